@@ -1,0 +1,57 @@
+// Package api holds the names that travel over the wire between the version operator, its clients and the payloads:
+// objects, annotations, labels, condition types, reasons. The types behind them come from github.com/openshift/api.
+// It contains no behaviour; where a name is read by existing tools, compatibility with OpenShift decides it.
+package api
+
+// Objects and namespaces that every cluster has.
+const (
+	// ClusterVersionName is the name of the one ClusterVersion object.
+	ClusterVersionName = "version"
+	// OperatorNamespace is where the operator runs unless it is told otherwise.
+	OperatorNamespace = "openshift-cluster-version"
+	// ConfigNamespace holds configuration written by administrators, such as the pull secret.
+	ConfigNamespace = "openshift-config"
+	// ConfigManagedNamespace holds configuration written by operators, such as signature ConfigMaps.
+	ConfigManagedNamespace = "openshift-config-managed"
+	// MachineConfigOperator is the ClusterOperator whose gate hands the nodes over to the node stage.
+	MachineConfigOperator = "machine-config"
+)
+
+// FieldManager is the server-side apply field manager of everything the operator writes. It is the name that
+// OpenShift's operator writes under, so ownership carries over when a cluster moves.
+const FieldManager = "cluster-version-operator"
+
+// OwnedByLabel marks every object that a release brought; its value is the name of the ClusterVersion. Watches
+// select on it.
+const OwnedByLabel = "cvo.cluster-version.github.io/owned-by"
+
+// Annotations on manifests that decide whether and how a manifest is applied (reference: OpenShift library-go
+// manifest inclusion rules, and the operator's own apply rules).
+const (
+	IncludePrefix              = "include.release.openshift.io/"
+	ExcludePrefix              = "exclude.release.openshift.io/"
+	FeatureSetAnnotation       = "release.openshift.io/feature-set"
+	FeatureGateAnnotation      = "release.openshift.io/feature-gate"
+	MajorVersionAnnotation     = "release.openshift.io/major-version"
+	CapabilityAnnotation       = "capability.openshift.io/name"
+	CreateOnlyAnnotation       = "release.openshift.io/create-only"
+	DeleteAnnotation           = "release.openshift.io/delete"
+	OnImmutableAnnotation      = "release.openshift.io/on-immutable"
+	VerificationAnnotation     = "release.openshift.io/verification-config-map"
+	VerificationSignatureLabel = "release.openshift.io/verification-signatures"
+)
+
+// DefaultProfile is the cluster profile when CLUSTER_PROFILE is unset.
+const DefaultProfile = "self-managed-high-availability"
+
+// Labels of release and component images.
+const (
+	// ReleaseLabel carries a release image's version.
+	ReleaseLabel = "io.openshift.release"
+	// ReleaseBaseLabel carries the digest of the image that a release image was built on.
+	ReleaseBaseLabel = "io.openshift.release.base-image-digest"
+	// OperatorLabel marks a component image that contributes manifests; any non-empty value does.
+	OperatorLabel = "io.openshift.release.operator"
+	// ComponentVersionsLabel lists the versions of things inside a component image, as "k=v,k2=v2".
+	ComponentVersionsLabel = "io.openshift.build.versions"
+)

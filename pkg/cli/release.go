@@ -1,0 +1,13 @@
+package cli
+
+import "github.com/spf13/cobra"
+
+func newReleaseCmd(_ Streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "release",
+		Short: "Build, sign, read and inspect release images",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	return cmd
+}

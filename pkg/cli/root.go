@@ -1,0 +1,84 @@
+// Package cli holds the commands of cvo, one file a verb. A command turns flags into an options struct and calls the
+// packages below; it decides nothing about releases or clusters itself. Results go to Streams.Out, progress and
+// warnings to Streams.Err.
+package cli
+
+import (
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// Streams are where a command reads and writes; tests pass buffers.
+type Streams struct {
+	In  io.Reader
+	Out io.Writer
+	Err io.Writer
+}
+
+// Exit codes. Scripts may rely on them.
+const (
+	// ExitFailed: the command tried and something went wrong.
+	ExitFailed = 1
+	// ExitUsage: the command line cannot be understood.
+	ExitUsage = 2
+	// ExitRefused: the command works as asked, and the answer is no, such as a release that nobody trusted signed.
+	ExitRefused = 3
+)
+
+// RefusedError marks a deliberate no.
+type RefusedError struct{ Err error }
+
+func (e *RefusedError) Error() string { return e.Err.Error() }
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// UsageError marks a command line that cannot be understood.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// ExitCode maps what a command returned to the process's exit code.
+func ExitCode(err error) int {
+	var usage *UsageError
+	var refused *RefusedError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &usage):
+		return ExitUsage
+	case errors.As(err, &refused):
+		return ExitRefused
+	}
+	return ExitFailed
+}
+
+// New returns the cvo command with all its subcommands.
+func New(streams Streams) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "cvo",
+		Short: "Install and update a whole Kubernetes platform from one signed release image",
+		Long: `cvo installs and updates a whole Kubernetes platform from one signed release image: it pulls and verifies the
+image, orders its manifests into a dependency graph, applies them runlevel by runlevel, and waits at each
+runlevel for every ClusterOperator.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.Err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{Err: err} })
+	root.AddCommand(newReleaseCmd(streams))
+	return root
+}
+
+// usageArgs makes a positional-argument check answer with a UsageError.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return &UsageError{Err: err}
+		}
+		return nil
+	}
+}
