@@ -1,0 +1,37 @@
+package env
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const auditSample = `{"stage":"ResponseComplete","verb":"create","requestURI":"/api/v1/namespaces","user":{"username":"admin"},"userAgent":"cvo","objectRef":{"resource":"namespaces","apiVersion":"v1"},"responseStatus":{"code":201},"responseObject":{"metadata":{"name":"a","resourceVersion":"7"}},"requestReceivedTimestamp":"2026-01-02T03:04:05.123456Z","stageTimestamp":"2026-01-02T03:04:05.223456Z"}
+
+{"stage":"ResponseStarted","verb":"watch"}
+{"stage":"ResponseComplete","verb":"patch","requestURI":"/apis/x?dryRun=All","objectRef":{"resource":"widgets","apiGroup":"x","name":"b","namespace":"c","subresource":"status"},"responseStatus":{"code":200}}
+{"stage":"ResponseComplete","verb":"de`
+
+func TestParseAudit(t *testing.T) {
+	events, err := parseAudit(strings.NewReader(auditSample))
+	require.NoError(t, err)
+	require.Len(t, events, 2, "stages other than the last and an incomplete line are left out")
+	assert.Equal(t, "namespaces a", events[0].Object.String(), "the name of a created object comes from the answer")
+	assert.Equal(t, int64(100), events[0].Done.Sub(events[0].Received).Milliseconds())
+	assert.True(t, events[0].Write())
+	assert.Equal(t, "widgets.x c/b/status", events[1].Object.String())
+	assert.False(t, events[1].Write(), "a dry run writes nothing")
+
+	_, err = parseAudit(strings.NewReader("{\n"))
+	assert.ErrorContains(t, err, "line 1")
+}
+
+func FuzzParseAudit(f *testing.F) {
+	f.Add(auditSample)
+	f.Fuzz(func(t *testing.T, log string) {
+		events, _ := parseAudit(strings.NewReader(log))
+		assert.LessOrEqual(t, len(events), strings.Count(log, "\n"))
+	})
+}

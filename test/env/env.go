@@ -1,0 +1,219 @@
+// Package env starts a real control plane for tests, demos and benchmarks: etcd and kube-apiserver, nothing else, so
+// that no controller, scheduler or garbage collector does anything that the caller did not do. It takes Options and
+// returns an Env with client configurations, a kubeconfig file and the audit log. The binaries are those that
+// `make kube-tools` builds; what runs against the API server is left to others.
+package env
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// Options says how a control plane is started. The zero value works.
+type Options struct {
+	// BinDir holds etcd and kube-apiserver. Default: $CVO_KUBE_BIN, else bin/kube below the module's root.
+	BinDir string
+	// Dir receives etcd's data, certificates, logs, the kubeconfig and the audit log, and stays after Stop; a second
+	// Start with the same Dir finds the first one's objects. Default: a temporary folder that Stop removes.
+	Dir string
+	// Audit is how much the audit log tells. Default: AuditMetadata.
+	Audit AuditLevel
+	// APIServerArgs are further flags of kube-apiserver, without the leading dashes; they replace defaults.
+	APIServerArgs map[string]string
+	// StartTimeout is for each of the two processes. Default: one minute.
+	StartTimeout time.Duration
+	// Stderr, if set, gets a copy of what both processes log. They always log to <dir>/<process>.log.
+	Stderr io.Writer
+}
+
+// Env is a running control plane. Several may run in one process; each has its own ports, data and certificates.
+type Env struct {
+	// Dir holds everything of this control plane, see Options.Dir.
+	Dir string
+	// Kubeconfig is the path of a kubeconfig file for a user of group system:masters.
+	Kubeconfig string
+	// AuditLog is the path of the audit log, empty for AuditNone; Audit reads it.
+	AuditLog string
+
+	testEnv  *envtest.Environment
+	config   *rest.Config
+	guard    *guard
+	logs     []*os.File
+	stopOnce sync.Once
+	stopErr  error
+}
+
+// Start starts etcd, then kube-apiserver, and returns when the API server is ready. It fails with a sentence that names
+// `make kube-tools` if a binary is missing, and with the end of the log if a process does not come up. The processes
+// die with Stop, and also when the calling process is killed.
+func Start(o Options) (*Env, error) {
+	bin, err := findBinaries(o.BinDir)
+	if err != nil {
+		return nil, err
+	}
+	e := &Env{Dir: o.Dir}
+	if o.Dir == "" {
+		if e.Dir, err = os.MkdirTemp("", "cvo-env-"); err != nil {
+			return nil, fmt.Errorf("making a folder for the control plane: %w", err)
+		}
+	}
+	if e.Dir, err = filepath.Abs(e.Dir); err != nil {
+		return nil, err
+	}
+	if err := e.start(o, bin); err != nil {
+		err = fmt.Errorf("starting a control plane in %s: %w%s", e.Dir, err, e.logTails())
+		return nil, errors.Join(err, e.Stop())
+	}
+	return e, nil
+}
+
+func (e *Env) start(o Options, bin string) error {
+	if err := os.MkdirAll(e.Dir, 0o755); err != nil {
+		return err
+	}
+	var err error
+	if e.guard, err = startGuard(e.Dir, o.Dir == ""); err != nil {
+		return err
+	}
+	if err := e.configure(o, bin); err != nil {
+		return err
+	}
+	config, err := e.testEnv.Start()
+	if err != nil {
+		return err
+	}
+	e.config = rest.CopyConfig(config)
+	e.config.QPS, e.config.Burst = -1, 0 // nothing that we measure may wait for the client's own limiter
+	e.Kubeconfig = filepath.Join(e.Dir, "kubeconfig")
+	return os.WriteFile(e.Kubeconfig, e.testEnv.KubeConfig, 0o600)
+}
+
+// configure fills the envtest environment; nothing runs yet.
+func (e *Env) configure(o Options, bin string) error {
+	timeout := o.StartTimeout
+	if timeout == 0 {
+		timeout = time.Minute
+	}
+	e.testEnv = &envtest.Environment{ControlPlaneStartTimeout: timeout, ControlPlaneStopTimeout: 10 * time.Second}
+
+	etcd := &envtest.Etcd{DataDir: filepath.Join(e.Dir, "etcd")}
+	server := &envtest.APIServer{CertDir: filepath.Join(e.Dir, "kube-apiserver")}
+	e.testEnv.ControlPlane.Etcd, e.testEnv.ControlPlane.APIServer = etcd, server
+	// envtest loads the CA only when it makes the certificates itself.
+	if err := os.RemoveAll(server.CertDir); err != nil {
+		return err
+	}
+	for _, dir := range []string{etcd.DataDir, server.CertDir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	for _, p := range []struct {
+		name     string
+		path     *string
+		out, err *io.Writer
+	}{
+		{etcdName, &etcd.Path, &etcd.Out, &etcd.Err},
+		{apiServerName, &server.Path, &server.Out, &server.Err},
+	} {
+		var err error
+		if *p.path, err = e.guard.wrap(p.name, filepath.Join(bin, p.name)); err != nil {
+			return err
+		}
+		log, err := e.log(p.name, o.Stderr)
+		if err != nil {
+			return err
+		}
+		*p.out, *p.err = log, log
+	}
+
+	args := server.Configure()
+	// A release brings some sixty Services, several test releases more: envtest's range of 254 addresses is small.
+	args.Set("service-cluster-ip-range", "10.0.0.0/16")
+	if err := e.configureAudit(o.Audit, args); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.APIServerArgs)) {
+		args.Set(name, o.APIServerArgs[name])
+	}
+	return nil
+}
+
+// log opens the log file of a process.
+func (e *Env) log(name string, copyTo io.Writer) (io.Writer, error) {
+	file, err := os.Create(filepath.Join(e.Dir, name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	e.logs = append(e.logs, file)
+	if copyTo != nil {
+		return io.MultiWriter(file, copyTo), nil
+	}
+	return file, nil
+}
+
+// logTails is the end of every log, for the error of a control plane that does not start.
+func (e *Env) logTails() string {
+	const lines = 5
+	var out strings.Builder
+	for _, log := range e.logs {
+		data, err := os.ReadFile(log.Name())
+		text := strings.TrimSpace(string(data))
+		if err != nil || text == "" {
+			continue
+		}
+		all := strings.Split(text, "\n")
+		fmt.Fprintf(&out, "\nend of %s:\n%s", filepath.Base(log.Name()), strings.Join(all[max(0, len(all)-lines):], "\n"))
+	}
+	return out.String()
+}
+
+// Config returns a client configuration for a user of group system:masters, without client-side rate limit. The user
+// agent names the client in the audit log; empty leaves client-go's.
+func (e *Env) Config(userAgent string) *rest.Config {
+	config := rest.CopyConfig(e.config)
+	config.UserAgent = userAgent
+	return config
+}
+
+// User returns a client configuration for another user, authenticated by a certificate; what it may do is decided by
+// the RBAC objects in the cluster.
+func (e *Env) User(name string, groups ...string) (*rest.Config, error) {
+	user, err := e.testEnv.AddUser(envtest.User{Name: name, Groups: groups}, &rest.Config{QPS: -1})
+	if err != nil {
+		return nil, fmt.Errorf("adding user %q: %w", name, err)
+	}
+	return rest.CopyConfig(user.Config()), nil
+}
+
+// Stop ends both processes and removes the folder unless Options.Dir named it. It may be called more than once.
+func (e *Env) Stop() error {
+	e.stopOnce.Do(func() {
+		var errs []error
+		if e.testEnv != nil {
+			// The first signal starts a graceful end, which waits for open watches; envtest sends the second one,
+			// at which the API server exits at once.
+			e.guard.terminate(apiServerName)
+			errs = append(errs, e.testEnv.Stop())
+		}
+		if e.guard != nil {
+			errs = append(errs, e.guard.stop())
+		}
+		for _, log := range e.logs {
+			errs = append(errs, log.Close())
+		}
+		e.stopErr = errors.Join(errs...)
+	})
+	return e.stopErr
+}

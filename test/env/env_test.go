@@ -1,0 +1,170 @@
+package env_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/cluster-version/cvo/test/env"
+)
+
+// childEnv makes the test binary the program that TestNothingOutlivesAKilledProcess kills.
+const childEnv = "CVO_ENV_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) == "" {
+		os.Exit(m.Run())
+	}
+	e, err := env.Start(env.Options{})
+	if err != nil {
+		fmt.Println("error", err)
+		os.Exit(1)
+	}
+	fmt.Println(e.Dir)
+	select {}
+}
+
+func TestEnvTellsWhatWasDone(t *testing.T) {
+	began := time.Now()
+	e := env.New(t, env.Options{Audit: env.AuditWrites})
+	t.Logf("started in %v", time.Since(began))
+	client, err := kubernetes.NewForConfig(e.Config("first"))
+	require.NoError(t, err)
+
+	info, err := client.Discovery().ServerVersion()
+	require.NoError(t, err)
+	assert.Equal(t, "1.36", info.Major+"."+info.Minor, "clients read the stamped version")
+
+	maps := client.CoreV1().ConfigMaps("default")
+	_, err = maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	apply := []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"v"}}`)
+	for range 2 {
+		_, err = maps.Patch(t.Context(), "a", types.ApplyPatchType, apply, metav1.PatchOptions{FieldManager: "test"})
+		require.NoError(t, err)
+	}
+	_, err = maps.Get(t.Context(), "missing", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err))
+
+	var mine []env.AuditEvent
+	events, err := env.Audit(e.AuditLog)
+	require.NoError(t, err)
+	for _, event := range events {
+		if event.UserAgent == "first" && event.Object.Resource == "configmaps" {
+			mine = append(mine, event)
+		}
+	}
+	require.Len(t, mine, 4)
+	assert.Equal(t, "create configmaps default/a 201", line(mine[0]))
+	assert.Equal(t, "patch configmaps default/a 200", line(mine[1]))
+	assert.Equal(t, "get configmaps default/missing 404", line(mine[3]))
+	assert.NotEqual(t, mine[0].ResourceVersion, mine[1].ResourceVersion)
+	assert.Equal(t, mine[1].ResourceVersion, mine[2].ResourceVersion, "the second apply wrote nothing")
+	assert.False(t, mine[0].Received.IsZero() || mine[0].Done.Before(mine[0].Received))
+	assert.Len(t, env.Changes(mine), 2)
+
+	stopped := time.Now()
+	require.NoError(t, e.Stop())
+	t.Logf("stopped in %v", time.Since(stopped))
+	assert.NoDirExists(t, e.Dir)
+}
+
+func line(e env.AuditEvent) string { return fmt.Sprintf("%s %s %d", e.Verb, e.Object, e.Code) }
+
+func TestEnvKeepsItsDir(t *testing.T) {
+	dir := t.TempDir()
+	first, err := env.Start(env.Options{Dir: dir, Audit: env.AuditNone})
+	require.NoError(t, err)
+	config, err := clientcmd.BuildConfigFromFlags("", first.Kubeconfig)
+	require.NoError(t, err)
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}
+	_, err = client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, first.Stop())
+
+	second := env.New(t, env.Options{Dir: dir, Audit: env.AuditNone})
+	someone, err := second.User("someone")
+	require.NoError(t, err)
+	for _, tt := range []struct {
+		name string
+		want func(error) bool
+		by   kubernetes.Interface
+	}{
+		{"finds the objects of the first", func(err error) bool { return err == nil }, kubernetes.NewForConfigOrDie(second.Config(""))},
+		{"lets RBAC decide about other users", apierrors.IsForbidden, kubernetes.NewForConfigOrDie(someone)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := tt.by.CoreV1().Namespaces().Get(t.Context(), "kept", metav1.GetOptions{})
+			assert.True(t, tt.want(err), "%v", err)
+		})
+	}
+}
+
+func TestNothingOutlivesAKilledProcess(t *testing.T) {
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), childEnv+"=1")
+	child.Stderr = os.Stderr
+	out, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	buf := make([]byte, 4096)
+	n, err := out.Read(buf)
+	require.NoError(t, err)
+	dir := strings.TrimSpace(string(buf[:n]))
+	var pids []int
+	for _, name := range []string{"etcd.pid", "kube-apiserver.pid"} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err, dir)
+		pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+		require.NoError(t, err)
+		require.NoError(t, syscall.Kill(pid, 0), "it runs")
+		pids = append(pids, pid)
+	}
+
+	require.NoError(t, child.Process.Kill())
+	_, _ = io.Copy(io.Discard, out)
+	_ = child.Wait()
+	assert.Eventually(t, func() bool {
+		_, err := os.Stat(dir)
+		return os.IsNotExist(err) && !running(pids[0]) && !running(pids[1])
+	}, 10*time.Second, 20*time.Millisecond)
+}
+
+// running reports whether a process is there and no zombie: where nobody reaps orphans, they stay as such.
+func running(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || !strings.Contains(string(stat), ") Z ")
+}
+
+func TestStartSaysWhatIsMissing(t *testing.T) {
+	t.Setenv(env.BinEnv, t.TempDir())
+	_, err := env.Start(env.Options{})
+	require.ErrorContains(t, err, "make kube-tools")
+	require.ErrorContains(t, err, "etcd")
+}
+
+func TestStartShowsTheLogOfAServerThatFails(t *testing.T) {
+	_, err := env.Start(env.Options{APIServerArgs: map[string]string{"feature-gates": "NoSuchGate=true"}})
+	require.ErrorContains(t, err, "NoSuchGate")
+}

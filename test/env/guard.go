@@ -1,0 +1,78 @@
+package env
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// guard sees to it that no server outlives this process, even if it is killed: a shell waits for the end of its
+// standard input, which comes when we close it or die, and then kills what the pid files name. A parent-death signal
+// would not do: it is tied to the thread that forked, and not every system has one.
+type guard struct {
+	dir   string
+	cmd   *exec.Cmd
+	stdin io.Closer
+}
+
+const guardScript = `trap '' INT TERM HUP
+cat >/dev/null
+for f in "$1"/*.pid; do
+  [ -f "$f" ] && kill -KILL "-$(cat "$f")" 2>/dev/null
+done
+[ "$2" = remove ] && rm -rf "$1"
+exit 0`
+
+// startGuard starts the shell; if remove is set it deletes the folder at the end.
+func startGuard(dir string, remove bool) (*guard, error) {
+	what := "keep"
+	if remove {
+		what = "remove"
+	}
+	g := &guard{dir: dir, cmd: exec.Command("sh", "-c", guardScript, "env-guard", dir, what)}
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a signal to our process group is not for the guard
+	stdin, err := g.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	g.stdin = stdin
+	if err := g.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting the guard of the control plane: %w", err)
+	}
+	return g, nil
+}
+
+// wrap writes a script that leaves its process id and becomes the binary; envtest keeps the ids to itself.
+func (g *guard) wrap(name, binary string) (string, error) {
+	path := filepath.Join(g.dir, name+".sh")
+	script := fmt.Sprintf("#!/bin/sh\necho $$ > %s\nexec %s \"$@\"\n", quote(g.pidFile(name)), quote(binary))
+	return path, os.WriteFile(path, []byte(script), 0o755)
+}
+
+func (g *guard) pidFile(name string) string { return filepath.Join(g.dir, name+".pid") }
+
+// terminate sends SIGTERM to the process group of a wrapped binary, if it runs.
+func (g *guard) terminate(name string) {
+	data, err := os.ReadFile(g.pidFile(name))
+	if err != nil {
+		return
+	}
+	if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil && pid > 1 {
+		_ = syscall.Kill(-pid, syscall.SIGTERM) // it may be gone already
+	}
+}
+
+// stop ends the guard; what still runs is killed.
+func (g *guard) stop() error {
+	if err := g.stdin.Close(); err != nil {
+		return err
+	}
+	return g.cmd.Wait()
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
