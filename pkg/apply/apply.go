@@ -1,0 +1,207 @@
+// Package apply makes one object of a cluster match its manifest and says what that took. It takes a manifest and
+// returns a Change; it keeps nothing between calls, waits for nothing, and leaves order, retries and the question
+// whether the object works to its callers.
+//
+// Objects are written by server-side apply under one field manager with conflicts forced. Requests go through a
+// schema-free REST client that asks for metadata alone as the answer: it carries all that callers need
+// (uid, resourceVersion, generation, field ownership) and spares a copy of the object.
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// Action says what happened to an object.
+type Action string
+
+const (
+	// Created: it was not there.
+	Created Action = "created"
+	// Applied: the server accepted our fields; whether that changed anything shows in the resource version.
+	Applied Action = "applied"
+	// Kept: a create-only object that was there already.
+	Kept Action = "kept"
+	// Deleted: a tombstone whose object is gone, or was never there.
+	Deleted Action = "deleted"
+	// Deleting: a tombstone whose object is on its way out.
+	Deleting Action = "deleting"
+	// Skipped: nothing was done, deliberately.
+	Skipped Action = "skipped"
+)
+
+// Change is the receipt for one manifest.
+type Change struct {
+	Action          Action
+	UID             types.UID
+	Generation      int64
+	ResourceVersion string
+	// Dropped lists fields of the manifest that the server's schema does not know and that were left out.
+	Dropped []string
+	// Message says why something was skipped or what a deletion waits for; may be empty.
+	Message string
+}
+
+// Owner is the ClusterVersion that all objects belong to.
+type Owner struct {
+	Name string
+	UID  types.UID
+}
+
+// Applier applies the manifests of one release for one owner.
+type Applier struct {
+	client *client
+	mapper Mapper
+	owner  Owner
+}
+
+// New returns an Applier that talks to the API server over client, finds resources by mapper and marks objects as
+// belonging to owner. Client-side rate limits are off: API priority and fairness decides, and the client honours
+// its Retry-After.
+func New(conn *Connection, mapper Mapper, owner Owner) *Applier {
+	return &Applier{client: conn.client, mapper: mapper, owner: owner}
+}
+
+// RequestTimeout bounds a single request.
+const RequestTimeout = 30 * time.Second
+
+// Apply makes the object match its manifest. Errors are *Error, which carry the reason that status reports.
+func (a *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.Mode) (Change, error) {
+	target, err := a.target(ctx, m)
+	if err != nil {
+		if m.Tombstone() && IsNoMatch(err) {
+			return Change{Action: Deleted, Message: "its kind is not served"}, nil
+		}
+		return Change{}, wrap(m, err)
+	}
+	var change Change
+	switch {
+	case m.Tombstone() && mode == release.Initializing:
+		return Change{Action: Skipped, Message: "tombstones delete nothing during an install"}, nil
+	case m.Tombstone():
+		change, err = a.remove(ctx, target)
+	case m.CreateOnly():
+		change, err = a.create(ctx, target, m)
+	case isClusterOperator(m):
+		change, err = a.clusterOperator(ctx, target, m)
+	default:
+		change, err = a.apply(ctx, target, m)
+	}
+	return change, wrap(m, err)
+}
+
+// Precreate creates a ClusterOperator with the related objects of its manifest if it is not there, so that the
+// component's pods find it when they start. An existing one is left alone.
+func (a *Applier) Precreate(ctx context.Context, m *manifest.Manifest) (Change, error) {
+	target, err := a.target(ctx, m)
+	if err != nil {
+		return Change{}, wrap(m, err)
+	}
+	change, err := a.createClusterOperator(ctx, target, m)
+	if apierrors.IsAlreadyExists(err) {
+		return Change{Action: Kept}, nil
+	}
+	return change, wrap(m, err)
+}
+
+func (a *Applier) target(ctx context.Context, m *manifest.Manifest) (target, error) {
+	mapping, err := a.mapper.Mapping(ctx, m.GVK())
+	if err != nil {
+		return target{}, err
+	}
+	t := target{resource: mapping.Resource, name: m.Object.GetName()}
+	if mapping.Namespaced {
+		if t.namespace = m.Object.GetNamespace(); t.namespace == "" {
+			return target{}, fmt.Errorf("%s: metadata.namespace is missing: the kind is namespaced", m)
+		}
+	}
+	return t, nil
+}
+
+// apply writes the object, leaving out fields that the server's schema does not know: server-side apply refuses
+// those where an update would drop them in silence.
+func (a *Applier) apply(ctx context.Context, t target, m *manifest.Manifest) (Change, error) {
+	body := a.body(m, t.namespace != "")
+	var dropped []string
+	for {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return Change{}, fmt.Errorf("encoding: %w", err)
+		}
+		meta, code, err := a.client.apply(ctx, t, data)
+		if unknown := unknownFields(err); len(unknown) > 0 && len(dropped) < maxDropped {
+			removed := dropFields(body, unknown)
+			if len(removed) == 0 {
+				return Change{}, err
+			}
+			dropped = append(dropped, removed...)
+			continue
+		}
+		if err != nil {
+			return Change{}, err
+		}
+		change := receipt(Applied, meta)
+		if code == http.StatusCreated {
+			change.Action = Created
+		}
+		change.Dropped = dropped
+		return change, nil
+	}
+}
+
+// create posts a create-only object; one that exists is settled, whatever it looks like.
+func (a *Applier) create(ctx context.Context, t target, m *manifest.Manifest) (Change, error) {
+	body := a.body(m, t.namespace != "")
+	data, err := json.Marshal(body)
+	if err != nil {
+		return Change{}, fmt.Errorf("encoding: %w", err)
+	}
+	meta, err := a.client.create(ctx, t, data)
+	if apierrors.IsAlreadyExists(err) {
+		return Change{Action: Kept}, nil
+	}
+	if err != nil {
+		return Change{}, err
+	}
+	return receipt(Created, meta), nil
+}
+
+// remove deletes the object that a tombstone names, and only the one seen: the UID is a precondition, so an object
+// that somebody creates in between survives until the next look.
+func (a *Applier) remove(ctx context.Context, t target) (Change, error) {
+	meta, err := a.client.get(ctx, t)
+	if apierrors.IsNotFound(err) {
+		return Change{Action: Deleted}, nil
+	}
+	if err != nil {
+		return Change{}, err
+	}
+	if meta.DeletionTimestamp != nil {
+		change := receipt(Deleting, meta)
+		change.Message = fmt.Sprintf("waiting for finalizers %v", meta.Finalizers)
+		return change, nil
+	}
+	switch err := a.client.delete(ctx, t, meta.UID); {
+	case apierrors.IsNotFound(err):
+		return Change{Action: Deleted}, nil
+	case err != nil:
+		return Change{}, err
+	}
+	return receipt(Deleting, meta), nil
+}
+
+func receipt(action Action, meta *metav1.PartialObjectMetadata) Change {
+	return Change{
+		Action: action, UID: meta.UID, Generation: meta.Generation, ResourceVersion: meta.ResourceVersion,
+	}
+}

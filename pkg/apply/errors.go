@@ -1,0 +1,80 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+// Error says which manifest could not be applied and in which class the failure falls.
+type Error struct {
+	// Manifest is the one that failed.
+	Manifest *manifest.Manifest
+	// Reason is one of the UpdatePayload… reasons of package api.
+	Reason string
+	// Cause explains the class in words; empty where the class is unknown.
+	Cause string
+	Err   error
+}
+
+func (e *Error) Error() string {
+	cause := ""
+	if e.Cause != "" {
+		cause = e.Cause + ": "
+	}
+	return fmt.Sprintf("could not update %s (%s): %s%v", e.Manifest.ID(), e.Manifest.File, cause, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+func wrap(m *manifest.Manifest, err error) error {
+	if err == nil {
+		return nil
+	}
+	reason, cause := classify(err)
+	return &Error{Manifest: m, Reason: reason, Cause: cause, Err: err}
+}
+
+// IsNoMatch reports whether the server does not know the object's kind.
+func IsNoMatch(err error) bool { return meta.IsNoMatchError(err) || errors.Is(err, ErrNoMatch) }
+
+// classify follows the classes of OpenShift's operator, whose reasons alerts and support tools know.
+func classify(err error) (reason, cause string) {
+	if IsNoMatch(err) {
+		return api.ReasonResourceTypeMissing, "the server does not recognize this resource, check extension API servers"
+	}
+	switch apierrors.ReasonForError(err) {
+	case metav1.StatusReasonNotFound, metav1.StatusReasonAlreadyExists:
+		return api.ReasonResourceNotFound, "resource may have been deleted"
+	case metav1.StatusReasonConflict:
+		return api.ReasonResourceConflict, "someone else is updating this resource"
+	case metav1.StatusReasonTimeout, metav1.StatusReasonServiceUnavailable:
+		return api.ReasonClusterDown, "the server is down or not responding"
+	case metav1.StatusReasonInternalError:
+		return api.ReasonClusterError, "the server is reporting an internal error"
+	case metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest:
+		return api.ReasonResourceInvalid, "the object is invalid, possibly due to local cluster configuration"
+	case metav1.StatusReasonUnauthorized:
+		return api.ReasonClusterUnauthorized, "could not authenticate to the server"
+	case metav1.StatusReasonForbidden:
+		return api.ReasonResourceForbidden, "the server has forbidden updates to this resource"
+	case metav1.StatusReasonServerTimeout, metav1.StatusReasonTooManyRequests:
+		return api.ReasonClusterOverloaded, "the server is overloaded and is not accepting updates"
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) && !errors.Is(err, context.Canceled) {
+		return api.ReasonClusterDown, "the server is down or not responding"
+	}
+	if status != nil && status.Status().Code == http.StatusInternalServerError {
+		return api.ReasonClusterError, "the server is reporting an internal error"
+	}
+	return api.ReasonPayloadFailed, ""
+}

@@ -1,0 +1,94 @@
+package gate
+
+import (
+	"fmt"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// ClusterOperator is settled when it is Available, not Degraded, and reports every version that its manifest lists.
+// A condition that is missing counts as the bad answer. Order and reasons are those of OpenShift's operator: not
+// Available fails at once, Degraded fails after a while, versions are waited for. While installing, Degraded is only
+// reported and versions are not compared.
+func ClusterOperator(co *configv1.ClusterOperator, want Want) Verdict {
+	versions := OperandVersions(want.Manifest)
+	if len(versions) == 0 {
+		return failed(api.ReasonClusterOperatorNoVersions,
+			"Cluster operator %s does not declare expected versions", co.Name)
+	}
+	if status, c := condition(co, configv1.OperatorAvailable); status != configv1.ConditionTrue {
+		v := failed(api.ReasonClusterOperatorNotAvailable, "Cluster operator %s is not available", co.Name)
+		v.Since = since(c)
+		return v
+	}
+	if status, c := condition(co, configv1.OperatorDegraded); status != configv1.ConditionFalse {
+		v := Verdict{
+			State: Failed, Patience: UntilFailed, Reason: api.ReasonClusterOperatorDegraded,
+			Message: fmt.Sprintf("Cluster operator %s is degraded", co.Name), Since: since(c),
+		}
+		if want.Mode == release.Initializing {
+			v.State, v.Patience = Settled, Report
+		}
+		return v
+	}
+	if want.Mode == release.Initializing {
+		return Verdict{State: Settled}
+	}
+	for _, v := range versions {
+		if reported(co, v.Name) != v.Version {
+			return waiting(api.ReasonClusterOperatorUpdating, "Cluster operator %s is updating versions", co.Name)
+		}
+	}
+	return Verdict{State: Settled}
+}
+
+// OperandVersions returns the status.versions that a ClusterOperator manifest expects, in its order.
+func OperandVersions(m *manifest.Manifest) []configv1.OperandVersion {
+	list, _, _ := unstructured.NestedSlice(m.Object.Object, "status", "versions")
+	versions := make([]configv1.OperandVersion, 0, len(list))
+	for _, item := range list {
+		entry, ok := item.(map[string]any)
+		if !ok {
+			continue
+		}
+		name, _ := entry["name"].(string)
+		version, _ := entry["version"].(string)
+		if name != "" {
+			versions = append(versions, configv1.OperandVersion{Name: name, Version: version})
+		}
+	}
+	return versions
+}
+
+func reported(co *configv1.ClusterOperator, name string) string {
+	for _, v := range co.Status.Versions {
+		if v.Name == name {
+			return v.Version
+		}
+	}
+	return ""
+}
+
+func condition(co *configv1.ClusterOperator, kind configv1.ClusterStatusConditionType) (
+	configv1.ConditionStatus, *configv1.ClusterOperatorStatusCondition,
+) {
+	for i := range co.Status.Conditions {
+		if c := &co.Status.Conditions[i]; c.Type == kind {
+			return c.Status, c
+		}
+	}
+	return configv1.ConditionUnknown, nil
+}
+
+func since(c *configv1.ClusterOperatorStatusCondition) time.Time {
+	if c == nil {
+		return time.Time{}
+	}
+	return c.LastTransitionTime.Time
+}

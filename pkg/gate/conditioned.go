@@ -1,0 +1,113 @@
+package gate
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Conditioned is the part of an object that conditions tell; everything else is skipped while decoding. A CRD's
+// schema can be 700 kB of JSON that no gate looks at.
+type Conditioned struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	Status            ConditionedStatus `json:"status,omitempty"`
+}
+
+// ConditionedStatus holds only the conditions.
+type ConditionedStatus struct {
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+func (c *Conditioned) deepCopy() Conditioned {
+	out := Conditioned{TypeMeta: c.TypeMeta}
+	c.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	for i := range c.Status.Conditions {
+		out.Status.Conditions = append(out.Status.Conditions, *c.Status.Conditions[i].DeepCopy())
+	}
+	return out
+}
+
+// CRD is a CustomResourceDefinition as far as its gate needs it.
+type CRD struct{ Conditioned }
+
+// DeepCopyObject implements runtime.Object.
+func (c *CRD) DeepCopyObject() runtime.Object { return &CRD{c.deepCopy()} }
+
+// APIService is an aggregated API as far as its gate needs it.
+type APIService struct{ Conditioned }
+
+// DeepCopyObject implements runtime.Object.
+func (a *APIService) DeepCopyObject() runtime.Object { return &APIService{a.deepCopy()} }
+
+// CRDList is a list of CRDs.
+type CRDList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []CRD `json:"items"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (l *CRDList) DeepCopyObject() runtime.Object {
+	out := &CRDList{TypeMeta: l.TypeMeta, ListMeta: *l.DeepCopy()}
+	for i := range l.Items {
+		out.Items = append(out.Items, CRD{l.Items[i].deepCopy()})
+	}
+	return out
+}
+
+// APIServiceList is a list of APIServices.
+type APIServiceList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []APIService `json:"items"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (l *APIServiceList) DeepCopyObject() runtime.Object {
+	out := &APIServiceList{TypeMeta: l.TypeMeta, ListMeta: *l.DeepCopy()}
+	for i := range l.Items {
+		out.Items = append(out.Items, APIService{l.Items[i].deepCopy()})
+	}
+	return out
+}
+
+// AddToScheme registers the reduced types under the names of the real ones.
+func AddToScheme(s *runtime.Scheme) {
+	crd := schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}
+	s.AddKnownTypeWithName(crd.WithKind("CustomResourceDefinition"), &CRD{})
+	s.AddKnownTypeWithName(crd.WithKind("CustomResourceDefinitionList"), &CRDList{})
+	metav1.AddToGroupVersion(s, crd)
+	apiService := schema.GroupVersion{Group: "apiregistration.k8s.io", Version: "v1"}
+	s.AddKnownTypeWithName(apiService.WithKind("APIService"), &APIService{})
+	s.AddKnownTypeWithName(apiService.WithKind("APIServiceList"), &APIServiceList{})
+	metav1.AddToGroupVersion(s, apiService)
+}
+
+// established is the gate of CRDs: its resources can be created from then on.
+func established(c Conditioned, want Want) Verdict {
+	for _, cond := range c.Status.Conditions {
+		if cond.Type == "NamesAccepted" && cond.Status == metav1.ConditionFalse {
+			return failed("NamesNotAccepted", "%s: its names are not accepted: %s", want.Manifest.ID(), cond.Message)
+		}
+	}
+	return conditionTrue(c, "Established", want)
+}
+
+// available is the gate of aggregated APIs.
+func available(a Conditioned, want Want) Verdict { return conditionTrue(a, "Available", want) }
+
+func conditionTrue(c Conditioned, kind string, want Want) Verdict {
+	for _, cond := range c.Status.Conditions {
+		if cond.Type != kind {
+			continue
+		}
+		if cond.Status == metav1.ConditionTrue {
+			return Verdict{State: Settled}
+		}
+		v := waiting("Not"+kind, "%s is not %s: %s", want.Manifest.ID(), kind, cond.Message)
+		v.Since = cond.LastTransitionTime.Time
+		return v
+	}
+	return waiting("Not"+kind, "%s is not %s yet", want.Manifest.ID(), kind)
+}
