@@ -1,0 +1,26 @@
+// Command gen completes the operator's own manifests with the CustomResourceDefinitions of the pinned API module. It
+// writes them into the current directory, which `go generate ./manifests` makes the folder of the set; -to names another.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/cluster-version/cvo/manifests/apicrd"
+)
+
+func main() {
+	to := flag.String("to", ".", "folder to write the definitions into")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	names, err := apicrd.Copy(ctx, *to)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+	fmt.Fprintf(os.Stderr, "%d definitions in %s\n", len(names), *to)
+}

@@ -1,0 +1,28 @@
+// Package manifests holds the operator's own part of a release: what lies in the folder manifests/ of a release image.
+// The files are Go templates over the release image, the cluster profile and the component images; they are rendered
+// when a payload is loaded, not here.
+//
+// The CustomResourceDefinitions of ClusterVersion and ClusterOperator belong to the set, but are not in the repository:
+// `go generate ./manifests` copies them from the github.com/openshift/api module that go.mod pins. A binary built
+// before that carries the set without them, see Complete.
+package manifests
+
+import (
+	"embed"
+	"io/fs"
+)
+
+//go:generate go run ./gen
+
+//go:embed 0000_*.yaml
+var files embed.FS
+
+// FS is the operator's own set as a flat folder.
+func FS() fs.FS { return files }
+
+// Complete reports whether the set in this binary has the CustomResourceDefinitions, without which a bare cluster
+// cannot hold the ClusterVersion that an installation starts from.
+func Complete() bool {
+	found, err := fs.Glob(files, "*_clusterversions-Default.crd.yaml")
+	return err == nil && len(found) > 0
+}
