@@ -1,0 +1,82 @@
+#!/bin/sh
+# Builds Kubernetes tools from source, with nothing but Go and its module proxy: test/kube/go.mod pins them as tools.
+#
+#   test/kube/build.sh [TOOL...]      default: etcd kube-apiserver
+#
+# Binaries go to bin/kube/ below the repository's root ($CVO_KUBE_BIN names another folder). What is up to date is not
+# built again: a stamp beside each binary holds the hash of what it was built from. Runs at the same time wait for each
+# other where flock exists.
+set -eu
+
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+bin=${CVO_KUBE_BIN:-$(CDPATH='' cd -- "$here/../.." && pwd)/bin/kube}
+mkdir -p "$bin"
+bin=$(CDPATH='' cd -- "$bin" && pwd)
+cd "$here"
+
+[ $# -gt 0 ] || set -- etcd kube-apiserver
+
+if command -v flock >/dev/null 2>&1; then
+	exec 9>"$bin/.lock"
+	if ! flock -n 9; then
+		echo "kube-tools: another build is running, waiting for it" >&2
+		flock 9
+	fi
+fi
+
+export CGO_ENABLED=0
+# A go.work above must not mix the main module's versions with these.
+export GOWORK=off
+
+version=$(sed -n 's/^[[:space:]]*k8s\.io\/kubernetes \(v[0-9.]*\).*/\1/p' go.mod)
+majorMinor=${version#v}
+major=${majorMinor%%.*}
+minor=${majorMinor#*.}
+minor=${minor%%.*}
+# Without the stamp the API server calls itself v0.0.0-master, which clients cannot read.
+stamped=k8s.io/component-base/version
+ldflags="-s -w -X $stamped.gitVersion=$version -X $stamped.gitMajor=$major -X $stamped.gitMinor=$minor"
+
+package() {
+	case $1 in
+	etcd) echo go.etcd.io/etcd/server/v3 ;;
+	kube-apiserver | kube-controller-manager | kube-proxy | kube-scheduler | kubeadm | kubelet) echo "k8s.io/kubernetes/cmd/$1" ;;
+	kind) echo sigs.k8s.io/kind ;;
+	kwok) echo sigs.k8s.io/kwok/cmd/kwok ;;
+	containerd) echo github.com/containerd/containerd/v2/cmd/containerd ;;
+	*)
+		echo "kube-tools: unknown tool $1: see the tool directives of $here/go.mod" >&2
+		exit 2
+		;;
+	esac
+}
+
+# "go version" answers for the toolchain that go.mod selects; cksum is everywhere, sha256sum is not.
+sources=$({
+	go version
+	echo "$ldflags"
+	cat go.mod go.sum build.sh
+} | cksum)
+
+missing=
+for tool in "$@"; do
+	package "$tool" >/dev/null
+	if [ -x "$bin/$tool" ] && [ "$(cat "$bin/.$tool.stamp" 2>/dev/null)" = "$sources" ]; then
+		continue
+	fi
+	missing="$missing $tool"
+done
+
+if [ -n "$missing" ]; then
+	echo "kube-tools: building$missing from source; the first time this takes some minutes, later it is cached" >&2
+fi
+for tool in $missing; do
+	echo "kube-tools: building $tool" >&2
+	began=$(date +%s)
+	# Into a file beside it first: an interrupted build leaves no half binary, and a running one is not overwritten.
+	go build -trimpath -ldflags "$ldflags" -o "$bin/.$tool.new" "$(package "$tool")"
+	mv -f "$bin/.$tool.new" "$bin/$tool"
+	echo "$sources" >"$bin/.$tool.stamp"
+	echo "kube-tools: built $tool in $(($(date +%s) - began)) s" >&2
+done
+echo "kube-tools: $* in $bin" >&2
