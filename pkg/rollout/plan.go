@@ -1,0 +1,88 @@
+// Package rollout makes one pass over the task graph of a release: it applies each manifest whose turn has come and
+// asks its gate, and returns how far it got and what it waits for. It takes what has settled before as a value and
+// returns the new one; it never waits, and keeps nothing between passes, so whoever calls decides when to look again.
+// It leaves ClusterVersion and its status to its caller.
+package rollout
+
+import (
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/taskgraph"
+)
+
+// Plan is the rollout of one release in one mode, prepared once and passed over many times. It is immutable.
+type Plan struct {
+	Release release.Release
+	Graph   *taskgraph.Graph
+
+	// tasks has one slot per node of the graph.
+	tasks []task
+	total int
+}
+
+// task is what a pass needs to know of a node beforehand.
+type task struct {
+	id      manifest.ID
+	content [sha256.Size]byte
+	gated   bool
+	// alone: no ClusterOperator of the payload speaks for the component.
+	alone bool
+	// precreate lists the ClusterOperators to create before this node, the first of its component's runlevel.
+	precreate []*manifest.Manifest
+}
+
+// NewPlan orders the manifests of a release for a mode.
+func NewPlan(rel release.Release, manifests []*manifest.Manifest, mode release.Mode) (*Plan, error) {
+	graph, err := taskgraph.Build(manifests, mode)
+	if err != nil {
+		return nil, fmt.Errorf("ordering the manifests of release %s: %w", rel.Version, err)
+	}
+	p := &Plan{Release: rel, Graph: graph, tasks: make([]task, len(graph.Nodes())), total: len(graph.Tasks())}
+	spoken := map[string]bool{}
+	for _, n := range graph.Tasks() {
+		if isClusterOperator(n.Manifest) {
+			spoken[n.Component] = true
+		}
+	}
+	for _, n := range graph.Tasks() {
+		p.tasks[n.Index] = task{
+			id:      n.Manifest.ID(),
+			content: sha256.Sum256(n.Manifest.Raw),
+			gated:   gatedTask(n.Manifest),
+			alone:   !spoken[n.Component],
+		}
+	}
+	if mode == release.Updating {
+		p.placePrecreation()
+	}
+	return p, nil
+}
+
+// Mode is the mode the plan was made for.
+func (p *Plan) Mode() release.Mode { return p.Graph.Mode() }
+
+// placePrecreation has every ClusterOperator created when its component starts, not only at its own place in the
+// component's chain: the operator's pods, which come first, look for it. In the other modes nothing precedes it anyway.
+func (p *Plan) placePrecreation() {
+	first := map[taskgraph.Group]int{}
+	for _, n := range p.Graph.Tasks() {
+		if n.Drawn {
+			continue
+		}
+		start, seen := first[n.Group()]
+		if !seen {
+			first[n.Group()] = n.Index
+			continue
+		}
+		if isClusterOperator(n.Manifest) && !n.Manifest.Tombstone() {
+			p.tasks[start].precreate = append(p.tasks[start].precreate, n.Manifest)
+		}
+	}
+}
+
+func isClusterOperator(m *manifest.Manifest) bool {
+	return m.Is("config.openshift.io", "ClusterOperator")
+}

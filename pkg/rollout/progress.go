@@ -1,0 +1,94 @@
+package rollout
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/cluster-version/cvo/pkg/gate"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// Progress is what a pass found; status, metrics and views are made of it. It is a value that nobody changes.
+type Progress struct {
+	Release release.Release `json:"release"`
+	Mode    release.Mode    `json:"mode"`
+	// Total manifests, and those that have been applied with their gate met once. Done never runs backwards.
+	Total int `json:"total"`
+	Done  int `json:"done"`
+	// Complete: every manifest is applied and every gate is met now.
+	Complete bool `json:"complete"`
+	// HandedOver: the machine-config operator's gate is met, so the nodes are with the node stage.
+	HandedOver bool `json:"handedOver"`
+	// Problems are the manifests that hold others back or that have something to report, by runlevel and name.
+	Problems []Problem `json:"problems,omitempty"`
+	// Runlevels in order.
+	Runlevels []Runlevel `json:"runlevels"`
+	// Dropped are manifest fields that the server's schema does not know, by object.
+	Dropped []Dropped `json:"dropped,omitempty"`
+	// RetryAt is when the earliest failed attempt is due again; zero if only events are waited for.
+	RetryAt time.Time `json:"retryAt,omitzero"`
+}
+
+// Runlevel is the progress of one runlevel.
+type Runlevel struct {
+	Runlevel   int         `json:"runlevel"`
+	Total      int         `json:"total"`
+	Done       int         `json:"done"`
+	Components []Component `json:"components"`
+}
+
+// Component is the progress of one component within a runlevel.
+type Component struct {
+	Name  string `json:"name"`
+	Total int    `json:"total"`
+	Done  int    `json:"done"`
+}
+
+// Problem is one manifest that has not settled: its gate waits or failed, or it could not be applied.
+type Problem struct {
+	ID        manifest.ID   `json:"object"`
+	File      string        `json:"file"`
+	Runlevel  int           `json:"runlevel"`
+	Component string        `json:"component"`
+	State     gate.State    `json:"state"`
+	Patience  gate.Patience `json:"patience,omitempty"`
+	Reason    string        `json:"reason"`
+	Message   string        `json:"message"`
+	// Since is when the object says the trouble began, else when a pass first saw it.
+	Since time.Time `json:"since,omitzero"`
+	// Err is set if applying failed.
+	Err error `json:"-"`
+}
+
+// Dropped tells which fields of an object were left out.
+type Dropped struct {
+	ID     manifest.ID `json:"object"`
+	File   string      `json:"file"`
+	Fields []string    `json:"fields"`
+}
+
+// ClusterOperators returns the names of the ClusterOperators that have the given patience among the problems, sorted.
+func (p Progress) ClusterOperators(patience gate.Patience) []string {
+	var names []string
+	for _, problem := range p.Problems {
+		if problem.IsClusterOperator() && problem.Patience == patience && problem.Err == nil {
+			names = append(names, problem.ID.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// IsClusterOperator reports whether the problem is about the gate of a ClusterOperator.
+func (p Problem) IsClusterOperator() bool {
+	return p.ID.Group == "config.openshift.io" && p.ID.Kind == "ClusterOperator"
+}
+
+func sortProblems(problems []Problem) {
+	slices.SortFunc(problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Runlevel, b.Runlevel), cmp.Compare(a.Component, b.Component),
+			cmp.Compare(a.File, b.File), cmp.Compare(a.ID.String(), b.ID.String()))
+	})
+}

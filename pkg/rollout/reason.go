@@ -1,0 +1,17 @@
+package rollout
+
+import (
+	"errors"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply"
+)
+
+// reasonOf is the reason that status reports for a manifest that could not be applied.
+func reasonOf(err error) string {
+	var failure *apply.Error
+	if errors.As(err, &failure) {
+		return failure.Reason
+	}
+	return api.ReasonPayloadFailed
+}
