@@ -1,0 +1,120 @@
+# Everything here needs Go, make and git, nothing else: what more is needed is built from Go modules.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+# VERSION is stamped into bin/cvo: a tag, or a tag with the commits since, or the commit.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X github.com/cluster-version/cvo/pkg/cli.version=$(VERSION)
+
+# The race detector needs cgo, and cgo a C compiler; without one the tests run without it.
+RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+TESTFLAGS ?=
+FUZZTIME ?= 20s
+
+# With a folder of real releases at hand, no test that needs it may be skipped.
+ifdef CVO_TESTDATA
+export CVO_TESTDATA := $(abspath $(CVO_TESTDATA))
+export CVO_TESTDATA_REQUIRED := 1
+endif
+
+GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
+
+##@ Try it
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: kube-tools ## Install and update the example platform on a control plane of its own (DEMO_FLAGS="--fail NAME --keep --no-tty")
+	go run ./test/demo $(DEMO_FLAGS)
+
+##@ Build
+
+.PHONY: build
+build: ## Build bin/cvo: static, reproducible, with its version
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/cvo ./cmd/cvo
+
+.PHONY: image
+image: ## Build the operator's image, the base of release images
+	VERSION='$(VERSION)' hack/image.sh
+
+.PHONY: kube-tools
+kube-tools: ## Build etcd and kube-apiserver into bin/kube, once (some minutes the first time)
+	test/kube/build.sh etcd kube-apiserver
+
+.PHONY: generate
+generate: ## Write generated files anew
+	go generate ./...
+
+##@ Test
+
+# -race costs two to three times the time. The packages under test/ start the operator as a process of its own or move
+# whole releases, and have little to race with in the test's process.
+.PHONY: test
+test: kube-tools ## Run all tests; CVO_TESTDATA=DIR adds those on real releases
+	@$(if $(RACE),true,echo "no C compiler: testing without the race detector")
+	go test $(RACE) -timeout 20m $(TESTFLAGS) ./pkg/... ./cmd/...
+	go test -timeout 30m $(TESTFLAGS) ./test/...
+
+.PHONY: e2e
+e2e: kube-tools ## Run the end-to-end tests: the built operator against a real kube-apiserver
+	go test -timeout 30m -count 1 $(TESTFLAGS) ./test/e2e/...
+
+.PHONY: fuzz
+fuzz: ## Fuzz every parser of outside bytes for FUZZTIME each
+	hack/fuzz.sh '$(FUZZTIME)'
+
+.PHONY: bench
+bench: kube-tools ## Measure install and update against a plain loader (BENCH_FLAGS)
+	go run ./test/bench $(BENCH_FLAGS)
+
+##@ Check
+
+.PHONY: verify
+verify: verify-format vet lint verify-modules verify-generated verify-docs verify-words ## Run every check but the tests
+
+.PHONY: lint
+lint: ## Lint, which also checks the layers of packages
+	$(GOLANGCI_LINT) run ./...
+
+.PHONY: format
+format: ## Format all Go files
+	$(GOLANGCI_LINT) fmt
+
+.PHONY: verify-format
+verify-format:
+	$(GOLANGCI_LINT) fmt --diff
+
+.PHONY: vet
+vet:
+	go vet ./...
+
+.PHONY: verify-modules
+verify-modules:
+	go mod tidy -diff
+	go mod verify
+	cd tools && go mod tidy -diff && go mod verify
+
+.PHONY: verify-generated
+verify-generated:
+	hack/verify-generated.sh
+
+.PHONY: verify-docs
+verify-docs:
+	hack/verify-docs.sh
+
+.PHONY: verify-words
+verify-words:
+	hack/verify-words.sh
+
+##@ Clean
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin .cache
