@@ -22,8 +22,8 @@ type Manifest struct {
 	// Runlevel and Component come from the file name, see ParseName.
 	Runlevel  int
 	Component string
-	// Raw is the document as compact JSON with sorted keys (for .json files: the bytes as written, trimmed): what
-	// the payload hash is computed over.
+	// Raw is what the payload hash is computed over: the document as compact JSON with sorted keys, or, if the file is
+	// written as JSON (whatever its extension), the document's bytes as they stand in it, without surrounding space.
 	Raw []byte
 	// Object is the decoded document.
 	Object *unstructured.Unstructured
