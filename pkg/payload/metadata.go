@@ -1,0 +1,173 @@
+package payload
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/blang/semver/v4"
+	imagev1 "github.com/openshift/api/image/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+const (
+	metadataKind = "cincinnati-metadata-v0"
+	// maxMetadataBytes bounds release-metadata and image-references; real ones have 200 bytes and 90 kB.
+	maxMetadataBytes = 4 << 20
+)
+
+// Keys of Metadata.Metadata (OpenShift's Cincinnati graph metadata).
+const (
+	urlKey          = "url"
+	architectureKey = "release.openshift.io/architecture"
+	channelsKey     = "io.openshift.upgrades.graph.release.channels"
+)
+
+// Metadata is the content of the release-metadata file.
+type Metadata struct {
+	Kind     string         `json:"kind"`
+	Version  string         `json:"version"`
+	Previous []string       `json:"previous,omitempty"`
+	Next     []string       `json:"next,omitempty"`
+	Metadata map[string]any `json:"metadata,omitempty"`
+}
+
+// ReadMetadata reads release-metadata from the root of a release. Its kind must be cincinnati-metadata-v0 and its
+// version strict SemVer.
+func ReadMetadata(fsys fs.FS) (*Metadata, error) {
+	data, err := readFile(fsys, MetadataFile, maxMetadataBytes)
+	if err != nil {
+		return nil, err
+	}
+	m := &Metadata{}
+	if err := yaml.Unmarshal(data, m); err != nil {
+		return nil, fmt.Errorf("%s: %w", MetadataFile, err)
+	}
+	if m.Kind != metadataKind {
+		return nil, fmt.Errorf("%s: kind: is %q, not %q", MetadataFile, m.Kind, metadataKind)
+	}
+	if m.Version == "" {
+		return nil, fmt.Errorf("%s: version: missing", MetadataFile)
+	}
+	if _, err := semver.Parse(m.Version); err != nil {
+		return nil, fmt.Errorf("%s: version: %q is not a semantic version: %w", MetadataFile, m.Version, err)
+	}
+	return m, nil
+}
+
+// Release takes from the metadata what the other stages know. What it cannot read is left out and said in a warning.
+func (m *Metadata) Release(image string) (release.Release, []string) {
+	r := release.Release{Version: m.Version, Image: image}
+	var warnings []string
+	warn := func(key, format string, args ...any) {
+		warnings = append(warnings, fmt.Sprintf("%s: metadata.%s: %s", MetadataFile, key, fmt.Sprintf(format, args...)))
+	}
+	text := func(key string) string {
+		value, present := m.Metadata[key]
+		s, ok := value.(string)
+		if present && !ok {
+			warn(key, "is not a string")
+		}
+		return s
+	}
+	if s := text(urlKey); s != "" {
+		if _, err := url.Parse(s); err != nil {
+			warn(urlKey, "%q is not a URL", s)
+		} else {
+			r.URL = s
+		}
+	}
+	if s := text(architectureKey); s == "multi" {
+		r.Architecture = "Multi"
+	} else if s != "" {
+		warn(architectureKey, "%q is not known, only \"multi\" is", s)
+	}
+	if s := text(channelsKey); s != "" {
+		for channel := range strings.SplitSeq(s, ",") {
+			if channel == "" {
+				warn(channelsKey, "holds an empty name")
+				continue
+			}
+			r.Channels = append(r.Channels, channel)
+		}
+		slices.Sort(r.Channels)
+	}
+	return r, warnings
+}
+
+// ReadReferences reads image-references, an ImageStream written as YAML or JSON, from the root of a release. Keys are
+// read without case, because real ones spell from.Name.
+func ReadReferences(fsys fs.FS) (*imagev1.ImageStream, error) {
+	data, err := readFile(fsys, ReferencesFile, maxMetadataBytes)
+	if err != nil {
+		return nil, err
+	}
+	stream := &imagev1.ImageStream{}
+	if err := yaml.Unmarshal(data, stream); err != nil {
+		return nil, fmt.Errorf("%s: %w", ReferencesFile, err)
+	}
+	if stream.Kind != "ImageStream" || stream.APIVersion != imagev1.GroupVersion.String() {
+		return nil, fmt.Errorf("%s: kind: is %q of %q, not ImageStream of %q", ReferencesFile, stream.Kind, stream.APIVersion, imagev1.GroupVersion)
+	}
+	return stream, nil
+}
+
+// ImageReferences leads from the names of a stream's tags to the pullspecs they stand for.
+func ImageReferences(stream *imagev1.ImageStream) map[string]string {
+	images := make(map[string]string, len(stream.Spec.Tags))
+	for _, tag := range stream.Spec.Tags {
+		if tag.From != nil && tag.From.Kind == "DockerImage" {
+			images[tag.Name] = tag.From.Name
+		}
+	}
+	return images
+}
+
+// readFile reads a regular file up to a limit; one that is larger is an error before it is read.
+func readFile(fsys fs.FS, name string, limit int) ([]byte, error) {
+	f, err := fsys.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: no such file: %w", name, fs.ErrNotExist)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, cause(err))
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, cause(err))
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: is not a regular file", name)
+	}
+	if info.Size() > int64(limit) {
+		return nil, fmt.Errorf("%s: has %d bytes, the limit is %d", name, info.Size(), limit)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, cause(err))
+	}
+	if len(data) > limit {
+		return nil, fmt.Errorf("%s: has more than %d bytes", name, limit)
+	}
+	if !utf8.Valid(data) {
+		return nil, fmt.Errorf("%s: is not UTF-8 text", name)
+	}
+	return data, nil
+}
+
+// cause drops the path of a file system error, which its caller has named already.
+func cause(err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		return pathErr.Err
+	}
+	return err
+}
