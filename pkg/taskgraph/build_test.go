@@ -1,0 +1,332 @@
+package taskgraph_test
+
+import (
+	"cmp"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/taskgraph"
+)
+
+func TestBuildUpdating(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		manifests []*manifest.Manifest
+		want      map[string][]string
+	}{
+		{
+			"chains a component and leaves others alone",
+			[]*manifest.Manifest{
+				object("50/b/01", "v1 Service b"), object("50/a/02", "v1 Service a2"), object("50/a/01", "v1 Service a1"),
+			},
+			map[string][]string{"Service a1": nil, "Service a2": {"Service a1"}, "Service b": nil},
+		}, {
+			"orders runlevels wherever their files lie",
+			[]*manifest.Manifest{
+				object("90/a/01", "v1 Service a90"), object("50/b/01", "v1 Service b"), object("50/a/01", "v1 Service a"),
+				object("90/b/01", "v1 Service b90"), object("03/a/01", "v1 Service first"),
+			},
+			map[string][]string{
+				"Service first": nil, "Service a": {"Service first"}, "Service b": {"Service first"},
+				"Service a90": {"|"}, "Service b90": {"|"},
+			},
+		}, {
+			"splits a runlevel at a Job, not at one to be deleted",
+			[]*manifest.Manifest{
+				object("50/a/01", "v1 Service a"), object("50/b/01", "v1 Service b1"), object("50/b/02", "batch/v1 Job job"),
+				object("50/b/03", "v1 Service b3"), object("50/c/01", "batch/v1 Job old", tombstone),
+			},
+			map[string][]string{
+				"Service a": nil, "Service b1": nil, "Job.batch job": {"Service a", "Service b1"},
+				"Service b3": {"Job.batch job"}, "Job.batch old": {"Job.batch job"},
+			},
+		}, {
+			"draws a CRD forward over runlevels",
+			[]*manifest.Manifest{
+				object("03/a/01", "v1 Service a"), object("03/b/01", "v1 Service b"),
+				object("05/a/01", "example.com/v1 Widget w1"), object("05/a/02", "example.com/v1 Widget w2"),
+				object("10/a/00", "v1 Service before"), crd("10/a/01", "Widget.example.com"), object("10/a/02", "v1 Service after"),
+			},
+			map[string][]string{
+				"Service a": nil, "Service b": nil,
+				"CustomResourceDefinition.apiextensions.k8s.io widgets.example.com": {"|"},
+				"Widget.example.com w1": {"CustomResourceDefinition.apiextensions.k8s.io widgets.example.com"},
+				"Widget.example.com w2": {"CustomResourceDefinition.apiextensions.k8s.io widgets.example.com", "Widget.example.com w1"},
+				"Service before":        {"Widget.example.com w2"}, "Service after": {"Service before"},
+			},
+		}, {
+			"draws a Namespace forward to a Job",
+			[]*manifest.Manifest{
+				object("03/a/01", "v1 Service a"), object("03/b/01", "v1 Service b"),
+				object("03/c/01", "batch/v1 Job x/job"), object("03/d/01", "v1 Namespace x"),
+			},
+			map[string][]string{
+				"Service a": nil, "Service b": nil, "Namespace x": {"|"}, "Job.batch x/job": {"Namespace x"},
+			},
+		}, {
+			"loosens a Namespace that an earlier component needs",
+			[]*manifest.Manifest{
+				object("50/a/01", "v1 Service x/a"), object("50/b/01", "v1 Service b1"), object("50/b/02", "v1 Namespace x"),
+				object("50/b/03", "v1 Service x/b3"),
+			},
+			map[string][]string{
+				"Namespace x": nil, "Service x/a": {"Namespace x"}, "Service b1": nil, "Service x/b3": {"Namespace x", "Service b1"},
+			},
+		}, {
+			"loosens a Namespace that lies below its use in one chain",
+			[]*manifest.Manifest{
+				object("50/a/01", "v1 Service x/a1"), object("50/a/02", "v1 Namespace x"), object("50/a/03", "v1 Service x/a3"),
+			},
+			map[string][]string{
+				"Namespace x": nil, "Service x/a1": {"Namespace x"}, "Service x/a3": {"Namespace x", "Service x/a1"},
+			},
+		}, {
+			"keeps a Namespace in its chain that only later components need",
+			[]*manifest.Manifest{
+				object("50/a/01", "v1 Service a"), object("50/a/02", "v1 Namespace x"), object("50/b/01", "v1 Service x/b"),
+			},
+			map[string][]string{"Service a": nil, "Namespace x": {"Service a"}, "Service x/b": {"Namespace x"}},
+		}, {
+			"waits for no tombstone and draws nothing for one",
+			[]*manifest.Manifest{
+				object("05/a/01", "v1 Service gone/a"), object("05/b/01", "v1 Service x/old", tombstone),
+				object("10/a/01", "v1 Namespace gone", tombstone), object("10/b/01", "v1 Namespace x"),
+				object("10/c/01", "v1 Secret x/old", tombstone),
+			},
+			map[string][]string{
+				"Service gone/a": nil, "Service x/old": nil, "Namespace gone": {"|"}, "Namespace x": {"|"}, "Secret x/old": {"Namespace x"},
+			},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := build(t, release.Updating, tt.manifests...)
+			requireSound(t, g, tt.manifests)
+			assert.Equal(t, tt.want, links(g))
+		})
+	}
+}
+
+func TestBuildFlat(t *testing.T) {
+	manifests := []*manifest.Manifest{
+		object("05/a/01", "example.com/v1 Widget x/w"), object("05/a/02", "v1 Service s"),
+		crd("10/a/01", "Widget.example.com"), object("90/a/01", "v1 Namespace x"),
+	}
+	want := map[string][]string{
+		"CustomResourceDefinition.apiextensions.k8s.io widgets.example.com": nil, "Namespace x": nil, "Service s": nil,
+		"Widget.example.com x/w": {"CustomResourceDefinition.apiextensions.k8s.io widgets.example.com", "Namespace x"},
+	}
+	for _, mode := range []release.Mode{release.Initializing, release.Reconciling} {
+		t.Run(string(mode), func(t *testing.T) {
+			g := build(t, mode, manifests...)
+			requireSound(t, g, manifests)
+			assert.Equal(t, want, links(g))
+			for _, n := range g.Tasks() {
+				assert.False(t, n.Drawn, n.Label())
+			}
+			job := object("07/a/01", "batch/v1 Job x/job")
+			withJob := append([]*manifest.Manifest{job}, manifests...)
+			g = build(t, mode, withJob...)
+			requireSound(t, g, withJob)
+			assert.Equal(t, map[string][]string{
+				"CustomResourceDefinition.apiextensions.k8s.io widgets.example.com": nil, "Namespace x": nil, "Service s": nil,
+				"Widget.example.com x/w": {"CustomResourceDefinition.apiextensions.k8s.io widgets.example.com", "Namespace x"},
+				"Job.batch x/job":        {"Widget.example.com x/w", "Service s"},
+			}, links(g))
+			drawn := g.Nodes()[1]
+			assert.True(t, drawn.Drawn)
+			assert.Equal(t, "90/a", drawn.From.String())
+			assert.Equal(t, "05/a", drawn.Group().String())
+		})
+	}
+}
+
+func TestBuildTakesNothing(t *testing.T) {
+	for _, mode := range release.Modes() {
+		g := build(t, mode)
+		assert.Empty(t, g.Nodes())
+		assert.Empty(t, g.CriticalPath())
+		assert.Empty(t, g.Runlevels())
+		assert.Zero(t, g.Width())
+	}
+}
+
+func TestBuildRefuses(t *testing.T) {
+	_, err := taskgraph.Build(nil, "Sideways")
+	require.ErrorContains(t, err, `unknown mode "Sideways"`)
+	_, err = taskgraph.Build([]*manifest.Manifest{object("00/a/00", "v1 Service a"), {}}, release.Updating)
+	require.ErrorContains(t, err, "manifest 2 of 2 has no object")
+}
+
+// TestBuildRandom compares graphs of random payloads, by what each node waits for in the end, with the rules applied
+// to each pair of manifests.
+func TestBuildRandom(t *testing.T) {
+	for seed := range uint64(120) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		manifests := random(r, 1+r.IntN(40))
+		for _, mode := range release.Modes() {
+			g := build(t, mode, manifests...)
+			requireSound(t, g, manifests)
+			got := reaches(g)
+			line, want := reference(manifests, mode)
+			node := map[*manifest.Manifest]*taskgraph.Node{}
+			for _, n := range g.Tasks() {
+				node[n.Manifest] = n
+			}
+			for i, a := range line {
+				for j, b := range line {
+					require.Equal(t, want[i][j], got[node[b].Index][node[a].Index], "seed %d, %s: %s before %s", seed, mode, a, b)
+				}
+			}
+		}
+	}
+}
+
+// reference applies the rules pair by pair, in cubic time, and returns the line and which place comes before which.
+func reference(manifests []*manifest.Manifest, mode release.Mode) ([]*manifest.Manifest, [][]bool) {
+	line := slices.Clone(manifests)
+	slices.SortStableFunc(line, func(a, b *manifest.Manifest) int {
+		return cmp.Or(a.Runlevel-b.Runlevel, cmp.Compare(a.Component, b.Component), cmp.Compare(a.File, b.File))
+	})
+	n := len(line)
+	job := func(i int) bool { return line[i].Is("batch", "Job") && !line[i].Tombstone() }
+	segment, drawn, loose := make([]int, n), make([]bool, n), make([]bool, n)
+	for i := 1; i < n; i++ {
+		segment[i] = segment[i-1]
+		if job(i) || job(i-1) || mode == release.Updating && line[i].Runlevel != line[i-1].Runlevel {
+			segment[i]++
+		}
+	}
+	needs := make([][]bool, n) // needs[i][j]: j needs i
+	for i := range line {
+		needs[i] = make([]bool, n)
+		for j := range line {
+			needs[i][j] = firstProvider(line, j, i)
+		}
+	}
+	for i := range line {
+		for j := n - 1; j >= 0; j-- { // the first user decides last
+			if needs[i][j] && !line[j].Tombstone() && j < i {
+				loose[i] = true
+				drawn[i] = drawn[i] || segment[j] < segment[i]
+				segment[i] = min(segment[i], segment[j])
+			}
+		}
+	}
+	before := make([][]bool, n)
+	for i := range line {
+		before[i] = make([]bool, n)
+		for j := range line {
+			chained := mode == release.Updating && line[i].Component == line[j].Component && i < j && !loose[j] && !drawn[i]
+			needed := needs[i][j] && (!line[j].Tombstone() || loose[i] || i < j)
+			before[i][j] = segment[i] < segment[j] || segment[i] == segment[j] && (chained || needed)
+		}
+	}
+	for k := range line {
+		for i := range line {
+			for j := range line {
+				before[i][j] = before[i][j] || before[i][k] && before[k][j]
+			}
+		}
+	}
+	return line, before
+}
+
+// firstProvider reports whether place i brings the kind or the namespace of place j, and none before it does.
+func firstProvider(line []*manifest.Manifest, j, i int) bool {
+	if line[j].Is("", "Namespace") || line[j].Is("apiextensions.k8s.io", "CustomResourceDefinition") {
+		return false
+	}
+	id := line[j].ID()
+	provides := []func(m *manifest.Manifest) bool{
+		func(m *manifest.Manifest) bool { return m.Is("", "Namespace") && m.ID().Name == id.Namespace },
+		func(m *manifest.Manifest) bool {
+			spec, _ := m.Object.Object["spec"].(map[string]any)
+			return m.Is("apiextensions.k8s.io", "CustomResourceDefinition") && spec["group"] == id.Group &&
+				spec["names"].(map[string]any)["kind"] == id.Kind
+		},
+	}
+	for _, f := range provides {
+		first := slices.IndexFunc(line, func(m *manifest.Manifest) bool { return !m.Tombstone() && f(m) })
+		if first == i {
+			return true
+		}
+	}
+	return false
+}
+
+func TestWidth(t *testing.T) {
+	for seed := range uint64(150) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		manifests := random(r, 1+r.IntN(12))
+		for _, mode := range release.Modes() {
+			g := build(t, mode, manifests...)
+			require.Equal(t, antichain(g), g.Width(), "seed %d, %s", seed, mode)
+		}
+	}
+}
+
+// antichain tries every set of tasks.
+func antichain(g *taskgraph.Graph) int {
+	before, tasks, best := reaches(g), g.Tasks(), 0
+	for set := range 1 << len(tasks) {
+		if bits.OnesCount(uint(set)) <= best {
+			continue
+		}
+		independent := true
+		for i := range tasks {
+			for j := range i {
+				if set&(1<<i) != 0 && set&(1<<j) != 0 && before[tasks[i].Index][tasks[j].Index] {
+					independent = false
+				}
+			}
+		}
+		if independent {
+			best = bits.OnesCount(uint(set))
+		}
+	}
+	return best
+}
+
+func TestGraphAnswers(t *testing.T) {
+	g := build(t, release.Updating, platform()...)
+	assert.Equal(t, []int{0, 5, 10, 20, 50, 80, 90}, g.Runlevels())
+	assert.Equal(t, []string{"config", "dns", "gateway", "migrate", "monitoring", "nodes", "operator", "store", "widgets"}, g.Components())
+	path := g.CriticalPath()
+	before := reaches(g)
+	for i := range path[1:] {
+		assert.True(t, before[path[i+1].Index][path[i].Index])
+	}
+	assert.Len(t, path, 19)
+}
+
+func BenchmarkBuild(b *testing.B) {
+	manifests := random(rand.New(rand.NewPCG(1, 1)), 1300)
+	for _, mode := range release.Modes() {
+		b.Run(string(mode), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, err := taskgraph.Build(manifests, mode)
+				require.NoError(b, err)
+			}
+		})
+	}
+}
+
+func BenchmarkWidth(b *testing.B) {
+	manifests := random(rand.New(rand.NewPCG(1, 1)), 1300)
+	for _, mode := range release.Modes() {
+		g := build(b, mode, manifests...)
+		b.Run(string(mode), func(b *testing.B) {
+			for b.Loop() {
+				g.Width()
+			}
+		})
+	}
+}

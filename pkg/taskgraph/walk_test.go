@@ -1,0 +1,214 @@
+package taskgraph_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/taskgraph"
+)
+
+// settle is a visit that takes a second of the bubble's time.
+func settle(context.Context, *taskgraph.Node) taskgraph.Outcome {
+	time.Sleep(time.Second)
+	return taskgraph.Settled
+}
+
+func TestWalkVisitsEverythingInOrder(t *testing.T) {
+	for seed := range uint64(40) {
+		for _, mode := range release.Modes() {
+			synctest.Test(t, func(t *testing.T) {
+				r := rand.New(rand.NewPCG(seed, 3))
+				g := build(t, mode, random(r, 1+r.IntN(80))...)
+				width := 1 + r.IntN(16)
+				before := reaches(g)
+				ended := make([]atomic.Bool, len(g.Nodes()))
+				var running, most atomic.Int64
+				result, err := taskgraph.Walk(t.Context(), g, width, nil, func(_ context.Context, n *taskgraph.Node) taskgraph.Outcome {
+					most.Store(max(most.Load(), running.Add(1)))
+					defer running.Add(-1)
+					for i := range before[n.Index] {
+						assert.True(t, ended[i].Load() || g.Nodes()[i].Barrier())
+					}
+					time.Sleep(time.Duration(n.Index%7) * time.Second)
+					assert.False(t, ended[n.Index].Swap(true), "visited twice")
+					return taskgraph.Settled
+				})
+				require.NoError(t, err)
+				assert.True(t, result.Complete())
+				assert.LessOrEqual(t, most.Load(), int64(width))
+				for _, n := range g.Nodes() {
+					assert.Equal(t, !n.Barrier(), result.Visited[n.Index])
+				}
+			})
+		}
+	}
+}
+
+func TestWalkTakesTheCriticalPathAndNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, mode := range release.Modes() {
+			g := build(t, mode, platform()...)
+			start := time.Now()
+			_, err := taskgraph.Walk(t.Context(), g, len(g.Tasks()), nil, settle)
+			require.NoError(t, err)
+			assert.Equal(t, time.Duration(len(g.CriticalPath()))*time.Second, time.Since(start))
+		}
+	})
+}
+
+func TestWalkStartsLongChainsFirst(t *testing.T) {
+	g := build(t, release.Updating,
+		object("50/a/01", "v1 Service a1"),
+		object("50/b/01", "v1 Service b1"), object("50/b/02", "v1 Service b2"), object("50/b/03", "v1 Service b3"),
+		object("50/c/01", "v1 Service c1"), object("50/c/02", "v1 Service c2"),
+	)
+	var order []string
+	_, err := taskgraph.Walk(t.Context(), g, 1, nil, func(_ context.Context, n *taskgraph.Node) taskgraph.Outcome {
+		order = append(order, n.Manifest.Object.GetName())
+		return taskgraph.Settled
+	})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"b1", "b2", "c1", "a1", "b3", "c2"}, order)
+}
+
+func TestWalkHoldsBackWhatDepends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := build(t, release.Updating,
+			object("50/a/01", "v1 Service a1"), object("50/a/02", "v1 Service a2"), object("50/a/03", "v1 Service a3"),
+			object("50/b/01", "v1 Service b1"), object("50/b/02", "v1 Service b2"),
+			object("70/c/01", "v1 Service c1"), object("70/d/01", "v1 Service d1"),
+		)
+		result, err := taskgraph.Walk(t.Context(), g, 4, nil, func(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
+			if n.Label() == "Service a2" {
+				return taskgraph.Held
+			}
+			return settle(ctx, n)
+		})
+		require.NoError(t, err)
+		assert.False(t, result.Complete())
+		assert.Equal(t, []string{"Service a1", "Service b1", "Service b2"}, labels(result.Tasks(g, taskgraph.Settled)))
+		assert.Equal(t, []string{"Service a2"}, labels(result.Tasks(g, taskgraph.Held)))
+		assert.Equal(t, []string{"Service a3", "Service c1", "Service d1"}, labels(result.Tasks(g, taskgraph.NotReached)))
+		assert.Equal(t, 3, result.Count(g, taskgraph.NotReached))
+	})
+}
+
+// TestWalkPassesOverWhatIsDone: what is done needs no visit, but lets nothing pass that still waits for what is
+// before it.
+func TestWalkPassesOverWhatIsDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := build(t, release.Updating, platform()...)
+		reopened := g.Tasks()[len(g.Tasks())/2]
+		var lock sync.Mutex
+		var visits []*taskgraph.Node
+		walk := func(o taskgraph.Outcome) taskgraph.Result {
+			visits = nil
+			result, err := taskgraph.Walk(t.Context(), g, 4,
+				func(n *taskgraph.Node) bool { return n != reopened },
+				func(_ context.Context, n *taskgraph.Node) taskgraph.Outcome {
+					lock.Lock()
+					defer lock.Unlock()
+					visits = append(visits, n)
+					return o
+				})
+			require.NoError(t, err)
+			return result
+		}
+		result := walk(taskgraph.Settled)
+		assert.True(t, result.Complete())
+		assert.Equal(t, []*taskgraph.Node{reopened}, visits)
+
+		result = walk(taskgraph.Held)
+		before := reaches(g)
+		for _, n := range g.Nodes() {
+			want := taskgraph.Settled
+			switch {
+			case n == reopened:
+				want = taskgraph.Held
+			case before[n.Index][reopened.Index]:
+				want = taskgraph.NotReached
+			}
+			assert.Equal(t, want, result.Of(n), n.Label())
+		}
+	})
+}
+
+func TestWalkStopsWhenCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := build(t, release.Updating, platform()...)
+		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		var visits atomic.Int64
+		result, err := taskgraph.Walk(ctx, g, 2, nil, func(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
+			visits.Add(1)
+			return settle(ctx, n) // does not look at ctx: the walk has to wait for it
+		})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 3*time.Second, time.Since(start))
+		assert.Equal(t, int(visits.Load()), result.Count(g, taskgraph.Settled))
+		assert.Positive(t, result.Count(g, taskgraph.NotReached))
+	})
+}
+
+// TestWalkWakesIdleWorkers: workers that wait for a long visit to end leave when the context does.
+func TestWalkWakesIdleWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := build(t, release.Updating, object("50/a/01", "v1 Service a1"), object("50/a/02", "v1 Service a2"))
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			time.Sleep(time.Second)
+			cancel()
+		}()
+		result, err := taskgraph.Walk(ctx, g, 8, nil, func(ctx context.Context, _ *taskgraph.Node) taskgraph.Outcome {
+			<-ctx.Done()
+			return taskgraph.Held
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, []taskgraph.Outcome{taskgraph.Held, taskgraph.NotReached}, result.Outcomes)
+	})
+}
+
+func TestWalkNothing(t *testing.T) {
+	result, err := taskgraph.Walk(t.Context(), build(t, release.Updating), 0, nil, settle)
+	require.NoError(t, err)
+	assert.True(t, result.Complete())
+
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	g := build(t, release.Updating, platform()...)
+	result, err = taskgraph.Walk(cancelled, g, 4, nil, settle)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, len(g.Tasks()), result.Count(g, taskgraph.NotReached))
+}
+
+func labels(nodes []*taskgraph.Node) []string {
+	list := make([]string, 0, len(nodes))
+	for _, n := range nodes {
+		list = append(list, n.Label())
+	}
+	return list
+}
+
+func BenchmarkWalk(b *testing.B) {
+	g := build(b, release.Updating, random(rand.New(rand.NewPCG(1, 1)), 1300)...)
+	for _, width := range []int{1, 16} {
+		b.Run(fmt.Sprint(width), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, err := taskgraph.Walk(b.Context(), g, width, nil, func(context.Context, *taskgraph.Node) taskgraph.Outcome { return taskgraph.Settled })
+				require.NoError(b, err)
+			}
+		})
+	}
+}
