@@ -1,0 +1,283 @@
+// Package assemble makes release images: it takes the manifests of a platform's components and the pullspecs of their
+// images, puts images and versions in place of placeholders, and returns a release image with its metadata. The result
+// can be pushed to a registry or written as an OCI image layout or a folder. Reading component images is left to the
+// caller's Reader, signing and applying to others. The layout of a release image is that of `oc adm release new`.
+package assemble
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/blang/semver/v4"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// OperatorComponent is the component whose files form the folder manifests/ of a release image, which is templated and
+// belongs to the version operator; the files of all others go to release-manifests/.
+const OperatorComponent = "cluster-version-operator"
+
+// Options say what goes into a release. Version, and Operator or Base, are required.
+type Options struct {
+	// Version is strict SemVer.
+	Version string
+	// Previous lists the versions that may update to this one, Next those that this one may update to. Order and
+	// repetition do not matter.
+	Previous, Next []string
+	// Metadata is free-form; "url" leads to the release notes.
+	Metadata map[string]any
+	// Components bring the manifests, in any order. OperatorComponent adds to Operator, or replaces files of it.
+	Components []Component
+	// Images are the component images by digest, one tag a component.
+	Images []imagev1.TagReference
+	// ComponentVersions are used where no image says otherwise.
+	ComponentVersions map[string]string
+	// AllowMissingImages keeps placeholders of images that the release does not have.
+	AllowMissingImages bool
+	// Operator is the version operator's own set, if Base is nil.
+	Operator []File
+	// Base is the image to build on, which brings the folder manifests/ and normally the operator's binary. Nil
+	// builds on nothing: the image can be installed from, but not run.
+	Base v1.Image
+	// Created is the time in the image and of every file; default the newest modification time of a component's
+	// file, in seconds. Equal inputs and an equal time give an equal digest.
+	Created time.Time
+}
+
+// Result is an assembled release.
+type Result struct {
+	Image   v1.Image
+	Digest  release.Digest
+	Version string
+	Created time.Time
+	// References is the ImageStream that lists the component images, as it stands in the file image-references.
+	References []byte
+	// Metadata is the file release-metadata.
+	Metadata []byte
+	// Operators counts the components that brought manifests, Images the component images.
+	Operators, Images int
+
+	manifests []File
+	operator  []File
+	base      v1.Image
+}
+
+// New assembles a release. It reads nothing but Options and gives the same digest for the same input. Errors of
+// manifests are reported together, by file and document.
+func New(opts Options) (*Result, error) {
+	version, err := opts.check()
+	if err != nil {
+		return nil, err
+	}
+	plan, err := opts.plan(version)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{
+		Version: opts.Version, Created: opts.created(), base: opts.Base,
+		manifests: plan.manifests, operator: plan.operator, Operators: plan.operators, Images: len(opts.Images),
+	}
+	if r.References, err = references(opts.Version, r.Created, opts.Images, opts.ComponentVersions); err != nil {
+		return nil, err
+	}
+	if r.Metadata, err = metadata(opts); err != nil {
+		return nil, err
+	}
+	if r.Image, err = r.build(); err != nil {
+		return nil, fmt.Errorf("building the release image: %w", err)
+	}
+	digest, err := r.Image.Digest()
+	if err != nil {
+		return nil, fmt.Errorf("computing the release digest: %w", err)
+	}
+	r.Digest = release.Digest(digest.String())
+	return r, nil
+}
+
+func (o *Options) check() (semver.Version, error) {
+	version, err := semver.Parse(o.Version)
+	if err != nil {
+		return version, fmt.Errorf("release name %q is not a semantic version: %w", o.Version, err)
+	}
+	for _, v := range slices.Concat(o.Previous, o.Next) {
+		if _, err := semver.Parse(v); err != nil {
+			return version, fmt.Errorf("%q in the list of previous or next releases is not a semantic version: %w", v, err)
+		}
+	}
+	var errs []error
+	seen := map[string]bool{}
+	for _, c := range o.Components {
+		if err := checkComponentName(c.Name); err != nil {
+			errs = append(errs, err)
+		}
+		if seen[c.Name] {
+			errs = append(errs, fmt.Errorf("component %q is given twice", c.Name))
+		}
+		seen[c.Name] = true
+		if c.Name == OperatorComponent && o.Base != nil {
+			errs = append(errs, fmt.Errorf("component %q: the base image brings the operator's manifests: leave out one of the two", c.Name))
+		}
+	}
+	clear(seen)
+	for _, image := range o.Images {
+		errs = append(errs, checkImage(image))
+		if seen[image.Name] {
+			errs = append(errs, fmt.Errorf("image %q is given twice", image.Name))
+		}
+		seen[image.Name] = true
+	}
+	if o.Base == nil && len(o.Operator) == 0 {
+		errs = append(errs, errors.New("neither a base image nor the operator's own manifests are given"))
+	}
+	return version, manifest.JoinSorted(slices.DeleteFunc(errs, func(err error) bool { return err == nil }))
+}
+
+func checkImage(image imagev1.TagReference) error {
+	if err := checkComponentName(image.Name); err != nil {
+		return err
+	}
+	if image.From == nil || image.From.Kind != "DockerImage" {
+		return fmt.Errorf("image %q has no pullspec", image.Name)
+	}
+	_, digest, ok := strings.Cut(image.From.Name, "@")
+	if !ok {
+		return fmt.Errorf("image %q: %q is not by digest: a release names content, which a tag does not", image.Name, image.From.Name)
+	}
+	if _, err := release.ParseDigest(digest); err != nil {
+		return fmt.Errorf("image %q: %w", image.Name, err)
+	}
+	return nil
+}
+
+// created is the time that the release carries.
+func (o *Options) created() time.Time {
+	t := o.Created
+	if t.IsZero() {
+		t = time.Unix(0, 0)
+		for _, c := range o.Components {
+			for _, f := range c.Files {
+				if f.ModTime.After(t) {
+					t = f.ModTime
+				}
+			}
+		}
+	}
+	return t.UTC().Truncate(time.Second)
+}
+
+// plan is the content of the two folders.
+type plan struct {
+	manifests, operator []File
+	operators           int
+}
+
+func (o *Options) plan(version semver.Version) (plan, error) {
+	images := map[string]imagev1.TagReference{}
+	for _, image := range o.Images {
+		images[image.Name] = image
+	}
+	r := renderer{
+		version: withoutBuild(version), images: images,
+		defaults: o.ComponentVersions, allowMissing: o.AllowMissingImages,
+	}
+	var p plan
+	var errs []error
+	var given names
+	operator := Component{Name: OperatorComponent, Files: slices.Clone(o.Operator)}
+	for _, c := range slices.SortedFunc(slices.Values(o.Components), func(a, b Component) int { return strings.Compare(a.Name, b.Name) }) {
+		if c.Name == OperatorComponent {
+			operator.overlay(c)
+			continue
+		}
+		files, err := r.render(c)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if len(files) > 0 {
+			p.operators++
+		}
+		for _, f := range files {
+			f.Name = given.give(c.Name, f.Name)
+			p.manifests = append(p.manifests, f)
+		}
+	}
+	if o.Base == nil {
+		// Templates need not be YAML before they are rendered, so the operator's own set is not parsed here.
+		files, err := r.substitute(operator)
+		errs = append(errs, err)
+		p.operator = files
+	}
+	sortFiles(p.manifests)
+	sortFiles(p.operator)
+	return p, manifest.JoinSorted(slices.DeleteFunc(errs, func(err error) bool { return err == nil }))
+}
+
+// renderer puts images and versions in place and checks the outcome.
+type renderer struct {
+	version      string
+	images       map[string]imagev1.TagReference
+	defaults     map[string]string
+	allowMissing bool
+}
+
+// render is substitute, and a check that every document of every file is a manifest.
+func (r *renderer) render(c Component) ([]File, error) {
+	files, err := r.substitute(c)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, f := range files {
+		if !isManifest(f.Name) {
+			continue
+		}
+		if _, err := manifest.Parse(f.Name, f.Data, manifest.Limits{}); err != nil {
+			errs = append(errs, fmt.Errorf("component %s: %w", c.Name, err))
+		}
+	}
+	return files, manifest.JoinSorted(errs)
+}
+
+func (r *renderer) substitute(c Component) ([]File, error) {
+	pullspecs := map[string]string{}
+	for name, image := range r.images {
+		pullspecs[name] = image.From.Name
+	}
+	rules, err := placeholders(c.Name, c.References, pullspecs, r.allowMissing)
+	if err != nil {
+		return nil, err
+	}
+	keyed, err := componentVersions(c.References, r.images, r.defaults)
+	if err != nil {
+		return nil, fmt.Errorf("component %s: %w", c.Name, err)
+	}
+	files := slices.Clone(c.Files)
+	for i, f := range files {
+		data, err := replaceVersions(replaceImages(f.Data, rules), r.version, keyed)
+		if err != nil {
+			return nil, fmt.Errorf("component %s: %s: %w", c.Name, f.Name, err)
+		}
+		files[i].Data = data
+	}
+	return files, nil
+}
+
+// ParseMetadata reads the free-form part of a release's metadata, a JSON object; empty text is none.
+func ParseMetadata(text string) (map[string]any, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var object map[string]any
+	if err := json.Unmarshal([]byte(text), &object); err != nil {
+		return nil, fmt.Errorf("metadata %q is not a JSON object: %w", text, err)
+	}
+	return object, nil
+}

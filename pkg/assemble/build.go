@@ -1,0 +1,150 @@
+package assemble
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"io"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// The folders and files of a release image.
+const (
+	operatorFolder = "manifests"
+	releaseFolder  = "release-manifests"
+	metadataFile   = "release-metadata"
+)
+
+// build puts one layer with the release on top of the base. Labels are replaced as a whole: those of the base describe
+// another image.
+func (r *Result) build() (v1.Image, error) {
+	base := r.base
+	if base == nil {
+		var err error
+		if base, err = emptyBase(r.operator, r.Created); err != nil {
+			return nil, err
+		}
+	}
+	digest, err := base.Digest()
+	if err != nil {
+		return nil, fmt.Errorf("reading the base image: %w", err)
+	}
+	layer, err := folderLayer(releaseFolder, 0o777, r.releaseFiles(), r.Created)
+	if err != nil {
+		return nil, err
+	}
+	img, err := dockerImage(base, r.Created, map[string]string{
+		api.ReleaseLabel:     r.Version,
+		api.ReleaseBaseLabel: digest.String(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return mutate.Append(img, mutate.Addendum{
+		Layer:   layer,
+		History: v1.History{Created: v1.Time{Time: r.Created}, Comment: "Release image"},
+	})
+}
+
+// releaseFiles is the folder release-manifests/ in the order of its layer: metadata first, so that a reader that
+// streams the layer knows early what it reads.
+func (r *Result) releaseFiles() []File {
+	return append([]File{
+		{Name: referencesFile, Data: r.References},
+		{Name: metadataFile, Data: r.Metadata},
+	}, r.manifests...)
+}
+
+// emptyBase is an image of the operator's manifests alone.
+func emptyBase(operator []File, created time.Time) (v1.Image, error) {
+	layer, err := folderLayer(operatorFolder, 0o755, operator, created)
+	if err != nil {
+		return nil, err
+	}
+	img, err := dockerImage(empty.Image, created, nil)
+	if err != nil {
+		return nil, err
+	}
+	return mutate.AppendLayers(img, layer)
+}
+
+// dockerImage rebuilds an image with Docker's media types, which every registry and runtime takes, keeping how it is
+// run (entrypoint, environment, user) and replacing where it came from (labels, history, times).
+func dockerImage(from v1.Image, created time.Time, labels map[string]string) (v1.Image, error) {
+	config, err := from.ConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration of the base image: %w", err)
+	}
+	layers, err := from.Layers()
+	if err != nil {
+		return nil, fmt.Errorf("reading the layers of the base image: %w", err)
+	}
+	config = config.DeepCopy()
+	config.RootFS = v1.RootFS{Type: "layers"}
+	config.History = nil
+	config.Created = v1.Time{Time: created}
+	config.Container, config.DockerVersion, config.Author = "", "", ""
+	config.Config.Labels, config.Config.Image, config.Config.Hostname = labels, "", ""
+	if config.OS == "" {
+		config.OS, config.Architecture = "linux", "amd64"
+	}
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.DockerManifestSchema2), types.DockerConfigJSON)
+	if img, err = mutate.ConfigFile(img, config); err != nil {
+		return nil, err
+	}
+	var adds []mutate.Addendum
+	for _, layer := range layers {
+		mediaType, err := dockerLayerType(layer)
+		if err != nil {
+			return nil, err
+		}
+		adds = append(adds, mutate.Addendum{Layer: layer, MediaType: mediaType})
+	}
+	return mutate.Append(img, adds...)
+}
+
+func dockerLayerType(layer v1.Layer) (types.MediaType, error) {
+	mediaType, err := layer.MediaType()
+	if err != nil {
+		return "", fmt.Errorf("reading the layers of the base image: %w", err)
+	}
+	switch mediaType {
+	case types.DockerLayer, types.OCILayer:
+		return types.DockerLayer, nil
+	case types.DockerUncompressedLayer, types.OCIUncompressedLayer:
+		return types.DockerUncompressedLayer, nil
+	}
+	return "", fmt.Errorf("the base image has a layer of type %s, which Docker's image format does not know: build it with gzip layers", mediaType)
+}
+
+// folderLayer is a compressed layer of one folder: the folder itself, then its files, read-only, owned by root, all of
+// one time.
+func folderLayer(folder string, mode int64, files []File, created time.Time) (v1.Layer, error) {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: folder + "/", Mode: mode, ModTime: created})
+	for _, f := range files {
+		if err == nil {
+			err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: folder + "/" + f.Name, Size: int64(len(f.Data)), Mode: 0o444, ModTime: created})
+		}
+		if err == nil {
+			_, err = w.Write(f.Data)
+		}
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing the layer of %s: %w", folder, err)
+	}
+	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }
+	return tarball.LayerFromOpener(open, tarball.WithCompressedCaching)
+}

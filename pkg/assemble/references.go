@@ -1,0 +1,61 @@
+package assemble
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// references renders the file image-references: an ImageStream with the component images, by name.
+func references(version string, created time.Time, images []imagev1.TagReference, versions map[string]string) ([]byte, error) {
+	stream := imagev1.ImageStream{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "image.openshift.io/v1", Kind: "ImageStream"},
+		ObjectMeta: metav1.ObjectMeta{Name: version, CreationTimestamp: metav1.NewTime(created)},
+	}
+	if len(versions) > 0 {
+		stream.Annotations = map[string]string{api.ComponentVersionsLabel: formatComponentVersions(versions)}
+	}
+	stream.Spec.Tags = slices.SortedFunc(slices.Values(images), func(a, b imagev1.TagReference) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	return indented(referencesFile, stream)
+}
+
+// releaseMetadata is the file release-metadata. Its kind is what clients of the update protocol check first.
+type releaseMetadata struct {
+	Kind     string         `json:"kind"`
+	Version  string         `json:"version"`
+	Previous []string       `json:"previous"`
+	Next     []string       `json:"next,omitempty"`
+	Metadata map[string]any `json:"metadata,omitempty"`
+}
+
+func metadata(opts Options) ([]byte, error) {
+	return indented(metadataFile, releaseMetadata{
+		Kind: "cincinnati-metadata-v0", Version: opts.Version,
+		// An empty list, not null: clients tell the two apart.
+		Previous: append([]string{}, distinct(opts.Previous)...),
+		Next:     distinct(opts.Next),
+		Metadata: opts.Metadata,
+	})
+}
+
+func distinct(list []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(list)))
+}
+
+// indented renders JSON as the files of a release have it: two spaces, no line end.
+func indented(name string, value any) ([]byte, error) {
+	data, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("rendering %s: %w", name, err)
+	}
+	return data, nil
+}

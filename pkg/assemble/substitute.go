@@ -1,0 +1,164 @@
+package assemble
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+)
+
+// versionToken stands for the release's version in a manifest; with "-" and a key behind it, for the version of
+// something inside a component, such as 0.0.1-snapshot-kubernetes.
+const versionToken = "0.0.1-snapshot"
+
+// placeholder is one rule of a component's image-references: wherever from stands, to is meant.
+type placeholder struct{ from, to string }
+
+// placeholders makes the rules of a component from its image-references and the pullspecs of the release's images. An
+// image that the release does not have is an error, or keeps its placeholder if allowMissing is set.
+func placeholders(component string, refs []imagev1.TagReference, pullspecs map[string]string, allowMissing bool) ([]placeholder, error) {
+	var rules []placeholder
+	tagOf := map[string]string{}
+	for _, tag := range refs {
+		if tag.From == nil || tag.From.Name == "" {
+			return nil, fmt.Errorf("component %s: image-references: tag %q has no from.name, which says what to replace", component, tag.Name)
+		}
+		if first, seen := tagOf[tag.From.Name]; seen {
+			return nil, fmt.Errorf("component %s: image-references: tags %q and %q both replace %q", component, first, tag.Name, tag.From.Name)
+		}
+		tagOf[tag.From.Name] = tag.Name
+		pullspec, known := pullspecs[tag.Name]
+		switch {
+		case known:
+			rules = append(rules, placeholder{from: tag.From.Name, to: pullspec})
+		case !allowMissing:
+			return nil, fmt.Errorf("component %s: image-references: no input image tag named %q: give it as %s=PULLSPEC@DIGEST", component, tag.Name, tag.Name)
+		}
+	}
+	// One placeholder may be the beginning of another; the longer one is meant.
+	slices.SortFunc(rules, func(a, b placeholder) int {
+		if len(a.from) != len(b.from) {
+			return len(b.from) - len(a.from)
+		}
+		return strings.Compare(a.from, b.from)
+	})
+	return rules, nil
+}
+
+// replaceImages puts pullspecs in place of placeholders. A placeholder counts where no word character stands before it
+// and a space, a quote or the end behind it, with an optional :tag and @digest of its own, which go with it. All rules
+// are applied in one pass, so that a pullspec put in is never taken for another placeholder.
+func replaceImages(data []byte, rules []placeholder) []byte {
+	if len(rules) == 0 {
+		return data
+	}
+	var out bytes.Buffer
+	copied := 0
+	for i := 0; i < len(data); {
+		to, end := matchImage(data, i, rules)
+		if end == 0 {
+			i++
+			continue
+		}
+		out.Write(data[copied:i])
+		out.WriteString(to)
+		i, copied = end, end
+	}
+	if copied == 0 {
+		return data
+	}
+	out.Write(data[copied:])
+	return out.Bytes()
+}
+
+func matchImage(data []byte, at int, rules []placeholder) (to string, end int) {
+	if at > 0 && isWord(data[at-1]) {
+		return "", 0
+	}
+	for _, rule := range rules {
+		if !bytes.HasPrefix(data[at:], []byte(rule.from)) {
+			continue
+		}
+		if end := skipSuffix(data, at+len(rule.from)); end == len(data) || strings.IndexByte(" \t\r\n\f\"'", data[end]) >= 0 {
+			return rule.to, end
+		}
+	}
+	return "", 0
+}
+
+// skipSuffix steps over a :tag and an @algorithm:hex, both optional.
+func skipSuffix(data []byte, at int) int {
+	for _, part := range []struct {
+		lead  byte
+		chars string
+	}{{':', "._-"}, {'@', ":._-+"}} {
+		if at >= len(data) || data[at] != part.lead {
+			continue
+		}
+		end := at + 1
+		for end < len(data) && (isWord(data[end]) || strings.IndexByte(part.chars, data[end]) >= 0) {
+			end++
+		}
+		if end > at+1 {
+			at = end
+		}
+	}
+	return at
+}
+
+// replaceVersions puts the release's version in place of 0.0.1-snapshot, and the version of key in place of
+// 0.0.1-snapshot-key. No word character may stand on either side. An unknown key is an error.
+func replaceVersions(data []byte, version string, keyed map[string]string) ([]byte, error) {
+	if !bytes.Contains(data, []byte(versionToken)) {
+		return data, nil
+	}
+	var out bytes.Buffer
+	for at := 0; at < len(data); {
+		start := bytes.Index(data[at:], []byte(versionToken))
+		if start < 0 {
+			out.Write(data[at:])
+			break
+		}
+		start += at
+		end := start + len(versionToken)
+		key, keyEnd := versionKey(data, end)
+		to, known := version, true
+		switch {
+		case start > 0 && isWord(data[start-1]), end < len(data) && isWord(data[end]):
+			to = versionToken
+		case key != "":
+			if to, known = keyed[key]; !known {
+				return nil, fmt.Errorf("unknown version reference %q in %s-%s: no image of the component, and no component version given, has it", key, versionToken, key)
+			}
+			end = keyEnd
+		}
+		out.Write(data[at:start])
+		out.WriteString(to)
+		at = end
+	}
+	return out.Bytes(), nil
+}
+
+// versionKey reads "-key" and returns the key and its end; a dash that begins no key belongs to the text.
+func versionKey(data []byte, at int) (key string, end int) {
+	if at >= len(data) || data[at] != '-' {
+		return "", at
+	}
+	end = at + 1
+	for end < len(data) && isKey(data[end]) {
+		end++
+	}
+	key = strings.TrimRight(string(data[at+1:end]), "-")
+	if key == "" || key[0] == '-' {
+		return "", at
+	}
+	return key, at + 1 + len(key)
+}
+
+func isKey(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' }
+
+func isWord(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
+}
