@@ -1,0 +1,54 @@
+package image
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// boundedTransport bounds every answer but blobs, whose readers count for themselves: manifests, lists of referrers,
+// tokens, error texts. Without it an endless answer would be read into memory.
+type boundedTransport struct {
+	inner http.RoundTripper
+	limit int64
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.inner.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	// A redirected blob has lost its path; the layer that asked for it is known by the request that led here.
+	first := req
+	for first.Response != nil && first.Response.Request != nil {
+		first = first.Response.Request
+	}
+	if !strings.Contains(first.URL.Path, "/blobs/") {
+		resp.Body = &boundedBody{ReadCloser: resp.Body, left: t.limit, what: first.URL.Redacted(), limit: t.limit}
+	}
+	return resp, nil
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	left, limit int64
+	what        string
+}
+
+// Read implements io.Reader.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, fmt.Errorf("%w: %s answers with more than %d bytes", ErrLimit, b.what, b.limit)
+	}
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1]
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.left -= int64(n)
+	if b.left < 0 {
+		return 0, fmt.Errorf("%w: %s answers with more than %d bytes", ErrLimit, b.what, b.limit)
+	}
+	return n, err
+}
