@@ -23,7 +23,7 @@ const (
 	svgHead     = 46 // title of a column
 	svgTop      = 118
 	svgMaxCards = 12 // cards on top of each other; a runlevel with more has several stacks
-	svgMaxName  = 30 // runes of a name that fit on a card
+	svgMaxName  = 29 // runes of a name that fit on a card; two fewer beside a mark
 	svgMaxTip   = 60 // lines of a tooltip
 )
 
@@ -185,7 +185,7 @@ func (p *picture) writeHeader(out *bytes.Buffer) {
 			fmt.Fprintf(out, `<rect class="%s" x="%d" y="80" width="22" height="16" rx="3"/>`+"\n", entry.class, x)
 		}
 		writeText(out, "note", x+28, 92, entry.text)
-		x += 44 + 7*len(entry.text)
+		x += 48 + 13*len(entry.text)/2
 	}
 }
 
@@ -230,9 +230,9 @@ func (p *picture) writeCard(out *bytes.Buffer, b box, x, y int) {
 	if job {
 		fmt.Fprintf(out, `<rect class="job" x="%d" y="%d" width="5" height="%d"/>`+"\n", x+1, y+1, svgCardRow-svgCardGap-2)
 	}
-	writeText(out, "name", x+12, y+16, shorten(name, svgMaxName))
+	writeText(out, "name", x+12, y+16, shorten(name, svgMaxName-2*boolInt(gate)))
 	if gate {
-		fmt.Fprintf(out, `<circle class="gate" cx="%d" cy="%d" r="4"/>`+"\n", x+svgCard-40, y+12)
+		fmt.Fprintf(out, `<circle class="gate" cx="%d" cy="%d" r="4"/>`+"\n", x+svgCard-38, y+12)
 	}
 	fmt.Fprintf(out, `<text class="count" x="%d" y="%d" text-anchor="end">%d</text></g>`+"\n", x+svgCard-8, y+16, len(b.nodes))
 }
