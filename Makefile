@@ -31,13 +31,13 @@ help: ## Show this list
 	  /^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: kube-tools ## Install and update the example platform on a control plane of its own (DEMO_FLAGS="--fail NAME --keep --no-tty")
+demo: crds kube-tools ## Install and update the example platform on a control plane of its own (DEMO_FLAGS="--fail NAME --keep --no-tty")
 	go run ./test/demo $(DEMO_FLAGS)
 
 ##@ Build
 
 .PHONY: build
-build: ## Build bin/cvo: static, reproducible, with its version
+build: crds ## Build bin/cvo: static, reproducible, with its version
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/cvo ./cmd/cvo
 
 .PHONY: image
@@ -48,6 +48,11 @@ image: ## Build the operator's image, the base of release images
 kube-tools: ## Build etcd and kube-apiserver into bin/kube, once (some minutes the first time)
 	test/kube/build.sh etcd kube-apiserver
 
+# A release carries the CRDs of the API module that go.mod pins; they are read from the module, not kept here.
+.PHONY: crds
+crds:
+	@go generate ./manifests
+
 .PHONY: generate
 generate: ## Write generated files anew
 	go generate ./...
@@ -57,13 +62,13 @@ generate: ## Write generated files anew
 # -race costs two to three times the time. The packages under test/ start the operator as a process of its own or move
 # whole releases, and have little to race with in the test's process.
 .PHONY: test
-test: kube-tools ## Run all tests; CVO_TESTDATA=DIR adds those on real releases
+test: crds kube-tools ## Run all tests; CVO_TESTDATA=DIR adds those on real releases
 	@$(if $(RACE),true,echo "no C compiler: testing without the race detector")
 	go test $(RACE) -timeout 20m $(TESTFLAGS) ./pkg/... ./cmd/...
 	go test -timeout 30m $(TESTFLAGS) ./test/...
 
 .PHONY: e2e
-e2e: kube-tools ## Run the end-to-end tests: the built operator against a real kube-apiserver
+e2e: crds kube-tools ## Run the end-to-end tests: the built operator against a real kube-apiserver
 	go test -timeout 30m -count 1 $(TESTFLAGS) ./test/e2e/...
 
 .PHONY: fuzz
@@ -71,7 +76,7 @@ fuzz: ## Fuzz every parser of outside bytes for FUZZTIME each
 	hack/fuzz.sh '$(FUZZTIME)'
 
 .PHONY: bench
-bench: kube-tools ## Measure install and update against a plain loader (BENCH_FLAGS)
+bench: crds kube-tools ## Measure install and update against a plain loader (BENCH_FLAGS)
 	go run ./test/bench $(BENCH_FLAGS)
 
 ##@ Check
@@ -80,7 +85,7 @@ bench: kube-tools ## Measure install and update against a plain loader (BENCH_FL
 verify: verify-format vet lint verify-modules verify-generated verify-docs verify-words ## Run every check but the tests
 
 .PHONY: lint
-lint: ## Lint, which also checks the layers of packages
+lint: crds ## Lint, which also checks the layers of packages
 	$(GOLANGCI_LINT) run ./...
 
 .PHONY: format
@@ -92,7 +97,7 @@ verify-format:
 	$(GOLANGCI_LINT) fmt --diff
 
 .PHONY: vet
-vet:
+vet: crds
 	go vet ./...
 
 .PHONY: verify-modules
@@ -117,4 +122,4 @@ verify-words:
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin .cache
+	rm -rf bin .cache manifests/0000_00_cluster-version-operator_01_*.crd.yaml
