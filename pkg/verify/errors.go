@@ -1,0 +1,108 @@
+package verify
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// ErrNoPolicy means that nobody is trusted, so that nothing can be accepted.
+var ErrNoPolicy = errors.New("nothing is accepted because no root of trust is configured: name a trust policy with --trust FILE, " +
+	"or ship a ConfigMap with the annotation release.openshift.io/verification-config-map in the release")
+
+// ErrUnverified is what every refusal of an image is, in the sense of errors.Is.
+var ErrUnverified = errors.New("the release image is not verified")
+
+// MissingRoot is a root of trust for which no valid signature was found.
+type MissingRoot struct {
+	Name   string `json:"name"`
+	Method string `json:"method"`
+}
+
+// Answer is what one place said when it was searched: a remark for every signature and every failed request.
+type Answer struct {
+	Store   string   `json:"store"`
+	Remarks []string `json:"remarks"`
+}
+
+// UnverifiedError says why a digest is not accepted: which roots are not satisfied, and what was found where. Its
+// text is the same whenever the same places answer the same.
+type UnverifiedError struct {
+	Digest release.Digest
+	// Policy is the name of the policy that was applied.
+	Policy  string
+	Missing []MissingRoot
+	Answers []Answer
+	// Cause is set if the search was cut short by its caller.
+	Cause error
+}
+
+// Error starts as OpenShift's verifier does, because people and tools search for that sentence.
+func (e *UnverifiedError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "unable to verify %s against ", e.Digest)
+	var kinds []string
+	for _, k := range []struct{ method, noun string }{{MethodOpenPGP, "keyrings"}, {MethodSigstore, "public keys"}} {
+		if names := e.names(k.method); len(names) > 0 {
+			kinds = append(kinds, k.noun+": "+strings.Join(names, ", "))
+		}
+	}
+	b.WriteString(strings.Join(kinds, " and "))
+	if e.Policy != "" {
+		fmt.Fprintf(&b, " (trust from %s)", e.Policy)
+	}
+	for _, a := range e.Answers {
+		if len(a.Remarks) > 0 {
+			fmt.Fprintf(&b, "; %s: %s", a.Store, strings.Join(a.Remarks, ", "))
+		}
+	}
+	if e.Cause != nil {
+		fmt.Fprintf(&b, "; the search was cut short: %v", e.Cause)
+	}
+	return b.String()
+}
+
+// Unwrap makes a refusal ErrUnverified, and also what cut the search short.
+func (e *UnverifiedError) Unwrap() []error {
+	if e.Cause != nil {
+		return []error{ErrUnverified, e.Cause}
+	}
+	return []error{ErrUnverified}
+}
+
+func (e *UnverifiedError) names(method string) []string {
+	var out []string
+	for _, m := range e.Missing {
+		if m.Method == method {
+			out = append(out, m.Name)
+		}
+	}
+	return out
+}
+
+func (e *UnverifiedError) sort() {
+	slices.SortFunc(e.Missing, func(a, b MissingRoot) int {
+		return cmp.Or(cmp.Compare(a.Method, b.Method), cmp.Compare(a.Name, b.Name))
+	})
+	// Stable: places of one name stay in the order in which they were asked. Remarks keep the order of the signatures.
+	slices.SortStableFunc(e.Answers, func(a, b Answer) int { return cmp.Compare(a.Store, b.Store) })
+}
+
+// plainNetworkError drops from an error what differs between two equal failures: the local port of a connection.
+func plainNetworkError(err error) string {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Source != nil {
+		return fmt.Sprintf("%s %s: %v", op.Op, op.Net, op.Err)
+	}
+	return err.Error()
+}

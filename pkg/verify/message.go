@@ -1,0 +1,200 @@
+package verify
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ProtonMail/go-crypto/openpgp/armor"
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
+	legacypacket "golang.org/x/crypto/openpgp/packet" //nolint:staticcheck // the only reader of version 3 signature packets, which real release signatures use
+)
+
+const (
+	// MaxSignatureSize bounds one signature as it is stored; real ones have about 1 KiB.
+	MaxSignatureSize = 50 << 10
+	// maxMessageSize bounds what a compressed message may grow to.
+	maxMessageSize = 1 << 20
+	// maxSignatures bounds how many signatures one message carries.
+	maxSignatures = 16
+	// maxNesting bounds compressed packets inside compressed packets.
+	maxNesting = 2
+
+	messageBlock = "PGP MESSAGE"
+)
+
+// Packet types (RFC 9580, section 5).
+const (
+	tagPublicKeyEncrypted = 1
+	tagSignature          = 2
+	tagSymmetricEncrypted = 3
+	tagOnePassSignature   = 4
+	tagCompressed         = 8
+	tagEncrypted          = 9
+	tagMarker             = 10
+	tagLiteral            = 11
+	tagEncryptedProtected = 18
+	tagEncryptedAEAD      = 20
+	tagPadding            = 21
+)
+
+// signedMessage is an OpenPGP signed message: what was signed, and the signatures over it, unchecked.
+type signedMessage struct {
+	body       []byte
+	signatures []messageSignature
+
+	hasBody           bool
+	onePass, trailing int
+	unpacked          int
+}
+
+// readMessage reads a signed message (RFC 9580, section 10.3), armored or binary, possibly compressed. It checks
+// form only. Detached and cleartext signatures, encrypted messages and messages without a signature are refused.
+func readMessage(data []byte) (*signedMessage, error) {
+	if len(data) > MaxSignatureSize {
+		return nil, fmt.Errorf("larger than %d bytes", MaxSignatureSize)
+	}
+	if trimmed := bytes.TrimSpace(data); bytes.HasPrefix(trimmed, []byte(armorStart)) {
+		block, err := armor.Decode(bytes.NewReader(trimmed))
+		if err != nil {
+			return nil, fmt.Errorf("decoding armor: %w", err)
+		}
+		if block.Type != messageBlock {
+			return nil, fmt.Errorf("a %s, expected a %s (a signed message, not a detached or cleartext signature)", block.Type, messageBlock)
+		}
+		if data, err = io.ReadAll(block.Body); err != nil {
+			return nil, fmt.Errorf("decoding armor: %w", err)
+		}
+	}
+	m := &signedMessage{}
+	if err := m.read(data, 0); err != nil {
+		return nil, fmt.Errorf("reading OpenPGP message: %w", err)
+	}
+	switch {
+	case !m.hasBody && len(m.signatures) > 0:
+		return nil, errors.New("a detached signature: the signed claim must be part of the message")
+	case !m.hasBody:
+		return nil, errors.New("not an OpenPGP signed message: it contains no literal data")
+	case len(m.signatures) == 0:
+		return nil, errors.New("the OpenPGP message is not signed")
+	case m.onePass != m.trailing:
+		return nil, fmt.Errorf("the OpenPGP message announces %d signatures and has %d", m.onePass, m.trailing)
+	}
+	return m, nil
+}
+
+func (m *signedMessage) read(data []byte, depth int) error {
+	packets := packet.NewOpaqueReader(bytes.NewReader(data))
+	for {
+		p, err := packets.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := m.packet(p, depth); err != nil {
+			return err
+		}
+	}
+}
+
+func (m *signedMessage) packet(p *packet.OpaquePacket, depth int) error {
+	switch p.Tag {
+	case tagCompressed:
+		return m.compressed(p, depth)
+	case tagOnePassSignature:
+		if m.hasBody {
+			return errors.New("a one-pass signature packet follows the data")
+		}
+		m.onePass++
+	case tagSignature:
+		if len(m.signatures) == maxSignatures {
+			return fmt.Errorf("more than %d signatures", maxSignatures)
+		}
+		m.signatures = append(m.signatures, readSignature(p))
+		if m.hasBody {
+			m.trailing++
+		}
+	case tagLiteral:
+		return m.literal(p)
+	case tagPublicKeyEncrypted, tagSymmetricEncrypted, tagEncrypted, tagEncryptedProtected, tagEncryptedAEAD:
+		return errors.New("it is encrypted, expected a signed message")
+	case tagMarker, tagPadding:
+	default:
+		return fmt.Errorf("unexpected packet of type %d", p.Tag)
+	}
+	return nil
+}
+
+func (m *signedMessage) compressed(p *packet.OpaquePacket, depth int) error {
+	if depth == maxNesting {
+		return errors.New("compressed more than twice")
+	}
+	parsed, err := p.Parse()
+	if err != nil {
+		return fmt.Errorf("decompressing: %w", err)
+	}
+	c, ok := parsed.(*packet.Compressed)
+	if !ok {
+		return fmt.Errorf("decompressing: unexpected %T", parsed)
+	}
+	left := maxMessageSize - m.unpacked
+	inner, err := io.ReadAll(io.LimitReader(c.Body, int64(left)+1))
+	if err != nil {
+		return fmt.Errorf("decompressing: %w", err)
+	}
+	if len(inner) > left {
+		return fmt.Errorf("it decompresses to more than %d bytes", maxMessageSize)
+	}
+	m.unpacked += len(inner)
+	return m.read(inner, depth+1)
+}
+
+func (m *signedMessage) literal(p *packet.OpaquePacket) error {
+	if m.hasBody {
+		return errors.New("more than one literal data packet")
+	}
+	parsed, err := p.Parse()
+	if err != nil {
+		return fmt.Errorf("reading literal data: %w", err)
+	}
+	l, ok := parsed.(*packet.LiteralData)
+	if !ok {
+		return fmt.Errorf("reading literal data: unexpected %T", parsed)
+	}
+	m.body, err = io.ReadAll(l.Body)
+	m.hasBody = true
+	return err
+}
+
+// readSignature keeps what cannot be read as such: another signature of the same message may be a good one.
+func readSignature(p *packet.OpaquePacket) messageSignature {
+	if len(p.Contents) == 0 {
+		return messageSignature{err: errors.New("empty signature packet")}
+	}
+	if v := p.Contents[0]; v == 2 || v == 3 {
+		parsed, err := (&legacypacket.OpaquePacket{Tag: tagSignature, Contents: p.Contents}).Parse()
+		if s, ok := parsed.(*legacypacket.SignatureV3); err == nil && ok {
+			return messageSignature{legacy: s}
+		}
+		return messageSignature{err: fmt.Errorf("reading version %d signature: %w", v, orUnexpected(err))}
+	}
+	parsed, err := p.Parse()
+	s, ok := parsed.(*packet.Signature)
+	switch {
+	case err != nil || !ok:
+		return messageSignature{err: fmt.Errorf("reading version %d signature: %w", p.Contents[0], orUnexpected(err))}
+	case s.Version == 5:
+		return messageSignature{err: errors.New("version 5 signatures are not supported")}
+	}
+	return messageSignature{current: s}
+}
+
+func orUnexpected(err error) error {
+	if err == nil {
+		return errors.New("not a signature packet")
+	}
+	return err
+}

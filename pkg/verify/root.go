@@ -1,0 +1,98 @@
+package verify
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// Methods of evidence.
+const (
+	MethodOpenPGP  = "openpgp"
+	MethodSigstore = "sigstore"
+)
+
+// root is one thing to be satisfied: a keyring, a public key. Further kinds of trust are further implementations.
+type root interface {
+	name() string
+	method() string
+	// check returns who signed if the candidate is a valid signature of the digest by this root. Root, Method and
+	// Store of the evidence are filled in by the caller.
+	check(c candidate, digest release.Digest, now time.Time) (release.Evidence, error)
+}
+
+// candidate is one signature as it was found; either message or attachment is set.
+type candidate struct {
+	// name tells it from its neighbours in the same place; location is the whole address.
+	name, location string
+	message        *signedMessage
+	attachment     *release.Attachment
+}
+
+// place is anywhere that signatures of one method are searched.
+type place struct {
+	name       string
+	method     string
+	candidates func(ctx context.Context, image release.Image) iter.Seq2[candidate, error]
+}
+
+// answer is what one place gave.
+type answer struct {
+	place   string
+	found   map[int]release.Evidence
+	remarks []string
+}
+
+func (a *answer) remark(s string) { a.remarks = append(a.remarks, s) }
+
+// storePlace searches a signature store for OpenPGP messages.
+func storePlace(s Store) place {
+	return place{name: s.String(), method: MethodOpenPGP,
+		candidates: func(ctx context.Context, image release.Image) iter.Seq2[candidate, error] {
+			return func(yield func(candidate, error) bool) {
+				for sig, err := range s.Signatures(ctx, image.Digest) {
+					c := candidate{name: sig.Name, location: sig.Location}
+					if err == nil {
+						c.message, err = readMessage(sig.Message)
+						if err != nil {
+							err = &signatureError{name: sig.Name, err: err}
+						}
+					}
+					if !yield(c, err) {
+						return
+					}
+				}
+			}
+		}}
+}
+
+// attachmentPlace searches the image's registry.
+func attachmentPlace(source Attachments) place {
+	return place{name: "signatures attached to the image", method: MethodSigstore,
+		candidates: func(ctx context.Context, image release.Image) iter.Seq2[candidate, error] {
+			return func(yield func(candidate, error) bool) {
+				found, err := source.Attachments(ctx, image)
+				if err != nil {
+					yield(candidate{}, err)
+					return
+				}
+				for i := range found {
+					c := candidate{name: found[i].Store, location: found[i].Store, attachment: &found[i]}
+					if !yield(c, nil) {
+						return
+					}
+				}
+			}
+		}}
+}
+
+// signatureError names the signature that could not be read.
+type signatureError struct {
+	name string
+	err  error
+}
+
+func (e *signatureError) Error() string { return e.name + ": " + e.err.Error() }
+func (e *signatureError) Unwrap() error { return e.err }
