@@ -2,12 +2,13 @@ package cli
 
 import "github.com/spf13/cobra"
 
-func newReleaseCmd(_ Streams) *cobra.Command {
+func newReleaseCmd(streams Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release",
 		Short: "Build, sign, read and inspect release images",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cmd.AddCommand(newReleaseGraphCmd(streams))
 	return cmd
 }

@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/image"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/payload"
+)
+
+// openRelease gives the files of a release: of a folder that holds manifests/ and release-manifests/, or of an image
+// in a registry. Nobody's signature is looked at, and stderr says so. The name it returns is what templates are given
+// as the release's image: by digest for an image, the argument for a folder.
+func openRelease(ctx context.Context, streams Streams, arg string, flags imageFlags) (fsys fs.FS, releaseImage string, err error) {
+	info, err := os.Stat(arg)
+	switch {
+	case err == nil && info.IsDir():
+		return os.DirFS(arg), arg, nil
+	case err == nil:
+		return nil, "", &UsageError{Err: fmt.Errorf("%q is a file: name a folder with manifests/ and release-manifests/, or an image", arg)}
+	case strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, "."):
+		return nil, "", err
+	}
+	options, err := flags.options(arg)
+	if err != nil {
+		return nil, "", err
+	}
+	registry, err := image.New(options)
+	if err != nil {
+		return nil, "", err
+	}
+	img, err := registry.Resolve(ctx, arg)
+	if err != nil {
+		return nil, "", fmt.Errorf("resolving %s (which is no folder here): %w", arg, err)
+	}
+	fmt.Fprintf(streams.Err, "info: Looking at %s; its signatures are not checked\n", img.ByDigest())
+	fsys, err = registry.Manifests(ctx, img)
+	if err != nil {
+		return nil, "", fmt.Errorf("reading %s: %w", img.ByDigest(), err)
+	}
+	return fsys, img.ByDigest(), nil
+}
+
+// imageFlags say how the registry is reached that a release is read from. Credentials are those of docker and podman.
+type imageFlags struct {
+	insecure  bool
+	authority string
+}
+
+func (f *imageFlags) add(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.insecure, "insecure", false, "reach the registry over HTTP, or over HTTPS without checking certificates")
+	flags.StringVar(&f.authority, "certificate-authority", "", "file with certificates to trust besides the system's")
+}
+
+// options returns what it takes to read an image from its registry.
+func (f *imageFlags) options(pullspec string) (image.Options, error) {
+	var options image.Options
+	if !f.insecure && f.authority == "" {
+		return options, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.insecure {
+		ref, err := name.ParseReference(pullspec)
+		if err != nil {
+			return options, &UsageError{Err: err}
+		}
+		options.InsecureRegistries = []string{ref.Context().RegistryStr()}
+		config.InsecureSkipVerify = true
+	} else {
+		pool, err := f.pool()
+		if err != nil {
+			return options, err
+		}
+		config.RootCAs = pool
+	}
+	if t, ok := remote.DefaultTransport.(*http.Transport); ok {
+		t = t.Clone()
+		t.TLSClientConfig = config
+		options.Transport = t
+	}
+	return options, nil
+}
+
+// pool is the system's certificates and those of --certificate-authority.
+func (f *imageFlags) pool() (*x509.CertPool, error) {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("reading the system's certificates: %w", err)
+	}
+	data, err := os.ReadFile(f.authority)
+	if err != nil {
+		return nil, fmt.Errorf("reading --certificate-authority: %w", err)
+	}
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, &UsageError{Err: fmt.Errorf("--certificate-authority %q holds no PEM certificate", f.authority)}
+	}
+	return pool, nil
+}
+
+// clusterFlags describe the cluster that a release is looked at for.
+type clusterFlags struct {
+	profile      string
+	featureSet   string
+	gates        []string
+	capabilities []string
+}
+
+func (f *clusterFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.profile, "profile", api.DefaultProfile, "cluster profile")
+	flags.StringVar(&f.featureSet, "feature-set", "Default", "feature set of the cluster")
+	flags.StringSliceVar(&f.gates, "feature-gate", nil, "feature gate that is enabled (repeat for more)")
+	flags.StringSliceVar(&f.capabilities, "capability", nil,
+		"capability, or set of capabilities such as v4.15 or None, that is enabled (repeat for more; default all)")
+}
+
+// filter returns the rules by which such a cluster chooses its manifests.
+func (f *clusterFlags) filter() (manifest.Filter, error) {
+	filter := manifest.Filter{Profile: f.profile, FeatureSet: f.featureSet, Gates: sets.New(f.gates...)}
+	if f.featureSet != "" && !slices.Contains(manifest.KnownFeatureSets(), f.featureSet) {
+		return filter, &UsageError{Err: fmt.Errorf("unknown feature set %q: use one of %s", f.featureSet, strings.Join(manifest.KnownFeatureSets(), ", "))}
+	}
+	if len(f.capabilities) == 0 {
+		filter.Capabilities = manifest.AllCapabilities(filter.Gates)
+		return filter, nil
+	}
+	spec := &configv1.ClusterVersionCapabilitiesSpec{BaselineCapabilitySet: configv1.ClusterVersionCapabilitySetNone}
+	known := manifest.KnownCapabilities()
+	for _, c := range f.capabilities {
+		set, ok := manifest.BaselineCapabilities(configv1.ClusterVersionCapabilitySet(c))
+		switch capability := configv1.ClusterVersionCapability(c); {
+		case c != "" && ok:
+			spec.AdditionalEnabledCapabilities = append(spec.AdditionalEnabledCapabilities, set...)
+		case slices.Contains(known, capability):
+			spec.AdditionalEnabledCapabilities = append(spec.AdditionalEnabledCapabilities, capability)
+		default:
+			return filter, &UsageError{Err: fmt.Errorf("unknown capability %q: use one of %s, or a set such as None or vCurrent", c, joined(known))}
+		}
+	}
+	filter.Capabilities, _ = manifest.EnabledCapabilities(spec, filter.Gates, nil)
+	return filter, nil
+}
+
+func joined[S ~string](list []S) string {
+	words := make([]string, 0, len(list))
+	for _, s := range list {
+		words = append(words, string(s))
+	}
+	return strings.Join(words, ", ")
+}
+
+// loadRelease opens a release and loads what such a cluster would get, with warnings on stderr.
+func loadRelease(ctx context.Context, streams Streams, arg string, registry imageFlags, cluster clusterFlags) (*payload.Payload, error) {
+	filter, err := cluster.filter()
+	if err != nil {
+		return nil, err
+	}
+	fsys, releaseImage, err := openRelease(ctx, streams, arg, registry)
+	if err != nil {
+		return nil, err
+	}
+	p, err := payload.Load(fsys, releaseImage, payload.Options{Filter: filter})
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range p.Warnings {
+		fmt.Fprintf(streams.Err, "warning: %s\n", w)
+	}
+	return p, nil
+}
