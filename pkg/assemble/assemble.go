@@ -17,6 +17,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -41,7 +42,7 @@ type Options struct {
 	ComponentVersions map[string]string
 	// AllowMissingImages keeps placeholders of images that the release does not have.
 	AllowMissingImages bool
-	// Operator is the version operator's own set, if Base is nil.
+	// Operator is the version operator's own set, if Base is nil; files that are no manifests are passed over.
 	Operator []File
 	// Base is the image to build on, which brings the folder manifests/ and normally the operator's binary. Nil
 	// builds on nothing: the image can be installed from, but not run.
@@ -61,6 +62,8 @@ type Result struct {
 	References []byte
 	// Metadata is the file release-metadata.
 	Metadata []byte
+	// Warnings are what a reader of the payload should know although it is fit for use.
+	Warnings []string
 	// Operators counts the components that brought manifests, Images the component images.
 	Operators, Images int
 
@@ -98,7 +101,23 @@ func New(opts Options) (*Result, error) {
 		return nil, fmt.Errorf("computing the release digest: %w", err)
 	}
 	r.Digest = release.Digest(digest.String())
-	return r, nil
+	return r, r.load()
+}
+
+// load reads the release as a cluster of default settings will. A release that cannot be read is not made: templates
+// that cannot be rendered and objects that come twice show here. The manifests of a base image were checked with it.
+func (r *Result) load() error {
+	fsys, err := archiveFS(map[string][]File{operatorFolder: r.operator, releaseFolder: r.releaseFiles()})
+	if err != nil {
+		return err
+	}
+	image := release.Image{Pullspec: OperatorComponent, Digest: r.Digest}
+	p, err := payload.Load(fsys, image.ByDigest(), payload.Options{TemplateErrors: true})
+	if err != nil {
+		return err
+	}
+	r.Warnings = p.Warnings
+	return nil
 }
 
 func (o *Options) check() (semver.Version, error) {
@@ -190,7 +209,12 @@ func (o *Options) plan(version semver.Version) (plan, error) {
 	var p plan
 	var errs []error
 	var given names
-	operator := Component{Name: OperatorComponent, Files: slices.Clone(o.Operator)}
+	operator := Component{Name: OperatorComponent}
+	for _, f := range o.Operator {
+		if isManifest(f.Name) {
+			operator.Files = append(operator.Files, f)
+		}
+	}
 	for _, c := range slices.SortedFunc(slices.Values(o.Components), func(a, b Component) int { return strings.Compare(a.Name, b.Name) }) {
 		if c.Name == OperatorComponent {
 			operator.overlay(c)

@@ -2,9 +2,11 @@ package assemble
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"bytes"
 	"fmt"
 	"io"
+	"io/fs"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -147,4 +149,28 @@ func folderLayer(folder string, mode int64, files []File, created time.Time) (v1
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }
 	return tarball.LayerFromOpener(open, tarball.WithCompressedCaching)
+}
+
+// archiveFS offers folders as a file system in memory, which a zip archive is.
+func archiveFS(folders map[string][]File) (fs.FS, error) {
+	var archive bytes.Buffer
+	w := zip.NewWriter(&archive)
+	for _, folder := range []string{operatorFolder, releaseFolder} {
+		if _, err := w.CreateHeader(&zip.FileHeader{Name: folder + "/"}); err != nil {
+			return nil, err
+		}
+		for _, f := range folders[folder] {
+			entry, err := w.CreateHeader(&zip.FileHeader{Name: folder + "/" + f.Name, Method: zip.Store})
+			if err != nil {
+				return nil, err
+			}
+			if _, err := entry.Write(f.Data); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return zip.NewReader(bytes.NewReader(archive.Bytes()), int64(archive.Len()))
 }

@@ -1,7 +1,6 @@
 package assemble
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -108,7 +107,7 @@ func ReadComponent(name string, fsys fs.FS) (Component, error) {
 	return newComponent(name, files)
 }
 
-// newComponent takes image-references out of a component's files.
+// newComponent takes hidden files and image-references out of a component's files.
 func newComponent(name string, files []File) (Component, error) {
 	c := Component{Name: name}
 	if err := checkComponentName(name); err != nil {
@@ -116,7 +115,9 @@ func newComponent(name string, files []File) (Component, error) {
 	}
 	for _, f := range files {
 		if f.Name != referencesFile {
-			c.Files = append(c.Files, f)
+			if !hidden(f.Name) {
+				c.Files = append(c.Files, f)
+			}
 			continue
 		}
 		var err error
@@ -127,7 +128,7 @@ func newComponent(name string, files []File) (Component, error) {
 	return c, nil
 }
 
-// ReadFiles reads the regular files at the top of a folder, by name, without hidden ones. Links are followed.
+// ReadFiles reads the regular files at the top of a folder, by name. Links are followed.
 func ReadFiles(fsys fs.FS) ([]File, error) {
 	entries, err := fs.ReadDir(fsys, ".")
 	if err != nil {
@@ -135,9 +136,6 @@ func ReadFiles(fsys fs.FS) ([]File, error) {
 	}
 	var files []File
 	for _, entry := range entries {
-		if hidden(entry.Name()) {
-			continue
-		}
 		info, err := fs.Stat(fsys, entry.Name())
 		if err != nil {
 			return nil, fmt.Errorf("reading a folder of manifests: %w", err)
@@ -154,21 +152,26 @@ func ReadFiles(fsys fs.FS) ([]File, error) {
 	return files, nil
 }
 
-// parseReferences reads the tags of an image-references file, YAML or JSON. Keys are read without regard to case,
-// because real files write "Name" for "name".
+// parseReferences reads the tags of an image-references file.
 func parseReferences(data []byte) ([]imagev1.TagReference, error) {
-	var stream imagev1.ImageStream
-	data, err := yaml.YAMLToJSON(data)
-	if err == nil {
-		err = json.Unmarshal(data, &stream)
-	}
+	stream, err := parseStream(data)
 	if err != nil {
+		return nil, err
+	}
+	return stream.Spec.Tags, nil
+}
+
+// parseStream reads an ImageStream, YAML or JSON. Keys are read without regard to case, because real files write "Name"
+// for "name".
+func parseStream(data []byte) (*imagev1.ImageStream, error) {
+	stream := &imagev1.ImageStream{}
+	if err := yaml.Unmarshal(data, stream); err != nil {
 		return nil, fmt.Errorf("decoding %s: %w", referencesFile, err)
 	}
 	if stream.Kind != "ImageStream" {
 		return nil, fmt.Errorf("%s is a %q, not an ImageStream", referencesFile, stream.Kind)
 	}
-	return stream.Spec.Tags, nil
+	return stream, nil
 }
 
 // ImageTag is the tag of a component image that nothing but the pullspec is known of.

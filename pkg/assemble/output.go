@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/match"
@@ -19,21 +20,25 @@ import (
 // refNameAnnotation names an image within an OCI layout (OCI image specification, pre-defined annotation keys).
 const refNameAnnotation = "org.opencontainers.image.ref.name"
 
-// Push writes the release to a registry under a tag and returns what it can be pulled as.
-func (r *Result) Push(ctx context.Context, registry Registry, pullspec string) (release.Image, error) {
-	tag, err := name.NewTag(pullspec, registry.Name...)
+// Push writes an image to a registry under a tag and returns what it can be pulled as.
+func Push(ctx context.Context, registry Registry, img v1.Image, pullspec string) (release.Image, error) {
+	tag, err := name.NewTag(pullspec, registry.name...)
 	if err != nil {
-		return release.Image{}, fmt.Errorf("release images are pushed to a tag: %w", err)
+		return release.Image{}, fmt.Errorf("images are pushed to a tag: %w", err)
 	}
-	if err := remote.Write(tag, r.Image, registry.options(ctx)...); err != nil {
+	if err := remote.Write(tag, img, registry.options(ctx)...); err != nil {
 		return release.Image{}, fmt.Errorf("pushing to %s: %w", pullspec, err)
 	}
-	return release.Image{Pullspec: pullspec, Digest: r.Digest}, nil
+	digest, err := img.Digest()
+	if err != nil {
+		return release.Image{}, fmt.Errorf("computing the digest of %s: %w", pullspec, err)
+	}
+	return release.Image{Pullspec: pullspec, Digest: release.Digest(digest.String())}, nil
 }
 
-// WriteLayout adds the release to an OCI image layout, which is made if there is none, under its version as name; an
-// image that has this name already is replaced.
-func (r *Result) WriteLayout(dir string) error {
+// WriteLayout adds an image to an OCI image layout, which is made if there is none, under a name; an image that has
+// this name already is replaced.
+func WriteLayout(img v1.Image, dir, as string) error {
 	path, err := layout.FromPath(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		path, err = layout.Write(dir, empty.Index)
@@ -41,34 +46,44 @@ func (r *Result) WriteLayout(dir string) error {
 	if err != nil {
 		return fmt.Errorf("opening the OCI layout %s: %w", dir, err)
 	}
-	named := layout.WithAnnotations(map[string]string{refNameAnnotation: r.Version})
-	if err := path.ReplaceImage(r.Image, match.Name(r.Version), named); err != nil {
+	named := layout.WithAnnotations(map[string]string{refNameAnnotation: as})
+	if err := path.ReplaceImage(img, match.Name(as), named); err != nil {
 		return fmt.Errorf("writing the OCI layout %s: %w", dir, err)
 	}
 	return nil
 }
 
+// Push writes the release to a registry under a tag and returns what it can be pulled as.
+func (r *Result) Push(ctx context.Context, registry Registry, pullspec string) (release.Image, error) {
+	return Push(ctx, registry, r.Image, pullspec)
+}
+
+// WriteLayout adds the release to an OCI image layout, under its version as name.
+func (r *Result) WriteLayout(dir string) error { return WriteLayout(r.Image, dir, r.Version) }
+
 // WriteFolder writes the two folders of the release, manifests/ and release-manifests/, into a folder that has neither.
 func (r *Result) WriteFolder(dir string) error {
 	operator := r.operator
 	if r.base != nil {
-		var err error
-		if operator, err = imageManifests(r.base); err != nil {
-			return err
+		files, err := imageFiles(r.base, operatorFolder)
+		if err != nil {
+			return fmt.Errorf("reading the base image: %w", err)
 		}
+		operator = files[operatorFolder]
 	}
-	for _, f := range []struct {
-		name  string
-		files []File
-	}{{operatorFolder, operator}, {releaseFolder, r.releaseFiles()}} {
-		sub := filepath.Join(dir, f.name)
+	return writeFolders(dir, map[string][]File{operatorFolder: operator, releaseFolder: r.releaseFiles()})
+}
+
+func writeFolders(dir string, folders map[string][]File) error {
+	for _, folder := range []string{operatorFolder, releaseFolder} {
+		sub := filepath.Join(dir, folder)
 		if _, err := os.Lstat(sub); err == nil {
 			return fmt.Errorf("%s is there already: name an empty or new folder", sub)
 		}
 		if err := os.MkdirAll(sub, 0o755); err != nil {
 			return fmt.Errorf("writing the release: %w", err)
 		}
-		for _, file := range f.files {
+		for _, file := range folders[folder] {
 			if err := os.WriteFile(filepath.Join(sub, file.Name), file.Data, 0o644); err != nil {
 				return fmt.Errorf("writing the release: %w", err)
 			}

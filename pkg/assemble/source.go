@@ -3,21 +3,26 @@ package assemble
 import (
 	"archive/tar"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
 	imagev1 "github.com/openshift/api/image/v1"
 	"golang.org/x/sync/errgroup"
 
@@ -39,18 +44,43 @@ var copiedLabels = [...]string{
 	api.ComponentVersionsLabel, "io.openshift.build.version-display-names",
 }
 
-// Registry is how registries are reached. The zero value asks anonymously, over HTTPS but for local addresses.
+// RegistryOptions say how registries are reached; the zero value is HTTPS but for local addresses, with the credentials
+// that the user's container tools have stored.
+type RegistryOptions struct {
+	// Insecure allows HTTP, and HTTPS without checking certificates.
+	Insecure bool
+	// Authorities are the certificates to trust; default the system's.
+	Authorities *x509.CertPool
+}
+
+// Registry reads and writes images.
 type Registry struct {
-	Name   []name.Option
-	Remote []remote.Option
+	name   []name.Option
+	remote []remote.Option
+}
+
+// NewRegistry returns a Registry.
+func NewRegistry(opts RegistryOptions) Registry {
+	g := Registry{remote: []remote.Option{remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("cvo")}}
+	if opts.Insecure {
+		g.name = append(g.name, name.Insecure)
+	}
+	if transport, ok := remote.DefaultTransport.(*http.Transport); ok {
+		transport = transport.Clone()
+		transport.TLSClientConfig = &tls.Config{
+			MinVersion: tls.VersionTLS12, RootCAs: opts.Authorities, InsecureSkipVerify: opts.Insecure,
+		}
+		g.remote = append(g.remote, remote.WithTransport(transport))
+	}
+	return g
 }
 
 func (g Registry) options(ctx context.Context) []remote.Option {
-	return append(slices.Clone(g.Remote), remote.WithContext(ctx))
+	return append(slices.Clone(g.remote), remote.WithContext(ctx))
 }
 
 // Open opens an image by pullspec, or the image of an OCI layout by its folder; DIR@sha256:… and DIR:NAME choose among
-// several. Of an index it takes the image for the platform in Remote, by default linux/amd64. The pullspec returned
+// several. Of an index it takes the image for the platform linux/amd64. The pullspec returned
 // names the content; for a layout it is the digest alone.
 func (g Registry) Open(ctx context.Context, ref string) (v1.Image, release.Image, error) {
 	if dir, want, ok := layoutReference(ref); ok {
@@ -61,7 +91,7 @@ func (g Registry) Open(ctx context.Context, ref string) (v1.Image, release.Image
 		digest, err := img.Digest()
 		return img, release.Image{Pullspec: ref, Digest: release.Digest(digest.String())}, err
 	}
-	parsed, err := name.ParseReference(ref, g.Name...)
+	parsed, err := name.ParseReference(ref, g.name...)
 	if err != nil {
 		return nil, release.Image{}, fmt.Errorf("reading the pullspec: %w", err)
 	}
@@ -116,7 +146,15 @@ func openLayout(dir, want string) (v1.Image, error) {
 	if len(found) != 1 {
 		return nil, fmt.Errorf("%d of its images match: name one as %s:NAME or %s@DIGEST; it has %s", len(found), dir, dir, strings.Join(names, ", "))
 	}
-	return index.Image(found[0])
+	img, err := index.Image(found[0])
+	if err != nil {
+		return nil, err
+	}
+	// A registry's content is checked as it comes; what lies on a disk is checked here.
+	if err := validate.Image(img); err != nil {
+		return nil, fmt.Errorf("checking the digests of %s: %w", found[0], err)
+	}
+	return img, nil
 }
 
 // ReadImages opens component images, by component and pullspec. It returns a tag for each, by digest and annotated with
@@ -147,6 +185,9 @@ func ReadImages(ctx context.Context, registry Registry, pullspecs map[string]str
 }
 
 func readImage(ctx context.Context, registry Registry, component, pullspec string, labelsOnly bool) (imagev1.TagReference, Component, error) {
+	if _, _, local := layoutReference(pullspec); local {
+		return imagev1.TagReference{}, Component{}, fmt.Errorf("%s is a folder of this machine, which no cluster can pull from: push the image to a registry", pullspec)
+	}
 	img, resolved, err := registry.Open(ctx, pullspec)
 	if err != nil {
 		return imagev1.TagReference{}, Component{}, err
@@ -167,39 +208,45 @@ func readImage(ctx context.Context, registry Registry, component, pullspec strin
 	if labelsOnly || config.Config.Labels[api.OperatorLabel] == "" {
 		return tag, Component{Name: component}, nil
 	}
-	files, err := imageManifests(img)
+	files, err := imageFiles(img, operatorFolder)
 	if err != nil {
 		return tag, Component{}, fmt.Errorf("reading the manifests of %s: %w", pullspec, err)
 	}
-	c, err := newComponent(component, files)
+	c, err := newComponent(component, files[operatorFolder])
 	return tag, c, err
 }
 
-// imageManifests reads the regular files at the top of the folder manifests/ of an image, all layers taken together.
-func imageManifests(img v1.Image) (files []File, err error) {
+// imageFiles reads the regular files at the top of some folders of an image, all layers taken together, by folder.
+func imageFiles(img v1.Image, folders ...string) (files map[string][]File, err error) {
 	stream := mutate.Extract(img)
 	defer func() { err = errors.Join(err, stream.Close()) }()
 	limit := int64(manifest.Limits{}.WithDefaults().FileBytes)
+	files = map[string][]File{}
+	read := 0
 	for archive := tar.NewReader(stream); ; {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
-			sortFiles(files)
-			return files, nil
+			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading the image: %w", err)
+			return nil, fmt.Errorf("reading the layers: %w", err)
 		}
 		file := path.Clean("/" + header.Name)
-		if header.Typeflag != tar.TypeReg || path.Dir(file) != "/"+operatorFolder || hidden(path.Base(file)) {
+		folder := strings.TrimPrefix(path.Dir(file), "/")
+		if header.Typeflag != tar.TypeReg || !slices.Contains(folders, folder) {
 			continue
 		}
-		if header.Size > limit || len(files) == maxImageFiles {
-			return nil, fmt.Errorf("%s has %d bytes, the limit is %d, and at most %d files", file, header.Size, limit, maxImageFiles)
+		if read++; header.Size > limit || read > maxImageFiles {
+			return nil, fmt.Errorf("%s has %d bytes, the limit is %d, and it is file %d, the limit is %d", file, header.Size, limit, read, maxImageFiles)
 		}
 		data, err := io.ReadAll(archive)
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", file, err)
 		}
-		files = append(files, File{Name: path.Base(file), Data: data, ModTime: header.ModTime})
+		files[folder] = append(files[folder], File{Name: path.Base(file), Data: data, ModTime: header.ModTime})
 	}
+	for _, folder := range folders {
+		sortFiles(files[folder])
+	}
+	return files, nil
 }
