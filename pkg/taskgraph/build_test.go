@@ -272,6 +272,15 @@ func TestWidth(t *testing.T) {
 	}
 }
 
+// TestWidthOfHugeSegments: what no real release holds must still be answered, in bounded memory.
+func TestWidthOfHugeSegments(t *testing.T) {
+	manifests := []*manifest.Manifest{object("00/a/00", "v1 Namespace x")}
+	for range 200_000 {
+		manifests = append(manifests, object("50/a/00", "v1 Secret x/y"))
+	}
+	assert.Equal(t, 200_000, build(t, release.Initializing, manifests...).Width())
+}
+
 // antichain tries every set of tasks.
 func antichain(g *taskgraph.Graph) int {
 	before, tasks, best := reaches(g), g.Tasks(), 0
