@@ -75,10 +75,10 @@ func defines(kind string) func(*manifest.Manifest) {
 	}
 }
 
-func crd(place, kind string, edit ...func(*manifest.Manifest)) *manifest.Manifest {
+func crd(place, kind string) *manifest.Manifest {
 	name, group, _ := strings.Cut(kind, ".")
 	text := "apiextensions.k8s.io/v1 CustomResourceDefinition " + strings.ToLower(name) + "s." + group
-	return object(place, text, append(edit, defines(kind))...)
+	return object(place, text, defines(kind))
 }
 
 func build(t testing.TB, mode release.Mode, manifests ...*manifest.Manifest) *taskgraph.Graph {
@@ -122,8 +122,7 @@ func platform() []*manifest.Manifest {
 // links describes each task's predecessors by name, barriers by what is before them.
 func links(g *taskgraph.Graph) map[string][]string {
 	all := map[string][]string{}
-	var names func(n *taskgraph.Node) []string
-	names = func(n *taskgraph.Node) []string {
+	names := func(n *taskgraph.Node) []string {
 		var list []string
 		for _, p := range g.Predecessors(n) {
 			if p.Barrier() {
