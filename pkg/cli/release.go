@@ -9,6 +9,6 @@ func newReleaseCmd(streams Streams) *cobra.Command {
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newReleaseGraphCmd(streams))
+	cmd.AddCommand(newReleaseNewCmd(streams), newReleaseExtractCmd(streams), newReleaseGraphCmd(streams))
 	return cmd
 }

@@ -1,0 +1,220 @@
+package cli
+
+import (
+	"bytes"
+	"io"
+	"io/fs"
+	"log"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/manifests"
+	"github.com/cluster-version/cvo/manifests/apicrd"
+	"github.com/cluster-version/cvo/pkg/assemble"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/payload"
+)
+
+const examples = "../../examples/platform"
+
+// runCvo runs a command and returns what it prints.
+func runCvo(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd := New(Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	cmd.SetArgs(args)
+	err = cmd.ExecuteContext(t.Context())
+	return out.String(), errs.String(), err
+}
+
+// operatorSet is the operator's own manifests with the CustomResourceDefinitions, which a fresh clone does not have.
+func operatorSet(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	files, err := assemble.ReadFiles(manifests.FS())
+	require.NoError(t, err)
+	for _, f := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o644))
+	}
+	_, err = apicrd.Copy(t.Context(), dir)
+	require.NoError(t, err)
+	return dir
+}
+
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		rel, _ := filepath.Rel(dir, path)
+		files[rel] = string(data)
+		return err
+	}))
+	return files
+}
+
+func TestReleaseNewAndExtract(t *testing.T) {
+	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(s.Close)
+	repository := strings.TrimPrefix(s.URL, "http://") + "/platform/release"
+	set, dir := operatorSet(t), t.TempDir()
+	for version, previous := range map[string]string{"1.0.0": "", "1.1.0": "1.0.0"} {
+		t.Run("it builds and reads back the example platform "+version, func(t *testing.T) {
+			written, oci, extracted := filepath.Join(dir, version), filepath.Join(dir, "oci"), filepath.Join(dir, version+"-extracted")
+			args := []string{
+				"release", "new", "--from-dir", filepath.Join(examples, version), "--name", version, "--previous", previous,
+				"--operator-manifests", set, "--created", "2026-03-01T12:00:00Z", "--metadata", `{"url": "https://example.com"}`,
+				"--to-image", repository + ":" + version, "--to-oci", oci, "--to-dir", written,
+			}
+			out, errs, err := runCvo(t, args...)
+			require.NoError(t, err, errs)
+			require.Regexp(t, "^sha256:[0-9a-f]{64} "+version+" 2026-03-01T12:00:00Z\n$", out)
+			assert.Contains(t, errs, "info: Pushed to "+repository+":"+version)
+			assert.NotContains(t, errs, "warning")
+			digest, _, _ := strings.Cut(out, " ")
+
+			again, _, err := runCvo(t, append(args[:len(args)-6], "--dry-run")...)
+			require.NoError(t, err)
+			assert.Equal(t, out, again, "equal input gives an equal digest")
+
+			for i, ref := range []string{repository + ":" + version, repository + "@" + digest, oci + ":" + version} {
+				to := extracted + string(rune('a'+i))
+				got, _, err := runCvo(t, "release", "extract", ref, "--to", to)
+				require.NoError(t, err)
+				assert.Equal(t, "Extracted release payload from digest "+digest+" created at 2026-03-01T12:00:00Z\n", got)
+				assert.Equal(t, contents(t, written), contents(t, to))
+			}
+			file, _, err := runCvo(t, "release", "extract", repository+":"+version, "--file", "release-metadata")
+			require.NoError(t, err)
+			assert.Equal(t, contents(t, written)["release-manifests/release-metadata"], file)
+			checkPlatform(t, written, version)
+		})
+	}
+}
+
+// checkPlatform looks at what a cluster gets from a version of the example platform.
+func checkPlatform(t *testing.T, dir, version string) {
+	t.Helper()
+	p, err := payload.Load(os.DirFS(dir), "registry.example.com/release@sha256:"+strings.Repeat("a", 64), payload.Options{TemplateErrors: true})
+	require.NoError(t, err)
+	assert.Equal(t, version, p.Release.Version)
+	kinds, runlevels, components := map[string]int{}, map[int]bool{}, map[string]bool{}
+	tombstones, createOnly := 0, 0
+	for _, m := range p.Manifests {
+		kinds[m.GVK().Kind]++
+		runlevels[m.Runlevel], components[m.Component] = true, true
+		for _, placeholder := range []string{"placeholder.example.com", "0.0.1-snapshot"} {
+			assert.NotContains(t, string(m.Raw), placeholder, m.String())
+		}
+		if m.Tombstone() {
+			tombstones++
+		}
+		if m.CreateOnly() {
+			createOnly++
+		}
+	}
+	for _, excluded := range p.Excluded {
+		assert.Contains(t, excluded.Manifest.File, "clusterversions-", "only definitions of other feature sets are left out")
+	}
+	assert.GreaterOrEqual(t, len(runlevels), 6)
+	assert.GreaterOrEqual(t, len(components), 10)
+	for _, kind := range []string{"CustomResourceDefinition", "ClusterRole", "RoleBinding", "Deployment", "DaemonSet", "StatefulSet", "Job", "ClusterOperator"} {
+		assert.Positive(t, kinds[kind], kind)
+	}
+	assert.Positive(t, createOnly)
+	if version == "1.1.0" {
+		assert.Equal(t, 1, tombstones)
+	}
+}
+
+func TestExamplePlatformRoles(t *testing.T) {
+	t.Run("it tombstones only what the version before had", func(t *testing.T) {
+		old, next := objects(t, "1.0.0"), objects(t, "1.1.0")
+		for id, m := range next {
+			if m.Tombstone() {
+				assert.Contains(t, old, id)
+			}
+		}
+		for id, m := range old {
+			if !m.Is("batch", "Job") {
+				assert.Contains(t, next, id, "what a release drops needs a tombstone")
+			}
+		}
+	})
+}
+
+func objects(t *testing.T, version string) map[manifest.ID]*manifest.Manifest {
+	t.Helper()
+	folder, err := assemble.ReadFolder(os.DirFS(filepath.Join(examples, version)))
+	require.NoError(t, err)
+	found := map[manifest.ID]*manifest.Manifest{}
+	for _, c := range folder.Components {
+		for _, f := range c.Files {
+			parsed, err := manifest.Parse(f.Name, f.Data, manifest.Limits{})
+			require.NoError(t, err)
+			for _, m := range parsed {
+				found[m.ID()] = m
+			}
+		}
+	}
+	return found
+}
+
+func TestReleaseNewRefuses(t *testing.T) {
+	platform := filepath.Join(examples, "1.0.0")
+	for _, tt := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"no name", []string{"--from-dir", platform, "--dry-run"}, "--name is required"},
+		{"no input", []string{"--name", "1.0.0", "--dry-run"}, "nothing to assemble"},
+		{"no output", []string{"--name", "1.0.0", "--from-dir", platform}, "nowhere to write to"},
+		{"two operators", []string{"--name", "1.0.0", "--from-dir", platform, "--dry-run", "--to-image-base", "x", "--operator-manifests", "y"}, "leave out --operator-manifests"},
+		{"an unknown output", []string{"--name", "1.0.0", "--from-dir", platform, "-o", "xml"}, `--output "xml" is not known`},
+		{"metadata that is no object", []string{"--name", "1.0.0", "--from-dir", platform, "--dry-run", "--metadata", "[]"}, "is not a JSON object"},
+		{"a strange time", []string{"--name", "1.0.0", "--from-dir", platform, "--dry-run", "--created", "today"}, "--created"},
+		{"strange versions", []string{"--name", "1.0.0", "--from-dir", platform, "--dry-run", "--component-versions", "x"}, "is not key=version"},
+		{"a strange argument", []string{"--name", "1.0.0", "--from-dir", platform, "--dry-run", "dns"}, "is not COMPONENT=PULLSPEC"},
+	} {
+		t.Run("it refuses "+tt.name, func(t *testing.T) {
+			_, _, err := runCvo(t, append([]string{"release", "new"}, tt.args...)...)
+			require.ErrorContains(t, err, tt.want)
+			assert.Equal(t, ExitUsage, ExitCode(err))
+		})
+	}
+}
+
+func TestReleaseNewOverrides(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("c", 64)
+	out, _, err := runCvo(t, "release", "new", "--from-dir", filepath.Join(examples, "1.0.0"), "--name", "1.0.0",
+		"--operator-manifests", operatorSet(t), "--offline", "-o", "json", "example-dns=registry.example.com/mine@"+digest)
+	require.NoError(t, err)
+	assert.Contains(t, out, "registry.example.com/mine@"+digest)
+	assert.NotContains(t, out, "platform/example-dns@")
+	assert.Contains(t, out, `"io.openshift.release.override": "true"`)
+}
+
+func TestCreationTime(t *testing.T) {
+	got, err := creationTime("", "1700000000")
+	require.NoError(t, err)
+	assert.Equal(t, int64(1700000000), got.Unix())
+	got, err = creationTime("2026-01-01T00:00:00Z", "1700000000")
+	require.NoError(t, err)
+	assert.Equal(t, 2026, got.Year(), "the flag counts more than the environment")
+	got, err = creationTime("", "")
+	require.NoError(t, err)
+	assert.True(t, got.IsZero())
+	_, err = creationTime("", "x")
+	assert.ErrorContains(t, err, "$SOURCE_DATE_EPOCH")
+}
