@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"encoding/pem"
 	"encoding/xml"
 	"errors"
 	"flag"
@@ -153,6 +154,18 @@ func TestReleaseGraphOfImage(t *testing.T) {
 	want, err := os.ReadFile(filepath.Join("testdata", "release-graph-updating.golden"))
 	require.NoError(t, err)
 	assert.Equal(t, string(want), out)
+
+	secure := httptest.NewTLSServer(server.Config.Handler)
+	t.Cleanup(secure.Close)
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
+	require.NoError(t, os.WriteFile(authority, certificate, 0o600))
+	overTLS := strings.TrimPrefix(secure.URL, "https://") + "/platform/release:1.2.3"
+	for _, flags := range [][]string{{"--insecure"}, {"--certificate-authority", authority}} {
+		out, _, err = runGraph(t, append(flags, overTLS)...)
+		require.NoError(t, err)
+		assert.Equal(t, string(want), out)
+	}
 
 	_, _, err = runGraph(t, strings.Replace(pullspec, "1.2.3", "missing", 1))
 	require.ErrorContains(t, err, "resolving")

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -75,11 +73,8 @@ func (f *imageFlags) options(pullspec string) (image.Options, error) {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.insecure {
-		ref, err := name.ParseReference(pullspec)
-		if err != nil {
-			return options, &UsageError{Err: err}
-		}
-		options.InsecureRegistries = []string{ref.Context().RegistryStr()}
+		host, _, _ := strings.Cut(pullspec, "/")
+		options.InsecureRegistries = []string{host}
 		config.InsecureSkipVerify = true
 	} else {
 		pool, err := f.pool()
@@ -88,7 +83,7 @@ func (f *imageFlags) options(pullspec string) (image.Options, error) {
 		}
 		config.RootCAs = pool
 	}
-	if t, ok := remote.DefaultTransport.(*http.Transport); ok {
+	if t, ok := http.DefaultTransport.(*http.Transport); ok {
 		t = t.Clone()
 		t.TLSClientConfig = config
 		options.Transport = t
