@@ -3,10 +3,16 @@ package payload_test
 import (
 	"os"
 	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -16,7 +22,7 @@ import (
 // realOptions are those under which the original counts 983 and 1005 manifests: default profile and feature set, no
 // feature gate, every capability.
 func realOptions() payload.Options {
-	return payload.Options{Filter: manifest.Filter{Capabilities: manifest.AllCapabilities(nil)}}
+	return payload.Options{Filter: manifest.Filter{Capabilities: manifest.AllCapabilities(nil)}, TemplateErrors: true}
 }
 
 func loadReal(t testing.TB, version string, opts payload.Options) *payload.Payload {
@@ -27,19 +33,307 @@ func loadReal(t testing.TB, version string, opts payload.Options) *payload.Paylo
 	return p
 }
 
+// defaults are the payloads under realOptions, loaded once for all tests that only look.
+var defaults = map[string]func() (*payload.Payload, error){
+	"4.22.9": sync.OnceValues(func() (*payload.Payload, error) { return loadDefault("4.22.9") }),
+	"4.23.0": sync.OnceValues(func() (*payload.Payload, error) { return loadDefault("4.23.0") }),
+}
+
+func loadDefault(version string) (*payload.Payload, error) {
+	dir := filepath.Join(os.Getenv(fixture.TestdataEnv), "payloads", version)
+	return payload.Load(os.DirFS(dir), "registry.example/release:"+version, realOptions())
+}
+
+func realPayload(t testing.TB, version string) *payload.Payload {
+	t.Helper()
+	fixture.Testdata(t)
+	p, err := defaults[version]()
+	require.NoError(t, err)
+	return p
+}
+
+// find returns the included manifest of an identity as ID.String writes it, nil if there is none.
+func find(p *payload.Payload, id string) *manifest.Manifest {
+	for _, m := range p.Manifests {
+		if m.ID().String() == id {
+			return m
+		}
+	}
+	return nil
+}
+
+// excluded returns the reasons why manifests of a file were left out.
+func excluded(p *payload.Payload, file string) []string {
+	var reasons []string
+	for _, e := range p.Excluded {
+		if e.Manifest.File == file {
+			reasons = append(reasons, e.Reason)
+		}
+	}
+	return reasons
+}
+
+// TestRealReleaseCounts holds the numbers against the original's: 983 and 1005. It counts the ImageStream
+// openshift/driver-toolkit of 4.23.0 twice, once for each of its two files; merged it is one, hence 1004.
 func TestRealReleaseCounts(t *testing.T) {
 	for _, tt := range []struct {
-		version           string
-		included, total int
+		version                              string
+		original, included, merged, excluded int
+		images                               int
 	}{
-		{"4.22.9", 983, 0},
-		{"4.23.0", 1004, 0},
+		{"4.22.9", 983, 983, 0, 215, 192},
+		{"4.23.0", 1005, 1004, 1, 294, 196},
 	} {
 		t.Run(tt.version, func(t *testing.T) {
-			p := loadReal(t, tt.version, realOptions())
+			p := realPayload(t, tt.version)
 			assert.Len(t, p.Manifests, tt.included)
-			assert.Equal(t, tt.total, len(p.Manifests)+len(p.Excluded))
-			t.Log(p.Hash, p.Warnings, p.Release, p.Created, len(p.References))
+			assert.Equal(t, tt.original, len(p.Manifests)+tt.merged)
+			assert.Len(t, p.Warnings, tt.merged)
+			assert.Len(t, p.Excluded, tt.excluded)
+			assert.Len(t, p.References, tt.images)
+			assert.Equal(t, tt.version, p.Release.Version)
+			assert.Equal(t, "https://access.redhat.com/errata/RHSA-2026:0000", p.Release.URL)
+			assert.Equal(t, "registry.example/release:"+tt.version, p.Release.Image)
+			assert.False(t, p.Created.IsZero())
+			assert.Equal(t, time.UTC, p.Created.Location())
 		})
+	}
+}
+
+func TestRealReleaseLoadsTheSameTwice(t *testing.T) {
+	first, second := realPayload(t, "4.23.0"), loadReal(t, "4.23.0", realOptions())
+	require.True(t, reflect.DeepEqual(first, second))
+}
+
+// TestRealReleaseHash: the hash covers what loading keeps, so it must not move with what an
+// administrator switches, but with what makes another platform.
+func TestRealReleaseHash(t *testing.T) {
+	all := realPayload(t, "4.23.0")
+	opts := realOptions()
+	opts.Filter.Capabilities.Enabled = nil
+	none := loadReal(t, "4.23.0", opts)
+	assert.Less(t, len(none.Manifests), len(all.Manifests))
+	assert.Equal(t, all.Hash, none.Hash)
+	assert.Equal(t, all.Hash, loadReal(t, "4.23.0", payload.Options{}).Hash)
+	opts = realOptions()
+	opts.Filter.Gates = sets.New("ClusterAPIMachineManagement")
+	assert.NotEqual(t, all.Hash, loadReal(t, "4.23.0", opts).Hash)
+	assert.NotEqual(t, all.Hash, realPayload(t, "4.22.9").Hash)
+}
+
+func TestRealReleaseOrder(t *testing.T) {
+	p := realPayload(t, "4.23.0")
+	assert.True(t, strings.HasPrefix(p.Manifests[0].File, "0000_00_cluster-version-operator"))
+	folders, last := 1, ""
+	for _, m := range p.Manifests {
+		if m.File < last {
+			folders++
+		}
+		last = m.File
+	}
+	assert.Equal(t, 2, folders, "each folder is in byte order, the operator's own comes first")
+}
+
+// What the parser and loader must survive, all found in real releases.
+
+func TestRealReleaseRepeatedKeys(t *testing.T) {
+	p := realPayload(t, "4.23.0")
+	m := p.Verification()
+	require.NotNil(t, m)
+	assert.Equal(t, "ConfigMap openshift-config-managed/release-verification", m.ID().String())
+	assert.Equal(t, "0000_90_cluster-update-keys_configmap.yaml", m.File)
+	assert.Contains(t, m.Object.Object["data"], "verifier-public-key-redhat")
+	sa := find(p, "ServiceAccount openshift-cluster-storage-operator/csi-snapshot-controller-operator")
+	require.NotNil(t, sa)
+	assert.Equal(t, "CSISnapshot", string(sa.Capabilities()[0]))
+}
+
+func TestRealReleaseByteOrderMarks(t *testing.T) {
+	p, marked := realPayload(t, "4.23.0"), 0
+	dir := filepath.Join(fixture.Testdata(t), "payloads", "4.23.0", payload.ReleaseDir)
+	for _, m := range p.Manifests {
+		data, err := os.ReadFile(filepath.Join(dir, m.File))
+		if err == nil && strings.HasPrefix(string(data), "\ufeff") {
+			marked++
+			assert.Equal(t, "ConsoleQuickStart", m.GVK().Kind)
+		}
+	}
+	assert.Equal(t, 6, marked)
+}
+
+func TestRealReleaseFeatureGates(t *testing.T) {
+	p := realPayload(t, "4.23.0")
+	m := find(p, "FeatureGate.config.openshift.io cluster")
+	require.NotNil(t, m)
+	assert.Equal(t, "0000_05_config-operator_02_featuregate.cr.yaml", m.File)
+	// Eight more files bring the same object, as JSON with .yaml names, for the config operator alone.
+	others := map[string]int{}
+	for _, e := range p.Excluded {
+		if e.Manifest.Is("config.openshift.io", "FeatureGate") {
+			others[e.Reason]++
+		}
+	}
+	assert.Equal(t, map[string]int{
+		`annotation include.release.openshift.io/self-managed-high-availability is "false-except-for-the-config-operator", not true`: 1,
+		"no annotation include.release.openshift.io/self-managed-high-availability":                                                  1,
+		"feature set Default is not in OKD":                  2,
+		"feature set Default is not in DevPreviewNoUpgrade":  2,
+		"feature set Default is not in TechPreviewNoUpgrade": 2,
+	}, others)
+}
+
+func TestRealReleaseManyDocumentsInOneFile(t *testing.T) {
+	documents := map[int]bool{}
+	p := realPayload(t, "4.23.0")
+	for _, m := range p.Manifests {
+		if m.File == "0000_50_insights-operator_03-clusterrole.yaml" {
+			documents[m.Document] = true
+		}
+	}
+	for range excluded(p, "0000_50_insights-operator_03-clusterrole.yaml") {
+		documents[-len(documents)] = true
+	}
+	assert.Len(t, documents, 21)
+}
+
+func TestRealReleaseLeavesOtherFilesAlone(t *testing.T) {
+	p := realPayload(t, "4.23.0")
+	for _, m := range p.Manifests {
+		assert.Contains(t, []string{".yaml", ".yml", ".json"}, filepath.Ext(m.File))
+	}
+}
+
+func TestRealReleaseTemplates(t *testing.T) {
+	p := realPayload(t, "4.23.0")
+	text := func(id string) string {
+		m := find(p, id)
+		require.NotNil(t, m, id)
+		return string(m.Raw)
+	}
+	assert.Contains(t, text("Deployment.apps openshift-cluster-version/cluster-version-operator"), `"--release-image=registry.example/release:4.23.0"`)
+	assert.Contains(t, text("PrometheusRule.monitoring.coreos.com openshift-cluster-version/cluster-version-operator"), "{{ $labels.")
+	literal := 0
+	for _, m := range p.Manifests {
+		if m.Component != "cluster-version-operator" && strings.Contains(string(m.Raw), "{{") {
+			literal++
+		}
+		assert.NotContains(t, string(m.Raw), "{{.ReleaseImage}}")
+	}
+	assert.Greater(t, literal, 20, "braces of everybody else stay")
+}
+
+func TestRealReleaseScalars(t *testing.T) {
+	p := realPayload(t, "4.23.0")
+	crd := find(p, "CustomResourceDefinition.apiextensions.k8s.io alertmanagerconfigs.monitoring.coreos.com")
+	require.NotNil(t, crd)
+	assert.Equal(t, 6, strings.Count(string(crd.Raw), `"="`), "a plain = is text")
+	assert.Greater(t, len(crd.Raw), 700_000, "the largest object of a release")
+	opts := realOptions()
+	opts.Filter.Gates = sets.New("ClusterAPIMachineManagement")
+	opts.Filter.Capabilities = manifest.AllCapabilities(opts.Filter.Gates)
+	crd = find(loadReal(t, "4.23.0", opts), "CustomResourceDefinition.apiextensions.k8s.io clusterapis.operator.openshift.io")
+	require.NotNil(t, crd)
+	assert.Contains(t, string(crd.Raw), "9007199254740991")
+}
+
+func TestRealReleaseInclusion(t *testing.T) {
+	p := realPayload(t, "4.23.0")
+	reasons := map[string]int{}
+	for _, e := range p.Excluded {
+		reasons[e.Reason]++
+		assert.Nil(t, e.Manifest.Raw)
+		assert.NotContains(t, e.Manifest.Object.Object, "spec")
+	}
+	assert.Positive(t, reasons["no annotation include.release.openshift.io/self-managed-high-availability"])
+	assert.Positive(t, reasons["feature gate ClusterAPIMachineManagement is not enabled"])
+	assert.Positive(t, reasons["feature set Default is not in OKD"])
+	assert.Equal(t, []string{"no annotations"}, excluded(p, "0000_50_tests_test-reporting.yaml"))
+	opts := realOptions()
+	opts.Filter.ExcludeID = "internal-openshift-hosted"
+	assert.Len(t, loadReal(t, "4.23.0", opts).Manifests, 906)
+	opts = realOptions()
+	opts.Filter.Profile = "hypershift"
+	assert.NotNil(t, find(loadReal(t, "4.23.0", opts), "Deployment.apps openshift-machine-api/cluster-baremetal-operator-hostedcluster"))
+}
+
+// TestRealReleaseSettings loads for other clusters: what must be unique is unique for each.
+func TestRealReleaseSettings(t *testing.T) {
+	for _, tt := range []struct{ version, profile, set string }{
+		{"4.22.9", "single-node-developer", "TechPreviewNoUpgrade"},
+		{"4.22.9", "hypershift", "Default"},
+		{"4.23.0", "self-managed-high-availability", "TechPreviewNoUpgrade"},
+		{"4.23.0", "self-managed-high-availability", "DevPreviewNoUpgrade"},
+		{"4.23.0", "self-managed-high-availability", "CustomNoUpgrade"},
+		{"4.23.0", "self-managed-high-availability", "OKD"},
+		{"4.23.0", "single-node-developer", "Default"},
+		{"4.23.0", "ibm-cloud-managed", "Default"},
+		{"4.23.0", "hypershift", "TechPreviewNoUpgrade"},
+	} {
+		t.Run(tt.version+"/"+tt.profile+"/"+tt.set, func(t *testing.T) {
+			p := loadReal(t, tt.version, payload.Options{Filter: manifest.Filter{Profile: tt.profile, FeatureSet: tt.set}})
+			assert.NotEmpty(t, p.Manifests)
+		})
+	}
+}
+
+func TestRealReleaseTombstonesAndCreateOnly(t *testing.T) {
+	p := loadReal(t, "4.23.0", payload.Options{Filter: manifest.Filter{Gates: sets.New("ClusterAPIMachineManagement")}})
+	tombstones, createOnly := 0, 0
+	for _, m := range p.Manifests {
+		if m.Tombstone() {
+			tombstones++
+		}
+		if m.CreateOnly() {
+			createOnly++
+		}
+	}
+	assert.Equal(t, 27, tombstones)
+	assert.GreaterOrEqual(t, createOnly, 40)
+	m := find(p, "Deployment.apps openshift-machine-api/cluster-baremetal-operator-hostedcluster")
+	require.NotNil(t, m)
+	assert.True(t, m.Tombstone())
+	assert.NotNil(t, find(p, "CronJob.batch openshift-operator-lifecycle-manager/collect-profiles"), "metadata alone will do")
+}
+
+func TestRealReleaseKeepsStatus(t *testing.T) {
+	p := realPayload(t, "4.23.0")
+	operators := 0
+	for _, m := range p.Manifests {
+		if !m.Is("config.openshift.io", "ClusterOperator") {
+			continue
+		}
+		operators++
+		versions, _, err := unstructured.NestedSlice(m.Object.Object, "status", "versions")
+		require.NoError(t, err)
+		names := sets.New[string]()
+		for _, v := range versions {
+			names.Insert(v.(map[string]any)["name"].(string))
+		}
+		assert.True(t, names.Has("operator"), m.String())
+	}
+	assert.GreaterOrEqual(t, operators, 30)
+}
+
+func TestRealReleaseMergesImageStreams(t *testing.T) {
+	p := realPayload(t, "4.23.0")
+	m := find(p, "ImageStream.image.openshift.io openshift/driver-toolkit")
+	require.NotNil(t, m)
+	tags, _, err := unstructured.NestedSlice(m.Object.Object, "spec", "tags")
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, len(tags), 3)
+	require.Len(t, p.Warnings, 1)
+	assert.Contains(t, p.Warnings[0], "0000_50_driver-toolkit_01-openshift-imagestream.yaml")
+	assert.Contains(t, p.Warnings[0], "0000_50_driver-toolkit-10_01-openshift-imagestream.yaml")
+}
+
+func TestRealReleaseKeepsStrayNamespaces(t *testing.T) {
+	assert.NotNil(t, find(realPayload(t, "4.22.9"), "ClusterRoleBinding.rbac.authorization.k8s.io openshift-machine-api/cluster-baremetal-operator"),
+		"scope is for discovery to tell")
+}
+
+func BenchmarkLoad(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		loadReal(b, "4.23.0", realOptions())
 	}
 }

@@ -1,0 +1,309 @@
+package payload_test
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/payload"
+)
+
+const (
+	metadata = `{"kind":"cincinnati-metadata-v0","version":"1.2.3","previous":["1.2.2"],"metadata":{
+		"url":"https://example.com/notes","release.openshift.io/architecture":"multi",
+		"io.openshift.upgrades.graph.release.channels":"stable-1,fast-1,"}}`
+	references = `{"kind":"ImageStream","apiVersion":"image.openshift.io/v1","metadata":{"name":"1.2.3","creationTimestamp":"2026-08-22T01:02:03Z"},
+		"spec":{"tags":[{"name":"console-plugin","from":{"kind":"DockerImage","Name":"registry.example/plugin@sha256:1"}},
+		{"name":"alias","from":{"kind":"ImageStreamTag","name":"other:tag"}},{"name":"bare"}]}}`
+	included = "    include.release.openshift.io/self-managed-high-availability: \"true\"\n"
+)
+
+// configMap makes an included ConfigMap of a name, with more lines after it.
+func configMap(name string, more ...string) string {
+	return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: " + name + "\n  annotations:\n" + included + strings.Join(more, "\n") + "\n"
+}
+
+// files makes a release of metadata, references and what is given as name, content, name, content.
+func files(nameContents ...string) fstest.MapFS {
+	out := fstest.MapFS{
+		payload.MetadataFile:            {Data: []byte(metadata)},
+		payload.ReferencesFile:          {Data: []byte(references)},
+		"manifests/0000_00_cvo_00.yaml": {Data: []byte(configMap("cvo"))},
+	}
+	for i := 0; i < len(nameContents); i += 2 {
+		out[nameContents[i]] = &fstest.MapFile{Data: []byte(nameContents[i+1])}
+	}
+	return out
+}
+
+func identities(p *payload.Payload) []string {
+	var out []string
+	for _, m := range p.Manifests {
+		out = append(out, m.ID().Name)
+	}
+	return out
+}
+
+func TestLoad(t *testing.T) {
+	p, err := payload.Load(files(
+		"release-manifests/0000_90_b_00.yaml", configMap("b90"),
+		"release-manifests/0000_10_z_00.yml", configMap("z10")+"---\n"+configMap("z10-2"),
+		"release-manifests/0000_10_a_00.json", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a10","annotations":{"include.release.openshift.io/self-managed-high-availability":"true"}}}`,
+		"release-manifests/0000_10_a_01.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: out}\ndata: {x: y}\n",
+		"release-manifests/0000_50_a_gen.sh", "#!/bin/sh",
+		"release-manifests/0000_50_a_.gitkeep", "",
+		"release-manifests/sub.yaml/0000_10_a_00.yaml", "{{{",
+		"manifests/0000_90_cvo_00.yaml", configMap("cvo90"),
+		"README.md", "nothing",
+	), "registry.example/release@sha256:0", payload.Options{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"cvo", "cvo90", "a10", "z10", "z10-2", "b90"}, identities(p), "the operator's folder first, each by file name")
+	assert.Equal(t, "1.2.3", p.Release.Version)
+	assert.Equal(t, "registry.example/release@sha256:0", p.Release.Image)
+	assert.Equal(t, "https://example.com/notes", p.Release.URL)
+	assert.Equal(t, "Multi", p.Release.Architecture)
+	assert.Equal(t, []string{"fast-1", "stable-1"}, p.Release.Channels)
+	assert.Equal(t, time.Date(2026, 8, 22, 1, 2, 3, 0, time.UTC), p.Created)
+	assert.Equal(t, map[string]string{"console-plugin": "registry.example/plugin@sha256:1"}, p.References)
+	assert.Equal(t, []string{"release-manifests/release-metadata: metadata.io.openshift.upgrades.graph.release.channels: holds an empty name"}, p.Warnings)
+	require.Len(t, p.Excluded, 1)
+	assert.Equal(t, "out", p.Excluded[0].Manifest.ID().Name)
+	assert.Equal(t, "no annotations", p.Excluded[0].Reason)
+	assert.NotContains(t, p.Excluded[0].Manifest.Object.Object, "data")
+	assert.Nil(t, p.Verification())
+}
+
+func TestLoadVerification(t *testing.T) {
+	p, err := payload.Load(files("release-manifests/0000_90_keys_00.yaml", configMap("keys", `    release.openshift.io/verification-config-map: ""`)), "x", payload.Options{})
+	require.NoError(t, err)
+	require.NotNil(t, p.Verification(), "present but empty counts")
+	assert.Equal(t, "keys", p.Verification().ID().Name)
+}
+
+func TestLoadTakesTheReleasesMajorVersion(t *testing.T) {
+	crd := func(name, majors string) string {
+		return "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata:\n  name: " + name + "\n  annotations:\n" + included + "    release.openshift.io/major-version: \"" + majors + "\"\n"
+	}
+	p, err := payload.Load(files("release-manifests/crd.yaml", crd("one", "1,2")+crd("four", "4")), "x", payload.Options{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"cvo", "one"}, identities(p))
+}
+
+// TestHash: the constant was computed apart, by the definition of FNV-1, over the three raw documents in load order.
+// The left-out document does not count; the one of an unknown capability does, though it is left out as well.
+func TestHash(t *testing.T) {
+	fsys := files(
+		"manifests/0000_00_cvo_00.yaml", configMap("a"),
+		"release-manifests/0000_10_a_00.yaml", "\n{ \"kind\": \"ConfigMap\", \"apiVersion\": \"v1\",\n  \"metadata\": {\"name\": \"b\", \"annotations\": {\"include.release.openshift.io/self-managed-high-availability\": \"true\"}} }\n",
+		"release-manifests/0000_10_a_01.yaml", configMap("c", "    capability.openshift.io/name: New"),
+		"release-manifests/0000_10_a_02.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: out}\n",
+	)
+	const want = "lMvMBLDq5RE="
+	for _, tt := range []struct {
+		name   string
+		filter manifest.Filter
+		count  int
+	}{
+		{"is over what loading keeps", manifest.Filter{}, 3},
+		{"does not depend on capabilities", manifest.Filter{Capabilities: manifest.AllCapabilities(nil)}, 2},
+		{"does not depend on overrides", manifest.Filter{Overrides: []configv1.ComponentOverride{{Kind: "ConfigMap", Name: "b", Unmanaged: true}}}, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := payload.Load(fsys, "x", payload.Options{Filter: tt.filter})
+			require.NoError(t, err)
+			assert.Len(t, p.Manifests, tt.count)
+			assert.Equal(t, want, p.Hash)
+		})
+	}
+}
+
+func TestLoadTemplates(t *testing.T) {
+	load := func(t *testing.T, text string, opts payload.Options) (*payload.Payload, error) {
+		t.Helper()
+		return payload.Load(files("manifests/0000_00_cvo_01.yaml", configMap("templated", "data:", "  x: "+text),
+			"release-manifests/0000_10_a_00.yaml", configMap("literal", `data: {x: "{{ .ReleaseImage }}"}`)), "registry.example/r@sha256:0", opts)
+	}
+	for _, tt := range []struct{ name, text, want string }{
+		{"fills in the release image", "'{{.ReleaseImage}}'", "registry.example/r@sha256:0"},
+		{"fills in the profile", "{{ .ClusterProfile }}", "self-managed-high-availability"},
+		{"fills in an image", `'{{index .Images "console-plugin"}}'`, "registry.example/plugin@sha256:1"},
+		{"undoes escapes", `'{{ "{{ $labels.x }}" }}'`, "{{ $labels.x }}"},
+		{"decides", `'{{ if eq .ClusterProfile "hypershift" }}a{{ else }}b{{ end }}'`, "b"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := load(t, tt.text, payload.Options{})
+			require.NoError(t, err)
+			require.Equal(t, []string{"cvo", "templated", "literal"}, identities(p))
+			assert.Equal(t, tt.want, p.Manifests[1].Object.Object["data"].(map[string]any)["x"])
+			assert.Equal(t, "{{ .ReleaseImage }}", p.Manifests[2].Object.Object["data"].(map[string]any)["x"])
+		})
+	}
+	for _, tt := range []struct{ name, text, want string }{
+		{"an unknown field", "{{ .Tomorrow }}", "Tomorrow"},
+		{"an unknown image", `{{ index .Images "nope" }}`, `the release has no image "nope"`},
+		{"broken syntax", "{{ if }}", "missing value for if"},
+		{"a loop", "{{ range 1000000000 }}{{ end }}", "is not available"},
+		{"a loop in a branch", "{{ if true }}{{ range .Images }}{{ end }}{{ end }}", "is not available"},
+		{"recursion", `{{ define "a" }}{{ template "a" }}{{ end }}{{ template "a" }}`, "defines templates"},
+		{"printf and its widths", `{{ printf "%1000000000d" 1 }}`, `function "printf" is not available`},
+		{"functions in brackets", `{{ (printf "%9999999d" 1).x }}`, `function "printf" is not available`},
+	} {
+		t.Run("leaves out a file with "+tt.name, func(t *testing.T) {
+			p, err := load(t, tt.text, payload.Options{})
+			require.NoError(t, err)
+			assert.Equal(t, []string{"cvo", "literal"}, identities(p))
+			require.Len(t, p.Warnings, 2)
+			assert.Contains(t, p.Warnings[1], "manifests/0000_00_cvo_01.yaml: left out: ")
+			assert.Contains(t, p.Warnings[1], tt.want)
+			_, err = load(t, tt.text, payload.Options{TemplateErrors: true})
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+func TestLoadDuplicates(t *testing.T) {
+	gated := configMap("x", "    release.openshift.io/feature-gate: A")
+	fsys := files("release-manifests/0000_10_a_00.yaml", gated, "release-manifests/0000_10_b_00.yaml", configMap("x"))
+	p, err := payload.Load(fsys, "x", payload.Options{})
+	require.NoError(t, err, "variants are fine as long as filtering leaves one")
+	assert.Equal(t, []string{"cvo", "x"}, identities(p))
+	_, err = payload.Load(fsys, "x", payload.Options{Filter: manifest.Filter{Gates: sets.New("A")}})
+	require.ErrorContains(t, err, "ConfigMap x is in two files, 0000_10_a_00.yaml and 0000_10_b_00.yaml")
+}
+
+func TestLoadMergesImageStreams(t *testing.T) {
+	stream := func(tags string) string {
+		return "apiVersion: image.openshift.io/v1\nkind: ImageStream\nmetadata:\n  name: s\n  annotations:\n" + included + tags
+	}
+	fsys := files(
+		"release-manifests/0000_10_a_00.yaml", stream("spec:\n  tags: [{name: one, from: {name: a}}, {name: two}]\n"),
+		"release-manifests/0000_10_b_00.yaml", stream("spec:\n  tags: [{name: three}, {name: one, from: {name: b}}]\n"),
+		"release-manifests/0000_10_c_00.yaml", stream(""),
+	)
+	p, err := payload.Load(fsys, "x", payload.Options{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"cvo", "s"}, identities(p))
+	m := p.Manifests[1]
+	assert.Equal(t, "0000_10_a_00.yaml", m.File)
+	tags, _, err := unstructured.NestedSlice(m.Object.Object, "spec", "tags")
+	require.NoError(t, err)
+	assert.Equal(t, []any{
+		map[string]any{"name": "one", "from": map[string]any{"name": "b"}}, map[string]any{"name": "two"}, map[string]any{"name": "three"},
+	}, tags)
+	assert.Contains(t, string(m.Raw), `"three"`)
+	assert.Len(t, p.Warnings, 3)
+
+	for name, broken := range map[string]string{
+		"spec.tags: is not a list":         "spec: {tags: x}\n",
+		"spec.tags[0]: is not an object":   "spec: {tags: [x]}\n",
+		"spec.tags[0].name: missing":       "spec: {tags: [{}]}\n",
+		"ImageStream.image.openshift.io s": "spec: {tags: [{name: 1}]}\n",
+	} {
+		fsys := maps.Clone(fsys)
+		fsys["release-manifests/0000_10_c_00.yaml"] = &fstest.MapFile{Data: []byte(stream(broken))}
+		_, err = payload.Load(fsys, "x", payload.Options{})
+		require.ErrorContains(t, err, name)
+	}
+}
+
+func TestLoadErrors(t *testing.T) {
+	without := func(drop ...string) fstest.MapFS {
+		fsys := files()
+		for _, name := range drop {
+			delete(fsys, name)
+		}
+		return fsys
+	}
+	large := strings.Repeat("#", 9<<20)
+	for _, tt := range []struct {
+		name string
+		fsys fs.FS
+		want []string
+	}{
+		{"names missing folders", fstest.MapFS{}, []string{"manifests: no such folder", "release-manifests: no such folder", "release-metadata: no such file", "image-references: no such file"}},
+		{"names a missing operator folder", without("manifests/0000_00_cvo_00.yaml"), []string{"manifests: no such folder"}},
+		{"names missing metadata", without(payload.MetadataFile), []string{"release-manifests/release-metadata: no such file"}},
+		{"names a file in a folder's place", fstest.MapFS{"manifests": {Data: []byte("x")}}, []string{"manifests: is not a folder"}},
+		{"names metadata of another kind", files(payload.MetadataFile, `{"kind":"x","version":"1.2.3"}`), []string{`kind: is "x", not "cincinnati-metadata-v0"`}},
+		{"names a missing version", files(payload.MetadataFile, `{"kind":"cincinnati-metadata-v0"}`), []string{"version: missing"}},
+		{"names a version that is not strict", files(payload.MetadataFile, `{"kind":"cincinnati-metadata-v0","version":"v1.2"}`), []string{`version: "v1.2" is not a semantic version`}},
+		{"names broken metadata", files(payload.MetadataFile, "{"), []string{"release-manifests/release-metadata: "}},
+		{"names large metadata", files(payload.MetadataFile, large), []string{"the limit is 4194304"}},
+		{"names references of another kind", files(payload.ReferencesFile, `{"kind":"ConfigMap","apiVersion":"v1"}`), []string{`kind: is "ConfigMap" of "v1", not ImageStream`}},
+		{"names references of another version", files(payload.ReferencesFile, strings.Replace(references, "1.2.3", "1.2.4", 1)), []string{`metadata.name: is "1.2.4", but release-manifests/release-metadata says version "1.2.3"`}},
+		{"names a large file", files("release-manifests/a.yaml", large), []string{"release-manifests/a.yaml: has 9437184 bytes, the limit is 8388608"}},
+		{"names metadata that is no text", files(payload.MetadataFile, "\xff"), []string{"is not UTF-8 text"}},
+		{
+			"reports all at once, sorted",
+			files("release-manifests/c.yaml", "kind: A\n---\n"+configMap("dup"), "release-manifests/a.yaml", "apiVersion: v1\nkind: A\n---\n{{", "manifests/b.yaml", "\x00"),
+			[]string{"a.yaml[1]: metadata.name: missing\na.yaml[2]: parsing", "\nb.yaml: NUL byte at offset 0", "\nc.yaml[1]: apiVersion: missing\nc.yaml[1]: metadata.name: missing"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := payload.Load(tt.fsys, "registry.example/r", payload.Options{})
+			assert.Nil(t, p)
+			require.ErrorContains(t, err, "loading payload registry.example/r: ")
+			for _, want := range tt.want {
+				require.ErrorContains(t, err, want)
+			}
+			var payloadErr *payload.Error
+			require.ErrorAs(t, err, &payloadErr)
+			assert.Equal(t, api.ReasonPayloadIntegrity, payloadErr.Reason)
+		})
+	}
+	_, err := payload.Load(fstest.MapFS{}, "", payload.Options{})
+	assert.True(t, errors.Is(err, fs.ErrNotExist))
+}
+
+func TestMetadataWarnings(t *testing.T) {
+	for _, tt := range []struct{ name, metadata, want string }{
+		{"an address that is no text", `{"url": 7}`, "metadata.url: is not a string"},
+		{"an address that is none", `{"url": "http://a b"}`, `metadata.url: "http://a b" is not a URL`},
+		{"another architecture", `{"release.openshift.io/architecture": "amd64"}`, `"amd64" is not known, only "multi" is`},
+	} {
+		t.Run("are given for "+tt.name, func(t *testing.T) {
+			p, err := payload.Load(files(payload.MetadataFile, `{"kind":"cincinnati-metadata-v0","version":"1.2.3","metadata":`+tt.metadata+`}`), "x", payload.Options{})
+			require.NoError(t, err)
+			require.Len(t, p.Warnings, 1)
+			assert.Contains(t, p.Warnings[0], tt.want)
+			assert.Empty(t, p.Release.URL)
+			assert.Empty(t, p.Release.Architecture)
+		})
+	}
+}
+
+func FuzzReadMetadata(f *testing.F) {
+	f.Add([]byte(metadata))
+	f.Add([]byte("kind: cincinnati-metadata-v0\nversion: 1.0.0\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := payload.ReadMetadata(fstest.MapFS{payload.MetadataFile: {Data: data}})
+		if err != nil {
+			require.ErrorContains(t, err, "release-metadata")
+			return
+		}
+		r, _ := m.Release("x")
+		require.NotEmpty(t, r.Version)
+	})
+}
+
+func FuzzTemplate(f *testing.F) {
+	f.Add(`{{.ReleaseImage}}{{ index .Images "console-plugin" }}{{ "{{" }}`)
+	f.Add(`{{ with $x := .Images }}{{ $x.y }}{{ end }}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		start := time.Now()
+		_, _ = payload.Load(files("manifests/0000_00_cvo_01.yaml", text), "x", payload.Options{Limits: manifest.Limits{FileBytes: 1 << 16}})
+		require.Less(t, time.Since(start), 5*time.Second)
+	})
+}
