@@ -1,4 +1,4 @@
-package actor_test
+package actor
 
 import (
 	"bytes"
@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/test/env"
-	"github.com/cluster-version/cvo/test/operators/actor"
 )
 
 // TestRun plays operators beside a client that does what the version operator does: it creates types, objects and
@@ -37,7 +36,7 @@ func TestRun(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- actor.Run(ctx, e.Config(""), actor.Options{
+		done <- Run(ctx, e.Config(""), Options{
 			Fail: []string{"broken"}, Follow: []string{"silent"}, Ignore: []string{"ignored", "openshift-dns/ignored"},
 		})
 	}()
@@ -50,7 +49,9 @@ func TestRun(t *testing.T) {
 
 	stop()
 	require.NoError(t, <-done)
-	testFootprint(t, c, e)
+	writes, reads := footprint(t, e)
+	assert.LessOrEqual(t, writes, 13, "one for each of 6 reports on workloads and 5 on ClusterOperators, and two lost to races")
+	assert.LessOrEqual(t, reads, 40)
 }
 
 func testWorkloads(t *testing.T, c client.Client) {
@@ -133,14 +134,13 @@ func testFollow(t *testing.T, c client.Client) {
 	assert.Empty(t, ignored.Status.Conditions)
 }
 
-// testFootprint reads in the audit log that the actor wrote nothing but status, nothing in vain and nothing that was
-// refused, and that it did not poll.
-func testFootprint(t *testing.T, c client.Client, e *env.Env) {
+// footprint reads in the audit log that the actor did nothing but list, watch and write status, and how often.
+func footprint(t *testing.T, e *env.Env) (writes, reads int) {
+	t.Helper()
 	events, err := env.Audit(e.AuditLog)
 	require.NoError(t, err)
-	var writes, reads int
 	for _, event := range events {
-		if !strings.HasPrefix(event.UserAgent, actor.UserAgent) {
+		if !strings.HasPrefix(event.UserAgent, UserAgent) {
 			continue
 		}
 		switch event.Verb {
@@ -154,8 +154,7 @@ func testFootprint(t *testing.T, c client.Client, e *env.Env) {
 		}
 	}
 	t.Logf("writes %d, lists and watches %d", writes, reads)
-	assert.LessOrEqual(t, writes, 13, "one for each of 6 reports on workloads and 5 on ClusterOperators, and two lost to races")
-	assert.LessOrEqual(t, reads, 40)
+	return writes, reads
 }
 
 func newClient(t *testing.T, e *env.Env) client.Client {

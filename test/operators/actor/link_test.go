@@ -125,8 +125,14 @@ func TestRealReleases(t *testing.T) {
 	dir := fixture.Testdata(t)
 	for _, release := range []string{"4.22.9", "4.23.0"} {
 		t.Run(release, func(t *testing.T) {
-			operators, workloads := readRelease(t, filepath.Join(dir, "payloads", release, "release-manifests"))
+			operators, deployments := readRelease(t, filepath.Join(dir, "payloads", release, "release-manifests"))
 			require.Len(t, operators, 33)
+			var workloads []workload
+			for _, d := range deployments {
+				if w := newWorkload(d); w.version != "" {
+					workloads = append(workloads, w)
+				}
+			}
 			for _, operator := range operators {
 				reported := versions(operator.Name, link(operator, workloads, operators))
 				for _, want := range operator.Status.Versions {
@@ -137,8 +143,8 @@ func TestRealReleases(t *testing.T) {
 	}
 }
 
-// readRelease reads the ClusterOperators and versioned workloads that a default cluster gets.
-func readRelease(t *testing.T, dir string) (operators []*configv1.ClusterOperator, workloads []workload) {
+// readRelease reads the ClusterOperators and Deployments that a default cluster gets.
+func readRelease(t *testing.T, dir string) (operators []*configv1.ClusterOperator, deployments []*appsv1.Deployment) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	require.NoError(t, err)
@@ -164,13 +170,11 @@ func readRelease(t *testing.T, dir string) (operators []*configv1.ClusterOperato
 			case "Deployment":
 				d := &appsv1.Deployment{}
 				require.NoError(t, yaml.Unmarshal(doc, d), file)
-				if w := newWorkload(d); w.version != "" {
-					workloads = append(workloads, w)
-				}
+				deployments = append(deployments, d)
 			}
 		}
 	}
-	return operators, workloads
+	return operators, deployments
 }
 
 // byDefault says whether a manifest is for the default profile without feature gates.
