@@ -52,7 +52,7 @@ type Change struct {
 	Message string
 }
 
-// Owner is the ClusterVersion that all objects belong to.
+// Owner is the ClusterVersion that all objects belong to; the zero value marks nothing, for what must be there before it.
 type Owner struct {
 	Name string
 	UID  types.UID

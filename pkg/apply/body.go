@@ -9,7 +9,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// body returns what is sent for a manifest: a copy with our label and owner reference, without what only the server
+// body returns what is sent for a manifest: a copy with our label and owner reference (if there is an owner yet), without what only the server
 // or another writer may set, and with the fields that the object's schema requires but its manifest leaves out.
 func (a *Applier) body(m *manifest.Manifest, namespaced bool) map[string]any {
 	object := maps.Clone(m.Object.Object)
@@ -24,6 +24,11 @@ func (a *Applier) body(m *manifest.Manifest, namespaced bool) map[string]any {
 	if !namespaced {
 		delete(metadata, "namespace")
 	}
+	object["metadata"] = metadata
+	complete(m, object)
+	if a.owner.Name == "" {
+		return object
+	}
 	labels, _ := metadata["labels"].(map[string]any)
 	labels = maps.Clone(labels)
 	if labels == nil {
@@ -34,8 +39,6 @@ func (a *Applier) body(m *manifest.Manifest, namespaced bool) map[string]any {
 	if owners := a.ownerReferences(m); owners != nil {
 		metadata["ownerReferences"] = owners
 	}
-	object["metadata"] = metadata
-	complete(m, object)
 	return object
 }
 

@@ -69,7 +69,7 @@ runlevel for every ClusterOperator.`,
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{Err: err} })
-	root.AddCommand(newReleaseCmd(streams))
+	root.AddCommand(newInstallCmd(streams), newReleaseCmd(streams), newStartCmd(streams))
 	return root
 }
 

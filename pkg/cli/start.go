@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/image"
+	"github.com/cluster-version/cvo/pkg/operator"
+	"github.com/cluster-version/cvo/pkg/verify"
+)
+
+type startOptions struct {
+	kubeconfig   string
+	releaseImage string
+	payloadDir   string
+	payloadCache string
+	listen       string
+	namespace    string
+	name         string
+	trust        string
+	verbosity    int
+	lease        time.Duration
+	renew        time.Duration
+	retry        time.Duration
+	registry     imageFlags
+}
+
+func newStartCmd(streams Streams) *cobra.Command {
+	o := &startOptions{}
+	cmd := &cobra.Command{
+		Use:   "start --release-image REF [--kubeconfig FILE]",
+		Short: "Run the version operator",
+		Long: `Run the version operator until it is stopped. It installs the release given by --release-image on a cluster that has
+none yet, and from then on follows spec.desiredUpdate of the ClusterVersion.
+
+The release is pulled from its registry and must be signed by someone that --trust names, unless --payload-dir says
+that its files are here already, as they are in a pod that runs the release image.`,
+		Example: `  # Install a release on the cluster of the current kubeconfig, prepared by 'cvo install --no-operator'
+  cvo start --release-image registry.example/platform/release:1.0.0 --trust trust.yaml
+
+  # The same with a cache that survives restarts
+  cvo start --release-image registry.example/platform/release:1.0.0 --trust trust.yaml --payload-cache /var/cache/cvo
+
+  # Run a release from a folder, such as 'cvo release extract' writes
+  cvo start --release-image registry.example/platform/release@sha256:… --payload-dir ./release`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default $KUBECONFIG, the pod's service account, then ~/.kube/config")
+	f.StringVar(&o.releaseImage, "release-image", "", "`pullspec` of the operator's own release (required)")
+	f.StringVar(&o.payloadDir, "payload-dir", "", "`folder` with the files of the operator's own release, instead of pulling it")
+	f.StringVar(&o.payloadCache, "payload-cache", "", "`folder` that keeps what was pulled, as an OCI layout; default none")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:9099", "`address` of /metrics, /healthz, /readyz and /progress; empty for none")
+	f.StringVar(&o.namespace, "namespace", envOr("CVO_NAMESPACE", api.OperatorNamespace), "`namespace` of the operator and its Lease")
+	f.StringVar(&o.name, "name", envOr("CVO_NAME", api.ClusterVersionName), "`name` of the ClusterVersion")
+	f.StringVar(&o.trust, "trust", "", "`file` that says whose signatures are accepted, instead of the keys in the running release")
+	f.IntVarP(&o.verbosity, "v", "v", 0, "log `level`: 0 what changes the cluster, 1 and more for debugging")
+	f.DurationVar(&o.lease, "leader-elect-lease-duration", 30*time.Second, "how long others wait before they take over from a leader that went silent")
+	f.DurationVar(&o.renew, "leader-elect-renew-deadline", 20*time.Second, "how long the leader tries to renew before it gives up")
+	f.DurationVar(&o.retry, "leader-elect-retry-period", 5*time.Second, "how often the leader renews and others look")
+	o.registry.add(f)
+	return cmd
+}
+
+func (o *startOptions) run(ctx context.Context, streams Streams) error {
+	if o.releaseImage == "" {
+		return &UsageError{errors.New("--release-image is missing: give the pullspec of the release to run")}
+	}
+	log := newLogger(streams, o.verbosity)
+	options, err := o.operatorOptions(log)
+	if err != nil {
+		return err
+	}
+	return operator.Run(ctx, options)
+}
+
+func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error) {
+	cfg, err := restConfig(o.kubeconfig)
+	if err != nil {
+		return operator.Options{}, err
+	}
+	registry, err := o.registry.openCached(o.releaseImage, o.payloadCache)
+	if err != nil {
+		return operator.Options{}, err
+	}
+	policy, err := readTrust(o.trust)
+	if err != nil {
+		return operator.Options{}, err
+	}
+	var local fs.FS
+	if o.payloadDir != "" {
+		if _, err := os.Stat(filepath.Join(o.payloadDir, "release-manifests")); err != nil {
+			return operator.Options{}, fmt.Errorf("--payload-dir %s is not laid out like a release image: %w", o.payloadDir, err)
+		}
+		local = os.DirFS(o.payloadDir)
+	} else if policy == nil {
+		return operator.Options{}, &UsageError{errors.New("--trust is missing: a release that is pulled must be signed by someone it names; 'cvo release keygen' writes such a file, or use --payload-dir")}
+	}
+	return operator.Options{
+		Config: cfg, Log: log, ReleaseImage: o.releaseImage, Local: local, Name: o.name, Namespace: o.namespace,
+		Listen: o.listen, Registry: registry, Policy: policy,
+		Profile: os.Getenv("CLUSTER_PROFILE"), ExcludeID: os.Getenv("EXCLUDE_MANIFESTS"),
+		LeaseDuration: o.lease, RenewDeadline: o.renew, RetryPeriod: o.retry,
+		Seed: uint64(time.Now().UnixNano()), //nolint:gosec // any value will do
+	}, nil
+}
+
+// readTrust reads a file of roots of trust; no file, no policy.
+func readTrust(file string) (*verify.Policy, error) {
+	if file == "" {
+		return nil, nil //nolint:nilnil // no policy is a valid answer
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading --trust: %w", err)
+	}
+	policy, err := verify.ParseTrust(file, data)
+	if err != nil {
+		return nil, err
+	}
+	return &policy, nil
+}
+
+// restConfig finds the cluster as kubectl does, and prefers a pod's service account over ~/.kube/config.
+func restConfig(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" && os.Getenv("KUBECONFIG") == "" {
+		if cfg, err := rest.InClusterConfig(); err == nil {
+			return cfg, nil
+		}
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("finding the cluster: %w (set --kubeconfig)", err)
+	}
+	return cfg, nil
+}
+
+// newLogger returns the one logger of the process and sends the logs of client-go and controller-runtime to it.
+func newLogger(streams Streams, verbosity int) logr.Logger {
+	h := slog.NewJSONHandler(streams.Err, &slog.HandlerOptions{Level: slog.Level(-verbosity)})
+	log := logr.FromSlogHandler(h)
+	klog.SetSlogLogger(slog.New(h))
+	operator.SetLogger(log)
+	return log
+}
+
+func envOr(name, fallback string) string {
+	if value := os.Getenv(name); value != "" {
+		return value
+	}
+	return fallback
+}
+
+// openCached opens the registry that a pullspec names, with a cache folder; "" for none.
+func (f *imageFlags) openCached(pullspec, cache string) (*image.Registry, error) {
+	options, err := f.options(pullspec)
+	if err != nil {
+		return nil, err
+	}
+	options.CacheDir = cache
+	return image.New(options)
+}
+
+var _ operator.Registry = (*image.Registry)(nil)

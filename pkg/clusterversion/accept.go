@@ -1,0 +1,207 @@
+package clusterversion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	configv1 "github.com/openshift/api/config/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/precondition"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/verify"
+)
+
+// Registry is where release images come from; *image.Registry is one.
+type Registry interface {
+	Resolve(ctx context.Context, pullspec string) (release.Image, error)
+	Manifests(ctx context.Context, img release.Image) (fs.FS, error)
+}
+
+// Verifier tells who signed an image; *verify.Verifier is one.
+type Verifier interface {
+	Verify(ctx context.Context, img release.Image) ([]release.Evidence, error)
+}
+
+// Trust returns the verifier for updates of a cluster that runs the given payload, nil before the first.
+type Trust func(running *payload.Payload) (Verifier, error)
+
+// Stages are the collaborators of acceptance.
+type Stages struct {
+	Registry Registry
+	Trust    Trust
+	// Local is the file system that holds the operator's own release, nil if that is pulled like any other.
+	Local fs.FS
+	// Filter returns which manifests this cluster gets, given the version of the release that asks.
+	Filter func(ctx context.Context, cv *configv1.ClusterVersion) (manifest.Filter, error)
+}
+
+// Acceptance is how far a target has come on its way to being rolled out. It is a value; each step returns the next.
+type Acceptance struct {
+	Target Target
+	// Step is the one that runs or failed: a reason of the ReleaseAccepted condition.
+	Step    string
+	Message string
+	// Err is why the target is refused; nil while running and when accepted.
+	Err error
+	// Done: the target is accepted, and what follows is set.
+	Done     bool
+	Verified release.Verified
+	Payload  *payload.Payload
+	// Risks are objections that were forced past or that are only warnings; recorded in the history.
+	Risks string
+
+	files fs.FS
+}
+
+// Image is the image as status shows it: as it was asked for, and by digest if it was asked for by tag.
+func (a Acceptance) Image() string {
+	if a.Verified.Digest == "" {
+		return a.Target.Image
+	}
+	return a.Verified.ByDigest()
+}
+
+// Label names a release in messages.
+func (a Acceptance) describe() string {
+	return fmt.Sprintf("version=%q image=%q", a.Target.Version, a.Target.Image)
+}
+
+// acceptStep is one step on the way; it changes the acceptance or returns why the target is refused.
+type acceptStep struct {
+	name    string
+	running string
+	failed  string
+	run     func(ctx context.Context, in acceptInput, a *Acceptance) error
+}
+
+type acceptInput struct {
+	Stages
+	cv      *configv1.ClusterVersion
+	running *payload.Payload
+}
+
+// acceptSteps is the way of a target, in order: nothing of an image is read before its signature is checked, nothing
+// is weighed before the payload is known to be whole.
+func acceptSteps() []acceptStep {
+	return []acceptStep{
+		{api.ReasonRetrievePayload, "Retrieving and verifying payload", "Retrieving payload failed", retrieve},
+		{api.ReasonLoadPayload, "Loading payload", "Loading payload failed", load},
+		{api.ReasonVerifyPayloadVersion, "Verifying payload version", "Verifying payload failed", checkVersion},
+		{api.ReasonPreconditionChecks, "Checking preconditions for payload", "Preconditions failed for payload loaded", weigh},
+	}
+}
+
+// accept runs the steps and reports each beginning and the end.
+func accept(ctx context.Context, in acceptInput, target Target, report func(Acceptance)) Acceptance {
+	a := Acceptance{Target: target}
+	for _, step := range acceptSteps() {
+		a.Step, a.Message = step.name, step.running+" "+a.describe()
+		report(a)
+		if err := step.run(ctx, in, &a); err != nil {
+			a.Err = err
+			separator := " failure="
+			if step.name == api.ReasonPreconditionChecks {
+				separator = ": "
+			}
+			a.Message = fmt.Sprintf("%s %s%s%v", step.failed, a.describe(), separator, err)
+			return a
+		}
+	}
+	a.Done, a.Step, a.files = true, api.ReasonPayloadLoaded, nil
+	a.Message = fmt.Sprintf("Payload loaded version=%q image=%q architecture=%q", a.Payload.Release.Version, a.Target.Image, a.Payload.Release.Architecture)
+	return a
+}
+
+// retrieve resolves the pullspec, has its digest verified, and only then reads the image.
+func retrieve(ctx context.Context, in acceptInput, a *Acceptance) error {
+	if a.Target.Own && in.Local != nil {
+		a.files = in.Local
+		return nil
+	}
+	img, err := in.Registry.Resolve(ctx, a.Target.Image)
+	if err != nil {
+		return &stepError{api.ReasonPayloadRetrievalFailed, fmt.Errorf("unable to download and prepare the update: %w", err)}
+	}
+	a.Verified = release.Verified{Image: img}
+	verifier, err := in.Trust(in.running)
+	if err == nil {
+		a.Verified.Evidence, err = verifier.Verify(ctx, img)
+	}
+	if err != nil {
+		if !a.Target.Force || ctx.Err() != nil {
+			return &stepError{api.ReasonImageVerificationFailed, fmt.Errorf("the update cannot be verified: %w", err)}
+		}
+		a.Verified = verify.ForceUnsafe(img, err)
+		a.Risks = fmt.Sprintf("Target release version=%q image=%q cannot be verified, but continuing anyway because the update was forced: %v",
+			a.Target.Version, a.Target.Image, err)
+	}
+	if a.files, err = in.Registry.Manifests(ctx, img); err != nil {
+		return &stepError{api.ReasonPayloadRetrievalFailed, fmt.Errorf("unable to download and prepare the update: %w", err)}
+	}
+	return nil
+}
+
+func load(ctx context.Context, in acceptInput, a *Acceptance) error {
+	filter, err := in.Filter(ctx, in.cv)
+	if err != nil {
+		return fmt.Errorf("reading the cluster's settings: %w", err)
+	}
+	a.Payload, err = payload.Load(a.files, a.Image(), payload.Options{Filter: filter})
+	return err
+}
+
+func checkVersion(_ context.Context, _ acceptInput, a *Acceptance) error {
+	if got := a.Payload.Release.Version; a.Target.Version != "" && a.Target.Version != got {
+		return fmt.Errorf("release image version %s does not match the expected upstream version %s", got, a.Target.Version)
+	}
+	a.Target.Version = a.Payload.Release.Version
+	return nil
+}
+
+// weigh asks the preconditions. The operator's own release has none: it is what runs.
+func weigh(_ context.Context, in acceptInput, a *Acceptance) error {
+	if a.Target.Own {
+		return nil
+	}
+	objections := precondition.Run(precondition.All(), precondition.Input{ClusterVersion: in.cv, Target: a.Payload.Release})
+	blocking := precondition.Error(precondition.Blocking(objections))
+	if blocking != nil && !a.Target.Force {
+		return blocking
+	}
+	if all := precondition.Error(objections); all != nil {
+		text := all.Error()
+		if blocking != nil {
+			text = "Forced through blocking failures: " + text
+		}
+		a.Risks = joinRisks(a.Risks, text)
+	}
+	return nil
+}
+
+func joinRisks(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "\n" + b
+}
+
+// stepError gives an error of a stage the reason that status reports.
+type stepError struct {
+	reason string
+	err    error
+}
+
+func (e *stepError) Error() string { return e.err.Error() }
+func (e *stepError) Unwrap() error { return e.err }
+
+// transient reports whether trying again may help without anybody changing the ClusterVersion: everything but a
+// payload that is broken or of another version.
+func transient(a Acceptance) bool {
+	var broken *payload.Error
+	return a.Err != nil && a.Step != api.ReasonVerifyPayloadVersion && !errors.As(a.Err, &broken)
+}

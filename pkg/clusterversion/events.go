@@ -1,0 +1,98 @@
+package clusterversion
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/rollout"
+)
+
+// event tells what has happened to the ClusterVersion.
+type event struct{ kind, reason, message string }
+
+func normal(reason, format string, args ...any) event {
+	return event{corev1.EventTypeNormal, reason, fmt.Sprintf(format, args...)}
+}
+
+func warning(reason, format string, args ...any) event {
+	return event{corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)}
+}
+
+// acceptanceEvents tells what is new between two looks at the acceptance of a target.
+func acceptanceEvents(before, after Acceptance) []event {
+	var events []event
+	if after.Step == api.ReasonRetrievePayload && after.Err == nil && (before.Step != after.Step || before.Target != after.Target) {
+		events = append(events, normal(api.EventRetrievePayload, "%s", after.Message))
+	}
+	if after.Step == api.ReasonLoadPayload && before.Step != after.Step && after.Err == nil {
+		events = append(events, normal(api.EventLoadPayload, "%s", after.Message))
+		if after.Verified.Forced != nil {
+			events = append(events, warning(api.EventRetrievePayload, "%s", after.Risks))
+		}
+	}
+	if after.Err != nil && (before.Err == nil || before.Message != after.Message) {
+		events = append(events, warning(failureEvent(after.Step), "%s", after.Message))
+	}
+	if after.Done && !before.Done {
+		if after.Verified.Forced == nil && after.Risks != "" {
+			events = append(events, warning(api.EventPreconditionWarn, "%s", after.Risks))
+		}
+		if !after.Target.Own {
+			events = append(events, normal(api.EventPreconditionsPassed, "Preconditions passed for payload loaded %s", after.describe()))
+		}
+		events = append(events, normal(api.EventPayloadLoaded, "%s%s", after.Message, signers(after.Verified)))
+	}
+	return events
+}
+
+func failureEvent(step string) string {
+	switch step {
+	case api.ReasonLoadPayload:
+		return api.EventLoadPayloadFailed
+	case api.ReasonVerifyPayloadVersion:
+		return api.EventVerifyPayloadVersionFailed
+	case api.ReasonPreconditionChecks:
+		return api.EventPreconditionBlock
+	}
+	return api.EventRetrievePayloadFailed
+}
+
+// signers names who signed, for the event that tells that a release was accepted.
+func signers(v release.Verified) string {
+	if len(v.Evidence) == 0 {
+		return ""
+	}
+	parts := make([]string, len(v.Evidence))
+	for i, e := range v.Evidence {
+		parts[i] = fmt.Sprintf("%s key %s", e.Method, e.KeyID)
+		if e.Identity != "" {
+			parts[i] += " (" + e.Identity + ")"
+		}
+		parts[i] += " found in " + e.Store
+	}
+	return " signed by " + strings.Join(parts, ", ")
+}
+
+func updateStarted(from, to string) event {
+	if from == "" {
+		return normal(api.EventUpdateStarted, "Started to install %s", to)
+	}
+	return normal(api.EventUpdateStarted, "Started to update from %s to %s", from, to)
+}
+
+func updateCompleted(version string, took time.Duration) event {
+	return normal(api.EventUpdateCompleted, "Completed %s in %s", version, took.Round(time.Second))
+}
+
+func nodesHandedOver(version string) event {
+	return normal(api.EventNodesHandedOver, "The control plane is at %s; the nodes are handed over to %s", version, api.MachineConfigOperator)
+}
+
+func fieldDropped(d rollout.Dropped) event {
+	return warning(api.EventFieldDropped, "%s (%s): left out %s, which the API server's schema does not have", d.ID, d.File, strings.Join(d.Fields, ", "))
+}

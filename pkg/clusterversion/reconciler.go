@@ -1,0 +1,372 @@
+// Package clusterversion reconciles the ClusterVersion: it reads which release the cluster shall run, has it retrieved,
+// verified and weighed, has it rolled out, and writes what comes of it into the object's status, which nobody else
+// writes. A reconcile strings the stages together and returns at once; what takes time runs in the background
+// (see Runner) and leaves its results in the reconciler's memory. The memory can be lost at any time: after a restart
+// spec, history and the cluster itself say where to go on.
+package clusterversion
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/rollout"
+)
+
+// Options are the settings of a Reconciler.
+type Options struct {
+	// Name of the ClusterVersion.
+	Name string
+	// ReleaseImage is the operator's own release.
+	ReleaseImage string
+	// StatusInterval is the least time between two status writes that only count progress; default 1 s.
+	StatusInterval time.Duration
+}
+
+// Reconciler reconciles the one ClusterVersion of a cluster.
+type Reconciler struct {
+	clock    clock.PassiveClock
+	client   client.Client
+	recorder events.EventRecorder
+	runner   Runner
+	stages   Stages
+	passer   func(cv *configv1.ClusterVersion, p *payload.Payload) *rollout.Passer
+	changed  func()
+	options  Options
+
+	mu     sync.Mutex
+	memory memory
+}
+
+// memory is what the background has found so far.
+type memory struct {
+	// acceptKey names the question that latest answers.
+	acceptKey string
+	latest    Acceptance
+	// accepted is the release that is rolled out.
+	accepted *Acceptance
+	// planKey names the rollout that progress and settled belong to.
+	planKey  string
+	progress *rollout.Progress
+	settled  rollout.Settled
+	// written is the resource version of our last status write; older objects in the cache are not looked at.
+	written   string
+	writtenAt time.Time
+}
+
+// New returns a Reconciler. passer makes what rolls out a payload; changed has to bring about a reconcile soon, it is
+// called when the background has found something.
+func New(
+	clk clock.PassiveClock, c client.Client, recorder events.EventRecorder, runner Runner, stages Stages,
+	passer func(cv *configv1.ClusterVersion, p *payload.Payload) *rollout.Passer, changed func(), options Options,
+) *Reconciler {
+	if options.StatusInterval == 0 {
+		options.StatusInterval = time.Second
+	}
+	return &Reconciler{
+		clock: clk, client: c, recorder: recorder, runner: runner, stages: stages,
+		passer: passer, changed: changed, options: options,
+	}
+}
+
+// round is one reconcile: what it read, and what its steps found for the steps after.
+type round struct {
+	// original is the object as read; cv is the copy that steps work on.
+	original, cv *configv1.ClusterVersion
+	invalid      field.ErrorList
+	target       Target
+	latest       Acceptance
+	accepted     *Acceptance
+	progress     *rollout.Progress
+	requeue      time.Duration
+}
+
+// step is one part of a reconcile.
+type step struct {
+	name string
+	run  func(ctx context.Context, r *round) error
+}
+
+// steps is the order of a reconcile. Status comes before the rollout: a rollout starts only once the history, as read
+// back from the API server, says what is being rolled out, so that a crash at any moment finds it there.
+func (c *Reconciler) steps() []step {
+	return []step{
+		{"validating the spec", c.validate},
+		{"choosing the release", c.choose},
+		{"accepting the release", c.accept},
+		{"writing status", c.writeStatus},
+		{"rolling out", c.rollOut},
+	}
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (c *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if req.Name != c.options.Name {
+		return reconcile.Result{}, nil
+	}
+	cv := &configv1.ClusterVersion{}
+	if err := c.client.Get(ctx, types.NamespacedName{Name: req.Name}, cv); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if cv.DeletionTimestamp != nil || c.stale(cv) {
+		return reconcile.Result{}, nil
+	}
+	r := &round{original: cv, cv: cv.DeepCopy()}
+	for _, step := range c.steps() {
+		if err := step.run(ctx, r); err != nil {
+			if apierrors.IsConflict(err) {
+				return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
+			}
+			return reconcile.Result{}, fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return reconcile.Result{RequeueAfter: r.requeue}, nil
+}
+
+// stale reports whether the cache is behind our own last write; its event is on the way.
+func (c *Reconciler) stale(cv *configv1.ClusterVersion) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.memory.written == "" {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(cv.ResourceVersion, c.memory.written)
+	return err == nil && order < 0
+}
+
+func (c *Reconciler) validate(_ context.Context, r *round) error {
+	r.invalid = validate(r.cv)
+	return nil
+}
+
+func (c *Reconciler) choose(_ context.Context, r *round) error {
+	r.target = chooseTarget(r.cv, c.options.ReleaseImage)
+	return nil
+}
+
+// accept has the target examined in the background, unless that is under way or done, and takes over the result.
+func (c *Reconciler) accept(ctx context.Context, r *round) error {
+	c.mu.Lock()
+	key, err := acceptKey(r.cv, c.memory.canonical(r.target))
+	if err != nil {
+		c.mu.Unlock()
+		return err
+	}
+	if c.memory.acceptKey != key {
+		c.memory.acceptKey, c.memory.latest = key, Acceptance{}
+	}
+	r.latest = c.memory.latest
+	if r.latest.Done && (c.memory.accepted == nil || c.memory.accepted.Payload != r.latest.Payload) {
+		c.memory.accepted = &r.latest
+		c.memory.planKey, c.memory.progress, c.memory.settled = "", nil, rollout.Settled{}
+	}
+	r.accepted = c.memory.accepted
+	c.mu.Unlock()
+	c.runner.Start(SlotAccept, key, c.acceptStep(logr.FromContextOrDiscard(ctx), key, r.target))
+	return nil
+}
+
+// canonical names a target as it was named when it was accepted: a tag that was resolved then stays resolved, though
+// status names it by digest, and what was forced then needs no force to stay.
+func (m *memory) canonical(target Target) Target {
+	if m.latest.Done && (target.Image == m.latest.Image() || target.Image == m.latest.Target.Image) {
+		target.Image, target.Force = m.latest.Target.Image, m.latest.Target.Force
+	}
+	return target
+}
+
+// acceptKey is everything that the answer to "is this release acceptable" depends on in the spec.
+func acceptKey(cv *configv1.ClusterVersion, target Target) (string, error) {
+	data, err := json.Marshal(struct {
+		Image, Version string
+		Force          bool
+		Overrides      []configv1.ComponentOverride
+		Capabilities   *configv1.ClusterVersionCapabilitiesSpec
+	}{target.Image, target.Version, target.Force, cv.Spec.Overrides, cv.Spec.Capabilities})
+	if err != nil {
+		return "", fmt.Errorf("encoding the desired release: %w", err)
+	}
+	return string(data), nil
+}
+
+// Retries of an acceptance that failed for reasons that may pass.
+const (
+	acceptRetryMin = 2 * time.Second
+	acceptRetryMax = 2 * time.Minute
+)
+
+func (c *Reconciler) acceptStep(log logr.Logger, key string, target Target) func(context.Context) Next {
+	attempt := 0
+	return func(ctx context.Context) Next {
+		cv := &configv1.ClusterVersion{}
+		if err := c.client.Get(ctx, types.NamespacedName{Name: c.options.Name}, cv); err != nil {
+			return Next{After: acceptRetryMin}
+		}
+		c.mu.Lock()
+		var running *payload.Payload
+		if c.memory.accepted != nil {
+			running = c.memory.accepted.Payload
+		}
+		c.mu.Unlock()
+		report := func(a Acceptance) { c.acceptanceChanged(cv, key, a) }
+		a := accept(ctx, acceptInput{Stages: c.stages, cv: cv, running: running}, target, report)
+		if ctx.Err() != nil {
+			return Next{Done: true}
+		}
+		report(a)
+		if a.Err != nil {
+			log.Info("release not accepted", "image", target.Image, "step", a.Step, "error", a.Err.Error())
+		}
+		if !transient(a) {
+			return Next{Done: true}
+		}
+		attempt++
+		return Next{After: min(acceptRetryMin<<min(attempt-1, 10), acceptRetryMax)}
+	}
+}
+
+// acceptanceChanged stores a result, tells what is new in it, and has it reconciled.
+func (c *Reconciler) acceptanceChanged(cv *configv1.ClusterVersion, key string, a Acceptance) {
+	c.mu.Lock()
+	if c.memory.acceptKey != key {
+		c.mu.Unlock()
+		return
+	}
+	before := c.memory.latest
+	if before.Err != nil && a.Err == nil && !a.Done {
+		// A retry is under way; until it has an answer, the last one stands.
+		c.mu.Unlock()
+		return
+	}
+	c.memory.latest = a
+	c.mu.Unlock()
+	c.emit(cv, acceptanceEvents(before, a))
+	c.changed()
+}
+
+func (c *Reconciler) emit(cv *configv1.ClusterVersion, list []event) {
+	for _, e := range list {
+		c.recorder.Eventf(cv, nil, e.kind, e.reason, "Reconcile", "%s", e.message)
+	}
+}
+
+// rollOut has the accepted release rolled out in the background, in the mode that the history asks for.
+func (c *Reconciler) rollOut(ctx context.Context, r *round) error {
+	if r.accepted == nil {
+		return nil
+	}
+	history := r.original.Status.History
+	if len(history) == 0 || history[0].Image != r.accepted.Image() {
+		return nil // not recorded yet; the write of status brings the next reconcile
+	}
+	mode := modeOf(r.original, r.accepted.Image())
+	key := planKey(*r.accepted, mode)
+	c.mu.Lock()
+	if c.memory.planKey != key {
+		c.memory.planKey, c.memory.progress = key, nil
+		c.memory.settled = c.memory.settled.Restart()
+	}
+	c.mu.Unlock()
+	c.runner.Start(SlotRollout, key, c.rolloutStep(logr.FromContextOrDiscard(ctx), key, mode, r))
+	return nil
+}
+
+func planKey(a Acceptance, mode release.Mode) string {
+	return fmt.Sprintf("%s %p %s", a.Image(), a.Payload, mode)
+}
+
+func (c *Reconciler) rolloutStep(log logr.Logger, key string, mode release.Mode, r *round) func(context.Context) Next {
+	cv, p := r.original, r.accepted.Payload
+	var plan *rollout.Plan
+	var passer *rollout.Passer
+	return func(ctx context.Context) Next {
+		if plan == nil {
+			made, err := rollout.NewPlan(p.Release, p.Manifests, mode)
+			if err != nil {
+				log.Error(err, "planning the rollout")
+				return Next{After: acceptRetryMax}
+			}
+			plan, passer = made, c.passer(cv, p)
+			passer.Report = func(progress rollout.Progress) { c.progressed(cv, key, progress) }
+			log.Info("rollout started", "release", p.Release.Version, "mode", mode, "manifests", len(p.Manifests))
+		}
+		c.mu.Lock()
+		settled := c.memory.settled
+		c.mu.Unlock()
+		progress, settled, err := passer.Run(ctx, plan, settled)
+		c.mu.Lock()
+		if c.memory.planKey == key {
+			c.memory.settled = settled
+		}
+		c.mu.Unlock()
+		if err != nil {
+			return Next{Done: true}
+		}
+		c.progressed(cv, key, progress)
+		next := Next{}
+		if !progress.RetryAt.IsZero() {
+			next.After = max(progress.RetryAt.Sub(c.clock.Now()), time.Millisecond)
+		}
+		return next
+	}
+}
+
+// progressed stores the progress of a rollout, tells what is new in it, and has it reconciled.
+func (c *Reconciler) progressed(cv *configv1.ClusterVersion, key string, progress rollout.Progress) {
+	c.mu.Lock()
+	if c.memory.planKey != key {
+		c.mu.Unlock()
+		return
+	}
+	before := c.memory.progress
+	c.memory.progress = &progress
+	c.mu.Unlock()
+	var list []event
+	if progress.HandedOver && (before == nil || !before.HandedOver) && progress.Mode != release.Reconciling {
+		list = append(list, nodesHandedOver(progress.Release.Version))
+	}
+	for _, d := range progress.Dropped {
+		if before == nil || !slices.ContainsFunc(before.Dropped, func(told rollout.Dropped) bool { return told.ID == d.ID }) {
+			list = append(list, fieldDropped(d))
+		}
+	}
+	c.emit(cv, list)
+	if before == nil || !equality.Semantic.DeepEqual(withoutErrors(*before), withoutErrors(progress)) {
+		c.changed()
+	}
+}
+
+// withoutErrors makes progress comparable: errors are compared by their text, which Problem.Message holds.
+func withoutErrors(p rollout.Progress) rollout.Progress {
+	problems := make([]rollout.Problem, len(p.Problems))
+	copy(problems, p.Problems)
+	for i := range problems {
+		problems[i].Err = nil
+	}
+	p.Problems, p.RetryAt, p.Dropped = problems, time.Time{}, nil
+	return p
+}
+
+// Progress returns the progress of the rollout under way, nil if there is none; for views.
+func (c *Reconciler) Progress() *rollout.Progress {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.memory.progress
+}

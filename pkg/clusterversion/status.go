@@ -1,0 +1,207 @@
+package clusterversion
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/rollout"
+)
+
+// observed is everything that status is made of.
+type observed struct {
+	// invalid are the fields of the spec that were left aside.
+	invalid field.ErrorList
+	// target is the release asked for, latest how far its acceptance came.
+	target Target
+	latest Acceptance
+	// accepted is the release being rolled out, nil before the first; progress is that of its rollout in its mode.
+	accepted *Acceptance
+	progress *rollout.Progress
+	// capabilities of this cluster.
+	capabilities manifest.Capabilities
+	now          time.Time
+}
+
+// nextStatus works out the status of cv. It is pure: the same input gives the same status, and a condition whose
+// status does not change keeps its transition time. The returned duration says when time alone may change the answer.
+func nextStatus(cv *configv1.ClusterVersion, in observed) (configv1.ClusterVersionStatus, time.Duration) {
+	status := *cv.Status.DeepCopy()
+	now := metav1.NewTime(in.now.UTC().Truncate(time.Second))
+	status.ObservedGeneration = cv.Generation
+	if in.accepted != nil {
+		status.Desired = desired(*in.accepted, status.AvailableUpdates)
+		status.VersionHash = in.accepted.Payload.Hash
+		status.History = recordTarget(status.History, *in.accepted, now)
+		if in.progress != nil && in.progress.Complete {
+			recordCompleted(status.History, now)
+		}
+		status.Capabilities.EnabledCapabilities = sorted(in.capabilities.Enabled.UnsortedList())
+		status.Capabilities.KnownCapabilities = sorted(in.capabilities.Known.UnsortedList())
+	} else if status.Desired.Image == "" {
+		status.Desired.Image = in.target.Image
+	}
+	recheck := setConditions(&status, in, now)
+	return status, recheck
+}
+
+func desired(a Acceptance, available []configv1.Release) configv1.Release {
+	r := a.Payload.Release
+	d := configv1.Release{Version: r.Version, Image: a.Image(), URL: configv1.URL(r.URL), Channels: r.Channels, Architecture: configv1.ClusterVersionArchitecture(r.Architecture)}
+	for _, update := range available {
+		if update.Image != d.Image {
+			continue
+		}
+		if d.URL == "" {
+			d.URL = update.URL
+		}
+		if len(d.Channels) == 0 {
+			d.Channels = update.Channels
+		}
+	}
+	return d
+}
+
+func sorted(list []configv1.ClusterVersionCapability) []configv1.ClusterVersionCapability {
+	slices.Sort(list)
+	return list
+}
+
+func setConditions(status *configv1.ClusterVersionStatus, in observed, now metav1.Time) time.Duration {
+	version := versionText(status, in)
+	mode := release.Initializing
+	if in.accepted != nil {
+		mode = modeOf(&configv1.ClusterVersion{Status: *status}, in.accepted.Image())
+	}
+	var problems []rollout.Problem
+	if in.progress != nil {
+		problems = in.progress.Problems
+	}
+	a := assess(problems, mode, in.now)
+	set := func(kind configv1.ClusterStatusConditionType, value configv1.ConditionStatus, reason, message string) {
+		setCondition(&status.Conditions, configv1.ClusterOperatorStatusCondition{
+			Type: kind, Status: value, Reason: reason, Message: message, LastTransitionTime: now,
+		})
+	}
+	if in.accepted != nil && len(status.History) > 0 && status.History[0].State == configv1.CompletedUpdate {
+		set(configv1.OperatorAvailable, configv1.ConditionTrue, "", "Done applying "+status.History[0].Version)
+	} else if find(status.Conditions, configv1.OperatorAvailable) == nil {
+		set(configv1.OperatorAvailable, configv1.ConditionFalse, "", "")
+	}
+	set(api.Failing, a.failing, a.reason, a.message)
+	setProgressing(set, version, mode, in, a)
+	setAccepted(set, in)
+	setInvalid(status, set, in.invalid)
+	set(api.ImplicitlyEnabledCapabilities, configv1.ConditionFalse, "AsExpected", "Capabilities match configured spec")
+	if find(status.Conditions, configv1.RetrievedUpdates) == nil {
+		set(configv1.RetrievedUpdates, configv1.ConditionFalse, "NoChannel", "The update channel has not been configured.")
+	}
+	return a.recheck
+}
+
+type setter func(kind configv1.ClusterStatusConditionType, value configv1.ConditionStatus, reason, message string)
+
+// versionText is how messages call the release that is worked on: its version, else its image.
+func versionText(status *configv1.ClusterVersionStatus, in observed) string {
+	switch {
+	case status.Desired.Version != "":
+		return status.Desired.Version
+	case in.target.Version != "":
+		return in.target.Version
+	}
+	return in.target.Image
+}
+
+func setProgressing(set setter, version string, mode release.Mode, in observed, a assessment) {
+	invalid := len(in.invalid) > 0
+	switch {
+	case a.failing == configv1.ConditionTrue && mode == release.Reconciling:
+		set(configv1.OperatorProgressing, configv1.ConditionFalse, a.reason, fmt.Sprintf("Error while reconciling %s: %s", version, a.summary))
+	case a.failing == configv1.ConditionTrue:
+		set(configv1.OperatorProgressing, configv1.ConditionTrue, a.reason, fmt.Sprintf("Unable to apply %s: %s", version, a.summary))
+	case mode == release.Reconciling && invalid:
+		set(configv1.OperatorProgressing, configv1.ConditionFalse, api.ReasonInvalidClusterVersion, fmt.Sprintf("Stopped at %s: the cluster version is invalid", version))
+	case mode == release.Reconciling:
+		set(configv1.OperatorProgressing, configv1.ConditionFalse, "", "Cluster version is "+version)
+	case invalid:
+		set(configv1.OperatorProgressing, configv1.ConditionTrue, api.ReasonInvalidClusterVersion, fmt.Sprintf("Reconciling %s: the cluster version is invalid", version))
+	default:
+		set(configv1.OperatorProgressing, configv1.ConditionTrue, a.waitReason, workingText(version, in.progress, a.waiting))
+	}
+}
+
+// workingText reads like `Working towards 4.23.0: 139 of 859 done (16% complete), waiting on kube-scheduler`; clients
+// parse it.
+func workingText(version string, progress *rollout.Progress, waiting string) string {
+	text := "Working towards " + version
+	if progress == nil || progress.Done == 0 || progress.Total == 0 {
+		if waiting != "" {
+			text += ": " + waiting
+		}
+		return text
+	}
+	text += fmt.Sprintf(": %d of %d done (%d%% complete)", progress.Done, progress.Total, progress.Done*100/progress.Total)
+	if waiting != "" {
+		text += ", " + waiting
+	}
+	return text
+}
+
+func setAccepted(set setter, in observed) {
+	switch l := in.latest; {
+	case l.Step == "":
+		set(api.ReleaseAccepted, configv1.ConditionUnknown, api.ReasonRetrievePayload, "Retrieving and verifying payload "+Acceptance{Target: in.target}.describe())
+	case l.Err != nil:
+		set(api.ReleaseAccepted, configv1.ConditionFalse, l.Step, l.Message)
+	case l.Done:
+		set(api.ReleaseAccepted, configv1.ConditionTrue, api.ReasonPayloadLoaded, l.Message)
+	default:
+		set(api.ReleaseAccepted, configv1.ConditionUnknown, l.Step, l.Message)
+	}
+}
+
+func setInvalid(status *configv1.ClusterVersionStatus, set setter, invalid field.ErrorList) {
+	if len(invalid) == 0 {
+		status.Conditions = slices.DeleteFunc(status.Conditions, func(c configv1.ClusterOperatorStatusCondition) bool { return c.Type == api.Invalid })
+		return
+	}
+	message := "The cluster version is invalid: " + invalid[0].Error()
+	if len(invalid) > 1 {
+		lines := make([]string, len(invalid))
+		for i, err := range invalid {
+			lines[i] = "* " + err.Error()
+		}
+		message = "The cluster version is invalid:\n" + strings.Join(lines, "\n")
+	}
+	set(api.Invalid, configv1.ConditionTrue, api.ReasonInvalidClusterVersion, message)
+}
+
+// setCondition adds or replaces a condition; its transition time moves only with its status.
+func setCondition(conditions *[]configv1.ClusterOperatorStatusCondition, next configv1.ClusterOperatorStatusCondition) {
+	current := find(*conditions, next.Type)
+	if current == nil {
+		*conditions = append(*conditions, next)
+		return
+	}
+	if current.Status == next.Status {
+		next.LastTransitionTime = current.LastTransitionTime
+	}
+	*current = next
+}
+
+func find(conditions []configv1.ClusterOperatorStatusCondition, kind configv1.ClusterStatusConditionType) *configv1.ClusterOperatorStatusCondition {
+	for i := range conditions {
+		if conditions[i].Type == kind {
+			return &conditions[i]
+		}
+	}
+	return nil
+}

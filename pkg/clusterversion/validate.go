@@ -1,0 +1,67 @@
+package clusterversion
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+
+	"github.com/blang/semver/v4"
+	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// clusterIDPattern is a version 4 UUID of the RFC 4122 variant.
+var clusterIDPattern = regexp.MustCompile(`(?i)^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+
+// validate checks the spec and clears, in cv itself, each field that is wrong, so that the rest goes on working. Rules
+// and texts are those of OpenShift's operator.
+func validate(cv *configv1.ClusterVersion) field.ErrorList {
+	var errs field.ErrorList
+	if problems := validation.IsDNS1035Label(cv.Name); len(problems) > 0 {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), cv.Name, problems[0]))
+	}
+	spec := field.NewPath("spec")
+	if _, err := url.Parse(string(cv.Spec.Upstream)); err != nil {
+		errs = append(errs, field.Invalid(spec.Child("upstream"), cv.Spec.Upstream, "must be a valid URL or empty"))
+		cv.Spec.Upstream = ""
+	}
+	if id := cv.Spec.ClusterID; id != "" && !clusterIDPattern.MatchString(string(id)) {
+		errs = append(errs, field.Invalid(spec.Child("clusterID"), id, "must be an RFC4122-variant UUID"))
+		cv.Spec.ClusterID = ""
+	}
+	if problems := validateDesiredUpdate(cv, spec.Child("desiredUpdate")); len(problems) > 0 {
+		errs = append(errs, problems...)
+		cv.Spec.DesiredUpdate = nil
+	}
+	return errs
+}
+
+func validateDesiredUpdate(cv *configv1.ClusterVersion, path *field.Path) field.ErrorList {
+	update := cv.Spec.DesiredUpdate
+	switch {
+	case update == nil:
+		return nil
+	case update.Architecture == "" && update.Version == "" && update.Image == "":
+		return field.ErrorList{field.Required(path, "must specify architecture, version, or image")}
+	case update.Architecture != "" && update.Image != "":
+		return field.ErrorList{field.Forbidden(path.Child("architecture"), "cannot be set together with image: the image has its architecture")}
+	case update.Version == "":
+		return nil
+	}
+	if _, err := semver.Parse(update.Version); err != nil {
+		return field.ErrorList{field.Invalid(path.Child("version"), update.Version, "must be a semantic version (1.2.3[-...])")}
+	}
+	if update.Image != "" {
+		return nil
+	}
+	switch n := len(imagesOf(cv, update.Version)); n {
+	case 0:
+		return field.ErrorList{field.Invalid(path.Child("version"), update.Version, "when image is empty the update must be an available update")}
+	case 1:
+		return nil
+	default:
+		return field.ErrorList{field.Invalid(path.Child("version"), update.Version,
+			fmt.Sprintf("there are multiple possible payloads for this version, specify the exact image (%d are known)", n))}
+	}
+}

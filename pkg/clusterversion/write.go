@@ -1,0 +1,97 @@
+package clusterversion
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+// writeStatus works out the status, writes it if it differs, and tells what has begun and ended with it. Writes that
+// only count progress are held to one per StatusInterval.
+func (c *Reconciler) writeStatus(ctx context.Context, r *round) error {
+	now := c.clock.Now()
+	c.mu.Lock()
+	if p := c.memory.progress; p != nil && r.accepted != nil && c.memory.planKey == planKey(*r.accepted, modeOf(r.original, r.accepted.Image())) {
+		r.progress = p
+	}
+	sinceWrite := now.Sub(c.memory.writtenAt)
+	c.mu.Unlock()
+	status, recheck := nextStatus(r.cv, observed{
+		invalid: r.invalid, target: r.target, latest: r.latest, accepted: r.accepted, progress: r.progress,
+		capabilities: capabilitiesOf(r.original), now: now,
+	})
+	r.requeue = recheck
+	before := r.original.Status
+	if equality.Semantic.DeepEqual(before, status) {
+		return nil
+	}
+	if wait := c.options.StatusInterval - sinceWrite; wait > 0 && onlyCounts(before, status) {
+		r.requeue = wait
+		return nil
+	}
+	next := r.original.DeepCopy()
+	next.Status = status
+	if err := c.client.Status().Update(ctx, next); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.memory.written, c.memory.writtenAt = next.ResourceVersion, now
+	c.mu.Unlock()
+	c.emit(next, historyEvents(before, status))
+	logHistory(logr.FromContextOrDiscard(ctx), before, status)
+	return nil
+}
+
+// capabilitiesOf says which capabilities are on: those that the spec asks for and those that were on before.
+func capabilitiesOf(cv *configv1.ClusterVersion) manifest.Capabilities {
+	capabilities, _ := manifest.EnabledCapabilities(cv.Spec.Capabilities, nil, sets.New(cv.Status.Capabilities.EnabledCapabilities...))
+	return capabilities
+}
+
+// onlyCounts reports whether the two differ in nothing but the message of Progressing.
+func onlyCounts(before, after configv1.ClusterVersionStatus) bool {
+	a, b := before.DeepCopy(), after.DeepCopy()
+	for _, status := range []*configv1.ClusterVersionStatus{a, b} {
+		if p := find(status.Conditions, configv1.OperatorProgressing); p != nil {
+			p.Message = ""
+		}
+	}
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+// historyEvents tells of releases that were begun or completed.
+func historyEvents(before, after configv1.ClusterVersionStatus) []event {
+	if len(after.History) == 0 {
+		return nil
+	}
+	newest := after.History[0]
+	var events []event
+	begun := len(before.History) == 0 || !before.History[0].StartedTime.Equal(&newest.StartedTime) || before.History[0].Image != newest.Image
+	if begun {
+		from := ""
+		if len(before.History) > 0 {
+			from = before.History[0].Version
+		}
+		events = append(events, updateStarted(from, newest.Version))
+	}
+	if newest.State == configv1.CompletedUpdate && (begun || before.History[0].State != configv1.CompletedUpdate) {
+		took := time.Duration(0)
+		if newest.CompletionTime != nil {
+			took = newest.CompletionTime.Sub(newest.StartedTime.Time)
+		}
+		events = append(events, updateCompleted(newest.Version, took))
+	}
+	return events
+}
+
+func logHistory(log logr.Logger, before, after configv1.ClusterVersionStatus) {
+	for _, e := range historyEvents(before, after) {
+		log.Info("history changed", "event", e.reason, "message", e.message)
+	}
+}

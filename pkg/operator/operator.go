@@ -1,0 +1,227 @@
+// Package operator wires the version operator: clients, caches, leader election, the background runner, health and
+// progress endpoints, and the stages that the ClusterVersion reconciler strings together. It contains no rule of its
+// own about releases or objects.
+package operator
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/clusterversion"
+	"github.com/cluster-version/cvo/pkg/gate"
+	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/rollout"
+	"github.com/cluster-version/cvo/pkg/verify"
+)
+
+// Options are the settings of the operator process.
+type Options struct {
+	// Config leads to the API server.
+	Config *rest.Config
+	// Log receives everything.
+	Log logr.Logger
+	// ReleaseImage is the operator's own release.
+	ReleaseImage string
+	// Local holds the files of the operator's own release; nil to pull it like any other.
+	Local fs.FS
+	// Name of the ClusterVersion; default "version".
+	Name string
+	// Namespace of the Lease; default api.OperatorNamespace.
+	Namespace string
+	// Listen is the address of metrics, health and progress; "0" or empty for none.
+	Listen string
+	// Registry is where release images come from.
+	Registry Registry
+	// Policy is the administrator's root of trust; nil to trust the keys of the running release.
+	Policy *verify.Policy
+	// HTTPClient reaches signature stores; default http.DefaultClient.
+	HTTPClient *http.Client
+	// Profile, ExcludeID: see manifest.Filter.
+	Profile, ExcludeID string
+	// LeaseDuration, RenewDeadline and RetryPeriod of leader election; default 30 s, 20 s, 5 s.
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+	// Width is how many manifests are applied at a time; default 16.
+	Width int
+	// Seed of the spread of retries.
+	Seed uint64
+}
+
+// Registry is what the operator needs of a registry client.
+type Registry interface {
+	clusterversion.Registry
+	verify.Attachments
+}
+
+func (o *Options) setDefaults() {
+	if o.Name == "" {
+		o.Name = api.ClusterVersionName
+	}
+	if o.Namespace == "" {
+		o.Namespace = api.OperatorNamespace
+	}
+	if o.Listen == "" {
+		o.Listen = "0"
+	}
+	if o.HTTPClient == nil {
+		o.HTTPClient = http.DefaultClient
+	}
+	if o.LeaseDuration == 0 {
+		o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = 30*time.Second, 20*time.Second, 5*time.Second
+	}
+}
+
+// Run works until ctx ends, and returns nil then. It needs the CRDs of ClusterVersion and ClusterOperator.
+func Run(ctx context.Context, options Options) error {
+	options.setDefaults()
+	ctx = logr.NewContext(ctx, options.Log)
+	mgr, err := newManager(ctx, options)
+	if err != nil {
+		return err
+	}
+	if err := checkServed(mgr); err != nil {
+		return err
+	}
+	background, stop := context.WithCancel(ctx)
+	defer stop()
+	run := newRunner(background)
+	defer run.Wait()
+	defer stop()
+	if err := setUp(ctx, mgr, run, options); err != nil {
+		return err
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("running the operator: %w", err)
+	}
+	return nil
+}
+
+func newManager(ctx context.Context, options Options) (manager.Manager, error) {
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("preparing scheme: %w", err)
+	}
+	if err := configv1.Install(scheme); err != nil {
+		return nil, fmt.Errorf("preparing scheme: %w", err)
+	}
+	gate.AddToScheme(scheme)
+	cacheOptions, err := cacheOptions(options.Name)
+	if err != nil {
+		return nil, err
+	}
+	cfg := rest.CopyConfig(options.Config)
+	cfg.QPS = -1 // priority and fairness on the server decides
+	cfg.UserAgent = "cluster-version-operator"
+	once := true
+	mgr, err := manager.New(cfg, manager.Options{
+		Scheme:                        scheme,
+		Logger:                        options.Log,
+		Cache:                         cacheOptions,
+		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: false}},
+		Metrics:                       metricsserver.Options{BindAddress: options.Listen},
+		HealthProbeBindAddress:        "0",
+		LeaderElection:                true,
+		LeaderElectionID:              options.Name,
+		LeaderElectionNamespace:       options.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &options.LeaseDuration,
+		RenewDeadline:                 &options.RenewDeadline,
+		RetryPeriod:                   &options.RetryPeriod,
+		BaseContext:                   func() context.Context { return ctx },
+		Controller:                    config.Controller{SkipNameValidation: &once},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	return mgr, nil
+}
+
+// checkServed fails early and with a remedy where a bare cluster was not prepared.
+func checkServed(mgr manager.Manager) error {
+	for _, kind := range []string{"ClusterVersion", "ClusterOperator"} {
+		gvk := configv1.GroupVersion.WithKind(kind)
+		if _, err := mgr.GetRESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version); err != nil {
+			return fmt.Errorf("the cluster does not serve %s (%w): prepare it with 'cvo install --no-operator'", gvk, err)
+		}
+	}
+	return nil
+}
+
+// setUp connects the reconciler to its collaborators and the manager.
+func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Options) error {
+	connection, err := apply.Connect(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return err
+	}
+	discoverer, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("creating discovery client: %w", err)
+	}
+	clk := clock.RealClock{}
+	observed := &observer{cache: mgr.GetCache()}
+	passer := func(cv *configv1.ClusterVersion, p *payload.Payload) *rollout.Passer {
+		mapper := apply.NewDiscoveryMapper(clk, discoverer, p.Manifests)
+		return &rollout.Passer{
+			Clock:    clk,
+			Applier:  apply.New(connection, mapper, apply.Owner{Name: cv.Name, UID: cv.UID}),
+			Observer: observed,
+			Rand:     rand.New(rand.NewPCG(options.Seed, 0)), //nolint:gosec // spreads retries; not a secret
+			Width:    options.Width,
+		}
+	}
+	changes := make(chan event.TypedGenericEvent[client.Object], 1)
+	cv := &configv1.ClusterVersion{}
+	cv.Name = options.Name
+	changed := func() {
+		select {
+		case changes <- event.TypedGenericEvent[client.Object]{Object: cv}:
+		default: // one is waiting, and will see this change too
+		}
+	}
+	stages := clusterversion.Stages{
+		Registry: options.Registry,
+		Trust:    newTrust(clk, mgr.GetAPIReader(), options).verifier,
+		Local:    options.Local,
+		Filter:   (&filterReader{reader: mgr.GetAPIReader(), options: options}).filter,
+	}
+	reconciler := clusterversion.New(clk, mgr.GetClient(), mgr.GetEventRecorder("cluster-version-operator"), run, stages, passer, changed,
+		clusterversion.Options{Name: options.Name, ReleaseImage: options.ReleaseImage})
+	err = builder.ControllerManagedBy(mgr).Named("clusterversion").
+		For(&configv1.ClusterVersion{}).
+		WatchesRawSource(source.Channel(changes, &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
+		Complete(reconciler)
+	if err != nil {
+		return fmt.Errorf("setting up the controller: %w", err)
+	}
+	if err := watchGates(ctx, mgr.GetCache(), func() { run.Wake(clusterversion.SlotRollout) }); err != nil {
+		return err
+	}
+	return serve(mgr, reconciler)
+}
+
+// SetLogger sends what controller-runtime logs outside of any context to the same place.
+func SetLogger(log logr.Logger) { ctrl.SetLogger(log) }

@@ -1,0 +1,44 @@
+package e2e_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+// TestRealReleases installs 4.22.9 and updates to 4.23.0 by an edit of the ClusterVersion, both from signed images.
+func TestRealReleases(t *testing.T) {
+	data := fixture.Testdata(t)
+	p := newPlatform(t)
+	from := p.push(os.DirFS(filepath.Join(data, "payloads/4.22.9")), "4.22.9", true)
+	to := p.push(os.DirFS(filepath.Join(data, "payloads/4.23.0")), "4.23.0", true)
+	bootstrap := filepath.Join(data, "payloads/bootstrap")
+	p.create(filepath.Join(bootstrap, "namespaces.yaml"), filepath.Join(bootstrap, "imagestream.crd.yaml"))
+
+	out, err := p.run("install", "--no-operator", "--release-image", from.ByDigest(), "--trust", p.trust)
+	require.NoError(t, err)
+	assert.Contains(t, out, "4.22.9")
+	p.start("operators")
+	start := time.Now()
+	p.operator(from.ByDigest())
+	cv := p.await("4.22.9 to complete", 3*time.Minute, completed("4.22.9"))
+	t.Logf("installed in %s", time.Since(start).Round(100*time.Millisecond))
+	assert.True(t, cv.Status.History[0].Verified)
+	p.await("the cluster to be at 4.22.9", 10*time.Second, func(cv *configv1.ClusterVersion) bool {
+		return condition(cv, configv1.OperatorProgressing) == "False||Cluster version is 4.22.9"
+	})
+
+	start = time.Now()
+	p.update(configv1.Update{Image: to.ByDigest()})
+	cv = p.await("4.23.0 to complete", 3*time.Minute, completed("4.23.0"))
+	t.Logf("updated in %s", time.Since(start).Round(100*time.Millisecond))
+	assert.True(t, cv.Status.History[0].Verified)
+	assert.Equal(t, "4.23.0", cv.Status.Desired.Version)
+}
