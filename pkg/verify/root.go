@@ -73,16 +73,16 @@ func attachmentPlace(source Attachments) place {
 	return place{name: "signatures attached to the image", method: MethodSigstore,
 		candidates: func(ctx context.Context, image release.Image) iter.Seq2[candidate, error] {
 			return func(yield func(candidate, error) bool) {
+				// Some may be there although others could not be read.
 				found, err := source.Attachments(ctx, image)
-				if err != nil {
-					yield(candidate{}, err)
-					return
-				}
 				for i := range found {
 					c := candidate{name: found[i].Store, location: found[i].Store, attachment: &found[i]}
 					if !yield(c, nil) {
 						return
 					}
+				}
+				if err != nil {
+					yield(candidate{}, err)
 				}
 			}
 		}}

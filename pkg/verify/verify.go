@@ -32,8 +32,8 @@ const (
 	maxCandidates = 64
 )
 
-// Attachments finds the signatures that a registry keeps beside an image. The registry client of this project has
-// this method; a registry without any signature answers with an empty list and no error.
+// Attachments finds the signatures that a registry keeps beside an image; package image's Registry does. None is an
+// empty list and no error; what could be read is looked at even if it comes together with an error.
 type Attachments interface {
 	Attachments(ctx context.Context, image release.Image) ([]release.Attachment, error)
 }
