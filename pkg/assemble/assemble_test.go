@@ -418,3 +418,36 @@ func FuzzParseComponentVersions(f *testing.F) {
 		assert.Equal(t, versions, again)
 	})
 }
+
+func TestOperatorImage(t *testing.T) {
+	opts := OperatorImageOptions{
+		Binary: []byte("cvo"), Certificates: []byte("pem"), Manifests: small().Operator, Architecture: "arm64", Created: epoch,
+	}
+	base, err := OperatorImage(opts)
+	require.NoError(t, err)
+	config, err := base.ConfigFile()
+	require.NoError(t, err)
+	assert.Equal(t, "arm64", config.Architecture)
+	assert.Equal(t, "65532:65532", config.Config.User)
+
+	t.Run("it is a base of releases, which run as it does", func(t *testing.T) {
+		opts := small()
+		opts.Operator, opts.Base = nil, base
+		r := assembled(t, opts)
+		config, err := r.Image.ConfigFile()
+		require.NoError(t, err)
+		assert.Equal(t, []string{"/cvo"}, config.Config.Entrypoint)
+		layers, err := r.Image.Layers()
+		require.NoError(t, err)
+		assert.Len(t, layers, 3)
+	})
+	t.Run("it has the same digest for the same input", func(t *testing.T) {
+		again, err := OperatorImage(opts)
+		require.NoError(t, err)
+		want, err := base.Digest()
+		require.NoError(t, err)
+		got, err := again.Digest()
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -127,25 +128,40 @@ func dockerLayerType(layer v1.Layer) (types.MediaType, error) {
 	return "", fmt.Errorf("the base image has a layer of type %s, which Docker's image format does not know: build it with gzip layers", mediaType)
 }
 
-// folderLayer is a compressed layer of one folder: the folder itself, then its files, read-only, owned by root, all of
-// one time.
+// entry is one entry of a layer; a name that ends in a slash is a folder.
+type entry struct {
+	name string
+	mode int64
+	data []byte
+}
+
+// folderLayer is a layer of one folder: the folder itself, then its files, read-only.
 func folderLayer(folder string, mode int64, files []File, created time.Time) (v1.Layer, error) {
+	entries := []entry{{name: folder + "/", mode: mode}}
+	for _, f := range files {
+		entries = append(entries, entry{name: folder + "/" + f.Name, mode: 0o444, data: f.Data})
+	}
+	return fileLayer(created, entries)
+}
+
+// fileLayer is a compressed layer of entries in the order given, owned by root, all of one time.
+func fileLayer(created time.Time, entries []entry) (v1.Layer, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
-	err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: folder + "/", Mode: mode, ModTime: created})
-	for _, f := range files {
-		if err == nil {
-			err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: folder + "/" + f.Name, Size: int64(len(f.Data)), Mode: 0o444, ModTime: created})
+	for _, e := range entries {
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: e.name, Size: int64(len(e.data)), Mode: e.mode, ModTime: created}
+		if strings.HasSuffix(e.name, "/") {
+			header.Typeflag = tar.TypeDir
 		}
-		if err == nil {
-			_, err = w.Write(f.Data)
+		if err := w.WriteHeader(header); err != nil {
+			return nil, fmt.Errorf("writing %s to a layer: %w", e.name, err)
+		}
+		if _, err := w.Write(e.data); err != nil {
+			return nil, fmt.Errorf("writing %s to a layer: %w", e.name, err)
 		}
 	}
-	if err == nil {
-		err = w.Close()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("writing the layer of %s: %w", folder, err)
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("writing a layer: %w", err)
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }
 	return tarball.LayerFromOpener(open, tarball.WithCompressedCaching)

@@ -98,7 +98,7 @@ func (o *releaseNewOptions) run(ctx context.Context, streams Streams) error {
 	if err := o.check(); err != nil {
 		return &UsageError{Err: err}
 	}
-	registry, err := o.assembly()
+	registry, err := o.registry.assembly()
 	if err != nil {
 		return err
 	}
@@ -131,10 +131,10 @@ func (o *releaseNewOptions) run(ctx context.Context, streams Streams) error {
 }
 
 // assembly returns what it takes to read component images and to push.
-func (o *releaseNewOptions) assembly() (assemble.Registry, error) {
-	opts := assemble.RegistryOptions{Insecure: o.registry.insecure}
-	if o.registry.authority != "" {
-		pool, err := o.registry.pool()
+func (f *imageFlags) assembly() (assemble.Registry, error) {
+	opts := assemble.RegistryOptions{Insecure: f.insecure}
+	if f.authority != "" {
+		pool, err := f.pool()
 		if err != nil {
 			return assemble.Registry{}, err
 		}
