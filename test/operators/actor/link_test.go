@@ -127,19 +127,35 @@ func TestRealReleases(t *testing.T) {
 		t.Run(release, func(t *testing.T) {
 			operators, deployments := readRelease(t, filepath.Join(dir, "payloads", release, "release-manifests"))
 			require.Len(t, operators, 33)
-			var workloads []workload
-			for _, d := range deployments {
-				if w := newWorkload(d); w.version != "" {
-					workloads = append(workloads, w)
-				}
-			}
-			for _, operator := range operators {
-				reported := versions(operator.Name, link(operator, workloads, operators))
-				for _, want := range operator.Status.Versions {
-					assert.Contains(t, reported, want, operator.Name)
-				}
-			}
+			assertAllReport(t, operators, deployments)
 		})
+	}
+}
+
+// TestExamplePlatform proves the same on the platform that users copy.
+func TestExamplePlatform(t *testing.T) {
+	for _, release := range []string{"1.0.0", "1.1.0"} {
+		t.Run(release, func(t *testing.T) {
+			operators, deployments := readRelease(t, filepath.Join("../../../examples/platform", release, "*"))
+			require.NotEmpty(t, operators)
+			assertAllReport(t, operators, deployments)
+		})
+	}
+}
+
+func assertAllReport(t *testing.T, operators []*configv1.ClusterOperator, deployments []*appsv1.Deployment) {
+	t.Helper()
+	var workloads []workload
+	for _, d := range deployments {
+		if w := newWorkload(d); w.version != "" {
+			workloads = append(workloads, w)
+		}
+	}
+	for _, operator := range operators {
+		reported := versions(operator.Name, link(operator, workloads, operators))
+		for _, want := range operator.Status.Versions {
+			assert.Contains(t, reported, want, operator.Name)
+		}
 	}
 }
 
