@@ -62,6 +62,7 @@ func New(streams Streams) *cobra.Command {
 		Long: `cvo installs and updates a whole Kubernetes platform from one signed release image: it pulls and verifies the
 image, orders its manifests into a dependency graph, applies them runlevel by runlevel, and waits at each
 runlevel for every ClusterOperator.`,
+		Version:       binaryVersion(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
