@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -60,8 +62,9 @@ In all manifests 0.0.1-snapshot becomes the release's version, and 0.0.1-snapsho
 that the component refers to, or in --component-versions. Files are applied in the order of their names; a name without
 0000_NN_ in front becomes 0000_50_<component>_<name>.
 
-The operator's own manifests come with the base image. Without --to-image-base the release is built on nothing and
-carries the set of this binary, or --operator-manifests: it can be installed with the operator running elsewhere.
+The operator and its own manifests come with the base image. Without --to-image-base the release is built on nothing: it
+carries the set of this binary but for the operator's Deployment, or else --operator-manifests, and is installed by an
+operator that runs elsewhere.
 
 The result goes to a registry (--to-image), an OCI layout (--to-oci) and a folder (--to-dir), which are not exclusive.
 Equal input, with equal file times or one --created, gives an equal digest. Printed are digest, name and creation time.`,
@@ -256,6 +259,12 @@ func (o *releaseNewOptions) operator(ctx context.Context, registry assemble.Regi
 			"build it again after `make generate`, or give the operator's manifests by --operator-manifests or --to-image-base")
 	}
 	inputs.Operator, err = assemble.ReadFiles(set)
+	if o.operatorManifests == "" {
+		// A release built on nothing has no operator to run: its Deployment would never become available.
+		inputs.Operator = slices.DeleteFunc(inputs.Operator, func(f assemble.File) bool {
+			return bytes.Contains(f.Data, []byte(".ReleaseImage"))
+		})
+	}
 	return err
 }
 

@@ -205,6 +205,18 @@ func TestReleaseNewOverrides(t *testing.T) {
 	assert.Contains(t, out, `"io.openshift.release.override": "true"`)
 }
 
+func TestReleaseNewWithoutBase(t *testing.T) {
+	if !manifests.Complete() {
+		t.Skip("this test binary was built before go generate ./manifests: it carries no definitions")
+	}
+	dir := t.TempDir()
+	_, _, err := runCvo(t, "release", "new", "--from-dir", filepath.Join(examples, "1.0.0"), "--name", "1.0.0", "--to-dir", dir)
+	require.NoError(t, err)
+	files := contents(t, filepath.Join(dir, "manifests"))
+	assert.Contains(t, files, "0000_00_cluster-version-operator_01_clusteroperators.crd.yaml")
+	assert.NotContains(t, files, "0000_00_cluster-version-operator_30_deployment.yaml", "there is no operator in it to run")
+}
+
 func TestCreationTime(t *testing.T) {
 	got, err := creationTime("", "1700000000")
 	require.NoError(t, err)
