@@ -15,7 +15,6 @@ import (
 
 	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -348,20 +347,9 @@ func (c *Reconciler) progressed(cv *configv1.ClusterVersion, key string, progres
 		}
 	}
 	c.emit(cv, list)
-	if before == nil || !equality.Semantic.DeepEqual(withoutErrors(*before), withoutErrors(progress)) {
+	if before == nil || !before.Same(progress) {
 		c.changed()
 	}
-}
-
-// withoutErrors makes progress comparable: errors are compared by their text, which Problem.Message holds.
-func withoutErrors(p rollout.Progress) rollout.Progress {
-	problems := make([]rollout.Problem, len(p.Problems))
-	copy(problems, p.Problems)
-	for i := range problems {
-		problems[i].Err = nil
-	}
-	p.Problems, p.RetryAt, p.Dropped = problems, time.Time{}, nil
-	return p
 }
 
 // Progress returns the progress of the rollout under way, nil if there is none; for views.

@@ -81,6 +81,16 @@ func (p Progress) ClusterOperators(patience gate.Patience) []string {
 	return names
 }
 
+// Same reports whether two progresses of one plan would be told in the same way.
+func (p Progress) Same(other Progress) bool {
+	told := func(a, b Problem) bool {
+		a.Err, b.Err = nil, nil // the message holds their text
+		return a == b
+	}
+	return p.Done == other.Done && p.Total == other.Total && p.Complete == other.Complete &&
+		p.HandedOver == other.HandedOver && slices.EqualFunc(p.Problems, other.Problems, told)
+}
+
 // IsClusterOperator reports whether the problem is about the gate of a ClusterOperator.
 func (p Problem) IsClusterOperator() bool {
 	return p.ID.Group == "config.openshift.io" && p.ID.Kind == "ClusterOperator"

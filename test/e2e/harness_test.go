@@ -148,7 +148,7 @@ func tail(file string) string {
 	if err != nil {
 		return err.Error()
 	}
-	return string(data[max(0, len(data)-8000):])
+	return string(data[max(0, len(data)-6000):])
 }
 
 // run runs a command of cvo to its end and returns what it printed.
