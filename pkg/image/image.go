@@ -268,10 +268,10 @@ func explain(doing string, ref name.Reference, err error) error {
 	}
 	switch status.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("%s %s: %w: registry %s refuses access to %s: add credentials for %s to the pull secret, or check those that are there: %v",
+		return fmt.Errorf("%s %s: %w: registry %s refuses access to %s: add credentials for %s to the pull secret, or check those that are there: %w",
 			doing, ref, ErrUnauthorized, host, ref.Context().RepositoryStr(), host, err)
 	case http.StatusNotFound:
-		return fmt.Errorf("%s %s: %w: registry %s has no %s in %s: check the pullspec, or mirror the image there: %v",
+		return fmt.Errorf("%s %s: %w: registry %s has no %s in %s: check the pullspec, or mirror the image there: %w",
 			doing, ref, ErrNotFound, host, ref.Identifier(), ref.Context().RepositoryStr(), err)
 	default:
 		return fmt.Errorf("%s %s: %w", doing, ref, err)

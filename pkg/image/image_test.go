@@ -110,8 +110,11 @@ func contents(t testing.TB, fsys fs.FS) map[string]string {
 
 func TestManifestsOfLayers(t *testing.T) {
 	base := []entry{
-		{"manifests", "", tar.TypeDir}, {"manifests/a.yaml", "a", 0}, {"manifests/b.yaml", "b", 0},
-		{"release-manifests/r.yaml", "r", 0}, {"release-manifests/image-references", "refs", 0},
+		{"manifests", "", tar.TypeDir},
+		{"manifests/a.yaml", "a", 0},
+		{"manifests/b.yaml", "b", 0},
+		{"release-manifests/r.yaml", "r", 0},
+		{"release-manifests/image-references", "refs", 0},
 	}
 	all := map[string]string{"manifests/a.yaml": "a", "manifests/b.yaml": "b", "release-manifests/r.yaml": "r", "release-manifests/image-references": "refs"}
 	with := func(change map[string]string, drop ...string) map[string]string {

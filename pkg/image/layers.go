@@ -164,9 +164,7 @@ func (u *unpacker) apply(c changes) {
 			delete(u.files, file)
 		}
 	}
-	for file, data := range c.added {
-		u.files[file] = data
-	}
+	maps.Copy(u.files, c.added)
 }
 
 // check holds the totals over all layers so far against the limits.

@@ -400,8 +400,7 @@ func inField(step string, err error) error {
 }
 
 func fieldOf(err error) (string, error) {
-	var inner *pathError
-	if errors.As(err, &inner) {
+	if inner, ok := errors.AsType[*pathError](err); ok {
 		return inner.path, inner.err
 	}
 	return "", err

@@ -130,8 +130,10 @@ func TestParseLists(t *testing.T) {
 		name, data string
 		want       []string
 	}{
-		{"expands v1 List", "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n- {apiVersion: apps/v1, kind: Deployment, metadata: {name: b, namespace: ns}}\n---\n" + object("c"),
-			[]string{"1 ConfigMap a", "1 Deployment.apps ns/b", "2 ConfigMap c"}},
+		{
+			"expands v1 List", "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n- {apiVersion: apps/v1, kind: Deployment, metadata: {name: b, namespace: ns}}\n---\n" + object("c"),
+			[]string{"1 ConfigMap a", "1 Deployment.apps ns/b", "2 ConfigMap c"},
+		},
 		{"gives items of a typed list its kind", "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleList\nmetadata: {}\nitems:\n- {metadata: {name: a, namespace: ns}}\n", []string{"1 Role.rbac.authorization.k8s.io ns/a"}},
 		{"expands lists in lists", `{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"ConfigMapList","items":[{"metadata":{"name":"a"}}]}]}`, []string{"1 ConfigMap a"}},
 		{"takes an empty list", "apiVersion: v1\nkind: List\nitems: []\n", []string{}},

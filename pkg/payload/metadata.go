@@ -165,8 +165,7 @@ func readFile(fsys fs.FS, name string, limit int) ([]byte, error) {
 
 // cause drops the path of a file system error, which its caller has named already.
 func cause(err error) error {
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathErr.Err
 	}
 	return err

@@ -1,7 +1,6 @@
 package payload_test
 
 import (
-	"errors"
 	"io/fs"
 	"maps"
 	"strings"
@@ -264,7 +263,7 @@ func TestLoadErrors(t *testing.T) {
 		})
 	}
 	_, err := payload.Load(fstest.MapFS{}, "", payload.Options{})
-	assert.True(t, errors.Is(err, fs.ErrNotExist))
+	assert.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 func TestMetadataWarnings(t *testing.T) {
