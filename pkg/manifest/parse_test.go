@@ -187,7 +187,7 @@ func TestParseErrors(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			all, err := manifest.Parse("dir/"+file, []byte(tt.data), manifest.Limits{})
 			require.ErrorContains(t, err, tt.want)
-			assert.ErrorContains(t, err, file)
+			require.ErrorContains(t, err, file)
 			assert.Nil(t, all)
 			var parseErr *manifest.Error
 			require.ErrorAs(t, err, &parseErr)
