@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime"
 	"strconv"
 	"time"
@@ -23,17 +22,14 @@ var bundles = [...]string{
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	binary := flag.String("binary", "", "static cvo for linux")
 	arch := flag.String("arch", runtime.GOARCH, "its architecture")
 	layout := flag.String("to-oci", "", "OCI layout to write to")
 	as := flag.String("as", "latest", "name of the image in the layout")
 	push := flag.String("to-image", "", "tag in a registry to push to")
 	flag.Parse()
-	if err := run(ctx, *binary, *arch, *layout, *as, *push); err != nil {
+	if err := run(context.Background(), *binary, *arch, *layout, *as, *push); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
-		stop()
 		os.Exit(1)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 
 	"github.com/cluster-version/cvo/manifests/apicrd"
 )
@@ -15,9 +14,7 @@ import (
 func main() {
 	to := flag.String("to", ".", "folder to write the definitions into")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	names, err := apicrd.Copy(ctx, *to)
+	names, err := apicrd.Copy(context.Background(), *to)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/image"
+	"github.com/cluster-version/cvo/test/fixture"
 )
 
 var update = flag.Bool("update", false, "write golden files anew")
@@ -275,7 +277,7 @@ func TestRoundTrip(t *testing.T) {
 		opts.Version = "1.3.0"
 		require.NoError(t, assembled(t, opts).WriteLayout(oci))
 		_, err := Extract(t.Context(), images, oci)
-		assert.ErrorContains(t, err, "2 of its images match")
+		require.ErrorContains(t, err, "2 of its images match")
 		_, err = Extract(t.Context(), images, oci+":1.3.0")
 		assert.NoError(t, err)
 	})
@@ -383,8 +385,8 @@ func TestReadFolder(t *testing.T) {
 			"dns/image-references": {Data: []byte("kind: ConfigMap")},
 			"image-references":     {Data: []byte("{")},
 		})
-		assert.ErrorContains(t, err, `component "Big"`)
-		assert.ErrorContains(t, err, `component dns: image-references is a "ConfigMap"`)
+		require.ErrorContains(t, err, `component "Big"`)
+		require.ErrorContains(t, err, `component dns: image-references is a "ConfigMap"`)
 		assert.ErrorContains(t, err, "decoding image-references")
 	})
 }
@@ -450,4 +452,42 @@ func TestOperatorImage(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
 	})
+}
+
+func TestRealRelease(t *testing.T) {
+	for _, version := range []string{"4.22.9", "4.23.0"} {
+		t.Run("it takes the manifests of "+version+" as they are", func(t *testing.T) {
+			root := filepath.Join(fixture.Testdata(t), "payloads", version)
+			want := tree(t, root)
+			stream, err := parseStream([]byte(want["release-manifests/image-references"]))
+			require.NoError(t, err)
+			files, err := ReadFiles(os.DirFS(filepath.Join(root, releaseFolder)))
+			require.NoError(t, err)
+			files = slices.DeleteFunc(files, func(f File) bool { return f.Name == metadataFile })
+			component, err := newComponent("platform", files)
+			require.NoError(t, err)
+			component.References = nil
+			operator, err := ReadFiles(os.DirFS(filepath.Join(root, operatorFolder)))
+			require.NoError(t, err)
+
+			r := assembled(t, Options{
+				Version: version, Created: stream.CreationTimestamp.Time, Components: []Component{component},
+				Images: stream.Spec.Tags, Operator: operator,
+			})
+			oci := t.TempDir()
+			require.NoError(t, r.WriteLayout(filepath.Join(oci, "layout")))
+			e, err := Extract(t.Context(), nil, filepath.Join(oci, "layout"))
+			require.NoError(t, err)
+			require.NoError(t, e.WriteFolder(oci))
+			got := tree(t, oci)
+			delete(got, "release-manifests/release-metadata")
+			for name, data := range got {
+				// The tokens of a version that nobody put in place before are the only thing that may differ.
+				if !strings.Contains(want[name], versionToken) && name != "release-manifests/image-references" {
+					assert.Equal(t, want[name], data, name)
+				}
+			}
+			assert.Len(t, got, len(want)-1)
+		})
+	}
 }

@@ -90,11 +90,10 @@ func dockerImage(from v1.Image, created time.Time, labels map[string]string) (v1
 	if err != nil {
 		return nil, fmt.Errorf("reading the layers of the base image: %w", err)
 	}
-	config = config.DeepCopy()
-	config.RootFS = v1.RootFS{Type: "layers"}
-	config.History = nil
-	config.Created = v1.Time{Time: created}
-	config.Container, config.DockerVersion, config.Author = "", "", ""
+	config = &v1.ConfigFile{
+		OS: config.OS, OSVersion: config.OSVersion, Architecture: config.Architecture, Variant: config.Variant,
+		Created: v1.Time{Time: created}, RootFS: v1.RootFS{Type: "layers"}, Config: *config.Config.DeepCopy(),
+	}
 	config.Config.Labels, config.Config.Image, config.Config.Hostname = labels, "", ""
 	if config.OS == "" {
 		config.OS, config.Architecture = "linux", "amd64"

@@ -124,11 +124,12 @@ func replaceVersions(data []byte, version string, keyed map[string]string) ([]by
 		start += at
 		end := start + len(versionToken)
 		key, keyEnd := versionKey(data, end)
-		to, known := version, true
+		to := version
 		switch {
 		case start > 0 && isWord(data[start-1]), end < len(data) && isWord(data[end]):
 			to = versionToken
 		case key != "":
+			var known bool
 			if to, known = keyed[key]; !known {
 				return nil, fmt.Errorf("unknown version reference %q in %s-%s: no image of the component, and no component version given, has it", key, versionToken, key)
 			}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -247,7 +246,7 @@ func mergeImages(have, added []imagev1.TagReference) []imagev1.TagReference {
 
 // operator opens the base image, or reads the operator's own set that stands in for it.
 func (o *releaseNewOptions) operator(ctx context.Context, registry assemble.Registry, inputs *assemble.Options) (err error) {
-	var set fs.FS = manifests.FS()
+	set := manifests.FS()
 	switch {
 	case o.base != "":
 		inputs.Base, _, err = registry.Open(ctx, o.base)
