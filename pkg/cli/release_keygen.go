@@ -98,6 +98,6 @@ func (o *releaseKeygenOptions) run(streams Streams) error {
 	if o.output != "" {
 		return printStructured(streams, o.output, made)
 	}
-	fmt.Fprintf(streams.Out, "Made a %s key\n  private key (keep it secret): %s\n  trust policy: %s\n", made.KeyType, made.Private, made.Trust)
+	fmt.Fprintf(streams.Out, "Made a key of type %s\n  private key (keep it secret): %s\n  trust policy: %s\n", made.KeyType, made.Private, made.Trust)
 	return nil
 }

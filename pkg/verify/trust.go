@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -122,8 +123,16 @@ func parseBareKey(name string, data []byte) (Policy, error) {
 }
 
 func parseTrustPolicy(data []byte) (Policy, error) {
+	document, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return Policy{}, err
+	}
 	var doc TrustPolicy
-	if err := yaml.UnmarshalStrict(data, &doc); err != nil {
+	strict, err := json.UnmarshalStrict(document, &doc)
+	if err == nil && len(strict) > 0 {
+		err = strict[0]
+	}
+	if err != nil {
 		return Policy{}, err
 	}
 	return doc.Policy()
