@@ -210,8 +210,8 @@ func (o *releaseNewOptions) override(ctx context.Context, registry assemble.Regi
 			added.Images = append(added.Images, assemble.ImageTag(component, pullspec))
 		}
 	} else {
-		for component, pullspec := range pullspecs {
-			fmt.Fprintf(streams.Err, "info: Loading override %s %s\n", pullspec, component)
+		for _, component := range slices.Sorted(maps.Keys(pullspecs)) {
+			fmt.Fprintf(streams.Err, "info: Loading override %s %s\n", pullspecs[component], component)
 		}
 		var err error
 		if added, err = assemble.ReadImages(ctx, registry, pullspecs, own); err != nil {
