@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
@@ -25,8 +26,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	registryimage "github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify"
+	"github.com/cluster-version/cvo/test/fixture"
 )
 
 // attachments are what a registry keeps beside the image.
@@ -249,4 +252,31 @@ func FuzzClaim(f *testing.F) {
 			assert.Contains(t, body, digest.Hex())
 		}
 	})
+}
+
+// The fixture writes signatures without any code of ours that reads them.
+func TestSignaturesInARegistry(t *testing.T) {
+	signer, err := fixture.NewKeySigner()
+	require.NoError(t, err)
+	public, err := signer.PublicKey()
+	require.NoError(t, err)
+	policy, err := verify.ParseTrust("team.pub", public)
+	require.NoError(t, err)
+	reader, err := registryimage.New(registryimage.Options{})
+	require.NoError(t, err)
+	for name, attach := range map[string]func(context.Context, release.Image) error{"tag": signer.Attach, "referrer": signer.AttachReferrer} {
+		t.Run("it finds a signature attached by "+name, func(t *testing.T) {
+			img, err := fixture.PushRelease(t.Context(), fixture.StartRegistry(t), fstest.MapFS{
+				"release-manifests/release-metadata": {Data: []byte(`{"kind":"cincinnati-metadata-v0","version":"1.2.3"}`)},
+				"release-manifests/image-references": {Data: []byte(`{}`)},
+			}, "platform/release:1.2.3")
+			require.NoError(t, err)
+			v := newVerifier(t, policy, verify.Sources{Attachments: reader})
+			_, err = v.Verify(t.Context(), img)
+			require.ErrorIs(t, err, verify.ErrUnverified)
+			require.NoError(t, attach(t.Context(), img))
+			_, err = v.Verify(t.Context(), img)
+			require.NoError(t, err)
+		})
+	}
 }
