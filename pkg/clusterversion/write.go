@@ -2,12 +2,16 @@ package clusterversion
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
@@ -36,8 +40,11 @@ func (c *Reconciler) writeStatus(ctx context.Context, r *round) error {
 		return nil
 	}
 	next := r.original.DeepCopy()
-	next.Status = status
-	if err := c.client.Status().Update(ctx, next); err != nil {
+	patch, err := statusPatch(r.original.ResourceVersion, status)
+	if err != nil {
+		return err
+	}
+	if err := c.client.Status().Patch(ctx, next, patch); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -46,6 +53,20 @@ func (c *Reconciler) writeStatus(ctx context.Context, r *round) error {
 	c.emit(next, historyEvents(before, status))
 	logHistory(logr.FromContextOrDiscard(ctx), before, status)
 	return nil
+}
+
+// statusPatch replaces the whole status, if the object is still as it was read. An update would send the spec along,
+// with fields that the installed variant of the CRD may not have; a merge patch would leave out required fields that
+// are empty.
+func statusPatch(resourceVersion string, status configv1.ClusterVersionStatus) (client.Patch, error) {
+	data, err := json.Marshal([]map[string]any{
+		{"op": "replace", "path": "/metadata/resourceVersion", "value": resourceVersion},
+		{"op": "add", "path": "/status", "value": status},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encoding status: %w", err)
+	}
+	return client.RawPatch(types.JSONPatchType, data), nil
 }
 
 // capabilitiesOf says which capabilities are on: those that the spec asks for and those that were on before.

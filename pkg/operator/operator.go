@@ -70,6 +70,9 @@ type Options struct {
 	Seed uint64
 }
 
+// noListener is how controller-runtime spells that nothing is served.
+const noListener = "0"
+
 // Registry is what the operator needs of a registry client.
 type Registry interface {
 	clusterversion.Registry
@@ -84,7 +87,7 @@ func (o *Options) setDefaults() {
 		o.Namespace = api.OperatorNamespace
 	}
 	if o.Listen == "" {
-		o.Listen = "0"
+		o.Listen = noListener
 	}
 	if o.HTTPClient == nil {
 		o.HTTPClient = http.DefaultClient
@@ -142,7 +145,7 @@ func newManager(ctx context.Context, options Options) (manager.Manager, error) {
 		Cache:                         cacheOptions,
 		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: false}},
 		Metrics:                       metricsserver.Options{BindAddress: options.Listen},
-		HealthProbeBindAddress:        "0",
+		HealthProbeBindAddress:        noListener,
 		LeaderElection:                true,
 		LeaderElectionID:              options.Name,
 		LeaderElectionNamespace:       options.Namespace,
@@ -220,7 +223,7 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 	if err := watchGates(ctx, mgr.GetCache(), func() { run.Wake(clusterversion.SlotRollout) }); err != nil {
 		return err
 	}
-	return serve(mgr, reconciler)
+	return serve(mgr, reconciler, options.Listen)
 }
 
 // SetLogger sends what controller-runtime logs outside of any context to the same place.

@@ -11,7 +11,10 @@ import (
 )
 
 // serve adds the endpoints beside /metrics: liveness, readiness and the progress of the rollout as JSON.
-func serve(mgr manager.Manager, reconciler *clusterversion.Reconciler) error {
+func serve(mgr manager.Manager, reconciler *clusterversion.Reconciler, listen string) error {
+	if listen == noListener {
+		return nil
+	}
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	progress := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -108,6 +108,13 @@ func (p *platform) create(files ...string) {
 	}
 }
 
+// bootstrap creates what the real platform's operators and installer would have created before.
+func (p *platform) bootstrap(testdata string) {
+	p.t.Helper()
+	dir := filepath.Join(testdata, "payloads", "bootstrap")
+	p.create(filepath.Join(dir, "namespaces.yaml"), filepath.Join(dir, "imagestream.crd.yaml"))
+}
+
 // process is one of our binaries at work.
 type process struct {
 	*exec.Cmd
@@ -165,13 +172,13 @@ func (p *platform) run(args ...string) (stdout string, err error) {
 	return string(out), nil
 }
 
-// operator starts cvo with short leases, so that a killed one is soon replaced.
+// operator starts cvo with leases that are short, so that a killed one is soon replaced, but stand a busy machine.
 func (p *platform) operator(image string, more ...string) *process {
 	p.t.Helper()
 	return p.start("cvo", append([]string{
 		"start", "--release-image", image, "--trust", p.trust,
-		"--payload-cache", filepath.Join(p.dir, "cache"), "--listen", "", "--leader-elect-lease-duration", "3s",
-		"--leader-elect-renew-deadline", "2s", "--leader-elect-retry-period", "500ms",
+		"--payload-cache", filepath.Join(p.dir, "cache"), "--listen", "", "--leader-elect-lease-duration", "10s",
+		"--leader-elect-renew-deadline", "8s", "--leader-elect-retry-period", "1s",
 	}, more...)...)
 }
 

@@ -19,9 +19,7 @@ func TestRealReleases(t *testing.T) {
 	p := newPlatform(t)
 	from := p.push(os.DirFS(filepath.Join(data, "payloads/4.22.9")), "4.22.9", true)
 	to := p.push(os.DirFS(filepath.Join(data, "payloads/4.23.0")), "4.23.0", true)
-	bootstrap := filepath.Join(data, "payloads/bootstrap")
-	p.create(filepath.Join(bootstrap, "namespaces.yaml"), filepath.Join(bootstrap, "imagestream.crd.yaml"))
-
+	p.bootstrap(data)
 	out, err := p.run("install", "--no-operator", "--release-image", from.ByDigest(), "--trust", p.trust)
 	require.NoError(t, err)
 	assert.Contains(t, out, "4.22.9")

@@ -1,0 +1,121 @@
+package e2e_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+// moment is when the operator is killed: a random while after the cluster has come to a phase.
+type moment struct {
+	phase  string
+	within time.Duration
+	when   func(*configv1.ClusterVersion) bool
+}
+
+func downloading(cv *configv1.ClusterVersion) bool {
+	return strings.HasPrefix(condition(cv, api.ReleaseAccepted), "Unknown|"+api.ReasonRetrievePayload)
+}
+
+func applying(cv *configv1.ClusterVersion) bool {
+	return strings.HasPrefix(condition(cv, configv1.OperatorProgressing), "True|") && len(cv.Status.History) > 0 &&
+		cv.Status.History[0].State == configv1.PartialUpdate
+}
+
+func gating(cv *configv1.ClusterVersion) bool {
+	return applying(cv) && strings.Contains(condition(cv, configv1.OperatorProgressing), "waiting on ")
+}
+
+// TestKill kills the operator without warning at ten moments, spread over download, apply and gates of an install and
+// an update. It must always complete, and an object that has been brought to a release is not changed for it again.
+func TestKill(t *testing.T) {
+	data := fixture.Testdata(t)
+	p := newPlatform(t)
+	fromDir, toDir := filepath.Join(data, "payloads/4.22.9"), filepath.Join(data, "payloads/4.23.0")
+	from, to := p.push(os.DirFS(fromDir), "4.22.9", true), p.push(os.DirFS(toDir), "4.23.0", true)
+	p.bootstrap(data)
+	_, err := p.run("install", "--no-operator", "--release-image", from.ByDigest(), "--trust", p.trust)
+	require.NoError(t, err)
+	p.start("operators", "--delay", "2s", "--jitter", "0.2")
+	seed := uint64(20261121)
+	random := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+
+	begin := time.Now()
+	operator := p.killAt(random, from.ByDigest(), []moment{
+		{"downloading", 600 * time.Millisecond, func(cv *configv1.ClusterVersion) bool { return len(cv.Status.History) == 0 }},
+		{"applying", time.Second, applying},
+		{"applying", 3 * time.Second, applying},
+		{"gating", time.Second, gating},
+	})
+	p.await("4.22.9 to complete", 3*time.Minute, completed("4.22.9"))
+	p.assertChangedOnce(fromDir, release.Initializing, begin)
+	operator.kill()
+
+	// Nothing of the target is in the cache yet; a slow registry gives time to kill the download.
+	begin = time.Now()
+	slow := p.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/blobs/"), Delay: 400 * time.Millisecond})
+	p.update(configv1.Update{Image: to.ByDigest()})
+	p.killAt(random, from.ByDigest(), []moment{
+		{"downloading", 500 * time.Millisecond, downloading},
+		{"downloading", 900 * time.Millisecond, downloading},
+	}).kill()
+	slow()
+	p.killAt(random, from.ByDigest(), []moment{
+		{"applying", 500 * time.Millisecond, applying},
+		{"gating", time.Second, gating},
+		{"gating", 6 * time.Second, gating},
+		{"gating", 12 * time.Second, gating},
+	})
+	p.await("4.23.0 to complete", 3*time.Minute, completed("4.23.0"))
+	p.assertChangedOnce(toDir, release.Updating, begin)
+}
+
+// killAt runs the operator once for each moment, kills it there, and returns a last one that runs on.
+func (p *platform) killAt(random *rand.Rand, image string, moments []moment) *process {
+	p.t.Helper()
+	for _, m := range moments {
+		operator := p.operator(image)
+		p.await(m.phase, time.Minute, m.when)
+		after := time.Duration(random.Int64N(int64(m.within)))
+		select {
+		case <-time.After(after): // the moment itself is what this test varies
+		case <-operator.exited:
+			require.FailNow(p.t, "the operator ended by itself", tail(operator.log))
+		}
+		operator.kill()
+		cv := p.await("anything", time.Minute, func(*configv1.ClusterVersion) bool { return true })
+		p.t.Logf("killed %s after %s: %s", m.phase, after.Round(time.Millisecond), condition(cv, configv1.OperatorProgressing))
+	}
+	return p.operator(image)
+}
+
+// assertChangedOnce checks that the operator changed each object of a release at most once since begin. Secrets are
+// left out because the audit log has no resource version for them.
+func (p *platform) assertChangedOnce(dir string, mode release.Mode, begin time.Time) {
+	p.t.Helper()
+	g := p.graphOf(dir, mode)
+	all, err := env.Audit(p.env.AuditLog)
+	require.NoError(p.t, err)
+	counts := map[object]int{}
+	for _, e := range g.writesOf(operatorAgent, env.Changes(all)) {
+		if e.Received.After(begin) && e.Object.Resource != "secrets" && e.Verb != "delete" {
+			counts[objectOf(e)]++
+		}
+	}
+	require.NotEmpty(p.t, counts)
+	requireNoDuplicates(p.t, counts, filepath.Base(dir))
+	assert.Greater(p.t, len(counts), 100)
+}
