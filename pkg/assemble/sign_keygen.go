@@ -79,8 +79,10 @@ func GenerateKey(opts KeyOptions) (KeyPair, error) {
 		return KeyPair{}, fmt.Errorf("generating %s key: %w", opts.Type, err)
 	}
 	pair.Type = opts.Type
-	policy := verify.TrustPolicy{APIVersion: verify.TrustAPIVersion, Kind: verify.TrustKind,
-		Metadata: verify.TrustMetadata{Name: opts.Name}, Spec: spec}
+	policy := verify.TrustPolicy{
+		APIVersion: verify.TrustAPIVersion, Kind: verify.TrustKind,
+		Metadata: verify.TrustMetadata{Name: opts.Name}, Spec: spec,
+	}
 	if pair.Trust, err = yaml.Marshal(policy); err != nil {
 		return KeyPair{}, fmt.Errorf("generating %s key: %w", opts.Type, err)
 	}
@@ -88,8 +90,10 @@ func GenerateKey(opts KeyOptions) (KeyPair, error) {
 }
 
 func generateOpenPGP(opts KeyOptions) (KeyPair, verify.TrustSpec, error) {
-	config := &packet.Config{Algorithm: packet.PubKeyAlgoRSA, RSABits: openPGPBits, DefaultHash: crypto.SHA256,
-		Time: func() time.Time { return opts.Time }}
+	config := &packet.Config{
+		Algorithm: packet.PubKeyAlgoRSA, RSABits: openPGPBits, DefaultHash: crypto.SHA256,
+		Time: func() time.Time { return opts.Time },
+	}
 	e, err := openpgp.NewEntity(opts.Name, "", opts.Email, config)
 	if err != nil {
 		return KeyPair{}, verify.TrustSpec{}, err
@@ -108,7 +112,8 @@ func generateOpenPGP(opts KeyOptions) (KeyPair, verify.TrustSpec, error) {
 		return KeyPair{}, verify.TrustSpec{}, err
 	}
 	spec := verify.TrustSpec{OpenPGP: &verify.OpenPGPTrust{
-		Keyrings: []verify.TrustedKeyring{{Name: opts.Name, Armored: string(public)}}, Stores: opts.Stores}}
+		Keyrings: []verify.TrustedKeyring{{Name: opts.Name, Armored: string(public)}}, Stores: opts.Stores,
+	}}
 	return KeyPair{Private: private, Public: public}, spec, nil
 }
 
@@ -126,7 +131,8 @@ func generateSigstore(opts KeyOptions) (KeyPair, verify.TrustSpec, error) {
 		return KeyPair{}, verify.TrustSpec{}, err
 	}
 	spec := verify.TrustSpec{Sigstore: &verify.SigstoreTrust{
-		PublicKeys: []verify.TrustedPublicKey{{Name: opts.Name, PEM: string(public)}}}}
+		PublicKeys: []verify.TrustedPublicKey{{Name: opts.Name, PEM: string(public)}},
+	}}
 	return KeyPair{Private: private, Public: public}, spec, nil
 }
 

@@ -64,8 +64,10 @@ func verifier(t testing.TB, trust []byte, sources verify.Sources) *verify.Verifi
 
 func TestSignIntoStore(t *testing.T) {
 	dir := t.TempDir()
-	pair, key := generate(t, assemble.KeyOptions{Type: assemble.OpenPGPKey, Name: "team", Email: "team@example.com",
-		Passphrase: []byte("secret"), Stores: []string{"file://" + dir}})
+	pair, key := generate(t, assemble.KeyOptions{
+		Type: assemble.OpenPGPKey, Name: "team", Email: "team@example.com",
+		Passphrase: []byte("secret"), Stores: []string{"file://" + dir},
+	})
 	assert.Contains(t, string(pair.Trust), "kind: TrustPolicy")
 	_, err := assemble.ReadSigningKey(pair.Private, nil)
 	require.ErrorContains(t, err, "--passphrase-file")
@@ -136,7 +138,7 @@ func TestSignIntoConfigMap(t *testing.T) {
 
 	err = assemble.WriteSignatureConfigMap(file, "sha256:"+release.Digest(strings.Repeat("4", 64)), message)
 	require.ErrorContains(t, err, "name another file")
-	require.NoError(t, os.WriteFile(file, []byte("kind: ConfigMap\nmetadata: {nmae: x}\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("kind: ConfigMap\nmetadata: {title: x}\n"), 0o600))
 	require.ErrorContains(t, assemble.WriteSignatureConfigMap(file, signedDigest, message), "something else than a ConfigMap")
 }
 

@@ -85,8 +85,10 @@ func (o *releaseKeygenOptions) run(streams Streams) error {
 		}
 		stores = []string{(&url.URL{Scheme: "file", Path: filepath.ToSlash(dir)}).String()}
 	}
-	pair, err := assemble.GenerateKey(assemble.KeyOptions{Type: kind, Name: o.name, Email: o.email, Passphrase: passphrase,
-		Stores: stores, Time: time.Now()})
+	pair, err := assemble.GenerateKey(assemble.KeyOptions{
+		Type: kind, Name: o.name, Email: o.email, Passphrase: passphrase,
+		Stores: stores, Time: time.Now(),
+	})
 	if err != nil {
 		return err
 	}

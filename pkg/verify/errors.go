@@ -96,12 +96,10 @@ func (e *UnverifiedError) sort() {
 
 // plainNetworkError drops from an error what differs between two equal failures: the local port of a connection.
 func plainNetworkError(err error) string {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
-	var op *net.OpError
-	if errors.As(err, &op) && op.Source != nil {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Source != nil {
 		return fmt.Sprintf("%s %s: %v", op.Op, op.Net, op.Err)
 	}
 	return err.Error()

@@ -68,8 +68,10 @@ func (r keyringRoot) checkSignature(body []byte, s messageSignature, now time.Ti
 	for _, k := range keys {
 		err := r.checkWithKey(k, body, s, now)
 		if err == nil {
-			return release.Evidence{Identity: identity(k.Entity), KeyID: fmt.Sprintf("%016X", k.PublicKey.KeyId),
-				SignedAt: s.created().UTC()}, nil
+			return release.Evidence{
+				Identity: identity(k.Entity), KeyID: fmt.Sprintf("%016X", k.PublicKey.KeyId),
+				SignedAt: s.created().UTC(),
+			}, nil
 		}
 		failures = append(failures, err)
 	}

@@ -35,8 +35,10 @@ func TestOpenPGPAccepts(t *testing.T) {
 		{"made by RSA", rsa, sign(t, rsa, claim(digest))},
 		{"made by a signing subkey", withSubkey, sign(t, withSubkey, claim(digest))},
 		{"made by a key that expired since", expired, sign(t, expired, claim(digest))},
-		{"with a lifetime that has not passed", alice,
-			sign(t, alice, claim(digest), func(c *packet.Config) { c.SigLifetimeSecs = 7 * 24 * 3600 })},
+		{
+			"with a lifetime that has not passed", alice,
+			sign(t, alice, claim(digest), func(c *packet.Config) { c.SigLifetimeSecs = 7 * 24 * 3600 }),
+		},
 		{"without optional claims", alice, sign(t, alice, strings.Split(claim(digest), `,"optional"`)[0]+"}")},
 	} {
 		t.Run("it accepts a message "+test.name, func(t *testing.T) {
@@ -95,7 +97,8 @@ func TestOpenPGPRefuses(t *testing.T) {
 		{"an empty message", alice, []byte{0xcb, 0}, "reading literal data"},
 		{"a cut message", alice, good[:len(good)-10], "reading OpenPGP message"},
 		{"two bodies", alice, append(literal(t, claim(digest)), good...), "follows the data"},
-		{"a missing signature", alice, good[:bytes.Index(good, []byte("}}"))], "reading OpenPGP message"},
+		{"a missing signature", alice, append(bytes.Clone(good[:15]), literal(t, claim(digest))...), "the OpenPGP message is not signed"},
+		{"one signature where two are announced", alice, append(bytes.Clone(good[:15]), good...), "announces 2 signatures and has 1"},
 		{"a decompression bomb", alice, bomb, "decompresses to more than 1048576 bytes"},
 		{"nested compression", alice, compress(t, packet.CompressionZIP, compress(t, packet.CompressionZIP, compress(t, packet.CompressionZIP, good))), "compressed more than twice"},
 		{"too many signatures", alice, bytes.Repeat(detached.Bytes(), 17), "more than 16 signatures"},
@@ -112,7 +115,7 @@ func TestOpenPGPRefuses(t *testing.T) {
 			evidence, err := check(t, verify.Policy{Keyrings: []verify.Keyring{keyring(t, "k", test.key)}}, test.message)
 			require.ErrorIs(t, err, verify.ErrUnverified)
 			assert.Empty(t, evidence)
-			assert.ErrorContains(t, err, "unable to verify "+string(digest)+" against keyrings: k")
+			require.ErrorContains(t, err, "unable to verify "+string(digest)+" against keyrings: k")
 			assert.ErrorContains(t, err, test.want)
 		})
 	}

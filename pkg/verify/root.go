@@ -49,7 +49,8 @@ func (a *answer) remark(s string) { a.remarks = append(a.remarks, s) }
 
 // storePlace searches a signature store for OpenPGP messages.
 func storePlace(s Store) place {
-	return place{name: s.String(), method: MethodOpenPGP,
+	return place{
+		name: s.String(), method: MethodOpenPGP,
 		candidates: func(ctx context.Context, image release.Image) iter.Seq2[candidate, error] {
 			return func(yield func(candidate, error) bool) {
 				for sig, err := range s.Signatures(ctx, image.Digest) {
@@ -65,12 +66,14 @@ func storePlace(s Store) place {
 					}
 				}
 			}
-		}}
+		},
+	}
 }
 
 // attachmentPlace searches the image's registry.
 func attachmentPlace(source Attachments) place {
-	return place{name: "signatures attached to the image", method: MethodSigstore,
+	return place{
+		name: "signatures attached to the image", method: MethodSigstore,
 		candidates: func(ctx context.Context, image release.Image) iter.Seq2[candidate, error] {
 			return func(yield func(candidate, error) bool) {
 				// Some may be there although others could not be read.
@@ -85,7 +88,8 @@ func attachmentPlace(source Attachments) place {
 					yield(candidate{}, err)
 				}
 			}
-		}}
+		},
+	}
 }
 
 // signatureError names the signature that could not be read.

@@ -81,8 +81,10 @@ func tagged(t testing.TB, key crypto.Signer, payload string) release.Attachment 
 	require.NoError(t, err)
 	sig, err := signer.SignMessage(strings.NewReader(payload))
 	require.NoError(t, err)
-	return release.Attachment{Store: "registry.example/platform/release:sha256-x.sig", MediaType: verify.SimpleSigningMediaType, Payload: []byte(payload),
-		Annotations: map[string]string{verify.SignatureAnnotation: base64.StdEncoding.EncodeToString(sig)}}
+	return release.Attachment{
+		Store: "registry.example/platform/release:sha256-x.sig", MediaType: verify.SimpleSigningMediaType, Payload: []byte(payload),
+		Annotations: map[string]string{verify.SignatureAnnotation: base64.StdEncoding.EncodeToString(sig)},
+	}
 }
 
 func bundleOf(t testing.TB, content map[string]any) release.Attachment {
@@ -106,8 +108,10 @@ func envelope(t testing.TB, key crypto.Signer, body string) release.Attachment {
 	const payloadType = "application/vnd.in-toto+json"
 	sig, err := signer.SignMessage(bytes.NewReader(dsse.PAE(payloadType, []byte(body))))
 	require.NoError(t, err)
-	return bundleOf(t, map[string]any{"dsseEnvelope": map[string]any{"payload": []byte(body), "payloadType": payloadType,
-		"signatures": []any{map[string]any{"sig": sig}}}})
+	return bundleOf(t, map[string]any{"dsseEnvelope": map[string]any{
+		"payload": []byte(body), "payloadType": payloadType,
+		"signatures": []any{map[string]any{"sig": sig}},
+	}})
 }
 
 // messageBundle is a bundle with a signature over the manifest, given by its digest.
@@ -115,8 +119,10 @@ func messageBundle(t testing.TB, sig []byte, d release.Digest) release.Attachmen
 	t.Helper()
 	sum, err := hex.DecodeString(d.Hex())
 	require.NoError(t, err)
-	return bundleOf(t, map[string]any{"messageSignature": map[string]any{"signature": sig,
-		"messageDigest": map[string]any{"algorithm": "SHA2_256", "digest": sum}}})
+	return bundleOf(t, map[string]any{"messageSignature": map[string]any{
+		"signature":     sig,
+		"messageDigest": map[string]any{"algorithm": "SHA2_256", "digest": sum},
+	}})
 }
 
 func signDigest(t testing.TB, key crypto.Signer, d release.Digest) []byte {

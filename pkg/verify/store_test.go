@@ -91,8 +91,10 @@ func TestHTTPStore(t *testing.T) {
 		}, []string{"signature-1=z", "error: signature-2: stopped after 5 redirects"}},
 		{"asks for nine at most", func(w http.ResponseWriter, _ *http.Request, n int) {
 			_, _ = w.Write([]byte(strconv.Itoa(n)))
-		}, []string{"signature-1=1", "signature-2=2", "signature-3=3", "signature-4=4", "signature-5=5", "signature-6=6",
-			"signature-7=7", "signature-8=8", "signature-9=9"}},
+		}, []string{
+			"signature-1=1", "signature-2=2", "signature-3=3", "signature-4=4", "signature-5=5", "signature-6=6",
+			"signature-7=7", "signature-8=8", "signature-9=9",
+		}},
 	} {
 		t.Run("it "+test.name, func(t *testing.T) {
 			store, err := verify.OpenStore(serve(t, test.answer).URL+"/signatures", nil)
@@ -213,8 +215,10 @@ func TestFolder(t *testing.T) {
 	require.NoError(t, os.WriteFile(path(7), []byte("seven"), 0o600))
 	store, err := verify.OpenStore("file://"+dir, nil)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"signature-1=one", "error: signature-3: not a regular file", "error: signature-4: larger than 51200 bytes",
-		"signature-5=five"}, collect(t, store))
+	assert.Equal(t, []string{
+		"signature-1=one", "error: signature-3: not a regular file", "error: signature-4: larger than 51200 bytes",
+		"signature-5=five",
+	}, collect(t, store))
 	assert.Empty(t, collect(t, verify.NewFolder(filepath.Join(dir, "missing"))))
 }
 
@@ -262,8 +266,10 @@ func TestRefusalIsTheSameEveryTime(t *testing.T) {
 		_, _ = w.Write(sign(t, bob, claim(digest)))
 	}
 	one, two := serve(t, answer), serve(t, answer)
-	policy := verify.Policy{Name: "trust.yaml", Keyrings: []verify.Keyring{keyring(t, "a", alice), keyring(t, "b", alice)},
-		Stores: []string{two.URL + "/signatures", one.URL + "/signatures", "file:///nonexistent"}}
+	policy := verify.Policy{
+		Name: "trust.yaml", Keyrings: []verify.Keyring{keyring(t, "a", alice), keyring(t, "b", alice)},
+		Stores: []string{two.URL + "/signatures", one.URL + "/signatures", "file:///nonexistent"},
+	}
 	v := newVerifier(t, policy, verify.Sources{Local: []verify.Store{verify.NewConfigMaps(
 		func(context.Context) ([]verify.ConfigMapData, error) { return nil, nil })}})
 	_, err := v.Verify(t.Context(), image())
@@ -288,7 +294,7 @@ func TestImagesByTag(t *testing.T) {
 		verify.Sources{Local: []verify.Store{memory{name: "memory"}}})
 	_, err := v.Verify(t.Context(), release.Image{Pullspec: "registry.example/platform/release:2.0.0"})
 	require.ErrorIs(t, err, verify.ErrUnverified)
-	assert.ErrorContains(t, err, "release images that are not accessed via digest cannot be verified")
+	require.ErrorContains(t, err, "release images that are not accessed via digest cannot be verified")
 	_, err = v.Verify(t.Context(), release.Image{Digest: "sha256:../../etc"})
 	require.ErrorIs(t, err, verify.ErrUnverified)
 }
