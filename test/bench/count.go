@@ -1,0 +1,67 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/cluster-version/cvo/test/env"
+)
+
+// operatorAgent is how cvo calls itself; the API server sees it with further parts for single clients.
+const operatorAgent = "cluster-version-operator"
+
+// count fills in the requests of each phase from the audit log, by when they began.
+func (o *operation) count(phases []Phase) error {
+	events, err := env.Audit(o.env.AuditLog)
+	if err != nil {
+		return err
+	}
+	changes := env.Changes(events)
+	for i := range phases {
+		p := &phases[i]
+		p.Requests = map[string]map[string]int{}
+		for _, e := range p.of(events) {
+			if p.Requests[e.UserAgent] == nil {
+				p.Requests[e.UserAgent] = map[string]int{}
+			}
+			p.Requests[e.UserAgent][e.Verb]++
+			p.Failed += boolInt(e.Code >= 400)
+			p.Writes += boolInt(mutating(e) && !background(e))
+		}
+		for _, e := range p.of(changes) {
+			p.Changed += boolInt(!background(e))
+		}
+	}
+	return nil
+}
+
+// of returns the requests of cvo in a phase.
+func (p *Phase) of(events []env.AuditEvent) []env.AuditEvent {
+	var list []env.AuditEvent
+	for _, e := range events {
+		if strings.HasPrefix(e.UserAgent, operatorAgent) && !e.Received.Before(p.start) && e.Received.Before(p.end) {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// mutating tells requests that ask for a change, also those that are refused.
+func mutating(e env.AuditEvent) bool {
+	switch e.Verb {
+	case "create", "update", "patch", "delete", "deletecollection":
+		return true
+	}
+	return false
+}
+
+// background tells what goes on whether or not manifests are written: the Lease, and events.
+func background(e env.AuditEvent) bool {
+	return e.Object.Resource == "leases" || e.Object.Resource == "events"
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

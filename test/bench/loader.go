@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/test/env"
+)
+
+const (
+	loaderName  = "plain-loader"
+	loaderWidth = 16
+	// loaderPause lies between two rounds over what could not be applied yet.
+	loaderPause = 50 * time.Millisecond
+	// loaderLimit is when the loader gives up.
+	loaderLimit = 2 * time.Minute
+)
+
+// load measures the plain loader: the least that getting these objects into a cluster can cost with server-side apply.
+// It waits for nothing but the server's answers, and no one plays the platform's operators beside it.
+func (b *bench) load(ctx context.Context) (Measurement, error) {
+	m := Measurement{Subject: loaderName}
+	e, err := b.cluster(ctx, env.AuditNone)
+	if err != nil {
+		return m, err
+	}
+	defer e.Stop()
+	for _, step := range []struct {
+		phase   string
+		release releaseInput
+	}{{phaseInstall, b.from}, {phaseUpdate, b.to}} {
+		l, err := newLoader(e, step.release.payload.Manifests)
+		if err != nil {
+			return m, err
+		}
+		start := time.Now()
+		if err := l.run(ctx); err != nil {
+			return m, fmt.Errorf("loading %s: %w", step.release.payload.Release.Version, err)
+		}
+		m.Phases = append(m.Phases, Phase{Name: step.phase, Seconds: time.Since(start).Seconds(), Manifests: len(step.release.payload.Manifests)})
+	}
+	return m, nil
+}
+
+type loader struct {
+	client  dynamic.Interface
+	mapper  apply.Mapper
+	objects [][]*unstructured.Unstructured // in the order of the stages
+}
+
+// newLoader sorts the objects into three stages: namespaces, CRDs, the rest. Tombstones are no objects.
+func newLoader(e *env.Env, manifests []*manifest.Manifest) (*loader, error) {
+	config := e.Config(loaderName)
+	config.WarningHandler = rest.NoWarnings{}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	d, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	l := &loader{
+		client: client, mapper: apply.NewDiscoveryMapper(clock.RealClock{}, d, manifests),
+		objects: make([][]*unstructured.Unstructured, 3),
+	}
+	for _, m := range manifests {
+		if m.Tombstone() {
+			continue
+		}
+		stage := 2
+		switch {
+		case m.Is("", "Namespace"):
+			stage = 0
+		case m.Is("apiextensions.k8s.io", "CustomResourceDefinition"):
+			stage = 1
+		}
+		l.objects[stage] = append(l.objects[stage], acceptable(m))
+	}
+	return l, nil
+}
+
+// acceptable is the manifest's object as server-side apply takes it; what real manifests lack or have too much is
+// known here from trying.
+func acceptable(m *manifest.Manifest) *unstructured.Unstructured {
+	object := m.Object.DeepCopy()
+	unstructured.RemoveNestedField(object.Object, "status")
+	unstructured.RemoveNestedField(object.Object, "metadata", "ownerReferences")
+	unstructured.RemoveNestedField(object.Object, "metadata", "creationTimestamp")
+	switch {
+	case m.Is("config.openshift.io", "ClusterOperator"):
+		_ = unstructured.SetNestedMap(object.Object, map[string]any{}, "spec")
+	case m.Is("rbac.authorization.k8s.io", "ClusterRoleBinding"):
+		unstructured.RemoveNestedField(object.Object, "userNames")
+	case m.Is("security.openshift.io", "SecurityContextConstraints"):
+		for _, field := range []string{
+			"allowHostDirVolumePlugin", "allowHostIPC", "allowHostNetwork", "allowHostPID", "allowHostPorts",
+			"allowPrivilegedContainer", "readOnlyRootFilesystem",
+		} {
+			setDefault(object, field, false)
+		}
+		for _, field := range []string{"allowedCapabilities", "defaultAddCapabilities", "priority", "requiredDropCapabilities", "volumes"} {
+			setDefault(object, field, nil)
+		}
+	}
+	return object
+}
+
+func setDefault(object *unstructured.Unstructured, field string, value any) {
+	if _, ok := object.Object[field]; !ok {
+		object.Object[field] = value
+	}
+}
+
+func (l *loader) run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, loaderLimit)
+	defer cancel()
+	var last error
+	for _, left := range l.objects {
+		for len(left) > 0 {
+			refused, err := l.round(ctx, left)
+			if ctx.Err() != nil {
+				return errors.Join(ctx.Err(), last)
+			}
+			if left, last = refused, err; len(left) > 0 {
+				time.Sleep(loaderPause)
+			}
+		}
+	}
+	return nil
+}
+
+// round applies objects, 16 at a time, and returns those that were refused and why.
+func (l *loader) round(ctx context.Context, objects []*unstructured.Unstructured) (refused []*unstructured.Unstructured, err error) {
+	var group errgroup.Group
+	group.SetLimit(loaderWidth)
+	errs := make([]error, len(objects))
+	for i, object := range objects {
+		group.Go(func() error {
+			errs[i] = l.apply(ctx, object)
+			return nil
+		})
+	}
+	_ = group.Wait() // refusals are collected, not returned
+	for i, err := range errs {
+		if err != nil {
+			refused = append(refused, objects[i])
+		}
+	}
+	return refused, errors.Join(errs...)
+}
+
+func (l *loader) apply(ctx context.Context, object *unstructured.Unstructured) error {
+	mapping, err := l.mapper.Mapping(ctx, object.GroupVersionKind())
+	if err != nil {
+		return err
+	}
+	var resource dynamic.ResourceInterface = l.client.Resource(mapping.Resource)
+	if mapping.Namespaced {
+		resource = l.client.Resource(mapping.Resource).Namespace(object.GetNamespace())
+	}
+	_, err = resource.Apply(ctx, object.GetName(), object, applyOptions())
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
+	}
+	return nil
+}

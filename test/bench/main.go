@@ -1,0 +1,172 @@
+// Command bench measures what an install, an update, a restart and an hour of nothing to do cost: the built operator, as
+// a process, against control planes of its own, beside a plain loader that server-side-applies the same objects.
+//
+// A first run keeps an audit log and counts requests; the timed runs keep none. In each timed run the plain loader and
+// every binary under test take their turn on a fresh control plane, in an order that changes from run to run, so that
+// a machine that gets slower or faster does not favour one. Figures are medians. Times only mean something beside the
+// loader's of the same run: that is the ratio in the table.
+//
+// The releases are 4.22.9 and 4.23.0 of the folder $CVO_TESTDATA, or those of examples/platform without it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/go-logr/logr"
+)
+
+type options struct {
+	runs    int
+	idle    time.Duration
+	delay   time.Duration
+	audit   bool
+	binary  string
+	compare string
+	output  string
+	history string
+	keep    string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctrl.SetLogger(logr.Discard()) // the control plane's client complains without one
+	o, err := parseFlags(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err == nil {
+		err = run(ctx, o, os.Stdout, os.Stderr)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func parseFlags(args []string) (options, error) {
+	var o options
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.IntVar(&o.runs, "runs", 1, "timed runs; 0 only counts requests")
+	f.DurationVar(&o.idle, "idle", time.Minute, "how long to watch the operator do nothing, in every run; 0 leaves it out")
+	f.DurationVar(&o.delay, "delay", 0, "how long each of the platform's operators takes to report a new version")
+	f.BoolVar(&o.audit, "audit", true, "count requests in a run of its own first")
+	f.StringVar(&o.binary, "cvo", "", "cvo `binary` to measure; default: built from this module")
+	f.StringVar(&o.compare, "compare", "", "another cvo `binary`, measured in turn with the first")
+	f.StringVar(&o.output, "o", "text", "`format` on standard output: text or json")
+	f.StringVar(&o.history, "history", "", "`file` that gets a line of JSON with the figures added")
+	f.StringVar(&o.keep, "logs", "", "`folder` that keeps the logs of all processes")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	switch {
+	case f.NArg() > 0:
+		return o, fmt.Errorf("%q is not understood: bench takes flags only", f.Arg(0))
+	case o.output != "text" && o.output != "json":
+		return o, fmt.Errorf("-o %q: want text or json", o.output)
+	case o.runs < 0 || o.runs == 0 && !o.audit:
+		return o, errors.New("nothing to do: ask for runs or for the audit")
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, o options, out, progress io.Writer) (err error) {
+	dir, err := os.MkdirTemp("", "cvo-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	b := &bench{options: o, dir: dir, logs: dir, progress: progress}
+	if o.keep != "" {
+		if b.logs, err = filepath.Abs(o.keep); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(b.logs, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := b.prepare(ctx); err != nil {
+		return err
+	}
+	defer b.registry.Close()
+	report, err := b.measure(ctx)
+	if err != nil {
+		return err
+	}
+	if o.history != "" {
+		if err := report.appendTo(o.history); err != nil {
+			return err
+		}
+	}
+	if o.output == "json" {
+		return report.writeJSON(out)
+	}
+	return report.writeText(out)
+}
+
+// measure does the counting run and the timed runs.
+func (b *bench) measure(ctx context.Context) (*Report, error) {
+	report := &Report{
+		Time: time.Now().UTC().Truncate(time.Second), From: b.from.summary(), To: b.to.summary(),
+		Delay: b.options.delay.String(), CPUs: runtime.NumCPU(), Revision: revision(ctx),
+	}
+	if b.options.audit {
+		for _, s := range b.binaries() {
+			b.say("counting the requests of %s", s.name)
+			m, err := b.operate(ctx, s, true)
+			if err != nil {
+				return nil, fmt.Errorf("counting the requests of %s: %w", s.name, err)
+			}
+			report.Counted = append(report.Counted, m)
+		}
+	}
+	subjects := append([]subject{{name: loaderName}}, b.binaries()...)
+	for n := range b.options.runs {
+		for i := range subjects {
+			s := subjects[(i+n)%len(subjects)]
+			b.say("run %d of %d: %s", n+1, b.options.runs, s.name)
+			m, err := b.one(ctx, s)
+			if err != nil {
+				return nil, fmt.Errorf("run %d of %s: %w", n+1, s.name, err)
+			}
+			m.Run = n + 1
+			report.Timed = append(report.Timed, m)
+		}
+	}
+	return report, nil
+}
+
+func (b *bench) one(ctx context.Context, s subject) (Measurement, error) {
+	if s.name == loaderName {
+		return b.load(ctx)
+	}
+	return b.operate(ctx, s, false)
+}
+
+// subject is what takes a turn: the plain loader, or a binary.
+type subject struct{ name, path string }
+
+func (b *bench) binaries() []subject {
+	list := []subject{{name: "cvo", path: b.cvo}}
+	if b.options.compare != "" {
+		list = append(list, subject{name: strings.TrimSuffix(filepath.Base(b.options.compare), ".exe") + " (compared)", path: b.options.compare})
+	}
+	return list
+}
+
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.progress, format+"\n", args...)
+}

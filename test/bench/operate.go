@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/env"
+)
+
+// The phases of a run.
+const (
+	phaseInstall = "install"
+	phaseUpdate  = "update"
+	phaseRestart = "restart"
+	phaseIdle    = "idle"
+)
+
+// phaseLimit is when a phase counts as stuck, beyond what the operators' delay explains.
+const phaseLimit = 5 * time.Minute
+
+// operation is one cvo on one control plane, from install to idle.
+type operation struct {
+	*bench
+	subject subject
+	env     *env.Env
+	client  client.WithWatch
+	address string
+	cvo     *process
+	phases  []Phase
+}
+
+// operate measures a cvo binary.
+func (b *bench) operate(ctx context.Context, s subject, audited bool) (Measurement, error) {
+	m := Measurement{Subject: s.name}
+	level := env.AuditNone
+	if audited {
+		level = env.AuditWrites
+	}
+	e, err := b.cluster(ctx, level)
+	if err != nil {
+		return m, err
+	}
+	defer e.Stop()
+	op := &operation{bench: b, subject: s, env: e}
+	defer op.stop()
+	if err := op.run(ctx); err != nil {
+		if op.cvo != nil {
+			err = fmt.Errorf("%w; the end of its log:\n%s", err, op.cvo.tail())
+		}
+		return m, err
+	}
+	op.stop() // open watches are in the audit log only when they end
+	m.Phases = op.phases
+	if audited {
+		err = op.count(m.Phases)
+	}
+	return m, err
+}
+
+func (o *operation) stop() {
+	if o.cvo != nil {
+		o.cvo.stop()
+	}
+}
+
+func (o *operation) run(ctx context.Context) error {
+	scheme := runtime.NewScheme()
+	err := configv1.Install(scheme)
+	if err != nil {
+		return err
+	}
+	if o.client, err = client.NewWithWatch(o.env.Config("bench"), client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	prepare := exec.CommandContext(ctx, o.subject.path, "install", "--no-operator", "--release-image", o.from.image.ByDigest(), "--trust", o.trust)
+	prepare.Env = append(os.Environ(), "KUBECONFIG="+o.env.Kubeconfig)
+	if out, err := prepare.CombinedOutput(); err != nil {
+		return fmt.Errorf("preparing the cluster: %w: %s", err, out)
+	}
+	operators, err := o.start(o.env.Kubeconfig, "operators", o.operators, "--delay", o.options.delay.String())
+	if err != nil {
+		return err
+	}
+	defer operators.stop()
+	for _, phase := range []struct {
+		name string
+		run  func(context.Context) error
+	}{{phaseInstall, o.install}, {phaseUpdate, o.update}, {phaseRestart, o.restart}, {phaseIdle, o.idle}} {
+		if err := phase.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", phase.name, err)
+		}
+	}
+	return nil
+}
+
+// launch starts cvo as an administrator would outside of a cluster.
+func (o *operation) launch() error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	o.address = listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		return err
+	}
+	o.cvo, err = o.start(o.env.Kubeconfig, "cvo", o.subject.path, "start", "--release-image", o.from.image.ByDigest(),
+		"--trust", o.trust, "--payload-cache", filepath.Join(o.env.Dir, "cache"), "--listen", o.address)
+	return err
+}
+
+// install goes from the start of the process to the history entry's Completed.
+func (o *operation) install(ctx context.Context) error {
+	p := Phase{Name: phaseInstall, Manifests: len(o.from.payload.Manifests), start: time.Now()}
+	if err := o.launch(); err != nil {
+		return err
+	}
+	return o.complete(ctx, p, o.from.payload.Release, usage{})
+}
+
+// update goes from the edit of the ClusterVersion to Completed.
+func (o *operation) update(ctx context.Context) error {
+	o.cvo.resetPeak()
+	before := o.cvo.usage()
+	p := Phase{Name: phaseUpdate, Manifests: len(o.to.payload.Manifests), start: time.Now()}
+	cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}
+	edit := fmt.Appendf(nil, `{"spec":{"desiredUpdate":{"image":%q}}}`, o.to.image.ByDigest())
+	if err := o.client.Patch(ctx, cv, client.RawPatch("application/merge-patch+json", edit)); err != nil {
+		return err
+	}
+	return o.complete(ctx, p, o.to.payload.Release, before)
+}
+
+// complete watches a rollout to its end, then waits until the operator has said all that it has to say.
+func (o *operation) complete(ctx context.Context, p Phase, rel release.Release, before usage) error {
+	var accepted time.Time
+	version := string(rel.Version)
+	err := o.await(ctx, func(cv *configv1.ClusterVersion) bool {
+		history := cv.Status.History
+		if len(history) == 0 || history[0].Version != version {
+			return false
+		}
+		if accepted.IsZero() {
+			accepted = time.Now()
+		}
+		return history[0].State == configv1.CompletedUpdate
+	})
+	if err != nil {
+		return err
+	}
+	p.Seconds, p.Rollout = time.Since(p.start).Seconds(), time.Since(accepted).Seconds()
+	after := o.cvo.usage()
+	p.CPU, p.PeakMiB = after.cpu-before.cpu, after.peakMiB
+	if err := o.settled(ctx); err != nil {
+		return err
+	}
+	p.end = time.Now()
+	o.phases = append(o.phases, p)
+	return nil
+}
+
+// restart replaces the process on a cluster where there is nothing to do.
+func (o *operation) restart(ctx context.Context) error {
+	o.cvo.stop()
+	p := Phase{Name: phaseRestart, Manifests: len(o.to.payload.Manifests), start: time.Now()}
+	if err := o.launch(); err != nil {
+		return err
+	}
+	if err := o.settled(ctx); err != nil {
+		return err
+	}
+	p.Seconds = time.Since(p.start).Seconds()
+	u := o.cvo.usage()
+	p.CPU, p.PeakMiB = u.cpu, u.peakMiB
+	// The last status is on its way; it belongs here and not to idleness.
+	time.Sleep(2 * time.Second)
+	p.end = time.Now()
+	o.phases = append(o.phases, p)
+	return nil
+}
+
+func (o *operation) idle(ctx context.Context) error {
+	if o.options.idle == 0 {
+		return nil
+	}
+	o.cvo.resetPeak()
+	before := o.cvo.usage()
+	p := Phase{Name: phaseIdle, start: time.Now()}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(o.options.idle):
+	}
+	after := o.cvo.usage()
+	p.end = time.Now()
+	p.Seconds, p.CPU, p.PeakMiB = p.end.Sub(p.start).Seconds(), after.cpu-before.cpu, after.peakMiB
+	o.phases = append(o.phases, p)
+	return nil
+}
+
+// await watches the ClusterVersion until the condition holds.
+func (o *operation) await(ctx context.Context, condition func(*configv1.ClusterVersion) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, phaseLimit+20*o.options.delay)
+	defer cancel()
+	for {
+		w, err := o.client.Watch(ctx, &configv1.ClusterVersionList{})
+		if err != nil {
+			return fmt.Errorf("watching ClusterVersion: %w", err)
+		}
+		for e := range w.ResultChan() {
+			if cv, ok := e.Object.(*configv1.ClusterVersion); ok && condition(cv) {
+				w.Stop()
+				return nil
+			}
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("waiting for ClusterVersion: %w", ctx.Err())
+		}
+	}
+}
+
+// settled asks the process for its progress until a pass in the mode Reconciling is complete. It looks rarely enough
+// not to be seen in the figures.
+func (o *operation) settled(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, phaseLimit)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		done, err := o.passComplete(ctx)
+		if done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for a complete pass: %w (last answer: %w)", ctx.Err(), err)
+		case <-o.cvo.exited:
+			return fmt.Errorf("cvo has ended")
+		case <-tick.C:
+		}
+	}
+}
+
+func (o *operation) passComplete(ctx context.Context) (bool, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.address+"/progress", nil)
+	if err != nil {
+		return false, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close()
+	var progress struct {
+		Mode     release.Mode
+		Complete bool
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&progress); err != nil {
+		return false, err
+	}
+	return progress.Complete && progress.Mode == release.Reconciling, nil
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+// bench is what all runs share.
+type bench struct {
+	options  options
+	dir      string
+	logs     string
+	progress io.Writer
+
+	cvo, operators string
+	registry       *fixture.Registry
+	trust          string
+	from, to       releaseInput
+	// bootstrap are files with objects that a platform's installer creates before the operator starts.
+	bootstrap []string
+}
+
+// releaseInput is a release that is measured: signed in the registry, and loaded for the plain loader.
+type releaseInput struct {
+	image   release.Image
+	payload *payload.Payload
+}
+
+func (r releaseInput) summary() Release {
+	return Release{Version: string(r.payload.Release.Version), Manifests: len(r.payload.Manifests)}
+}
+
+// prepare builds the binaries, and pushes and signs the releases.
+func (b *bench) prepare(ctx context.Context) error {
+	b.say("building")
+	if err := b.build(ctx); err != nil {
+		return err
+	}
+	from, to, err := b.folders(ctx)
+	if err != nil {
+		return err
+	}
+	if b.registry, err = fixture.NewRegistry(); err != nil {
+		return err
+	}
+	signer, err := fixture.NewSigner("bench", fixture.SignerOptions{})
+	if err != nil {
+		return err
+	}
+	store := filepath.Join(b.dir, "signatures")
+	trust, err := signer.Trust("file://" + store)
+	if err != nil {
+		return err
+	}
+	b.trust = filepath.Join(b.dir, "trust.yaml")
+	if err := os.WriteFile(b.trust, trust, 0o600); err != nil {
+		return err
+	}
+	for _, r := range []struct {
+		folder string
+		input  *releaseInput
+	}{{from, &b.from}, {to, &b.to}} {
+		if *r.input, err = b.push(ctx, r.folder); err != nil {
+			return err
+		}
+		if _, err := signer.WriteSignature(store, r.input.image); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// build builds the binaries with the flags of `make build`, which change what a process needs.
+func (b *bench) build(ctx context.Context) error {
+	b.cvo, b.operators = b.options.binary, filepath.Join(b.dir, "operators")
+	packages := []string{"./test/operators"}
+	if b.cvo == "" {
+		b.cvo = filepath.Join(b.dir, "cvo")
+		packages = append(packages, "./cmd/cvo")
+	}
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", b.dir}, packages...)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Stderr = b.progress
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("building (run bench in the module's root): %w", err)
+	}
+	return nil
+}
+
+// folders are the two releases, laid out like the root of a release image.
+func (b *bench) folders(ctx context.Context) (from, to string, err error) {
+	if data := os.Getenv(fixture.TestdataEnv); data != "" {
+		payloads := filepath.Join(data, "payloads")
+		b.bootstrap = []string{
+			filepath.Join(payloads, "bootstrap", "namespaces.yaml"), filepath.Join(payloads, "bootstrap", "imagestream.crd.yaml"),
+		}
+		return filepath.Join(payloads, "4.22.9"), filepath.Join(payloads, "4.23.0"), nil
+	}
+	b.say("%s is not set: measuring the small platform of examples/", fixture.TestdataEnv)
+	var made [2]string
+	for i, version := range []string{"1.0.0", "1.1.0"} {
+		made[i] = filepath.Join(b.dir, "release-"+version)
+		args := []string{"release", "new", "--offline", "--from-dir", filepath.Join("examples/platform", version), "--name", version, "--to-dir", made[i]}
+		if i > 0 {
+			args = append(args, "--previous", "1.0.0")
+		}
+		if out, err := exec.CommandContext(ctx, b.cvo, args...).CombinedOutput(); err != nil {
+			return "", "", fmt.Errorf("assembling the example platform %s: %w: %s", version, err, out)
+		}
+	}
+	return made[0], made[1], nil
+}
+
+func (b *bench) push(ctx context.Context, folder string) (r releaseInput, err error) {
+	tree := os.DirFS(folder)
+	r.image, err = fixture.PushRelease(ctx, b.registry, tree, "platform/release:"+filepath.Base(folder))
+	if err != nil {
+		return r, err
+	}
+	filter := manifest.Filter{}
+	filter.Capabilities, _ = manifest.EnabledCapabilities(nil, nil, nil)
+	r.payload, err = payload.Load(tree, r.image.ByDigest(), payload.Options{Filter: filter})
+	return r, err
+}
+
+// cluster starts a control plane with what a platform's installer creates first.
+func (b *bench) cluster(ctx context.Context, level env.AuditLevel) (*env.Env, error) {
+	e, err := env.Start(env.Options{Audit: level})
+	if err != nil {
+		return nil, err
+	}
+	if err := createAll(ctx, e.Config("bench"), b.bootstrap); err != nil {
+		_ = e.Stop()
+		return nil, fmt.Errorf("creating what comes before a release: %w", err)
+	}
+	return e, nil
+}
+
+func createAll(ctx context.Context, config *rest.Config, files []string) error {
+	c, err := client.New(config, client.Options{})
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		for _, document := range strings.Split("\n"+string(data), "\n---") {
+			obj := &unstructured.Unstructured{}
+			if err := yaml.Unmarshal([]byte(document), &obj.Object); err != nil {
+				return fmt.Errorf("reading %s: %w", file, err)
+			}
+			if len(obj.Object) == 0 {
+				continue
+			}
+			if err := c.Create(ctx, obj); err != nil && !apierrors.IsAlreadyExists(err) {
+				return fmt.Errorf("%s %s: %w", obj.GetKind(), obj.GetName(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// revision names the commit that was measured, empty if git does not say.
+func revision(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// applyOptions are those of the plain loader.
+func applyOptions() metav1.ApplyOptions {
+	return metav1.ApplyOptions{FieldManager: loaderName, Force: true}
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is a binary at work, with its output in a log file.
+type process struct {
+	cmd    *exec.Cmd
+	log    string
+	exited chan struct{}
+}
+
+func (b *bench) start(kubeconfig, name, path string, args ...string) (*process, error) {
+	log, err := os.CreateTemp(b.logs, name+"-*.log")
+	if err != nil {
+		return nil, err
+	}
+	p := &process{cmd: exec.Command(path, args...), log: log.Name(), exited: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	if err := p.cmd.Start(); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	go func() {
+		defer close(p.exited)
+		_ = p.cmd.Wait() // killed, in the end
+		_ = log.Close()
+	}()
+	return p, nil
+}
+
+// stop has the process end by itself, and kills it if it does not.
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(10 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+	}
+}
+
+func (p *process) tail() string {
+	data, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-4000):])
+}
+
+// usage is what the kernel says of a process; it is read from /proc, and empty where there is none.
+type usage struct {
+	cpu     float64 // seconds so far
+	peakMiB float64 // most resident memory since the last reset
+}
+
+// ticks per second in /proc/*/stat: USER_HZ, which is 100 on all platforms that Go knows.
+const ticks = 100
+
+func (p *process) usage() usage {
+	dir := filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid))
+	var u usage
+	if stat, err := os.ReadFile(filepath.Join(dir, "stat")); err == nil {
+		// The second field is the command in parentheses and may hold spaces; utime and stime are fields 14 and 15.
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if len(fields) > 12 {
+			user, _ := strconv.ParseFloat(fields[11], 64)
+			system, _ := strconv.ParseFloat(fields[12], 64)
+			u.cpu = (user + system) / ticks
+		}
+	}
+	if status, err := os.ReadFile(filepath.Join(dir, "status")); err == nil {
+		if _, after, ok := strings.Cut(string(status), "VmHWM:"); ok {
+			var kib float64
+			if _, err := fmt.Sscan(after, &kib); err == nil {
+				u.peakMiB = kib / 1024
+			}
+		}
+	}
+	return u
+}
+
+// resetPeak has the peak start anew, so that each phase has its own.
+func (p *process) resetPeak() {
+	_ = os.WriteFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "clear_refs"), []byte("5"), 0)
+}
