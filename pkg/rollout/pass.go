@@ -1,8 +1,11 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,7 +78,8 @@ type slot struct {
 	entry   entry
 	verdict gate.Verdict
 	err     error
-	dropped []string
+	// cancelled: the visit was cut short, which is no trouble of the object.
+	cancelled bool
 }
 
 type pass struct {
@@ -93,6 +97,10 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 	s := slot{visited: true, entry: p.before.entries[t.id]}
 	if !s.entry.applied || s.entry.content != t.content {
 		p.apply(ctx, n, t, &s)
+	}
+	if s.cancelled {
+		p.finish(n, s)
+		return taskgraph.Held
 	}
 	if s.err == nil {
 		s.verdict = p.check(n, t, s.entry)
@@ -127,20 +135,24 @@ func (p *pass) apply(ctx context.Context, n *taskgraph.Node, t *task, s *slot) {
 		p.failed(ctx, t, s, err)
 		return
 	}
-	s.dropped = change.Dropped
 	s.entry = entry{
-		applied: true, content: t.content, uid: change.UID, generation: change.Generation,
+		applied: true, content: t.content, uid: change.UID, generation: change.Generation, dropped: change.Dropped,
 		reached: s.entry.reached, waitingSince: s.entry.waitingSince,
 	}
 }
 
 func (p *pass) failed(ctx context.Context, t *task, s *slot, err error) {
-	s.err = err
-	s.entry.applied, s.entry.content, s.entry.err = false, t.content, err
+	// Even a cancelled request may have reached the server, so what was applied before is no longer known to be there.
+	s.entry.applied = false
 	if ctx.Err() != nil {
-		s.entry.err = nil // cancelled, not failed
+		s.cancelled = true
 		return
 	}
+	if s.entry.content != t.content {
+		s.entry.failures = 0
+	}
+	s.err = err
+	s.entry.content, s.entry.err = t.content, err
 	s.entry.failures++
 	wait := min(retryMin<<min(s.entry.failures-1, 20), retryMax)
 	p.mu.Lock()
@@ -223,8 +235,8 @@ func (p *pass) progressLocked() Progress {
 		if done && t.id.Name == api.MachineConfigOperator && isClusterOperator(n.Manifest) {
 			progress.HandedOver = true
 		}
-		if len(s.dropped) > 0 {
-			progress.Dropped = append(progress.Dropped, Dropped{ID: t.id, File: n.Manifest.File, Fields: s.dropped})
+		if len(e.dropped) > 0 {
+			progress.Dropped = append(progress.Dropped, Dropped{ID: t.id, File: n.Manifest.File, Fields: e.dropped})
 		}
 		if problem, ok := problemOf(n, s); ok {
 			progress.Problems = append(progress.Problems, problem)
@@ -233,7 +245,7 @@ func (p *pass) progressLocked() Progress {
 			progress.RetryAt = e.retryAt
 		}
 	}
-	progress.collect(p.plan.Graph.Tasks(), components)
+	progress.collect(components)
 	sortProblems(progress.Problems)
 	return progress
 }
@@ -251,22 +263,16 @@ func (p *Progress) count(components map[taskgraph.Group]*Component, n *taskgraph
 	}
 }
 
-// collect arranges the counts of components by runlevel, in the order of the graph.
-func (p *Progress) collect(tasks []*taskgraph.Node, components map[taskgraph.Group]*Component) {
-	place := map[int]int{}
-	for _, n := range tasks {
-		c := components[n.Group()]
-		if c == nil {
-			continue
+// collect arranges the counts of components by runlevel, both ascending.
+func (p *Progress) collect(components map[taskgraph.Group]*Component) {
+	groups := slices.SortedFunc(maps.Keys(components), func(a, b taskgraph.Group) int {
+		return cmp.Or(cmp.Compare(a.Runlevel, b.Runlevel), cmp.Compare(a.Component, b.Component))
+	})
+	for _, g := range groups {
+		if last := len(p.Runlevels) - 1; last < 0 || p.Runlevels[last].Runlevel != g.Runlevel {
+			p.Runlevels = append(p.Runlevels, Runlevel{Runlevel: g.Runlevel})
 		}
-		delete(components, n.Group())
-		at, ok := place[n.Runlevel]
-		if !ok {
-			at = len(p.Runlevels)
-			place[n.Runlevel] = at
-			p.Runlevels = append(p.Runlevels, Runlevel{Runlevel: n.Runlevel})
-		}
-		level := &p.Runlevels[at]
+		level, c := &p.Runlevels[len(p.Runlevels)-1], components[g]
 		level.Total += c.Total
 		level.Done += c.Done
 		level.Components = append(level.Components, *c)
@@ -274,7 +280,7 @@ func (p *Progress) collect(tasks []*taskgraph.Node, components map[taskgraph.Gro
 }
 
 func problemOf(n *taskgraph.Node, s *slot) (Problem, bool) {
-	if !s.visited || s.err == nil && s.verdict.Reason == "" {
+	if !s.visited || s.cancelled || s.err == nil && s.verdict.Reason == "" {
 		return Problem{}, false
 	}
 	problem := Problem{
@@ -282,7 +288,7 @@ func problemOf(n *taskgraph.Node, s *slot) (Problem, bool) {
 		State: s.verdict.State, Patience: s.verdict.Patience, Reason: s.verdict.Reason, Message: s.verdict.Message,
 		Since: s.verdict.Since, Err: s.err,
 	}
-	if problem.Since.IsZero() {
+	if s.entry.waitingSince.After(problem.Since) {
 		problem.Since = s.entry.waitingSince
 	}
 	if s.err != nil {

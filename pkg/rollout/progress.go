@@ -56,7 +56,9 @@ type Problem struct {
 	Patience  gate.Patience `json:"patience,omitempty"`
 	Reason    string        `json:"reason"`
 	Message   string        `json:"message"`
-	// Since is when the object says the trouble began, else when a pass first saw it.
+	// Since is how long the rollout has been held by this: from when the object says the trouble began, or from when a
+	// pass first came to it, whichever is later. An operator that was in trouble for days before an update gets its
+	// time like any other.
 	Since time.Time `json:"since,omitzero"`
 	// Err is set if applying failed.
 	Err error `json:"-"`

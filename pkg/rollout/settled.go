@@ -22,6 +22,8 @@ type entry struct {
 	content    [sha256.Size]byte
 	uid        types.UID
 	generation int64
+	// dropped are the fields that the server did not know when content was applied.
+	dropped []string
 	// reached: the gate was met once in this rollout, so progress counts it from then on.
 	reached bool
 	// waitingSince is when a pass first found the gate unmet, in a row; zero when it is met.

@@ -1,0 +1,143 @@
+package rollout_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/rollout"
+)
+
+// configMap makes a manifest of the file 0000_<place>.yaml, such as "10_a_01" for runlevel 10, component a.
+func configMap(t *testing.T, place, name string) *manifest.Manifest {
+	t.Helper()
+	return parse(t, place, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: %s}}", name))
+}
+
+func clusterOperator(t *testing.T, place, name, version string) *manifest.Manifest {
+	t.Helper()
+	return parse(t, place, fmt.Sprintf("{apiVersion: config.openshift.io/v1, kind: ClusterOperator, metadata: {name: %s}, "+
+		"status: {versions: [{name: operator, version: %q}]}}", name, version))
+}
+
+func parse(t *testing.T, place, text string) *manifest.Manifest {
+	t.Helper()
+	list, err := manifest.Parse("0000_"+place+".yaml", []byte(text), manifest.Limits{})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	return list[0]
+}
+
+func newPlan(t *testing.T, mode release.Mode, manifests ...*manifest.Manifest) *rollout.Plan {
+	t.Helper()
+	plan, err := rollout.NewPlan(release.Release{Version: "1.1.0"}, manifests, mode)
+	require.NoError(t, err)
+	return plan
+}
+
+// cluster stands in for an API server and the watches on it. Names are those of objects.
+type cluster struct {
+	// onApply may fail an apply or take its time; it is called without the lock.
+	onApply func(ctx context.Context, name string) error
+
+	mu      sync.Mutex
+	log     []string
+	objects map[string]client.Object
+	dropped map[string][]string
+}
+
+func newCluster() *cluster {
+	return &cluster{objects: map[string]client.Object{}, dropped: map[string][]string{}}
+}
+
+func (c *cluster) Apply(ctx context.Context, m *manifest.Manifest, _ release.Mode) (apply.Change, error) {
+	name := m.Object.GetName()
+	if c.onApply != nil {
+		if err := c.onApply(ctx, name); err != nil {
+			c.note("fail " + name)
+			return apply.Change{}, err
+		}
+	}
+	c.note("apply " + name)
+	return apply.Change{Action: apply.Applied, UID: types.UID("uid-" + name), Dropped: c.dropped[name]}, nil
+}
+
+func (c *cluster) Precreate(_ context.Context, m *manifest.Manifest) (apply.Change, error) {
+	c.note("precreate " + m.Object.GetName())
+	return apply.Change{}, nil
+}
+
+func (c *cluster) Object(id manifest.ID) client.Object {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o, ok := c.objects[id.Name]; ok {
+		return o
+	}
+	return nil
+}
+
+func (c *cluster) note(what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.log = append(c.log, what)
+}
+
+// took returns what was done since it was last called, in the order in which it ended.
+func (c *cluster) took() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	log := c.log
+	c.log = nil
+	return log
+}
+
+// position of an entry in a log, -1 if it is missing.
+func position(log []string, what string) int { return slices.Index(log, what) }
+
+// report has a ClusterOperator say something: Available, Degraded, and its version.
+func (c *cluster) report(name, available, degraded, version string) {
+	co := &configv1.ClusterOperator{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
+	co.Status.Conditions = []configv1.ClusterOperatorStatusCondition{
+		{Type: configv1.OperatorAvailable, Status: configv1.ConditionStatus(available)},
+		{Type: configv1.OperatorDegraded, Status: configv1.ConditionStatus(degraded)},
+	}
+	co.Status.Versions = []configv1.OperandVersion{{Name: "operator", Version: version}}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.objects[name] = co
+}
+
+func (c *cluster) passer() *rollout.Passer {
+	return &rollout.Passer{Clock: clock.RealClock{}, Applier: c, Observer: c, Rand: rand.New(rand.NewPCG(1, 2))}
+}
+
+// roll makes one pass that is not cancelled.
+func (c *cluster) roll(t *testing.T, plan *rollout.Plan, settled rollout.Settled) (rollout.Progress, rollout.Settled) {
+	t.Helper()
+	progress, next, err := c.passer().Run(t.Context(), plan, settled)
+	require.NoError(t, err)
+	return progress, next
+}
+
+// waitsFor lists the objects that a progress has problems with, with their reasons.
+func waitsFor(p rollout.Progress) string {
+	var list []string
+	for _, problem := range p.Problems {
+		list = append(list, problem.ID.Name+"="+problem.Reason)
+	}
+	return strings.Join(list, " ")
+}

@@ -1,0 +1,438 @@
+package rollout_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/gate"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/rollout"
+)
+
+func TestRunKeepsTheOrder(t *testing.T) {
+	c := newCluster()
+	c.report("a", "True", "False", "1.0.0")
+	plan := newPlan(t, release.Updating,
+		configMap(t, "10_a_01", "a1"), configMap(t, "10_a_02", "a2"), clusterOperator(t, "10_a_03", "a", "1.1.0"),
+		configMap(t, "10_b_01", "b1"), configMap(t, "10_b_02", "b2"),
+		configMap(t, "20_c_01", "c1"))
+
+	progress, settled := c.roll(t, plan, rollout.Settled{})
+	log := c.took()
+	assert.ElementsMatch(t, []string{"apply a1", "apply a2", "apply a", "apply b1", "apply b2"}, log)
+	assert.Less(t, position(log, "apply a1"), position(log, "apply a2"))
+	assert.Less(t, position(log, "apply a2"), position(log, "apply a"))
+	assert.Less(t, position(log, "apply b1"), position(log, "apply b2"))
+	assert.Equal(t, "a=ClusterOperatorUpdating", waitsFor(progress))
+	assert.Equal(t, []int{4, 6}, []int{progress.Done, progress.Total})
+	assert.False(t, progress.Complete)
+	assert.Zero(t, progress.RetryAt, "an event is waited for")
+
+	c.report("a", "True", "False", "1.1.0")
+	progress, _ = c.roll(t, plan, settled)
+	assert.Equal(t, []string{"apply c1"}, c.took(), "what has settled is not applied again")
+	assert.True(t, progress.Complete)
+	assert.Equal(t, 6, progress.Done)
+	assert.Empty(t, progress.Problems)
+}
+
+func TestRunAppliesChangedContent(t *testing.T) {
+	c := newCluster()
+	_, settled := c.roll(t, newPlan(t, release.Reconciling, configMap(t, "10_a_01", "same"), configMap(t, "10_a_02", "changes")), rollout.Settled{})
+	c.took()
+	changed := parse(t, "10_a_02", "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: changes}, data: {k: v}}")
+	_, settled = c.roll(t, newPlan(t, release.Reconciling, configMap(t, "10_a_01", "same"), changed), settled.Restart())
+	assert.Equal(t, []string{"apply changes"}, c.took())
+
+	settled = settled.Forget(manifest.ID{Kind: "ConfigMap", Namespace: "ns", Name: "same"}, manifest.ID{Kind: "ConfigMap", Name: "unknown"})
+	assert.Equal(t, 2, settled.Len())
+	_, settled = c.roll(t, newPlan(t, release.Reconciling, configMap(t, "10_a_01", "same"), changed), settled)
+	assert.Equal(t, []string{"apply same"}, c.took(), "what a watch reported is applied again")
+
+	_, settled = c.roll(t, newPlan(t, release.Reconciling, changed), settled)
+	assert.Equal(t, 1, settled.Len(), "what no manifest names is left behind")
+}
+
+func TestRunBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		broken := true
+		cause := &apply.Error{Manifest: configMap(t, "10_a_01", "a"), Reason: api.ReasonResourceForbidden, Err: errors.New("no")}
+		c.onApply = func(context.Context, string) error {
+			if broken {
+				return cause
+			}
+			return nil
+		}
+		plan := newPlan(t, release.Updating, configMap(t, "10_a_01", "a"))
+		var settled rollout.Settled
+		var progress rollout.Progress
+		start := time.Now()
+		for attempt := range 12 {
+			progress, settled = c.roll(t, plan, settled)
+			assert.Equal(t, []string{"fail a"}, c.took())
+			assert.Equal(t, "a="+api.ReasonResourceForbidden, waitsFor(progress))
+			require.ErrorIs(t, progress.Problems[0].Err, cause)
+			assert.Equal(t, start, progress.Problems[0].Since, "since the first attempt")
+			wait := time.Until(progress.RetryAt)
+			want := min(200*time.Millisecond<<attempt, 30*time.Second)
+			assert.InDelta(t, want, wait, 0.2*float64(want), "attempt %d", attempt)
+
+			time.Sleep(wait - 1)
+			progress, settled = c.roll(t, plan, settled)
+			assert.Empty(t, c.took(), "an event does not shorten the wait")
+			assert.Equal(t, "a="+api.ReasonResourceForbidden, waitsFor(progress), "and the failure is still told")
+			time.Sleep(1)
+		}
+		broken = false
+		progress, settled = c.roll(t, plan, settled)
+		assert.Equal(t, []string{"apply a"}, c.took())
+		assert.True(t, progress.Complete)
+		assert.Zero(t, progress.RetryAt)
+
+		broken = true
+		settled = settled.Forget(manifest.ID{Kind: "ConfigMap", Namespace: "ns", Name: "a"})
+		progress, _ = c.roll(t, plan, settled)
+		assert.InDelta(t, 200*time.Millisecond, time.Until(progress.RetryAt), float64(40*time.Millisecond), "success resets the back-off")
+	})
+}
+
+func TestRunRetriesOtherContentAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		c.onApply = func(context.Context, string) error { return errors.New("no") }
+		var settled rollout.Settled
+		plan := newPlan(t, release.Updating, configMap(t, "10_a_01", "a"))
+		for range 5 {
+			var progress rollout.Progress
+			progress, settled = c.roll(t, plan, settled)
+			time.Sleep(time.Until(progress.RetryAt))
+		}
+		c.took()
+		fixed := parse(t, "10_a_01", "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: a}, data: {k: v}}")
+		progress, _ := c.roll(t, newPlan(t, release.Updating, fixed), settled)
+		assert.Equal(t, []string{"fail a"}, c.took())
+		assert.Less(t, time.Until(progress.RetryAt), 250*time.Millisecond)
+	})
+}
+
+func TestRunGoesOnBesideFailures(t *testing.T) {
+	c := newCluster()
+	c.onApply = func(_ context.Context, name string) error {
+		if name == "a1" {
+			return errors.New("boom")
+		}
+		return nil
+	}
+	progress, _ := c.roll(t, newPlan(t, release.Updating,
+		configMap(t, "10_a_01", "a1"), configMap(t, "10_a_02", "a2"),
+		configMap(t, "10_b_01", "b1"), configMap(t, "10_b_02", "b2"),
+		configMap(t, "20_c_01", "c1")), rollout.Settled{})
+	assert.ElementsMatch(t, []string{"fail a1", "apply b1", "apply b2"}, c.took())
+	assert.Equal(t, "a1="+api.ReasonPayloadFailed, waitsFor(progress))
+	assert.Equal(t, gate.Failed, progress.Problems[0].State)
+	assert.Equal(t, "boom", progress.Problems[0].Message)
+}
+
+func TestRunHoldsBackOnlyWhatHasNotStarted(t *testing.T) {
+	c := newCluster()
+	c.report("a", "True", "False", "1.1.0")
+	c.report("b", "True", "False", "1.0.0")
+	plan := newPlan(t, release.Updating,
+		clusterOperator(t, "10_a_01", "a", "1.1.0"),
+		clusterOperator(t, "20_b_01", "b", "1.1.0"),
+		configMap(t, "30_c_01", "c1"))
+	before, settled := c.roll(t, plan, rollout.Settled{})
+	assert.Equal(t, "b=ClusterOperatorUpdating", waitsFor(before))
+	c.took()
+
+	c.report("a", "False", "False", "1.1.0")
+	c.report("b", "True", "False", "1.1.0")
+	progress, settled := c.roll(t, plan, settled)
+	assert.Empty(t, c.took(), "c1 has not started, so it waits for a")
+	assert.Equal(t, "a=ClusterOperatorNotAvailable", waitsFor(progress))
+	assert.Equal(t, before.Done, progress.Done, "what was reached stays counted")
+	assert.False(t, progress.Complete)
+
+	c.report("a", "True", "False", "1.1.0")
+	progress, _ = c.roll(t, plan, settled)
+	assert.Equal(t, []string{"apply c1"}, c.took())
+	assert.True(t, progress.Complete)
+	assert.Equal(t, 3, progress.Done)
+}
+
+func TestRunPrecreates(t *testing.T) {
+	manifests := []*manifest.Manifest{
+		configMap(t, "10_a_01", "a1"), clusterOperator(t, "10_a_09", "a", "1.1.0"),
+		configMap(t, "20_b_01", "b1"), configMap(t, "20_b_02", "b2"), clusterOperator(t, "20_b_09", "b", "1.1.0"),
+		clusterOperator(t, "20_c_09", "c", "1.1.0"),
+		parse(t, "20_d_01", "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: d1}}"),
+		parse(t, "20_d_02", `{apiVersion: config.openshift.io/v1, kind: ClusterOperator, metadata: {name: d, annotations: {release.openshift.io/delete: "true"}}, status: {versions: [{name: operator, version: "1"}]}}`),
+	}
+	c := newCluster()
+	plan := newPlan(t, release.Updating, manifests...)
+	_, settled := c.roll(t, plan, rollout.Settled{})
+	assert.Equal(t, []string{"precreate a", "apply a1", "apply a"}, c.took(), "b starts later")
+
+	c.report("a", "True", "False", "1.1.0")
+	_, settled = c.roll(t, plan, settled)
+	log := c.took()
+	assert.ElementsMatch(t, []string{"precreate b", "apply b1", "apply b2", "apply b", "apply c", "apply d1", "apply d"}, log,
+		"c's is the first of its component, and d's is a tombstone")
+	assert.Less(t, position(log, "precreate b"), position(log, "apply b1"))
+	_, _ = c.roll(t, plan, settled)
+	assert.Empty(t, c.took())
+
+	c = newCluster()
+	c.report("a", "True", "False", "1.0.0")
+	_, _ = c.roll(t, plan, rollout.Settled{})
+	assert.Equal(t, []string{"apply a1", "apply a"}, c.took(), "a is there")
+
+	c = newCluster()
+	_, _ = c.roll(t, newPlan(t, release.Initializing, manifests...), rollout.Settled{})
+	for _, what := range c.took() {
+		assert.NotContains(t, what, "precreate", "an install has no order to run ahead of")
+	}
+}
+
+func TestRunCancelledIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		ctx, cancel := context.WithCancel(t.Context())
+		c.onApply = func(ctx context.Context, _ string) error {
+			cancel()
+			return ctx.Err()
+		}
+		plan := newPlan(t, release.Updating, configMap(t, "10_a_01", "a"), configMap(t, "10_a_02", "b"))
+		progress, settled, err := c.passer().Run(ctx, plan, rollout.Settled{})
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Empty(t, progress.Problems)
+		assert.Zero(t, progress.RetryAt)
+		assert.False(t, progress.Complete)
+		assert.Equal(t, []string{"fail a"}, c.took())
+
+		c.onApply = nil
+		progress, settled, err = c.passer().Run(t.Context(), plan, settled)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"apply a", "apply b"}, c.took(), "at once, without a back-off")
+		assert.True(t, progress.Complete)
+
+		// A write that was cut short may have arrived all the same.
+		ctx, cancel = context.WithCancel(t.Context())
+		c.onApply = func(ctx context.Context, _ string) error { cancel(); return ctx.Err() }
+		changed := parse(t, "10_a_01", "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: a}, data: {k: v}}")
+		_, settled, err = c.passer().Run(ctx, newPlan(t, release.Updating, changed, configMap(t, "10_a_02", "b")), settled)
+		require.ErrorIs(t, err, context.Canceled)
+		c.onApply, c.log = nil, nil
+		_, _ = c.roll(t, plan, settled)
+		assert.Equal(t, []string{"apply a"}, c.took(), "so the earlier content is applied again")
+	})
+}
+
+func TestRunHandsOver(t *testing.T) {
+	c := newCluster()
+	plan := newPlan(t, release.Updating,
+		clusterOperator(t, "80_machine-config_09", "machine-config", "1.1.0"), clusterOperator(t, "90_x_09", "x", "1.1.0"))
+	c.report("machine-config", "True", "False", "1.0.0")
+	progress, settled := c.roll(t, plan, rollout.Settled{})
+	assert.False(t, progress.HandedOver)
+	c.report("machine-config", "True", "False", "1.1.0")
+	progress, settled = c.roll(t, plan, settled)
+	assert.True(t, progress.HandedOver)
+	assert.False(t, progress.Complete)
+	c.report("machine-config", "False", "False", "1.1.0")
+	progress, _ = c.roll(t, plan, settled)
+	assert.True(t, progress.HandedOver, "the nodes do not come back")
+}
+
+func TestRunDuringInstall(t *testing.T) {
+	c := newCluster()
+	c.report("a", "True", "True", "")
+	plan := newPlan(t, release.Initializing, clusterOperator(t, "10_a_09", "a", "1.1.0"), configMap(t, "20_b_01", "b"))
+	progress, _ := c.roll(t, plan, rollout.Settled{})
+	assert.ElementsMatch(t, []string{"apply a", "apply b"}, c.took())
+	assert.True(t, progress.Complete, "a degraded operator is told, and holds nothing back")
+	assert.Equal(t, "a=ClusterOperatorDegraded", waitsFor(progress))
+	assert.Equal(t, gate.Report, progress.Problems[0].Patience)
+}
+
+func TestProblemSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plan := newPlan(t, release.Updating, clusterOperator(t, "10_a_09", "a", "1.1.0"))
+		degraded := func(c *cluster, since time.Time) {
+			c.report("a", "True", "True", "1.0.0")
+			co, ok := c.objects["a"].(*configv1.ClusterOperator)
+			require.True(t, ok)
+			co.Status.Conditions[1].LastTransitionTime = metav1.NewTime(since)
+		}
+		start := time.Now()
+		c := newCluster()
+		degraded(c, start.Add(-72*time.Hour))
+		progress, settled := c.roll(t, plan, rollout.Settled{})
+		assert.Equal(t, start, progress.Problems[0].Since, "the update has only just come to it")
+
+		time.Sleep(time.Minute)
+		progress, settled = c.roll(t, plan, settled)
+		assert.Equal(t, start, progress.Problems[0].Since)
+		degraded(c, time.Now())
+		progress, settled = c.roll(t, plan, settled)
+		assert.Equal(t, time.Now(), progress.Problems[0].Since, "the trouble is new")
+
+		c.report("a", "True", "False", "1.1.0")
+		_, settled = c.roll(t, plan, settled)
+		time.Sleep(time.Minute)
+		c.report("a", "False", "False", "1.1.0")
+		progress, _ = c.roll(t, plan, settled)
+		assert.Equal(t, time.Now(), progress.Problems[0].Since, "it was well in between")
+	})
+}
+
+func TestProgressCounts(t *testing.T) {
+	c := newCluster()
+	for name := range map[string]bool{"a": true, "b": true} {
+		c.report(name, "True", "False", "1.0.0")
+	}
+	// In an install nothing orders runlevels, so the graph's order is not theirs.
+	for _, mode := range release.Modes() {
+		plan := newPlan(t, mode,
+			configMap(t, "90_z_01", "z"), clusterOperator(t, "50_b_09", "b", "1.1.0"), configMap(t, "50_b_01", "b1"),
+			configMap(t, "50_a_01", "a1"), configMap(t, "05_q_01", "q"), configMap(t, "10_q_01", "q2"))
+		progress, _ := c.roll(t, plan, rollout.Settled{})
+		var levels []string
+		total := 0
+		for _, level := range progress.Runlevels {
+			text := fmt.Sprintf("%d:", level.Runlevel)
+			sum := 0
+			for _, component := range level.Components {
+				text += fmt.Sprintf(" %s/%d", component.Name, component.Total)
+				sum += component.Total
+			}
+			assert.Equal(t, level.Total, sum)
+			levels = append(levels, text)
+			total += sum
+		}
+		assert.Equal(t, []string{"5: q/1", "10: q/1", "50: a/1 b/2", "90: z/1"}, levels, mode)
+		assert.Equal(t, progress.Total, total)
+	}
+}
+
+func TestDoneNeverRunsBackwards(t *testing.T) {
+	c := newCluster()
+	plan := newPlan(t, release.Updating,
+		clusterOperator(t, "10_a_09", "a", "1.1.0"), clusterOperator(t, "10_b_09", "b", "1.1.0"), clusterOperator(t, "20_c_09", "c", "1.1.0"))
+	var settled rollout.Settled
+	last := 0
+	for i := range 64 { // every combination of three operators being well, four times over
+		for bit, name := range []string{"a", "b", "c"} {
+			c.report(name, map[bool]string{true: "True", false: "False"}[i*7>>bit&1 == 1], "False", "1.1.0")
+		}
+		var progress rollout.Progress
+		progress, settled = c.roll(t, plan, settled)
+		assert.GreaterOrEqual(t, progress.Done, last)
+		last = progress.Done
+	}
+	assert.Equal(t, 3, last)
+	progress, _ := c.roll(t, plan, settled.Restart())
+	assert.LessOrEqual(t, progress.Done, 3, "another rollout counts anew")
+}
+
+func TestReportIsThrottled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		c.onApply = func(context.Context, string) error { time.Sleep(100 * time.Millisecond); return nil }
+		var list []*manifest.Manifest
+		for i := range 21 {
+			list = append(list, configMap(t, "10_a_01", fmt.Sprint("m", i)))
+		}
+		passer := c.passer()
+		var done []int
+		passer.Report = func(p rollout.Progress) { done = append(done, p.Done) }
+		_, settled, err := passer.Run(t.Context(), newPlan(t, release.Updating, list...), rollout.Settled{})
+		require.NoError(t, err)
+		assert.Equal(t, []int{5, 10, 15, 20}, done, "one in 500 ms")
+		done = nil
+		_, _, err = passer.Run(t.Context(), newPlan(t, release.Updating, list...), settled)
+		require.NoError(t, err)
+		assert.Empty(t, done, "a pass that takes no time has nothing to tell before its end")
+	})
+}
+
+func TestDropped(t *testing.T) {
+	c := newCluster()
+	c.dropped["a"] = []string{".userNames"}
+	plan := newPlan(t, release.Updating, configMap(t, "10_a_01", "a"), configMap(t, "10_a_02", "b"))
+	progress, settled := c.roll(t, plan, rollout.Settled{})
+	want := []rollout.Dropped{{ID: manifest.ID{Kind: "ConfigMap", Namespace: "ns", Name: "a"}, File: "0000_10_a_01.yaml", Fields: []string{".userNames"}}}
+	assert.Equal(t, want, progress.Dropped)
+	progress, _ = c.roll(t, plan, settled)
+	assert.Equal(t, want, progress.Dropped, "a later pass does not forget")
+}
+
+func TestProgressTells(t *testing.T) {
+	c := newCluster()
+	c.report("a", "True", "False", "1.0.0")
+	c.report("b", "True", "True", "1.0.0")
+	plan := newPlan(t, release.Updating, clusterOperator(t, "10_b_09", "b", "1.1.0"), clusterOperator(t, "10_a_09", "a", "1.1.0"))
+	progress, settled := c.roll(t, plan, rollout.Settled{})
+	assert.Equal(t, []string{"a"}, progress.ClusterOperators(gate.UntilSlow))
+	assert.Equal(t, []string{"b"}, progress.ClusterOperators(gate.UntilFailed))
+	again, _ := c.roll(t, plan, settled)
+	assert.True(t, progress.Same(again))
+	c.report("a", "True", "False", "1.1.0")
+	again, _ = c.roll(t, plan, settled)
+	assert.False(t, progress.Same(again))
+}
+
+func TestNewPlanRefusesAnUnknownMode(t *testing.T) {
+	_, err := rollout.NewPlan(release.Release{Version: "1.1.0"}, nil, "sideways")
+	require.ErrorContains(t, err, `ordering the manifests of release 1.1.0`)
+}
+
+// TestRunWide has many goroutines at work; the race detector looks on.
+func TestRunWide(t *testing.T) {
+	c := newCluster()
+	var failing atomic.Bool
+	failing.Store(true)
+	c.onApply = func(_ context.Context, name string) error {
+		if failing.Load() && len(name)%3 == 0 {
+			return errors.New("not now")
+		}
+		return nil
+	}
+	var list []*manifest.Manifest
+	for i := range 400 {
+		list = append(list, configMap(t, fmt.Sprintf("%02d_c%d_01", i%7, i%31), fmt.Sprint("m", i)))
+	}
+	plan := newPlan(t, release.Reconciling, list...)
+	passer := c.passer()
+	passer.Width, passer.ReportInterval = 16, time.Nanosecond
+	var reports atomic.Int32
+	passer.Report = func(p rollout.Progress) {
+		reports.Add(1)
+		assert.LessOrEqual(t, p.Done, p.Total)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		progress, settled, err := passer.Run(t.Context(), plan, rollout.Settled{})
+		require.NoError(t, err)
+		assert.False(t, progress.Complete)
+		failing.Store(false)
+		time.Sleep(time.Second)
+		progress, _, err = passer.Run(t.Context(), plan, settled)
+		require.NoError(t, err)
+		assert.True(t, progress.Complete)
+		assert.Equal(t, 400, progress.Done)
+	})
+}
