@@ -2,6 +2,7 @@ package gate
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -41,7 +42,7 @@ func ClusterOperator(co *configv1.ClusterOperator, want Want) Verdict {
 		return Verdict{State: Settled}
 	}
 	for _, v := range versions {
-		if reported(co, v.Name) != v.Version {
+		if !slices.Contains(co.Status.Versions, v) {
 			return waiting(api.ReasonClusterOperatorUpdating, "Cluster operator %s is updating versions", co.Name)
 		}
 	}
@@ -64,15 +65,6 @@ func OperandVersions(m *manifest.Manifest) []configv1.OperandVersion {
 		}
 	}
 	return versions
-}
-
-func reported(co *configv1.ClusterOperator, name string) string {
-	for _, v := range co.Status.Versions {
-		if v.Name == name {
-			return v.Version
-		}
-	}
-	return ""
 }
 
 func condition(co *configv1.ClusterOperator, kind configv1.ClusterStatusConditionType) (

@@ -48,7 +48,8 @@ const (
 type Verdict struct {
 	State    State
 	Patience Patience
-	// Reason is a CamelCase word of package api; empty if settled.
+	// Reason is a CamelCase word, of package api where existing tools read it. It is empty if settled, unless there is
+	// something to report all the same.
 	Reason string
 	// Message says what is waited for, for an administrator; deterministic for one state of the object.
 	Message string
@@ -85,7 +86,8 @@ func Gated(m *manifest.Manifest) bool {
 	}
 }
 
-// Check returns the verdict on obj, which is nil if the cluster (or the watch on it) does not have the object yet.
+// Check returns the verdict on obj, which is nil (the interface itself) if the cluster, or the watch on it, does not
+// have the object yet. Objects that have no gate are settled once they are there.
 func Check(obj client.Object, want Want) Verdict {
 	if want.Mode == release.Initializing && lenientAtInstall(want.Manifest) {
 		return Verdict{State: Settled}

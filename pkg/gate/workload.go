@@ -42,15 +42,20 @@ func Deployment(d *appsv1.Deployment, want Want) Verdict {
 	return Verdict{State: Settled}
 }
 
-// DaemonSet is settled like a Deployment; it reports no failure of its own, so only its rollout can be waited for.
+// DaemonSet is settled like a Deployment; it reports no failure of its own, so only its rollout can be waited for. With
+// the OnDelete strategy nobody updates its pods, so that is not waited for.
 func DaemonSet(d *appsv1.DaemonSet, want Want) Verdict {
 	if d.Status.ObservedGeneration < d.Generation {
 		return waiting(api.ReasonWorkloadNotProgressing, "DaemonSet %s/%s is not observed by its controller yet", d.Namespace, d.Name)
 	}
 	s := d.Status
-	if want.Alone && (s.UpdatedNumberScheduled < s.DesiredNumberScheduled || s.NumberAvailable < s.DesiredNumberScheduled) {
-		return waiting(api.ReasonWorkloadNotAvailable, "DaemonSet %s/%s has %d of %d pods updated and %d available",
-			d.Namespace, d.Name, s.UpdatedNumberScheduled, s.DesiredNumberScheduled, s.NumberAvailable)
+	updated := s.DesiredNumberScheduled
+	if d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
+		updated = 0
+	}
+	if want.Alone && (s.UpdatedNumberScheduled < updated || s.NumberAvailable < s.DesiredNumberScheduled) {
+		return waiting(api.ReasonWorkloadNotAvailable, "DaemonSet %s/%s has %d of %d pods updated and %d of %d available",
+			d.Namespace, d.Name, s.UpdatedNumberScheduled, updated, s.NumberAvailable, s.DesiredNumberScheduled)
 	}
 	return Verdict{State: Settled}
 }
@@ -75,8 +80,8 @@ func StatefulSet(s *appsv1.StatefulSet, want Want) Verdict {
 		updated = max(0, replicas-*u.RollingUpdate.Partition)
 	}
 	if s.Status.UpdatedReplicas < updated || s.Status.AvailableReplicas < replicas {
-		return waiting(api.ReasonWorkloadNotAvailable, "StatefulSet %s/%s has %d of %d replicas updated and %d available",
-			s.Namespace, s.Name, s.Status.UpdatedReplicas, updated, s.Status.AvailableReplicas)
+		return waiting(api.ReasonWorkloadNotAvailable, "StatefulSet %s/%s has %d of %d replicas updated and %d of %d available",
+			s.Namespace, s.Name, s.Status.UpdatedReplicas, updated, s.Status.AvailableReplicas, replicas)
 	}
 	return Verdict{State: Settled}
 }

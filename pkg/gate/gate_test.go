@@ -1,0 +1,164 @@
+package gate_test
+
+import (
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/gate"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// then is when the conditions of the tests changed.
+var then = metav1.NewTime(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC))
+
+// of makes a manifest of a kind.
+func of(apiVersion, kind, namespace, name string) *manifest.Manifest {
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	object.SetAPIVersion(apiVersion)
+	object.SetKind(kind)
+	object.SetNamespace(namespace)
+	object.SetName(name)
+	return &manifest.Manifest{File: "0000_50_x_y.yaml", Document: 1, Object: object}
+}
+
+func deploymentManifest() *manifest.Manifest { return of("apps/v1", "Deployment", "a", "b") }
+
+// seen is the metadata of an object that the cluster has.
+func seen(uid string, generation int64) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: "a", Name: "b", UID: types.UID("uid-" + uid), Generation: generation}
+}
+
+func TestGated(t *testing.T) {
+	for _, tt := range []struct {
+		apiVersion, kind string
+		want             bool
+	}{
+		{"config.openshift.io/v1", "ClusterOperator", true},
+		{"config.openshift.io/v1", "Proxy", false},
+		{"apiextensions.k8s.io/v1", "CustomResourceDefinition", true},
+		{"apiextensions.k8s.io/v1", "ConversionReview", false},
+		{"apiregistration.k8s.io/v1", "APIService", true},
+		{"apps/v1", "Deployment", true},
+		{"apps/v1", "DaemonSet", true},
+		{"apps/v1", "StatefulSet", true},
+		{"apps/v1", "ReplicaSet", false},
+		{"batch/v1", "Job", true},
+		{"batch/v1", "CronJob", false},
+		{"v1", "ConfigMap", false},
+		{"example.com/v1", "Deployment", false},
+	} {
+		t.Run(tt.apiVersion+" "+tt.kind, func(t *testing.T) {
+			assert.Equal(t, tt.want, gate.Gated(of(tt.apiVersion, tt.kind, "", "x")))
+		})
+	}
+}
+
+func TestCheckWaitsForTheObjectThatWasApplied(t *testing.T) {
+	deployed := func(uid string, generation int64) client.Object {
+		return &appsv1.Deployment{
+			ObjectMeta: seen(uid, generation), Status: appsv1.DeploymentStatus{ObservedGeneration: generation},
+		}
+	}
+	for _, tt := range []struct {
+		name    string
+		obj     client.Object
+		want    gate.Want
+		state   gate.State
+		message string
+	}{
+		{"waits for an object not seen yet", nil, gate.Want{}, gate.Waiting, "Deployment.apps a/b is not observed yet"},
+		{
+			"waits for the generation applied", deployed("1", 1), gate.Want{UID: "uid-1", Generation: 2}, gate.Waiting,
+			"the latest state of Deployment.apps a/b is not observed yet",
+		},
+		{
+			"waits while an object of the same name is seen", deployed("0", 7), gate.Want{UID: "uid-1", Generation: 2},
+			gate.Waiting, "the latest state of Deployment.apps a/b is not observed yet",
+		},
+		{"takes the generation applied", deployed("1", 2), gate.Want{UID: "uid-1", Generation: 2}, gate.Settled, ""},
+		{"takes a later generation", deployed("1", 3), gate.Want{UID: "uid-1", Generation: 2}, gate.Settled, ""},
+		{"takes any object where none was applied", deployed("0", 1), gate.Want{}, gate.Settled, ""},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			tt.want.Manifest, tt.want.Mode = deploymentManifest(), release.Updating
+			got := gate.Check(tt.obj, tt.want)
+			assert.Equal(t, tt.state, got.State)
+			assert.Equal(t, tt.message, got.Message)
+			if tt.state == gate.Waiting {
+				assert.Equal(t, gate.UntilSlow, got.Patience)
+				assert.Equal(t, "NotObserved", got.Reason)
+			}
+		})
+	}
+}
+
+func TestCheckFailsOnDeletedObjects(t *testing.T) {
+	meta := seen("1", 1)
+	meta.DeletionTimestamp, meta.Finalizers = &then, []string{"example.com/keep"}
+	for _, obj := range []client.Object{
+		&configv1.ClusterOperator{ObjectMeta: meta}, &appsv1.Deployment{ObjectMeta: meta}, &batchv1.Job{ObjectMeta: meta},
+		&gate.CRD{Conditioned: gate.Conditioned{ObjectMeta: meta}},
+	} {
+		got := gate.Check(obj, gate.Want{Manifest: deploymentManifest(), Mode: release.Reconciling})
+		assert.Equal(t, gate.Verdict{
+			State: gate.Failed, Reason: "Deleting",
+			Message: "Deployment.apps a/b is being deleted; finalizers: [example.com/keep]",
+		}, got)
+	}
+}
+
+// TestCheckByKind gives every kind an object without a status: each has its gate asked, or none.
+func TestCheckByKind(t *testing.T) {
+	for _, tt := range []struct {
+		manifest            *manifest.Manifest
+		obj                 client.Object
+		installing, running gate.State
+	}{
+		{of("config.openshift.io/v1", "ClusterOperator", "", "b"), &configv1.ClusterOperator{}, gate.Failed, gate.Failed},
+		{of("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "b"), &gate.CRD{}, gate.Waiting, gate.Waiting},
+		{of("apiregistration.k8s.io/v1", "APIService", "", "b"), &gate.APIService{}, gate.Settled, gate.Waiting},
+		{of("apps/v1", "Deployment", "a", "b"), &appsv1.Deployment{ObjectMeta: seen("1", 1)}, gate.Settled, gate.Waiting},
+		{of("apps/v1", "DaemonSet", "a", "b"), &appsv1.DaemonSet{ObjectMeta: seen("1", 1)}, gate.Settled, gate.Waiting},
+		{of("apps/v1", "StatefulSet", "a", "b"), &appsv1.StatefulSet{ObjectMeta: seen("1", 1)}, gate.Settled, gate.Waiting},
+		{of("batch/v1", "Job", "a", "b"), &batchv1.Job{}, gate.Waiting, gate.Waiting},
+		{of("v1", "ConfigMap", "a", "b"), &corev1.ConfigMap{}, gate.Settled, gate.Settled},
+	} {
+		t.Run(tt.manifest.ID().Kind, func(t *testing.T) {
+			for _, mode := range release.Modes() {
+				want := tt.running
+				if mode == release.Initializing {
+					want = tt.installing
+				}
+				assert.Equal(t, want, gate.Check(tt.obj, gate.Want{Manifest: tt.manifest, Mode: mode}).State, mode)
+			}
+		})
+	}
+}
+
+func TestCheckNothingObserved(t *testing.T) {
+	for _, tt := range []struct {
+		manifest *manifest.Manifest
+		mode     release.Mode
+		want     gate.State
+	}{
+		{of("apps/v1", "Deployment", "a", "b"), release.Initializing, gate.Settled},
+		{of("apps/v1", "Deployment", "a", "b"), release.Reconciling, gate.Waiting},
+		{of("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "b"), release.Initializing, gate.Waiting},
+		{of("batch/v1", "Job", "a", "b"), release.Initializing, gate.Waiting},
+		{of("config.openshift.io/v1", "ClusterOperator", "", "b"), release.Initializing, gate.Waiting},
+	} {
+		got := gate.Check(nil, gate.Want{Manifest: tt.manifest, Mode: tt.mode})
+		assert.Equal(t, tt.want, got.State, "%s %s", tt.manifest, tt.mode)
+	}
+}
