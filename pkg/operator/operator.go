@@ -138,6 +138,7 @@ func newManager(ctx context.Context, options Options) (manager.Manager, error) {
 	cfg := rest.CopyConfig(options.Config)
 	cfg.QPS = -1 // priority and fairness on the server decides
 	cfg.UserAgent = "cluster-version-operator"
+	cfg.WarningHandlerWithContext = warnings{}
 	once := true
 	mgr, err := manager.New(cfg, manager.Options{
 		Scheme:                        scheme,
