@@ -88,7 +88,9 @@ func AddToScheme(s *runtime.Scheme) {
 func established(c Conditioned, want Want) Verdict {
 	for _, cond := range c.Status.Conditions {
 		if cond.Type == "NamesAccepted" && cond.Status == metav1.ConditionFalse {
-			return failed("NamesNotAccepted", "%s: its names are not accepted: %s", want.Manifest.ID(), cond.Message)
+			v := failed("NamesNotAccepted", "%s: its names are not accepted: %s", want.Manifest.ID(), cond.Message)
+			v.Since = cond.LastTransitionTime.Time
+			return v
 		}
 	}
 	return conditionTrue(c, "Established", want)
