@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -65,7 +66,7 @@ func (b *bench) operate(ctx context.Context, s subject, audited bool) (Measureme
 	op.stop() // open watches are in the audit log only when they end
 	m.Phases = op.phases
 	if audited {
-		err = op.count(m.Phases)
+		err = errors.Join(op.count(m.Phases), op.keepAudit())
 	}
 	return m, err
 }
@@ -74,6 +75,14 @@ func (o *operation) stop() {
 	if o.cvo != nil {
 		o.cvo.stop()
 	}
+}
+
+// keepAudit puts the audit log beside the other logs, if those are kept.
+func (o *operation) keepAudit() error {
+	if o.options.keep == "" {
+		return nil
+	}
+	return os.Link(o.env.AuditLog, filepath.Join(o.logs, fmt.Sprintf("audit-%d.log", time.Now().Unix())))
 }
 
 func (o *operation) run(ctx context.Context) error {
@@ -247,7 +256,7 @@ func (o *operation) settled(ctx context.Context) error {
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for a complete pass: %w (last answer: %w)", ctx.Err(), err)
 		case <-o.cvo.exited:
-			return fmt.Errorf("cvo has ended")
+			return errors.New("cvo has ended")
 		case <-tick.C:
 		}
 	}
