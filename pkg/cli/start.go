@@ -35,7 +35,9 @@ type startOptions struct {
 	lease        time.Duration
 	renew        time.Duration
 	retry        time.Duration
+	capabilities string
 	registry     imageFlags
+	compat       compatFlags
 }
 
 func newStartCmd(streams Streams) *cobra.Command {
@@ -62,7 +64,7 @@ that its files are here already, as they are in a pod that runs the release imag
 	f := cmd.Flags()
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default $KUBECONFIG, the pod's service account, then ~/.kube/config")
 	f.StringVar(&o.releaseImage, "release-image", "", "`pullspec` of the operator's own release (required)")
-	f.StringVar(&o.payloadDir, "payload-dir", "", "`folder` with the files of the operator's own release, instead of pulling it")
+	f.StringVar(&o.payloadDir, "payload-dir", os.Getenv("PAYLOAD_OVERRIDE"), "`folder` with the files of the operator's own release, instead of pulling it")
 	f.StringVar(&o.payloadCache, "payload-cache", "", "`folder` that keeps what was pulled, as an OCI layout; default none")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:9099", "`address` of /metrics, /healthz, /readyz and /progress; empty for none")
 	f.StringVar(&o.namespace, "namespace", envOr("CVO_NAMESPACE", api.OperatorNamespace), "`namespace` of the operator and its Lease")
@@ -72,7 +74,9 @@ that its files are here already, as they are in a pod that runs the release imag
 	f.DurationVar(&o.lease, "leader-elect-lease-duration", 30*time.Second, "how long others wait before they take over from a leader that went silent")
 	f.DurationVar(&o.renew, "leader-elect-renew-deadline", 20*time.Second, "how long the leader tries to renew before it gives up")
 	f.DurationVar(&o.retry, "leader-elect-retry-period", 5*time.Second, "how often the leader renews and others look")
+	f.StringVar(&o.capabilities, "always-enable-capabilities", "", "comma-separated capabilities that are on whatever the ClusterVersion asks for")
 	o.registry.add(f)
+	o.compat.add(f)
 	return cmd
 }
 
@@ -81,6 +85,7 @@ func (o *startOptions) run(ctx context.Context, streams Streams) error {
 		return &UsageError{errors.New("--release-image is missing: give the pullspec of the release to run")}
 	}
 	log := newLogger(streams, o.verbosity)
+	o.compat.warn(log)
 	options, err := o.operatorOptions(log)
 	if err != nil {
 		return err
@@ -114,6 +119,7 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 		Config: cfg, Log: log, ReleaseImage: o.releaseImage, Local: local, Name: o.name, Namespace: o.namespace,
 		Listen: o.listen, Registry: registry, Policy: policy,
 		Profile: os.Getenv("CLUSTER_PROFILE"), ExcludeID: os.Getenv("EXCLUDE_MANIFESTS"),
+		AlwaysEnable:  capabilityList(o.capabilities),
 		LeaseDuration: o.lease, RenewDeadline: o.renew, RetryPeriod: o.retry,
 		Seed: uint64(time.Now().UnixNano()), //nolint:gosec // any value will do
 	}, nil

@@ -62,6 +62,8 @@ type Options struct {
 	HTTPClient *http.Client
 	// Profile, ExcludeID: see manifest.Filter.
 	Profile, ExcludeID string
+	// AlwaysEnable lists capabilities that are on whatever the ClusterVersion asks for.
+	AlwaysEnable []configv1.ClusterVersionCapability
 	// LeaseDuration, RenewDeadline and RetryPeriod of leader election; default 30 s, 20 s, 5 s.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	// Width is how many manifests are applied at a time; default 16.

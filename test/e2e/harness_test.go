@@ -150,6 +150,15 @@ func (proc *process) kill() {
 	<-proc.exited
 }
 
+// logged waits until the process has logged a text.
+func (proc *process) logged(t *testing.T, text string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		data, err := os.ReadFile(proc.log)
+		return err == nil && strings.Contains(string(data), text)
+	}, time.Minute, 5*time.Millisecond, "waiting for %q in the log", text)
+}
+
 func tail(file string) string {
 	data, err := os.ReadFile(file)
 	if err != nil {

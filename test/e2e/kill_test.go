@@ -20,10 +20,19 @@ import (
 
 // moment is when the operator is killed: a random while after the cluster has come to a phase.
 type moment struct {
-	phase  string
+	phase string
+	// within bounds the random while.
 	within time.Duration
-	when   func(*configv1.ClusterVersion) bool
+	// log is what this operator must have logged, so that the phase is its own and not what a killed one left behind.
+	log  string
+	when func(*configv1.ClusterVersion) bool
 }
+
+// What operators log when they begin with something.
+const (
+	logWorking = "Starting workers"
+	logRollout = "rollout started"
+)
 
 func downloading(cv *configv1.ClusterVersion) bool {
 	return strings.HasPrefix(condition(cv, api.ReleaseAccepted), "Unknown|"+api.ReasonRetrievePayload)
@@ -55,10 +64,10 @@ func TestKill(t *testing.T) {
 
 	begin := time.Now()
 	operator := p.killAt(random, from.ByDigest(), []moment{
-		{"downloading", 600 * time.Millisecond, func(cv *configv1.ClusterVersion) bool { return len(cv.Status.History) == 0 }},
-		{"applying", time.Second, applying},
-		{"applying", 3 * time.Second, applying},
-		{"gating", time.Second, gating},
+		{"downloading", 600 * time.Millisecond, logWorking, func(cv *configv1.ClusterVersion) bool { return len(cv.Status.History) == 0 }},
+		{"applying", time.Second, logRollout, applying},
+		{"applying", 3 * time.Second, logRollout, applying},
+		{"gating", time.Second, logRollout, gating},
 	})
 	p.await("4.22.9 to complete", 3*time.Minute, completed("4.22.9"))
 	p.assertChangedOnce(fromDir, release.Initializing, begin)
@@ -69,15 +78,15 @@ func TestKill(t *testing.T) {
 	slow := p.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/blobs/"), Delay: 400 * time.Millisecond})
 	p.update(configv1.Update{Image: to.ByDigest()})
 	p.killAt(random, from.ByDigest(), []moment{
-		{"downloading", 500 * time.Millisecond, downloading},
-		{"downloading", 900 * time.Millisecond, downloading},
+		{"downloading", 500 * time.Millisecond, logWorking, downloading},
+		{"downloading", 900 * time.Millisecond, logWorking, downloading},
 	}).kill()
 	slow()
 	p.killAt(random, from.ByDigest(), []moment{
-		{"applying", 500 * time.Millisecond, applying},
-		{"gating", time.Second, gating},
-		{"gating", 6 * time.Second, gating},
-		{"gating", 12 * time.Second, gating},
+		{"applying", 500 * time.Millisecond, logRollout, applying},
+		{"gating", time.Second, logRollout, gating},
+		{"gating", 6 * time.Second, logRollout, gating},
+		{"gating", 12 * time.Second, logRollout, gating},
 	})
 	p.await("4.23.0 to complete", 3*time.Minute, completed("4.23.0"))
 	p.assertChangedOnce(toDir, release.Updating, begin)
@@ -88,6 +97,7 @@ func (p *platform) killAt(random *rand.Rand, image string, moments []moment) *pr
 	p.t.Helper()
 	for _, m := range moments {
 		operator := p.operator(image)
+		operator.logged(p.t, m.log)
 		p.await(m.phase, time.Minute, m.when)
 		after := time.Duration(random.Int64N(int64(m.within)))
 		select {
