@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/release"
@@ -30,6 +32,7 @@ import (
 var binaries string
 
 func TestMain(m *testing.M) {
+	ctrllog.SetLogger(logr.Discard())
 	dir, err := os.MkdirTemp("", "cvo-e2e-")
 	if err == nil {
 		build := exec.Command("go", "build", "-o", dir, "../../cmd/cvo", "../operators")
