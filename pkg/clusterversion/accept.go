@@ -52,10 +52,13 @@ type Acceptance struct {
 	Done     bool
 	Verified release.Verified
 	Payload  *payload.Payload
+	// Warned are objections of preconditions that did not hold the target up.
+	Warned string
 	// Risks are objections that were forced past or that are only warnings; recorded in the history.
 	Risks string
 
-	files fs.FS
+	files  fs.FS
+	filter manifest.Filter
 }
 
 // Image is the image as status shows it: as it was asked for, and by digest if it was asked for by tag.
@@ -66,9 +69,17 @@ func (a Acceptance) Image() string {
 	return a.Verified.ByDigest()
 }
 
-// Label names a release in messages.
+// answered reports whether the target was accepted or refused.
+func (a Acceptance) answered() bool { return a.Done || a.Err != nil }
+
+// describe names a release in messages.
 func (a Acceptance) describe() string {
 	return fmt.Sprintf("version=%q image=%q", a.Target.Version, a.Target.Image)
+}
+
+// forcedText tells of an image that was forced past verification.
+func (a Acceptance) forcedText() string {
+	return fmt.Sprintf("Target release %s cannot be verified, but continuing anyway because the update was forced: %v", a.describe(), a.Verified.Forced)
 }
 
 // acceptStep is one step on the way; it changes the acceptance or returns why the target is refused.
@@ -83,6 +94,8 @@ type acceptInput struct {
 	Stages
 	cv      *configv1.ClusterVersion
 	running *payload.Payload
+	// own is the image of the operator's own release.
+	own string
 }
 
 // acceptSteps is the way of a target, in order: nothing of an image is read before its signature is checked, nothing
@@ -125,32 +138,51 @@ func retrieve(ctx context.Context, in acceptInput, a *Acceptance) error {
 	}
 	img, err := in.Registry.Resolve(ctx, a.Target.Image)
 	if err != nil {
-		return &stepError{api.ReasonPayloadRetrievalFailed, fmt.Errorf("unable to download and prepare the update: %w", err)}
+		return &stepError{"Unable to download and prepare the update", err}
 	}
 	a.Verified = release.Verified{Image: img}
-	verifier, err := in.Trust(in.running)
-	if err == nil {
-		a.Verified.Evidence, err = verifier.Verify(ctx, img)
-	}
-	if err != nil {
+	if a.Verified.Evidence, err = in.verify(ctx, img); err != nil {
 		if !a.Target.Force || ctx.Err() != nil {
-			return &stepError{api.ReasonImageVerificationFailed, fmt.Errorf("the update cannot be verified: %w", err)}
+			return &stepError{"The update cannot be verified", err}
 		}
 		a.Verified = verify.ForceUnsafe(img, err)
-		a.Risks = fmt.Sprintf("Target release version=%q image=%q cannot be verified, but continuing anyway because the update was forced: %v",
-			a.Target.Version, a.Target.Image, err)
+		a.Risks = a.forcedText()
 	}
 	if a.files, err = in.Registry.Manifests(ctx, img); err != nil {
-		return &stepError{api.ReasonPayloadRetrievalFailed, fmt.Errorf("unable to download and prepare the update: %w", err)}
+		return &stepError{"Unable to download and prepare the update", err}
 	}
 	return nil
 }
 
+// verify asks who signed an image, by the keys that the running release brings unless an administrator named others.
+// A process that has just started runs its own release.
+func (in acceptInput) verify(ctx context.Context, img release.Image) ([]release.Evidence, error) {
+	running := in.running
+	if running == nil && in.Local != nil {
+		filter, err := in.Filter(ctx, in.cv)
+		if err != nil {
+			return nil, fmt.Errorf("reading the cluster's settings: %w", err)
+		}
+		if running, err = payload.Load(in.Local, in.own, payload.Options{Filter: filter}); err != nil {
+			return nil, err
+		}
+	}
+	verifier, err := in.Trust(running)
+	if err != nil {
+		return nil, err
+	}
+	return verifier.Verify(ctx, img)
+}
+
+// load reads the payload. Overrides are left to the rollout, so that an administrator can have an object left alone
+// without anything being downloaded or verified again.
 func load(ctx context.Context, in acceptInput, a *Acceptance) error {
 	filter, err := in.Filter(ctx, in.cv)
 	if err != nil {
 		return fmt.Errorf("reading the cluster's settings: %w", err)
 	}
+	filter.Overrides = nil
+	a.filter = filter
 	a.Payload, err = payload.Load(a.files, a.Image(), payload.Options{Filter: filter})
 	return err
 }
@@ -163,9 +195,9 @@ func checkVersion(_ context.Context, _ acceptInput, a *Acceptance) error {
 	return nil
 }
 
-// weigh asks the preconditions. The operator's own release has none: it is what runs.
+// weigh asks the preconditions. The operator's own release has none: it is what runs. Neither has the way back.
 func weigh(_ context.Context, in acceptInput, a *Acceptance) error {
-	if a.Target.Own {
+	if a.Target.Own || a.Target.Return {
 		return nil
 	}
 	objections := precondition.Run(precondition.All(), precondition.Input{ClusterVersion: in.cv, Target: a.Payload.Release})
@@ -178,7 +210,7 @@ func weigh(_ context.Context, in acceptInput, a *Acceptance) error {
 		if blocking != nil {
 			text = "Forced through blocking failures: " + text
 		}
-		a.Risks = joinRisks(a.Risks, text)
+		a.Warned, a.Risks = text, joinRisks(a.Risks, text)
 	}
 	return nil
 }
@@ -190,18 +222,21 @@ func joinRisks(a, b string) string {
 	return a + "\n" + b
 }
 
-// stepError gives an error of a stage the reason that status reports.
+// stepError is an error in the words that OpenShift's operator has for it, which start a sentence.
 type stepError struct {
-	reason string
-	err    error
+	text string
+	err  error
 }
 
-func (e *stepError) Error() string { return e.err.Error() }
+func (e *stepError) Error() string { return e.text + ": " + e.err.Error() }
 func (e *stepError) Unwrap() error { return e.err }
 
 // transient reports whether trying again may help without anybody changing the ClusterVersion: everything but a
-// payload that is broken or of another version.
+// payload that is broken or of another version, unless it was asked for by a tag, which may lead elsewhere by then.
 func transient(a Acceptance) bool {
 	var broken *payload.Error
-	return a.Err != nil && a.Step != api.ReasonVerifyPayloadVersion && !errors.As(a.Err, &broken)
+	fixed := a.Step == api.ReasonVerifyPayloadVersion || errors.As(a.Err, &broken)
+	return a.Err != nil && (!fixed || a.byTag())
 }
+
+func (a Acceptance) byTag() bool { return a.Verified.Digest != "" && a.Target.Image != a.Image() }

@@ -19,8 +19,9 @@ const (
 	slowAfter              = 30 * time.Minute
 	slowAfterMachineConfig = 90 * time.Minute
 	degradedFailsAfter     = 40 * time.Minute
-	// apiGrace is how long failed requests are retried in silence; most pass by themselves.
-	apiGrace = 10 * time.Second
+	// grace is how long failed requests are retried in silence, and how long an object of a release that is only kept as
+	// it is may be unsettled, as every Deployment is between a change and its controller's answer; most pass by themselves.
+	grace = 10 * time.Second
 )
 
 // assessment is what the problems of a rollout mean for the Failing and Progressing conditions.
@@ -42,15 +43,25 @@ type cause struct {
 	names           []string
 	since           []time.Time
 	operators       bool
-	// exceeded: patience has run out.
-	exceeded bool
+	// exceeded are the names that patience has run out with.
+	exceeded []string
+}
+
+// plurals are the reasons that several ClusterOperators share, by the reason of a single one, with the message.
+func plurals() map[string][2]string {
+	return map[string][2]string{
+		api.ReasonClusterOperatorNotAvailable: {api.ReasonClusterOperatorsNotAvailable, "Cluster operators %s are not available"},
+		api.ReasonClusterOperatorDegraded:     {api.ReasonClusterOperatorsDegraded, "Cluster operators %s are degraded"},
+		api.ReasonClusterOperatorUpdating:     {api.ReasonClusterOperatorsUpdating, "Cluster operators %s are updating versions"},
+		api.ReasonClusterOperatorNoVersions:   {"ClusterOperatorsNoVersions", "Cluster operators %s do not declare expected versions"},
+	}
 }
 
 // assess turns problems into an assessment. It is pure, and the same problems give the same texts.
 func assess(problems []rollout.Problem, mode release.Mode, now time.Time) assessment {
 	a := assessment{failing: configv1.ConditionFalse}
 	var hard, soft []cause
-	for _, c := range causes(problems, now, &a) {
+	for _, c := range causes(problems, mode, now, &a) {
 		if c.tolerated(mode, now, &a) {
 			soft = append(soft, c)
 		} else {
@@ -65,13 +76,14 @@ func assess(problems []rollout.Problem, mode release.Mode, now time.Time) assess
 	return a
 }
 
-// causes groups the ClusterOperators that have the same trouble, and leaves out requests that only just failed.
-func causes(problems []rollout.Problem, now time.Time, a *assessment) []cause {
+// causes groups the ClusterOperators that have the same trouble, and leaves out what has its grace.
+func causes(problems []rollout.Problem, mode release.Mode, now time.Time, a *assessment) []cause {
 	var out []cause
 	index := map[string]int{}
 	for _, p := range problems {
-		if p.Err != nil && now.Sub(p.Since) < apiGrace {
-			a.recheckIn(apiGrace - now.Sub(p.Since))
+		passing := p.Err != nil || mode == release.Reconciling && p.Patience == gate.UntilSlow && !p.IsClusterOperator()
+		if left := grace - now.Sub(p.Since); passing && left > 0 {
+			a.recheckIn(left)
 			continue
 		}
 		name := p.ID.Name
@@ -79,7 +91,8 @@ func causes(problems []rollout.Problem, now time.Time, a *assessment) []cause {
 			name = p.ID.Namespace + "/" + name
 		}
 		c := cause{reason: p.Reason, message: p.Message, patience: p.Patience, names: []string{name}, since: []time.Time{p.Since}, operators: p.IsClusterOperator() && p.Err == nil}
-		if at, ok := index[p.Reason]; c.operators && ok {
+		_, shared := plurals()[p.Reason]
+		if at, ok := index[p.Reason]; c.operators && shared && ok {
 			out[at].names = append(out[at].names, name)
 			out[at].since = append(out[at].since, p.Since)
 			continue
@@ -97,20 +110,13 @@ func causes(problems []rollout.Problem, now time.Time, a *assessment) []cause {
 
 // pluralize words a cause that several ClusterOperators share.
 func (c *cause) pluralize() {
-	if len(c.names) < 2 {
-		return
+	if plural, ok := plurals()[c.reason]; ok && len(c.names) > 1 {
+		c.reason, c.message = plural[0], fmt.Sprintf(plural[1], sortedList(c.names))
 	}
-	names := slices.Clone(c.names)
-	slices.Sort(names)
-	list := strings.Join(names, ", ")
-	switch c.reason {
-	case api.ReasonClusterOperatorNotAvailable:
-		c.reason, c.message = api.ReasonClusterOperatorsNotAvailable, fmt.Sprintf("Cluster operators %s are not available", list)
-	case api.ReasonClusterOperatorDegraded:
-		c.reason, c.message = api.ReasonClusterOperatorsDegraded, fmt.Sprintf("Cluster operators %s are degraded", list)
-	case api.ReasonClusterOperatorUpdating:
-		c.reason, c.message = api.ReasonClusterOperatorsUpdating, fmt.Sprintf("Cluster operators %s are updating versions", list)
-	}
+}
+
+func sortedList(names []string) string {
+	return strings.Join(slices.Sorted(slices.Values(names)), ", ")
 }
 
 // tolerated reports whether the cause is part of a healthy rollout. A reconciled release tolerates nothing.
@@ -122,15 +128,14 @@ func (c *cause) tolerated(mode release.Mode, now time.Time, a *assessment) bool 
 	case gate.UntilSlow:
 		return true
 	case gate.UntilFailed:
-		for _, since := range c.since {
-			left := degradedFailsAfter - now.Sub(since)
-			if left <= 0 {
-				c.exceeded = true
-				return false
+		for i, since := range c.since {
+			if left := degradedFailsAfter - now.Sub(since); left <= 0 {
+				c.exceeded = append(c.exceeded, c.names[i])
+			} else {
+				a.recheckIn(left)
 			}
-			a.recheckIn(left)
 		}
-		return true
+		return len(c.exceeded) == 0
 	case gate.None, gate.Report:
 	}
 	return false
@@ -179,8 +184,11 @@ func (a *assessment) wait(soft []cause, now time.Time) {
 				if name == api.MachineConfigOperator {
 					limit, list = slowAfterMachineConfig, &verySlow
 				}
-				if left := limit - now.Sub(c.since[i]); c.since[i].IsZero() || left > 0 {
-					a.recheckIn(max(left, time.Second))
+				if c.since[i].IsZero() {
+					continue
+				}
+				if left := limit - now.Sub(c.since[i]); left > 0 {
+					a.recheckIn(left)
 				} else {
 					*list = append(*list, name)
 				}
@@ -234,11 +242,9 @@ func slowText(slow, verySlow []string) string {
 
 // summarize is the short form for Progressing, in the words of OpenShift's operator.
 func (c *cause) summarize() string {
-	names := slices.Clone(c.names)
-	slices.Sort(names)
-	list := strings.Join(names, ", ")
-	if c.exceeded {
-		return fmt.Sprintf("wait has exceeded %d minutes for these operators: %s", int(degradedFailsAfter.Minutes()), list)
+	list := sortedList(c.names)
+	if len(c.exceeded) > 0 {
+		return fmt.Sprintf("wait has exceeded %d minutes for these operators: %s", int(degradedFailsAfter.Minutes()), sortedList(c.exceeded))
 	}
 	switch c.reason {
 	case api.ReasonResourceNotFound, api.ReasonResourceConflict:
@@ -267,6 +273,8 @@ func (c *cause) summarize() string {
 		return "it may not be safe to apply this update"
 	case api.ReasonClusterOperatorDegraded:
 		return fmt.Sprintf("the cluster operator %s is degraded", list)
+	case api.ReasonClusterOperatorsDegraded:
+		return "some cluster operators are degraded"
 	case api.ReasonClusterOperatorNotAvailable:
 		return fmt.Sprintf("the cluster operator %s is not available", list)
 	case api.ReasonClusterOperatorsNotAvailable:

@@ -31,18 +31,18 @@ func acceptanceEvents(before, after Acceptance) []event {
 	}
 	if after.Step == api.ReasonLoadPayload && before.Step != after.Step && after.Err == nil {
 		events = append(events, normal(api.EventLoadPayload, "%s", after.Message))
-		if after.Verified.Forced != nil {
-			events = append(events, warning(api.EventRetrievePayload, "%s", after.Risks))
-		}
+	}
+	if after.Verified.Forced != nil && before.Verified.Forced == nil {
+		events = append(events, warning(api.EventRetrievePayload, "%s", after.forcedText()))
 	}
 	if after.Err != nil && (before.Err == nil || before.Message != after.Message) {
 		events = append(events, warning(failureEvent(after.Step), "%s", after.Message))
 	}
 	if after.Done && !before.Done {
-		if after.Verified.Forced == nil && after.Risks != "" {
-			events = append(events, warning(api.EventPreconditionWarn, "%s", after.Risks))
-		}
-		if !after.Target.Own {
+		switch {
+		case after.Warned != "":
+			events = append(events, warning(api.EventPreconditionWarn, "Precondition warning for payload loaded %s: %s", after.describe(), after.Warned))
+		case !after.Target.Own && !after.Target.Return:
 			events = append(events, normal(api.EventPreconditionsPassed, "Preconditions passed for payload loaded %s", after.describe()))
 		}
 		events = append(events, normal(api.EventPayloadLoaded, "%s%s", after.Message, signers(after.Verified)))

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/rollout"
@@ -56,11 +57,15 @@ type Reconciler struct {
 
 // memory is what the background has found so far.
 type memory struct {
-	// acceptKey names the question that latest answers.
+	// acceptKey names the question that latest answers, asked is the target that it is about.
 	acceptKey string
+	asked     Target
 	latest    Acceptance
-	// accepted is the release that is rolled out.
+	// accepted is the release that is rolled out; serial counts those that were.
 	accepted *Acceptance
+	serial   int
+	// resumeFailure is why the release of the history could not be taken up again.
+	resumeFailure string
 	// planKey names the rollout that progress and settled belong to.
 	planKey  string
 	progress *rollout.Progress
@@ -93,6 +98,7 @@ type round struct {
 	target       Target
 	latest       Acceptance
 	accepted     *Acceptance
+	serial       int
 	progress     *rollout.Progress
 	requeue      time.Duration
 }
@@ -156,7 +162,8 @@ func (c *Reconciler) validate(_ context.Context, r *round) error {
 }
 
 func (c *Reconciler) choose(_ context.Context, r *round) error {
-	r.target = chooseTarget(r.cv, c.options.ReleaseImage)
+	invalid := r.original.Spec.DesiredUpdate != nil && r.cv.Spec.DesiredUpdate == nil
+	r.target = chooseTarget(r.cv, c.options.ReleaseImage, invalid)
 	return nil
 }
 
@@ -169,24 +176,36 @@ func (c *Reconciler) accept(ctx context.Context, r *round) error {
 		return err
 	}
 	if c.memory.acceptKey != key {
-		c.memory.acceptKey, c.memory.latest = key, Acceptance{}
+		c.memory.acceptKey, c.memory.asked, c.memory.latest = key, r.target, Acceptance{}
 	}
 	r.latest = c.memory.latest
 	if r.latest.Done && (c.memory.accepted == nil || c.memory.accepted.Payload != r.latest.Payload) {
-		c.memory.accepted = &r.latest
-		c.memory.planKey, c.memory.progress, c.memory.settled = "", nil, rollout.Settled{}
+		c.memory.adopt(r.latest)
 	}
-	r.accepted = c.memory.accepted
+	r.accepted, r.serial = c.memory.accepted, c.memory.serial
 	c.mu.Unlock()
 	c.runner.Start(SlotAccept, key, c.acceptStep(logr.FromContextOrDiscard(ctx), key, r.target))
 	return nil
 }
 
+// adopt makes an accepted release the one that is rolled out. What was applied of another release is applied again,
+// because between releases is when drift is looked for; of the same release it stays.
+func (m *memory) adopt(a Acceptance) {
+	if m.accepted == nil || m.accepted.Image() != a.Image() {
+		m.settled = rollout.Settled{}
+	}
+	m.accepted, m.planKey, m.progress = &a, "", nil
+	m.serial++
+}
+
 // canonical names a target as it was named when it was accepted: a tag that was resolved then stays resolved, though
 // status names it by digest, and what was forced then needs no force to stay.
 func (m *memory) canonical(target Target) Target {
-	if m.latest.Done && (target.Image == m.latest.Image() || target.Image == m.latest.Target.Image) {
-		target.Image, target.Force = m.latest.Target.Image, m.latest.Target.Force
+	if !m.latest.Done || (target.Image != m.latest.Image() && target.Image != m.asked.Image) {
+		return target
+	}
+	if target.Version == "" || target.Version == m.latest.Payload.Release.Version {
+		return m.asked
 	}
 	return target
 }
@@ -196,9 +215,8 @@ func acceptKey(cv *configv1.ClusterVersion, target Target) (string, error) {
 	data, err := json.Marshal(struct {
 		Image, Version string
 		Force          bool
-		Overrides      []configv1.ComponentOverride
 		Capabilities   *configv1.ClusterVersionCapabilitiesSpec
-	}{target.Image, target.Version, target.Force, cv.Spec.Overrides, cv.Spec.Capabilities})
+	}{target.Image, target.Version, target.Force, cv.Spec.Capabilities})
 	if err != nil {
 		return "", fmt.Errorf("encoding the desired release: %w", err)
 	}
@@ -218,14 +236,12 @@ func (c *Reconciler) acceptStep(log logr.Logger, key string, target Target) func
 		if err := c.client.Get(ctx, types.NamespacedName{Name: c.options.Name}, cv); err != nil {
 			return Next{After: acceptRetryMin}
 		}
-		c.mu.Lock()
-		var running *payload.Payload
-		if c.memory.accepted != nil {
-			running = c.memory.accepted.Payload
+		running, missing := c.running(), false
+		if running == nil {
+			running, missing = c.resume(ctx, log, cv, key, target)
 		}
-		c.mu.Unlock()
 		report := func(a Acceptance) { c.acceptanceChanged(cv, key, a) }
-		a := accept(ctx, acceptInput{Stages: c.stages, cv: cv, running: running}, target, report)
+		a := accept(ctx, acceptInput{Stages: c.stages, cv: cv, running: running, own: c.options.ReleaseImage}, target, report)
 		if ctx.Err() != nil {
 			return Next{Done: true}
 		}
@@ -233,12 +249,54 @@ func (c *Reconciler) acceptStep(log logr.Logger, key string, target Target) func
 		if a.Err != nil {
 			log.Info("release not accepted", "image", target.Image, "step", a.Step, "error", a.Err.Error())
 		}
-		if !transient(a) {
+		if a.Done || !missing && !transient(a) {
 			return Next{Done: true}
 		}
 		attempt++
 		return Next{After: min(acceptRetryMin<<min(attempt-1, 10), acceptRetryMax)}
 	}
+}
+
+// running is the payload that is rolled out, nil before the first of this process.
+func (c *Reconciler) running() *payload.Payload {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.memory.accepted == nil {
+		return nil
+	}
+	return c.memory.accepted.Payload
+}
+
+// resume takes up again what the history says, see resumeTarget, and returns its payload, nil if there is none. If it
+// is missing, because it cannot be had now, it has to be tried again.
+func (c *Reconciler) resume(
+	ctx context.Context, log logr.Logger, cv *configv1.ClusterVersion, key string, asked Target,
+) (running *payload.Payload, missing bool) {
+	target, ok := resumeTarget(cv, c.options.ReleaseImage, asked)
+	if !ok {
+		return nil, false
+	}
+	a := accept(ctx, acceptInput{Stages: c.stages, cv: cv, own: c.options.ReleaseImage}, target, func(Acceptance) {})
+	if ctx.Err() != nil {
+		return nil, true
+	}
+	c.mu.Lock()
+	told := c.memory.resumeFailure == a.Message
+	if c.memory.acceptKey == key && a.Done && c.memory.accepted == nil {
+		c.memory.adopt(a)
+	} else if a.Err != nil {
+		c.memory.resumeFailure = a.Message
+	}
+	c.mu.Unlock()
+	if a.Err != nil {
+		log.Info("release of the history not taken up again", "image", target.Image, "step", a.Step, "error", a.Err.Error())
+		if !told {
+			c.emit(cv, []event{warning(failureEvent(a.Step), "%s", a.Message)})
+		}
+		return nil, true
+	}
+	c.changed()
+	return a.Payload, false
 }
 
 // acceptanceChanged stores a result, tells what is new in it, and has it reconciled.
@@ -276,7 +334,10 @@ func (c *Reconciler) rollOut(ctx context.Context, r *round) error {
 		return nil // not recorded yet; the write of status brings the next reconcile
 	}
 	mode := modeOf(r.original, r.accepted.Image())
-	key := planKey(*r.accepted, mode)
+	key, err := planKey(r, mode)
+	if err != nil {
+		return err
+	}
 	c.mu.Lock()
 	if c.memory.planKey != key {
 		c.memory.planKey, c.memory.progress = key, nil
@@ -287,24 +348,43 @@ func (c *Reconciler) rollOut(ctx context.Context, r *round) error {
 	return nil
 }
 
-func planKey(a Acceptance, mode release.Mode) string {
-	return fmt.Sprintf("%s %p %s", a.Image(), a.Payload, mode)
+// planKey is everything that a rollout depends on.
+func planKey(r *round, mode release.Mode) (string, error) {
+	overrides, err := json.Marshal(r.cv.Spec.Overrides)
+	if err != nil {
+		return "", fmt.Errorf("encoding the overrides: %w", err)
+	}
+	return fmt.Sprintf("%d %s %s %s", r.serial, r.accepted.Image(), mode, overrides), nil
+}
+
+// managed returns the manifests that the spec's overrides leave to us.
+func managed(a Acceptance, overrides []configv1.ComponentOverride) []*manifest.Manifest {
+	if len(overrides) == 0 {
+		return a.Payload.Manifests
+	}
+	filter := a.filter
+	filter.Overrides = overrides
+	return slices.DeleteFunc(slices.Clone(a.Payload.Manifests), func(m *manifest.Manifest) bool {
+		_, excluded := filter.Exclude(m)
+		return excluded
+	})
 }
 
 func (c *Reconciler) rolloutStep(log logr.Logger, key string, mode release.Mode, r *round) func(context.Context) Next {
 	cv, p := r.original, r.accepted.Payload
+	manifests := managed(*r.accepted, r.cv.Spec.Overrides)
 	var plan *rollout.Plan
 	var passer *rollout.Passer
 	return func(ctx context.Context) Next {
 		if plan == nil {
-			made, err := rollout.NewPlan(p.Release, p.Manifests, mode)
+			made, err := rollout.NewPlan(p.Release, manifests, mode)
 			if err != nil {
 				log.Error(err, "planning the rollout")
 				return Next{After: acceptRetryMax}
 			}
 			plan, passer = made, c.passer(cv, p)
 			passer.Report = func(progress rollout.Progress) { c.progressed(cv, key, progress) }
-			log.Info("rollout started", "release", p.Release.Version, "mode", mode, "manifests", len(p.Manifests))
+			log.Info("rollout started", "release", p.Release.Version, "mode", mode, "manifests", len(manifests))
 		}
 		c.mu.Lock()
 		settled := c.memory.settled

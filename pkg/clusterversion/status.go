@@ -37,9 +37,11 @@ func nextStatus(cv *configv1.ClusterVersion, in observed) (configv1.ClusterVersi
 	status := *cv.Status.DeepCopy()
 	now := metav1.NewTime(in.now.UTC().Truncate(time.Second))
 	status.ObservedGeneration = cv.Generation
+	begun := false
 	if in.accepted != nil {
 		status.Desired = desired(*in.accepted, status.AvailableUpdates)
 		status.VersionHash = in.accepted.Payload.Hash
+		begun = len(status.History) == 0 || !sameEntry(status.History[0], in.accepted.Payload.Release.Version, in.accepted.Image())
 		status.History = recordTarget(status.History, *in.accepted, now)
 		if in.progress != nil && in.progress.Complete {
 			recordCompleted(status.History, now)
@@ -49,7 +51,7 @@ func nextStatus(cv *configv1.ClusterVersion, in observed) (configv1.ClusterVersi
 	} else if status.Desired.Image == "" {
 		status.Desired.Image = in.target.Image
 	}
-	recheck := setConditions(&status, in, now)
+	recheck := setConditions(&status, in, begun, now)
 	return status, recheck
 }
 
@@ -75,12 +77,15 @@ func sorted(list []configv1.ClusterVersionCapability) []configv1.ClusterVersionC
 	return list
 }
 
-func setConditions(status *configv1.ClusterVersionStatus, in observed, now metav1.Time) time.Duration {
+// setConditions sets the conditions. Nothing of a rollout that was under way or complete is known until its first pass
+// has told: until then, as after a restart, the conditions stay as they are.
+func setConditions(status *configv1.ClusterVersionStatus, in observed, begun bool, now metav1.Time) time.Duration {
 	version := versionText(status, in)
 	mode := release.Initializing
 	if in.accepted != nil {
 		mode = modeOf(&configv1.ClusterVersion{Status: *status}, in.accepted.Image())
 	}
+	known := in.progress != nil || begun || len(status.History) == 0
 	var problems []rollout.Problem
 	if in.progress != nil {
 		problems = in.progress.Problems
@@ -96,9 +101,15 @@ func setConditions(status *configv1.ClusterVersionStatus, in observed, now metav
 	} else if find(status.Conditions, configv1.OperatorAvailable) == nil {
 		set(configv1.OperatorAvailable, configv1.ConditionFalse, "", "")
 	}
-	set(api.Failing, a.failing, a.reason, a.message)
-	setProgressing(set, version, mode, in, a)
-	setAccepted(set, in)
+	if known || find(status.Conditions, api.Failing) == nil {
+		set(api.Failing, a.failing, a.reason, a.message)
+	}
+	if known || find(status.Conditions, configv1.OperatorProgressing) == nil {
+		setProgressing(set, version, mode, in, a)
+	}
+	if in.accepted != nil || in.latest.answered() || len(status.History) == 0 || find(status.Conditions, api.ReleaseAccepted) == nil {
+		setAccepted(set, in)
+	}
 	setInvalid(status, set, in.invalid)
 	set(api.ImplicitlyEnabledCapabilities, configv1.ConditionFalse, "AsExpected", "Capabilities match configured spec")
 	if find(status.Conditions, configv1.RetrievedUpdates) == nil {

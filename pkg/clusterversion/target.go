@@ -18,38 +18,67 @@ type Target struct {
 	Force bool
 	// Own: it is the release that this operator was started with; it has no preconditions.
 	Own bool
+	// Return: an update was cancelled, and this is the release that it started from; it has no preconditions either.
+	Return bool
 }
 
-// chooseTarget decides which release the cluster shall run. own is the image this operator was started with.
+// chooseTarget decides which release the cluster shall run. own is the image this operator was started with; invalid
+// says that spec.desiredUpdate was left aside because it makes no sense.
 //
-// While the first install runs, it stays at the release being installed. Otherwise spec.desiredUpdate decides; without
-// one, a cluster that has completed a release stays there, and one in the middle of an update goes back to the
-// operator's own release, which is how clients cancel (as OpenShift's operator has it).
-func chooseTarget(cv *configv1.ClusterVersion, own string) Target {
-	history := cv.Status.History
-	if len(history) > 0 && modeOf(cv, history[0].Image) == release.Initializing {
-		return ownTarget(Target{Image: history[0].Image}, own)
-	}
-	if len(history) == 0 {
+// Until a release has completed it is the operator's own. Then spec.desiredUpdate decides. Without one, a cluster that
+// has completed a release stays there, and so does one whose operator is of the release being rolled out; otherwise the
+// update is cancelled, and the cluster returns to where it started from (as OpenShift's operator has it).
+func chooseTarget(cv *configv1.ClusterVersion, own string, invalid bool) Target {
+	if modeOf(cv, own) == release.Initializing {
 		return Target{Image: own, Own: true}
 	}
-	if update := cv.Spec.DesiredUpdate; update != nil {
-		if update.Image != "" {
-			return ownTarget(Target{Image: update.Image, Version: update.Version, Force: update.Force}, own)
-		}
-		if candidates := imagesOf(cv, update.Version); len(candidates) == 1 {
-			return ownTarget(Target{Image: candidates[0], Version: update.Version, Force: update.Force}, own)
-		}
+	t := askedTarget(cv, own, invalid)
+	t.Own = t.Image == own
+	if newest := cv.Status.History[0]; t.Image == newest.Image {
+		t.Force = t.Force || forcedBefore(newest)
 	}
-	if history[0].State == configv1.CompletedUpdate {
-		return ownTarget(Target{Image: history[0].Image}, own)
-	}
-	return Target{Image: own, Own: true}
+	return t
 }
 
-func ownTarget(t Target, own string) Target {
-	t.Own = t.Image == own
-	return t
+// askedTarget expects a history.
+func askedTarget(cv *configv1.ClusterVersion, own string, invalid bool) Target {
+	newest := cv.Status.History[0]
+	if update := cv.Spec.DesiredUpdate; update != nil {
+		if update.Image != "" {
+			return Target{Image: update.Image, Version: update.Version, Force: update.Force}
+		}
+		if candidates := imagesOf(cv, update.Version); len(candidates) == 1 {
+			return Target{Image: candidates[0], Version: update.Version, Force: update.Force}
+		}
+		invalid = true
+	}
+	// A slip of the pen does not turn an update around.
+	if invalid || newest.State == configv1.CompletedUpdate || newest.Image == own {
+		return Target{Image: newest.Image}
+	}
+	for _, entry := range cv.Status.History[1:] {
+		if entry.State == configv1.CompletedUpdate || entry.Image == own {
+			return Target{Image: entry.Image, Force: forcedBefore(entry), Return: true}
+		}
+	}
+	return Target{Image: newest.Image}
+}
+
+// resumeTarget is the release that the history says is being rolled out or was completed last. A process that has
+// just started takes it up again before anything else: whatever becomes of what spec asks for, the cluster goes on
+// with what it has. There is none during the first install, and none if spec asks for that release anyway.
+func resumeTarget(cv *configv1.ClusterVersion, own string, asked Target) (Target, bool) {
+	if modeOf(cv, own) == release.Initializing || cv.Status.History[0].Image == asked.Image {
+		return Target{}, false
+	}
+	newest := cv.Status.History[0]
+	return Target{Image: newest.Image, Force: forcedBefore(newest), Own: newest.Image == own}, true
+}
+
+// forcedBefore reports whether an administrator has forced this release past verification: the history has the risks
+// that were accepted, and no signature. It is named by digest, so it is the same content; it needs no force to stay.
+func forcedBefore(entry configv1.UpdateHistory) bool {
+	return !entry.Verified && entry.AcceptedRisks != ""
 }
 
 // imagesOf returns the images that the cluster knows for a version: current release, recommended and conditional

@@ -1,7 +1,6 @@
 package clusterversion
 
 import (
-	"fmt"
 	"net/url"
 	"regexp"
 
@@ -55,13 +54,12 @@ func validateDesiredUpdate(cv *configv1.ClusterVersion, path *field.Path) field.
 	if update.Image != "" {
 		return nil
 	}
-	switch n := len(imagesOf(cv, update.Version)); n {
+	switch len(imagesOf(cv, update.Version)) {
 	case 0:
 		return field.ErrorList{field.Invalid(path.Child("version"), update.Version, "when image is empty the update must be an available update")}
 	case 1:
 		return nil
 	default:
-		return field.ErrorList{field.Invalid(path.Child("version"), update.Version,
-			fmt.Sprintf("there are multiple possible payloads for this version, specify the exact image (%d are known)", n))}
+		return field.ErrorList{field.Invalid(path.Child("version"), update.Version, "there are multiple possible payloads for this version, specify the exact image")}
 	}
 }

@@ -20,9 +20,16 @@ import (
 // only count progress are held to one per StatusInterval.
 func (c *Reconciler) writeStatus(ctx context.Context, r *round) error {
 	now := c.clock.Now()
+	key := ""
+	if r.accepted != nil {
+		var err error
+		if key, err = planKey(r, modeOf(r.original, r.accepted.Image())); err != nil {
+			return err
+		}
+	}
 	c.mu.Lock()
-	if p := c.memory.progress; p != nil && r.accepted != nil && c.memory.planKey == planKey(*r.accepted, modeOf(r.original, r.accepted.Image())) {
-		r.progress = p
+	if r.accepted != nil && c.memory.planKey == key {
+		r.progress = c.memory.progress
 	}
 	sinceWrite := now.Sub(c.memory.writtenAt)
 	c.mu.Unlock()
