@@ -30,9 +30,11 @@ help: ## Show this list
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# The demo is a binary that make becomes, so that Ctrl-C and a kill reach it and nothing is left behind.
 .PHONY: demo
-demo: crds kube-tools ## Install and update the example platform on a control plane of its own (DEMO_FLAGS="--fail NAME --keep --no-tty")
-	go run ./test/demo $(DEMO_FLAGS)
+demo: build kube-tools ## Install and update the example platform on a control plane of its own (DEMO_FLAGS=--help)
+	@go build -o bin/demo ./test/demo
+	@exec bin/demo $(DEMO_FLAGS)
 
 ##@ Build
 

@@ -168,3 +168,18 @@ func TestStartShowsTheLogOfAServerThatFails(t *testing.T) {
 	_, err := env.Start(env.Options{APIServerArgs: map[string]string{"feature-gates": "NoSuchGate=true"}})
 	require.ErrorContains(t, err, "NoSuchGate")
 }
+
+func TestGuardedProcessEndsWithTheControlPlane(t *testing.T) {
+	e, err := env.Start(env.Options{Audit: env.AuditNone})
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), "sleep", "600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, cmd.Start())
+	require.NoError(t, e.Guard("sleep", cmd.Process.Pid))
+	require.NoError(t, e.Stop())
+	var exit *exec.ExitError
+	require.ErrorAs(t, cmd.Wait(), &exit)
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	require.True(t, ok)
+	assert.Equal(t, syscall.SIGKILL, status.Signal())
+}

@@ -76,3 +76,12 @@ func (g *guard) stop() error {
 }
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// Guard has a process of the caller's end with the control plane at the latest: when the calling process stops it, or
+// is killed. The process must lead a process group. The name tells its file from those of others.
+func (e *Env) Guard(name string, pid int) error {
+	if err := os.WriteFile(e.guard.pidFile(name), []byte(strconv.Itoa(pid)), 0o600); err != nil {
+		return fmt.Errorf("guarding %s: %w", name, err)
+	}
+	return nil
+}

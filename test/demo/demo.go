@@ -1,0 +1,356 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/operators/actor"
+)
+
+const (
+	fromVersion = "1.0.0"
+	toVersion   = "1.1.0"
+)
+
+// demo is everything that runs.
+type demo struct {
+	options options
+	// dir holds keys, signatures, the payload cache and logs.
+	dir string
+
+	control  *env.Env
+	registry *fixture.Registry
+	// images are the pullspecs of the releases by digest, by version.
+	images   map[string]string
+	client   client.WithWatch
+	operator *process
+	// address is where the operator serves /progress and /metrics.
+	address string
+	// sent counts the operator's requests of the phases before.
+	sent requests
+
+	teller *teller
+	// background is what follows the cluster and plays the platform's operators.
+	background *errgroup.Group
+	cancel     context.CancelFunc
+}
+
+func newDemo(o options) (*demo, error) {
+	d := &demo{options: o, images: map[string]string{}}
+	if err := d.findFiles(); err != nil {
+		return nil, err
+	}
+	if err := d.checkFail(); err != nil {
+		return nil, err
+	}
+	var err error
+	if d.dir, err = os.MkdirTemp("", "cvo-demo-"); err != nil {
+		return nil, fmt.Errorf("making a folder for the demo: %w", err)
+	}
+	return d, nil
+}
+
+// findFiles looks for what the demo needs from the repository, upwards from the working folder.
+func (d *demo) findFiles() error {
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	for filepath.Dir(root) != root {
+		if _, err := os.Stat(filepath.Join(root, "examples", "platform")); err == nil {
+			break
+		}
+		root = filepath.Dir(root)
+	}
+	for _, f := range []struct {
+		path     *string
+		fallback string
+		remedy   string
+	}{
+		{&d.options.cvo, "bin/cvo", "run `make build`, or name another one with --cvo"},
+		{&d.options.platforms, "examples/platform", "start the demo inside the repository, or name the folder with --platform"},
+	} {
+		if *f.path == "" {
+			*f.path = filepath.Join(root, filepath.FromSlash(f.fallback))
+		}
+		if _, err := os.Stat(*f.path); err != nil {
+			return fmt.Errorf("looking for %s: %w: %s", f.fallback, err, f.remedy)
+		}
+	}
+	d.options.cvo, err = filepath.Abs(d.options.cvo)
+	return err
+}
+
+// checkFail refuses a component that has no operator to fail.
+func (d *demo) checkFail() error {
+	if d.options.fail == "" {
+		return nil
+	}
+	files, err := filepath.Glob(filepath.Join(d.options.platforms, toVersion, "*", "*clusteroperator.yaml"))
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, file := range files {
+		names = append(names, filepath.Base(filepath.Dir(file)))
+	}
+	if !slices.Contains(names, d.options.fail) {
+		return fmt.Errorf("--fail %q: no component of that name has an operator; these have: %s", d.options.fail, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// scene is one part of the demo.
+type scene struct {
+	name string
+	play func(context.Context) error
+}
+
+// play plays the demo to its end and returns when there is nothing more to see. linger is how long an update that is
+// stuck stays on the screen.
+func (d *demo) play(ctx context.Context, t *teller, linger time.Duration) error {
+	d.teller = t
+	background, cancel := context.WithCancel(ctx)
+	d.cancel = cancel
+	d.background, background = errgroup.WithContext(background)
+
+	preparation, prepared := errgroup.WithContext(ctx)
+	preparation.Go(func() error {
+		return d.act(prepared, scene{"control plane", d.startControlPlane})
+	})
+	preparation.Go(func() error {
+		return d.act(prepared, scene{"registry", d.startRegistry}, scene{"signing key", d.makeKey},
+			scene{"release " + fromVersion, d.makeRelease(fromVersion)},
+			scene{"release " + toVersion, d.makeRelease(toVersion, "--previous", fromVersion)})
+	})
+	if err := preparation.Wait(); err != nil {
+		return err
+	}
+	err := d.act(ctx, scene{"cluster", d.prepareCluster}, scene{"platform operators", d.startActor(background)},
+		scene{"version operator", d.startOperator(background)})
+	if err != nil {
+		return err
+	}
+	for _, s := range []scene{
+		{"installing " + fromVersion, d.await},
+		{"asking for " + toVersion, d.askForUpdate},
+		{"updating to " + toVersion, d.await},
+	} {
+		if err := s.play(ctx); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	if story := t.tell(); !story.stuck.IsZero() {
+		pause(ctx, linger)
+	}
+	return ctx.Err()
+}
+
+// act plays scenes one after the other and tells of each.
+func (d *demo) act(ctx context.Context, scenes ...scene) error {
+	for _, s := range scenes {
+		d.teller.update(func(story *story, now time.Time) {
+			story.steps = append(story.steps, step{name: s.name, began: now})
+		})
+		if err := s.play(ctx); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		d.teller.update(func(story *story, now time.Time) {
+			i := slices.IndexFunc(story.steps, func(done step) bool { return done.name == s.name })
+			story.steps[i].ended = now
+			story.notes = append(story.notes, note{
+				at: now, kind: goodNote, detail: true,
+				text: fmt.Sprintf("%s ready after %s", s.name, seconds(now.Sub(story.steps[i].began))),
+			})
+		})
+	}
+	return nil
+}
+
+func (d *demo) startControlPlane(context.Context) (err error) {
+	d.control, err = env.Start(env.Options{Audit: env.AuditNone})
+	if err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	if err := configv1.Install(scheme); err != nil {
+		return err
+	}
+	d.client, err = client.NewWithWatch(d.control.Config("demo"), client.Options{Scheme: scheme})
+	return err
+}
+
+func (d *demo) startRegistry(context.Context) (err error) {
+	d.registry, err = fixture.NewRegistry()
+	return err
+}
+
+func (d *demo) makeKey(ctx context.Context) error {
+	_, err := d.cvo(ctx, "release", "keygen", "--type", "openpgp", "--name", "Example Platform Team", "--out", filepath.Join(d.dir, "keys"))
+	return err
+}
+
+func (d *demo) trust() string { return filepath.Join(d.dir, "keys", "trust.yaml") }
+
+// makeRelease assembles, pushes and signs a release of the example platform.
+func (d *demo) makeRelease(version string, more ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		tag := d.registry.Host() + "/platform/release:" + version
+		out, err := d.cvo(ctx, append([]string{
+			"release", "new", "--from-dir", filepath.Join(d.options.platforms, version),
+			"--name", version, "--to-image", tag,
+		}, more...)...)
+		if err != nil {
+			return err
+		}
+		digest, _, _ := strings.Cut(out, " ")
+		d.images[version] = d.registry.Host() + "/platform/release@" + digest
+		_, err = d.cvo(ctx, "release", "sign", d.images[version], "--key", filepath.Join(d.dir, "keys", "private.asc"),
+			"--store", filepath.Join(d.dir, "keys", "signatures"))
+		return err
+	}
+}
+
+func (d *demo) prepareCluster(ctx context.Context) error {
+	_, err := d.cvo(ctx, "install", "--no-operator", "--release-image", d.images[fromVersion], "--trust", d.trust(),
+		"--payload-cache", filepath.Join(d.dir, "cache"))
+	return err
+}
+
+// startActor has the platform's operators played.
+func (d *demo) startActor(background context.Context) func(context.Context) error {
+	o := actor.Options{Delay: d.options.delay, Jitter: 1.0 / 3, Seed: 1, WorkloadDelay: d.options.delay / 4}
+	if d.options.fail != "" {
+		o.Fail = []string{d.options.fail + "@" + toVersion}
+	}
+	return func(context.Context) error {
+		d.background.Go(func() error { return actor.Run(background, d.control.Config(actor.UserAgent), o) })
+		return nil
+	}
+}
+
+// startOperator starts cvo and begins to follow what it does.
+func (d *demo) startOperator(background context.Context) func(context.Context) error {
+	return func(ctx context.Context) (err error) {
+		if d.address, err = freeAddress(ctx); err != nil {
+			return err
+		}
+		d.begin("", fromVersion)
+		d.operator, err = d.startCVO("start", "--release-image", d.images[fromVersion], "--trust", d.trust(),
+			"--payload-cache", filepath.Join(d.dir, "cache"), "--listen", d.address)
+		if err != nil {
+			return err
+		}
+		if err := d.operator.untilHealthy(ctx, "http://"+d.address+"/healthz"); err != nil {
+			return err
+		}
+		f := follower{client: d.client, progress: "http://" + d.address + "/progress", teller: d.teller}
+		d.background.Go(func() error { return f.follow(background) })
+		return nil
+	}
+}
+
+// begin begins a phase.
+func (d *demo) begin(from, to string) {
+	d.teller.update(func(s *story, now time.Time) { s.phases = append(s.phases, phase{from: from, to: to, began: now}) })
+}
+
+// askForUpdate edits the ClusterVersion as an administrator does.
+func (d *demo) askForUpdate(ctx context.Context) error {
+	cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: api.ClusterVersionName}}
+	if err := d.client.Get(ctx, client.ObjectKeyFromObject(cv), cv); err != nil {
+		return err
+	}
+	d.begin(fromVersion, toVersion)
+	d.teller.note(note{kind: commandNote, text: fmt.Sprintf(
+		`kubectl patch clusterversion %s --type merge -p '{"spec":{"desiredUpdate":{"version":"%s","image":"%s"}}}'`,
+		api.ClusterVersionName, toVersion, d.images[toVersion])})
+	patch := client.MergeFrom(cv.DeepCopy())
+	cv.Spec.DesiredUpdate = &configv1.Update{Version: toVersion, Image: d.images[toVersion]}
+	return d.client.Patch(ctx, cv, patch)
+}
+
+// patience is how long a rollout may take before the demo gives up, beyond what its operators take.
+const patience = 2 * time.Minute
+
+// await returns when the ClusterVersion says that the phase is complete, or when it is stuck as it should be.
+func (d *demo) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience+20*d.options.delay)
+	defer cancel()
+	for {
+		story := d.teller.tell()
+		if p := story.current(); !p.ended.IsZero() || !story.stuck.IsZero() {
+			break
+		}
+		if err := d.operator.running(); err != nil {
+			return err
+		}
+		if !pause(ctx, 50*time.Millisecond) {
+			return fmt.Errorf("no end in sight: %w: %w", ctx.Err(), conditionsError(story))
+		}
+	}
+	sent, err := readRequests(ctx, "http://"+d.address+"/metrics")
+	if err != nil {
+		return err
+	}
+	d.teller.update(func(s *story, _ time.Time) { s.current().requests = sent.minus(d.sent) })
+	d.sent = sent
+	return nil
+}
+
+// conditionsError says where the ClusterVersion stands.
+func conditionsError(s story) error {
+	var texts []string
+	for _, c := range s.conditions {
+		texts = append(texts, fmt.Sprintf("%s=%s %s", c.Type, c.Status, c.Message))
+	}
+	return errors.New(strings.Join(texts, "; "))
+}
+
+// stop ends everything that was started, and removes its files.
+func (d *demo) stop() error {
+	var errs []error
+	if d.cancel != nil {
+		d.cancel()
+	}
+	if d.operator != nil {
+		errs = append(errs, d.operator.stop())
+	}
+	if d.background != nil {
+		_ = d.background.Wait() // it was cancelled
+	}
+	if d.control != nil {
+		errs = append(errs, d.control.Stop())
+	}
+	if d.registry != nil {
+		errs = append(errs, d.registry.Close())
+	}
+	return errors.Join(append(errs, os.RemoveAll(d.dir))...)
+}
+
+// pause waits; false means that ctx has ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}

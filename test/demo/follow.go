@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/rollout"
+)
+
+// follower tells what can be seen from outside: ClusterVersion and ClusterOperators by watches, and the operator's
+// account of its progress, which no object holds in such detail.
+type follower struct {
+	client   client.WithWatch
+	progress string
+	teller   *teller
+}
+
+// progressEvery is how often the progress is asked for: as often as an eye can tell.
+const progressEvery = 100 * time.Millisecond
+
+// follow returns when ctx ends, which is no error.
+func (f *follower) follow(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { f.watch(ctx, &configv1.ClusterVersionList{}); return nil })
+	group.Go(func() error { f.watch(ctx, &configv1.ClusterOperatorList{}); return nil })
+	group.Go(func() error {
+		for pause(ctx, progressEvery) {
+			f.poll(ctx)
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+// watch watches one kind; a watch that ends is begun again.
+func (f *follower) watch(ctx context.Context, list client.ObjectList) {
+	for ctx.Err() == nil {
+		w, err := f.client.Watch(ctx, list)
+		if err != nil {
+			pause(ctx, time.Second)
+			continue
+		}
+		for e := range w.ResultChan() {
+			f.seen(e)
+		}
+		w.Stop()
+	}
+}
+
+func (f *follower) seen(e watch.Event) {
+	switch o := e.Object.(type) {
+	case *configv1.ClusterVersion:
+		f.teller.update(func(s *story, now time.Time) { s.clusterVersion(o, now) })
+	case *configv1.ClusterOperator:
+		f.teller.update(func(s *story, _ time.Time) {
+			s.operators[o.Name] = o.Status
+			if e.Type == watch.Deleted {
+				delete(s.operators, o.Name)
+			}
+		})
+	}
+}
+
+func (f *follower) poll(ctx context.Context) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.progress, nil)
+	if err != nil {
+		return
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return // it is starting, or has ended, which others notice
+	}
+	defer resp.Body.Close()
+	var progress *rollout.Progress
+	if err := json.NewDecoder(resp.Body).Decode(&progress); err != nil {
+		return
+	}
+	f.teller.update(func(s *story, now time.Time) { s.progress(progress, now) })
+}
+
+// progress takes over the operator's account of its progress.
+func (s *story) progress(progress *rollout.Progress, now time.Time) {
+	p := s.current()
+	if p == nil {
+		return
+	}
+	before := *p
+	p.observe(now, progress)
+	s.tellProgress(before, p, now)
+	if s.stuck.IsZero() && s.isStuck() {
+		s.stuck = now
+	}
+}
+
+// clusterVersion takes over the conditions, and ends the phase when the history says so.
+func (s *story) clusterVersion(cv *configv1.ClusterVersion, now time.Time) {
+	before := s.conditions
+	s.conditions = cv.Status.Conditions
+	s.tellConditions(before, now)
+	p, history := s.current(), cv.Status.History
+	if p == nil || !p.ended.IsZero() || len(history) == 0 || history[0].Version != p.to || history[0].State != configv1.CompletedUpdate {
+		return
+	}
+	if s.condition(configv1.OperatorProgressing).Status != configv1.ConditionFalse {
+		return // the write that says so is on its way
+	}
+	unfinished := *p
+	p.complete(now)
+	p.verified = history[0].Verified
+	s.tellProgress(unfinished, p, now)
+	s.tellCompleted(p, now)
+}
+
+// readRequests counts the requests that the operator has sent to the API server.
+func readRequests(ctx context.Context, url string) (requests, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return requests{}, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return requests{}, fmt.Errorf("reading the operator's metrics: %w", err)
+	}
+	defer resp.Body.Close()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		return requests{}, fmt.Errorf("reading the operator's metrics: %w", err)
+	}
+	var r requests
+	for _, m := range families["rest_client_requests_total"].GetMetric() {
+		n := int(m.GetCounter().GetValue())
+		if label(m, "method") == http.MethodGet {
+			r.reads += n
+		} else {
+			r.writes += n
+		}
+	}
+	return r, nil
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+func (r requests) minus(o requests) requests {
+	return requests{writes: r.writes - o.writes, reads: r.reads - o.reads}
+}
+
+// failingMessage is that of the condition that tells of a failure.
+func (s *story) failingMessage() string {
+	if c := s.condition(api.Failing); c.Status == configv1.ConditionTrue {
+		return c.Message
+	}
+	return ""
+}

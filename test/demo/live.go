@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// screen is the live view as bubbletea sees it.
+type screen struct {
+	story         story
+	now           time.Time
+	width, height int
+	interrupt     context.CancelFunc
+}
+
+type tick time.Time
+
+// redraw is how often durations move on.
+const redraw = 100 * time.Millisecond
+
+// linger is how long the last picture stays: the one of success is short, because a table follows.
+const (
+	lingerDone  = 1500 * time.Millisecond
+	lingerStuck = 12 * time.Second
+)
+
+func next() tea.Cmd { return tea.Tick(redraw, func(t time.Time) tea.Msg { return tick(t) }) }
+
+// Init implements tea.Model.
+func (s screen) Init() tea.Cmd { return next() }
+
+// Update implements tea.Model.
+func (s screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch m := msg.(type) {
+	case tick:
+		s.now = time.Time(m)
+		return s, next()
+	case story:
+		s.story = m
+	case tea.WindowSizeMsg:
+		s.width, s.height = m.Width, m.Height
+	case tea.KeyPressMsg:
+		if key := m.String(); key == "ctrl+c" || key == "q" {
+			s.interrupt()
+		}
+	}
+	return s, nil
+}
+
+// View implements tea.Model.
+func (s screen) View() tea.View {
+	v := tea.NewView("")
+	v.AltScreen = true
+	v.WindowTitle = "cvo demo"
+	if s.width > 0 {
+		v.SetContent(render(s.story, s.now, s.width, s.height))
+	}
+	return v
+}
+
+// stage hands the story to the screen.
+type stage struct{ program *tea.Program }
+
+func (s stage) show(story story) { s.program.Send(story) }
+
+// live plays the demo to a terminal. Its screen is gone when live returns.
+func live(ctx context.Context, d *demo, failing string) (story, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	program := tea.NewProgram(screen{now: time.Now(), interrupt: cancel, story: story{began: time.Now()}}, tea.WithoutSignalHandler())
+	t := newTeller(stage{program}, failing)
+	played := make(chan error, 1)
+	go func() {
+		err := d.play(ctx, t, lingerStuck)
+		if err == nil && t.tell().stuck.IsZero() {
+			pause(ctx, lingerDone)
+			err = ctx.Err()
+		}
+		program.Quit()
+		played <- err
+	}()
+	_, err := program.Run()
+	cancel()
+	if e := <-played; e != nil {
+		err = e
+	}
+	return t.tell(), err
+}

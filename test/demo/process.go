@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// cvo runs a command of cvo to its end, notes it, and returns what it printed.
+func (d *demo) cvo(ctx context.Context, args ...string) (string, error) {
+	d.teller.note(note{kind: commandNote, detail: true, text: "cvo " + commandLine(args)})
+	cmd := exec.CommandContext(ctx, d.options.cvo, args...)
+	cmd.Env = d.environment()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C ends it by way of ctx
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil && ctx.Err() == nil {
+		return "", fmt.Errorf("cvo %s: %w\n%s", commandLine(args), err, strings.TrimSpace(errs.String()))
+	}
+	return string(out), err
+}
+
+// commandLine is how a user would type it.
+func commandLine(args []string) string {
+	quoted := make([]string, len(args))
+	for i, arg := range args {
+		if strings.ContainsAny(arg, " '\"{}$") {
+			arg = "'" + arg + "'"
+		}
+		quoted[i] = arg
+	}
+	return strings.Join(quoted, " ")
+}
+
+func (d *demo) environment() []string {
+	environ := os.Environ()
+	if d.control != nil {
+		environ = append(environ, "KUBECONFIG="+d.control.Kubeconfig)
+	}
+	return environ
+}
+
+// process is the version operator at work.
+type process struct {
+	cmd    *exec.Cmd
+	exited chan struct{}
+	err    error // set before exited is closed
+}
+
+func (d *demo) log() string { return filepath.Join(d.dir, "cvo.log") }
+
+// startCVO starts a command of cvo that stays; it writes to the log.
+func (d *demo) startCVO(args ...string) (*process, error) {
+	d.teller.note(note{kind: commandNote, detail: true, text: "cvo " + commandLine(args)})
+	log, err := os.Create(d.log())
+	if err != nil {
+		return nil, err
+	}
+	p := &process{cmd: exec.Command(d.options.cvo, args...), exited: make(chan struct{})}
+	p.cmd.Env = d.environment()
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	go func() {
+		defer close(p.exited)
+		p.err = p.cmd.Wait()
+		_ = log.Close()
+	}()
+	return p, d.control.Guard("cvo", p.cmd.Process.Pid)
+}
+
+// running is an error once the process has ended.
+func (p *process) running() error {
+	select {
+	case <-p.exited:
+		return fmt.Errorf("the version operator has ended: %w", errors.Join(p.err))
+	default:
+		return nil
+	}
+}
+
+// untilHealthy returns when the process serves its health endpoint.
+func (p *process) untilHealthy(ctx context.Context, url string) error {
+	for {
+		if err := p.running(); err != nil {
+			return err
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		if !pause(ctx, 50*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+}
+
+// stopTimeout is how long the operator may take to end by itself; releasing its Lease takes well under a second.
+const stopTimeout = 10 * time.Second
+
+// stop asks the process to end, and kills it if it does not.
+func (p *process) stop() error {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
+	select {
+	case <-p.exited:
+		return nil
+	case <-time.After(stopTimeout):
+	}
+	err := p.cmd.Process.Kill()
+	<-p.exited
+	return err
+}
+
+// freeAddress finds a port for the operator to listen on.
+func freeAddress(ctx context.Context) (string, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("finding a free port: %w", err)
+	}
+	defer listener.Close()
+	return listener.Addr().String(), nil
+}
+
+// logTail is the end of the operator's log, for errors.
+func (d *demo) logTail() string {
+	data, err := os.ReadFile(d.log())
+	if err != nil {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return "\nend of the version operator's log:\n" + strings.Join(lines[max(0, len(lines)-15):], "\n")
+}
