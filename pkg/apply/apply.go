@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -100,29 +101,18 @@ func (a *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.
 	return change, wrap(m, err)
 }
 
-// Precreate creates a ClusterOperator with the related objects of its manifest if it is not there, so that the
-// component's pods find it when they start. An existing one is left alone.
-func (a *Applier) Precreate(ctx context.Context, m *manifest.Manifest) (Change, error) {
-	target, err := a.target(ctx, m)
-	if err != nil {
-		return Change{}, wrap(m, err)
-	}
-	change, err := a.createClusterOperator(ctx, target, m)
-	if apierrors.IsAlreadyExists(err) {
-		return Change{Action: Kept}, nil
-	}
-	return change, wrap(m, err)
-}
-
 func (a *Applier) target(ctx context.Context, m *manifest.Manifest) (target, error) {
 	mapping, err := a.mapper.Mapping(ctx, m.GVK())
 	if err != nil {
 		return target{}, err
 	}
 	t := target{resource: mapping.Resource, name: m.Object.GetName()}
+	if t.name == "" {
+		return target{}, fmt.Errorf("%w: metadata.name is missing", errManifest)
+	}
 	if mapping.Namespaced {
 		if t.namespace = m.Object.GetNamespace(); t.namespace == "" {
-			return target{}, fmt.Errorf("%s: metadata.namespace is missing: the kind is namespaced", m)
+			return target{}, fmt.Errorf("%w: metadata.namespace is missing, and the kind is namespaced", errManifest)
 		}
 	}
 	return t, nil
@@ -136,12 +126,12 @@ func (a *Applier) apply(ctx context.Context, t target, m *manifest.Manifest) (Ch
 	for {
 		data, err := json.Marshal(body)
 		if err != nil {
-			return Change{}, fmt.Errorf("encoding: %w", err)
+			return Change{}, fmt.Errorf("%w: %w", errManifest, err)
 		}
 		meta, code, err := a.client.apply(ctx, t, data)
 		if unknown := unknownFields(err); len(unknown) > 0 && len(dropped) < maxDropped {
-			removed := dropFields(body, unknown)
-			if len(removed) == 0 {
+			var removed []string
+			if body, removed = dropFields(body, unknown); len(removed) == 0 {
 				return Change{}, err
 			}
 			dropped = append(dropped, removed...)
@@ -159,21 +149,22 @@ func (a *Applier) apply(ctx context.Context, t target, m *manifest.Manifest) (Ch
 	}
 }
 
-// create posts a create-only object; one that exists is settled, whatever it looks like.
+// create posts an object; one that exists is settled, whatever it looks like.
 func (a *Applier) create(ctx context.Context, t target, m *manifest.Manifest) (Change, error) {
-	body := a.body(m, t.namespace != "")
-	data, err := json.Marshal(body)
+	data, err := json.Marshal(a.body(m, t.namespace != ""))
 	if err != nil {
-		return Change{}, fmt.Errorf("encoding: %w", err)
+		return Change{}, fmt.Errorf("%w: %w", errManifest, err)
 	}
-	meta, err := a.client.create(ctx, t, data)
+	meta, unknown, err := a.client.create(ctx, t, data)
 	if apierrors.IsAlreadyExists(err) {
 		return Change{Action: Kept}, nil
 	}
 	if err != nil {
 		return Change{}, err
 	}
-	return receipt(Created, meta), nil
+	change := receipt(Created, meta)
+	change.Dropped = unknown
+	return change, nil
 }
 
 // remove deletes the object that a tombstone names, and only the one seen: the UID is a precondition, so an object
@@ -186,18 +177,21 @@ func (a *Applier) remove(ctx context.Context, t target) (Change, error) {
 	if err != nil {
 		return Change{}, err
 	}
-	if meta.DeletionTimestamp != nil {
-		change := receipt(Deleting, meta)
-		change.Message = fmt.Sprintf("waiting for finalizers %v", meta.Finalizers)
-		return change, nil
+	if meta.DeletionTimestamp == nil {
+		meta, err = a.client.delete(ctx, t, meta.UID)
 	}
-	switch err := a.client.delete(ctx, t, meta.UID); {
-	case apierrors.IsNotFound(err):
+	switch {
+	case apierrors.IsNotFound(err), err == nil && meta == nil:
 		return Change{Action: Deleted}, nil
 	case err != nil:
 		return Change{}, err
 	}
-	return receipt(Deleting, meta), nil
+	change := receipt(Deleting, meta)
+	change.Message = "waiting for the server to end it"
+	if len(meta.Finalizers) > 0 {
+		change.Message = "waiting for its finalizers " + strings.Join(meta.Finalizers, ", ")
+	}
+	return change, nil
 }
 
 func receipt(action Action, meta *metav1.PartialObjectMetadata) Change {

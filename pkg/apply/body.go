@@ -2,15 +2,19 @@ package apply
 
 import (
 	"maps"
+	"slices"
 
 	configv1 "github.com/openshift/api/config/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// body returns what is sent for a manifest: a copy with our label and owner reference (if there is an owner yet), without what only the server
-// or another writer may set, and with the fields that the object's schema requires but its manifest leaves out.
+// body returns what is sent for a manifest: a copy with our label and owner reference (if there is an owner yet),
+// without what only the server or another writer may set, and with the fields that the object's schema requires but its
+// manifest leaves out. Only the object itself, its metadata and what changes in them is copied: the rest is the
+// manifest's.
 func (a *Applier) body(m *manifest.Manifest, namespaced bool) map[string]any {
 	object := maps.Clone(m.Object.Object)
 	delete(object, "status")
@@ -26,6 +30,9 @@ func (a *Applier) body(m *manifest.Manifest, namespaced bool) map[string]any {
 	}
 	object["metadata"] = metadata
 	complete(m, object)
+	if !namesOwner(m) {
+		delete(metadata, "ownerReferences")
+	}
 	if a.owner.Name == "" {
 		return object
 	}
@@ -36,20 +43,22 @@ func (a *Applier) body(m *manifest.Manifest, namespaced bool) map[string]any {
 	}
 	labels[api.OwnedByLabel] = a.owner.Name
 	metadata["labels"] = labels
-	if owners := a.ownerReferences(m); owners != nil {
-		metadata["ownerReferences"] = owners
+	if !namesOwner(m) {
+		metadata["ownerReferences"] = []any{a.ownerReference(m)}
 	}
 	return object
 }
 
-// ownerReferences follows OpenShift's operator: an owner that the manifest names itself stands, unless it is a
-// ClusterVersion, whose UID no manifest can know; create-only objects are owned without being controlled.
-func (a *Applier) ownerReferences(m *manifest.Manifest) []any {
-	for _, owner := range m.Object.GetOwnerReferences() {
-		if owner.Kind != "ClusterVersion" {
-			return nil
-		}
-	}
+// namesOwner reports whether the manifest names an owner that stands. It follows OpenShift's operator: any but a
+// ClusterVersion, whose UID no manifest can know.
+func namesOwner(m *manifest.Manifest) bool {
+	return slices.ContainsFunc(m.Object.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
+		return o.Kind != "ClusterVersion"
+	})
+}
+
+// ownerReference points to the owner. Create-only objects are owned without being controlled.
+func (a *Applier) ownerReference(m *manifest.Manifest) map[string]any {
 	owner := map[string]any{
 		"apiVersion": configv1.GroupVersion.String(),
 		"kind":       "ClusterVersion",
@@ -59,16 +68,18 @@ func (a *Applier) ownerReferences(m *manifest.Manifest) []any {
 	if !m.CreateOnly() {
 		owner["controller"] = true
 	}
-	return []any{owner}
+	return owner
 }
 
-// complete adds required fields that real manifests leave out, because typed clients always send them.
+// complete adds required fields that real manifests leave out, because typed clients always send them, and words those
+// that the server would take for a change at every apply.
 func complete(m *manifest.Manifest, object map[string]any) {
 	switch {
 	case isClusterOperator(m):
-		if object["spec"] == nil {
-			object["spec"] = map[string]any{}
-		}
+		// Its spec has no fields. Any that a manifest gives are pruned, but the server counts a generation first.
+		object["spec"] = map[string]any{}
+	case m.Is("networking.k8s.io", "NetworkPolicy"):
+		object["spec"] = emptyRulesAsNull(object["spec"])
 	case m.Is("security.openshift.io", "SecurityContextConstraints"):
 		for field, zero := range sccZeroValues() {
 			if _, ok := object[field]; !ok {
@@ -76,6 +87,22 @@ func complete(m *manifest.Manifest, object map[string]any) {
 			}
 		}
 	}
+}
+
+// emptyRulesAsNull words empty lists of rules so that they are still ours, but are what the server stores: it compares a
+// stored policy, where an empty list is none, with the applied one to the letter, and counts a generation.
+func emptyRulesAsNull(spec any) any {
+	fields, ok := spec.(map[string]any)
+	if !ok {
+		return spec
+	}
+	fields = maps.Clone(fields)
+	for _, rules := range []string{"ingress", "egress"} {
+		if list, ok := fields[rules].([]any); ok && len(list) == 0 {
+			fields[rules] = nil
+		}
+	}
+	return fields
 }
 
 // sccZeroValues are the required fields of a SecurityContextConstraints as a typed client fills them.

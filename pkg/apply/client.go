@@ -2,6 +2,8 @@ package apply
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -19,6 +21,7 @@ import (
 type Connection struct{ client *client }
 
 // Connect prepares a connection. httpClient may be shared with other clients; it carries authentication and TLS.
+// Requests have a timeout of their own, because one in config binds only a client that config itself makes.
 func Connect(config *rest.Config, httpClient *http.Client) (*Connection, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
@@ -27,7 +30,6 @@ func Connect(config *rest.Config, httpClient *http.Client) (*Connection, error) 
 	}
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // priority and fairness on the server decides
-	config.Timeout = RequestTimeout
 	config.APIPath = "/"
 	config.GroupVersion = &schema.GroupVersion{}
 	config.ContentType = runtime.ContentTypeJSON
@@ -65,25 +67,37 @@ func (c *client) apply(ctx context.Context, t target, data []byte) (*metav1.Part
 	return meta, code, err
 }
 
-func (c *client) create(ctx context.Context, t target, data []byte) (*metav1.PartialObjectMetadata, error) {
-	options := metav1.CreateOptions{FieldManager: api.FieldManager}
-	return metadata(c.on(c.rest.Post(), t, false).
+// create posts an object. What the server ignores of it comes back as warnings; unknown collects the paths of unknown
+// fields.
+func (c *client) create(ctx context.Context, t target, data []byte) (meta *metav1.PartialObjectMetadata, unknown []string, err error) {
+	options := metav1.CreateOptions{FieldManager: api.FieldManager, FieldValidation: metav1.FieldValidationWarn}
+	var warnings unknownFieldWarnings
+	meta, err = metadata(c.on(c.rest.Post(), t, false).WarningHandlerWithContext(&warnings).
 		SetHeader("Content-Type", runtime.ContentTypeJSON).
 		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx))
+	return meta, warnings.paths, err
 }
 
 func (c *client) get(ctx context.Context, t target) (*metav1.PartialObjectMetadata, error) {
 	return metadata(c.on(c.rest.Get(), t, true).Do(ctx))
 }
 
-func (c *client) delete(ctx context.Context, t target, uid types.UID) error {
+// delete asks for the deletion of the object with that UID. It returns nil for the metadata if that left nothing, else
+// what is still there.
+func (c *client) delete(ctx context.Context, t target, uid types.UID) (*metav1.PartialObjectMetadata, error) {
 	background := metav1.DeletePropagationBackground
 	options := metav1.DeleteOptions{
 		TypeMeta:          metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
 		Preconditions:     &metav1.Preconditions{UID: &uid},
 		PropagationPolicy: &background,
 	}
-	return c.on(c.rest.Delete(), t, true).Body(&options).Do(ctx).Error()
+	result := c.on(c.rest.Delete(), t, true).Body(&options).Do(ctx)
+	if answer, err := result.Get(); err == nil {
+		if _, gone := answer.(*metav1.Status); gone {
+			return nil, nil
+		}
+	}
+	return metadata(result)
 }
 
 func (c *client) patchStatus(ctx context.Context, t target, data []byte) error {
@@ -98,7 +112,7 @@ func (c *client) on(r *rest.Request, t target, named bool) *rest.Request {
 	if t.resource.Group == "" {
 		root = "/api"
 	}
-	r = r.AbsPath(root, t.resource.Version).SetHeader("Accept", metadataOnly).
+	r = r.AbsPath(root, t.resource.Version).SetHeader("Accept", metadataOnly).Timeout(RequestTimeout).
 		NamespaceIfScoped(t.namespace, t.namespace != "").Resource(t.resource.Resource)
 	if named {
 		r = r.Name(t.name)
@@ -106,10 +120,22 @@ func (c *client) on(r *rest.Request, t target, named bool) *rest.Request {
 	return r
 }
 
+// metadata reads the answer. A server that cannot reduce objects, as some aggregated ones, sends the whole object.
 func metadata(result rest.Result) (*metav1.PartialObjectMetadata, error) {
-	meta := &metav1.PartialObjectMetadata{}
-	if err := result.Into(meta); err != nil {
+	if err := result.Error(); err != nil {
 		return nil, err
+	}
+	meta := &metav1.PartialObjectMetadata{}
+	err := result.Into(meta)
+	if runtime.IsNotRegisteredError(err) {
+		data, _ := result.Raw() // its error is that of the result
+		err = json.Unmarshal(data, meta)
+	}
+	if err == nil && meta.Name == "" {
+		err = errors.New("it is no object")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errAnswer, err)
 	}
 	return meta, nil
 }

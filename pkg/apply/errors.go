@@ -43,13 +43,26 @@ func wrap(m *manifest.Manifest, err error) error {
 	return &Error{Manifest: m, Reason: reason, Cause: cause, Err: err}
 }
 
+var (
+	// errManifest marks failures that the manifest alone explains.
+	errManifest = errors.New("the manifest cannot be sent")
+	// errAnswer marks answers that cannot be read.
+	errAnswer = errors.New("reading the server's answer")
+)
+
 // IsNoMatch reports whether the server does not know the object's kind.
 func IsNoMatch(err error) bool { return meta.IsNoMatchError(err) || errors.Is(err, ErrNoMatch) }
 
-// classify follows the classes of OpenShift's operator, whose reasons alerts and support tools know.
+// classify follows the classes of OpenShift's operator, whose reasons alerts and support tools know. A cancelled
+// request says nothing about the cluster, one that ran out of time does.
 func classify(err error) (reason, cause string) {
-	if IsNoMatch(err) {
+	switch {
+	case IsNoMatch(err), errors.Is(err, ErrUnavailable):
 		return api.ReasonResourceTypeMissing, "the server does not recognize this resource, check extension API servers"
+	case errors.Is(err, errManifest), isTypeError(err):
+		return api.ReasonResourceInvalid, "the object is invalid, possibly due to local cluster configuration"
+	case errors.Is(err, errAnswer), errors.Is(err, context.Canceled):
+		return api.ReasonPayloadFailed, ""
 	}
 	switch apierrors.ReasonForError(err) {
 	case metav1.StatusReasonNotFound, metav1.StatusReasonAlreadyExists:
@@ -70,10 +83,10 @@ func classify(err error) (reason, cause string) {
 		return api.ReasonClusterOverloaded, "the server is overloaded and is not accepting updates"
 	}
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) && !errors.Is(err, context.Canceled) {
+	switch {
+	case !errors.As(err, &status): // nobody answered
 		return api.ReasonClusterDown, "the server is down or not responding"
-	}
-	if status != nil && status.Status().Code == http.StatusInternalServerError {
+	case status.Status().Code == http.StatusInternalServerError:
 		return api.ReasonClusterError, "the server is reporting an internal error"
 	}
 	return api.ReasonPayloadFailed, ""

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -17,8 +18,13 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// ErrNoMatch says that the server does not serve a kind.
-var ErrNoMatch = errors.New("no match for kind")
+var (
+	// ErrNoMatch says that the server does not serve a kind.
+	ErrNoMatch = errors.New("no match for kind")
+	// ErrUnavailable says that the server knows the API that a kind belongs to, but cannot tell its kinds: an
+	// extension API server is down.
+	ErrUnavailable = errors.New("the API is not available for kind")
+)
 
 // Mapping tells how objects of a kind are addressed.
 type Mapping struct {
@@ -26,9 +32,15 @@ type Mapping struct {
 	Namespaced bool
 }
 
-// Mapper finds the mapping of a kind. It returns ErrNoMatch for kinds that are not served.
+// Mapper finds the mapping of a kind. It returns ErrNoMatch for kinds that are not served, ErrUnavailable for those of
+// which that is not known, and other errors if the server does not answer.
 type Mapper interface {
 	Mapping(ctx context.Context, gvk schema.GroupVersionKind) (Mapping, error)
+}
+
+// Discovery reads what a server serves; *discovery.DiscoveryClient is one.
+type Discovery interface {
+	ServerGroupsAndResourcesWithContext(ctx context.Context) ([]*metav1.APIGroup, []*metav1.APIResourceList, error)
 }
 
 // refreshInterval bounds how often a kind that is missing has the whole discovery read again.
@@ -38,19 +50,25 @@ const refreshInterval = 500 * time.Millisecond
 // is read once (two requests, aggregated) and again when a kind is missing from it.
 type DiscoveryMapper struct {
 	clock     clock.PassiveClock
-	discovery discovery.DiscoveryInterface
+	discovery Discovery
 	crds      map[schema.GroupVersionKind]Mapping
 
-	reads   singleflight.Group
-	mu      sync.Mutex
-	served  map[schema.GroupVersionKind]Mapping
-	readAt  time.Time
-	readErr error
+	reads singleflight.Group
+	mu    sync.Mutex
+	last  snapshot
+}
+
+// snapshot is what one reading of discovery brought. It is not changed once made.
+type snapshot struct {
+	at     time.Time
+	served map[schema.GroupVersionKind]Mapping
+	failed map[schema.GroupVersion]error
+	err    error // nothing could be read; served is that of the snapshot before
 }
 
 // NewDiscoveryMapper returns a mapper that knows the kinds that CRDs among manifests define, and asks the server
 // about all others.
-func NewDiscoveryMapper(clk clock.PassiveClock, d discovery.DiscoveryInterface, manifests []*manifest.Manifest) *DiscoveryMapper {
+func NewDiscoveryMapper(clk clock.PassiveClock, d Discovery, manifests []*manifest.Manifest) *DiscoveryMapper {
 	m := &DiscoveryMapper{clock: clk, discovery: d, crds: map[schema.GroupVersionKind]Mapping{}}
 	for _, man := range manifests {
 		if man.Is("apiextensions.k8s.io", "CustomResourceDefinition") && !man.Tombstone() {
@@ -77,64 +95,96 @@ func (m *DiscoveryMapper) addCRD(crd *unstructured.Unstructured) {
 	}
 }
 
-// Mapping implements Mapper. Callers that miss a kind at the same time share one read.
-func (m *DiscoveryMapper) Mapping(_ context.Context, gvk schema.GroupVersionKind) (Mapping, error) {
+// Mapping implements Mapper. Callers that miss a kind at the same time share one read, which goes on for the others if
+// ctx ends.
+func (m *DiscoveryMapper) Mapping(ctx context.Context, gvk schema.GroupVersionKind) (Mapping, error) {
 	if mapping, ok := m.crds[gvk]; ok {
 		return mapping, nil
 	}
-	if mapping, ok, stale := m.lookup(gvk); ok || !stale {
-		return found(mapping, ok, gvk, nil)
+	last := m.snapshot()
+	if _, ok := last.served[gvk]; ok || !m.stale(last) {
+		return last.mapping(gvk)
 	}
-	_, _, _ = m.reads.Do("", func() (any, error) { m.read(); return nil, nil })
-	mapping, ok, _ := m.lookup(gvk)
-	m.mu.Lock()
-	err := m.readErr
-	m.mu.Unlock()
-	return found(mapping, ok, gvk, err)
+	background := context.WithoutCancel(ctx)
+	select {
+	case <-m.reads.DoChan("", func() (any, error) { m.refresh(background); return nil, nil }):
+		return m.snapshot().mapping(gvk)
+	case <-ctx.Done():
+		return Mapping{}, fmt.Errorf("reading discovery: %w", ctx.Err())
+	}
 }
 
-func found(mapping Mapping, ok bool, gvk schema.GroupVersionKind, err error) (Mapping, error) {
-	switch {
-	case ok:
+func (m *DiscoveryMapper) snapshot() snapshot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last
+}
+
+func (m *DiscoveryMapper) stale(s snapshot) bool { return m.clock.Since(s.at) >= refreshInterval }
+
+func (s snapshot) mapping(gvk schema.GroupVersionKind) (Mapping, error) {
+	if mapping, ok := s.served[gvk]; ok {
 		return mapping, nil
-	case err != nil:
-		return Mapping{}, fmt.Errorf("%w %q in %s: reading discovery: %w", ErrNoMatch, gvk.Kind, gvk.GroupVersion(), err)
+	}
+	if s.err != nil {
+		return Mapping{}, fmt.Errorf("reading discovery: %w", s.err)
+	}
+	if err := s.failed[gvk.GroupVersion()]; err != nil {
+		return Mapping{}, fmt.Errorf("%w %q in %s: %w", ErrUnavailable, gvk.Kind, gvk.GroupVersion(), err)
 	}
 	return Mapping{}, fmt.Errorf("%w %q in %s", ErrNoMatch, gvk.Kind, gvk.GroupVersion())
 }
 
-func (m *DiscoveryMapper) lookup(gvk schema.GroupVersionKind) (mapping Mapping, ok, stale bool) {
+// refresh reads discovery, unless a read that ended since the caller looked has done so.
+func (m *DiscoveryMapper) refresh(ctx context.Context) {
+	last := m.snapshot()
+	if !m.stale(last) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	next := read(ctx, m.discovery, last)
+	next.at = m.clock.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	mapping, ok = m.served[gvk]
-	return mapping, ok, m.clock.Since(m.readAt) >= refreshInterval
+	m.last = next
 }
 
-// read asks the server which kinds it serves. A part of discovery that fails (an aggregated API that is down)
-// leaves the rest usable.
-func (m *DiscoveryMapper) read() {
-	_, lists, err := m.discovery.ServerGroupsAndResources()
+// read asks the server which kinds it serves. An API that fails (its extension API server is down) leaves the rest
+// usable, and keeps the kinds that were known of it.
+func read(ctx context.Context, d Discovery, last snapshot) snapshot {
+	_, lists, err := d.ServerGroupsAndResourcesWithContext(ctx)
+	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
+	if err != nil && !partial {
+		return snapshot{served: last.served, failed: last.failed, err: err}
+	}
 	served := map[schema.GroupVersionKind]Mapping{}
+	for gvk, mapping := range last.served {
+		if failed[gvk.GroupVersion()] != nil {
+			served[gvk] = mapping
+		}
+	}
 	for _, list := range lists {
-		gv, parseErr := schema.ParseGroupVersion(list.GroupVersion)
-		if parseErr != nil {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
 			continue
 		}
 		for _, r := range list.APIResources {
-			if strings.Contains(r.Name, "/") {
-				continue
+			if !strings.Contains(r.Name, "/") { // no subresource
+				served[kindOf(gv, r)] = Mapping{Resource: gv.WithResource(r.Name), Namespaced: r.Namespaced}
 			}
-			target := gv
-			if r.Group != "" || r.Version != "" {
-				target = schema.GroupVersion{Group: r.Group, Version: r.Version}
-			}
-			served[target.WithKind(r.Kind)] = Mapping{Resource: target.WithResource(r.Name), Namespaced: r.Namespaced}
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err == nil || len(served) > 0 {
-		m.served = served
+	return snapshot{served: served, failed: failed}
+}
+
+// kindOf is the kind of a resource, which may be of another group and version than the resource itself.
+func kindOf(gv schema.GroupVersion, r metav1.APIResource) schema.GroupVersionKind {
+	if r.Group != "" {
+		gv.Group = r.Group
 	}
-	m.readErr, m.readAt = err, m.clock.Now()
+	if r.Version != "" {
+		gv.Version = r.Version
+	}
+	return gv.WithKind(r.Kind)
 }

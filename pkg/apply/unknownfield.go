@@ -1,136 +1,183 @@
 package apply
 
 import (
+	"context"
+	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // maxDropped bounds how many unknown fields are left out of one object before its manifest counts as broken.
 const maxDropped = 32
 
-var undeclared = regexp.MustCompile(`(\.[^\s:]+|\S*\]\S*): field not declared in schema`)
+// typeError begins what the server says of an apply that does not fit its schema. It comes with code 500 and without a
+// reason; the object's name and kind follow, then one or more lines of structured-merge-diff.
+const typeError = "failed to create typed patch object ("
+
+func isTypeError(err error) bool { return err != nil && strings.Contains(err.Error(), typeError) }
 
 // unknownFields returns the paths that a refused apply names as missing from the schema, in the notation of
-// structured-merge-diff: `.spec.containers[name="x"].image`.
+// structured-merge-diff: `.spec.containers[name="x"].image`. Of each map the server names only one.
 func unknownFields(err error) []string {
-	if err == nil || apierrors.ReasonForError(err) == "" && !strings.Contains(err.Error(), "not declared in schema") {
+	if err == nil {
 		return nil
 	}
+	_, text, ok := strings.Cut(err.Error(), typeError)
+	if !ok {
+		return nil
+	}
+	_, text, _ = strings.Cut(text, "): ")
 	var paths []string
-	for _, match := range undeclared.FindAllStringSubmatch(err.Error(), -1) {
-		if !slices.Contains(paths, match[1]) {
-			paths = append(paths, match[1])
+	for line := range strings.Lines(text) {
+		path, ok := strings.CutSuffix(strings.TrimSpace(line), ": field not declared in schema")
+		if ok && !slices.Contains(paths, path) {
+			paths = append(paths, path)
 		}
 	}
 	return paths
 }
 
-// dropFields removes the paths from body, copying what it changes, and returns those it found.
-func dropFields(body map[string]any, paths []string) []string {
-	var removed []string
+// unknownFieldWarnings collects the paths that the server names in warnings on objects sent without server-side apply.
+type unknownFieldWarnings struct{ paths []string }
+
+var unknownFieldWarning = regexp.MustCompile(`^unknown field ("(?:[^"\\]|\\.)*")$`)
+
+// HandleWarningHeaderWithContext implements rest.WarningHandlerWithContext.
+func (w *unknownFieldWarnings) HandleWarningHeaderWithContext(_ context.Context, code int, _ string, text string) {
+	const persistent = 299 // RFC 7234, section 5.5; the only code that Kubernetes uses
+	if match := unknownFieldWarning.FindStringSubmatch(text); code == persistent && match != nil {
+		if path, err := strconv.Unquote(match[1]); err == nil {
+			w.paths = append(w.paths, "."+path)
+		}
+	}
+}
+
+// dropFields returns body without the paths, and which of them were there. It changes nothing in place: the manifest
+// that the values come from is shared.
+func dropFields(body map[string]any, paths []string) (without map[string]any, removed []string) {
+	without = body
 	for _, path := range paths {
-		if steps := splitPath(path); len(steps) > 0 && dropField(body, steps) {
+		if next, ok := dropFromMap(without, path); ok {
+			without = next
 			removed = append(removed, path)
 		}
 	}
-	return removed
+	return without, removed
 }
 
-func dropField(object map[string]any, steps []string) bool {
-	value, ok := object[steps[0]]
-	if !ok {
-		return false
-	}
-	if len(steps) == 1 {
-		delete(object, steps[0])
-		return true
-	}
-	copied, ok := dropIn(value, steps[1:])
-	if ok {
-		object[steps[0]] = copied
-	}
-	return ok
-}
-
-// dropIn returns a copy of value without the field at steps; the manifest that value came from is shared.
-func dropIn(value any, steps []string) (any, bool) {
+// drop returns a copy of value without the field at path, and whether it was there. Field names stand unquoted in a
+// path and may contain dots and brackets, so the value's own keys say where a name ends.
+func drop(value any, path string) (any, bool) {
 	switch v := value.(type) {
 	case map[string]any:
-		clone := make(map[string]any, len(v))
-		for key, item := range v {
-			clone[key] = item
-		}
-		return clone, dropField(clone, steps)
+		return dropFromMap(v, path)
 	case []any:
-		if !strings.HasPrefix(steps[0], "[") || len(steps) == 1 {
+		step, rest, ok := cutListStep(path)
+		if !ok {
 			return value, false
 		}
 		for i, item := range v {
-			if !selects(steps[0], i, item) {
+			if !step.selects(i, item) {
 				continue
 			}
-			copied, ok := dropIn(item, steps[1:])
-			clone := slices.Clone(v)
-			clone[i] = copied
-			return clone, ok
+			if without, ok := drop(item, rest); ok {
+				clone := slices.Clone(v)
+				clone[i] = without
+				return clone, true
+			}
 		}
 	}
 	return value, false
 }
 
-// selects reports whether a list step, `[3]` or `[name="x",port=1]`, names this item.
-func selects(step string, index int, item any) bool {
-	inner := strings.Trim(step, "[]")
-	if n, err := strconv.Atoi(inner); err == nil {
-		return n == index
+func dropFromMap(object map[string]any, path string) (map[string]any, bool) {
+	path, ok := strings.CutPrefix(path, ".")
+	if !ok {
+		return object, false
+	}
+	if _, ok := object[path]; ok {
+		clone := maps.Clone(object)
+		delete(clone, path)
+		return clone, true
+	}
+	for key, value := range object {
+		rest, ok := strings.CutPrefix(path, key)
+		if !ok {
+			continue
+		}
+		if without, ok := drop(value, rest); ok {
+			clone := maps.Clone(object)
+			clone[key] = without
+			return clone, true
+		}
+	}
+	return object, false
+}
+
+// listStep selects an item of a list: `[3]` by position, `[name="x",port=1]` by its keys.
+type listStep struct {
+	index int // -1 if keys select
+	keys  map[string]string
+}
+
+// cutListStep reads a step off the start of path. Texts among the keys are quoted as Go does, so they may contain
+// anything.
+func cutListStep(path string) (step listStep, rest string, ok bool) {
+	path, ok = strings.CutPrefix(path, "[")
+	if !ok {
+		return listStep{}, "", false
+	}
+	if number, rest, ok := strings.Cut(path, "]"); ok {
+		if n, err := strconv.Atoi(number); err == nil && n >= 0 {
+			return listStep{index: n}, rest, true
+		}
+	}
+	step = listStep{index: -1, keys: map[string]string{}}
+	for {
+		key, value, ok := strings.Cut(path, "=")
+		if !ok || key == "" {
+			return listStep{}, "", false
+		}
+		text, err := strconv.QuotedPrefix(value)
+		if err != nil {
+			text = value[:max(0, strings.IndexAny(value, ",]"))]
+		}
+		step.keys[key] = text
+		switch path = value[len(text):]; {
+		case strings.HasPrefix(path, "]"):
+			return step, path[1:], true
+		case strings.HasPrefix(path, ","):
+			path = path[1:]
+		default:
+			return listStep{}, "", false
+		}
+	}
+}
+
+// selects reports whether the step names this item. A key that the item leaves out has its default in the step.
+func (s listStep) selects(index int, item any) bool {
+	if s.index >= 0 {
+		return s.index == index
 	}
 	fields, ok := item.(map[string]any)
 	if !ok {
 		return false
 	}
-	for _, pair := range strings.Split(inner, ",") {
-		key, want, ok := strings.Cut(pair, "=")
+	for key, want := range s.keys {
+		value, ok := fields[key]
 		if !ok {
-			return false
+			continue
 		}
-		if text, isText := fields[key].(string); isText && strconv.Quote(text) != want {
+		got := fmt.Sprint(value)
+		if text, isText := value.(string); isText {
+			got = strconv.Quote(text)
+		}
+		if got != want {
 			return false
 		}
 	}
 	return true
-}
-
-// splitPath cuts `.a.b[name="x.y"].c` into `a`, `b`, `[name="x.y"]`, `c`.
-func splitPath(path string) []string {
-	var steps []string
-	for path != "" {
-		end := 0
-		switch path[0] {
-		case '.':
-			path = path[1:]
-			if end = strings.IndexAny(path, ".["); end < 0 {
-				end = len(path)
-			}
-		case '[':
-			quoted := false
-			for end < len(path) && (quoted || path[end] != ']') {
-				if path[end] == '"' {
-					quoted = !quoted
-				}
-				end++
-			}
-			if end = end + 1; end > len(path) {
-				return nil
-			}
-		default:
-			return nil
-		}
-		steps = append(steps, path[:end])
-		path = path[end:]
-	}
-	return steps
 }

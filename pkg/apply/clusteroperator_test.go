@@ -1,0 +1,159 @@
+package apply_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+func clusterOperator(t *testing.T, name string) *manifest.Manifest {
+	t.Helper()
+	return parse(t, `apiVersion: config.openshift.io/v1
+kind: ClusterOperator
+metadata: {name: `+name+`, annotations: {note: x}}
+status:
+  versions: [{name: operator, version: "2"}]
+  relatedObjects:
+  - {group: "", resource: namespaces, name: a}
+  - {group: example.com, resource: things}
+  - {resource: pods, name: null, namespace: b}
+  - text
+`)
+}
+
+func serveClusterOperators(t *testing.T) {
+	t.Helper()
+	serveCRD(t, fromAPI(t, "config/v1/zz_generated.crd-manifests/0000_00_cluster-version-operator_01_clusteroperators.crd.yaml"))
+}
+
+// completeRelated is what becomes of the related objects above.
+var completeRelated = []any{
+	map[string]any{"group": "", "resource": "namespaces", "name": "a"},
+	map[string]any{"group": "example.com", "resource": "things", "name": ""},
+	map[string]any{"group": "", "resource": "pods", "name": "", "namespace": "b"},
+}
+
+func related(obj *unstructured.Unstructured) []any {
+	list, _, _ := unstructured.NestedSlice(obj.Object, "status", "relatedObjects")
+	return list
+}
+
+func TestClusterOperatorIsCreatedWithRelatedObjects(t *testing.T) {
+	serveClusterOperators(t)
+	for _, tt := range []struct {
+		name   string
+		create func(*apply.Applier, *manifest.Manifest) (apply.Change, error)
+		again  apply.Action
+	}{
+		{"applied", func(a *apply.Applier, m *manifest.Manifest) (apply.Change, error) {
+			return a.Apply(t.Context(), m, release.Updating)
+		}, apply.Applied},
+		{"precreated", func(a *apply.Applier, m *manifest.Manifest) (apply.Change, error) {
+			return a.Precreate(t.Context(), m)
+		}, apply.Kept},
+	} {
+		t.Run("it is "+tt.name, func(t *testing.T) {
+			a, record := connect(t, owner)
+			m := clusterOperator(t, tt.name)
+			before := m.Object.DeepCopy()
+			change, err := tt.create(a, m)
+			require.NoError(t, err)
+			assert.Equal(t, apply.Created, change.Action)
+			assert.Len(t, record.take(), 2)
+			obj := live(t, m)
+			assert.Equal(t, completeRelated, related(obj))
+			assert.Equal(t, map[string]any{}, obj.Object["spec"])
+			assert.NotContains(t, obj.Object["status"], "versions", "they are the operator's to report")
+			assert.Equal(t, owner.Name, obj.GetLabels()[api.OwnedByLabel])
+			assert.Equal(t, before, m.Object, "the manifest is shared")
+
+			merge(t, m, `{"metadata":{"annotations":{"note":"theirs"}}}`)
+			change, err = tt.create(a, m)
+			require.NoError(t, err)
+			assert.Equal(t, tt.again, change.Action)
+			assert.Len(t, record.take(), 1, "status is the operator's")
+		})
+	}
+}
+
+func TestPrecreatedThenApplied(t *testing.T) {
+	serveClusterOperators(t)
+	a, _ := connect(t, owner)
+	m := clusterOperator(t, "both")
+	created, err := a.Precreate(t.Context(), m)
+	require.NoError(t, err)
+	applied := must(t, a, m)
+	assert.Equal(t, apply.Applied, applied.Action)
+	assert.Equal(t, created.UID, applied.UID)
+	assert.Equal(t, applied.ResourceVersion, must(t, a, m).ResourceVersion)
+	assert.Equal(t, completeRelated, related(live(t, m)))
+}
+
+func TestRelatedObjectsOfAFasterOperatorStand(t *testing.T) {
+	serveClusterOperators(t)
+	a, record := connect(t, owner)
+	m := clusterOperator(t, "fast")
+	record.before = func(r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/status") {
+			patch := []byte(`{"status":{"relatedObjects":[{"group":"","resource":"pods","name":"theirs"}]}}`)
+			assert.NoError(t, somebody(t).Status().Patch(t.Context(), live(t, m), client.RawPatch(types.MergePatchType, patch)))
+		}
+	}
+	change, err := a.Precreate(t.Context(), m)
+	require.NoError(t, err)
+	assert.Equal(t, apply.Created, change.Action)
+	assert.Equal(t, []any{map[string]any{"group": "", "resource": "pods", "name": "theirs"}}, related(live(t, m)))
+}
+
+func TestClusterOperatorWithoutRelatedObjects(t *testing.T) {
+	serveClusterOperators(t)
+	a, record := connect(t, owner)
+	m := parse(t, "apiVersion: config.openshift.io/v1\nkind: ClusterOperator\nmetadata: {name: bare}")
+	assert.Equal(t, apply.Created, must(t, a, m).Action)
+	assert.Len(t, record.take(), 1)
+}
+
+func TestRelatedObjectsThatTheServerRefuses(t *testing.T) {
+	serveClusterOperators(t)
+	for _, create := range []func(*apply.Applier, *manifest.Manifest) error{
+		func(a *apply.Applier, m *manifest.Manifest) error {
+			_, err := a.Apply(t.Context(), m, release.Updating)
+			return err
+		},
+		func(a *apply.Applier, m *manifest.Manifest) error { _, err := a.Precreate(t.Context(), m); return err },
+	} {
+		a, _ := connect(t, owner)
+		m := parse(t, "apiVersion: config.openshift.io/v1\nkind: ClusterOperator\nmetadata: {name: refused}\n"+
+			"status: {relatedObjects: [{name: 5}]}")
+		err := create(a, m)
+		var failure *apply.Error
+		require.ErrorAs(t, err, &failure)
+		assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
+		assert.ErrorContains(t, err, "setting related objects")
+		require.NoError(t, somebody(t).Delete(t.Context(), live(t, m)))
+	}
+}
+
+func TestRealClusterOperators(t *testing.T) {
+	serveClusterOperators(t)
+	a, _ := connect(t, owner)
+	for _, m := range realManifests(t, "config.openshift.io", "ClusterOperator") {
+		change, err := a.Precreate(t.Context(), m)
+		require.NoError(t, err)
+		require.Contains(t, []apply.Action{apply.Created, apply.Kept}, change.Action)
+		require.Equal(t, apply.Applied, must(t, a, m).Action, m)
+		want, _, _ := unstructured.NestedSlice(m.Object.Object, "status", "relatedObjects")
+		assert.Len(t, related(live(t, m)), len(want), "%s", m)
+	}
+}

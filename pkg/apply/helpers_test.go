@@ -1,0 +1,261 @@
+package apply_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+// controlPlane is shared by all tests of the package; each has a namespace and names of its own.
+var controlPlane *env.Env
+
+func TestMain(m *testing.M) {
+	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { controlPlane = e })
+}
+
+var owner = apply.Owner{Name: "version", UID: "5b5c5d5e-0000-4000-8000-000000000001"}
+
+// exchange is one request and what came back.
+type exchange struct {
+	method, path, query string
+	accept, contentType string
+	status              int
+	answerType          string
+	sent, received      int64
+}
+
+// recorder notes every exchange. before, if set, is called ahead of each request.
+type recorder struct {
+	next   http.RoundTripper
+	before func(*http.Request)
+
+	mu        sync.Mutex
+	exchanges []*exchange
+}
+
+func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
+	if r.before != nil {
+		r.before(req)
+	}
+	e := &exchange{
+		method: req.Method, path: req.URL.Path, query: req.URL.RawQuery, accept: req.Header.Get("Accept"),
+		contentType: req.Header.Get("Content-Type"), sent: req.ContentLength,
+	}
+	resp, err := r.next.RoundTrip(req)
+	if err == nil {
+		e.status, e.answerType = resp.StatusCode, resp.Header.Get("Content-Type")
+		resp.Body = &counted{ReadCloser: resp.Body, n: &e.received}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.exchanges = append(r.exchanges, e)
+	return resp, err
+}
+
+// counted counts what is read of a body.
+type counted struct {
+	io.ReadCloser
+	n *int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	*c.n += int64(n)
+	return n, err
+}
+
+// take returns what was recorded since the last call.
+func (r *recorder) take() []*exchange {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	taken := r.exchanges
+	r.exchanges = nil
+	return taken
+}
+
+// connect makes an Applier that talks to the control plane, and the recorder of its requests, discovery left out.
+func connect(t *testing.T, by apply.Owner) (*apply.Applier, *recorder) {
+	t.Helper()
+	return connectBy(t, by, apply.NewDiscoveryMapper(clock.RealClock{}, discoverer(t), nil))
+}
+
+func connectBy(t *testing.T, by apply.Owner, mapper apply.Mapper) (*apply.Applier, *recorder) {
+	t.Helper()
+	config := controlPlane.Config("apply")
+	record := &recorder{}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { record.next = next; return record })
+	httpClient, err := rest.HTTPClientFor(config)
+	require.NoError(t, err)
+	connection, err := apply.Connect(config, httpClient)
+	require.NoError(t, err)
+	return apply.New(connection, mapper, by), record
+}
+
+func discoverer(t *testing.T) *discovery.DiscoveryClient {
+	t.Helper()
+	d, err := discovery.NewDiscoveryClientForConfig(controlPlane.Config("discovery"))
+	require.NoError(t, err)
+	return d
+}
+
+// somebody is a client that is not us.
+func somebody(t *testing.T) client.WithWatch {
+	t.Helper()
+	c, err := client.NewWithWatch(controlPlane.Config("somebody"), client.Options{})
+	require.NoError(t, err)
+	return c
+}
+
+// parse reads one manifest.
+func parse(t *testing.T, text string) *manifest.Manifest {
+	t.Helper()
+	list, err := manifest.Parse("0000_50_x_y.yaml", []byte(text), manifest.Limits{})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	return list[0]
+}
+
+// fromAPI reads a manifest of the API module that go.mod pins.
+func fromAPI(t *testing.T, path ...string) *manifest.Manifest {
+	t.Helper()
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/openshift/api").Output()
+	require.NoError(t, err)
+	data, err := os.ReadFile(filepath.Join(append([]string{strings.TrimSpace(string(dir))}, path...)...))
+	require.NoError(t, err)
+	return parse(t, string(data))
+}
+
+func must(t *testing.T, a *apply.Applier, m *manifest.Manifest) apply.Change {
+	t.Helper()
+	change, err := a.Apply(t.Context(), m, release.Updating)
+	require.NoError(t, err)
+	return change
+}
+
+// namespace makes a namespace that belongs to the test.
+func namespace(t *testing.T) string {
+	t.Helper()
+	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
+	name = strings.TrimRight(name[:min(len(name), 60)], "-")
+	a, _ := connect(t, apply.Owner{})
+	must(t, a, parse(t, "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: "+name))
+	return name
+}
+
+// live returns the object of a manifest as the cluster has it.
+func live(t *testing.T, m *manifest.Manifest) *unstructured.Unstructured {
+	t.Helper()
+	obj, err := read(t, m)
+	require.NoError(t, err)
+	return obj
+}
+
+func read(t *testing.T, m *manifest.Manifest) (*unstructured.Unstructured, error) {
+	t.Helper()
+	obj := &unstructured.Unstructured{}
+	obj.SetGroupVersionKind(m.GVK())
+	err := somebody(t).Get(t.Context(), client.ObjectKeyFromObject(m.Object), obj)
+	return obj, err
+}
+
+// serveCRD applies a CRD and waits until its kind is served.
+func serveCRD(t *testing.T, crd *manifest.Manifest) {
+	t.Helper()
+	a, _ := connect(t, apply.Owner{})
+	must(t, a, crd)
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(crd.GVK())
+	w, err := somebody(t).Watch(t.Context(), list, client.MatchingFields{metav1.ObjectNameField: crd.Object.GetName()})
+	require.NoError(t, err)
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		obj, ok := event.Object.(*unstructured.Unstructured)
+		require.True(t, ok, "%v", event.Object)
+		conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
+		for _, c := range conditions {
+			if c := c.(map[string]any); c["type"] == "Established" && c["status"] == "True" {
+				return
+			}
+		}
+	}
+	require.FailNow(t, "the watch ended before the CRD was established")
+}
+
+// ours returns the field manager entry of an object that apply writes, nil if there is none.
+func ours(obj *unstructured.Unstructured) *metav1.ManagedFieldsEntry {
+	for _, e := range obj.GetManagedFields() {
+		if e.Manager == api.FieldManager && e.Subresource == "" {
+			return &e
+		}
+	}
+	return nil
+}
+
+// cancelled returns a context that is already cancelled.
+func cancelled(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := withCancel(t)
+	cancel()
+	return ctx
+}
+
+func withCancel(t *testing.T) (context.Context, context.CancelFunc) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	return ctx, cancel
+}
+
+// realManifests returns the manifests of a kind in the files of a real release, the first of each name.
+func realManifests(t *testing.T, group, kind string) []*manifest.Manifest {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(fixture.Testdata(t), "payloads/4.23.0/release-manifests/*"))
+	require.NoError(t, err)
+	seen := map[manifest.ID]bool{}
+	var found []*manifest.Manifest
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		if !bytes.Contains(data, []byte(kind)) {
+			continue
+		}
+		list, err := manifest.Parse(filepath.Base(file), data, manifest.Limits{})
+		require.NoError(t, err)
+		for _, m := range list {
+			if m.Is(group, kind) && !seen[m.ID()] {
+				seen[m.ID()] = true
+				found = append(found, m)
+			}
+		}
+	}
+	require.NotEmpty(t, found)
+	return found
+}
+
+// thing is a manifest of a kind that only the tests' own servers know.
+func thing(t *testing.T, annotations string) *manifest.Manifest {
+	t.Helper()
+	return parse(t, "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a, annotations: {"+annotations+"}}")
+}

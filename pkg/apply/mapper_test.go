@@ -1,0 +1,303 @@
+package apply_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+const widgetCRD = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.GROUP}
+spec:
+  group: GROUP
+  scope: Namespaced
+  names: {kind: Widget, plural: widgets, singular: widget, listKind: WidgetList}
+  versions:
+  - {name: v1, served: true, storage: true, schema: &s {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {
+      byName: {type: object, additionalProperties: {type: object, properties: {known: {type: string}}}}}}}}}}
+  - {name: v1alpha1, served: false, storage: false, schema: *s}
+`
+
+func widgets(t *testing.T, group string) *manifest.Manifest {
+	t.Helper()
+	return parse(t, strings.ReplaceAll(widgetCRD, "GROUP", group))
+}
+
+// asked counts the readings of discovery.
+type asked struct {
+	apply.Discovery
+	mu    sync.Mutex
+	times int
+}
+
+func (a *asked) ServerGroupsAndResourcesWithContext(ctx context.Context) ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+	a.mu.Lock()
+	a.times++
+	a.mu.Unlock()
+	return a.Discovery.ServerGroupsAndResourcesWithContext(ctx)
+}
+
+// discoveryFunc answers as the test says.
+type discoveryFunc func(context.Context) ([]*metav1.APIResourceList, error)
+
+func (f discoveryFunc) ServerGroupsAndResourcesWithContext(ctx context.Context) ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+	lists, err := f(ctx)
+	return nil, lists, err
+}
+
+func TestMapperNeedsNoRequestForCRDsOfTheRelease(t *testing.T) {
+	dead := widgets(t, "dead.example.com")
+	dead.Object.SetAnnotations(map[string]string{api.DeleteAnnotation: "true"})
+	cluster := widgets(t, "wide.example.com")
+	cluster.Object.Object["spec"].(map[string]any)["scope"] = "Cluster"
+	none := discoveryFunc(func(context.Context) ([]*metav1.APIResourceList, error) { return nil, nil })
+	d := &asked{Discovery: none}
+	m := apply.NewDiscoveryMapper(clock.RealClock{}, d, []*manifest.Manifest{
+		widgets(t, "ours.example.com"), dead, cluster, configMap(t, "a", "b", "{}", "{}"),
+	})
+
+	got, err := m.Mapping(t.Context(), schema.GroupVersionKind{Group: "ours.example.com", Version: "v1", Kind: "Widget"})
+	require.NoError(t, err)
+	assert.Equal(t, apply.Mapping{
+		Resource: schema.GroupVersionResource{Group: "ours.example.com", Version: "v1", Resource: "widgets"}, Namespaced: true,
+	}, got)
+	got, err = m.Mapping(t.Context(), schema.GroupVersionKind{Group: "wide.example.com", Version: "v1", Kind: "Widget"})
+	require.NoError(t, err)
+	assert.False(t, got.Namespaced)
+	assert.Zero(t, d.times)
+
+	for _, gvk := range []schema.GroupVersionKind{
+		{Group: "ours.example.com", Version: "v1alpha1", Kind: "Widget"}, {Group: "dead.example.com", Version: "v1", Kind: "Widget"},
+	} {
+		_, err = m.Mapping(t.Context(), gvk)
+		assert.ErrorIs(t, err, apply.ErrNoMatch, "not served, or to be deleted")
+	}
+}
+
+func TestMapperReadsDiscoveryOnce(t *testing.T) {
+	d := &asked{Discovery: discoverer(t)}
+	m := apply.NewDiscoveryMapper(clocktesting.NewFakePassiveClock(time.Now()), d, nil)
+	for _, tt := range []struct {
+		gvk  schema.GroupVersionKind
+		want apply.Mapping
+	}{
+		{schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, apply.Mapping{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespaced: true}},
+		{schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, apply.Mapping{Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}}},
+		{
+			schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"},
+			apply.Mapping{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Namespaced: true},
+		},
+	} {
+		got, err := m.Mapping(t.Context(), tt.gvk)
+		require.NoError(t, err)
+		assert.Equal(t, tt.want, got)
+	}
+	_, err := m.Mapping(t.Context(), schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"})
+	require.ErrorIs(t, err, apply.ErrNoMatch, "subresources are no kinds to apply")
+	assert.Equal(t, 1, d.times)
+}
+
+func TestCustomResourceOfTheRelease(t *testing.T) {
+	crd := widgets(t, "release.example.com")
+	serveCRD(t, crd)
+	d := &asked{Discovery: discoverer(t)}
+	a, _ := connectBy(t, owner, apply.NewDiscoveryMapper(clock.RealClock{}, d, []*manifest.Manifest{crd}))
+	m := parse(t, "apiVersion: release.example.com/v1\nkind: Widget\nmetadata: {name: a, namespace: default}")
+	assert.Equal(t, apply.Created, must(t, a, m).Action)
+	assert.Zero(t, d.times)
+}
+
+func TestMapperFindsKindsThatAppearLater(t *testing.T) {
+	clk := clocktesting.NewFakePassiveClock(time.Now())
+	d := &asked{Discovery: discoverer(t)}
+	m := apply.NewDiscoveryMapper(clk, d, nil)
+	gvk := schema.GroupVersionKind{Group: "later.example.com", Version: "v1", Kind: "Widget"}
+	_, err := m.Mapping(t.Context(), gvk)
+	require.ErrorIs(t, err, apply.ErrNoMatch)
+
+	serveCRD(t, widgets(t, gvk.Group))
+	_, err = m.Mapping(t.Context(), gvk)
+	require.ErrorIs(t, err, apply.ErrNoMatch)
+	assert.Equal(t, 1, d.times, "it does not ask at every miss")
+
+	assert.Eventually(t, func() bool { // aggregated discovery follows a CRD shortly after it is established
+		clk.SetTime(clk.Now().Add(time.Second))
+		mapping, err := m.Mapping(t.Context(), gvk)
+		return err == nil && mapping.Resource.Resource == "widgets" && mapping.Namespaced
+	}, 10*time.Second, 20*time.Millisecond)
+	times := d.times
+	clk.SetTime(clk.Now().Add(time.Hour))
+	_, err = m.Mapping(t.Context(), gvk)
+	require.NoError(t, err)
+	assert.Equal(t, times, d.times, "what is known is not asked for again")
+}
+
+func TestMapperMissesShareOneRead(t *testing.T) {
+	d := &asked{Discovery: discoverer(t)}
+	m := apply.NewDiscoveryMapper(clocktesting.NewFakePassiveClock(time.Now()), d, nil)
+	var group sync.WaitGroup
+	for range 50 {
+		group.Go(func() {
+			_, err := m.Mapping(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
+			assert.NoError(t, err)
+			_, err = m.Mapping(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: "Nothing"})
+			assert.ErrorIs(t, err, apply.ErrNoMatch)
+		})
+	}
+	group.Wait()
+	assert.Equal(t, 1, d.times)
+}
+
+// TestMapperReadOutlivesACancelledCaller has one of two callers give up while the read they share goes on.
+func TestMapperReadOutlivesACancelledCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		m := apply.NewDiscoveryMapper(clock.RealClock{}, discoveryFunc(func(ctx context.Context) ([]*metav1.APIResourceList, error) {
+			<-answer
+			return coreV1("Pod", "pods"), ctx.Err()
+		}), nil)
+		gvk := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+		ctx, cancel := withCancel(t)
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { _, err := m.Mapping(ctx, gvk); first <- err }()
+		synctest.Wait()
+		go func() { _, err := m.Mapping(t.Context(), gvk); second <- err }()
+		synctest.Wait()
+		cancel()
+		require.ErrorIs(t, <-first, context.Canceled)
+		close(answer)
+		require.NoError(t, <-second)
+	})
+}
+
+func TestMapperGivesUpOnASilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := apply.NewDiscoveryMapper(clock.RealClock{}, discoveryFunc(func(ctx context.Context) ([]*metav1.APIResourceList, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}), nil)
+		_, err := m.Mapping(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: "Pod"})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.NotErrorIs(t, err, apply.ErrNoMatch)
+	})
+}
+
+func coreV1(kind, resource string) []*metav1.APIResourceList {
+	return []*metav1.APIResourceList{{
+		GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: resource, Kind: kind, Namespaced: true}},
+	}}
+}
+
+func TestMapperWithPartlyBrokenDiscovery(t *testing.T) {
+	clk := clocktesting.NewFakePassiveClock(time.Now())
+	extension := schema.GroupVersion{Group: "ext.example.com", Version: "v1"}
+	whole := append(coreV1("Pod", "pods"),
+		&metav1.APIResourceList{GroupVersion: extension.String(), APIResources: []metav1.APIResource{
+			{Name: "things", Kind: "Thing"},
+			{Name: "things/status", Kind: "Thing"},
+			{Name: "reviews", Kind: "Review", Group: "other.example.com", Version: "v2"},
+		}},
+		&metav1.APIResourceList{GroupVersion: "a/b/c", APIResources: []metav1.APIResource{{Name: "bad", Kind: "Bad"}}})
+	lists, failure := whole, error(nil)
+	m := apply.NewDiscoveryMapper(clk, discoveryFunc(func(context.Context) ([]*metav1.APIResourceList, error) {
+		return lists, failure
+	}), nil)
+	ask := func(gvk schema.GroupVersionKind) (apply.Mapping, error) {
+		clk.SetTime(clk.Now().Add(time.Second))
+		return m.Mapping(t.Context(), gvk)
+	}
+	got, err := ask(schema.GroupVersionKind{Group: "other.example.com", Version: "v2", Kind: "Review"})
+	require.NoError(t, err)
+	assert.Equal(t, extension.WithResource("reviews"), got.Resource, "a kind of another group is served where it was found")
+
+	lists = coreV1("Secret", "secrets")
+	failure = &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{extension: errors.New("no endpoints")}}
+	_, err = ask(schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
+	require.NoError(t, err, "the rest is usable")
+	_, err = ask(extension.WithKind("Thing"))
+	require.NoError(t, err, "what was known of the broken part stays")
+	_, err = ask(extension.WithKind("New"))
+	require.ErrorIs(t, err, apply.ErrUnavailable)
+	require.ErrorContains(t, err, "no endpoints")
+	_, err = ask(schema.GroupVersionKind{Version: "v1", Kind: "Pod"})
+	require.ErrorIs(t, err, apply.ErrNoMatch, "what is gone is gone")
+
+	lists, failure = nil, errors.New("connection refused")
+	_, err = ask(schema.GroupVersionKind{Version: "v1", Kind: "Pod"})
+	require.EqualError(t, err, "reading discovery: connection refused")
+	_, err = ask(schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
+	require.NoError(t, err, "what was known stays")
+}
+
+// TestUnreachableServer must not pass for one without the kind: its tombstones would count as settled.
+func TestUnreachableServer(t *testing.T) {
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	config := &rest.Config{Host: closed.URL}
+	d, err := discovery.NewDiscoveryClientForConfig(config)
+	require.NoError(t, err)
+	connection, err := apply.Connect(config, closed.Client())
+	require.NoError(t, err)
+	a := apply.New(connection, apply.NewDiscoveryMapper(clock.RealClock{}, d, nil), owner)
+	for _, annotations := range []string{"", `release.openshift.io/delete: "true"`} {
+		_, err := a.Apply(t.Context(), thing(t, annotations), release.Updating)
+		var failure *apply.Error
+		require.ErrorAs(t, err, &failure)
+		assert.Equal(t, api.ReasonClusterDown, failure.Reason, "%v", err)
+	}
+}
+
+// TestAPIServiceWithoutBackend has a real server whose discovery is broken in part.
+func TestAPIServiceWithoutBackend(t *testing.T) {
+	a, _ := connect(t, owner)
+	service := parse(t, `apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: v1.down.example.com}
+spec: {group: down.example.com, version: v1, groupPriorityMinimum: 1, versionPriority: 1, insecureSkipTLSVerify: true,
+  service: {namespace: default, name: nobody}}
+`)
+	must(t, a, service)
+	t.Cleanup(func() {
+		assert.NoError(t, somebody(t).Delete(context.WithoutCancel(t.Context()), service.Object.DeepCopy(), client.GracePeriodSeconds(0)))
+	})
+	gvk := schema.GroupVersionKind{Group: "down.example.com", Version: "v1", Kind: "Thing"}
+	clk := clocktesting.NewFakePassiveClock(time.Now())
+	m := apply.NewDiscoveryMapper(clk, discoverer(t), nil)
+	require.Eventually(t, func() bool { // until the server has noticed
+		clk.SetTime(clk.Now().Add(time.Second))
+		_, err := m.Mapping(t.Context(), gvk)
+		return errors.Is(err, apply.ErrUnavailable)
+	}, 20*time.Second, 50*time.Millisecond)
+	_, err := m.Mapping(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: "Pod"})
+	require.NoError(t, err)
+
+	a, _ = connectBy(t, owner, m)
+	tomb := parse(t, "apiVersion: down.example.com/v1\nkind: Thing\nmetadata:\n  name: a\n  annotations: "+tombstone)
+	_, err = a.Apply(t.Context(), tomb, release.Updating)
+	var failure *apply.Error
+	require.ErrorAs(t, err, &failure, "the object may be there")
+	assert.Equal(t, api.ReasonResourceTypeMissing, failure.Reason)
+	assert.False(t, apply.IsNoMatch(err))
+}

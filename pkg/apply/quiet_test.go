@@ -1,0 +1,57 @@
+package apply_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+// What a server stores in other words than it was told looks changed to it at the next apply.
+func TestApplyingAgainWritesNothing(t *testing.T) {
+	serveClusterOperators(t)
+	ns := namespace(t)
+	tests := []struct {
+		name string
+		m    *manifest.Manifest
+	}{
+		{"network policy with empty lists of rules", parse(t, `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {namespace: `+ns+`, name: deny}
+spec: {podSelector: {}, policyTypes: [Ingress, Egress], ingress: [], egress: []}
+`)},
+		{"ClusterOperator with fields in its spec", parse(t, `
+apiVersion: config.openshift.io/v1
+kind: ClusterOperator
+metadata: {name: quiet}
+spec: {managementState: Managed}
+`)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a, _ := connect(t, owner)
+			first, second := must(t, a, tt.m), must(t, a, tt.m)
+			assert.Equal(t, first.ResourceVersion, second.ResourceVersion)
+			assert.Equal(t, int64(1), second.Generation)
+		})
+	}
+}
+
+func TestEmptyRulesStayOurs(t *testing.T) {
+	m := parse(t, `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {namespace: `+namespace(t)+`, name: deny}
+spec: {podSelector: {}, policyTypes: [Ingress], ingress: []}
+`)
+	a, _ := connect(t, owner)
+	must(t, a, m)
+	merge(t, m, `{"spec": {"ingress": [{}]}}`)
+	must(t, a, m)
+	spec, ok := live(t, m).Object["spec"].(map[string]any)
+	require.True(t, ok)
+	assert.NotContains(t, spec, "ingress", "a hole that somebody made in a policy is closed")
+}
