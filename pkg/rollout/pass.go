@@ -95,7 +95,7 @@ type pass struct {
 func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 	t := &p.plan.tasks[n.Index]
 	s := slot{visited: true, entry: p.before.entries[t.id]}
-	if !s.entry.applied || s.entry.content != t.content {
+	if !s.entry.applied || s.entry.content != t.content || p.drifted(t, s.entry) {
 		p.apply(ctx, n, t, &s)
 	}
 	if s.cancelled {
@@ -103,7 +103,7 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 		return taskgraph.Held
 	}
 	if s.err == nil {
-		s.verdict = p.check(n, t, s.entry)
+		s.verdict, s.entry.observed = p.check(n, t, s.entry)
 	}
 	settled := s.err == nil && s.verdict.State == gate.Settled
 	switch {
@@ -161,13 +161,30 @@ func (p *pass) failed(ctx context.Context, t *task, s *slot, err error) {
 	s.entry.retryAt = p.Clock.Now().Add(wait)
 }
 
-func (p *pass) check(n *taskgraph.Node, t *task, e entry) gate.Verdict {
-	if !t.gated {
-		return gate.Verdict{State: gate.Settled}
+// drifted reports whether watches have told, since the content was applied, that the object is gone, was replaced, or
+// has another spec. What a change of spec means is for the server to say: applying again changes nothing if the fields
+// are not ours.
+func (p *pass) drifted(t *task, e entry) bool {
+	if !t.gated || e.uid == "" {
+		return false
 	}
-	return gate.Check(p.Observer.Object(t.id), gate.Want{
+	obj := p.Observer.Object(t.id)
+	if obj == nil || obj.GetUID() != e.uid {
+		return e.observed
+	}
+	return obj.GetGeneration() > e.generation
+}
+
+// check asks the gate, and tells whether watches have delivered the object that was applied.
+func (p *pass) check(n *taskgraph.Node, t *task, e entry) (verdict gate.Verdict, observed bool) {
+	if !t.gated {
+		return gate.Verdict{State: gate.Settled}, false
+	}
+	obj := p.Observer.Object(t.id)
+	verdict = gate.Check(obj, gate.Want{
 		Manifest: n.Manifest, Mode: p.plan.Mode(), UID: e.uid, Generation: e.generation, Alone: t.alone,
 	})
+	return verdict, e.observed || obj != nil && obj.GetUID() == e.uid
 }
 
 // gatedTask tells whether a task has a gate: a tombstone is settled once deletion is asked for, and what is created

@@ -22,6 +22,8 @@ type entry struct {
 	content    [sha256.Size]byte
 	uid        types.UID
 	generation int64
+	// observed: watches have delivered the object with that uid, so if it is missing later, it was deleted.
+	observed bool
 	// dropped are the fields that the server did not know when content was applied.
 	dropped []string
 	// reached: the gate was met once in this rollout, so progress counts it from then on.
@@ -38,7 +40,7 @@ type entry struct {
 func (s Settled) Restart() Settled {
 	next := make(map[manifest.ID]entry, len(s.entries))
 	for id, e := range s.entries {
-		next[id] = entry{applied: e.applied, content: e.content, uid: e.uid, generation: e.generation}
+		next[id] = entry{applied: e.applied, content: e.content, uid: e.uid, generation: e.generation, observed: e.observed}
 	}
 	return Settled{next}
 }
