@@ -173,7 +173,7 @@ func alignRight(s string, width int) string {
 func (d *demo) whatToTry() string {
 	p := newPalette()
 	return fmt.Sprintf(`
- %s It ends with Ctrl-C, and then removes %s.
+ %s Ctrl-C ends it, and removes %s.
 
    export KUBECONFIG=%s
 

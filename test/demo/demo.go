@@ -45,13 +45,35 @@ type demo struct {
 	sent requests
 
 	teller *teller
-	// background is what follows the cluster and plays the platform's operators.
-	background *errgroup.Group
-	cancel     context.CancelFunc
+	// follower and actor are what follows the cluster, and what plays the platform's operators.
+	follower, actor task
+}
+
+// task works in the background until it is stopped.
+type task struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+func start(work func(context.Context) error) task {
+	ctx, cancel := context.WithCancel(context.Background())
+	t := task{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(t.done)
+		_ = work(ctx) // it is only ever cancelled; what it does not do is missing in the story
+	}()
+	return t
+}
+
+func (t task) stop() {
+	if t.cancel != nil {
+		t.cancel()
+		<-t.done
+	}
 }
 
 func newDemo(o options) (*demo, error) {
-	d := &demo{options: o, images: map[string]string{}}
+	d := &demo{options: o, images: map[string]string{}, teller: newTeller(o.fail)}
 	if err := d.findFiles(); err != nil {
 		return nil, err
 	}
@@ -121,14 +143,8 @@ type scene struct {
 	play func(context.Context) error
 }
 
-// play plays the demo to its end and returns when there is nothing more to see. linger is how long an update that is
-// stuck stays on the screen.
-func (d *demo) play(ctx context.Context, t *teller, linger time.Duration) error {
-	d.teller = t
-	background, cancel := context.WithCancel(ctx)
-	d.cancel = cancel
-	d.background, background = errgroup.WithContext(background)
-
+// play plays the demo to its end, or until the update is stuck as it should be.
+func (d *demo) play(ctx context.Context) error {
 	preparation, prepared := errgroup.WithContext(ctx)
 	preparation.Go(func() error {
 		return d.act(prepared, scene{"control plane", d.startControlPlane})
@@ -141,8 +157,8 @@ func (d *demo) play(ctx context.Context, t *teller, linger time.Duration) error 
 	if err := preparation.Wait(); err != nil {
 		return err
 	}
-	err := d.act(ctx, scene{"cluster", d.prepareCluster}, scene{"platform operators", d.startActor(background)},
-		scene{"version operator", d.startOperator(background)})
+	err := d.act(ctx, scene{"cluster", d.prepareCluster}, scene{"platform operators", d.startActor},
+		scene{"version operator", d.startOperator})
 	if err != nil {
 		return err
 	}
@@ -155,10 +171,21 @@ func (d *demo) play(ctx context.Context, t *teller, linger time.Duration) error 
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	if story := t.tell(); !story.stuck.IsZero() {
-		pause(ctx, linger)
+	return nil
+}
+
+// repair has the operator that failed work, and follows the update to its end.
+func (d *demo) repair(ctx context.Context) error {
+	d.options.fail = ""
+	d.teller.update(func(s *story, now time.Time) {
+		s.notes = append(s.notes, note{at: now, text: s.failing + " is repaired"})
+		s.failing, s.stuck = "", time.Time{}
+	})
+	d.actor.stop()
+	if err := d.startActor(ctx); err != nil {
+		return err
 	}
-	return ctx.Err()
+	return d.await(ctx)
 }
 
 // act plays scenes one after the other and tells of each.
@@ -233,36 +260,35 @@ func (d *demo) prepareCluster(ctx context.Context) error {
 }
 
 // startActor has the platform's operators played.
-func (d *demo) startActor(background context.Context) func(context.Context) error {
+func (d *demo) startActor(context.Context) error {
 	o := actor.Options{Delay: d.options.delay, Jitter: 1.0 / 3, Seed: 1, WorkloadDelay: d.options.delay / 4}
 	if d.options.fail != "" {
 		o.Fail = []string{d.options.fail + "@" + toVersion}
 	}
-	return func(context.Context) error {
-		d.background.Go(func() error { return actor.Run(background, d.control.Config(actor.UserAgent), o) })
-		return nil
+	if err := o.Validate(); err != nil {
+		return err
 	}
+	d.actor = start(func(ctx context.Context) error { return actor.Run(ctx, d.control.Config(actor.UserAgent), o) })
+	return nil
 }
 
 // startOperator starts cvo and begins to follow what it does.
-func (d *demo) startOperator(background context.Context) func(context.Context) error {
-	return func(ctx context.Context) (err error) {
-		if d.address, err = freeAddress(ctx); err != nil {
-			return err
-		}
-		d.begin("", fromVersion)
-		d.operator, err = d.startCVO("start", "--release-image", d.images[fromVersion], "--trust", d.trust(),
-			"--payload-cache", filepath.Join(d.dir, "cache"), "--listen", d.address)
-		if err != nil {
-			return err
-		}
-		if err := d.operator.untilHealthy(ctx, "http://"+d.address+"/healthz"); err != nil {
-			return err
-		}
-		f := follower{client: d.client, progress: "http://" + d.address + "/progress", teller: d.teller}
-		d.background.Go(func() error { return f.follow(background) })
-		return nil
+func (d *demo) startOperator(ctx context.Context) (err error) {
+	if d.address, err = freeAddress(ctx); err != nil {
+		return err
 	}
+	d.begin("", fromVersion)
+	d.operator, err = d.startCVO("start", "--release-image", d.images[fromVersion], "--trust", d.trust(),
+		"--payload-cache", filepath.Join(d.dir, "cache"), "--listen", d.address)
+	if err != nil {
+		return err
+	}
+	if err := d.operator.untilHealthy(ctx, "http://"+d.address+"/healthz"); err != nil {
+		return err
+	}
+	f := follower{client: d.client, progress: "http://" + d.address + "/progress", teller: d.teller}
+	d.follower = start(f.follow)
+	return nil
 }
 
 // begin begins a phase.
@@ -308,7 +334,7 @@ func (d *demo) await(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.teller.update(func(s *story, _ time.Time) { s.current().requests = sent.minus(d.sent) })
+	d.teller.update(func(s *story, _ time.Time) { s.current().requests.add(sent.minus(d.sent)) })
 	d.sent = sent
 	return nil
 }
@@ -325,14 +351,10 @@ func conditionsError(s story) error {
 // stop ends everything that was started, and removes its files.
 func (d *demo) stop() error {
 	var errs []error
-	if d.cancel != nil {
-		d.cancel()
-	}
+	d.follower.stop()
+	d.actor.stop()
 	if d.operator != nil {
 		errs = append(errs, d.operator.stop())
-	}
-	if d.background != nil {
-		_ = d.background.Wait() // it was cancelled
 	}
 	if d.control != nil {
 		errs = append(errs, d.control.Stop())

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,53 +23,69 @@ func buildCVO(t *testing.T) string {
 	return file
 }
 
-// TestDemo plays the demo without a terminal, from start to end.
+// play plays a demo without a terminal, until its end or until it writes the last of the texts.
+func play(t *testing.T, o options, in, last string) string {
+	t.Helper()
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out := &watched{until: last, found: cancel}
+	o.noTTY, o.delay = true, 200*time.Millisecond
+	require.NoError(t, run(ctx, o, strings.NewReader(in), out), out)
+	left, err := os.ReadDir(temporary)
+	require.NoError(t, err)
+	assert.Empty(t, left, "files left behind")
+	t.Log(out)
+	return out.String()
+}
+
+// watched is a buffer that tells when a text was written to it.
+type watched struct {
+	bytes.Buffer
+	until string
+	found func()
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	n, err := w.Buffer.Write(p)
+	if w.until != "" && strings.Contains(w.String(), w.until) {
+		w.found()
+	}
+	return n, err
+}
+
 func TestDemo(t *testing.T) {
 	cvo := buildCVO(t)
-	for _, test := range []struct {
-		name     string
-		fail     string
-		contains []string
-		lacks    []string
-	}{
-		{
-			name: "shows an install and an update",
-			contains: []string{
-				"installed 1.0.0 in ", "updated 1.0.0 to 1.1.0 in ", "signature verified",
-				"control plane at 1.0.0, nodes handed over to machine-config", "control plane at 1.1.0, nodes handed over to machine-config",
-				"$ cvo release sign ", "$ kubectl patch clusterversion version ", "Progressing=False: Cluster version is 1.1.0",
-				"\n runlevel ", "\n 50 ", "\n total ", "\n writes ", "example-autoscaler",
-			},
-			lacks: []string{"stuck", "\x1b["},
-		},
-		{
-			name: "shows an operator that fails",
-			fail: "example-dns",
-			contains: []string{
-				"installed 1.0.0 in ", "! Failing=True: ", "stuck", "✗ not updated to 1.1.0",
-				"Failing: Cluster operator example-dns is not available", "The update stops at runlevel 30", "kubectl get clusteroperator example-dns",
-			},
-			lacks: []string{"updated 1.0.0 to 1.1.0 in ", "control plane at 1.1.0"},
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			temporary := t.TempDir()
-			t.Setenv("TMPDIR", temporary)
-			var out bytes.Buffer
-			err := run(t.Context(), options{noTTY: true, cvo: cvo, fail: test.fail, delay: 200 * time.Millisecond}, &out)
-			require.NoError(t, err, out.String())
-			for _, text := range test.contains {
-				assert.Contains(t, out.String(), text)
-			}
-			for _, text := range test.lacks {
-				assert.NotContains(t, out.String(), text)
-			}
-			left, err := os.ReadDir(temporary)
-			require.NoError(t, err)
-			assert.Empty(t, left, "files left behind")
-			t.Log(out.String())
-		})
-	}
+	t.Run("it installs and updates", func(t *testing.T) {
+		out := play(t, options{cvo: cvo}, "", "")
+		for _, text := range []string{
+			"installed 1.0.0 in ", "updated 1.0.0 to 1.1.0 in ", "signature verified",
+			"control plane at 1.0.0, nodes handed over to machine-config", "control plane at 1.1.0, nodes handed over to machine-config",
+			"$ cvo release sign ", "$ kubectl patch clusterversion version ", "Progressing=False: Cluster version is 1.1.0",
+			"\n runlevel ", "\n 50 ", "\n total ", "\n writes ", "example-autoscaler",
+		} {
+			assert.Contains(t, out, text)
+		}
+		assert.NotContains(t, out, "stuck")
+		assert.NotContains(t, out, "\x1b[")
+	})
+	t.Run("it shows an operator that fails and is repaired", func(t *testing.T) {
+		out := play(t, options{cvo: cvo, fail: "example-dns", keep: true}, "\n", "It ends with Ctrl-C.\n")
+		failed, repaired, ok := strings.Cut(out, "example-dns is repaired")
+		require.True(t, ok)
+		for _, text := range []string{
+			"installed 1.0.0 in ", "! Failing=True: ", "stuck", "✗ not updated to 1.1.0",
+			"Failing: Cluster operator example-dns is not available", "The update stops at runlevel 30", "kubectl get clusteroperator example-dns",
+			"export KUBECONFIG=",
+		} {
+			assert.Contains(t, failed, text)
+		}
+		assert.NotContains(t, failed, "updated 1.0.0 to 1.1.0")
+		assert.NotContains(t, failed, "control plane at 1.1.0")
+		assert.Contains(t, repaired, "updated 1.0.0 to 1.1.0 in ")
+		assert.Contains(t, repaired, "control plane at 1.1.0, nodes handed over")
+	})
 }
 
 func TestNewDemoRefuses(t *testing.T) {

@@ -171,3 +171,8 @@ func (s *story) failingMessage() string {
 	}
 	return ""
 }
+
+func (r *requests) add(o requests) {
+	r.writes += o.writes
+	r.reads += o.reads
+}

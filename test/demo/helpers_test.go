@@ -32,11 +32,11 @@ func golden(t *testing.T, name, got string) {
 	assert.Equal(t, string(want), got)
 }
 
-// start is when every story of the tests begins.
-func start() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
+// epoch is when every story of the tests begins.
+func epoch() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
 // at is so many seconds into the story.
-func at(seconds float64) time.Time { return start().Add(time.Duration(seconds * float64(time.Second))) }
+func at(seconds float64) time.Time { return epoch().Add(time.Duration(seconds * float64(time.Second))) }
 
 func component(name string, done, total int) rollout.Component {
 	return rollout.Component{Name: name, Done: done, Total: total}
@@ -97,7 +97,7 @@ const accepted = `Payload loaded version="1.1.0" image="127.0.0.1:41234/platform
 
 // preparing is a story before anything is installed.
 func preparing() story {
-	return story{began: start(), operators: map[string]configv1.ClusterOperatorStatus{}, steps: []step{
+	return story{began: epoch(), operators: map[string]configv1.ClusterOperatorStatus{}, steps: []step{
 		{name: "registry", began: at(0), ended: at(0)},
 		{name: "control plane", began: at(0)},
 		{name: "signing key", began: at(0), ended: at(0.4)},

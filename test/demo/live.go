@@ -65,26 +65,33 @@ type stage struct{ program *tea.Program }
 
 func (s stage) show(story story) { s.program.Send(story) }
 
-// live plays the demo to a terminal. Its screen is gone when live returns.
-func live(ctx context.Context, d *demo, failing string) (story, error) {
+// live shows on a terminal what play does. Its screen is gone when live returns.
+func live(ctx context.Context, d *demo, play func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	program := tea.NewProgram(screen{now: time.Now(), interrupt: cancel, story: story{began: time.Now()}}, tea.WithoutSignalHandler())
-	t := newTeller(stage{program}, failing)
+	program := tea.NewProgram(screen{now: time.Now(), interrupt: cancel, story: d.teller.tell()}, tea.WithoutSignalHandler())
+	d.teller.address(stage{program})
 	played := make(chan error, 1)
 	go func() {
-		err := d.play(ctx, t, lingerStuck)
-		if err == nil && t.tell().stuck.IsZero() {
-			pause(ctx, lingerDone)
-			err = ctx.Err()
+		err := play(ctx)
+		if err == nil {
+			linger := lingerDone
+			if !d.teller.tell().stuck.IsZero() {
+				linger = lingerStuck
+			}
+			pause(ctx, linger)
+		}
+		if ctx.Err() != nil {
+			err = errInterrupted
 		}
 		program.Quit()
 		played <- err
 	}()
 	_, err := program.Run()
-	cancel()
-	if e := <-played; e != nil {
+	cancel() // a program that failed has nobody to watch
+	d.teller.address(nobody{})
+	if e := <-played; e != nil && err == nil {
 		err = e
 	}
-	return t.tell(), err
+	return err
 }

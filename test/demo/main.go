@@ -17,14 +17,16 @@ import (
 	"golang.org/x/term"
 )
 
-func main() {
+func main() { os.Exit(exitCode()) }
+
+func exitCode() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := newCommand().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
-		stop()
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 // options are what the command line says.
@@ -53,6 +55,7 @@ them at the end. There are no nodes: what the platform's operators would report 
 		Example: `  make demo
   make demo DEMO_FLAGS=--no-tty
   make demo DEMO_FLAGS="--fail example-dns"
+  make demo DEMO_FLAGS="--fail example-dns --keep"
   make demo DEMO_FLAGS="--keep --delay 5s"`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -62,12 +65,12 @@ them at the end. There are no nodes: what the platform's operators would report 
 			if !term.IsTerminal(fd) || !term.IsTerminal(int(os.Stdin.Fd())) || os.Getenv("TERM") == "dumb" {
 				o.noTTY = true
 			}
-			return run(cmd.Context(), o, os.Stdout)
+			return run(cmd.Context(), o, os.Stdin, os.Stdout)
 		},
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.noTTY, "no-tty", false, "write lines instead of a live view; the default where there is no terminal")
-	f.BoolVar(&o.keep, "keep", false, "leave everything running at the end, until Ctrl-C, and say what to try")
+	f.BoolVar(&o.keep, "keep", false, "leave everything running at the end, until Ctrl-C, and say what to try; after --fail, Enter repairs the operator")
 	f.StringVar(&o.fail, "fail", "", "`COMPONENT` whose operator does not come up at the new version, such as example-dns")
 	f.DurationVar(&o.delay, "delay", 1500*time.Millisecond, "how long an operator takes to reach a new version, give or take a third")
 	f.StringVar(&o.cvo, "cvo", "", "the cvo `binary`; default bin/cvo, which make builds")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -11,7 +12,7 @@ import (
 )
 
 // run plays the demo from start to end and stops everything that it started.
-func run(ctx context.Context, o options, out io.Writer) (err error) {
+func run(ctx context.Context, o options, in io.Reader, out io.Writer) (err error) {
 	d, err := newDemo(o)
 	if err != nil {
 		return err
@@ -21,32 +22,59 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 			err = e
 		}
 	}()
-	told, err := present(ctx, o, d, out)
-	switch {
-	case ctx.Err() != nil:
-		return errInterrupted
-	case err != nil:
-		return fmt.Errorf("%w%s", err, d.logTail())
+	if err := d.present(ctx, out, d.play); err != nil {
+		return err
 	}
-	// Fprint leaves out the colours that out cannot show.
-	_, _ = lipgloss.Fprint(out, closing(told, columns(out)))
 	if !o.keep {
 		return nil
 	}
 	_, _ = lipgloss.Fprint(out, d.whatToTry())
+	if !d.teller.tell().stuck.IsZero() && confirmed(ctx, in, out) {
+		if err := d.present(ctx, out, d.repair); err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintln(out, " Everything is still running. It ends with Ctrl-C.")
+	}
 	<-ctx.Done()
 	_, _ = fmt.Fprintln(out, "\nStopping everything.")
 	return nil
 }
 
-// present plays the demo to a terminal or to lines of text, and returns the story that was told.
-func present(ctx context.Context, o options, d *demo, out io.Writer) (story, error) {
-	if o.noTTY {
-		t := newTeller(&lines{out: out}, o.fail)
-		err := d.play(ctx, t, 0)
-		return t.tell(), err
+// present shows on a terminal, or as lines of text, what a part of the demo does, and then how long everything took.
+func (d *demo) present(ctx context.Context, out io.Writer, play func(context.Context) error) error {
+	var err error
+	if d.options.noTTY {
+		d.teller.address(&lines{out: out, told: len(d.teller.tell().notes)})
+		err = play(ctx)
+	} else {
+		err = live(ctx, d, play)
 	}
-	return live(ctx, d, o.fail)
+	switch {
+	case ctx.Err() != nil || err == errInterrupted: //nolint:errorlint // nobody wraps it
+		return errInterrupted
+	case err != nil:
+		return fmt.Errorf("%w%s", err, d.logTail())
+	}
+	// Fprint leaves out the colours that out cannot show.
+	_, _ = lipgloss.Fprint(out, closing(d.teller.tell(), columns(out)))
+	return nil
+}
+
+// confirmed waits for Enter; false means that the demo was stopped instead.
+func confirmed(ctx context.Context, in io.Reader, out io.Writer) bool {
+	_, _ = fmt.Fprintln(out, "\n Enter has the operator repaired, and the update goes on.")
+	entered := make(chan struct{})
+	go func() {
+		if _, err := bufio.NewReader(in).ReadString('\n'); err == nil {
+			close(entered)
+		} // without anybody to ask, everything stays as it is
+	}()
+	select {
+	case <-entered:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // columns is the width for text that stays.

@@ -182,6 +182,11 @@ func (s *story) clone() story {
 // audience is shown the story whenever it goes on.
 type audience interface{ show(story) }
 
+// nobody is an audience that does not look.
+type nobody struct{}
+
+func (nobody) show(story) {}
+
 // teller keeps the story, to which several goroutines add.
 type teller struct {
 	audience audience
@@ -191,10 +196,17 @@ type teller struct {
 	story story
 }
 
-func newTeller(a audience, failing string) *teller {
-	return &teller{audience: a, now: time.Now, story: story{
+func newTeller(failing string) *teller {
+	return &teller{audience: nobody{}, now: time.Now, story: story{
 		began: time.Now(), failing: failing, operators: map[string]configv1.ClusterOperatorStatus{},
 	}}
+}
+
+// address has the story told to somebody else.
+func (t *teller) address(a audience) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.audience = a
 }
 
 // update changes the story and shows it. The audience must not take long.

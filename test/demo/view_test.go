@@ -55,7 +55,7 @@ func TestClosing(t *testing.T) {
 func TestRenderFits(t *testing.T) {
 	stories := map[string]story{
 		"preparing": preparing(), "installing": installing(), "installed": installed(), "updating": updating(""),
-		"stuck": stuck(), "updated": updated(), "nothing": {began: start()},
+		"stuck": stuck(), "updated": updated(), "nothing": {began: epoch()},
 	}
 	for name, s := range stories {
 		for _, width := range []int{1, 20, 60, 79, 80, 81, 100, 120, 200} {
