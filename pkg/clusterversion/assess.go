@@ -76,10 +76,16 @@ func assess(problems []rollout.Problem, mode release.Mode, now time.Time) assess
 	return a
 }
 
+// trouble is what ClusterOperators must have in common to be told of in one sentence.
+type trouble struct {
+	reason   string
+	patience gate.Patience
+}
+
 // causes groups the ClusterOperators that have the same trouble, and leaves out what has its grace.
 func causes(problems []rollout.Problem, mode release.Mode, now time.Time, a *assessment) []cause {
 	var out []cause
-	index := map[string]int{}
+	index := map[trouble]int{}
 	for _, p := range problems {
 		passing := p.Err != nil || mode == release.Reconciling && p.Patience == gate.UntilSlow && !p.IsClusterOperator()
 		if left := grace - now.Sub(p.Since); passing && left > 0 {
@@ -91,14 +97,15 @@ func causes(problems []rollout.Problem, mode release.Mode, now time.Time, a *ass
 			name = p.ID.Namespace + "/" + name
 		}
 		c := cause{reason: p.Reason, message: p.Message, patience: p.Patience, names: []string{name}, since: []time.Time{p.Since}, operators: p.IsClusterOperator() && p.Err == nil}
+		kind := trouble{p.Reason, p.Patience}
 		_, shared := plurals()[p.Reason]
-		if at, ok := index[p.Reason]; c.operators && shared && ok {
+		if at, ok := index[kind]; c.operators && shared && ok {
 			out[at].names = append(out[at].names, name)
 			out[at].since = append(out[at].since, p.Since)
 			continue
 		}
 		if c.operators {
-			index[p.Reason] = len(out)
+			index[kind] = len(out)
 		}
 		out = append(out, c)
 	}

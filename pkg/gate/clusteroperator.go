@@ -14,7 +14,8 @@ import (
 )
 
 // ClusterOperator is settled when it is Available, not Degraded, and reports every version that its manifest lists.
-// A condition that is missing counts as the bad answer. Order and reasons are those of OpenShift's operator: not
+// A condition that is missing counts as the bad answer, but for an operator that has not said anything yet: that is one
+// whose pod has only been asked for, and no failure. Order and reasons are those of OpenShift's operator: not
 // Available fails at once, Degraded fails after a while, versions are waited for. While installing, Degraded is only
 // reported and versions are not compared.
 func ClusterOperator(co *configv1.ClusterOperator, want Want) Verdict {
@@ -22,6 +23,9 @@ func ClusterOperator(co *configv1.ClusterOperator, want Want) Verdict {
 	if len(versions) == 0 {
 		return failed(api.ReasonClusterOperatorNoVersions,
 			"Cluster operator %s does not declare expected versions", co.Name)
+	}
+	if len(co.Status.Conditions) == 0 {
+		return waiting(api.ReasonClusterOperatorNotAvailable, "Cluster operator %s has not reported yet", co.Name)
 	}
 	if status, c := condition(co, configv1.OperatorAvailable); status != configv1.ConditionTrue {
 		v := failed(api.ReasonClusterOperatorNotAvailable, "Cluster operator %s is not available", co.Name)

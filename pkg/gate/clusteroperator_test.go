@@ -49,6 +49,7 @@ func TestClusterOperator(t *testing.T) {
 	degraded := gate.Verdict{State: gate.Failed, Patience: gate.UntilFailed, Reason: "ClusterOperatorDegraded", Message: "Cluster operator dns is degraded"}
 	reported := gate.Verdict{State: gate.Settled, Patience: gate.Report, Reason: degraded.Reason, Message: degraded.Message}
 	updating := gate.Verdict{State: gate.Waiting, Patience: gate.UntilSlow, Reason: "ClusterOperatorUpdating", Message: "Cluster operator dns is updating versions"}
+	silent := gate.Verdict{State: gate.Waiting, Patience: gate.UntilSlow, Reason: "ClusterOperatorNotAvailable", Message: "Cluster operator dns has not reported yet"}
 	settled := gate.Verdict{State: gate.Settled}
 
 	for _, tt := range []struct {
@@ -66,7 +67,7 @@ func TestClusterOperator(t *testing.T) {
 		{"fails if not available", operator(no, no, atNew...), true, notAvailable, notAvailable},
 		{"fails if available is unknown", operator(unknown, no, atNew...), true, notAvailable, notAvailable},
 		{"fails if available is missing", operator(missing, no, atNew...), false, notAvailable, notAvailable},
-		{"fails without any condition", operator(missing, missing), false, notAvailable, notAvailable},
+		{"waits for an operator that has not said anything", operator(missing, missing), false, silent, silent},
 		{"says not available before degraded", operator(no, yes, atOld...), true, notAvailable, notAvailable},
 		{"says degraded before versions", operator(yes, yes, atOld...), true, reported, degraded},
 		{"takes unknown for degraded", operator(yes, unknown, atNew...), true, reported, degraded},

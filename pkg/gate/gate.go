@@ -57,6 +57,9 @@ type Verdict struct {
 	Since time.Time
 }
 
+// NotObserved is the reason of a gate that has not seen the object as it was applied; watches soon deliver it.
+const NotObserved = "NotObserved"
+
 // Want is what is expected of an object.
 type Want struct {
 	Manifest *manifest.Manifest
@@ -93,10 +96,10 @@ func Check(obj client.Object, want Want) Verdict {
 		return Verdict{State: Settled}
 	}
 	if obj == nil {
-		return waiting("NotObserved", "%s is not observed yet", want.Manifest.ID())
+		return waiting(NotObserved, "%s is not observed yet", want.Manifest.ID())
 	}
 	if (want.UID != "" && obj.GetUID() != want.UID) || obj.GetGeneration() < want.Generation {
-		return waiting("NotObserved", "the latest state of %s is not observed yet", want.Manifest.ID())
+		return waiting(NotObserved, "the latest state of %s is not observed yet", want.Manifest.ID())
 	}
 	if obj.GetDeletionTimestamp() != nil {
 		return failed("Deleting", "%s is being deleted; finalizers: %v", want.Manifest.ID(), obj.GetFinalizers())
