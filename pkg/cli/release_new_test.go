@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"io/fs"
 	"log"
@@ -114,7 +115,7 @@ func checkPlatform(t *testing.T, dir, version string) {
 		kinds[m.GVK().Kind]++
 		runlevels[m.Runlevel], components[m.Component] = true, true
 		for _, placeholder := range []string{"placeholder.example.com", "0.0.1-snapshot"} {
-			assert.NotContains(t, string(m.Raw), placeholder, m.String())
+			assert.NotContains(t, fmt.Sprint(m.Object.Object), placeholder, m.String())
 		}
 		if m.Tombstone() {
 			tombstones++

@@ -4,6 +4,7 @@
 package manifest
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 
@@ -24,7 +25,10 @@ type Manifest struct {
 	Component string
 	// Raw is what the payload hash is computed over: the document as compact JSON with sorted keys, or, if the file is
 	// written as JSON (whatever its extension), the document's bytes as they stand in it, without surrounding space.
+	// Loading a payload drops it: with the object it would double what an operator holds of a release.
 	Raw []byte
+	// Content is the SHA-256 of Raw. It changes when the manifest does.
+	Content [sha256.Size]byte
 	// Object is the decoded document.
 	Object *unstructured.Unstructured
 }

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"path"
@@ -146,7 +147,7 @@ func (p *parser) addObject(raw []byte, object map[string]any) {
 	}
 	m := &Manifest{
 		File: p.file, Document: p.document, Runlevel: p.runlevel, Component: p.component,
-		Raw: raw, Object: &unstructured.Unstructured{Object: object},
+		Raw: raw, Content: sha256.Sum256(raw), Object: &unstructured.Unstructured{Object: object},
 	}
 	if first, ok := p.seen[m.ID()]; ok {
 		p.fail("", fmt.Errorf("%s is in this file twice, first as document %d", m.ID(), first))

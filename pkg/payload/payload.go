@@ -52,7 +52,8 @@ type Payload struct {
 	// Hash is the VersionHash of the ClusterVersion's status: a hash over what the filter keeps, capabilities and
 	// overrides left aside.
 	Hash string
-	// Manifests are the included ones in load order: the operator's own folder by file name, then the release's.
+	// Manifests are the included ones in load order: the operator's own folder by file name, then the release's. They
+	// have no Raw any more.
 	Manifests []*manifest.Manifest
 	// Excluded are the others, in load order.
 	Excluded []Exclusion
@@ -62,7 +63,7 @@ type Payload struct {
 
 // Exclusion is a manifest that this cluster does not get.
 type Exclusion struct {
-	// Manifest keeps of its object only apiVersion, kind and metadata, and no Raw, to save memory.
+	// Manifest keeps of its object only apiVersion, kind and metadata, to save memory.
 	Manifest *manifest.Manifest
 	// Reason is a sentence without full stop, see manifest.Filter.
 	Reason string
@@ -149,6 +150,7 @@ func (p *Payload) keep(all []*manifest.Manifest, filter manifest.Filter) []error
 		if _, excluded := unconditional.Exclude(m); !excluded {
 			hash.add(m)
 		}
+		m.Raw = nil
 		if reason, excluded := filter.Exclude(m); excluded {
 			p.Excluded = append(p.Excluded, Exclusion{Manifest: slim(m), Reason: reason})
 			continue

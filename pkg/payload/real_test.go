@@ -205,19 +205,19 @@ func TestRealReleaseLeavesOtherFilesAlone(t *testing.T) {
 
 func TestRealReleaseTemplates(t *testing.T) {
 	p := realPayload(t, "4.23.0")
-	text := func(id string) string {
+	textOf := func(id string) string {
 		m := find(p, id)
 		require.NotNil(t, m, id)
-		return string(m.Raw)
+		return text(t, m)
 	}
-	assert.Contains(t, text("Deployment.apps openshift-cluster-version/cluster-version-operator"), `"--release-image=registry.example/release:4.23.0"`)
-	assert.Contains(t, text("PrometheusRule.monitoring.coreos.com openshift-cluster-version/cluster-version-operator"), "{{ $labels.")
+	assert.Contains(t, textOf("Deployment.apps openshift-cluster-version/cluster-version-operator"), `"--release-image=registry.example/release:4.23.0"`)
+	assert.Contains(t, textOf("PrometheusRule.monitoring.coreos.com openshift-cluster-version/cluster-version-operator"), "{{ $labels.")
 	literal := 0
 	for _, m := range p.Manifests {
-		if m.Component != "cluster-version-operator" && strings.Contains(string(m.Raw), "{{") {
+		if m.Component != "cluster-version-operator" && strings.Contains(text(t, m), "{{") {
 			literal++
 		}
-		assert.NotContains(t, string(m.Raw), "{{.ReleaseImage}}")
+		assert.NotContains(t, text(t, m), "{{.ReleaseImage}}")
 	}
 	assert.Greater(t, literal, 20, "braces of everybody else stay")
 }
@@ -226,14 +226,14 @@ func TestRealReleaseScalars(t *testing.T) {
 	p := realPayload(t, "4.23.0")
 	crd := find(p, "CustomResourceDefinition.apiextensions.k8s.io alertmanagerconfigs.monitoring.coreos.com")
 	require.NotNil(t, crd)
-	assert.Equal(t, 6, strings.Count(string(crd.Raw), `"="`), "a plain = is text")
-	assert.Greater(t, len(crd.Raw), 700_000, "the largest object of a release")
+	assert.Equal(t, 6, strings.Count(text(t, crd), `"="`), "a plain = is text")
+	assert.Greater(t, len(text(t, crd)), 700_000, "the largest object of a release")
 	opts := realOptions()
 	opts.Filter.Gates = sets.New("ClusterAPIMachineManagement")
 	opts.Filter.Capabilities = manifest.AllCapabilities(opts.Filter.Gates)
 	crd = find(loadReal(t, "4.23.0", opts), "CustomResourceDefinition.apiextensions.k8s.io clusterapis.operator.openshift.io")
 	require.NotNil(t, crd)
-	assert.Contains(t, string(crd.Raw), "9007199254740991")
+	assert.Contains(t, text(t, crd), "9007199254740991")
 }
 
 func TestRealReleaseInclusion(t *testing.T) {

@@ -1,6 +1,7 @@
 package payload
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 
@@ -69,7 +70,8 @@ func mergeTags(first, second *manifest.Manifest) (*manifest.Manifest, error) {
 	if err := unstructured.SetNestedSlice(merged.Object.Object, list, "spec", "tags"); err != nil {
 		return nil, fmt.Errorf("%s: spec: %w", first.File, err)
 	}
-	merged.Raw, err = json.Marshal(merged.Object.Object)
+	raw, err := json.Marshal(merged.Object.Object)
+	merged.Content = sha256.Sum256(raw)
 	return &merged, err
 }
 
@@ -96,7 +98,6 @@ func tags(m *manifest.Manifest) ([]map[string]any, error) {
 // slim keeps of a manifest what a report about it needs.
 func slim(m *manifest.Manifest) *manifest.Manifest {
 	out := *m
-	out.Raw = nil
 	out.Object = &unstructured.Unstructured{Object: map[string]any{}}
 	for _, key := range []string{"apiVersion", "kind", "metadata"} {
 		if v, ok := m.Object.Object[key]; ok {

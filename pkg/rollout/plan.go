@@ -50,7 +50,7 @@ func NewPlan(rel release.Release, manifests []*manifest.Manifest, mode release.M
 	for _, n := range graph.Tasks() {
 		p.tasks[n.Index] = task{
 			id:      n.Manifest.ID(),
-			content: sha256.Sum256(n.Manifest.Raw),
+			content: n.Manifest.Content,
 			gated:   gatedTask(n.Manifest),
 			alone:   !spoken[n.Component],
 		}
