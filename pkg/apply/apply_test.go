@@ -131,7 +131,7 @@ func TestApplyScope(t *testing.T) {
 	var failure *apply.Error
 	require.ErrorAs(t, err, &failure)
 	assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
-	assert.ErrorContains(t, err, "metadata.namespace is missing")
+	require.ErrorContains(t, err, "metadata.namespace is missing")
 	assert.Empty(t, record.take(), "nothing is sent")
 }
 

@@ -140,7 +140,7 @@ func TestRelatedObjectsThatTheServerRefuses(t *testing.T) {
 		var failure *apply.Error
 		require.ErrorAs(t, err, &failure)
 		assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
-		assert.ErrorContains(t, err, "setting related objects")
+		require.ErrorContains(t, err, "setting related objects")
 		require.NoError(t, somebody(t).Delete(t.Context(), live(t, m)))
 	}
 }

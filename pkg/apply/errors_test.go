@@ -58,7 +58,7 @@ func TestReasonsOfStatuses(t *testing.T) {
 			require.ErrorAs(t, err, &failure)
 			assert.Equal(t, tt.want, failure.Reason)
 			assert.Equal(t, tt.want == other, failure.Cause == "")
-			assert.ErrorContains(t, err, "Thing.example.com a (0000_50_x_y.yaml): ")
+			require.ErrorContains(t, err, "Thing.example.com a (0000_50_x_y.yaml): ")
 			assert.ErrorContains(t, err, "because")
 		})
 	}

@@ -140,19 +140,23 @@ func TestCRDAndAPIService(t *testing.T) {
 	}{
 		{"waits without conditions", nil, waits("NotEstablished", crdID+" is not Established yet"), waits("NotAvailable", serviceID+" is not Available yet")},
 		{
-			"settles", []metav1.Condition{says("NamesAccepted", "True"), says("Established", "True"), says("Available", "True")},
+			"settles",
+			[]metav1.Condition{says("NamesAccepted", "True"), says("Established", "True"), says("Available", "True")},
 			settled, settled,
 		},
 		{
-			"waits while not", []metav1.Condition{says("Established", "False"), says("Available", "False")},
+			"waits while not",
+			[]metav1.Condition{says("Established", "False"), says("Available", "False")},
 			since(waits("NotEstablished", crdID+" is not Established: because")), since(waits("NotAvailable", serviceID+" is not Available: because")),
 		},
 		{
-			"waits while unknown", []metav1.Condition{says("Established", "Unknown"), says("Available", "Unknown")},
+			"waits while unknown",
+			[]metav1.Condition{says("Established", "Unknown"), says("Available", "Unknown")},
 			since(waits("NotEstablished", crdID+" is not Established: because")), since(waits("NotAvailable", serviceID+" is not Available: because")),
 		},
 		{
-			"fails on names of others", []metav1.Condition{says("Established", "True"), says("NamesAccepted", "False"), says("Available", "True")},
+			"fails on names of others",
+			[]metav1.Condition{says("Established", "True"), says("NamesAccepted", "False"), says("Available", "True")},
 			fails("NamesNotAccepted", crdID+": its names are not accepted: because"), settled,
 		},
 	} {

@@ -79,11 +79,14 @@ func TestCheckWaitsForTheObjectThatWasApplied(t *testing.T) {
 	}{
 		{"waits for an object not seen yet", nil, gate.Want{}, gate.Waiting, "Deployment.apps a/b is not observed yet"},
 		{
-			"waits for the generation applied", deployed("1", 1), gate.Want{UID: "uid-1", Generation: 2}, gate.Waiting,
+			"waits for the generation applied", deployed("1", 1),
+			gate.Want{UID: "uid-1", Generation: 2},
+			gate.Waiting,
 			"the latest state of Deployment.apps a/b is not observed yet",
 		},
 		{
-			"waits while an object of the same name is seen", deployed("0", 7), gate.Want{UID: "uid-1", Generation: 2},
+			"waits while an object of the same name is seen", deployed("0", 7),
+			gate.Want{UID: "uid-1", Generation: 2},
 			gate.Waiting, "the latest state of Deployment.apps a/b is not observed yet",
 		},
 		{"takes the generation applied", deployed("1", 2), gate.Want{UID: "uid-1", Generation: 2}, gate.Settled, ""},
