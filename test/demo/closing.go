@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -157,11 +159,11 @@ func (v *view) remedy(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, `
  What one would do now:
-   ask the operator what it lacks      kubectl get clusteroperator %s -o yaml
-   look at what it runs                kubectl -n %s get deployments,pods
-   repair it                           the update goes on by itself as soon as the operator reports %s
+   ask the operator what it lacks   kubectl get clusteroperator %s -o yaml
+   look at what it runs             kubectl -n %s get deployments,pods
+   repair it                        the update goes on by itself from here
 
-`, name, name, p.to)
+`, name, name)
 }
 
 // alignRight puts a text to the right end of a column.
@@ -172,20 +174,26 @@ func alignRight(s string, width int) string {
 // whatToTry is what a user may do with everything that is left running.
 func (d *demo) whatToTry() string {
 	p := newPalette()
+	image := d.tag(toVersion)
+	cvo := d.options.cvo
+	if wd, err := os.Getwd(); err == nil {
+		if relative, err := filepath.Rel(wd, cvo); err == nil && len(relative) < len(cvo) {
+			cvo = relative
+		}
+	}
 	return fmt.Sprintf(`
  %s Ctrl-C ends it, and removes %s.
 
    export KUBECONFIG=%s
-
    kubectl get clusterversion,clusteroperators
    kubectl describe clusterversion version
-   kubectl get events -n default --field-selector involvedObject.kind=ClusterVersion
+   kubectl get events -n default
    oc adm upgrade
-   curl -s %s/progress
+
+   curl -s http://%s/progress
    tail -f %s
 
-   cvo release graph %s
-   cvo release extract %s --to /tmp/platform-%s
-`, p.strong.Render("Everything is left running."), d.dir, d.control.Kubeconfig, "http://"+d.address, d.log(),
-		d.images[toVersion], d.images[toVersion], toVersion)
+   %s release graph %s
+   %s release extract %s --to /tmp/platform
+`, p.strong.Render("Everything is left running."), d.dir, d.control.Kubeconfig, d.address, d.log(), cvo, image, cvo, image)
 }

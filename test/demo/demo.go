@@ -234,13 +234,15 @@ func (d *demo) makeKey(ctx context.Context) error {
 
 func (d *demo) trust() string { return filepath.Join(d.dir, "keys", "trust.yaml") }
 
+// tag is what a release is pushed as.
+func (d *demo) tag(version string) string { return d.registry.Host() + "/platform/release:" + version }
+
 // makeRelease assembles, pushes and signs a release of the example platform.
 func (d *demo) makeRelease(version string, more ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		tag := d.registry.Host() + "/platform/release:" + version
 		out, err := d.cvo(ctx, append([]string{
 			"release", "new", "--from-dir", filepath.Join(d.options.platforms, version),
-			"--name", version, "--to-image", tag,
+			"--name", version, "--to-image", d.tag(version),
 		}, more...)...)
 		if err != nil {
 			return err
