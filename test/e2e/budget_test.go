@@ -1,0 +1,118 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+// writesPerManifest is what an install and an update may cost: requests that ask for a change, refused ones and those
+// that turn out to change nothing included, by manifest of the release. It leaves out the Lease, which is renewed by
+// the clock, and events; the status of ClusterVersion and of ClusterOperators counts.
+const writesPerManifest = 1.3
+
+// TestBudget counts requests, which are the same on a slow machine as on a fast one: those of an install and an update
+// of the real releases, and those of a restart where there is nothing to do.
+func TestBudget(t *testing.T) {
+	data := fixture.Testdata(t)
+	p := newPlatform(t)
+	fromDir, toDir := filepath.Join(data, "payloads/4.22.9"), filepath.Join(data, "payloads/4.23.0")
+	from, to := p.push(os.DirFS(fromDir), "4.22.9", true), p.push(os.DirFS(toDir), "4.23.0", true)
+	p.bootstrap(data)
+	_, err := p.run("install", "--no-operator", "--release-image", from.ByDigest(), "--trust", p.trust)
+	require.NoError(t, err)
+	p.start("operators")
+
+	begin := time.Now()
+	operator := p.operator(from.ByDigest())
+	p.await("4.22.9 to complete", 3*time.Minute, completed("4.22.9"))
+	p.assertBudget("install", begin, len(p.graphOf(fromDir, release.Initializing).objects))
+
+	begin = time.Now()
+	p.update(configv1.Update{Image: to.ByDigest()})
+	p.await("4.23.0 to complete", 3*time.Minute, completed("4.23.0"))
+	p.assertBudget("update", begin, len(p.graphOf(toDir, release.Updating).objects))
+	p.await("the cluster to be at 4.23.0", 10*time.Second, func(cv *configv1.ClusterVersion) bool {
+		return condition(cv, configv1.OperatorProgressing) == "False||Cluster version is 4.23.0"
+	})
+	operator.kill()
+
+	begin = time.Now()
+	address := freeAddress(t)
+	p.operator(from.ByDigest(), "--listen", address)
+	require.Eventually(t, func() bool { return passComplete(t, address) }, time.Minute, 100*time.Millisecond)
+	assert.Empty(t, p.changedSince(begin), "written by a restart with nothing to do")
+}
+
+// assertBudget counts the operator's requests since begin.
+func (p *platform) assertBudget(what string, begin time.Time, manifests int) {
+	p.t.Helper()
+	requests, writes := 0, 0
+	for _, e := range p.audit(begin) {
+		if !strings.HasPrefix(e.UserAgent, operatorAgent) || e.Object.Resource == "leases" || e.Object.Resource == "events" {
+			continue
+		}
+		requests++
+		if slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, e.Verb) {
+			writes++
+		}
+	}
+	perManifest := float64(writes) / float64(manifests)
+	p.t.Logf("%s: %d requests, of which %d ask for a change, for %d manifests: %.3f each", what, requests, writes, manifests, perManifest)
+	assert.LessOrEqual(p.t, perManifest, writesPerManifest, what)
+}
+
+// changedSince names the objects, other than Leases and events, whose resource version is another after a request of
+// the operator than after the request before. Of Secrets the audit log keeps no resource version; requests for those
+// that were not refused count as changes.
+func (p *platform) changedSince(begin time.Time) []string {
+	p.t.Helper()
+	all, err := env.Audit(p.env.AuditLog)
+	require.NoError(p.t, err)
+	var names []string
+	for _, e := range env.Changes(all) {
+		if strings.HasPrefix(e.UserAgent, operatorAgent) && e.Received.After(begin) && e.Object.Resource != "leases" && e.Object.Resource != "events" {
+			names = append(names, e.Object.String())
+		}
+	}
+	return names
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// passComplete asks an operator whether a pass over a release that is complete already found everything in place.
+func passComplete(t *testing.T, address string) bool {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/progress", http.NoBody)
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false // it does not listen yet
+	}
+	defer resp.Body.Close()
+	var progress struct {
+		Mode     release.Mode
+		Complete bool
+	}
+	return json.NewDecoder(resp.Body).Decode(&progress) == nil && progress.Complete && progress.Mode == release.Reconciling
+}
