@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"html"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/gate"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/rollout"
+)
+
+// TestPicture keeps the picture of the README like the view; -update draws it anew.
+func TestPicture(t *testing.T) {
+	file := filepath.Join("..", "..", "docs", "images", "demo.svg")
+	got := svg(render(picture(), at(20.4), 100, 26), 100, 26)
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), got, "draw it anew: go test ./test/demo -run TestPicture -update")
+}
+
+// picture is the example platform in the middle of its update.
+func picture() story {
+	s := story{began: epoch(), operators: map[string]configv1.ClusterOperatorStatus{}}
+	s.phases = []phase{{to: "1.0.0", began: at(5), ended: at(10), mode: release.Initializing}, {from: "1.0.0", to: "1.1.0", began: at(10.2)}}
+	s.notes = []note{
+		{at: at(9.9), kind: goodNote, text: "control plane at 1.0.0, nodes handed over to machine-config"},
+		{at: at(10), kind: goodNote, text: "installed 1.0.0 in 5.0 s: 107 manifests, signature verified"},
+		{at: at(10.2), kind: commandNote, text: `kubectl patch clusterversion version --type merge -p '{"spec":{"desiredUpdate":{"version":"1.1.0",…`},
+	}
+	s.clusterVersion(clusterVersion("1.0.0", strings.Replace(accepted, "127.0.0.1:41234", "registry.example", 1),
+		"Working towards 1.1.0: 102 of 116 done (87% complete), waiting on example-ingress, example-storage", ""), at(20))
+	for _, name := range []string{"example-ingress", "example-storage"} {
+		s.operators[name] = configv1.ClusterOperatorStatus{Conditions: []configv1.ClusterOperatorStatusCondition{
+			condition(configv1.OperatorProgressing, configv1.ConditionTrue, name+" is moving to version 1.1.0"),
+		}}
+	}
+	levels := func(first, second, third, fourth, fifth int, now float64, problems ...rollout.Problem) {
+		p := progressOf("1.1.0", release.Updating, problems,
+			runlevel(0, component("cluster-version-operator", 8, 8), component("example-config", 1, 1)),
+			runlevel(10, component("example-config", first, 7)), runlevel(20, component("example-backup", second, 8)),
+			runlevel(30, component("example-dns", third/2, 12), component("example-network", third/2, 12)),
+			runlevel(40, component("example-identity", fourth, 9)),
+			runlevel(50, component("example-autoscaler", min(fifth, 10), 10), component("example-console", min(fifth, 9), 9),
+				component("example-ingress", min(fifth, 8), 9), component("example-monitoring", min(fifth, 10), 10), component("example-storage", min(fifth, 8), 9)),
+			runlevel(80, component(api.MachineConfigOperator, 0, 11)), runlevel(90, component("example-monitoring", 0, 1)))
+		s.progress(p, at(now))
+	}
+	levels(0, 0, 0, 0, 0, 10.5)
+	levels(7, 0, 0, 0, 0, 12.1)
+	levels(7, 8, 0, 0, 0, 12.5)
+	levels(7, 8, 24, 0, 0, 14.6)
+	levels(7, 8, 24, 9, 0, 16.6)
+	levels(7, 8, 24, 9, 20, 20,
+		operatorProblem("example-ingress", 50, gate.Waiting, "Cluster operator example-ingress is updating versions", at(18.7)),
+		operatorProblem("example-storage", 50, gate.Waiting, "Cluster operator example-storage is updating versions", at(19.1)))
+	return s
+}
+
+// svg draws a screen with the few colours that the palette has.
+func svg(screen string, columns, rows int) string {
+	const cell, line, margin = 8.43, 18, 14
+	width, height := int(float64(columns)*cell)+2*margin, rows*line+2*margin
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="The demo in the middle of an update">`+"\n", width, height, width, height)
+	fmt.Fprintf(&b, `<rect width="%d" height="%d" rx="8" fill="#16202a"/>`+"\n", width, height)
+	fmt.Fprintln(&b, `<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace" font-size="14" fill="#dbe4ec" xml:space="preserve">`)
+	colours := map[string]string{"31": "#f2777a", "32": "#7fc98b", "33": "#e8c468", "35": "#c79bf0", "36": "#6fc7d8", "90": "#6b7b8a"}
+	sequence := regexp.MustCompile("\x1b\\[([0-9;]*)m")
+	for row, text := range strings.Split(screen, "\n") {
+		column, style, at := 0, "", 0
+		draw := func(run string) {
+			cells := len([]rune(run))
+			if strings.TrimSpace(run) != "" {
+				fmt.Fprintf(&b, `<text x="%.1f" y="%d" textLength="%.1f" lengthAdjust="spacingAndGlyphs"%s>%s</text>`+"\n",
+					margin+float64(column)*cell, margin+line*row+line-4, float64(cells)*cell, style, html.EscapeString(run))
+			}
+			column += cells
+		}
+		for _, m := range sequence.FindAllStringSubmatchIndex(text, -1) {
+			draw(text[at:m[0]])
+			style, at = "", m[1]
+			for code := range strings.SplitSeq(text[m[2]:m[3]], ";") {
+				if code == "1" {
+					style += ` font-weight="bold"`
+				} else if colour, ok := colours[code]; ok {
+					style += fmt.Sprintf(` fill=%q`, colour)
+				}
+			}
+		}
+		draw(text[at:])
+	}
+	fmt.Fprintln(&b, "</g>\n</svg>")
+	return b.String()
+}
