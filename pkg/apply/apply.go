@@ -92,11 +92,11 @@ func (a *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.
 	case m.Tombstone():
 		change, err = a.remove(ctx, target)
 	case m.CreateOnly():
-		change, err = a.create(ctx, target, m)
+		change, err = a.createOnly(ctx, target, m)
 	case isClusterOperator(m):
 		change, err = a.clusterOperator(ctx, target, m)
 	default:
-		change, err = a.apply(ctx, target, m)
+		change, err = a.apply(ctx, target, m, true)
 	}
 	return change, wrap(m, err)
 }
@@ -106,7 +106,7 @@ func (a *Applier) target(ctx context.Context, m *manifest.Manifest) (target, err
 	if err != nil {
 		return target{}, err
 	}
-	t := target{resource: mapping.Resource, name: m.Object.GetName()}
+	t := target{resource: mapping.Resource, name: m.Object.GetName(), custom: mapping.Custom}
 	if t.name == "" {
 		return target{}, fmt.Errorf("%w: metadata.name is missing", errManifest)
 	}
@@ -119,8 +119,8 @@ func (a *Applier) target(ctx context.Context, m *manifest.Manifest) (target, err
 }
 
 // apply writes the object, leaving out fields that the server's schema does not know: server-side apply refuses
-// those where an update would drop them in silence.
-func (a *Applier) apply(ctx context.Context, t target, m *manifest.Manifest) (Change, error) {
+// those where an update would drop them in silence. With force it takes over what others have set to other values.
+func (a *Applier) apply(ctx context.Context, t target, m *manifest.Manifest, force bool) (Change, error) {
 	body := a.body(m, t.namespace != "")
 	var dropped []string
 	for {
@@ -128,7 +128,7 @@ func (a *Applier) apply(ctx context.Context, t target, m *manifest.Manifest) (Ch
 		if err != nil {
 			return Change{}, fmt.Errorf("%w: %w", errManifest, err)
 		}
-		meta, code, err := a.client.apply(ctx, t, data)
+		meta, code, err := a.client.apply(ctx, t, data, force)
 		if unknown := unknownFields(err); len(unknown) > 0 && len(dropped) < maxDropped {
 			var removed []string
 			if body, removed = dropFields(body, unknown); len(removed) == 0 {
@@ -147,6 +147,30 @@ func (a *Applier) apply(ctx context.Context, t target, m *manifest.Manifest) (Ch
 		change.Dropped = dropped
 		return change, nil
 	}
+}
+
+// createOnly creates an object unless it is there.
+//
+// The API server holds a POST of a custom resource for two seconds if the CRD was established less than that ago, and
+// the pass with it; an apply it does not hold. An apply would touch an object that is there, so a custom resource is
+// looked for first. Somebody may still create it between the two requests: their values stand, because this apply is
+// not forced.
+func (a *Applier) createOnly(ctx context.Context, t target, m *manifest.Manifest) (Change, error) {
+	if !t.custom {
+		return a.create(ctx, t, m)
+	}
+	_, err := a.client.get(ctx, t)
+	if err == nil {
+		return Change{Action: Kept}, nil
+	}
+	if !apierrors.IsNotFound(err) {
+		return Change{}, err
+	}
+	change, err := a.apply(ctx, t, m, false)
+	if apierrors.IsConflict(err) {
+		return Change{Action: Kept}, nil
+	}
+	return change, err
 }
 
 // create posts an object; one that exists is settled, whatever it looks like.

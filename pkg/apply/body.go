@@ -6,6 +6,7 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -30,6 +31,11 @@ func (a *Applier) body(m *manifest.Manifest, namespaced bool) map[string]any {
 	}
 	object["metadata"] = metadata
 	complete(m, object)
+	if clientgoscheme.Scheme.Recognizes(m.GVK()) {
+		for field, value := range object {
+			object[field], _ = emptyListsAsNull(value)
+		}
+	}
 	if !namesOwner(m) {
 		delete(metadata, "ownerReferences")
 	}
@@ -78,8 +84,6 @@ func complete(m *manifest.Manifest, object map[string]any) {
 	case isClusterOperator(m):
 		// Its spec has no fields. Any that a manifest gives are pruned, but the server counts a generation first.
 		object["spec"] = map[string]any{}
-	case m.Is("networking.k8s.io", "NetworkPolicy"):
-		object["spec"] = emptyRulesAsNull(object["spec"])
 	case m.Is("security.openshift.io", "SecurityContextConstraints"):
 		for field, zero := range sccZeroValues() {
 			if _, ok := object[field]; !ok {
@@ -89,20 +93,38 @@ func complete(m *manifest.Manifest, object map[string]any) {
 	}
 }
 
-// emptyRulesAsNull words empty lists of rules so that they are still ours, but are what the server stores: it compares a
-// stored policy, where an empty list is none, with the applied one to the letter, and counts a generation.
-func emptyRulesAsNull(spec any) any {
-	fields, ok := spec.(map[string]any)
-	if !ok {
-		return spec
-	}
-	fields = maps.Clone(fields)
-	for _, rules := range []string{"ingress", "egress"} {
-		if list, ok := fields[rules].([]any); ok && len(list) == 0 {
-			fields[rules] = nil
+// emptyListsAsNull words the empty lists of a built-in kind so that they are still ours, but are what the server stores:
+// it keeps those kinds in a form that has no empty list, compares what it stored with what is applied to the letter,
+// and would count a change at every apply. What has no empty list in it is shared with value.
+func emptyListsAsNull(value any) (next any, changed bool) {
+	switch v := value.(type) {
+	case map[string]any:
+		out := v
+		for key, item := range v {
+			if item, changedItem := emptyListsAsNull(item); changedItem {
+				if !changed {
+					out, changed = maps.Clone(v), true
+				}
+				out[key] = item
+			}
 		}
+		return out, changed
+	case []any:
+		if len(v) == 0 {
+			return nil, true
+		}
+		out := v
+		for i, item := range v {
+			if item, changedItem := emptyListsAsNull(item); changedItem && item != nil {
+				if !changed {
+					out, changed = slices.Clone(v), true
+				}
+				out[i] = item
+			}
+		}
+		return out, changed
 	}
-	return fields
+	return value, false
 }
 
 // sccZeroValues are the required fields of a SecurityContextConstraints as a typed client fills them.

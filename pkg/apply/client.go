@@ -49,6 +49,7 @@ type client struct{ rest rest.Interface }
 type target struct {
 	resource        schema.GroupVersionResource
 	namespace, name string
+	custom          bool
 }
 
 // metadataOnly asks the server to answer with metadata instead of the object (Kubernetes API concepts, "Resource
@@ -56,8 +57,7 @@ type target struct {
 const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
 	"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
-func (c *client) apply(ctx context.Context, t target, data []byte) (*metav1.PartialObjectMetadata, int, error) {
-	force := true
+func (c *client) apply(ctx context.Context, t target, data []byte, force bool) (*metav1.PartialObjectMetadata, int, error) {
 	options := metav1.PatchOptions{FieldManager: api.FieldManager, Force: &force}
 	result := c.on(c.rest.Patch(types.ApplyPatchType), t, true).
 		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx)

@@ -34,7 +34,7 @@ func (a *Applier) Precreate(ctx context.Context, m *manifest.Manifest) (Change, 
 // but for relatedObjects at creation: they tell must-gather tools and the operator itself where to look before it
 // has reported anything.
 func (a *Applier) clusterOperator(ctx context.Context, t target, m *manifest.Manifest) (Change, error) {
-	change, err := a.apply(ctx, t, m)
+	change, err := a.apply(ctx, t, m, true)
 	if err != nil || change.Action != Created {
 		return change, err
 	}

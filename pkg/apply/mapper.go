@@ -30,6 +30,8 @@ var (
 type Mapping struct {
 	Resource   schema.GroupVersionResource
 	Namespaced bool
+	// Custom: a CRD of the release defines the kind.
+	Custom bool
 }
 
 // Mapper finds the mapping of a kind. It returns ErrNoMatch for kinds that are not served, ErrUnavailable for those of
@@ -91,7 +93,7 @@ func (m *DiscoveryMapper) addCRD(crd *unstructured.Unstructured) {
 			continue
 		}
 		gv := schema.GroupVersion{Group: group, Version: name}
-		m.crds[gv.WithKind(kind)] = Mapping{Resource: gv.WithResource(plural), Namespaced: scope == "Namespaced"}
+		m.crds[gv.WithKind(kind)] = Mapping{Resource: gv.WithResource(plural), Namespaced: scope == "Namespaced", Custom: true}
 	}
 }
 

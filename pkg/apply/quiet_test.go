@@ -23,6 +23,25 @@ kind: NetworkPolicy
 metadata: {namespace: `+ns+`, name: deny}
 spec: {podSelector: {}, policyTypes: [Ingress, Egress], ingress: [], egress: []}
 `)},
+		{"deployment with empty lists deep inside", parse(t, `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {namespace: `+ns+`, name: quiet, finalizers: []}
+spec:
+  selector: {matchLabels: {a: b}, matchExpressions: []}
+  template:
+    metadata: {labels: {a: b}}
+    spec:
+      tolerations: []
+      containers:
+      - {name: c, image: example.com/c, env: [], args: [], resources: {claims: []}}
+`)},
+		{"role without rules", parse(t, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {namespace: `+ns+`, name: quiet}
+rules: []
+`)},
 		{"ClusterOperator with fields in its spec", parse(t, `
 apiVersion: config.openshift.io/v1
 kind: ClusterOperator
@@ -35,7 +54,7 @@ spec: {managementState: Managed}
 			a, _ := connect(t, owner)
 			first, second := must(t, a, tt.m), must(t, a, tt.m)
 			assert.Equal(t, first.ResourceVersion, second.ResourceVersion)
-			assert.Equal(t, int64(1), second.Generation)
+			assert.LessOrEqual(t, second.Generation, int64(1))
 		})
 	}
 }

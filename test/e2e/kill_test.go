@@ -67,7 +67,7 @@ func TestKill(t *testing.T) {
 		{"downloading", 600 * time.Millisecond, logWorking, func(cv *configv1.ClusterVersion) bool { return len(cv.Status.History) == 0 }},
 		{"applying", time.Second, logRollout, applying},
 		{"applying", 3 * time.Second, logRollout, applying},
-		{"gating", time.Second, logRollout, gating},
+		{"gating", 300 * time.Millisecond, logRollout, gating},
 	})
 	p.await("4.22.9 to complete", 3*time.Minute, completed("4.22.9"))
 	p.assertChangedOnce(fromDir, release.Initializing, begin)
