@@ -81,7 +81,7 @@ func TestMapperNeedsNoRequestForCRDsOfTheRelease(t *testing.T) {
 	got, err := m.Mapping(t.Context(), schema.GroupVersionKind{Group: "ours.example.com", Version: "v1", Kind: "Widget"})
 	require.NoError(t, err)
 	assert.Equal(t, apply.Mapping{
-		Resource: schema.GroupVersionResource{Group: "ours.example.com", Version: "v1", Resource: "widgets"}, Namespaced: true,
+		Resource: schema.GroupVersionResource{Group: "ours.example.com", Version: "v1", Resource: "widgets"}, Namespaced: true, Custom: true,
 	}, got)
 	got, err = m.Mapping(t.Context(), schema.GroupVersionKind{Group: "wide.example.com", Version: "v1", Kind: "Widget"})
 	require.NoError(t, err)
