@@ -9,8 +9,7 @@ import (
 
 // reasonOf is the reason that status reports for a manifest that could not be applied.
 func reasonOf(err error) string {
-	var failure *apply.Error
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*apply.Error](err); ok {
 		return failure.Reason
 	}
 	return api.ReasonPayloadFailed

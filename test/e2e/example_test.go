@@ -88,10 +88,8 @@ func (p *platform) testDeletionGuard(t *testing.T) {
 // TestRefusals tries what must not work, and that the cluster is as it was after it.
 func TestRefusals(t *testing.T) {
 	p := newPlatform(t)
-	files, err := os.MkdirTemp(p.dir, "release")
-	require.NoError(t, err)
-	out := filepath.Join(files, "1.0.0")
-	_, err = p.run("release", "new", "--from-dir", "../../examples/platform/1.0.0", "--name", "1.0.0", "--to-dir", out)
+	out := filepath.Join(t.TempDir(), "1.0.0")
+	_, err := p.run("release", "new", "--from-dir", "../../examples/platform/1.0.0", "--name", "1.0.0", "--to-dir", out)
 	require.NoError(t, err)
 	unsigned := p.push(os.DirFS(out), "1.0.0", false)
 

@@ -7,6 +7,7 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestPicture plays an operator's way through time: one line for every report.
@@ -77,17 +78,17 @@ func TestJitter(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	assert.NoError(t, Options{}.Validate())
+	require.NoError(t, Options{}.Validate())
 	for _, o := range []Options{
 		{Jitter: 2},
 		{Slow: map[string]time.Duration{"a": -1}},
 		{Flap: map[string]int{"a": 1}, Fail: []string{"a"}},
 		{Follow: []string{"a"}, Ignore: []string{"a"}},
 	} {
-		assert.Error(t, o.Validate(), "%+v", o)
+		require.Error(t, o.Validate(), "%+v", o)
 	}
 	flaps, err := ParseFlaps([]string{"a", "b=1"})
-	assert.NoError(t, err)
+	require.NoError(t, err)
 	assert.Equal(t, map[string]int{"a": 3, "b": 1}, flaps)
 	_, err = ParseFlaps([]string{"a=x"})
 	assert.ErrorContains(t, err, `"a=x"`)
