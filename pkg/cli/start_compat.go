@@ -78,7 +78,7 @@ func (c *compatFlags) warn(log logr.Logger) {
 // capabilityList reads a comma-separated list of capabilities.
 func capabilityList(text string) []configv1.ClusterVersionCapability {
 	var list []configv1.ClusterVersionCapability
-	for _, name := range strings.SplitSeq(text, ",") {
+	for name := range strings.SplitSeq(text, ",") {
 		if name = strings.TrimSpace(name); name != "" {
 			list = append(list, configv1.ClusterVersionCapability(name))
 		}

@@ -98,7 +98,7 @@ func (p *platform) create(files ...string) {
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		require.NoError(p.t, err)
-		for _, document := range strings.SplitSeq("\n"+string(data), "\n---") {
+		for document := range strings.SplitSeq("\n"+string(data), "\n---") {
 			obj := &unstructured.Unstructured{}
 			require.NoError(p.t, yaml.Unmarshal([]byte(document), &obj.Object))
 			if len(obj.Object) == 0 {
