@@ -19,7 +19,7 @@ func recordTarget(history []configv1.UpdateHistory, a Acceptance, now metav1.Tim
 		entry := &history[0]
 		entry.Version, entry.Image = version, image
 		entry.Verified = entry.Verified || len(a.Verified.Evidence) > 0
-		if a.Risks != "" {
+		if entry.AcceptedRisks == "" { // what was accepted at first stays told: after a restart, less speaks against it
 			entry.AcceptedRisks = a.Risks
 		}
 		return history

@@ -32,8 +32,12 @@ func TestRecordTarget(t *testing.T) {
 		assert.Equal(t, configv1.CompletedUpdate, history[0].State)
 		assert.True(t, history[0].Verified, "verified is only ever set")
 		assert.Equal(t, "risk", history[0].AcceptedRisks)
-		history = recordTarget(history, acceptedRelease("1.1.0"), at)
-		assert.Equal(t, "risk", history[0].AcceptedRisks, "what was accepted stays told")
+		for _, later := range []string{"", "less"} {
+			again := acceptedRelease("1.1.0")
+			again.Risks = later
+			history = recordTarget(history, again, at)
+			assert.Equal(t, "risk", history[0].AcceptedRisks, "what was accepted stays told")
+		}
 	})
 	t.Run("notes a signature that came later", func(t *testing.T) {
 		history := recordTarget(recordTarget(nil, forced, at), acceptedRelease("1.1.0"), at)

@@ -26,8 +26,6 @@ type observed struct {
 	// accepted is the release being rolled out, nil before the first; progress is that of its rollout in its mode.
 	accepted *Acceptance
 	progress *rollout.Progress
-	// capabilities of this cluster.
-	capabilities manifest.Capabilities
 	now          time.Time
 }
 
@@ -46,8 +44,8 @@ func nextStatus(cv *configv1.ClusterVersion, in observed) (configv1.ClusterVersi
 		if in.progress != nil && in.progress.Complete {
 			recordCompleted(status.History, now)
 		}
-		status.Capabilities.EnabledCapabilities = sorted(in.capabilities.Enabled.UnsortedList())
-		status.Capabilities.KnownCapabilities = sorted(in.capabilities.Known.UnsortedList())
+		status.Capabilities.EnabledCapabilities = sets.List(in.accepted.filter.Capabilities.Enabled)
+		status.Capabilities.KnownCapabilities = sets.List(in.accepted.filter.Capabilities.Known)
 	} else if status.Desired.Image == "" {
 		status.Desired.Image = in.target.Image
 	}
@@ -111,7 +109,7 @@ func setConditions(status *configv1.ClusterVersionStatus, in observed, begun boo
 		setAccepted(set, in)
 	}
 	setInvalid(status, set, in.invalid)
-	set(api.ImplicitlyEnabledCapabilities, configv1.ConditionFalse, "AsExpected", "Capabilities match configured spec")
+	setImplicit(set, implicitCapabilities(cv, in.accepted))
 	if find(status.Conditions, configv1.RetrievedUpdates) == nil {
 		set(configv1.RetrievedUpdates, configv1.ConditionFalse, "NoChannel", "The update channel has not been configured.")
 	}
@@ -164,6 +162,28 @@ func workingText(version string, progress *rollout.Progress, waiting string) str
 		text += ", " + waiting
 	}
 	return text
+}
+
+// implicitCapabilities are those that are on although the spec does not ask for them.
+func implicitCapabilities(cv *configv1.ClusterVersion, accepted *Acceptance) []configv1.ClusterVersionCapability {
+	if accepted == nil {
+		return nil
+	}
+	_, implicit := manifest.EnabledCapabilities(cv.Spec.Capabilities, accepted.filter.Gates, accepted.filter.Capabilities.Enabled)
+	return implicit
+}
+
+func setImplicit(set setter, implicit []configv1.ClusterVersionCapability) {
+	if len(implicit) == 0 {
+		set(api.ImplicitlyEnabledCapabilities, configv1.ConditionFalse, "AsExpected", "Capabilities match configured spec")
+		return
+	}
+	names := make([]string, len(implicit))
+	for i, c := range implicit {
+		names[i] = string(c)
+	}
+	set(api.ImplicitlyEnabledCapabilities, configv1.ConditionTrue, "CapabilitiesImplicitlyEnabled",
+		"The following capabilities could not be disabled: "+strings.Join(names, ", "))
 }
 
 func setAccepted(set setter, in observed) {

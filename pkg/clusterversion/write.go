@@ -10,10 +10,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 // writeStatus works out the status, writes it if it differs, and tells what has begun and ended with it. Writes that
@@ -35,7 +32,7 @@ func (c *Reconciler) writeStatus(ctx context.Context, r *round) error {
 	c.mu.Unlock()
 	status, recheck := nextStatus(r.cv, observed{
 		invalid: r.invalid, target: r.target, latest: r.latest, accepted: r.accepted, progress: r.progress,
-		capabilities: capabilitiesOf(r.original), now: now,
+		now: now,
 	})
 	r.requeue = recheck
 	before := r.original.Status
@@ -74,12 +71,6 @@ func statusPatch(resourceVersion string, status configv1.ClusterVersionStatus) (
 		return nil, fmt.Errorf("encoding status: %w", err)
 	}
 	return client.RawPatch(types.JSONPatchType, data), nil
-}
-
-// capabilitiesOf says which capabilities are on: those that the spec asks for and those that were on before.
-func capabilitiesOf(cv *configv1.ClusterVersion) manifest.Capabilities {
-	capabilities, _ := manifest.EnabledCapabilities(cv.Spec.Capabilities, nil, sets.New(cv.Status.Capabilities.EnabledCapabilities...))
-	return capabilities
 }
 
 // onlyCounts reports whether the two differ in nothing but the message of Progressing.
