@@ -1,0 +1,451 @@
+package e2e_test
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/manifests/apicrd"
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+// tiny makes releases of two components, a at runlevel 10 and b at runlevel 20, each a ConfigMap, a Deployment and a
+// ClusterOperator in its own namespace.
+type tiny struct{ definitions fstest.MapFS }
+
+func newTiny(t *testing.T) tiny {
+	t.Helper()
+	dir := t.TempDir()
+	names, err := apicrd.Copy(t.Context(), dir)
+	require.NoError(t, err)
+	out := fstest.MapFS{}
+	for _, name := range names {
+		if !strings.HasSuffix(name, "-Default.crd.yaml") && !strings.Contains(name, "_clusteroperators.") {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		out["manifests/"+name] = &fstest.MapFile{Data: data}
+	}
+	require.Len(t, out, 2)
+	return tiny{out}
+}
+
+const component = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: tiny-$NAME, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {namespace: tiny-$NAME, name: settings, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
+data: {version: "$VERSION"}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {namespace: tiny-$NAME, name: tiny-$NAME-operator, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
+spec:
+  selector: {matchLabels: {app: $NAME}}
+  template:
+    metadata: {labels: {app: $NAME}}
+    spec:
+      containers:
+      - {name: operator, image: example.com/operator, env: [{name: RELEASE_VERSION, value: "$VERSION"}]}
+---
+apiVersion: config.openshift.io/v1
+kind: ClusterOperator
+metadata: {name: tiny-$NAME, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
+spec: {}
+status:
+  versions: [{name: operator, version: "$VERSION"}]
+  relatedObjects: [{group: "", resource: namespaces, name: tiny-$NAME}]
+`
+
+func (r tiny) files(version string) fs.FS {
+	fsys := fstest.MapFS{
+		"release-manifests/release-metadata": &fstest.MapFile{Data: fmt.Appendf(nil, `{"kind": "cincinnati-metadata-v0", "version": %q}`, version)},
+		"release-manifests/image-references": &fstest.MapFile{Data: fmt.Appendf(nil, `{"kind": "ImageStream", "apiVersion": "image.openshift.io/v1", "metadata": {"name": %q}}`, version)},
+	}
+	maps.Copy(fsys, r.definitions)
+	for level, name := range map[int]string{10: "a", 20: "b"} {
+		fsys[fmt.Sprintf("release-manifests/0000_%d_tiny-%s_01.yaml", level, name)] = &fstest.MapFile{
+			Data: []byte(strings.NewReplacer("$NAME", name, "$VERSION", version).Replace(component)),
+		}
+	}
+	return fsys
+}
+
+// life is a cluster whose life TestClusterVersion follows, chapter by chapter.
+type life struct {
+	*platform
+	// book is the whole test; platform.t is that of the chapter.
+	book  *testing.T
+	tiny  tiny
+	own   release.Image
+	cvo   *process
+	other *fixture.Signer
+}
+
+// release pushes a release to a repository of its own, so that what is asked of it can be counted.
+func (l *life) release(version string, signer *fixture.Signer) release.Image {
+	l.t.Helper()
+	img, err := fixture.PushRelease(l.t.Context(), l.registry, l.tiny.files(version), "platform/v"+version+":1")
+	require.NoError(l.t, err)
+	if signer != nil {
+		_, err := signer.WriteSignature(l.store(), img)
+		require.NoError(l.t, err)
+	}
+	return img
+}
+
+// at is the condition that the cluster rests at a version.
+func at(version string) func(*configv1.ClusterVersion) bool {
+	return func(cv *configv1.ClusterVersion) bool {
+		return completed(version)(cv) && condition(cv, configv1.OperatorProgressing) == "False||Cluster version is "+version &&
+			cv.Status.ObservedGeneration == cv.Generation
+	}
+}
+
+// says is the condition that a condition begins with something.
+func says(kind configv1.ClusterStatusConditionType, prefix string) func(*configv1.ClusterVersion) bool {
+	return func(cv *configv1.ClusterVersion) bool { return strings.HasPrefix(condition(cv, kind), prefix) }
+}
+
+// refused waits until the cluster says why it does not accept an image, and returns the message.
+func (l *life) refused(reason, image string) string {
+	l.t.Helper()
+	cv := l.await("the release to be refused", 30*time.Second, func(cv *configv1.ClusterVersion) bool {
+		c := condition(cv, api.ReleaseAccepted)
+		return strings.HasPrefix(c, "False|"+reason+"|") && strings.Contains(c, image)
+	})
+	assert.True(l.t, strings.HasPrefix(condition(cv, configv1.OperatorProgressing), "False||Cluster version is "), "the rest goes on")
+	assert.Equal(l.t, "False||", condition(cv, api.Failing))
+	return condition(cv, api.ReleaseAccepted)
+}
+
+// settings returns the version in the ConfigMap of a component, and its resource version.
+func (l *life) settings(component string) (version, resourceVersion string) {
+	l.t.Helper()
+	u := &unstructured.Unstructured{}
+	u.SetAPIVersion("v1")
+	u.SetKind("ConfigMap")
+	require.NoError(l.t, l.client.Get(l.t.Context(), client.ObjectKey{Namespace: "tiny-" + component, Name: "settings"}, u))
+	version, _, _ = unstructured.NestedString(u.Object, "data", "version")
+	return version, u.GetResourceVersion()
+}
+
+func (l *life) get() *configv1.ClusterVersion {
+	l.t.Helper()
+	cv := &configv1.ClusterVersion{}
+	require.NoError(l.t, l.client.Get(l.t.Context(), client.ObjectKey{Name: "version"}, cv))
+	return cv
+}
+
+// edit changes the spec as an administrator does.
+func (l *life) edit(change func(spec *configv1.ClusterVersionSpec)) {
+	l.t.Helper()
+	cv := l.get()
+	patch := client.MergeFrom(cv.DeepCopy())
+	change(&cv.Spec)
+	require.NoError(l.t, l.client.Patch(l.t.Context(), cv, patch))
+}
+
+func (l *life) cancel() {
+	l.t.Helper()
+	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.DesiredUpdate = nil })
+}
+
+// logged waits until the operator has logged something.
+func (l *life) logged(what string) {
+	l.t.Helper()
+	require.Eventually(l.t, func() bool {
+		data, err := os.ReadFile(l.cvo.log)
+		return err == nil && strings.Contains(string(data), what)
+	}, 30*time.Second, 50*time.Millisecond, what)
+}
+
+func (l *life) restart() {
+	l.t.Helper()
+	l.cvo.kill()
+	chapter := l.t
+	l.t = l.book // it outlives the chapter
+	l.cvo = l.operator(l.own.ByDigest())
+	l.t = chapter
+}
+
+// TestClusterVersion follows one cluster through what administrators ask for, wisely or not.
+func TestClusterVersion(t *testing.T) {
+	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	var err error
+	l.other, err = fixture.NewSigner("stranger", fixture.SignerOptions{})
+	require.NoError(t, err)
+	l.own = l.release("4.2.0", l.signer)
+	_, err = l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
+	require.NoError(t, err)
+	l.start("operators", "--fail", "tiny-b@4.3.0", "--fail", "tiny-b@4.4.0")
+	l.cvo = l.operator(l.own.ByDigest())
+	l.await("4.2.0 to complete", time.Minute, at("4.2.0"))
+
+	for _, chapter := range []struct {
+		name string
+		run  func(*testing.T, *life)
+	}{
+		{"an image that nobody signed", unsignedImage},
+		{"an image that a stranger signed", wrongKey},
+		{"a layer that is tampered with", tamperedLayer},
+		{"an invalid spec", invalidSpec},
+		{"a version found in the history", versionInHistory},
+		{"an older release", rollbackRefused},
+		{"an older release by force", forced},
+		{"a restart after force", restartAfterForce},
+		{"a restart while a release is refused", restartWhileRefused},
+		{"another target in the middle", retarget},
+		{"a change of mind", cancelled},
+		{"a tag", tag},
+		{"an override", override},
+		{"a slow registry", slowRegistry},
+	} {
+		passed := t.Run(chapter.name, func(t *testing.T) {
+			l.t = t
+			defer func() { l.t = l.book }()
+			chapter.run(t, l)
+		})
+		require.True(t, passed, "the chapters after this one build on it")
+	}
+}
+
+func unsignedImage(t *testing.T, l *life) {
+	img := l.release("4.2.1", nil)
+	_, before := l.settings("a")
+	l.registry.Reset()
+	l.update(configv1.Update{Image: img.ByDigest()})
+	message := l.refused("RetrievePayload", img.ByDigest())
+	assert.Contains(t, message, `Retrieving payload failed version="" image="`+img.ByDigest()+`" failure=The update cannot be verified: unable to verify `+string(img.Digest)+" against keyrings: verifier-public-key-platform")
+	assert.Contains(t, message, "file://"+l.store(), "where it looked")
+	assert.Contains(t, message, "no signature found")
+	assert.Zero(t, l.registry.Count("GET", "/v4.2.1/blobs/"), "nothing of it is read")
+	_, after := l.settings("a")
+	assert.Equal(t, before, after)
+	cv := l.get()
+	assert.Len(t, cv.Status.History, 1)
+	assert.Equal(t, "4.2.0", cv.Status.Desired.Version)
+}
+
+func wrongKey(t *testing.T, l *life) {
+	img := l.release("4.2.2", l.other)
+	l.update(configv1.Update{Image: img.ByDigest()})
+	message := l.refused("RetrievePayload", img.ByDigest())
+	assert.Contains(t, message, "The update cannot be verified")
+	assert.Contains(t, message, l.other.KeyID(), "which key was found")
+	assert.Len(t, l.get().Status.History, 1)
+}
+
+func tamperedLayer(t *testing.T, l *life) {
+	img := l.release("4.2.3", l.signer)
+	heal := l.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/v4.2.3/blobs/"), Rewrite: func(body []byte) []byte {
+		changed := append([]byte{}, body...)
+		changed[len(changed)/2] ^= 1
+		return changed
+	}})
+	l.update(configv1.Update{Image: img.ByDigest()})
+	message := l.refused("RetrievePayload", img.ByDigest())
+	assert.Contains(t, message, "Unable to download and prepare the update: ")
+	assert.Len(t, l.get().Status.History, 1)
+	heal()
+	cv := l.await("4.2.3 once the registry is honest", time.Minute, at("4.2.3"))
+	assert.True(t, cv.Status.History[0].Verified)
+	version, _ := l.settings("b")
+	assert.Equal(t, "4.2.3", version)
+}
+
+func invalidSpec(t *testing.T, l *life) {
+	l.update(configv1.Update{Version: "9.9.9"})
+	cv := l.await("the spec to be found invalid", 20*time.Second, says(configv1.OperatorProgressing, "False|InvalidClusterVersion|Stopped at 4.2.3: the cluster version is invalid"))
+	assert.Equal(t, `True|InvalidClusterVersion|The cluster version is invalid: spec.desiredUpdate.version: Invalid value: "9.9.9": when image is empty the update must be an available update`, condition(cv, api.Invalid))
+	assert.Len(t, cv.Status.History, 2)
+	l.cancel()
+	cv = l.await("the spec to be well again", 20*time.Second, at("4.2.3"))
+	assert.Empty(t, condition(cv, api.Invalid))
+	assert.Len(t, cv.Status.History, 2)
+}
+
+func versionInHistory(t *testing.T, l *life) {
+	l.update(configv1.Update{Version: "4.2.0"})
+	cv := l.await("the way back to 4.2.0", time.Minute, at("4.2.0"))
+	assert.Equal(t, l.own.ByDigest(), cv.Status.History[0].Image)
+	assert.Equal(t, []string{"4.2.0", "4.2.3", "4.2.0"}, versions(cv))
+	l.update(configv1.Update{Version: "4.2.3"})
+	l.await("4.2.3 again", time.Minute, at("4.2.3"))
+}
+
+func versions(cv *configv1.ClusterVersion) []string {
+	var list []string
+	for _, e := range cv.Status.History {
+		list = append(list, e.Version)
+	}
+	return list
+}
+
+func rollbackRefused(t *testing.T, l *life) {
+	img := l.release("4.1.0", l.signer)
+	l.update(configv1.Update{Image: img.ByDigest(), Version: "4.1.0"})
+	message := l.refused("PreconditionChecks", img.ByDigest())
+	assert.Contains(t, message, `Precondition "ClusterVersionRollback" failed because of "LowDesiredVersion": 4.1.0 is less than the current target 4.2.3`)
+	assert.Len(t, l.get().Status.History, 4)
+}
+
+func forced(t *testing.T, l *life) {
+	img := l.release("4.1.1", nil)
+	l.update(configv1.Update{Image: img.ByDigest(), Version: "4.1.1", Force: true})
+	cv := l.await("4.1.1 by force", time.Minute, at("4.1.1"))
+	h := cv.Status.History[0]
+	assert.False(t, h.Verified)
+	assert.Contains(t, h.AcceptedRisks, `cannot be verified, but continuing anyway because the update was forced: unable to verify `+string(img.Digest))
+	assert.Contains(t, h.AcceptedRisks, `Forced through blocking failures: Precondition "ClusterVersionRollback" failed because of "LowDesiredVersion"`)
+}
+
+func restartAfterForce(t *testing.T, l *life) {
+	l.cancel()
+	before := l.await("the spec to be looked at", 20*time.Second, at("4.1.1"))
+	l.restart()
+	l.logged("rollout started")
+	cv := l.await("4.1.1 to be kept", 20*time.Second, func(cv *configv1.ClusterVersion) bool {
+		return at("4.1.1")(cv) && says(api.ReleaseAccepted, "True|PayloadLoaded|")(cv)
+	})
+	assert.Equal(t, versions(before), versions(cv))
+	assert.Equal(t, before.Status.History[0].AcceptedRisks, cv.Status.History[0].AcceptedRisks)
+}
+
+func restartWhileRefused(t *testing.T, l *life) {
+	next := l.release("4.2.5", l.signer)
+	l.update(configv1.Update{Image: next.ByDigest()})
+	l.await("4.2.5", time.Minute, at("4.2.5"))
+	bad := l.release("4.2.6", nil)
+	l.update(configv1.Update{Image: bad.ByDigest()})
+	l.refused("RetrievePayload", bad.ByDigest())
+	before := l.get()
+	l.restart()
+	l.logged(`"release":"4.2.5","mode":"Reconciling"`)
+	l.logged("release not accepted")
+	l.refused("RetrievePayload", bad.ByDigest())
+	for _, kind := range []configv1.ClusterStatusConditionType{configv1.OperatorAvailable, configv1.OperatorProgressing, api.Failing} {
+		assert.Equal(t, transition(before, kind), transition(l.get(), kind), "%s does not waver", kind)
+	}
+	l.cancel()
+	l.await("4.2.5 to be left alone", 20*time.Second, func(cv *configv1.ClusterVersion) bool {
+		return at("4.2.5")(cv) && says(api.ReleaseAccepted, "True|")(cv)
+	})
+}
+
+func transition(cv *configv1.ClusterVersion, kind configv1.ClusterStatusConditionType) time.Time {
+	for _, c := range cv.Status.Conditions {
+		if c.Type == kind {
+			return c.LastTransitionTime.UTC()
+		}
+	}
+	return time.Time{}
+}
+
+// stuck asks for a release whose second operator fails, and waits until the update is held by that.
+func (l *life) stuck(version string) {
+	l.t.Helper()
+	img := l.release(version, l.signer)
+	l.update(configv1.Update{Image: img.ByDigest()})
+	cv := l.await(version+" to be held", time.Minute, says(api.Failing, "True|ClusterOperatorNotAvailable|Cluster operator tiny-b is not available"))
+	assert.Equal(l.t, "True|ClusterOperatorNotAvailable|Unable to apply "+version+": the cluster operator tiny-b is not available", condition(cv, configv1.OperatorProgressing))
+	assert.Equal(l.t, configv1.PartialUpdate, cv.Status.History[0].State)
+	assert.True(l.t, says(configv1.OperatorAvailable, "True||Done applying ")(cv))
+}
+
+func retarget(t *testing.T, l *life) {
+	l.stuck("4.3.0")
+	img := l.release("4.3.1", l.signer)
+	l.update(configv1.Update{Image: img.ByDigest()})
+	cv := l.await("4.3.1 instead", time.Minute, at("4.3.1"))
+	assert.Equal(t, []string{"4.3.1", "4.3.0", "4.2.5"}, versions(cv)[:3])
+	assert.Equal(t, configv1.PartialUpdate, cv.Status.History[1].State)
+	assert.NotNil(t, cv.Status.History[1].CompletionTime)
+}
+
+func cancelled(t *testing.T, l *life) {
+	l.stuck("4.4.0")
+	version, _ := l.settings("a")
+	assert.Equal(t, "4.4.0", version)
+	l.cancel()
+	cv := l.await("the way back to 4.3.1", time.Minute, at("4.3.1"))
+	assert.Equal(t, []string{"4.3.1", "4.4.0", "4.3.1"}, versions(cv)[:3])
+	version, _ = l.settings("a")
+	assert.Equal(t, "4.3.1", version)
+}
+
+func tag(t *testing.T, l *life) {
+	img := l.release("4.3.2", l.signer)
+	l.update(configv1.Update{Image: img.Pullspec})
+	cv := l.await("4.3.2 by its tag", time.Minute, at("4.3.2"))
+	assert.Equal(t, img.ByDigest(), cv.Status.Desired.Image, "status names the content")
+	assert.Equal(t, img.ByDigest(), cv.Status.History[0].Image)
+	assert.Contains(t, condition(cv, api.ReleaseAccepted), `image="`+img.Pullspec+`"`)
+
+	moved, err := fixture.PushRelease(t.Context(), l.registry, l.tiny.files("4.3.3"), "platform/v4.3.2:1")
+	require.NoError(t, err)
+	_, err = l.signer.WriteSignature(l.store(), moved)
+	require.NoError(t, err)
+	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Channel = "stable" })
+	cv = l.await("the spec to be looked at", 20*time.Second, at("4.3.2"))
+	assert.Equal(t, img.ByDigest(), cv.Status.Desired.Image, "a tag that moves moves no cluster")
+	l.cancel()
+	l.await("the spec to be looked at", 20*time.Second, at("4.3.2"))
+}
+
+func override(t *testing.T, l *life) {
+	l.edit(func(spec *configv1.ClusterVersionSpec) {
+		spec.Overrides = []configv1.ComponentOverride{{Kind: "ConfigMap", Namespace: "tiny-a", Name: "settings", Unmanaged: true}}
+	})
+	img := l.release("4.3.4", l.signer)
+	l.update(configv1.Update{Image: img.ByDigest()})
+	l.await("4.3.4", time.Minute, at("4.3.4"))
+	left, _ := l.settings("a")
+	taken, _ := l.settings("b")
+	assert.Equal(t, []string{"4.3.2", "4.3.4"}, []string{left, taken}, "what is overridden is left alone")
+
+	l.registry.Reset()
+	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Overrides = nil })
+	require.Eventually(t, func() bool {
+		version, _ := l.settings("a")
+		return version == "4.3.4"
+	}, 20*time.Second, 20*time.Millisecond)
+	assert.Empty(t, l.registry.Requests(), "an override needs no registry")
+	cv := l.await("the spec to be looked at", 20*time.Second, at("4.3.4"))
+	assert.Equal(t, "4.3.4", versions(cv)[0])
+}
+
+func slowRegistry(t *testing.T, l *life) {
+	slow := l.release("4.3.5", l.signer)
+	l.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/v4.3.5/"), Delay: time.Hour})
+	l.update(configv1.Update{Image: slow.ByDigest()})
+	l.await("the download to begin", 20*time.Second, says(api.ReleaseAccepted, "Unknown|RetrievePayload|Retrieving and verifying payload"))
+	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Channel = "fast" })
+	cv := l.await("the edit to be observed meanwhile", 10*time.Second, func(cv *configv1.ClusterVersion) bool {
+		return cv.Spec.Channel == "fast" && cv.Status.ObservedGeneration == cv.Generation
+	})
+	assert.True(t, says(api.ReleaseAccepted, "Unknown|RetrievePayload|")(cv))
+	assert.Equal(t, "False||Cluster version is 4.3.4", condition(cv, configv1.OperatorProgressing))
+
+	img := l.release("4.3.6", l.signer)
+	l.update(configv1.Update{Image: img.ByDigest()})
+	l.await("4.3.6 without a wait for the slow one", time.Minute, at("4.3.6"))
+}
