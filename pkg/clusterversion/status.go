@@ -8,6 +8,7 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -49,7 +50,7 @@ func nextStatus(cv *configv1.ClusterVersion, in observed) (configv1.ClusterVersi
 	} else if status.Desired.Image == "" {
 		status.Desired.Image = in.target.Image
 	}
-	recheck := setConditions(&status, in, begun, now)
+	recheck := setConditions(cv, &status, in, begun, now)
 	return status, recheck
 }
 
@@ -70,14 +71,9 @@ func desired(a Acceptance, available []configv1.Release) configv1.Release {
 	return d
 }
 
-func sorted(list []configv1.ClusterVersionCapability) []configv1.ClusterVersionCapability {
-	slices.Sort(list)
-	return list
-}
-
 // setConditions sets the conditions. Nothing of a rollout that was under way or complete is known until its first pass
 // has told: until then, as after a restart, the conditions stay as they are.
-func setConditions(status *configv1.ClusterVersionStatus, in observed, begun bool, now metav1.Time) time.Duration {
+func setConditions(cv *configv1.ClusterVersion, status *configv1.ClusterVersionStatus, in observed, begun bool, now metav1.Time) time.Duration {
 	version := versionText(status, in)
 	mode := release.Initializing
 	if in.accepted != nil {

@@ -172,7 +172,8 @@ func TestInstallAndUpdate(t *testing.T) {
 	}
 	step(observed{target: a.Target})
 	on := manifest.Capabilities{Known: sets.New[configv1.ClusterVersionCapability]("b", "a"), Enabled: sets.New[configv1.ClusterVersionCapability]("b", "a")}
-	status := step(observed{accepted: &a, capabilities: on})
+	a.filter.Capabilities = on
+	status := step(observed{accepted: &a})
 	assert.Equal(t, configv1.Release{Version: "1.0.0", Image: imageOf("1.0.0"), URL: "https://example.com/1.0.0", Channels: []string{"stable"}}, status.Desired)
 	assert.Equal(t, "hash-1.0.0", status.VersionHash)
 	assert.Equal(t, []configv1.ClusterVersionCapability{"a", "b"}, status.Capabilities.EnabledCapabilities)
@@ -282,4 +283,30 @@ func TestOnlyCounts(t *testing.T) {
 	after, err := json.Marshal(one)
 	require.NoError(t, err)
 	assert.JSONEq(t, string(before), string(after))
+}
+
+func TestStatusTellsImplicitCapabilities(t *testing.T) {
+	cv := &configv1.ClusterVersion{}
+	cv.Spec.Capabilities = &configv1.ClusterVersionCapabilitiesSpec{
+		BaselineCapabilitySet:         configv1.ClusterVersionCapabilitySetNone,
+		AdditionalEnabledCapabilities: []configv1.ClusterVersionCapability{"Console"},
+	}
+	for _, tt := range []struct {
+		name string
+		on   []configv1.ClusterVersionCapability
+		want string
+	}{
+		{"says that all is as asked for", []configv1.ClusterVersionCapability{"Console"}, "False|AsExpected|Capabilities match configured spec"},
+		{
+			"names what stays on unasked", []configv1.ClusterVersionCapability{"Console", "Storage", "Ingress"},
+			"True|CapabilitiesImplicitlyEnabled|The following capabilities could not be disabled: Ingress, Storage",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := acceptedRelease("1.0.0")
+			a.filter.Capabilities = manifest.Capabilities{Known: sets.New(manifest.KnownCapabilities()...), Enabled: sets.New(tt.on...)}
+			status, _ := nextStatus(cv, observed{accepted: &a, now: time.Unix(0, 0)})
+			assert.Equal(t, tt.want, said(status, api.ImplicitlyEnabledCapabilities))
+		})
+	}
 }

@@ -38,6 +38,7 @@ func (f *filterReader) filter(ctx context.Context, cv *configv1.ClusterVersion) 
 			filter.Gates.Insert(string(gate.Name))
 		}
 	}
-	filter.Capabilities, _ = manifest.EnabledCapabilities(cv.Spec.Capabilities, filter.Gates, sets.New(cv.Status.Capabilities.EnabledCapabilities...))
+	mustStay := sets.New(cv.Status.Capabilities.EnabledCapabilities...).Insert(f.options.AlwaysEnable...)
+	filter.Capabilities, _ = manifest.EnabledCapabilities(cv.Spec.Capabilities, filter.Gates, mustStay)
 	return filter, nil
 }
