@@ -29,13 +29,13 @@ const (
 
 // load measures the plain loader: the least that getting these objects into a cluster can cost with server-side apply.
 // It waits for nothing but the server's answers, and no one plays the platform's operators beside it.
-func (b *bench) load(ctx context.Context) (Measurement, error) {
-	m := Measurement{Subject: loaderName}
+func (b *bench) load(ctx context.Context) (m Measurement, err error) {
+	m.Subject = loaderName
 	e, err := b.cluster(ctx, env.AuditNone)
 	if err != nil {
 		return m, err
 	}
-	defer e.Stop()
+	defer func() { err = errors.Join(err, e.Stop()) }()
 	for _, step := range []struct {
 		phase   string
 		release releaseInput

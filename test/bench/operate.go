@@ -44,8 +44,8 @@ type operation struct {
 }
 
 // operate measures a cvo binary.
-func (b *bench) operate(ctx context.Context, s subject, audited bool) (Measurement, error) {
-	m := Measurement{Subject: s.name}
+func (b *bench) operate(ctx context.Context, s subject, audited bool) (m Measurement, err error) {
+	m.Subject = s.name
 	level := env.AuditNone
 	if audited {
 		level = env.AuditWrites
@@ -54,7 +54,7 @@ func (b *bench) operate(ctx context.Context, s subject, audited bool) (Measureme
 	if err != nil {
 		return m, err
 	}
-	defer e.Stop()
+	defer func() { err = errors.Join(err, e.Stop()) }()
 	op := &operation{bench: b, subject: s, env: e}
 	defer op.stop()
 	if err := op.run(ctx); err != nil {
@@ -155,7 +155,7 @@ func (o *operation) update(ctx context.Context) error {
 // complete watches a rollout to its end, then waits until the operator has said all that it has to say.
 func (o *operation) complete(ctx context.Context, p Phase, rel release.Release, before usage) error {
 	var accepted time.Time
-	version := string(rel.Version)
+	version := rel.Version
 	err := o.await(ctx, func(cv *configv1.ClusterVersion) bool {
 		history := cv.Status.History
 		if len(history) == 0 || history[0].Version != version {

@@ -45,7 +45,7 @@ type releaseInput struct {
 }
 
 func (r releaseInput) summary() Release {
-	return Release{Version: string(r.payload.Release.Version), Manifests: len(r.payload.Manifests)}
+	return Release{Version: r.payload.Release.Version, Manifests: len(r.payload.Manifests)}
 }
 
 // prepare builds the binaries, and pushes and signs the releases.
@@ -164,7 +164,7 @@ func createAll(ctx context.Context, config *rest.Config, files []string) error {
 		if err != nil {
 			return err
 		}
-		for _, document := range strings.Split("\n"+string(data), "\n---") {
+		for document := range strings.SplitSeq("\n"+string(data), "\n---") {
 			obj := &unstructured.Unstructured{}
 			if err := yaml.Unmarshal([]byte(document), &obj.Object); err != nil {
 				return fmt.Errorf("reading %s: %w", file, err)
