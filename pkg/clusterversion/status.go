@@ -27,7 +27,7 @@ type observed struct {
 	// accepted is the release being rolled out, nil before the first; progress is that of its rollout in its mode.
 	accepted *Acceptance
 	progress *rollout.Progress
-	now          time.Time
+	now      time.Time
 }
 
 // nextStatus works out the status of cv. It is pure: the same input gives the same status, and a condition whose

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -188,15 +189,18 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 	}
 	clk := clock.RealClock{}
 	observed := &observer{cache: mgr.GetCache()}
+	var passing atomic.Pointer[rollout.Passer]
 	passer := func(cv *configv1.ClusterVersion, p *payload.Payload) *rollout.Passer {
 		mapper := apply.NewDiscoveryMapper(clk, discoverer, p.Manifests)
-		return &rollout.Passer{
+		current := &rollout.Passer{
 			Clock:    clk,
 			Applier:  apply.New(connection, mapper, apply.Owner{Name: cv.Name, UID: cv.UID}),
 			Observer: observed,
 			Rand:     rand.New(rand.NewPCG(options.Seed, 0)), //nolint:gosec // spreads retries; not a secret
 			Width:    options.Width,
 		}
+		passing.Store(current)
+		return current
 	}
 	changes := make(chan event.TypedGenericEvent[client.Object], 1)
 	cv := &configv1.ClusterVersion{}
@@ -223,7 +227,12 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 	if err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
-	if err := watchGates(ctx, mgr.GetCache(), func() { run.Wake(clusterversion.SlotRollout) }); err != nil {
+	if err := watchGates(ctx, mgr.GetCache(), func() {
+		if p := passing.Load(); p != nil {
+			p.Changed()
+		}
+		run.Wake(clusterversion.SlotRollout)
+	}); err != nil {
 		return err
 	}
 	return serve(mgr, reconciler, options.Listen)

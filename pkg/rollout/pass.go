@@ -45,7 +45,12 @@ type Passer struct {
 	Report func(Progress)
 	// ReportInterval is 500 ms if zero.
 	ReportInterval time.Duration
+
+	bell taskgraph.Bell
 }
+
+// Changed has a pass that is under way look again at what it waits for, because a watch has told something new.
+func (p *Passer) Changed() { p.bell.Ring() }
 
 const (
 	defaultWidth          = 16
@@ -65,14 +70,14 @@ func (p *Passer) Run(ctx context.Context, plan *Plan, settled Settled) (Progress
 	if width == 0 {
 		width = defaultWidth
 	}
-	result, err := taskgraph.Walk(ctx, plan.Graph, width, nil, pass.visit)
+	result, err := taskgraph.Walk(ctx, plan.Graph, width, &p.bell, nil, pass.visit)
 	next := pass.settled()
 	progress := pass.progress()
 	progress.Complete = err == nil && result.Complete()
 	return progress, next, err
 }
 
-// slot is what a pass learns of one node; it is written by the goroutine that visits the node.
+// slot is what a pass learns of one node, by the last of its visits.
 type slot struct {
 	visited bool
 	entry   entry
@@ -94,7 +99,7 @@ type pass struct {
 
 func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 	t := &p.plan.tasks[n.Index]
-	s := slot{visited: true, entry: p.before.entries[t.id]}
+	s := slot{visited: true, entry: p.entry(n, t)}
 	if !s.entry.applied || s.entry.content != t.content || p.drifted(t, s.entry) {
 		p.apply(ctx, n, t, &s)
 	}
@@ -117,6 +122,16 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 		return taskgraph.Settled
 	}
 	return taskgraph.Held
+}
+
+// entry is what is known of the node's object, by an earlier visit of this pass or an earlier pass.
+func (p *pass) entry(n *taskgraph.Node, t *task) entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := &p.slots[n.Index]; s.visited {
+		return s.entry
+	}
+	return p.before.entries[t.id]
 }
 
 func (p *pass) apply(ctx context.Context, n *taskgraph.Node, t *task, s *slot) {

@@ -80,10 +80,14 @@ func (r Result) Tasks(g *Graph, o Outcome) []*Node {
 // that visit holds back keeps what depends on it from being visited; the other branches go on. Both functions are
 // called from several goroutines at once; done must be quick, it runs between visits. A nil done means nothing is.
 //
+// While anything is still being visited, ringing the bell has the tasks that are held back visited again, so that one
+// slow visit does not keep the walk from going on elsewhere. A nil bell is never rung.
+//
 // When ctx ends, no further visit begins; Walk returns ctx's error once the running visits have returned, with the
 // result so far.
-func Walk(ctx context.Context, g *Graph, width int, done func(*Node) bool, visit func(context.Context, *Node) Outcome) (Result, error) {
+func Walk(ctx context.Context, g *Graph, width int, bell *Bell, done func(*Node) bool, visit func(context.Context, *Node) Outcome) (Result, error) {
 	w := newWalk(g, done, visit)
+	defer bell.hang(w)()
 	stop := context.AfterFunc(ctx, w.wake)
 	defer stop()
 	w.settle(w.roots())
@@ -96,6 +100,36 @@ func Walk(ctx context.Context, g *Graph, width int, done func(*Node) bool, visit
 	}
 	_ = workers.Wait() // workers report by outcome, never by error
 	return w.result, ctx.Err()
+}
+
+// Bell tells a running walk that something outside has changed. The zero value is ready; it serves one walk at a time.
+type Bell struct {
+	lock sync.Mutex
+	walk *walk
+}
+
+// Ring has the running walk, if there is one, visit again what it holds back.
+func (b *Bell) Ring() {
+	b.lock.Lock()
+	w := b.walk
+	b.lock.Unlock()
+	if w != nil {
+		w.again()
+	}
+}
+
+// hang connects the bell to a walk until the returned function is called.
+func (b *Bell) hang(w *walk) (takeDown func()) {
+	if b == nil {
+		return func() {}
+	}
+	set := func(w *walk) {
+		b.lock.Lock()
+		defer b.lock.Unlock()
+		b.walk = w
+	}
+	set(w)
+	return func() { set(nil) }
 }
 
 // walk is the state of one Walk. The lock guards waiting, ready and running, and is never held during a call of done
@@ -112,6 +146,9 @@ type walk struct {
 	// waiting counts, by node, the predecessors that have not settled.
 	waiting []int
 	ready   queue
+	// held are the tasks that were held back since the bell rang last, rings how often it rang.
+	held  []*Node
+	rings int
 	// running counts the workers that may still make nodes ready.
 	running int
 }
@@ -155,11 +192,13 @@ func (w *walk) work(ctx context.Context) {
 			return
 		}
 		w.result.Visited[n.Index] = true
+		rings := w.heard()
 		if w.visit(ctx, n) == Settled {
 			w.result.Outcomes[n.Index] = Settled
 			w.settle(w.release(n))
 		} else {
 			w.result.Outcomes[n.Index] = Held
+			w.hold(n, rings)
 		}
 		w.lock.Lock()
 		w.running--
@@ -168,6 +207,36 @@ func (w *walk) work(ctx context.Context) {
 		}
 		w.lock.Unlock()
 	}
+}
+
+func (w *walk) heard() int {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	return w.rings
+}
+
+// hold puts a task aside, unless the bell rang while it was visited.
+func (w *walk) hold(n *Node, rings int) {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	if w.rings == rings {
+		w.held = append(w.held, n)
+		return
+	}
+	heap.Push(&w.ready, n)
+	w.changed.Signal()
+}
+
+// again makes what is held back ready.
+func (w *walk) again() {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	w.rings++
+	for _, n := range w.held {
+		heap.Push(&w.ready, n)
+	}
+	w.held = nil
+	w.changed.Broadcast()
 }
 
 // take waits for a ready node; nil means that none will come.

@@ -33,7 +33,7 @@ func TestWalkVisitsEverythingInOrder(t *testing.T) {
 				before := reaches(g)
 				ended := make([]atomic.Bool, len(g.Nodes()))
 				var running, most atomic.Int64
-				result, err := taskgraph.Walk(t.Context(), g, width, nil, func(_ context.Context, n *taskgraph.Node) taskgraph.Outcome {
+				result, err := taskgraph.Walk(t.Context(), g, width, nil, nil, func(_ context.Context, n *taskgraph.Node) taskgraph.Outcome {
 					most.Store(max(most.Load(), running.Add(1)))
 					defer running.Add(-1)
 					for i := range before[n.Index] {
@@ -59,7 +59,7 @@ func TestWalkTakesTheCriticalPathAndNoLonger(t *testing.T) {
 		for _, mode := range release.Modes() {
 			g := build(t, mode, platform()...)
 			start := time.Now()
-			_, err := taskgraph.Walk(t.Context(), g, len(g.Tasks()), nil, settle)
+			_, err := taskgraph.Walk(t.Context(), g, len(g.Tasks()), nil, nil, settle)
 			require.NoError(t, err)
 			assert.Equal(t, time.Duration(len(g.CriticalPath()))*time.Second, time.Since(start))
 		}
@@ -73,7 +73,7 @@ func TestWalkStartsLongChainsFirst(t *testing.T) {
 		object("50/c/01", "v1 Service c1"), object("50/c/02", "v1 Service c2"),
 	)
 	var order []string
-	_, err := taskgraph.Walk(t.Context(), g, 1, nil, func(_ context.Context, n *taskgraph.Node) taskgraph.Outcome {
+	_, err := taskgraph.Walk(t.Context(), g, 1, nil, nil, func(_ context.Context, n *taskgraph.Node) taskgraph.Outcome {
 		order = append(order, n.Manifest.Object.GetName())
 		return taskgraph.Settled
 	})
@@ -88,7 +88,7 @@ func TestWalkHoldsBackWhatDepends(t *testing.T) {
 			object("50/b/01", "v1 Service b1"), object("50/b/02", "v1 Service b2"),
 			object("70/c/01", "v1 Service c1"), object("70/d/01", "v1 Service d1"),
 		)
-		result, err := taskgraph.Walk(t.Context(), g, 4, nil, func(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
+		result, err := taskgraph.Walk(t.Context(), g, 4, nil, nil, func(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 			if n.Label() == "Service a2" {
 				return taskgraph.Held
 			}
@@ -113,7 +113,7 @@ func TestWalkPassesOverWhatIsDone(t *testing.T) {
 		var visits []*taskgraph.Node
 		walk := func(o taskgraph.Outcome) taskgraph.Result {
 			visits = nil
-			result, err := taskgraph.Walk(t.Context(), g, 4,
+			result, err := taskgraph.Walk(t.Context(), g, 4, nil,
 				func(n *taskgraph.Node) bool { return n != reopened },
 				func(_ context.Context, n *taskgraph.Node) taskgraph.Outcome {
 					lock.Lock()
@@ -150,7 +150,7 @@ func TestWalkStopsWhenCancelled(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		var visits atomic.Int64
-		result, err := taskgraph.Walk(ctx, g, 2, nil, func(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
+		result, err := taskgraph.Walk(ctx, g, 2, nil, nil, func(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 			visits.Add(1)
 			return settle(ctx, n) // does not look at ctx: the walk has to wait for it
 		})
@@ -170,7 +170,7 @@ func TestWalkWakesIdleWorkers(t *testing.T) {
 			time.Sleep(time.Second)
 			cancel()
 		}()
-		result, err := taskgraph.Walk(ctx, g, 8, nil, func(ctx context.Context, _ *taskgraph.Node) taskgraph.Outcome {
+		result, err := taskgraph.Walk(ctx, g, 8, nil, nil, func(ctx context.Context, _ *taskgraph.Node) taskgraph.Outcome {
 			<-ctx.Done()
 			return taskgraph.Held
 		})
@@ -179,15 +179,68 @@ func TestWalkWakesIdleWorkers(t *testing.T) {
 	})
 }
 
+// TestWalkGoesOnWhenTheBellRings: a task that is held back is visited again while another one takes its time.
+func TestWalkGoesOnWhenTheBellRings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := build(t, release.Updating, object("50/a/01", "v1 Service a1"), object("50/a/02", "v1 Service a2"), object("50/b/01", "v1 Service slow"))
+		var bell taskgraph.Bell
+		bell.Ring() // nobody hears it
+		go func() {
+			time.Sleep(time.Second)
+			bell.Ring()
+			time.Sleep(2 * time.Second)
+			bell.Ring()
+		}()
+		start := time.Now()
+		var visits []string
+		var lock sync.Mutex
+		result, err := taskgraph.Walk(t.Context(), g, 2, &bell, nil, func(_ context.Context, n *taskgraph.Node) taskgraph.Outcome {
+			lock.Lock()
+			visits = append(visits, n.Label())
+			lock.Unlock()
+			switch n.Label() {
+			case "Service slow":
+				time.Sleep(time.Minute)
+			case "Service a1":
+				if time.Since(start) < 2*time.Second {
+					return taskgraph.Held
+				}
+			}
+			return taskgraph.Settled
+		})
+		require.NoError(t, err)
+		assert.True(t, result.Complete())
+		assert.Equal(t, time.Minute, time.Since(start), "a2 did not wait for the slow one")
+		assert.ElementsMatch(t, []string{"Service slow", "Service a1", "Service a1", "Service a1", "Service a2"}, visits)
+		bell.Ring() // the walk is over
+	})
+}
+
+// TestWalkHearsTheBellDuringAVisit: what rang while a task was visited may be what the visit was too early for.
+func TestWalkHearsTheBellDuringAVisit(t *testing.T) {
+	var bell taskgraph.Bell
+	g := build(t, release.Updating, object("50/a/01", "v1 Service a1"))
+	visits := 0
+	result, err := taskgraph.Walk(t.Context(), g, 1, &bell, nil, func(context.Context, *taskgraph.Node) taskgraph.Outcome {
+		if visits++; visits == 1 {
+			bell.Ring()
+			return taskgraph.Held
+		}
+		return taskgraph.Settled
+	})
+	require.NoError(t, err)
+	assert.True(t, result.Complete())
+}
+
 func TestWalkNothing(t *testing.T) {
-	result, err := taskgraph.Walk(t.Context(), build(t, release.Updating), 0, nil, settle)
+	result, err := taskgraph.Walk(t.Context(), build(t, release.Updating), 0, nil, nil, settle)
 	require.NoError(t, err)
 	assert.True(t, result.Complete())
 
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	g := build(t, release.Updating, platform()...)
-	result, err = taskgraph.Walk(cancelled, g, 4, nil, settle)
+	result, err = taskgraph.Walk(cancelled, g, 4, nil, nil, settle)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, len(g.Tasks()), result.Count(g, taskgraph.NotReached))
 }
@@ -206,7 +259,7 @@ func BenchmarkWalk(b *testing.B) {
 		b.Run(fmt.Sprint(width), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_, err := taskgraph.Walk(b.Context(), g, width, nil, func(context.Context, *taskgraph.Node) taskgraph.Outcome { return taskgraph.Settled })
+				_, err := taskgraph.Walk(b.Context(), g, width, nil, nil, func(context.Context, *taskgraph.Node) taskgraph.Outcome { return taskgraph.Settled })
 				require.NoError(b, err)
 			}
 		})
