@@ -46,6 +46,7 @@ func entry(version string, state configv1.UpdateState) configv1.UpdateHistory {
 func completed(version string) configv1.UpdateHistory {
 	return entry(version, configv1.CompletedUpdate)
 }
+
 func partial(version string) configv1.UpdateHistory { return entry(version, configv1.PartialUpdate) }
 
 // clusterAt is a ClusterVersion with a history, newest first.

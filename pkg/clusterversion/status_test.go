@@ -298,7 +298,8 @@ func TestStatusTellsImplicitCapabilities(t *testing.T) {
 	}{
 		{"says that all is as asked for", []configv1.ClusterVersionCapability{"Console"}, "False|AsExpected|Capabilities match configured spec"},
 		{
-			"names what stays on unasked", []configv1.ClusterVersionCapability{"Console", "Storage", "Ingress"},
+			"names what stays on unasked",
+			[]configv1.ClusterVersionCapability{"Console", "Storage", "Ingress"},
 			"True|CapabilitiesImplicitlyEnabled|The following capabilities could not be disabled: Ingress, Storage",
 		},
 	} {
