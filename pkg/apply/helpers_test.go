@@ -8,9 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -196,11 +198,27 @@ func serveCRD(t *testing.T, crd *manifest.Manifest) {
 		conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
 		for _, c := range conditions {
 			if c := c.(map[string]any); c["type"] == "Established" && c["status"] == "True" {
+				discovered(t, crd)
 				return
 			}
 		}
 	}
 	require.FailNow(t, "the watch ended before the CRD was established")
+}
+
+// discovered waits until discovery tells of the kind too, which comes a moment after the CRD is established.
+func discovered(t *testing.T, crd *manifest.Manifest) {
+	t.Helper()
+	group, _, _ := unstructured.NestedString(crd.Object.Object, "spec", "group")
+	kind, _, _ := unstructured.NestedString(crd.Object.Object, "spec", "names", "kind")
+	versions, _, _ := unstructured.NestedSlice(crd.Object.Object, "spec", "versions")
+	version, _ := versions[0].(map[string]any)["name"].(string)
+	d, err := discovery.NewDiscoveryClientForConfig(controlPlane.Config("tests"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		list, err := d.ServerResourcesForGroupVersion(group + "/" + version)
+		return err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Kind == kind })
+	}, 30*time.Second, 20*time.Millisecond)
 }
 
 // ours returns the field manager entry of an object that apply writes, nil if there is none.
