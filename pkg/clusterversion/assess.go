@@ -92,6 +92,11 @@ func causes(problems []rollout.Problem, mode release.Mode, now time.Time, a *ass
 			a.recheckIn(left)
 			continue
 		}
+		if left := grace - now.Sub(p.Since); left > 0 && mode != release.Reconciling && p.Reason == api.ReasonClusterOperatorNotAvailable {
+			// An operator whose pod has only just started says so; it is waited for like one that updates.
+			p.Patience = gate.UntilSlow
+			a.recheckIn(left)
+		}
 		name := p.ID.Name
 		if p.ID.Namespace != "" && !p.IsClusterOperator() {
 			name = p.ID.Namespace + "/" + name

@@ -130,9 +130,14 @@ func TestAssess(t *testing.T) {
 			waiting: "waiting on dns; waiting up to 40 minutes on etcd", waitReason: "ClusterOperatorDegraded", recheck: 29 * minute,
 		},
 		{
-			name: "fails at once for an operator that is not available", problems: []rollout.Problem{unavailable("dns"), updating("etcd", minute)},
+			name: "fails for an operator that stays not available", problems: []rollout.Problem{unavailable("dns"), updating("etcd", minute)},
 			failing: "True", reason: "ClusterOperatorNotAvailable", message: "Cluster operator dns is not available",
 			summary: "the cluster operator dns is not available",
+		},
+		{
+			name: "waits for an operator that has only just started",
+			problems: []rollout.Problem{operatorProblem("dns", gate.None, api.ReasonClusterOperatorNotAvailable, "Cluster operator dns is not available", 4*time.Second)},
+			waiting:  "waiting on dns", waitReason: "ClusterOperatorNotAvailable", recheck: 6 * time.Second,
 		},
 		{
 			name: "fails for several that are not available", problems: []rollout.Problem{unavailable("etcd"), unavailable("dns")},
