@@ -135,7 +135,7 @@ func TestAssess(t *testing.T) {
 			summary: "the cluster operator dns is not available",
 		},
 		{
-			name: "waits for an operator that has only just started",
+			name:     "waits for an operator that has only just started",
 			problems: []rollout.Problem{operatorProblem("dns", gate.None, api.ReasonClusterOperatorNotAvailable, "Cluster operator dns is not available", 4*time.Second)},
 			waiting:  "waiting on dns", waitReason: "ClusterOperatorNotAvailable", recheck: 6 * time.Second,
 		},
