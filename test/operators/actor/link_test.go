@@ -3,6 +3,7 @@ package actor
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -170,7 +171,7 @@ func readRelease(t *testing.T, dir string) (operators []*configv1.ClusterOperato
 		docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 		for {
 			doc, err := docs.Read()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			require.NoError(t, err, file)
