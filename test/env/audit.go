@@ -193,22 +193,24 @@ func (l auditLine) event() AuditEvent {
 	return e
 }
 
-// Changes returns the writes that changed an object: those after which its resource version was another than after
-// the write to it before, by whomever. A first write counts. It needs a log of AuditWrites; without resource versions
-// every write counts.
+// Changes returns the writes that changed an object: those that answered with a resource version that no write before
+// them had answered with, by whomever. The order of the log is that in which requests ended, which is not quite that in
+// which they took effect, so being another version than the one before is not enough. It needs a log of AuditWrites;
+// without resource versions every write counts.
 func Changes(events []AuditEvent) []AuditEvent {
-	type key struct{ group, resource, namespace, name string }
-	seen := map[key]string{}
+	type state struct{ group, resource, namespace, name, resourceVersion string }
+	seen := map[state]bool{}
 	var changes []AuditEvent
 	for _, e := range events {
 		if !e.Write() {
 			continue
 		}
-		k := key{e.Object.Group, e.Object.Resource, e.Object.Namespace, e.Object.Name}
-		if e.ResourceVersion != "" && seen[k] == e.ResourceVersion {
+		o := e.Object
+		s := state{o.Group, o.Resource, o.Namespace, o.Name, e.ResourceVersion}
+		if e.ResourceVersion != "" && seen[s] {
 			continue
 		}
-		seen[k] = e.ResourceVersion
+		seen[s] = true
 		changes = append(changes, e)
 	}
 	return changes

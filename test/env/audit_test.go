@@ -35,3 +35,16 @@ func FuzzParseAudit(f *testing.F) {
 		assert.LessOrEqual(t, len(events), strings.Count(log, "\n"))
 	})
 }
+
+func TestChangesTellsRealChangesWhateverTheOrderOfTheLog(t *testing.T) {
+	write := func(name, resourceVersion string) AuditEvent {
+		return AuditEvent{Verb: "patch", Code: 200, Object: AuditObject{Resource: "configmaps", Name: name}, ResourceVersion: resourceVersion}
+	}
+	log := []AuditEvent{
+		write("a", "12"), write("a", "11"), // logged the wrong way round
+		write("a", "12"),                   // changed nothing
+		write("b", "12"),                   // another object
+		write("a", "13"),
+	}
+	assert.Equal(t, []AuditEvent{log[0], log[1], log[3], log[4]}, Changes(log))
+}
