@@ -91,7 +91,7 @@ func (o *releaseSignOptions) run(ctx context.Context, streams Streams) error {
 	if err := o.check(key.Type()); err != nil {
 		return &UsageError{Err: err}
 	}
-	registry, err := o.pusher()
+	registry, err := o.registry.assembly()
 	if err != nil {
 		return err
 	}
@@ -111,19 +111,6 @@ func (o *releaseSignOptions) run(ctx context.Context, streams Streams) error {
 		return err
 	}
 	return result.print(streams, o.output)
-}
-
-// pusher returns what it takes to resolve the image and to push beside it.
-func (o *releaseSignOptions) pusher() (assemble.Registry, error) {
-	opts := assemble.RegistryOptions{Insecure: o.registry.insecure}
-	if o.registry.authority != "" {
-		pool, err := o.registry.pool()
-		if err != nil {
-			return assemble.Registry{}, err
-		}
-		opts.Authorities = pool
-	}
-	return assemble.NewRegistry(opts), nil
 }
 
 // check refuses flags that the kind of key has no use for, instead of leaving them out.

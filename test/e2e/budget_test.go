@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +15,6 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/env"
-	"github.com/cluster-version/cvo/test/fixture"
 )
 
 // writesPerManifest is what an install and an update may cost: requests that ask for a change, refused ones and those
@@ -28,24 +25,18 @@ const writesPerManifest = 1.3
 // TestBudget counts requests, which are the same on a slow machine as on a fast one: those of an install and an update
 // of the real releases, and those of a restart where there is nothing to do.
 func TestBudget(t *testing.T) {
-	data := fixture.Testdata(t)
-	p := newPlatform(t)
-	fromDir, toDir := filepath.Join(data, "payloads/4.22.9"), filepath.Join(data, "payloads/4.23.0")
-	from, to := p.push(os.DirFS(fromDir), "4.22.9", true), p.push(os.DirFS(toDir), "4.23.0", true)
-	p.bootstrap(data)
-	_, err := p.run("install", "--no-operator", "--release-image", from.ByDigest(), "--trust", p.trust)
-	require.NoError(t, err)
+	p, r := newRealPlatform(t)
 	p.start("operators")
 
 	begin := time.Now()
-	operator := p.operator(from.ByDigest())
+	operator := p.operator(r.from.ByDigest())
 	p.await("4.22.9 to complete", 3*time.Minute, completed("4.22.9"))
-	p.assertBudget("install", begin, len(p.graphOf(fromDir, release.Initializing).objects))
+	p.assertBudget("install", begin, len(p.graphOf(r.fromDir, release.Initializing).objects))
 
 	begin = time.Now()
-	p.update(configv1.Update{Image: to.ByDigest()})
+	p.update(configv1.Update{Image: r.to.ByDigest()})
 	p.await("4.23.0 to complete", 3*time.Minute, completed("4.23.0"))
-	p.assertBudget("update", begin, len(p.graphOf(toDir, release.Updating).objects))
+	p.assertBudget("update", begin, len(p.graphOf(r.toDir, release.Updating).objects))
 	p.await("the cluster to be at 4.23.0", 10*time.Second, func(cv *configv1.ClusterVersion) bool {
 		return condition(cv, configv1.OperatorProgressing) == "False||Cluster version is 4.23.0"
 	})
@@ -53,7 +44,7 @@ func TestBudget(t *testing.T) {
 
 	begin = time.Now()
 	address := freeAddress(t)
-	p.operator(from.ByDigest(), "--listen", address)
+	p.operator(r.from.ByDigest(), "--listen", address)
 	require.Eventually(t, func() bool { return passComplete(t, address) }, time.Minute, 100*time.Millisecond)
 	assert.Empty(t, p.changedSince(begin), "written by a restart with nothing to do")
 }

@@ -118,6 +118,27 @@ func (p *platform) bootstrap(testdata string) {
 	p.create(filepath.Join(dir, "namespaces.yaml"), filepath.Join(dir, "imagestream.crd.yaml"))
 }
 
+// realReleases are two consecutive releases of a real platform, signed and in the registry.
+type realReleases struct {
+	fromDir, toDir string
+	from, to       release.Image
+}
+
+// newRealPlatform returns a platform that is ready for the operator to install 4.22.9, and then 4.23.0.
+func newRealPlatform(t *testing.T) (*platform, realReleases) {
+	t.Helper()
+	data := fixture.Testdata(t)
+	p := newPlatform(t)
+	r := realReleases{fromDir: filepath.Join(data, "payloads/4.22.9"), toDir: filepath.Join(data, "payloads/4.23.0")}
+	r.from = p.push(os.DirFS(r.fromDir), "4.22.9", true)
+	r.to = p.push(os.DirFS(r.toDir), "4.23.0", true)
+	p.bootstrap(data)
+	out, err := p.run("install", "--no-operator", "--release-image", r.from.ByDigest(), "--trust", p.trust)
+	require.NoError(t, err)
+	require.Contains(t, out, "4.22.9")
+	return p, r
+}
+
 // process is one of our binaries at work.
 type process struct {
 	*exec.Cmd

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -50,46 +49,40 @@ func gating(cv *configv1.ClusterVersion) bool {
 // TestKill kills the operator without warning at ten moments, spread over download, apply and gates of an install and
 // an update. It must always complete, and an object that has been brought to a release is not changed for it again.
 func TestKill(t *testing.T) {
-	data := fixture.Testdata(t)
-	p := newPlatform(t)
-	fromDir, toDir := filepath.Join(data, "payloads/4.22.9"), filepath.Join(data, "payloads/4.23.0")
-	from, to := p.push(os.DirFS(fromDir), "4.22.9", true), p.push(os.DirFS(toDir), "4.23.0", true)
-	p.bootstrap(data)
-	_, err := p.run("install", "--no-operator", "--release-image", from.ByDigest(), "--trust", p.trust)
-	require.NoError(t, err)
+	p, r := newRealPlatform(t)
 	p.start("operators", "--delay", "2s", "--jitter", "0.2")
 	seed := uint64(20261121)
 	random := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
 
 	begin := time.Now()
-	operator := p.killAt(random, from.ByDigest(), []moment{
+	operator := p.killAt(random, r.from.ByDigest(), []moment{
 		{"downloading", 600 * time.Millisecond, logWorking, func(cv *configv1.ClusterVersion) bool { return len(cv.Status.History) == 0 }},
 		{"applying", time.Second, logRollout, applying},
 		{"applying", 3 * time.Second, logRollout, applying},
 		{"gating", 300 * time.Millisecond, logRollout, gating},
 	})
 	p.await("4.22.9 to complete", 3*time.Minute, completed("4.22.9"))
-	p.assertChangedOnce(fromDir, release.Initializing, begin)
+	p.assertChangedOnce(r.fromDir, release.Initializing, begin)
 	operator.kill()
 
 	// Nothing of the target is in the cache yet; a slow registry gives time to kill the download.
 	begin = time.Now()
 	slow := p.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/blobs/"), Delay: 400 * time.Millisecond})
-	p.update(configv1.Update{Image: to.ByDigest()})
-	p.killAt(random, from.ByDigest(), []moment{
+	p.update(configv1.Update{Image: r.to.ByDigest()})
+	p.killAt(random, r.from.ByDigest(), []moment{
 		{"downloading", 500 * time.Millisecond, logWorking, downloading},
 		{"downloading", 900 * time.Millisecond, logWorking, downloading},
 	}).kill()
 	slow()
-	p.killAt(random, from.ByDigest(), []moment{
+	p.killAt(random, r.from.ByDigest(), []moment{
 		{"applying", 500 * time.Millisecond, logRollout, applying},
 		{"gating", time.Second, logRollout, gating},
 		{"gating", 6 * time.Second, logRollout, gating},
 		{"gating", 12 * time.Second, logRollout, gating},
 	})
 	p.await("4.23.0 to complete", 3*time.Minute, completed("4.23.0"))
-	p.assertChangedOnce(toDir, release.Updating, begin)
+	p.assertChangedOnce(r.toDir, release.Updating, begin)
 }
 
 // killAt runs the operator once for each moment, kills it there, and returns a last one that runs on.

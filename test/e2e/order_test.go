@@ -1,8 +1,6 @@
 package e2e_test
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,28 +10,21 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/env"
-	"github.com/cluster-version/cvo/test/fixture"
 )
 
 // TestUpdateKeepsTheOrder reads from the API server's audit log that an update of real releases respects runlevels:
 // nothing of a runlevel is written before every operator of the runlevels below has reported the new version, but for
 // what is drawn forward; and components of one runlevel go side by side.
 func TestUpdateKeepsTheOrder(t *testing.T) {
-	data := fixture.Testdata(t)
-	p := newPlatform(t)
-	fromDir, toDir := filepath.Join(data, "payloads/4.22.9"), filepath.Join(data, "payloads/4.23.0")
-	from, to := p.push(os.DirFS(fromDir), "4.22.9", true), p.push(os.DirFS(toDir), "4.23.0", true)
-	p.bootstrap(data)
-	_, err := p.run("install", "--no-operator", "--release-image", from.ByDigest(), "--trust", p.trust)
-	require.NoError(t, err)
+	p, r := newRealPlatform(t)
 	p.start("operators", "--delay", "300ms", "--jitter", "0.5", "--workload-delay", "50ms")
-	p.operator(from.ByDigest())
+	p.operator(r.from.ByDigest())
 	p.await("4.22.9 to complete", 3*time.Minute, completed("4.22.9"))
 
 	started := time.Now()
-	p.update(configv1.Update{Image: to.ByDigest()})
+	p.update(configv1.Update{Image: r.to.ByDigest()})
 	p.await("4.23.0 to complete", 3*time.Minute, completed("4.23.0"))
-	g := p.graphOf(toDir, release.Updating)
+	g := p.graphOf(r.toDir, release.Updating)
 	events := p.audit(started)
 	met := gatesMet(g, events)
 	require.GreaterOrEqual(t, len(met), 30, "the actor must have moved the ClusterOperators in this update")

@@ -1,31 +1,19 @@
 package e2e_test
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
-	"github.com/cluster-version/cvo/test/fixture"
 )
 
 // TestRealReleases installs 4.22.9 and updates to 4.23.0 by an edit of the ClusterVersion, both from signed images.
 func TestRealReleases(t *testing.T) {
-	data := fixture.Testdata(t)
-	p := newPlatform(t)
-	from := p.push(os.DirFS(filepath.Join(data, "payloads/4.22.9")), "4.22.9", true)
-	to := p.push(os.DirFS(filepath.Join(data, "payloads/4.23.0")), "4.23.0", true)
-	p.bootstrap(data)
-	out, err := p.run("install", "--no-operator", "--release-image", from.ByDigest(), "--trust", p.trust)
-	require.NoError(t, err)
-	assert.Contains(t, out, "4.22.9")
+	p, r := newRealPlatform(t)
 	p.start("operators")
 	start := time.Now()
-	p.operator(from.ByDigest())
+	p.operator(r.from.ByDigest())
 	cv := p.await("4.22.9 to complete", 3*time.Minute, completed("4.22.9"))
 	t.Logf("installed in %s", time.Since(start).Round(100*time.Millisecond))
 	assert.True(t, cv.Status.History[0].Verified)
@@ -34,7 +22,7 @@ func TestRealReleases(t *testing.T) {
 	})
 
 	start = time.Now()
-	p.update(configv1.Update{Image: to.ByDigest()})
+	p.update(configv1.Update{Image: r.to.ByDigest()})
 	cv = p.await("4.23.0 to complete", 3*time.Minute, completed("4.23.0"))
 	t.Logf("updated in %s", time.Since(start).Round(100*time.Millisecond))
 	assert.True(t, cv.Status.History[0].Verified)

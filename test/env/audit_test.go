@@ -42,8 +42,8 @@ func TestChangesTellsRealChangesWhateverTheOrderOfTheLog(t *testing.T) {
 	}
 	log := []AuditEvent{
 		write("a", "12"), write("a", "11"), // logged the wrong way round
-		write("a", "12"),                   // changed nothing
-		write("b", "12"),                   // another object
+		write("a", "12"), // changed nothing
+		write("b", "12"), // another object
 		write("a", "13"),
 	}
 	assert.Equal(t, []AuditEvent{log[0], log[1], log[3], log[4]}, Changes(log))
