@@ -15,15 +15,17 @@ import (
 
 	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -34,6 +36,8 @@ import (
 type Options struct {
 	// Name of the ClusterVersion.
 	Name string
+	// Namespace of the operator, where its events are written; default api.OperatorNamespace.
+	Namespace string
 	// ReleaseImage is the operator's own release.
 	ReleaseImage string
 	// StatusInterval is the least time between two status writes that only count progress; default 1 s.
@@ -44,7 +48,7 @@ type Options struct {
 type Reconciler struct {
 	clock    clock.PassiveClock
 	client   client.Client
-	recorder events.EventRecorder
+	recorder record.EventRecorder
 	runner   Runner
 	stages   Stages
 	passer   func(cv *configv1.ClusterVersion, p *payload.Payload) *rollout.Passer
@@ -78,9 +82,12 @@ type memory struct {
 // New returns a Reconciler. passer makes what rolls out a payload; changed has to bring about a reconcile soon, it is
 // called when the background has found something.
 func New(
-	clk clock.PassiveClock, c client.Client, recorder events.EventRecorder, runner Runner, stages Stages,
+	clk clock.PassiveClock, c client.Client, recorder record.EventRecorder, runner Runner, stages Stages,
 	passer func(cv *configv1.ClusterVersion, p *payload.Payload) *rollout.Passer, changed func(), options Options,
 ) *Reconciler {
+	if options.Namespace == "" {
+		options.Namespace = api.OperatorNamespace
+	}
 	if options.StatusInterval == 0 {
 		options.StatusInterval = time.Second
 	}
@@ -319,8 +326,12 @@ func (c *Reconciler) acceptanceChanged(cv *configv1.ClusterVersion, key string, 
 }
 
 func (c *Reconciler) emit(cv *configv1.ClusterVersion, list []event) {
+	// The operator's namespace is where OpenShift's operator writes them.
+	regarding := &corev1.ObjectReference{
+		APIVersion: configv1.GroupVersion.String(), Kind: "ClusterVersion", Namespace: c.options.Namespace, Name: cv.Name, UID: cv.UID,
+	}
 	for _, e := range list {
-		c.recorder.Eventf(cv, nil, e.kind, e.reason, "Reconcile", "%s", e.message)
+		c.recorder.Event(regarding, e.kind, e.reason, e.message)
 	}
 }
 

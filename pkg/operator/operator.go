@@ -217,8 +217,12 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 		Local:    options.Local,
 		Filter:   (&filterReader{reader: mgr.GetAPIReader(), options: options}).filter,
 	}
-	reconciler := clusterversion.New(clk, mgr.GetClient(), mgr.GetEventRecorder("cluster-version-operator"), run, stages, passer, changed,
-		clusterversion.Options{Name: options.Name, ReleaseImage: options.ReleaseImage})
+	recorder, err := newRecorder(ctx, mgr, options.Namespace)
+	if err != nil {
+		return err
+	}
+	reconciler := clusterversion.New(clk, mgr.GetClient(), recorder, run, stages, passer, changed,
+		clusterversion.Options{Name: options.Name, Namespace: options.Namespace, ReleaseImage: options.ReleaseImage})
 	err = builder.ControllerManagedBy(mgr).Named("clusterversion").
 		For(&configv1.ClusterVersion{}).
 		WatchesRawSource(source.Channel(changes, &handler.EnqueueRequestForObject{})).

@@ -187,7 +187,7 @@ func (d *demo) whatToTry() string {
    export KUBECONFIG=%s
    kubectl get clusterversion,clusteroperators
    kubectl describe clusterversion version
-   kubectl get events -n default
+   kubectl get events -n openshift-cluster-version
    oc adm upgrade
 
    curl -s http://%s/progress

@@ -54,6 +54,7 @@ func TestExamplePlatform(t *testing.T) {
 	require.NotNil(t, co)
 	assert.Equal(t, "version", co.GetLabels()[api.OwnedByLabel])
 
+	t.Run("tells its story by events", p.testEvents)
 	t.Run("keeps the ClusterVersion from being deleted by accident", p.testDeletionGuard)
 }
 
@@ -98,4 +99,23 @@ func TestRefusals(t *testing.T) {
 	require.ErrorContains(t, err, p.store(), "the message says where it looked")
 	require.ErrorContains(t, err, "exit status 3")
 	assert.Nil(t, p.object("v1", "Namespace", "", api.OperatorNamespace), "a refused release left something behind")
+}
+
+// testEvents reads the story of install and update from the events in the operator's namespace.
+func (p *platform) testEvents(t *testing.T) {
+	require.Eventually(t, func() bool {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(schema.FromAPIVersionAndKind("v1", "EventList"))
+		if err := p.client.List(t.Context(), list, client.InNamespace(api.OperatorNamespace)); err != nil {
+			return false
+		}
+		told := map[string]bool{}
+		for _, e := range list.Items {
+			reason, _, _ := unstructured.NestedString(e.Object, "reason")
+			message, _, _ := unstructured.NestedString(e.Object, "message")
+			told[reason+": "+message] = true
+		}
+		return told["UpdateStarted: Started to install 1.0.0"] && told["UpdateStarted: Started to update from 1.0.0 to 1.1.0"] &&
+			told["NodesHandedOver: The control plane is at 1.1.0; the nodes are handed over to machine-config"]
+	}, 30*time.Second, 200*time.Millisecond)
 }
