@@ -116,7 +116,7 @@ func accept(ctx context.Context, in acceptInput, target Target, report func(Acce
 		a.Step, a.Message = step.name, step.running+" "+a.describe()
 		report(a)
 		if err := step.run(ctx, in, &a); err != nil {
-			a.Err = err
+			a.Err, a.files = err, nil // the answer is kept, the files are needed on the way only
 			separator := " failure="
 			if step.name == api.ReasonPreconditionChecks {
 				separator = ": "

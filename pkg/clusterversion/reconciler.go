@@ -383,11 +383,11 @@ func managed(a Acceptance, overrides []configv1.ComponentOverride) []*manifest.M
 
 func (c *Reconciler) rolloutStep(log logr.Logger, key string, mode release.Mode, r *round) func(context.Context) Next {
 	cv, p := r.original, r.accepted.Payload
-	manifests := managed(*r.accepted, r.cv.Spec.Overrides)
 	var plan *rollout.Plan
 	var passer *rollout.Passer
 	return func(ctx context.Context) Next {
 		if plan == nil {
+			manifests := managed(*r.accepted, r.cv.Spec.Overrides)
 			made, err := rollout.NewPlan(p.Release, manifests, mode)
 			if err != nil {
 				log.Error(err, "planning the rollout")

@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"crypto/sha256"
-	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -44,18 +43,3 @@ func (s Settled) Restart() Settled {
 	}
 	return Settled{next}
 }
-
-// Forget returns a Settled in which the object has to be applied again, because a watch told that it changed.
-func (s Settled) Forget(ids ...manifest.ID) Settled {
-	next := maps.Clone(s.entries)
-	for _, id := range ids {
-		if e, ok := next[id]; ok {
-			e.applied = false
-			next[id] = e
-		}
-	}
-	return Settled{next}
-}
-
-// Len is the number of objects that something is known of.
-func (s Settled) Len() int { return len(s.entries) }
