@@ -95,7 +95,7 @@ func TestRunBacksOff(t *testing.T) {
 			time.Sleep(time.Nanosecond)
 		}
 		broken = false
-		progress, settled = c.roll(t, plan, settled)
+		progress, _ = c.roll(t, plan, settled)
 		assert.Equal(t, []string{"apply a"}, c.took())
 		assert.True(t, progress.Complete)
 		assert.Zero(t, progress.RetryAt)
