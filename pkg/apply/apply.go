@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/ownership"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -47,6 +48,8 @@ type Change struct {
 	UID             types.UID
 	Generation      int64
 	ResourceVersion string
+	// Fields stands for what is ours of the object now; zero for an object that is not ours, or gone.
+	Fields ownership.Hash
 	// Dropped lists fields of the manifest that the server's schema does not know and that were left out.
 	Dropped []string
 	// Message says why something was skipped or what a deletion waits for; may be empty.
@@ -221,5 +224,6 @@ func (a *Applier) remove(ctx context.Context, t target) (Change, error) {
 func receipt(action Action, meta *metav1.PartialObjectMetadata) Change {
 	return Change{
 		Action: action, UID: meta.UID, Generation: meta.Generation, ResourceVersion: meta.ResourceVersion,
+		Fields: ownership.Ours(meta.ManagedFields),
 	}
 }
