@@ -449,3 +449,14 @@ func (c *Reconciler) Progress() *rollout.Progress {
 	defer c.mu.Unlock()
 	return c.memory.progress
 }
+
+// Snapshot returns the progress of the rollout under way with the last result of every manifest; for views. It reports
+// false if there is no rollout.
+func (c *Reconciler) Snapshot() (rollout.Snapshot, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.memory.progress == nil {
+		return rollout.Snapshot{}, false
+	}
+	return rollout.Snapshot{At: c.clock.Now(), Progress: *c.memory.progress}, true
+}
