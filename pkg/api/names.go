@@ -25,6 +25,33 @@ const FieldManager = "cluster-version-operator"
 // select on it.
 const OwnedByLabel = "cvo.cluster-version.github.io/owned-by"
 
+// InventoryLabel marks the ConfigMaps that hold what releases have applied; its value is the name of the ClusterVersion.
+// They do not carry OwnedByLabel: no release brings them.
+const InventoryLabel = "cvo.cluster-version.github.io/inventory"
+
+// ApplySetLabel marks the members of an ApplySet; its value is the ID of the set (KEP-3659, "kubectl apply --prune").
+const ApplySetLabel = "applyset.kubernetes.io/part-of"
+
+// Annotations on manifests that change what is sent for them, and annotations and labels that tell who fills in a part
+// of an object.
+const (
+	// InjectProxyAnnotation names the containers, by commas, that get the cluster's proxy.
+	InjectProxyAnnotation = "config.openshift.io/inject-proxy"
+	// InjectTLSAnnotation asks for the cluster's TLS profile in the configuration files of a ConfigMap.
+	InjectTLSAnnotation = "config.openshift.io/inject-tls"
+	// InjectCABundleAnnotation asks OpenShift's service CA operator for its CA.
+	InjectCABundleAnnotation = "service.beta.openshift.io/inject-cabundle"
+	// InjectTrustedCABundleLabel asks OpenShift's network operator for the cluster's CAs.
+	InjectTrustedCABundleLabel = "config.openshift.io/inject-trusted-cabundle"
+)
+
+// Annotations that ask cert-manager's CA injector for a CA.
+const (
+	CertManagerInjectAnnotation          = "cert-manager.io/inject-ca-from"
+	CertManagerInjectSecretAnnotation    = "cert-manager.io/inject-ca-from-secret"
+	CertManagerInjectAPIServerAnnotation = "cert-manager.io/inject-apiserver-ca"
+)
+
 // Annotations on manifests that decide whether and how a manifest is applied (reference: OpenShift library-go
 // manifest inclusion rules, and the operator's own apply rules).
 const (

@@ -60,6 +60,8 @@ type Change struct {
 type Owner struct {
 	Name string
 	UID  types.UID
+	// ApplySet is the ID of the ApplySet that all objects are labelled as parts of (KEP-3659); empty: none.
+	ApplySet string
 }
 
 // Applier applies the manifests of one release for one owner.
@@ -67,6 +69,8 @@ type Applier struct {
 	client *client
 	mapper Mapper
 	owner  Owner
+
+	injection Injection
 }
 
 // New returns an Applier that talks to the API server over client, finds resources by mapper and marks objects as
@@ -124,7 +128,10 @@ func (a *Applier) target(ctx context.Context, m *manifest.Manifest) (target, err
 // apply writes the object, leaving out fields that the server's schema does not know: server-side apply refuses
 // those where an update would drop them in silence. With force it takes over what others have set to other values.
 func (a *Applier) apply(ctx context.Context, t target, m *manifest.Manifest, force bool) (Change, error) {
-	body := a.body(m, t.namespace != "")
+	body, err := a.body(m, t.namespace != "")
+	if err != nil {
+		return Change{}, err
+	}
 	var dropped []string
 	for {
 		data, err := json.Marshal(body)
@@ -178,7 +185,11 @@ func (a *Applier) createOnly(ctx context.Context, t target, m *manifest.Manifest
 
 // create posts an object; one that exists is settled, whatever it looks like.
 func (a *Applier) create(ctx context.Context, t target, m *manifest.Manifest) (Change, error) {
-	data, err := json.Marshal(a.body(m, t.namespace != ""))
+	body, err := a.body(m, t.namespace != "")
+	if err != nil {
+		return Change{}, err
+	}
+	data, err := json.Marshal(body)
 	if err != nil {
 		return Change{}, fmt.Errorf("%w: %w", errManifest, err)
 	}

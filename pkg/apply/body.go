@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -15,9 +16,13 @@ import (
 // body returns what is sent for a manifest: a copy with our label and owner reference (if there is an owner yet),
 // without what only the server or another writer may set, and with the fields that the object's schema requires but its
 // manifest leaves out. Only the object itself, its metadata and what changes in them is copied: the rest is the
-// manifest's.
-func (a *Applier) body(m *manifest.Manifest, namespaced bool) map[string]any {
-	object := maps.Clone(m.Object.Object)
+// manifest's. It fails for a manifest that asks for an injection that cannot be done.
+func (a *Applier) body(m *manifest.Manifest, namespaced bool) (map[string]any, error) {
+	object, err := a.injection.into(m.Object.Object)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errManifest, err)
+	}
+	object = maps.Clone(object)
 	delete(object, "status")
 	metadata, _ := object["metadata"].(map[string]any)
 	metadata = maps.Clone(metadata)
@@ -40,7 +45,7 @@ func (a *Applier) body(m *manifest.Manifest, namespaced bool) map[string]any {
 		delete(metadata, "ownerReferences")
 	}
 	if a.owner.Name == "" {
-		return object
+		return object, nil
 	}
 	labels, _ := metadata["labels"].(map[string]any)
 	labels = maps.Clone(labels)
@@ -48,11 +53,14 @@ func (a *Applier) body(m *manifest.Manifest, namespaced bool) map[string]any {
 		labels = map[string]any{}
 	}
 	labels[api.OwnedByLabel] = a.owner.Name
+	if a.owner.ApplySet != "" {
+		labels[api.ApplySetLabel] = a.owner.ApplySet
+	}
 	metadata["labels"] = labels
 	if !namesOwner(m) {
 		metadata["ownerReferences"] = []any{a.ownerReference(m)}
 	}
-	return object
+	return object, nil
 }
 
 // namesOwner reports whether the manifest names an owner that stands. It follows OpenShift's operator: any but a

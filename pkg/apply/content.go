@@ -12,7 +12,11 @@ import (
 // send the same need no request between them. It fails for a manifest that cannot be encoded, as Apply would.
 func (a *Applier) Content(m *manifest.Manifest) ([sha256.Size]byte, error) {
 	// Whether its kind is namespaced makes no difference to what a manifest of one kind says.
-	data, err := json.Marshal(a.body(m, true))
+	body, err := a.body(m, true)
+	if err != nil {
+		return [sha256.Size]byte{}, wrap(m, err)
+	}
+	data, err := json.Marshal(body)
 	if err != nil {
 		return [sha256.Size]byte{}, wrap(m, err)
 	}
