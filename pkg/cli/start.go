@@ -29,6 +29,8 @@ type startOptions struct {
 	payloadDir   string
 	payloadCache string
 	listen       string
+	certFile     string
+	keyFile      string
 	namespace    string
 	name         string
 	trust        string
@@ -67,7 +69,9 @@ that its files are here already, as they are in a pod that runs the release imag
 	f.StringVar(&o.releaseImage, "release-image", "", "`pullspec` of the operator's own release (required)")
 	f.StringVar(&o.payloadDir, "payload-dir", os.Getenv("PAYLOAD_OVERRIDE"), "`folder` with the files of the operator's own release, instead of pulling it")
 	f.StringVar(&o.payloadCache, "payload-cache", "", "`folder` that keeps what was pulled, as an OCI layout; default none")
-	f.StringVar(&o.listen, "listen", "127.0.0.1:9099", "`address` of /metrics, /healthz, /readyz and /progress; empty for none")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:9099", "`address` of /metrics, /debug/rollout, /healthz and /readyz, over TLS; empty for none")
+	f.StringVar(&o.certFile, "serving-cert-file", "", "`file` with the certificate to serve with, read again when it changes; default one made at start")
+	f.StringVar(&o.keyFile, "serving-key-file", "", "`file` with the key of that certificate")
 	f.StringVar(&o.namespace, "namespace", envOr("CVO_NAMESPACE", api.OperatorNamespace), "`namespace` of the operator and its Lease")
 	f.StringVar(&o.name, "name", envOr("CVO_NAME", api.ClusterVersionName), "`name` of the ClusterVersion")
 	f.StringVar(&o.trust, "trust", "", "`file` that says whose signatures are accepted, instead of the keys in the running release")
@@ -88,6 +92,9 @@ const gcPercent = 50
 func (o *startOptions) run(ctx context.Context, streams Streams) error {
 	if o.releaseImage == "" {
 		return &UsageError{errors.New("--release-image is missing: give the pullspec of the release to run")}
+	}
+	if (o.certFile == "") != (o.keyFile == "") {
+		return &UsageError{errors.New("--serving-cert-file and --serving-key-file need each other")}
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -125,7 +132,7 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 	}
 	return operator.Options{
 		Config: cfg, Log: log, ReleaseImage: o.releaseImage, Local: local, Name: o.name, Namespace: o.namespace,
-		Listen: o.listen, Registry: registry, Policy: policy,
+		Listen: o.listen, ServingCertFile: o.certFile, ServingKeyFile: o.keyFile, Registry: registry, Policy: policy,
 		Profile: os.Getenv("CLUSTER_PROFILE"), ExcludeID: os.Getenv("EXCLUDE_MANIFESTS"),
 		AlwaysEnable:  capabilityList(o.capabilities),
 		LeaseDuration: o.lease, RenewDeadline: o.renew, RetryPeriod: o.retry,

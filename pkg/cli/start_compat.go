@@ -17,15 +17,13 @@ type compatFlags struct{ set *pflag.FlagSet }
 
 // compatMeaning tells for each flag why it changes nothing.
 func compatMeaning() map[string]string {
-	const metricsAuth = "metrics are served without TLS, on loopback unless --listen says otherwise"
+	const tlsChoice = "the endpoint speaks TLS 1.2 and 1.3 with the ciphers that Go's standard library holds to be safe"
 	const promQL = "conditional update risks are not evaluated yet"
 	return map[string]string{
 		"node-name":              "no pod has to run on the operator's node: payloads are pulled from the registry",
 		"enable-auto-update":     "updates are asked for by spec.desiredUpdate alone",
-		"serving-cert-file":      metricsAuth,
-		"serving-key-file":       metricsAuth,
-		"tls-min-version":        metricsAuth,
-		"tls-cipher-suites":      metricsAuth,
+		"tls-min-version":        tlsChoice,
+		"tls-cipher-suites":      tlsChoice,
 		"metrics-ca-bundle-file": promQL,
 		"metrics-token-file":     promQL,
 		"metrics-namespace":      promQL,

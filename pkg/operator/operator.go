@@ -53,8 +53,11 @@ type Options struct {
 	Name string
 	// Namespace of the Lease; default api.OperatorNamespace.
 	Namespace string
-	// Listen is the address of metrics, health and progress; "0" or empty for none.
+	// Listen is the address of metrics, health and the account of the rollout, over TLS; "0" or empty for none.
 	Listen string
+	// ServingCertFile and ServingKeyFile hold the certificate to serve with, and are read again when they change; empty
+	// for a certificate that is made at start, whose fingerprint the Lease tells.
+	ServingCertFile, ServingKeyFile string
 	// Registry is where release images come from.
 	Registry Registry
 	// Policy is the administrator's root of trust; nil to trust the keys of the running release.
@@ -104,7 +107,12 @@ func (o *Options) setDefaults() {
 func Run(ctx context.Context, options Options) error {
 	options.setDefaults()
 	ctx = logr.NewContext(ctx, options.Log)
-	mgr, err := newManager(ctx, options)
+	end, err := newEndpoint(ctx, options)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = end.close() }()
+	mgr, err := newManager(ctx, options, end)
 	if err != nil {
 		return err
 	}
@@ -116,7 +124,7 @@ func Run(ctx context.Context, options Options) error {
 	run := newRunner(background)
 	defer run.Wait()
 	defer stop()
-	if err := setUp(ctx, mgr, run, options); err != nil {
+	if err := setUp(ctx, mgr, run, options, end); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -125,7 +133,7 @@ func Run(ctx context.Context, options Options) error {
 	return nil
 }
 
-func newManager(ctx context.Context, options Options) (manager.Manager, error) {
+func newManager(ctx context.Context, options Options, end *endpoint) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("preparing scheme: %w", err)
@@ -142,23 +150,26 @@ func newManager(ctx context.Context, options Options) (manager.Manager, error) {
 	cfg.QPS = -1 // priority and fairness on the server decides
 	cfg.UserAgent = "cluster-version-operator"
 	cfg.WarningHandlerWithContext = warnings{}
+	lock, err := end.lock(cfg, options)
+	if err != nil {
+		return nil, err
+	}
 	once := true
 	mgr, err := manager.New(cfg, manager.Options{
-		Scheme:                        scheme,
-		Logger:                        options.Log,
-		Cache:                         cacheOptions,
-		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: false}},
-		Metrics:                       metricsserver.Options{BindAddress: options.Listen},
-		HealthProbeBindAddress:        noListener,
-		LeaderElection:                true,
-		LeaderElectionID:              options.Name,
-		LeaderElectionNamespace:       options.Namespace,
-		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 &options.LeaseDuration,
-		RenewDeadline:                 &options.RenewDeadline,
-		RetryPeriod:                   &options.RetryPeriod,
-		BaseContext:                   func() context.Context { return ctx },
-		Controller:                    config.Controller{SkipNameValidation: &once},
+		Scheme:                              scheme,
+		Logger:                              options.Log,
+		Cache:                               cacheOptions,
+		Client:                              client.Options{Cache: &client.CacheOptions{Unstructured: false}},
+		Metrics:                             metricsserver.Options{BindAddress: noListener}, // endpoint serves them
+		HealthProbeBindAddress:              noListener,
+		LeaderElection:                      true,
+		LeaderElectionResourceLockInterface: lock,
+		LeaderElectionReleaseOnCancel:       true,
+		LeaseDuration:                       &options.LeaseDuration,
+		RenewDeadline:                       &options.RenewDeadline,
+		RetryPeriod:                         &options.RetryPeriod,
+		BaseContext:                         func() context.Context { return ctx },
+		Controller:                          config.Controller{SkipNameValidation: &once},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
@@ -178,7 +189,7 @@ func checkServed(mgr manager.Manager) error {
 }
 
 // setUp connects the reconciler to its collaborators and the manager.
-func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Options) error {
+func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Options, end *endpoint) error {
 	connection, err := apply.Connect(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return err
@@ -239,7 +250,7 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 	}); err != nil {
 		return err
 	}
-	return serve(mgr, reconciler, options.Listen)
+	return end.serve(ctx, mgr, reconciler.Snapshot, recorder)
 }
 
 // SetLogger sends what controller-runtime logs outside of any context to the same place.
