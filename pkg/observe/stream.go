@@ -1,0 +1,327 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	// firstDelay and maxDelay bound the time between two attempts, without jitter.
+	firstDelay = 200 * time.Millisecond
+	maxDelay   = 30 * time.Second
+	// shortLife is the life of a stream below which the next one is delayed as after a failure.
+	shortLife = 5 * time.Second
+	// staleAfter is how long a stream may fail before what it told counts for nothing.
+	staleAfter = 2 * time.Minute
+	// watchTimeout is how long the server is asked to keep a watch open, at least; at most twice that. Each end costs
+	// one request.
+	watchTimeout = 15 * time.Minute
+	// overdue is how long after that a watch is given up from our side.
+	overdue = time.Minute
+)
+
+// trouble is why a stream is down.
+type trouble int
+
+const (
+	// fine: it is up, or was not tried yet.
+	fine trouble = iota
+	// unreachable: the server does not answer, or with an error of its own.
+	unreachable
+	// unserved: the resource is not served, or the server behind it is away.
+	unserved
+	// refused: the server will not, for instance for want of permission.
+	refused
+)
+
+// stream keeps one watch alive. It leaves the protocol to a Reflector (initial state, bookmarks, resuming, expiry) and
+// the pace to nobody: a Reflector lists at once where a watch fails, opens a closed watch at once again, and waits
+// without listening for news.
+type stream struct {
+	resource schema.GroupVersionResource
+	client   metadata.ResourceInterface
+	selects  metav1.ListOptions
+	sink     cache.TransformingStore
+	log      logr.Logger
+	// forget is called when what the stream told counts for nothing any more; it reports whether there was anything.
+	forget func() bool
+	// turned is called with the trouble that is over, and that has begun, whenever it is another one.
+	turned func(before, after trouble)
+	// news ends the wait for the next attempt.
+	news chan struct{}
+
+	// What follows belongs to the goroutine of run.
+
+	backoff wait.Backoff
+	// delay is what is still to be waited before the next attempt.
+	delay time.Duration
+	// notBefore is what the server asked for with Retry-After.
+	notBefore time.Time
+	// opened is when the stream was opened, zero if it is not open; tried when the last attempt was; down since when
+	// all attempts failed, zero if the last one did not.
+	opened, tried, down time.Time
+	// failure is the last attempt's.
+	failure error
+	told    bool
+
+	mu      sync.Mutex
+	trouble trouble
+}
+
+func (w *Watcher) newStream(s Scope, states *states) *stream {
+	result := &stream{
+		resource: s.Resource, client: w.client.Resource(s.Resource), sink: states,
+		log:    w.log.WithValues("resource", s.Resource.GroupResource().String()),
+		forget: states.forget, turned: w.turned,
+		news: make(chan struct{}, 1), backoff: newBackoff(),
+	}
+	if s.Namespace != "" {
+		result.client = w.client.Resource(s.Resource).Namespace(s.Namespace)
+	}
+	if s.Name != "" {
+		result.selects.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, s.Name).String()
+		result.log = result.log.WithValues("name", s.Name)
+	} else {
+		result.selects.LabelSelector = w.owned.String()
+	}
+	return result
+}
+
+func newBackoff() wait.Backoff {
+	return wait.Backoff{Duration: firstDelay, Factor: 2, Jitter: 0.2, Steps: math.MaxInt32, Cap: maxDelay}
+}
+
+// run keeps the watch alive until ctx ends.
+func (s *stream) run(ctx context.Context) {
+	// What the Reflector finds worth a line is none of an administrator's business: we tell what matters ourselves.
+	ctx = logr.NewContext(ctx, s.log.V(1))
+	reflector := s.reflector()
+	for s.pace(ctx) == nil {
+		s.failure = nil
+		if err := reflector.ListAndWatchWithContext(ctx); err != nil && s.failure == nil && ctx.Err() == nil {
+			s.failed(err)
+		}
+		if apierrors.IsNotFound(s.failure) {
+			reflector = s.reflector() // the resource that comes back may be another one
+		}
+	}
+	s.forget()
+	s.turn(fine)
+}
+
+func (s *stream) reflector() *cache.Reflector {
+	log := s.log.V(1)
+	return cache.NewReflectorWithOptions(&cache.ListWatch{
+		ListWithContextFunc:  s.list,
+		WatchFuncWithContext: s.open,
+	}, &metav1.PartialObjectMetadata{}, s.sink, cache.ReflectorOptions{
+		Name:            "observe",
+		Logger:          &log,
+		TypeDescription: s.resource.String(),
+		MinWatchTimeout: watchTimeout,
+		// The pace is ours.
+		Backoff: &wait.Backoff{Duration: time.Millisecond},
+	})
+}
+
+// list is what the Reflector calls when the watch cannot deliver the initial state. That is of use only if the server
+// does not know how to; any other failure would be the same.
+func (s *stream) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	if s.failure != nil && !apierrors.IsInvalid(s.failure) && !apierrors.IsBadRequest(s.failure) {
+		return nil, final{s.failure}
+	}
+	s.selectOnly(&o)
+	return s.client.List(ctx, o)
+}
+
+// open opens a watch.
+func (s *stream) open(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	s.selectOnly(&o)
+	resumes := o.SendInitialEvents == nil && o.ResourceVersion != "" && o.ResourceVersion != "0"
+	for {
+		if !s.opened.IsZero() {
+			s.closed()
+		}
+		if err := s.pace(ctx); err != nil {
+			return nil, err
+		}
+		w, err := s.connect(ctx, o)
+		if err == nil {
+			return w, nil
+		}
+		if ctx.Err() != nil {
+			return nil, final{err}
+		}
+		s.failed(err)
+		switch {
+		case (apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || tooLarge(err)) && o.ResourceVersion != "":
+			return nil, err // the Reflector asks for the newest state
+		case !resumes || classify(err) != unreachable || s.stale():
+			return nil, final{err}
+		}
+	}
+}
+
+// final hides the kind of an error from the Reflector, which would try again by itself.
+type final struct{ err error }
+
+func (f final) Error() string { return f.err.Error() }
+
+// tooLarge reports whether the server is not as far as the resource version that we know, because of a restored backup
+// or because it lags behind.
+func tooLarge(err error) bool {
+	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}
+
+func (s *stream) selectOnly(o *metav1.ListOptions) {
+	o.LabelSelector, o.FieldSelector = s.selects.LabelSelector, s.selects.FieldSelector
+}
+
+func (s *stream) connect(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	// The server ends the watch in time. If it hangs with the connection alive, nobody else would.
+	limit := 2*watchTimeout + overdue
+	if o.TimeoutSeconds != nil {
+		limit = time.Duration(*o.TimeoutSeconds)*time.Second + overdue
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	s.tried = time.Now()
+	w, err := s.client.Watch(ctx, o)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	s.opened, s.down, s.failure, s.notBefore = time.Now(), time.Time{}, nil, time.Time{}
+	if s.told {
+		s.told = false
+		s.log.Info("watching objects again")
+	}
+	s.turn(fine)
+	return limited{w, cancel}, nil
+}
+
+// limited is a watch whose time is limited.
+type limited struct {
+	watch.Interface
+	cancel context.CancelFunc
+}
+
+// Stop ends the watch.
+func (l limited) Stop() {
+	l.cancel()
+	l.Interface.Stop()
+}
+
+// closed takes note that the stream has ended, for whatever reason.
+func (s *stream) closed() {
+	if time.Since(s.opened) < shortLife {
+		s.delay = max(s.delay, s.backoff.Step())
+	} else {
+		s.backoff = newBackoff()
+	}
+	s.opened = time.Time{}
+}
+
+// failed takes note of a failed attempt.
+func (s *stream) failed(err error) {
+	now := time.Now()
+	s.failure = err
+	s.delay = s.backoff.Step()
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		s.notBefore = now.Add(time.Duration(seconds) * time.Second)
+	}
+	if s.down.IsZero() {
+		s.down = now
+	}
+	kind := classify(err)
+	if apierrors.IsNotFound(err) || s.stale() {
+		s.forget()
+	}
+	// That the whole server is away others tell; that it does not want to serve this resource nobody else does.
+	if kind != unreachable && !s.told {
+		s.told = true
+		s.log.Info("cannot watch objects for now", "reason", err.Error())
+	} else {
+		s.log.V(1).Info("cannot watch objects", "reason", err.Error(), "retry", s.delay.String())
+	}
+	s.turn(kind)
+}
+
+func (s *stream) stale() bool { return !s.down.IsZero() && time.Since(s.down) > staleAfter }
+
+func classify(err error) trouble {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return unreachable
+	}
+	switch code := status.Status().Code; {
+	case code == 404 || code == 503:
+		return unserved
+	case code >= 400 && code < 500 && code != 408 && code != 429:
+		return refused
+	}
+	return unreachable
+}
+
+func (s *stream) turn(to trouble) {
+	s.mu.Lock()
+	before := s.trouble
+	s.trouble = to
+	s.mu.Unlock()
+	if before != to {
+		s.turned(before, to)
+	}
+}
+
+// is reports what is the matter.
+func (s *stream) is() trouble {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.trouble
+}
+
+// hear ends the wait for the next attempt.
+func (s *stream) hear() {
+	select {
+	case s.news <- struct{}{}:
+	default:
+	}
+}
+
+// pace waits until the next attempt is due, or until there are news, or until ctx ends, which is the only error.
+func (s *stream) pace(ctx context.Context) error {
+	if !s.opened.IsZero() {
+		s.closed()
+	}
+	if s.delay == 0 && s.notBefore.IsZero() {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(max(s.delay, time.Until(s.notBefore)))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-s.news:
+		s.backoff = newBackoff()
+		timer.Reset(max(time.Until(s.tried.Add(firstDelay)), time.Until(s.notBefore)))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+	s.delay, s.notBefore = 0, time.Time{}
+	return ctx.Err()
+}
