@@ -1,0 +1,581 @@
+package inventory
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/ownership"
+	"github.com/cluster-version/cvo/test/env"
+)
+
+// controlPlane is shared by all tests of the package; each has a namespace of its own.
+var controlPlane *env.Env
+
+func TestMain(m *testing.M) {
+	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { controlPlane = e })
+}
+
+// wire counts the writes that a client sends, and can have requests fail.
+type wire struct {
+	next http.RoundTripper
+
+	mu     sync.Mutex
+	writes []string
+	// before and after, if set, are asked at each write; their error is the answer, without or with the request's effect.
+	before, after func(*http.Request) error
+}
+
+func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method == http.MethodGet {
+		return w.next.RoundTrip(req)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.before != nil {
+		if err := w.before(req); err != nil {
+			return nil, err
+		}
+	}
+	w.writes = append(w.writes, req.Method+" "+req.URL.Path[strings.LastIndex(req.URL.Path, "/")+1:])
+	answer, err := w.next.RoundTrip(req)
+	if err == nil && w.after != nil {
+		if failed := w.after(req); failed != nil {
+			_ = answer.Body.Close()
+			return nil, failed
+		}
+	}
+	return answer, err
+}
+
+// take returns what was written since the last call, sorted.
+func (w *wire) take() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	taken := slices.Sorted(slices.Values(w.writes))
+	w.writes = nil
+	return taken
+}
+
+func connect(t testing.TB) (*kubernetes.Clientset, *wire) {
+	t.Helper()
+	config := controlPlane.Config("inventory")
+	config.QPS = -1
+	w := &wire{}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { w.next = next; return w })
+	clients, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	return clients, w
+}
+
+// newStore returns a store in a namespace of the test's own.
+func newStore(t testing.TB) (*Store, *kubernetes.Clientset, *wire) {
+	t.Helper()
+	clients, w := connect(t)
+	ns, err := clients.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "inventory-"},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.take()
+	return NewStore(clients.CoreV1(), ns.Name, "version"), clients, w
+}
+
+// another returns a store of the same inventory that knows nothing of the first.
+func another(s *Store) *Store { return NewStore(s.client, s.namespace, s.owner) }
+
+// load reads what the cluster has, by a store that knows nothing yet.
+func load(t *testing.T, s *Store) Inventory {
+	t.Helper()
+	inv, err := another(s).Load(t.Context())
+	require.NoError(t, err)
+	return inv
+}
+
+func save(t *testing.T, s *Store, inv Inventory) {
+	t.Helper()
+	require.NoError(t, s.Save(t.Context(), inv))
+}
+
+func shardOf(t *testing.T, s *Store, n int) *corev1.ConfigMap {
+	t.Helper()
+	cm, err := s.client.ConfigMaps(s.namespace).Get(t.Context(), shardName(s.owner, n), metav1.GetOptions{})
+	require.NoError(t, err)
+	return cm
+}
+
+func count(t *testing.T, s *Store) int {
+	t.Helper()
+	list, err := s.client.ConfigMaps(s.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: api.InventoryLabel + "=version"})
+	require.NoError(t, err)
+	return len(list.Items)
+}
+
+// realLooking returns an inventory like that of a real release, with n objects.
+func realLooking(n int) Inventory {
+	random := rand.New(rand.NewPCG(1, uint64(n)))
+	kinds := []schema.GroupKind{
+		{Kind: "ConfigMap"},
+		{Kind: "Service"},
+		{Kind: "ServiceAccount"},
+		{Group: "apps", Kind: "Deployment"},
+		{Group: "rbac.authorization.k8s.io", Kind: "Role"},
+		{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"},
+		{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"},
+		{Group: "monitoring.coreos.com", Kind: "PrometheusRule"},
+		{Group: "config.openshift.io", Kind: "ClusterOperator"},
+		{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"},
+	}
+	words := []string{"cluster", "operator", "machine", "config", "network", "storage", "ingress", "monitoring", "image", "registry", "dns", "auth"}
+	word := func() string { return words[random.IntN(len(words))] }
+	inv := Inventory{Release: "4.23.0", Digest: "sha256:" + strings.Repeat("ab", 32), Records: map[manifest.ID]Record{}}
+	for i := range n {
+		kind := kinds[random.IntN(len(kinds))]
+		id := manifest.ID{Group: kind.Group, Kind: kind.Kind, Name: fmt.Sprintf("%s-%s-%d", word(), word(), i)}
+		if !strings.HasPrefix(kind.Kind, "Cluster") && !strings.HasPrefix(kind.Kind, "Custom") {
+			id.Namespace = "openshift-" + word() + "-" + word()
+		}
+		inv.Records[id] = Record{
+			ID: id, Version: "v1", Content: Content(randomHash(random)), Fields: randomHash(random), Release: "4.23.0", Reached: true,
+		}
+	}
+	return inv
+}
+
+func randomHash(random *rand.Rand) ownership.Hash {
+	var h ownership.Hash
+	for i := range h {
+		h[i] = byte(random.Uint32())
+	}
+	return h
+}
+
+// withScope returns the inventory as it reads back: with the kinds and namespaces of its records.
+func withScope(inv Inventory, own string) Inventory {
+	s := newScope(inv)
+	for id := range inv.Records {
+		s.add(id)
+	}
+	delete(s.namespaces, own)
+	inv.Kinds, inv.Namespaces = s.sorted()
+	return inv
+}
+
+func TestStoreRoundTrip(t *testing.T) {
+	s, _, w := newStore(t)
+	inv, err := s.Load(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, Inventory{Records: map[manifest.ID]Record{}}, inv, "there is none yet")
+
+	inv = realLooking(1000)
+	save(t, s, inv)
+	assert.Equal(t, []string{"PATCH version-inventory-0"}, w.take())
+	assert.Equal(t, withScope(inv, s.namespace), load(t, s))
+
+	save(t, s, inv)
+	other := another(s)
+	loaded, err := other.Load(t.Context())
+	require.NoError(t, err)
+	save(t, other, loaded)
+	save(t, another(s), inv) // loads first
+	assert.Empty(t, w.take(), "nothing changed")
+}
+
+func TestStoreWritesOnlyWhatChanged(t *testing.T) {
+	s, _, w := newStore(t)
+	inv := realLooking(10_000)
+	save(t, s, inv)
+	shards := count(t, s)
+	require.Len(t, w.take(), shards)
+	require.Greater(t, shards, 4)
+
+	for _, id := range slices.SortedFunc(maps.Keys(inv.Records), Compare)[:5] {
+		r := inv.Records[id]
+		r.Reached, r.Release = false, "4.24.0"
+		inv = inv.With(r)
+		save(t, s, inv)
+		assert.Equal(t, []string{"PATCH " + shardName("version", assign(id, shards))}, w.take())
+		assert.Equal(t, r, load(t, s).Records[id])
+
+		inv = inv.Forget(id)
+		save(t, s, inv)
+		assert.Equal(t, []string{"PATCH " + shardName("version", assign(id, shards))}, w.take())
+		assert.NotContains(t, load(t, s).Records, id)
+	}
+	inv.Release = "4.24.0"
+	save(t, s, inv)
+	assert.Equal(t, []string{"PATCH version-inventory-0"}, w.take())
+}
+
+func TestStoreGrowsAndShrinks(t *testing.T) {
+	s, _, w := newStore(t)
+	small, large := realLooking(300), realLooking(6000)
+	save(t, s, small)
+	assert.Equal(t, 1, count(t, s))
+	save(t, s, large)
+	assert.Equal(t, withScope(large, s.namespace), load(t, s))
+	grown := count(t, s)
+	assert.Greater(t, grown, 1)
+	save(t, s, small)
+	assert.Equal(t, withScope(small, s.namespace), load(t, s))
+	assert.Equal(t, 1, count(t, s))
+	w.take()
+
+	// Around the size at which a second shard is due the number stays as it is.
+	n := 300
+	for s.of == 1 {
+		n += 50
+		save(t, s, realLooking(n))
+	}
+	w.take()
+	for range 3 {
+		save(t, s, realLooking(n-60))
+		save(t, s, realLooking(n))
+	}
+	assert.Equal(t, 2, count(t, s))
+	assert.NotContains(t, strings.Join(w.take(), " "), "DELETE")
+}
+
+// A writer that is stopped between any two requests leaves an inventory that has every record.
+func TestStoreInterrupted(t *testing.T) {
+	small, large := realLooking(300), realLooking(6000)
+	stopped := errors.New("stopped")
+	for _, tt := range []struct {
+		name     string
+		from, to Inventory
+	}{
+		{"it grows", small, large},
+		{"it shrinks", large, small},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, _, w := newStore(t)
+			for stop := 0; ; stop++ {
+				save(t, s, tt.from)
+				w.take()
+				left := stop
+				w.before = func(*http.Request) error {
+					if left--; left < 0 {
+						return stopped
+					}
+					return nil
+				}
+				writer := another(s)
+				err := writer.Save(t.Context(), tt.to)
+				w.before = nil
+				if err == nil {
+					require.Greater(t, stop, 2)
+					break
+				}
+				require.ErrorIs(t, err, stopped)
+				seen := load(t, s)
+				for id := range tt.from.Records {
+					if _, ok := tt.to.Records[id]; ok {
+						require.Contains(t, seen.Records, id, "after %d requests", stop)
+					}
+				}
+				// Either the same process goes on or another one takes over.
+				if stop%2 == 1 {
+					writer = another(s)
+				}
+				save(t, writer, tt.to)
+				require.Equal(t, withScope(tt.to, s.namespace), load(t, s), "after %d requests", stop)
+				s = another(s)
+			}
+		})
+	}
+}
+
+// The answer to a write is lost: the next Save must not take the shard for unchanged.
+func TestStoreLostAnswer(t *testing.T) {
+	s, _, w := newStore(t)
+	old := realLooking(10)
+	save(t, s, old)
+	lost := errors.New("connection lost")
+	w.after = func(*http.Request) error { return lost }
+	require.ErrorIs(t, s.Save(t.Context(), realLooking(20)), lost)
+	w.after = nil
+	save(t, s, old)
+	assert.Equal(t, withScope(old, s.namespace), load(t, s))
+}
+
+func TestStoreDamage(t *testing.T) {
+	compress := func(text string) []byte {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		_, _ = z.Write([]byte(text))
+		_ = z.Close()
+		return b.Bytes()
+	}
+	const head = `{"format":1,"shard":1,"of":8,"generation":2}` + "\n"
+	for _, tt := range []struct {
+		name   string
+		damage func(cm *corev1.ConfigMap)
+		want   string
+	}{
+		{"it is no gzip", func(cm *corev1.ConfigMap) { cm.BinaryData[dataKey] = []byte("hello") }, "uncompressing"},
+		{"it is cut off", func(cm *corev1.ConfigMap) { cm.BinaryData[dataKey] = cm.BinaryData[dataKey][:100] }, "uncompressing: unexpected EOF"},
+		{"it has a flipped bit", func(cm *corev1.ConfigMap) { cm.BinaryData[dataKey][1000] ^= 4 }, "uncompressing"},
+		{"it has no data", func(cm *corev1.ConfigMap) { cm.BinaryData = nil }, "it has no records.jsonl.gz"},
+		{"it is of a later format", func(cm *corev1.ConfigMap) {
+			cm.BinaryData[dataKey] = compress(`{"format":2,"shard":1,"of":8,"generation":1}`)
+		}, "its format is 2, this version reads 1"},
+		{"it is a bomb", func(cm *corev1.ConfigMap) {
+			cm.BinaryData[dataKey] = compress(head + strings.Repeat(" ", 200<<20))
+		}, "it has more than the 2097152 bytes that are read, uncompressed"},
+		{"it is another shard", func(cm *corev1.ConfigMap) {
+			cm.BinaryData[dataKey] = compress(`{"format":1,"shard":2,"of":8,"generation":1}`)
+		}, "it holds shard 2"},
+		{"it contradicts itself", func(cm *corev1.ConfigMap) {
+			cm.BinaryData[dataKey] = compress(`{"format":1,"shard":1,"of":3,"generation":1}`)
+		}, "its first line contradicts itself"},
+		{"it has a line that is no record", func(cm *corev1.ConfigMap) { cm.BinaryData[dataKey] = compress(head + "[]\n") }, "reading line 2"},
+		{"it has a record of nothing", func(cm *corev1.ConfigMap) { cm.BinaryData[dataKey] = compress(head + "{}\n") }, "reading line 2: it names no object"},
+		{"it is missing", nil, "it is missing"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, clients, w := newStore(t)
+			inv := realLooking(10_000)
+			save(t, s, inv)
+			shards := count(t, s)
+			maps := clients.CoreV1().ConfigMaps(s.namespace)
+			if tt.damage == nil {
+				require.NoError(t, maps.Delete(t.Context(), shardName("version", 1), metav1.DeleteOptions{}))
+			} else {
+				cm := shardOf(t, s, 1)
+				tt.damage(cm)
+				_, err := maps.Update(t.Context(), cm, metav1.UpdateOptions{})
+				require.NoError(t, err)
+			}
+			w.take()
+
+			later := another(s)
+			left, err := later.Load(t.Context())
+			var damaged *DamagedError
+			require.ErrorAs(t, err, &damaged)
+			require.Len(t, damaged.Shards, 1)
+			require.ErrorContains(t, err, "ConfigMap version-inventory-1: "+tt.want)
+			assert.Equal(t, inv.Release, left.Release)
+			for id := range inv.Records {
+				_, ok := left.Records[id]
+				require.Equal(t, assign(id, shards) != 1, ok, "%s", id)
+			}
+
+			save(t, later, left)
+			assert.Equal(t, []string{"PATCH version-inventory-1"}, w.take(), "it is put right")
+			assert.Equal(t, left, load(t, s))
+		})
+	}
+}
+
+func TestStoreOverwrites(t *testing.T) {
+	s, clients, w := newStore(t)
+	inv := realLooking(20)
+	save(t, s, inv)
+	client := clients.CoreV1().ConfigMaps(s.namespace)
+	for _, tt := range []struct {
+		name string
+		edit func(t *testing.T)
+	}{
+		{"it was written by somebody else", func(t *testing.T) {
+			cm := shardOf(t, s, 0)
+			cm.BinaryData[dataKey] = []byte("x")
+			cm.Annotations[applySetKindsAnnotation] = "x"
+			cm.Labels[applySetIDLabel] = "x"
+			_, err := client.Update(t.Context(), cm, metav1.UpdateOptions{FieldManager: "somebody"})
+			require.NoError(t, err)
+		}},
+		{"it was made immutable", func(t *testing.T) {
+			cm := shardOf(t, s, 0)
+			immutable := true
+			cm.Immutable = &immutable
+			_, err := client.Update(t.Context(), cm, metav1.UpdateOptions{FieldManager: "somebody"})
+			require.NoError(t, err)
+		}},
+		{"it was deleted", func(t *testing.T) {
+			require.NoError(t, client.Delete(t.Context(), "version-inventory-0", metav1.DeleteOptions{}))
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.edit(t)
+			r := inv.Records[slices.MinFunc(slices.Collect(maps.Keys(inv.Records)), Compare)]
+			r.Reached = !r.Reached
+			inv = inv.With(r)
+			save(t, s, inv)
+			assert.Equal(t, withScope(inv, s.namespace), load(t, s))
+			assert.Equal(t, ApplySetID(s.namespace, "version"), shardOf(t, s, 0).Labels[applySetIDLabel])
+		})
+	}
+	w.take()
+}
+
+// One ConfigMap turns out to have been replaced: the others are written again although they did not change.
+func TestStoreAfterNamespaceCameBack(t *testing.T) {
+	s, clients, _ := newStore(t)
+	inv := realLooking(10_000)
+	save(t, s, inv)
+	require.NoError(t, clients.CoreV1().ConfigMaps(s.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	inv.Release = "4.24.0"
+	save(t, s, inv)
+	assert.Equal(t, withScope(inv, s.namespace), load(t, s))
+}
+
+func TestStoreWithoutNamespace(t *testing.T) {
+	clients, _ := connect(t)
+	s := NewStore(clients.CoreV1(), "nowhere", "version")
+	inv, err := s.Load(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, inv.Records)
+	err = s.Save(t.Context(), realLooking(1))
+	require.ErrorContains(t, err, "saving the inventory: namespace nowhere is gone")
+	assert.True(t, apierrors.IsNotFound(err))
+
+	s, _, _ = newStore(t)
+	save(t, s, realLooking(1))
+	require.NoError(t, clients.CoreV1().Namespaces().Delete(t.Context(), s.namespace, metav1.DeleteOptions{}))
+	require.NoError(t, s.client.ConfigMaps(s.namespace).Delete(t.Context(), "version-inventory-0", metav1.DeleteOptions{}))
+	require.ErrorContains(t, s.Save(t.Context(), realLooking(2)), "is being deleted")
+}
+
+func TestStoreErrors(t *testing.T) {
+	s, clients, _ := newStore(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.Load(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, s.Save(ctx, realLooking(1)), context.Canceled, "nothing is written before it is known what is there")
+
+	id := manifest.ID{Kind: "ConfigMap", Name: strings.Repeat("a", maxRecord)}
+	inv := realLooking(3)
+	err = s.Save(t.Context(), inv.With(Record{ID: id}))
+	require.ErrorContains(t, err, `left out what would take more than 16384 bytes: "ConfigMap aaa`)
+	assert.Less(t, len(err.Error()), 500)
+	assert.Equal(t, withScope(inv, s.namespace), load(t, s), "the others are there")
+
+	foreign := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Name: "version-inventory-00", Labels: map[string]string{api.InventoryLabel: "version"},
+	}}
+	_, err = clients.CoreV1().ConfigMaps(s.namespace).Create(t.Context(), foreign, metav1.CreateOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, withScope(inv, s.namespace), load(t, s), "a ConfigMap with our label and no name of ours is none of ours")
+}
+
+func TestStoreParent(t *testing.T) {
+	s, _, _ := newStore(t)
+	named := map[manifest.ID]bool{
+		{Group: "apps", Kind: "Deployment", Namespace: "b", Name: "x"}:       true,
+		{Kind: "ConfigMap", Namespace: s.namespace, Name: "x"}:               true,
+		{Kind: "Namespace", Name: "a"}:                                       true,
+		{Group: "example.com", Kind: "Old", Namespace: "unnamed", Name: "x"}: false,
+	}
+	orphan := Record{ID: manifest.ID{Group: "batch", Kind: "CronJob", Namespace: "a", Name: "x"}, Version: "v1", Release: "1.0.0"}
+	save(t, s, Plan(Inventory{Release: "1.0.0"}.With(orphan), named, "1.1.0"))
+	parent := shardOf(t, s, 0)
+	assert.Equal(t, map[string]string{
+		api.InventoryLabel: "version", "applyset.kubernetes.io/id": ApplySetID(s.namespace, "version"),
+	}, parent.Labels)
+	assert.Equal(t, map[string]string{
+		"kubernetes.io/description":                    description,
+		"applyset.kubernetes.io/tooling":               "cvo/v1",
+		"applyset.kubernetes.io/contains-group-kinds":  "ConfigMap,CronJob.batch,Deployment.apps,Namespace",
+		"applyset.kubernetes.io/additional-namespaces": "a,b",
+	}, parent.Annotations)
+	loaded := load(t, s)
+	assert.Equal(t, "1.1.0", loaded.Release)
+	assert.Equal(t, "1.1.0", loaded.Records[orphan.ID].Dropped)
+
+	many := Inventory{}
+	for i := range 50_000 {
+		many.Namespaces = append(many.Namespaces, fmt.Sprintf("namespace-%d", i))
+	}
+	save(t, s, many)
+	assert.NotContains(t, shardOf(t, s, 0).Annotations, "applyset.kubernetes.io/additional-namespaces", "too many to list")
+}
+
+// 50,000 objects with names as long as the API server takes them, that do not compress.
+func TestStoreHugeInventory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes 15 MB")
+	}
+	random := rand.New(rand.NewPCG(5, 5))
+	text := func(n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = "abcdefghijklmnopqrstuvwxyz0123456789-."[random.IntN(38)]
+		}
+		return string(b)
+	}
+	inv := Inventory{Release: "1.0.0", Records: map[manifest.ID]Record{}}
+	for range 50_000 {
+		id := manifest.ID{Group: text(60), Kind: text(63), Namespace: text(63), Name: text(253)}
+		inv.Records[id] = Record{ID: id, Version: text(10), Content: Content(randomHash(random)), Fields: randomHash(random), Release: "1.0.0"}
+	}
+	s, _, _ := newStore(t)
+	save(t, s, inv)
+	list, err := s.client.ConfigMaps(s.namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	largest, total := 0, 0
+	for _, cm := range list.Items {
+		largest = max(largest, len(cm.BinaryData[dataKey]))
+		total += len(cm.BinaryData[dataKey])
+	}
+	t.Logf("%d shards, largest %d bytes, %d bytes in all", len(list.Items), largest, total)
+	assert.Less(t, largest, 448<<10, "there is room to spare below 512 KiB")
+	inv.Kinds, inv.Namespaces = nil, nil
+	loaded := load(t, s)
+	loaded.Kinds, loaded.Namespaces = nil, nil
+	require.Equal(t, inv, loaded)
+}
+
+// Readers that come at any moment see every object that stays.
+func TestStoreReadersMeanwhile(t *testing.T) {
+	s, _, _ := newStore(t)
+	small := realLooking(300)
+	large := small.With(slices.Collect(maps.Values(realLooking(6000).Records))...)
+	save(t, s, small)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 6 {
+			assert.NoError(t, s.Save(t.Context(), []Inventory{large, small}[i%2]))
+		}
+	}()
+	reads := 0
+	for running := true; running; reads++ {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		seen, err := another(s).Load(t.Context())
+		require.NoError(t, err)
+		for id := range small.Records {
+			require.Contains(t, seen.Records, id)
+		}
+	}
+	assert.Greater(t, reads, 3)
+}
+
+func TestParentReadsBack(t *testing.T) {
+	notes := parentAnnotations([]schema.GroupKind{{Kind: "A"}, {Group: "b.c", Kind: "B"}}, []string{"x", "y"}, "y")
+	assert.Equal(t, []schema.GroupKind{{Kind: "A"}, {Group: "b.c", Kind: "B"}}, parseKinds(notes[applySetKindsAnnotation]))
+	assert.Equal(t, []string{"x"}, splitList(notes[applySetNamespacesAnnotation]))
+	assert.Empty(t, parseKinds(""))
+}
