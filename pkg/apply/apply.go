@@ -11,8 +11,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,8 +34,10 @@ const (
 	Kept Action = "kept"
 	// Deleted: a tombstone whose object is gone, or was never there.
 	Deleted Action = "deleted"
-	// Deleting: a tombstone whose object is on its way out.
+	// Deleting: on its way out; a tombstone's object, or one that has to be gone before it can be created again.
 	Deleting Action = "deleting"
+	// Recreated: it was deleted and created again, because a field that its manifest changed is immutable.
+	Recreated Action = "recreated"
 	// Skipped: nothing was done, deliberately.
 	Skipped Action = "skipped"
 )
@@ -50,9 +50,13 @@ type Change struct {
 	ResourceVersion string
 	// Fields stands for what is ours of the object now; zero for an object that is not ours, or gone.
 	Fields ownership.Hash
-	// Dropped lists fields of the manifest that the server's schema does not know and that were left out.
+	// Deleting tells that the object has a deletion timestamp: it goes as soon as its finalizers let it, whatever was
+	// applied. Unless it is a tombstone's it has to be applied again then.
+	Deleting bool
+	// Dropped lists what was left out of the manifest: fields that the server's schema does not know, and entries of a
+	// list that a later entry with the same key replaces.
 	Dropped []string
-	// Message says why something was skipped or what a deletion waits for; may be empty.
+	// Message says why something was skipped or recreated, or what a deletion waits for; may be empty.
 	Message string
 }
 
@@ -97,13 +101,13 @@ func (a *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.
 	case m.Tombstone() && mode == release.Initializing:
 		return Change{Action: Skipped, Message: "tombstones delete nothing during an install"}, nil
 	case m.Tombstone():
-		change, err = a.remove(ctx, target)
+		change, err = a.remove(ctx, target, m)
 	case m.CreateOnly():
 		change, err = a.createOnly(ctx, target, m)
 	case isClusterOperator(m):
 		change, err = a.clusterOperator(ctx, target, m)
 	default:
-		change, err = a.apply(ctx, target, m, true)
+		change, _, err = a.apply(ctx, target, m)
 	}
 	return change, wrap(m, err)
 }
@@ -125,38 +129,21 @@ func (a *Applier) target(ctx context.Context, m *manifest.Manifest) (target, err
 	return t, nil
 }
 
-// apply writes the object, leaving out fields that the server's schema does not know: server-side apply refuses
-// those where an update would drop them in silence. With force it takes over what others have set to other values.
-func (a *Applier) apply(ctx context.Context, t target, m *manifest.Manifest, force bool) (Change, error) {
-	body, err := a.body(m, t.namespace != "")
+// apply writes the object, forcing its values upon whoever set others. In the normal case that is one request. The
+// answer, or the refusal, tells whether more is needed.
+func (a *Applier) apply(ctx context.Context, t target, m *manifest.Manifest) (Change, answer, error) {
+	s, err := a.sending(t, m, true)
 	if err != nil {
-		return Change{}, err
+		return Change{}, answer{}, err
 	}
-	var dropped []string
-	for {
-		data, err := json.Marshal(body)
-		if err != nil {
-			return Change{}, fmt.Errorf("%w: %w", errManifest, err)
-		}
-		meta, code, err := a.client.apply(ctx, t, data, force)
-		if unknown := unknownFields(err); len(unknown) > 0 && len(dropped) < maxDropped {
-			var removed []string
-			if body, removed = dropFields(body, unknown); len(removed) == 0 {
-				return Change{}, err
-			}
-			dropped = append(dropped, removed...)
-			continue
-		}
-		if err != nil {
-			return Change{}, err
-		}
-		change := receipt(Applied, meta)
-		if code == http.StatusCreated {
-			change.Action = Created
-		}
-		change.Dropped = dropped
-		return change, nil
+	got, err := s.send(ctx)
+	switch {
+	case err == nil:
+		return s.adopt(ctx, got)
+	case apierrors.IsInvalid(err):
+		return s.refused(ctx, err)
 	}
+	return Change{}, answer{}, err
 }
 
 // createOnly creates an object unless it is there.
@@ -176,16 +163,24 @@ func (a *Applier) createOnly(ctx context.Context, t target, m *manifest.Manifest
 	if !apierrors.IsNotFound(err) {
 		return Change{}, err
 	}
-	change, err := a.apply(ctx, t, m, false)
+	s, err := a.sending(t, m, false)
+	if err != nil {
+		return Change{}, err
+	}
+	got, err := s.send(ctx)
 	if apierrors.IsConflict(err) {
 		return Change{Action: Kept}, nil
 	}
-	return change, err
+	if err != nil {
+		return Change{}, err
+	}
+	return s.receipt(got), nil
 }
 
-// create posts an object; one that exists is settled, whatever it looks like.
+// create posts an object; one that exists is settled, whatever it looks like: also the one that an earlier POST of ours
+// created whose answer was lost.
 func (a *Applier) create(ctx context.Context, t target, m *manifest.Manifest) (Change, error) {
-	body, err := a.body(m, t.namespace != "")
+	body, dropped, err := a.prepared(m, t.namespace != "")
 	if err != nil {
 		return Change{}, err
 	}
@@ -201,40 +196,18 @@ func (a *Applier) create(ctx context.Context, t target, m *manifest.Manifest) (C
 		return Change{}, err
 	}
 	change := receipt(Created, meta)
-	change.Dropped = unknown
-	return change, nil
-}
-
-// remove deletes the object that a tombstone names, and only the one seen: the UID is a precondition, so an object
-// that somebody creates in between survives until the next look.
-func (a *Applier) remove(ctx context.Context, t target) (Change, error) {
-	meta, err := a.client.get(ctx, t)
-	if apierrors.IsNotFound(err) {
-		return Change{Action: Deleted}, nil
-	}
-	if err != nil {
-		return Change{}, err
-	}
-	if meta.DeletionTimestamp == nil {
-		meta, err = a.client.delete(ctx, t, meta.UID)
-	}
-	switch {
-	case apierrors.IsNotFound(err), err == nil && meta == nil:
-		return Change{Action: Deleted}, nil
-	case err != nil:
-		return Change{}, err
-	}
-	change := receipt(Deleting, meta)
-	change.Message = "waiting for the server to end it"
-	if len(meta.Finalizers) > 0 {
-		change.Message = "waiting for its finalizers " + strings.Join(meta.Finalizers, ", ")
-	}
+	change.Dropped = append(dropped, unknown...)
 	return change, nil
 }
 
 func receipt(action Action, meta *metav1.PartialObjectMetadata) Change {
-	return Change{
+	change := Change{
 		Action: action, UID: meta.UID, Generation: meta.Generation, ResourceVersion: meta.ResourceVersion,
 		Fields: ownership.Ours(meta.ManagedFields),
 	}
+	if meta.DeletionTimestamp != nil {
+		change.Deleting = true
+		change.Message = waiting(meta)
+	}
+	return change
 }

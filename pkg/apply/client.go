@@ -57,6 +57,9 @@ type target struct {
 const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
 	"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
+const metadataOnlyList = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
+	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
 func (c *client) apply(ctx context.Context, t target, data []byte, force bool) (*metav1.PartialObjectMetadata, int, error) {
 	options := metav1.PatchOptions{FieldManager: api.FieldManager, Force: &force}
 	result := c.on(c.rest.Patch(types.ApplyPatchType), t, true).
@@ -82,14 +85,66 @@ func (c *client) get(ctx context.Context, t target) (*metav1.PartialObjectMetada
 	return metadata(c.on(c.rest.Get(), t, true).Do(ctx))
 }
 
-// delete asks for the deletion of the object with that UID. It returns nil for the metadata if that left nothing, else
-// what is still there.
-func (c *client) delete(ctx context.Context, t target, uid types.UID) (*metav1.PartialObjectMetadata, error) {
-	background := metav1.DeletePropagationBackground
+// object reads a whole object into an encoding/json value.
+func (c *client) object(ctx context.Context, t target, into any) error {
+	data, err := c.on(c.rest.Get(), t, true).SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%w: %w", errAnswer, err)
+	}
+	return nil
+}
+
+// any reports whether there is an object of the resource, in whichever namespace.
+func (c *client) any(ctx context.Context, resource schema.GroupVersionResource) (bool, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	options := metav1.ListOptions{Limit: 1}
+	err := c.on(c.rest.Get(), target{resource: resource}, false).SetHeader("Accept", metadataOnlyList).
+		VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(list)
+	return len(list.Items) > 0, err
+}
+
+// check has the server validate and admit a new object without creating it. One that is there already makes no
+// difference to that: the server notices it last, and answers AlreadyExists.
+func (c *client) check(ctx context.Context, t target, data []byte) error {
+	options := metav1.CreateOptions{FieldManager: api.FieldManager, DryRun: []string{metav1.DryRunAll}}
+	return c.on(c.rest.Post(), t, false).SetHeader("Content-Type", runtime.ContentTypeJSON).
+		WarningHandlerWithContext(&unknownFieldWarnings{}).
+		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx).Error()
+}
+
+// setManagers replaces the managed fields of the object seen: one that has changed since is a conflict.
+func (c *client) setManagers(ctx context.Context, t target, seen *metav1.PartialObjectMetadata,
+	entries []metav1.ManagedFieldsEntry,
+) (*metav1.PartialObjectMetadata, error) {
+	// Replacing the resource version, instead of testing it, has the server answer with a conflict.
+	data, err := json.Marshal([]map[string]any{
+		{"op": "add", "path": "/metadata/managedFields", "value": entries},
+		{"op": "replace", "path": "/metadata/resourceVersion", "value": seen.ResourceVersion},
+	})
+	if err != nil {
+		return nil, err
+	}
+	options := metav1.PatchOptions{FieldManager: api.FieldManager}
+	return metadata(c.on(c.rest.Patch(types.JSONPatchType), t, true).
+		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx))
+}
+
+// delete asks for the deletion of the object seen, and of no other that may have taken its name. With unchanged, one
+// that has changed since is a conflict, too. It returns nil for the metadata if that left nothing, else what is still
+// there.
+func (c *client) delete(ctx context.Context, t target, seen *metav1.PartialObjectMetadata, unchanged bool,
+	propagation metav1.DeletionPropagation,
+) (*metav1.PartialObjectMetadata, error) {
 	options := metav1.DeleteOptions{
 		TypeMeta:          metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
-		Preconditions:     &metav1.Preconditions{UID: &uid},
-		PropagationPolicy: &background,
+		Preconditions:     &metav1.Preconditions{UID: &seen.UID},
+		PropagationPolicy: &propagation,
+	}
+	if unchanged {
+		options.Preconditions.ResourceVersion = &seen.ResourceVersion
 	}
 	result := c.on(c.rest.Delete(), t, true).Body(&options).Do(ctx)
 	if answer, err := result.Get(); err == nil {

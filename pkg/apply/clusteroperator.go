@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/ownership"
 )
 
 func isClusterOperator(m *manifest.Manifest) bool {
@@ -31,17 +32,18 @@ func (a *Applier) Precreate(ctx context.Context, m *manifest.Manifest) (Change, 
 }
 
 // clusterOperator applies the metadata of a ClusterOperator. Its status belongs to the operator that it speaks for,
-// but for relatedObjects at creation: they tell must-gather tools and the operator itself where to look before it
-// has reported anything.
+// but for relatedObjects as long as nobody has written any status: they tell must-gather tools and the operator itself
+// where to look before it has reported anything. The answer tells by its managed fields whether anybody has, so a patch
+// that failed after the object was created is made up for.
 func (a *Applier) clusterOperator(ctx context.Context, t target, m *manifest.Manifest) (Change, error) {
-	change, err := a.apply(ctx, t, m, true)
-	if err != nil || change.Action != Created {
+	change, got, err := a.apply(ctx, t, m)
+	if err != nil || got.meta == nil || change.Deleting || ownership.StatusWritten(got.meta.ManagedFields) {
 		return change, err
 	}
 	return change, a.relatedObjects(ctx, t, m, change.ResourceVersion)
 }
 
-// relatedObjects fills the status of a ClusterOperator that was just created. An operator that was faster has
+// relatedObjects fills the status of a ClusterOperator that nobody has written yet. An operator that was faster has
 // written its own status, which stands: the resource version decides that.
 func (a *Applier) relatedObjects(ctx context.Context, t target, m *manifest.Manifest, resourceVersion string) error {
 	related := relatedObjects(m)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,7 +23,11 @@ type Error struct {
 	Reason string
 	// Cause explains the class in words; empty where the class is unknown.
 	Cause string
-	Err   error
+	// Fields are those that the server calls invalid, sorted; nil if it names none.
+	Fields []string
+	// Remedy says what to change, and where; empty where that is not known.
+	Remedy string
+	Err    error
 }
 
 func (e *Error) Error() string {
@@ -30,7 +35,11 @@ func (e *Error) Error() string {
 	if e.Cause != "" {
 		cause = e.Cause + ": "
 	}
-	return fmt.Sprintf("could not update %s (%s): %s%v", e.Manifest.ID(), e.Manifest.File, cause, e.Err)
+	remedy := ""
+	if e.Remedy != "" {
+		remedy = "; " + e.Remedy
+	}
+	return fmt.Sprintf("could not update %s (%s): %s%v%s", e.Manifest.ID(), e.Manifest.File, cause, e.Err, remedy)
 }
 
 func (e *Error) Unwrap() error { return e.Err }
@@ -40,7 +49,18 @@ func wrap(m *manifest.Manifest, err error) error {
 		return nil
 	}
 	reason, cause := classify(err)
-	return &Error{Manifest: m, Reason: reason, Cause: cause, Err: err}
+	e := &Error{Manifest: m, Reason: reason, Cause: cause, Err: err}
+	if r, ok := errors.AsType[*refusal](err); ok {
+		e.Reason, e.Cause, e.Fields, e.Remedy = api.ReasonResourceInvalid, r.cause, r.fields, r.remedy
+		return e
+	}
+	for _, c := range causes(err) {
+		if c.field != "" && !slices.Contains(e.Fields, c.field) {
+			e.Fields = append(e.Fields, c.field)
+		}
+	}
+	slices.Sort(e.Fields)
+	return e
 }
 
 var (

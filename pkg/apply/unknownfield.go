@@ -25,19 +25,32 @@ func unknownFields(err error) []string {
 	if err == nil {
 		return nil
 	}
-	_, text, ok := strings.Cut(err.Error(), typeError)
-	if !ok {
-		return nil
-	}
-	_, text, _ = strings.Cut(text, "): ")
 	var paths []string
-	for line := range strings.Lines(text) {
-		path, ok := strings.CutSuffix(strings.TrimSpace(line), ": field not declared in schema")
+	for _, line := range typeErrors(err) {
+		path, ok := strings.CutSuffix(line, ": field not declared in schema")
 		if ok && !slices.Contains(paths, path) {
 			paths = append(paths, path)
 		}
 	}
 	return paths
+}
+
+// typeErrors returns the lines of what the server says of an apply that does not fit its schema.
+func typeErrors(err error) (lines []string) {
+	_, text, _ := strings.Cut(err.Error(), typeError)
+	_, text, _ = strings.Cut(text, "): ")
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	return lines
+}
+
+// withoutRefused returns body without what the error says that server-side apply cannot take, and where that was; nothing
+// if the error is about something else, or the body does not have what it is about.
+func withoutRefused(body map[string]any, err error) (without map[string]any, removed []string) {
+	without, removed = dropFields(body, unknownFields(err))
+	without, repeated := dropRepeated(without, err)
+	return without, append(removed, repeated...)
 }
 
 // unknownFieldWarnings collects the paths that the server names in warnings on objects sent without server-side apply.

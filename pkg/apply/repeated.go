@@ -1,0 +1,110 @@
+package apply
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// repeatedEntry stands between the path of a list and the key that several of its entries have.
+const repeatedEntry = ": duplicate entries for key "
+
+// dropRepeated returns body without the entries of lists that a later entry with the same key replaces, as far as the
+// error names such a list, and which they were. An update takes such lists; where it matters which entry counts, as for
+// the environment of a container, it is the last. It changes nothing in place.
+func dropRepeated(body map[string]any, err error) (without map[string]any, removed []string) {
+	without = body
+	for _, line := range typeErrors(err) {
+		path, key, ok := strings.Cut(line, repeatedEntry)
+		if !ok {
+			continue
+		}
+		is, ok := entrySelector(key)
+		if !ok {
+			continue
+		}
+		next, n := keepLast(without, path, is)
+		if n == 0 {
+			continue
+		}
+		without, _ = next.(map[string]any)
+		removed = append(removed, path+key)
+	}
+	return without, removed
+}
+
+// entrySelector reads a key as the server writes it: `[name="x",port=1]` for entries that are objects, `[="x"]` for the
+// members of a set.
+func entrySelector(key string) (is func(item any) bool, ok bool) {
+	if member, ok := strings.CutPrefix(key, "[="); ok {
+		member, ok = strings.CutSuffix(member, "]")
+		return func(item any) bool {
+			if text, isText := item.(string); isText {
+				return strconv.Quote(text) == member
+			}
+			return fmt.Sprint(item) == member
+		}, ok
+	}
+	step, rest, ok := cutListStep(key)
+	return func(item any) bool { return step.selects(-1, item) }, ok && rest == "" && step.index < 0
+}
+
+// keepLast returns a copy of value in which the list at path has no entry that is selects but the last one, and how
+// many that left out. Like drop it has the value's own keys say where a name ends.
+func keepLast(current any, path string, is func(any) bool) (any, int) {
+	switch v := current.(type) {
+	case map[string]any:
+		path, ok := strings.CutPrefix(path, ".")
+		if !ok {
+			return current, 0
+		}
+		for key, item := range v {
+			rest, ok := strings.CutPrefix(path, key)
+			if !ok {
+				continue
+			}
+			if next, n := keepLast(item, rest, is); n > 0 {
+				clone := maps.Clone(v)
+				clone[key] = next
+				return clone, n
+			}
+		}
+	case []any:
+		if path == "" {
+			return withoutAllButLast(v, is)
+		}
+		outer, rest, ok := cutListStep(path)
+		if !ok {
+			return current, 0
+		}
+		for i, item := range v {
+			if !outer.selects(i, item) {
+				continue
+			}
+			if next, n := keepLast(item, rest, is); n > 0 {
+				clone := slices.Clone(v)
+				clone[i] = next
+				return clone, n
+			}
+		}
+	}
+	return current, 0
+}
+
+func withoutAllButLast(list []any, is func(any) bool) ([]any, int) {
+	last := -1
+	for i, item := range list {
+		if is(item) {
+			last = i
+		}
+	}
+	kept := make([]any, 0, len(list))
+	for i, item := range list {
+		if i >= last || !is(item) {
+			kept = append(kept, item)
+		}
+	}
+	return kept, len(list) - len(kept)
+}
