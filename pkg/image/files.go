@@ -8,16 +8,36 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/klauspost/compress/s2"
 )
+
+// packed is a file's content, compressed: the files of a release are text, are held together until the last of them
+// is read, and take a fifth of the memory this way.
+type packed struct {
+	data []byte
+	size int64
+}
+
+// packer compresses one file after the other, in the same memory.
+type packer struct{ scratch []byte }
+
+func (p *packer) pack(content []byte) packed {
+	p.scratch = s2.Encode(p.scratch[:cap(p.scratch)], content)
+	return packed{data: bytes.Clone(p.scratch), size: int64(len(content))}
+}
+
+// unpack returns a copy that belongs to the caller.
+func (p packed) unpack() ([]byte, error) { return s2.Decode(nil, p.data) }
 
 // files is a read-only file system in memory: a root and folders one deep.
 type files struct {
-	content map[string][]byte
+	content map[string]packed
 	// folders lead to the sorted names in them; "." is the root.
 	folders map[string][]string
 }
 
-func newFiles(content map[string][]byte) *files {
+func newFiles(content map[string]packed) *files {
 	f := &files{content: content, folders: map[string][]string{".": nil}}
 	for name := range content {
 		dir := path.Dir(name)
@@ -37,8 +57,12 @@ func (f *files) Open(name string) (fs.File, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
-	if data, ok := f.content[name]; ok {
-		return &openFile{Reader: bytes.NewReader(data), info: info{name: path.Base(name), size: int64(len(data))}}, nil
+	if file, ok := f.content[name]; ok {
+		data, err := file.unpack()
+		if err != nil {
+			return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+		}
+		return &openFile{Reader: bytes.NewReader(data), info: info{name: path.Base(name), size: file.size}}, nil
 	}
 	if _, ok := f.folders[name]; ok {
 		entries, _ := f.ReadDir(name)
@@ -49,11 +73,15 @@ func (f *files) Open(name string) (fs.File, error) {
 
 // ReadFile implements fs.ReadFileFS.
 func (f *files) ReadFile(name string) ([]byte, error) {
-	data, ok := f.content[name]
+	file, ok := f.content[name]
 	if !ok {
 		return nil, &fs.PathError{Op: "read", Path: name, Err: fs.ErrNotExist}
 	}
-	return slices.Clone(data), nil
+	data, err := file.unpack()
+	if err != nil {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: err}
+	}
+	return data, nil
 }
 
 // ReadDir implements fs.ReadDirFS.
@@ -65,8 +93,8 @@ func (f *files) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries := make([]fs.DirEntry, len(names))
 	for i, base := range names {
 		full := strings.TrimPrefix(path.Join(name, base), "./")
-		data, file := f.content[full]
-		entries[i] = info{name: base, size: int64(len(data)), dir: !file}
+		file, ok := f.content[full]
+		entries[i] = info{name: base, size: file.size, dir: !ok}
 	}
 	return entries, nil
 }

@@ -35,13 +35,13 @@ const ratioFloor = 64 << 20
 // unpacker walks the layers of one image from the lowest up and keeps what lies in the two folders.
 type unpacker struct {
 	limits   Limits
-	files    map[string][]byte
+	files    map[string]packed
 	unpacked int64
 	entries  int
 }
 
 func newUnpacker(limits Limits) *unpacker {
-	return &unpacker{limits: limits, files: map[string][]byte{}}
+	return &unpacker{limits: limits, files: map[string]packed{}}
 }
 
 // clone returns an unpacker in the same state, which goes its own way from there.
@@ -54,10 +54,13 @@ func (u *unpacker) clone() *unpacker {
 // changes are what one layer does to the folders. Whiteouts concern lower layers only, wherever in the layer they
 // stand, so they are collected and applied before the layer's own files.
 type changes struct {
-	added   map[string][]byte
+	added   map[string]packed
 	removed map[string]bool // files, or folders with all that is in them
 	opaque  bool            // everything goes
 	bytes   int64
+	// content is where each file is read to in turn, before it is packed.
+	content bytes.Buffer
+	packer  packer
 }
 
 // layer reads one layer, compressed or not, and applies it if it could be read to its end.
@@ -68,12 +71,12 @@ func (u *unpacker) layer(compressed io.Reader, size int64) error {
 	}
 	defer closePlain()
 	bounded := &boundedReader{inner: plain, unpacker: u, compressed: size}
-	c := changes{added: map[string][]byte{}, removed: map[string]bool{}}
+	c := changes{added: map[string]packed{}, removed: map[string]bool{}}
 	reader := tar.NewReader(bounded)
 	for {
 		header, err := reader.Next()
 		if errors.Is(err, io.EOF) {
-			u.apply(c)
+			u.apply(&c)
 			return nil
 		}
 		if err == nil {
@@ -145,20 +148,20 @@ func (u *unpacker) member(c *changes, header *tar.Header, file string, deeper bo
 	if _, again := c.added[file]; !again && len(c.added) >= u.limits.Files {
 		return fmt.Errorf("%w: the manifest folders hold more than %d files", ErrLimit, u.limits.Files)
 	}
-	data := bytes.Buffer{}
-	data.Grow(int(header.Size))
-	if _, err := io.Copy(&data, content); err != nil {
+	c.content.Reset()
+	c.content.Grow(int(header.Size) + bytes.MinRead)
+	if _, err := io.Copy(&c.content, content); err != nil {
 		if errors.Is(err, ErrLimit) {
 			return err
 		}
 		return fmt.Errorf("%w: reading %q: %w", ErrIntegrity, header.Name, err)
 	}
-	c.added[file] = data.Bytes()
+	c.added[file] = c.packer.pack(c.content.Bytes())
 	return nil
 }
 
 // apply changes the state by one whole layer. Totals over layers are checked by check, when all are applied.
-func (u *unpacker) apply(c changes) {
+func (u *unpacker) apply(c *changes) {
 	for file := range u.files {
 		if c.opaque || c.removed[file] || c.removed[path.Dir(file)] {
 			delete(u.files, file)
@@ -170,8 +173,8 @@ func (u *unpacker) apply(c changes) {
 // check holds the totals over all layers so far against the limits.
 func (u *unpacker) check() error {
 	var total int64
-	for _, data := range u.files {
-		total += int64(len(data))
+	for _, file := range u.files {
+		total += file.size
 	}
 	switch {
 	case total > u.limits.TotalBytes:

@@ -45,16 +45,19 @@ func FuzzLayer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		limits := Limits{UnpackedBytes: 16 << 20, FileBytes: 1 << 16, TotalBytes: 1 << 20}.WithDefaults()
 		u := newUnpacker(limits)
-		u.files["manifests/lower.yaml"] = []byte("lower")
+		u.files["manifests/lower.yaml"] = (&packer{}).pack([]byte("lower"))
 		if err := u.layer(bytes.NewReader(data), int64(len(data))); err != nil {
 			require.Len(t, u.files, 1, "a layer that cannot be read leaves no trace")
 			return
 		}
-		for name, content := range u.files {
+		for name, file := range u.files {
 			dir, base := path.Split(name)
 			require.Contains(t, []string{"manifests/", "release-manifests/"}, dir)
 			require.NotContains(t, []string{"", ".", ".."}, base)
 			require.False(t, strings.HasPrefix(base, ".wh."))
+			content, err := file.unpack()
+			require.NoError(t, err)
+			require.Len(t, content, int(file.size))
 			require.LessOrEqual(t, len(content), 1<<16)
 		}
 		require.NoError(t, u.check())

@@ -1,6 +1,7 @@
 package payload
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -150,10 +151,12 @@ func readFile(fsys fs.FS, name string, limit int) ([]byte, error) {
 	if info.Size() > int64(limit) {
 		return nil, fmt.Errorf("%s: has %d bytes, the limit is %d", name, info.Size(), limit)
 	}
-	data, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
-	if err != nil {
+	var content bytes.Buffer
+	content.Grow(int(info.Size()) + bytes.MinRead)
+	if _, err := content.ReadFrom(io.LimitReader(f, int64(limit)+1)); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, cause(err))
 	}
+	data := content.Bytes()
 	if len(data) > limit {
 		return nil, fmt.Errorf("%s: has more than %d bytes", name, limit)
 	}

@@ -36,6 +36,9 @@ type Options struct {
 	Filter manifest.Filter
 	// Limits bound each file.
 	Limits manifest.Limits
+	// Running is a release that is in memory already. What the new one has in common with it, which is most of two
+	// releases in a row, it shares with it instead of holding it a second time.
+	Running *Payload
 	// TemplateErrors makes a template that cannot be read or executed an error. By default its file is left out with a
 	// warning, because an older operator must be able to read a newer release.
 	TemplateErrors bool
@@ -134,35 +137,58 @@ func load(fsys fs.FS, image string, opts Options) (*Payload, []error) {
 	if opts.Filter.MajorVersion == 0 {
 		opts.Filter.MajorVersion = semver.MustParse(metadata.Version).Major
 	}
-	all, warnings, errs := readManifests(fsys, newTemplater(image, opts.Filter.Profile, p.References, opts))
-	p.Warnings = append(p.Warnings, warnings...)
-	if len(errs) > 0 {
-		return nil, errs
-	}
-	return p, p.keep(all, opts.Filter)
+	return p, p.read(fsys, image, opts)
 }
 
-// keep filters the manifests into the payload and makes them unique.
-func (p *Payload) keep(all []*manifest.Manifest, filter manifest.Filter) []error {
-	unconditional, hash := filter.Unconditional(), newHash()
-	included := make([]*manifest.Manifest, 0, len(all))
-	for _, m := range all {
-		if _, excluded := unconditional.Exclude(m); !excluded {
-			hash.add(m)
-		}
-		m.Raw = nil
-		if reason, excluded := filter.Exclude(m); excluded {
-			p.Excluded = append(p.Excluded, Exclusion{Manifest: slim(m), Reason: reason})
-			continue
-		}
-		included = append(included, m)
+// read filters the manifests of all files into the payload, file by file, so that what is left out is not held.
+func (p *Payload) read(fsys fs.FS, image string, opts Options) []error {
+	k := keeper{filter: opts.Filter, unconditional: opts.Filter.Unconditional(), hash: newHash(), sharer: newSharer()}
+	if opts.Running != nil {
+		k.learn(opts.Running)
 	}
-	p.Hash = hash.String()
 	var errs []error
+	for r := range readManifests(fsys, newTemplater(image, opts.Filter.Profile, p.References, opts)) {
+		switch {
+		case r.err != nil:
+			errs = append(errs, r.err)
+		case r.warning != "":
+			p.Warnings = append(p.Warnings, r.warning)
+		case len(errs) == 0:
+			k.keep(p, r.manifests)
+		}
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	p.Hash = k.hash.String()
 	var warnings []string
-	p.Manifests, warnings, errs = unique(included)
+	p.Manifests, warnings, errs = unique(p.Manifests)
 	p.Warnings = append(p.Warnings, warnings...)
 	return errs
+}
+
+// keeper decides what a payload holds.
+type keeper struct {
+	*sharer
+	filter, unconditional manifest.Filter
+	hash                  payloadHash
+}
+
+// keep adds the manifests of one file to the payload.
+func (k *keeper) keep(p *Payload, manifests []*manifest.Manifest) {
+	for _, m := range manifests {
+		if _, excluded := k.unconditional.Exclude(m); !excluded {
+			k.hash.add(m)
+		}
+		m.Raw = nil
+		if reason, excluded := k.filter.Exclude(m); excluded {
+			m = slim(m)
+			p.Excluded = append(p.Excluded, Exclusion{Manifest: m, Reason: reason})
+		} else {
+			p.Manifests = append(p.Manifests, m)
+		}
+		k.manifest(m)
+	}
 }
 
 // Verification returns the ConfigMap whose annotation makes it the release's root of trust, the first in load order;

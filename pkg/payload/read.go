@@ -3,6 +3,7 @@ package payload
 import (
 	"fmt"
 	"io/fs"
+	"iter"
 	"path"
 	"runtime"
 
@@ -21,36 +22,52 @@ type result struct {
 	err       error
 }
 
-// readManifests reads both folders, files in parallel, and returns all manifests in load order.
-func readManifests(fsys fs.FS, t *templater) (all []*manifest.Manifest, warnings []string, errs []error) {
+// readManifests reads both folders and yields what became of each file, in load order. Files are read in parallel but
+// never far ahead of who takes the results: what a release needs in memory is decided by what is kept of it.
+func readManifests(fsys fs.FS, t *templater) iter.Seq[result] {
 	var names []string
 	for _, dir := range []string{OperatorDir, ReleaseDir} {
 		files, err := manifestFiles(fsys, dir)
 		if err != nil {
-			return nil, nil, []error{err}
+			return func(yield func(result) bool) { yield(result{err: err}) }
 		}
 		names = append(names, files...)
 	}
-	results := make([]result, len(names))
-	var group errgroup.Group
-	group.SetLimit(runtime.GOMAXPROCS(0))
-	for i, name := range names {
+	return inOrder(names, runtime.GOMAXPROCS(0), func(name string) result { return t.readFile(fsys, name) })
+}
+
+// inOrder calls do for all names, some at a time, and yields the results in the order of the names. Twice as many as
+// are worked on may wait to be taken.
+func inOrder(names []string, width int, do func(name string) result) iter.Seq[result] {
+	return func(yield func(result) bool) {
+		slots := make(chan chan result, 2*width)
+		var group errgroup.Group
+		group.SetLimit(width + 1) // and the one that starts the others
+		stopped := make(chan struct{})
 		group.Go(func() error {
-			results[i] = t.readFile(fsys, name)
+			defer close(slots)
+			for _, name := range names {
+				slot := make(chan result, 1)
+				select {
+				case slots <- slot:
+				case <-stopped:
+					return nil
+				}
+				group.Go(func() error {
+					slot <- do(name)
+					return nil
+				})
+			}
 			return nil
 		})
-	}
-	_ = group.Wait() // each file's error is in its result
-	for _, r := range results {
-		all = append(all, r.manifests...)
-		if r.warning != "" {
-			warnings = append(warnings, r.warning)
+		for slot := range slots {
+			if !yield(<-slot) {
+				break
+			}
 		}
-		if r.err != nil {
-			errs = append(errs, r.err)
-		}
+		close(stopped)
+		_ = group.Wait() // each file's error is in its result
 	}
-	return all, warnings, errs
 }
 
 // manifestFiles lists a folder's manifest files in byte order. Real releases also hold a shell script and an empty

@@ -331,9 +331,55 @@ func TestRealReleaseKeepsStrayNamespaces(t *testing.T) {
 		"scope is for discovery to tell")
 }
 
+// TestRealReleasesShare holds the memory of an update: beside the running release the next one takes little.
+func TestRealReleasesShare(t *testing.T) {
+	running := realPayload(t, "4.22.9")
+	opts := realOptions()
+	opts.Running = running
+	next := loadReal(t, "4.23.0", opts)
+	assert.Equal(t, realPayload(t, "4.23.0").Hash, next.Hash)
+	held, maps := map[uintptr]bool{}, 0
+	var count func(value any, seen func(at uintptr))
+	count = func(value any, seen func(at uintptr)) {
+		switch v := value.(type) {
+		case map[string]any:
+			seen(reflect.ValueOf(v).Pointer())
+			for _, item := range v {
+				count(item, seen)
+			}
+		case []any:
+			for _, item := range v {
+				count(item, seen)
+			}
+		}
+	}
+	for _, m := range running.Manifests {
+		count(m.Object.Object, func(at uintptr) { held[at] = true; maps++ })
+	}
+	assert.Less(t, len(held), maps/2, "within one release")
+	added := map[uintptr]bool{}
+	for _, m := range next.Manifests {
+		count(m.Object.Object, func(at uintptr) {
+			if !held[at] {
+				added[at] = true
+			}
+		})
+	}
+	assert.Less(t, len(added), len(held)/3, "and with the next")
+}
+
 func BenchmarkLoad(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		loadReal(b, "4.23.0", realOptions())
+	}
+}
+
+func BenchmarkLoadBesideRunning(b *testing.B) {
+	opts := realOptions()
+	opts.Running = realPayload(b, "4.22.9")
+	b.ReportAllocs()
+	for b.Loop() {
+		loadReal(b, "4.23.0", opts)
 	}
 }
