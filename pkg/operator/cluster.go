@@ -1,0 +1,59 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+
+	configv1 "github.com/openshift/api/config/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/clusterversion"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/payload"
+)
+
+// ClusterFilter reads from a cluster which manifests it gets, as an operator with these options would. Of the options
+// only those that change that are looked at.
+func ClusterFilter(ctx context.Context, reader client.Reader, cv *configv1.ClusterVersion, options Options) (manifest.Filter, error) {
+	return (&filterReader{reader: reader, options: options}).filter(ctx, cv)
+}
+
+// ClusterVerifier returns what an operator with these options verifies releases with, on a cluster that runs the given
+// payload; nil if that is not known.
+func ClusterVerifier(clk clock.PassiveClock, reader client.Reader, options Options, running *payload.Payload) (clusterversion.Verifier, error) {
+	return newTrust(clk, reader, options).verifier(running)
+}
+
+// ClusterInjection reads what a cluster puts into manifests that ask for it. What the cluster does not have injects
+// nothing.
+func ClusterInjection(ctx context.Context, reader client.Reader) (apply.Injection, error) {
+	proxy, err := configuration(ctx, reader, &configv1.Proxy{})
+	if err != nil {
+		return apply.Injection{}, err
+	}
+	server, err := configuration(ctx, reader, &configv1.APIServer{})
+	if err != nil {
+		return apply.Injection{}, err
+	}
+	infrastructure, err := configuration(ctx, reader, &configv1.Infrastructure{})
+	if err != nil {
+		return apply.Injection{}, err
+	}
+	return apply.NewInjection(proxy, server, infrastructure)
+}
+
+// configuration reads the object named cluster of a kind; nil if it, or its kind, is not there.
+func configuration[T client.Object](ctx context.Context, reader client.Reader, object T) (T, error) {
+	var none T
+	switch err := reader.Get(ctx, client.ObjectKey{Name: "cluster"}, object); {
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return none, nil
+	case err != nil:
+		return none, fmt.Errorf("reading %T cluster: %w", object, err)
+	}
+	return object, nil
+}
