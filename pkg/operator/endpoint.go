@@ -110,7 +110,7 @@ func (e *endpoint) serve(ctx context.Context, mgr manager.Manager, snapshot snap
 			return fmt.Errorf("watching the serving certificate: %w", err)
 		}
 	}
-	guard, err := newGuard(mgr.GetConfig(), mgr.GetHTTPClient())
+	guard, err := newGuard(clock.RealClock{}, mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (e *endpoint) serve(ctx context.Context, mgr manager.Manager, snapshot snap
 	})
 }
 
-func newGuard(cfg *rest.Config, httpClient *http.Client) (*guard, error) {
+func newGuard(clk clock.PassiveClock, cfg *rest.Config, httpClient *http.Client) (*guard, error) {
 	authentication, err := authenticationv1.NewForConfigAndClient(cfg, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("creating authentication client: %w", err)
@@ -137,7 +137,6 @@ func newGuard(cfg *rest.Config, httpClient *http.Client) (*guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating client for the client CA: %w", err)
 	}
-	clk := clock.RealClock{}
 	return &guard{
 		tokens:   newReviews(clk),
 		access:   newReviews(clk),
@@ -145,7 +144,6 @@ func newGuard(cfg *rest.Config, httpClient *http.Client) (*guard, error) {
 		reviewer: authentication.TokenReviews(),
 		accesses: authorization.SubjectAccessReviews(),
 		clientCA: &clientCA{clock: clk, configMaps: core.ConfigMaps(clientCANamespace)},
-		clock:    clk,
 	}, nil
 }
 

@@ -116,8 +116,21 @@ func NewClient(cfg *rest.Config, server string, trust Trust, dial DialFunc) (*Cl
 	}}, nil
 }
 
-// ErrUntrusted: the server's certificate is not the one that Trust asks for, such as when another replica has taken
-// over since.
+// Connect returns a client for the replica that leads according to its Lease and listens at server. It refuses a leader
+// whose certificate the Lease does not tell.
+func Connect(ctx context.Context, cfg *rest.Config, namespace, name, server string) (*Client, error) {
+	leader, err := FindLeader(ctx, cfg, namespace, name, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	if leader.Gone {
+		return nil, fmt.Errorf("nobody leads: Lease %s/%s is not held", namespace, name)
+	}
+	return NewClient(cfg, server, Trust{Fingerprint: leader.Fingerprint}, nil)
+}
+
+// ErrUntrusted says that the server's certificate is not the one that Trust asks for, such as when another replica has
+// taken over since.
 var ErrUntrusted = errors.New("the server's certificate is not that of the replica that leads")
 
 // configure replaces whatever the configuration trusted: what the API server proves itself with is no proof here.

@@ -27,7 +27,6 @@ import (
 //
 // What it leaves out: the headers of a front proxy, and impersonation, which only the API server itself can check.
 type guard struct {
-	clock    clock.PassiveClock
 	reviewer interface {
 		Create(context.Context, *authenticationv1.TokenReview, metav1.CreateOptions) (*authenticationv1.TokenReview, error)
 	}

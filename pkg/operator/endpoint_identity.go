@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,13 +51,8 @@ func ParseIdentity(holder string) Identity {
 
 // String is how the Lease has it.
 func (id Identity) String() string {
-	text := id.Host
-	for _, part := range []string{id.Unique, id.Fingerprint} {
-		if part != "" {
-			text += "_" + part
-		}
-	}
-	return text
+	parts := []string{id.Host, id.Unique, id.Fingerprint}
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "_")
 }
 
 // leaderTimeout bounds the question who leads, which a replica that does not lead asks for each of its callers.
