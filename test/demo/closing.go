@@ -190,10 +190,10 @@ func (d *demo) whatToTry() string {
    kubectl get events -n openshift-cluster-version
    oc adm upgrade
 
-   curl -s http://%s/progress
+   %s status --watch --server https://%s
    tail -f %s
 
    %s release graph %s
    %s release extract %s --to /tmp/platform
-`, p.strong.Render("Everything is left running."), d.dir, d.control.Kubeconfig, d.address, d.log(), cvo, image, cvo, image)
+`, p.strong.Render("Everything is left running."), d.dir, d.control.Kubeconfig, cvo, d.address, d.log(), cvo, image, cvo, image)
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/operator"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
 	"github.com/cluster-version/cvo/test/operators/actor"
@@ -39,8 +40,9 @@ type demo struct {
 	images   map[string]string
 	client   client.WithWatch
 	operator *process
-	// address is where the operator serves /progress and /metrics.
+	// address is where the operator listens, and serves what asks it.
 	address string
+	serves  *operator.Client
 	// sent counts the operator's requests of the phases before.
 	sent requests
 
@@ -285,12 +287,31 @@ func (d *demo) startOperator(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := d.operator.untilHealthy(ctx, "http://"+d.address+"/healthz"); err != nil {
+	if err := d.untilServed(ctx); err != nil {
 		return err
 	}
-	f := follower{client: d.client, progress: "http://" + d.address + "/progress", teller: d.teller}
+	f := follower{client: d.client, operator: d.serves, teller: d.teller}
 	d.follower = start(f.follow)
 	return nil
+}
+
+// untilServed returns when the operator leads and tells of its work.
+func (d *demo) untilServed(ctx context.Context) error {
+	for {
+		if err := d.operator.running(); err != nil {
+			return err
+		}
+		served, err := operator.Connect(ctx, d.control.Config("demo"), api.OperatorNamespace, api.ClusterVersionName, "https://"+d.address)
+		if err == nil {
+			if _, err = served.Metrics(ctx); err == nil {
+				d.serves = served
+				return nil
+			}
+		}
+		if !pause(ctx, 50*time.Millisecond) {
+			return errors.Join(ctx.Err(), err)
+		}
+	}
 }
 
 // begin begins a phase.
@@ -332,7 +353,7 @@ func (d *demo) await(ctx context.Context) error {
 			return fmt.Errorf("no end in sight: %w: %w", ctx.Err(), conditionsError(story))
 		}
 	}
-	sent, err := readRequests(ctx, "http://"+d.address+"/metrics")
+	sent, err := readRequests(ctx, d.serves)
 	if err != nil {
 		return err
 	}

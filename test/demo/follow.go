@@ -1,8 +1,8 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/operator"
 	"github.com/cluster-version/cvo/pkg/rollout"
 )
 
@@ -23,7 +24,7 @@ import (
 // account of its progress, which no object holds in such detail.
 type follower struct {
 	client   client.WithWatch
-	progress string
+	operator *operator.Client
 	teller   *teller
 }
 
@@ -35,12 +36,7 @@ func (f *follower) follow(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { f.watch(ctx, &configv1.ClusterVersionList{}); return nil })
 	group.Go(func() error { f.watch(ctx, &configv1.ClusterOperatorList{}); return nil })
-	group.Go(func() error {
-		for pause(ctx, progressEvery) {
-			f.poll(ctx)
-		}
-		return nil
-	})
+	group.Go(func() error { f.poll(ctx); return nil })
 	return group.Wait()
 }
 
@@ -73,21 +69,21 @@ func (f *follower) seen(e watch.Event) {
 	}
 }
 
+// poll asks for the progress now and then until ctx ends. What has not changed is taken over again: whether an update is
+// stuck depends on the conditions too.
 func (f *follower) poll(ctx context.Context) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.progress, nil)
-	if err != nil {
-		return
+	var account *rollout.Snapshot
+	tag := ""
+	for pause(ctx, progressEvery) {
+		next, nextTag, err := f.operator.Rollout(ctx, false, tag)
+		if err != nil {
+			continue // nothing has begun, or the operator has ended, which others notice
+		}
+		if tag = nextTag; next != nil {
+			account = next
+		}
+		f.teller.update(func(s *story, now time.Time) { s.progress(&account.Progress, now) })
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return // it is starting, or has ended, which others notice
-	}
-	defer resp.Body.Close()
-	var progress *rollout.Progress
-	if err := json.NewDecoder(resp.Body).Decode(&progress); err != nil {
-		return
-	}
-	f.teller.update(func(s *story, now time.Time) { s.progress(progress, now) })
 }
 
 // progress takes over the operator's account of its progress.
@@ -124,18 +120,13 @@ func (s *story) clusterVersion(cv *configv1.ClusterVersion, now time.Time) {
 }
 
 // readRequests counts the requests that the operator has sent to the API server.
-func readRequests(ctx context.Context, url string) (requests, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return requests{}, err
-	}
-	resp, err := http.DefaultClient.Do(req)
+func readRequests(ctx context.Context, from *operator.Client) (requests, error) {
+	text, err := from.Metrics(ctx)
 	if err != nil {
 		return requests{}, fmt.Errorf("reading the operator's metrics: %w", err)
 	}
-	defer resp.Body.Close()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
 		return requests{}, fmt.Errorf("reading the operator's metrics: %w", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -88,28 +87,6 @@ func (p *process) running() error {
 		return fmt.Errorf("the version operator has ended: %w", errors.Join(p.err))
 	default:
 		return nil
-	}
-}
-
-// untilHealthy returns when the process serves its health endpoint.
-func (p *process) untilHealthy(ctx context.Context, url string) error {
-	for {
-		if err := p.running(); err != nil {
-			return err
-		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		if resp, err := http.DefaultClient.Do(req); err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		if !pause(ctx, 50*time.Millisecond) {
-			return ctx.Err()
-		}
 	}
 }
 
