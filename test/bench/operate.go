@@ -17,7 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/operator"
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/rollout"
 	"github.com/cluster-version/cvo/test/env"
 )
 
@@ -39,6 +42,7 @@ type operation struct {
 	env     *env.Env
 	client  client.WithWatch
 	address string
+	served  *operator.Client
 	cvo     *process
 	phases  []Phase
 }
@@ -262,22 +266,41 @@ func (o *operation) settled(ctx context.Context) error {
 	}
 }
 
+// passComplete asks the process that leads. A binary from before it served over TLS is asked where it served then. The
+// connection is kept: handshakes would be seen in the figures.
 func (o *operation) passComplete(ctx context.Context) (bool, error) {
+	var progress rollout.Progress
+	err := o.ask(ctx, &progress)
+	if err != nil {
+		o.served = nil
+		err = errors.Join(err, o.askPlainly(ctx, &progress))
+	}
+	return progress.Complete && progress.Mode == release.Reconciling, err
+}
+
+func (o *operation) ask(ctx context.Context, progress *rollout.Progress) (err error) {
+	if o.served == nil {
+		o.served, err = operator.Connect(ctx, o.env.Config("bench"), api.OperatorNamespace, api.ClusterVersionName, "https://"+o.address)
+		if err != nil {
+			return err
+		}
+	}
+	account, _, err := o.served.Rollout(ctx, false, "")
+	if err == nil {
+		*progress = account.Progress
+	}
+	return err
+}
+
+func (o *operation) askPlainly(ctx context.Context, progress *rollout.Progress) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.address+"/progress", nil)
 	if err != nil {
-		return false, err
+		return err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer resp.Body.Close()
-	var progress struct {
-		Mode     release.Mode
-		Complete bool
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&progress); err != nil {
-		return false, err
-	}
-	return progress.Complete && progress.Mode == release.Reconciling, nil
+	return json.NewDecoder(resp.Body).Decode(progress)
 }
