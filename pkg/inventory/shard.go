@@ -26,6 +26,9 @@ const (
 	// maxShards bounds the inventory.
 	maxShards = 1 << 10
 
+	// level is that of the compression: a third of the time of the usual one for 6 % more bytes.
+	level = 2
+
 	// maxRead and maxReadPlain bound what is read of a shard, compressed and not.
 	maxRead      = 1 << 20
 	maxReadPlain = 2 << 20
@@ -105,7 +108,10 @@ func (e *encoder) encode(h header, records []Record) ([]byte, error) {
 	slices.SortFunc(records, func(a, b Record) int { return Compare(a.ID, b.ID) })
 	e.buffer.Reset()
 	if e.zip == nil {
-		e.zip = gzip.NewWriter(&e.buffer)
+		var err error
+		if e.zip, err = gzip.NewWriterLevel(&e.buffer, level); err != nil {
+			return nil, err
+		}
 	} else {
 		e.zip.Reset(&e.buffer)
 	}

@@ -5,10 +5,12 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -32,6 +34,10 @@ import (
 var controlPlane *env.Env
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if fuzzing := flag.Lookup("test.fuzz"); fuzzing != nil && fuzzing.Value.String() != "" {
+		os.Exit(m.Run()) // every worker is a process of its own, and needs no control plane
+	}
 	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { controlPlane = e })
 }
 
@@ -324,7 +330,7 @@ func TestStoreDamage(t *testing.T) {
 		_ = z.Close()
 		return b.Bytes()
 	}
-	const head = `{"format":1,"shard":1,"of":8,"generation":2}` + "\n"
+	const head = `{"format":1,"shard":1,"of":2,"generation":2}` + "\n"
 	for _, tt := range []struct {
 		name   string
 		damage func(cm *corev1.ConfigMap)
@@ -335,14 +341,14 @@ func TestStoreDamage(t *testing.T) {
 		{"it has a flipped bit", func(cm *corev1.ConfigMap) { cm.BinaryData[dataKey][1000] ^= 4 }, "uncompressing"},
 		{"it has no data", func(cm *corev1.ConfigMap) { cm.BinaryData = nil }, "it has no records.jsonl.gz"},
 		{"it is of a later format", func(cm *corev1.ConfigMap) {
-			cm.BinaryData[dataKey] = compress(`{"format":2,"shard":1,"of":8,"generation":1}`)
+			cm.BinaryData[dataKey] = compress(`{"format":2,"shard":1,"of":2,"generation":1}`)
 		}, "its format is 2, this version reads 1"},
 		{"it is a bomb", func(cm *corev1.ConfigMap) {
-			cm.BinaryData[dataKey] = compress(head + strings.Repeat(" ", 200<<20))
+			cm.BinaryData[dataKey] = compress(head + strings.Repeat(" ", 16<<20))
 		}, "it has more than the 2097152 bytes that are read, uncompressed"},
 		{"it is another shard", func(cm *corev1.ConfigMap) {
-			cm.BinaryData[dataKey] = compress(`{"format":1,"shard":2,"of":8,"generation":1}`)
-		}, "it holds shard 2"},
+			cm.BinaryData[dataKey] = compress(`{"format":1,"shard":0,"of":2,"generation":1}`)
+		}, "it holds shard 0"},
 		{"it contradicts itself", func(cm *corev1.ConfigMap) {
 			cm.BinaryData[dataKey] = compress(`{"format":1,"shard":1,"of":3,"generation":1}`)
 		}, "its first line contradicts itself"},
@@ -352,7 +358,7 @@ func TestStoreDamage(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, clients, w := newStore(t)
-			inv := realLooking(10_000)
+			inv := realLooking(3000)
 			save(t, s, inv)
 			shards := count(t, s)
 			maps := clients.CoreV1().ConfigMaps(s.namespace)
@@ -510,10 +516,7 @@ func TestStoreParent(t *testing.T) {
 }
 
 // 50,000 objects with names as long as the API server takes them, that do not compress.
-func TestStoreHugeInventory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("writes 15 MB")
-	}
+func TestHugeInventory(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 5))
 	text := func(n int) string {
 		b := make([]byte, n)
@@ -527,21 +530,28 @@ func TestStoreHugeInventory(t *testing.T) {
 		id := manifest.ID{Group: text(60), Kind: text(63), Namespace: text(63), Name: text(253)}
 		inv.Records[id] = Record{ID: id, Version: text(10), Content: Content(randomHash(random)), Fields: randomHash(random), Release: "1.0.0"}
 	}
-	s, _, _ := newStore(t)
-	save(t, s, inv)
-	list, err := s.client.ConfigMaps(s.namespace).List(t.Context(), metav1.ListOptions{})
+	number, err := shards(inv, 1)
 	require.NoError(t, err)
-	largest, total := 0, 0
-	for _, cm := range list.Items {
-		largest = max(largest, len(cm.BinaryData[dataKey]))
-		total += len(cm.BinaryData[dataKey])
+	s := NewStore(nil, "x", "version")
+	s.of = number
+	p := s.prepare(inv)
+	p.records = s.pick(inv, p)
+	largest, total, found := 0, 0, 0
+	for i := range number {
+		data, err := s.encoder.encode(p.headers[i], p.records[i])
+		require.NoError(t, err)
+		largest = max(largest, len(data))
+		total += len(data)
+		_, records, err := decode(data)
+		require.NoError(t, err)
+		for _, r := range records {
+			require.Equal(t, inv.Records[r.ID], r)
+		}
+		found += len(records)
 	}
-	t.Logf("%d shards, largest %d bytes, %d bytes in all", len(list.Items), largest, total)
+	t.Logf("%d shards, largest %d bytes, %d bytes in all", number, largest, total)
 	assert.Less(t, largest, 448<<10, "there is room to spare below 512 KiB")
-	inv.Kinds, inv.Namespaces = nil, nil
-	loaded := load(t, s)
-	loaded.Kinds, loaded.Namespaces = nil, nil
-	require.Equal(t, inv, loaded)
+	assert.Len(t, inv.Records, found)
 }
 
 // Readers that come at any moment see every object that stays.
