@@ -1,0 +1,168 @@
+package apply_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+// Every manifest of a real release is written once, and once more where something is injected into it.
+func TestRealManifestsAreAppliedOnce(t *testing.T) {
+	data := fixture.Testdata(t)
+	e := env.New(t, env.Options{Audit: env.AuditNone})
+	scheme := runtime.NewScheme()
+	require.NoError(t, corev1.AddToScheme(scheme))
+	require.NoError(t, apiextensionsv1.AddToScheme(scheme))
+	c, err := client.New(e.Config("tests"), client.Options{Scheme: scheme})
+	require.NoError(t, err)
+
+	stages := realStages(t, data)
+	createNamespaces(t, c, stages)
+	httpClient, err := rest.HTTPClientFor(e.Config("apply"))
+	require.NoError(t, err)
+	connection, err := apply.Connect(e.Config("apply"), httpClient)
+	require.NoError(t, err)
+	d, err := discovery.NewDiscoveryClientForConfig(e.Config("discovery"))
+	require.NoError(t, err)
+	written := 0
+	for _, stage := range stages {
+		plain := apply.New(connection, apply.NewDiscoveryMapper(clock.RealClock{}, d, nil), owner)
+		injecting := plain.WithInjection(apply.Injection{
+			Proxy:     apply.Proxy{HTTP: "http://proxy", No: "localhost"},
+			TLS:       apply.NewTLS(nil),
+			APIServer: apply.APIServer{Host: "api-int"},
+		})
+		var workers errgroup.Group
+		workers.SetLimit(8)
+		written += len(stage)
+		for _, m := range stage {
+			workers.Go(func() error {
+				settle(t, plain, m)
+				if apply.Injected(m) {
+					settle(t, injecting, m)
+				}
+				return nil
+			})
+		}
+		require.NoError(t, workers.Wait())
+		established(t, c)
+	}
+	assert.Greater(t, written, 800)
+}
+
+// settle applies a manifest until that writes nothing. Controllers of the API server, which fill in statuses, may write
+// in between.
+func settle(t *testing.T, a *apply.Applier, m *manifest.Manifest) {
+	first, err := a.Apply(t.Context(), m, release.Updating)
+	if !assert.NoError(t, err) {
+		return
+	}
+	again := first
+	for range 10 {
+		before := again.ResourceVersion
+		if again, err = a.Apply(t.Context(), m, release.Updating); !assert.NoError(t, err) || again.ResourceVersion == before {
+			return
+		}
+	}
+	assert.Fail(t, "it is written again and again", m.String())
+}
+
+// realStages returns the objects of a release in an order in which they can be applied.
+func realStages(t *testing.T, data string) [4][]*manifest.Manifest {
+	t.Helper()
+	var stages [4][]*manifest.Manifest
+	crd, err := os.ReadFile(filepath.Join(data, "payloads/bootstrap/imagestream.crd.yaml"))
+	require.NoError(t, err)
+	imageStreams := parse(t, string(crd))
+	stages[stageOf(imageStreams)] = append(stages[stageOf(imageStreams)], imageStreams)
+	for _, m := range realRelease(t, os.DirFS(filepath.Join(data, "payloads/4.23.0"))) {
+		if !m.Tombstone() {
+			stages[stageOf(m)] = append(stages[stageOf(m)], m)
+		}
+	}
+	return stages
+}
+
+// stageOf puts last what stands in the way of others on a cluster where no component runs.
+func stageOf(m *manifest.Manifest) int {
+	switch gvk := m.GVK(); {
+	case gvk.Kind == "Namespace":
+		return 0
+	case gvk.Kind == "CustomResourceDefinition":
+		return 1
+	case gvk.Kind == "APIService", gvk.Group == "admissionregistration.k8s.io":
+		return 3
+	}
+	return 2
+}
+
+// realRelease returns what a cluster with every capability gets of a release.
+func realRelease(t *testing.T, release fs.FS) []*manifest.Manifest {
+	t.Helper()
+	p, err := payload.Load(release, "registry.example/release", payload.Options{
+		Filter: manifest.Filter{Capabilities: manifest.AllCapabilities(nil)},
+	})
+	require.NoError(t, err)
+	return p.Manifests
+}
+
+// createNamespaces makes those that real platforms get from their installer or from another component.
+func createNamespaces(t *testing.T, c client.Client, stages [4][]*manifest.Manifest) {
+	t.Helper()
+	for _, stage := range stages {
+		for _, m := range stage {
+			if id := m.ID(); id.Namespace != "" {
+				err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: id.Namespace}})
+				if !apierrors.IsAlreadyExists(err) {
+					require.NoError(t, err)
+				}
+			}
+		}
+	}
+}
+
+// established waits until every CRD is.
+func established(t *testing.T, c client.Client) {
+	t.Helper()
+	var last error
+	assert.Eventually(t, func() bool {
+		crds := &apiextensionsv1.CustomResourceDefinitionList{}
+		if last = c.List(t.Context(), crds); last != nil {
+			return false
+		}
+		for _, crd := range crds.Items {
+			if !slices.ContainsFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+				return c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue
+			}) {
+				last = errors.New(crd.Name + " is not established")
+				return false
+			}
+		}
+		return true
+	}, time.Minute, 100*time.Millisecond)
+	require.NoError(t, last)
+}
