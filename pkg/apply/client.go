@@ -152,7 +152,18 @@ func (c *client) delete(ctx context.Context, t target, seen *metav1.PartialObjec
 			return nil, nil
 		}
 	}
-	return metadata(result)
+	meta, err := metadata(result)
+	if err == nil && gone(meta) {
+		return nil, nil
+	}
+	return meta, err
+}
+
+// gone reports whether an object that was just deleted is no more. Of some kinds, such as Services and Pods, the server
+// tells what it was instead of that.
+func gone(meta *metav1.PartialObjectMetadata) bool {
+	grace := meta.DeletionGracePeriodSeconds
+	return meta.DeletionTimestamp == nil || len(meta.Finalizers) == 0 && grace != nil && *grace == 0
 }
 
 func (c *client) patchStatus(ctx context.Context, t target, data []byte) error {

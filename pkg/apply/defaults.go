@@ -75,7 +75,7 @@ func heldByOthers(entries []metav1.ManagedFieldsEntry, paths []fieldpath.Path, r
 		return nil
 	}
 	r.text = strings.Join(texts, "; ") + "; " + summary(refused)
-	r.remedy = "remove the field from the object"
+	r.remedy = "edit the object so that it agrees with the manifest, or remove the manager's entry from its metadata.managedFields"
 	return r
 }
 

@@ -3,7 +3,14 @@ package apply_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
 	"io"
+	"math/big"
 	"net/http"
 	"os"
 	"os/exec"
@@ -276,4 +283,15 @@ func realManifests(t *testing.T, group, kind string) []*manifest.Manifest {
 func thing(t *testing.T, annotations string) *manifest.Manifest {
 	t.Helper()
 	return parse(t, "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a, annotations: {"+annotations+"}}")
+}
+
+// certificate returns a CA bundle as the API wants it in JSON.
+func certificate(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }

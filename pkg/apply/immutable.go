@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -45,6 +46,9 @@ func causes(err error) []cause {
 	var list []cause
 	for _, c := range status.Status().Details.Causes {
 		next := cause{field: c.Field, kind: c.Type, detail: detail(c.Message)}
+		if next.field == "<nil>" { // of no field: some rules of a custom resource could not be evaluated
+			next.field = ""
+		}
 		if !slices.Contains(list, next) {
 			list = append(list, next)
 		}
@@ -153,6 +157,10 @@ func (s *sending) refused(ctx context.Context, refused error) (Change, answer, e
 
 // unchangeable recreates an object if it may, and else says what to do.
 func (s *sending) unchangeable(ctx context.Context, refused error, fields []string, says string) (Change, answer, error) {
+	fields, err := s.narrowed(ctx, fields, says)
+	if err != nil {
+		return Change{}, answer{}, err
+	}
 	why := fmt.Sprintf("%s cannot be changed: %s", strings.Join(fields, ", "), says)
 	r := &refusal{cause: "the object that is there cannot become this one", fields: fields, text: why, err: refused}
 	switch {
@@ -176,6 +184,54 @@ func (s *sending) unchangeable(ctx context.Context, refused error, fields []stri
 			api.OnImmutableAnnotation, recreateValue)
 	}
 	return Change{}, answer{}, r
+}
+
+// narrowed names the fields below one that the server refuses as a whole, such as the spec of a StatefulSet: those whose
+// values differ from what is there, and which the server does not name as the ones that may be changed.
+func (s *sending) narrowed(ctx context.Context, fields []string, says string) ([]string, error) {
+	if len(fields) != 1 || fields[0] != "spec" {
+		return fields, nil
+	}
+	var live unstructured.Unstructured
+	if err := s.applier.client.object(ctx, s.target, &live); err != nil {
+		if apierrors.IsNotFound(err) {
+			return fields, nil
+		}
+		return nil, err
+	}
+	want, _ := s.body["spec"].(map[string]any)
+	have, _ := live.Object["spec"].(map[string]any)
+	var narrow []string
+	for field, value := range want {
+		if !strings.Contains(says, "'"+field+"'") && !covers(have[field], value) {
+			narrow = append(narrow, "spec."+field)
+		}
+	}
+	if len(narrow) == 0 { // it is left out now
+		return fields, nil
+	}
+	slices.Sort(narrow)
+	return narrow, nil
+}
+
+// covers reports whether an object has everything that is wanted of it. Lists have to be as long.
+func covers(have, want any) bool {
+	switch w := want.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		h, _ := have.(map[string]any)
+		for key, value := range w {
+			if !covers(h[key], value) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		h, _ := have.([]any)
+		return slices.EqualFunc(h, w, covers)
+	}
+	return fmt.Sprint(have) == fmt.Sprint(want)
 }
 
 // recreateValue is the value of the annotation that allows to recreate an object.
