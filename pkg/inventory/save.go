@@ -29,7 +29,7 @@ func (s *Store) Save(ctx context.Context, inv Inventory) error {
 			return err
 		}
 	}
-	of, err := shards(inv, s.of)
+	of, err := shards(inv, s.of, s.limit)
 	if err != nil {
 		return fmt.Errorf("saving the inventory: %w", err)
 	}
@@ -47,10 +47,10 @@ func (s *Store) Save(ctx context.Context, inv Inventory) error {
 }
 
 // shards returns how many shards an inventory takes that has been in so many: as many, unless one becomes too large, or
-// half as many would be at most half full.
-func shards(inv Inventory, of int) (int, error) {
+// half as many would be at most half full. limit is what a shard may weigh.
+func shards(inv Inventory, of, limit int) (int, error) {
 	weights := weigh(inv, of)
-	for slices.Max(weights) > maxPlain {
+	for slices.Max(weights) > limit {
 		if of *= 2; of > maxShards {
 			return 0, fmt.Errorf("%d records do not fit into %d ConfigMaps", len(inv.Records), maxShards)
 		}
@@ -61,7 +61,7 @@ func shards(inv Inventory, of int) (int, error) {
 		for i := range half {
 			half[i] += weights[i+len(half)]
 		}
-		if slices.Max(half) > maxPlain/2 {
+		if slices.Max(half) > limit/2 {
 			break
 		}
 		weights = half

@@ -49,6 +49,7 @@ type Store struct {
 	client           corev1client.ConfigMapsGetter
 	namespace, owner string
 
+	limit   int // what a shard may weigh
 	seed    maphash.Seed
 	encoder encoder
 
@@ -63,7 +64,7 @@ type Store struct {
 // NewStore returns a store of the inventory of one owner, in a namespace. client may be read-only for a caller that
 // only loads; loading takes the right to list ConfigMaps, saving that to list, patch, create and delete them.
 func NewStore(client corev1client.ConfigMapsGetter, namespace, owner string) *Store {
-	return &Store{client: client, namespace: namespace, owner: owner, seed: maphash.MakeSeed()}
+	return &Store{client: client, namespace: namespace, owner: owner, limit: maxPlain, seed: maphash.MakeSeed()}
 }
 
 // shard is what was read of one ConfigMap.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/base64"
 	"errors"
 	"flag"
 	"fmt"
@@ -105,8 +106,20 @@ func newStore(t testing.TB) (*Store, *kubernetes.Clientset, *wire) {
 	return NewStore(clients.CoreV1(), ns.Name, "version"), clients, w
 }
 
+// newSmallStore is newStore with shards that hold about 60 records.
+func newSmallStore(t testing.TB) (*Store, *kubernetes.Clientset, *wire) {
+	t.Helper()
+	s, clients, w := newStore(t)
+	s.limit = 16 << 10
+	return s, clients, w
+}
+
 // another returns a store of the same inventory that knows nothing of the first.
-func another(s *Store) *Store { return NewStore(s.client, s.namespace, s.owner) }
+func another(s *Store) *Store {
+	next := NewStore(s.client, s.namespace, s.owner)
+	next.limit = s.limit
+	return next
+}
 
 // load reads what the cluster has, by a store that knows nothing yet.
 func load(t *testing.T, s *Store) Inventory {
@@ -206,8 +219,8 @@ func TestStoreRoundTrip(t *testing.T) {
 }
 
 func TestStoreWritesOnlyWhatChanged(t *testing.T) {
-	s, _, w := newStore(t)
-	inv := realLooking(10_000)
+	s, _, w := newSmallStore(t)
+	inv := realLooking(350)
 	save(t, s, inv)
 	shards := count(t, s)
 	require.Len(t, w.take(), shards)
@@ -232,8 +245,8 @@ func TestStoreWritesOnlyWhatChanged(t *testing.T) {
 }
 
 func TestStoreGrowsAndShrinks(t *testing.T) {
-	s, _, w := newStore(t)
-	small, large := realLooking(300), realLooking(6000)
+	s, _, w := newSmallStore(t)
+	small, large := realLooking(20), realLooking(220)
 	save(t, s, small)
 	assert.Equal(t, 1, count(t, s))
 	save(t, s, large)
@@ -246,14 +259,14 @@ func TestStoreGrowsAndShrinks(t *testing.T) {
 	w.take()
 
 	// Around the size at which a second shard is due the number stays as it is.
-	n := 300
+	n := 20
 	for s.of == 1 {
-		n += 50
+		n += 5
 		save(t, s, realLooking(n))
 	}
 	w.take()
 	for range 3 {
-		save(t, s, realLooking(n-60))
+		save(t, s, realLooking(n-6))
 		save(t, s, realLooking(n))
 	}
 	assert.Equal(t, 2, count(t, s))
@@ -262,7 +275,7 @@ func TestStoreGrowsAndShrinks(t *testing.T) {
 
 // A writer that is stopped between any two requests leaves an inventory that has every record.
 func TestStoreInterrupted(t *testing.T) {
-	small, large := realLooking(300), realLooking(6000)
+	small, large := realLooking(20), realLooking(220)
 	stopped := errors.New("stopped")
 	for _, tt := range []struct {
 		name     string
@@ -272,7 +285,7 @@ func TestStoreInterrupted(t *testing.T) {
 		{"it shrinks", large, small},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s, _, w := newStore(t)
+			s, _, w := newSmallStore(t)
 			for stop := 0; ; stop++ {
 				save(t, s, tt.from)
 				w.take()
@@ -338,7 +351,7 @@ func TestStoreDamage(t *testing.T) {
 	}{
 		{"it is no gzip", func(cm *corev1.ConfigMap) { cm.BinaryData[dataKey] = []byte("hello") }, "uncompressing"},
 		{"it is cut off", func(cm *corev1.ConfigMap) { cm.BinaryData[dataKey] = cm.BinaryData[dataKey][:100] }, "uncompressing: unexpected EOF"},
-		{"it has a flipped bit", func(cm *corev1.ConfigMap) { cm.BinaryData[dataKey][1000] ^= 4 }, "uncompressing"},
+		{"it has a flipped bit", func(cm *corev1.ConfigMap) { cm.BinaryData[dataKey][500] ^= 4 }, "uncompressing"},
 		{"it has no data", func(cm *corev1.ConfigMap) { cm.BinaryData = nil }, "it has no records.jsonl.gz"},
 		{"it is of a later format", func(cm *corev1.ConfigMap) {
 			cm.BinaryData[dataKey] = compress(`{"format":2,"shard":1,"of":2,"generation":1}`)
@@ -357,8 +370,8 @@ func TestStoreDamage(t *testing.T) {
 		{"it is missing", nil, "it is missing"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s, clients, w := newStore(t)
-			inv := realLooking(3000)
+			s, clients, w := newSmallStore(t)
+			inv := realLooking(80)
 			save(t, s, inv)
 			shards := count(t, s)
 			maps := clients.CoreV1().ConfigMaps(s.namespace)
@@ -434,8 +447,8 @@ func TestStoreOverwrites(t *testing.T) {
 
 // One ConfigMap turns out to have been replaced: the others are written again although they did not change.
 func TestStoreAfterNamespaceCameBack(t *testing.T) {
-	s, clients, _ := newStore(t)
-	inv := realLooking(10_000)
+	s, clients, _ := newSmallStore(t)
+	inv := realLooking(350)
 	save(t, s, inv)
 	require.NoError(t, clients.CoreV1().ConfigMaps(s.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	inv.Release = "4.24.0"
@@ -517,48 +530,68 @@ func TestStoreParent(t *testing.T) {
 
 // 50,000 objects with names as long as the API server takes them, that do not compress.
 func TestHugeInventory(t *testing.T) {
-	random := rand.New(rand.NewPCG(5, 5))
+	random := rand.NewChaCha8([32]byte{5})
 	text := func(n int) string {
 		b := make([]byte, n)
-		for i := range b {
-			b[i] = "abcdefghijklmnopqrstuvwxyz0123456789-."[random.IntN(38)]
-		}
-		return string(b)
+		_, _ = random.Read(b)
+		return base64.RawURLEncoding.EncodeToString(b)[:n]
+	}
+	hash := func() (h ownership.Hash) {
+		_, _ = random.Read(h[:])
+		return h
 	}
 	inv := Inventory{Release: "1.0.0", Records: map[manifest.ID]Record{}}
 	for range 50_000 {
 		id := manifest.ID{Group: text(60), Kind: text(63), Namespace: text(63), Name: text(253)}
-		inv.Records[id] = Record{ID: id, Version: text(10), Content: Content(randomHash(random)), Fields: randomHash(random), Release: "1.0.0"}
+		inv.Records[id] = Record{ID: id, Version: text(10), Content: Content(hash()), Fields: hash(), Release: "1.0.0"}
 	}
-	number, err := shards(inv, 1)
+	number, err := shards(inv, 1, maxPlain)
 	require.NoError(t, err)
 	s := NewStore(nil, "x", "version")
 	s.of = number
+	weights := weigh(inv, number)
+	assert.LessOrEqual(t, slices.Max(weights), maxPlain)
+	// The heaviest one in bytes; the others cannot be much larger.
 	p := s.prepare(inv)
-	p.records = s.pick(inv, p)
-	largest, total, found := 0, 0, 0
-	for i := range number {
-		data, err := s.encoder.encode(p.headers[i], p.records[i])
-		require.NoError(t, err)
-		largest = max(largest, len(data))
-		total += len(data)
-		_, records, err := decode(data)
-		require.NoError(t, err)
-		for _, r := range records {
-			require.Equal(t, inv.Records[r.ID], r)
-		}
-		found += len(records)
+	heaviest := slices.Index(weights, slices.Max(weights))
+	data, err := s.encoder.encode(p.headers[heaviest], s.pick(inv, p)[heaviest])
+	require.NoError(t, err)
+	t.Logf("%d shards, the heaviest has %d records in %d bytes", number, p.prints[heaviest].count, len(data))
+	assert.Less(t, len(data), 448<<10, "there is room to spare below 512 KiB")
+	_, records, err := decode(data)
+	require.NoError(t, err)
+	assert.Len(t, records, p.prints[heaviest].count)
+	for _, r := range records {
+		require.Equal(t, inv.Records[r.ID], r)
 	}
-	t.Logf("%d shards, largest %d bytes, %d bytes in all", number, largest, total)
-	assert.Less(t, largest, 448<<10, "there is room to spare below 512 KiB")
-	assert.Len(t, inv.Records, found)
+}
+
+// Nothing in a shard compresses, and it is as full as it can be.
+func TestFullestShard(t *testing.T) {
+	random := rand.NewChaCha8([32]byte{6})
+	var records []Record
+	for total := 0; ; {
+		raw := make([]byte, maxRecord/2)
+		_, _ = random.Read(raw)
+		r := Record{ID: manifest.ID{Kind: "K", Name: base64.RawURLEncoding.EncodeToString(raw)}}
+		if total += weight(&r); total > maxPlain {
+			break
+		}
+		records = append(records, r)
+	}
+	data, err := new(encoder).encode(header{Of: 1}, records)
+	require.NoError(t, err)
+	assert.Less(t, len(data), 400<<10)
+	_, back, err := decode(data)
+	require.NoError(t, err)
+	assert.Equal(t, records, back)
 }
 
 // Readers that come at any moment see every object that stays.
 func TestStoreReadersMeanwhile(t *testing.T) {
-	s, _, _ := newStore(t)
-	small := realLooking(300)
-	large := small.With(slices.Collect(maps.Values(realLooking(6000).Records))...)
+	s, _, _ := newSmallStore(t)
+	small := realLooking(20)
+	large := small.With(slices.Collect(maps.Values(realLooking(220).Records))...)
 	save(t, s, small)
 	done := make(chan struct{})
 	go func() {
