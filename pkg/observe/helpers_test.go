@@ -46,8 +46,14 @@ func owned(t testing.TB) labels.Selector {
 	return labels.SelectorFromSet(labels.Set{api.OwnedByLabel: testName(t)})
 }
 
+// testName makes a name of a test's.
 func testName(t testing.TB) string {
-	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
+	name := strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(t.Name()))
 	return strings.TrimRight(name[:min(len(name), 60)], "-")
 }
 

@@ -36,9 +36,9 @@ func (w *Watcher) startHeralds(ctx context.Context, group *sync.WaitGroup) conte
 			sink: herald(func(name string) {
 				w.hear(unserved, func(r schema.GroupVersionResource) bool { return brings(name, r) })
 			}),
-			forget: func() bool { return false },
+			forget: func() {},
 			turned: func(_, _ trouble) {},
-			news:   make(chan struct{}, 1), backoff: newBackoff(),
+			news:   make(chan struct{}, 1), failures: newBackoff(), deaths: newBackoff(),
 		}
 		group.Go(func() { herald.run(ctx) })
 	}

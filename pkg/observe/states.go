@@ -89,8 +89,8 @@ func (s *states) all() []*object {
 	return all
 }
 
-// forget drops everything: nothing is known any more. It reports whether anything was.
-func (s *states) forget() bool {
+// forget drops everything: nothing is known any more.
+func (s *states) forget() {
 	s.mu.Lock()
 	was := s.synced
 	s.synced, s.at, s.objects = false, "", nil
@@ -98,7 +98,6 @@ func (s *states) forget() bool {
 	if was {
 		s.changed()
 	}
-	return was
 }
 
 // Transformer has the Reflector keep reduced objects too while it collects the initial state.

@@ -32,6 +32,8 @@ const (
 	watchTimeout = 15 * time.Minute
 	// overdue is how long after that a watch is given up from our side.
 	overdue = time.Minute
+	// reflectorLevel is added to the level of what the Reflector logs, which calls every end of a watch a warning.
+	reflectorLevel = 3
 )
 
 // trouble is why a stream is down.
@@ -57,8 +59,8 @@ type stream struct {
 	selects  metav1.ListOptions
 	sink     cache.TransformingStore
 	log      logr.Logger
-	// forget is called when what the stream told counts for nothing any more; it reports whether there was anything.
-	forget func() bool
+	// forget is called when what the stream told counts for nothing any more.
+	forget func()
 	// turned is called with the trouble that is over, and that has begun, whenever it is another one.
 	turned func(before, after trouble)
 	// news ends the wait for the next attempt.
@@ -66,7 +68,9 @@ type stream struct {
 
 	// What follows belongs to the goroutine of run.
 
-	backoff wait.Backoff
+	// failures is the delay after attempts that failed, deaths that after streams that ended soon. They are apart, so that
+	// one that works again, and breaks once more, does not pay for what was before.
+	failures, deaths wait.Backoff
 	// delay is what is still to be waited before the next attempt.
 	delay time.Duration
 	// notBefore is what the server asked for with Retry-After.
@@ -76,7 +80,9 @@ type stream struct {
 	opened, tried, down time.Time
 	// failure is the last attempt's.
 	failure error
-	told    bool
+	// told is whether the administrator was told of the trouble, answered whether the server has answered, with whatever,
+	// since it was unreachable.
+	told, answered bool
 
 	mu      sync.Mutex
 	trouble trouble
@@ -87,7 +93,7 @@ func (w *Watcher) newStream(s Scope, states *states) *stream {
 		resource: s.Resource, client: w.client.Resource(s.Resource), sink: states,
 		log:    w.log.WithValues("resource", s.Resource.GroupResource().String()),
 		forget: states.forget, turned: w.turned,
-		news: make(chan struct{}, 1), backoff: newBackoff(),
+		news: make(chan struct{}, 1), failures: newBackoff(), deaths: newBackoff(),
 	}
 	if s.Namespace != "" {
 		result.client = w.client.Resource(s.Resource).Namespace(s.Namespace)
@@ -108,7 +114,7 @@ func newBackoff() wait.Backoff {
 // run keeps the watch alive until ctx ends.
 func (s *stream) run(ctx context.Context) {
 	// What the Reflector finds worth a line is none of an administrator's business: we tell what matters ourselves.
-	ctx = logr.NewContext(ctx, s.log.V(1))
+	ctx = logr.NewContext(ctx, s.log.V(reflectorLevel))
 	reflector := s.reflector()
 	for s.pace(ctx) == nil {
 		s.failure = nil
@@ -119,12 +125,10 @@ func (s *stream) run(ctx context.Context) {
 			reflector = s.reflector() // the resource that comes back may be another one
 		}
 	}
-	s.forget()
-	s.turn(fine)
 }
 
 func (s *stream) reflector() *cache.Reflector {
-	log := s.log.V(1)
+	log := s.log.V(reflectorLevel)
 	return cache.NewReflectorWithOptions(&cache.ListWatch{
 		ListWithContextFunc:  s.list,
 		WatchFuncWithContext: s.open,
@@ -141,7 +145,7 @@ func (s *stream) reflector() *cache.Reflector {
 // list is what the Reflector calls when the watch cannot deliver the initial state. That is of use only if the server
 // does not know how to; any other failure would be the same.
 func (s *stream) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	if s.failure != nil && !apierrors.IsInvalid(s.failure) && !apierrors.IsBadRequest(s.failure) {
+	if s.failure != nil {
 		return nil, final{s.failure}
 	}
 	s.selectOnly(&o)
@@ -153,9 +157,6 @@ func (s *stream) open(ctx context.Context, o metav1.ListOptions) (watch.Interfac
 	s.selectOnly(&o)
 	resumes := o.SendInitialEvents == nil && o.ResourceVersion != "" && o.ResourceVersion != "0"
 	for {
-		if !s.opened.IsZero() {
-			s.closed()
-		}
 		if err := s.pace(ctx); err != nil {
 			return nil, err
 		}
@@ -165,6 +166,9 @@ func (s *stream) open(ctx context.Context, o metav1.ListOptions) (watch.Interfac
 		}
 		if ctx.Err() != nil {
 			return nil, final{err}
+		}
+		if o.SendInitialEvents != nil && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) {
+			return nil, final{err} // an old server: the Reflector lists
 		}
 		s.failed(err)
 		switch {
@@ -205,6 +209,7 @@ func (s *stream) connect(ctx context.Context, o metav1.ListOptions) (watch.Inter
 		return nil, err
 	}
 	s.opened, s.down, s.failure, s.notBefore = time.Now(), time.Time{}, nil, time.Time{}
+	s.failures, s.answered = newBackoff(), false
 	if s.told {
 		s.told = false
 		s.log.Info("watching objects again")
@@ -228,9 +233,9 @@ func (l limited) Stop() {
 // closed takes note that the stream has ended, for whatever reason.
 func (s *stream) closed() {
 	if time.Since(s.opened) < shortLife {
-		s.delay = max(s.delay, s.backoff.Step())
+		s.delay = max(s.delay, s.deaths.Step())
 	} else {
-		s.backoff = newBackoff()
+		s.deaths = newBackoff()
 	}
 	s.opened = time.Time{}
 }
@@ -238,15 +243,18 @@ func (s *stream) closed() {
 // failed takes note of a failed attempt.
 func (s *stream) failed(err error) {
 	now := time.Now()
-	s.failure = err
-	s.delay = s.backoff.Step()
+	kind := classify(err)
+	if kind != unreachable && s.is() == unreachable && !s.answered {
+		s.answered = true
+		s.failures = newBackoff() // a server that starts refuses much at first, and not for long
+	}
+	s.failure, s.delay = err, s.failures.Step()
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		s.notBefore = now.Add(time.Duration(seconds) * time.Second)
 	}
 	if s.down.IsZero() {
 		s.down = now
 	}
-	kind := classify(err)
 	if apierrors.IsNotFound(err) || s.stale() {
 		s.forget()
 	}
@@ -315,7 +323,7 @@ func (s *stream) pace(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-timer.C:
 	case <-s.news:
-		s.backoff = newBackoff()
+		s.failures = newBackoff()
 		timer.Reset(max(time.Until(s.tried.Add(firstDelay)), time.Until(s.notBefore)))
 		select {
 		case <-ctx.Done():
