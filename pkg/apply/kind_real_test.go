@@ -1,7 +1,9 @@
 package apply_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -59,16 +61,18 @@ func TestRealManifestsAreAppliedOnce(t *testing.T) {
 		var workers errgroup.Group
 		workers.SetLimit(8)
 		written += len(stage)
-		for _, m := range stage {
+		errs := make([]error, len(stage))
+		for i, m := range stage {
 			workers.Go(func() error {
-				settle(t, plain, m)
+				errs[i] = settle(t.Context(), plain, m)
 				if apply.Injected(m) {
-					settle(t, injecting, m)
+					errs[i] = errors.Join(errs[i], settle(t.Context(), injecting, m))
 				}
 				return nil
 			})
 		}
 		require.NoError(t, workers.Wait())
+		require.NoError(t, errors.Join(errs...))
 		established(t, c)
 	}
 	assert.Greater(t, written, 800)
@@ -76,19 +80,16 @@ func TestRealManifestsAreAppliedOnce(t *testing.T) {
 
 // settle applies a manifest until that writes nothing. Controllers of the API server, which fill in statuses, may write
 // in between.
-func settle(t *testing.T, a *apply.Applier, m *manifest.Manifest) {
-	first, err := a.Apply(t.Context(), m, release.Updating)
-	if !assert.NoError(t, err) {
-		return
-	}
-	again := first
+func settle(ctx context.Context, a *apply.Applier, m *manifest.Manifest) error {
+	last := ""
 	for range 10 {
-		before := again.ResourceVersion
-		if again, err = a.Apply(t.Context(), m, release.Updating); !assert.NoError(t, err) || again.ResourceVersion == before {
-			return
+		change, err := a.Apply(ctx, m, release.Updating)
+		if err != nil || change.ResourceVersion == last {
+			return err
 		}
+		last = change.ResourceVersion
 	}
-	assert.Fail(t, "it is written again and again", m.String())
+	return fmt.Errorf("%s is written again and again", m)
 }
 
 // realStages returns the objects of a release in an order in which they can be applied.
