@@ -69,4 +69,8 @@ const (
 	EventUpdateCompleted            = "UpdateCompleted"
 	EventNodesHandedOver            = "NodesHandedOver"
 	EventFieldDropped               = "FieldDropped"
+	EventDriftRepaired              = "DriftRepaired"
+	EventRepairsHeldBack            = "RepairsHeldBack"
+	EventSecurityLoosened           = "PodSecurityLoosened"
+	EventOrphanPruned               = "OrphanPruned"
 )

@@ -52,6 +52,10 @@ const (
 	CertManagerInjectAPIServerAnnotation = "cert-manager.io/inject-apiserver-ca"
 )
 
+// PruneAnnotation, "true" on the ClusterVersion or in the metadata of a release, has the objects of earlier releases that
+// no manifest names any more deleted, once the release is complete.
+const PruneAnnotation = "cvo.cluster-version.github.io/prune-orphans"
+
 // Annotations on manifests that decide whether and how a manifest is applied (reference: OpenShift library-go
 // manifest inclusion rules, and the operator's own apply rules).
 const (

@@ -116,6 +116,19 @@ func (m *DiscoveryMapper) Mapping(ctx context.Context, gvk schema.GroupVersionKi
 	}
 }
 
+// Known returns the mapping of a kind as far as it is known, and reads discovery only if that was never done.
+func (m *DiscoveryMapper) Known(ctx context.Context, gvk schema.GroupVersionKind) (Mapping, bool) {
+	if m.snapshot().at.IsZero() {
+		mapping, err := m.Mapping(ctx, gvk)
+		return mapping, err == nil
+	}
+	if mapping, ok := m.crds[gvk]; ok {
+		return mapping, true
+	}
+	mapping, ok := m.snapshot().served[gvk]
+	return mapping, ok
+}
+
 func (m *DiscoveryMapper) snapshot() snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -84,6 +85,13 @@ func (m *Metadata) Release(image string) (release.Release, []string) {
 		} else {
 			r.URL = s
 		}
+	}
+	switch s := text(api.PruneAnnotation); s {
+	case "", "false":
+	case "true":
+		r.Prune = true
+	default:
+		warn(api.PruneAnnotation, "%q is neither \"true\" nor \"false\"", s)
 	}
 	if s := text(architectureKey); s == "multi" {
 		r.Architecture = "Multi"

@@ -119,4 +119,6 @@ type Release struct {
 	Channels []string `json:"channels,omitempty"`
 	// Architecture is "Multi" or empty.
 	Architecture string `json:"architecture,omitempty"`
+	// Prune: objects of earlier releases that this one names no more are deleted once it is complete.
+	Prune bool `json:"prune,omitempty"`
 }
