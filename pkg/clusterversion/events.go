@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/rollout"
 )
@@ -95,4 +96,26 @@ func nodesHandedOver(version string) event {
 
 func fieldDropped(d rollout.Dropped) event {
 	return warning(api.EventFieldDropped, "%s (%s): left out %s, which the API server's schema does not have", d.ID, d.File, strings.Join(d.Fields, ", "))
+}
+
+// securityLoosened tells of additions by others: they are theirs and stay, but somebody should know.
+func securityLoosened(l rollout.Loosened) event {
+	return warning(api.EventSecurityLoosened, "Others set fields of %s that loosen the security of its pods: %s", l.ID, strings.Join(l.Fields, ", "))
+}
+
+func driftRepaired(r rollout.Repaired) event {
+	by := ""
+	if r.Manager != "" {
+		by = fmt.Sprintf(" by field manager %q", r.Manager)
+	}
+	return normal(api.EventDriftRepaired, "Repaired %s, which was %s%s", r.ID, r.Reason, by)
+}
+
+func repairsHeldBack(r rollout.Repaired) event {
+	return warning(api.EventRepairsHeldBack, "Repairs of %s are held back until %s: field manager %q and the version operator change it in turn",
+		r.ID, r.HeldBack.UTC().Format("15:04:05Z"), r.Manager)
+}
+
+func orphanPruned(r inventory.Record) event {
+	return normal(api.EventOrphanPruned, "Deleted %s, last part of release %s, which release %s names no more", r.ID, r.Release, r.Dropped)
 }

@@ -51,7 +51,8 @@ type Reconciler struct {
 	recorder record.EventRecorder
 	runner   Runner
 	stages   Stages
-	passer   func(cv *configv1.ClusterVersion, p *payload.Payload) *rollout.Passer
+	ledger   *ledger
+	engine   EngineFor
 	changed  func()
 	options  Options
 
@@ -70,20 +71,22 @@ type memory struct {
 	serial   int
 	// resumeFailure is why the release of the history could not be taken up again.
 	resumeFailure string
-	// planKey names the rollout that progress and settled belong to.
+	// planKey names the rollout that progress and settled belong to, planned its release image.
 	planKey  string
+	planned  string
 	progress *rollout.Progress
 	settled  rollout.Settled
+	passer   *rollout.Passer
 	// written is the resource version of our last status write; older objects in the cache are not looked at.
 	written   string
 	writtenAt time.Time
 }
 
-// New returns a Reconciler. passer makes what rolls out a payload; changed has to bring about a reconcile soon, it is
-// called when the background has found something.
+// New returns a Reconciler. engine makes what rolls out a payload, store keeps what was applied; changed has to bring
+// about a reconcile soon, it is called when the background has found something.
 func New(
 	clk clock.PassiveClock, c client.Client, recorder record.EventRecorder, runner Runner, stages Stages,
-	passer func(cv *configv1.ClusterVersion, p *payload.Payload) *rollout.Passer, changed func(), options Options,
+	store Store, engine EngineFor, changed func(), options Options,
 ) *Reconciler {
 	if options.Namespace == "" {
 		options.Namespace = api.OperatorNamespace
@@ -93,7 +96,7 @@ func New(
 	}
 	return &Reconciler{
 		clock: clk, client: c, recorder: recorder, runner: runner, stages: stages,
-		passer: passer, changed: changed, options: options,
+		ledger: &ledger{store: store}, engine: engine, changed: changed, options: options,
 	}
 }
 
@@ -195,12 +198,9 @@ func (c *Reconciler) accept(ctx context.Context, r *round) error {
 	return nil
 }
 
-// adopt makes an accepted release the one that is rolled out. What was applied of another release is applied again,
-// because between releases is when drift is looked for; of the same release it stays.
+// adopt makes an accepted release the one that is rolled out. What was applied of another release stays as long as the
+// manifests of this one say the same.
 func (m *memory) adopt(a Acceptance) {
-	if m.accepted == nil || m.accepted.Image() != a.Image() {
-		m.settled = rollout.Settled{}
-	}
 	m.accepted, m.planKey, m.progress = &a, "", nil
 	m.serial++
 }
@@ -351,8 +351,9 @@ func (c *Reconciler) rollOut(ctx context.Context, r *round) error {
 	}
 	c.mu.Lock()
 	if c.memory.planKey != key {
-		c.memory.planKey, c.memory.progress = key, nil
-		c.memory.settled = c.memory.settled.Restart()
+		another := c.memory.planned != r.accepted.Image()
+		c.memory.planKey, c.memory.planned, c.memory.progress = key, r.accepted.Image(), nil
+		c.memory.settled = c.memory.settled.Restart(another)
 	}
 	c.mu.Unlock()
 	c.runner.Start(SlotRollout, key, c.rolloutStep(logr.FromContextOrDiscard(ctx), key, mode, r))
@@ -365,7 +366,7 @@ func planKey(r *round, mode release.Mode) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encoding the overrides: %w", err)
 	}
-	return fmt.Sprintf("%d %s %s %s", r.serial, r.accepted.Image(), mode, overrides), nil
+	return fmt.Sprintf("%d %s %s %s %t", r.serial, r.accepted.Image(), mode, overrides, asksToPrune(r)), nil
 }
 
 // managed returns the manifests that the spec's overrides leave to us.
@@ -379,84 +380,4 @@ func managed(a Acceptance, overrides []configv1.ComponentOverride) []*manifest.M
 		_, excluded := filter.Exclude(m)
 		return excluded
 	})
-}
-
-func (c *Reconciler) rolloutStep(log logr.Logger, key string, mode release.Mode, r *round) func(context.Context) Next {
-	cv, p := r.original, r.accepted.Payload
-	var plan *rollout.Plan
-	var passer *rollout.Passer
-	return func(ctx context.Context) Next {
-		if plan == nil {
-			manifests := managed(*r.accepted, r.cv.Spec.Overrides)
-			made, err := rollout.NewPlan(p.Release, manifests, mode)
-			if err != nil {
-				log.Error(err, "planning the rollout")
-				return Next{After: acceptRetryMax}
-			}
-			plan, passer = made, c.passer(cv, p)
-			passer.Report = func(progress rollout.Progress) { c.progressed(cv, key, progress) }
-			log.Info("rollout started", "release", p.Release.Version, "mode", mode, "manifests", len(manifests))
-		}
-		c.mu.Lock()
-		settled := c.memory.settled
-		c.mu.Unlock()
-		progress, settled, err := passer.Run(ctx, plan, settled)
-		c.mu.Lock()
-		if c.memory.planKey == key {
-			c.memory.settled = settled
-		}
-		c.mu.Unlock()
-		if err != nil {
-			return Next{Done: true}
-		}
-		c.progressed(cv, key, progress)
-		next := Next{}
-		if !progress.RetryAt.IsZero() {
-			next.After = max(progress.RetryAt.Sub(c.clock.Now()), time.Millisecond)
-		}
-		return next
-	}
-}
-
-// progressed stores the progress of a rollout, tells what is new in it, and has it reconciled.
-func (c *Reconciler) progressed(cv *configv1.ClusterVersion, key string, progress rollout.Progress) {
-	c.mu.Lock()
-	if c.memory.planKey != key {
-		c.mu.Unlock()
-		return
-	}
-	before := c.memory.progress
-	c.memory.progress = &progress
-	c.mu.Unlock()
-	var list []event
-	if progress.HandedOver && (before == nil || !before.HandedOver) && progress.Mode != release.Reconciling {
-		list = append(list, nodesHandedOver(progress.Release.Version))
-	}
-	for _, d := range progress.Dropped {
-		if before == nil || !slices.ContainsFunc(before.Dropped, func(told rollout.Dropped) bool { return told.ID == d.ID }) {
-			list = append(list, fieldDropped(d))
-		}
-	}
-	c.emit(cv, list)
-	if before == nil || !before.Same(progress) {
-		c.changed()
-	}
-}
-
-// Progress returns the progress of the rollout under way, nil if there is none; for views.
-func (c *Reconciler) Progress() *rollout.Progress {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.memory.progress
-}
-
-// Snapshot returns the progress of the rollout under way with the last result of every manifest; for views. It reports
-// false if there is no rollout.
-func (c *Reconciler) Snapshot() (rollout.Snapshot, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.memory.progress == nil {
-		return rollout.Snapshot{}, false
-	}
-	return rollout.Snapshot{At: c.clock.Now(), Progress: *c.memory.progress}, true
 }

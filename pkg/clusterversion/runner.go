@@ -11,6 +11,8 @@ type Runner interface {
 	// happens if the slot works, or has worked, under the same key; work under another key is cancelled first.
 	// Two steps of one slot never run at the same time.
 	Start(slot, key string, step func(ctx context.Context) Next)
+	// Wake has a slot's next step come at once.
+	Wake(slot string)
 }
 
 // Next says when a step wants to be called again.
@@ -21,8 +23,10 @@ type Next struct {
 	After time.Duration
 }
 
-// The slots of the runner: a release can be examined while another is being rolled out. The rollout is woken by watches.
+// The slots of the runner: a release can be examined while another is being rolled out, and what the rollout has done is
+// recorded beside it. The rollout is woken by watches.
 const (
-	SlotAccept  = "accept"
-	SlotRollout = "rollout"
+	SlotAccept    = "accept"
+	SlotRollout   = "rollout"
+	SlotInventory = "inventory"
 )

@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	configv1 "github.com/openshift/api/config/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,12 +18,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/gate"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/observe"
 )
 
-// observer answers with the latest objects that watches have delivered. It implements rollout.Observer.
-type observer struct{ cache cache.Cache }
+// observer answers with what watches have delivered: of kinds that have a gate what gates read, of everything the
+// metadata. It implements rollout.Observer for one payload.
+type observer struct {
+	cache   cache.Cache
+	watcher *observe.Watcher
+	mapper  *apply.DiscoveryMapper
+
+	mu   sync.Mutex
+	used map[observe.Scope]bool
+}
+
+func newObserver(c cache.Cache, watcher *observe.Watcher, mapper *apply.DiscoveryMapper) *observer {
+	return &observer{cache: c, watcher: watcher, mapper: mapper, used: map[observe.Scope]bool{}}
+}
 
 // Object implements rollout.Observer.
 func (o *observer) Object(id manifest.ID) client.Object {
@@ -35,6 +50,38 @@ func (o *observer) Object(id manifest.ID) client.Object {
 		return nil
 	}
 	return obj
+}
+
+// Look implements rollout.Observer.
+func (o *observer) Look(ctx context.Context, m *manifest.Manifest, byName bool) observe.Look {
+	mapping, ok := o.mapper.Known(ctx, m.GVK())
+	if !ok {
+		return observe.Look{}
+	}
+	scope, namespace, name := observe.Scope{Resource: mapping.Resource}, "", m.Object.GetName()
+	if mapping.Namespaced {
+		namespace = m.Object.GetNamespace()
+	}
+	if byName {
+		scope.Namespace, scope.Name = namespace, name
+	}
+	o.use(scope)
+	return o.watcher.Look(scope, namespace, name)
+}
+
+func (o *observer) use(scope observe.Scope) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.used[scope] = true
+}
+
+// retain ends the watches that the payload has no use for.
+func (o *observer) retain() {
+	o.watcher.Retain(func(scope observe.Scope) bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.used[scope]
+	})
 }
 
 // gatedObject returns an empty object of a kind that has a gate.

@@ -7,18 +7,15 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,11 +28,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/clusterversion"
 	"github.com/cluster-version/cvo/pkg/gate"
-	"github.com/cluster-version/cvo/pkg/payload"
-	"github.com/cluster-version/cvo/pkg/rollout"
+	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/verify"
 )
 
@@ -190,28 +185,9 @@ func checkServed(mgr manager.Manager) error {
 
 // setUp connects the reconciler to its collaborators and the manager.
 func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Options, end *endpoint) error {
-	connection, err := apply.Connect(mgr.GetConfig(), mgr.GetHTTPClient())
+	engines, err := newEngines(mgr, run, options)
 	if err != nil {
 		return err
-	}
-	discoverer, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
-	if err != nil {
-		return fmt.Errorf("creating discovery client: %w", err)
-	}
-	clk := clock.RealClock{}
-	observed := &observer{cache: mgr.GetCache()}
-	var passing atomic.Pointer[rollout.Passer]
-	passer := func(cv *configv1.ClusterVersion, p *payload.Payload) *rollout.Passer {
-		mapper := apply.NewDiscoveryMapper(clk, discoverer, p.Manifests)
-		current := &rollout.Passer{
-			Clock:    clk,
-			Applier:  apply.New(connection, mapper, apply.Owner{Name: cv.Name, UID: cv.UID}),
-			Observer: observed,
-			Rand:     rand.New(rand.NewPCG(options.Seed, 0)), //nolint:gosec // spreads retries; not a secret
-			Width:    options.Width,
-		}
-		passing.Store(current)
-		return current
 	}
 	changes := make(chan event.TypedGenericEvent[client.Object], 1)
 	cv := &configv1.ClusterVersion{}
@@ -224,7 +200,7 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 	}
 	stages := clusterversion.Stages{
 		Registry: options.Registry,
-		Trust:    newTrust(clk, mgr.GetAPIReader(), options).verifier,
+		Trust:    newTrust(engines.clock, mgr.GetAPIReader(), options).verifier,
 		Local:    options.Local,
 		Filter:   (&filterReader{reader: mgr.GetAPIReader(), options: options}).filter,
 	}
@@ -232,7 +208,13 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 	if err != nil {
 		return err
 	}
-	reconciler := clusterversion.New(clk, mgr.GetClient(), recorder, run, stages, passer, changed,
+	core, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("creating client: %w", err)
+	}
+	store := inventory.NewStore(core, options.Namespace, options.Name)
+	reconciler := clusterversion.New(
+		engines.clock, mgr.GetClient(), recorder, run, stages, store, engines.make, changed,
 		clusterversion.Options{Name: options.Name, Namespace: options.Namespace, ReleaseImage: options.ReleaseImage})
 	err = builder.ControllerManagedBy(mgr).Named("clusterversion").
 		For(&configv1.ClusterVersion{}).
@@ -242,12 +224,7 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 	if err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
-	if err := watchGates(ctx, mgr.GetCache(), func() {
-		if p := passing.Load(); p != nil {
-			p.Changed()
-		}
-		run.Wake(clusterversion.SlotRollout)
-	}); err != nil {
+	if err := watchGates(ctx, mgr.GetCache(), engines.changed); err != nil {
 		return err
 	}
 	return end.serve(ctx, mgr, reconciler.Snapshot, recorder)

@@ -2,6 +2,7 @@ package rollout_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -18,6 +19,8 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/observe"
+	"github.com/cluster-version/cvo/pkg/ownership"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/rollout"
 )
@@ -58,10 +61,21 @@ type cluster struct {
 	log     []string
 	objects map[string]client.Object
 	dropped map[string][]string
+	// states are what metadata watches tell of objects, unsynced that they tell nothing, silent that what is applied
+	// does not reach them.
+	states           map[string]observe.State
+	unsynced, silent bool
+	// version is the latest resource version.
+	version int
+	// answers replace the change that an apply of an object comes to.
+	answers map[string]apply.Change
 }
 
 func newCluster() *cluster {
-	return &cluster{objects: map[string]client.Object{}, dropped: map[string][]string{}}
+	return &cluster{
+		objects: map[string]client.Object{}, dropped: map[string][]string{}, states: map[string]observe.State{},
+		answers: map[string]apply.Change{},
+	}
 }
 
 func (c *cluster) Apply(ctx context.Context, m *manifest.Manifest, _ release.Mode) (apply.Change, error) {
@@ -73,7 +87,71 @@ func (c *cluster) Apply(ctx context.Context, m *manifest.Manifest, _ release.Mod
 		}
 	}
 	c.note("apply " + name)
-	return apply.Change{Action: apply.Applied, UID: types.UID("uid-" + name), Dropped: c.dropped[name]}, nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if change, ok := c.answers[name]; ok {
+		return change, nil
+	}
+	if m.Tombstone() {
+		delete(c.states, name)
+		return apply.Change{Action: apply.Deleted}, nil
+	}
+	sum := sha256.Sum256([]byte(name))
+	fields := ownership.Hash(sum[:16])
+	before, there := c.states[name]
+	if there && before.Fields == fields && before.Writer == "" { // nothing of ours was touched
+		return apply.Change{Action: apply.Applied, UID: before.UID, ResourceVersion: before.ResourceVersion, Generation: before.Generation, Fields: fields}, nil
+	}
+	c.version++
+	change := apply.Change{
+		Action: apply.Applied, UID: types.UID("uid-" + name), ResourceVersion: fmt.Sprint(c.version), Generation: before.Generation,
+		Fields: fields, Dropped: c.dropped[name],
+	}
+	if !there {
+		change.Action = apply.Created
+	}
+	if !c.silent {
+		c.states[name] = observe.State{UID: change.UID, ResourceVersion: change.ResourceVersion, Generation: before.Generation, Fields: fields}
+	}
+	return change, nil
+}
+
+func (c *cluster) Content(m *manifest.Manifest) ([sha256.Size]byte, error) { return m.Content, nil }
+
+func (c *cluster) Look(_ context.Context, m *manifest.Manifest, _ bool) observe.Look {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.unsynced {
+		return observe.Look{}
+	}
+	look := observe.Look{Synced: true, At: fmt.Sprint(c.version)}
+	if c.silent {
+		look.At = ""
+	}
+	if state, ok := c.states[m.Object.GetName()]; ok {
+		look.State = &state
+	}
+	return look
+}
+
+// touch has somebody else write an object, and the watch tell of it.
+func (c *cluster) touch(name string, edit func(s *observe.State)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state := c.states[name]
+	c.version++
+	state.ResourceVersion = fmt.Sprint(c.version)
+	edit(&state)
+	c.states[name] = state
+}
+
+// vanish has somebody else delete an object.
+func (c *cluster) vanish(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version++
+	delete(c.states, name)
+	delete(c.objects, name)
 }
 
 func (c *cluster) Precreate(_ context.Context, m *manifest.Manifest) (apply.Change, error) {

@@ -34,8 +34,8 @@ type Object struct {
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	// Repairs counts how often drift was repaired since the process started, and LastRepair tells of the last one.
-	Repairs    int     `json:"repairs,omitempty"`
-	LastRepair *Repair `json:"lastRepair,omitempty"`
+	Repairs    int    `json:"repairs,omitempty"`
+	LastRepair Repair `json:"lastRepair,omitzero"`
 	// Loosened lists what others added that loosens the security of its pods, by manager and field.
 	Loosened []string `json:"loosened,omitempty"`
 	// Dropped lists fields of the manifest that the server's schema does not know.
@@ -60,6 +60,8 @@ const (
 	Deleted Result = "deleted"
 	// Deleting: it is on its way out.
 	Deleting Result = "deleting"
+	// Skipped: it was left alone deliberately.
+	Skipped Result = "skipped"
 	// Refused: the attempt failed; Object.Message has the error.
 	Refused Result = "failed"
 )
@@ -82,9 +84,8 @@ const (
 
 // Repair is one repair of drift.
 type Repair struct {
-	At time.Time `json:"at"`
-	// Reason is one of the Drift… words.
-	Reason string `json:"reason"`
+	At     time.Time `json:"at"`
+	Reason Drift     `json:"reason"`
 	// Manager is the field manager that wrote last, as far as the object tells.
 	Manager string `json:"manager,omitempty"`
 }

@@ -3,10 +3,13 @@ package rollout
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -15,7 +18,9 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/gate"
+	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/observe"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/taskgraph"
 )
@@ -24,12 +29,17 @@ import (
 type Applier interface {
 	Apply(ctx context.Context, m *manifest.Manifest, mode release.Mode) (apply.Change, error)
 	Precreate(ctx context.Context, m *manifest.Manifest) (apply.Change, error)
+	// Content stands for what Apply would send; it is asked often and has to be cheap.
+	Content(m *manifest.Manifest) ([sha256.Size]byte, error)
 }
 
-// Observer answers with the latest state of an object that watches have delivered, nil if there is none. It sends no
-// request. Only objects of kinds with a gate are asked for.
+// Observer answers with what watches have delivered. It sends no request of its own.
 type Observer interface {
+	// Object is the latest state of an object of a kind that has a gate, nil if there is none.
 	Object(id manifest.ID) client.Object
+	// Look is what the metadata of a manifest's object tells; byName if the object does not carry our label. The watch
+	// begins when it is first asked for.
+	Look(ctx context.Context, m *manifest.Manifest, byName bool) observe.Look
 }
 
 // Passer makes passes. Its collaborators are the same for all of them.
@@ -45,8 +55,27 @@ type Passer struct {
 	Report func(Progress)
 	// ReportInterval is 500 ms if zero.
 	ReportInterval time.Duration
+	// Repaired is told of every repair of drift; nil for none. It may be called from several goroutines at once.
+	Repaired func(Repaired)
+	// Metrics count repairs; nil for none.
+	Metrics *Metrics
 
 	bell taskgraph.Bell
+	last atomic.Pointer[pass]
+	// changes counts what an inventory would want to know.
+	changes atomic.Uint64
+}
+
+// Changes counts the changes of what Settled returns that are worth recording.
+func (p *Passer) Changes() uint64 { return p.changes.Load() }
+
+// Repaired is a repair of drift as it is told to others.
+type Repaired struct {
+	ID manifest.ID
+	Repair
+	// Fight: the object had to be repaired too often, so the next repair is held back until HeldBack.
+	Fight    bool
+	HeldBack time.Time
 }
 
 // Changed has a pass that is under way look again at what it waits for, because a watch has told something new.
@@ -66,6 +95,7 @@ const (
 // is that of ctx; failures of manifests are in the Progress.
 func (p *Passer) Run(ctx context.Context, plan *Plan, settled Settled) (Progress, Settled, error) {
 	pass := &pass{Passer: p, plan: plan, before: settled, slots: make([]slot, len(plan.tasks)), reported: p.Clock.Now()}
+	p.last.Store(pass)
 	width := p.Width
 	if width == 0 {
 		width = defaultWidth
@@ -83,6 +113,8 @@ type slot struct {
 	entry   entry
 	verdict gate.Verdict
 	err     error
+	// lookAt is when the node is to be visited again though nothing may have happened; zero for never.
+	lookAt time.Time
 	// cancelled: the visit was cut short, which is no trouble of the object.
 	cancelled bool
 }
@@ -100,19 +132,20 @@ type pass struct {
 func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 	t := &p.plan.tasks[n.Index]
 	s := slot{visited: true, entry: p.entry(n, t)}
-	if !s.entry.applied || s.entry.content != t.content || p.drifted(t, s.entry) {
-		p.apply(ctx, n, t, &s)
-	}
+	pending := p.match(ctx, n, t, &s)
 	if s.cancelled {
 		p.finish(n, s)
 		return taskgraph.Held
 	}
-	if s.err == nil {
-		s.verdict, s.entry.observed = p.check(n, t, s.entry)
+	if s.err == nil && !pending {
+		p.check(n, t, &s)
 	}
 	settled := s.err == nil && s.verdict.State == gate.Settled
 	switch {
 	case settled:
+		if !s.entry.reached {
+			p.changes.Add(1)
+		}
 		s.entry.reached, s.entry.waitingSince = true, time.Time{}
 	case s.entry.waitingSince.IsZero():
 		s.entry.waitingSince = p.Clock.Now()
@@ -122,6 +155,47 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 		return taskgraph.Settled
 	}
 	return taskgraph.Held
+}
+
+// match makes the object match its manifest, unless it is known to. If it reports pending, the slot's verdict says what
+// has to be waited for before that is known.
+func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (pending bool) {
+	now, e := p.Clock.Now(), &s.entry
+	sum, err := p.Applier.Content(n.Manifest)
+	content := inventory.ContentOf(sum)
+	if e.err != nil && e.content == content && now.Before(e.retryAt) {
+		s.err, s.lookAt = e.err, e.retryAt
+		return false
+	}
+	if err != nil {
+		p.failed(ctx, content, s, err)
+		return false
+	}
+	look := p.Observer.Look(ctx, n.Manifest, e.byName || n.Manifest.Tombstone())
+	need := assess(t, n.Manifest, e, content, look, now)
+	s.lookAt = need.at
+	switch until := e.repairs.heldBack(now); {
+	case need.unknown:
+		s.verdict = waiting(gate.NotObserved, "the state of %s is not observed yet", t.id)
+		return true
+	case need.drift != "" && !until.IsZero():
+		s.lookAt = until
+		s.verdict = fighting(t.id, e.repairs)
+	case need.apply:
+		p.apply(ctx, n, t, s, content, look, need.drift)
+	case n.Manifest.Tombstone():
+		e.follow(look.State, now)
+	}
+	return p.ending(n, t, s)
+}
+
+// ending tells whether an object that has to be gone is still there.
+func (p *pass) ending(n *taskgraph.Node, t *task, s *slot) (pending bool) {
+	if s.err != nil || s.cancelled || s.entry.result != Deleting || n.Manifest.Tombstone() && !t.awaited {
+		return false
+	}
+	s.verdict = waiting(ReasonDeleting, "%s is being deleted: %s", t.id, s.entry.message)
+	return true
 }
 
 // entry is what is known of the node's object, by an earlier visit of this pass or an earlier pass.
@@ -134,11 +208,9 @@ func (p *pass) entry(n *taskgraph.Node, t *task) entry {
 	return p.before.entries[t.id]
 }
 
-func (p *pass) apply(ctx context.Context, n *taskgraph.Node, t *task, s *slot) {
-	if now := p.Clock.Now(); s.entry.err != nil && s.entry.content == t.content && now.Before(s.entry.retryAt) {
-		s.err = s.entry.err
-		return
-	}
+func (p *pass) apply(
+	ctx context.Context, n *taskgraph.Node, t *task, s *slot, content inventory.Content, look observe.Look, drift Drift,
+) {
 	for _, operator := range t.precreate {
 		if p.Observer.Object(operator.ID()) == nil {
 			// Its own place in the chain reports what goes wrong; here it is only early.
@@ -147,59 +219,106 @@ func (p *pass) apply(ctx context.Context, n *taskgraph.Node, t *task, s *slot) {
 	}
 	change, err := p.Applier.Apply(ctx, n.Manifest, p.plan.Mode())
 	if err != nil {
-		p.failed(ctx, t, s, err)
+		p.failed(ctx, content, s, err)
 		return
 	}
+	before, now := s.entry, p.Clock.Now()
 	s.entry = entry{
-		applied: true, content: t.content, uid: change.UID, generation: change.Generation, dropped: change.Dropped,
-		reached: s.entry.reached, waitingSince: s.entry.waitingSince,
+		applied: true, content: content, uid: change.UID, generation: change.Generation,
+		resourceVersion: change.ResourceVersion, fields: change.Fields, dropped: change.Dropped,
+		byName: change.Action == apply.Kept, trusted: true, checked: now,
+		result: resultOf(change, before, look), at: now, message: change.Message,
+		reached: before.reached, waitingSince: before.waitingSince, repairs: before.repairs, loosened: before.loosened,
+	}
+	s.lookAt = time.Time{}
+	p.changes.Add(1)
+	if s.entry.result == Deleting && !n.Manifest.Tombstone() {
+		// It is to be created anew once it is gone, which its watch tells; the clock is there for a watch that does not.
+		s.entry.applied, s.lookAt = false, now.Add(watchPatience)
+	}
+	if drift != "" && s.entry.result != Unchanged {
+		p.repaired(t.id, s, Repair{At: now, Reason: drift, Manager: writerOf(look)})
 	}
 }
 
-func (p *pass) failed(ctx context.Context, t *task, s *slot, err error) {
+// resultOf tells what an apply did: one that changed nothing leaves the resource version that was known.
+func resultOf(change apply.Change, before entry, look observe.Look) Result {
+	if change.Action != apply.Applied {
+		return Result(change.Action)
+	}
+	known := before.uid == change.UID && before.resourceVersion == change.ResourceVersion
+	if seen := look.State; known || seen != nil && seen.ResourceVersion == change.ResourceVersion {
+		return Unchanged
+	}
+	return Configured
+}
+
+func writerOf(look observe.Look) string {
+	if look.State == nil {
+		return ""
+	}
+	return look.State.Writer
+}
+
+// repaired notes a repair and tells of it.
+func (p *pass) repaired(id manifest.ID, s *slot, repair Repair) {
+	next, fight := s.entry.repairs.with(repair)
+	s.entry.repairs = next
+	told := Repaired{ID: id, Repair: repair, Fight: fight, HeldBack: next.until}
+	if p.Metrics != nil {
+		p.Metrics.repaired(told)
+	}
+	if p.Repaired != nil {
+		p.Repaired(told)
+	}
+}
+
+// follow notes how the deletion that a tombstone asked for goes on.
+func (e *entry) follow(state *observe.State, now time.Time) {
+	switch {
+	case e.result != Deleting:
+	case state == nil:
+		e.result, e.at, e.message = Deleted, now, ""
+	case len(state.Finalizers) > 0:
+		e.message = "waiting for its finalizers " + strings.Join(state.Finalizers, ", ")
+	}
+}
+
+func (p *pass) failed(ctx context.Context, content inventory.Content, s *slot, err error) {
 	// Even a cancelled request may have reached the server, so what was applied before is no longer known to be there.
 	s.entry.applied = false
 	if ctx.Err() != nil {
 		s.cancelled = true
 		return
 	}
-	if s.entry.content != t.content {
+	if s.entry.content != content {
 		s.entry.failures = 0
 	}
+	now := p.Clock.Now()
 	s.err = err
-	s.entry.content, s.entry.err = t.content, err
+	s.entry.content, s.entry.err = content, err
+	s.entry.result, s.entry.at, s.entry.message = Refused, now, err.Error()
 	s.entry.failures++
 	wait := min(retryMin<<min(s.entry.failures-1, 20), retryMax)
 	p.mu.Lock()
 	wait += time.Duration((p.Rand.Float64()*0.4 - 0.2) * float64(wait))
 	p.mu.Unlock()
-	s.entry.retryAt = p.Clock.Now().Add(wait)
+	s.entry.retryAt = now.Add(wait)
+	s.lookAt = s.entry.retryAt
 }
 
-// drifted reports whether watches have told, since the content was applied, that the object is gone, was replaced, or
-// has another spec. What a change of spec means is for the server to say: applying again changes nothing if the fields
-// are not ours.
-func (p *pass) drifted(t *task, e entry) bool {
-	if !t.gated || e.uid == "" {
-		return false
+// check asks the gate; what is known to hold repairs back, or to be missing by right, is no matter for it.
+func (p *pass) check(n *taskgraph.Node, t *task, s *slot) {
+	e := &s.entry
+	if s.verdict.Reason != "" || !t.gated || t.passing && e.reached {
+		if s.verdict.State == "" {
+			s.verdict.State = gate.Settled
+		}
+		return
 	}
-	obj := p.Observer.Object(t.id)
-	if obj == nil || obj.GetUID() != e.uid {
-		return e.observed
-	}
-	return obj.GetGeneration() > e.generation
-}
-
-// check asks the gate, and tells whether watches have delivered the object that was applied.
-func (p *pass) check(n *taskgraph.Node, t *task, e entry) (verdict gate.Verdict, observed bool) {
-	if !t.gated {
-		return gate.Verdict{State: gate.Settled}, false
-	}
-	obj := p.Observer.Object(t.id)
-	verdict = gate.Check(obj, gate.Want{
+	s.verdict = gate.Check(p.Observer.Object(t.id), gate.Want{
 		Manifest: n.Manifest, Mode: p.plan.Mode(), UID: e.uid, Generation: e.generation, Alone: t.alone,
 	})
-	return verdict, e.observed || obj != nil && obj.GetUID() == e.uid
 }
 
 // gatedTask tells whether a task has a gate: a tombstone is settled once deletion is asked for, and what is created
@@ -270,11 +389,17 @@ func (p *pass) progressLocked() Progress {
 		if len(e.dropped) > 0 {
 			progress.Dropped = append(progress.Dropped, Dropped{ID: t.id, File: n.Manifest.File, Fields: e.dropped})
 		}
+		if len(e.loosened) > 0 {
+			progress.Loosened = append(progress.Loosened, Loosened{ID: t.id, Fields: e.loosened})
+		}
+		if e.result == Deleting {
+			progress.Deletions = append(progress.Deletions, Deletion{ID: t.id, Since: e.at, Message: e.message})
+		}
 		if problem, ok := problemOf(n, s); ok {
 			progress.Problems = append(progress.Problems, problem)
 		}
-		if s.err != nil && !e.retryAt.IsZero() && (progress.RetryAt.IsZero() || e.retryAt.Before(progress.RetryAt)) {
-			progress.RetryAt = e.retryAt
+		if !s.lookAt.IsZero() && (progress.RetryAt.IsZero() || s.lookAt.Before(progress.RetryAt)) {
+			progress.RetryAt = s.lookAt
 		}
 	}
 	progress.collect(components)

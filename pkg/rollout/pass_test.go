@@ -54,7 +54,7 @@ func TestRunAppliesChangedContent(t *testing.T) {
 	_, settled := c.roll(t, newPlan(t, release.Reconciling, configMap(t, "10_a_01", "same"), configMap(t, "10_a_02", "changes")), rollout.Settled{})
 	c.took()
 	changed := parse(t, "10_a_02", "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: changes}, data: {k: v}}")
-	_, settled = c.roll(t, newPlan(t, release.Reconciling, configMap(t, "10_a_01", "same"), changed), settled.Restart())
+	_, settled = c.roll(t, newPlan(t, release.Reconciling, configMap(t, "10_a_01", "same"), changed), settled.Restart(true))
 	assert.Equal(t, []string{"apply changes"}, c.took())
 
 	_, settled = c.roll(t, newPlan(t, release.Reconciling, changed), settled)
@@ -123,7 +123,7 @@ func TestRunBacksOffAnewAfterSuccess(t *testing.T) {
 		broken = false
 		_, settled = c.roll(t, plan, settled)
 		broken = true
-		delete(c.objects, "a")
+		c.vanish("a")
 		progress, _ := c.roll(t, plan, settled)
 		assert.InDelta(t, 200*time.Millisecond, time.Until(progress.RetryAt), float64(40*time.Millisecond))
 	})
@@ -364,7 +364,7 @@ func TestDoneNeverRunsBackwards(t *testing.T) {
 		last = progress.Done
 	}
 	assert.Equal(t, 3, last)
-	progress, _ := c.roll(t, plan, settled.Restart())
+	progress, _ := c.roll(t, plan, settled.Restart(true))
 	assert.LessOrEqual(t, progress.Done, 3, "another rollout counts anew")
 }
 

@@ -5,8 +5,9 @@
 package rollout
 
 import (
-	"crypto/sha256"
 	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -25,11 +26,14 @@ type Plan struct {
 
 // task is what a pass needs to know of a node beforehand.
 type task struct {
-	id      manifest.ID
-	content [sha256.Size]byte
-	gated   bool
+	id    manifest.ID
+	gated bool
 	// alone: no ClusterOperator of the payload speaks for the component.
 	alone bool
+	// awaited: a tombstone whose object has to be gone before what follows can take its name.
+	awaited bool
+	// passing: a Job that the cluster removes by itself some time after it has finished.
+	passing bool
 	// precreate lists the ClusterOperators to create before this node, the first of its component's runlevel.
 	precreate []*manifest.Manifest
 }
@@ -50,11 +54,12 @@ func NewPlan(rel release.Release, manifests []*manifest.Manifest, mode release.M
 	for _, n := range graph.Tasks() {
 		p.tasks[n.Index] = task{
 			id:      n.Manifest.ID(),
-			content: n.Manifest.Content,
 			gated:   gatedTask(n.Manifest),
 			alone:   !spoken[n.Component],
+			passing: isPassingJob(n.Manifest),
 		}
 	}
+	p.awaitTombstones()
 	if mode == release.Updating {
 		p.placePrecreation()
 	}
@@ -81,6 +86,30 @@ func (p *Plan) placePrecreation() {
 			p.tasks[start].precreate = append(p.tasks[start].precreate, n.Manifest)
 		}
 	}
+}
+
+// awaitTombstones finds the tombstones whose object stands in the way of a living one of the same namespace and name: a
+// Deployment that becomes a DaemonSet, say, whose pods would fight over ports and volumes. Nothing else waits for a
+// deletion: finalizers may take their time.
+func (p *Plan) awaitTombstones() {
+	type name struct{ namespace, name string }
+	living := map[name]bool{}
+	tasks := p.Graph.Tasks()
+	for i := len(tasks) - 1; i >= 0; i-- { // what follows a tombstone in the order has a higher place
+		id := p.tasks[tasks[i].Index].id
+		if key := (name{id.Namespace, id.Name}); tasks[i].Manifest.Tombstone() {
+			p.tasks[tasks[i].Index].awaited = living[key]
+		} else {
+			living[key] = true
+		}
+	}
+}
+
+// isPassingJob reports whether the cluster deletes the Job after it has finished (Kubernetes, "Automatic cleanup for
+// finished Jobs"), so that its absence is no drift.
+func isPassingJob(m *manifest.Manifest) bool {
+	_, limited, _ := unstructured.NestedFieldNoCopy(m.Object.Object, "spec", "ttlSecondsAfterFinished")
+	return limited && m.Is("batch", "Job")
 }
 
 func isClusterOperator(m *manifest.Manifest) bool {

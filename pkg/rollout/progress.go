@@ -27,7 +27,12 @@ type Progress struct {
 	Runlevels []Runlevel `json:"runlevels"`
 	// Dropped are manifest fields that the server's schema does not know, by object.
 	Dropped []Dropped `json:"dropped,omitempty"`
-	// RetryAt is when the earliest failed attempt is due again; zero if only events are waited for.
+	// Loosened tells what others added beside our fields that loosens the security of pods, by object.
+	Loosened []Loosened `json:"loosened,omitempty"`
+	// Deletions are under way.
+	Deletions []Deletion `json:"deletions,omitempty"`
+	// RetryAt is when something is to be looked at again though no event may come, such as a failed attempt; zero if
+	// only events are waited for.
 	RetryAt time.Time `json:"retryAt,omitzero"`
 }
 
@@ -69,6 +74,29 @@ type Dropped struct {
 	ID     manifest.ID `json:"object"`
 	File   string      `json:"file"`
 	Fields []string    `json:"fields"`
+}
+
+// Loosened tells what others added to an object, as `manager: field`.
+type Loosened struct {
+	ID     manifest.ID `json:"object"`
+	Fields []string    `json:"fields"`
+}
+
+// Deletion is the deletion of one object that has been asked for and is not done.
+type Deletion struct {
+	ID      manifest.ID `json:"object"`
+	Since   time.Time   `json:"since"`
+	Message string      `json:"message,omitempty"`
+}
+
+// FirstOpen is the lowest runlevel that has not been reached in full, -1 if there is none.
+func (p Progress) FirstOpen() int {
+	for _, level := range p.Runlevels {
+		if level.Done < level.Total {
+			return level.Runlevel
+		}
+	}
+	return -1
 }
 
 // ClusterOperators returns the names of the ClusterOperators that have the given patience among the problems, sorted.

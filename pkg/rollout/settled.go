@@ -1,45 +1,113 @@
 package rollout
 
 import (
-	"crypto/sha256"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/ownership"
 )
 
-// Settled is what earlier passes have achieved: which content was applied to which object, and what the attempts that
-// failed are waiting for. It belongs to a process; after a restart the cluster itself is the state, and an empty
-// Settled costs applies that change nothing. A pass takes one and returns the next; the zero value is empty.
+// Settled is what earlier passes have achieved: which content was applied to which object, what is ours of it since,
+// and what the attempts that failed are waiting for. A pass takes one and returns the next. It belongs to a process;
+// what of it is worth keeping goes into the inventory, see Restore. The zero value is empty: it costs applies that
+// change nothing.
 type Settled struct{ entries map[manifest.ID]entry }
 
 // entry is what is known of one object.
 type entry struct {
-	// applied: content was applied, and uid and generation are what the server answered.
-	applied    bool
-	content    [sha256.Size]byte
-	uid        types.UID
-	generation int64
-	// observed: watches have delivered the object with that uid, so if it is missing later, it was deleted.
-	observed bool
+	// applied: content was applied, and what follows is what the server answered.
+	applied         bool
+	content         inventory.Content
+	uid             types.UID
+	generation      int64
+	resourceVersion string
+	fields          ownership.Hash
 	// dropped are the fields that the server did not know when content was applied.
 	dropped []string
+	// byName: the object does not carry our label, so it has a watch of its own.
+	byName bool
+
+	// trusted: content was applied in this rollout, or a watch has confirmed in this rollout that it stands.
+	trusted bool
+	// observed: a watch has delivered the object with that uid, so if it is missing later, it was deleted.
+	observed bool
+	// doubted is when the entry was first looked at without being trusted.
+	doubted time.Time
+	// checked is when we last made sure of what managedFields cannot tell.
+	checked time.Time
+
+	// result is what the last attempt came to, at when, message what there is to say of it.
+	result  Result
+	at      time.Time
+	message string
+
 	// reached: the gate was met once in this rollout, so progress counts it from then on.
 	reached bool
 	// waitingSince is when a pass first found the gate unmet, in a row; zero when it is met.
 	waitingSince time.Time
+
 	// failures in a row, the last error, and when the next attempt is due.
 	failures int
 	err      error
 	retryAt  time.Time
+
+	repairs *repairs
+	// loosened is what others added that loosens the security of the object's pods.
+	loosened []string
 }
 
-// Restart returns a Settled for a new rollout: what was applied stays, what was reached and failed starts anew.
-func (s Settled) Restart() Settled {
+// Restart returns a Settled for a new rollout: what was applied stays, but has to be confirmed by a watch before it
+// counts; what was reached and failed starts anew. Tombstones that an install passed over get their turn. Fields that
+// the server did not know may be known to the schemas that another release brings, so with another one their objects
+// are applied again.
+func (s Settled) Restart(anotherRelease bool) Settled {
 	next := make(map[manifest.ID]entry, len(s.entries))
 	for id, e := range s.entries {
-		next[id] = entry{applied: e.applied, content: e.content, uid: e.uid, generation: e.generation, observed: e.observed}
+		next[id] = entry{
+			applied: e.applied && e.result != Skipped && (len(e.dropped) == 0 || !anotherRelease),
+			content: e.content, uid: e.uid, generation: e.generation, resourceVersion: e.resourceVersion, fields: e.fields,
+			dropped: e.dropped, byName: e.byName, observed: e.observed, checked: e.checked,
+			result: e.result, at: e.at, message: e.message, repairs: e.repairs, loosened: e.loosened,
+		}
 	}
 	return Settled{next}
+}
+
+// Restore returns what an inventory knows, for the first pass of a process over a release. Objects of an earlier
+// release are known by their content alone; those of this one keep whether their gate was met. Nothing of it counts
+// before a watch has shown that what is ours of the object is what the inventory says.
+func Restore(inv inventory.Inventory, release string) Settled {
+	entries := make(map[manifest.ID]entry, len(inv.Records))
+	for id, r := range inv.Records {
+		entries[id] = entry{
+			applied: true, content: r.Content, fields: r.Fields, reached: r.Reached && r.Release == release,
+		}
+	}
+	return Settled{entries}
+}
+
+// Records returns what is worth keeping beyond the process, for the inventory: every object of the plan that we brought
+// into the cluster. An object some of whose fields the server did not know is recorded without its content, so that
+// another process applies it once more.
+func (s Settled) Records(plan *Plan) []inventory.Record {
+	records := make([]inventory.Record, 0, len(s.entries))
+	for _, n := range plan.Graph.Tasks() {
+		id := plan.tasks[n.Index].id
+		e, ok := s.entries[id]
+		if !ok || !e.applied || e.byName || n.Manifest.Tombstone() {
+			continue
+		}
+		r := inventory.Record{
+			ID: id, Version: n.Manifest.GVK().Version, Content: e.content, Fields: e.fields,
+			Release: plan.Release.Version, Reached: e.reached,
+		}
+		if len(e.dropped) > 0 {
+			r.Content = inventory.Content{}
+		}
+		records = append(records, r)
+	}
+	return records
 }

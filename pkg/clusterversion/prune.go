@@ -1,0 +1,61 @@
+package clusterversion
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/inventory"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// Pruner deletes objects of earlier releases, and refuses where data or other people's objects would go with them;
+// *apply.Applier is one.
+type Pruner interface {
+	Prune(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, uid types.UID) (apply.Change, error)
+}
+
+// pruneInterval is how long an orphan that could not be deleted is left alone.
+const pruneInterval = 10 * time.Minute
+
+// prune deletes what no manifest names any more, if the release or the administrator asks for it. It does so only once
+// the release is complete: until then the way back is open, and its objects with it.
+func (w *rolling) prune(ctx context.Context) {
+	if !asksToPrune(w.r) || w.mode != release.Reconciling {
+		return
+	}
+	for _, orphan := range w.ledger.orphans() {
+		if ctx.Err() != nil {
+			return
+		}
+		if w.clock.Since(w.pruned[orphan.ID]) >= pruneInterval {
+			w.pruneOne(ctx, orphan)
+		}
+	}
+}
+
+// asksToPrune reports whether the release's metadata or the ClusterVersion asks to delete orphans.
+func asksToPrune(r *round) bool {
+	return r.accepted.Payload.Release.Prune || r.original.Annotations[api.PruneAnnotation] == "true"
+}
+
+func (w *rolling) pruneOne(ctx context.Context, orphan inventory.Record) {
+	id := orphan.ID
+	w.pruned[id] = w.clock.Now()
+	gvk := schema.GroupVersionKind{Group: id.Group, Version: orphan.Version, Kind: id.Kind}
+	change, err := w.engine.Pruner.Prune(ctx, gvk, id.Namespace, id.Name, "")
+	switch {
+	case err != nil && !apply.IsNoMatch(err):
+		w.log.Info("orphan not deleted", "object", id.String(), "error", err.Error())
+	case err != nil, change.Action == apply.Deleted:
+		w.ledger.forget(id)
+		w.runner.Wake(SlotInventory)
+		w.emit(w.r.original, []event{orphanPruned(orphan)})
+	default:
+		w.log.Info("orphan not deleted yet", "object", id.String(), "state", change.Action, "reason", change.Message)
+	}
+}

@@ -1,0 +1,214 @@
+package clusterversion
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/rollout"
+)
+
+// Engine is what rolls out one payload for one ClusterVersion.
+type Engine struct {
+	Passer *rollout.Passer
+	// Prepare is called before each pass: what is put into manifests from the cluster's configuration is read anew if
+	// it has changed. An error puts the pass off.
+	Prepare func(ctx context.Context) error
+	// Completed is called after each pass that found everything in place.
+	Completed func()
+	Pruner    Pruner
+}
+
+// EngineFor makes an Engine.
+type EngineFor func(cv *configv1.ClusterVersion, p *payload.Payload) Engine
+
+// prepareRetry is how long to wait with a pass that cannot be prepared.
+const prepareRetry = 2 * time.Second
+
+// rolling is one rollout in the background: a plan that is passed over until the reconciler asks for another.
+type rolling struct {
+	*Reconciler
+	log  logr.Logger
+	key  string
+	mode release.Mode
+	r    *round
+
+	plan   *rollout.Plan
+	engine Engine
+	// pruned is when the deletion of an orphan was last asked for.
+	pruned map[manifest.ID]time.Time
+}
+
+func (c *Reconciler) rolloutStep(log logr.Logger, key string, mode release.Mode, r *round) func(context.Context) Next {
+	w := &rolling{Reconciler: c, log: log, key: key, mode: mode, r: r, pruned: map[manifest.ID]time.Time{}}
+	return w.step
+}
+
+// step makes one pass.
+func (w *rolling) step(ctx context.Context) Next {
+	if w.plan == nil {
+		if err := w.begin(ctx); err != nil {
+			w.log.Error(err, "planning the rollout")
+			return Next{After: acceptRetryMin}
+		}
+	}
+	if err := w.engine.Prepare(ctx); err != nil {
+		w.log.Info("pass put off", "error", err.Error())
+		return Next{After: prepareRetry}
+	}
+	w.mu.Lock()
+	settled := w.memory.settled
+	w.mu.Unlock()
+	progress, settled, err := w.engine.Passer.Run(ctx, w.plan, settled)
+	w.mu.Lock()
+	if w.memory.planKey == w.key {
+		w.memory.settled = settled
+	}
+	w.mu.Unlock()
+	w.runner.Wake(SlotInventory)
+	if err != nil {
+		return Next{Done: true}
+	}
+	w.progressed(w.r.original, w.key, progress)
+	if progress.Complete {
+		w.engine.Completed()
+		w.prune(ctx)
+	}
+	next := Next{}
+	if !progress.RetryAt.IsZero() {
+		next.After = max(progress.RetryAt.Sub(w.clock.Now()), time.Millisecond)
+	}
+	return next
+}
+
+// begin prepares the rollout: the first of a process starts from what the inventory knows.
+func (w *rolling) begin(ctx context.Context) error {
+	p := w.r.accepted.Payload
+	restored, err := w.ledger.open(ctx, w.log)
+	if err != nil {
+		return err
+	}
+	manifests := managed(*w.r.accepted, w.r.cv.Spec.Overrides)
+	plan, err := rollout.NewPlan(p.Release, manifests, w.mode)
+	if err != nil {
+		return err
+	}
+	engine := w.Reconciler.engine(w.r.original, p)
+	boundary := -1
+	engine.Passer.Report = func(progress rollout.Progress) {
+		w.progressed(w.r.original, w.key, progress)
+		if level := progress.FirstOpen(); level != boundary {
+			boundary = level
+			w.runner.Wake(SlotInventory)
+		}
+	}
+	engine.Passer.Repaired = func(r rollout.Repaired) { w.repaired(r) }
+	w.mu.Lock()
+	if restored != nil && w.memory.planKey == w.key {
+		w.memory.settled = rollout.Restore(*restored, p.Release.Version)
+	}
+	w.memory.passer = engine.Passer
+	w.mu.Unlock()
+	w.ledger.begin(p)
+	w.plan, w.engine = plan, engine
+	w.runner.Start(SlotInventory, w.key, w.ledger.step(w.log, plan, engine.Passer))
+	w.log.Info("rollout started", "release", p.Release.Version, "mode", w.mode, "manifests", len(manifests))
+	return nil
+}
+
+// repaired tells of a repair of drift, and of a fight once it is one.
+func (w *rolling) repaired(r rollout.Repaired) {
+	w.log.Info("drift repaired", "object", r.ID.String(), "reason", r.Reason, "manager", r.Manager)
+	list := []event{driftRepaired(r)}
+	if r.Fight {
+		list = append(list, repairsHeldBack(r))
+	}
+	w.emit(w.r.original, list)
+}
+
+// progressed stores the progress of a rollout, tells what is new in it, and has it reconciled.
+func (c *Reconciler) progressed(cv *configv1.ClusterVersion, key string, progress rollout.Progress) {
+	c.mu.Lock()
+	if c.memory.planKey != key {
+		c.mu.Unlock()
+		return
+	}
+	before := c.memory.progress
+	c.memory.progress = &progress
+	c.mu.Unlock()
+	c.emit(cv, progressEvents(before, progress))
+	if before == nil || !before.Same(progress) {
+		c.changed()
+	}
+}
+
+// progressEvents tells what is new between two looks at a rollout; before is nil at the first.
+func progressEvents(before *rollout.Progress, after rollout.Progress) []event {
+	if before == nil {
+		before = &rollout.Progress{}
+	}
+	var list []event
+	if after.HandedOver && !before.HandedOver && after.Mode != release.Reconciling {
+		list = append(list, nodesHandedOver(after.Release.Version))
+	}
+	for _, d := range after.Dropped {
+		if !slices.ContainsFunc(before.Dropped, func(told rollout.Dropped) bool { return told.ID == d.ID }) {
+			list = append(list, fieldDropped(d))
+		}
+	}
+	for _, l := range after.Loosened {
+		told := slices.ContainsFunc(before.Loosened, func(told rollout.Loosened) bool {
+			return told.ID == l.ID && slices.Equal(told.Fields, l.Fields)
+		})
+		if !told {
+			list = append(list, securityLoosened(l))
+		}
+	}
+	return list
+}
+
+// Snapshot returns the progress of the rollout under way with the last result of every manifest; for views. It reports
+// false if there is no rollout.
+func (c *Reconciler) Snapshot() (rollout.Snapshot, bool) {
+	c.mu.Lock()
+	progress, passer, accepted := c.memory.progress, c.memory.passer, c.memory.accepted
+	c.mu.Unlock()
+	if progress == nil || accepted == nil || passer == nil {
+		return rollout.Snapshot{}, false
+	}
+	snapshot := rollout.Snapshot{At: c.clock.Now(), Progress: *progress, Objects: passer.Objects()}
+	planned := make(map[manifest.ID]bool, len(snapshot.Objects))
+	for _, o := range snapshot.Objects {
+		planned[o.ID] = true
+	}
+	for _, m := range accepted.Payload.Manifests {
+		if !planned[m.ID()] {
+			snapshot.Objects = append(snapshot.Objects, skipped(m, "overridden"))
+		}
+	}
+	for _, e := range accepted.Payload.Excluded {
+		snapshot.Objects = append(snapshot.Objects, skipped(e.Manifest, e.Reason))
+	}
+	return snapshot, true
+}
+
+// skipped is what there is to tell of a manifest that this cluster does not get.
+func skipped(m *manifest.Manifest, why string) rollout.Object {
+	return rollout.Object{
+		ID: m.ID(), File: m.File, Runlevel: m.Runlevel, Component: m.Component,
+		State: rollout.StateSkipped, Reason: "Excluded", Message: why,
+	}
+}
+
+// Progress returns the progress of the rollout under way, nil if there is none; for views.
+func (c *Reconciler) Progress() *rollout.Progress {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.memory.progress
+}

@@ -1,0 +1,88 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/observe"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// configured applies manifests with what the cluster's configuration puts into them: its proxy, its TLS profile, the
+// internal address of its API server. It implements rollout.Applier. The configuration is watched, and read when it
+// changes, if the payload asks for any of it.
+type configured struct {
+	*apply.Applier // injects nothing
+	observer       *observer
+	reader         client.Reader
+	// asked: some manifest of the payload has something injected.
+	asked bool
+
+	current atomic.Pointer[apply.Applier]
+	// seen are the resource versions of what current was made of.
+	seen [3]string
+}
+
+// injected are the objects that injections are made of, all named "cluster"; see ClusterInjection.
+func injected() [3]observe.Scope {
+	scope := func(resource string) observe.Scope {
+		return observe.Scope{Resource: configv1.GroupVersion.WithResource(resource), Name: "cluster"}
+	}
+	return [3]observe.Scope{scope("proxies"), scope("apiservers"), scope("infrastructures")}
+}
+
+func newConfigured(applier *apply.Applier, o *observer, reader client.Reader, manifests []*manifest.Manifest) *configured {
+	c := &configured{Applier: applier, observer: o, reader: reader}
+	for _, m := range manifests {
+		c.asked = c.asked || apply.Injected(m)
+	}
+	return c
+}
+
+// prepare reads the configuration if it has changed since it was read last; the first time in any case.
+func (c *configured) prepare(ctx context.Context) error {
+	if !c.asked {
+		return nil
+	}
+	var now [3]string
+	for i, scope := range injected() {
+		c.observer.use(scope)
+		if look := c.observer.watcher.Look(scope, "", scope.Name); look.State != nil {
+			now[i] = look.State.ResourceVersion
+		}
+	}
+	if c.current.Load() != nil && now == c.seen {
+		return nil
+	}
+	injection, err := ClusterInjection(ctx, c.reader)
+	if err != nil {
+		return fmt.Errorf("reading the cluster's configuration: %w", err)
+	}
+	c.current.Store(c.WithInjection(injection))
+	c.seen = now
+	return nil
+}
+
+// applier is the one to apply a manifest with.
+func (c *configured) applier(m *manifest.Manifest) *apply.Applier {
+	if current := c.current.Load(); current != nil && apply.Injected(m) {
+		return current
+	}
+	return c.Applier
+}
+
+// Apply implements rollout.Applier.
+func (c *configured) Apply(ctx context.Context, m *manifest.Manifest, mode release.Mode) (apply.Change, error) {
+	return c.applier(m).Apply(ctx, m, mode)
+}
+
+// Content implements rollout.Applier.
+func (c *configured) Content(m *manifest.Manifest) ([32]byte, error) {
+	return c.applier(m).Content(m)
+}
