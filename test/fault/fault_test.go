@@ -1,0 +1,198 @@
+package fault_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cluster-version/cvo/test/fault"
+)
+
+const whole = "the whole answer, long enough to be cut"
+
+// serve answers every request, watches without end, and counts them.
+func serve(t *testing.T) (url string, seen *atomic.Int64) {
+	t.Helper()
+	seen = &atomic.Int64{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen.Add(1)
+		_, _ = io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, whole)
+		if r.URL.Query().Get("watch") == "true" {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, seen
+}
+
+func connect(t *testing.T, o fault.Options) (*http.Client, *fault.Transport) {
+	t.Helper()
+	transport, err := fault.New(http.DefaultTransport, o)
+	require.NoError(t, err)
+	return &http.Client{Transport: transport}, transport
+}
+
+func always(kind fault.Kind) fault.Options {
+	return fault.Options{Rates: map[fault.Kind]float64{kind: 1}}
+}
+
+func request(t *testing.T, c *http.Client, url string) (*http.Response, string, error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("body"))
+	require.NoError(t, err)
+	response, err := c.Do(r)
+	if err != nil {
+		return nil, "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return response, string(body), err
+}
+
+func TestAnswers(t *testing.T) {
+	for _, tt := range []struct {
+		kind       fault.Kind
+		code       int
+		reason     metav1.StatusReason
+		retryAfter string
+	}{
+		{fault.InternalError, 500, metav1.StatusReasonInternalError, ""},
+		{fault.Conflict, 409, metav1.StatusReasonConflict, ""},
+		{fault.TooManyRequests, 429, metav1.StatusReasonTooManyRequests, "1"},
+	} {
+		t.Run("it answers "+string(tt.kind), func(t *testing.T) {
+			url, seen := serve(t)
+			c, transport := connect(t, always(tt.kind))
+			response, body, err := request(t, c, url)
+			require.NoError(t, err)
+			assert.Equal(t, tt.code, response.StatusCode)
+			assert.Equal(t, tt.retryAfter, response.Header.Get("Retry-After"))
+			var status metav1.Status
+			require.NoError(t, json.Unmarshal([]byte(body), &status))
+			assert.Equal(t, tt.reason, status.Reason)
+			assert.Equal(t, tt.code, int(status.Code))
+			assert.Zero(t, seen.Load(), "the server must not see the request")
+			assert.Equal(t, map[fault.Kind]int{tt.kind: 1}, transport.Count())
+		})
+	}
+}
+
+func TestConnections(t *testing.T) {
+	for _, tt := range []struct {
+		kind fault.Kind
+		seen int64
+		want error
+	}{
+		{fault.LostRequest, 0, syscall.ECONNRESET},
+		{fault.LostAnswer, 1, syscall.ECONNRESET},
+		{fault.CutAnswer, 1, io.ErrUnexpectedEOF},
+	} {
+		t.Run("it has a "+string(tt.kind), func(t *testing.T) {
+			url, seen := serve(t)
+			c, _ := connect(t, always(tt.kind))
+			_, body, err := request(t, c, url)
+			require.ErrorIs(t, err, tt.want)
+			assert.Equal(t, tt.seen, seen.Load())
+			assert.Less(t, len(body), len(whole))
+		})
+	}
+}
+
+func TestDelay(t *testing.T) {
+	url, seen := serve(t)
+	c, _ := connect(t, always(fault.Delay))
+	_, body, err := request(t, c, url)
+	require.NoError(t, err)
+	assert.Equal(t, whole, body)
+
+	o := always(fault.Delay)
+	o.MaxDelay = 1000 * time.Hour
+	c, _ = connect(t, o)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	require.NoError(t, err)
+	_, err = c.Do(r) //nolint:bodyclose // there is no answer
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, int64(1), seen.Load())
+}
+
+func TestClosedWatch(t *testing.T) {
+	url, _ := serve(t)
+	o := always(fault.ClosedWatch)
+	o.MaxWatch = time.Millisecond
+	c, transport := connect(t, o)
+	_, _, err := request(t, c, url+"?watch=true")
+	require.NoError(t, err, "it ends without an error")
+	_, body, err := request(t, c, url)
+	require.NoError(t, err)
+	assert.Equal(t, whole, body)
+	assert.Equal(t, map[fault.Kind]int{fault.ClosedWatch: 1}, transport.Count())
+}
+
+func TestSpare(t *testing.T) {
+	url, _ := serve(t)
+	o := always(fault.InternalError)
+	o.Spare = func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/healthz") }
+	c, _ := connect(t, o)
+	response, _, err := request(t, c, url+"/healthz")
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusOK, response.StatusCode)
+}
+
+func TestRatesAndSeeds(t *testing.T) {
+	url, _ := serve(t)
+	play := func(o fault.Options) map[fault.Kind]int {
+		c, transport := connect(t, o)
+		for range 400 {
+			_, _, _ = request(t, c, url) // what comes of it is counted
+		}
+		return transport.Count()
+	}
+	o := fault.Options{Seed: 7, Rates: map[fault.Kind]float64{fault.InternalError: 0.25, fault.LostRequest: 0.25}}
+	count := play(o)
+	assert.InDelta(t, 100, count[fault.InternalError], 40)
+	assert.InDelta(t, 100, count[fault.LostRequest], 40)
+	assert.Len(t, count, 2)
+	assert.Equal(t, count, play(o), "a seed does the same each time")
+	o.Seed = 8
+	assert.NotEqual(t, count, play(o))
+}
+
+func TestRandom(t *testing.T) {
+	for seed := range uint64(100) {
+		o := fault.Random(seed, 0.3)
+		sum := 0.0
+		for _, rate := range o.Rates {
+			sum += rate
+		}
+		assert.LessOrEqual(t, sum, 0.3000001)
+		assert.Equal(t, o, fault.Random(seed, 0.3))
+		_, err := fault.New(http.DefaultTransport, o)
+		require.NoError(t, err)
+	}
+	assert.NotEqual(t, fault.Random(1, 0.3), fault.Random(2, 0.3))
+}
+
+func TestRatesThatAreNone(t *testing.T) {
+	for _, rates := range []map[fault.Kind]float64{
+		{fault.Delay: -0.1}, {fault.Delay: 1.5}, {fault.Delay: 0.6, fault.Conflict: 0.6},
+	} {
+		_, err := fault.New(http.DefaultTransport, fault.Options{Rates: rates})
+		require.Error(t, err)
+	}
+}

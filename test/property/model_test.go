@@ -1,0 +1,290 @@
+package property
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// engine is the owner of what releases set, however the engine writes it.
+const engine = "the engine"
+
+// owned is a leaf and whom it belongs to: everybody who set it to the value that it has.
+type owned struct {
+	leaf
+	owners map[string]bool
+}
+
+// state is what one object is expected to look like.
+type state struct {
+	exists bool
+	// terminating: deleted, and held by a finalizer.
+	terminating bool
+	fields      map[string]owned
+	// sent are the leaves of the last manifest that was applied to the object, ever those of all.
+	sent, ever map[string]leaf
+}
+
+func newState() *state {
+	return &state{fields: map[string]owned{}, sent: map[string]leaf{}, ever: map[string]leaf{}}
+}
+
+// object is the state as an object of the API, status left out.
+func (s *state) object() map[string]any {
+	leaves := map[string]leaf{}
+	for name, f := range s.fields {
+		if f.at[0] != "status" {
+			leaves[name] = f.leaf
+		}
+	}
+	return unflatten(leaves)
+}
+
+// vanish is what deletion without finalizers leaves.
+func (s *state) vanish() {
+	s.exists, s.terminating = false, false
+	s.fields, s.sent = map[string]owned{}, map[string]leaf{}
+}
+
+// apply has an owner declare all that it wants of the object. Fields that it declared before and no longer does are
+// gone unless somebody else owns them too; what it declares has its value now, and others lose a field whose value
+// changes.
+func (s *state) apply(k kind, by string, want map[string]leaf) {
+	s.exists = true
+	for name, f := range s.fields {
+		if _, keeps := want[name]; keeps || !f.owners[by] {
+			continue
+		}
+		delete(f.owners, by)
+		if len(f.owners) == 0 {
+			delete(s.fields, name)
+		}
+	}
+	s.dropBroken(k)
+	for name, l := range want {
+		s.endOthers(k, l)
+		if f, ok := s.fields[name]; ok && same(f.value, l.value) {
+			f.owners[by] = true
+			continue
+		}
+		s.fields[name] = owned{leaf: l, owners: map[string]bool{by: true}}
+	}
+	s.tidy(k)
+}
+
+// update has an owner write the object as a whole, having changed some of it: what it changed is its own, what it
+// removed is gone, the rest stays whose it was. Removed fields that have a default get that, from the one who removed
+// them.
+func (s *state) update(k kind, by string, next map[string]leaf) {
+	s.exists = true
+	for name, f := range s.fields {
+		if _, ok := next[name]; ok {
+			continue
+		}
+		delete(s.fields, name)
+		if fallback := k.fallback(f.at); fallback != nil && holds(next, f.at) {
+			if same(fallback, f.value) {
+				s.fields[name] = f
+			} else {
+				s.fields[name] = owned{leaf: leaf{f.at, fallback}, owners: map[string]bool{by: true}}
+			}
+		}
+	}
+	for name, l := range next {
+		if f, ok := s.fields[name]; !ok || !same(f.value, l.value) {
+			s.fields[name] = owned{leaf: l, owners: map[string]bool{by: true}}
+		}
+	}
+	s.tidy(k)
+}
+
+// fallback is the default of the field at a path, nil if it has none.
+func (k kind) fallback(at path) any {
+	for _, s := range k.slots {
+		if slices.Equal(s.at, at) {
+			return s.fallback
+		}
+	}
+	return nil
+}
+
+// holds reports whether the innermost item around a path is there.
+func holds(leaves map[string]leaf, at path) bool {
+	for end := len(at) - 1; end > 0; end-- {
+		if !isItem(at[end]) {
+			continue
+		}
+		for _, l := range leaves {
+			if l.at.within(at[:end+1]) {
+				return true
+			}
+		}
+		return false
+	}
+	return true
+}
+
+// endOthers removes what cannot stand beside a leaf that is being set.
+func (s *state) endOthers(k kind, l leaf) {
+	for depth := len(l.at) - 1; depth > 0; depth-- {
+		parent := l.at[:depth]
+		members, ok := k.shape.unions[parent.pattern()]
+		if !ok {
+			continue
+		}
+		mine := slices.IndexFunc(members, func(m string) bool { return isMember(m, l, depth) })
+		if mine < 0 {
+			continue
+		}
+		for name, f := range s.fields {
+			if !f.at.within(parent) || len(f.at) <= depth {
+				continue
+			}
+			other := slices.IndexFunc(members, func(m string) bool { return isMember(m, f.leaf, depth) })
+			if other >= 0 && other != mine {
+				delete(s.fields, name)
+			}
+		}
+	}
+}
+
+// isMember reports whether a leaf belongs to a member of a union, which is a field, or a field with a certain value.
+func isMember(member string, l leaf, depth int) bool {
+	name, value, hasValue := strings.Cut(member, "=")
+	return l.at[depth] == name && (!hasValue || l.value == value)
+}
+
+// dropBroken removes items that have lost what they cannot be without.
+func (s *state) dropBroken(k kind) {
+	for _, f := range maps.Clone(s.fields) {
+		for depth := 1; depth <= len(f.at); depth++ {
+			item := f.at[:depth]
+			for _, need := range k.shape.needs[item.pattern()] {
+				if s.within(item.join(need)) {
+					continue
+				}
+				for name, other := range s.fields {
+					if other.at.within(item) {
+						delete(s.fields, name)
+					}
+				}
+			}
+		}
+	}
+}
+
+// within reports whether anything is at a path or below it.
+func (s *state) within(at path) bool {
+	for _, f := range s.fields {
+		if f.at.within(at) {
+			return true
+		}
+	}
+	return false
+}
+
+// tidy removes the keys of items that are nothing but keys nobody owns, and gives every other item its keys.
+func (s *state) tidy(k kind) {
+	items := map[string]path{}
+	for _, f := range s.fields {
+		for i, step := range f.at {
+			if isItem(step) && !strings.HasPrefix(step, "[=") && k.shape.lists[f.at[:i].pattern()] != nil {
+				items[f.at[:i+1].String()] = f.at[:i+1]
+			}
+		}
+	}
+	for _, at := range items {
+		keys := itemKeys(at[len(at)-1])
+		lives := false
+		for _, f := range s.fields {
+			if f.at.within(at) && len(f.owners) > 0 {
+				lives = true
+			}
+		}
+		for key, value := range keys {
+			name := at.join(key).String()
+			f, ok := s.fields[name]
+			switch {
+			case lives && !ok:
+				s.fields[name] = owned{leaf{at.join(key), value}, map[string]bool{}}
+			case !lives && ok && len(f.owners) == 0:
+				delete(s.fields, name)
+			}
+		}
+	}
+}
+
+// leaves are the leaves of all fields but status.
+func (s *state) leaves() map[string]leaf {
+	out := map[string]leaf{}
+	for name, f := range s.fields {
+		if f.at[0] != "status" {
+			out[name] = f.leaf
+		}
+	}
+	return out
+}
+
+// setStatus has somebody write a part of status.
+func (s *state) setStatus(k kind, by string, status map[string]any) {
+	for name, l := range flatten(k.shape, object{"status": status}) {
+		s.fields[name] = owned{leaf: l, owners: map[string]bool{by: true}}
+	}
+}
+
+// owners lists who owns a field, for people.
+func (f owned) who() string { return strings.Join(slices.Sorted(maps.Keys(f.owners)), ", ") }
+
+// marks are what the engine adds to every object besides its manifest: a label and a reference to the ClusterVersion
+// that owns it, which controls what it manages for good.
+func marks(createOnly bool) map[string]any {
+	reference := object{"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion", "name": ownerName, "uid": ownerUID}
+	if !createOnly {
+		reference["controller"] = true
+	}
+	return object{
+		"labels":          object{"cvo.cluster-version.github.io/owned-by": ownerName},
+		"ownerReferences": []any{reference},
+	}
+}
+
+const (
+	ownerName = "version"
+	ownerUID  = "5b5c5d5e-0000-4000-8000-00000000000a"
+)
+
+// roll plays what the engine must do with one release: every manifest is applied, those to be created only where
+// nothing is, tombstones end their object, and overridden objects are left alone.
+func roll(states map[string]*state, rel releaseData) {
+	for _, m := range rel.manifests {
+		s := states[m.id()]
+		switch {
+		case m.overridden:
+		case m.tombstone():
+			if rel.installs || !s.exists {
+				break
+			}
+			if s.held() {
+				s.terminating = true
+			} else {
+				s.vanish()
+			}
+		case m.createOnly() && s.exists:
+		default:
+			want := flatten(m.kind.shape, m.marked())
+			s.apply(m.kind, engine, want)
+			s.sent = want
+			maps.Copy(s.ever, want)
+		}
+	}
+}
+
+// held reports whether a finalizer would keep the object from going.
+func (s *state) held() bool {
+	for _, f := range s.fields {
+		if f.at[0] == "metadata" && f.at[1] == "finalizers" {
+			return true
+		}
+	}
+	return false
+}
