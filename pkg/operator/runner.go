@@ -71,12 +71,16 @@ func (r *runner) Wake(name string) {
 // Wait returns when all work has ended, which it does when the runner's context ends.
 func (r *runner) Wait() { r.wg.Wait() }
 
+// pace is the least time from the end of a step to the next: what comes in a burst is dealt with in one step.
+const pace = 20 * time.Millisecond
+
 func (s *slot) work(ctx context.Context, step func(ctx context.Context) clusterversion.Next) {
 	for ctx.Err() == nil {
 		next := step(ctx)
 		if next.Done {
 			return
 		}
+		rest := time.After(pace)
 		var due <-chan time.Time
 		if next.After > 0 {
 			due = time.After(next.After)
@@ -86,5 +90,6 @@ func (s *slot) work(ctx context.Context, step func(ctx context.Context) clusterv
 		case <-s.poked:
 		case <-due:
 		}
+		<-rest
 	}
 }
