@@ -87,6 +87,7 @@ func (s *slot) work(ctx context.Context, step func(ctx context.Context) clusterv
 		}
 		select {
 		case <-ctx.Done():
+			return
 		case <-s.poked:
 		case <-due:
 		}
