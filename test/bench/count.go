@@ -9,8 +9,8 @@ import (
 // operatorAgent is how cvo calls itself; the API server sees it with further parts for single clients.
 const operatorAgent = "cluster-version-operator"
 
-// count fills in the requests of each phase from the audit log, by when they began.
-func (o *operation) count(phases []Phase) error {
+// countRequests fills in the requests of each phase from the audit log, by when they began.
+func (o *operation) countRequests(phases []Phase) error {
 	events, err := env.Audit(o.env.AuditLog)
 	if err != nil {
 		return err

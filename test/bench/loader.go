@@ -23,32 +23,31 @@ const (
 	loaderWidth = 16
 	// loaderPause lies between two rounds over what could not be applied yet.
 	loaderPause = 50 * time.Millisecond
-	// loaderLimit is when the loader gives up.
+	// loaderLimit is when the loader gives up, for each thousand objects.
 	loaderLimit = 2 * time.Minute
 )
 
 // load measures the plain loader: the least that getting these objects into a cluster can cost with server-side apply.
 // It waits for nothing but the server's answers, and no one plays the platform's operators beside it.
-func (b *bench) load(ctx context.Context) (m Measurement, err error) {
-	m.Subject = loaderName
-	e, err := b.cluster(ctx, env.AuditNone)
+func (b *bench) load(ctx context.Context, sc scenario) (m Measurement, err error) {
+	m.Subject, m.Scenario = loaderName, sc.name
+	e, err := b.cluster(ctx, env.AuditNone, sc)
 	if err != nil {
 		return m, err
 	}
 	defer func() { err = errors.Join(err, e.Stop()) }()
-	for _, step := range []struct {
-		phase   string
-		release releaseInput
-	}{{phaseInstall, b.from}, {phaseUpdate, b.to}} {
-		l, err := newLoader(e, step.release.payload.Manifests)
+	for i, release := range sc.releases {
+		l, err := newLoader(e, release.payload.Manifests)
 		if err != nil {
 			return m, err
 		}
 		start := time.Now()
 		if err := l.run(ctx); err != nil {
-			return m, fmt.Errorf("loading %s: %w", step.release.payload.Release.Version, err)
+			return m, fmt.Errorf("loading %s: %w", release.payload.Release.Version, err)
 		}
-		m.Phases = append(m.Phases, Phase{Name: step.phase, Seconds: time.Since(start).Seconds(), Manifests: len(step.release.payload.Manifests)})
+		m.Phases = append(m.Phases, Phase{
+			Name: phaseNames()[i], Seconds: time.Since(start).Seconds(), Manifests: len(release.payload.Manifests),
+		})
 	}
 	return m, nil
 }
@@ -124,7 +123,7 @@ func setDefault(object *unstructured.Unstructured, field string, value any) {
 }
 
 func (l *loader) run(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, loaderLimit)
+	ctx, cancel := context.WithTimeout(ctx, l.limit())
 	defer cancel()
 	var last error
 	for _, left := range l.objects {
@@ -139,6 +138,14 @@ func (l *loader) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (l *loader) limit() time.Duration {
+	n := 0
+	for _, stage := range l.objects {
+		n += len(stage)
+	}
+	return time.Duration(1+n/1000) * loaderLimit
 }
 
 // round applies objects, 16 at a time, and returns those that were refused and why.

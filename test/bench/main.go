@@ -1,5 +1,7 @@
-// Command bench measures what an install, an update, a restart and an hour of nothing to do cost: the built operator, as
-// a process, against control planes of its own, beside a plain loader that server-side-applies the same objects.
+// Command bench measures what an install, an update, a restart, nothing to do and the repair of drift cost: the built
+// operator, as a process, against control planes of its own, beside a plain loader that server-side-applies the same
+// objects. With --scale it also installs a synthetic release of many objects, and one on a cluster that is full of
+// other people's objects.
 //
 // A first run keeps an audit log and counts requests; the timed runs keep none. In each timed run the plain loader and
 // every binary under test take their turn on a fresh control plane, in an order that changes from run to run, so that
@@ -10,6 +12,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -36,7 +39,15 @@ type options struct {
 	compare string
 	output  string
 	history string
+	plot    string
 	keep    string
+
+	drift     int
+	driftWait time.Duration
+	seed      uint64
+	scale     bool
+	objects   int
+	foreign   int
 }
 
 func main() {
@@ -59,6 +70,9 @@ func bare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if o.plot != "" {
+		return plot(o.history, o.plot)
+	}
 	return run(ctx, o, os.Stdout, os.Stderr)
 }
 
@@ -72,12 +86,26 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.binary, "cvo", "", "cvo `binary` to measure; default: built from this module")
 	f.StringVar(&o.compare, "compare", "", "another cvo `binary`, measured in turn with the first")
 	f.StringVar(&o.output, "o", "text", "`format` on standard output: text or json")
-	f.StringVar(&o.history, "history", "", "`file` that gets a line of JSON with the figures added")
+	f.StringVar(&o.history, "history", "", "`file` that gets a line of JSON with all figures added")
+	f.StringVar(&o.plot, "plot", "", "measure nothing, draw --history into this SVG `file`")
+	f.IntVar(&o.drift, "drift", 200, "hostile edits and deletions on the idle cluster, in every run; 0 for none")
+	f.DurationVar(&o.driftWait, "drift-wait", 10*time.Second, "how long to wait for the repair of each")
+	f.Uint64Var(&o.seed, "seed", 1, "`seed` that the edits are drawn from")
+	f.BoolVar(&o.scale, "scale", false, "the same as --objects 10000 --foreign 50000")
+	f.IntVar(&o.objects, "objects", 0, "also install a synthetic release of this many objects; 0 leaves it out")
+	f.IntVar(&o.foreign, "foreign", 0, "also install on a cluster that holds this many foreign ConfigMaps and Secrets; 0 leaves it out")
 	f.StringVar(&o.keep, "logs", "", "`folder` that keeps the logs of all processes")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
+	if o.scale {
+		o.objects, o.foreign = cmp.Or(o.objects, defaultObjects), cmp.Or(o.foreign, defaultForeign)
+	}
 	switch {
+	case o.plot != "" && o.history == "":
+		return o, errors.New("--plot draws a history: say which by --history")
+	case o.drift < 0 || o.objects < 0 || o.foreign < 0:
+		return o, errors.New("there are no negative numbers of edits or objects")
 	case f.NArg() > 0:
 		return o, fmt.Errorf("%q is not understood: bench takes flags only", f.Arg(0))
 	case o.output != "text" && o.output != "json":
@@ -126,39 +154,61 @@ func run(ctx context.Context, o options, out, progress io.Writer) (err error) {
 func (b *bench) measure(ctx context.Context) (*Report, error) {
 	report := &Report{
 		Time: time.Now().UTC().Truncate(time.Second), From: b.from.summary(), To: b.to.summary(),
-		Delay: b.options.delay.String(), CPUs: runtime.NumCPU(), Revision: revision(ctx),
+		Delay: b.options.delay.String(), CPUs: runtime.NumCPU(), Machine: machine(), Revision: revision(ctx),
 	}
-	if b.options.audit {
-		for _, s := range b.binaries() {
-			b.say("counting the requests of %s", s.name)
-			m, err := b.operate(ctx, s, true)
-			if err != nil {
-				return nil, fmt.Errorf("counting the requests of %s: %w", s.name, err)
-			}
-			report.Counted = append(report.Counted, m)
+	for _, sc := range b.scenarios {
+		if err := b.count(ctx, sc, report); err != nil {
+			return nil, err
 		}
-	}
-	subjects := append([]subject{{name: loaderName}}, b.binaries()...)
-	for n := range b.options.runs {
-		for i := range subjects {
-			s := subjects[(i+n)%len(subjects)]
-			b.say("run %d of %d: %s", n+1, b.options.runs, s.name)
-			m, err := b.one(ctx, s)
-			if err != nil {
-				return nil, fmt.Errorf("run %d of %s: %w", n+1, s.name, err)
-			}
-			m.Run = n + 1
-			report.Timed = append(report.Timed, m)
+		if err := b.time(ctx, sc, report); err != nil {
+			return nil, err
 		}
 	}
 	return report, nil
 }
 
-func (b *bench) one(ctx context.Context, s subject) (Measurement, error) {
-	if s.name == loaderName {
-		return b.load(ctx)
+// count does the counting run of the two releases.
+func (b *bench) count(ctx context.Context, sc scenario, report *Report) error {
+	if !b.options.audit || sc.name != "" {
+		return nil // what scenarios of scale are about is memory and time
 	}
-	return b.operate(ctx, s, false)
+	for _, s := range b.binaries() {
+		b.say("%scounting the requests of %s", sc.prefix(), s.name)
+		m, err := b.operate(ctx, s, sc, true)
+		if err != nil {
+			return fmt.Errorf("%scounting the requests of %s: %w", sc.prefix(), s.name, err)
+		}
+		report.Counted = append(report.Counted, m)
+	}
+	return nil
+}
+
+// time does the timed runs of a scenario.
+func (b *bench) time(ctx context.Context, sc scenario, report *Report) error {
+	subjects := b.binaries()
+	if sc.foreign == 0 { // it would not even see them
+		subjects = append([]subject{{name: loaderName}}, subjects...)
+	}
+	for n := range b.options.runs {
+		for i := range subjects {
+			s := subjects[(i+n)%len(subjects)]
+			b.say("%srun %d of %d: %s", sc.prefix(), n+1, b.options.runs, s.name)
+			m, err := b.one(ctx, s, sc)
+			if err != nil {
+				return fmt.Errorf("%srun %d of %s: %w", sc.prefix(), n+1, s.name, err)
+			}
+			m.Run = n + 1
+			report.Timed = append(report.Timed, m)
+		}
+	}
+	return nil
+}
+
+func (b *bench) one(ctx context.Context, s subject, sc scenario) (Measurement, error) {
+	if s.name == loaderName {
+		return b.load(ctx, sc)
+	}
+	return b.operate(ctx, s, sc, false)
 }
 
 // subject is what takes a turn: the plain loader, or a binary.

@@ -30,36 +30,43 @@ const (
 	phaseUpdate  = "update"
 	phaseRestart = "restart"
 	phaseIdle    = "idle"
+	phaseDrift   = "drift"
 )
 
-// phaseLimit is when a phase counts as stuck, beyond what the operators' delay explains.
+// phaseNames are the phases in their order.
+func phaseNames() []string {
+	return []string{phaseInstall, phaseUpdate, phaseRestart, phaseIdle, phaseDrift}
+}
+
+// phaseLimit is when a phase counts as stuck, for each thousand manifests and beyond what the operators' delay explains.
 const phaseLimit = 5 * time.Minute
 
 // operation is one cvo on one control plane, from install to idle.
 type operation struct {
 	*bench
-	subject subject
-	env     *env.Env
-	client  client.WithWatch
-	address string
-	served  *operator.Client
-	cvo     *process
-	phases  []Phase
+	subject  subject
+	scenario scenario
+	env      *env.Env
+	client   client.WithWatch
+	address  string
+	served   *operator.Client
+	cvo      *process
+	phases   []Phase
 }
 
 // operate measures a cvo binary.
-func (b *bench) operate(ctx context.Context, s subject, audited bool) (m Measurement, err error) {
-	m.Subject = s.name
+func (b *bench) operate(ctx context.Context, s subject, sc scenario, audited bool) (m Measurement, err error) {
+	m.Subject, m.Scenario = s.name, sc.name
 	level := env.AuditNone
 	if audited {
 		level = env.AuditWrites
 	}
-	e, err := b.cluster(ctx, level)
+	e, err := b.cluster(ctx, level, sc)
 	if err != nil {
 		return m, err
 	}
 	defer func() { err = errors.Join(err, e.Stop()) }()
-	op := &operation{bench: b, subject: s, env: e}
+	op := &operation{bench: b, subject: s, scenario: sc, env: e}
 	defer op.stop()
 	if err := op.run(ctx); err != nil {
 		if op.cvo != nil {
@@ -70,7 +77,7 @@ func (b *bench) operate(ctx context.Context, s subject, audited bool) (m Measure
 	op.stop() // open watches are in the audit log only when they end
 	m.Phases = op.phases
 	if audited {
-		err = errors.Join(op.count(m.Phases), op.keepAudit())
+		err = errors.Join(op.countRequests(m.Phases), op.keepAudit())
 	}
 	return m, err
 }
@@ -98,7 +105,7 @@ func (o *operation) run(ctx context.Context) error {
 	if o.client, err = client.NewWithWatch(o.env.Config("bench"), client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
-	prepare := exec.CommandContext(ctx, o.subject.path, "install", "--no-operator", "--release-image", o.from.image.ByDigest(), "--trust", o.trust)
+	prepare := exec.CommandContext(ctx, o.subject.path, "install", "--no-operator", "--release-image", o.first().image.ByDigest(), "--trust", o.trust)
 	prepare.Env = append(os.Environ(), "KUBECONFIG="+o.env.Kubeconfig)
 	if out, err := prepare.CombinedOutput(); err != nil {
 		return fmt.Errorf("preparing the cluster: %w: %s", err, out)
@@ -108,15 +115,36 @@ func (o *operation) run(ctx context.Context) error {
 		return err
 	}
 	defer operators.stop()
-	for _, phase := range []struct {
-		name string
-		run  func(context.Context) error
-	}{{phaseInstall, o.install}, {phaseUpdate, o.update}, {phaseRestart, o.restart}, {phaseIdle, o.idle}} {
+	for _, phase := range o.plan() {
 		if err := phase.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", phase.name, err)
 		}
 	}
 	return nil
+}
+
+type phase struct {
+	name string
+	run  func(context.Context) error
+}
+
+// plan is what happens in a scenario: all of it where there is something to update to.
+func (o *operation) plan() []phase {
+	if len(o.scenario.releases) == 1 {
+		return []phase{{phaseInstall, o.install}, {phaseIdle, o.idle}}
+	}
+	return []phase{
+		{phaseInstall, o.install}, {phaseUpdate, o.update}, {phaseRestart, o.restart}, {phaseIdle, o.idle}, {phaseDrift, o.drift},
+	}
+}
+
+// first and last are the releases that the scenario begins and ends with.
+func (o *operation) first() releaseInput { return o.scenario.releases[0] }
+func (o *operation) last() releaseInput  { return o.scenario.releases[len(o.scenario.releases)-1] }
+
+// limit is when a phase counts as stuck.
+func (o *operation) limit() time.Duration {
+	return time.Duration(1+len(o.last().payload.Manifests)/1000)*phaseLimit + 20*o.options.delay
 }
 
 // launch starts cvo as an administrator would outside of a cluster.
@@ -129,31 +157,31 @@ func (o *operation) launch() error {
 	if err := listener.Close(); err != nil {
 		return err
 	}
-	o.cvo, err = o.start(o.env.Kubeconfig, "cvo", o.subject.path, "start", "--release-image", o.from.image.ByDigest(),
+	o.cvo, err = o.start(o.env.Kubeconfig, "cvo", o.subject.path, "start", "--release-image", o.first().image.ByDigest(),
 		"--trust", o.trust, "--payload-cache", filepath.Join(o.env.Dir, "cache"), "--listen", o.address)
 	return err
 }
 
 // install goes from the start of the process to the history entry's Completed.
 func (o *operation) install(ctx context.Context) error {
-	p := Phase{Name: phaseInstall, Manifests: len(o.from.payload.Manifests), start: time.Now()}
+	p := Phase{Name: phaseInstall, Manifests: len(o.first().payload.Manifests), start: time.Now()}
 	if err := o.launch(); err != nil {
 		return err
 	}
-	return o.complete(ctx, p, o.from.payload.Release, usage{})
+	return o.complete(ctx, p, o.first().payload.Release, usage{})
 }
 
 // update goes from the edit of the ClusterVersion to Completed.
 func (o *operation) update(ctx context.Context) error {
 	o.cvo.resetPeak()
 	before := o.cvo.usage()
-	p := Phase{Name: phaseUpdate, Manifests: len(o.to.payload.Manifests), start: time.Now()}
+	p := Phase{Name: phaseUpdate, Manifests: len(o.last().payload.Manifests), start: time.Now()}
 	cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}
-	edit := fmt.Appendf(nil, `{"spec":{"desiredUpdate":{"image":%q}}}`, o.to.image.ByDigest())
+	edit := fmt.Appendf(nil, `{"spec":{"desiredUpdate":{"image":%q}}}`, o.last().image.ByDigest())
 	if err := o.client.Patch(ctx, cv, client.RawPatch("application/merge-patch+json", edit)); err != nil {
 		return err
 	}
-	return o.complete(ctx, p, o.to.payload.Release, before)
+	return o.complete(ctx, p, o.last().payload.Release, before)
 }
 
 // complete watches a rollout to its end, then waits until the operator has said all that it has to say.
@@ -187,7 +215,7 @@ func (o *operation) complete(ctx context.Context, p Phase, rel release.Release, 
 // restart replaces the process on a cluster where there is nothing to do.
 func (o *operation) restart(ctx context.Context) error {
 	o.cvo.stop()
-	p := Phase{Name: phaseRestart, Manifests: len(o.to.payload.Manifests), start: time.Now()}
+	p := Phase{Name: phaseRestart, Manifests: len(o.last().payload.Manifests), start: time.Now()}
 	if err := o.launch(); err != nil {
 		return err
 	}
@@ -225,7 +253,7 @@ func (o *operation) idle(ctx context.Context) error {
 
 // await watches the ClusterVersion until the condition holds.
 func (o *operation) await(ctx context.Context, condition func(*configv1.ClusterVersion) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, phaseLimit+20*o.options.delay)
+	ctx, cancel := context.WithTimeout(ctx, o.limit())
 	defer cancel()
 	for {
 		w, err := o.client.Watch(ctx, &configv1.ClusterVersionList{})
@@ -247,7 +275,7 @@ func (o *operation) await(ctx context.Context, condition func(*configv1.ClusterV
 // settled asks the process for its progress until a pass in the mode Reconciling is complete. It looks rarely enough
 // not to be seen in the figures.
 func (o *operation) settled(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, phaseLimit)
+	ctx, cancel := context.WithTimeout(ctx, o.limit())
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

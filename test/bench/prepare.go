@@ -34,9 +34,34 @@ type bench struct {
 	registry       *fixture.Registry
 	trust          string
 	from, to       releaseInput
+	scenarios      []scenario
 	// bootstrap are files with objects that a platform's installer creates before the operator starts.
 	bootstrap []string
 }
+
+// scenario is a way to fill control planes: the one that all figures are about, and those that show how they grow.
+type scenario struct {
+	// name is empty for the first.
+	name string
+	// releases are installed one after the other.
+	releases []releaseInput
+	// foreign is how many objects of others are there before.
+	foreign int
+}
+
+// prefix begins a message about the scenario.
+func (s scenario) prefix() string {
+	if s.name == "" {
+		return ""
+	}
+	return s.name + ": "
+}
+
+// How large a scale row is unless flags say otherwise.
+const (
+	defaultObjects = 10_000
+	defaultForeign = 50_000
+)
 
 // releaseInput is a release that is measured: signed in the registry, and loaded for the plain loader.
 type releaseInput struct {
@@ -74,16 +99,53 @@ func (b *bench) prepare(ctx context.Context) error {
 	if err := os.WriteFile(b.trust, trust, 0o600); err != nil {
 		return err
 	}
-	for _, r := range []struct {
-		folder string
-		input  *releaseInput
-	}{{from, &b.from}, {to, &b.to}} {
-		if *r.input, err = b.push(ctx, r.folder); err != nil {
+	push := func(folder string) (r releaseInput, err error) {
+		if r, err = b.push(ctx, folder); err != nil {
+			return r, err
+		}
+		_, err = signer.WriteSignature(store, r.image)
+		return r, err
+	}
+	if b.from, err = push(from); err != nil {
+		return err
+	}
+	if b.to, err = push(to); err != nil {
+		return err
+	}
+	b.scenarios = []scenario{{releases: []releaseInput{b.from, b.to}}}
+	if n := b.options.objects; n > 0 {
+		folder, err := b.synthetic(ctx, n)
+		if err != nil {
 			return err
 		}
-		if _, err := signer.WriteSignature(store, r.input.image); err != nil {
+		release, err := push(folder)
+		if err != nil {
 			return err
 		}
+		b.scenarios = append(b.scenarios, scenario{name: fmt.Sprintf("%d objects", n), releases: []releaseInput{release}})
+	}
+	if n := b.options.foreign; n > 0 {
+		b.scenarios = append(b.scenarios, scenario{name: fmt.Sprintf("%d foreign", n), releases: []releaseInput{b.from}, foreign: n})
+	}
+	return nil
+}
+
+// synthetic assembles a release of n objects beside the operator's own.
+func (b *bench) synthetic(ctx context.Context, n int) (folder string, err error) {
+	b.say("assembling a release of %d objects", n)
+	source := filepath.Join(b.dir, "synthetic")
+	if err := synthesize(source, n); err != nil {
+		return "", err
+	}
+	folder = filepath.Join(b.dir, fmt.Sprintf("release-synthetic-%d", n))
+	return folder, b.assemble(ctx, source, syntheticVersion, folder)
+}
+
+// assemble makes the files of a release out of those of its components.
+func (b *bench) assemble(ctx context.Context, source, version, folder string, more ...string) error {
+	args := append([]string{"release", "new", "--offline", "--from-dir", source, "--name", version, "--to-dir", folder}, more...)
+	if out, err := exec.CommandContext(ctx, b.cvo, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("assembling %s of %s: %w: %s", version, source, err, out)
 	}
 	return nil
 }
@@ -118,12 +180,12 @@ func (b *bench) folders(ctx context.Context) (from, to string, err error) {
 	var made [2]string
 	for i, version := range []string{"1.0.0", "1.1.0"} {
 		made[i] = filepath.Join(b.dir, "release-"+version)
-		args := []string{"release", "new", "--offline", "--from-dir", filepath.Join("examples/platform", version), "--name", version, "--to-dir", made[i]}
+		var more []string
 		if i > 0 {
-			args = append(args, "--previous", "1.0.0")
+			more = []string{"--previous", "1.0.0"}
 		}
-		if out, err := exec.CommandContext(ctx, b.cvo, args...).CombinedOutput(); err != nil {
-			return "", "", fmt.Errorf("assembling the example platform %s: %w: %s", version, err, out)
+		if err := b.assemble(ctx, filepath.Join("examples/platform", version), version, made[i], more...); err != nil {
+			return "", "", err
 		}
 	}
 	return made[0], made[1], nil
@@ -142,7 +204,7 @@ func (b *bench) push(ctx context.Context, folder string) (r releaseInput, err er
 }
 
 // cluster starts a control plane with what a platform's installer creates first.
-func (b *bench) cluster(ctx context.Context, level env.AuditLevel) (*env.Env, error) {
+func (b *bench) cluster(ctx context.Context, level env.AuditLevel, sc scenario) (*env.Env, error) {
 	e, err := env.Start(env.Options{Audit: level})
 	if err != nil {
 		return nil, err
@@ -150,6 +212,13 @@ func (b *bench) cluster(ctx context.Context, level env.AuditLevel) (*env.Env, er
 	if err := createAll(ctx, e.Config("bench"), b.bootstrap); err != nil {
 		_ = e.Stop()
 		return nil, fmt.Errorf("creating what comes before a release: %w", err)
+	}
+	if sc.foreign > 0 {
+		b.say("%screating the foreign objects", sc.prefix())
+	}
+	if err := populate(ctx, e, sc.foreign); err != nil {
+		_ = e.Stop()
+		return nil, err
 	}
 	return e, nil
 }

@@ -2,22 +2,21 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 )
 
-// Report is everything that one call of bench found. Its JSON is what -o json prints, and a line of the history.
+// Report is everything that one call of bench found. Its JSON is what -o json prints.
 type Report struct {
 	Time     time.Time `json:"time"`
 	Revision string    `json:"revision,omitempty"`
 	CPUs     int       `json:"cpus"`
+	Machine  string    `json:"machine,omitempty"`
 	From     Release   `json:"from"`
 	To       Release   `json:"to"`
 	// Delay is how long each of the platform's operators took for a new version.
@@ -36,9 +35,11 @@ type Release struct {
 
 // Measurement is one turn of the plain loader or of a binary.
 type Measurement struct {
-	Subject string  `json:"subject"`
-	Run     int     `json:"run,omitempty"`
-	Phases  []Phase `json:"phases"`
+	// Scenario is empty for the two releases alone.
+	Scenario string  `json:"scenario,omitempty"`
+	Subject  string  `json:"subject"`
+	Run      int     `json:"run,omitempty"`
+	Phases   []Phase `json:"phases"`
 }
 
 // Phase is one part of a turn.
@@ -61,28 +62,19 @@ type Phase struct {
 	// without the Lease and events.
 	Writes  int `json:"writes"`
 	Changed int `json:"changed"`
+	// Drift is what became of the edits, in the phase of that name.
+	Drift *Drift `json:"drift,omitempty"`
 
 	start, end time.Time
 }
+
+func (p Phase) seconds() float64 { return p.Seconds }
+func (p Phase) rollout() float64 { return p.Rollout }
 
 func (r *Report) writeJSON(out io.Writer) error {
 	e := json.NewEncoder(out)
 	e.SetIndent("", "  ")
 	return e.Encode(r)
-}
-
-// appendTo adds the report to a history: a file of JSON lines that only grows.
-func (r *Report) appendTo(file string) error {
-	line, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return fmt.Errorf("adding to the history: %w", err)
-	}
-	_, err = f.Write(append(line, '\n'))
-	return errors.Join(err, f.Close())
 }
 
 func (r *Report) writeText(out io.Writer) error {
@@ -100,26 +92,72 @@ func (r *Report) writeText(out io.Writer) error {
 		fmt.Fprintf(out, "\nRequests; writes and changes leave out the Lease and events\n")
 		r.writeRequests(w)
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	r.writeDrift(out)
+	return nil
 }
 
 func (r *Report) writeTimes(w io.Writer) {
 	fmt.Fprintln(w, "phase\tsubject\truns\ttime\tratio\trollout\tratio\tCPU\tpeak\t")
-	for _, phase := range []string{phaseInstall, phaseUpdate, phaseRestart, phaseIdle} {
-		for _, subject := range r.subjects() {
-			list := r.phases(subject, phase)
-			if len(list) == 0 {
-				continue
+	for _, scenario := range r.scenarios() {
+		for _, phase := range phaseNames() {
+			for _, subject := range r.subjects(scenario) {
+				list := r.phases(scenario, subject, phase)
+				if len(list) == 0 {
+					continue
+				}
+				fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t\n", rowName(scenario, phase), subject, len(list),
+					figure(median(list, Phase.seconds), "%.2f s"), figure(r.ratio(scenario, subject, phase, Phase.seconds), "%.2f"),
+					figure(median(list, Phase.rollout), "%.2f s"), figure(r.ratio(scenario, subject, phase, Phase.rollout), "%.2f"),
+					figure(median(list, func(p Phase) float64 { return p.CPU }), "%.2f s"),
+					figure(median(list, func(p Phase) float64 { return p.PeakMiB }), "%.0f MiB"))
 			}
-			seconds := func(p Phase) float64 { return p.Seconds }
-			rollout := func(p Phase) float64 { return p.Rollout }
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t\n", phase, subject, len(list),
-				figure(median(list, seconds), "%.2f s"), figure(r.ratio(subject, phase, seconds), "%.2f"),
-				figure(median(list, rollout), "%.2f s"), figure(r.ratio(subject, phase, rollout), "%.2f"),
-				figure(median(list, func(p Phase) float64 { return p.CPU }), "%.2f s"),
-				figure(median(list, func(p Phase) float64 { return p.PeakMiB }), "%.0f MiB"))
 		}
 	}
+}
+
+// rowName names a phase of a scenario.
+func rowName(scenario, phase string) string {
+	if scenario == "" {
+		return phase
+	}
+	return scenario + ", " + phase
+}
+
+// writeDrift tells what became of the hostile edits of each run.
+func (r *Report) writeDrift(out io.Writer) {
+	for _, m := range r.all() {
+		for _, p := range m.Phases {
+			d := p.Drift
+			if d == nil {
+				continue
+			}
+			fmt.Fprintf(out, "\nDrift, %s: %d edits of %d kinds by another manager, %d repaired after %s (p50), %s (p99), %s (max)\n",
+				m.title(), d.Edits, d.Kinds, d.Repaired, milliseconds(d.P50), milliseconds(d.P99), milliseconds(d.Max))
+			if len(p.Requests) > 0 && d.Edits > 0 {
+				fmt.Fprintf(out, "  %.2f writes an edit, %.2f of which changed something\n",
+					float64(p.Writes)/float64(d.Edits), float64(p.Changed)/float64(d.Edits))
+			}
+			for _, kind := range slices.Sorted(maps.Keys(d.NotRepaired)) {
+				fmt.Fprintf(out, "  not repaired: %s, %d of them\n", kind, d.NotRepaired[kind])
+			}
+			if d.NotTried > 0 {
+				fmt.Fprintf(out, "  %d more were not tried, as others of their kind were not repaired\n", d.NotTried)
+			}
+		}
+	}
+}
+
+func milliseconds(seconds float64) string { return fmt.Sprintf("%.0f ms", 1000*seconds) }
+
+// title names a measurement in a sentence.
+func (m Measurement) title() string {
+	if m.Run == 0 {
+		return m.Subject + ", counting run"
+	}
+	return fmt.Sprintf("%s, run %d", m.Subject, m.Run)
 }
 
 func (r *Report) writeRequests(w io.Writer) {
@@ -128,7 +166,7 @@ func (r *Report) writeRequests(w io.Writer) {
 	for _, m := range r.Counted {
 		for _, p := range m.Phases {
 			for i, agent := range slices.Sorted(maps.Keys(p.Requests)) {
-				fmt.Fprintf(w, "%s\t%s\t%s\t", p.Name, m.Subject, agent)
+				fmt.Fprintf(w, "%s\t%s\t%s\t", rowName(m.Scenario, p.Name), m.Subject, agent)
 				for _, verb := range verbs {
 					fmt.Fprintf(w, "%s\t", figure(float64(p.Requests[agent][verb]), "%.0f"))
 				}
@@ -146,10 +184,24 @@ func (r *Report) writeRequests(w io.Writer) {
 	}
 }
 
-func (r *Report) subjects() []string {
+// all are the measurements of counting and timed runs.
+func (r *Report) all() []Measurement { return slices.Concat(r.Counted, r.Timed) }
+
+// scenarios are those that were timed, in the order in which they were.
+func (r *Report) scenarios() []string {
 	var names []string
 	for _, m := range r.Timed {
-		if !slices.Contains(names, m.Subject) {
+		if !slices.Contains(names, m.Scenario) {
+			names = append(names, m.Scenario)
+		}
+	}
+	return names
+}
+
+func (r *Report) subjects(scenario string) []string {
+	var names []string
+	for _, m := range r.Timed {
+		if m.Scenario == scenario && !slices.Contains(names, m.Subject) {
 			names = append(names, m.Subject)
 		}
 	}
@@ -157,11 +209,11 @@ func (r *Report) subjects() []string {
 	return names
 }
 
-func (r *Report) phases(subject, phase string) []Phase {
+func (r *Report) phases(scenario, subject, phase string) []Phase {
 	var list []Phase
 	for _, m := range r.Timed {
 		for _, p := range m.Phases {
-			if m.Subject == subject && p.Name == phase {
+			if m.Scenario == scenario && m.Subject == subject && p.Name == phase {
 				list = append(list, p)
 			}
 		}
@@ -170,8 +222,8 @@ func (r *Report) phases(subject, phase string) []Phase {
 }
 
 // ratio is the median over the runs of a figure to the plain loader's time in the same run, 0 where that has none.
-func (r *Report) ratio(subject, phase string, value func(Phase) float64) float64 {
-	own, plain := r.phases(subject, phase), r.phases(loaderName, phase)
+func (r *Report) ratio(scenario, subject, phase string, value func(Phase) float64) float64 {
+	own, plain := r.phases(scenario, subject, phase), r.phases(scenario, loaderName, phase)
 	if subject == loaderName || len(plain) == 0 || len(plain) != len(own) {
 		return 0
 	}
