@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -35,11 +37,35 @@ func Connect(config *rest.Config, httpClient *http.Client) (*Connection, error) 
 	config.ContentType = runtime.ContentTypeJSON
 	config.AcceptContentTypes = runtime.ContentTypeJSON
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	restClient, err := rest.RESTClientForConfigAndClient(config, httpClient)
+	own := *httpClient
+	own.Transport = impatient{next: httpClient.Transport}
+	restClient, err := rest.RESTClientForConfigAndClient(config, &own)
 	if err != nil {
 		return nil, fmt.Errorf("creating client: %w", err)
 	}
 	return &Connection{client: &client{rest: restClient}}, nil
+}
+
+// impatient makes an answer final that asks to be asked again (Retry-After) when the request has no time left for that.
+// client-go would wait in vain, and then tell of the time that ran out instead of what the server said.
+type impatient struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t impatient) RoundTrip(r *http.Request) (*http.Response, error) {
+	next := t.next
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	resp, err := next.RoundTrip(r)
+	if err != nil {
+		return resp, err
+	}
+	deadline, bounded := r.Context().Deadline()
+	seconds, wrong := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if bounded && wrong == nil && time.Until(deadline) <= time.Duration(seconds)*time.Second {
+		resp.Header.Del("Retry-After")
+	}
+	return resp, nil
 }
 
 // client sends the few requests that applying needs and reads metadata alone from the answers.

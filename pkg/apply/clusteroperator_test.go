@@ -3,6 +3,7 @@ package apply_test
 import (
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -114,6 +115,61 @@ func TestRelatedObjectsOfAFasterOperatorStand(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, apply.Created, change.Action)
 	assert.Equal(t, []any{map[string]any{"group": "", "resource": "pods", "name": "theirs"}}, related(live(t, m)))
+}
+
+// TestRelatedObjectsThatWereNotWritten has the patch fail after the create; the next apply makes up for it.
+func TestRelatedObjectsThatWereNotWritten(t *testing.T) {
+	serveClusterOperators(t)
+	for _, tt := range []struct {
+		name   string
+		create func(*apply.Applier, *manifest.Manifest) error
+	}{
+		{"lost-applied", func(a *apply.Applier, m *manifest.Manifest) error {
+			_, err := a.Apply(t.Context(), m, release.Updating)
+			return err
+		}},
+		{"lost-precreated", func(a *apply.Applier, m *manifest.Manifest) error { _, err := a.Precreate(t.Context(), m); return err }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a, record := connect(t, owner)
+			m := clusterOperator(t, tt.name)
+			next := record.next
+			record.next = roundTripper(func(r *http.Request) (*http.Response, error) {
+				if strings.HasSuffix(r.URL.Path, "/status") {
+					return nil, syscall.ECONNRESET
+				}
+				return next.RoundTrip(r)
+			})
+			require.Error(t, tt.create(a, m))
+			assert.Empty(t, related(live(t, m)))
+			record.next = next
+			record.take()
+			must(t, a, m)
+			assert.Equal(t, completeRelated, related(live(t, m)))
+			assert.Len(t, record.take(), 2)
+			must(t, a, m)
+			assert.Len(t, record.take(), 1)
+		})
+	}
+}
+
+// TestStatusOfStrippedManagedFields: nobody is known to have written it, but there is one.
+func TestStatusOfStrippedManagedFields(t *testing.T) {
+	serveClusterOperators(t)
+	a, record := connect(t, owner)
+	m := clusterOperator(t, "stripped")
+	require.NoError(t, somebody(t).Create(t.Context(), func() *unstructured.Unstructured {
+		obj := m.Object.DeepCopy()
+		obj.Object["spec"] = map[string]any{}
+		delete(obj.Object, "status")
+		return obj
+	}()))
+	patch := []byte(`{"status":{"relatedObjects":[{"group":"","resource":"pods","name":"theirs"}]}}`)
+	require.NoError(t, somebody(t).Status().Patch(t.Context(), live(t, m), client.RawPatch(types.MergePatchType, patch)))
+	merge(t, m, `{"metadata":{"managedFields":[{}]}}`)
+	must(t, a, m)
+	assert.Len(t, record.take(), 1)
+	assert.Len(t, related(live(t, m)), 1)
 }
 
 func TestClusterOperatorWithoutRelatedObjects(t *testing.T) {

@@ -276,7 +276,7 @@ func TestConversionBundleOfSomebodyElse(t *testing.T) {
 		apiVersion: u.apiVersion, kind: u.kind, text: strings.ReplaceAll(u.text, "unionoff", "unionca"), old: u.old, next: u.next,
 	}.manifests(t, "", "unionca.union.example.com", "note: x")
 	must(t, a, first)
-	as(t, "service-ca", first, types.MergePatchType, `{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":"`+certificate(t)+`"}}}}}`)
+	as(t, "service-ca", first, types.MergePatchType, `{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":"`+encodedBundle(t)+`"}}}}}`)
 	_, err := a.Apply(t.Context(), next, release.Updating)
 	require.ErrorContains(t, err, "spec.conversion.webhook belongs to field manager service-ca")
 }

@@ -285,8 +285,8 @@ func thing(t *testing.T, annotations string) *manifest.Manifest {
 	return parse(t, "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a, annotations: {"+annotations+"}}")
 }
 
-// certificate returns a CA bundle as the API wants it in JSON.
-func certificate(t *testing.T) string {
+// encodedBundle returns a CA bundle as the API wants it in JSON.
+func encodedBundle(t *testing.T) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -295,3 +295,9 @@ func certificate(t *testing.T) string {
 	require.NoError(t, err)
 	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
+
+// eventually and tick are for what the server itself does a moment later.
+const (
+	eventually = 30 * time.Second
+	tick       = 20 * time.Millisecond
+)

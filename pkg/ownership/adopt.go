@@ -31,6 +31,8 @@ func Former(e *metav1.ManagedFieldsEntry) bool {
 //   - Nothing is changed (and false returned) if our entry has all of their fields: there is nothing that the next apply
 //     could remove, and what a later release drops is noticed then. This spares two requests for most objects.
 //   - Fields below status are not adopted: status was never part of a release.
+//   - The maps of labels and annotations themselves are not adopted, only what is in them: entries that belong to nobody
+//     would go with the map.
 //   - Of an entry of another API version only metadata is adopted: what a path in it means may have changed since.
 //   - spec of volumes and claims is not adopted. The server refuses to remove what it or admission once defaulted there,
 //     so that the object could never be applied again.
@@ -113,16 +115,20 @@ func Holders(entries []metav1.ManagedFieldsEntry, path fieldpath.Path) []string 
 	return slices.Compact(managers)
 }
 
-// StatusWritten reports whether the entries tell that anybody has written the object's status.
+// StatusWritten reports whether the entries tell that anybody has written the object's status, or leave it open: those of
+// an object whose managedFields were stripped begin anew with its next apply.
 func StatusWritten(entries []metav1.ManagedFieldsEntry) bool {
 	return slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
-		if e.Subresource == "status" {
+		if e.Subresource == "status" || e.Manager == beforeFirstApply {
 			return true
 		}
 		set, ok := readSet(&e)
 		return ok && !below(set, fieldpath.MakePathOrDie("status")).Empty()
 	})
 }
+
+// beforeFirstApply is the manager to which the API server gives the fields of an object without managedFields.
+const beforeFirstApply = "before-first-apply"
 
 // ourSet returns the fields of our Apply entry and the API version that they are written in.
 func ourSet(entries []metav1.ManagedFieldsEntry, gvk schema.GroupVersionKind) (own *fieldpath.Set, version string) {
@@ -163,8 +169,9 @@ func adoptable(gvk schema.GroupVersionKind, set *fieldpath.Set, sameVersion bool
 		if path[0].FieldName == nil {
 			continue
 		}
-		root := *path[0].FieldName
-		if root == "metadata" || sameVersion && root != "status" && (root != "spec" || !frozen) {
+		switch root := *path[0].FieldName; {
+		case root == "metadata" && len(path) < 3:
+		case root == "metadata", sameVersion && root != "status" && (root != "spec" || !frozen):
 			part.Insert(path)
 		}
 	}

@@ -1,0 +1,127 @@
+package apply_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+func job(t *testing.T, namespace, annotations, image string) *manifest.Manifest {
+	t.Helper()
+	return parse(t, "apiVersion: batch/v1\nkind: Job\nmetadata: {namespace: "+namespace+", name: a, annotations: {"+annotations+"}}\n"+
+		strings.Replace(jobSpec, "image: i", "image: "+image, 1))
+}
+
+// conclude writes the status of a Job as the job controller does.
+func conclude(t *testing.T, m *manifest.Manifest, conditions ...string) {
+	t.Helper()
+	now := time.Now().UTC().Format(time.RFC3339)
+	var list []string
+	for _, c := range conditions {
+		list = append(list, `{"type":"`+c+`","status":"True","lastTransitionTime":"`+now+`"}`)
+	}
+	done := ""
+	if conditions[len(conditions)-1] == "Complete" {
+		done = `"completionTime":"` + now + `","succeeded":1,`
+	}
+	patch := `{"status":{"startTime":"` + now + `",` + done + `"conditions":[` + strings.Join(list, ",") + `]}}`
+	require.NoError(t, somebody(t).Status().Patch(t.Context(), live(t, m), client.RawPatch(types.MergePatchType, []byte(patch)),
+		client.FieldOwner("kube-controller-manager")))
+}
+
+func TestFailedJobsRunAgainWhenTheirManifestChanges(t *testing.T) {
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	first := job(t, ns, "", "i")
+	uid := must(t, a, first).UID
+	conclude(t, first, "FailureTarget", "Failed")
+	assert.Equal(t, apply.Applied, must(t, a, first).Action, "not by itself")
+	record.take()
+
+	next := job(t, ns, "", "j")
+	got := must(t, a, next)
+	assert.Equal(t, apply.Deleting, got.Action)
+	assert.Contains(t, got.Message, "foregroundDeletion; it is created again then, since it failed, and spec.template cannot be changed")
+	assert.Equal(t, []string{"PATCH apply-patch", "GET", "GET", "POST", "DELETE"}, methods(record.take()))
+	end(t, next)
+	got = must(t, a, next)
+	assert.Equal(t, apply.Created, got.Action)
+	assert.NotEqual(t, uid, got.UID)
+}
+
+func TestOtherJobsAreNotRunAgainUnasked(t *testing.T) {
+	ns := namespace(t)
+	for _, tt := range []struct {
+		name       string
+		conditions []string
+	}{
+		{"running", nil},
+		{"complete", []string{"SuccessCriteriaMet", "Complete"}},
+		{"about to fail", []string{"FailureTarget"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a, _ := connect(t, owner)
+			first := job(t, ns, "", "i")
+			first.Object.SetName(slug(tt.name))
+			uid := must(t, a, first).UID
+			if tt.conditions != nil {
+				conclude(t, first, tt.conditions...)
+			}
+			next := job(t, ns, "", "j")
+			next.Object.SetName(slug(tt.name))
+			_, err := a.Apply(t.Context(), next, release.Updating)
+			var failure *apply.Error
+			require.ErrorAs(t, err, &failure)
+			assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
+			assert.Equal(t, []string{"spec.template"}, failure.Fields)
+			assert.Contains(t, failure.Remedy, "give the Job a new name")
+			assert.Equal(t, uid, live(t, next).GetUID())
+
+			allowed := job(t, ns, recreateAnnotation, "j")
+			allowed.Object.SetName(slug(tt.name))
+			assert.Equal(t, apply.Deleting, must(t, a, allowed).Action)
+			end(t, allowed)
+			assert.Equal(t, apply.Created, must(t, a, allowed).Action)
+		})
+	}
+}
+
+// TestJobsWithSelectors have what made OpenShift's operator panic.
+func TestJobsWithSelectors(t *testing.T) {
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	text := "apiVersion: batch/v1\nkind: Job\nmetadata: {namespace: " + ns + ", name: a}\n"
+	m := parse(t, text+strings.Replace(jobSpec, "spec: {", "spec: {selector: {matchLabels: {app: a}}, ", 1))
+	before := m.Object.DeepCopy()
+	got := must(t, a, m)
+	assert.Equal(t, apply.Created, got.Action)
+	assert.Equal(t, []string{".spec.selector"}, got.Dropped, "the server makes it, and takes no other")
+	assert.Equal(t, before, m.Object, "the manifest is shared")
+	assert.Equal(t, got.ResourceVersion, must(t, a, m).ResourceVersion)
+	assert.Len(t, record.take(), 2)
+
+	once := parse(t, text+strings.Replace(jobSpec, "spec: {", "spec: {selector: {matchLabels: {app: a}}, ", 1))
+	once.Object.SetName("once")
+	once.Object.SetAnnotations(map[string]string{api.CreateOnlyAnnotation: "true"})
+	got = must(t, a, once)
+	assert.Equal(t, apply.Created, got.Action)
+	assert.Equal(t, []string{".spec.selector"}, got.Dropped)
+
+	manual := parse(t, text+strings.Replace(jobSpec, "spec: {", "spec: {manualSelector: true, selector: {matchLabels: {app: a}}, ", 1))
+	manual.Object.SetName("manual")
+	got = must(t, a, manual)
+	assert.Equal(t, apply.Created, got.Action)
+	assert.Empty(t, got.Dropped)
+	assert.Equal(t, map[string]any{"app": "a"}, at(live(t, manual).Object, "spec.selector.matchLabels"))
+	assert.Equal(t, got.ResourceVersion, must(t, a, manual).ResourceVersion)
+}

@@ -1,0 +1,283 @@
+package apply_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// buried returns the tombstone of a manifest.
+func buried(m *manifest.Manifest) *manifest.Manifest {
+	dead := *m
+	dead.Object = m.Object.DeepCopy()
+	dead.Object.SetAnnotations(map[string]string{api.DeleteAnnotation: "true"})
+	return &dead
+}
+
+func TestTombstonesOfWorkloadsWaitForTheirChildren(t *testing.T) {
+	ns := namespace(t)
+	for _, tt := range []struct {
+		kind, apiVersion, text string
+		foreground             bool
+	}{
+		{"Deployment", "apps/v1", workload("", "", ""), true},
+		{"DaemonSet", "apps/v1", workload("", "", ""), true},
+		{"StatefulSet", "apps/v1", workload("serviceName: s, ", "", ""), true},
+		{"ReplicaSet", "apps/v1", workload("", "", ""), true},
+		{"Job", "batch/v1", jobSpec, true},
+		{"CronJob", "batch/v1", cronJob(""), true},
+		{"Service", "v1", "spec: {ports: [{port: 80}]}", false},
+		{"ConfigMap", "v1", "data: {a: b}", false},
+		{"StorageClass", "storage.k8s.io/v1", "provisioner: p", false},
+	} {
+		t.Run(tt.kind, func(t *testing.T) {
+			a, record := connect(t, owner)
+			m, _ := change{apiVersion: tt.apiVersion, kind: tt.kind, text: tt.text, old: tt.text, next: "spec: {}"}.manifests(t, ns, "dead", "note: x")
+			must(t, a, m)
+			record.take()
+			got := must(t, a, buried(m))
+			assert.Equal(t, []string{http.MethodGet, http.MethodDelete}, methods(record.take()))
+			if !tt.foreground {
+				assert.Equal(t, apply.Change{Action: apply.Deleted}, got)
+				return
+			}
+			assert.Equal(t, apply.Deleting, got.Action)
+			assert.True(t, got.Deleting)
+			assert.Contains(t, got.Message, "waiting for its finalizers foregroundDeletion")
+			end(t, m)
+			assert.Equal(t, apply.Change{Action: apply.Deleted}, must(t, a, buried(m)))
+		})
+	}
+}
+
+func TestTombstonesDeleteAgainWhatReappears(t *testing.T) {
+	ns := namespace(t)
+	a, _ := connect(t, owner)
+	m := configMap(t, ns, "a", "{}", "{}")
+	for range 2 {
+		require.NoError(t, somebody(t).Create(t.Context(), m.Object.DeepCopy()))
+		got, err := a.Apply(t.Context(), buried(m), release.Reconciling)
+		require.NoError(t, err)
+		assert.Equal(t, apply.Deleted, got.Action)
+		_, err = read(t, m)
+		assert.True(t, apierrors.IsNotFound(err))
+	}
+}
+
+// TestApplyTellsOfAnObjectThatGoes: whatever is applied to it, it will not be there soon.
+func TestApplyTellsOfAnObjectThatGoes(t *testing.T) {
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	m := configMap(t, ns, "a", "{}", "{a: x}")
+	m.Object.SetFinalizers([]string{"example.com/stuck"})
+	assert.False(t, must(t, a, m).Deleting)
+	require.NoError(t, somebody(t).Delete(t.Context(), live(t, m)))
+	record.take()
+
+	got := must(t, a, m)
+	assert.Equal(t, apply.Applied, got.Action)
+	assert.True(t, got.Deleting)
+	assert.Regexp(t, `^deleted at \S+, waiting for its finalizers example.com/stuck$`, got.Message)
+	assert.Equal(t, got, must(t, a, m), "it says the same each time")
+	assert.Len(t, record.take(), 2)
+
+	merge(t, m, `{"metadata":{"finalizers":null}}`)
+	got = must(t, a, m)
+	assert.Equal(t, apply.Created, got.Action)
+	assert.False(t, got.Deleting)
+}
+
+func TestPrune(t *testing.T) {
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	m := configMap(t, ns, "a", "{}", "{a: x}")
+	uid := must(t, a, m).UID
+	record.take()
+	prune := func(uid types.UID) apply.Change {
+		got, err := a.Prune(t.Context(), m.GVK(), ns, "a", uid)
+		require.NoError(t, err)
+		return got
+	}
+	got := prune("another")
+	assert.Equal(t, apply.Skipped, got.Action)
+	assert.Contains(t, got.Message, "taken its name")
+	assert.Equal(t, []string{http.MethodGet}, methods(record.take()))
+
+	assert.Equal(t, apply.Change{Action: apply.Deleted}, prune(uid))
+	assert.Equal(t, []string{http.MethodGet, http.MethodDelete}, methods(record.take()))
+	_, err := read(t, m)
+	assert.True(t, apierrors.IsNotFound(err))
+	assert.Equal(t, apply.Change{Action: apply.Deleted}, prune(uid))
+	assert.Len(t, record.take(), 1)
+}
+
+func TestPruneWaitsForFinalizers(t *testing.T) {
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	m := configMap(t, ns, "a", "{}", "{}")
+	m.Object.SetFinalizers([]string{"example.com/stuck"})
+	uid := must(t, a, m).UID
+	record.take()
+	for _, requests := range []int{2, 1} {
+		got, err := a.Prune(t.Context(), m.GVK(), ns, "a", uid)
+		require.NoError(t, err)
+		assert.Equal(t, apply.Deleting, got.Action)
+		assert.Contains(t, got.Message, "example.com/stuck")
+		assert.Len(t, record.take(), requests)
+	}
+}
+
+func TestPruneSparesWhatIsNotOurs(t *testing.T) {
+	ns := namespace(t)
+	a, _ := connect(t, owner)
+	stranger, _ := connect(t, apply.Owner{Name: "another", UID: "u"})
+	nobody, _ := connect(t, apply.Owner{})
+	for _, tt := range []struct {
+		name, why string
+		make      func(m *manifest.Manifest)
+	}{
+		{"theirs", "label", func(m *manifest.Manifest) { require.NoError(t, somebody(t).Create(t.Context(), m.Object.DeepCopy())) }},
+		{"another-owner", "label", func(m *manifest.Manifest) { must(t, stranger, m) }},
+		{"no-owner", "label", func(m *manifest.Manifest) { must(t, nobody, m) }},
+		{"labelled", "applied by us", func(m *manifest.Manifest) {
+			obj := m.Object.DeepCopy()
+			obj.SetLabels(map[string]string{api.OwnedByLabel: owner.Name})
+			require.NoError(t, somebody(t).Create(t.Context(), obj))
+		}},
+		{"unlabelled", "label", func(m *manifest.Manifest) {
+			must(t, a, m)
+			merge(t, m, `{"metadata":{"labels":{"`+api.OwnedByLabel+`":null}}}`)
+		}},
+		{"given-up", "applied by us", func(m *manifest.Manifest) {
+			must(t, a, m)
+			merge(t, m, `{"metadata":{"managedFields":[{}]}}`)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := configMap(t, ns, tt.name, "{}", "{a: x}")
+			tt.make(m)
+			got, err := a.Prune(t.Context(), m.GVK(), ns, tt.name, live(t, m).GetUID())
+			require.NoError(t, err)
+			assert.Equal(t, apply.Skipped, got.Action)
+			assert.Contains(t, got.Message, tt.why)
+			assert.Nil(t, live(t, m).GetDeletionTimestamp())
+		})
+	}
+	m := configMap(t, ns, "no-owner", "{}", "{a: x}")
+	got, err := nobody.Prune(t.Context(), m.GVK(), ns, "no-owner", live(t, m).GetUID())
+	require.NoError(t, err)
+	assert.Equal(t, apply.Skipped, got.Action, "without an owner nothing is ours")
+}
+
+// TestPruneSparesAnObjectThatIsGivenAway loses the label between the look and the deletion.
+func TestPruneSparesAnObjectThatIsGivenAway(t *testing.T) {
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	m := configMap(t, ns, "a", "{}", "{}")
+	uid := must(t, a, m).UID
+	record.before = func(r *http.Request) {
+		if r.Method == http.MethodDelete {
+			merge(t, m, `{"metadata":{"labels":{"`+api.OwnedByLabel+`":null}}}`)
+		}
+	}
+	_, err := a.Prune(t.Context(), m.GVK(), ns, "a", uid)
+	require.ErrorContains(t, err, "pruning ConfigMap "+ns+"/a: ")
+	assert.True(t, apierrors.IsConflict(err), "%v", err)
+	live(t, m)
+}
+
+func TestPruneNeverDeletesWhatHoldsMore(t *testing.T) {
+	a, record := connect(t, owner)
+	for _, text := range []string{
+		"apiVersion: v1\nkind: Namespace", "apiVersion: v1\nkind: PersistentVolume", "apiVersion: v1\nkind: PersistentVolumeClaim",
+		"apiVersion: cdi.kubevirt.io/v1beta1\nkind: DataVolume", "apiVersion: config.openshift.io/v1\nkind: ClusterVersion",
+	} {
+		m := parse(t, text+"\nmetadata: {name: a}")
+		got, err := a.Prune(t.Context(), m.GVK(), "n", "a", "u")
+		require.NoError(t, err)
+		assert.Equal(t, apply.Skipped, got.Action)
+		assert.Contains(t, got.Message, m.GVK().Kind)
+		assert.Empty(t, record.take())
+	}
+}
+
+func TestPruneOfACRD(t *testing.T) {
+	crd := parse(t, "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: prunes.union.example.com}\n"+
+		strings.Replace(conversionCRD("prunes", ""), "versions: [{name: v1, served: true, storage: true,",
+			"versions: [{name: v1beta1, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}, {name: v1, served: true, storage: true,", 1))
+	a, record := connect(t, owner)
+	serveCRD(t, crd)
+	uid := must(t, a, crd).UID
+	obj := parse(t, "apiVersion: union.example.com/v1beta1\nkind: Kprunes\nmetadata: {namespace: default, name: a}")
+	require.NoError(t, somebody(t).Create(t.Context(), obj.Object.DeepCopy()))
+	record.take()
+
+	got, err := a.Prune(t.Context(), crd.GVK(), "", "prunes.union.example.com", uid)
+	require.NoError(t, err)
+	assert.Equal(t, apply.Skipped, got.Action)
+	assert.Equal(t, "there are prunes.union.example.com, which would go with it", got.Message)
+	requests := record.take()
+	assert.Len(t, requests, 3)
+	assert.Equal(t, "/apis/union.example.com/v1/prunes", requests[2].path)
+	assert.Contains(t, requests[2].query, "limit=1")
+	assert.Contains(t, requests[2].accept, "PartialObjectMetadataList")
+
+	require.NoError(t, somebody(t).Delete(t.Context(), obj.Object.DeepCopy()))
+	require.Eventually(t, func() bool {
+		got, err := a.Prune(t.Context(), crd.GVK(), "", "prunes.union.example.com", uid)
+		return assert.NoError(t, err) && (got.Action == apply.Deleted || got.Action == apply.Deleting)
+	}, eventually, tick)
+	requireGone(t, crd)
+}
+
+func TestPruneOfACRDThatServesNothing(t *testing.T) {
+	crd := parse(t, "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: silent.union.example.com}\n"+
+		strings.Replace(conversionCRD("silent", ""), "served: true", "served: false", 1))
+	a, _ := connect(t, owner)
+	uid := must(t, a, crd).UID
+	got, err := a.Prune(t.Context(), crd.GVK(), "", "silent.union.example.com", uid)
+	require.NoError(t, err)
+	assert.Equal(t, apply.Skipped, got.Action)
+	assert.Contains(t, got.Message, "serves no version")
+}
+
+func TestPruneOfAClusterOperator(t *testing.T) {
+	serveClusterOperators(t)
+	a, _ := connect(t, owner)
+	m := clusterOperator(t, "orphan")
+	uid := must(t, a, m).UID
+	got, err := a.Prune(t.Context(), m.GVK(), "", "orphan", uid)
+	require.NoError(t, err)
+	assert.Equal(t, apply.Deleted, got.Action)
+}
+
+func TestPruneOfAKindThatIsNotServed(t *testing.T) {
+	a, _ := connect(t, owner)
+	m := parse(t, "apiVersion: gone.example.com/v1\nkind: Gone\nmetadata: {name: a}")
+	got, err := a.Prune(t.Context(), m.GVK(), "", "a", "u")
+	require.NoError(t, err)
+	assert.Equal(t, apply.Deleted, got.Action)
+
+	_, err = a.Prune(t.Context(), parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}").GVK(), "", "a", "u")
+	require.ErrorContains(t, err, "no namespace")
+}
+
+// requireGone waits until an object is no more.
+func requireGone(t *testing.T, m *manifest.Manifest) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		err := somebody(t).Get(t.Context(), client.ObjectKeyFromObject(m.Object), m.Object.DeepCopy())
+		return apierrors.IsNotFound(err)
+	}, eventually, tick)
+}

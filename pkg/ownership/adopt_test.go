@@ -1,0 +1,214 @@
+package ownership_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/ownership"
+)
+
+var configMaps = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+
+// wrote is an entry of a manager that updates.
+func wrote(manager, version, fields string) metav1.ManagedFieldsEntry {
+	return metav1.ManagedFieldsEntry{
+		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: version, FieldsType: "FieldsV1",
+		FieldsV1: metav1.NewFieldsV1(fields),
+	}
+}
+
+// applied is our own entry.
+func applied(fields string) metav1.ManagedFieldsEntry {
+	e := wrote(api.FieldManager, "v1", fields)
+	e.Operation = metav1.ManagedFieldsOperationApply
+	return e
+}
+
+func status(e metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry {
+	e.Subresource = "status"
+	return e
+}
+
+func entries(list ...metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry { return list }
+
+func TestFormer(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		entry metav1.ManagedFieldsEntry
+		want  bool
+	}{
+		{"takes the original's updates", wrote(api.FieldManager, "v1", "{}"), true},
+		{"takes those of the bootstrap", wrote("cluster-bootstrap", "v1", "{}"), true},
+		{"leaves the original's status", status(wrote(api.FieldManager, "v1", "{}")), false},
+		{"leaves our own applies", applied("{}"), false},
+		{"leaves what the server makes up", wrote("before-first-apply", "v1", "{}"), false},
+		{"leaves everybody else's", wrote("kubectl-edit", "v1", "{}"), false},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) { assert.Equal(t, tt.want, ownership.Former(&tt.entry)) })
+	}
+}
+
+func TestAdopt(t *testing.T) {
+	theirs := wrote("kubectl-edit", "v1", `{"f:data":{"f:theirs":{}}}`)
+	for _, tt := range []struct {
+		name    string
+		gvk     schema.GroupVersionKind
+		entries []metav1.ManagedFieldsEntry
+		want    []metav1.ManagedFieldsEntry // nil: unchanged
+	}{
+		{"changes nothing where nobody wrote before", configMaps, entries(theirs, applied(`{"f:data":{"f:a":{}}}`)), nil},
+		{"changes nothing without entries", configMaps, nil, nil},
+		{
+			"unites the fields and drops the old entry", configMaps,
+			entries(theirs, applied(`{"f:data":{"f:a":{}}}`), wrote(api.FieldManager, "v1", `{"f:data":{".":{},"f:a":{},"f:old":{}}}`)),
+			entries(theirs, applied(`{"f:data":{".":{},"f:a":{},"f:old":{}}}`)),
+		},
+		{
+			"unites those of both managers", configMaps,
+			entries(applied(`{"f:data":{"f:a":{}}}`), wrote(api.FieldManager, "v1", `{"f:data":{"f:b":{}}}`), wrote("cluster-bootstrap", "v1", `{"f:data":{"f:c":{}}}`)),
+			entries(applied(`{"f:data":{"f:a":{},"f:b":{},"f:c":{}}}`)),
+		},
+		{
+			"makes an entry where we have none", configMaps, entries(wrote(api.FieldManager, "v1", `{"f:data":{"f:b":{}}}`)),
+			entries(applied(`{"f:data":{"f:b":{}}}`)),
+		},
+		{
+			"waits while all is ours anyway", configMaps,
+			entries(applied(`{"f:metadata":{"f:labels":{"f:l":{}}},"f:data":{"f:a":{}}}`),
+				wrote(api.FieldManager, "v1", `{"f:metadata":{"f:labels":{".":{},"f:l":{}}},"f:data":{".":{},"f:a":{}}}`)), nil,
+		},
+		{
+			"does not wait for a list or map that is not ours", configMaps,
+			entries(applied(`{"f:data":{"f:a":{}}}`), wrote(api.FieldManager, "v1", `{"f:binaryData":{".":{}}}`)),
+			entries(applied(`{"f:binaryData":{},"f:data":{"f:a":{}}}`)),
+		},
+		{
+			"leaves the map of labels itself", configMaps,
+			entries(applied(`{"f:data":{"f:a":{}}}`), wrote(api.FieldManager, "v1", `{"f:metadata":{"f:labels":{".":{},"f:l":{}}}}`)),
+			entries(applied(`{"f:data":{"f:a":{}},"f:metadata":{"f:labels":{"f:l":{}}}}`)),
+		},
+		{
+			"takes metadata alone of another version", configMaps,
+			entries(applied(`{"f:data":{"f:a":{}}}`), wrote(api.FieldManager, "v0", `{"f:metadata":{"f:labels":{"f:l":{}}},"f:spec":{"f:x":{}}}`)),
+			entries(applied(`{"f:data":{"f:a":{}},"f:metadata":{"f:labels":{"f:l":{}}}}`)),
+		},
+		{
+			"leaves spec of another version", configMaps,
+			entries(applied(`{"f:data":{"f:a":{}}}`), wrote(api.FieldManager, "v0", `{"f:spec":{"f:x":{}}}`)), nil,
+		},
+		{
+			"leaves status", configMaps,
+			entries(applied(`{"f:data":{"f:a":{}}}`), wrote(api.FieldManager, "v1", `{"f:status":{"f:x":{}}}`)), nil,
+		},
+		{
+			"leaves spec of claims", schema.GroupVersionKind{Version: "v1", Kind: "PersistentVolumeClaim"},
+			entries(applied(`{"f:spec":{"f:a":{}}}`), wrote(api.FieldManager, "v1", `{"f:metadata":{"f:labels":{"f:l":{}}},"f:spec":{"f:x":{}}}`)),
+			entries(applied(`{"f:metadata":{"f:labels":{"f:l":{}}},"f:spec":{"f:a":{}}}`)),
+		},
+		{"leaves what cannot be read", configMaps, entries(wrote(api.FieldManager, "v1", `{"x`)), nil},
+		{
+			"leaves what cannot be read beside the rest", configMaps,
+			entries(wrote(api.FieldManager, "v1", `{"x`), wrote("cluster-bootstrap", "v1", `{"f:data":{"f:b":{}}}`)),
+			entries(wrote(api.FieldManager, "v1", `{"x`), applied(`{"f:data":{"f:b":{}}}`)),
+		},
+		{"leaves what has no fields", configMaps, entries(metav1.ManagedFieldsEntry{Manager: api.FieldManager, Operation: "Update"}), nil},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			before := make([]metav1.ManagedFieldsEntry, len(tt.entries))
+			for i := range tt.entries {
+				tt.entries[i].DeepCopyInto(&before[i])
+			}
+			got, changed := ownership.Adopt(tt.gvk, tt.entries)
+			assert.Equal(t, tt.want != nil, changed)
+			if tt.want == nil {
+				assert.Equal(t, tt.entries, got)
+			} else {
+				same(t, tt.want, got)
+			}
+			for i := range before {
+				same(t, before[i:i+1], tt.entries[i:i+1])
+			}
+			if changed {
+				_, again := ownership.Adopt(tt.gvk, got)
+				assert.False(t, again)
+			}
+		})
+	}
+}
+
+// same compares entries by what they say.
+func same(t *testing.T, want, got []metav1.ManagedFieldsEntry) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for i := range want {
+		assert.Equal(t, want[i].FieldsV1.GetRawString(), got[i].FieldsV1.GetRawString())
+		a, b := want[i], got[i]
+		a.FieldsV1, b.FieldsV1 = nil, nil
+		assert.Equal(t, a, b)
+	}
+}
+
+func TestTake(t *testing.T) {
+	path := fieldpath.MakePathOrDie("spec", "strategy", "rollingUpdate")
+	got, changed := ownership.Take(configMaps, entries(applied(`{"f:data":{"f:a":{}}}`)), []fieldpath.Path{path})
+	assert.True(t, changed)
+	same(t, entries(applied(`{"f:data":{"f:a":{}},"f:spec":{"f:strategy":{"f:rollingUpdate":{}}}}`)), got)
+	again, changed := ownership.Take(configMaps, got, []fieldpath.Path{path})
+	assert.False(t, changed)
+	same(t, got, again)
+	got, changed = ownership.Take(configMaps, nil, []fieldpath.Path{path})
+	assert.True(t, changed)
+	same(t, entries(applied(`{"f:spec":{"f:strategy":{"f:rollingUpdate":{}}}}`)), got)
+	_, changed = ownership.Take(configMaps, nil, nil)
+	assert.False(t, changed)
+}
+
+func TestRestore(t *testing.T) {
+	other := wrote("x", "v1", "{}")
+	same(t, entries(other, applied(`{"f:a":{}}`)), ownership.Restore(entries(applied(`{"f:b":{}}`), other), entries(applied(`{"f:a":{}}`))))
+	same(t, entries(other), ownership.Restore(entries(applied(`{"f:b":{}}`), other), nil))
+}
+
+func TestHolders(t *testing.T) {
+	list := entries(
+		wrote("b", "v1", `{"f:spec":{"f:strategy":{"f:rollingUpdate":{"f:maxSurge":{}}}}}`),
+		wrote("a", "v1", `{"f:spec":{"f:strategy":{"f:rollingUpdate":{}}}}`),
+		wrote("atom", "v1", `{"f:spec":{"f:strategy":{}}}`),
+		wrote("type", "v1", `{"f:spec":{"f:strategy":{".":{},"f:type":{}}}}`),
+		status(wrote("a", "v1", `{"f:spec":{"f:strategy":{"f:rollingUpdate":{}}}}`)),
+		wrote(api.FieldManager, "v1", `{"f:spec":{"f:strategy":{"f:rollingUpdate":{}}}}`),
+		applied(`{"f:spec":{"f:strategy":{"f:rollingUpdate":{}}}}`),
+		wrote("broken", "v1", `{"x`),
+	)
+	assert.Equal(t, []string{"a", "atom", "b"}, ownership.Holders(list, fieldpath.MakePathOrDie("spec", "strategy", "rollingUpdate")))
+	assert.Empty(t, ownership.Holders(list, fieldpath.MakePathOrDie("data")))
+}
+
+func TestStatusWritten(t *testing.T) {
+	assert.False(t, ownership.StatusWritten(nil))
+	assert.False(t, ownership.StatusWritten(entries(applied(`{"f:spec":{}}`), wrote("a", "v1", `{"f:metadata":{"f:labels":{}}}`))))
+	assert.True(t, ownership.StatusWritten(entries(status(wrote("a", "v1", "{}")))))
+	assert.True(t, ownership.StatusWritten(entries(wrote("a", "v1", `{"f:status":{"f:x":{}}}`))))
+	assert.True(t, ownership.StatusWritten(entries(wrote("before-first-apply", "v1", `{"f:metadata":{"f:labels":{}}}`))))
+}
+
+// FuzzAdopt is given what entries an API server may hold: it must not panic, and must not leave anything to adopt.
+func FuzzAdopt(f *testing.F) {
+	f.Add(`{"f:data":{"f:a":{}}}`, `{"f:data":{".":{},"f:a":{},"k:{\"name\":\"x\"}":{".":{}},"v:\"y\"":{},"i:3":{}}}`, "v1")
+	f.Add(`{"f:data":{}}`, `{".":{}}`, "v2")
+	f.Fuzz(func(t *testing.T, own, theirs, version string) {
+		next, changed := ownership.Adopt(configMaps, entries(applied(own), wrote(api.FieldManager, version, theirs)))
+		if changed {
+			_, again := ownership.Adopt(configMaps, next)
+			require.False(t, again)
+		}
+		ownership.StatusWritten(next)
+		ownership.Holders(next, fieldpath.MakePathOrDie("data", "a"))
+	})
+}
