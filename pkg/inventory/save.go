@@ -24,8 +24,8 @@ import (
 // does not change inv meanwhile.
 func (s *Store) Save(ctx context.Context, inv Inventory) error {
 	if !s.loaded {
-		var damaged *DamagedError
-		if _, err := s.Load(ctx); err != nil && !errors.As(err, &damaged) {
+		_, err := s.Load(ctx)
+		if _, damaged := errors.AsType[*DamagedError](err); err != nil && !damaged {
 			return err
 		}
 	}

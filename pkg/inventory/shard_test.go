@@ -6,6 +6,8 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/test/fixture"
 )
 
 // render returns the bytes of all shards of an inventory.
@@ -176,6 +179,30 @@ func TestShardSize(t *testing.T) {
 		t.Logf("%d records: %d shards, %d bytes, %d bytes a record", n, of, total, total/n)
 		assert.Less(t, total/n, 70, "bytes a record, of which 32 are hashes")
 	}
+}
+
+func TestShardSizeOfARealRelease(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(fixture.Testdata(t), "payloads/4.23.0/release-manifests/*.yaml"))
+	require.NoError(t, err)
+	random := rand.New(rand.NewPCG(1, 1))
+	inv := Inventory{Records: map[manifest.ID]Record{}}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		list, err := manifest.Parse(filepath.Base(file), data, manifest.Limits{})
+		require.NoError(t, err)
+		for _, m := range list {
+			r := Record{ID: m.ID(), Version: m.GVK().Version, Content: ContentOf(m.Content), Fields: randomHash(random), Release: "4.23.0", Reached: true}
+			inv.Records[r.ID] = r
+		}
+	}
+	require.Greater(t, len(inv.Records), 500)
+	of, err := shards(inv, 1, maxPlain)
+	require.NoError(t, err)
+	assert.Equal(t, 1, of, "a release of today takes one ConfigMap")
+	data := render(t, inv, of)[0]
+	t.Logf("%d records: %d bytes, %d bytes a record", len(inv.Records), len(data), len(data)/len(inv.Records))
+	assert.Less(t, len(data)/len(inv.Records), 80)
 }
 
 func FuzzShard(f *testing.F) {
