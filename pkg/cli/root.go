@@ -25,6 +25,8 @@ const (
 	ExitUsage = 2
 	// ExitRefused: the command works as asked, and the answer is no, such as a release that nobody trusted signed.
 	ExitRefused = 3
+	// ExitPartial: there is an answer, but not from whom it was wanted: the operator could not be asked.
+	ExitPartial = 4
 )
 
 // RefusedError marks a deliberate no.
@@ -32,6 +34,12 @@ type RefusedError struct{ Err error }
 
 func (e *RefusedError) Error() string { return e.Err.Error() }
 func (e *RefusedError) Unwrap() error { return e.Err }
+
+// PartialError says why an answer came from somebody who knows less.
+type PartialError struct{ Err error }
+
+func (e *PartialError) Error() string { return e.Err.Error() }
+func (e *PartialError) Unwrap() error { return e.Err }
 
 // UsageError marks a command line that cannot be understood.
 type UsageError struct{ Err error }
@@ -43,6 +51,7 @@ func (e *UsageError) Unwrap() error { return e.Err }
 func ExitCode(err error) int {
 	var usage *UsageError
 	var refused *RefusedError
+	var partial *PartialError
 	switch {
 	case err == nil:
 		return 0
@@ -50,6 +59,8 @@ func ExitCode(err error) int {
 		return ExitUsage
 	case errors.As(err, &refused):
 		return ExitRefused
+	case errors.As(err, &partial):
+		return ExitPartial
 	}
 	return ExitFailed
 }
@@ -70,7 +81,7 @@ runlevel for every ClusterOperator.`,
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{Err: err} })
-	root.AddCommand(newInstallCmd(streams), newReleaseCmd(streams), newStartCmd(streams))
+	root.AddCommand(newInstallCmd(streams), newReleaseCmd(streams), newStartCmd(streams), newStatusCmd(streams))
 	return root
 }
 

@@ -1,9 +1,7 @@
 package e2e_test
 
 import (
-	"encoding/json"
 	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/operator"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/env"
 )
@@ -29,7 +29,7 @@ func TestBudget(t *testing.T) {
 	p.start("operators")
 
 	begin := time.Now()
-	operator := p.operator(r.from.ByDigest())
+	first := p.operator(r.from.ByDigest())
 	p.await("4.22.9 to complete", 3*time.Minute, completed("4.22.9"))
 	p.assertBudget("install", begin, len(p.graphOf(r.fromDir, release.Initializing).objects))
 
@@ -40,12 +40,12 @@ func TestBudget(t *testing.T) {
 	p.await("the cluster to be at 4.23.0", 10*time.Second, func(cv *configv1.ClusterVersion) bool {
 		return condition(cv, configv1.OperatorProgressing) == "False||Cluster version is 4.23.0"
 	})
-	operator.kill()
+	first.kill()
 
 	begin = time.Now()
 	address := freeAddress(t)
 	p.operator(r.from.ByDigest(), "--listen", address)
-	require.Eventually(t, func() bool { return passComplete(t, address) }, time.Minute, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return p.passComplete(address) }, time.Minute, 100*time.Millisecond)
 	assert.Empty(t, p.changedSince(begin), "written by a restart with nothing to do")
 }
 
@@ -92,18 +92,13 @@ func freeAddress(t *testing.T) string {
 }
 
 // passComplete asks an operator whether a pass over a release that is complete already found everything in place.
-func passComplete(t *testing.T, address string) bool {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/progress", http.NoBody)
-	require.NoError(t, err)
-	resp, err := http.DefaultClient.Do(req)
+func (p *platform) passComplete(address string) bool {
+	p.t.Helper()
+	served, err := operator.Connect(p.t.Context(), p.env.Config("e2e"), api.OperatorNamespace, api.ClusterVersionName, "https://"+address)
 	if err != nil {
-		return false // it does not listen yet
+		return false // nobody leads yet
 	}
-	defer resp.Body.Close()
-	var progress struct {
-		Mode     release.Mode
-		Complete bool
-	}
-	return json.NewDecoder(resp.Body).Decode(&progress) == nil && progress.Complete && progress.Mode == release.Reconciling
+	defer served.Close()
+	account, _, err := served.Rollout(p.t.Context(), false, "")
+	return err == nil && account.Progress.Complete && account.Progress.Mode == release.Reconciling
 }

@@ -1,0 +1,71 @@
+//go:build portforward
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
+)
+
+// forwardPod opens a port on loopback that leads to a port of a pod, through the API server, until stop is called. What
+// goes through is TLS from here to the pod, so that neither the API server nor another user of this host, who may
+// connect to the port as well, gets to see or to change it.
+func forwardPod(ctx context.Context, cfg *rest.Config, pod *corev1.Pod, port int32) (address string, stop func(), err error) {
+	dialer, err := podDialer(cfg, pod)
+	if err != nil {
+		return "", nil, err
+	}
+	stopped, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, stopped, ready, io.Discard, io.Discard)
+	if err != nil {
+		return "", nil, fmt.Errorf("forwarding a port to pod %s: %w", pod.Name, err)
+	}
+	go func() { ended <- forwarder.ForwardPorts() }()
+	select {
+	case <-ready:
+	case err = <-ended:
+		return "", nil, fmt.Errorf("forwarding a port to pod %s/%s: %w: it takes the right to create pods/portforward; or give --server", pod.Namespace, pod.Name, err)
+	case <-ctx.Done():
+		close(stopped)
+		return "", nil, ctx.Err()
+	}
+	ports, err := forwarder.GetPorts()
+	if err != nil || len(ports) != 1 {
+		close(stopped)
+		return "", nil, fmt.Errorf("forwarding a port to pod %s: %w", pod.Name, errors.Join(err, errors.New("no port was opened")))
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local))), func() { close(stopped); <-ended }, nil
+}
+
+// podDialer speaks WebSocket, and SPDY to API servers and proxies that know nothing else.
+func podDialer(cfg *rest.Config, pod *corev1.Pod) (httpstream.Dialer, error) {
+	client, err := corev1client.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("creating client for pods: %w", err)
+	}
+	url := client.RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("portforward").URL()
+	transport, upgrader, err := spdy.RoundTripperFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("preparing to forward a port: %w", err)
+	}
+	old := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
+	websocket, err := portforward.NewSPDYOverWebsocketDialer(url, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("preparing to forward a port: %w", err)
+	}
+	return portforward.NewFallbackDialer(websocket, old, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	}), nil
+}
