@@ -13,6 +13,7 @@ LDFLAGS := -s -w -X github.com/cluster-version/cvo/pkg/cli.version=$(VERSION)
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 TESTFLAGS ?=
 FUZZTIME ?= 20s
+SEEDS ?= 500
 
 # With a folder of real releases at hand, no test that needs it may be skipped.
 ifdef CVO_TESTDATA
@@ -72,6 +73,10 @@ test: crds kube-tools ## Run all tests; CVO_TESTDATA=DIR adds those on real rele
 .PHONY: e2e
 e2e: crds kube-tools ## Run the end-to-end tests: the built operator against a real kube-apiserver
 	go test -timeout 30m -count 1 $(TESTFLAGS) ./test/e2e/...
+
+.PHONY: property
+property: crds kube-tools ## Try applying with SEEDS random histories against a real kube-apiserver, some under faults
+	go test -timeout 120m -count 1 $(TESTFLAGS) ./test/property -args -property.seeds $(SEEDS)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser of outside bytes for FUZZTIME each

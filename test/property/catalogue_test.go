@@ -148,7 +148,7 @@ func serviceAccountKind() kind {
 func rules() []any {
 	read := object{"apiGroups": []any{""}, "resources": []any{"pods"}, "verbs": []any{"get", "list"}}
 	write := object{"apiGroups": []any{"apps"}, "resources": []any{"deployments"}, "verbs": []any{"*"}}
-	return []any{[]any{read}, []any{read, write}, []any{write}}
+	return []any{[]any{read}, []any{read, write}, []any{write}, []any{}}
 }
 
 func roleKind() kind {
@@ -247,7 +247,7 @@ func podSlots(prefix string) []slot {
 		field(at("volumes[name=scratch]"), object{"name": "scratch", "emptyDir": object{}}, object{"name": "scratch", "configMap": object{"name": "conf", "defaultMode": int64(420)}}).must(),
 		field(at("volumes[name=tls]"), object{"name": "tls", "secret": object{"secretName": "tls", "defaultMode": int64(420)}}, object{"name": "tls", "secret": object{"secretName": "tls2", "defaultMode": int64(256)}}),
 		field(at("volumes[name=kube-api-access]"), object{"name": "kube-api-access", "emptyDir": object{"medium": "Memory"}}).theirs(),
-		field(at("tolerations"), []any{object{"operator": "Exists"}}, []any{object{"key": "a", "operator": "Exists", "effect": "NoSchedule"}}),
+		field(at("tolerations"), []any{object{"operator": "Exists"}}, []any{object{"key": "a", "operator": "Exists", "effect": "NoSchedule"}}, []any{}),
 		field(at("nodeSelector"), object{"kubernetes.io/os": "linux"}, object{"kubernetes.io/os": "linux", "zone": "a"}),
 		field(at("serviceAccountName"), "default-sa", "other-sa"),
 		field(at("priorityClassName"), "system-cluster-critical", "system-node-critical"),

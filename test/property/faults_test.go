@@ -17,7 +17,7 @@ func TestPropertyUnderFaults(t *testing.T) {
 	prepare(t)
 	var stats statistics
 	t.Run("seeds", func(t *testing.T) {
-		for i := range (*seeds + 2) / 3 {
+		for i := range (*seeds + 3) / 4 {
 			seed := *first + uint64(i)
 			t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 				t.Parallel()

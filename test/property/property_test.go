@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,6 +25,7 @@ var (
 	// without lets one look past a failure that is known: what it names is left out of all histories, which makes other
 	// histories of the seeds.
 	without = flag.String("property.without", "", "parts of paths, such as spec.strategy, that nobody sets, between commas; create-only too")
+	shorten = flag.Bool("property.shrink", true, "look for a shorter history of a seed that fails")
 	first   = flag.Uint64("property.first", 1, "the first seed")
 )
 
@@ -46,6 +48,13 @@ var server struct {
 }
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// Histories wait for the API server most of the time, more so under faults.
+	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		if err := f.Value.Set("6"); err != nil {
+			panic(err)
+		}
+	}
 	if file := os.Getenv(kubeconfigEnv); file != "" {
 		config, err := clientcmd.BuildConfigFromFlags("", file)
 		if err != nil {
@@ -107,7 +116,10 @@ func check(t *testing.T, seed uint64, driver Driver, stats *statistics) {
 	if len(r.violations) == 0 {
 		return
 	}
-	shorter, r := shrink(t.Context(), driver, server.others, sc, r, name)
+	shorter := sc
+	if *shorten {
+		shorter, r = shrink(t.Context(), driver, server.others, sc, r, name)
+	}
 	lines := make([]string, len(r.violations))
 	for i, v := range r.violations {
 		lines[i] = "  " + strings.ReplaceAll(v.String(), "\n", "\n  ")

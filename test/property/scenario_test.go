@@ -159,12 +159,12 @@ func (g generator) scenario() scenario {
 		first := g.manifest(k, id, nil)
 		second := g.manifest(k, id, first.object)
 		inA, inB := g.chance(0.85), g.chance(0.9)
-		if k.stays || !inA && !inB {
+		if k.stays || k.name == "Thing" || !inA && !inB {
 			inA, inB = true, true
 		}
-		if k.clusterScoped && k.stays || k.name == "Thing" {
+		if k.clusterScoped && k.stays {
 			// The first to be applied, and the last to go.
-		} else if inA && inB && g.chance(0.07) {
+		} else if k.name != "Thing" && inA && inB && g.chance(0.07) {
 			second.annotate("release.openshift.io/delete", "true")
 		} else if g.chance(0.08) && !leftOut("create-only") {
 			first.annotate("release.openshift.io/create-only", "true")
