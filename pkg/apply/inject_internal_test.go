@@ -170,6 +170,8 @@ func TestWithoutInjectedCA(t *testing.T) {
 		{"keeps bundles that nobody injects", nil, nil, "kind: APIService\nspec: {caBundle: x}", "kind: APIService\nspec: {caBundle: x}"},
 		{"keeps bundles if injection is off", map[string]string{"service.beta.openshift.io/inject-cabundle": "false"}, nil, "kind: APIService\nspec: {caBundle: x}", "kind: APIService\nspec: {caBundle: x}"},
 		{"leaves out an APIService's", serviceCA, nil, "kind: APIService\nspec: {caBundle: x, version: v1}", "kind: APIService\nspec: {version: v1}"},
+		{"leaves out a blank bundle", nil, nil, "kind: APIService\nspec: {caBundle: Cg==}", "kind: APIService\nspec: {}"},
+		{"leaves out an empty bundle", nil, nil, "kind: APIService\nspec: {caBundle: \"\"}", "kind: APIService\nspec: {}"},
 		{"leaves out cert-manager's", certManager, nil, "kind: APIService\nspec: {caBundle: x}", "kind: APIService\nspec: {}"},
 		{"leaves out a secret's", map[string]string{"cert-manager.io/inject-ca-from-secret": "ns/s"}, nil, "kind: APIService\nspec: {caBundle: x}", "kind: APIService\nspec: {}"},
 		{"leaves out the API server's", map[string]string{"cert-manager.io/inject-apiserver-ca": "true"}, nil, "kind: APIService\nspec: {caBundle: x}", "kind: APIService\nspec: {}"},

@@ -1,12 +1,21 @@
 package apply_test
 
 import (
+	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -87,4 +96,122 @@ func crdText(group, spec, schema string) string {
 	return "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: " + plural + "." + group + ".example.com}\nspec:\n" +
 		"  group: " + group + ".example.com\n  scope: Cluster\n" + indent(1, spec) +
 		"  versions:\n  - name: v1\n    served: true\n    storage: true\n    schema:\n      openAPIV3Schema:\n" + indent(4, schema)
+}
+
+// kindTest follows one object through two releases, with foreign hands on it. Of the YAML texts, NS stands for the
+// test's namespace, and for the name of the object.
+type kindTest struct {
+	name string
+	// first is the manifest of the first release.
+	first string
+	// foreign adds something beside what is ours, tamper changes or removes something that is ours: patches, strategic
+	// for the kinds that know those.
+	foreign, tamper string
+	// repaired is what the object says after the first manifest was applied again, see matches.
+	repaired string
+	// second is the manifest of the next release, updated what the object says after it.
+	second, updated string
+}
+
+// runKindTests asserts for each kind that its object is created, that applying again writes nothing, that a foreign
+// addition stays and a foreign change is undone, and that the next release changes, adds and removes what it says.
+func runKindTests(t *testing.T, tests []kindTest) {
+	t.Helper()
+	ns := namespace(t)
+	for i, tt := range tests {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			fill := strings.NewReplacer("namespace: NS", "namespace: "+ns, "NS", ns+"-"+strconv.Itoa(i)).Replace
+			a, _ := connect(t, owner)
+			first, second := parse(t, fill(tt.first)), parse(t, fill(tt.second))
+			require.Equal(t, first.ID(), second.ID())
+
+			require.Equal(t, apply.Created, must(t, a, first).Action)
+			assertQuiet(t, a, first)
+
+			foreignEdit(t, first, fill(tt.foreign))
+			assertQuiet(t, a, first)
+			foreignEdit(t, first, fill(tt.tamper))
+			changed := live(t, first).GetResourceVersion()
+			require.NotEqual(t, changed, must(t, a, first).ResourceVersion, "the foreign change was none of ours")
+			assertMatches(t, fill(tt.repaired), live(t, first).Object)
+			assertQuiet(t, a, first)
+
+			must(t, a, second)
+			assertMatches(t, fill(tt.updated), live(t, first).Object)
+			assertQuiet(t, a, second)
+		})
+	}
+}
+
+// foreignEdit patches an object as somebody else.
+func foreignEdit(t *testing.T, m *manifest.Manifest, text string) {
+	t.Helper()
+	patch, err := yaml.YAMLToJSON([]byte(text))
+	require.NoError(t, err)
+	how := types.MergePatchType
+	if clientgoscheme.Scheme.Recognizes(m.GVK()) {
+		how = types.StrategicMergePatchType
+	}
+	before := live(t, m)
+	after := before.DeepCopy()
+	require.NoError(t, somebody(t).Patch(t.Context(), after, client.RawPatch(how, patch), client.FieldOwner("somebody")))
+	require.NotEqual(t, before.GetResourceVersion(), after.GetResourceVersion(), "the foreign edit changes nothing: %s", text)
+}
+
+// field returns a value that must be there.
+func field(t *testing.T, obj *unstructured.Unstructured, path ...string) any {
+	t.Helper()
+	value, found, err := unstructured.NestedFieldNoCopy(obj.Object, path...)
+	require.NoError(t, err)
+	require.True(t, found, path)
+	return value
+}
+
+func assertMatches(t *testing.T, want string, got map[string]any) {
+	t.Helper()
+	var expected any
+	require.NoError(t, yaml.Unmarshal([]byte(want), &expected))
+	if errs := mismatches("", expected, got); len(errs) > 0 {
+		text, err := yaml.Marshal(got)
+		require.NoError(t, err)
+		assert.Fail(t, strings.Join(errs, "\n"), "%s", text)
+	}
+}
+
+// mismatches compares what is expected with what is there: of a map the keys that are expected, with null for a key that
+// must not be there; of a list all items, in their order; anything else for equality.
+func mismatches(path string, want, got any) []string {
+	var errs []string
+	switch want := want.(type) {
+	case map[string]any:
+		there, ok := got.(map[string]any)
+		if !ok {
+			return []string{fmt.Sprintf("%s: want a map, got %v", path, got)}
+		}
+		for key, value := range want {
+			item := there[key]
+			switch {
+			case value == nil && item != nil:
+				errs = append(errs, fmt.Sprintf("%s.%s: is still there: %v", path, key, item))
+			case value != nil && item == nil:
+				errs = append(errs, fmt.Sprintf("%s.%s: is missing", path, key))
+			case value != nil:
+				errs = append(errs, mismatches(path+"."+key, value, item)...)
+			}
+		}
+	case []any:
+		there, ok := got.([]any)
+		if !ok || len(there) != len(want) {
+			return []string{fmt.Sprintf("%s: want %v, got %v", path, want, got)}
+		}
+		for i := range want {
+			errs = append(errs, mismatches(fmt.Sprintf("%s[%d]", path, i), want[i], there[i])...)
+		}
+	default:
+		if fmt.Sprint(want) != fmt.Sprint(got) {
+			errs = append(errs, fmt.Sprintf("%s: want %v, got %v", path, want, got))
+		}
+	}
+	slices.Sort(errs)
+	return errs
 }
