@@ -310,6 +310,9 @@ func TestStoreInterrupted(t *testing.T) {
 						require.Contains(t, seen.Records, id, "after %d requests", stop)
 					}
 				}
+				if stop >= writer.of { // only shards that are too many are left to delete
+					require.Equal(t, withScope(tt.to, s.namespace), seen, "after %d requests", stop)
+				}
 				// Either the same process goes on or another one takes over.
 				if stop%2 == 1 {
 					writer = another(s)
