@@ -81,7 +81,7 @@ runlevel for every ClusterOperator.`,
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{Err: err} })
-	root.AddCommand(newInstallCmd(streams), newReleaseCmd(streams), newStartCmd(streams), newStatusCmd(streams))
+	root.AddCommand(newInstallCmd(streams), newReleaseCmd(streams), newStartCmd(streams), newStatusCmd(streams), newUpgradeCmd(streams))
 	return root
 }
 
