@@ -179,7 +179,7 @@ func assertMatches(t *testing.T, want string, got map[string]any) {
 }
 
 // mismatches compares what is expected with what is there: of a map the keys that are expected, with null for a key that
-// must not be there; of a list all items, in their order; anything else for equality.
+// must not be there; of a list all items, those with a name in any order and others in theirs; anything else for equality.
 func mismatches(path string, want, got any) []string {
 	var errs []string
 	switch want := want.(type) {
@@ -205,7 +205,7 @@ func mismatches(path string, want, got any) []string {
 			return []string{fmt.Sprintf("%s: want %v, got %v", path, want, got)}
 		}
 		for i := range want {
-			errs = append(errs, mismatches(fmt.Sprintf("%s[%d]", path, i), want[i], there[i])...)
+			errs = append(errs, mismatches(fmt.Sprintf("%s[%d]", path, i), want[i], counterpart(want[i], there, i))...)
 		}
 	default:
 		if fmt.Sprint(want) != fmt.Sprint(got) {
@@ -214,4 +214,18 @@ func mismatches(path string, want, got any) []string {
 	}
 	slices.Sort(errs)
 	return errs
+}
+
+// counterpart returns the item of the same name, or where there are no names the one at the same place.
+func counterpart(want any, items []any, place int) any {
+	named, _ := want.(map[string]any)
+	if named["name"] == nil {
+		return items[place]
+	}
+	for _, item := range items {
+		if item, ok := item.(map[string]any); ok && item["name"] == named["name"] {
+			return item
+		}
+	}
+	return nil
 }
