@@ -11,6 +11,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -196,7 +197,7 @@ func (a *Applier) create(ctx context.Context, t target, m *manifest.Manifest) (C
 		return Change{}, err
 	}
 	change := receipt(Created, meta)
-	change.Dropped = append(dropped, unknown...)
+	change.Dropped = slices.Concat(dropped, unknown)
 	return change, nil
 }
 

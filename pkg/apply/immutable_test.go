@@ -349,6 +349,14 @@ func TestRulesInOtherWordsAreRecreatedToo(t *testing.T) {
 	must(t, a, first)
 	got := must(t, a, next)
 	assert.Equal(t, apply.Recreated, got.Action, "the server would take it as a new object, and the manifest allows it")
+	assert.Contains(t, got.Message, "spec: whim must stay")
+
+	c = change{"", "v1", "Service", "spec: {clusterIP: None, selector: {a: b}, ports: [{port: 80}]}", "clusterIP: None", "type: NodePort", nil}
+	first, next = c.manifests(t, ns, "head", recreateAnnotation)
+	must(t, a, first)
+	got = must(t, a, next)
+	assert.Equal(t, apply.Recreated, got.Action)
+	assert.Contains(t, got.Message, "may not be set to 'None' for NodePort services")
 }
 
 func TestInvalidIsNotImmutable(t *testing.T) {
@@ -358,7 +366,8 @@ func TestInvalidIsNotImmutable(t *testing.T) {
 		{"too long", "immutable.example.com/v1", "Fixed", "spec: {short: a}", "short: a", "short: immutable", []string{"spec.short"}},
 		{
 			"selector of something else", "apps/v1", "Deployment", "spec: {selector: {matchLabels: {app: a}}, " + podTemplate + "}",
-			"labels: {app: a", "labels: {app: immutable", []string{"spec.template.metadata.labels"},
+			"labels: {app: a", "labels: {app: immutable",
+			[]string{"spec.template.metadata.labels"},
 		},
 		{"bad port", "v1", "Service", "spec: {ports: [{port: 80}]}", "80", "80000", []string{"spec.ports[0].port", "spec.ports[0].targetPort"}},
 	} {

@@ -50,7 +50,8 @@ func TestTheLastOfSeveralEntriesCounts(t *testing.T) {
 		},
 		{
 			"finalizers, a set", parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: "+ns+", name: a, finalizers: [a.b/c, x.y/z, a.b/c]}"), "metadata.finalizers",
-			[]any{"x.y/z", "a.b/c"}, []string{`.metadata.finalizers[="a.b/c"]`},
+			[]any{"x.y/z", "a.b/c"},
+			[]string{`.metadata.finalizers[="a.b/c"]`},
 		},
 		{
 			"ports of a Service", parse(t, "apiVersion: v1\nkind: Service\nmetadata: {namespace: "+ns+", name: a}\nspec: {clusterIP: None, ports: [{port: 80, targetPort: 1}, {port: 80, targetPort: 2}]}"), "spec.ports",
@@ -59,7 +60,8 @@ func TestTheLastOfSeveralEntriesCounts(t *testing.T) {
 		},
 		{
 			"secrets of a ServiceAccount, and a field nobody knows", parse(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {namespace: "+ns+", name: a}\nsecrets: [{name: s}, {name: s}]\nfoo: 1"), "secrets",
-			[]any{map[string]any{"name": "s"}}, []string{".foo", `.secrets[name="s"]`},
+			[]any{map[string]any{"name": "s"}},
+			[]string{".foo", `.secrets[name="s"]`},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

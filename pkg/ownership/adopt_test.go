@@ -107,7 +107,8 @@ func TestAdopt(t *testing.T) {
 			entries(applied(`{"f:data":{"f:a":{}}}`), wrote(api.FieldManager, "v1", `{"f:status":{"f:x":{}}}`)), nil,
 		},
 		{
-			"leaves spec of claims", schema.GroupVersionKind{Version: "v1", Kind: "PersistentVolumeClaim"},
+			"leaves spec of claims",
+			schema.GroupVersionKind{Version: "v1", Kind: "PersistentVolumeClaim"},
 			entries(applied(`{"f:spec":{"f:a":{}}}`), wrote(api.FieldManager, "v1", `{"f:metadata":{"f:labels":{"f:l":{}}},"f:spec":{"f:x":{}}}`)),
 			entries(applied(`{"f:metadata":{"f:labels":{"f:l":{}}},"f:spec":{"f:a":{}}}`)),
 		},
