@@ -1,0 +1,143 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/inventory"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// build makes a signed release of a folder with components, as a platform team does.
+func (p *platform) build(dir, version string, more ...string) release.Image {
+	p.t.Helper()
+	tag := p.registry.Host() + "/example/release:" + version
+	out, err := p.run(append([]string{"release", "new", "--from-dir", dir, "--name", version, "--to-image", tag}, more...)...)
+	require.NoError(p.t, err)
+	digest, _, _ := strings.Cut(out, " ")
+	img := release.Image{Pullspec: tag, Digest: release.Digest(digest)}
+	_, err = p.signer.WriteSignature(p.store(), img)
+	require.NoError(p.t, err)
+	return img
+}
+
+// TestInventory follows what a release brought beyond the release: over a restart, which writes nothing, and over an
+// update that names some objects no more, which are listed, kept, and deleted only when the administrator asks.
+func TestInventory(t *testing.T) {
+	p := newPlatform(t)
+	first := p.build("../../examples/platform/1.0.0", "1.0.0")
+	lean := filepath.Join(t.TempDir(), "1.0.1")
+	require.NoError(t, os.CopyFS(lean, os.DirFS("../../examples/platform/1.0.0")))
+	require.NoError(t, os.RemoveAll(filepath.Join(lean, "example-backup")))
+	second := p.build(lean, "1.0.1", "--previous", "1.0.0")
+	_, err := p.run("install", "--no-operator", "--release-image", first.ByDigest(), "--trust", p.trust)
+	require.NoError(t, err)
+	p.start("operators")
+	operator := p.operator(first.ByDigest())
+	p.await("1.0.0 to complete", time.Minute, completed("1.0.0"))
+	p.awaitRecords("1.0.0")
+
+	operator.kill()
+	begin := time.Now()
+	p.operator(first.ByDigest())
+	retention := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "example-backup", Name: "retention"}}
+	retention.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	require.Eventually(t, func() bool { // it comes back once the new process knows the cluster
+		_ = p.client.Delete(t.Context(), retention.DeepCopy())
+		return len(p.appliedSince(begin)) > 0
+	}, time.Minute, time.Second)
+	for _, o := range p.appliedSince(begin) {
+		assert.Equal(t, object{"", "configmaps", "example-backup", "retention"}, o, "written by a restart")
+	}
+
+	p.update(configv1.Update{Version: "1.0.1", Image: second.ByDigest()})
+	p.await("1.0.1 to complete", time.Minute, completed("1.0.1"))
+	require.Eventually(t, func() bool { return len(p.orphans()) > 0 }, 30*time.Second, 200*time.Millisecond)
+	listed := p.orphans()
+	for _, o := range []string{
+		"ConfigMap example-backup/retention", "Role example-backup/example-backup", "ClusterRole /example-backup",
+		"Namespace /example-backup",
+	} {
+		assert.Contains(t, listed, o)
+	}
+	for o := range listed {
+		assert.Contains(t, o, "example-backup", "an object of a component that is still there")
+	}
+	require.NotNil(t, p.object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "example-backup"), "nobody asked to delete it")
+
+	cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"`+api.PruneAnnotation+`":"true"}}}`))
+	require.NoError(t, p.client.Patch(t.Context(), cv, patch))
+	require.Eventually(t, func() bool {
+		return p.object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "example-backup") == nil &&
+			p.object("v1", "ConfigMap", "example-backup", "retention") == nil
+	}, 30*time.Second, 200*time.Millisecond)
+	namespace := p.object("v1", "Namespace", "", "example-backup")
+	require.NotNil(t, namespace)
+	assert.Nil(t, namespace.GetDeletionTimestamp(), "a namespace takes everything in it along")
+	require.Eventually(t, func() bool {
+		left := p.orphans()
+		return left["Namespace /example-backup"] && !left["ClusterRole /example-backup"]
+	}, 30*time.Second, 200*time.Millisecond)
+}
+
+// appliedSince lists the objects of the example platform that the operator wrote since a moment.
+func (p *platform) appliedSince(begin time.Time) []object {
+	p.t.Helper()
+	var list []object
+	for _, e := range p.audit(begin) {
+		own := e.Object.Namespace == api.OperatorNamespace || e.Object.Resource == "clusterversions"
+		if e.Write() && !own && strings.HasPrefix(e.UserAgent, operatorAgent) {
+			list = append(list, objectOf(e))
+		}
+	}
+	return list
+}
+
+// awaitRecords waits until the inventory says that everything of a release was reached.
+func (p *platform) awaitRecords(version string) {
+	p.t.Helper()
+	core, err := corev1client.NewForConfig(p.env.Config("e2e"))
+	require.NoError(p.t, err)
+	require.Eventually(p.t, func() bool {
+		inv, err := inventory.NewStore(core, api.OperatorNamespace, "version").Load(p.t.Context())
+		if err != nil || inv.Release != version || len(inv.Records) == 0 {
+			return false
+		}
+		for _, r := range inv.Records {
+			if !r.Reached || r.Release != version {
+				return false
+			}
+		}
+		return true
+	}, 30*time.Second, 200*time.Millisecond)
+}
+
+// orphans are the objects that `cvo status --orphans` lists, as "kind namespace/name".
+func (p *platform) orphans() map[string]bool {
+	p.t.Helper()
+	out, err := p.run("status", "--orphans", "-o", "json")
+	require.NoError(p.t, err)
+	var list struct {
+		Orphans []struct{ Kind, Namespace, Name string }
+	}
+	require.NoError(p.t, json.Unmarshal([]byte(out), &list), out)
+	names := map[string]bool{}
+	for _, o := range list.Orphans {
+		names[o.Kind+" "+o.Namespace+"/"+o.Name] = true
+	}
+	return names
+}
