@@ -91,7 +91,7 @@ func assessTombstone(e *entry, look observe.Look) need {
 // assessAbsent tells an object that was deleted from one that the watch has not told of yet.
 func assessAbsent(t *task, e *entry, look observe.Look) need {
 	behind := e.resourceVersion != "" && !e.observed && (look.At == "" || older(look.At, e.resourceVersion))
-	if behind || (t.passing && e.reached) {
+	if behind || (t.passing && e.finished) {
 		return need{}
 	}
 	return need{apply: true, drift: DriftDeleted}

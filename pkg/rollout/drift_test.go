@@ -282,3 +282,50 @@ func TestRunFollowsTombstones(t *testing.T) {
 		assert.Equal(t, []string{"apply a"}, c.took(), "the living one")
 	})
 }
+
+func TestRunLetsFinishedJobsGo(t *testing.T) {
+	job := func(ttl string) *manifest.Manifest {
+		return parse(t, "10_a_01", "{apiVersion: batch/v1, kind: Job, metadata: {namespace: ns, name: a}, spec: {"+ttl+"}}")
+	}
+	for _, tt := range []struct {
+		name, ttl string
+		again     bool
+	}{
+		{name: "that the cluster cleans up", ttl: "ttlSecondsAfterFinished: 60"},
+		{name: "but creates others again", again: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster()
+			c.finish("a")
+			plan := newPlan(t, release.Reconciling, job(tt.ttl))
+			progress, settled := c.roll(t, plan, rollout.Settled{})
+			require.True(t, progress.Complete)
+			c.took()
+			c.vanish("a")
+			for _, next := range []rollout.Settled{
+				settled, settled.Restart(true), rollout.Restore(inventory.Inventory{}.With(settled.Records(plan)...), "1.2.0"),
+			} {
+				progress, _ = c.roll(t, plan, next)
+				assert.Equal(t, tt.again, len(c.took()) > 0)
+				assert.Equal(t, !tt.again, progress.Complete)
+				c.vanish("a")
+			}
+		})
+	}
+}
+
+func TestRunTellsOfDeletionsByOthers(t *testing.T) {
+	c := newCluster()
+	plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+	_, settled := c.roll(t, plan, rollout.Settled{})
+	c.took()
+	c.touch("a", func(s *observe.State) { s.Deleting, s.Finalizers = true, []string{"example.com/x"} })
+	progress, settled := c.roll(t, plan, settled)
+	assert.Empty(t, c.took(), "an object that ends is not to be kept")
+	assert.True(t, progress.Complete)
+	require.Len(t, progress.Problems, 1)
+	assert.Contains(t, progress.Problems[0].Message, "finalizers example.com/x")
+	c.vanish("a")
+	_, _ = c.roll(t, plan, settled)
+	assert.Equal(t, []string{"apply a"}, c.took())
+}

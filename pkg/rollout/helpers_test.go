@@ -12,6 +12,7 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -197,6 +198,16 @@ func (c *cluster) report(name, available, degraded, version string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.objects[name] = co
+}
+
+// finish has a Job complete.
+func (c *cluster) finish(name string) {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
+	job.Status.Succeeded = 1
+	job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: "True"}}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.objects[name] = job
 }
 
 func (c *cluster) passer() *rollout.Passer {

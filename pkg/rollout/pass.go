@@ -146,7 +146,7 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 		if !s.entry.reached {
 			p.changes.Add(1)
 		}
-		s.entry.reached, s.entry.waitingSince = true, time.Time{}
+		s.entry.reached, s.entry.finished, s.entry.waitingSince = true, true, time.Time{}
 	case s.entry.waitingSince.IsZero():
 		s.entry.waitingSince = p.Clock.Now()
 	}
@@ -185,12 +185,14 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 		p.apply(ctx, n, t, s, content, look, need.drift)
 	case n.Manifest.Tombstone():
 		e.follow(look.State, now)
+	case look.State != nil && look.State.Deleting && !t.gated:
+		s.verdict = ending(t.id, look.State.Finalizers)
 	}
-	return p.ending(n, t, s)
+	return awaitsEnd(n, t, s)
 }
 
-// ending tells whether an object that has to be gone is still there.
-func (p *pass) ending(n *taskgraph.Node, t *task, s *slot) (pending bool) {
+// awaitsEnd tells whether an object that has to be gone is still there.
+func awaitsEnd(n *taskgraph.Node, t *task, s *slot) (pending bool) {
 	if s.err != nil || s.cancelled || s.entry.result != Deleting || n.Manifest.Tombstone() && !t.awaited {
 		return false
 	}
@@ -310,7 +312,7 @@ func (p *pass) failed(ctx context.Context, content inventory.Content, s *slot, e
 // check asks the gate; what is known to hold repairs back, or to be missing by right, is no matter for it.
 func (p *pass) check(n *taskgraph.Node, t *task, s *slot) {
 	e := &s.entry
-	if s.verdict.Reason != "" || !t.gated || t.passing && e.reached {
+	if s.verdict.Reason != "" || !t.gated || t.passing && e.finished {
 		if s.verdict.State == "" {
 			s.verdict.State = gate.Settled
 		}

@@ -46,6 +46,8 @@ type entry struct {
 
 	// reached: the gate was met once in this rollout, so progress counts it from then on.
 	reached bool
+	// finished: the gate of this content was met once, in whatever rollout.
+	finished bool
 	// waitingSince is when a pass first found the gate unmet, in a row; zero when it is met.
 	waitingSince time.Time
 
@@ -69,7 +71,7 @@ func (s Settled) Restart(anotherRelease bool) Settled {
 		next[id] = entry{
 			applied: e.applied && e.result != Skipped && (len(e.dropped) == 0 || !anotherRelease),
 			content: e.content, uid: e.uid, generation: e.generation, resourceVersion: e.resourceVersion, fields: e.fields,
-			dropped: e.dropped, byName: e.byName, observed: e.observed, checked: e.checked,
+			dropped: e.dropped, byName: e.byName, observed: e.observed, checked: e.checked, finished: e.finished,
 			result: e.result, at: e.at, message: e.message, repairs: e.repairs, loosened: e.loosened,
 		}
 	}
@@ -83,7 +85,8 @@ func Restore(inv inventory.Inventory, release string) Settled {
 	entries := make(map[manifest.ID]entry, len(inv.Records))
 	for id, r := range inv.Records {
 		entries[id] = entry{
-			applied: true, content: r.Content, fields: r.Fields, reached: r.Reached && r.Release == release,
+			applied: true, content: r.Content, fields: r.Fields,
+			reached: r.Reached && r.Release == release, finished: r.Reached,
 		}
 	}
 	return Settled{entries}

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/cluster-version/cvo/pkg/gate"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -18,6 +19,18 @@ const (
 func waiting(reason, format string, args ...any) gate.Verdict {
 	return gate.Verdict{
 		State: gate.Waiting, Patience: gate.UntilSlow, Reason: reason, Message: fmt.Sprintf(format, args...),
+	}
+}
+
+// ending is the verdict on an object that somebody else deletes: it is created again as soon as it is gone.
+func ending(id manifest.ID, finalizers []string) gate.Verdict {
+	by := ""
+	if len(finalizers) > 0 {
+		by = " and waits for its finalizers " + strings.Join(finalizers, ", ")
+	}
+	return gate.Verdict{
+		State: gate.Settled, Patience: gate.Report, Reason: ReasonDeleting,
+		Message: fmt.Sprintf("%s is being deleted by somebody else%s; it is created again once it is gone", id, by),
 	}
 }
 
