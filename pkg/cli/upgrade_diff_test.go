@@ -1,0 +1,247 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/install"
+	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/preview"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+func TestUpgradeDiffUsage(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for _, tt := range []struct {
+		name string
+		args []string
+		says string
+	}{
+		{"it needs a release", []string{"upgrade", "diff"}, "accepts 1 arg(s)"},
+		{"it knows its outputs", []string{"upgrade", "diff", "x", "-o", "xml"}, `unknown output "xml": use text, json or yaml`},
+		{"it has no arguments of its own", []string{"upgrade", "1.1.0"}, "unknown command"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, _, err := runCvo(t, tt.args...)
+			require.ErrorContains(t, err, tt.says)
+			assert.Equal(t, ExitUsage, ExitCode(err))
+		})
+	}
+	out, _, err := runCvo(t, "upgrade", "--help")
+	require.NoError(t, err)
+	assert.Contains(t, out, "cvo upgrade diff ./release")
+}
+
+// diffed is a cluster that runs the release of the running registry image.
+type diffed struct {
+	registry *fixture.Registry
+	signer   *fixture.Signer
+	dir      string
+	client   client.Client
+	env      *env.Env
+}
+
+// tree is a release with the CRDs of the operator's set and some manifests of its own. What it is signed with is in it.
+func (d *diffed) tree(t *testing.T, version string, manifests map[string]string) fstest.MapFS {
+	t.Helper()
+	files := fstest.MapFS{
+		"release-manifests/release-metadata": {Data: []byte(`{"kind": "cincinnati-metadata-v0", "version": "` + version + `"}`)},
+		"release-manifests/image-references": {Data: []byte(`{"kind": "ImageStream", "apiVersion": "image.openshift.io/v1", "metadata": {"name": "` + version + `"}}`)},
+	}
+	set := operatorSet(t)
+	entries, err := os.ReadDir(set)
+	require.NoError(t, err)
+	for _, e := range entries {
+		if !strings.Contains(e.Name(), "crd") {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(set, e.Name()))
+		require.NoError(t, err)
+		files["manifests/"+e.Name()] = &fstest.MapFile{Data: data}
+	}
+	key, err := d.signer.PublicKey()
+	require.NoError(t, err)
+	data, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{
+			"name": "release-verification", "namespace": "openshift-config-managed",
+			"annotations": map[string]string{
+				"release.openshift.io/verification-config-map": "", "include.release.openshift.io/self-managed-high-availability": "true",
+			},
+		},
+		"data": map[string]string{"verifier-public-key-test": string(key), "store-test": "file://" + d.store()},
+	})
+	require.NoError(t, err)
+	files["release-manifests/0000_10_a_keys.json"] = &fstest.MapFile{Data: data}
+	for name, text := range manifests {
+		files["release-manifests/"+name] = &fstest.MapFile{Data: []byte(strings.Replace(text, "metadata: {",
+			"metadata: {annotations: {include.release.openshift.io/self-managed-high-availability: 'true'}, ", 1))}
+	}
+	return files
+}
+
+func (d *diffed) store() string { return filepath.Join(d.dir, "signatures") }
+
+func (d *diffed) push(t *testing.T, files fs.FS, tag string, signed bool) release.Image {
+	t.Helper()
+	img, err := fixture.PushRelease(t.Context(), d.registry, files, "platform/release:"+tag)
+	require.NoError(t, err)
+	if signed {
+		_, err = d.signer.WriteSignature(d.store(), img)
+		require.NoError(t, err)
+	}
+	return img
+}
+
+func (d *diffed) trust(t *testing.T, signer *fixture.Signer) string {
+	t.Helper()
+	data, err := signer.Trust("file://" + d.store())
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "trust.yaml")
+	require.NoError(t, os.WriteFile(file, data, 0o600))
+	return file
+}
+
+func newDiffed(t *testing.T) (*diffed, release.Image) {
+	t.Helper()
+	d := &diffed{registry: fixture.StartRegistry(t), dir: t.TempDir(), env: env.New(t, env.Options{})}
+	var err error
+	d.signer, err = fixture.NewSigner("platform", fixture.SignerOptions{})
+	require.NoError(t, err)
+	scheme := runtime.NewScheme()
+	require.NoError(t, configv1.Install(scheme))
+	d.client, err = client.New(d.env.Config("test"), client.Options{Scheme: scheme})
+	require.NoError(t, err)
+
+	files := d.tree(t, "1.0.0", nil)
+	running := d.push(t, files, "1.0.0", true)
+	p, err := payload.Load(files, running.ByDigest(), payload.Options{})
+	require.NoError(t, err)
+	require.NoError(t, install.Prepare(t.Context(), d.env.Config("install"), p, install.Options{}))
+	cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}
+	require.NoError(t, d.client.Get(t.Context(), client.ObjectKeyFromObject(cv), cv))
+	cv.Status = configv1.ClusterVersionStatus{
+		Desired: configv1.Release{Version: "1.0.0", Image: running.ByDigest()},
+		History: []configv1.UpdateHistory{{
+			State: configv1.CompletedUpdate, Version: "1.0.0", Image: running.ByDigest(), StartedTime: metav1.Now(),
+			CompletionTime: &metav1.Time{Time: time.Now()},
+		}},
+		VersionHash: "x",
+	}
+	require.NoError(t, d.client.Status().Update(t.Context(), cv))
+	return d, running
+}
+
+func TestUpgradeDiff(t *testing.T) {
+	d, running := newDiffed(t)
+	config := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: default}\ndata: {a: b}\n"
+	files := d.tree(t, "1.1.0", map[string]string{"0000_20_a_config.yaml": config})
+	target := d.push(t, files, "1.1.0", true)
+	unsigned := d.push(t, d.tree(t, "1.2.0", map[string]string{"0000_20_a_config.yaml": config}), "1.2.0", false)
+	stranger, err := fixture.NewSigner("stranger", fixture.SignerOptions{})
+	require.NoError(t, err)
+	diff := func(args ...string) (string, string, error) {
+		return runCvo(t, append([]string{"upgrade", "diff", "--kubeconfig", d.env.Kubeconfig}, args...)...)
+	}
+
+	t.Run("it follows the keys of the running release", func(t *testing.T) {
+		out, errs, err := diff(target.Pullspec)
+		require.NoError(t, err, errs)
+		assert.Contains(t, out, "What an update to 1.1.0 ("+target.ByDigest()+") would do")
+		assert.Contains(t, out, "ConfigMap default/a  0000_20_a_config.yaml\n  created\n")
+		assert.Regexp(t, `\n2 created, 2 changed \(\d+ fields\), 0 deleted, 0 recreated, 0 refused, 0 unchanged, \d+ excluded\n$`, out)
+		assert.Contains(t, out, "the cluster has no inventory in namespace openshift-cluster-version")
+		assert.Contains(t, errs, "is signed by openpgp key "+d.signer.KeyID())
+		assert.NotContains(t, errs, "manifests", "nobody who is no terminal is told of progress")
+	})
+	t.Run("it follows an administrator's trust", func(t *testing.T) {
+		_, errs, err := diff(target.ByDigest(), "--trust", d.trust(t, d.signer))
+		require.NoError(t, err, errs)
+		_, _, err = diff(target.ByDigest(), "--trust", d.trust(t, stranger))
+		assert.Equal(t, ExitRefused, ExitCode(err), "%v", err)
+	})
+	t.Run("it looks at an unsigned release only if forced", func(t *testing.T) {
+		out, _, err := diff(unsigned.Pullspec)
+		require.Error(t, err)
+		assert.Equal(t, ExitRefused, ExitCode(err), "%v", err)
+		assert.Empty(t, out)
+		out, errs, err := diff(unsigned.Pullspec, "--force-unverified")
+		require.NoError(t, err)
+		assert.Contains(t, out, "What an update to 1.2.0")
+		assert.Contains(t, errs, "is not verified, but looked at all the same (--force-unverified)")
+	})
+	t.Run("it takes a folder, with or without a scheme, and prints for scripts", func(t *testing.T) {
+		dir := t.TempDir()
+		require.NoError(t, os.CopyFS(dir, files))
+		out, errs, err := diff(dir, "-o", "json")
+		require.NoError(t, err, errs)
+		var report preview.Report
+		require.NoError(t, json.Unmarshal([]byte(out), &report))
+		assert.Equal(t, "1.1.0", report.Version)
+		assert.Equal(t, 2, report.Totals.Created)
+		yaml, _, err := diff("file://"+dir, "-o", "yaml")
+		require.NoError(t, err)
+		assert.Contains(t, yaml, "\n  verdict: created\n")
+	})
+	t.Run("it says by its exit code that something would be refused", func(t *testing.T) {
+		dir := t.TempDir()
+		require.NoError(t, os.CopyFS(dir, d.tree(t, "1.1.0", map[string]string{"0000_20_a_config.yaml": strings.Replace(config, "name: a", "name: NOT_A_NAME", 1)})))
+		out, _, err := diff(dir)
+		require.EqualError(t, err, "the cluster would refuse 1 manifests of release 1.1.0")
+		assert.Equal(t, ExitRefused, ExitCode(err))
+		assert.Contains(t, out, "ConfigMap default/NOT_A_NAME  0000_20_a_config.yaml\n  refused: ")
+	})
+	t.Run("it follows the overrides of the cluster", func(t *testing.T) {
+		cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}
+		require.NoError(t, d.client.Get(t.Context(), client.ObjectKeyFromObject(cv), cv))
+		patch := client.MergeFrom(cv.DeepCopy())
+		cv.Spec.Overrides = []configv1.ComponentOverride{{Kind: "ConfigMap", Namespace: "default", Name: "a", Unmanaged: true}}
+		require.NoError(t, d.client.Patch(t.Context(), cv, patch))
+		out, _, err := diff(target.Pullspec)
+		require.NoError(t, err)
+		assert.Contains(t, out, "\n1 created, ")
+	})
+	t.Run("it takes a context", func(t *testing.T) {
+		kubeconfig, err := clientcmd.LoadFromFile(d.env.Kubeconfig)
+		require.NoError(t, err)
+		kubeconfig.Contexts["other"] = kubeconfig.Contexts[kubeconfig.CurrentContext]
+		kubeconfig.CurrentContext = "none"
+		file := filepath.Join(t.TempDir(), "kubeconfig")
+		require.NoError(t, clientcmd.WriteToFile(*kubeconfig, file))
+		_, _, err = runCvo(t, "upgrade", "diff", target.Pullspec, "--kubeconfig", file, "--context", "other")
+		require.NoError(t, err)
+		_, _, err = runCvo(t, "upgrade", "diff", target.Pullspec, "--kubeconfig", file, "--context", "missing")
+		require.ErrorContains(t, err, "kubectl config get-contexts")
+	})
+	t.Run("it does not take a file", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "file")
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+		_, _, err := diff(file)
+		assert.Equal(t, ExitUsage, ExitCode(err), "%v", err)
+		_, _, err = diff("file://" + file + "/nowhere")
+		var missing *fs.PathError
+		assert.True(t, errors.As(err, &missing), "%v", err)
+	})
+	t.Run("it needs a release that runs", func(t *testing.T) {
+		_, _, err := diff(running.Pullspec, "--name", "another")
+		require.ErrorContains(t, err, "the cluster has no ClusterVersion another")
+	})
+}
