@@ -249,7 +249,7 @@ func (o *statusOptions) watchLines(ctx context.Context, streams Streams, source 
 		snapshot, err := source.rollout(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // an interrupt is how watching ends
 		case err != nil:
 			if text := err.Error(); text != told {
 				fmt.Fprintln(streams.Err, "warning:", oneLine(text))

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -130,6 +129,6 @@ func (p *platform) testStatusRole(t *testing.T, server string) {
 func exitCode(t *testing.T, err error) int {
 	t.Helper()
 	var exit *exec.ExitError
-	require.True(t, errors.As(err, &exit), "%v", err)
+	require.ErrorAs(t, err, &exit)
 	return exit.ExitCode()
 }
