@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -120,9 +119,6 @@ func assessPresent(m *manifest.Manifest, e *entry, state *observe.State, now tim
 		return need{apply: true, drift: DriftChanged}
 	}
 	e.trusted = true
-	if !slices.Equal(e.loosened, state.Loosened) {
-		e.loosened = state.Loosened
-	}
 	return assessUntold(e, state, now)
 }
 

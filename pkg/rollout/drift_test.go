@@ -329,3 +329,22 @@ func TestRunTellsOfDeletionsByOthers(t *testing.T) {
 	_, _ = c.roll(t, plan, settled)
 	assert.Equal(t, []string{"apply a"}, c.took())
 }
+
+func TestRunTellsOfLoosenedSecurity(t *testing.T) {
+	c := newCluster()
+	plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+	_, settled := c.roll(t, plan, rollout.Settled{})
+	c.took()
+	c.live["a"] = map[string]any{"spec": map[string]any{"hostPID": true, "hostIPC": false}}
+	c.touch("a", func(s *observe.State) { s.Loosened = []string{"kubectl: spec.hostIPC", "kubectl: spec.hostPID"} })
+	progress, settled := c.roll(t, plan, settled)
+	assert.Equal(t, []string{"read a"}, c.took(), "theirs is theirs")
+	require.Len(t, progress.Loosened, 1)
+	assert.Equal(t, []string{"kubectl: spec.hostPID"}, progress.Loosened[0].Fields, "by its value")
+	progress, settled = c.roll(t, plan, settled)
+	assert.Empty(t, c.took(), "it is read once")
+	assert.Len(t, progress.Loosened, 1)
+	c.touch("a", func(s *observe.State) { s.Loosened = nil })
+	progress, _ = c.roll(t, plan, settled)
+	assert.Empty(t, progress.Loosened)
+}

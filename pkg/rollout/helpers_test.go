@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,6 +69,8 @@ type cluster struct {
 	unsynced, silent bool
 	// version is the latest resource version.
 	version int
+	// live are whole objects.
+	live map[string]map[string]any
 	// answers replace the change that an apply of an object comes to.
 	answers map[string]apply.Change
 }
@@ -75,7 +78,7 @@ type cluster struct {
 func newCluster() *cluster {
 	return &cluster{
 		objects: map[string]client.Object{}, dropped: map[string][]string{}, states: map[string]observe.State{},
-		answers: map[string]apply.Change{},
+		answers: map[string]apply.Change{}, live: map[string]map[string]any{},
 	}
 }
 
@@ -133,6 +136,11 @@ func (c *cluster) Look(_ context.Context, m *manifest.Manifest, _ bool) observe.
 		look.State = &state
 	}
 	return look
+}
+
+func (c *cluster) Live(_ context.Context, m *manifest.Manifest) (*unstructured.Unstructured, error) {
+	c.note("read " + m.Object.GetName())
+	return &unstructured.Unstructured{Object: c.live[m.Object.GetName()]}, nil
 }
 
 // touch has somebody else write an object, and the watch tell of it.

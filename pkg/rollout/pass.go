@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/observe"
+	"github.com/cluster-version/cvo/pkg/ownership"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/taskgraph"
 )
@@ -31,6 +33,8 @@ type Applier interface {
 	Precreate(ctx context.Context, m *manifest.Manifest) (apply.Change, error)
 	// Content stands for what Apply would send; it is asked often and has to be cheap.
 	Content(m *manifest.Manifest) ([sha256.Size]byte, error)
+	// Live reads the whole object, nil if it is not there.
+	Live(ctx context.Context, m *manifest.Manifest) (*unstructured.Unstructured, error)
 }
 
 // Observer answers with what watches have delivered. It sends no request of its own.
@@ -188,7 +192,33 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 	case look.State != nil && look.State.Deleting && !t.gated:
 		s.verdict = ending(t.id, look.State.Finalizers)
 	}
+	if state := look.State; state != nil && e.unconfirmed(state) {
+		p.confirm(ctx, n, e, state)
+	}
 	return awaitsEnd(n, t, s)
+}
+
+// unconfirmed reports whether others may have loosened something since that was last looked at.
+func (e *entry) unconfirmed(state *observe.State) bool {
+	return !slices.Equal(e.suspected, state.Loosened) || len(e.suspected) > 0 && state.Generation != e.confirmed
+}
+
+// confirm looks at the values of fields by which others may have loosened the security of pods: metadata tells of the
+// fields alone. It takes one read for an object whose fields have changed, and hardly any object has such fields.
+func (p *pass) confirm(ctx context.Context, n *taskgraph.Node, e *entry, state *observe.State) {
+	var confirmed []string
+	if len(state.Loosened) > 0 {
+		object, err := p.Applier.Live(ctx, n.Manifest)
+		if err != nil {
+			return // the next look asks again
+		}
+		for _, s := range state.Loosened {
+			if _, path, _ := strings.Cut(s, ": "); object != nil && ownership.Loosens(object.Object, path) {
+				confirmed = append(confirmed, s)
+			}
+		}
+	}
+	e.suspected, e.loosened, e.confirmed = state.Loosened, confirmed, state.Generation
 }
 
 // awaitsEnd tells whether an object that has to be gone is still there.
@@ -230,7 +260,8 @@ func (p *pass) apply(
 		resourceVersion: change.ResourceVersion, fields: change.Fields, dropped: change.Dropped,
 		byName: change.Action == apply.Kept, trusted: true, checked: now,
 		result: resultOf(change, before, look), at: now, message: change.Message,
-		reached: before.reached, waitingSince: before.waitingSince, repairs: before.repairs, loosened: before.loosened,
+		reached: before.reached, waitingSince: before.waitingSince, repairs: before.repairs,
+		suspected: before.suspected, loosened: before.loosened, confirmed: before.confirmed,
 	}
 	s.lookAt = time.Time{}
 	p.changes.Add(1)

@@ -57,8 +57,11 @@ type entry struct {
 	retryAt  time.Time
 
 	repairs *repairs
-	// loosened is what others added that loosens the security of the object's pods.
-	loosened []string
+	// loosened is what others added that loosens the security of the object's pods, of the suspected fields by which
+	// they may have.
+	suspected, loosened []string
+	// confirmed is the generation at which their values were read.
+	confirmed int64
 }
 
 // Restart returns a Settled for a new rollout: what was applied stays, but has to be confirmed by a watch before it
@@ -72,7 +75,7 @@ func (s Settled) Restart(anotherRelease bool) Settled {
 			applied: e.applied && e.result != Skipped && (len(e.dropped) == 0 || !anotherRelease),
 			content: e.content, uid: e.uid, generation: e.generation, resourceVersion: e.resourceVersion, fields: e.fields,
 			dropped: e.dropped, byName: e.byName, observed: e.observed, checked: e.checked, finished: e.finished,
-			result: e.result, at: e.at, message: e.message, repairs: e.repairs, loosened: e.loosened,
+			result: e.result, at: e.at, message: e.message, repairs: e.repairs, suspected: e.suspected, loosened: e.loosened, confirmed: e.confirmed,
 		}
 	}
 	return Settled{next}
