@@ -83,7 +83,7 @@ fuzz: ## Fuzz every parser of outside bytes for FUZZTIME each
 	hack/fuzz.sh '$(FUZZTIME)'
 
 .PHONY: bench
-bench: crds kube-tools ## Measure install and update against a plain loader (BENCH_FLAGS)
+bench: crds kube-tools ## Measure the operator against a plain loader (BENCH_FLAGS=--scale, --plot=FILE, --help)
 	go run ./test/bench $(BENCH_FLAGS)
 
 ##@ Check

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -45,7 +46,7 @@ func (r *Report) entry() Entry {
 				}
 				set := func(figure string, value float64) {
 					if value != 0 {
-						e.Figures[figureName(scenario, subject, phase, figure)] = value
+						e.Figures[figureName(scenario, subject, phase, figure)] = math.Round(value*1e4) / 1e4
 					}
 				}
 				for _, f := range timedFigures() {

@@ -86,7 +86,7 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.binary, "cvo", "", "cvo `binary` to measure; default: built from this module")
 	f.StringVar(&o.compare, "compare", "", "another cvo `binary`, measured in turn with the first")
 	f.StringVar(&o.output, "o", "text", "`format` on standard output: text or json")
-	f.StringVar(&o.history, "history", "", "`file` that gets a line of JSON with all figures added")
+	f.StringVar(&o.history, "history", "bench-history.jsonl", "`file` that gets a line of JSON with all figures added; empty for none")
 	f.StringVar(&o.plot, "plot", "", "measure nothing, draw --history into this SVG `file`")
 	f.IntVar(&o.drift, "drift", 200, "hostile edits and deletions on the idle cluster, in every run; 0 for none")
 	f.DurationVar(&o.driftWait, "drift-wait", 10*time.Second, "how long to wait for the repair of each")

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -15,7 +17,7 @@ const (
 	panelTop   = 64
 	panelSize  = 200 // height of the drawing area
 	panelGap   = 76  // between two of them, for the title of the lower
-	plotLeft   = 64
+	plotLeft   = 92
 	plotRight  = 190 // beside it stand the names
 	axisHeight = 64
 )
@@ -46,12 +48,16 @@ func panels() []panel {
 			{"install", figure(phaseInstall, "ratio"), blue}, {"update", figure(phaseUpdate, "ratio"), orange},
 		}},
 		{title: "Requests", format: "%.0f", lines: []line{
-			{"install", figure(phaseInstall, "requests"), blue}, {"update", figure(phaseUpdate, "requests"), orange},
-			{"restart", figure(phaseRestart, "requests"), green}, {"drift", figure(phaseDrift, "requests"), purple},
+			{"install", figure(phaseInstall, "requests"), blue},
+			{"update", figure(phaseUpdate, "requests"), orange},
+			{"restart", figure(phaseRestart, "requests"), green},
+			{"drift", figure(phaseDrift, "requests"), purple},
 		}},
 		{title: "Peak of resident memory, MiB", format: "%.0f", goal: 120, lines: []line{
-			{"install", figure(phaseInstall, "peakMiB"), blue}, {"update", figure(phaseUpdate, "peakMiB"), orange},
-			{"restart", figure(phaseRestart, "peakMiB"), green}, {"idle", figure(phaseIdle, "peakMiB"), red},
+			{"install", figure(phaseInstall, "peakMiB"), blue},
+			{"update", figure(phaseUpdate, "peakMiB"), orange},
+			{"restart", figure(phaseRestart, "peakMiB"), green},
+			{"idle", figure(phaseIdle, "peakMiB"), red},
 		}},
 		{title: "Repair of drift, p99 in ms", format: "%.0f", goal: 1000, lines: []line{
 			{"p99", figure(phaseDrift, "p99Seconds"), purple},
@@ -122,9 +128,29 @@ func drawPanel(w io.Writer, p panel, entries []Entry, top int) {
 	if p.goal > 0 {
 		fmt.Fprintf(w, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1[2]f" stroke="#999" stroke-dasharray="5 4"/>`+"\n", plotLeft, up(p.goal), right)
 	}
-	labels := make([]float64, 0, len(p.lines))
+	var names []name
 	for _, l := range p.lines {
-		drawLine(w, p, l, entries, up, &labels)
+		if last := drawLine(w, p, l, entries, up); last > 0 {
+			names = append(names, name{up(last), l.label + " " + fmt.Sprintf(p.format, last), l.color})
+		}
+	}
+	drawNames(w, names)
+}
+
+// name stands at the end of a line.
+type name struct {
+	y           float64
+	text, color string
+}
+
+// drawNames puts names from the top down, each below the one before if they would touch.
+func drawNames(w io.Writer, names []name) {
+	slices.SortStableFunc(names, func(a, b name) int { return cmp.Compare(a.y, b.y) })
+	free := math.Inf(-1)
+	for _, n := range names {
+		y := max(n.y, free)
+		fmt.Fprintf(w, `<text x="%d" y="%.1f" fill="%s">%s</text>`+"\n", plotWidth-plotRight+12, y+4, n.color, html.EscapeString(n.text))
+		free = y + 14.5
 	}
 }
 
@@ -137,11 +163,9 @@ func (l line) of(e Entry) float64 {
 	return value
 }
 
-// drawLine draws a line through the entries that have its figure, and its name and last value beside it, below the
-// names that are there already if they would touch.
-func drawLine(w io.Writer, p panel, l line, entries []Entry, up func(float64) float64, labels *[]float64) {
+// drawLine draws a line through the entries that have its figure and returns the last of them, 0 if there is none.
+func drawLine(w io.Writer, p panel, l line, entries []Entry, up func(float64) float64) (last float64) {
 	var points strings.Builder
-	last := 0.0
 	for i, e := range entries {
 		value := l.of(e)
 		if value == 0 {
@@ -153,25 +177,13 @@ func drawLine(w io.Writer, p panel, l line, entries []Entry, up func(float64) fl
 			html.EscapeString(fmt.Sprintf("%s %s: %s", e.Revision, l.label, fmt.Sprintf(p.format, value))))
 		last = value
 	}
-	if last == 0 {
-		return
+	if last > 0 {
+		fmt.Fprintf(w, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", strings.TrimSpace(points.String()), l.color)
 	}
-	fmt.Fprintf(w, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", strings.TrimSpace(points.String()), l.color)
-	y := up(last)
-	for moved := true; moved; {
-		moved = false
-		for _, other := range *labels {
-			if math.Abs(other-y) < 14 {
-				y, moved = other+14.5, true
-			}
-		}
-	}
-	*labels = append(*labels, y)
-	fmt.Fprintf(w, `<text x="%d" y="%.1f" fill="%s">%s</text>`+"\n", plotWidth-plotRight+12, y+4, l.color,
-		html.EscapeString(l.label+" "+fmt.Sprintf(p.format, last)))
+	return last
 }
 
-// ceiling is the next of 1, 2, 4, 5, 8 or 10 times a power of ten, so that the quarters are round.
+// ceiling is the next number of which the quarters are short.
 func ceiling(value float64) float64 {
 	if value <= 0 {
 		return 1

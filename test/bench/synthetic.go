@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -105,9 +106,7 @@ func (c component) object(apiVersion, kind, namespace, name string, body obj) ob
 		metadata["namespace"] = namespace
 	}
 	out := obj{"apiVersion": apiVersion, "kind": kind, "metadata": metadata}
-	for key, value := range body {
-		out[key] = value
-	}
+	maps.Copy(out, body)
 	return out
 }
 

@@ -1,0 +1,285 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/taskgraph"
+)
+
+func parse(t *testing.T, text string) *manifest.Manifest {
+	t.Helper()
+	list, err := manifest.Parse("0000_50_dns_01_x.yaml", []byte(text), manifest.Limits{})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	return list[0]
+}
+
+func TestParseFlags(t *testing.T) {
+	o, err := parseFlags([]string{"--scale", "--foreign", "7"})
+	require.NoError(t, err)
+	assert.Equal(t, defaultObjects, o.objects)
+	assert.Equal(t, 7, o.foreign, "a number of one's own stands")
+	for _, args := range [][]string{{"x"}, {"--drift", "-1"}, {"-o", "xml"}, {"--runs", "0", "--audit=false"}, {"--plot", "x.svg", "--history", ""}} {
+		_, err := parseFlags(args)
+		assert.Error(t, err, "%v", args)
+	}
+}
+
+// TestSynthesize holds what a synthetic release is made of against the rules for real ones.
+func TestSynthesize(t *testing.T) {
+	for _, n := range []int{1, 100, 1050} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			dir := t.TempDir()
+			require.NoError(t, synthesize(dir, n))
+			files, err := filepath.Glob(filepath.Join(dir, "*", "*.yaml"))
+			require.NoError(t, err)
+			var all []*manifest.Manifest
+			seen := map[manifest.ID]bool{}
+			for _, file := range files {
+				data, err := os.ReadFile(file)
+				require.NoError(t, err)
+				list, err := manifest.Parse(file, data, manifest.Limits{})
+				require.NoError(t, err)
+				for _, m := range list {
+					assert.False(t, seen[m.ID()], m.ID())
+					assert.Equal(t, filepath.Base(filepath.Dir(file)), m.Component)
+					seen[m.ID()] = true
+				}
+				all = append(all, list...)
+			}
+			assert.Len(t, all, n)
+			g, err := taskgraph.Build(all, release.Updating)
+			require.NoError(t, err)
+			if n > 1000 {
+				assert.Equal(t, []int{10, 20, 30, 40, 50, 60, 70}, g.Runlevels()[:7])
+				assert.Len(t, g.Components(), 11)
+			}
+		})
+	}
+}
+
+func TestPlanEdits(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, synthesize(dir, 300))
+	var all []*manifest.Manifest
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*.yaml"))
+	require.NoError(t, err)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		list, err := manifest.Parse(file, data, manifest.Limits{})
+		require.NoError(t, err)
+		all = append(all, list...)
+	}
+	draw := func(seed uint64) []string {
+		edits, kinds := planEdits(all, 200, rand.New(rand.NewPCG(seed, 0)))
+		assert.Equal(t, 16, kinds)
+		var list []string
+		for _, e := range edits {
+			list = append(list, e.act+" "+e.manifest.ID().String())
+		}
+		return list
+	}
+	first := draw(1)
+	assert.Len(t, first, 200)
+	assert.Equal(t, first, draw(1), "the same seed draws the same")
+	assert.NotEqual(t, first, draw(2))
+	count := map[string]int{}
+	for _, e := range first {
+		count[strings.Fields(e)[0]]++
+		assert.NotContains(t, e, "delete Namespace ")
+		assert.NotContains(t, e, "delete ClusterOperator")
+		assert.NotContains(t, e, "delete CustomResourceDefinition", "each has objects")
+	}
+	for _, act := range []string{editChange, editUnlabel, editDelete} {
+		assert.Greater(t, count[act], 40, act)
+	}
+}
+
+func TestPlanEditsSpares(t *testing.T) {
+	edits, kinds := planEdits([]*manifest.Manifest{
+		parse(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: gone, annotations: {release.openshift.io/delete: "true"}}}`),
+		parse(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: once, annotations: {release.openshift.io/create-only: "true"}}}`),
+		parse(t, `{apiVersion: flowcontrol.apiserver.k8s.io/v1, kind: FlowSchema, metadata: {name: all}}`),
+	}, 10, rand.New(rand.NewPCG(1, 0)))
+	assert.Empty(t, edits)
+	assert.Zero(t, kinds)
+}
+
+// TestChanges looks at the edits that are tried on an object: each differs from it in a field that the manifest sets.
+func TestChanges(t *testing.T) {
+	for _, tt := range []struct {
+		name, manifest, live string
+		tops                 []string // sorted
+	}{
+		{
+			"takes values that the object has from the manifest",
+			`{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {x: "y"}}, data: {a: "1", b: "2"}}`,
+			`{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {x: "y"}}, data: {a: "1", b: other}}`,
+			[]string{"data", "metadata.annotations.x", "metadata.labels." + "cvo.cluster-version.github.io/owned-by"},
+		},
+		{
+			"goes into lists",
+			`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 1}]}}`,
+			`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 1, protocol: TCP}], type: ClusterIP}}`,
+			[]string{"metadata.labels.cvo.cluster-version.github.io/owned-by", "spec"},
+		},
+		{
+			"touches of a CRD what it says only",
+			`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: a}, spec: {scope: Namespaced, group: g}}`,
+			`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: a}, spec: {scope: Namespaced, group: g}}`,
+			[]string{"metadata.labels.cvo.cluster-version.github.io/owned-by"},
+		},
+		{
+			"leaves status alone",
+			`{apiVersion: config.openshift.io/v1, kind: ClusterOperator, metadata: {name: a}, status: {versions: [{name: b}]}}`,
+			`{apiVersion: config.openshift.io/v1, kind: ClusterOperator, metadata: {name: a}, status: {versions: [{name: b}]}}`,
+			[]string{"metadata.labels.cvo.cluster-version.github.io/owned-by"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v := &vandal{rand: rand.New(rand.NewPCG(1, 1))}
+			live := parse(t, tt.live).Object
+			before := live.DeepCopy()
+			var tops []string
+			for _, c := range v.changes(edit{editChange, parse(t, tt.manifest)}, live) {
+				tops = append(tops, strings.Join(c.path, "."))
+				if c.path[0] != "metadata" {
+					assert.NotEqual(t, c.of(live), c.value)
+				}
+			}
+			slices.Sort(tops)
+			assert.Equal(t, tt.tops, tops)
+			assert.Equal(t, before, live, "the object itself stays as it is")
+		})
+	}
+}
+
+func TestChangeOf(t *testing.T) {
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"a": "b"}}}
+	assert.Equal(t, "b", change{path: []string{"spec", "a"}}.of(u))
+	assert.Nil(t, change{path: []string{"data"}}.of(u))
+}
+
+func TestPercentile(t *testing.T) {
+	var values []float64
+	for i := range 200 {
+		values = append(values, float64(200-i))
+	}
+	assert.InDelta(t, 100, percentile(values, 0.5), 0)
+	assert.InDelta(t, 198, percentile(values, 0.99), 0)
+	assert.InDelta(t, 200, percentile(values, 1), 0)
+	assert.InDelta(t, 3, percentile([]float64{3}, 0.99), 0)
+	assert.Zero(t, percentile(nil, 0.5))
+}
+
+// report is what a bench of two runs might find.
+func report(at time.Time, seconds float64) *Report {
+	r := &Report{Time: at, Revision: "v1-" + at.Format("0102"), CPUs: 2, Machine: "a machine", From: Release{"1.0.0", 10}, To: Release{"1.1.0", 12}, Delay: "0s"}
+	for run := range 2 {
+		r.Timed = append(r.Timed,
+			Measurement{Subject: loaderName, Run: run + 1, Phases: []Phase{{Name: phaseInstall, Seconds: 5}}},
+			Measurement{Subject: "cvo", Run: run + 1, Phases: []Phase{
+				{Name: phaseInstall, Seconds: seconds + float64(run), Rollout: seconds, CPU: 2, PeakMiB: 90},
+				{Name: phaseDrift, Seconds: 30, Drift: &Drift{Edits: 10, Kinds: 2, Repaired: 9, P50: 0.1, P99: 0.2, Max: 0.2, NotRepaired: map[string]int{"delete Role": 1}}},
+			}},
+			Measurement{Scenario: "500 objects", Subject: "cvo", Run: run + 1, Phases: []Phase{{Name: phaseInstall, Seconds: 50, PeakMiB: 100}}},
+		)
+	}
+	r.Counted = []Measurement{{Subject: "cvo", Phases: []Phase{{
+		Name: phaseInstall, Manifests: 10, Writes: 12, Changed: 11, Failed: 1,
+		Requests: map[string]map[string]int{operatorAgent: {"patch": 12, "get": 3}, operatorAgent + "/election": {"update": 2}},
+	}}}}
+	return r
+}
+
+func TestHistory(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "history.jsonl")
+	day := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	require.NoError(t, report(day, 6).appendTo(file))
+	require.NoError(t, report(day.AddDate(0, 0, 1), 8).appendTo(file))
+	entries, err := readHistory(file)
+	require.NoError(t, err)
+	require.Len(t, entries, 2)
+	e := entries[0]
+	assert.Equal(t, Entry{
+		Time: day, Revision: "v1-0102", CPUs: 2, Machine: "a machine", From: "1.0.0", To: "1.1.0", Delay: "0s", Runs: 2,
+	}, Entry{Time: e.Time, Revision: e.Revision, CPUs: e.CPUs, Machine: e.Machine, From: e.From, To: e.To, Delay: e.Delay, Runs: e.Runs})
+	for name, want := range map[string]float64{
+		"cvo/install/seconds": 6.5, "cvo/install/ratio": 1.3, "cvo/install/rolloutRatio": 1.2, "cvo/install/peakMiB": 90,
+		"cvo/install/requests": 17, "cvo/install/requests.get": 3, "cvo/install/changed": 11, "cvo/install/failed": 1,
+		"cvo/drift/p99Seconds": 0.2, "cvo/drift/notRepaired": 1, "plain-loader/install/seconds": 5,
+		"500 objects/cvo/install/peakMiB": 100,
+	} {
+		assert.InDelta(t, want, e.Figures[name], 1e-9, name)
+	}
+	assert.NotContains(t, e.Figures, "plain-loader/install/ratio")
+	assert.InDelta(t, 8.5, entries[1].Figures["cvo/install/seconds"], 1e-9)
+
+	require.NoError(t, os.WriteFile(file, []byte("{}\nno\n"), 0o600))
+	_, err = readHistory(file)
+	assert.ErrorContains(t, err, "line 2")
+}
+
+func TestWriteText(t *testing.T) {
+	var out strings.Builder
+	require.NoError(t, report(time.Now(), 6).writeText(&out))
+	for _, want := range []string{
+		"500 objects, install", "10 edits of 2 kinds by another manager, 9 repaired after 100 ms (p50), 200 ms (p99)",
+		"not repaired: delete Role, 1 of them", "1.200",
+	} {
+		assert.Contains(t, out.String(), want)
+	}
+}
+
+func TestPlot(t *testing.T) {
+	dir := t.TempDir()
+	history, picture := filepath.Join(dir, "history.jsonl"), filepath.Join(dir, "history.svg")
+	require.Error(t, plot(history, picture), "there is none yet")
+	for i := range 30 {
+		require.NoError(t, report(time.Date(2026, 1, 1+i, 0, 0, 0, 0, time.UTC), 5+float64(i%7)).appendTo(history))
+	}
+	require.NoError(t, plot(history, picture))
+	data, err := os.ReadFile(picture)
+	require.NoError(t, err)
+	count, text := map[string]int{}, ""
+	for d := xml.NewDecoder(strings.NewReader(string(data))); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err, "it is XML")
+		switch x := token.(type) {
+		case xml.StartElement:
+			count[x.Name.Local]++
+		case xml.CharData:
+			text += string(x)
+		}
+	}
+	assert.Equal(t, 4, count["polyline"], "ratio, requests, memory and repair, of those phases that were measured")
+	assert.Equal(t, 4*30, count["circle"])
+	assert.Contains(t, text, "install 90")
+	assert.Contains(t, text, "2026-01-30 v1-0130")
+}
+
+func TestCeiling(t *testing.T) {
+	for value, want := range map[float64]float64{0: 1, 0.9: 1, 1.3: 1.6, 7: 8, 10: 10, 121: 160, 1100: 1200} {
+		assert.InDelta(t, want, ceiling(value), 1e-9, "%v", value)
+	}
+}
