@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/operator"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -173,7 +172,7 @@ func (o *upgradeDiffOptions) read(ctx context.Context, streams Streams, cfg *res
 		return nil, err
 	}
 	out := &diffTarget{}
-	if out.options, err = c.previewOptions(ctx); err != nil {
+	if out.options, err = c.previewOptions(ctx, o.namespace); err != nil {
 		return nil, err
 	}
 	out.options.Inventory, out.notes, err = o.inventory(ctx, cfg)
@@ -295,13 +294,13 @@ type diffCluster struct {
 }
 
 // previewOptions are what the operator would apply a release with.
-func (c *diffCluster) previewOptions(ctx context.Context) (preview.Options, error) {
+func (c *diffCluster) previewOptions(ctx context.Context, namespace string) (preview.Options, error) {
 	injection, err := operator.ClusterInjection(ctx, c.reader)
 	if err != nil {
 		return preview.Options{}, err
 	}
 	options := preview.Options{
-		Owner: apply.Owner{Name: c.version.Name, UID: c.version.UID}, Injection: injection, Mode: release.Initializing,
+		Owner: operator.ClusterOwner(c.version, namespace), Injection: injection, Mode: release.Initializing,
 	}
 	for _, entry := range c.version.Status.History {
 		if entry.State == configv1.CompletedUpdate {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -238,7 +237,7 @@ func TestUpgradeDiff(t *testing.T) {
 		assert.Equal(t, ExitUsage, ExitCode(err), "%v", err)
 		_, _, err = diff("file://" + file + "/nowhere")
 		var missing *fs.PathError
-		assert.True(t, errors.As(err, &missing), "%v", err)
+		require.ErrorAs(t, err, &missing)
 	})
 	t.Run("it needs a release that runs", func(t *testing.T) {
 		_, _, err := diff(running.Pullspec, "--name", "another")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/clusterversion"
+	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 )
@@ -26,6 +27,11 @@ func ClusterFilter(ctx context.Context, reader client.Reader, cv *configv1.Clust
 // payload; nil if that is not known.
 func ClusterVerifier(clk clock.PassiveClock, reader client.Reader, options Options, running *payload.Payload) (clusterversion.Verifier, error) {
 	return newTrust(clk, reader, options).verifier(running)
+}
+
+// ClusterOwner is what an operator in that namespace marks objects as belonging to.
+func ClusterOwner(cv *configv1.ClusterVersion, namespace string) apply.Owner {
+	return apply.Owner{Name: cv.Name, UID: cv.UID, ApplySet: inventory.ApplySetID(namespace, cv.Name)}
 }
 
 // ClusterInjection reads what a cluster puts into manifests that ask for it. What the cluster does not have injects
