@@ -106,7 +106,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	if !w.begin() {
 		return errors.New("watching owned objects: already running")
 	}
-	ctx, cancel := context.WithCancel(logr.NewContext(ctx, w.log))
+	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	defer func() {
 		cancel()
@@ -198,7 +198,9 @@ func (w *Watcher) scope(s Scope) *scope {
 
 func (w *Watcher) newScope(s Scope) *scope {
 	states := &states{names: &w.names, changed: w.changed}
-	return &scope{states: states, stream: w.newStream(s, states)}
+	stream := w.newStream(s, states)
+	states.complete = stream.complete
+	return &scope{states: states, stream: stream}
 }
 
 // Retain stops the watches of scopes for which keep is false, and forgets what they told. keep must not call the

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/cluster-version/cvo/pkg/observe"
 )
@@ -51,14 +55,17 @@ type answer struct {
 var things = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}
 
 func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if strings.HasSuffix(r.URL.Path, "/things") {
+		a.mu.Lock()
 		a.asked = append(a.asked, time.Now())
-		if a.watch != nil {
-			return a.watch(r).to(r)
+		watch := a.watch
+		a.mu.Unlock()
+		if watch != nil {
+			return watch(r).to(r)
 		}
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	body, in := io.Pipe()
 	if a.open == nil {
 		a.open = map[string]*io.PipeWriter{}
@@ -226,31 +233,43 @@ func TestPace(t *testing.T) {
 	}
 }
 
+// TestPaceResets is about watches that work again: what was before counts no more.
 func TestPaceResets(t *testing.T) {
-	a := &answers{watch: refusing(500, "InternalError")}
-	bubble(t, a, logr.Discard(), func(t *testing.T, w watching) {
-		w.Look(observe.Scope{Resource: things}, "", "a")
-		time.Sleep(5 * time.Minute)
-		a.answer(func(r *http.Request) answer {
-			body, in := io.Pipe()
-			go func() {
-				_, _ = io.WriteString(in, initialEnd)
-				select {
-				case <-time.After(time.Minute):
-				case <-r.Context().Done():
-				}
-				_ = in.Close()
-			}()
-			return stream(body)
-		})
-		time.Sleep(50 * time.Second)
-		require.True(t, w.Look(observe.Scope{Resource: things}, "", "a").Synced)
+	for name, before := range map[string]func(*http.Request) answer{
+		"forgets failures":           refusing(500, "InternalError"),
+		"forgets watches that ended": closing(initialEnd),
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &answers{watch: before}
+			bubble(t, a, logr.Discard(), func(t *testing.T, w watching) {
+				w.Look(observe.Scope{Resource: things}, "", "a")
+				time.Sleep(5 * time.Minute)
+				a.answer(func(r *http.Request) answer {
+					body, in := io.Pipe()
+					go func() {
+						_, _ = io.WriteString(in, initialEnd)
+						select {
+						case <-time.After(time.Minute):
+						case <-r.Context().Done():
+						}
+						_ = in.Close()
+					}()
+					return stream(body)
+				})
+				time.Sleep(50 * time.Second)
+				require.True(t, w.Look(observe.Scope{Resource: things}, "", "a").Synced)
 
-		begin := time.Now()
-		time.Sleep(10 * time.Minute)
-		asked := a.since(begin)
-		assert.InDelta(t, 10, len(asked), 1, "a watch that has lived is opened again at once")
-	})
+				begin := time.Now()
+				time.Sleep(10 * time.Minute)
+				assert.InDelta(t, 10, len(a.since(begin)), 1, "a watch that has lived is opened again at once")
+
+				a.answer(before)
+				begin = time.Now()
+				time.Sleep(time.Minute + 2*time.Second)
+				assert.GreaterOrEqual(t, len(a.since(begin)), 2, "the first delays are short")
+			})
+		})
+	}
 }
 
 func TestRetryAfter(t *testing.T) {
@@ -376,37 +395,98 @@ func TestServerBack(t *testing.T) {
 	})
 }
 
+// TestStale is about what was known, when nothing new comes.
 func TestStale(t *testing.T) {
-	a := &answers{}
-	open := make(chan *io.PipeWriter, 1)
-	a.watch = func(*http.Request) answer {
-		body, in := io.Pipe()
-		go func() { _, _ = io.WriteString(in, added+initialEnd) }()
-		open <- in
-		return stream(body)
+	tests := []struct {
+		name  string
+		watch func(*http.Request) answer
+	}{
+		{"is nothing after two minutes without a server", unreachable},
+		{"is nothing after two minutes of refusal", refusing(403, "Forbidden")},
+		{"is nothing after two minutes of watches that are too old, or end too soon", func(r *http.Request) answer {
+			if r.URL.Query().Get("watch") == "" {
+				return refusing(500, "InternalError")(r)
+			}
+			if r.URL.Query().Get("sendInitialEvents") == "" {
+				return refusing(410, "Expired")(r)
+			}
+			return closing(added)(r)
+		}},
 	}
-	synctest.Test(t, func(t *testing.T) {
-		open = make(chan *io.PipeWriter, 1)
-		w := start(t, &rest.Config{Host: "http://cluster.test", Transport: a}, owned(t), logr.Discard())
-		scope := observe.Scope{Resource: things}
-		w.Look(scope, "", "a")
-		time.Sleep(10 * time.Second)
-		require.True(t, there(w.Look(scope, "", "a")))
-		changes := w.changes.Load()
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := &answers{}
+			bubble(t, a, logr.Discard(), func(t *testing.T, w watching) {
+				open := make(chan *io.PipeWriter, 1)
+				a.answer(func(*http.Request) answer {
+					body, in := io.Pipe()
+					go func() { _, _ = io.WriteString(in, added+initialEnd) }()
+					open <- in
+					return stream(body)
+				})
+				scope := observe.Scope{Resource: things}
+				w.Look(scope, "", "a")
+				time.Sleep(10 * time.Minute)
+				require.True(t, there(w.Look(scope, "", "a")))
+				changes := w.changes.Load()
 
-		a.answer(unreachable)
-		require.NoError(t, (<-open).Close())
-		time.Sleep(time.Minute)
-		assert.True(t, there(w.Look(scope, "", "a")), "it is being resumed")
-		assert.Equal(t, changes, w.changes.Load())
-		time.Sleep(2 * time.Minute)
-		assert.Equal(t, observe.Look{}, w.Look(scope, "", "a"), "nobody knows what became of it")
-		assert.Equal(t, changes+1, w.changes.Load())
-		w.stop()
-	})
+				a.answer(tt.watch)
+				require.NoError(t, (<-open).Close())
+				time.Sleep(time.Minute)
+				assert.True(t, there(w.Look(scope, "", "a")), "it is being resumed")
+				assert.Equal(t, changes, w.changes.Load())
+				time.Sleep(2 * time.Minute)
+				assert.Equal(t, observe.Look{}, w.Look(scope, "", "a"), "nobody knows what became of it")
+				assert.Equal(t, changes+1, w.changes.Load())
+
+				a.answer(nil)
+				time.Sleep(time.Minute)
+				assert.True(t, gone(w.Look(scope, "", "a")))
+			})
+		})
+	}
 }
 
+// TestHangs is about servers that take a request and say nothing.
+func TestHangs(t *testing.T) {
+	silent := func(r *http.Request) answer {
+		body, in := io.Pipe()
+		go func() {
+			<-r.Context().Done()
+			_ = in.CloseWithError(r.Context().Err())
+		}()
+		return stream(body)
+	}
+	dead := func(r *http.Request) answer {
+		<-r.Context().Done()
+		return answer{err: r.Context().Err()}
+	}
+	tests := []struct {
+		name  string
+		watch func(*http.Request) answer
+	}{
+		{"tries again when the initial state does not come", silent},
+		{"tries again when no answer comes", dead},
+		{"tries again when no list comes", or(refusing(422, "Invalid"), dead)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := &answers{watch: tt.watch}
+			bubble(t, a, logr.Discard(), func(t *testing.T, w watching) {
+				scope := observe.Scope{Resource: things}
+				w.Look(scope, "", "a")
+				time.Sleep(time.Minute)
+				a.answer(nil)
+				time.Sleep(5 * time.Minute)
+				assert.True(t, w.Look(scope, "", "a").Synced)
+			})
+		})
+	}
+}
+
+// TestLog is about ten minutes of trouble: what we say of it, and what the libraries below us say by themselves.
 func TestLog(t *testing.T) {
+	nobody := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	tests := []struct {
 		name  string
 		watch func(*http.Request) answer
@@ -415,8 +495,17 @@ func TestLog(t *testing.T) {
 		{"tells once that a resource is not served, and once that it is", refusing(404, "NotFound"), 2},
 		{"tells once that it may not watch, and once that it may", refusing(403, "Forbidden"), 2},
 		{"leaves it to others that the server is away", unreachable, 0},
+		{"leaves it to others that no server runs", func(*http.Request) answer { return answer{err: nobody} }, 0},
+		{"leaves it to others that the server is busy", refusing(429, "TooManyRequests"), 0},
 		{"does not mind watches that end", closing(added, initialEnd), 0},
 		{"does not mind watches that expire", closing(initialEnd, expired), 0},
+		{"does not mind versions that are too old", refusing(410, "Expired"), 0},
+		{"does not mind servers that cannot begin with the initial state", func(r *http.Request) answer {
+			if r.URL.Query().Get("sendInitialEvents") != "" {
+				return refusing(422, "Invalid")(r)
+			}
+			return closing(added)(r)
+		}, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -427,6 +516,8 @@ func TestLog(t *testing.T) {
 				defer mu.Unlock()
 				lines = append(lines, line)
 			}, funcr.Options{})
+			klog.SetLogger(log)
+			defer klog.ClearLogger()
 			a := &answers{watch: tt.watch}
 			bubble(t, a, log, func(_ *testing.T, w watching) {
 				w.Look(observe.Scope{Resource: things}, "", "a")

@@ -51,6 +51,8 @@ func differs(a, b *object) bool {
 type states struct {
 	names   *names
 	changed func()
+	// complete, if set, is called when the initial state is complete.
+	complete func()
 
 	mu      sync.RWMutex
 	synced  bool
@@ -174,7 +176,11 @@ func (s *states) Replace(list []any, at string) error {
 		}
 		objects[o.name] = o
 	}
-	if s.replace(objects, at) {
+	different := s.replace(objects, at)
+	if s.complete != nil {
+		s.complete()
+	}
+	if different {
 		s.changed()
 	}
 	return nil

@@ -126,6 +126,28 @@ func TestStatesRefuse(t *testing.T) {
 	assert.False(t, s.look(types.NamespacedName{}).Synced)
 }
 
+// TestTransformer is about the initial state while it is collected: it is kept as small as afterwards.
+func TestTransformer(t *testing.T) {
+	s := &states{names: &names{}, changed: func() {}}
+	got, err := s.Transformer()(partial("ns", "a", "7"))
+	require.NoError(t, err)
+	assert.Equal(t, reduce(partial("ns", "a", "7"), &names{}), got)
+	again, err := s.Transformer()(got)
+	require.NoError(t, err)
+	assert.Same(t, got, again)
+	_, err = s.Transformer()("something")
+	require.Error(t, err)
+}
+
+func TestBookmark(t *testing.T) {
+	woken := 0
+	s := &states{names: &names{}, changed: func() { woken++ }}
+	require.NoError(t, s.Replace(nil, "5"))
+	require.NoError(t, s.Bookmark("9"))
+	assert.Equal(t, Look{Synced: true, At: "9"}, s.look(types.NamespacedName{}))
+	assert.Equal(t, 1, woken)
+}
+
 func TestNames(t *testing.T) {
 	n := &names{}
 	for i := range 3 * maxNames {

@@ -25,7 +25,8 @@ const (
 	maxDelay   = 30 * time.Second
 	// shortLife is the life of a stream below which the next one is delayed as after a failure.
 	shortLife = 5 * time.Second
-	// staleAfter is how long a stream may fail before what it told counts for nothing.
+	// staleAfter is how long a stream may be interrupted before what it told counts for nothing, and how long the initial
+	// state may take.
 	staleAfter = 2 * time.Minute
 	// watchTimeout is how long the server is asked to keep a watch open, at least; at most twice that. Each end costs
 	// one request.
@@ -42,7 +43,7 @@ type trouble int
 const (
 	// fine: it is up, or was not tried yet.
 	fine trouble = iota
-	// unreachable: the server does not answer, or with an error of its own.
+	// unreachable: the server does not answer, or with an error of its own, or has forgotten what was before.
 	unreachable
 	// unserved: the resource is not served, or the server behind it is away.
 	unserved
@@ -75,9 +76,11 @@ type stream struct {
 	delay time.Duration
 	// notBefore is what the server asked for with Retry-After.
 	notBefore time.Time
-	// opened is when the stream was opened, zero if it is not open; tried when the last attempt was; down since when
-	// all attempts failed, zero if the last one did not.
-	opened, tried, down time.Time
+	// opened is when the stream was opened, zero if it is not open; tried when the last attempt was; interrupted since
+	// when it does not tell what happens, zero if it does.
+	opened, tried, interrupted time.Time
+	// tooLong ends a stream whose initial state does not come; nil if that is not at stake.
+	tooLong *time.Timer
 	// failure is the last attempt's.
 	failure error
 	// told is whether the administrator was told of the trouble, answered whether the server has answered, with whatever,
@@ -149,6 +152,8 @@ func (s *stream) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 		return nil, final{s.failure}
 	}
 	s.selectOnly(&o)
+	ctx, cancel := context.WithTimeout(ctx, staleAfter)
+	defer cancel()
 	return s.client.List(ctx, o)
 }
 
@@ -202,14 +207,21 @@ func (s *stream) connect(ctx context.Context, o metav1.ListOptions) (watch.Inter
 		limit = time.Duration(*o.TimeoutSeconds)*time.Second + overdue
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
+	if o.SendInitialEvents != nil {
+		s.tooLong = time.AfterFunc(staleAfter, cancel)
+	}
 	s.tried = time.Now()
 	w, err := s.client.Watch(ctx, o)
 	if err != nil {
+		s.inTime()
 		cancel()
 		return nil, err
 	}
-	s.opened, s.down, s.failure, s.notBefore = time.Now(), time.Time{}, nil, time.Time{}
+	s.opened, s.failure, s.notBefore = time.Now(), nil, time.Time{}
 	s.failures, s.answered = newBackoff(), false
+	if o.SendInitialEvents == nil {
+		s.complete()
+	}
 	if s.told {
 		s.told = false
 		s.log.Info("watching objects again")
@@ -230,6 +242,33 @@ func (l limited) Stop() {
 	l.Interface.Stop()
 }
 
+// complete takes note that the stream tells what happens from now on: it was resumed, or the initial state is complete.
+func (s *stream) complete() {
+	s.inTime()
+	s.interrupted = time.Time{}
+}
+
+func (s *stream) inTime() {
+	if s.tooLong != nil {
+		s.tooLong.Stop()
+		s.tooLong = nil
+	}
+}
+
+// interrupt takes note that the stream does not tell what happens.
+func (s *stream) interrupt() {
+	if s.interrupted.IsZero() {
+		s.interrupted = time.Now()
+	}
+	if s.stale() {
+		s.forget()
+	}
+}
+
+func (s *stream) stale() bool {
+	return !s.interrupted.IsZero() && time.Since(s.interrupted) > staleAfter
+}
+
 // closed takes note that the stream has ended, for whatever reason.
 func (s *stream) closed() {
 	if time.Since(s.opened) < shortLife {
@@ -238,11 +277,12 @@ func (s *stream) closed() {
 		s.deaths = newBackoff()
 	}
 	s.opened = time.Time{}
+	s.inTime()
+	s.interrupt()
 }
 
 // failed takes note of a failed attempt.
 func (s *stream) failed(err error) {
-	now := time.Now()
 	kind := classify(err)
 	if kind != unreachable && s.is() == unreachable && !s.answered {
 		s.answered = true
@@ -250,12 +290,10 @@ func (s *stream) failed(err error) {
 	}
 	s.failure, s.delay = err, s.failures.Step()
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		s.notBefore = now.Add(time.Duration(seconds) * time.Second)
+		s.notBefore = time.Now().Add(time.Duration(seconds) * time.Second)
 	}
-	if s.down.IsZero() {
-		s.down = now
-	}
-	if apierrors.IsNotFound(err) || s.stale() {
+	s.interrupt()
+	if apierrors.IsNotFound(err) {
 		s.forget()
 	}
 	// That the whole server is away others tell; that it does not want to serve this resource nobody else does.
@@ -268,8 +306,6 @@ func (s *stream) failed(err error) {
 	s.turn(kind)
 }
 
-func (s *stream) stale() bool { return !s.down.IsZero() && time.Since(s.down) > staleAfter }
-
 func classify(err error) trouble {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -278,7 +314,7 @@ func classify(err error) trouble {
 	switch code := status.Status().Code; {
 	case code == 404 || code == 503:
 		return unserved
-	case code >= 400 && code < 500 && code != 408 && code != 429:
+	case code >= 400 && code < 500 && code != 408 && code != 410 && code != 429:
 		return refused
 	}
 	return unreachable
