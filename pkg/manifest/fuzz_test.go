@@ -1,7 +1,6 @@
 package manifest_test
 
 import (
-	"errors"
 	"path"
 	"strings"
 	"testing"
@@ -50,12 +49,12 @@ func FuzzParseLimits(f *testing.F) {
 func checkErrors(t *testing.T, err error, file string) {
 	t.Helper()
 	list := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // what is wrapped is the point
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		list = joined.Unwrap()
 	}
 	for i, err := range list {
 		var one *manifest.Error
-		require.True(t, errors.As(err, &one), "%v", err)
+		require.ErrorAs(t, err, &one)
 		require.Equal(t, file, one.File)
 		if i > 0 {
 			require.Less(t, list[i-1].Error(), err.Error(), "errors are sorted, each is there once")

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -121,11 +122,7 @@ func New(next http.RoundTripper, o Options) (*Transport, error) {
 func (t *Transport) Count() map[Kind]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	count := make(map[Kind]int, len(t.count))
-	for kind, n := range t.count {
-		count[kind] = n
-	}
-	return count
+	return maps.Clone(t.count)
 }
 
 // draw decides what befalls a request, and how much of it.

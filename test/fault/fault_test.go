@@ -50,17 +50,24 @@ func always(kind fault.Kind) fault.Options {
 	return fault.Options{Rates: map[fault.Kind]float64{kind: 1}}
 }
 
-func request(t *testing.T, c *http.Client, url string) (*http.Response, string, error) {
+// reply is what became of a request.
+type reply struct {
+	code       int
+	retryAfter string
+	body       string
+}
+
+func request(t *testing.T, c *http.Client, url string) (reply, error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("body"))
 	require.NoError(t, err)
 	response, err := c.Do(r)
 	if err != nil {
-		return nil, "", err
+		return reply{}, err
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	return response, string(body), err
+	return reply{response.StatusCode, response.Header.Get("Retry-After"), string(body)}, err
 }
 
 func TestAnswers(t *testing.T) {
@@ -77,12 +84,12 @@ func TestAnswers(t *testing.T) {
 		t.Run("it answers "+string(tt.kind), func(t *testing.T) {
 			url, seen := serve(t)
 			c, transport := connect(t, always(tt.kind))
-			response, body, err := request(t, c, url)
+			got, err := request(t, c, url)
 			require.NoError(t, err)
-			assert.Equal(t, tt.code, response.StatusCode)
-			assert.Equal(t, tt.retryAfter, response.Header.Get("Retry-After"))
+			assert.Equal(t, tt.code, got.code)
+			assert.Equal(t, tt.retryAfter, got.retryAfter)
 			var status metav1.Status
-			require.NoError(t, json.Unmarshal([]byte(body), &status))
+			require.NoError(t, json.Unmarshal([]byte(got.body), &status))
 			assert.Equal(t, tt.reason, status.Reason)
 			assert.Equal(t, tt.code, int(status.Code))
 			assert.Zero(t, seen.Load(), "the server must not see the request")
@@ -104,10 +111,10 @@ func TestConnections(t *testing.T) {
 		t.Run("it has a "+string(tt.kind), func(t *testing.T) {
 			url, seen := serve(t)
 			c, _ := connect(t, always(tt.kind))
-			_, body, err := request(t, c, url)
+			got, err := request(t, c, url)
 			require.ErrorIs(t, err, tt.want)
 			assert.Equal(t, tt.seen, seen.Load())
-			assert.Less(t, len(body), len(whole))
+			assert.Less(t, len(got.body), len(whole))
 		})
 	}
 }
@@ -115,9 +122,9 @@ func TestConnections(t *testing.T) {
 func TestDelay(t *testing.T) {
 	url, seen := serve(t)
 	c, _ := connect(t, always(fault.Delay))
-	_, body, err := request(t, c, url)
+	got, err := request(t, c, url)
 	require.NoError(t, err)
-	assert.Equal(t, whole, body)
+	assert.Equal(t, whole, got.body)
 
 	o := always(fault.Delay)
 	o.MaxDelay = 1000 * time.Hour
@@ -136,11 +143,11 @@ func TestClosedWatch(t *testing.T) {
 	o := always(fault.ClosedWatch)
 	o.MaxWatch = time.Millisecond
 	c, transport := connect(t, o)
-	_, _, err := request(t, c, url+"?watch=true")
+	_, err := request(t, c, url+"?watch=true")
 	require.NoError(t, err, "it ends without an error")
-	_, body, err := request(t, c, url)
+	got, err := request(t, c, url)
 	require.NoError(t, err)
-	assert.Equal(t, whole, body)
+	assert.Equal(t, whole, got.body)
 	assert.Equal(t, map[fault.Kind]int{fault.ClosedWatch: 1}, transport.Count())
 }
 
@@ -149,9 +156,9 @@ func TestSpare(t *testing.T) {
 	o := always(fault.InternalError)
 	o.Spare = func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/healthz") }
 	c, _ := connect(t, o)
-	response, _, err := request(t, c, url+"/healthz")
+	got, err := request(t, c, url+"/healthz")
 	require.NoError(t, err)
-	assert.Equal(t, http.StatusOK, response.StatusCode)
+	assert.Equal(t, http.StatusOK, got.code)
 }
 
 func TestRatesAndSeeds(t *testing.T) {
@@ -159,7 +166,7 @@ func TestRatesAndSeeds(t *testing.T) {
 	play := func(o fault.Options) map[fault.Kind]int {
 		c, transport := connect(t, o)
 		for range 400 {
-			_, _, _ = request(t, c, url) // what comes of it is counted
+			_, _ = request(t, c, url) // what comes of it is counted
 		}
 		return transport.Count()
 	}

@@ -20,7 +20,11 @@ type state struct {
 	exists bool
 	// terminating: deleted, and held by a finalizer.
 	terminating bool
-	fields      map[string]owned
+	// contested: to match its manifest, the object must lose fields that somebody else owns.
+	contested bool
+	// left: the object is out of the history, see leave.
+	left   bool
+	fields map[string]owned
 	// sent are the leaves of the last manifest that was applied to the object, ever those of all.
 	sent, ever map[string]leaf
 }
@@ -142,7 +146,7 @@ func (s *state) endOthers(k kind, l leaf) {
 			}
 			other := slices.IndexFunc(members, func(m string) bool { return isMember(m, f.leaf, depth) })
 			if other >= 0 && other != mine {
-				delete(s.fields, name)
+				s.lose(name)
 			}
 		}
 	}
@@ -165,12 +169,20 @@ func (s *state) dropBroken(k kind) {
 				}
 				for name, other := range s.fields {
 					if other.at.within(item) {
-						delete(s.fields, name)
+						s.lose(name)
 					}
 				}
 			}
 		}
 	}
+}
+
+// lose removes a field, whoever owns it.
+func (s *state) lose(name string) {
+	for by := range s.fields[name].owners {
+		s.contested = s.contested || by != engine
+	}
+	delete(s.fields, name)
 }
 
 // within reports whether anything is at a path or below it.
@@ -272,6 +284,7 @@ func roll(states map[string]*state, rel releaseData) {
 		case m.createOnly() && s.exists:
 		default:
 			want := flatten(m.kind.shape, m.marked())
+			s.contested = false
 			s.apply(m.kind, engine, want)
 			s.sent = want
 			maps.Copy(s.ever, want)

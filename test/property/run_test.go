@@ -61,6 +61,8 @@ type run struct {
 	violations []violation
 	// refused are edits that the API server did not take, which is the generator's business.
 	refused, edits int
+	// excused are objects that left the history, and why.
+	excused []string
 }
 
 // missing reports whether a kind or an object is not there.
@@ -172,23 +174,35 @@ func (r *run) do(e *edit) error {
 	if e.how == "precreate" {
 		return r.create(d, s, e)
 	}
-	if !s.exists || s.terminating {
+	if !s.exists || s.terminating || s.left {
 		return nil
 	}
 	r.edits++
-	u, err := r.get(d)
-	if err != nil {
-		return err
-	}
-	if u == nil {
-		return fmt.Errorf("%s should be there", e.object)
-	}
-	err = r.write(d, s, e, u)
+	err := r.retry(func() error {
+		u, err := r.get(d)
+		if err != nil {
+			return err
+		}
+		if u == nil {
+			return fmt.Errorf("%s should be there", e.object)
+		}
+		return r.write(d, s, e, u)
+	})
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || err != nil && strings.Contains(err.Error(), "failed to create typed patch") {
 		r.refused++
 		return nil
 	}
 	return err
+}
+
+// retry does something again that the API server's own controllers got in the way of, as they do with CRDs.
+func (r *run) retry(do func() error) error {
+	for range 20 {
+		if err := do(); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return do()
 }
 
 func (r *run) write(d declared, s *state, e *edit, u *unstructured.Unstructured) error {
@@ -294,9 +308,7 @@ func (r *run) create(d declared, s *state, e *edit) error {
 	if obj == nil {
 		obj = object{}
 	}
-	for name, value := range r.reference(d).Object {
-		obj[name] = value
-	}
+	maps.Copy(obj, r.reference(d).Object)
 	for _, o := range e.ops {
 		if _, ok := getAt(obj, o.in); o.in != nil && !ok {
 			continue
@@ -345,10 +357,9 @@ func (r *run) engine(s step) error {
 	if err != nil {
 		return err
 	}
-	if err := r.driver.Run(r.ctx, rel, modeOf(s.mode)); err != nil {
-		r.fail(converges, "release "+s.release, "%v", err)
-	}
+	refused := r.driver.Run(r.ctx, rel, modeOf(s.mode))
 	roll(r.states, data)
+	r.refusals(s.release, refused)
 	if err := r.collect(); err != nil {
 		return err
 	}
@@ -356,6 +367,7 @@ func (r *run) engine(s step) error {
 	if err != nil {
 		return err
 	}
+	r.judge()
 	if len(r.violations) > 0 {
 		return nil
 	}
@@ -366,7 +378,7 @@ func (r *run) engine(s step) error {
 // foreground. Nothing here has children.
 func (r *run) collect() error {
 	for id, s := range r.states {
-		if s.exists {
+		if s.exists || s.left {
 			continue
 		}
 		u, err := r.get(r.byID[id])
@@ -390,13 +402,12 @@ func (r *run) collect() error {
 // later, or in the same second: that one write is the server's, and the run after it has to be silent.
 func (r *run) again(rel Release, s step, live map[string]*unstructured.Unstructured) error {
 	for range 2 {
-		if err := r.driver.Run(r.ctx, rel, modeOf(s.mode)); err != nil {
-			r.fail(converges, "release "+s.release, "a further run: %v", err)
+		if r.refusals(s.release, r.driver.Run(r.ctx, rel, modeOf(s.mode))); len(r.violations) > 0 {
 			return nil
 		}
 		moved := false
 		for id, before := range live {
-			if r.byID[id].kind.served { // the server writes to it itself
+			if r.byID[id].kind.served || r.states[id].left { // the server writes to it itself
 				continue
 			}
 			after, err := r.get(r.byID[id])
@@ -500,6 +511,7 @@ func (r *run) compare() (map[string]*unstructured.Unstructured, error) {
 		}
 		live[id] = u
 		switch {
+		case s.left:
 		case s.exists && u == nil:
 			r.fail(presence, id, "it is missing")
 		case !s.exists && u != nil:

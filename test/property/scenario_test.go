@@ -162,11 +162,11 @@ func (g generator) scenario() scenario {
 		if k.stays || k.name == "Thing" || !inA && !inB {
 			inA, inB = true, true
 		}
-		if k.clusterScoped && k.stays {
-			// The first to be applied, and the last to go.
-		} else if k.name != "Thing" && inA && inB && g.chance(0.07) {
+		switch {
+		case k.clusterScoped && k.stays: // the first to be applied, and the last to go
+		case k.name != "Thing" && inA && inB && g.chance(0.07):
 			second.annotate("release.openshift.io/delete", "true")
-		} else if g.chance(0.08) && !leftOut("create-only") {
+		case g.chance(0.08) && !leftOut("create-only"):
 			first.annotate("release.openshift.io/create-only", "true")
 			if g.chance(0.7) {
 				second.annotate("release.openshift.io/create-only", "true")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -56,10 +57,7 @@ func shrinkObjects(sc *scenario, try func(scenario) bool) (shorter bool) {
 }
 
 func shrinkSteps(sc *scenario, try func(scenario) bool) (shorter bool) {
-	for i := len(sc.steps) - 1; i >= 0; i-- {
-		if i >= len(sc.steps) {
-			continue
-		}
+	for i := range slices.Backward(sc.steps) {
 		next := *sc
 		next.steps = slices.Delete(slices.Clone(sc.steps), i, i+1)
 		shorter = try(next) || shorter
@@ -127,19 +125,22 @@ func shrinkFields(sc *scenario, try func(scenario) bool) (shorter bool) {
 type statistics struct {
 	sync.Mutex
 	runs, objects, edits, refused int
-	how                           map[string]int
-	kinds                         map[string]int
+	how, kinds, excused           map[string]int
 }
 
 func (s *statistics) add(sc scenario, r *run) {
 	s.Lock()
 	defer s.Unlock()
 	if s.how == nil {
-		s.how, s.kinds = map[string]int{}, map[string]int{}
+		s.how, s.kinds, s.excused = map[string]int{}, map[string]int{}, map[string]int{}
 	}
 	s.runs++
 	s.edits += r.edits
 	s.refused += r.refused
+	for _, e := range r.excused {
+		_, why, _ := strings.Cut(e, ": ")
+		s.excused[why]++
+	}
 	_, byID := sc.ids()
 	s.objects += len(byID)
 	for _, d := range byID {
@@ -154,6 +155,6 @@ func (s *statistics) add(sc scenario, r *run) {
 
 func (s *statistics) log(t *testing.T) {
 	t.Helper()
-	t.Logf("%d histories, %d objects %v, %d edits %v, %d of them refused by the API server",
-		s.runs, s.objects, s.kinds, s.edits, s.how, s.refused)
+	t.Logf("%d histories, %d objects %v, %d edits %v, %d of them refused by the API server; objects left out: %v",
+		s.runs, s.objects, s.kinds, s.edits, s.how, s.refused, s.excused)
 }
