@@ -301,6 +301,7 @@ func (c *diffCluster) previewOptions(ctx context.Context, namespace string) (pre
 	}
 	options := preview.Options{
 		Owner: operator.ClusterOwner(c.version, namespace), Injection: injection, Mode: release.Initializing,
+		Prune: c.version.Annotations[api.PruneAnnotation] == "true",
 	}
 	for _, entry := range c.version.Status.History {
 		if entry.State == configv1.CompletedUpdate {

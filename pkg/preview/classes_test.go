@@ -16,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/payload"
 )
 
 // upgrade looks at a second payload after the first was installed, in a namespace of its own.
@@ -291,3 +293,47 @@ func TestGuard(t *testing.T) {
 	_, err = applier.Apply(t.Context(), m[0], "Updating")
 	require.ErrorContains(t, err, "PATCH /api/v1/namespaces/default/configmaps/guarded is no dry run: not sent")
 }
+
+func TestOrphans(t *testing.T) {
+	p := files(t, "1.1.0", map[string]string{"0000_10_a_b.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: named, namespace: default}"})
+	config := func(name string) manifest.ID { return manifest.ID{Kind: "ConfigMap", Namespace: "default", Name: name} }
+	excluded, err := manifest.Parse("0000_10_a_c.yaml", []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: excluded, namespace: default}"), manifest.Limits{})
+	require.NoError(t, err)
+	p.Excluded = []payload.Exclusion{{Manifest: excluded[0], Reason: "test"}}
+	crd := manifest.ID{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition", Name: "a"}
+	inv := inventory.Inventory{Release: "1.0.0"}.With(
+		inventory.Record{ID: config("named"), Release: "1.0.0"}, inventory.Record{ID: config("excluded"), Release: "1.0.0"},
+		inventory.Record{ID: config("gone"), Release: "1.0.0"}, inventory.Record{ID: config("earlier"), Release: "0.9.0", Dropped: "1.0.0"},
+		inventory.Record{ID: manifest.ID{Kind: "Namespace", Name: "a"}, Release: "1.0.0"}, inventory.Record{ID: crd, Release: "1.0.0"},
+	)
+	for _, tt := range []struct {
+		name               string
+		release, byRequest bool
+		want               string
+	}{
+		{"it says that they stay", false, false, `No longer part of the release:
+  ConfigMap default/earlier  from 0.9.0, stays
+  ConfigMap default/gone  from 1.0.0, stays
+  Namespace a  from 1.0.0, stays
+  CustomResourceDefinition.apiextensions.k8s.io a  from 1.0.0, stays
+`},
+		{"it says that the administrator has them deleted", false, true, prunedText},
+		{"it says that the release has them deleted", true, false, prunedText},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p.Release.Prune = tt.release
+			report, _ := lookBy(t, controlPlane.Config("looks"), p, Options{Inventory: inv, Prune: tt.byRequest})
+			var out strings.Builder
+			require.NoError(t, WriteText(&out, report, false))
+			assert.Contains(t, out.String(), tt.want)
+			assert.Contains(t, out.String(), ", 4 no longer part of the release\n")
+		})
+	}
+}
+
+const prunedText = `No longer part of the release:
+  ConfigMap default/earlier  from 0.9.0, deleted once the update is complete
+  ConfigMap default/gone  from 1.0.0, deleted once the update is complete
+  Namespace a  from 1.0.0, stays: all that is in it would go with it
+  CustomResourceDefinition.apiextensions.k8s.io a  from 1.0.0, stays: as long as there are objects of its kind
+`

@@ -41,6 +41,8 @@ type Options struct {
 	Injection apply.Injection
 	// Inventory is what releases have brought to the cluster; the zero value if that is not known.
 	Inventory inventory.Inventory
+	// Prune: the administrator asks for the deletion of what no manifest names any more. The release may, too.
+	Prune bool
 	// Width is how many requests are under way at a time; default 16, as many as a rollout has.
 	Width int
 	// Progress is told how many manifests are done, from the goroutines that do them, one at a time; nil for nobody.
@@ -374,7 +376,15 @@ func (r *run) orphans() []Orphan {
 	}
 	var out []Orphan
 	for _, record := range inventory.Plan(r.options.Inventory, named, r.payload.Release.Version).Orphans() {
-		out = append(out, Orphan{ID: record.ID, Release: record.Release})
+		orphan := Orphan{ID: record.ID, Release: record.Release}
+		if r.options.Prune || r.payload.Release.Prune {
+			reason, protected := inventory.Protected(record.ID)
+			if orphan.Stays = reason; record.ID.Kind == "CustomResourceDefinition" {
+				orphan.Stays = "as long as there are objects of its kind" // which is looked for when it is deleted
+			}
+			orphan.Pruned = !protected
+		}
+		out = append(out, orphan)
 	}
 	return out
 }

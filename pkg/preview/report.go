@@ -72,6 +72,10 @@ type Orphan struct {
 	ID manifest.ID `json:"object"`
 	// Release is the version of the last release that named it.
 	Release string `json:"release,omitempty"`
+	// Pruned: it would be deleted once the update is complete, because the release or the administrator asks for that.
+	Pruned bool `json:"pruned,omitempty"`
+	// Stays is why it would not be, though that is asked for.
+	Stays string `json:"stays,omitempty"`
 }
 
 // NotAllowed says that the user may not look at the objects of a resource.
@@ -151,7 +155,7 @@ type Report struct {
 	Image   string `json:"image"`
 	// Objects has everything of which there is something to tell, by runlevel, component, file and document.
 	Objects []Object `json:"objects"`
-	// Orphans are told apart, because nothing happens to them.
+	// Orphans are told apart, because the update itself leaves them alone.
 	Orphans    []Orphan     `json:"orphans,omitempty"`
 	NotAllowed []NotAllowed `json:"notAllowed,omitempty"`
 	// Notes are what a reader should know about the whole.

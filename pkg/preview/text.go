@@ -161,9 +161,16 @@ func (t *textWriter) orphans(orphans []Orphan) {
 	if len(orphans) == 0 {
 		return
 	}
-	fmt.Fprintf(&t.out, "No longer part of the release; they stay in the cluster:\n")
+	fmt.Fprintf(&t.out, "No longer part of the release:\n")
 	for _, o := range orphans {
-		t.line("%s  from %s", printable(o.ID.String()), printable(o.Release))
+		becomes := "stays"
+		switch {
+		case o.Pruned:
+			becomes = "deleted once the update is complete"
+		case o.Stays != "":
+			becomes = "stays: " + o.Stays
+		}
+		t.line("%s  from %s, %s", printable(o.ID.String()), printable(o.Release), printable(becomes))
 	}
 	t.out.WriteByte('\n')
 }
