@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -408,7 +409,9 @@ func TestSomeKindsAreNeverRecreated(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a, record := connect(t, owner)
 			m := parse(t, tt.first)
-			must(t, a, m)
+			if must(t, a, m); tt.name == "CRD" {
+				serveCRD(t, m) // its scope is fixed from then on
+			}
 			record.take()
 			_, err := a.Apply(t.Context(), parse(t, tt.next), release.Updating)
 			var failure *apply.Error
@@ -432,4 +435,73 @@ func TestImmutableTextsAreQuoted(t *testing.T) {
 	assert.EqualError(t, err, "could not update Deployment.apps "+ns+"/words (0000_50_x_y.yaml): the object that is there cannot become "+
 		"this one: spec.selector cannot be changed: field is immutable; annotate the manifest with "+
 		"release.openshift.io/on-immutable: recreate to have the object deleted and created again, or give it a new name")
+}
+
+// TestRecreateThatFails has the server, or somebody else, get in the way at each step: the error says at which.
+func TestRecreateThatFails(t *testing.T) {
+	ns := namespace(t)
+	c := immutableChange(t, "StorageClass provisioner")
+	for _, tt := range []struct{ name, method, says string }{
+		{"look", http.MethodGet, "connection reset"},
+		{"ask", http.MethodPost, "asking whether it could be created again"},
+		{"delete", http.MethodDelete, "deleting it to create it again, since provisioner cannot be changed"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a, record := connect(t, owner)
+			first, next := c.manifests(t, ns, "fails-"+tt.name, recreateAnnotation)
+			uid := must(t, a, first).UID
+			through := record.next
+			record.next = roundTripper(func(r *http.Request) (*http.Response, error) {
+				if r.Method == tt.method {
+					return nil, errors.New("connection reset")
+				}
+				return through.RoundTrip(r)
+			})
+			_, err := a.Apply(t.Context(), next, release.Updating)
+			var failure *apply.Error
+			require.ErrorAs(t, err, &failure)
+			assert.Equal(t, api.ReasonClusterDown, failure.Reason)
+			require.ErrorContains(t, err, tt.says)
+			assert.Equal(t, uid, live(t, first).GetUID())
+			record.next = through
+			assert.Equal(t, apply.Recreated, must(t, a, next).Action)
+		})
+	}
+}
+
+func TestRecreateGivesUpOnAWriterThatNeverStops(t *testing.T) {
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	first, next := immutableChange(t, "StorageClass provisioner").manifests(t, ns, "never", recreateAnnotation)
+	must(t, a, first)
+	edits := 0
+	record.before = func(r *http.Request) {
+		if r.Method == http.MethodDelete {
+			edits++
+			merge(t, first, `{"metadata":{"annotations":{"edit":"`+strings.Repeat("x", edits)+`"}}}`)
+		}
+	}
+	_, err := a.Apply(t.Context(), next, release.Updating)
+	var failure *apply.Error
+	require.ErrorAs(t, err, &failure)
+	assert.Equal(t, api.ReasonResourceConflict, failure.Reason)
+	require.ErrorContains(t, err, "it changed each time")
+}
+
+// TestRecreateOfAnObjectThatGoesMeanwhile has somebody else delete it first.
+func TestRecreateOfAnObjectThatGoesMeanwhile(t *testing.T) {
+	ns := namespace(t)
+	for _, method := range []string{http.MethodGet, http.MethodDelete} {
+		t.Run(method, func(t *testing.T) {
+			a, record := connect(t, owner)
+			first, next := immutableChange(t, "StorageClass provisioner").manifests(t, ns, "goes-"+strings.ToLower(method), recreateAnnotation)
+			must(t, a, first)
+			record.before = func(r *http.Request) {
+				if r.Method == method {
+					assert.NoError(t, somebody(t).Delete(t.Context(), first.Object.DeepCopy()))
+				}
+			}
+			assert.Equal(t, apply.Recreated, must(t, a, next).Action)
+		})
+	}
 }

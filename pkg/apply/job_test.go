@@ -1,12 +1,14 @@
 package apply_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -124,4 +126,38 @@ func TestJobsWithSelectors(t *testing.T) {
 	assert.Empty(t, got.Dropped)
 	assert.Equal(t, map[string]any{"app": "a"}, at(live(t, manual).Object, "spec.selector.matchLabels"))
 	assert.Equal(t, got.ResourceVersion, must(t, a, manual).ResourceVersion)
+}
+
+// TestJobsThatGoMeanwhile: what was refused is not there any more when it is looked at.
+func TestJobsThatGoMeanwhile(t *testing.T) {
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	first := job(t, ns, "", "i")
+	must(t, a, first)
+	gone := false
+	record.before = func(r *http.Request) {
+		if r.Method == http.MethodGet && !gone {
+			gone = true
+			assert.NoError(t, somebody(t).Delete(t.Context(), live(t, first), client.PropagationPolicy(metav1.DeletePropagationBackground)))
+		}
+	}
+	got := must(t, a, job(t, ns, "", "j"))
+	assert.Contains(t, []apply.Action{apply.Recreated, apply.Created}, got.Action)
+}
+
+func TestJobsThatCannotBeLookedAt(t *testing.T) {
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	must(t, a, job(t, ns, "", "i"))
+	through := record.next
+	record.next = roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodGet {
+			return reply(r, http.StatusForbidden, nil, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`), nil
+		}
+		return through.RoundTrip(r)
+	})
+	_, err := a.Apply(t.Context(), job(t, ns, "", "j"), release.Updating)
+	var failure *apply.Error
+	require.ErrorAs(t, err, &failure)
+	assert.Equal(t, api.ReasonResourceForbidden, failure.Reason)
 }
