@@ -174,6 +174,11 @@ func refusing(code int, reason metav1.StatusReason) func(*http.Request) answer {
 
 func unreachable(*http.Request) answer { return answer{err: errors.New("no route to host")} }
 
+// nobody is where no server runs.
+func nobody(*http.Request) answer {
+	return answer{err: &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}}
+}
+
 // bubble runs a test on a Watcher whose server is a.
 func bubble(t *testing.T, a *answers, log logr.Logger, test func(*testing.T, watching)) {
 	t.Helper()
@@ -402,6 +407,7 @@ func TestStale(t *testing.T) {
 		watch func(*http.Request) answer
 	}{
 		{"is nothing after two minutes without a server", unreachable},
+		{"is nothing after two minutes in which no server runs", nobody},
 		{"is nothing after two minutes of refusal", refusing(403, "Forbidden")},
 		{"is nothing after two minutes of watches that are too old, or end too soon", func(r *http.Request) answer {
 			if r.URL.Query().Get("watch") == "" {
@@ -486,7 +492,6 @@ func TestHangs(t *testing.T) {
 
 // TestLog is about ten minutes of trouble: what we say of it, and what the libraries below us say by themselves.
 func TestLog(t *testing.T) {
-	nobody := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	tests := []struct {
 		name  string
 		watch func(*http.Request) answer
@@ -495,7 +500,7 @@ func TestLog(t *testing.T) {
 		{"tells once that a resource is not served, and once that it is", refusing(404, "NotFound"), 2},
 		{"tells once that it may not watch, and once that it may", refusing(403, "Forbidden"), 2},
 		{"leaves it to others that the server is away", unreachable, 0},
-		{"leaves it to others that no server runs", func(*http.Request) answer { return answer{err: nobody} }, 0},
+		{"leaves it to others that no server runs", nobody, 0},
 		{"leaves it to others that the server is busy", refusing(429, "TooManyRequests"), 0},
 		{"does not mind watches that end", closing(added, initialEnd), 0},
 		{"does not mind watches that expire", closing(initialEnd, expired), 0},

@@ -185,7 +185,8 @@ func (s *stream) open(ctx context.Context, o metav1.ListOptions) (watch.Interfac
 	}
 }
 
-// final hides the kind of an error from the Reflector, which would try again by itself.
+// final hides the kind of an error from the Reflector, which would try again by itself: it would even resume a stream of
+// which nothing is known any more.
 type final struct{ err error }
 
 func (f final) Error() string { return f.err.Error() }
