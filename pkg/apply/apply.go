@@ -5,6 +5,11 @@
 // Objects are written by server-side apply under one field manager with conflicts forced. Requests go through a
 // schema-free REST client that asks for metadata alone as the answer: it carries all that callers need
 // (uid, resourceVersion, generation, field ownership) and spares a copy of the object.
+//
+// One object takes one request in the normal case. Only an answer or a refusal that asks for it leads to more: fields that
+// an earlier operator wrote by update are adopted, what the server once set by default and nobody owns is taken out of
+// the way, an object with a field that cannot be changed is deleted and created again if its manifest allows it, and
+// what server-side apply does not take is left out and told.
 package apply
 
 import (
