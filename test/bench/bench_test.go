@@ -136,9 +136,15 @@ func TestChanges(t *testing.T) {
 		},
 		{
 			"goes into lists",
-			`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 1}]}}`,
-			`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 1, protocol: TCP}], type: ClusterIP}}`,
+			`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 1, targetPort: 2}]}}`,
+			`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 1, targetPort: 2, protocol: TCP}], type: ClusterIP}}`,
 			[]string{"metadata.labels.cvo.cluster-version.github.io/owned-by", "spec"},
+		},
+		{
+			"makes no entry another",
+			`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 1, name: http}]}}`,
+			`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 1, name: http}]}}`,
+			[]string{"metadata.labels.cvo.cluster-version.github.io/owned-by"},
 		},
 		{
 			"touches of a CRD what it says only",

@@ -236,7 +236,8 @@ func (o *operation) newVandal() (*vandal, error) {
 
 var errNotRepaired = errors.New("not repaired")
 
-// edit makes an edit and returns how long after its answer it was repaired. What is not repaired in time is put back
+// edit makes an edit and returns how long after its answer it was repaired, or after the object was gone if that took
+// longer. What is not repaired in time is put back
 // by the bench, so that the next edit meets a whole cluster, and the error is errNotRepaired.
 func (v *vandal) edit(ctx context.Context, e edit) (time.Duration, error) {
 	mapping, err := v.mapper.Mapping(ctx, e.manifest.GVK())
@@ -261,7 +262,7 @@ func (v *vandal) edit(ctx context.Context, e edit) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	answered := time.Now()
+	start := time.Now()
 	timeout := time.After(v.wait)
 	for {
 		select {
@@ -269,8 +270,11 @@ func (v *vandal) edit(ctx context.Context, e edit) (time.Duration, error) {
 			if !ok {
 				return 0, ctx.Err()
 			}
-			if d.undone(s.object) {
-				return max(0, s.at.Sub(answered)), nil
+			switch {
+			case s.gone:
+				start = later(start, s.at) // a CRD, for one, takes seconds to go
+			case d.undone(s.object):
+				return max(0, s.at.Sub(start)), nil
 			}
 		case <-timeout:
 			return 0, errors.Join(errNotRepaired, d.putBack(ctx))
@@ -280,9 +284,17 @@ func (v *vandal) edit(ctx context.Context, e edit) (time.Duration, error) {
 	}
 }
 
-// sight is a state of an object and when it was seen.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// sight is a state of an object and when it was seen; gone is its end.
 type sight struct {
 	object *unstructured.Unstructured
+	gone   bool
 	at     time.Time
 }
 
@@ -314,15 +326,15 @@ func follow(ctx context.Context, resource dynamic.ResourceInterface, from *unstr
 func tellAll(ctx context.Context, w watch.Interface, seen chan<- sight) {
 	defer w.Stop()
 	for event := range w.ResultChan() {
-		if object, ok := event.Object.(*unstructured.Unstructured); ok && event.Type != watch.Deleted {
-			tell(ctx, object, seen)
+		if object, ok := event.Object.(*unstructured.Unstructured); ok {
+			tell(ctx, sight{object, event.Type == watch.Deleted, time.Now()}, seen)
 		}
 	}
 }
 
-func tell(ctx context.Context, object *unstructured.Unstructured, seen chan<- sight) {
+func tell(ctx context.Context, s sight, seen chan<- sight) {
 	select {
-	case seen <- sight{object, time.Now()}:
+	case seen <- s:
 	case <-ctx.Done():
 	}
 }
@@ -340,7 +352,7 @@ func resume(ctx context.Context, resource dynamic.ResourceInterface, options met
 		return nil
 	}
 	for i := range list.Items {
-		tell(ctx, &list.Items[i], seen)
+		tell(ctx, sight{object: &list.Items[i], at: time.Now()}, seen)
 	}
 	options.ResourceVersion = list.GetResourceVersion()
 	w, err := resource.Watch(ctx, options)
@@ -480,14 +492,23 @@ func leavesOf(m *manifest.Manifest) [][]any {
 				walk(item, append(slices.Clip(path), i))
 			}
 		case string, bool, int64:
-			// What a CRD says of itself may be anything; the rest of it decides over other objects.
-			if m.GVK().Kind != "CustomResourceDefinition" || path[len(path)-1] == "description" {
-				leaves = append(leaves, path)
+			if !entryKey(path) && (m.GVK().Kind != "CustomResourceDefinition" || path[len(path)-1] == "description") {
+				leaves = append(leaves, path) // what else a CRD says decides over other objects
 			}
 		}
 	}
 	walk(m.Object.Object, nil)
 	return leaves
+}
+
+// entryKey reports whether a path leads to what tells the entries of a list apart: with another one it is another
+// entry, which belongs to who made it.
+func entryKey(path []any) bool {
+	if len(path) < 2 {
+		return false
+	}
+	_, entry := path[len(path)-2].(int)
+	return entry && slices.Contains([]any{"name", "port", "containerPort", "protocol", "key", "type", "mountPath"}, path[len(path)-1])
 }
 
 // other puts another value at a path of a live object's copy, if it has there what the manifest says.
