@@ -8,6 +8,7 @@ import (
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -75,11 +76,14 @@ func (d *applierDriver) Run(ctx context.Context, rel Release, mode release.Mode)
 	return errors.Join(errs...)
 }
 
+// maxInvalid is how often an object may be called invalid: that is no fault of the connection.
+const maxInvalid = 4
+
 // apply tries a manifest until it succeeds, as rollout does, but sooner again. A kind whose CRD has only just been
 // applied is waited for longer.
 func (d *applierDriver) apply(ctx context.Context, applier *apply.Applier, m *manifest.Manifest, mode release.Mode) error {
 	var last error
-	served := time.Now().Add(30 * time.Second)
+	invalid, served := 0, time.Now().Add(30*time.Second)
 	for attempt, wait := 0, 5*time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
 		if _, last = applier.Apply(ctx, m, mode); last == nil {
 			return nil
@@ -87,7 +91,10 @@ func (d *applierDriver) apply(ctx context.Context, applier *apply.Applier, m *ma
 		if !missing(last) || time.Now().After(served) {
 			attempt++
 		}
-		if attempt >= d.attempts {
+		if apierrors.IsInvalid(last) {
+			invalid++
+		}
+		if attempt >= d.attempts || invalid >= maxInvalid {
 			return fmt.Errorf("after %d attempts: %w", attempt, last)
 		}
 		select {

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	// Histories wait for the API server most of the time, more so under faults.
 	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		if err := f.Value.Set("6"); err != nil {
+		if err := f.Value.Set("12"); err != nil {
 			panic(err)
 		}
 	}
