@@ -12,11 +12,11 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // forwardPod opens a port on loopback that leads to a port of a pod, through the API server, until stop is called. What
@@ -28,7 +28,7 @@ func forwardPod(ctx context.Context, cfg *rest.Config, pod *corev1.Pod, port int
 		return "", nil, err
 	}
 	stopped, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, stopped, ready, io.Discard, io.Discard)
+	forwarder, err := portforward.NewOnAddressesForStreaming(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, stopped, ready, io.Discard, io.Discard)
 	if err != nil {
 		return "", nil, fmt.Errorf("forwarding a port to pod %s: %w", pod.Name, err)
 	}
@@ -46,7 +46,11 @@ func forwardPod(ctx context.Context, cfg *rest.Config, pod *corev1.Pod, port int
 		close(stopped)
 		return "", nil, fmt.Errorf("forwarding a port to pod %s: %w", pod.Name, errors.Join(err, errors.New("no port was opened")))
 	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local))), func() { close(stopped); <-ended }, nil
+	stop = func() {
+		close(stopped)
+		<-ended // that it was stopped is no news
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local))), stop, nil
 }
 
 // podDialer speaks WebSocket, and SPDY to API servers and proxies that know nothing else.
@@ -60,12 +64,12 @@ func podDialer(cfg *rest.Config, pod *corev1.Pod) (httpstream.Dialer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing to forward a port: %w", err)
 	}
-	old := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
-	websocket, err := portforward.NewSPDYOverWebsocketDialer(url, cfg)
+	old := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
+	websocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(url, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("preparing to forward a port: %w", err)
 	}
-	return portforward.NewFallbackDialer(websocket, old, func(err error) bool {
+	return portforward.NewFallbackDialerForStreaming(websocket, old, func(err error) bool {
 		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	}), nil
 }
