@@ -66,11 +66,16 @@ func stringDataAsData(secret map[string]any) {
 // storedForm words the empty lists and maps of a built-in kind so that they are still ours, but are what the server
 // stores. It keeps those kinds in a form that has none, compares what it stored with what is applied to the letter, and
 // would count a change at every apply. An empty struct, such as `emptyDir: {}`, is another thing: it is stored, and says
-// something. Only the Go type behind a field can tell the two apart. What has nothing empty in it is shared with the
-// object given.
+// something. Only the Go type behind a field can tell the two apart. Of custom resources, which are stored as they come,
+// only the metadata of objects inside them has that form. What has nothing empty in it is shared with the object given.
 func storedForm(gvk schema.GroupVersionKind, object map[string]any) {
 	t := goType(gvk)
 	if t == nil {
+		for field, value := range object {
+			if field != "metadata" {
+				object[field], _ = withoutEmptyMetadata(value)
+			}
+		}
 		return
 	}
 	fields := jsonFields(t)
@@ -79,6 +84,42 @@ func storedForm(gvk schema.GroupVersionKind, object map[string]any) {
 			object[field], _ = inStoredForm(t, value)
 		}
 	}
+}
+
+// withoutEmptyMetadata leaves out what is empty in the metadata of objects inside a value.
+func withoutEmptyMetadata(value any) (next any, changed bool) {
+	switch v := value.(type) {
+	case map[string]any:
+		out := v
+		for key, item := range v {
+			item, itemChanged := withoutEmptyMetadata(item)
+			if metadata, ok := item.(map[string]any); ok && key == "metadata" && v["apiVersion"] != nil && v["kind"] != nil {
+				before := len(metadata)
+				metadata = maps.Clone(metadata)
+				maps.DeleteFunc(metadata, func(_ string, value any) bool { return isEmpty(value) })
+				item, itemChanged = metadata, itemChanged || len(metadata) < before
+			}
+			if itemChanged {
+				if !changed {
+					out, changed = maps.Clone(v), true
+				}
+				out[key] = item
+			}
+		}
+		return out, changed
+	case []any:
+		out := v
+		for i, item := range v {
+			if item, itemChanged := withoutEmptyMetadata(item); itemChanged {
+				if !changed {
+					out, changed = slices.Clone(v), true
+				}
+				out[i] = item
+			}
+		}
+		return out, changed
+	}
+	return value, false
 }
 
 func goType(gvk schema.GroupVersionKind) reflect.Type {

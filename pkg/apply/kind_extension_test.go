@@ -81,6 +81,7 @@ func certManaged(text string) string {
 func validating(text string) string {
 	return strings.ReplaceAll(text, "KIND", "ValidatingWebhookConfiguration")
 }
+
 func mutating(text string) string {
 	return strings.ReplaceAll(text, "KIND", "MutatingWebhookConfiguration")
 }
