@@ -105,7 +105,8 @@ func (o *operation) drift(ctx context.Context) error {
 	p.Drift.P50, p.Drift.P99, p.Drift.Max = percentile(times, 0.5), percentile(times, 0.99), percentile(times, 1)
 	after := o.cvo.usage()
 	p.end = time.Now()
-	p.Seconds, p.CPU, p.PeakMiB = p.end.Sub(p.start).Seconds(), after.cpu-before.cpu, after.peakMiB
+	p.Seconds = p.end.Sub(p.start).Seconds()
+	p.use(before, after)
 	o.phases = append(o.phases, p)
 	return nil
 }

@@ -105,6 +105,7 @@ func timedFigures() []timedFigure {
 		{"rolloutSeconds", Phase.rollout},
 		{"cpuSeconds", func(p Phase) float64 { return p.CPU }},
 		{"peakMiB", func(p Phase) float64 { return p.PeakMiB }},
+		{"fileMiB", func(p Phase) float64 { return p.FileMiB }},
 		{"edits", drift(func(d Drift) float64 { return float64(d.Edits) })},
 		{"notRepaired", drift(func(d Drift) float64 { return float64(d.Edits - d.Repaired) })},
 		{"notTried", drift(func(d Drift) float64 { return float64(d.NotTried) })},

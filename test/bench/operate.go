@@ -203,13 +203,18 @@ func (o *operation) complete(ctx context.Context, p Phase, rel release.Release, 
 	}
 	p.Seconds, p.Rollout = time.Since(p.start).Seconds(), time.Since(accepted).Seconds()
 	after := o.cvo.usage()
-	p.CPU, p.PeakMiB = after.cpu-before.cpu, after.peakMiB
+	p.use(before, after)
 	if err := o.settled(ctx); err != nil {
 		return err
 	}
 	p.end = time.Now()
 	o.phases = append(o.phases, p)
 	return nil
+}
+
+// use fills in what the process took during the phase.
+func (p *Phase) use(before, after usage) {
+	p.CPU, p.PeakMiB, p.FileMiB = after.cpu-before.cpu, after.peakMiB, after.fileMiB
 }
 
 // restart replaces the process on a cluster where there is nothing to do.
@@ -223,8 +228,7 @@ func (o *operation) restart(ctx context.Context) error {
 		return err
 	}
 	p.Seconds = time.Since(p.start).Seconds()
-	u := o.cvo.usage()
-	p.CPU, p.PeakMiB = u.cpu, u.peakMiB
+	p.use(usage{}, o.cvo.usage())
 	// The last status is on its way; it belongs here and not to idleness.
 	time.Sleep(2 * time.Second)
 	p.end = time.Now()
@@ -246,7 +250,8 @@ func (o *operation) idle(ctx context.Context) error {
 	}
 	after := o.cvo.usage()
 	p.end = time.Now()
-	p.Seconds, p.CPU, p.PeakMiB = p.end.Sub(p.start).Seconds(), after.cpu-before.cpu, after.peakMiB
+	p.Seconds = p.end.Sub(p.start).Seconds()
+	p.use(before, after)
 	o.phases = append(o.phases, p)
 	return nil
 }

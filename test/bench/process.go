@@ -61,6 +61,7 @@ func (p *process) tail() string {
 type usage struct {
 	cpu     float64 // seconds so far
 	peakMiB float64 // most resident memory since the last reset
+	fileMiB float64 // what of it is the binary's, now
 }
 
 // ticks per second in /proc/*/stat: USER_HZ, which is 100 on all platforms that Go knows.
@@ -79,14 +80,19 @@ func (p *process) usage() usage {
 		}
 	}
 	if status, err := os.ReadFile(filepath.Join(dir, "status")); err == nil {
-		if _, after, ok := strings.Cut(string(status), "VmHWM:"); ok {
-			var kib float64
-			if _, err := fmt.Sscan(after, &kib); err == nil {
-				u.peakMiB = kib / 1024
-			}
-		}
+		u.peakMiB, u.fileMiB = mebibytes(string(status), "VmHWM:"), mebibytes(string(status), "RssFile:")
 	}
 	return u
+}
+
+// mebibytes reads a line of /proc/*/status, 0 if it is not there.
+func mebibytes(status, key string) float64 {
+	_, after, _ := strings.Cut(status, key)
+	var kib float64
+	if _, err := fmt.Sscan(after, &kib); err != nil {
+		return 0
+	}
+	return kib / 1024
 }
 
 // resetPeak has the peak start anew, so that each phase has its own.

@@ -52,9 +52,11 @@ type Phase struct {
 	// Rollout is the part after the release was accepted, from its entry in the history to Completed: before lie
 	// pulling, verifying, loading and, for an install, the start of the process.
 	Rollout float64 `json:"rolloutSeconds,omitempty"`
-	// CPU are seconds of user and system time of cvo, PeakMiB its most resident memory in this phase.
+	// CPU are seconds of user and system time of cvo, PeakMiB its most resident memory in this phase, and FileMiB what
+	// the binary has of that: it moves by some MiB with how the file lies in the kernel's cache.
 	CPU     float64 `json:"cpuSeconds,omitempty"`
 	PeakMiB float64 `json:"peakMiB,omitempty"`
+	FileMiB float64 `json:"fileMiB,omitempty"`
 	// Requests by user agent and verb, and of those Failed with a code from 400.
 	Requests map[string]map[string]int `json:"requests,omitempty"`
 	Failed   int                       `json:"failed,omitempty"`
@@ -100,7 +102,7 @@ func (r *Report) writeText(out io.Writer) error {
 }
 
 func (r *Report) writeTimes(w io.Writer) {
-	fmt.Fprintln(w, "phase\tsubject\truns\ttime\tratio\trollout\tratio\tCPU\tpeak\t")
+	fmt.Fprintln(w, "phase\tsubject\truns\ttime\tratio\trollout\tratio\tCPU\tpeak\tbinary\t")
 	for _, scenario := range r.scenarios() {
 		for _, phase := range phaseNames() {
 			for _, subject := range r.subjects(scenario) {
@@ -108,11 +110,12 @@ func (r *Report) writeTimes(w io.Writer) {
 				if len(list) == 0 {
 					continue
 				}
-				fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t\n", rowName(scenario, phase), subject, len(list),
+				fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", rowName(scenario, phase), subject, len(list),
 					figure(median(list, Phase.seconds), "%.2f s"), figure(r.ratio(scenario, subject, phase, Phase.seconds), "%.2f"),
 					figure(median(list, Phase.rollout), "%.2f s"), figure(r.ratio(scenario, subject, phase, Phase.rollout), "%.2f"),
 					figure(median(list, func(p Phase) float64 { return p.CPU }), "%.2f s"),
-					figure(median(list, func(p Phase) float64 { return p.PeakMiB }), "%.0f MiB"))
+					figure(median(list, func(p Phase) float64 { return p.PeakMiB }), "%.0f MiB"),
+					figure(median(list, func(p Phase) float64 { return p.FileMiB }), "%.0f MiB"))
 			}
 		}
 	}
