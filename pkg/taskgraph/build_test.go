@@ -2,6 +2,7 @@ package taskgraph_test
 
 import (
 	"cmp"
+	"fmt"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
@@ -316,15 +317,17 @@ func TestGraphAnswers(t *testing.T) {
 }
 
 func BenchmarkBuild(b *testing.B) {
-	manifests := random(rand.New(rand.NewPCG(1, 1)), 1300)
-	for _, mode := range release.Modes() {
-		b.Run(string(mode), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				_, err := taskgraph.Build(manifests, mode)
-				require.NoError(b, err)
-			}
-		})
+	for _, n := range []int{1_300, 10_000} {
+		manifests := random(rand.New(rand.NewPCG(1, 1)), n)
+		for _, mode := range release.Modes() {
+			b.Run(fmt.Sprintf("%s/%d", mode, n), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					_, err := taskgraph.Build(manifests, mode)
+					require.NoError(b, err)
+				}
+			})
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/taskgraph"
+	"github.com/cluster-version/cvo/test/fixture"
 )
 
 // settle is a visit that takes a second of the bubble's time.
@@ -254,9 +256,23 @@ func labels(nodes []*taskgraph.Node) []string {
 }
 
 func BenchmarkWalk(b *testing.B) {
-	g := build(b, release.Updating, random(rand.New(rand.NewPCG(1, 1)), 1300)...)
+	for _, n := range []int{1_300, 10_000} {
+		benchmarkWalk(b, fmt.Sprint(n), build(b, release.Updating, random(rand.New(rand.NewPCG(1, 1)), n)...))
+	}
+}
+
+func BenchmarkWalkRealRelease(b *testing.B) {
+	manifests := realRelease(b, filepath.Join(fixture.Testdata(b), "payloads", "4.23.0"))
+	for _, mode := range release.Modes() {
+		benchmarkWalk(b, string(mode), build(b, mode, manifests...))
+	}
+}
+
+// benchmarkWalk measures what a walk costs beside its visits.
+func benchmarkWalk(b *testing.B, name string, g *taskgraph.Graph) {
+	b.Helper()
 	for _, width := range []int{1, 16} {
-		b.Run(fmt.Sprint(width), func(b *testing.B) {
+		b.Run(fmt.Sprintf("%s/%d", name, width), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				_, err := taskgraph.Walk(b.Context(), g, width, nil, nil, func(context.Context, *taskgraph.Node) taskgraph.Outcome { return taskgraph.Settled })
