@@ -70,12 +70,20 @@ func (m *Manifest) Is(group, kind string) bool {
 
 // Tombstone reports whether the manifest asks for the object's deletion.
 func (m *Manifest) Tombstone() bool {
-	return m.Object.GetAnnotations()[api.DeleteAnnotation] == "true"
+	return m.annotation(api.DeleteAnnotation) == "true"
 }
 
 // CreateOnly reports whether the object is created if missing and never changed after. Upstream compares without case.
 func (m *Manifest) CreateOnly() bool {
-	return strings.EqualFold(m.Object.GetAnnotations()[api.CreateOnlyAnnotation], "true")
+	return strings.EqualFold(m.annotation(api.CreateOnlyAnnotation), "true")
+}
+
+// annotation reads one annotation; GetAnnotations copies all of them, and a pass asks a thousand manifests.
+func (m *Manifest) annotation(key string) string {
+	metadata, _ := m.Object.Object["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	value, _ := annotations[key].(string)
+	return value
 }
 
 // String reads like `0000_50_dns_02-deployment.yaml[2] Deployment.apps openshift-dns/dns`.
