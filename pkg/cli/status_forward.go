@@ -1,5 +1,3 @@
-//go:build portforward
-
 package cli
 
 import (

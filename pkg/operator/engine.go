@@ -16,7 +16,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/clusterversion"
-	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/observe"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/rollout"
@@ -64,8 +63,7 @@ func newEngines(mgr manager.Manager, run *runner, options Options) (*engines, er
 func (e *engines) make(cv *configv1.ClusterVersion, p *payload.Payload) clusterversion.Engine {
 	mapper := apply.NewDiscoveryMapper(e.clock, e.discoverer, p.Manifests)
 	observed := newObserver(e.manager.GetCache(), e.watcher, mapper)
-	owner := apply.Owner{Name: cv.Name, UID: cv.UID, ApplySet: inventory.ApplySetID(e.options.Namespace, cv.Name)}
-	applier := newConfigured(apply.New(e.connection, mapper, owner), observed, e.manager.GetAPIReader(), p.Manifests)
+	applier := newConfigured(apply.New(e.connection, mapper, ClusterOwner(cv, e.options.Namespace)), observed, e.manager.GetAPIReader(), p.Manifests)
 	passer := &rollout.Passer{
 		Clock:    e.clock,
 		Applier:  applier,

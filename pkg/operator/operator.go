@@ -1,5 +1,5 @@
-// Package operator wires the version operator: clients, caches, leader election, the background runner, health and
-// progress endpoints, and the stages that the ClusterVersion reconciler strings together. It contains no rule of its
+// Package operator wires the version operator: clients, caches, leader election, the background runner, the
+// endpoint for views and metrics, and the stages that the ClusterVersion reconciler strings together. It contains no rule of its
 // own about releases or objects.
 package operator
 

@@ -1,5 +1,3 @@
-//go:build portforward
-
 package e2e_test
 
 import (
