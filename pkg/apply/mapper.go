@@ -129,6 +129,15 @@ func (m *DiscoveryMapper) Known(ctx context.Context, gvk schema.GroupVersionKind
 	return mapping, ok
 }
 
+// Served reports whether discovery, as it was read last, has a kind; CRDs of the release count only once they are served.
+func (m *DiscoveryMapper) Served(ctx context.Context, gvk schema.GroupVersionKind) bool {
+	if m.snapshot().at.IsZero() {
+		m.refresh(ctx)
+	}
+	_, ok := m.snapshot().served[gvk]
+	return ok
+}
+
 func (m *DiscoveryMapper) snapshot() snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -24,13 +25,15 @@ type Store interface {
 
 // ledger is the inventory as this process knows it. It is written beside the rollout, so that no pass waits for it.
 type ledger struct {
+	clock clock.PassiveClock
 	store Store
 
 	mu     sync.Mutex
 	opened bool
 	inv    inventory.Inventory
-	// saved is the count of changes that the store has.
-	saved uint64
+	// saved is the count of changes that the store has, savedAt when it was last written.
+	saved   uint64
+	savedAt time.Time
 }
 
 // unsaved is a count of changes that no rollout reaches: there is something to write.
@@ -76,8 +79,8 @@ func (l *ledger) begin(p *payload.Payload) {
 	l.saved = unsaved
 }
 
-// step writes what a rollout has done since the last write: at each runlevel boundary and after each pass it is woken,
-// and while there is something to write it comes again by itself.
+// step writes what a rollout has done since the last write: when everything has settled at once, and while a rollout is
+// under way at most every inventoryInterval, soon after it has got past a runlevel.
 func (l *ledger) step(log logr.Logger, plan *rollout.Plan, passer *rollout.Passer) func(context.Context) Next {
 	return func(ctx context.Context) Next {
 		changes := passer.Changes()
@@ -86,6 +89,11 @@ func (l *ledger) step(log logr.Logger, plan *rollout.Plan, passer *rollout.Passe
 			l.mu.Unlock()
 			return Next{}
 		}
+		if wait := inventoryInterval - l.clock.Since(l.savedAt); wait > 0 && !passer.Resting() {
+			l.mu.Unlock()
+			return Next{After: wait}
+		}
+		l.savedAt = l.clock.Now()
 		l.inv = l.inv.With(passer.Settled().Records(plan)...)
 		inv := l.inv
 		l.saved = changes

@@ -96,7 +96,7 @@ func New(
 	}
 	return &Reconciler{
 		clock: clk, client: c, recorder: recorder, runner: runner, stages: stages,
-		ledger: &ledger{store: store}, engine: engine, changed: changed, options: options,
+		ledger: &ledger{clock: clk, store: store}, engine: engine, changed: changed, options: options,
 	}
 }
 

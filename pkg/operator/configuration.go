@@ -29,12 +29,15 @@ type configured struct {
 	seen [3]string
 }
 
-// injected are the objects that injections are made of, all named "cluster"; see ClusterInjection.
-func injected() [3]observe.Scope {
-	scope := func(resource string) observe.Scope {
-		return observe.Scope{Resource: configv1.GroupVersion.WithResource(resource), Name: "cluster"}
-	}
-	return [3]observe.Scope{scope("proxies"), scope("apiservers"), scope("infrastructures")}
+// injected is an object that injections are made of; see ClusterInjection.
+type injected struct{ kind, resource string }
+
+func (i injected) scope() observe.Scope {
+	return observe.Scope{Resource: configv1.GroupVersion.WithResource(i.resource), Name: "cluster"}
+}
+
+func injections() [3]injected {
+	return [3]injected{{"Proxy", "proxies"}, {"APIServer", "apiservers"}, {"Infrastructure", "infrastructures"}}
 }
 
 func newConfigured(applier *apply.Applier, o *observer, reader client.Reader, manifests []*manifest.Manifest) *configured {
@@ -51,16 +54,29 @@ func (c *configured) prepare(ctx context.Context) error {
 		return nil
 	}
 	var now [3]string
-	for i, scope := range injected() {
-		c.observer.use(scope)
-		if look := c.observer.watcher.Look(scope, "", scope.Name); look.State != nil {
+	anything := false
+	for i, object := range injections() {
+		// What is not served yet, as on a new cluster, is neither read nor watched in vain.
+		if !c.observer.mapper.Served(ctx, configv1.GroupVersion.WithKind(object.kind)) {
+			continue
+		}
+		c.observer.use(object.scope())
+		look := c.observer.watcher.Look(object.scope(), "", object.scope().Name)
+		anything = anything || look.State != nil || !look.Synced
+		if look.State != nil {
 			now[i] = look.State.ResourceVersion
 		}
 	}
 	if c.current.Load() != nil && now == c.seen {
 		return nil
 	}
-	injection, err := ClusterInjection(ctx, c.reader)
+	var injection apply.Injection
+	var err error
+	if anything {
+		injection, err = ClusterInjection(ctx, c.reader)
+	} else {
+		injection, err = apply.NewInjection(nil, nil, nil)
+	}
 	if err != nil {
 		return fmt.Errorf("reading the cluster's configuration: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -31,12 +32,13 @@ type observer struct {
 	watcher *observe.Watcher
 	mapper  *apply.DiscoveryMapper
 
-	mu   sync.Mutex
-	used map[observe.Scope]bool
+	mu       sync.Mutex
+	used     map[observe.Scope]bool
+	unserved map[schema.GroupVersionKind]bool
 }
 
 func newObserver(c cache.Cache, watcher *observe.Watcher, mapper *apply.DiscoveryMapper) *observer {
-	return &observer{cache: c, watcher: watcher, mapper: mapper, used: map[observe.Scope]bool{}}
+	return &observer{cache: c, watcher: watcher, mapper: mapper, used: map[observe.Scope]bool{}, unserved: map[schema.GroupVersionKind]bool{}}
 }
 
 // Object implements rollout.Observer.
@@ -55,6 +57,11 @@ func (o *observer) Object(id manifest.ID) client.Object {
 // Look implements rollout.Observer.
 func (o *observer) Look(ctx context.Context, m *manifest.Manifest, byName bool) observe.Look {
 	mapping, ok := o.mapper.Known(ctx, m.GVK())
+	if !ok && m.Tombstone() {
+		if mapping, ok = o.mayBeServed(ctx, m.GVK()); !ok {
+			return observe.Look{Synced: true} // there is no such kind, so there is no such object
+		}
+	}
 	if !ok {
 		return observe.Look{}
 	}
@@ -67,6 +74,25 @@ func (o *observer) Look(ctx context.Context, m *manifest.Manifest, byName bool) 
 	}
 	o.use(scope)
 	return o.watcher.Look(scope, namespace, name)
+}
+
+// mayBeServed returns the mapping of a kind that a tombstone names. That there is none is asked once for a payload: from
+// then on a kind counts as served as soon as discovery, read for another reason, has it.
+func (o *observer) mayBeServed(ctx context.Context, gvk schema.GroupVersionKind) (apply.Mapping, bool) {
+	o.mu.Lock()
+	asked := o.unserved[gvk]
+	o.mu.Unlock()
+	if asked {
+		return apply.Mapping{}, false
+	}
+	mapping, err := o.mapper.Mapping(ctx, gvk)
+	if apply.IsNoMatch(err) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.unserved[gvk] = true
+		return apply.Mapping{}, false
+	}
+	return mapping, true
 }
 
 func (o *observer) use(scope observe.Scope) {

@@ -51,10 +51,11 @@ const (
 // alone: the hash of our entry in managedFields stands for the values of all our fields, because whoever changes one of
 // them takes it from our entry.
 func assess(t *task, m *manifest.Manifest, e *entry, content inventory.Content, look observe.Look, now time.Time) need {
+	asked := e.applied && e.content == content
 	switch {
-	case !e.applied || e.content != content:
+	case !asked && (look.Synced || !m.Tombstone()):
 		return need{apply: true}
-	case !look.Synced && e.trusted:
+	case !look.Synced && asked && e.trusted:
 		return need{}
 	case !look.Synced:
 		if e.doubted.IsZero() {

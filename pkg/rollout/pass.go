@@ -68,7 +68,11 @@ type Passer struct {
 	last atomic.Pointer[pass]
 	// changes counts what an inventory would want to know.
 	changes atomic.Uint64
+	resting atomic.Bool
 }
+
+// Resting reports whether the last pass has found everything in place and no other is under way.
+func (p *Passer) Resting() bool { return p.resting.Load() }
 
 // Changes counts the changes of what Settled returns that are worth recording.
 func (p *Passer) Changes() uint64 { return p.changes.Load() }
@@ -100,6 +104,7 @@ const (
 func (p *Passer) Run(ctx context.Context, plan *Plan, settled Settled) (Progress, Settled, error) {
 	pass := &pass{Passer: p, plan: plan, before: settled, slots: make([]slot, len(plan.tasks)), reported: p.Clock.Now()}
 	p.last.Store(pass)
+	p.resting.Store(false)
 	width := p.Width
 	if width == 0 {
 		width = defaultWidth
@@ -108,6 +113,7 @@ func (p *Passer) Run(ctx context.Context, plan *Plan, settled Settled) (Progress
 	next := pass.settled()
 	progress := pass.progress()
 	progress.Complete = err == nil && result.Complete()
+	p.resting.Store(progress.Complete)
 	return progress, next, err
 }
 
@@ -175,7 +181,10 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 		p.failed(ctx, content, s, err)
 		return false
 	}
-	look := p.Observer.Look(ctx, n.Manifest, e.byName || n.Manifest.Tombstone())
+	look := p.look(ctx, n.Manifest, e.byName)
+	if n.Manifest.Tombstone() && p.plan.Mode() != release.Initializing {
+		e.absent(content, look, now)
+	}
 	need := assess(t, n.Manifest, e, content, look, now)
 	s.lookAt = need.at
 	switch until := e.repairs.heldBack(now); {
@@ -196,6 +205,14 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 		p.confirm(ctx, n, e, state)
 	}
 	return awaitsEnd(n, t, s)
+}
+
+// look asks for what is known of an object. An install passes tombstones over, so nobody has to look for their objects.
+func (p *pass) look(ctx context.Context, m *manifest.Manifest, byName bool) observe.Look {
+	if m.Tombstone() && p.plan.Mode() == release.Initializing {
+		return observe.Look{Synced: true}
+	}
+	return p.Observer.Look(ctx, m, byName || m.Tombstone())
 }
 
 // unconfirmed reports whether others may have loosened something since that was last looked at.
@@ -303,6 +320,16 @@ func (p *pass) repaired(id manifest.ID, s *slot, repair Repair) {
 	}
 	if p.Repaired != nil {
 		p.Repaired(told)
+	}
+}
+
+// absent settles a tombstone whose object is not there, without a request.
+func (e *entry) absent(content inventory.Content, look observe.Look, now time.Time) {
+	if e.applied && e.content == content || !look.Synced || look.State != nil {
+		return
+	}
+	*e = entry{
+		applied: true, content: content, trusted: true, result: Deleted, at: now, reached: e.reached, waitingSince: e.waitingSince,
 	}
 }
 

@@ -209,8 +209,8 @@ func TestRunPrecreates(t *testing.T) {
 	c.report("a", "True", "False", "1.1.0")
 	_, settled = c.roll(t, plan, settled)
 	log := c.took()
-	assert.ElementsMatch(t, []string{"precreate b", "apply b1", "apply b2", "apply b", "apply c", "apply d1", "apply d"}, log,
-		"c's is the first of its component, and d's is a tombstone")
+	assert.ElementsMatch(t, []string{"precreate b", "apply b1", "apply b2", "apply b", "apply c", "apply d1"}, log,
+		"c's is the first of its component, and d's is a tombstone of what is not there")
 	assert.Less(t, position(log, "precreate b"), position(log, "apply b1"))
 	_, _ = c.roll(t, plan, settled)
 	assert.Empty(t, c.took())
