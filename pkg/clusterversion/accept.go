@@ -163,7 +163,7 @@ func (in acceptInput) verify(ctx context.Context, img release.Image) ([]release.
 		if err != nil {
 			return nil, fmt.Errorf("reading the cluster's settings: %w", err)
 		}
-		if running, err = payload.Load(in.Local, in.own, payload.Options{Filter: filter}); err != nil {
+		if running, err = payload.Load(in.Local, in.own, payload.Options{Filter: filter, Running: in.running}); err != nil {
 			return nil, err
 		}
 	}
@@ -183,7 +183,7 @@ func load(ctx context.Context, in acceptInput, a *Acceptance) error {
 	}
 	filter.Overrides = nil
 	a.filter = filter
-	a.Payload, err = payload.Load(a.files, a.Image(), payload.Options{Filter: filter})
+	a.Payload, err = payload.Load(a.files, a.Image(), payload.Options{Filter: filter, Running: in.running})
 	return err
 }
 

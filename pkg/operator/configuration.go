@@ -2,7 +2,9 @@ package operator
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -25,6 +27,8 @@ type configured struct {
 	asked bool
 
 	current atomic.Pointer[apply.Applier]
+	// contents remembers what current answers: a pass asks for all of them.
+	contents sync.Map // of *manifest.Manifest to [sha256.Size]byte
 	// seen are the resource versions of what current was made of.
 	seen [3]string
 }
@@ -81,6 +85,7 @@ func (c *configured) prepare(ctx context.Context) error {
 		return fmt.Errorf("reading the cluster's configuration: %w", err)
 	}
 	c.current.Store(c.WithInjection(injection))
+	c.contents.Clear()
 	c.seen = now
 	return nil
 }
@@ -99,6 +104,13 @@ func (c *configured) Apply(ctx context.Context, m *manifest.Manifest, mode relea
 }
 
 // Content implements rollout.Applier.
-func (c *configured) Content(m *manifest.Manifest) ([32]byte, error) {
-	return c.applier(m).Content(m)
+func (c *configured) Content(m *manifest.Manifest) ([sha256.Size]byte, error) {
+	if known, ok := c.contents.Load(m); ok {
+		return known.([sha256.Size]byte), nil
+	}
+	content, err := c.applier(m).Content(m)
+	if err == nil {
+		c.contents.Store(m, content)
+	}
+	return content, err
 }
