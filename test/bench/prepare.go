@@ -134,11 +134,11 @@ func (b *bench) prepare(ctx context.Context) error {
 func (b *bench) synthetic(ctx context.Context, n int) (folder string, err error) {
 	b.say("assembling a release of %d objects", n)
 	source := filepath.Join(b.dir, "synthetic")
-	if err := synthesize(source, n); err != nil {
+	if err := fixture.Synthesize(source, n); err != nil {
 		return "", err
 	}
 	folder = filepath.Join(b.dir, fmt.Sprintf("release-synthetic-%d", n))
-	return folder, b.assemble(ctx, source, syntheticVersion, folder)
+	return folder, b.assemble(ctx, source, fixture.SyntheticVersion, folder)
 }
 
 // assemble makes the files of a release out of those of its components.

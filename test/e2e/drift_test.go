@@ -1,0 +1,56 @@
+package e2e_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/test/vandal"
+)
+
+const (
+	driftEdits = 200
+	// driftLimit is how long the repair of 99 of 100 edits may take.
+	driftLimit = time.Second
+	driftWait  = 30 * time.Second
+)
+
+// TestDrift has somebody change, delete and unlabel objects of twenty kinds of an installed platform, one at a time, and
+// sees each of them repaired, by one write.
+func TestDrift(t *testing.T) {
+	p, r := newRealPlatform(t)
+	p.start("operators")
+	p.operator(r.from.ByDigest())
+	p.await("4.22.9 to complete", 3*time.Minute, completed("4.22.9"))
+	p.awaitRecords("4.22.9")
+
+	filter := manifest.Filter{Capabilities: manifest.AllCapabilities(nil)}
+	loaded, err := payload.Load(os.DirFS(r.fromDir), "release", payload.Options{Filter: filter})
+	require.NoError(t, err)
+	v, err := vandal.New(p.env.Config("vandal"), loaded.Manifests, driftWait, rand.New(rand.NewPCG(1, 1)))
+	require.NoError(t, err)
+	edits, kinds := vandal.Plan(loaded.Manifests, driftEdits, rand.New(rand.NewPCG(1, 0)))
+	require.Len(t, edits, driftEdits)
+	require.Equal(t, 20, kinds)
+
+	begin := time.Now()
+	times := make([]float64, 0, len(edits))
+	for _, e := range edits {
+		took, err := v.Do(t.Context(), e)
+		if assert.NoError(t, err, e.String()) {
+			times = append(times, took.Seconds())
+		}
+	}
+	t.Logf("%d edits of %d kinds: repaired after %.0f ms (median), %.0f ms (p99), %.0f ms at most", len(times), kinds,
+		1e3*vandal.Percentile(times, 0.5), 1e3*vandal.Percentile(times, 0.99), 1e3*vandal.Percentile(times, 1))
+	assert.LessOrEqual(t, vandal.Percentile(times, 0.99), driftLimit.Seconds())
+
+	repairs := len(p.appliedSince(begin))
+	assert.InDelta(t, driftEdits, repairs, driftEdits/20.0, "writes of the operator; the status of objects that are created again is among them")
+}
