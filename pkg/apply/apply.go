@@ -7,8 +7,8 @@
 // (uid, resourceVersion, generation, field ownership) and spares a copy of the object.
 //
 // One object takes one request in the normal case. Only an answer or a refusal that asks for it leads to more: fields that
-// an earlier operator wrote by update are adopted, what the server once set by default and nobody owns is taken out of
-// the way, an object with a field that cannot be changed is deleted and created again if its manifest allows it, and
+// an earlier operator wrote by update are adopted, what does not go with the manifest is taken out of the way, whoever
+// owns it, an object with a field that cannot be changed is deleted and created again if its manifest allows it, and
 // what server-side apply does not take is left out and told.
 package apply
 
@@ -146,7 +146,7 @@ func (a *Applier) apply(ctx context.Context, t target, m *manifest.Manifest) (Ch
 	switch {
 	case err == nil:
 		return s.adopt(ctx, got)
-	case apierrors.IsInvalid(err):
+	case isRefusal(err):
 		return s.refused(ctx, err)
 	}
 	return Change{}, answer{}, err

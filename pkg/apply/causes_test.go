@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -90,35 +91,6 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-func TestInTheWay(t *testing.T) {
-	body := decodeJSON(t, `{"spec":{"type":"a","template":{"spec":{"volumes":[{"name":"v","configMap":{}},{"name":"e","emptyDir":{}},{"name":"n"},5]}}}}`)
-	for _, tt := range []struct {
-		name string
-		c    cause
-		want []string
-	}{
-		{"takes a field that the body lacks", cause{"spec.rollingUpdate", metav1.CauseTypeForbidden, "no"}, []string{".spec.rollingUpdate"}},
-		{"takes none that it has", cause{"spec.type", metav1.CauseTypeForbidden, "no"}, nil},
-		{"takes none that is required", cause{"spec.x", metav1.CauseTypeFieldValueRequired, "no"}, nil},
-		{"takes none in a list", cause{"spec.x[0].y", metav1.CauseTypeForbidden, "no"}, nil},
-		{"takes none without a name", cause{"", metav1.CauseTypeForbidden, "no"}, nil},
-		{"takes the default source of volumes with another", cause{
-			"spec.template.spec.volumes[3].configMap", metav1.CauseTypeForbidden, "may not specify more than 1 volume type",
-		}, []string{`.spec.template.spec.volumes[name="v"].emptyDir`}},
-		{"knows the names that the server uses within", cause{
-			"spec.conversion.webhookClientConfig", metav1.CauseTypeForbidden, "no",
-		}, []string{".spec.conversion.webhook"}},
-	} {
-		t.Run("it "+tt.name, func(t *testing.T) {
-			var got []string
-			for _, path := range inTheWay(body, []cause{tt.c}) {
-				got = append(got, path.String())
-			}
-			assert.Equal(t, tt.want, got)
-		})
-	}
-}
-
 func TestDropRepeated(t *testing.T) {
 	const about = `failed to create typed patch object (/a; v1, Kind=X): `
 	for _, tt := range []struct{ name, object, line, want string }{
@@ -166,7 +138,7 @@ func FuzzRefusals(f *testing.F) {
 		}
 		err := invalid(metav1.StatusCause{Type: metav1.CauseTypeForbidden, Field: words, Message: words})
 		immutable(causes(err))
-		inTheWay(object, append(causes(err), cause{words, metav1.CauseTypeForbidden, "more than 1"}))
+		lay(object, &unstructured.Unstructured{Object: before}).inTheWay(append(causes(err), cause{words, metav1.CauseTypeForbidden, "more than 1"}))
 		require.Equal(t, before, object)
 	})
 }

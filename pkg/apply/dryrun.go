@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,11 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-	"sigs.k8s.io/structured-merge-diff/v6/value"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/ownership"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -71,7 +68,7 @@ func (a *Applier) foretellApply(ctx context.Context, t target, m *manifest.Manif
 		return Foretold{}, err
 	}
 	f, err := s.foretell(ctx)
-	if apierrors.IsInvalid(err) {
+	if isRefusal(err) {
 		return s.foretellRefused(ctx, err)
 	}
 	return f, err
@@ -102,15 +99,20 @@ func (s *sending) foretell(ctx context.Context) (Foretold, error) {
 
 // foretellRefused tells which way refused would find.
 func (s *sending) foretellRefused(ctx context.Context, refused error) (Foretold, error) {
-	list := causes(refused)
-	if fields, says := immutable(list); len(fields) > 0 {
+	if fields, says := immutable(causes(refused)); len(fields) > 0 {
 		return s.foretellUnchangeable(ctx, refused, fields, says)
 	}
-	f, err := s.foretellTaken(ctx, list, refused)
-	if err == refused && recreates(s.m) { //nolint:errorlint // whether it is the very same is the question
-		return s.foretellRecreated(ctx, refused, "the object there cannot become what its manifest says: "+summary(refused))
+	f, err := s.foretellTaken(ctx, refused)
+	if !isRefusal(err) {
+		return f, err
 	}
-	return f, err
+	if fields, says := immutable(causes(err)); len(fields) > 0 {
+		return s.foretellUnchangeable(ctx, err, fields, says)
+	}
+	if recreates(s.m) {
+		return s.foretellRecreated(ctx, err, "the object there cannot become what its manifest says: "+summary(err))
+	}
+	return Foretold{}, err
 }
 
 func (s *sending) foretellUnchangeable(ctx context.Context, refused error, fields []string, says string) (Foretold, error) {
@@ -144,75 +146,48 @@ func (s *sending) foretellRecreated(ctx context.Context, refused error, why stri
 	return Foretold{Action: Recreated, Dropped: s.dropped, Message: why}, nil
 }
 
-// foretellTaken tells what takeUnowned would make of the object. That takes two requests, of which the first has to be
-// stored; a strategic merge patch that says null for what is in the way comes to the same in one. It does not remove what
-// earlier manifests had, and Message says so.
-func (s *sending) foretellTaken(ctx context.Context, list []cause, refused error) (Foretold, error) {
-	paths := inTheWay(s.body, list)
-	if len(paths) == 0 {
-		return Foretold{}, refused
-	}
-	meta, err := s.applier.client.get(ctx, s.target)
+// foretellTaken tells what takeOver would make of the object. That takes requests of which each has to be stored, so the
+// outcome is put together here, and the server is asked what it makes of that as an update.
+func (s *sending) foretellTaken(ctx context.Context, refused error) (Foretold, error) {
+	live, err := s.look(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
 		return Foretold{}, refused
 	case err != nil:
 		return Foretold{}, err
 	}
-	if err := heldByOthers(meta.ManagedFields, paths, refused); err != nil {
-		return Foretold{}, err
-	}
-	var body any = s.body
-	names := make([]string, len(paths))
-	for i, path := range paths {
-		body, names[i] = withNull(body, path), strings.TrimPrefix(path.String(), ".")
-	}
-	data, err := json.Marshal(body)
-	if err != nil {
-		return Foretold{}, fmt.Errorf("%w: %w", errManifest, err)
-	}
-	object, err := s.applier.client.dryMerge(ctx, s.target, data)
-	if apierrors.IsInvalid(err) || apierrors.IsUnsupportedMediaType(err) {
-		err = refused
-	}
-	if err != nil {
-		return Foretold{}, err
-	}
-	return Foretold{
-		Action: Applied, Object: object, Dropped: s.dropped,
-		Message: fmt.Sprintf("%s is removed first, which was set by default; what else the manifest has no more is not told", strings.Join(names, ", ")),
-	}, nil
-}
-
-// withNull returns a copy of a body in which the field at path is null. Maps on the way that are missing are made.
-func withNull(current any, path fieldpath.Path) any {
-	if len(path) == 0 {
-		return nil
-	}
-	switch step := path[0]; {
-	case step.FieldName != nil:
-		fields, ok := current.(map[string]any)
-		if !ok && current != nil {
-			return current
+	entries, adopted := ownership.Adopt(s.m.GVK(), live.GetManagedFields())
+	for range attempts {
+		paths := lay(s.body, live).inTheWay(causes(refused))
+		if len(paths) == 0 && !adopted {
+			return Foretold{}, refused
 		}
-		fields = maps.Clone(fields)
-		if fields == nil {
-			fields = map[string]any{}
+		s.tell(entries, paths)
+		for _, path := range paths {
+			live.Object, _ = removed(live.Object, path).(map[string]any)
 		}
-		fields[*step.FieldName] = withNull(fields[*step.FieldName], path[1:])
-		return fields
-	case step.Key != nil:
-		entries, _ := current.([]any)
-		entries = slices.Clone(entries)
-		for i, entry := range entries {
-			fields, _ := entry.(map[string]any)
-			if !slices.ContainsFunc(*step.Key, func(f value.Field) bool { return fields[f.Name] != f.Value.Unstructured() }) {
-				entries[i] = withNull(entry, path[1:])
+		if adopted {
+			live.SetManagedFields(entries)
+			adopted = false
+		}
+		o := lay(s.body, live)
+		object, err := s.applier.client.dryUpdate(ctx, s.target, o.merged(o.root()))
+		if err == nil {
+			f := Foretold{Action: Applied, Object: object, Dropped: s.dropped}
+			if len(s.taken) > 0 {
+				f.Message = takenMessage(s.taken)
 			}
+			return f, nil
 		}
-		return entries
+		if !isRefusal(err) {
+			return Foretold{}, err
+		}
+		if summary(err) == summary(refused) {
+			return Foretold{}, refused
+		}
+		refused = err
 	}
-	return current
+	return Foretold{}, refused
 }
 
 // foretellCreateOnly looks before it asks: of what is there nothing more has to be known.
@@ -353,11 +328,15 @@ func (c *client) dryApply(ctx context.Context, t target, data []byte, force bool
 	return object, code, err
 }
 
-// dryMerge writes under another name than ours: fields that we updated instead of applying would be taken for those of an
+// dryUpdate writes under another name than ours: fields that we updated instead of applying would be taken for those of an
 // earlier operator.
-func (c *client) dryMerge(ctx context.Context, t target, data []byte) (*unstructured.Unstructured, error) {
-	options := metav1.PatchOptions{FieldManager: api.FieldManager + "-preview", DryRun: []string{metav1.DryRunAll}}
-	return wholeObject(c.whole(c.rest.Patch(types.StrategicMergePatchType), t, true).
+func (c *client) dryUpdate(ctx context.Context, t target, object any) (*unstructured.Unstructured, error) {
+	data, err := json.Marshal(object)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errManifest, err)
+	}
+	options := metav1.UpdateOptions{FieldManager: api.FieldManager + "-preview", DryRun: []string{metav1.DryRunAll}}
+	return wholeObject(c.whole(c.rest.Put(), t, true).SetHeader("Content-Type", runtime.ContentTypeJSON).
 		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx))
 }
 

@@ -37,8 +37,17 @@ type cause struct {
 	detail string // without the value, which may be the whole of a pod template
 }
 
+// nodePortTwice is what the server says of two ports of a Service with one node port. It does not call that invalid.
+var nodePortTwice = regexp.MustCompile(`duplicate nodePort: \{(\w+) (\d+)\}`)
+
+// isRefusal reports whether the server does not take the object as it would become.
+func isRefusal(err error) bool { return len(causes(err)) > 0 || apierrors.IsInvalid(err) }
+
 // causes returns what the server says is wrong with an object, once each; nil for other errors.
 func causes(err error) []cause {
+	if apierrors.IsInternalError(err) && nodePortTwice.MatchString(err.Error()) {
+		return []cause{{field: "spec.ports", kind: metav1.CauseTypeFieldValueDuplicate, detail: err.Error()}}
+	}
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
 		return nil
@@ -138,19 +147,24 @@ func summary(err error) string {
 	return strings.Join(texts, ", ")
 }
 
-// refused finds a way for an apply that the server calls invalid. A field that cannot be changed needs a new object; a
-// field that belongs to nobody, but does not go with what is applied, can be taken and removed.
+// refused finds a way for an apply that the server calls invalid. A field that cannot be changed needs a new object; what
+// does not go with the manifest can be taken and removed.
 func (s *sending) refused(ctx context.Context, refused error) (Change, answer, error) {
-	list := causes(refused)
-	if fields, says := immutable(list); len(fields) > 0 {
+	if fields, says := immutable(causes(refused)); len(fields) > 0 {
 		return s.unchangeable(ctx, refused, fields, says)
 	}
-	got, err := s.takeUnowned(ctx, list, refused)
+	got, err := s.takeOver(ctx, refused)
 	if err == nil {
 		return s.receipt(got), got, nil
 	}
-	if apierrors.IsInvalid(err) && recreates(s.m) && err == refused { //nolint:errorlint // whether it is the very same is the question
-		return s.recreate(ctx, refused, "the object there cannot become what its manifest says: "+summary(refused))
+	if !isRefusal(err) {
+		return Change{}, answer{}, err
+	}
+	if fields, says := immutable(causes(err)); len(fields) > 0 {
+		return s.unchangeable(ctx, err, fields, says)
+	}
+	if recreates(s.m) {
+		return s.recreate(ctx, err, "the object there cannot become what its manifest says: "+summary(err))
 	}
 	return Change{}, answer{}, err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +26,8 @@ type sending struct {
 	body    map[string]any
 	force   bool
 	dropped []string
+	// taken is what others lost for the manifest's sake.
+	taken []string
 }
 
 // answer is the server's to an apply that it accepted.
@@ -84,7 +87,14 @@ func (s *sending) receipt(got answer) Change {
 	}
 	change := receipt(action, got.meta)
 	change.Dropped = s.dropped
+	if len(s.taken) > 0 && change.Message == "" {
+		change.Message = takenMessage(s.taken)
+	}
 	return change
+}
+
+func takenMessage(taken []string) string {
+	return "removed what does not go with the manifest: " + strings.Join(taken, "; ")
 }
 
 // adopt makes fields ours that update-style managers of an earlier operator wrote, if the answer shows any that the

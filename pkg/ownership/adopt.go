@@ -71,21 +71,37 @@ func Adopt(gvk schema.GroupVersionKind, entries []metav1.ManagedFieldsEntry) (ne
 	return withOurs(kept, version, all)
 }
 
-// Take adds paths to our Apply entry, so that the next apply removes those that it does not set. It returns false if they
-// are ours already.
+// Take makes what is at the paths, and below them, ours alone, whoever has it: our Apply entry has the paths and the others
+// lose them, so that the next apply removes what it does not set. It returns false if they are ours alone already.
+// Entries that cannot be read are left as they are.
 func Take(gvk schema.GroupVersionKind, entries []metav1.ManagedFieldsEntry, paths []fieldpath.Path,
 ) (next []metav1.ManagedFieldsEntry, changed bool) {
 	own, version := ourSet(entries, gvk)
-	more := fieldpath.NewSet()
-	for _, path := range paths {
-		if !own.Has(path) {
-			more.Insert(path)
+	taken := fieldpath.NewSet(paths...)
+	changed = !taken.Difference(own).Empty()
+	kept := make([]metav1.ManagedFieldsEntry, 0, len(entries))
+	for _, e := range entries {
+		theirs, ok := readSet(&e)
+		if !ok || ours(&e) {
+			kept = append(kept, e)
+			continue
+		}
+		left := theirs.RecursiveDifference(taken)
+		if left.Size() == theirs.Size() {
+			kept = append(kept, e)
+			continue
+		}
+		changed = true
+		if data, err := left.ToJSON(); err == nil && !left.Empty() { // a set that was read can be written
+			e.FieldsV1 = &metav1.FieldsV1{}
+			e.FieldsV1.SetRawBytes(data)
+			kept = append(kept, e)
 		}
 	}
-	if more.Empty() {
+	if !changed {
 		return entries, false
 	}
-	return withOurs(entries, version, own.Union(more))
+	return withOurs(kept, version, own.Union(taken))
 }
 
 // Restore returns entries with our Apply entry as it was before.
@@ -107,12 +123,37 @@ func Holders(entries []metav1.ManagedFieldsEntry, path fieldpath.Path) []string 
 		if ours(e) || Former(e) {
 			continue
 		}
-		if set, ok := readSet(e); ok && (set.Has(path) || !below(set, path).Empty() || hasAtom(set, path)) {
+		if set, ok := readSet(e); ok && (Reaches(set, path) || hasAtom(set, path)) {
 			managers = append(managers, e.Manager)
 		}
 	}
 	slices.Sort(managers)
 	return slices.Compact(managers)
+}
+
+// Split returns the fields of our Apply entry, and those of all other entries that can be read.
+func Split(entries []metav1.ManagedFieldsEntry) (own, others *fieldpath.Set) {
+	own, others = fieldpath.NewSet(), fieldpath.NewSet()
+	for i := range entries {
+		set, ok := readSet(&entries[i])
+		switch {
+		case ok && ours(&entries[i]):
+			own = own.Union(set)
+		case ok:
+			others = others.Union(set)
+		}
+	}
+	return own, others
+}
+
+// Reaches reports whether set has the field at path, or one below it.
+func Reaches(set *fieldpath.Set, path fieldpath.Path) bool {
+	return set.Has(path) || !below(set, path).Empty()
+}
+
+// Whole reports whether set has the field at path, and none below it.
+func Whole(set *fieldpath.Set, path fieldpath.Path) bool {
+	return set.Has(path) && below(set, path).Empty()
 }
 
 // StatusWritten reports whether the entries tell that anybody has written the object's status, or leave it open: those of

@@ -170,6 +170,42 @@ func TestTake(t *testing.T) {
 	assert.False(t, changed)
 }
 
+func TestTakeFromOthers(t *testing.T) {
+	strategy := fieldpath.MakePathOrDie("spec", "strategy", "rollingUpdate")
+	port := fieldpath.MakePathOrDie("spec", "ports", fieldpath.KeyByFields("port", 80))
+	before := entries(
+		applied(`{"f:spec":{"f:strategy":{"f:rollingUpdate":{}}}}`),
+		wrote("below", "v1", `{"f:spec":{"f:strategy":{"f:rollingUpdate":{"f:maxSurge":{}},"f:type":{}}}}`),
+		wrote("all", "v2", `{"f:spec":{"f:strategy":{"f:rollingUpdate":{}}}}`),
+		wrote("item", "v1", `{"f:spec":{"f:ports":{"k:{\"port\":80}":{".":{},"f:name":{}},"k:{\"port\":81}":{".":{}}}}}`),
+		wrote("broken", "v1", `{"x`),
+		wrote("none", "v1", `{"f:data":{}}`),
+	)
+	got, changed := ownership.Take(configMaps, before, []fieldpath.Path{strategy, port})
+	assert.True(t, changed)
+	same(t, entries(
+		applied(`{"f:spec":{"f:ports":{"k:{\"port\":80}":{}},"f:strategy":{"f:rollingUpdate":{}}}}`),
+		wrote("below", "v1", `{"f:spec":{"f:strategy":{"f:type":{}}}}`),
+		wrote("item", "v1", `{"f:spec":{"f:ports":{"k:{\"port\":81}":{}}}}`),
+		wrote("broken", "v1", `{"x`),
+		wrote("none", "v1", `{"f:data":{}}`),
+	), got)
+	_, changed = ownership.Take(configMaps, got, []fieldpath.Path{strategy, port})
+	assert.False(t, changed, "it is ours alone")
+}
+
+func TestSplit(t *testing.T) {
+	own, others := ownership.Split(entries(applied(`{"f:spec":{"f:a":{}}}`), wrote("x", "v1", `{"f:spec":{"f:b":{"f:c":{}}}}`),
+		wrote("y", "v1", `{"f:data":{}}`), wrote("broken", "v1", `{"x`)))
+	assert.Equal(t, ".spec.a", own.String())
+	assert.Equal(t, ".data\n.spec.b.c", others.String())
+	b, c := fieldpath.MakePathOrDie("spec", "b"), fieldpath.MakePathOrDie("spec", "b", "c")
+	assert.True(t, ownership.Reaches(others, b))
+	assert.False(t, ownership.Reaches(own, b))
+	assert.False(t, ownership.Whole(others, b))
+	assert.True(t, ownership.Whole(others, c))
+}
+
 func TestRestore(t *testing.T) {
 	other := wrote("x", "v1", "{}")
 	same(t, entries(other, applied(`{"f:a":{}}`)), ownership.Restore(entries(applied(`{"f:b":{}}`), other), entries(applied(`{"f:a":{}}`))))

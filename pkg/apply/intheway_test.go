@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -242,56 +241,6 @@ func TestUnionsOfAFormerManager(t *testing.T) {
 			assert.Len(t, record.take(), 1)
 		})
 	}
-}
-
-func TestWhatSomebodyElseOwnsIsNotTaken(t *testing.T) {
-	ns := namespace(t)
-	a, record := connect(t, owner)
-	must(t, a, deployment(t, ns, "a", 1))
-	m := deployment(t, ns, "a", 1)
-	require.NoError(t, unstructured.SetNestedField(m.Object.Object, "Recreate", "spec", "strategy", "type"))
-	as(t, "kubectl-edit", m, types.MergePatchType, `{"spec":{"strategy":{"rollingUpdate":{"maxSurge":3}}}}`)
-	before := live(t, m)
-	record.take()
-	for range 2 {
-		_, err := a.Apply(t.Context(), m, release.Updating)
-		var failure *apply.Error
-		require.ErrorAs(t, err, &failure)
-		assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
-		assert.Equal(t, []string{"spec.strategy.rollingUpdate"}, failure.Fields)
-		require.ErrorContains(t, err, "spec.strategy.rollingUpdate belongs to field manager kubectl-edit")
-		require.ErrorContains(t, err, "; edit the object so that it agrees with the manifest")
-		assert.NotContains(t, err.Error(), "on-immutable")
-		assert.Len(t, record.take(), 2)
-	}
-	assert.Equal(t, before, live(t, m))
-
-	as(t, "kubectl-edit", m, types.MergePatchType, `{"spec":{"strategy":{"type":"Recreate","rollingUpdate":null}}}`)
-	must(t, a, m)
-	assert.Nil(t, at(live(t, m).Object, "spec.strategy.rollingUpdate"), "the remedy helps")
-}
-
-func TestConversionBundleOfSomebodyElse(t *testing.T) {
-	a, _ := connect(t, owner)
-	u := unionNamed(t, "CRD conversion off")
-	first, next := change{
-		apiVersion: u.apiVersion, kind: u.kind, text: strings.ReplaceAll(u.text, "unionoff", "unionca"), old: u.old, next: u.next,
-	}.manifests(t, "", "unionca.union.example.com", "note: x")
-	must(t, a, first)
-	as(t, "service-ca", first, types.MergePatchType, `{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":"`+encodedBundle(t)+`"}}}}}`)
-	_, err := a.Apply(t.Context(), next, release.Updating)
-	require.ErrorContains(t, err, "spec.conversion.webhook belongs to field manager service-ca")
-}
-
-func unionNamed(t *testing.T, name string) member {
-	t.Helper()
-	for _, u := range unions {
-		if u.name == name {
-			return u
-		}
-	}
-	require.FailNow(t, "no such union", name)
-	return member{}
 }
 
 // TestWhatCannotBeTakenIsTriedOnce: the default comes back as often as it is removed.

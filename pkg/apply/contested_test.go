@@ -1,0 +1,210 @@
+package apply_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// contest is an object of ours, what somebody else makes of it, and what the next release says, which does not go with
+// theirs.
+type contest struct {
+	name, apiVersion, kind string
+	ours, theirs, next     string
+	// dropped tells that next lacks an item that ours has; partial is then all that they apply.
+	dropped bool
+	partial string
+	// gone are paths that are empty afterwards, there such that are not.
+	gone, there []string
+}
+
+func deploymentSpec(strategy, containers, pod string) string {
+	return "spec: {" + strategy + "selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {" + pod + "containers: [" + containers + "]}}}"
+}
+
+const podAt = "spec.template.spec."
+
+func contests() []contest {
+	container := func(text string) string { return deploymentSpec("", "{name: c, image: i"+text+"}", "") }
+	pod := func(text string) string { return deploymentSpec("", "{name: c, image: i}", text) }
+	deployment := func(name, ours, theirs, next string, gone, there []string) contest {
+		return contest{name: name, apiVersion: "apps/v1", kind: "Deployment", ours: ours, theirs: theirs, next: next, gone: gone, there: there}
+	}
+	service := func(name, ours, theirs, next string, gone, there []string) contest {
+		return contest{name: name, apiVersion: "v1", kind: "Service", ours: "spec: {selector: {a: b}, " + ours + "}", theirs: "spec: {selector: {a: b}, " + theirs + "}", next: "spec: {selector: {a: b}, " + next + "}", gone: gone, there: there}
+	}
+	side := func(text string) string {
+		return deploymentSpec("", "{name: a, image: i}, {name: side, image: i"+text+"}, {name: z, image: i}", "")
+	}
+	hook := func(text string) string {
+		return "webhooks: [{name: a.example.com, sideEffects: None, admissionReviewVersions: [v1], failurePolicy: Ignore, rules: [{apiGroups: [zz], apiVersions: [v1], operations: [CREATE], resources: [zz]}], clientConfig: {" + text + "}}]"
+	}
+	v := podAt + "volumes.0."
+	c := podAt + "containers.0."
+	fromField := "valueFrom: {fieldRef: {fieldPath: metadata.name}}"
+	return []contest{
+		// The other member of a union, whoever set it.
+		deployment("volume emptyDir", pod("volumes: [{name: v, emptyDir: {}}], "), pod("volumes: [{name: v, configMap: {name: m}}], "), pod("volumes: [{name: v, emptyDir: {}}], "), []string{v + "configMap"}, []string{v + "emptyDir"}),
+		deployment("volume configMap", pod("volumes: [{name: v, configMap: {name: m}}], "), pod("volumes: [{name: v, emptyDir: {medium: Memory}}], "), pod("volumes: [{name: v, configMap: {name: m}}], "), []string{v + "emptyDir"}, []string{v + "configMap"}),
+		deployment("second volume", pod("volumes: [{name: u, secret: {secretName: s}}, {name: v, secret: {secretName: s}}], "), pod("volumes: [{name: x, emptyDir: {}}, {name: u, secret: {secretName: s}}, {name: v, projected: {sources: [{configMap: {name: m}}]}}], "), pod("volumes: [{name: v, secret: {secretName: s}}], "), []string{podAt + "volumes.0.projected", podAt + "volumes.1.projected", podAt + "volumes.2.projected"}, []string{podAt + "volumes.0.name", podAt + "volumes.1.name"}),
+		deployment("env value", container(", env: [{name: A, value: x}]"), container(", env: [{name: A, "+fromField+"}]"), container(", env: [{name: A, value: x}]"), []string{c + "env.0.valueFrom"}, []string{c + "env.0.value"}),
+		deployment("env valueFrom", container(", env: [{name: A, "+fromField+"}]"), container(", env: [{name: A, value: x}]"), container(", env: [{name: A, "+fromField+"}]"), []string{c + "env.0.value"}, []string{c + "env.0.valueFrom"}),
+		deployment("env source", container(", env: [{name: A, "+fromField+"}]"), container(", env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}]"), container(", env: [{name: A, "+fromField+"}]"), []string{c + "env.0.valueFrom.secretKeyRef"}, []string{c + "env.0.valueFrom.fieldRef"}),
+		deployment("Recreate", deploymentSpec("strategy: {type: Recreate}, ", "{name: c, image: i}", ""), deploymentSpec("strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 3}}, ", "{name: c, image: i}", ""), deploymentSpec("strategy: {type: Recreate}, ", "{name: c, image: i}", ""), []string{"spec.strategy.rollingUpdate"}, nil),
+		deployment("Recreate from defaults", deploymentSpec("", "{name: c, image: i}", ""), deploymentSpec("", "{name: c, image: i}", ""), deploymentSpec("strategy: {type: Recreate}, ", "{name: c, image: i}", ""), []string{"spec.strategy.rollingUpdate"}, nil),
+		deployment("no surge and none unavailable", deploymentSpec("strategy: {rollingUpdate: {maxUnavailable: 0, maxSurge: 1}}, ", "{name: c, image: i}", ""), deploymentSpec("strategy: {rollingUpdate: {maxUnavailable: 1, maxSurge: 0}}, ", "{name: c, image: i}", ""), deploymentSpec("strategy: {rollingUpdate: {maxUnavailable: 0}}, ", "{name: c, image: i}", ""), nil, []string{"spec.strategy.rollingUpdate.maxSurge"}),
+		{name: "OnDelete", apiVersion: "apps/v1", kind: "StatefulSet", ours: "spec: {serviceName: s, selector: {matchLabels: {app: a}}, " + podTemplate + "}", theirs: "spec: {serviceName: s, updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 2}}, selector: {matchLabels: {app: a}}, " + podTemplate + "}", next: "spec: {serviceName: s, updateStrategy: {type: OnDelete}, selector: {matchLabels: {app: a}}, " + podTemplate + "}", gone: []string{"spec.updateStrategy.rollingUpdate"}, there: nil},
+		deployment("probe", container(", readinessProbe: {httpGet: {path: /, port: 80}}"), container(", readinessProbe: {tcpSocket: {port: 80}, periodSeconds: 7}"), container(", readinessProbe: {httpGet: {path: /, port: 80}}"), []string{c + "readinessProbe.tcpSocket"}, []string{c + "readinessProbe.httpGet", c + "readinessProbe.periodSeconds"}),
+		deployment("lifecycle", container(", lifecycle: {preStop: {exec: {command: [a]}}}"), container(", lifecycle: {preStop: {sleep: {seconds: 1}}}"), container(", lifecycle: {preStop: {exec: {command: [a]}}}"), []string{c + "lifecycle.preStop.sleep"}, []string{c + "lifecycle.preStop.exec"}),
+		deployment("privileges", container(", securityContext: {allowPrivilegeEscalation: false}"), container(", securityContext: {privileged: true}"), container(", securityContext: {allowPrivilegeEscalation: false}"), []string{c + "securityContext.privileged"}, []string{c + "securityContext.allowPrivilegeEscalation"}),
+		deployment("host port", container(", ports: [{containerPort: 80, hostPort: 81}]"), deploymentSpec("", "{name: c, image: i, ports: [{containerPort: 80, hostPort: 80}]}", "hostNetwork: true, "), container(", ports: [{containerPort: 80, hostPort: 81}]"), []string{podAt + "hostNetwork"}, []string{c + "ports.0.hostPort"}),
+		deployment("request above a limit", container(", resources: {requests: {cpu: 1}}"), container(", resources: {requests: {cpu: 1}, limits: {cpu: 1, memory: 1Gi}}"), container(", resources: {requests: {cpu: 2}}"), []string{c + "resources.limits.cpu"}, []string{c + "resources.limits.memory"}),
+		deployment("limit below a request", container(", resources: {limits: {cpu: 3}}"), container(", resources: {limits: {cpu: 3}, requests: {cpu: 3, memory: 1Gi}}"), container(", resources: {limits: {cpu: 1}}"), nil, []string{c + "resources.requests.memory"}),
+		{name: "ValidatingWebhook by URL", apiVersion: "admissionregistration.k8s.io/v1", kind: "ValidatingWebhookConfiguration", ours: hook("url: 'https://a.example.com'"), theirs: hook("service: {name: a, namespace: b}"), next: hook("url: 'https://a.example.com'"), gone: []string{"webhooks.0.clientConfig.service"}, there: []string{"webhooks.0.clientConfig.url"}},
+		{name: "MutatingWebhook by service", apiVersion: "admissionregistration.k8s.io/v1", kind: "MutatingWebhookConfiguration", ours: hook("service: {name: a, namespace: b}"), theirs: hook("url: 'https://a.example.com'"), next: hook("service: {name: a, namespace: b}"), gone: []string{"webhooks.0.clientConfig.url"}, there: []string{"webhooks.0.clientConfig.service"}},
+		{name: "PodDisruptionBudget", apiVersion: "policy/v1", kind: "PodDisruptionBudget", ours: "spec: {maxUnavailable: 1, selector: {matchLabels: {a: b}}}", theirs: "spec: {minAvailable: 1, selector: {matchLabels: {a: b}}}", next: "spec: {maxUnavailable: 1, selector: {matchLabels: {a: b}}}", gone: []string{"spec.minAvailable"}, there: []string{"spec.maxUnavailable"}},
+		{name: "HPA bounds", apiVersion: "autoscaling/v2", kind: "HorizontalPodAutoscaler", ours: "spec: {maxReplicas: 5, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: a}}", theirs: "spec: {maxReplicas: 5, minReplicas: 4, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: a}}", next: "spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: a}}", gone: nil, there: nil},
+		service("Service node port", "type: NodePort, ports: [{port: 80}]", "type: NodePort, ports: [{port: 80, nodePort: 31PP}]", "type: ClusterIP, ports: [{port: 80}]", []string{"spec.ports.0.nodePort"}, []string{"spec.clusterIP"}),
+		service("Service to a name", "type: ClusterIP, ports: [{port: 80}]", "type: NodePort, externalTrafficPolicy: Local, ports: [{port: 80}]", "type: ExternalName, externalName: a.example.com", []string{"spec.clusterIP", "spec.externalTrafficPolicy"}, []string{"spec.externalName"}),
+		service("Service without balancer", "type: LoadBalancer, ports: [{port: 80}]", "type: LoadBalancer, externalTrafficPolicy: Local, allocateLoadBalancerNodePorts: false, loadBalancerSourceRanges: [10.0.0.0/8], ports: [{port: 80}]", "type: ClusterIP, ports: [{port: 80}]", []string{"spec.externalTrafficPolicy", "spec.allocateLoadBalancerNodePorts"}, nil),
+		service("Service affinity", "sessionAffinity: None, ports: [{port: 80}]", "sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 5}}, ports: [{port: 80}]", "sessionAffinity: None, ports: [{port: 80}]", []string{"spec.sessionAffinityConfig"}, []string{"spec.sessionAffinity"}),
+
+		// What is left of an item that the manifest dropped.
+		drop("spec: {template: {spec: {containers: [{name: side, args: [x], env: [{name: A, value: b}]}]}}}", deployment("dropped container", side(""), side(", args: [x], env: [{name: A, value: b}]"), deploymentSpec("", "{name: z, image: i}, {name: a, image: i}", ""), []string{podAt + "containers.2"}, []string{podAt + "containers.1"})),
+		drop("spec: {template: {spec: {initContainers: [{name: s, args: [x]}, {name: k, args: [x]}]}}}", deployment("dropped init container", pod("initContainers: [{name: s, image: i}, {name: k, image: i}], "), pod("initContainers: [{name: s, image: i, args: [x]}, {name: k, image: i, args: [x]}], "), pod("initContainers: [{name: k, image: i}], "), []string{podAt + "initContainers.1"}, []string{podAt + "initContainers.0.args"})),
+		drop("spec: {template: {spec: {containers: [{name: side, args: [x]}]}}}", deployment("container that becomes an init container", side(""), side(", args: [x]"), deploymentSpec("", "{name: a, image: i}, {name: z, image: i}", "initContainers: [{name: side, image: i}], "), []string{podAt + "containers.2", podAt + "initContainers.0.args"}, nil)),
+		drop("spec: {template: {spec: {containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}, {name: w, mountPath: /w}]}]}}}", deployment("mount of a dropped volume", deploymentSpec("", "{name: c, image: i}", "volumes: [{name: v, emptyDir: {}}, {name: w, emptyDir: {}}], "), deploymentSpec("", "{name: c, image: i, volumeMounts: [{name: v, mountPath: /v}, {name: w, mountPath: /w}]}", "volumes: [{name: v, emptyDir: {}}, {name: w, emptyDir: {}}], "), pod("volumes: [{name: w, emptyDir: {}}], "), []string{c + "volumeMounts.1"}, []string{c + "volumeMounts.0"})),
+		drop("spec: {ports: [{port: 81, protocol: TCP, appProtocol: x}]}", service("dropped port", "ports: [{name: a, port: 80}, {name: b, port: 81}]", "ports: [{name: a, port: 80}, {name: b, port: 81, appProtocol: x, nodePort: 32PP}], type: NodePort", "ports: [{name: a, port: 80}], type: ClusterIP", nil, []string{"spec.ports.0"})),
+		service("nameless port", "ports: [{port: 80}]", "ports: [{name: a, port: 80}, {name: b, port: 81}]", "ports: [{port: 80}]", nil, []string{"spec.ports.0"}),
+		{
+			dropped: true, name: "dropped webhook", apiVersion: "admissionregistration.k8s.io/v1", kind: "ValidatingWebhookConfiguration",
+			ours:   strings.Replace(hook("url: 'https://a.example.com'"), "webhooks: [", "webhooks: [{name: b.example.com, sideEffects: None, admissionReviewVersions: [v1], clientConfig: {url: 'https://b.example.com'}}, ", 1),
+			theirs: strings.Replace(hook("url: 'https://a.example.com'"), "webhooks: [", "webhooks: [{name: b.example.com, sideEffects: None, admissionReviewVersions: [v1], timeoutSeconds: 3, clientConfig: {url: 'https://b.example.com', caBundle: BUNDLE}}, ", 1),
+			next:   hook("url: 'https://a.example.com'"), gone: []string{"webhooks.1"}, there: []string{"webhooks.0"},
+			partial: "webhooks: [{name: b.example.com, timeoutSeconds: 3}]",
+		},
+
+		// What is there twice.
+		service("port name", "ports: [{name: m, port: 8443}, {name: x, port: 1}]", "ports: [{name: m, port: 8444}, {name: x, port: 1}, {name: theirs, port: 2}]", "ports: [{name: m, port: 8443}, {name: x, port: 1}]", []string{"spec.ports.3"}, []string{"spec.ports.2"}),
+		service("node port of another", "type: NodePort, ports: [{name: a, port: 80, nodePort: 30PP}]", "type: NodePort, ports: [{name: b, port: 81, nodePort: 30PP}]", "type: NodePort, ports: [{name: a, port: 80, nodePort: 30PP}]", []string{"spec.ports.1"}, []string{"spec.ports.0"}),
+		deployment("container port name", container(", ports: [{name: web, containerPort: 80}]"), container(", ports: [{name: web, containerPort: 81}, {containerPort: 82}]"), container(", ports: [{name: web, containerPort: 80}]"), []string{c + "ports.2"}, []string{c + "ports.1"}),
+		deployment("container with the name of an init container", pod("initContainers: [{name: x, image: i}], "), deploymentSpec("", "{name: c, image: i}, {name: x, image: i}", "initContainers: [{name: k, image: i}], volumes: [{name: x, emptyDir: {}}], "), pod("initContainers: [{name: x, image: i}], "), []string{podAt + "containers.1"}, []string{podAt + "initContainers.1", podAt + "volumes.0"}),
+	}
+}
+
+// drop is a contest over what a manifest dropped.
+func drop(partial string, c contest) contest {
+	c.dropped, c.partial = true, partial
+	return c
+}
+
+// ways are how somebody else comes to write an object before the next release does.
+var ways = []struct {
+	name string
+	// before tells that they do it before we do.
+	before bool
+	write  func(t *testing.T, theirs *manifest.Manifest)
+}{
+	{"put", false, func(t *testing.T, theirs *manifest.Manifest) {
+		require.NoError(t, somebody(t).Update(t.Context(), edited(t, theirs), client.FieldOwner("kubectl-edit")))
+	}},
+	{"merge patch", false, func(t *testing.T, theirs *manifest.Manifest) {
+		before := live(t, theirs)
+		require.NoError(t, somebody(t).Patch(t.Context(), edited(t, theirs), client.MergeFrom(before), client.FieldOwner("kubectl-patch")))
+	}},
+	{"apply", false, applyTheirs},
+	{"creation", true, func(t *testing.T, theirs *manifest.Manifest) {
+		require.NoError(t, somebody(t).Create(t.Context(), theirs.Object.DeepCopy(), client.FieldOwner("kubectl-create")))
+	}},
+	{"creation by apply", true, applyTheirs},
+	{"creation without managed fields", true, func(t *testing.T, theirs *manifest.Manifest) {
+		require.NoError(t, somebody(t).Create(t.Context(), theirs.Object.DeepCopy()))
+		as(t, "strip", theirs, types.MergePatchType, `{"metadata":{"managedFields":[{}]}}`)
+	}},
+}
+
+// edited is an object with what somebody else makes of its fields.
+func edited(t *testing.T, theirs *manifest.Manifest) *unstructured.Unstructured {
+	t.Helper()
+	obj := live(t, theirs)
+	for field, value := range theirs.Object.DeepCopy().Object {
+		if field != "metadata" {
+			obj.Object[field] = value
+		}
+	}
+	return obj
+}
+
+func applyTheirs(t *testing.T, theirs *manifest.Manifest) {
+	data, err := theirs.Object.MarshalJSON()
+	require.NoError(t, err)
+	err = somebody(t).Patch(t.Context(), theirs.Object.DeepCopy(), client.RawPatch(types.ApplyPatchType, data), client.FieldOwner("argocd"), client.ForceOwnership)
+	if err != nil {
+		t.Skipf("the server does not let them: %v", err)
+	}
+}
+
+func TestTheManifestWins(t *testing.T) {
+	ns := namespace(t)
+	bundle := encodedBundle(t)
+	for n, c := range contests() {
+		for i, way := range ways {
+			t.Run(c.name+" by "+way.name, func(t *testing.T) {
+				t.Parallel()
+				a, record := connect(t, owner)
+				name := slug(c.name) + "-" + string(rune('a'+i))
+				parsed := func(text string) *manifest.Manifest {
+					return parse(t, "apiVersion: "+c.apiVersion+"\nkind: "+c.kind+"\nmetadata: {name: "+name+", namespace: "+ns+"}\n"+strings.NewReplacer("PP", strconv.Itoa(100+n*10+i), "BUNDLE", bundle).Replace(text))
+				}
+				if !way.before {
+					must(t, a, parsed(c.ours))
+				}
+				if way.name == "apply" && c.partial != "" {
+					way.write(t, parsed(c.partial))
+				} else {
+					way.write(t, parsed(c.theirs))
+				}
+				if way.before && c.dropped {
+					t.Skip("it is theirs alone")
+				}
+				next := parsed(c.next)
+				foretold, err := a.Foretell(t.Context(), next, release.Updating)
+				require.NoError(t, err)
+				record.take()
+
+				change := must(t, a, next)
+				assert.Equal(t, apply.Applied, change.Action)
+				requests, most := record.take(), 4
+				if strings.HasSuffix(way.name, "without managed fields") {
+					most = 5
+				}
+				assert.Contains(t, []int{1, most}, len(requests), "refused, looked at, taken over and applied: %v", methods(requests))
+				assert.Equal(t, len(requests) > 1 && foretold.Message != "", strings.HasPrefix(change.Message, "removed what does not go with the manifest: "))
+				assert.Equal(t, foretold.Message, change.Message)
+				obj := live(t, next)
+				for _, path := range c.gone {
+					assert.Nil(t, at(obj.Object, path), path)
+				}
+				for _, path := range c.there {
+					assert.NotNil(t, at(obj.Object, path), path)
+				}
+				assert.Equal(t, stored(obj), stored(foretold.Object), "it is foretold")
+
+				again := must(t, a, next)
+				assert.Equal(t, change.Generation, again.Generation)
+				assert.Equal(t, change.Fields, again.Fields)
+				assert.Len(t, record.take(), 1)
+			})
+		}
+	}
+}
