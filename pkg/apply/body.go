@@ -23,6 +23,7 @@ func (a *Applier) body(m *manifest.Manifest, namespaced bool) (map[string]any, e
 	}
 	object = maps.Clone(withoutInjectedCA(object, m.Object.GetAnnotations(), m.Object.GetLabels()))
 	delete(object, "status")
+	object = bothNames(m.Object, object)
 	complete(m, object)
 	storedForm(m.GVK(), object)
 	metadata, _ := object["metadata"].(map[string]any)

@@ -310,7 +310,7 @@ func isList(v any) bool {
 	return ok
 }
 
-// removed returns a copy of an object without what is at a path.
+// removed returns a copy of an object without what is at a path, and what that leaves empty around it.
 func removed(current any, path fieldpath.Path) any {
 	switch v := current.(type) {
 	case map[string]any:
@@ -319,10 +319,11 @@ func removed(current any, path fieldpath.Path) any {
 			return current
 		}
 		v = maps.Clone(v)
-		if len(path) == 1 {
-			delete(v, *step)
-		} else {
+		if len(path) > 1 {
 			v[*step] = removed(v[*step], path[1:])
+		}
+		if len(path) == 1 || isEmpty(v[*step]) {
+			delete(v, *step)
 		}
 		return v
 	case []any:

@@ -265,9 +265,14 @@ func (o *overlay) merged(at spot) any {
 	object := map[string]any{}
 	for _, name := range at.names() {
 		next := at.field(name)
-		if next.inBody || !o.goes(next.path) {
-			object[name] = o.merged(next)
+		if !next.inBody && o.goes(next.path) {
+			continue
 		}
+		value := o.merged(next)
+		if next.foreign() && isEmpty(value) && !isEmpty(next.live) {
+			continue // of what has lost all of its entries null is left, and that is taken over
+		}
+		object[name] = value
 	}
 	return object
 }

@@ -1,0 +1,60 @@
+package apply_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// TestCustomResourceOfOthersEmptied: others made what the last entry of is ours, and goes. The server would leave null in
+// its place, which the schema refuses.
+func TestCustomResourceOfOthersEmptied(t *testing.T) {
+	serveCRD(t, parse(t, formsCRD))
+	ns := namespace(t)
+	for _, tt := range []struct{ name, theirs, ours, next, want string }{
+		{"a map", `text: t, map: {ours: x}`, `map: {ours: two}`, `number: 1`, `spec: {text: t, number: 1, map: null}`},
+		{"a map with theirs in it", `text: t, map: {ours: x, theirs: x}`, `map: {ours: two}`, `number: 1`, `spec: {text: t, number: 1, map: {ours: null, theirs: x}}`},
+		{"an object in an object", `text: t, object: {b: {c: x}}`, `object: {b: {c: two}}`, `number: 1`, `spec: {text: t, number: 1, object: null}`},
+		{"a set", `text: t, set: [ours]`, `set: [ours]`, `number: 1`, `spec: {text: t, number: 1}`},
+		{"a list", `text: t, keyed: [{name: a, value: x}]`, `keyed: [{name: a, value: two}]`, `number: 1`, `spec: {text: t, number: 1}`},
+		{"all of the spec", `map: {ours: x}`, `map: {ours: two}`, ``, ``},
+	} {
+		for i, way := range ways {
+			t.Run("it empties "+tt.name+" by "+way.name, func(t *testing.T) {
+				a, record := connect(t, owner)
+				parsed := func(spec string) *manifest.Manifest {
+					m := parse(t, inNamespace(ns, widgetText(spec)))
+					m.Object.SetName(slug(tt.name) + "-" + string(rune('a'+i)))
+					if spec == "" {
+						delete(m.Object.Object, "spec")
+					}
+					return m
+				}
+				if !way.before {
+					must(t, a, parsed(tt.ours))
+				}
+				way.write(t, parsed(tt.theirs))
+				must(t, a, parsed(tt.ours))
+				next := parsed(tt.next)
+				foretold, err := a.Foretell(t.Context(), next, release.Updating)
+				require.NoError(t, err)
+				record.take()
+				assert.Equal(t, apply.Applied, must(t, a, next).Action)
+				assert.LessOrEqual(t, len(record.take()), 7)
+				obj := live(t, next)
+				assert.Nil(t, at(obj.Object, "spec.map.ours"))
+				if tt.want != "" {
+					assertMatches(t, tt.want, obj.Object)
+				}
+				assert.Equal(t, stored(obj), stored(foretold.Object))
+				must(t, a, next)
+				assert.Len(t, record.take(), 1)
+			})
+		}
+	}
+}
