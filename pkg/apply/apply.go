@@ -123,7 +123,7 @@ func (a *Applier) target(ctx context.Context, m *manifest.Manifest) (target, err
 	if err != nil {
 		return target{}, err
 	}
-	t := target{resource: mapping.Resource, name: m.Object.GetName(), custom: mapping.Custom}
+	t := target{resource: mapping.Resource, name: m.Object.GetName(), custom: mapping.Custom, isNew: mapping.New}
 	if t.name == "" {
 		return target{}, fmt.Errorf("%w: metadata.name is missing", errManifest)
 	}
@@ -152,22 +152,14 @@ func (a *Applier) apply(ctx context.Context, t target, m *manifest.Manifest) (Ch
 	return Change{}, answer{}, err
 }
 
-// createOnly creates an object unless it is there.
+// createOnly creates an object unless it is there, by a POST.
 //
 // The API server holds a POST of a custom resource for two seconds if the CRD was established less than that ago, and
-// the pass with it; an apply it does not hold. An apply would touch an object that is there, so a custom resource is
-// looked for first. Somebody may still create it between the two requests: their values stand, because this apply is
-// not forced.
+// the pass with it; an apply it does not hold. So an object of a kind that is new is applied: nobody can have made it
+// before. If somebody makes it at this moment, their values stand, because the apply is not forced.
 func (a *Applier) createOnly(ctx context.Context, t target, m *manifest.Manifest) (Change, error) {
-	if !t.custom {
+	if !t.isNew {
 		return a.create(ctx, t, m)
-	}
-	_, err := a.client.get(ctx, t)
-	if err == nil {
-		return Change{Action: Kept}, nil
-	}
-	if !apierrors.IsNotFound(err) {
-		return Change{}, err
 	}
 	s, err := a.sending(t, m, false)
 	if err != nil {

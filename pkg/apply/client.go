@@ -75,7 +75,8 @@ type client struct{ rest rest.Interface }
 type target struct {
 	resource        schema.GroupVersionResource
 	namespace, name string
-	custom          bool
+	custom          bool // of a CRD of the release
+	isNew           bool // see Mapping.New
 }
 
 // metadataOnly asks the server to answer with metadata instead of the object (Kubernetes API concepts, "Resource

@@ -32,6 +32,9 @@ type Mapping struct {
 	Namespaced bool
 	// Custom: a CRD of the release defines the kind.
 	Custom bool
+	// New: the kind was not served before, and it is not long since somebody first asked for it, so hardly anybody else
+	// can have made objects of it.
+	New bool
 }
 
 // Mapper finds the mapping of a kind. It returns ErrNoMatch for kinds that are not served, ErrUnavailable for those of
@@ -58,6 +61,7 @@ type DiscoveryMapper struct {
 	reads singleflight.Group
 	mu    sync.Mutex
 	last  snapshot
+	asked map[schema.GroupVersionKind]time.Time
 }
 
 // snapshot is what one reading of discovery brought. It is not changed once made.
@@ -71,7 +75,9 @@ type snapshot struct {
 // NewDiscoveryMapper returns a mapper that knows the kinds that CRDs among manifests define, and asks the server
 // about all others.
 func NewDiscoveryMapper(clk clock.PassiveClock, d Discovery, manifests []*manifest.Manifest) *DiscoveryMapper {
-	m := &DiscoveryMapper{clock: clk, discovery: d, crds: map[schema.GroupVersionKind]Mapping{}}
+	m := &DiscoveryMapper{
+		clock: clk, discovery: d, crds: map[schema.GroupVersionKind]Mapping{}, asked: map[schema.GroupVersionKind]time.Time{},
+	}
 	for _, man := range manifests {
 		if man.Is("apiextensions.k8s.io", "CustomResourceDefinition") && !man.Tombstone() {
 			m.addCRD(man.Object)
@@ -101,19 +107,48 @@ func (m *DiscoveryMapper) addCRD(crd *unstructured.Unstructured) {
 // ctx ends.
 func (m *DiscoveryMapper) Mapping(ctx context.Context, gvk schema.GroupVersionKind) (Mapping, error) {
 	if mapping, ok := m.crds[gvk]; ok {
+		mapping.New = m.isNew(gvk)
 		return mapping, nil
 	}
 	last := m.snapshot()
 	if _, ok := last.served[gvk]; ok || !m.stale(last) {
 		return last.mapping(gvk)
 	}
+	if err := m.read(ctx); err != nil {
+		return Mapping{}, err
+	}
+	return m.snapshot().mapping(gvk)
+}
+
+// read has discovery read, once for all who ask at the same time.
+func (m *DiscoveryMapper) read(ctx context.Context) error {
 	background := context.WithoutCancel(ctx)
 	select {
 	case <-m.reads.DoChan("", func() (any, error) { m.refresh(background); return nil, nil }):
-		return m.snapshot().mapping(gvk)
+		return nil
 	case <-ctx.Done():
-		return Mapping{}, fmt.Errorf("reading discovery: %w", ctx.Err())
+		return fmt.Errorf("reading discovery: %w", ctx.Err())
 	}
+}
+
+// newFor is how long a kind counts as new. The API server holds a POST of a kind that is younger than two seconds.
+const newFor = 10 * time.Second
+
+// isNew reports whether a kind of the release was not served when discovery was read, and is being asked for only now.
+// Without discovery that is not known.
+func (m *DiscoveryMapper) isNew(gvk schema.GroupVersionKind) bool {
+	last := m.snapshot()
+	if _, served := last.served[gvk]; served || last.at.IsZero() {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	first, asked := m.asked[gvk]
+	if !asked {
+		first = m.clock.Now()
+		m.asked[gvk] = first
+	}
+	return m.clock.Since(first) < newFor
 }
 
 // Known returns the mapping of a kind as far as it is known, and reads discovery only if that was never done.
@@ -132,7 +167,7 @@ func (m *DiscoveryMapper) Known(ctx context.Context, gvk schema.GroupVersionKind
 // Served reports whether discovery, as it was read last, has a kind; CRDs of the release count only once they are served.
 func (m *DiscoveryMapper) Served(ctx context.Context, gvk schema.GroupVersionKind) bool {
 	if m.snapshot().at.IsZero() {
-		m.refresh(ctx)
+		_ = m.read(ctx)
 	}
 	_, ok := m.snapshot().served[gvk]
 	return ok

@@ -181,7 +181,7 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 		p.failed(ctx, content, s, err)
 		return false
 	}
-	look := p.look(ctx, n.Manifest, e.byName)
+	look := p.look(ctx, n.Manifest, e)
 	if n.Manifest.Tombstone() && p.plan.Mode() != release.Initializing {
 		e.absent(content, look, now)
 	}
@@ -207,12 +207,19 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 	return awaitsEnd(n, t, s)
 }
 
-// look asks for what is known of an object. An install passes tombstones over, so nobody has to look for their objects.
-func (p *pass) look(ctx context.Context, m *manifest.Manifest, byName bool) observe.Look {
-	if m.Tombstone() && p.plan.Mode() == release.Initializing {
+// look asks for what is known of an object. An install does without watches: it passes tombstones over, and until it is
+// complete nobody is to change what was just applied, while watches of kinds that are only seconds old would cost the
+// API server as much as the objects do. What an install took up again after a restart has to be confirmed, though.
+func (p *pass) look(ctx context.Context, m *manifest.Manifest, e *entry) observe.Look {
+	switch {
+	case p.plan.Mode() != release.Initializing:
+		return p.Observer.Look(ctx, m, e.byName || m.Tombstone())
+	case m.Tombstone():
 		return observe.Look{Synced: true}
+	case e.applied && !e.trusted:
+		return p.Observer.Look(ctx, m, e.byName)
 	}
-	return p.Observer.Look(ctx, m, byName || m.Tombstone())
+	return observe.Look{}
 }
 
 // unconfirmed reports whether others may have loosened something since that was last looked at.
