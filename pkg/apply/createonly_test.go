@@ -83,6 +83,7 @@ func TestNewKindsGrowUp(t *testing.T) {
 	crd := widgets(t, "young.example.com")
 	mapper := apply.NewDiscoveryMapper(clk, discoverer(t), []*manifest.Manifest{crd})
 	gvk := onceWidget(t, "young.example.com", "x").GVK()
+	require.False(t, mapper.Served(t.Context(), gvk))
 	for _, tt := range []struct {
 		age time.Duration
 		new bool
