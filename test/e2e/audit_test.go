@@ -74,6 +74,13 @@ func (p *platform) audit(since time.Time) []env.AuditEvent {
 	return recent
 }
 
+// rest waits until the operator has written nothing for a second: what an installed cluster's configuration puts into
+// manifests is applied as soon as the configuration is there.
+func (p *platform) rest() {
+	p.t.Helper()
+	require.Eventually(p.t, func() bool { return len(p.appliedSince(time.Now().Add(-time.Second))) == 0 }, time.Minute, 200*time.Millisecond)
+}
+
 // writesOf keeps the requests of one party that may have changed a payload's objects, but for their status.
 func (g releaseGraph) writesOf(agent string, events []env.AuditEvent) []env.AuditEvent {
 	var writes []env.AuditEvent

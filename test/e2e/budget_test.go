@@ -31,6 +31,7 @@ func TestBudget(t *testing.T) {
 	begin := time.Now()
 	first := p.operator(r.from.ByDigest())
 	p.await("4.22.9 to complete", 3*time.Minute, completed("4.22.9"))
+	p.rest()
 	p.assertBudget("install", begin, len(p.graphOf(r.fromDir, release.Initializing).objects))
 
 	begin = time.Now()

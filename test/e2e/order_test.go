@@ -20,6 +20,7 @@ func TestUpdateKeepsTheOrder(t *testing.T) {
 	p.start("operators", "--delay", "300ms", "--jitter", "0.5", "--workload-delay", "50ms")
 	p.operator(r.from.ByDigest())
 	p.await("4.22.9 to complete", 3*time.Minute, completed("4.22.9"))
+	p.rest()
 
 	started := time.Now()
 	p.update(configv1.Update{Image: r.to.ByDigest()})
