@@ -62,7 +62,8 @@ func waiting(meta *metav1.PartialObjectMetadata) string {
 }
 
 // Prune deletes an orphan: an object that an earlier release brought and that no manifest names any more, known by its
-// kind, name and UID. It deletes what is ours alone: the object has the UID, our Apply entry and the label of our owner.
+// kind and name, and by its UID if that is not empty. It deletes what is ours alone: the object has the UID, our Apply
+// entry and the label of our owner.
 // Everything else is Skipped with a Message that says why, and so are, always, the kinds that hold more than a release
 // brought: volumes, claims, DataVolumes, namespaces, the ClusterVersion, and CRDs as long as there are objects of their
 // kind. Errors name the object.
@@ -99,7 +100,7 @@ func (a *Applier) prune(ctx context.Context, gvk schema.GroupVersionKind, namesp
 		return Change{Action: Deleted}, nil
 	case err != nil:
 		return Change{}, err
-	case meta.UID != uid:
+	case uid != "" && meta.UID != uid:
 		return skipped("it is not the object that an earlier release brought, but one that has taken its name"), nil
 	case a.owner.Name == "" || meta.Labels[api.OwnedByLabel] != a.owner.Name:
 		return skipped("its label %s does not say that it is ours", api.OwnedByLabel), nil
