@@ -125,8 +125,9 @@ type slot struct {
 	err     error
 	// lookAt is when the node is to be visited again though nothing may have happened; zero for never.
 	lookAt time.Time
-	// cancelled: the visit was cut short, which is no trouble of the object.
-	cancelled bool
+	// cancelled: the visit was cut short, which is no trouble of the object; unknown: its watch is still to tell of it,
+	// which is none either, and has an end.
+	cancelled, unknown bool
 }
 
 type pass struct {
@@ -189,6 +190,7 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 	s.lookAt = need.at
 	switch until := e.repairs.heldBack(now); {
 	case need.unknown:
+		s.unknown = true
 		s.verdict = waiting(gate.NotObserved, "the state of %s is not observed yet", t.id)
 		return true
 	case need.drift != "" && !until.IsZero():
@@ -504,7 +506,7 @@ func (p *Progress) collect(components map[taskgraph.Group]*Component) {
 }
 
 func problemOf(n *taskgraph.Node, s *slot) (Problem, bool) {
-	if !s.visited || s.cancelled || s.err == nil && s.verdict.Reason == "" {
+	if !s.visited || s.cancelled || s.unknown || s.err == nil && s.verdict.Reason == "" {
 		return Problem{}, false
 	}
 	problem := Problem{
