@@ -326,13 +326,18 @@ func TestAdoptionIsSilentAfterwards(t *testing.T) {
 			require.NoError(t, somebody(t).Create(t.Context(), old, client.FieldOwner(api.FieldManager)))
 			before := live(t, m)
 			first := must(t, a, m)
-			assert.Equal(t, adoption, methods(record.take()))
+			assert.Equal(t, adoption, written(record.take()))
 			after := live(t, m)
 			assert.NotContains(t, after.GetLabels(), "old")
 			assert.Equal(t, before.Object["spec"], after.Object["spec"], "defaults and what the server allocated stay")
 			second := must(t, a, m)
 			assert.Equal(t, first.ResourceVersion, second.ResourceVersion)
-			assert.Len(t, record.take(), 1)
+			assert.Len(t, written(record.take()), 1)
 		})
 	}
+}
+
+// written leaves out that a Job which changed a second or more after it was created is looked at, for whether it failed.
+func written(requests []*exchange) []string {
+	return slices.DeleteFunc(methods(requests), func(method string) bool { return method == http.MethodGet })
 }

@@ -145,7 +145,11 @@ func (a *Applier) apply(ctx context.Context, t target, m *manifest.Manifest) (Ch
 	got, err := s.send(ctx)
 	switch {
 	case err == nil:
-		return s.adopt(ctx, got)
+		change, got, err := s.adopt(ctx, got)
+		if err != nil || !isJob(m) {
+			return change, got, err
+		}
+		return s.runAgain(ctx, change, got)
 	case isRefusal(err):
 		return s.refused(ctx, err)
 	}

@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -206,5 +208,70 @@ func TestTheManifestWins(t *testing.T) {
 				assert.Len(t, record.take(), 1)
 			})
 		}
+	}
+}
+
+// TestTheManifestWinsOverAWriterThatIsBusy: somebody else changes the object between looking and taking.
+func TestTheManifestWinsOverAWriterThatIsBusy(t *testing.T) {
+	ns := namespace(t)
+	for _, tt := range []struct {
+		name  string
+		edits int
+		fails bool
+	}{
+		{"a few times", 2, false},
+		{"for ever", 1000, true},
+	} {
+		t.Run("it wins over one that writes "+tt.name, func(t *testing.T) {
+			a, record := connect(t, owner)
+			text := func(container string) string {
+				return "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: " + slug(tt.name) + ", namespace: " + ns + "}\n" + deploymentSpec("", "{name: c, image: i"+container+"}", "")
+			}
+			m := parse(t, text(", env: [{name: A, value: x}]"))
+			must(t, a, m)
+			require.NoError(t, somebody(t).Update(t.Context(), edited(t, parse(t, text(", env: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]"))), client.FieldOwner("kubectl-edit")))
+			edits := 0
+			record.before = func(r *http.Request) {
+				if r.Header.Get("Content-Type") == string(types.JSONPatchType) && edits < tt.edits {
+					edits++
+					as(t, "busy", m, types.MergePatchType, `{"metadata":{"annotations":{"busy":"`+strings.Repeat("x", edits)+`"}}}`)
+				}
+			}
+			record.take()
+			_, err := a.Apply(t.Context(), m, release.Updating)
+			if tt.fails {
+				var failure *apply.Error
+				require.ErrorAs(t, err, &failure)
+				assert.Equal(t, api.ReasonResourceConflict, failure.Reason)
+				require.ErrorContains(t, err, "taking over what is in the way")
+				assert.Len(t, record.take(), 1+4*3, "refused, then looked at, tried and applied four times")
+				return
+			}
+			require.NoError(t, err)
+			assert.Len(t, record.take(), 1+2*3+3)
+			assert.Equal(t, "x", at(live(t, m).Object, podAt+"containers.0.env.0.value"))
+		})
+	}
+}
+
+// TestWhatIsInTheWayButImmutableIsGivenBack: a rule of a custom resource lets a field not go that another refuses.
+func TestWhatIsInTheWayButImmutableIsGivenBack(t *testing.T) {
+	serveCRD(t, parse(t, strings.NewReplacer("fixeds", "bounds", "fixed", "bound", "Fixed", "Bound", "message: whim must stay}",
+		"message: whim is immutable}\n            - {rule: '!has(self.plain) || !has(self.whim)', message: not with plain, fieldPath: .whim}").Replace(fixedCRD)))
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	m := parse(t, "apiVersion: immutable.example.com/v1\nkind: Bound\nmetadata: {name: a, namespace: "+ns+"}\nspec: {plain: x}")
+	theirs := m.Object.DeepCopy()
+	theirs.Object["spec"] = map[string]any{"whim": "w"}
+	require.NoError(t, somebody(t).Create(t.Context(), theirs, client.FieldOwner("kubectl-create")))
+	before := live(t, m)
+	for range 2 {
+		record.take()
+		_, err := a.Apply(t.Context(), m, release.Updating)
+		require.ErrorContains(t, err, "whim is immutable")
+		assert.Equal(t, []string{"PATCH apply-patch", "GET", "PATCH json-patch+json", "PATCH apply-patch", "PATCH json-patch+json", "GET"}, methods(record.take()), "the last one tells which field it is")
+		after := live(t, m)
+		assert.Equal(t, before.GetManagedFields(), after.GetManagedFields(), "it is theirs again")
+		assert.Equal(t, before.Object["spec"], after.Object["spec"])
 	}
 }

@@ -71,7 +71,10 @@ func (a *Applier) foretellApply(ctx context.Context, t target, m *manifest.Manif
 	if isRefusal(err) {
 		return s.foretellRefused(ctx, err)
 	}
-	return f, err
+	if err != nil || !isJob(m) {
+		return f, err
+	}
+	return s.foretellRunAgain(ctx, f)
 }
 
 // foretell is send as a dry run.

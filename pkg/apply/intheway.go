@@ -116,10 +116,20 @@ func (s *sending) look(ctx context.Context) (*unstructured.Unstructured, error) 
 //   - a place of the body: what the server says, in words, does not go with it.
 func (o *overlay) inTheWay(list []cause) []fieldpath.Path {
 	var found []fieldpath.Path
-	for _, c := range list {
-		for _, path := range o.culprits(c) {
-			if !slices.ContainsFunc(found, path.Equals) {
-				found = append(found, path)
+	// What is not found may be refused for another reason that the causes tell, as the volume of a mount.
+	missing := func(c cause) bool { return c.kind == metav1.CauseTypeFieldValueNotFound }
+	for _, part := range [][]cause{
+		slices.DeleteFunc(slices.Clone(list), missing),
+		slices.DeleteFunc(slices.Clone(list), func(c cause) bool { return !missing(c) }),
+	} {
+		if len(found) > 0 {
+			break
+		}
+		for _, c := range part {
+			for _, path := range o.culprits(c) {
+				if !slices.ContainsFunc(found, path.Equals) {
+					found = append(found, path)
+				}
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,7 +28,12 @@ func job(t *testing.T, namespace, annotations, image string) *manifest.Manifest 
 // conclude writes the status of a Job as the job controller does.
 func conclude(t *testing.T, m *manifest.Manifest, conditions ...string) {
 	t.Helper()
-	now := time.Now().UTC().Format(time.RFC3339)
+	concludeAt(t, m, time.Now(), conditions...)
+}
+
+func concludeAt(t *testing.T, m *manifest.Manifest, at time.Time, conditions ...string) {
+	t.Helper()
+	now := at.UTC().Format(time.RFC3339)
 	var list []string
 	for _, c := range conditions {
 		list = append(list, `{"type":"`+c+`","status":"True","lastTransitionTime":"`+now+`"}`)
@@ -59,6 +65,60 @@ func TestFailedJobsRunAgainWhenTheirManifestChanges(t *testing.T) {
 	got = must(t, a, next)
 	assert.Equal(t, apply.Created, got.Action)
 	assert.NotEqual(t, uid, got.UID)
+}
+
+// TestFailedJobsRunAgainWhenTheServerTakesTheChange: a Job's labels and deadline can be changed, but that helps a failed one
+// as little as anything.
+func TestFailedJobsRunAgainWhenTheServerTakesTheChange(t *testing.T) {
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	first := job(t, ns, "note: x", "i")
+	next := job(t, ns, "note: x", "i")
+	require.NoError(t, unstructured.SetNestedField(next.Object.Object, int64(600), "spec", "activeDeadlineSeconds"))
+	uid := must(t, a, first).UID
+	must(t, a, first)
+	assert.Len(t, record.take(), 2, "a Job that never changed is not read")
+
+	concluded := time.Now().Add(-time.Hour)
+	concludeAt(t, first, concluded, "FailureTarget", "Failed")
+	must(t, a, first)
+	assert.Len(t, record.take(), 1, "it does not run again by itself")
+	require.Eventually(t, func() bool { return time.Since(live(t, first).GetCreationTimestamp().Time) > time.Second }, eventually, tick)
+
+	foretold, err := a.Foretell(t.Context(), next, release.Updating)
+	require.NoError(t, err)
+	assert.Equal(t, apply.Recreated, foretold.Action)
+	record.take()
+	got := must(t, a, next)
+	assert.Equal(t, apply.Deleting, got.Action)
+	assert.Contains(t, got.Message, "it is created again then, since it failed, and has been changed since")
+	assert.Equal(t, []string{"PATCH apply-patch", "GET", "GET", "POST", "DELETE"}, methods(record.take()))
+	again := must(t, a, next)
+	assert.True(t, again.Deleting)
+	end(t, next)
+	got = must(t, a, next)
+	assert.Equal(t, apply.Created, got.Action)
+	assert.NotEqual(t, uid, got.UID)
+	assert.Equal(t, apply.Applied, must(t, a, next).Action)
+}
+
+// TestRunningJobsAreChanged: what the server takes is for a Job that has not failed.
+func TestRunningJobsAreChanged(t *testing.T) {
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	first := job(t, ns, "note: x", "i")
+	uid := must(t, a, first).UID
+	require.Eventually(t, func() bool { return time.Since(live(t, first).GetCreationTimestamp().Time) > time.Second }, eventually, tick)
+	record.take()
+	next := job(t, ns, "note: z", "i")
+	for range 2 {
+		got := must(t, a, next)
+		assert.Equal(t, apply.Applied, got.Action)
+		assert.Equal(t, uid, got.UID)
+		assert.Equal(t, []string{"PATCH apply-patch", "GET"}, methods(record.take()))
+	}
+	concludeAt(t, first, time.Now().Add(time.Minute), "FailureTarget", "Failed")
+	assert.Equal(t, uid, must(t, a, next).UID, "it failed after that")
 }
 
 func TestOtherJobsAreNotRunAgainUnasked(t *testing.T) {

@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,8 +27,8 @@ func TestServiceAccountsAreDropped(t *testing.T) {
 				a, record := connect(t, owner)
 				apiVersion, text, path := podOf(kind, field+": x, ")
 				first, next := change{apiVersion: apiVersion, kind: kind, text: text, old: field + ": x, ", next: ""}.manifests(t, ns, slug(kind+" "+field), "note: x")
-				must(t, a, first)
-				assert.Equal(t, must(t, a, first).ResourceVersion, must(t, a, first).ResourceVersion)
+				created := must(t, a, first)
+				assert.Equal(t, created.ResourceVersion, must(t, a, first).ResourceVersion)
 				as(t, "kubectl-edit", first, types.MergePatchType, nested(path, `{"serviceAccountName":"y","serviceAccount":"y"}`))
 				must(t, a, first)
 				assert.Equal(t, "x", at(live(t, first).Object, path+"serviceAccountName"))
@@ -45,8 +46,8 @@ func TestServiceAccountsAreDropped(t *testing.T) {
 // nested puts JSON below a path that ends in a dot.
 func nested(path, text string) string {
 	steps := splitPath(path)
-	for i := len(steps) - 1; i >= 0; i-- {
-		text = `{"` + steps[i] + `":` + text + `}`
+	for _, step := range slices.Backward(steps) {
+		text = `{"` + step + `":` + text + `}`
 	}
 	return text
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -59,6 +60,17 @@ func Ours(entries []metav1.ManagedFieldsEntry) Hash {
 		return Hash(sum.Sum(nil)[:len(Hash{})])
 	}
 	return Hash{}
+}
+
+// LastChange returns when our own applies last changed the object, to the second; zero if they never did. An apply that
+// changes nothing does not count.
+func LastChange(entries []metav1.ManagedFieldsEntry) time.Time {
+	for i := range entries {
+		if e := &entries[i]; ours(e) && e.Time != nil {
+			return e.Time.Time
+		}
+	}
+	return time.Time{}
 }
 
 // ours reports whether an entry is of our own applies.

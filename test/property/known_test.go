@@ -15,16 +15,9 @@ type knownFailure struct {
 
 func knownFailures() []knownFailure {
 	return []knownFailure{
-		// A release that drops serviceAccountName of a pod: the API server has copied it to the deprecated field
-		// serviceAccount, which belongs to nobody, and copies it back from there.
-		{droppedFields, regexp.MustCompile(`\.spec\.serviceAccountName: want nothing`)},
+		// Somebody else takes back the serviceAccountName of a pod that no release sets: the API server has copied it to the
+		// deprecated field serviceAccount, which belongs to nobody, and copies it back from there.
 		{foreignFields, regexp.MustCompile(`\.spec\.serviceAccount: want nothing`)},
-		// A release that drops the last entry of a custom resource's map that somebody else had made: the API server
-		// leaves null in its place, which the schema then refuses.
-		{converges, regexp.MustCompile(`in body must be of type \w+: "null"`)},
-		// A Deployment that somebody else created without a strategy: the defaults are that creator's, and type Recreate is
-		// refused because of them.
-		{converges, regexp.MustCompile(`spec\.strategy\.rollingUpdate belongs to field manager`)},
 	}
 }
 
