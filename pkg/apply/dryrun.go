@@ -160,13 +160,15 @@ func (s *sending) foretellTaken(ctx context.Context, refused error) (Foretold, e
 		return Foretold{}, err
 	}
 	entries, adopted := ownership.Adopt(s.m.GVK(), live.GetManagedFields())
+	var gone []string
 	for range attempts {
 		paths := lay(s.body, live).inTheWay(causes(refused))
 		if len(paths) == 0 && !adopted {
 			return Foretold{}, refused
 		}
-		s.tell(entries, paths)
 		for _, path := range paths {
+			field, _ := held(entries, path)
+			gone = append(gone, field)
 			live.Object, _ = removed(live.Object, path).(map[string]any)
 		}
 		if adopted {
@@ -177,8 +179,8 @@ func (s *sending) foretellTaken(ctx context.Context, refused error) (Foretold, e
 		object, err := s.applier.client.dryUpdate(ctx, s.target, o.merged(o.root()))
 		if err == nil {
 			f := Foretold{Action: Applied, Object: object, Dropped: s.dropped}
-			if len(s.taken) > 0 {
-				f.Message = takenMessage(s.taken)
+			if len(gone) > 0 {
+				f.Message = strings.Join(gone, "; ") + " is removed first, since it does not go with the manifest"
 			}
 			return f, nil
 		}

@@ -80,10 +80,20 @@ func (s *sending) takeOver(ctx context.Context, refused error) (answer, error) {
 // tell notes what others lose.
 func (s *sending) tell(entries []metav1.ManagedFieldsEntry, paths []fieldpath.Path) {
 	for _, path := range paths {
-		if managers := ownership.Holders(entries, path); len(managers) > 0 {
-			s.taken = append(s.taken, fmt.Sprintf("%s of %s", strings.TrimPrefix(path.String(), "."), strings.Join(managers, ", ")))
+		if field, held := held(entries, path); held {
+			s.taken = append(s.taken, field)
 		}
 	}
+}
+
+// held names a field, and its owners if there are any but us.
+func held(entries []metav1.ManagedFieldsEntry, path fieldpath.Path) (field string, held bool) {
+	field = strings.TrimPrefix(path.String(), ".")
+	managers := ownership.Holders(entries, path)
+	if len(managers) == 0 {
+		return field, false
+	}
+	return field + " of " + strings.Join(managers, ", "), true
 }
 
 // look reads the whole object. One whose managedFields were stripped is given those that the server would begin them anew

@@ -88,13 +88,9 @@ func (s *sending) receipt(got answer) Change {
 	change := receipt(action, got.meta)
 	change.Dropped = s.dropped
 	if len(s.taken) > 0 && change.Message == "" {
-		change.Message = takenMessage(s.taken)
+		change.Message = "removed what does not go with the manifest: " + strings.Join(s.taken, "; ")
 	}
 	return change
-}
-
-func takenMessage(taken []string) string {
-	return "removed what does not go with the manifest: " + strings.Join(taken, "; ")
 }
 
 // adopt makes fields ours that update-style managers of an earlier operator wrote, if the answer shows any that the
