@@ -6,6 +6,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -94,11 +95,10 @@ func (p *Plan) placePrecreation() {
 func (p *Plan) awaitTombstones() {
 	type name struct{ namespace, name string }
 	living := map[name]bool{}
-	tasks := p.Graph.Tasks()
-	for i := len(tasks) - 1; i >= 0; i-- { // what follows a tombstone in the order has a higher place
-		id := p.tasks[tasks[i].Index].id
-		if key := (name{id.Namespace, id.Name}); tasks[i].Manifest.Tombstone() {
-			p.tasks[tasks[i].Index].awaited = living[key]
+	for _, n := range slices.Backward(p.Graph.Tasks()) { // what follows a tombstone in the order has a higher place
+		t := &p.tasks[n.Index]
+		if key := (name{t.id.Namespace, t.id.Name}); n.Manifest.Tombstone() {
+			t.awaited = living[key]
 		} else {
 			living[key] = true
 		}
