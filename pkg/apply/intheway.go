@@ -122,7 +122,8 @@ func (s *sending) look(ctx context.Context) (*unstructured.Unstructured, error) 
 //
 //   - a place in an item of a list: the item, innermost first. It cannot stand without what the manifest dropped.
 //   - a value that is there twice: the item, or the field, that the body does not have.
-//   - a place itself: a member of a union, a parameter that does not go with a type, an empty map that became null.
+//   - a place itself: a member of a union, a parameter that does not go with a type, an empty map that became null, or
+//     what has lost a part that it cannot be without.
 //   - a place of the body: what the server says, in words, does not go with it.
 func (o *overlay) inTheWay(list []cause) []fieldpath.Path {
 	var found []fieldpath.Path
@@ -166,7 +167,7 @@ func (o *overlay) culprits(c cause) []fieldpath.Path {
 	if external, ok := externalNames[field]; ok {
 		field = external
 	}
-	way, rest := o.walk(field)
+	way, _ := o.walk(field)
 	if len(way) < 2 || slices.Contains([]string{".apiVersion", ".kind", ".metadata", ".status"}, way[1].pattern) {
 		return nil
 	}
@@ -195,7 +196,7 @@ func (o *overlay) culprits(c cause) []fieldpath.Path {
 		return foreign(found)
 	}
 	switch {
-	case len(rest) == 0 && last.foreign() && c.kind != metav1.CauseTypeFieldValueRequired:
+	case last.foreign():
 		if len(last.path) == 1 && !null.MatchString(c.detail) { // not the whole of a spec
 			return nil
 		}

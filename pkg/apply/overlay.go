@@ -206,7 +206,7 @@ func (o *overlay) walk(field string) (way []spot, rest []string) {
 				next = items[n]
 			}
 		}
-		if !next.inLive && !next.inBody {
+		if !next.inLive && !next.inBody || next.foreign() && o.goes(next.path) {
 			return way, steps[i:]
 		}
 		way, at = append(way, next), next
