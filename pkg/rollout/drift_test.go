@@ -349,3 +349,32 @@ func TestRunTellsOfLoosenedSecurity(t *testing.T) {
 	progress, _ = c.roll(t, plan, settled)
 	assert.Empty(t, progress.Loosened)
 }
+
+func TestRunWaitsForWhatHasToGoFirst(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change apply.Change
+	}{
+		{"a recreated object", apply.Change{Action: apply.Deleting, UID: "1", Message: "waiting for its finalizers x"}},
+		{"an object that somebody else deletes", apply.Change{Action: apply.Applied, Deleting: true, UID: "1", ResourceVersion: "1"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster()
+			c.answers["a"] = tt.change
+			c.states["a"] = observe.State{UID: "1", Deleting: true}
+			plan := newPlan(t, release.Updating, configMap(t, "10_a_01", "a"), configMap(t, "10_a_02", "b"))
+			progress, settled := c.roll(t, plan, rollout.Settled{})
+			assert.Equal(t, []string{"apply a"}, c.took())
+			assert.Equal(t, "a="+rollout.ReasonDeleting, waitsFor(progress))
+			progress, settled = c.roll(t, plan, settled)
+			assert.Empty(t, c.took(), "its end is waited for")
+			assert.Equal(t, "a="+rollout.ReasonDeleting, waitsFor(progress))
+
+			c.vanish("a")
+			delete(c.answers, "a")
+			progress, _ = c.roll(t, plan, settled)
+			assert.Equal(t, []string{"apply a", "apply b"}, c.took())
+			assert.True(t, progress.Complete)
+		})
+	}
+}

@@ -193,6 +193,8 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 		s.unknown = true
 		s.verdict = waiting(gate.NotObserved, "the state of %s is not observed yet", t.id)
 		return true
+	case need.apply && e.isEnding(content, look) && !n.Manifest.Tombstone():
+		// Its end is the next event; applying once more would not bring it about.
 	case need.drift != "" && !until.IsZero():
 		s.lookAt = until
 		s.verdict = fighting(t.id, e.repairs)
@@ -291,6 +293,9 @@ func (p *pass) apply(
 	}
 	s.lookAt = time.Time{}
 	p.changes.Add(1)
+	if change.Deleting && !n.Manifest.Tombstone() {
+		s.entry.result = Deleting // what was applied goes with the object
+	}
 	if s.entry.result == Deleting && !n.Manifest.Tombstone() {
 		// It is to be created anew once it is gone, which its watch tells; the clock is there for a watch that does not.
 		s.entry.applied, s.lookAt = false, now.Add(watchPatience)
@@ -330,6 +335,11 @@ func (p *pass) repaired(id manifest.ID, s *slot, repair Repair) {
 	if p.Repaired != nil {
 		p.Repaired(told)
 	}
+}
+
+// isEnding reports whether an object that has to go, before its manifest can be applied, is on its way out.
+func (e *entry) isEnding(content inventory.Content, look observe.Look) bool {
+	return e.result == Deleting && e.content == content && look.Synced && look.State != nil && look.State.Deleting
 }
 
 // absent settles a tombstone whose object is not there, without a request.
