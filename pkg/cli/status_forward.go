@@ -46,7 +46,9 @@ func forwardPod(ctx context.Context, cfg *rest.Config, pod *corev1.Pod, port int
 	}
 	stop = func() {
 		close(stopped)
-		_ = <-ended // that it was stopped is no news
+		if err := <-ended; err != nil {
+			return // that it was stopped is no news
+		}
 	}
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local))), stop, nil
 }
