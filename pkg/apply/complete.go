@@ -34,7 +34,26 @@ func complete(m *manifest.Manifest, object map[string]any) {
 		delete(object, "rules")
 	case m.Is("", "Secret"):
 		stringDataAsData(object)
+	case m.Is("networking.k8s.io", "NetworkPolicy"):
+		policyTypes(object)
 	}
+}
+
+// policyTypes says which directions a NetworkPolicy restricts if its manifest leaves that out, as the server would
+// (Kubernetes API reference, NetworkPolicySpec.policyTypes). The server does so only once: a release that adds the first
+// rules for outgoing traffic would not have them enforced, because the default of the time before still stands.
+func policyTypes(policy map[string]any) {
+	spec, _ := policy["spec"].(map[string]any)
+	if _, said := spec["policyTypes"]; said || spec == nil {
+		return
+	}
+	types := []any{"Ingress"}
+	if rules, _ := spec["egress"].([]any); len(rules) > 0 {
+		types = append(types, "Egress")
+	}
+	spec = maps.Clone(spec)
+	spec["policyTypes"] = types
+	policy["spec"] = spec
 }
 
 // stringDataAsData moves the texts of a Secret to its data, over which they win. The server does the same, but

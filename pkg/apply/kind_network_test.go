@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
@@ -100,4 +101,33 @@ func TestServicePortChangesItsNumber(t *testing.T) {
 	m := parse(t, inNamespace(ns, serviceText("ports: [{name: web, port: 8080}, {name: b, port: 81}]")))
 	must(t, a, m)
 	assertMatches(t, "spec: {ports: [{name: web, port: 8080, targetPort: 8080}, {name: b}]}", live(t, m).Object)
+}
+
+// TestNetworkPolicyRestrictsWhatItHasRulesFor: the server's default stands from the time when there were fewer rules.
+func TestNetworkPolicyRestrictsWhatItHasRulesFor(t *testing.T) {
+	ns := namespace(t)
+	a, _ := connect(t, owner)
+	policy := func(rules string) *manifest.Manifest {
+		return parse(t, `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: a, namespace: `+ns+`}
+spec: {podSelector: {}, `+rules+`}`)
+	}
+	for _, tt := range []struct {
+		rules string
+		want  []any
+	}{
+		{`ingress: [{from: [{podSelector: {}}]}]`, []any{"Ingress"}},
+		{`ingress: [{from: [{podSelector: {}}]}], egress: [{to: [{podSelector: {}}]}]`, []any{"Ingress", "Egress"}},
+		{`policyTypes: [Egress]`, []any{"Egress"}},
+		{`ingress: []`, []any{"Ingress"}},
+	} {
+		m := policy(tt.rules)
+		must(t, a, m)
+		types, _, err := unstructured.NestedSlice(live(t, m).Object, "spec", "policyTypes")
+		require.NoError(t, err)
+		assert.Equal(t, tt.want, types, tt.rules)
+		assertQuiet(t, a, m)
+	}
 }
