@@ -105,7 +105,7 @@ func (e *Env) configure(o Options, bin string) error {
 	if timeout == 0 {
 		timeout = time.Minute
 	}
-	e.testEnv = &envtest.Environment{ControlPlaneStartTimeout: timeout, ControlPlaneStopTimeout: 10 * time.Second}
+	e.testEnv = &envtest.Environment{ControlPlaneStartTimeout: timeout, ControlPlaneStopTimeout: time.Minute}
 
 	etcd := &envtest.Etcd{DataDir: filepath.Join(e.Dir, "etcd")}
 	server := &envtest.APIServer{CertDir: filepath.Join(e.Dir, "kube-apiserver")}
@@ -202,10 +202,7 @@ func (e *Env) Stop() error {
 	e.stopOnce.Do(func() {
 		var errs []error
 		if e.testEnv != nil {
-			// The first signal starts a graceful end, which waits for open watches; envtest sends the second one,
-			// at which the API server exits at once.
-			e.guard.terminate(apiServerName)
-			errs = append(errs, e.testEnv.Stop())
+			errs = append(errs, e.end())
 		}
 		if e.guard != nil {
 			errs = append(errs, e.guard.stop())
@@ -216,4 +213,25 @@ func (e *Env) Stop() error {
 		e.stopErr = errors.Join(errs...)
 	})
 	return e.stopErr
+}
+
+// end stops the processes. The first signal starts a graceful end of the API server, which waits for open watches; at the
+// second it exits at once. Two signals that come close together may arrive as one, so there are more until it is gone.
+func (e *Env) end() error {
+	e.guard.terminate(apiServerName)
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		again := time.NewTicker(300 * time.Millisecond)
+		defer again.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-again.C:
+				e.guard.terminate(apiServerName)
+			}
+		}
+	}()
+	return e.testEnv.Stop()
 }
