@@ -205,10 +205,3 @@ func skipped(m *manifest.Manifest, why string) rollout.Object {
 		State: rollout.StateSkipped, Reason: "Excluded", Message: why,
 	}
 }
-
-// Progress returns the progress of the rollout under way, nil if there is none; for views.
-func (c *Reconciler) Progress() *rollout.Progress {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.memory.progress
-}

@@ -1,6 +1,6 @@
-// Package operator wires the version operator: clients, caches, leader election, the background runner, the
-// endpoint for views and metrics, and the stages that the ClusterVersion reconciler strings together. It contains no rule of its
-// own about releases or objects.
+// Package operator wires the version operator: clients, caches, leader election, the background runner, the endpoint for
+// views and metrics, and the stages that the ClusterVersion reconciler strings together. It contains no rule of its own
+// about releases or objects.
 package operator
 
 import (
