@@ -14,6 +14,7 @@ import (
 
 	"github.com/cluster-version/cvo/manifests"
 	"github.com/cluster-version/cvo/pkg/assemble"
+	"github.com/cluster-version/cvo/pkg/registry"
 )
 
 // bundles are where systems keep the certificates of authorities.
@@ -67,7 +68,7 @@ func run(ctx context.Context, binary, arch, layout, as, push string) error {
 		fmt.Println(layout + "@" + digest.String())
 	}
 	if push != "" {
-		pushed, err := assemble.Push(ctx, assemble.NewRegistry(assemble.RegistryOptions{}), img, push)
+		pushed, err := assemble.Push(ctx, registry.New(registry.Options{}), img, push)
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/registry"
+	ggcrregistry "github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -25,6 +25,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/image"
+	"github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
@@ -98,7 +99,7 @@ func golden(t *testing.T, name string, got []byte) {
 
 func server(t *testing.T) string {
 	t.Helper()
-	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	s := httptest.NewServer(ggcrregistry.New(ggcrregistry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(s.Close)
 	return strings.TrimPrefix(s.URL, "http://")
 }
@@ -247,7 +248,7 @@ func TestRoundTrip(t *testing.T) {
 	want := tree(t, filepath.Join(dir, "written"))
 
 	remote := server(t) + "/platform/release:1.2.0"
-	pushed, err := r.Push(t.Context(), NewRegistry(RegistryOptions{}), remote)
+	pushed, err := r.Push(t.Context(), registry.New(registry.Options{}), remote)
 	require.NoError(t, err)
 	assert.Equal(t, r.Digest, pushed.Digest)
 	oci := filepath.Join(dir, "oci")
@@ -322,7 +323,7 @@ func TestBase(t *testing.T) {
 }
 
 func TestReadImages(t *testing.T) {
-	host, reg := server(t), NewRegistry(RegistryOptions{})
+	host, access := server(t), registry.New(registry.Options{})
 	push := func(name string, labels map[string]string, files ...File) {
 		layer, err := folderLayer(operatorFolder, 0o755, files, epoch)
 		require.NoError(t, err)
@@ -330,7 +331,7 @@ func TestReadImages(t *testing.T) {
 		require.NoError(t, err)
 		img, err = mutate.Config(img, v1.Config{Labels: labels})
 		require.NoError(t, err)
-		_, err = Push(t.Context(), reg, img, host+"/"+name+":v1")
+		_, err = Push(t.Context(), access, img, host+"/"+name+":v1")
 		require.NoError(t, err)
 	}
 	stream := `{"kind": "ImageStream", "spec": {"tags": [{"name": "dns", "from": {"kind": "DockerImage", "Name": "p/dns"}}]}}`
@@ -339,7 +340,7 @@ func TestReadImages(t *testing.T) {
 	push("tool", map[string]string{api.ComponentVersionsLabel: "cni=1.0.0"}, file("ignored.yaml", "x"))
 	push("local", map[string]string{api.OperatorLabel: "true"}, file("ignored.yaml", "x"))
 
-	got, err := ReadImages(t.Context(), reg, map[string]string{
+	got, err := ReadImages(t.Context(), reader(t), map[string]string{
 		"dns": host + "/dns:v1", "tool": host + "/tool:v1", "local": host + "/local:v1",
 	}, map[string]bool{"local": true})
 	require.NoError(t, err)
@@ -352,8 +353,8 @@ func TestReadImages(t *testing.T) {
 	require.Len(t, got.Components[0].References, 1)
 	assert.Equal(t, "p/dns", got.Components[0].References[0].From.Name)
 
-	_, err = ReadImages(t.Context(), reg, map[string]string{"gone": host + "/gone:v1"}, nil)
-	assert.ErrorContains(t, err, "component gone: opening "+host+"/gone:v1")
+	_, err = ReadImages(t.Context(), reader(t), map[string]string{"gone": host + "/gone:v1"}, nil)
+	assert.ErrorContains(t, err, "component gone: resolving "+host+"/gone:v1")
 }
 
 func TestReadFolder(t *testing.T) {
@@ -490,4 +491,11 @@ func TestRealRelease(t *testing.T) {
 			assert.Len(t, got, len(want)-1)
 		})
 	}
+}
+
+func reader(t *testing.T) *image.Reader {
+	t.Helper()
+	r, err := image.New(image.Options{})
+	require.NoError(t, err)
+	return r
 }

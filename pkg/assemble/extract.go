@@ -25,12 +25,12 @@ type Extracted struct {
 
 // Extract reads the two folders of a release from a registry, by tag or digest, or from an OCI layout on this machine
 // (DIR, DIR:VERSION or DIR@DIGEST). Digests are checked, signatures are not.
-func Extract(ctx context.Context, registry *image.Registry, ref string) (*Extracted, error) {
+func Extract(ctx context.Context, images *image.Reader, ref string) (*Extracted, error) {
 	read := extractRemote
-	if _, _, local := layoutReference(ref); local {
+	if image.IsLayout(ref) {
 		read = extractLayout
 	}
-	e, err := read(ctx, registry, ref)
+	e, err := read(ctx, images, ref)
 	if err != nil {
 		return nil, fmt.Errorf("extracting %s: %w", ref, err)
 	}
@@ -46,12 +46,12 @@ func Extract(ctx context.Context, registry *image.Registry, ref string) (*Extrac
 	return e, nil
 }
 
-func extractRemote(ctx context.Context, registry *image.Registry, ref string) (*Extracted, error) {
-	resolved, err := registry.Resolve(ctx, ref)
+func extractRemote(ctx context.Context, images *image.Reader, ref string) (*Extracted, error) {
+	resolved, err := images.Resolve(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	fsys, err := registry.Manifests(ctx, resolved)
+	fsys, err := images.Manifests(ctx, resolved)
 	if err != nil {
 		return nil, err
 	}
@@ -68,8 +68,12 @@ func extractRemote(ctx context.Context, registry *image.Registry, ref string) (*
 	return e, nil
 }
 
-func extractLayout(ctx context.Context, _ *image.Registry, ref string) (*Extracted, error) {
-	img, resolved, err := Registry{}.Open(ctx, ref)
+func extractLayout(ctx context.Context, images *image.Reader, ref string) (*Extracted, error) {
+	resolved, err := images.Resolve(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	img, err := images.Open(ctx, resolved)
 	if err != nil {
 		return nil, err
 	}

@@ -14,19 +14,40 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/match"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
+	"github.com/cluster-version/cvo/pkg/image"
+	"github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// refNameAnnotation names an image within an OCI layout (OCI image specification, pre-defined annotation keys).
-const refNameAnnotation = "org.opencontainers.image.ref.name"
+// remoteOptions are those of one operation.
+func remoteOptions(ctx context.Context, access *registry.Access) []remote.Option {
+	return append(access.Remote(), remote.WithContext(ctx))
+}
+
+// digestReference is an image's reference by digest.
+func digestReference(access *registry.Access, img release.Image) (name.Digest, error) {
+	ref, err := access.Reference(img.ByDigest())
+	if err != nil {
+		return name.Digest{}, err
+	}
+	byDigest, ok := ref.(name.Digest)
+	if !ok {
+		return name.Digest{}, fmt.Errorf("image %q: not a reference by digest", img.ByDigest())
+	}
+	return byDigest, nil
+}
 
 // Push writes an image to a registry under a tag and returns what it can be pulled as.
-func Push(ctx context.Context, registry Registry, img v1.Image, pullspec string) (release.Image, error) {
-	tag, err := name.NewTag(pullspec, registry.name...)
+func Push(ctx context.Context, access *registry.Access, img v1.Image, pullspec string) (release.Image, error) {
+	ref, err := access.Reference(pullspec)
 	if err != nil {
-		return release.Image{}, fmt.Errorf("images are pushed to a tag: %w", err)
+		return release.Image{}, err
 	}
-	if err := remote.Write(tag, img, registry.options(ctx)...); err != nil {
+	tag, ok := ref.(name.Tag)
+	if !ok {
+		return release.Image{}, fmt.Errorf("pushing to %s: images are pushed to a tag, which decides nothing about their digest", pullspec)
+	}
+	if err := remote.Write(tag, img, remoteOptions(ctx, access)...); err != nil {
 		return release.Image{}, fmt.Errorf("pushing to %s: %w", pullspec, err)
 	}
 	digest, err := img.Digest()
@@ -46,7 +67,7 @@ func WriteLayout(img v1.Image, dir, as string) error {
 	if err != nil {
 		return fmt.Errorf("opening the OCI layout %s: %w", dir, err)
 	}
-	named := layout.WithAnnotations(map[string]string{refNameAnnotation: as})
+	named := layout.WithAnnotations(map[string]string{image.RefNameAnnotation: as})
 	if err := path.ReplaceImage(img, match.Name(as), named); err != nil {
 		return fmt.Errorf("writing the OCI layout %s: %w", dir, err)
 	}
@@ -54,8 +75,8 @@ func WriteLayout(img v1.Image, dir, as string) error {
 }
 
 // Push writes the release to a registry under a tag and returns what it can be pulled as.
-func (r *Result) Push(ctx context.Context, registry Registry, pullspec string) (release.Image, error) {
-	return Push(ctx, registry, r.Image, pullspec)
+func (r *Result) Push(ctx context.Context, access *registry.Access, pullspec string) (release.Image, error) {
+	return Push(ctx, access, r.Image, pullspec)
 }
 
 // WriteLayout adds the release to an OCI image layout, under its version as name.

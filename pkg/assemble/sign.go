@@ -2,7 +2,6 @@ package assemble
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/ProtonMail/go-crypto/openpgp/armor"
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
 
@@ -149,26 +146,6 @@ func claimFor(kind string, image release.Image, reference string, at time.Time) 
 	c.Critical.Image.Digest = string(image.Digest)
 	c.Critical.Identity.Reference = reference
 	return json.Marshal(c)
-}
-
-// Resolve returns the image that a pullspec names now. A pullspec that carries a digest is taken as it is, without
-// asking anybody.
-func (g Registry) Resolve(ctx context.Context, pullspec string) (release.Image, error) {
-	ref, err := name.ParseReference(pullspec, g.name...)
-	if err != nil {
-		return release.Image{}, fmt.Errorf("reading the pullspec: %w", err)
-	}
-	if d, ok := ref.(name.Digest); ok {
-		digest, err := release.ParseDigest(d.DigestStr())
-		return release.Image{Pullspec: pullspec, Digest: digest}, err
-	}
-	// Get and not Head: the digest of what was read, not the one that a header claims.
-	desc, err := remote.Get(ref, g.options(ctx)...)
-	if err != nil {
-		return release.Image{}, fmt.Errorf("resolving %s: %w", pullspec, err)
-	}
-	digest, err := release.ParseDigest(desc.Digest.String())
-	return release.Image{Pullspec: pullspec, Digest: digest}, err
 }
 
 // readAllBounded reads what we wrote earlier, and not more than a signature file can sensibly hold.

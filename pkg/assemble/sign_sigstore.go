@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -17,7 +16,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
@@ -28,6 +26,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
 
+	"github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify"
 )
@@ -73,7 +72,7 @@ type SigstoreOptions struct {
 
 // SignSigstore signs the image's digest and pushes the signature into the image's repository. It returns the
 // references under which the signature was put. Signatures of others that are there stay.
-func SignSigstore(ctx context.Context, registry Registry, image release.Image, key SigningKey, opts SigstoreOptions) ([]string, error) {
+func SignSigstore(ctx context.Context, access *registry.Access, image release.Image, key SigningKey, opts SigstoreOptions) ([]string, error) {
 	if key.private == nil {
 		return nil, errors.New("signing in a registry takes a sigstore key, this is an OpenPGP key")
 	}
@@ -81,20 +80,20 @@ func SignSigstore(ctx context.Context, registry Registry, image release.Image, k
 	if err != nil {
 		return nil, err
 	}
-	subject, err := name.NewDigest(image.ByDigest(), registry.name...)
+	subject, err := digestReference(access, image)
 	if err != nil {
-		return nil, fmt.Errorf("reading the pullspec: %w", err)
+		return nil, err
 	}
 	ways := []struct {
 		of   Attach
-		push func(context.Context, Registry, name.Digest, release.Image, SigningKey, SigstoreOptions) (string, error)
+		push func(context.Context, *registry.Access, name.Digest, release.Image, SigningKey, SigstoreOptions) (string, error)
 	}{{AttachTag, pushSignatureTag}, {AttachReferrer, pushBundle}}
 	var pushed []string
 	for _, way := range ways {
 		if attach != AttachBoth && attach != way.of {
 			continue
 		}
-		ref, err := way.push(ctx, registry, subject, image, key, opts)
+		ref, err := way.push(ctx, access, subject, image, key, opts)
 		if err != nil {
 			return pushed, fmt.Errorf("attaching a signature to %s: %w", subject, err)
 		}
@@ -105,7 +104,7 @@ func SignSigstore(ctx context.Context, registry Registry, image release.Image, k
 
 // pushSignatureTag adds a layer with the claim to the image sha256-<hex>.sig, as cosign does. Two signers at the same
 // moment can lose one signature: a tag cannot be changed atomically in a registry.
-func pushSignatureTag(ctx context.Context, registry Registry, subject name.Digest, image release.Image, key SigningKey, opts SigstoreOptions) (string, error) {
+func pushSignatureTag(ctx context.Context, access *registry.Access, subject name.Digest, image release.Image, key SigningKey, opts SigstoreOptions) (string, error) {
 	claim, err := claimFor(claimCosign, image, opts.Reference, opts.Time)
 	if err != nil {
 		return "", err
@@ -119,7 +118,7 @@ func pushSignatureTag(ctx context.Context, registry Registry, subject name.Diges
 		return "", err
 	}
 	tag := subject.Context().Tag("sha256-" + image.Digest.Hex() + ".sig")
-	base, err := signatureImage(ctx, registry, tag)
+	base, err := signatureImage(ctx, access, tag)
 	if err != nil {
 		return "", err
 	}
@@ -130,28 +129,27 @@ func pushSignatureTag(ctx context.Context, registry Registry, subject name.Diges
 	if err != nil {
 		return "", err
 	}
-	if err := remote.Write(tag, signed, registry.options(ctx)...); err != nil {
+	if err := remote.Write(tag, signed, remoteOptions(ctx, access)...); err != nil {
 		return "", fmt.Errorf("pushing %s: %w", tag, err)
 	}
 	return tag.String(), nil
 }
 
 // signatureImage returns the image that holds earlier signatures, or an empty one.
-func signatureImage(ctx context.Context, registry Registry, tag name.Tag) (v1.Image, error) {
-	img, err := remote.Image(tag, registry.options(ctx)...)
-	var status *transport.Error
+func signatureImage(ctx context.Context, access *registry.Access, tag name.Tag) (v1.Image, error) {
+	img, err := remote.Image(tag, remoteOptions(ctx, access)...)
 	switch {
 	case err == nil:
 		return img, nil
-	case errors.As(err, &status) && status.StatusCode == http.StatusNotFound:
+	case registry.IsNotFound(err):
 		return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), nil
 	}
 	return nil, fmt.Errorf("reading %s: %w", tag, err)
 }
 
 // pushBundle pushes a sigstore bundle that refers to the image.
-func pushBundle(ctx context.Context, registry Registry, subject name.Digest, image release.Image, key SigningKey, opts SigstoreOptions) (string, error) {
-	remoteOptions := registry.options(ctx)
+func pushBundle(ctx context.Context, access *registry.Access, subject name.Digest, image release.Image, key SigningKey, opts SigstoreOptions) (string, error) {
+	remoteOptions := remoteOptions(ctx, access)
 	desc, err := remote.Head(subject, remoteOptions...)
 	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", subject, err)

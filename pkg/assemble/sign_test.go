@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
+	ggcrregistry "github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
@@ -30,6 +30,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/assemble"
 	"github.com/cluster-version/cvo/pkg/image"
+	"github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify"
 )
@@ -145,7 +146,7 @@ func TestSignIntoConfigMap(t *testing.T) {
 // pushed starts a registry and pushes an image to it.
 func pushed(t *testing.T, referrers bool) release.Image {
 	t.Helper()
-	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(referrers), registry.Logger(log.New(io.Discard, "", 0))))
+	server := httptest.NewServer(ggcrregistry.New(ggcrregistry.WithReferrersSupport(referrers), ggcrregistry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	pullspec := strings.TrimPrefix(server.URL, "http://") + "/platform/release:2.0.0"
 	img, err := random.Image(512, 2)
@@ -153,7 +154,7 @@ func pushed(t *testing.T, referrers bool) release.Image {
 	tag, err := name.NewTag(pullspec)
 	require.NoError(t, err)
 	require.NoError(t, remote.Write(tag, img, remote.WithContext(t.Context())))
-	resolved, err := assemble.NewRegistry(assemble.RegistryOptions{}).Resolve(t.Context(), pullspec)
+	resolved, err := imageReader(t).Resolve(t.Context(), pullspec)
 	require.NoError(t, err)
 	digest, err := img.Digest()
 	require.NoError(t, err)
@@ -183,7 +184,7 @@ func TestSignIntoRegistry(t *testing.T) {
 			trust []byte
 		}{key, public}
 	}
-	writer := assemble.NewRegistry(assemble.RegistryOptions{})
+	writer := registry.New(registry.Options{})
 	reader, err := image.New(image.Options{})
 	require.NoError(t, err)
 	for kind, k := range keys {
@@ -213,7 +214,7 @@ func TestSignIntoRegistry(t *testing.T) {
 
 func TestSignaturesOfOthersStay(t *testing.T) {
 	img := pushed(t, true)
-	writer := assemble.NewRegistry(assemble.RegistryOptions{})
+	writer := registry.New(registry.Options{})
 	reader, err := image.New(image.Options{})
 	require.NoError(t, err)
 	var trust [][]byte
@@ -254,7 +255,7 @@ func TestReadSigningKeyRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "takes an OpenPGP key")
 	key, err := assemble.ReadSigningKey(pgp.Private, nil)
 	require.NoError(t, err)
-	_, err = assemble.SignSigstore(t.Context(), assemble.Registry{}, signedImage(), key, assemble.SigstoreOptions{})
+	_, err = assemble.SignSigstore(t.Context(), registry.New(registry.Options{}), signedImage(), key, assemble.SigstoreOptions{})
 	require.ErrorContains(t, err, "takes a sigstore key")
 	_, err = assemble.SignOpenPGP(release.Image{Pullspec: "x", Digest: "sha256:x"}, key, "", signingTime)
 	require.ErrorContains(t, err, "64 hex digits")
@@ -270,4 +271,11 @@ func TestKeysAreNeverOverwritten(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	_, err = pair.WriteFolder(dir)
 	require.ErrorContains(t, err, "is there already")
+}
+
+func imageReader(t *testing.T) *image.Reader {
+	t.Helper()
+	r, err := image.New(image.Options{})
+	require.NoError(t, err)
+	return r
 }

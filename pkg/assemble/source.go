@@ -3,32 +3,22 @@ package assemble
 import (
 	"archive/tar"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/authn"
-	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/validate"
 	imagev1 "github.com/openshift/api/image/v1"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/manifest"
-	"github.com/cluster-version/cvo/pkg/release"
 )
 
 const (
@@ -44,123 +34,10 @@ var copiedLabels = [...]string{
 	api.ComponentVersionsLabel, "io.openshift.build.version-display-names",
 }
 
-// RegistryOptions say how registries are reached; the zero value is HTTPS but for local addresses, with the credentials
-// that the user's container tools have stored.
-type RegistryOptions struct {
-	// Insecure allows HTTP, and HTTPS without checking certificates.
-	Insecure bool
-	// Authorities are the certificates to trust; default the system's.
-	Authorities *x509.CertPool
-}
-
-// Registry reads and writes images.
-type Registry struct {
-	name   []name.Option
-	remote []remote.Option
-}
-
-// NewRegistry returns a Registry.
-func NewRegistry(opts RegistryOptions) Registry {
-	g := Registry{remote: []remote.Option{remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("cvo")}}
-	if opts.Insecure {
-		g.name = append(g.name, name.Insecure)
-	}
-	if transport, ok := remote.DefaultTransport.(*http.Transport); ok {
-		transport = transport.Clone()
-		transport.TLSClientConfig = &tls.Config{
-			MinVersion: tls.VersionTLS12, RootCAs: opts.Authorities, InsecureSkipVerify: opts.Insecure,
-		}
-		g.remote = append(g.remote, remote.WithTransport(transport))
-	}
-	return g
-}
-
-func (g Registry) options(ctx context.Context) []remote.Option {
-	return append(slices.Clone(g.remote), remote.WithContext(ctx))
-}
-
-// Open opens an image by pullspec, or the image of an OCI layout by its folder; DIR@sha256:… and DIR:NAME choose among
-// several. Of an index it takes the image for the platform linux/amd64. The pullspec returned
-// names the content; for a layout it is the digest alone.
-func (g Registry) Open(ctx context.Context, ref string) (v1.Image, release.Image, error) {
-	if dir, want, ok := layoutReference(ref); ok {
-		img, err := openLayout(dir, want)
-		if err != nil {
-			return nil, release.Image{}, fmt.Errorf("opening the OCI layout %s: %w", ref, err)
-		}
-		digest, err := img.Digest()
-		return img, release.Image{Pullspec: ref, Digest: release.Digest(digest.String())}, err
-	}
-	parsed, err := name.ParseReference(ref, g.name...)
-	if err != nil {
-		return nil, release.Image{}, fmt.Errorf("reading the pullspec: %w", err)
-	}
-	desc, err := remote.Get(parsed, g.options(ctx)...)
-	if err != nil {
-		return nil, release.Image{}, fmt.Errorf("opening %s: %w", ref, err)
-	}
-	img, err := desc.Image()
-	if err != nil {
-		return nil, release.Image{}, fmt.Errorf("opening %s: %w", ref, err)
-	}
-	return img, release.Image{Pullspec: ref, Digest: release.Digest(desc.Digest.String())}, nil
-}
-
-// layoutReference splits DIR, DIR:NAME and DIR@DIGEST, where DIR is an OCI layout on this machine.
-func layoutReference(ref string) (dir, want string, ok bool) {
-	isLayout := func(dir string) bool {
-		_, err := os.Stat(filepath.Join(dir, "oci-layout"))
-		return err == nil
-	}
-	if isLayout(ref) {
-		return ref, "", true
-	}
-	for _, sep := range []string{"@", ":"} {
-		if i := strings.LastIndex(ref, sep); i > 0 && sep == "@" || i > 0 && !strings.Contains(ref[i:], "/") {
-			if isLayout(ref[:i]) {
-				return ref[:i], ref[i+1:], true
-			}
-		}
-	}
-	return "", "", false
-}
-
-func openLayout(dir, want string) (v1.Image, error) {
-	index, err := layout.ImageIndexFromPath(dir)
-	if err != nil {
-		return nil, err
-	}
-	content, err := index.IndexManifest()
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	var found []v1.Hash
-	for _, m := range content.Manifests {
-		named := m.Annotations[refNameAnnotation]
-		names = append(names, strings.TrimPrefix(named+"@"+m.Digest.String(), "@"))
-		if m.MediaType.IsImage() && (want == "" || want == named || want == m.Digest.String()) {
-			found = append(found, m.Digest)
-		}
-	}
-	if len(found) != 1 {
-		return nil, fmt.Errorf("%d of its images match: name one as %s:NAME or %s@DIGEST; it has %s", len(found), dir, dir, strings.Join(names, ", "))
-	}
-	img, err := index.Image(found[0])
-	if err != nil {
-		return nil, err
-	}
-	// A registry's content is checked as it comes; what lies on a disk is checked here.
-	if err := validate.Image(img); err != nil {
-		return nil, fmt.Errorf("checking the digests of %s: %w", found[0], err)
-	}
-	return img, nil
-}
-
 // ReadImages opens component images, by component and pullspec. It returns a tag for each, by digest and annotated with
 // where it was built from, and what those images contribute that are labelled as operators: the files in the folder
 // manifests/ of their root. Images of the components in skip contribute nothing.
-func ReadImages(ctx context.Context, registry Registry, pullspecs map[string]string, skip map[string]bool) (Folder, error) {
+func ReadImages(ctx context.Context, images *image.Reader, pullspecs map[string]string, skip map[string]bool) (Folder, error) {
 	components := slices.Sorted(maps.Keys(pullspecs))
 	tags := make([]imagev1.TagReference, len(components))
 	read := make([]Component, len(components))
@@ -168,7 +45,7 @@ func ReadImages(ctx context.Context, registry Registry, pullspecs map[string]str
 	group.SetLimit(maxReads)
 	for i, component := range components {
 		group.Go(func() (err error) {
-			tags[i], read[i], err = readImage(ctx, registry, component, pullspecs[component], skip[component])
+			tags[i], read[i], err = readImage(ctx, images, component, pullspecs[component], skip[component])
 			if err != nil {
 				return fmt.Errorf("component %s: %w", component, err)
 			}
@@ -184,11 +61,15 @@ func ReadImages(ctx context.Context, registry Registry, pullspecs map[string]str
 	}, nil
 }
 
-func readImage(ctx context.Context, registry Registry, component, pullspec string, labelsOnly bool) (imagev1.TagReference, Component, error) {
-	if _, _, local := layoutReference(pullspec); local {
+func readImage(ctx context.Context, images *image.Reader, component, pullspec string, labelsOnly bool) (imagev1.TagReference, Component, error) {
+	if image.IsLayout(pullspec) {
 		return imagev1.TagReference{}, Component{}, fmt.Errorf("%s is a folder of this machine, which no cluster can pull from: push the image to a registry", pullspec)
 	}
-	img, resolved, err := registry.Open(ctx, pullspec)
+	resolved, err := images.Resolve(ctx, pullspec)
+	if err != nil {
+		return imagev1.TagReference{}, Component{}, err
+	}
+	img, err := images.Open(ctx, resolved)
 	if err != nil {
 		return imagev1.TagReference{}, Component{}, err
 	}

@@ -92,7 +92,7 @@ func (o *installOptions) verifiedPayload(ctx context.Context, streams Streams, f
 	if err != nil {
 		return nil, err
 	}
-	registry, err := o.registry.openCached(o.releaseImage, o.payloadCache)
+	registry, err := o.registry.images(o.payloadCache)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cluster-version/cvo/pkg/assemble"
-	"github.com/cluster-version/cvo/pkg/image"
 )
 
 type releaseExtractOptions struct {
@@ -48,15 +47,11 @@ it can be given to "cvo release graph DIR" and "cvo start --payload-dir DIR". Di
 }
 
 func (o *releaseExtractOptions) run(ctx context.Context, streams Streams) error {
-	options, err := o.registry.options(o.ref)
+	images, err := o.registry.images("")
 	if err != nil {
 		return err
 	}
-	registry, err := image.New(options)
-	if err != nil {
-		return err
-	}
-	extracted, err := assemble.Extract(ctx, registry, o.ref)
+	extracted, err := assemble.Extract(ctx, images, o.ref)
 	if err != nil {
 		return err
 	}

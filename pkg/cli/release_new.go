@@ -17,6 +17,7 @@ import (
 
 	"github.com/cluster-version/cvo/manifests"
 	"github.com/cluster-version/cvo/pkg/assemble"
+	"github.com/cluster-version/cvo/pkg/image"
 )
 
 // sourceDateEpoch names the environment variable by which builds are told a time (reproducible-builds.org).
@@ -100,11 +101,11 @@ func (o *releaseNewOptions) run(ctx context.Context, streams Streams) error {
 	if err := o.check(); err != nil {
 		return &UsageError{Err: err}
 	}
-	registry, err := o.registry.assembly()
+	images, err := o.registry.images("")
 	if err != nil {
 		return err
 	}
-	inputs, err := o.inputs(ctx, registry, streams)
+	inputs, err := o.inputs(ctx, images, streams)
 	if err != nil {
 		return err
 	}
@@ -124,25 +125,12 @@ func (o *releaseNewOptions) run(ctx context.Context, streams Streams) error {
 		fmt.Fprintln(streams.Err, "warning: No component contributes manifests")
 	}
 	if !o.dryRun {
-		if err := o.write(ctx, registry, streams, result); err != nil {
+		if err := o.write(ctx, streams, result); err != nil {
 			return err
 		}
 	}
 	_, err = fmt.Fprintf(streams.Out, "%s %s %s\n", result.Digest, result.Version, result.Created.Format(time.RFC3339))
 	return err
-}
-
-// assembly returns what it takes to read component images and to push.
-func (f *imageFlags) assembly() (assemble.Registry, error) {
-	opts := assemble.RegistryOptions{Insecure: f.insecure}
-	if f.authority != "" {
-		pool, err := f.pool()
-		if err != nil {
-			return assemble.Registry{}, err
-		}
-		opts.Authorities = pool
-	}
-	return assemble.NewRegistry(opts), nil
 }
 
 func (o *releaseNewOptions) check() error {
@@ -162,7 +150,7 @@ func (o *releaseNewOptions) check() error {
 }
 
 // inputs gathers what the release is made of.
-func (o *releaseNewOptions) inputs(ctx context.Context, registry assemble.Registry, streams Streams) (assemble.Options, error) {
+func (o *releaseNewOptions) inputs(ctx context.Context, images *image.Reader, streams Streams) (assemble.Options, error) {
 	inputs := assemble.Options{Version: o.name, Previous: o.previous, Next: o.next, AllowMissingImages: o.allowMissing}
 	var err error
 	if inputs.Metadata, err = assemble.ParseMetadata(o.metadata); err != nil {
@@ -180,15 +168,15 @@ func (o *releaseNewOptions) inputs(ctx context.Context, registry assemble.Regist
 			return inputs, fmt.Errorf("reading %s: %w", o.fromDir, err)
 		}
 	}
-	if err := o.override(ctx, registry, streams, &folder); err != nil {
+	if err := o.override(ctx, images, streams, &folder); err != nil {
 		return inputs, err
 	}
 	inputs.Components, inputs.Images = folder.Components, folder.Images
-	return inputs, o.operator(ctx, registry, &inputs)
+	return inputs, o.operator(ctx, images, &inputs)
 }
 
 // override adds the images on the command line to the folder's, or puts them in their place.
-func (o *releaseNewOptions) override(ctx context.Context, registry assemble.Registry, streams Streams, folder *assemble.Folder) error {
+func (o *releaseNewOptions) override(ctx context.Context, images *image.Reader, streams Streams, folder *assemble.Folder) error {
 	pullspecs := map[string]string{}
 	for _, arg := range o.overrides {
 		component, pullspec, ok := strings.Cut(arg, "=")
@@ -214,7 +202,7 @@ func (o *releaseNewOptions) override(ctx context.Context, registry assemble.Regi
 			fmt.Fprintf(streams.Err, "info: Loading override %s %s\n", pullspecs[component], component)
 		}
 		var err error
-		if added, err = assemble.ReadImages(ctx, registry, pullspecs, own); err != nil {
+		if added, err = assemble.ReadImages(ctx, images, pullspecs, own); err != nil {
 			return fmt.Errorf("reading component images (--offline takes their digests as they are): %w", err)
 		}
 	}
@@ -245,11 +233,15 @@ func mergeImages(have, added []imagev1.TagReference) []imagev1.TagReference {
 }
 
 // operator opens the base image, or reads the operator's own set that stands in for it.
-func (o *releaseNewOptions) operator(ctx context.Context, registry assemble.Registry, inputs *assemble.Options) (err error) {
+func (o *releaseNewOptions) operator(ctx context.Context, images *image.Reader, inputs *assemble.Options) (err error) {
 	set := manifests.FS()
 	switch {
 	case o.base != "":
-		inputs.Base, _, err = registry.Open(ctx, o.base)
+		base, err := images.Resolve(ctx, o.base)
+		if err != nil {
+			return err
+		}
+		inputs.Base, err = images.Open(ctx, base)
 		return err
 	case o.operatorManifests != "":
 		set = os.DirFS(o.operatorManifests)
@@ -267,7 +259,7 @@ func (o *releaseNewOptions) operator(ctx context.Context, registry assemble.Regi
 	return err
 }
 
-func (o *releaseNewOptions) write(ctx context.Context, registry assemble.Registry, streams Streams, result *assemble.Result) error {
+func (o *releaseNewOptions) write(ctx context.Context, streams Streams, result *assemble.Result) error {
 	if o.toDir != "" {
 		if err := result.WriteFolder(o.toDir); err != nil {
 			return err
@@ -281,7 +273,11 @@ func (o *releaseNewOptions) write(ctx context.Context, registry assemble.Registr
 		fmt.Fprintf(streams.Err, "info: Wrote %s\n", o.toOCI)
 	}
 	if o.toImage != "" {
-		if _, err := result.Push(ctx, registry, o.toImage); err != nil {
+		access, err := o.registry.access()
+		if err != nil {
+			return err
+		}
+		if _, err := result.Push(ctx, access, o.toImage); err != nil {
 			return err
 		}
 		fmt.Fprintf(streams.Err, "info: Pushed to %s\n", o.toImage)

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/assemble"
+	"github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -91,20 +92,24 @@ func (o *releaseSignOptions) run(ctx context.Context, streams Streams) error {
 	if err := o.check(key.Type()); err != nil {
 		return &UsageError{Err: err}
 	}
-	registry, err := o.registry.assembly()
+	access, err := o.registry.access()
 	if err != nil {
 		return err
 	}
-	image, err := registry.Resolve(ctx, o.ref)
+	images, err := image.New(image.Options{Access: access})
 	if err != nil {
 		return err
 	}
-	result := signedRelease{Image: image.ByDigest(), Digest: image.Digest, KeyType: key.Type()}
+	img, err := images.Resolve(ctx, o.ref)
+	if err != nil {
+		return err
+	}
+	result := signedRelease{Image: img.ByDigest(), Digest: img.Digest, KeyType: key.Type()}
 	now := time.Now()
 	if key.Type() == assemble.OpenPGPKey {
-		result.Signatures, err = o.signOpenPGP(image, key, now)
+		result.Signatures, err = o.signOpenPGP(img, key, now)
 	} else {
-		result.Signatures, err = assemble.SignSigstore(ctx, registry, image, key,
+		result.Signatures, err = assemble.SignSigstore(ctx, access, img, key,
 			assemble.SigstoreOptions{Reference: o.reference, Attach: assemble.Attach(o.attach), Time: now})
 	}
 	if err != nil {
@@ -129,21 +134,21 @@ func (o *releaseSignOptions) check(kind assemble.KeyType) error {
 	return nil
 }
 
-func (o *releaseSignOptions) signOpenPGP(image release.Image, key assemble.SigningKey, at time.Time) ([]string, error) {
-	message, err := assemble.SignOpenPGP(image, key, o.reference, at)
+func (o *releaseSignOptions) signOpenPGP(img release.Image, key assemble.SigningKey, at time.Time) ([]string, error) {
+	message, err := assemble.SignOpenPGP(img, key, o.reference, at)
 	if err != nil {
 		return nil, err
 	}
 	var written []string
 	if o.store != "" {
-		path, err := assemble.WriteSignature(o.store, image.Digest, message)
+		path, err := assemble.WriteSignature(o.store, img.Digest, message)
 		if err != nil {
 			return nil, err
 		}
 		written = append(written, path)
 	}
 	if o.configMap != "" {
-		if err := assemble.WriteSignatureConfigMap(o.configMap, image.Digest, message); err != nil {
+		if err := assemble.WriteSignatureConfigMap(o.configMap, img.Digest, message); err != nil {
 			return written, err
 		}
 		written = append(written, o.configMap)

@@ -2,11 +2,9 @@ package cli
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +17,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/registry"
 )
 
 // openRelease gives the files of a release: of a folder that holds manifests/ and release-manifests/, or of an image
@@ -34,20 +33,16 @@ func openRelease(ctx context.Context, streams Streams, arg string, flags imageFl
 	case strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, "."):
 		return nil, "", err
 	}
-	options, err := flags.options(arg)
+	images, err := flags.images("")
 	if err != nil {
 		return nil, "", err
 	}
-	registry, err := image.New(options)
-	if err != nil {
-		return nil, "", err
-	}
-	img, err := registry.Resolve(ctx, arg)
+	img, err := images.Resolve(ctx, arg)
 	if err != nil {
 		return nil, "", fmt.Errorf("resolving %s (which is no folder here): %w", arg, err)
 	}
 	fmt.Fprintf(streams.Err, "info: Looking at %s; its signatures are not checked\n", img.ByDigest())
-	fsys, err = registry.Manifests(ctx, img)
+	fsys, err = images.Manifests(ctx, img)
 	if err != nil {
 		return nil, "", fmt.Errorf("reading %s: %w", img.ByDigest(), err)
 	}
@@ -65,30 +60,29 @@ func (f *imageFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.authority, "certificate-authority", "", "file with certificates to trust besides the system's")
 }
 
-// options returns what it takes to read an image from its registry.
-func (f *imageFlags) options(pullspec string) (image.Options, error) {
-	var options image.Options
-	if !f.insecure && f.authority == "" {
-		return options, nil
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
+// access reaches registries as the flags say.
+func (f *imageFlags) access() (*registry.Access, error) {
+	var options registry.Options
 	if f.insecure {
-		host, _, _ := strings.Cut(pullspec, "/")
-		options.InsecureRegistries = []string{host}
-		config.InsecureSkipVerify = true
-	} else {
+		options.Insecure = []string{registry.AnyRegistry}
+	}
+	if f.authority != "" {
 		pool, err := f.pool()
 		if err != nil {
-			return options, err
+			return nil, err
 		}
-		config.RootCAs = pool
+		options.Authorities = pool
 	}
-	if t, ok := http.DefaultTransport.(*http.Transport); ok {
-		t = t.Clone()
-		t.TLSClientConfig = config
-		options.Transport = t
+	return registry.New(options), nil
+}
+
+// images reads images from registries and layouts; cache is a folder that keeps what was read, "" for none.
+func (f *imageFlags) images(cache string) (*image.Reader, error) {
+	access, err := f.access()
+	if err != nil {
+		return nil, err
 	}
-	return options, nil
+	return image.New(image.Options{Access: access, CacheDir: cache})
 }
 
 // pool is the system's certificates and those of --certificate-authority.

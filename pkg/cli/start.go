@@ -113,7 +113,7 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 	if err != nil {
 		return operator.Options{}, err
 	}
-	registry, err := o.registry.openCached(o.releaseImage, o.payloadCache)
+	registry, err := o.registry.images(o.payloadCache)
 	if err != nil {
 		return operator.Options{}, err
 	}
@@ -188,14 +188,4 @@ func envOr(name, fallback string) string {
 	return fallback
 }
 
-// openCached opens the registry that a pullspec names, with a cache folder; "" for none.
-func (f *imageFlags) openCached(pullspec, cache string) (*image.Registry, error) {
-	options, err := f.options(pullspec)
-	if err != nil {
-		return nil, err
-	}
-	options.CacheDir = cache
-	return image.New(options)
-}
-
-var _ operator.Registry = (*image.Registry)(nil)
+var _ operator.Registry = (*image.Reader)(nil)

@@ -217,7 +217,7 @@ func (o *upgradeDiffOptions) open(ctx context.Context, streams Streams, c *diffC
 	case dir != o.ref || strings.HasPrefix(dir, "/") || strings.HasPrefix(dir, "."):
 		return nil, "", err
 	}
-	registry, err := o.registry.openCached(o.ref, o.payloadCache)
+	registry, err := o.registry.images(o.payloadCache)
 	if err != nil {
 		return nil, "", err
 	}
@@ -271,7 +271,7 @@ func (o *upgradeDiffOptions) running(ctx context.Context, c *diffCluster, load p
 	if _, digest, _ := strings.Cut(pullspec, "@"); digest == "" {
 		return nil, errors.New("the ClusterVersion's status names no release by digest")
 	}
-	registry, err := o.registry.openCached(pullspec, o.payloadCache)
+	registry, err := o.registry.images(o.payloadCache)
 	if err != nil {
 		return nil, err
 	}

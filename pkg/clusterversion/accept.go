@@ -16,7 +16,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/verify"
 )
 
-// Registry is where release images come from; *image.Registry is one.
+// Registry is where release images come from; *image.Reader is one.
 type Registry interface {
 	Resolve(ctx context.Context, pullspec string) (release.Image, error)
 	Manifests(ctx context.Context, img release.Image) (fs.FS, error)

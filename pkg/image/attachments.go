@@ -6,15 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
+	"github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -32,12 +31,12 @@ const (
 // and referrers that are signatures (found by the referrers API, or the fallback tag where a registry has none; OCI
 // distribution specification). None is no error. What could be read is returned together with the errors of the rest,
 // so that one broken signature does not hide a good one. Nothing here says that a signature is worth anything.
-func (r *Registry) Attachments(ctx context.Context, img release.Image) ([]release.Attachment, error) {
+func (r *Reader) Attachments(ctx context.Context, img release.Image) ([]release.Attachment, error) {
 	ref, err := r.digestRef(img)
 	if err != nil {
 		return nil, err
 	}
-	c := &collector{source: &source{registry: r, repo: ref.Context()}, limits: r.opts.Limits, subject: img.Digest}
+	c := &collector{source: &source{reader: r, repo: ref.Context()}, limits: r.opts.Limits, subject: img.Digest}
 	puller, err := c.source.pull()
 	if err != nil {
 		return nil, err
@@ -64,20 +63,15 @@ type collector struct {
 	errs    []error
 }
 
-func notFound(err error) bool {
-	var status *transport.Error
-	return errors.As(err, &status) && status.StatusCode == http.StatusNotFound
-}
-
 // tagged reads the signatures under cosign's tag.
 func (c *collector) tagged(ctx context.Context, puller *remote.Puller) error {
 	tag := c.source.repo.Tag("sha256-" + c.subject.Hex() + ".sig")
 	desc, err := puller.Get(ctx, tag)
-	if notFound(err) {
+	if registry.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
-		return explain("fetching", tag, err)
+		return registry.Explain("fetching", tag, err)
 	}
 	doc, err := parseDocument(desc.Manifest)
 	if err != nil {
@@ -93,9 +87,9 @@ func (c *collector) tagged(ctx context.Context, puller *remote.Puller) error {
 // referrers reads the signatures that refer to the image.
 func (c *collector) referrers(ctx context.Context, ref name.Digest, puller *remote.Puller) error {
 	// The puller is the one that has authenticated already; the context is given apart because reusing drops it.
-	index, err := remote.Referrers(ref, append(c.source.registry.options(), remote.Reuse(puller), remote.WithContext(ctx))...)
+	index, err := remote.Referrers(ref, append(c.source.reader.opts.Access.Remote(), remote.Reuse(puller), remote.WithContext(ctx))...)
 	if err != nil {
-		return explain("listing referrers of", ref, err)
+		return registry.Explain("listing referrers of", ref, err)
 	}
 	manifest, err := index.IndexManifest()
 	if err != nil {

@@ -7,43 +7,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"runtime"
-	"slices"
-	"strings"
-	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
+	"github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // Kinds of failure that callers tell apart with errors.Is.
 var (
 	// ErrUnauthorized means that the registry wants other credentials.
-	ErrUnauthorized = errors.New("unauthorized")
+	ErrUnauthorized = registry.ErrUnauthorized
 	// ErrNotFound means that the registry does not have what was asked for.
-	ErrNotFound = errors.New("not found")
+	ErrNotFound = registry.ErrNotFound
 	// ErrIntegrity means that content is not what its digest says, or that an image is not built as images are.
 	ErrIntegrity = errors.New("integrity check failed")
 	// ErrLimit means that reading on would take more than Limits allow.
-	ErrLimit = errors.New("limit exceeded")
+	ErrLimit = registry.ErrLimit
 )
 
-// Options configure a Registry. The zero value reads public registries over TLS, with the credentials that the user's
-// container tools have stored, and keeps nothing on disk.
+// Options configure a Reader. The zero value reaches registries as the zero registry.Options do, and keeps nothing on
+// disk.
 type Options struct {
-	// Keychain finds credentials; default authn.DefaultKeychain.
-	Keychain authn.Keychain
-	// Transport carries the requests; default remote.DefaultTransport. It is where TLS roots and proxies are set.
-	Transport http.RoundTripper
-	// InsecureRegistries may be spoken to without TLS, each as host or host:port. Loopback addresses always may.
-	InsecureRegistries []string
+	// Access reaches the registries.
+	Access *registry.Access
 	// CacheDir holds an OCI image layout that fetched content is kept in and read from; empty keeps nothing.
 	CacheDir string
 	// Limits bound what one image may cost.
@@ -114,23 +103,20 @@ type Progress struct {
 	Cached bool
 }
 
-// Registry reads images. It is safe for concurrent use; nothing of it is specific to one registry host.
-type Registry struct {
+// Reader reads images. It is safe for concurrent use; nothing of it is specific to one registry host.
+type Reader struct {
 	opts     Options
 	platform *v1.Platform
 	cache    *cache
 }
 
 // New checks the options and prepares the cache folder.
-func New(opts Options) (*Registry, error) {
+func New(opts Options) (*Reader, error) {
 	opts.Limits = opts.Limits.WithDefaults()
-	if opts.Keychain == nil {
-		opts.Keychain = authn.DefaultKeychain
+	if opts.Access == nil {
+		opts.Access = registry.New(registry.Options{})
 	}
-	if opts.Transport == nil {
-		opts.Transport = remote.DefaultTransport
-	}
-	r := &Registry{opts: opts}
+	r := &Reader{opts: opts}
 	if opts.Platform != "" {
 		platform, err := v1.ParsePlatform(opts.Platform)
 		if err != nil || platform.OS == "" || platform.Architecture == "" {
@@ -149,9 +135,13 @@ func New(opts Options) (*Registry, error) {
 }
 
 // Resolve asks the registry for the digest that a pullspec stands for now: of the index, if it names one. A pullspec
-// that carries a digest is resolved without asking anybody.
-func (r *Registry) Resolve(ctx context.Context, pullspec string) (release.Image, error) {
-	ref, err := r.parse(pullspec)
+// that carries a digest is resolved without asking anybody; DIR, DIR:NAME and DIR@DIGEST name an image of an OCI layout on
+// this machine.
+func (r *Reader) Resolve(ctx context.Context, pullspec string) (release.Image, error) {
+	if dir, want, ok := layoutReference(pullspec); ok {
+		return resolveLayout(pullspec, dir, want)
+	}
+	ref, err := r.opts.Access.Reference(pullspec)
 	if err != nil {
 		return release.Image{}, err
 	}
@@ -171,7 +161,7 @@ func (r *Registry) Resolve(ctx context.Context, pullspec string) (release.Image,
 	} else if desc, err := puller.Get(ctx, ref); err == nil {
 		hash = desc.Digest
 	} else {
-		return release.Image{}, explain("resolving", ref, err)
+		return release.Image{}, registry.Explain("resolving", ref, err)
 	}
 	digest, err := release.ParseDigest(hash.String())
 	if err != nil {
@@ -180,51 +170,12 @@ func (r *Registry) Resolve(ctx context.Context, pullspec string) (release.Image,
 	return release.Image{Pullspec: pullspec, Digest: digest}, nil
 }
 
-// parse reads a pullspec and refuses to speak to registries without TLS unless that was allowed. (The library itself
-// allows it for private addresses, which would send credentials over them in the clear.)
-func (r *Registry) parse(pullspec string) (name.Reference, error) {
-	var options []name.Option
-	ref, err := name.ParseReference(pullspec)
-	if err != nil {
-		return nil, fmt.Errorf("pullspec %q: %w", pullspec, err)
-	}
-	host := ref.Context().RegistryStr()
-	switch {
-	case r.insecure(host):
-		options = append(options, name.Insecure)
-	case ref.Context().Scheme() == "http" && !loopback(host):
-		return nil, fmt.Errorf("pullspec %q: registry %s would be spoken to without TLS: allow it as an insecure registry, or use a name with a certificate", pullspec, host)
-	}
-	ref, err = name.ParseReference(pullspec, options...)
-	if err != nil {
-		return nil, fmt.Errorf("pullspec %q: %w", pullspec, err)
-	}
-	return ref, nil
-}
-
-func (r *Registry) insecure(registry string) bool {
-	host, _, err := net.SplitHostPort(registry)
-	if err != nil {
-		host = registry
-	}
-	return slices.Contains(r.opts.InsecureRegistries, registry) || slices.Contains(r.opts.InsecureRegistries, host)
-}
-
-func loopback(registry string) bool {
-	host, _, err := net.SplitHostPort(registry)
-	if err != nil {
-		host = strings.Trim(registry, "[]")
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
 // digestRef is the reference to an image's own repository by digest.
-func (r *Registry) digestRef(img release.Image) (name.Digest, error) {
+func (r *Reader) digestRef(img release.Image) (name.Digest, error) {
 	if _, err := release.ParseDigest(string(img.Digest)); err != nil {
 		return name.Digest{}, fmt.Errorf("image %q: %w", img.Pullspec, err)
 	}
-	ref, err := r.parse(img.ByDigest())
+	ref, err := r.opts.Access.Reference(img.ByDigest())
 	if err != nil {
 		return name.Digest{}, err
 	}
@@ -235,45 +186,10 @@ func (r *Registry) digestRef(img release.Image) (name.Digest, error) {
 	return byDigest, nil
 }
 
-// options are those of one operation. The library remembers the outcome of its first contact with a registry, failures
-// too, so nothing is shared between operations.
-func (r *Registry) options() []remote.Option {
-	platform := v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
-	if r.platform != nil {
-		platform = *r.platform
-	}
-	return []remote.Option{
-		remote.WithAuthFromKeychain(r.opts.Keychain),
-		remote.WithTransport(boundedTransport{inner: r.opts.Transport, limit: r.opts.Limits.ManifestBytes}),
-		remote.WithPlatform(platform),
-		remote.WithUserAgent("cvo"),
-		remote.WithRetryBackoff(remote.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Jitter: 0.1, Steps: 4}),
-	}
-}
-
-func (r *Registry) puller() (*remote.Puller, error) {
-	puller, err := remote.NewPuller(r.options()...)
+func (r *Reader) puller() (*remote.Puller, error) {
+	puller, err := remote.NewPuller(r.opts.Access.Remote()...)
 	if err != nil {
 		return nil, fmt.Errorf("preparing registry access: %w", err)
 	}
 	return puller, nil
-}
-
-// explain gives a registry's refusal its kind and its remedy.
-func explain(doing string, ref name.Reference, err error) error {
-	host := ref.Context().RegistryStr()
-	var status *transport.Error
-	if !errors.As(err, &status) {
-		return fmt.Errorf("%s %s: %w", doing, ref, err)
-	}
-	switch status.StatusCode {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("%s %s: %w: registry %s refuses access to %s: add credentials for %s to the pull secret, or check those that are there: %w",
-			doing, ref, ErrUnauthorized, host, ref.Context().RepositoryStr(), host, err)
-	case http.StatusNotFound:
-		return fmt.Errorf("%s %s: %w: registry %s has no %s in %s: check the pullspec, or mirror the image there: %w",
-			doing, ref, ErrNotFound, host, ref.Identifier(), ref.Context().RepositoryStr(), err)
-	default:
-		return fmt.Errorf("%s %s: %w", doing, ref, err)
-	}
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
+	reach "github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture"
 )
@@ -86,7 +87,7 @@ func push(t testing.TB, r *fixture.Registry, img v1.Image) release.Image {
 	return pushed
 }
 
-func open(t testing.TB, opts image.Options) *image.Registry {
+func open(t testing.TB, opts image.Options) *image.Reader {
 	t.Helper()
 	r, err := image.New(opts)
 	require.NoError(t, err)
@@ -376,7 +377,7 @@ func TestInsecureRegistries(t *testing.T) {
 			assert.Equal(t, "192.168.1.1:5000", req.URL.Host)
 			return nil, errors.New("no network here")
 		})
-		_, err := open(t, image.Options{InsecureRegistries: []string{allowed}, Transport: transport}).Resolve(t.Context(), "192.168.1.1:5000/a:b")
+		_, err := open(t, image.Options{Access: reach.New(reach.Options{Insecure: []string{allowed}, Transport: transport})}).Resolve(t.Context(), "192.168.1.1:5000/a:b")
 		require.ErrorContains(t, err, "no network here")
 		assert.True(t, asked)
 	}
@@ -398,9 +399,9 @@ func TestCredentials(t *testing.T) {
 		return http.DefaultTransport.RoundTrip(req)
 	})
 	keychain := authn.NewMultiKeychain(keys{registry.Host(): {Username: "me", Password: "secret"}})
-	_, err := open(t, image.Options{Transport: transport, Keychain: keychain}).Manifests(t.Context(), img)
+	_, err := open(t, image.Options{Access: reach.New(reach.Options{Transport: transport, Keychain: keychain})}).Manifests(t.Context(), img)
 	require.NoError(t, err)
-	_, err = open(t, image.Options{Transport: transport, Keychain: keys{}}).Manifests(t.Context(), img)
+	_, err = open(t, image.Options{Access: reach.New(reach.Options{Transport: transport, Keychain: keys{}})}).Manifests(t.Context(), img)
 	require.ErrorIs(t, err, image.ErrUnauthorized)
 }
 

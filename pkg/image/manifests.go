@@ -15,12 +15,12 @@ import (
 // Manifests returns a release image's files in manifests/ and release-manifests/, and nothing else, as the layers on
 // top of each other leave them. Everything is fetched by digest and checked against it; with a cache folder, what was
 // fetched once is read from there, without a word to the registry.
-func (r *Registry) Manifests(ctx context.Context, img release.Image) (fs.FS, error) {
+func (r *Reader) Manifests(ctx context.Context, img release.Image) (fs.FS, error) {
 	ref, err := r.digestRef(img)
 	if err != nil {
 		return nil, err
 	}
-	s := &source{registry: r, repo: ref.Context()}
+	s := &source{reader: r, repo: ref.Context()}
 	doc, err := s.image(ctx, img.Digest)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (r *Registry) Manifests(ctx context.Context, img release.Image) (fs.FS, err
 	return newFiles(u.files), nil
 }
 
-func (r *Registry) unpack(ctx context.Context, s *source, u *unpacker, desc v1.Descriptor, p Progress) error {
+func (r *Reader) unpack(ctx context.Context, s *source, u *unpacker, desc v1.Descriptor, p Progress) error {
 	digest, err := release.ParseDigest(desc.Digest.String())
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrIntegrity, err)
@@ -82,7 +82,7 @@ func readable(t types.MediaType) bool {
 	return false
 }
 
-func (r *Registry) list(ctx context.Context, s *source, img release.Image) error {
+func (r *Reader) list(ctx context.Context, s *source, img release.Image) error {
 	doc, err := s.document(ctx, img.Digest)
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -27,9 +28,9 @@ const maxIndexDepth = 3
 // source gives content of one repository by digest, from the cache or from the registry. Its context is that of one
 // operation, and it lives no longer.
 type source struct {
-	registry *Registry
-	repo     name.Repository
-	puller   *remote.Puller // made with the first request
+	reader *Reader
+	repo   name.Repository
+	puller *remote.Puller // made with the first request
 }
 
 func (s *source) pull() (*remote.Puller, error) {
@@ -37,7 +38,7 @@ func (s *source) pull() (*remote.Puller, error) {
 		return s.puller, nil
 	}
 	var err error
-	s.puller, err = s.registry.puller()
+	s.puller, err = s.reader.puller()
 	return s.puller, err
 }
 
@@ -84,14 +85,14 @@ func (s *source) document(ctx context.Context, d release.Digest) (*document, err
 		}
 		desc, err := puller.Get(ctx, s.ref(d))
 		if err != nil {
-			return nil, explain("fetching", s.ref(d), err)
+			return nil, registry.Explain("fetching", s.ref(d), err)
 		}
 		raw = desc.Manifest
 		if got := digestOf(raw); got != d {
 			return nil, fmt.Errorf("fetching %s: %w: the manifest has the digest %s", s.ref(d), ErrIntegrity, got)
 		}
-		if s.registry.cache != nil {
-			if err := s.registry.cache.store(d, bytes.NewReader(raw)); err != nil {
+		if s.reader.cache != nil {
+			if err := s.reader.cache.store(d, bytes.NewReader(raw)); err != nil {
 				return nil, err
 			}
 		}
@@ -105,20 +106,20 @@ func (s *source) document(ctx context.Context, d release.Digest) (*document, err
 
 // cachedDocument returns nil if the cache has no good copy; a bad one is removed.
 func (s *source) cachedDocument(d release.Digest) ([]byte, error) {
-	if s.registry.cache == nil {
+	if s.reader.cache == nil {
 		return nil, nil
 	}
-	f, ok, err := s.registry.cache.open(d)
+	f, ok, err := s.reader.cache.open(d)
 	if err != nil || !ok {
 		return nil, err
 	}
 	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, s.registry.opts.Limits.ManifestBytes))
+	raw, err := io.ReadAll(io.LimitReader(f, s.reader.opts.Limits.ManifestBytes))
 	if err != nil {
 		return nil, fmt.Errorf("reading image cache: %w", err)
 	}
 	if digestOf(raw) != d {
-		return nil, s.registry.cache.remove(d)
+		return nil, s.reader.cache.remove(d)
 	}
 	return raw, nil
 }
@@ -151,7 +152,7 @@ func (s *source) image(ctx context.Context, d release.Digest) (*document, error)
 
 // choose picks a platform. The manifests of a release are the same on all, so without a wish the only one will do.
 func (s *source) choose(manifests []v1.Descriptor) (v1.Descriptor, error) {
-	wanted := s.registry.platform
+	wanted := s.reader.platform
 	if wanted == nil {
 		wanted = &v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
 	}
@@ -169,7 +170,7 @@ func (s *source) choose(manifests []v1.Descriptor) (v1.Descriptor, error) {
 			platforms = append(platforms, m.Platform.String())
 		}
 	}
-	if s.registry.platform == nil && len(images) == 1 {
+	if s.reader.platform == nil && len(images) == 1 {
 		return images[0], nil
 	}
 	slices.Sort(platforms)
@@ -179,26 +180,26 @@ func (s *source) choose(manifests []v1.Descriptor) (v1.Descriptor, error) {
 // layer gives read the verified bytes of a layer, and returns nil only if read did and the digest was right. A bad copy
 // in the cache is removed and fetched again, so read may be called twice.
 func (s *source) layer(ctx context.Context, d release.Digest, size int64, report func(int64, bool), read func(io.Reader) error) error {
-	if s.registry.cache == nil {
+	if s.reader.cache == nil {
 		return s.remoteLayer(ctx, d, size, report, read)
 	}
 	done, err := s.cachedLayer(ctx, d, size, report, read)
 	if done || err != nil {
 		return err
 	}
-	err = s.remoteLayer(ctx, d, size, report, func(r io.Reader) error { return s.registry.cache.store(d, r) })
+	err = s.remoteLayer(ctx, d, size, report, func(r io.Reader) error { return s.reader.cache.store(d, r) })
 	if err != nil {
 		return err
 	}
 	if done, err = s.cachedLayer(ctx, d, size, func(int64, bool) {}, read); !done && err == nil {
-		return fmt.Errorf("reading image cache %s: %s does not stay as it was written: check the disk", s.registry.cache.dir, d)
+		return fmt.Errorf("reading image cache %s: %s does not stay as it was written: check the disk", s.reader.cache.dir, d)
 	}
 	return err
 }
 
 // cachedLayer reports done if the cache had a good copy.
 func (s *source) cachedLayer(ctx context.Context, d release.Digest, size int64, report func(int64, bool), read func(io.Reader) error) (done bool, err error) {
-	f, ok, err := s.registry.cache.open(d)
+	f, ok, err := s.reader.cache.open(d)
 	if err != nil || !ok {
 		return false, err
 	}
@@ -210,7 +211,7 @@ func (s *source) cachedLayer(ctx context.Context, d release.Digest, size int64, 
 	}
 	if err := v.finish(); err != nil {
 		if errors.Is(err, ErrIntegrity) {
-			return false, s.registry.cache.remove(d)
+			return false, s.reader.cache.remove(d)
 		}
 		return true, err
 	}
@@ -226,11 +227,11 @@ func (s *source) remoteLayer(ctx context.Context, d release.Digest, size int64, 
 	// The descriptor's own "urls" are not followed: they would let an image name any host.
 	layer, err := puller.Layer(ctx, ref)
 	if err != nil {
-		return explain("fetching layer", ref, err)
+		return registry.Explain("fetching layer", ref, err)
 	}
 	body, err := layer.Compressed()
 	if err != nil {
-		return explain("fetching layer", ref, err)
+		return registry.Explain("fetching layer", ref, err)
 	}
 	defer body.Close()
 	v := newVerifier(ctx, body, d, size, func(n int64) { report(n, false) })
