@@ -15,16 +15,17 @@ import (
 // packed is a file's content, compressed: the files of a release are text, are held together until the last of them
 // is read, and take a fifth of the memory this way.
 type packed struct {
-	data []byte
-	size int64
+	data    []byte
+	size    int64
+	modTime time.Time
 }
 
 // packer compresses one file after the other, in the same memory.
 type packer struct{ scratch []byte }
 
-func (p *packer) pack(content []byte) packed {
+func (p *packer) pack(content []byte, modTime time.Time) packed {
 	p.scratch = s2.Encode(p.scratch[:cap(p.scratch)], content)
-	return packed{data: bytes.Clone(p.scratch), size: int64(len(content))}
+	return packed{data: bytes.Clone(p.scratch), size: int64(len(content)), modTime: modTime}
 }
 
 // unpack returns a copy that belongs to the caller.
@@ -62,7 +63,7 @@ func (f *files) Open(name string) (fs.File, error) {
 		if err != nil {
 			return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 		}
-		return &openFile{Reader: bytes.NewReader(data), info: info{name: path.Base(name), size: file.size}}, nil
+		return &openFile{Reader: bytes.NewReader(data), info: info{name: path.Base(name), size: file.size, modTime: file.modTime}}, nil
 	}
 	if _, ok := f.folders[name]; ok {
 		entries, _ := f.ReadDir(name)
@@ -94,21 +95,22 @@ func (f *files) ReadDir(name string) ([]fs.DirEntry, error) {
 	for i, base := range names {
 		full := strings.TrimPrefix(path.Join(name, base), "./")
 		file, ok := f.content[full]
-		entries[i] = info{name: base, size: file.size, dir: !ok}
+		entries[i] = info{name: base, size: file.size, modTime: file.modTime, dir: !ok}
 	}
 	return entries, nil
 }
 
 // info describes a file or a folder, and is its directory entry as well.
 type info struct {
-	name string
-	size int64
-	dir  bool
+	name    string
+	size    int64
+	modTime time.Time // as the layer has it; zero for folders
+	dir     bool
 }
 
 func (i info) Name() string               { return i.name }
 func (i info) Size() int64                { return i.size }
-func (i info) ModTime() time.Time         { return time.Time{} }
+func (i info) ModTime() time.Time         { return i.modTime }
 func (i info) IsDir() bool                { return i.dir }
 func (i info) Sys() any                   { return nil }
 func (i info) Type() fs.FileMode          { return i.Mode().Type() }

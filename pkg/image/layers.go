@@ -156,7 +156,7 @@ func (u *unpacker) member(c *changes, header *tar.Header, file string, deeper bo
 		}
 		return fmt.Errorf("%w: reading %q: %w", ErrIntegrity, header.Name, err)
 	}
-	c.added[file] = c.packer.pack(c.content.Bytes())
+	c.added[file] = c.packer.pack(c.content.Bytes(), header.ModTime)
 	return nil
 }
 

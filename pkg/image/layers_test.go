@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -45,7 +46,7 @@ func FuzzLayer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		limits := Limits{UnpackedBytes: 16 << 20, FileBytes: 1 << 16, TotalBytes: 1 << 20}.WithDefaults()
 		u := newUnpacker(limits)
-		u.files["manifests/lower.yaml"] = (&packer{}).pack([]byte("lower"))
+		u.files["manifests/lower.yaml"] = (&packer{}).pack([]byte("lower"), time.Time{})
 		if err := u.layer(bytes.NewReader(data), int64(len(data))); err != nil {
 			require.Len(t, u.files, 1, "a layer that cannot be read leaves no trace")
 			return
