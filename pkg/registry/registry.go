@@ -44,6 +44,8 @@ const defaultAnswerBytes = 4 << 20
 type Options struct {
 	// Keychain finds credentials; default authn.DefaultKeychain.
 	Keychain authn.Keychain
+	// Mirrors say where else content may be fetched from; default nowhere. See Candidates.
+	Mirrors Mirrors
 	// Authorities are the certificates to trust; default the system's.
 	Authorities *x509.CertPool
 	// Proxy chooses the proxy of a request; default http.ProxyFromEnvironment.
@@ -103,10 +105,16 @@ func (a *Access) Reference(pullspec string) (name.Reference, error) {
 	switch {
 	case a.insecure(host):
 		return name.ParseReference(pullspec, name.Insecure)
-	case ref.Context().Scheme() == "http" && !loopback(host):
+	case !a.allowed(ref.Context().Registry):
 		return nil, fmt.Errorf("pullspec %q: registry %s would be spoken to without TLS: allow it as an insecure registry, or use a name with a certificate", pullspec, host)
 	}
 	return ref, nil
+}
+
+// allowed refuses registries that the library would speak to without TLS of its own accord.
+func (a *Access) allowed(registry name.Registry) bool {
+	host := registry.RegistryStr()
+	return registry.Scheme() == "https" || loopback(host) || a.insecure(host)
 }
 
 func (a *Access) insecure(registry string) bool {

@@ -1,0 +1,103 @@
+package registry
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	configv1 "github.com/openshift/api/config/v1"
+	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// maxMirrorBytes bounds a file of mirror sets.
+const maxMirrorBytes = 4 << 20
+
+// ParseMirrorSets reads ImageDigestMirrorSets, ImageTagMirrorSets and ImageContentSourcePolicies, as YAML or JSON: one
+// or many documents, or lists of them. Anything else in data is an error, and so is a field that they do not have: it
+// would be a rule that does not hold.
+func ParseMirrorSets(data []byte) ([]runtime.Object, error) {
+	if len(data) > maxMirrorBytes {
+		return nil, fmt.Errorf("%w: mirror sets of more than %d bytes", ErrLimit, maxMirrorBytes)
+	}
+	var objects []runtime.Object
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for n := 1; ; n++ {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+		raw, err := yaml.YAMLToJSON(document)
+		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+		if bytes.Equal(raw, []byte("null")) {
+			continue
+		}
+		found, err := mirrorSets(raw)
+		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+		objects = append(objects, found...)
+	}
+	if len(objects) == 0 {
+		return nil, errors.New("no ImageDigestMirrorSet, ImageTagMirrorSet or ImageContentSourcePolicy in it")
+	}
+	return objects, nil
+}
+
+// mirrorSets reads one object, or the items of a list.
+func mirrorSets(raw []byte) ([]runtime.Object, error) {
+	var kind metav1.TypeMeta
+	if err := json.Unmarshal(raw, &kind); err != nil {
+		return nil, err
+	}
+	const config, operator = "config.openshift.io/v1", "operator.openshift.io/v1alpha1"
+	var object runtime.Object
+	switch kind {
+	case metav1.TypeMeta{APIVersion: config, Kind: "ImageDigestMirrorSet"}:
+		object = &configv1.ImageDigestMirrorSet{}
+	case metav1.TypeMeta{APIVersion: config, Kind: "ImageTagMirrorSet"}:
+		object = &configv1.ImageTagMirrorSet{}
+	case metav1.TypeMeta{APIVersion: operator, Kind: "ImageContentSourcePolicy"}:
+		object = &operatorv1alpha1.ImageContentSourcePolicy{}
+	case metav1.TypeMeta{APIVersion: "v1", Kind: "List"},
+		metav1.TypeMeta{APIVersion: config, Kind: "ImageDigestMirrorSetList"},
+		metav1.TypeMeta{APIVersion: config, Kind: "ImageTagMirrorSetList"},
+		metav1.TypeMeta{APIVersion: operator, Kind: "ImageContentSourcePolicyList"}:
+		return mirrorSetItems(raw)
+	default:
+		return nil, fmt.Errorf("%s %s is no ImageDigestMirrorSet, ImageTagMirrorSet or ImageContentSourcePolicy", kind.APIVersion, kind.Kind)
+	}
+	if err := yaml.UnmarshalStrict(raw, object); err != nil {
+		return nil, fmt.Errorf("%s: %w", kind.Kind, err)
+	}
+	return []runtime.Object{object}, nil
+}
+
+func mirrorSetItems(raw []byte) ([]runtime.Object, error) {
+	var list struct {
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, err
+	}
+	var objects []runtime.Object
+	for i, item := range list.Items {
+		found, err := mirrorSets(item)
+		if err != nil {
+			return nil, fmt.Errorf("item %d: %w", i+1, err)
+		}
+		objects = append(objects, found...)
+	}
+	return objects, nil
+}
