@@ -6,7 +6,6 @@ package registry
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -20,17 +19,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
-)
-
-// Kinds of failure that callers tell apart with errors.Is.
-var (
-	// ErrUnauthorized means that the registry wants other credentials.
-	ErrUnauthorized = errors.New("unauthorized")
-	// ErrNotFound means that the registry does not have what was asked for.
-	ErrNotFound = errors.New("not found")
-	// ErrLimit means that an answer is larger than it may be.
-	ErrLimit = errors.New("limit exceeded")
 )
 
 // AnyRegistry, in Options.Insecure, stands for every registry.
@@ -144,29 +132,4 @@ func (a *Access) Remote() []remote.Option {
 		remote.WithUserAgent("cvo"),
 		remote.WithRetryBackoff(remote.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Jitter: 0.1, Steps: 4}),
 	}
-}
-
-// Explain gives a registry's refusal its kind and its remedy.
-func Explain(doing string, ref name.Reference, err error) error {
-	host := ref.Context().RegistryStr()
-	var status *transport.Error
-	if !errors.As(err, &status) {
-		return fmt.Errorf("%s %s: %w", doing, ref, err)
-	}
-	switch status.StatusCode {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("%s %s: %w: registry %s refuses access to %s: add credentials for %s to the pull secret, or check those that are there: %w",
-			doing, ref, ErrUnauthorized, host, ref.Context().RepositoryStr(), host, err)
-	case http.StatusNotFound:
-		return fmt.Errorf("%s %s: %w: registry %s has no %s in %s: check the pullspec, or mirror the image there: %w",
-			doing, ref, ErrNotFound, host, ref.Identifier(), ref.Context().RepositoryStr(), err)
-	default:
-		return fmt.Errorf("%s %s: %w", doing, ref, err)
-	}
-}
-
-// IsNotFound reports whether a registry answered that it has no such thing.
-func IsNotFound(err error) bool {
-	var status *transport.Error
-	return errors.As(err, &status) && status.StatusCode == http.StatusNotFound
 }
