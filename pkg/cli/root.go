@@ -1,6 +1,11 @@
 // Package cli holds the commands of cvo, one file a verb. A command turns flags into an options struct and calls the
 // packages below; it decides nothing about releases or clusters itself. Results go to Streams.Out, progress and
 // warnings to Streams.Err.
+//
+// A command that takes a while shows its progress in one way: progressFlags adds --quiet, its start gives a progress,
+// whose streams are written to from then on and whose close is deferred. Events are values: expect says how much there
+// is to do, report how far one item is. A terminal gets bars, anything else a line now and then and one for each item
+// that ends.
 package cli
 
 import (
