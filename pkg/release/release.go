@@ -74,16 +74,37 @@ func (i Image) ByDigest() string { return i.Repository() + "@" + string(i.Digest
 type Evidence struct {
 	// Root names the root of trust that was satisfied: a keyring of the trust configuration, a public key, a policy.
 	Root string `json:"root"`
+	// Threshold names the group of roots for which this one counted; empty if the root must be satisfied by itself.
+	Threshold string `json:"threshold,omitempty"`
 	// Method is "openpgp" or "sigstore".
 	Method string `json:"method"`
-	// Identity is the signer as the key tells it: an OpenPGP user id, a certificate identity; may be empty.
+	// Identity is the signer as the key tells it: an OpenPGP user id, the subject of a certificate (an email address,
+	// a URI, a host name); may be empty.
 	Identity string `json:"identity,omitempty"`
+	// Issuer is who vouched for the identity to the certificate authority: the OpenID Connect issuer of a keyless
+	// signature.
+	Issuer string `json:"issuer,omitempty"`
 	// KeyID is the long OpenPGP key id in hex, or the SHA-256 fingerprint of a public key.
 	KeyID string `json:"keyID"`
+	// Fingerprint is that of the signer's primary OpenPGP key, in hex.
+	Fingerprint string `json:"fingerprint,omitempty"`
+	// Certificate is the SHA-256 fingerprint of the certificate that was used, in hex; empty for bare keys.
+	Certificate string `json:"certificate,omitempty"`
 	// Store is where the signature was found: a URL, a ConfigMap, an image reference.
 	Store string `json:"store"`
-	// SignedAt is when the signature says it was made; zero if it does not say.
+	// SignedAt is when the signature was made: by the log's or the timestamp authority's word if there is one,
+	// otherwise by the signature's own; zero if nothing says it.
 	SignedAt time.Time `json:"signedAt,omitzero"`
+	// Log is the entry of a transparency log that was checked.
+	Log *LogEntry `json:"log,omitempty"`
+}
+
+// LogEntry is a signature's entry in a transparency log.
+type LogEntry struct {
+	// Index is the position in the log.
+	Index int64 `json:"index"`
+	// Time is when the log says that it took the entry; zero if it does not promise one.
+	Time time.Time `json:"time,omitzero"`
 }
 
 // Verified is an image whose digest somebody trusted has signed, or that was forced past verification.

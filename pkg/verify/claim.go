@@ -55,22 +55,24 @@ func checkAtomicClaim(data []byte, digest release.Digest) error {
 	return c.check(digest, claimAtomic)
 }
 
-// checkSimpleSigning checks a cosign simple signing document and returns when it says it was made, if it does.
-func checkSimpleSigning(data []byte, digest release.Digest) (time.Time, error) {
+// checkSimpleSigning checks a cosign simple signing document.
+func checkSimpleSigning(data []byte, digest release.Digest) (cosignClaim, error) {
 	var c cosignClaim
 	if err := strictJSON(data, &c); err != nil {
-		return time.Time{}, err
+		return cosignClaim{}, err
 	}
-	if err := c.check(digest, claimCosign, claimAtomic); err != nil {
-		return time.Time{}, err
-	}
+	return c, c.check(digest, claimCosign, claimAtomic)
+}
+
+// signedAt is when the claim says it was made; zero if it does not say.
+func (c cosignClaim) signedAt() time.Time {
 	switch t := c.Optional["timestamp"].(type) {
 	case int64:
-		return time.Unix(t, 0).UTC(), nil
+		return time.Unix(t, 0).UTC()
 	case float64:
-		return time.Unix(int64(t), 0).UTC(), nil
+		return time.Unix(int64(t), 0).UTC()
 	}
-	return time.Time{}, nil
+	return time.Time{}
 }
 
 func (c claim) check(digest release.Digest, types ...string) error {

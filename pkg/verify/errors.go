@@ -23,6 +23,17 @@ var ErrUnverified = errors.New("the release image is not verified")
 type MissingRoot struct {
 	Name   string `json:"name"`
 	Method string `json:"method"`
+	// Kind is "keyring", "public key" or "certificate identity".
+	Kind string `json:"kind"`
+	// Threshold is set if the root is one of several of which not enough have signed.
+	Threshold string `json:"threshold,omitempty"`
+}
+
+// MissedThreshold is a number of signers that was not reached.
+type MissedThreshold struct {
+	Name     string `json:"name"`
+	Required int    `json:"required"`
+	Found    int    `json:"found"`
 }
 
 // Answer is what one place said when it was searched: a remark for every signature and every failed request.
@@ -36,9 +47,10 @@ type Answer struct {
 type UnverifiedError struct {
 	Digest release.Digest
 	// Policy is the name of the policy that was applied.
-	Policy  string
-	Missing []MissingRoot
-	Answers []Answer
+	Policy     string
+	Missing    []MissingRoot
+	Thresholds []MissedThreshold
+	Answers    []Answer
 	// Cause is set if the search was cut short by its caller.
 	Cause error
 }
@@ -48,10 +60,14 @@ func (e *UnverifiedError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "unable to verify %s against ", e.Digest)
 	var kinds []string
-	for _, k := range []struct{ method, noun string }{{MethodOpenPGP, "keyrings"}, {MethodSigstore, "public keys"}} {
-		if names := e.names(k.method); len(names) > 0 {
-			kinds = append(kinds, k.noun+": "+strings.Join(names, ", "))
+	for _, k := range []struct{ kind, plural string }{{kindKeyring, "keyrings"}, {kindPublicKey, "public keys"}, {kindAuthority, "certificate identities"}} {
+		if names := e.names(func(m MissingRoot) bool { return m.Threshold == "" && m.Kind == k.kind }); len(names) > 0 {
+			kinds = append(kinds, k.plural+": "+strings.Join(names, ", "))
 		}
+	}
+	for _, t := range e.Thresholds {
+		names := e.names(func(m MissingRoot) bool { return m.Threshold == t.Name })
+		kinds = append(kinds, fmt.Sprintf("threshold %s: %d of %d signers, missing from %s", t.Name, t.Found, t.Required, strings.Join(names, ", ")))
 	}
 	b.WriteString(strings.Join(kinds, " and "))
 	if e.Policy != "" {
@@ -76,10 +92,10 @@ func (e *UnverifiedError) Unwrap() []error {
 	return []error{ErrUnverified}
 }
 
-func (e *UnverifiedError) names(method string) []string {
+func (e *UnverifiedError) names(of func(MissingRoot) bool) []string {
 	var out []string
 	for _, m := range e.Missing {
-		if m.Method == method {
+		if of(m) {
 			out = append(out, m.Name)
 		}
 	}
@@ -90,6 +106,7 @@ func (e *UnverifiedError) sort() {
 	slices.SortFunc(e.Missing, func(a, b MissingRoot) int {
 		return cmp.Or(cmp.Compare(a.Method, b.Method), cmp.Compare(a.Name, b.Name))
 	})
+	slices.SortFunc(e.Thresholds, func(a, b MissedThreshold) int { return cmp.Compare(a.Name, b.Name) })
 	// Stable: places of one name stay in the order in which they were asked. Remarks keep the order of the signatures.
 	slices.SortStableFunc(e.Answers, func(a, b Answer) int { return cmp.Compare(a.Store, b.Store) })
 }

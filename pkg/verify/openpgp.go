@@ -27,9 +27,18 @@ type keyringRoot struct {
 
 func (r keyringRoot) name() string   { return r.Name }
 func (r keyringRoot) method() string { return MethodOpenPGP }
+func (r keyringRoot) kind() string   { return kindKeyring }
+
+func (r keyringRoot) fingerprints() []string {
+	out := make([]string, len(r.entities))
+	for i, e := range r.entities {
+		out[i] = fmt.Sprintf("%X", e.PrimaryKey.Fingerprint)
+	}
+	return out
+}
 
 // check looks at the claim only after a signature over it has proved valid.
-func (r keyringRoot) check(c candidate, digest release.Digest, now time.Time) (release.Evidence, error) {
+func (r keyringRoot) check(c candidate, image release.Image, now time.Time) (release.Evidence, error) {
 	if c.message == nil {
 		return release.Evidence{}, errors.New("not an OpenPGP message")
 	}
@@ -40,7 +49,7 @@ func (r keyringRoot) check(c candidate, digest release.Digest, now time.Time) (r
 			failures = append(failures, err)
 			continue
 		}
-		if err := checkAtomicClaim(c.message.body, digest); err != nil {
+		if err := checkAtomicClaim(c.message.body, image.Digest); err != nil {
 			return release.Evidence{}, err
 		}
 		return e, nil
@@ -70,7 +79,8 @@ func (r keyringRoot) checkSignature(body []byte, s messageSignature, now time.Ti
 		if err == nil {
 			return release.Evidence{
 				Identity: identity(k.Entity), KeyID: fmt.Sprintf("%016X", k.PublicKey.KeyId),
-				SignedAt: s.created().UTC(),
+				Fingerprint: fmt.Sprintf("%X", k.Entity.PrimaryKey.Fingerprint),
+				SignedAt:    s.created().UTC(),
 			}, nil
 		}
 		failures = append(failures, err)

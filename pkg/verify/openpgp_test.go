@@ -145,7 +145,7 @@ func TestEveryKeyringMustBeSatisfied(t *testing.T) {
 	_, err = check(t, policy, byAlice)
 	var refused *verify.UnverifiedError
 	require.ErrorAs(t, err, &refused)
-	assert.Equal(t, []verify.MissingRoot{{Name: "b", Method: verify.MethodOpenPGP}}, refused.Missing)
+	assert.Equal(t, []verify.MissingRoot{{Name: "b", Method: verify.MethodOpenPGP, Kind: "keyring"}}, refused.Missing)
 }
 
 func FuzzMessage(f *testing.F) {

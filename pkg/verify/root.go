@@ -14,13 +14,23 @@ const (
 	MethodSigstore = "sigstore"
 )
 
-// root is one thing to be satisfied: a keyring, a public key. Further kinds of trust are further implementations.
+// Kinds of roots, as messages name them.
+const (
+	kindKeyring   = "keyring"
+	kindPublicKey = "public key"
+	kindAuthority = "certificate identity"
+)
+
+// root is one thing to be satisfied. Further kinds of trust are further implementations.
 type root interface {
 	name() string
 	method() string
-	// check returns who signed if the candidate is a valid signature of the digest by this root. Root, Method and
-	// Store of the evidence are filled in by the caller.
-	check(c candidate, digest release.Digest, now time.Time) (release.Evidence, error)
+	kind() string
+	// fingerprints are those of the long-lived keys that satisfy it.
+	fingerprints() []string
+	// check returns who signed if the candidate is a valid signature of the image's digest by this root. Root, Method
+	// and Store of the evidence are filled in by the caller.
+	check(c candidate, image release.Image, now time.Time) (release.Evidence, error)
 }
 
 // candidate is one signature as it was found; either message or attachment is set.
@@ -41,7 +51,6 @@ type place struct {
 // answer is what one place gave.
 type answer struct {
 	place   string
-	found   map[int]release.Evidence
 	remarks []string
 }
 

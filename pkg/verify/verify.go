@@ -3,10 +3,14 @@
 // digest. It returns evidence, one entry for every root of trust, or an error that says which roots are not
 // satisfied and what every place answered. It reads no payload, changes nothing, and remembers nothing.
 //
-// Two kinds of roots exist. An OpenPGP keyring is satisfied by a signed message that carries a claim about the
-// digest; such messages are kept in signature stores. A sigstore public key is satisfied by a signature that is
-// attached to the image in its registry. Every root of a policy must be satisfied: a policy with a vendor's keyring
-// and a platform team's key means that both have signed.
+// Three kinds of roots exist. An OpenPGP keyring is satisfied by a signed message that carries a claim about the
+// digest; such messages are kept in signature stores. A sigstore public key, and a sigstore certificate authority
+// with the identity that it must have certified, are satisfied by a signature that is attached to the image in its
+// registry. Every root of a policy must be satisfied, except those that are members of a threshold, of which a number
+// must be: a policy with a vendor's keyring and a platform team's key means that both have signed.
+//
+// Verification says who signed, not how old what they signed is: an older release with a good signature passes here,
+// and is stopped by the preconditions of an update.
 package verify
 
 import (
@@ -14,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -57,6 +60,7 @@ type Sources struct {
 type Verifier struct {
 	policy  string
 	roots   []root
+	demands []demand
 	local   []place
 	remote  []place
 	timeout time.Duration
@@ -71,6 +75,7 @@ func New(policy Policy, sources Sources, clk clock.PassiveClock) (*Verifier, err
 		return nil, err
 	}
 	v := &Verifier{policy: policy.Name, roots: policy.roots(), timeout: sources.StoreTimeout, clock: clk}
+	v.demands = policy.demands(v.roots)
 	if v.timeout <= 0 {
 		v.timeout = DefaultStoreTimeout
 	}
@@ -93,9 +98,9 @@ func New(policy Policy, sources Sources, clk clock.PassiveClock) (*Verifier, err
 				"spec.openpgp.stores (or a store-* key to the ConfigMap)", policy.label())
 		}
 	}
-	if len(policy.SigstoreKeys) > 0 {
+	if len(policy.SigstoreKeys)+len(policy.Authorities) > 0 {
 		if sources.Attachments == nil {
-			return nil, fmt.Errorf("%s has sigstore public keys, but the image's registry cannot be searched here: "+
+			return nil, fmt.Errorf("%s has sigstore roots, but the image's registry cannot be searched here: "+
 				"verify with access to the registry, or remove spec.sigstore", policy.label())
 		}
 		v.remote = append(v.remote, attachmentPlace(sources.Attachments))
@@ -116,9 +121,9 @@ func (v *Verifier) Verify(ctx context.Context, image release.Image) ([]release.E
 	if _, err := release.ParseDigest(string(image.Digest)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnverified, err)
 	}
-	t := newTally(v.roots)
+	t := newTally(v.roots, v.demands)
 	for _, p := range v.local {
-		t.add(v.search(ctx, p, image, t.missing(p.method)))
+		t.add(v.search(ctx, p, image, t))
 		if t.done() {
 			return t.evidence(), nil
 		}
@@ -138,12 +143,11 @@ func (v *Verifier) searchAll(ctx context.Context, image release.Image, t *tally)
 	var g errgroup.Group
 	g.SetLimit(searchWidth)
 	for _, p := range v.remote {
-		missing := t.missing(p.method)
-		if len(missing) == 0 {
+		if len(t.missing(p.method)) == 0 {
 			continue
 		}
 		g.Go(func() error {
-			t.add(v.search(ctx, p, image, missing))
+			t.add(v.search(ctx, p, image, t))
 			if t.done() {
 				cancel()
 			}
@@ -153,9 +157,9 @@ func (v *Verifier) searchAll(ctx context.Context, image release.Image, t *tally)
 	_ = g.Wait() // No worker returns an error: an answer that is one is part of the tally.
 }
 
-// search looks at every signature in one place until the wanted roots are satisfied or the place has no more.
-func (v *Verifier) search(ctx context.Context, p place, image release.Image, wanted []int) answer {
-	a := answer{place: p.name, found: map[int]release.Evidence{}}
+// search looks at every signature in one place until nothing that is kept there is missing or the place has no more.
+func (v *Verifier) search(ctx context.Context, p place, image release.Image, t *tally) answer {
+	a := answer{place: p.name}
 	ctx, cancel := context.WithTimeoutCause(ctx, v.timeout, fmt.Errorf("no answer within %s", v.timeout))
 	defer cancel()
 	seen := 0
@@ -168,7 +172,10 @@ func (v *Verifier) search(ctx context.Context, p place, image release.Image, wan
 			a.remark(fmt.Sprintf("more than %d signatures, the rest is not looked at", maxCandidates))
 			break
 		}
-		if v.examine(c, image.Digest, wanted, &a); len(a.found) == len(wanted) {
+		for _, i := range t.missing(p.method) {
+			v.examine(c, image, i, t, &a)
+		}
+		if len(t.missing(p.method)) == 0 {
 			return a
 		}
 	}
@@ -178,21 +185,16 @@ func (v *Verifier) search(ctx context.Context, p place, image release.Image, wan
 	return a
 }
 
-// examine holds one signature against every wanted root that has none yet.
-func (v *Verifier) examine(c candidate, digest release.Digest, wanted []int, a *answer) {
-	for _, i := range wanted {
-		if _, ok := a.found[i]; ok {
-			continue
-		}
-		r := v.roots[i]
-		e, err := r.check(c, digest, v.clock.Now())
-		if err != nil {
-			a.remark(fmt.Sprintf("%s: %s: %v", c.name, r.name(), err))
-			continue
-		}
-		e.Root, e.Method, e.Store = r.name(), r.method(), c.location
-		a.found[i] = e
+// examine holds one signature against one root.
+func (v *Verifier) examine(c candidate, image release.Image, i int, t *tally, a *answer) {
+	r := v.roots[i]
+	e, err := r.check(c, image, v.clock.Now())
+	if err != nil {
+		a.remark(fmt.Sprintf("%s: %s: %v", c.name, r.name(), err))
+		return
 	}
+	e.Root, e.Method, e.Store = r.name(), r.method(), c.location
+	t.record(i, e)
 }
 
 func (v *Verifier) explain(ctx context.Context, err error) string {
@@ -209,68 +211,4 @@ func ForceUnsafe(image release.Image, failure error) release.Verified {
 		failure = errors.New("signature verification was skipped by force")
 	}
 	return release.Verified{Image: image, Forced: failure}
-}
-
-// tally collects the answers of all places.
-type tally struct {
-	roots []root
-
-	mu      sync.Mutex
-	found   map[int]release.Evidence
-	answers []answer
-}
-
-func newTally(roots []root) *tally { return &tally{roots: roots, found: map[int]release.Evidence{}} }
-
-func (t *tally) add(a answer) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.answers = append(t.answers, a)
-	for i, e := range a.found {
-		if _, ok := t.found[i]; !ok {
-			t.found[i] = e
-		}
-	}
-}
-
-func (t *tally) done() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.found) == len(t.roots)
-}
-
-// missing returns the roots of one method that have no evidence yet, by position.
-func (t *tally) missing(method string) []int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var out []int
-	for i, r := range t.roots {
-		if _, ok := t.found[i]; !ok && r.method() == method {
-			out = append(out, i)
-		}
-	}
-	return out
-}
-
-func (t *tally) evidence() []release.Evidence {
-	out := make([]release.Evidence, len(t.roots))
-	for i := range t.roots {
-		out[i] = t.found[i]
-	}
-	return out
-}
-
-func (t *tally) refusal(digest release.Digest, policy string, cause error) error {
-	e := &UnverifiedError{Digest: digest, Policy: policy, Cause: cause}
-	for i, r := range t.roots {
-		if _, ok := t.found[i]; ok {
-			continue
-		}
-		e.Missing = append(e.Missing, MissingRoot{Name: r.name(), Method: r.method()})
-	}
-	for _, a := range t.answers {
-		e.Answers = append(e.Answers, Answer{Store: a.place, Remarks: a.remarks})
-	}
-	e.sort()
-	return e
 }

@@ -1,0 +1,140 @@
+package verify
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	configv1 "github.com/openshift/api/config/v1"
+
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// named is an image reference in its parts, fully expanded.
+type named struct{ repository, tag, digest string }
+
+// parseNamed reads a reference and expands it: "busybox" is docker.io/library/busybox.
+func parseNamed(s string) (named, error) {
+	var n named
+	rest, digest, hasDigest := strings.Cut(s, "@")
+	if hasDigest {
+		if _, err := name.NewDigest(s); err != nil {
+			return named{}, err
+		}
+		n.digest = digest
+	}
+	if slash, colon := strings.LastIndex(rest, "/"), strings.LastIndex(rest, ":"); colon > slash {
+		if _, err := name.NewTag(rest); err != nil {
+			return named{}, err
+		}
+		rest, n.tag = rest[:colon], rest[colon+1:]
+	}
+	repository, err := name.NewRepository(rest)
+	if err != nil {
+		return named{}, err
+	}
+	n.repository = repository.Name()
+	if path, ok := strings.CutPrefix(n.repository, name.DefaultRegistry+"/"); ok {
+		n.repository = "docker.io/" + path
+	}
+	return n, nil
+}
+
+// matchIdentity checks the name that the signer gave the image, by the rules of ClusterImagePolicy (and of
+// containers-policy.json(5), section signedIdentity). The image's own name is the pullspec the user wrote.
+func matchIdentity(identity *configv1.PolicyIdentity, image release.Image, reference string) error {
+	if identity == nil {
+		return nil
+	}
+	if reference == "" {
+		return fmt.Errorf("it names no repository, which signedIdentity %s asks for: sign it in the form that does "+
+			"(cosign sign --new-bundle-format=false), or trust its signer by a policy without signedIdentity", identity.MatchPolicy)
+	}
+	claimed, err := parseNamed(reference)
+	if err != nil {
+		return fmt.Errorf("the signed name %q: %w", reference, err)
+	}
+	pullspec, err := parseNamed(image.Pullspec)
+	if err != nil {
+		return fmt.Errorf("the image's name %q: %w", image.Pullspec, err)
+	}
+	ok := false
+	switch identity.MatchPolicy {
+	case configv1.IdentityMatchPolicyMatchRepository:
+		ok = claimed.repository == pullspec.repository
+	case configv1.IdentityMatchPolicyExactRepository:
+		exact, err := parseNamed(string(identity.PolicyMatchExactRepository.Repository))
+		if err != nil {
+			return err
+		}
+		ok = claimed.repository == exact.repository
+	case configv1.IdentityMatchPolicyRemapIdentity:
+		pullspec.repository = remap(identity.PolicyMatchRemapIdentity, pullspec.repository)
+		ok = repoDigestOrExact(claimed, pullspec)
+	case configv1.IdentityMatchPolicyMatchRepoDigestOrExact:
+		ok = repoDigestOrExact(claimed, pullspec)
+	}
+	if !ok {
+		return fmt.Errorf("it is signed as %q, which signedIdentity %s does not accept for %s", reference, identity.MatchPolicy, image.Pullspec)
+	}
+	return nil
+}
+
+// repoDigestOrExact wants the same name and tag of an image that is pulled by tag, and the same repository of one that
+// is pulled by digest.
+func repoDigestOrExact(claimed, pullspec named) bool {
+	if pullspec.digest != "" {
+		return claimed.repository == pullspec.repository
+	}
+	return claimed == pullspec
+}
+
+func remap(m *configv1.PolicyMatchRemapIdentity, repository string) string {
+	rest, ok := strings.CutPrefix(repository, string(m.Prefix))
+	if !ok || rest != "" && rest[0] != '/' {
+		return repository
+	}
+	return string(m.SignedPrefix) + rest
+}
+
+// validateSignedIdentity refuses what the API server would refuse.
+func validateSignedIdentity(i *configv1.PolicyIdentity) error {
+	if i == nil {
+		return nil
+	}
+	exact, mapped := i.PolicyMatchExactRepository, i.PolicyMatchRemapIdentity
+	switch p := i.MatchPolicy; {
+	case (p == configv1.IdentityMatchPolicyExactRepository) != (exact != nil):
+		return fmt.Errorf("signedIdentity: exactRepository goes with matchPolicy %s, and is needed there", configv1.IdentityMatchPolicyExactRepository)
+	case (p == configv1.IdentityMatchPolicyRemapIdentity) != (mapped != nil):
+		return fmt.Errorf("signedIdentity: remapIdentity goes with matchPolicy %s, and is needed there", configv1.IdentityMatchPolicyRemapIdentity)
+	case exact != nil:
+		return validatePrefix("exactRepository.repository", exact.Repository)
+	case mapped != nil:
+		if err := validatePrefix("remapIdentity.prefix", mapped.Prefix); err != nil {
+			return err
+		}
+		return validatePrefix("remapIdentity.signedPrefix", mapped.SignedPrefix)
+	case p != configv1.IdentityMatchPolicyMatchRepoDigestOrExact && p != configv1.IdentityMatchPolicyMatchRepository:
+		return fmt.Errorf("signedIdentity: matchPolicy %q is not known: use %s, %s, %s or %s", p,
+			configv1.IdentityMatchPolicyMatchRepoDigestOrExact, configv1.IdentityMatchPolicyMatchRepository,
+			configv1.IdentityMatchPolicyExactRepository, configv1.IdentityMatchPolicyRemapIdentity)
+	}
+	return nil
+}
+
+// repositoryPattern is what the API server accepts as a scope without tag and digest.
+var repositoryPattern = regexp.MustCompile(`^(?:localhost|` + domainPattern + `)(?::[0-9]+)?(?:/` + componentPattern + `)*$`)
+
+const (
+	domainPattern    = `[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)+`
+	componentPattern = `[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*`
+)
+
+func validatePrefix(field string, p configv1.IdentityRepositoryPrefix) error {
+	if !repositoryPattern.MatchString(string(p)) {
+		return fmt.Errorf("signedIdentity: %s %q is no repository or prefix of one: write host[:port][/path] in full, without tag or digest", field, p)
+	}
+	return nil
+}
