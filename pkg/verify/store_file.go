@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -23,23 +24,32 @@ func NewFolder(dir string) Folder { return Folder{dir: dir} }
 // String is the store's file URL.
 func (f Folder) String() string { return (&url.URL{Scheme: "file", Path: f.dir}).String() }
 
-// Signatures yields signature-1, signature-2 and so on, up to the first number that is not there.
+// Signatures yields signature-1, signature-2 and so on, up to the first number that is not there. Links that lead out
+// of the directory are not followed: who may write to it need not be able to read what we can.
 func (f Folder) Signatures(ctx context.Context, digest release.Digest) iter.Seq2[Signature, error] {
 	return func(yield func(Signature, error) bool) {
+		root, err := os.OpenRoot(f.dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		if err != nil {
+			yield(Signature{}, err)
+			return
+		}
+		defer root.Close()
 		for n := firstSignature; n <= lastSignature && ctx.Err() == nil; n++ {
+			path := filepath.FromSlash(StorePath(digest, n))
 			s := Signature{Name: signatureName(n)}
-			path := filepath.Join(f.dir, filepath.FromSlash(StorePath(digest, n)))
-			s.Location = (&url.URL{Scheme: "file", Path: path}).String()
-			data, err := readBoundedFile(path)
-			if errors.Is(err, fs.ErrNotExist) {
+			s.Location = (&url.URL{Scheme: "file", Path: filepath.Join(f.dir, path)}).String()
+			s.Message, err = readBoundedFile(root, path)
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
 				return
-			}
-			if err != nil {
+			case err != nil:
 				err = fmt.Errorf("%s: %w", s.Name, err)
-			} else if len(data) == 0 {
+			case len(s.Message) == 0:
 				continue
 			}
-			s.Message = data
 			if !yield(s, err) {
 				return
 			}
@@ -47,18 +57,20 @@ func (f Folder) Signatures(ctx context.Context, digest release.Digest) iter.Seq2
 	}
 }
 
-func readBoundedFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+func readBoundedFile(root *os.Root, path string) ([]byte, error) {
+	// Without O_NONBLOCK, opening a pipe would wait for its writer for ever.
+	f, err := root.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	// A pipe or device would block for ever.
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return nil, errors.Join(err, errors.New("not a regular file"))
 	}
 	return readBounded(f)
 }
+
+var errTooLarge = fmt.Errorf("larger than %d bytes", MaxSignatureSize)
 
 // readBounded reads a signature and refuses one that is too large, without reading on.
 func readBounded(r io.Reader) ([]byte, error) {
@@ -67,7 +79,7 @@ func readBounded(r io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) > MaxSignatureSize {
-		return nil, fmt.Errorf("larger than %d bytes", MaxSignatureSize)
+		return nil, errTooLarge
 	}
 	return data, nil
 }
