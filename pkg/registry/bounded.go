@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 )
 
 // boundedTransport bounds every answer but blobs, whose readers count for themselves: manifests, lists of referrers,
@@ -20,13 +19,8 @@ func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A redirected blob has lost its path; the layer that asked for it is known by the request that led here.
-	first := req
-	for first.Response != nil && first.Response.Request != nil {
-		first = first.Response.Request
-	}
-	if !strings.Contains(first.URL.Path, "/blobs/") {
-		resp.Body = &boundedBody{ReadCloser: resp.Body, left: t.limit, what: first.URL.Redacted(), limit: t.limit}
+	if !blobRequest(req) {
+		resp.Body = &boundedBody{ReadCloser: resp.Body, left: t.limit, what: firstRequest(req).URL.Redacted(), limit: t.limit}
 	}
 	return resp, nil
 }

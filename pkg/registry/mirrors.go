@@ -119,6 +119,8 @@ func (e mirrorEntry) check() error {
 		return fmt.Errorf("source %q is not *.<domain>", e.source)
 	case !wild && !isLocation(e.source):
 		return fmt.Errorf("source %q is not <host>[:<port>][/<path>] or *.<domain>", e.source)
+	case len(e.mirrors) > maxMirrors:
+		return fmt.Errorf("%w: source %s has %d mirrors, %d are allowed", ErrLimit, e.source, len(e.mirrors), maxMirrors)
 	}
 	for _, m := range e.mirrors {
 		if !isLocation(m) {
@@ -149,6 +151,9 @@ func mergeEntries(entries []mirrorEntry) map[string]mirrorRule {
 	}
 	return rules
 }
+
+// maxMirrors bounds the mirrors of one source in one list.
+const maxMirrors = 64
 
 // mergeOrders puts lists into one that has the order of each of them: a,b,c and c,d become a,b,c,d. Where they
 // contradict each other, what was seen first comes first.
@@ -228,7 +233,8 @@ func mostSpecific(rules map[string]mirrorRule, repository string) (rule mirrorRu
 }
 
 // Candidates returns where the content of ref may be fetched from, in the order to ask them: its mirrors, then ref
-// itself. It is empty where the mirror sets forbid to contact the source and name no mirror that can hold ref.
+// itself. It is empty where the mirror sets forbid to contact the source and name no mirror that can hold ref. A mirror is
+// spoken to as carefully as any other registry.
 func (a *Access) Candidates(ref name.Reference) []name.Reference {
 	mirrors, source := a.opts.Mirrors.locations(ref)
 	if len(mirrors) == 0 && source {
@@ -241,7 +247,7 @@ func (a *Access) Candidates(ref name.Reference) []name.Reference {
 			candidates = append(candidates, ref)
 			continue
 		}
-		if mirror, ok := a.at(ref, location); ok {
+		if mirror, err := a.at(ref, location); err == nil { // NewMirrors has checked the location
 			candidates = append(candidates, mirror)
 		}
 	}
@@ -253,18 +259,14 @@ func (a *Access) Candidates(ref name.Reference) []name.Reference {
 
 // at is ref in another repository. The library's own parser takes a host without dots for a part of Docker Hub's
 // repositories.
-func (a *Access) at(ref name.Reference, location string) (name.Reference, bool) {
+func (a *Access) at(ref name.Reference, location string) (name.Reference, error) {
 	host, path, _ := strings.Cut(location, "/")
-	var opts []name.Option
-	if a.insecure(host) {
-		opts = append(opts, name.Insecure)
-	}
-	registry, err := name.NewRegistry(host, opts...)
-	if err != nil || !a.allowed(registry) {
-		return nil, false
+	registry, err := a.registry(host)
+	if err != nil {
+		return nil, err
 	}
 	if digest, ok := ref.(name.Digest); ok {
-		return registry.Repo(path).Digest(digest.DigestStr()), true
+		return registry.Repo(path).Digest(digest.DigestStr()), nil
 	}
-	return registry.Repo(path).Tag(ref.Identifier()), true
+	return registry.Repo(path).Tag(ref.Identifier()), nil
 }

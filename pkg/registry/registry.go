@@ -1,10 +1,10 @@
 // Package registry says how image registries are reached: what a pullspec names, which mirrors hold the same content,
-// with which credentials, certificates and proxies they are spoken to, and what one answer may cost. It moves no image
-// itself; those who do (package image for reading, assemble and mirror for writing) take their options from an Access.
+// with which credentials, certificates and proxies they are spoken to, what happens when a request fails or a download
+// breaks, and what one answer may cost. It moves no image itself; those who do (package image for reading, assemble and
+// mirror for writing) take their options from an Access.
 package registry
 
 import (
-	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"net"
@@ -24,85 +24,85 @@ import (
 // AnyRegistry, in Options.Insecure, stands for every registry.
 const AnyRegistry = "*"
 
-// defaultAnswerBytes bounds a manifest as registries do themselves.
-const defaultAnswerBytes = 4 << 20
+// userAgent is how registries see us.
+const userAgent = "cvo"
 
 // Options say how registries are reached. The zero value speaks TLS but for loopback addresses, with the system's
 // certificates, the environment's proxy and the credentials that the user's container tools have stored.
 type Options struct {
-	// Keychain finds credentials; default authn.DefaultKeychain.
+	// Keychain finds credentials; default DefaultKeychain.
 	Keychain authn.Keychain
 	// Mirrors say where else content may be fetched from; default nowhere. See Candidates.
 	Mirrors Mirrors
-	// Authorities are the certificates to trust; default the system's.
+	// Authorities are the certificates to trust; default the system's. See Authorities for both.
 	Authorities *x509.CertPool
 	// Proxy chooses the proxy of a request; default http.ProxyFromEnvironment.
 	Proxy func(*http.Request) (*url.URL, error)
 	// Insecure lists registries, as host or host:port or AnyRegistry, that may be spoken to over HTTP, and over HTTPS
-	// without checking certificates.
+	// without checking certificates. It says nothing about hosts that they redirect to.
 	Insecure []string
 	// Transport carries the requests instead of one made from the settings above.
 	Transport http.RoundTripper
 	// AnswerBytes bounds every answer but blobs; default 4 MiB.
 	AnswerBytes int64
+	// MaxPerRegistry bounds the downloads from one registry at the same time, and apart from them its other requests;
+	// default 32. Uploads are not held back, for they may be waiting for a download of the same registry: who uploads
+	// in parallel bounds that by Access.MaxPerRegistry.
+	MaxPerRegistry int
+	// Stall is how long a registry may send or take nothing before the connection is given up; default one minute.
+	Stall time.Duration
+	// Backoff is about the first pause before a request is sent again; default 200 ms. Each further one is twice as
+	// long, and all are random within a half of it.
+	Backoff time.Duration
 }
 
 // Access reaches registries. It is safe for concurrent use, and nothing of it is specific to one of them.
 type Access struct {
-	opts Options
+	opts      Options
+	transport http.RoundTripper
 }
 
 // New returns the access that the options describe.
 func New(opts Options) *Access {
 	if opts.Keychain == nil {
-		opts.Keychain = authn.DefaultKeychain
+		opts.Keychain = DefaultKeychain()
 	}
-	if opts.AnswerBytes == 0 {
-		opts.AnswerBytes = defaultAnswerBytes
-	}
-	if opts.Transport == nil {
-		opts.Transport = newTransport(opts)
-	}
-	return &Access{opts: opts}
+	setDefault(&opts.AnswerBytes, 4<<20) // as registries bound manifests themselves
+	setDefault(&opts.MaxPerRegistry, 32)
+	setDefault(&opts.Stall, time.Minute)
+	setDefault(&opts.Backoff, 200*time.Millisecond)
+	a := &Access{opts: opts}
+	a.transport = a.newTransport()
+	return a
 }
 
-func newTransport(opts Options) http.RoundTripper {
-	base, ok := remote.DefaultTransport.(*http.Transport)
-	if !ok {
-		return remote.DefaultTransport
+func setDefault[T int | int64 | time.Duration](field *T, value T) {
+	if *field == 0 {
+		*field = value
 	}
-	t := base.Clone()
-	t.TLSClientConfig = &tls.Config{
-		MinVersion: tls.VersionTLS12, RootCAs: opts.Authorities,
-		InsecureSkipVerify: slices.Contains(opts.Insecure, AnyRegistry),
-	}
-	if opts.Proxy != nil {
-		t.Proxy = opts.Proxy
-	}
-	return t
 }
 
-// Reference reads a pullspec and refuses to speak to registries without TLS unless that was allowed. (The library
-// itself allows it for private addresses, which would send credentials over them in the clear.)
+// MaxPerRegistry is how many requests of a kind one registry gets at a time.
+func (a *Access) MaxPerRegistry() int { return a.opts.MaxPerRegistry }
+
+// Reference reads a pullspec.
 func (a *Access) Reference(pullspec string) (name.Reference, error) {
 	ref, err := name.ParseReference(pullspec)
 	if err != nil {
 		return nil, fmt.Errorf("pullspec %q: %w", pullspec, err)
 	}
-	host := ref.Context().RegistryStr()
-	switch {
-	case a.insecure(host):
+	if a.insecure(ref.Context().RegistryStr()) {
 		return name.ParseReference(pullspec, name.Insecure)
-	case !a.allowed(ref.Context().Registry):
-		return nil, fmt.Errorf("pullspec %q: registry %s would be spoken to without TLS: allow it as an insecure registry, or use a name with a certificate", pullspec, host)
 	}
 	return ref, nil
 }
 
-// allowed refuses registries that the library would speak to without TLS of its own accord.
-func (a *Access) allowed(registry name.Registry) bool {
-	host := registry.RegistryStr()
-	return registry.Scheme() == "https" || loopback(host) || a.insecure(host)
+// registry is the registry at a host.
+func (a *Access) registry(host string) (name.Registry, error) {
+	if a.insecure(host) {
+		return name.NewRegistry(host, name.Insecure)
+	}
+	return name.NewRegistry(host)
 }
 
 func (a *Access) insecure(registry string) bool {
@@ -119,7 +119,7 @@ func loopback(registry string) bool {
 		host = strings.Trim(registry, "[]")
 	}
 	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback()
 }
 
 // Remote returns what the library needs to reach registries as this access does. The library remembers the outcome of
@@ -127,9 +127,13 @@ func loopback(registry string) bool {
 func (a *Access) Remote() []remote.Option {
 	return []remote.Option{
 		remote.WithAuthFromKeychain(a.opts.Keychain),
-		remote.WithTransport(boundedTransport{inner: a.opts.Transport, limit: a.opts.AnswerBytes}),
+		remote.WithTransport(a.transport),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),
-		remote.WithUserAgent("cvo"),
-		remote.WithRetryBackoff(remote.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Jitter: 0.1, Steps: 4}),
+		remote.WithUserAgent(userAgent),
+		remote.WithJobs(a.opts.MaxPerRegistry),
+		// Requests are repeated by our transport. What is left to the library is to begin a whole upload anew.
+		remote.WithRetryStatusCodes(),
+		remote.WithRetryPredicate(worthBeginningAnew),
+		remote.WithRetryBackoff(remote.Backoff{Duration: a.opts.Backoff, Factor: 3, Jitter: 0.5, Steps: 4}),
 	}
 }
