@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/x509"
 	"fmt"
 	"io/fs"
 	"os"
@@ -14,10 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
-	"github.com/cluster-version/cvo/pkg/registry"
 )
 
 // openRelease gives the files of a release: of a folder that holds manifests/ and release-manifests/, or of an image
@@ -47,58 +44,6 @@ func openRelease(ctx context.Context, streams Streams, arg string, flags imageFl
 		return nil, "", fmt.Errorf("reading %s: %w", img.ByDigest(), err)
 	}
 	return fsys, img.ByDigest(), nil
-}
-
-// imageFlags say how the registry is reached that a release is read from. Credentials are those of docker and podman.
-type imageFlags struct {
-	insecure  bool
-	authority string
-}
-
-func (f *imageFlags) add(flags *pflag.FlagSet) {
-	flags.BoolVar(&f.insecure, "insecure", false, "reach the registry over HTTP, or over HTTPS without checking certificates")
-	flags.StringVar(&f.authority, "certificate-authority", "", "file with certificates to trust besides the system's")
-}
-
-// access reaches registries as the flags say.
-func (f *imageFlags) access() (*registry.Access, error) {
-	var options registry.Options
-	if f.insecure {
-		options.Insecure = []string{registry.AnyRegistry}
-	}
-	if f.authority != "" {
-		pool, err := f.pool()
-		if err != nil {
-			return nil, err
-		}
-		options.Authorities = pool
-	}
-	return registry.New(options), nil
-}
-
-// images reads images from registries and layouts; cache is a folder that keeps what was read, "" for none.
-func (f *imageFlags) images(cache string) (*image.Reader, error) {
-	access, err := f.access()
-	if err != nil {
-		return nil, err
-	}
-	return image.New(image.Options{Access: access, CacheDir: cache})
-}
-
-// pool is the system's certificates and those of --certificate-authority.
-func (f *imageFlags) pool() (*x509.CertPool, error) {
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		return nil, fmt.Errorf("reading the system's certificates: %w", err)
-	}
-	data, err := os.ReadFile(f.authority)
-	if err != nil {
-		return nil, fmt.Errorf("reading --certificate-authority: %w", err)
-	}
-	if !pool.AppendCertsFromPEM(data) {
-		return nil, &UsageError{Err: fmt.Errorf("--certificate-authority %q holds no PEM certificate", f.authority)}
-	}
-	return pool, nil
 }
 
 // clusterFlags describe the cluster that a release is looked at for.

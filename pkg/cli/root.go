@@ -81,6 +81,9 @@ runlevel for every ClusterOperator.`,
 		Version:       binaryVersion(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+			warnOfInsecurity(streams, cmd.Flags())
+		},
 	}
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
