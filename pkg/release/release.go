@@ -88,10 +88,14 @@ type Evidence struct {
 	KeyID string `json:"keyID"`
 	// Fingerprint is that of the signer's primary OpenPGP key, in hex.
 	Fingerprint string `json:"fingerprint,omitempty"`
+	// Algorithm is how the signature was made, such as "RSA-4096/SHA-256"; empty if the method fixes it by the key.
+	Algorithm string `json:"algorithm,omitempty"`
 	// Certificate is the SHA-256 fingerprint of the certificate that was used, in hex; empty for bare keys.
 	Certificate string `json:"certificate,omitempty"`
 	// Store is where the signature was found: a URL, a ConfigMap, an image reference.
 	Store string `json:"store"`
+	// Message is the OpenPGP message that was accepted, for whoever keeps it; it is no part of what is printed.
+	Message []byte `json:"-"`
 	// SignedAt is when the signature was made: by the log's or the timestamp authority's word if there is one,
 	// otherwise by the signature's own; zero if nothing says it.
 	SignedAt time.Time `json:"signedAt,omitzero"`

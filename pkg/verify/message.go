@@ -14,8 +14,9 @@ import (
 const (
 	// MaxSignatureSize bounds one signature as it is stored; real ones have about 1 KiB.
 	MaxSignatureSize = 50 << 10
-	// maxMessageSize bounds what a compressed message may grow to.
-	maxMessageSize = 1 << 20
+	// maxMessageSize bounds what a compressed message may grow to; a claim has some hundred bytes, and every signature
+	// over it costs a hash of the whole.
+	maxMessageSize = 128 << 10
 	// maxSignatures bounds how many signatures one message carries.
 	maxSignatures = 16
 	// maxNesting bounds compressed packets inside compressed packets.
@@ -30,17 +31,28 @@ const (
 	tagSignature          = 2
 	tagSymmetricEncrypted = 3
 	tagOnePassSignature   = 4
+	tagPrivateKey         = 5
+	tagPublicKey          = 6
+	tagPrivateSubkey      = 7
 	tagCompressed         = 8
 	tagEncrypted          = 9
 	tagMarker             = 10
 	tagLiteral            = 11
+	tagTrust              = 12
+	tagUserID             = 13
+	tagPublicSubkey       = 14
+	tagUserAttribute      = 17
 	tagEncryptedProtected = 18
 	tagEncryptedAEAD      = 20
 	tagPadding            = 21
+	// firstIgnorableTag and all after it are of no importance to who does not know them (RFC 9580, section 4.3).
+	firstIgnorableTag = 40
 )
 
 // signedMessage is an OpenPGP signed message: what was signed, and the signatures over it, unchecked.
 type signedMessage struct {
+	// raw is the message as it is kept.
+	raw        []byte
 	body       []byte
 	signatures []messageSignature
 
@@ -55,6 +67,7 @@ func readMessage(data []byte) (*signedMessage, error) {
 	if len(data) > MaxSignatureSize {
 		return nil, fmt.Errorf("larger than %d bytes", MaxSignatureSize)
 	}
+	raw := data
 	if trimmed := bytes.TrimSpace(data); bytes.HasPrefix(trimmed, []byte(armorStart)) {
 		block, err := armor.Decode(bytes.NewReader(trimmed))
 		if err != nil {
@@ -67,7 +80,7 @@ func readMessage(data []byte) (*signedMessage, error) {
 			return nil, fmt.Errorf("decoding armor: %w", err)
 		}
 	}
-	m := &signedMessage{}
+	m := &signedMessage{raw: raw}
 	if err := m.read(data, 0); err != nil {
 		return nil, fmt.Errorf("reading OpenPGP message: %w", err)
 	}
@@ -123,7 +136,9 @@ func (m *signedMessage) packet(p *packet.OpaquePacket, depth int) error {
 		return errors.New("it is encrypted, expected a signed message")
 	case tagMarker, tagPadding:
 	default:
-		return fmt.Errorf("unexpected packet of type %d", p.Tag)
+		if p.Tag < firstIgnorableTag {
+			return fmt.Errorf("unexpected packet of type %d", p.Tag)
+		}
 	}
 	return nil
 }

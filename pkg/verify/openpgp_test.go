@@ -58,7 +58,8 @@ func TestOpenPGPAccepts(t *testing.T) {
 }
 
 func TestOpenPGPRefuses(t *testing.T) {
-	alice, mallory := newEntity(t, "alice"), newEntity(t, "mallory")
+	// A keyring with nothing but a revoked key is refused by itself, so bob is in all of them.
+	alice, bob, mallory := newEntity(t, "alice"), newEntity(t, "bob"), newEntity(t, "mallory")
 	good := sign(t, alice, claim(digest))
 	revoked := newEntity(t, "revoked")
 	byRevoked := sign(t, revoked, claim(digest))
@@ -88,8 +89,8 @@ func TestOpenPGPRefuses(t *testing.T) {
 		{"a claim about another digest", alice, sign(t, alice, claim(otherDigest)), `the signed claim is about digest "` + string(otherDigest) + `"`},
 		{"a tampered digest", alice, edit(t, sign(t, alice, claim(otherDigest)), string(otherDigest), string(digest)), "is not valid"},
 		{"an expired signature", alice, sign(t, alice, claim(digest), func(c *packet.Config) { c.SigLifetimeSecs = 3600 }), "has expired at 2026-03-01T13:00:00Z"},
-		{"a revoked key", revoked, byRevoked, "is revoked"},
-		{"a revoked subkey", subRevoked, bySubRevoked, "is revoked"},
+		{"a revoked key", revoked, byRevoked, "is revoked (superseded)"},
+		{"a revoked subkey", subRevoked, bySubRevoked, "is revoked (compromised)"},
 		{"a detached signature", alice, detached.Bytes(), "a detached signature"},
 		{"an armored detached signature", alice, armored(t, "PGP SIGNATURE", detached.Bytes()), "a PGP SIGNATURE, expected a PGP MESSAGE"},
 		{"an encrypted message", alice, encrypted.Bytes(), "it is encrypted"},
@@ -99,7 +100,7 @@ func TestOpenPGPRefuses(t *testing.T) {
 		{"two bodies", alice, append(literal(t, claim(digest)), good...), "follows the data"},
 		{"a missing signature", alice, append(bytes.Clone(good[:15]), literal(t, claim(digest))...), "the OpenPGP message is not signed"},
 		{"one signature where two are announced", alice, append(bytes.Clone(good[:15]), good...), "announces 2 signatures and has 1"},
-		{"a decompression bomb", alice, bomb, "decompresses to more than 1048576 bytes"},
+		{"a decompression bomb", alice, bomb, "decompresses to more than 131072 bytes"},
 		{"nested compression", alice, compress(t, packet.CompressionZIP, compress(t, packet.CompressionZIP, compress(t, packet.CompressionZIP, good))), "compressed more than twice"},
 		{"too many signatures", alice, bytes.Repeat(detached.Bytes(), 17), "more than 16 signatures"},
 		{"a large message", alice, bytes.Repeat([]byte{0}, verify.MaxSignatureSize+1), "larger than 51200 bytes"},
@@ -112,7 +113,7 @@ func TestOpenPGPRefuses(t *testing.T) {
 		{"a claim that is no JSON", alice, sign(t, alice, "yes"), "reading the signed claim"},
 	} {
 		t.Run("it refuses "+test.name, func(t *testing.T) {
-			evidence, err := check(t, verify.Policy{Keyrings: []verify.Keyring{keyring(t, "k", test.key)}}, test.message)
+			evidence, err := check(t, verify.Policy{Keyrings: []verify.Keyring{keyring(t, "k", test.key, bob)}}, test.message)
 			require.ErrorIs(t, err, verify.ErrUnverified)
 			assert.Empty(t, evidence)
 			require.ErrorContains(t, err, "unable to verify "+string(digest)+" against keyrings: k")
@@ -123,7 +124,7 @@ func TestOpenPGPRefuses(t *testing.T) {
 
 func TestExpiredKeysCanBeRefused(t *testing.T) {
 	expired := newEntity(t, "expired", func(c *packet.Config) { c.KeyLifetimeSecs = 3600 })
-	policy := verify.Policy{RefuseExpiredKeys: true, Keyrings: []verify.Keyring{keyring(t, "k", expired)}}
+	policy := verify.Policy{OpenPGPRules: verify.OpenPGPRules{RefuseExpiredKeys: true}, Keyrings: []verify.Keyring{keyring(t, "k", expired)}}
 	_, err := check(t, policy, sign(t, expired, claim(digest)))
 	require.ErrorIs(t, err, verify.ErrUnverified)
 	assert.ErrorContains(t, err, "has expired")

@@ -1,14 +1,8 @@
 package verify
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
-
-	"github.com/ProtonMail/go-crypto/openpgp"
-	"github.com/ProtonMail/go-crypto/openpgp/armor"
 )
 
 // Policy says whom to trust and where their OpenPGP signatures are kept. Every keyring, every public key and every
@@ -21,10 +15,8 @@ type Policy struct {
 	Keyrings []Keyring
 	// Stores are URLs (http, https, file) of signature stores, asked at the same time.
 	Stores []string
-	// RefuseExpiredKeys refuses signatures by OpenPGP keys that have expired by now. The default accepts them, as
-	// OpenShift's operator does: a key's expiry says when its owner stops signing, not that older releases go bad.
-	// Revoked keys are refused in any case.
-	RefuseExpiredKeys bool
+	// OpenPGPRules say what the keyrings accept beyond or short of the default.
+	OpenPGPRules
 	// SigstoreKeys are roots that sign by a bare key pair; their signatures are attached to the image.
 	SigstoreKeys []PublicKey
 	// Authorities are roots that sign with certificates; their signatures are attached to the image, too.
@@ -62,9 +54,12 @@ func (p Policy) validate() error {
 	if err := p.uniqueNames(); err != nil {
 		return err
 	}
+	if err := p.OpenPGPRules.validate(); err != nil {
+		return fmt.Errorf("%s: %w", p.label(), err)
+	}
 	for _, k := range p.Keyrings {
-		if len(k.entities) == 0 {
-			return fmt.Errorf("%s: keyring %q holds no key: make it with NewKeyring", p.label(), k.Name)
+		if err := k.check(p.OpenPGPRules); err != nil {
+			return fmt.Errorf("%s: keyring %q: %w", p.label(), k.Name, err)
 		}
 	}
 	for _, k := range p.SigstoreKeys {
@@ -151,7 +146,7 @@ func (p Policy) root(name string) root {
 func (p Policy) roots() []root {
 	var out []root
 	for _, k := range p.Keyrings {
-		out = append(out, keyringRoot{Keyring: k, refuseExpired: p.RefuseExpiredKeys})
+		out = append(out, keyringRoot{Keyring: k, rules: p.OpenPGPRules})
 	}
 	for _, k := range p.SigstoreKeys {
 		out = append(out, publicKeyRoot{k})
@@ -182,74 +177,4 @@ func (p Policy) demands(roots []root) []demand {
 		}
 	}
 	return out
-}
-
-// Keyring is a set of OpenPGP public keys, each of which may sign for the whole. Make it with NewKeyring.
-type Keyring struct {
-	Name     string
-	entities openpgp.EntityList
-}
-
-// NewKeyring reads one or more OpenPGP public keys, armored (several blocks and text around them are fine) or binary.
-// Private keys are refused: whoever distributes them as a trust root has made a mistake.
-func NewKeyring(name string, data []byte) (Keyring, error) {
-	blocks := [][]byte{data}
-	if bytes.Contains(data, []byte(armorStart)) {
-		var err error
-		if blocks, err = dearmor(data); err != nil {
-			return Keyring{}, fmt.Errorf("reading OpenPGP keyring %q: %w", name, err)
-		}
-	}
-	k := Keyring{Name: name}
-	for _, b := range blocks {
-		entities, err := openpgp.ReadKeyRing(bytes.NewReader(b))
-		if err != nil {
-			return Keyring{}, fmt.Errorf("reading OpenPGP keyring %q: %w", name, err)
-		}
-		k.entities = append(k.entities, entities...)
-	}
-	for _, e := range k.entities {
-		if e.PrivateKey != nil {
-			return Keyring{}, fmt.Errorf("reading OpenPGP keyring %q: it holds a private key: export the public key only", name)
-		}
-	}
-	if len(k.entities) == 0 {
-		return Keyring{}, fmt.Errorf("reading OpenPGP keyring %q: no public key in it", name)
-	}
-	return k, nil
-}
-
-const (
-	armorStart      = "-----BEGIN PGP "
-	publicKeyBlock  = "PGP PUBLIC KEY BLOCK"
-	privateKeyBlock = "PGP PRIVATE KEY BLOCK"
-)
-
-// dearmor returns the contents of every armored key block in data.
-func dearmor(data []byte) ([][]byte, error) {
-	var out [][]byte
-	for {
-		i := bytes.Index(data, []byte(armorStart))
-		if i < 0 {
-			return out, nil
-		}
-		data = data[i:]
-		block, err := armor.Decode(bytes.NewReader(data))
-		if err != nil {
-			return nil, fmt.Errorf("decoding armor: %w", err)
-		}
-		switch block.Type {
-		case publicKeyBlock:
-		case privateKeyBlock:
-			return nil, errors.New("it holds a private key: export the public key only")
-		default:
-			return nil, fmt.Errorf("it holds a %s where a %s is expected", block.Type, publicKeyBlock)
-		}
-		body, err := io.ReadAll(block.Body)
-		if err != nil {
-			return nil, fmt.Errorf("decoding armor: %w", err)
-		}
-		out = append(out, body)
-		data = data[len(armorStart):]
-	}
 }
