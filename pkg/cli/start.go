@@ -145,11 +145,7 @@ func readTrust(file string) (*verify.Policy, error) {
 	if file == "" {
 		return nil, nil //nolint:nilnil // no policy is a valid answer
 	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("reading --trust: %w", err)
-	}
-	policy, err := verify.ParseTrust(file, data)
+	policy, err := verify.ReadTrust(file)
 	if err != nil {
 		return nil, err
 	}
