@@ -36,7 +36,7 @@ func (p *parser) stream(data []byte) {
 			return
 		}
 		if p.document > 1 || !maybeYAML(rest) {
-			p.document++
+			p.begin(1 + bytes.Count(data[:n], []byte("\n")))
 			p.fail("", err)
 			return
 		}
@@ -76,11 +76,11 @@ func (p *parser) json(data []byte) (int, error) {
 		if bytes.Equal(raw, []byte("null")) {
 			continue
 		}
-		p.document++
+		p.begin(1 + bytes.Count(data[:int(decoder.InputOffset())-len(raw)], []byte("\n")))
 		if len(raw) > p.limits.ObjectBytes {
 			// Not yet certain to be too large: a list is measured item by item.
 			if !bytes.Contains(raw, []byte(`"items"`)) {
-				p.fail("", fmt.Errorf("the object has %d bytes as JSON, the limit is %d", len(raw), p.limits.ObjectBytes))
+				p.fail("", fmt.Errorf("%w: %d bytes as JSON, the limit is %d", ErrTooLarge, len(raw), p.limits.ObjectBytes))
 				continue
 			}
 		}
@@ -103,16 +103,18 @@ func (p *parser) yaml(data []byte, line int) {
 		if skippable(chunk.data) {
 			continue
 		}
-		decoded, err := decodeYAML(chunk.data)
+		first := line + chunk.line + firstLine(chunk.data)
+		decoded, repeated, err := p.decode(chunk.data)
 		if err != nil {
-			p.document++
+			p.begin(first)
 			p.fail("", shiftLine(err, line+chunk.line))
 			continue
 		}
 		if decoded == nil {
 			continue
 		}
-		p.document++
+		p.begin(first)
+		p.note(repeated, line+chunk.line)
 		raw, value, err := p.convert(chunk.data, decoded)
 		if err != nil {
 			field, cause := fieldOf(err)
@@ -124,8 +126,11 @@ func (p *parser) yaml(data []byte, line int) {
 }
 
 // decodeYAML decodes one document and refuses more of them: the library would drop what follows in silence.
-func decodeYAML(data []byte) (any, error) {
+func decodeYAML(data []byte) (any, error) { return decodeYAMLWith(data, false) }
+
+func decodeYAMLWith(data []byte, strict bool) (any, error) {
 	decoder := yamlv2.NewDecoder(bytes.NewReader(data))
+	decoder.SetStrict(strict)
 	var value, more any
 	if err := decoder.Decode(&value); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
@@ -230,7 +235,29 @@ func shiftLine(err error, offset int) error {
 	if convErr != nil {
 		return fmt.Errorf("parsing YAML: %w", err)
 	}
-	return fmt.Errorf("parsing YAML: line %d of the file: %s", n+offset, strings.TrimPrefix(err.Error(), match[0]))
+	text := fmt.Sprintf("parsing YAML: line %d of the file: %s", n+offset, strings.TrimPrefix(err.Error(), match[0]))
+	return &lineError{line: n + offset, text: text}
+}
+
+// lineError is a mistake on a line of the file, which its text names already.
+type lineError struct {
+	line int
+	text string
+}
+
+func (e *lineError) Error() string { return e.text }
+
+// firstLine counts lines up to the first with content, from 1.
+func firstLine(data []byte) int {
+	n := 0
+	for line := range bytes.Lines(data) {
+		n++
+		line = bytes.TrimSpace(bytes.TrimPrefix(line, byteOrderMark))
+		if len(line) > 0 && line[0] != '#' {
+			break
+		}
+	}
+	return max(n, 1)
 }
 
 // converter turns what the YAML library decodes into the types of JSON objects, as sigs.k8s.io/yaml followed by

@@ -22,6 +22,8 @@ type Error struct {
 	Document int
 	// Field is the path inside the document, such as metadata.name; empty for the document as a whole.
 	Field string
+	// Line is that of the mistake where the file does not parse, else that on which the document begins; 0 if unknown.
+	Line int
 	// Err is the cause.
 	Err error
 }
@@ -43,6 +45,14 @@ func (e *Error) Error() string {
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// Causes of an Error that callers tell from others.
+var (
+	// ErrTwice: a file brings one object twice.
+	ErrTwice = errors.New("is in this file twice")
+	// ErrTooLarge: an object is larger than a cluster stores.
+	ErrTooLarge = errors.New("the object is too large")
+)
 
 // Parse reads all objects of one file, in order. It takes what real releases hold: several YAML documents split by
 // "---" at the start of a line, a byte order mark, JSON inside .yaml files, documents of comments only, repeated keys
@@ -103,14 +113,31 @@ type parser struct {
 	limits    Limits
 
 	document  int
+	line      int // on which the document begins
 	full      bool
 	manifests []*Manifest
 	errs      []error
 	seen      map[ID]int
+
+	// strict has repeated keys noted; lines are those on which the documents begin.
+	strict   bool
+	repeated []RepeatedKey
+	lines    []int
+}
+
+// begin counts a document that begins on a line of the file.
+func (p *parser) begin(line int) {
+	p.document++
+	p.line = line
+	p.lines = append(p.lines, line)
 }
 
 func (p *parser) fail(field string, err error) {
-	p.errs = append(p.errs, &Error{File: p.file, Document: p.document, Field: field, Err: err})
+	line := p.line
+	if at, ok := errors.AsType[*lineError](err); ok {
+		line = at.line
+	}
+	p.errs = append(p.errs, &Error{File: p.file, Document: p.document, Field: field, Line: line, Err: err})
 }
 
 // add takes one decoded document. A list becomes its items.
@@ -136,7 +163,7 @@ func (p *parser) addObject(raw []byte, object map[string]any) {
 		return
 	}
 	if len(raw) > p.limits.ObjectBytes {
-		p.fail("", fmt.Errorf("the object has %d bytes as JSON, the limit is %d", len(raw), p.limits.ObjectBytes))
+		p.fail("", fmt.Errorf("%w: %d bytes as JSON, the limit is %d", ErrTooLarge, len(raw), p.limits.ObjectBytes))
 		return
 	}
 	if errs := checkIdentity(object); len(errs) > 0 {
@@ -150,7 +177,7 @@ func (p *parser) addObject(raw []byte, object map[string]any) {
 		Raw: raw, Content: sha256.Sum256(raw), Object: &unstructured.Unstructured{Object: object},
 	}
 	if first, ok := p.seen[m.ID()]; ok {
-		p.fail("", fmt.Errorf("%s is in this file twice, first as document %d", m.ID(), first))
+		p.fail("", fmt.Errorf("%s %w, first as document %d", m.ID(), ErrTwice, first))
 		return
 	}
 	p.seen[m.ID()] = p.document

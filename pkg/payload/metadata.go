@@ -48,6 +48,11 @@ func ReadMetadata(fsys fs.FS) (*Metadata, error) {
 	if err != nil {
 		return nil, err
 	}
+	return ParseMetadata(data)
+}
+
+// ParseMetadata reads the text of release-metadata, as ReadMetadata does.
+func ParseMetadata(data []byte) (*Metadata, error) {
 	m := &Metadata{}
 	if err := yaml.Unmarshal(data, m); err != nil {
 		return nil, fmt.Errorf("%s: %w", MetadataFile, err)
@@ -118,6 +123,11 @@ func ReadReferences(fsys fs.FS) (*imagev1.ImageStream, error) {
 	if err != nil {
 		return nil, err
 	}
+	return ParseReferences(data)
+}
+
+// ParseReferences reads the text of image-references, as ReadReferences does.
+func ParseReferences(data []byte) (*imagev1.ImageStream, error) {
 	stream := &imagev1.ImageStream{}
 	if err := yaml.Unmarshal(data, stream); err != nil {
 		return nil, fmt.Errorf("%s: %w", ReferencesFile, err)

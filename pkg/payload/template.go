@@ -3,6 +3,7 @@ package payload
 import (
 	"bytes"
 	"fmt"
+	"path"
 	"text/template"
 	"text/template/parse"
 
@@ -33,6 +34,12 @@ func newTemplater(image, profile string, images map[string]string, opts Options)
 		limits: opts.Limits.WithDefaults(),
 		strict: opts.TemplateErrors,
 	}
+}
+
+// Render renders one file of the operator's own folder, as Load does for a cluster with this profile; image is the
+// pullspec of the release and references those of its images by name.
+func Render(file string, text []byte, image, profile string, references map[string]string) ([]byte, error) {
+	return newTemplater(image, profile, references, Options{}).execute(path.Base(file), text)
 }
 
 // execute renders one file. Templates come from outside and run here, so only a subset is allowed whose cost is bound

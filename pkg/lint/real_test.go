@@ -1,0 +1,55 @@
+package lint_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/lint"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), got)
+}
+
+// Two real releases, read by hand: what is an error in them would keep a cluster from applying them.
+func TestRealReleases(t *testing.T) {
+	for _, version := range []string{"4.22.9", "4.23.0"} {
+		t.Run(version, func(t *testing.T) {
+			files, err := lint.ReadFiles(os.DirFS(filepath.Join(fixture.Testdata(t), "payloads", version)))
+			require.NoError(t, err)
+
+			report := lint.Check(files, lint.Options{})
+
+			count := map[string]int{}
+			for _, f := range report.Findings {
+				count[fmt.Sprintf("%s %s", f.Severity, f.Rule)]++
+			}
+			var text strings.Builder
+			fmt.Fprintf(&text, "%d files, %d objects: %d errors, %d warnings, %d infos\n", report.Files, report.Objects,
+				report.Totals.Errors, report.Totals.Warnings, report.Totals.Infos)
+			for _, name := range slices.Sorted(maps.Keys(count)) {
+				fmt.Fprintf(&text, "%s: %d\n", name, count[name])
+			}
+			golden(t, "real-"+version, text.String())
+		})
+	}
+}
