@@ -26,11 +26,7 @@ type Extracted struct {
 // Extract reads the two folders of a release from a registry, by tag or digest, or from an OCI layout on this machine
 // (DIR, DIR:VERSION or DIR@DIGEST). Digests are checked, signatures are not.
 func Extract(ctx context.Context, images *image.Reader, ref string) (*Extracted, error) {
-	read := extractRemote
-	if image.IsLayout(ref) {
-		read = extractLayout
-	}
-	e, err := read(ctx, images, ref)
+	e, err := extract(ctx, images, ref)
 	if err != nil {
 		return nil, fmt.Errorf("extracting %s: %w", ref, err)
 	}
@@ -46,7 +42,7 @@ func Extract(ctx context.Context, images *image.Reader, ref string) (*Extracted,
 	return e, nil
 }
 
-func extractRemote(ctx context.Context, images *image.Reader, ref string) (*Extracted, error) {
+func extract(ctx context.Context, images *image.Reader, ref string) (*Extracted, error) {
 	resolved, err := images.Resolve(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -66,19 +62,6 @@ func extractRemote(ctx context.Context, images *image.Reader, ref string) (*Extr
 		}
 	}
 	return e, nil
-}
-
-func extractLayout(ctx context.Context, images *image.Reader, ref string) (*Extracted, error) {
-	resolved, err := images.Resolve(ctx, ref)
-	if err != nil {
-		return nil, err
-	}
-	img, err := images.Open(ctx, resolved)
-	if err != nil {
-		return nil, err
-	}
-	folders, err := imageFiles(img, operatorFolder, releaseFolder)
-	return &Extracted{Image: resolved, folders: folders}, err
 }
 
 // File returns one file, by its name or, where both folders have it, with its folder.

@@ -1,19 +1,15 @@
 package image
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -25,111 +21,186 @@ const (
 	cosignArtifact = "application/vnd.dev.cosign.artifact.sig.v1+json"
 	// simpleSigning is the media type of the document that such a signature signs.
 	simpleSigning = "application/vnd.dev.cosign.simplesigning.v1+json"
+	// emptyArtifact stands where an artifact has no configuration, and so may no type (OCI image specification).
+	emptyArtifact = "application/vnd.oci.empty.v1+json"
 )
 
-// Attachments returns the signatures that the registry keeps beside an image: the layers of the tag sha256-<hex>.sig,
-// and referrers that are signatures (found by the referrers API, or the fallback tag where a registry has none; OCI
-// distribution specification). None is no error. What could be read is returned together with the errors of the rest,
-// so that one broken signature does not hide a good one. Nothing here says that a signature is worth anything.
-func (r *Reader) Attachments(ctx context.Context, img release.Image) ([]release.Attachment, error) {
-	ref, err := r.digestRef(img)
-	if err != nil {
-		return nil, err
-	}
-	c := &collector{source: &source{reader: r, repo: ref.Context()}, limits: r.opts.Limits, subject: img.Digest}
-	puller, err := c.source.pull()
-	if err != nil {
-		return nil, err
-	}
+// attachedSuffixes end the tags by which cosign attaches signatures, attestations and bills of materials.
+var attachedSuffixes = []string{".sig", ".att", ".sbom"}
+
+// Attached is something that lies beside an image: a signature, an attestation, a bill of materials, anything.
+type Attached struct {
+	// Descriptor names its document. ArtifactType may be empty.
+	v1.Descriptor
+	// Tag is by which it is attached; empty for what refers to the image.
+	Tag string
+}
+
+// attachedTag is the tag of a digest, with a suffix.
+func attachedTag(d release.Digest, suffix string) string { return "sha256-" + d.Hex() + suffix }
+
+// attachedName reports whether a name in a layout is such a tag.
+func attachedName(name string) bool {
+	name = name[strings.LastIndex(name, ":")+1:]
+	return strings.HasPrefix(name, "sha256-") &&
+		slices.ContainsFunc(attachedSuffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
+}
+
+// Attached lists what lies beside a digest, under the tags sha256-<hex>.sig, .att and .sbom and as referrers, whatever its type. The
+// first place that has anything of a kind counts for the kind. None is no error; what was found is returned together
+// with the errors of the rest.
+func (s *Repository) Attached(ctx context.Context, d release.Digest) ([]Attached, error) {
+	var found []Attached
 	var errs []error
-	if err := c.tagged(ctx, puller); err != nil {
+	for _, suffix := range attachedSuffixes {
+		tag := attachedTag(d, suffix)
+		doc, err := s.tagged(ctx, tag)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case doc != nil:
+			found = append(found, Attached{Descriptor: doc.Descriptor(), Tag: tag})
+		}
+	}
+	referrers, err := s.referrers(ctx, d, func(v1.Descriptor) bool { return true })
+	if err != nil {
 		errs = append(errs, err)
 	}
-	if err := c.referrers(ctx, ref, puller); err != nil {
-		errs = append(errs, err)
+	for _, desc := range referrers {
+		found = append(found, Attached{Descriptor: desc})
 	}
-	if err := errors.Join(append(errs, c.errs...)...); err != nil {
-		return c.found, fmt.Errorf("reading signatures of %s: %w", ref, err)
+	return found, errors.Join(errs...)
+}
+
+// tagged returns the document of a tag, nil if there is none.
+func (s *Repository) tagged(ctx context.Context, tag string) (*Document, error) {
+	var raw []byte
+	err := s.try(ctx, wish{doing: "fetching", identifier: tag}, func(p place) (err error) {
+		raw, err = p.document(ctx, tag)
+		return err
+	})
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	doc, err := parseDocument(raw)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s:%s: %w", s, tag, err)
+	}
+	return doc, nil
+}
+
+// referrers lists what refers to a digest: of the first place that has something wanted, or else of all.
+func (s *Repository) referrers(ctx context.Context, d release.Digest, wanted func(v1.Descriptor) bool) ([]v1.Descriptor, error) {
+	var found []v1.Descriptor
+	err := s.try(ctx, wish{doing: "listing referrers of", identifier: string(d)}, func(p place) error {
+		listed, err := p.referrers(ctx, d)
+		if err != nil {
+			return err
+		}
+		for _, desc := range listed {
+			if !slices.ContainsFunc(found, func(f v1.Descriptor) bool { return f.Digest == desc.Digest }) {
+				found = append(found, desc)
+			}
+		}
+		if !slices.ContainsFunc(listed, wanted) {
+			return ErrNotFound
+		}
+		return nil
+	})
+	if isNotFound(err) {
+		err = nil
+	}
+	return found, err
+}
+
+// Attachments returns the signatures that lie beside an image: the layers of the tag sha256-<hex>.sig, and referrers
+// that are signatures. None is no error. What could be read is returned together with the errors of the rest, so that
+// one broken signature does not hide a good one. Nothing here says that a signature is worth anything.
+func (r *Reader) Attachments(ctx context.Context, img release.Image) ([]release.Attachment, error) {
+	s, err := r.Repository(img)
+	if err != nil {
+		return nil, err
+	}
+	c := &collector{repository: s, limits: r.opts.Limits, subject: img.Digest}
+	if err := errors.Join(c.tagged(ctx), c.referrers(ctx), errors.Join(c.errs...)); err != nil {
+		return c.found, fmt.Errorf("reading signatures of %s: %w", img.ByDigest(), err)
 	}
 	return c.found, nil
 }
 
 // collector gathers the signatures of one image.
 type collector struct {
-	source  *source
-	limits  Limits
-	subject release.Digest
-	found   []release.Attachment
-	errs    []error
+	repository *Repository
+	limits     Limits
+	subject    release.Digest
+	found      []release.Attachment
+	errs       []error
 }
 
 // tagged reads the signatures under cosign's tag.
-func (c *collector) tagged(ctx context.Context, puller *remote.Puller) error {
-	tag := c.source.repo.Tag("sha256-" + c.subject.Hex() + ".sig")
-	desc, err := puller.Get(ctx, tag)
-	if registry.IsNotFound(err) {
-		return nil
+func (c *collector) tagged(ctx context.Context) error {
+	tag := attachedTag(c.subject, ".sig")
+	doc, err := c.repository.tagged(ctx, tag)
+	if err != nil || doc == nil {
+		return err
 	}
-	if err != nil {
-		return registry.Explain("fetching", tag, err)
+	store := fmt.Sprintf("%s:%s", c.repository, tag)
+	if doc.IsIndex() {
+		return fmt.Errorf("reading %s: %w: it is an index, signatures are an image", store, ErrIntegrity)
 	}
-	doc, err := parseDocument(desc.Manifest)
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", tag, err)
-	}
-	if doc.index() {
-		return fmt.Errorf("reading %s: %w: it is an index, signatures are an image", tag, ErrIntegrity)
-	}
-	c.layers(ctx, tag, doc, "")
+	c.layers(ctx, store, doc.Layers, "")
 	return nil
 }
 
 // referrers reads the signatures that refer to the image.
-func (c *collector) referrers(ctx context.Context, ref name.Digest, puller *remote.Puller) error {
-	// The puller is the one that has authenticated already; the context is given apart because reusing drops it.
-	index, err := remote.Referrers(ref, append(c.source.reader.opts.Access.Remote(), remote.Reuse(puller), remote.WithContext(ctx))...)
-	if err != nil {
-		return registry.Explain("listing referrers of", ref, err)
-	}
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		return fmt.Errorf("listing referrers of %s: %w", ref, err)
-	}
-	candidates := slices.DeleteFunc(manifest.Manifests, func(d v1.Descriptor) bool {
-		return d.ArtifactType != "" && !signature(d.ArtifactType)
+func (c *collector) referrers(ctx context.Context) error {
+	candidate := func(d v1.Descriptor) bool { return signature(d.ArtifactType) || untold(d.ArtifactType) }
+	listed, err := c.repository.referrers(ctx, c.subject, candidate)
+	listed = slices.DeleteFunc(listed, func(d v1.Descriptor) bool { return !candidate(d) })
+	// Those that say what they are come first, so that the others do not use up the limit.
+	slices.SortStableFunc(listed, func(a, b v1.Descriptor) int {
+		return strings.Compare(fmt.Sprint(untold(a.ArtifactType)), fmt.Sprint(untold(b.ArtifactType)))
 	})
-	if len(candidates) > c.limits.Attachments {
-		c.errs = append(c.errs, fmt.Errorf("%w: %d referrers, only %d were read", ErrLimit, len(candidates), c.limits.Attachments))
-		candidates = candidates[:c.limits.Attachments]
+	if len(listed) > c.limits.Attachments {
+		c.errs = append(c.errs, fmt.Errorf("%w: %d referrers, only %d were read", ErrLimit, len(listed), c.limits.Attachments))
+		listed = listed[:c.limits.Attachments]
 	}
-	for _, desc := range candidates {
+	for _, desc := range listed {
 		if err := c.referrer(ctx, desc); err != nil {
 			c.errs = append(c.errs, err)
 		}
 	}
-	return nil
+	return err
 }
 
 func (c *collector) referrer(ctx context.Context, desc v1.Descriptor) error {
-	digest, err := release.ParseDigest(desc.Digest.String())
+	digest, err := content(desc, c.limits.ManifestBytes)
 	if err != nil {
 		return fmt.Errorf("referrer: %w", err)
 	}
-	ref := c.source.ref(digest)
-	doc, err := c.source.document(ctx, digest)
+	doc, err := c.repository.Document(ctx, digest)
 	if err != nil {
 		return err
 	}
-	if doc.Subject == nil || doc.Subject.Digest.String() != string(c.subject) || doc.index() {
-		return fmt.Errorf("reading %s: %w: it is listed as a signature of %s but does not refer to it", ref, ErrIntegrity, c.subject)
+	store := fmt.Sprintf("%s@%s", c.repository, digest)
+	if doc.Subject == nil || doc.Subject.Digest.String() != string(c.subject) || doc.IsIndex() {
+		return fmt.Errorf("reading %s: %w: it is listed as a signature of %s but does not refer to it", store, ErrIntegrity, c.subject)
 	}
 	// Registries that predate artifact types know only the type of the configuration.
-	artifact := doc.Artifact
+	artifact := doc.ArtifactType
 	if artifact == "" && doc.Config != nil {
 		artifact = string(doc.Config.MediaType)
 	}
-	if signature(artifact) {
-		c.layers(ctx, ref, doc, artifact)
+	switch {
+	case signature(artifact):
+		c.layers(ctx, store, doc.Layers, artifact)
+	case untold(artifact):
+		// What an artifact does not say of itself, its layers may.
+		signed := slices.DeleteFunc(doc.Layers, func(d v1.Descriptor) bool { return !signatureLayer(d.MediaType) })
+		c.layers(ctx, store, signed, "")
 	}
 	return nil
 }
@@ -138,44 +209,37 @@ func signature(artifactType string) bool {
 	return artifactType == cosignArtifact || strings.HasPrefix(artifactType, bundlePrefix)
 }
 
+func signatureLayer(t types.MediaType) bool {
+	return t == simpleSigning || strings.HasPrefix(string(t), bundlePrefix)
+}
+
+// untold reports whether an artifact type says nothing.
+func untold(artifactType string) bool {
+	switch artifactType {
+	case "", emptyArtifact, string(types.OCIConfigJSON), string(types.DockerConfigJSON):
+		return true
+	}
+	return false
+}
+
 // layers adds each layer of a signature image. The artifact type speaks for layers that bring no type of their own.
-func (c *collector) layers(ctx context.Context, store name.Reference, doc *document, artifact string) {
-	for i, desc := range doc.Layers {
+func (c *collector) layers(ctx context.Context, store string, layers []v1.Descriptor, artifact string) {
+	for i, desc := range layers {
 		if len(c.found) >= c.limits.Attachments {
 			c.errs = append(c.errs, fmt.Errorf("%w: more than %d signatures, the rest was not read", ErrLimit, c.limits.Attachments))
 			return
 		}
-		payload, err := c.payload(ctx, desc)
+		payload, err := c.repository.small(ctx, desc, c.limits.AttachmentBytes)
 		if err != nil {
 			c.errs = append(c.errs, fmt.Errorf("reading %s: layer %d: %w", store, i+1, err))
 			continue
 		}
 		mediaType := string(desc.MediaType)
-		if strings.HasPrefix(artifact, bundlePrefix) && !strings.HasPrefix(mediaType, bundlePrefix) && mediaType != simpleSigning {
+		if strings.HasPrefix(artifact, bundlePrefix) && !signatureLayer(desc.MediaType) {
 			mediaType = artifact
 		}
 		c.found = append(c.found, release.Attachment{
-			Store: store.String(), MediaType: mediaType, Payload: payload, Annotations: desc.Annotations,
+			Store: store, MediaType: mediaType, Payload: payload, Annotations: desc.Annotations,
 		})
 	}
-}
-
-func (c *collector) payload(ctx context.Context, desc v1.Descriptor) ([]byte, error) {
-	digest, err := release.ParseDigest(desc.Digest.String())
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrIntegrity, err)
-	}
-	if desc.Size < 0 || desc.Size > c.limits.AttachmentBytes {
-		return nil, fmt.Errorf("%w: %s has %d bytes, the limit is %d", ErrLimit, digest, desc.Size, c.limits.AttachmentBytes)
-	}
-	var payload bytes.Buffer
-	err = c.source.layer(ctx, digest, desc.Size, func(int64, bool) {}, func(r io.Reader) error {
-		payload.Reset()
-		_, err := io.Copy(&payload, r)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return payload.Bytes(), nil
 }

@@ -1,16 +1,20 @@
-// Package image reads release images from a registry: it resolves a pullspec to a digest, fetches by digest the files
-// of the two manifest folders of an image's layers, and the signatures that lie beside an image. It verifies digests,
-// follows no links and keeps to limits; what the files mean, and whether anybody signed them, is for others.
+// Package image reads release images, from registries and their mirrors and from OCI layouts on this machine alike: it
+// resolves a pullspec to a digest, fetches by digest the files of the two manifest folders of an image's layers, and
+// what lies beside an image, such as signatures. It verifies digests, follows no links and keeps to limits; what the
+// files mean, and whether anybody signed them, is for others.
 package image
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -35,12 +39,17 @@ type Options struct {
 	Access *registry.Access
 	// CacheDir holds an OCI image layout that fetched content is kept in and read from; empty keeps nothing.
 	CacheDir string
+	// CacheLimitBytes and CacheAge are what Prune cuts the cache folder back to; default no limit.
+	CacheLimitBytes int64
+	CacheAge        time.Duration
+	// Clock tells when something in the cache was used; default the system's.
+	Clock clock.PassiveClock
 	// Limits bound what one image may cost.
 	Limits Limits
 	// Platform, such as "linux/arm64", chooses from an index; default this machine's architecture on linux, or the only
 	// one there is.
 	Platform string
-	// Progress, if set, is told how far each layer is, from the goroutine that reads.
+	// Progress, if set, is told how far each layer is. Layers are fetched side by side, but calls do not overlap.
 	Progress func(Progress)
 }
 
@@ -64,6 +73,8 @@ type Limits struct {
 	FileBytes int64
 	// TotalBytes bounds them together; default 128 MiB.
 	TotalBytes int64
+	// Manifests bounds the images of an index; default 1,000.
+	Manifests int
 	// Attachments bounds the signatures beside an image; default 64.
 	Attachments int
 	// AttachmentBytes bounds each of them; default 1 MiB.
@@ -81,6 +92,7 @@ func (l Limits) WithDefaults() Limits {
 	setDefault(&l.Files, 20_000)
 	setDefault(&l.FileBytes, 8<<20)
 	setDefault(&l.TotalBytes, 128<<20)
+	setDefault(&l.Manifests, 1000)
 	setDefault(&l.Attachments, 64)
 	setDefault(&l.AttachmentBytes, 1<<20)
 	return l
@@ -99,8 +111,9 @@ type Progress struct {
 	Index, Layers int
 	// Bytes of Total have been read.
 	Bytes, Total int64
-	// Cached is set if they come from disk.
+	// Cached is set if they come from the cache folder; From is the mirror, repository or layout they come from otherwise.
 	Cached bool
+	From   string
 }
 
 // Reader reads images. It is safe for concurrent use; nothing of it is specific to one registry host.
@@ -108,6 +121,7 @@ type Reader struct {
 	opts     Options
 	platform *v1.Platform
 	cache    *cache
+	progress sync.Mutex // held while Progress is told
 }
 
 // New checks the options and prepares the cache folder.
@@ -115,6 +129,9 @@ func New(opts Options) (*Reader, error) {
 	opts.Limits = opts.Limits.WithDefaults()
 	if opts.Access == nil {
 		opts.Access = registry.New(registry.Options{})
+	}
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
 	}
 	r := &Reader{opts: opts}
 	if opts.Platform != "" {
@@ -125,7 +142,7 @@ func New(opts Options) (*Reader, error) {
 		r.platform = platform
 	}
 	if opts.CacheDir != "" {
-		c, err := openCache(opts.CacheDir)
+		c, err := openCache(opts.CacheDir, opts.Clock)
 		if err != nil {
 			return nil, err
 		}
@@ -134,12 +151,15 @@ func New(opts Options) (*Reader, error) {
 	return r, nil
 }
 
-// Resolve asks the registry for the digest that a pullspec stands for now: of the index, if it names one. A pullspec
-// that carries a digest is resolved without asking anybody; DIR, DIR:NAME and DIR@DIGEST name an image of an OCI layout on
-// this machine.
+// Resolve asks for the digest that a pullspec stands for now: of the index, if it names one. A pullspec that carries a
+// digest is resolved without asking anybody; DIR, DIR:NAME and DIR@DIGEST name an image of an OCI layout on this machine.
 func (r *Reader) Resolve(ctx context.Context, pullspec string) (release.Image, error) {
 	if dir, want, ok := layoutReference(pullspec); ok {
-		return resolveLayout(pullspec, dir, want)
+		digest, err := (&layoutPlace{dir: dir, limits: r.opts.Limits}).image(want)
+		if err != nil {
+			return release.Image{}, fmt.Errorf("opening the OCI layout %s: %w", pullspec, err)
+		}
+		return release.Image{Pullspec: pullspec, Digest: digest}, nil
 	}
 	ref, err := r.opts.Access.Reference(pullspec)
 	if err != nil {
@@ -149,41 +169,19 @@ func (r *Reader) Resolve(ctx context.Context, pullspec string) (release.Image, e
 		digest, err := release.ParseDigest(byDigest.DigestStr())
 		return release.Image{Pullspec: pullspec, Digest: digest}, err
 	}
-	puller, err := r.puller()
+	s, err := r.remotes(ref)
 	if err != nil {
 		return release.Image{}, err
 	}
-	// HEAD may be refused or lack headers where GET works, so its failure is not yet an answer; a lie about the digest
-	// shows when the content is fetched by it.
-	hash := v1.Hash{}
-	if desc, err := puller.Head(ctx, ref); err == nil {
-		hash = desc.Digest
-	} else if desc, err := puller.Get(ctx, ref); err == nil {
-		hash = desc.Digest
-	} else {
-		return release.Image{}, registry.Explain("resolving", ref, err)
-	}
-	digest, err := release.ParseDigest(hash.String())
+	var digest release.Digest
+	err = s.try(ctx, wish{doing: "resolving", identifier: ref.Identifier()}, func(p place) (err error) {
+		digest, err = p.resolve(ctx, ref.Identifier())
+		return err
+	})
 	if err != nil {
-		return release.Image{}, fmt.Errorf("resolving %s: %w", ref, err)
+		return release.Image{}, err
 	}
 	return release.Image{Pullspec: pullspec, Digest: digest}, nil
-}
-
-// digestRef is the reference to an image's own repository by digest.
-func (r *Reader) digestRef(img release.Image) (name.Digest, error) {
-	if _, err := release.ParseDigest(string(img.Digest)); err != nil {
-		return name.Digest{}, fmt.Errorf("image %q: %w", img.Pullspec, err)
-	}
-	ref, err := r.opts.Access.Reference(img.ByDigest())
-	if err != nil {
-		return name.Digest{}, err
-	}
-	byDigest, ok := ref.(name.Digest)
-	if !ok {
-		return name.Digest{}, fmt.Errorf("image %q: not a reference by digest", img.ByDigest())
-	}
-	return byDigest, nil
 }
 
 func (r *Reader) puller() (*remote.Puller, error) {

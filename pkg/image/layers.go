@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"path"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/klauspost/compress/gzip"
@@ -32,67 +34,84 @@ const (
 // ratioFloor is how much a layer may unpack to before its compression ratio counts: small files compress well.
 const ratioFloor = 64 << 20
 
-// unpacker walks the layers of one image from the lowest up and keeps what lies in the two folders.
-type unpacker struct {
-	limits   Limits
-	files    map[string]packed
-	unpacked int64
-	entries  int
+// Bounds of names, as file systems have them.
+const (
+	maxPath = 4096
+	maxName = 255
+)
+
+// File is a regular file of one of the two manifest folders, while it is read.
+type File struct {
+	// Name begins with its folder, such as "release-manifests/image-references".
+	Name    string
+	Size    int64
+	Mode    fs.FileMode
+	ModTime time.Time
+	// Content serves until the function that was given the file returns.
+	Content io.Reader
 }
 
-func newUnpacker(limits Limits) *unpacker {
-	return &unpacker{limits: limits, files: map[string]packed{}}
+// walker goes through the layers of one image from the topmost down, and gives each file that no layer above replaces
+// or takes away.
+type walker struct {
+	limits Limits
+	visit  func(File) error
+	// hidden are the files that upper layers replace or take away, and the folders that they empty; done if nothing
+	// below counts.
+	hidden map[string]bool
+	done   bool
+	// What was read so far, over all layers.
+	unpacked, bytes int64
+	entries, files  int
 }
 
-// clone returns an unpacker in the same state, which goes its own way from there.
-func (u *unpacker) clone() *unpacker {
-	c := *u
-	c.files = maps.Clone(u.files)
-	return &c
+func newWalker(limits Limits, visit func(File) error) *walker {
+	return &walker{limits: limits, visit: visit, hidden: map[string]bool{}}
 }
 
-// changes are what one layer does to the folders. Whiteouts concern lower layers only, wherever in the layer they
-// stand, so they are collected and applied before the layer's own files.
+// changes are what one layer does to the folders. They concern lower layers only, wherever in the layer a whiteout
+// stands, so they are collected and applied when the layer has been read.
 type changes struct {
-	added   map[string]packed
-	removed map[string]bool // files, or folders with all that is in them
-	opaque  bool            // everything goes
-	bytes   int64
-	// content is where each file is read to in turn, before it is packed.
-	content bytes.Buffer
-	packer  packer
+	added  map[string]bool
+	hidden map[string]bool
+	opaque bool // everything goes
 }
 
-// layer reads one layer, compressed or not, and applies it if it could be read to its end.
-func (u *unpacker) layer(compressed io.Reader, size int64) error {
+// layer reads one layer, compressed or not.
+func (w *walker) layer(compressed io.Reader, size int64) error {
 	plain, closePlain, err := decompress(compressed)
 	if err != nil {
 		return err
 	}
 	defer closePlain()
-	bounded := &boundedReader{inner: plain, unpacker: u, compressed: size}
-	c := changes{added: map[string]packed{}, removed: map[string]bool{}}
-	reader := tar.NewReader(bounded)
+	c := changes{added: map[string]bool{}, hidden: map[string]bool{}}
+	reader := tar.NewReader(&boundedReader{inner: plain, walker: w, compressed: size})
 	for {
 		header, err := reader.Next()
 		if errors.Is(err, io.EOF) {
-			u.apply(&c)
+			w.apply(&c)
 			return nil
 		}
-		if err == nil {
-			err = u.entry(&c, header, reader)
-		} else if !errors.Is(err, ErrLimit) {
-			err = fmt.Errorf("%w: reading tar: %w", ErrIntegrity, err)
-		}
 		if err != nil {
+			return broken("tar", err)
+		}
+		if err := w.entry(&c, header, reader); err != nil {
 			return err
 		}
 	}
 }
 
-func (u *unpacker) entry(c *changes, header *tar.Header, content io.Reader) error {
-	if u.entries++; u.entries > u.limits.Entries {
-		return fmt.Errorf("%w: the image has more than %d files", ErrLimit, u.limits.Entries)
+// broken says that content cannot be read, unless the reason is a limit.
+func broken(what string, err error) error {
+	if errors.Is(err, ErrLimit) {
+		return err
+	}
+	return fmt.Errorf("%w: reading %s: %w", ErrIntegrity, what, err)
+}
+
+func (w *walker) entry(c *changes, header *tar.Header, content io.Reader) error {
+	if w.entries++; w.entries > w.limits.Entries {
+		return fmt.Errorf("%w: the image has more than %d files", ErrLimit, w.limits.Entries)
 	}
 	if header.Typeflag == tar.TypeXGlobalHeader {
 		return nil
@@ -106,7 +125,7 @@ func (u *unpacker) entry(c *changes, header *tar.Header, content io.Reader) erro
 		c.opaque = true
 		return nil
 	case len(parts) == 1 && (base == whiteoutPrefix+operatorDir || base == whiteoutPrefix+releaseDir):
-		c.removed[strings.TrimPrefix(base, whiteoutPrefix)] = true
+		c.hidden[strings.TrimPrefix(base, whiteoutPrefix)] = true
 		return nil
 	case base != operatorDir && base != releaseDir:
 		return nil
@@ -116,78 +135,88 @@ func (u *unpacker) entry(c *changes, header *tar.Header, content io.Reader) erro
 	}
 	if len(parts) == 1 {
 		if header.Typeflag != tar.TypeDir {
-			return fmt.Errorf("%w: %q is a %s, it must be a folder", ErrIntegrity, header.Name, kind(header.Typeflag))
+			return fmt.Errorf("%w: %q is a %s, it must be a folder", ErrIntegrity, header.Name, kind(header))
 		}
 		return nil
 	}
-	return u.member(c, header, path.Join(parts[0], parts[1]), len(parts) > 2, content)
+	if len(parts[1]) > maxName {
+		return fmt.Errorf("%w: %.60q…: a file name of %d bytes, the limit is %d", ErrLimit, parts[1], len(parts[1]), maxName)
+	}
+	if len(c.added)+len(c.hidden) > w.limits.Files {
+		return w.tooMany()
+	}
+	return w.member(c, header, path.Join(parts[0], parts[1]), len(parts) > 2, content)
 }
 
 // member takes an entry inside one of the folders; file is the name at the folder's top that it concerns.
-func (u *unpacker) member(c *changes, header *tar.Header, file string, deeper bool, content io.Reader) error {
+func (w *walker) member(c *changes, header *tar.Header, file string, deeper bool, content io.Reader) error {
 	base := path.Base(file)
 	switch {
 	case deeper || header.Typeflag == tar.TypeDir:
 		// A folder replaces a file of its name in a lower layer. What is in it is not read, as the original does not.
-		c.removed[file] = true
+		c.hidden[file] = true
 		return nil
 	case base == opaqueWhiteout:
-		c.removed[path.Dir(file)] = true
+		c.hidden[path.Dir(file)] = true
 		return nil
 	case strings.HasPrefix(base, whiteoutPrefix):
-		c.removed[path.Join(path.Dir(file), strings.TrimPrefix(base, whiteoutPrefix))] = true
+		c.hidden[path.Join(path.Dir(file), strings.TrimPrefix(base, whiteoutPrefix))] = true
 		return nil
-	case header.Typeflag != tar.TypeReg:
-		return fmt.Errorf("%w: %q is a %s, only regular files belong there", ErrIntegrity, header.Name, kind(header.Typeflag))
-	case header.Size > u.limits.FileBytes:
-		return fmt.Errorf("%w: %q has %d bytes, the limit is %d", ErrLimit, header.Name, header.Size, u.limits.FileBytes)
+	case kind(header) != regular:
+		return fmt.Errorf("%w: %q is a %s, only regular files belong there", ErrIntegrity, header.Name, kind(header))
+	case header.Size > w.limits.FileBytes:
+		return fmt.Errorf("%w: %q has %d bytes, the limit is %d", ErrLimit, header.Name, header.Size, w.limits.FileBytes)
+	case c.added[file]:
+		return fmt.Errorf("%w: %q stands twice in one layer: which one counts depends on who reads it: rebuild the image", ErrIntegrity, header.Name)
 	}
-	if c.bytes += header.Size; c.bytes > u.limits.TotalBytes {
-		return fmt.Errorf("%w: the manifest folders hold more than %d bytes", ErrLimit, u.limits.TotalBytes)
+	c.added[file] = true
+	if w.hidden[file] || w.hidden[path.Dir(file)] {
+		return nil
 	}
-	if _, again := c.added[file]; !again && len(c.added) >= u.limits.Files {
-		return fmt.Errorf("%w: the manifest folders hold more than %d files", ErrLimit, u.limits.Files)
+	if w.bytes += header.Size; w.bytes > w.limits.TotalBytes {
+		return fmt.Errorf("%w: the manifest folders hold more than %d bytes", ErrLimit, w.limits.TotalBytes)
 	}
-	c.content.Reset()
-	c.content.Grow(int(header.Size) + bytes.MinRead)
-	if _, err := io.Copy(&c.content, content); err != nil {
-		if errors.Is(err, ErrLimit) {
-			return err
-		}
-		return fmt.Errorf("%w: reading %q: %w", ErrIntegrity, header.Name, err)
+	if w.files++; w.files > w.limits.Files {
+		return w.tooMany()
 	}
-	c.added[file] = c.packer.pack(c.content.Bytes(), header.ModTime)
-	return nil
+	return w.visit(File{
+		Name: file, Size: header.Size, Mode: header.FileInfo().Mode().Perm(), ModTime: header.ModTime,
+		Content: fileReader{inner: content, name: header.Name},
+	})
 }
 
-// apply changes the state by one whole layer. Totals over layers are checked by check, when all are applied.
-func (u *unpacker) apply(c *changes) {
-	for file := range u.files {
-		if c.opaque || c.removed[file] || c.removed[path.Dir(file)] {
-			delete(u.files, file)
-		}
-	}
-	maps.Copy(u.files, c.added)
+func (w *walker) tooMany() error {
+	return fmt.Errorf("%w: the manifest folders hold more than %d files", ErrLimit, w.limits.Files)
 }
 
-// check holds the totals over all layers so far against the limits.
-func (u *unpacker) check() error {
-	var total int64
-	for _, file := range u.files {
-		total += file.size
+// apply hides from lower layers what a whole layer replaces or takes away.
+func (w *walker) apply(c *changes) {
+	w.done = w.done || c.opaque
+	maps.Copy(w.hidden, c.hidden)
+	maps.Copy(w.hidden, c.added)
+}
+
+// fileReader reads one file of a layer.
+type fileReader struct {
+	inner io.Reader
+	name  string
+}
+
+// Read implements io.Reader.
+func (r fileReader) Read(p []byte) (int, error) {
+	n, err := r.inner.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = broken(fmt.Sprintf("%q", r.name), err)
 	}
-	switch {
-	case total > u.limits.TotalBytes:
-		return fmt.Errorf("%w: the manifest folders hold more than %d bytes", ErrLimit, u.limits.TotalBytes)
-	case len(u.files) > u.limits.Files:
-		return fmt.Errorf("%w: the manifest folders hold more than %d files", ErrLimit, u.limits.Files)
-	}
-	return nil
+	return n, err
 }
 
 // split cuts a path into its parts and refuses ".." anywhere, also where the entry itself would be passed over: no
 // honest layer holds it.
 func split(name string) ([]string, error) {
+	if len(name) > maxPath {
+		return nil, fmt.Errorf("%w: %.60q…: a path of %d bytes, the limit is %d", ErrLimit, name, len(name), maxPath)
+	}
 	if !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
 		return nil, fmt.Errorf("%w: file name %q is not UTF-8 text", ErrIntegrity, name)
 	}
@@ -199,11 +228,20 @@ func split(name string) ([]string, error) {
 	return parts, nil
 }
 
-// kind names a tar entry's type.
-func kind(flag byte) string {
-	switch flag {
+const regular = "regular file"
+
+// kind names a tar entry's type. A sparse file is one that takes less room than it says.
+func kind(header *tar.Header) string {
+	for record := range header.PAXRecords {
+		if strings.HasPrefix(record, "GNU.sparse.") {
+			return "sparse file"
+		}
+	}
+	switch flag := header.Typeflag; flag {
 	case tar.TypeReg:
-		return "regular file"
+		return regular
+	case tar.TypeGNUSparse:
+		return "sparse file"
 	case tar.TypeLink:
 		return "hard link"
 	case tar.TypeSymlink:
@@ -218,6 +256,9 @@ func kind(flag byte) string {
 		return fmt.Sprintf("tar entry of type %q", flag)
 	}
 }
+
+// maxWindow bounds what a zstd layer may have the reader hold in memory: that of zstd's highest ordinary level.
+const maxWindow = 32 << 20
 
 // decompress tells gzip, zstd and plain tar by their first bytes: media types in real images are not always right.
 func decompress(r io.Reader) (plain io.Reader, done func(), err error) {
@@ -234,7 +275,7 @@ func decompress(r io.Reader) (plain io.Reader, done func(), err error) {
 		}
 		return zr, func() { _ = zr.Close() }, nil
 	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		zr, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(64<<20))
+		zr, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return nil, nil, fmt.Errorf("%w: reading zstd: %w", ErrIntegrity, err)
 		}
@@ -246,7 +287,7 @@ func decompress(r io.Reader) (plain io.Reader, done func(), err error) {
 // boundedReader counts what a layer unpacks to.
 type boundedReader struct {
 	inner      io.Reader
-	unpacker   *unpacker
+	walker     *walker
 	compressed int64
 	read       int64
 }
@@ -255,10 +296,10 @@ type boundedReader struct {
 func (b *boundedReader) Read(p []byte) (int, error) {
 	n, err := b.inner.Read(p)
 	b.read += int64(n)
-	b.unpacker.unpacked += int64(n)
-	limits := b.unpacker.limits
+	b.walker.unpacked += int64(n)
+	limits := b.walker.limits
 	switch {
-	case b.unpacker.unpacked > limits.UnpackedBytes:
+	case b.walker.unpacked > limits.UnpackedBytes:
 		return 0, fmt.Errorf("%w: the image unpacks to more than %d bytes", ErrLimit, limits.UnpackedBytes)
 	case b.read > ratioFloor && b.read/limits.Ratio > b.compressed:
 		return 0, fmt.Errorf("%w: a layer of %d bytes unpacks to more than %d times as much", ErrLimit, b.compressed, limits.Ratio)

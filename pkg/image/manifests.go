@@ -1,76 +1,121 @@
 package image
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/cluster-version/cvo/pkg/release"
 )
+
+// downloads is how many layers of an image are fetched at the same time, or lie fetched and unread on disk.
+const downloads = 4
 
 // Manifests returns a release image's files in manifests/ and release-manifests/, and nothing else, as the layers on
 // top of each other leave them. Everything is fetched by digest and checked against it; with a cache folder, what was
 // fetched once is read from there, without a word to the registry.
 func (r *Reader) Manifests(ctx context.Context, img release.Image) (fs.FS, error) {
-	ref, err := r.digestRef(img)
+	var content bytes.Buffer
+	var packer packer
+	found := map[string]packed{}
+	err := r.Walk(ctx, img, func(f File) error {
+		content.Reset()
+		content.Grow(int(f.Size) + bytes.MinRead)
+		if _, err := content.ReadFrom(f.Content); err != nil {
+			return err
+		}
+		found[f.Name] = packer.pack(content.Bytes(), f.ModTime)
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	s := &source{reader: r, repo: ref.Context()}
-	doc, err := s.image(ctx, img.Digest)
-	if err != nil {
-		return nil, err
-	}
-	if len(doc.Layers) > r.opts.Limits.Layers {
-		return nil, fmt.Errorf("reading %s: %w: the image has %d layers, the limit is %d", ref, ErrLimit, len(doc.Layers), r.opts.Limits.Layers)
-	}
-	u := newUnpacker(r.opts.Limits)
-	for i, desc := range doc.Layers {
-		if err := r.unpack(ctx, s, u, desc, Progress{Index: i + 1, Layers: len(doc.Layers), Total: desc.Size}); err != nil {
-			return nil, fmt.Errorf("reading %s: layer %d of %d: %w", ref, i+1, len(doc.Layers), err)
-		}
-	}
-	if r.cache != nil {
-		if err := r.list(ctx, s, img); err != nil {
-			return nil, err
-		}
-	}
-	return newFiles(u.files), nil
+	return newFiles(found), nil
 }
 
-func (r *Reader) unpack(ctx context.Context, s *source, u *unpacker, desc v1.Descriptor, p Progress) error {
-	digest, err := release.ParseDigest(desc.Digest.String())
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrIntegrity, err)
-	}
-	if !readable(desc.MediaType) {
-		return fmt.Errorf("%w: layer %s has the media type %q, which this operator cannot read", ErrIntegrity, digest, desc.MediaType)
-	}
-	if desc.Size < 0 || desc.Size > r.opts.Limits.LayerBytes {
-		return fmt.Errorf("%w: layer %s has %d bytes, the limit is %d", ErrLimit, digest, desc.Size, r.opts.Limits.LayerBytes)
-	}
-	p.Layer = digest
-	report := func(read int64, cached bool) {
-		if r.opts.Progress != nil {
-			p.Bytes, p.Cached = read, cached
-			r.opts.Progress(p)
+// ReadFiles returns some of the files that Manifests has, by names such as "release-manifests/image-references". It
+// reads from the topmost layer down and fetches no more layers when it has them all; each layer read is checked to its
+// end. What the image does not have is not in the map.
+func (r *Reader) ReadFiles(ctx context.Context, img release.Image, names ...string) (map[string][]byte, error) {
+	found := map[string][]byte{}
+	err := r.walk(ctx, img, 1, func(f File) error {
+		if !slices.Contains(names, f.Name) {
+			return nil
 		}
-	}
-	// A layer that turns out wrong must leave no trace, and may be read twice, so each reading starts from a copy.
-	var next *unpacker
-	err = s.layer(ctx, digest, desc.Size, report, func(content io.Reader) error {
-		next = u.clone()
-		return next.layer(content, desc.Size)
+		data, err := io.ReadAll(f.Content)
+		if err != nil {
+			return err
+		}
+		if found[f.Name] = data; len(found) == len(names) {
+			return fs.SkipAll
+		}
+		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// Walk gives the files that Manifests returns one at a time, in no useful order, and holds no more than one in memory.
+// A layer is fetched and checked against its digest before its files are given. visit may end the walk with fs.SkipAll;
+// where Walk returns an error, what visit was given does not count.
+func (r *Reader) Walk(ctx context.Context, img release.Image, visit func(File) error) error {
+	return r.walk(ctx, img, downloads, visit)
+}
+
+func (r *Reader) walk(ctx context.Context, img release.Image, ahead int, visit func(File) error) error {
+	s, err := r.Repository(img)
 	if err != nil {
 		return err
 	}
-	*u = *next
-	return u.check()
+	doc, err := s.Image(ctx, img.Digest)
+	if err != nil {
+		return err
+	}
+	if err := r.checkLayers(doc.Layers); err != nil {
+		return fmt.Errorf("reading %s: %w", img.ByDigest(), err)
+	}
+	err = s.walk(ctx, doc.Layers, ahead, newWalker(r.opts.Limits, visit))
+	if errors.Is(err, fs.SkipAll) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", img.ByDigest(), err)
+	}
+	if s.cache() != nil {
+		top, err := s.Document(ctx, img.Digest)
+		if err != nil {
+			return err
+		}
+		return s.cache().list(img.Pullspec, top.Descriptor())
+	}
+	return nil
+}
+
+// checkLayers looks at what a manifest says of its layers, before any is fetched.
+func (r *Reader) checkLayers(layers []v1.Descriptor) error {
+	if len(layers) > r.opts.Limits.Layers {
+		return fmt.Errorf("%w: the image has %d layers, the limit is %d", ErrLimit, len(layers), r.opts.Limits.Layers)
+	}
+	for i, desc := range layers {
+		if _, err := content(desc, r.opts.Limits.LayerBytes); err != nil {
+			return fmt.Errorf("layer %d of %d: %w", i+1, len(layers), err)
+		}
+		if !readable(desc.MediaType) {
+			return fmt.Errorf("layer %d of %d: %w: layer %s has the media type %q, which cannot be read here: rebuild the image with plain layers",
+				i+1, len(layers), ErrIntegrity, desc.Digest, desc.MediaType)
+		}
+	}
+	return nil
 }
 
 // readable lists the media types of layers. Foreign layers lie on other hosts, encrypted ones need a key.
@@ -82,17 +127,75 @@ func readable(t types.MediaType) bool {
 	return false
 }
 
-func (r *Reader) list(ctx context.Context, s *source, img release.Image) error {
-	doc, err := s.document(ctx, img.Digest)
-	if err != nil {
-		return err
+// walk reads layers from the topmost down, and fetches some ahead.
+func (s *Repository) walk(ctx context.Context, layers []v1.Descriptor, ahead int, w *walker) error {
+	group, ctx := errgroup.WithContext(ctx)
+	fetched := make([]chan io.ReadCloser, len(layers))
+	for i := range fetched {
+		fetched[i] = make(chan io.ReadCloser, 1)
 	}
-	mediaType := doc.MediaType
-	if mediaType == "" {
-		mediaType = types.OCIManifestSchema1
-		if doc.index() {
-			mediaType = types.OCIImageIndex
+	slots := make(chan struct{}, ahead)
+	group.Go(func() error {
+		for i := len(layers) - 1; i >= 0; i-- {
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			group.Go(func() error {
+				f, err := s.file(ctx, layers[i], s.progress(layers, i))
+				if err != nil {
+					return fmt.Errorf("layer %d of %d: %w", i+1, len(layers), err)
+				}
+				fetched[i] <- f
+				return nil
+			})
+		}
+		return nil
+	})
+	group.Go(func() error {
+		for i := len(layers) - 1; i >= 0; i-- {
+			if w.done {
+				return fs.SkipAll
+			}
+			select {
+			case f := <-fetched[i]:
+				err := w.layer(f, layers[i].Size)
+				_ = f.Close()
+				if err != nil && !errors.Is(err, fs.SkipAll) {
+					return fmt.Errorf("layer %d of %d: %w", i+1, len(layers), err)
+				}
+				if err != nil {
+					return err
+				}
+				<-slots
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+	err := group.Wait()
+	for _, c := range fetched {
+		select {
+		case f := <-c:
+			_ = f.Close()
+		default:
 		}
 	}
-	return r.cache.list(img.Pullspec, img.Digest, mediaType, int64(len(doc.raw)))
+	return err
+}
+
+// progress reports how far a layer is.
+func (s *Repository) progress(layers []v1.Descriptor, i int) reporter {
+	if s.reader.opts.Progress == nil {
+		return nil
+	}
+	p := Progress{Layer: release.Digest(layers[i].Digest.String()), Index: i + 1, Layers: len(layers), Total: layers[i].Size}
+	return func(read int64, from string) {
+		s.reader.progress.Lock()
+		defer s.reader.progress.Unlock()
+		p.Bytes, p.From, p.Cached = read, from, from == ""
+		s.reader.opts.Progress(p)
+	}
 }

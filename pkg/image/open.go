@@ -2,7 +2,6 @@ package image
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -14,65 +13,34 @@ import (
 )
 
 // Open returns an image to be read as a whole or built upon: of an index, the one for the platform. Every byte that it
-// gives is checked against its digest. It holds on to ctx, and serves as long as that does.
+// gives is checked against its digest, as Repository.Blob says. It holds on to ctx, and serves as long as that does.
 func (r *Reader) Open(ctx context.Context, img release.Image) (v1.Image, error) {
-	if dir, _, ok := layoutReference(img.Pullspec); ok {
-		return openLayout(dir, string(img.Digest))
-	}
-	ref, err := r.digestRef(img)
+	s, err := r.Repository(img)
 	if err != nil {
 		return nil, err
 	}
-	s := &source{reader: r, repo: ref.Context()}
-	doc, err := s.image(ctx, img.Digest)
+	doc, err := s.Image(ctx, img.Digest)
 	if err != nil {
 		return nil, err
 	}
-	return partial.CompressedToImage(&opened{ctx: ctx, source: s, doc: doc})
+	return partial.CompressedToImage(&opened{ctx: ctx, repository: s, doc: doc})
 }
 
-// opened is an image of a source.
+// opened is an image of a repository.
 type opened struct {
-	ctx    context.Context //nolint:containedctx // the library's interface has no place for one
-	source *source
-	doc    *document
-	config []byte
+	ctx        context.Context //nolint:containedctx // the library's interface has no place for one
+	repository *Repository
+	doc        *Document
 }
 
 // RawManifest implements partial.CompressedImageCore.
-func (o *opened) RawManifest() ([]byte, error) { return o.doc.raw, nil }
+func (o *opened) RawManifest() ([]byte, error) { return o.doc.Raw, nil }
 
 // MediaType implements partial.CompressedImageCore.
-func (o *opened) MediaType() (types.MediaType, error) {
-	if o.doc.MediaType == "" {
-		return types.OCIManifestSchema1, nil
-	}
-	return o.doc.MediaType, nil
-}
+func (o *opened) MediaType() (types.MediaType, error) { return o.doc.MediaType, nil }
 
 // RawConfigFile implements partial.CompressedImageCore.
-func (o *opened) RawConfigFile() ([]byte, error) {
-	if o.config != nil {
-		return o.config, nil
-	}
-	if o.doc.Config == nil {
-		return nil, fmt.Errorf("%w: the image has no configuration", ErrIntegrity)
-	}
-	digest, err := release.ParseDigest(o.doc.Config.Digest.String())
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrIntegrity, err)
-	}
-	if limit := o.source.reader.opts.Limits.ManifestBytes; o.doc.Config.Size > limit {
-		return nil, fmt.Errorf("%w: configuration %s has %d bytes, the limit is %d", ErrLimit, digest, o.doc.Config.Size, limit)
-	}
-	var config []byte
-	err = o.source.layer(o.ctx, digest, o.doc.Config.Size, func(int64, bool) {}, func(r io.Reader) (err error) {
-		config, err = io.ReadAll(r)
-		return err
-	})
-	o.config = config
-	return config, err
-}
+func (o *opened) RawConfigFile() ([]byte, error) { return o.repository.Config(o.ctx, o.doc) }
 
 // LayerByDigest implements partial.CompressedImageCore.
 func (o *opened) LayerByDigest(h v1.Hash) (partial.CompressedLayer, error) {
@@ -80,6 +48,9 @@ func (o *opened) LayerByDigest(h v1.Hash) (partial.CompressedLayer, error) {
 		if desc.Digest == h {
 			return &openedLayer{opened: o, desc: desc}, nil
 		}
+	}
+	if o.doc.Config != nil && o.doc.Config.Digest == h {
+		return &openedLayer{opened: o, desc: *o.doc.Config}, nil
 	}
 	return nil, fmt.Errorf("%w: layer %s", ErrNotFound, h)
 }
@@ -100,20 +71,5 @@ func (l *openedLayer) MediaType() (types.MediaType, error) { return l.desc.Media
 
 // Compressed implements partial.CompressedLayer.
 func (l *openedLayer) Compressed() (io.ReadCloser, error) {
-	digest, err := release.ParseDigest(l.desc.Digest.String())
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrIntegrity, err)
-	}
-	r, w := io.Pipe()
-	go func() {
-		err := l.opened.source.layer(l.opened.ctx, digest, l.desc.Size, func(int64, bool) {}, func(content io.Reader) error {
-			_, err := io.Copy(w, content)
-			return err
-		})
-		if err == nil {
-			err = io.EOF
-		}
-		_ = w.CloseWithError(errors.Join(err))
-	}()
-	return r, nil
+	return l.opened.repository.Blob(l.opened.ctx, l.desc)
 }
