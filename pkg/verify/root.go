@@ -2,7 +2,10 @@ package verify
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/cluster-version/cvo/pkg/release"
@@ -48,13 +51,44 @@ type place struct {
 	candidates func(ctx context.Context, image release.Image) iter.Seq2[candidate, error]
 }
 
+// What a place may contribute to an error: it is shown in the status of an object, and a store that anyone can write to
+// decides how much there is to say.
+const (
+	maxRemarks      = 20
+	maxRemarkLength = 400
+)
+
 // answer is what one place gave.
 type answer struct {
 	place   string
 	remarks []string
+	// unsaid counts what was too much, end comes after it.
+	unsaid int
+	end    string
 }
 
-func (a *answer) remark(s string) { a.remarks = append(a.remarks, s) }
+func (a *answer) remark(s string) {
+	if len(a.remarks) == maxRemarks {
+		a.unsaid++
+		return
+	}
+	if len(s) > maxRemarkLength {
+		s = strings.ToValidUTF8(s[:maxRemarkLength], "") + "…"
+	}
+	a.remarks = append(a.remarks, s)
+}
+
+// told returns all that is to be said.
+func (a *answer) told() []string {
+	out := slices.Clone(a.remarks)
+	if a.unsaid > 0 {
+		out = append(out, fmt.Sprintf("and %d more", a.unsaid))
+	}
+	if a.end != "" {
+		out = append(out, a.end)
+	}
+	return out
+}
 
 // storePlace searches a signature store for OpenPGP messages.
 func storePlace(s Store) place {

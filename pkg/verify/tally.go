@@ -149,7 +149,7 @@ func (t *tally) refusal(digest release.Digest, policy string, cause error) error
 		}
 	}
 	for _, a := range t.answers {
-		e.Answers = append(e.Answers, Answer{Store: a.place, Remarks: a.remarks})
+		e.Answers = append(e.Answers, Answer{Store: a.place, Remarks: a.told()})
 	}
 	e.sort()
 	return e

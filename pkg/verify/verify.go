@@ -29,8 +29,11 @@ import (
 const (
 	// DefaultStoreTimeout is how long one place may take to answer unless Sources says otherwise.
 	DefaultStoreTimeout = 30 * time.Second
-	// searchWidth bounds how many places are asked at the same time.
-	searchWidth = 8
+	// DefaultSearchTimeout is how long all places together may take unless Sources says otherwise.
+	DefaultSearchTimeout = 2 * time.Minute
+	// searchWidth bounds how many places are asked at the same time. It is more than ClusterVersion admits, so that a
+	// store never waits for the deadline of another.
+	searchWidth = 40
 	// maxCandidates bounds how many signatures of one digest are looked at in one place.
 	maxCandidates = 64
 )
@@ -47,6 +50,10 @@ type Sources struct {
 	// Local stores are asked one after the other before anything else: they cost no request to the outside, and they
 	// are how disconnected clusters bring signatures in. Usually the ConfigMaps of the cluster.
 	Local []Store
+	// Exclusive stores, if there are any, are asked in place of the policy's, all at the same time, if Local has not
+	// answered: those that spec.signatureStores of the cluster names, see ClusterStores. When they are exhausted the
+	// search for OpenPGP signatures ends.
+	Exclusive []Store
 	// Client speaks to http and https stores of the policy; nil means http.DefaultClient. Proxy and certificate
 	// authorities are its business, redirects are bounded by the store.
 	Client *http.Client
@@ -54,6 +61,24 @@ type Sources struct {
 	Attachments Attachments
 	// StoreTimeout is how long each place may take; zero means DefaultStoreTimeout.
 	StoreTimeout time.Duration
+	// SearchTimeout is how long all of them together may take; zero means DefaultSearchTimeout.
+	SearchTimeout time.Duration
+}
+
+// remoteStores returns the stores that are asked over the network.
+func (s Sources) remoteStores(policy Policy) ([]Store, error) {
+	if len(s.Exclusive) > 0 {
+		return s.Exclusive, nil
+	}
+	var out []Store
+	for _, u := range policy.Stores {
+		store, err := OpenStore(u, s.Client)
+		if err != nil {
+			return nil, fmt.Errorf("opening the signature stores of %s: %w", policy.label(), err)
+		}
+		out = append(out, store)
+	}
+	return out, nil
 }
 
 // Verifier checks digests against one policy. Make it with New; it is safe for concurrent use.
@@ -64,6 +89,7 @@ type Verifier struct {
 	local   []place
 	remote  []place
 	timeout time.Duration
+	total   time.Duration
 	clock   clock.PassiveClock
 }
 
@@ -74,10 +100,14 @@ func New(policy Policy, sources Sources, clk clock.PassiveClock) (*Verifier, err
 	if err := policy.validate(); err != nil {
 		return nil, err
 	}
-	v := &Verifier{policy: policy.Name, roots: policy.roots(), timeout: sources.StoreTimeout, clock: clk}
+	v := &Verifier{policy: policy.Name, roots: policy.roots(), clock: clk}
 	v.demands = policy.demands(v.roots)
-	if v.timeout <= 0 {
-		v.timeout = DefaultStoreTimeout
+	v.timeout, v.total = DefaultStoreTimeout, DefaultSearchTimeout
+	if sources.StoreTimeout > 0 {
+		v.timeout = sources.StoreTimeout
+	}
+	if sources.SearchTimeout > 0 {
+		v.total = sources.SearchTimeout
 	}
 	if v.clock == nil {
 		v.clock = clock.RealClock{}
@@ -86,11 +116,11 @@ func New(policy Policy, sources Sources, clk clock.PassiveClock) (*Verifier, err
 		for _, s := range sources.Local {
 			v.local = append(v.local, storePlace(s))
 		}
-		for _, u := range policy.Stores {
-			s, err := OpenStore(u, sources.Client)
-			if err != nil {
-				return nil, fmt.Errorf("opening the signature stores of %s: %w", policy.label(), err)
-			}
+		stores, err := sources.remoteStores(policy)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range stores {
 			v.remote = append(v.remote, storePlace(s))
 		}
 		if len(v.local)+len(v.remote) == 0 {
@@ -122,12 +152,6 @@ func (v *Verifier) Verify(ctx context.Context, image release.Image) ([]release.E
 		return nil, fmt.Errorf("%w: %w", ErrUnverified, err)
 	}
 	t := newTally(v.roots, v.demands)
-	for _, p := range v.local {
-		t.add(v.search(ctx, p, image, t))
-		if t.done() {
-			return t.evidence(), nil
-		}
-	}
 	v.searchAll(ctx, image, t)
 	if t.done() {
 		return t.evidence(), nil
@@ -135,9 +159,22 @@ func (v *Verifier) Verify(ctx context.Context, image release.Image) ([]release.E
 	return nil, t.refusal(image.Digest, v.policy, ctx.Err())
 }
 
-// searchAll asks the remaining places at the same time, so that a slow one holds nobody back, and stops as soon as
-// every root is satisfied.
+// searchAll asks the local places in their order, then the others, until every root is satisfied.
 func (v *Verifier) searchAll(ctx context.Context, image release.Image, t *tally) {
+	ctx, cancel := context.WithTimeoutCause(ctx, v.total, fmt.Errorf("no answer within %s in all", v.total))
+	defer cancel()
+	for _, p := range v.local {
+		t.add(v.search(ctx, p, image, t))
+		if t.done() {
+			return
+		}
+	}
+	v.searchRemote(ctx, image, t)
+}
+
+// searchRemote asks places at the same time, so that a slow one holds nobody back, and stops as soon as every root is
+// satisfied.
+func (v *Verifier) searchRemote(ctx context.Context, image release.Image, t *tally) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var g errgroup.Group
@@ -169,7 +206,7 @@ func (v *Verifier) search(ctx context.Context, p place, image release.Image, t *
 			continue
 		}
 		if seen++; seen > maxCandidates {
-			a.remark(fmt.Sprintf("more than %d signatures, the rest is not looked at", maxCandidates))
+			a.end = fmt.Sprintf("more than %d signatures, the rest is not looked at", maxCandidates)
 			break
 		}
 		for _, i := range t.missing(p.method) {
