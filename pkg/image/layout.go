@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -74,6 +75,12 @@ func (p *layoutPlace) listed() ([]v1.Descriptor, error) {
 	return index.Manifests, nil
 }
 
+// artifact reports whether a descriptor says that it is something else than an image. go-containerregistry, and crane with
+// it, note the media type of a Docker image's configuration there.
+func artifact(m v1.Descriptor) bool {
+	return m.ArtifactType != "" && !types.MediaType(m.ArtifactType).IsConfig()
+}
+
 // image finds the one image that is meant by a name, a digest, or by nothing where there is only one.
 func (p *layoutPlace) image(want string) (release.Digest, error) {
 	// Whatever lies in the folder can be named by its digest, whether it is listed or not.
@@ -91,7 +98,7 @@ func (p *layoutPlace) image(want string) (release.Digest, error) {
 	for _, m := range listed {
 		named := m.Annotations[RefNameAnnotation]
 		names = append(names, strings.TrimPrefix(named+"@"+m.Digest.String(), "@"))
-		meant := want == named || want == m.Digest.String() || want == "" && m.ArtifactType == "" && !attachedName(named)
+		meant := want == named || want == m.Digest.String() || want == "" && !artifact(m) && !attachedName(named)
 		if (m.MediaType.IsImage() || m.MediaType.IsIndex()) && meant && !slices.Contains(found, m.Digest) {
 			found = append(found, m.Digest)
 		}
