@@ -81,8 +81,10 @@ const (
 	ReleaseLabel = "io.openshift.release"
 	// ReleaseBaseLabel carries the digest of the image that a release image was built on.
 	ReleaseBaseLabel = "io.openshift.release.base-image-digest"
-	// OperatorLabel marks a component image that contributes manifests; any non-empty value does.
+	// OperatorLabel marks a component image that contributes manifests.
 	OperatorLabel = "io.openshift.release.operator"
 	// ComponentVersionsLabel lists the versions of things inside a component image, as "k=v,k2=v2".
 	ComponentVersionsLabel = "io.openshift.build.versions"
+	// ComponentDisplayNamesLabel says what people call them, as "k=text,k2=text".
+	ComponentDisplayNamesLabel = "io.openshift.build.version-display-names"
 )

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -25,7 +26,7 @@ import (
 // belongs to the version operator; the files of all others go to release-manifests/.
 const OperatorComponent = "cluster-version-operator"
 
-// Options say what goes into a release. Version, and Operator or Base, are required.
+// Options say what goes into a release. Version, and one of Operator, Base and Platforms, are required.
 type Options struct {
 	// Version is strict SemVer.
 	Version string
@@ -36,10 +37,15 @@ type Options struct {
 	Metadata map[string]any
 	// Components bring the manifests, in any order. OperatorComponent adds to Operator, or replaces files of it.
 	Components []Component
-	// Images are the component images by digest, one tag a component.
+	// Images are the component images by digest, one tag a component. Those of components without manifests that no
+	// component refers to are left out.
 	Images []imagev1.TagReference
-	// ComponentVersions are used where no image says otherwise.
-	ComponentVersions map[string]string
+	// Include names images that are not left out.
+	Include []string
+	// ComponentVersions are used where no image says otherwise; ComponentDisplayNames are what people call them.
+	ComponentVersions, ComponentDisplayNames map[string]string
+	// Annotations are those of the file image-references, such as where the list of images comes from.
+	Annotations map[string]string
 	// AllowMissingImages keeps placeholders of images that the release does not have.
 	AllowMissingImages bool
 	// Operator is the version operator's own set, if Base is nil; files that are no manifests are passed over.
@@ -47,14 +53,29 @@ type Options struct {
 	// Base is the image to build on, which brings the folder manifests/ and normally the operator's binary. Nil
 	// builds on nothing: the image can be installed from, but not run.
 	Base v1.Image
+	// BaseDigest is what the release says that it was built on; default the digest of Base.
+	BaseDigest release.Digest
+	// Platforms, instead of Base, are the images to build on of several platforms; the release is an index of as many.
+	Platforms []Platform
 	// Created is the time in the image and of every file; default the newest modification time of a component's
 	// file, in seconds. Equal inputs and an equal time give an equal digest.
 	Created time.Time
 }
 
+// Platform is what the release of one platform is built on.
+type Platform struct {
+	v1.Platform
+	Base       v1.Image
+	BaseDigest release.Digest
+}
+
 // Result is an assembled release.
 type Result struct {
-	Image   v1.Image
+	// Image is the release, or that of the first platform.
+	Image v1.Image
+	// Index lists the releases of all platforms; nil for a release of one.
+	Index v1.ImageIndex
+	// Digest is that of the index, or else of the image.
 	Digest  release.Digest
 	Version string
 	Created time.Time
@@ -66,10 +87,13 @@ type Result struct {
 	Warnings []string
 	// Operators counts the components that brought manifests, Images the component images.
 	Operators, Images int
+	// Left names the images that were left out, because no component refers to them.
+	Left []string
 
 	manifests []File
 	operator  []File
 	base      v1.Image
+	layer     v1.Layer
 }
 
 // New assembles a release. It reads nothing but Options and gives the same digest for the same input. Errors of
@@ -79,28 +103,24 @@ func New(opts Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan, err := opts.plan(version)
+	images, left := prune(opts.Images, opts.Components, opts.Include)
+	plan, err := opts.plan(version, images)
 	if err != nil {
 		return nil, err
 	}
 	r := &Result{
-		Version: opts.Version, Created: opts.created(), base: opts.Base,
-		manifests: plan.manifests, operator: plan.operator, Operators: plan.operators, Images: len(opts.Images),
+		Version: opts.Version, Created: opts.created(), base: opts.Base, Warnings: plan.warnings, Left: left,
+		manifests: plan.manifests, operator: plan.operator, Operators: plan.operators, Images: len(images),
 	}
-	if r.References, err = references(opts.Version, r.Created, opts.Images, opts.ComponentVersions); err != nil {
+	if r.References, err = references(opts, r.Created, images); err != nil {
 		return nil, err
 	}
 	if r.Metadata, err = metadata(opts); err != nil {
 		return nil, err
 	}
-	if r.Image, err = r.build(); err != nil {
+	if err := r.build(opts); err != nil {
 		return nil, fmt.Errorf("building the release image: %w", err)
 	}
-	digest, err := r.Image.Digest()
-	if err != nil {
-		return nil, fmt.Errorf("computing the release digest: %w", err)
-	}
-	r.Digest = release.Digest(digest.String())
 	return r, r.load()
 }
 
@@ -116,7 +136,7 @@ func (r *Result) load() error {
 	if err != nil {
 		return err
 	}
-	r.Warnings = p.Warnings
+	r.Warnings = append(r.Warnings, p.Warnings...)
 	return nil
 }
 
@@ -140,7 +160,7 @@ func (o *Options) check() (semver.Version, error) {
 			errs = append(errs, fmt.Errorf("component %q is given twice", c.Name))
 		}
 		seen[c.Name] = true
-		if c.Name == OperatorComponent && o.Base != nil {
+		if c.Name == OperatorComponent && o.based() {
 			errs = append(errs, fmt.Errorf("component %q: the base image brings the operator's manifests: leave out one of the two", c.Name))
 		}
 	}
@@ -152,7 +172,7 @@ func (o *Options) check() (semver.Version, error) {
 		}
 		seen[image.Name] = true
 	}
-	if o.Base == nil && len(o.Operator) == 0 {
+	if !o.based() && len(o.Operator) == 0 {
 		errs = append(errs, errors.New("neither a base image nor the operator's own manifests are given"))
 	}
 	return version, manifest.JoinSorted(slices.DeleteFunc(errs, func(err error) bool { return err == nil }))
@@ -175,6 +195,9 @@ func checkImage(image imagev1.TagReference) error {
 	return nil
 }
 
+// based reports whether the release is built on something.
+func (o *Options) based() bool { return o.Base != nil || len(o.Platforms) > 0 }
+
 // created is the time that the release carries.
 func (o *Options) created() time.Time {
 	t := o.Created
@@ -195,15 +218,16 @@ func (o *Options) created() time.Time {
 type plan struct {
 	manifests, operator []File
 	operators           int
+	warnings            []string
 }
 
-func (o *Options) plan(version semver.Version) (plan, error) {
-	images := map[string]imagev1.TagReference{}
-	for _, image := range o.Images {
-		images[image.Name] = image
+func (o *Options) plan(version semver.Version, images []imagev1.TagReference) (plan, error) {
+	byName := map[string]imagev1.TagReference{}
+	for _, image := range images {
+		byName[image.Name] = image
 	}
 	r := renderer{
-		version: withoutBuild(version), images: images,
+		version: withoutBuild(version), images: byName,
 		defaults: o.ComponentVersions, allowMissing: o.AllowMissingImages,
 	}
 	var p plan
@@ -233,7 +257,7 @@ func (o *Options) plan(version semver.Version) (plan, error) {
 			p.manifests = append(p.manifests, f)
 		}
 	}
-	if o.Base == nil {
+	if !o.based() {
 		// Templates need not be YAML before they are rendered, so the operator's own set is not parsed here.
 		files, err := r.substitute(operator)
 		errs = append(errs, err)
@@ -241,6 +265,7 @@ func (o *Options) plan(version semver.Version) (plan, error) {
 	}
 	sortFiles(p.manifests)
 	sortFiles(p.operator)
+	p.warnings = r.warnings
 	return p, manifest.JoinSorted(slices.DeleteFunc(errs, func(err error) bool { return err == nil }))
 }
 
@@ -250,6 +275,7 @@ type renderer struct {
 	images       map[string]imagev1.TagReference
 	defaults     map[string]string
 	allowMissing bool
+	warnings     []string
 }
 
 // render is substitute, and a check that every document of every file is a manifest.
@@ -279,9 +305,12 @@ func (r *renderer) substitute(c Component) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	keyed, err := componentVersions(c.References, r.images, r.defaults)
+	keyed, warnings, err := componentVersions(c.References, r.images, r.defaults)
 	if err != nil {
 		return nil, fmt.Errorf("component %s: %w", c.Name, err)
+	}
+	for _, w := range warnings {
+		r.warnings = append(r.warnings, fmt.Sprintf("component %s: %s", c.Name, w))
 	}
 	files := slices.Clone(c.Files)
 	for i, f := range files {
@@ -300,8 +329,13 @@ func ParseMetadata(text string) (map[string]any, error) {
 		return nil, nil
 	}
 	var object map[string]any
-	if err := json.Unmarshal([]byte(text), &object); err != nil {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber() // a number stays as it was written
+	if err := decoder.Decode(&object); err != nil {
 		return nil, fmt.Errorf("metadata %q is not a JSON object: %w", text, err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("metadata %q is more than one JSON object", text)
 	}
 	return object, nil
 }

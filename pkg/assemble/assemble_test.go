@@ -292,7 +292,7 @@ func TestRoundTrip(t *testing.T) {
 		require.NoError(t, os.Chmod(blob, 0o644))
 		require.NoError(t, os.WriteFile(blob, data, 0o644))
 		_, err = Extract(t.Context(), images, oci+":1.2.0+build.7")
-		assert.ErrorContains(t, err, "checking the digests")
+		assert.ErrorContains(t, err, "was changed")
 	})
 }
 
@@ -335,14 +335,18 @@ func TestReadImages(t *testing.T) {
 		require.NoError(t, err)
 	}
 	stream := `{"kind": "ImageStream", "spec": {"tags": [{"name": "dns", "from": {"kind": "DockerImage", "Name": "p/dns"}}]}}`
-	push("dns", map[string]string{api.OperatorLabel: "yes", "io.openshift.build.commit.id": "abc", "other": "x"},
-		file("crd.yaml", "x"), file(".gitkeep", ""), file(referencesFile, stream))
+	push("dns", map[string]string{api.OperatorLabel: "true", "io.openshift.build.commit.id": "abc", "other": "x"},
+		file("crd.yaml", "content"), file(".gitkeep", ""), file(referencesFile, stream))
 	push("tool", map[string]string{api.ComponentVersionsLabel: "cni=1.0.0"}, file("ignored.yaml", "x"))
 	push("local", map[string]string{api.OperatorLabel: "true"}, file("ignored.yaml", "x"))
 
-	got, err := ReadImages(t.Context(), reader(t), map[string]string{
-		"dns": host + "/dns:v1", "tool": host + "/tool:v1", "local": host + "/local:v1",
-	}, map[string]bool{"local": true})
+	var loaded []string
+	got, err := ReadImages(t.Context(), []imagev1.TagReference{
+		ImageTag("dns", host+"/dns:v1"), ImageTag("tool", host+"/tool:v1"), ImageTag("local", host+"/local:v1"),
+	}, ReadOptions{
+		Images: reader(t), LabelsOnly: []string{"local"}, PerRegistry: 1,
+		Loading: func(tag imagev1.TagReference) { loaded = append(loaded, tag.Name) },
+	})
 	require.NoError(t, err)
 	require.Len(t, got.Images, 3)
 	assert.Equal(t, map[string]string{"io.openshift.build.commit.id": "abc"}, got.Images[0].Annotations)
@@ -353,8 +357,13 @@ func TestReadImages(t *testing.T) {
 	require.Len(t, got.Components[0].References, 1)
 	assert.Equal(t, "p/dns", got.Components[0].References[0].From.Name)
 
-	_, err = ReadImages(t.Context(), reader(t), map[string]string{"gone": host + "/gone:v1"}, nil)
-	assert.ErrorContains(t, err, "component gone: resolving "+host+"/gone:v1")
+	assert.ElementsMatch(t, []string{"dns", "tool", "local"}, loaded)
+	assert.Equal(t, epoch.Truncate(time.Second), got.Components[0].Files[0].ModTime.UTC(), "the newest file tells the release's time")
+
+	_, err = ReadImages(t.Context(), []imagev1.TagReference{ImageTag("gone", host+"/gone:v1")}, ReadOptions{Images: reader(t)})
+	require.ErrorContains(t, err, "component gone: resolving "+host+"/gone:v1")
+	_, err = ReadImages(t.Context(), []imagev1.TagReference{ImageTag("dns", host+"/dns:v1")}, ReadOptions{Images: reader(t), TotalBytes: 4})
+	assert.ErrorIs(t, err, image.ErrLimit)
 }
 
 func TestReadFolder(t *testing.T) {
@@ -416,7 +425,7 @@ func FuzzParseComponentVersions(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := ParseComponentVersions(formatComponentVersions(versions))
+		again, err := ParseComponentVersions(formatPairs(versions))
 		require.NoError(t, err)
 		assert.Equal(t, versions, again)
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // The folders and files of a release image.
@@ -26,33 +27,68 @@ const (
 	metadataFile   = "release-metadata"
 )
 
-// build puts one layer with the release on top of the base. Labels are replaced as a whole: those of the base describe
-// another image.
-func (r *Result) build() (v1.Image, error) {
-	base := r.base
+// build puts one layer with the release on top of the base, or on each of several.
+func (r *Result) build(opts Options) error {
+	var err error
+	if r.layer, err = folderLayer(releaseFolder, 0o777, r.releaseFiles(), r.Created); err != nil {
+		return err
+	}
+	if len(opts.Platforms) > 0 {
+		return r.buildIndex(opts.Platforms)
+	}
+	base := opts.Base
 	if base == nil {
-		var err error
 		if base, err = emptyBase(r.operator, r.Created); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	digest, err := base.Digest()
-	if err != nil {
-		return nil, fmt.Errorf("reading the base image: %w", err)
+	if r.Image, err = r.onto(base, opts.BaseDigest); err != nil {
+		return err
 	}
-	layer, err := folderLayer(releaseFolder, 0o777, r.releaseFiles(), r.Created)
-	if err != nil {
-		return nil, err
+	digest, err := r.Image.Digest()
+	r.Digest = release.Digest(digest.String())
+	return err
+}
+
+// buildIndex lists the releases of all platforms, in the order of their bases.
+func (r *Result) buildIndex(platforms []Platform) error {
+	index := mutate.IndexMediaType(empty.Index, types.DockerManifestList)
+	for i, p := range platforms {
+		img, err := r.onto(p.Base, p.BaseDigest)
+		if err != nil {
+			return fmt.Errorf("for %s: %w", p.Platform, err)
+		}
+		if i == 0 {
+			r.Image, r.base = img, p.Base
+		}
+		platform := p.Platform
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &platform}})
+	}
+	r.Index = index
+	digest, err := index.Digest()
+	r.Digest = release.Digest(digest.String())
+	return err
+}
+
+// onto puts the release's layer on top of a base. Labels are replaced as a whole: those of the base describe another
+// image.
+func (r *Result) onto(base v1.Image, digest release.Digest) (v1.Image, error) {
+	if digest == "" {
+		own, err := base.Digest()
+		if err != nil {
+			return nil, fmt.Errorf("reading the base image: %w", err)
+		}
+		digest = release.Digest(own.String())
 	}
 	img, err := dockerImage(base, r.Created, map[string]string{
 		api.ReleaseLabel:     r.Version,
-		api.ReleaseBaseLabel: digest.String(),
+		api.ReleaseBaseLabel: string(digest),
 	})
 	if err != nil {
 		return nil, err
 	}
 	return mutate.Append(img, mutate.Addendum{
-		Layer:   layer,
+		Layer:   r.layer,
 		History: v1.History{Created: v1.Time{Time: r.Created}, Comment: "Release image"},
 	})
 }
@@ -92,14 +128,21 @@ func dockerImage(from v1.Image, created time.Time, labels map[string]string) (v1
 	}
 	config = &v1.ConfigFile{
 		OS: config.OS, OSVersion: config.OSVersion, Architecture: config.Architecture, Variant: config.Variant,
-		Created: v1.Time{Time: created}, RootFS: v1.RootFS{Type: "layers"}, Config: *config.Config.DeepCopy(),
+		Created: v1.Time{Time: created}, Config: *config.Config.DeepCopy(),
 	}
 	config.Config.Labels, config.Config.Image, config.Config.Hostname = labels, "", ""
 	if config.OS == "" {
 		config.OS, config.Architecture = "linux", "amd64"
 	}
+	return dockerLayers(config, layers)
+}
+
+// dockerLayers is an image of a configuration and layers.
+func dockerLayers(config *v1.ConfigFile, layers []v1.Layer) (v1.Image, error) {
+	config.RootFS, config.History = v1.RootFS{Type: "layers"}, nil
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.DockerManifestSchema2), types.DockerConfigJSON)
-	if img, err = mutate.ConfigFile(img, config); err != nil {
+	img, err := mutate.ConfigFile(img, config)
+	if err != nil {
 		return nil, err
 	}
 	var adds []mutate.Addendum

@@ -161,15 +161,20 @@ func parseReferences(data []byte) ([]imagev1.TagReference, error) {
 	return stream.Spec.Tags, nil
 }
 
-// parseStream reads an ImageStream, YAML or JSON. Keys are read without regard to case, because real files write "Name"
-// for "name".
+// parseStream reads a file image-references.
 func parseStream(data []byte) (*imagev1.ImageStream, error) {
+	return decodeStream(referencesFile, data)
+}
+
+// decodeStream reads an ImageStream, YAML or JSON. Keys are read without regard to case, because real files write "Name"
+// for "name".
+func decodeStream(what string, data []byte) (*imagev1.ImageStream, error) {
 	stream := &imagev1.ImageStream{}
 	if err := yaml.Unmarshal(data, stream); err != nil {
-		return nil, fmt.Errorf("decoding %s: %w", referencesFile, err)
+		return nil, fmt.Errorf("decoding %s: %w", what, err)
 	}
 	if stream.Kind != "ImageStream" {
-		return nil, fmt.Errorf("%s is a %q, not an ImageStream", referencesFile, stream.Kind)
+		return nil, fmt.Errorf("%s is a %q, not an ImageStream", what, stream.Kind)
 	}
 	return stream, nil
 }

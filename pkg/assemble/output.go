@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/match"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/cluster-version/cvo/pkg/image"
@@ -37,8 +38,20 @@ func digestReference(access *registry.Access, img release.Image) (name.Digest, e
 	return byDigest, nil
 }
 
-// Push writes an image to a registry under a tag and returns what it can be pulled as.
+// Push writes an image to a registry under a tag and returns what it can be pulled as. The tag is written last.
 func Push(ctx context.Context, access *registry.Access, img v1.Image, pullspec string) (release.Image, error) {
+	return push(access, img, pullspec, func(tag name.Tag) error { return remote.Write(tag, img, remoteOptions(ctx, access)...) })
+}
+
+// Push writes the release to a registry under a tag and returns what it can be pulled as.
+func (r *Result) Push(ctx context.Context, access *registry.Access, pullspec string) (release.Image, error) {
+	if r.Index == nil {
+		return Push(ctx, access, r.Image, pullspec)
+	}
+	return push(access, r.Index, pullspec, func(tag name.Tag) error { return remote.WriteIndex(tag, r.Index, remoteOptions(ctx, access)...) })
+}
+
+func push(access *registry.Access, what interface{ Digest() (v1.Hash, error) }, pullspec string, write func(name.Tag) error) (release.Image, error) {
 	ref, err := access.Reference(pullspec)
 	if err != nil {
 		return release.Image{}, err
@@ -47,10 +60,10 @@ func Push(ctx context.Context, access *registry.Access, img v1.Image, pullspec s
 	if !ok {
 		return release.Image{}, fmt.Errorf("pushing to %s: images are pushed to a tag, which decides nothing about their digest", pullspec)
 	}
-	if err := remote.Write(tag, img, remoteOptions(ctx, access)...); err != nil {
+	if err := write(tag); err != nil {
 		return release.Image{}, fmt.Errorf("pushing to %s: %w", pullspec, err)
 	}
-	digest, err := img.Digest()
+	digest, err := what.Digest()
 	if err != nil {
 		return release.Image{}, fmt.Errorf("computing the digest of %s: %w", pullspec, err)
 	}
@@ -60,29 +73,29 @@ func Push(ctx context.Context, access *registry.Access, img v1.Image, pullspec s
 // WriteLayout adds an image to an OCI image layout, which is made if there is none, under a name; an image that has
 // this name already is replaced.
 func WriteLayout(img v1.Image, dir, as string) error {
-	path, err := layout.FromPath(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		path, err = layout.Write(dir, empty.Index)
-	}
+	return writeLayout(dir, as, func(p layout.Path, o layout.Option) error { return p.AppendImage(img, o) })
+}
+
+// WriteLayout adds the release to an OCI image layout, under its version as name. Another release of that name is
+// not replaced.
+func (r *Result) WriteLayout(dir string) error {
+	present, err := layoutIndex(dir)
 	if err != nil {
-		return fmt.Errorf("opening the OCI layout %s: %w", dir, err)
+		return err
 	}
-	named := layout.WithAnnotations(map[string]string{image.RefNameAnnotation: as})
-	if err := path.ReplaceImage(img, match.Name(as), named); err != nil {
-		return fmt.Errorf("writing the OCI layout %s: %w", dir, err)
+	for _, m := range present.Manifests {
+		if m.Annotations[image.RefNameAnnotation] == r.Version && m.Digest.String() != string(r.Digest) {
+			return fmt.Errorf("the OCI layout %s has another release %s (%s): write to a new layout, or remove that one", dir, r.Version, m.Digest)
+		}
 	}
-	return nil
+	if r.Index != nil {
+		return writeLayout(dir, r.Version, func(p layout.Path, o layout.Option) error { return p.AppendIndex(r.Index, o) })
+	}
+	return WriteLayout(r.Image, dir, r.Version)
 }
 
-// Push writes the release to a registry under a tag and returns what it can be pulled as.
-func (r *Result) Push(ctx context.Context, access *registry.Access, pullspec string) (release.Image, error) {
-	return Push(ctx, access, r.Image, pullspec)
-}
-
-// WriteLayout adds the release to an OCI image layout, under its version as name.
-func (r *Result) WriteLayout(dir string) error { return WriteLayout(r.Image, dir, r.Version) }
-
-// WriteFolder writes the two folders of the release, manifests/ and release-manifests/, into a folder that has neither.
+// WriteFolder writes the two folders of the release, manifests/ and release-manifests/, as a folder that is new or
+// empty. It appears with all that is in it or not at all.
 func (r *Result) WriteFolder(dir string) error {
 	operator := r.operator
 	if r.base != nil {
@@ -92,7 +105,32 @@ func (r *Result) WriteFolder(dir string) error {
 		}
 		operator = files[operatorFolder]
 	}
-	return writeFolders(dir, map[string][]File{operatorFolder: operator, releaseFolder: r.releaseFiles()})
+	return appear(dir, func(staged string) error {
+		if err := writeFolders(staged, map[string][]File{operatorFolder: operator, releaseFolder: r.releaseFiles()}); err != nil {
+			return err
+		}
+		return filepath.WalkDir(staged, func(path string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, os.Chtimes(path, r.Created, r.Created))
+		})
+	})
+}
+
+// WriteLayer writes the layer that makes the base image a release, a compressed tar archive.
+func (r *Result) WriteLayer(w io.Writer) (err error) {
+	content, err := r.layer.Compressed()
+	if err != nil {
+		return fmt.Errorf("writing the release's layer: %w", err)
+	}
+	defer func() { err = errors.Join(err, content.Close()) }()
+	if _, err := io.Copy(w, content); err != nil {
+		return fmt.Errorf("writing the release's layer: %w", err)
+	}
+	return nil
+}
+
+// UnsignedClaim is the message about an image that signers of container images sign.
+func UnsignedClaim(img release.Image, at time.Time) ([]byte, error) {
+	return claimFor(claimAtomic, img, "", at)
 }
 
 func writeFolders(dir string, folders map[string][]File) error {

@@ -3,6 +3,7 @@ package assemble
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,13 +15,17 @@ import (
 )
 
 // references renders the file image-references: an ImageStream with the component images, by name.
-func references(version string, created time.Time, images []imagev1.TagReference, versions map[string]string) ([]byte, error) {
+func references(opts Options, created time.Time, images []imagev1.TagReference) ([]byte, error) {
 	stream := imagev1.ImageStream{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "image.openshift.io/v1", Kind: "ImageStream"},
-		ObjectMeta: metav1.ObjectMeta{Name: version, CreationTimestamp: metav1.NewTime(created)},
+		ObjectMeta: metav1.ObjectMeta{Name: opts.Version, CreationTimestamp: metav1.NewTime(created), Annotations: maps.Clone(opts.Annotations)},
 	}
-	if len(versions) > 0 {
-		stream.Annotations = map[string]string{api.ComponentVersionsLabel: formatComponentVersions(versions)}
+	for key, values := range map[string]map[string]string{
+		api.ComponentVersionsLabel: opts.ComponentVersions, api.ComponentDisplayNamesLabel: opts.ComponentDisplayNames,
+	} {
+		if len(values) > 0 {
+			metav1.SetMetaDataAnnotation(&stream.ObjectMeta, key, formatPairs(values))
+		}
 	}
 	stream.Spec.Tags = slices.SortedFunc(slices.Values(images), func(a, b imagev1.TagReference) int {
 		return strings.Compare(a.Name, b.Name)
@@ -28,7 +33,10 @@ func references(version string, created time.Time, images []imagev1.TagReference
 	return indented(referencesFile, stream)
 }
 
-// releaseMetadata is the file release-metadata. Its kind is what clients of the update protocol check first.
+// metadataKind is what clients of the update protocol check first.
+const metadataKind = "cincinnati-metadata-v0"
+
+// releaseMetadata is the file release-metadata.
 type releaseMetadata struct {
 	Kind     string         `json:"kind"`
 	Version  string         `json:"version"`
@@ -39,7 +47,7 @@ type releaseMetadata struct {
 
 func metadata(opts Options) ([]byte, error) {
 	return indented(metadataFile, releaseMetadata{
-		Kind: "cincinnati-metadata-v0", Version: opts.Version,
+		Kind: metadataKind, Version: opts.Version,
 		// An empty list, not null: clients tell the two apart.
 		Previous: append([]string{}, distinct(opts.Previous)...),
 		Next:     distinct(opts.Next),
@@ -49,6 +57,15 @@ func metadata(opts Options) ([]byte, error) {
 
 func distinct(list []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(list)))
+}
+
+// remarshal gives decoded JSON its type.
+func remarshal(from, to any) error {
+	data, err := json.Marshal(from)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, to)
 }
 
 // indented renders JSON as the files of a release have it: two spaces, no line end.

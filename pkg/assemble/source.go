@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -19,35 +22,61 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 const (
-	// maxReads bounds how many component images are read at a time; OpenShift's client has the same default.
-	maxReads = 4
-	// maxImageFiles bounds how many files a component image may bring; the largest real component has 171.
+	// DefaultPerRegistry is how many component images are read from one registry at a time; OpenShift's client has the
+	// same default.
+	DefaultPerRegistry = 4
+	// maxImageFiles bounds how many files a base image may bring.
 	maxImageFiles = 10_000
 )
 
 // Labels of a component image that are copied to its tag in image-references: where the image was built from.
 var copiedLabels = [...]string{
 	"io.openshift.build.commit.id", "io.openshift.build.commit.ref", "io.openshift.build.source-location",
-	api.ComponentVersionsLabel, "io.openshift.build.version-display-names",
+	api.ComponentVersionsLabel, api.ComponentDisplayNamesLabel,
 }
 
-// ReadImages opens component images, by component and pullspec. It returns a tag for each, by digest and annotated with
-// where it was built from, and what those images contribute that are labelled as operators: the files in the folder
-// manifests/ of their root. Images of the components in skip contribute nothing.
-func ReadImages(ctx context.Context, images *image.Reader, pullspecs map[string]string, skip map[string]bool) (Folder, error) {
-	components := slices.Sorted(maps.Keys(pullspecs))
-	tags := make([]imagev1.TagReference, len(components))
-	read := make([]Component, len(components))
+// ReadOptions say how component images are read. Images is required.
+type ReadOptions struct {
+	Images *image.Reader
+	// PerRegistry bounds how many images are read from one registry at a time; default DefaultPerRegistry.
+	PerRegistry int
+	// LabelsOnly names components whose manifests do not come from their image.
+	LabelsOnly []string
+	// Loading, if set, is told of each image before it is read, by one goroutine at a time.
+	Loading func(imagev1.TagReference)
+	// TotalBytes bounds the manifests of all images together; default what readers of a release take.
+	TotalBytes int64
+}
+
+// ReadImages opens component images. It returns their tags, by digest and annotated with where each was built from, and
+// what those images contribute that are labelled as operators: the files in the folder manifests/ of their root, of all
+// layers taken together. Nothing but these files is held in memory.
+func ReadImages(ctx context.Context, tags []imagev1.TagReference, opts ReadOptions) (Folder, error) {
+	r := imageReading{ReadOptions: opts, registries: map[string]chan struct{}{}}
+	if r.PerRegistry <= 0 {
+		r.PerRegistry = DefaultPerRegistry
+	}
+	if r.TotalBytes == 0 {
+		r.TotalBytes = image.Limits{}.WithDefaults().TotalBytes
+	}
+	images, components := make([]imagev1.TagReference, len(tags)), make([]Component, len(tags))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(maxReads)
-	for i, component := range components {
+	for i, tag := range tags {
+		slot := r.registry(tag)
 		group.Go(func() (err error) {
-			tags[i], read[i], err = readImage(ctx, images, component, pullspecs[component], skip[component])
+			select {
+			case slot <- struct{}{}:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			defer func() { <-slot }()
+			images[i], components[i], err = r.image(ctx, tag)
 			if err != nil {
-				return fmt.Errorf("component %s: %w", component, err)
+				return fmt.Errorf("component %s: %w", tag.Name, err)
 			}
 			return nil
 		})
@@ -56,45 +85,136 @@ func ReadImages(ctx context.Context, images *image.Reader, pullspecs map[string]
 		return Folder{}, err
 	}
 	return Folder{
-		Images:     tags,
-		Components: slices.DeleteFunc(read, func(c Component) bool { return len(c.Files) == 0 }),
+		Images:     images,
+		Components: slices.DeleteFunc(components, func(c Component) bool { return len(c.Files) == 0 }),
 	}, nil
 }
 
-func readImage(ctx context.Context, images *image.Reader, component, pullspec string, labelsOnly bool) (imagev1.TagReference, Component, error) {
+// imageReading is one reading of many images.
+type imageReading struct {
+	ReadOptions
+	// registries hold a place for each image that may be read from one at a time.
+	registries map[string]chan struct{}
+
+	mu    sync.Mutex
+	bytes int64
+}
+
+func (r *imageReading) registry(tag imagev1.TagReference) chan struct{} {
+	host, _, _ := strings.Cut(tag.From.Name, "/")
+	if r.registries[host] == nil {
+		r.registries[host] = make(chan struct{}, r.PerRegistry)
+	}
+	return r.registries[host]
+}
+
+func (r *imageReading) loading(tag imagev1.TagReference) {
+	if r.Loading != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.Loading(tag)
+	}
+}
+
+// count adds to the bytes that are held.
+func (r *imageReading) count(c Component) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range c.Files {
+		r.bytes += int64(len(f.Data))
+	}
+	if r.bytes > r.TotalBytes {
+		return fmt.Errorf("%w: the manifests of all images have more than %d bytes, which no reader of the release would take", image.ErrLimit, r.TotalBytes)
+	}
+	return nil
+}
+
+func (r *imageReading) image(ctx context.Context, tag imagev1.TagReference) (imagev1.TagReference, Component, error) {
+	pullspec := tag.From.Name
 	if image.IsLayout(pullspec) {
-		return imagev1.TagReference{}, Component{}, fmt.Errorf("%s is a folder of this machine, which no cluster can pull from: push the image to a registry", pullspec)
+		return tag, Component{}, fmt.Errorf("%s is a folder of this machine, which no cluster can pull from: push the image to a registry", pullspec)
 	}
-	resolved, err := images.Resolve(ctx, pullspec)
+	r.loading(tag)
+	resolved, err := r.Images.Resolve(ctx, pullspec)
 	if err != nil {
-		return imagev1.TagReference{}, Component{}, err
+		return tag, Component{}, err
 	}
-	img, err := images.Open(ctx, resolved)
+	img, err := r.Images.Open(ctx, resolved)
 	if err != nil {
-		return imagev1.TagReference{}, Component{}, err
+		return tag, Component{}, err
 	}
 	config, err := img.ConfigFile()
 	if err != nil {
-		return imagev1.TagReference{}, Component{}, fmt.Errorf("reading the configuration of %s: %w", pullspec, err)
+		return tag, Component{}, fmt.Errorf("reading the configuration of %s: %w", pullspec, err)
 	}
-	tag := ImageTag(component, resolved.ByDigest())
+	labels := config.Config.Labels
+	if err := checkVersionLabels(labels); err != nil {
+		return tag, Component{}, fmt.Errorf("%s: %w: build the image again with another label", pullspec, err)
+	}
+	tag.From, tag.Annotations = ImageTag(tag.Name, resolved.ByDigest()).From, maps.Clone(tag.Annotations)
 	for _, label := range copiedLabels {
-		if value := config.Config.Labels[label]; value != "" {
+		if value := labels[label]; value != "" {
 			if tag.Annotations == nil {
 				tag.Annotations = map[string]string{}
 			}
 			tag.Annotations[label] = value
 		}
 	}
-	if labelsOnly || config.Config.Labels[api.OperatorLabel] == "" {
-		return tag, Component{Name: component}, nil
+	operator, err := isOperator(labels)
+	if err != nil {
+		return tag, Component{}, fmt.Errorf("%s: %w", pullspec, err)
 	}
-	files, err := imageFiles(img, operatorFolder)
+	if !operator || slices.Contains(r.LabelsOnly, tag.Name) {
+		return tag, Component{Name: tag.Name}, nil
+	}
+	c, err := r.manifests(ctx, resolved, tag.Name)
 	if err != nil {
 		return tag, Component{}, fmt.Errorf("reading the manifests of %s: %w", pullspec, err)
 	}
-	c, err := newComponent(component, files[operatorFolder])
-	return tag, c, err
+	return tag, c, r.count(c)
+}
+
+func (r *imageReading) manifests(ctx context.Context, img release.Image, component string) (Component, error) {
+	fsys, err := r.Images.Manifests(ctx, img)
+	if err != nil {
+		return Component{}, err
+	}
+	sub, err := fs.Sub(fsys, operatorFolder)
+	if err != nil {
+		return Component{}, err
+	}
+	files, err := ReadFiles(sub)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Component{Name: component}, nil
+	}
+	if err != nil {
+		return Component{}, err
+	}
+	return newComponent(component, files)
+}
+
+// isOperator reads the label by which an image contributes manifests: what Go takes for a boolean (1, t, true, True,
+// TRUE and their opposites). OpenShift's client takes any text but none for a yes, "false" too.
+func isOperator(labels map[string]string) (bool, error) {
+	value, ok := labels[api.OperatorLabel]
+	if !ok || value == "" {
+		return false, nil
+	}
+	yes, err := strconv.ParseBool(value)
+	if err != nil {
+		return false, fmt.Errorf("label %s=%q is neither true nor false: build the image again with one of the two", api.OperatorLabel, value)
+	}
+	return yes, nil
+}
+
+func checkVersionLabels(labels map[string]string) error {
+	if _, err := ParseComponentVersions(labels[api.ComponentVersionsLabel]); err != nil {
+		return fmt.Errorf("label %s: %w", api.ComponentVersionsLabel, err)
+	}
+	if _, err := ParseDisplayNames(labels[api.ComponentDisplayNamesLabel]); err != nil {
+		return fmt.Errorf("label %s: %w", api.ComponentDisplayNamesLabel, err)
+	}
+	return nil
 }
 
 // imageFiles reads the regular files at the top of some folders of an image, all layers taken together, by folder.

@@ -1,6 +1,7 @@
 package assemble
 
 import (
+	"strings"
 	"testing"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -166,12 +167,18 @@ func TestComponentVersions(t *testing.T) {
 		images  []imagev1.TagReference
 		want    map[string]string
 		wantErr string
+		warning string
 	}{
 		{name: "takes an image over the default", images: []imagev1.TagReference{image("x", "cni=2.0.0")}, want: map[string]string{"cni": "2.0.0", "etcd": "3.0.0"}},
 		{name: "takes equal versions of two images", images: []imagev1.TagReference{image("x", "cni=2.0.0"), image("y", "cni=2.0.0")}, want: map[string]string{"cni": "2.0.0", "etcd": "3.0.0"}},
 		{name: "refuses different ones", images: []imagev1.TagReference{image("x", "cni=2.0.0"), image("y", "cni=2.1.0")}, wantErr: `the version for "cni" is inconsistent`},
 		{name: "takes the first machine-os", images: []imagev1.TagReference{image("x", "machine-os=9.0.0"), image("y", "machine-os=9.1.0")}, want: map[string]string{"cni": "1.0.0", "etcd": "3.0.0", "machine-os": "9.0.0"}},
 		{name: "takes kubectl from cli alone", images: []imagev1.TagReference{image("x", "kubectl=1.0.0"), image("cli", "kubectl=1.1.0")}, want: map[string]string{"cni": "1.0.0", "etcd": "3.0.0", "kubectl": "1.1.0"}},
+		{name: "refuses different kubectls of the cli images", images: []imagev1.TagReference{image("cli", "kubectl=1.0.0"), image("cli-artifacts", "kubectl=1.1.0")}, wantErr: `the version for "kubectl" is inconsistent`},
+		{
+			name: "warns of a third kubectl", images: []imagev1.TagReference{image("x", "kubectl=1.0.0"), image("y", "kubectl=1.2.0"), image("cli", "kubectl=1.1.0")},
+			want: map[string]string{"cni": "1.0.0", "etcd": "3.0.0", "kubectl": "1.1.0"}, warning: "3 versions of kubectl: 1.0.0, 1.1.0, 1.2.0",
+		},
 		{name: "refuses a label that it cannot read", images: []imagev1.TagReference{image("x", "what")}, wantErr: `image "x"`},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
@@ -179,13 +186,15 @@ func TestComponentVersions(t *testing.T) {
 			for _, i := range tt.images {
 				byName[i.Name] = i
 			}
-			got, err := componentVersions(tt.images, byName, map[string]string{"cni": "1.0.0", "etcd": "3.0.0"})
+			got, warnings, err := componentVersions(tt.images, byName, map[string]string{"cni": "1.0.0", "etcd": "3.0.0"})
 			if tt.wantErr != "" {
 				require.ErrorContains(t, err, tt.wantErr)
 				return
 			}
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, got)
+			assert.Contains(t, strings.Join(warnings, "\n"), tt.warning)
+			assert.Equal(t, tt.warning == "", len(warnings) == 0)
 		})
 	}
 }

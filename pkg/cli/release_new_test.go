@@ -178,7 +178,6 @@ func TestReleaseNewRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"no name", []string{"--from-dir", platform, "--dry-run"}, "--name is required"},
 		{"no input", []string{"--name", "1.0.0", "--dry-run"}, "nothing to assemble"},
 		{"no output", []string{"--name", "1.0.0", "--from-dir", platform}, "nowhere to write to"},
 		{"two operators", []string{"--name", "1.0.0", "--from-dir", platform, "--dry-run", "--to-image-base", "x", "--operator-manifests", "y"}, "leave out --operator-manifests"},
