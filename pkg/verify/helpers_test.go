@@ -173,6 +173,15 @@ func newVerifier(t testing.TB, policy verify.Policy, sources verify.Sources) *ve
 	return v
 }
 
+// verifierAt is a verifier at another time, over messages in one store.
+func verifierAt(t testing.TB, policy verify.Policy, now time.Time, messages ...[]byte) *verify.Verifier {
+	t.Helper()
+	sources := verify.Sources{Local: []verify.Store{memory{name: "memory", messages: messages}}}
+	v, err := verify.New(policy, sources, testclock.NewFakePassiveClock(now))
+	require.NoError(t, err)
+	return v
+}
+
 // edit replaces text of the same length, which leaves every length in a message as it is.
 func edit(t testing.TB, data []byte, from, to string) []byte {
 	t.Helper()
