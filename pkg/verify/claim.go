@@ -34,8 +34,8 @@ type claim struct {
 type atomicClaim struct {
 	claim    `json:",inline"`
 	Optional *struct {
-		Creator   string   `json:"creator"`
-		Timestamp *float64 `json:"timestamp"`
+		Creator   string `json:"creator"`
+		Timestamp *int64 `json:"timestamp"`
 	} `json:"optional"`
 }
 

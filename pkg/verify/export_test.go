@@ -17,3 +17,6 @@ func WithoutPauses(s Store, report func(time.Duration)) Store {
 	}
 	return h
 }
+
+// CheckClaim reads the claim inside an OpenPGP message.
+var CheckClaim = checkAtomicClaim

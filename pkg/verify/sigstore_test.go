@@ -62,11 +62,16 @@ func newKey(t testing.TB, kind string) crypto.Signer {
 
 func publicKey(t testing.TB, name string, key crypto.Signer) verify.PublicKey {
 	t.Helper()
-	data, err := cryptoutils.MarshalPublicKeyToPEM(key.Public())
-	require.NoError(t, err)
-	k, err := verify.NewPublicKey(name, data)
+	k, err := verify.NewPublicKey(name, pemOf(t, key))
 	require.NoError(t, err)
 	return k
+}
+
+func pemOf(t testing.TB, key crypto.Signer) []byte {
+	t.Helper()
+	data, err := cryptoutils.MarshalPublicKeyToPEM(key.Public())
+	require.NoError(t, err)
+	return data
 }
 
 func simpleSigning(d release.Digest) string {
