@@ -60,13 +60,15 @@ type walker struct {
 	// below counts.
 	hidden map[string]bool
 	done   bool
+	// enough says between layers that the rest is not wanted.
+	enough func() bool
 	// What was read so far, over all layers.
 	unpacked, bytes int64
 	entries, files  int
 }
 
 func newWalker(limits Limits, visit func(File) error) *walker {
-	return &walker{limits: limits, visit: visit, hidden: map[string]bool{}}
+	return &walker{limits: limits, visit: visit, hidden: map[string]bool{}, enough: func() bool { return false }}
 }
 
 // changes are what one layer does to the folders. They concern lower layers only, wherever in the layer a whiteout

@@ -46,7 +46,7 @@ func (r *Reader) Manifests(ctx context.Context, img release.Image) (fs.FS, error
 // end. What the image does not have is not in the map.
 func (r *Reader) ReadFiles(ctx context.Context, img release.Image, names ...string) (map[string][]byte, error) {
 	found := map[string][]byte{}
-	err := r.walk(ctx, img, 1, func(f File) error {
+	err := r.walk(ctx, img, 1, newWalker(r.opts.Limits, func(f File) error {
 		if !slices.Contains(names, f.Name) {
 			return nil
 		}
@@ -58,7 +58,7 @@ func (r *Reader) ReadFiles(ctx context.Context, img release.Image, names ...stri
 			return fs.SkipAll
 		}
 		return nil
-	})
+	}))
 	if err != nil {
 		return nil, err
 	}
@@ -69,10 +69,18 @@ func (r *Reader) ReadFiles(ctx context.Context, img release.Image, names ...stri
 // A layer is fetched and checked against its digest before its files are given. visit may end the walk with fs.SkipAll;
 // where Walk returns an error, what visit was given does not count.
 func (r *Reader) Walk(ctx context.Context, img release.Image, visit func(File) error) error {
-	return r.walk(ctx, img, downloads, visit)
+	return r.walk(ctx, img, downloads, newWalker(r.opts.Limits, visit))
 }
 
-func (r *Reader) walk(ctx context.Context, img release.Image, ahead int, visit func(File) error) error {
+// WalkUntil walks as Walk does, but one layer after the other, and reads no layer below the one after which enough says
+// so.
+func (r *Reader) WalkUntil(ctx context.Context, img release.Image, visit func(File) error, enough func() bool) error {
+	w := newWalker(r.opts.Limits, visit)
+	w.enough = enough
+	return r.walk(ctx, img, 1, w)
+}
+
+func (r *Reader) walk(ctx context.Context, img release.Image, ahead int, w *walker) error {
 	s, err := r.Repository(img)
 	if err != nil {
 		return err
@@ -84,7 +92,7 @@ func (r *Reader) walk(ctx context.Context, img release.Image, ahead int, visit f
 	if err := r.checkLayers(doc.Layers); err != nil {
 		return fmt.Errorf("reading %s: %w", img.ByDigest(), err)
 	}
-	err = s.walk(ctx, doc.Layers, ahead, newWalker(r.opts.Limits, visit))
+	err = s.walk(ctx, doc.Layers, ahead, w)
 	if errors.Is(err, fs.SkipAll) {
 		return nil
 	}
@@ -155,7 +163,7 @@ func (s *Repository) walk(ctx context.Context, layers []v1.Descriptor, ahead int
 	})
 	group.Go(func() error {
 		for i := len(layers) - 1; i >= 0; i-- {
-			if w.done {
+			if w.done || w.enough() {
 				return fs.SkipAll
 			}
 			select {
