@@ -219,7 +219,7 @@ func TestPrune(t *testing.T) {
 		r, _, _, cached := start(t, image.Options{CacheLimitBytes: size * 3 / 4})
 		p, err := r.Prune(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, 3, p.Files, "a manifest and two layers")
+		assert.LessOrEqual(t, p.Left, size*3/4)
 		assert.Equal(t, size, p.Left+p.Bytes)
 		assert.Equal(t, []bool{false, true, true}, cached())
 	})
