@@ -148,19 +148,3 @@ func TestEveryKeyringMustBeSatisfied(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 	assert.Equal(t, []verify.MissingRoot{{Name: "b", Method: verify.MethodOpenPGP, Kind: "keyring"}}, refused.Missing)
 }
-
-func FuzzMessage(f *testing.F) {
-	alice := newEntity(f, "alice")
-	good := sign(f, alice, claim(digest))
-	f.Add(good)
-	f.Add(compress(f, packet.CompressionZIP, good))
-	f.Add(armored(f, "PGP MESSAGE", good))
-	f.Add(literal(f, claim(digest)))
-	policy := verify.Policy{Keyrings: []verify.Keyring{keyring(f, "k", alice)}}
-	f.Fuzz(func(t *testing.T, message []byte) {
-		// Whatever the bytes are: what is accepted carries the claim, and nothing panics.
-		if _, err := check(t, policy, message); err != nil {
-			assert.ErrorIs(t, err, verify.ErrUnverified)
-		}
-	})
-}

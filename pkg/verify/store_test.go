@@ -182,6 +182,11 @@ func TestLocalStoresComeFirst(t *testing.T) {
 	assert.Zero(t, second)
 }
 
+// listOf lists ConfigMaps that do not change.
+func listOf(maps ...verify.ConfigMapData) func(context.Context) ([]verify.ConfigMapData, error) {
+	return func(context.Context) ([]verify.ConfigMapData, error) { return maps, nil }
+}
+
 func TestConfigMaps(t *testing.T) {
 	hex := digest.Hex()
 	maps := []verify.ConfigMapData{
@@ -192,7 +197,7 @@ func TestConfigMaps(t *testing.T) {
 			"sha256-" + hex + "-1-1": []byte("two numbers"), "sha256-" + otherDigest.Hex() + "-1": []byte("other digest"),
 		}},
 	}
-	store := verify.NewConfigMaps(func(context.Context) ([]verify.ConfigMapData, error) { return maps, nil })
+	store := verify.NewConfigMaps(listOf(maps...))
 	assert.Equal(t, []string{
 		"a[sha256-" + hex + "]=plain", "a[sha256-" + hex + "-0]=zero", "b[sha256-" + hex + "-2]=two", "b[sha256-" + hex + "-10]=ten",
 	}, collect(t, store))
@@ -269,8 +274,7 @@ func TestRefusalIsTheSameEveryTime(t *testing.T) {
 		Name: "trust.yaml", Keyrings: []verify.Keyring{keyring(t, "a", alice), keyring(t, "b", alice)},
 		Stores: []string{two.URL + "/signatures", one.URL + "/signatures", "file:///nonexistent"},
 	}
-	v := newVerifier(t, policy, verify.Sources{Local: []verify.Store{verify.NewConfigMaps(
-		func(context.Context) ([]verify.ConfigMapData, error) { return nil, nil })}})
+	v := newVerifier(t, policy, verify.Sources{Local: []verify.Store{verify.NewConfigMaps(listOf())}})
 	_, err := v.Verify(t.Context(), image())
 	require.Error(t, err)
 	for range 5 {
