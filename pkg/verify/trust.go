@@ -53,8 +53,8 @@ type OpenPGPTrust struct {
 	Keyrings []TrustedKeyring `json:"keyrings"`
 	// Stores are http, https or file URLs. The ConfigMaps of the cluster are searched in any case.
 	Stores []string `json:"stores,omitempty"`
-	// RefuseExpiredKeys: see Policy.
-	RefuseExpiredKeys bool `json:"refuseExpiredKeys,omitempty"`
+	// OpenPGPRules hold for all keyrings of the document.
+	OpenPGPRules `json:",inline"`
 }
 
 // TrustedKeyring is one armored OpenPGP keyring.
@@ -237,7 +237,7 @@ func strictYAML(data []byte, into any) error {
 func (t TrustPolicy) policy(files beside) (Policy, error) {
 	p := Policy{Name: t.Metadata.Name}
 	if o := t.Spec.OpenPGP; o != nil {
-		p.RefuseExpiredKeys = o.RefuseExpiredKeys
+		p.OpenPGPRules = o.OpenPGPRules
 		for _, k := range o.Keyrings {
 			keyring, err := NewKeyring(k.Name, []byte(k.Armored))
 			if err != nil {
