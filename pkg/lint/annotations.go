@@ -51,8 +51,8 @@ func (c *check) checkInclusion(o *object, annotations map[string]string) {
 		if value != "true" {
 			o.file.found.field("include-value", o, annotationPath(key), "the value is %q, so profile %s does not get it: only \"true\" includes", value, profile)
 		}
-		if !slices.Contains(knownProfiles(), profile) {
-			o.file.found.field("unknown-profile", o, annotationPath(key), "the profile %q is not one of %s", profile, strings.Join(knownProfiles(), ", "))
+		if !slices.Contains(manifest.KnownProfiles(), profile) {
+			o.file.found.field("unknown-profile", o, annotationPath(key), "the profile %q is not one of %s", profile, strings.Join(manifest.KnownProfiles(), ", "))
 		}
 	}
 	if !named {
@@ -129,7 +129,7 @@ func (c *check) checkMajor(o *object, annotations map[string]string) {
 	}
 	major := c.major()
 	switch {
-	case !forMajor(value, major):
+	case !o.ForMajor(major):
 		found.field("major-version-list", o, at, "%q leaves out the release's own major version, %d", value, major)
 	case positive:
 		found.field("major-version-list", o, at, "%q lists major versions, and releases after them lose the object", value)

@@ -124,7 +124,7 @@ type check struct {
 
 	files   []*file
 	objects []*object
-	reaches reaches
+	gates   manifest.Gates
 	crds    map[groupKind][]*definition
 	// namespaces are those that the release brings, knownGates the gates that its FeatureGates name.
 	namespaces, knownGates sets.Set[string]
@@ -151,7 +151,7 @@ func (f *file) base() string { return path.Base(f.name) }
 type object struct {
 	*manifest.Manifest
 	file  *file
-	reach reach
+	reach manifest.Reach
 }
 
 func (o *object) line() int { return o.file.lineOf(o.Document) }
@@ -307,7 +307,7 @@ func (c *check) report() *Report {
 			id := f.object.ID()
 			f.Object = &id
 		}
-		if f.object != nil && f.Severity == Error && f.object.reach.never() {
+		if f.object != nil && f.Severity == Error && f.object.reach.Never() {
 			f.Severity = Warning
 			f.Message += "; no profile applies it"
 		}

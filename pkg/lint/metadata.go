@@ -186,23 +186,6 @@ func (c *check) major() uint64 {
 	return semver.MustParse(c.metadata.Version).Major
 }
 
-// forMajor reports whether the annotation release.openshift.io/major-version admits a major version.
-func forMajor(value string, major uint64) bool {
-	if value == "" || major == 0 {
-		return true
-	}
-	listed, positive := false, false
-	for entry := range strings.SplitSeq(value, ",") {
-		entry = strings.TrimSpace(entry)
-		if entry == fmt.Sprintf("-%d", major) {
-			return false
-		}
-		positive = positive || !strings.HasPrefix(entry, "-")
-		listed = listed || entry == fmt.Sprint(major)
-	}
-	return listed || !positive
-}
-
 // releaseAnnotations are those that somebody reads.
 func releaseAnnotations() []string {
 	return []string{

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 // definition is a CRD of the release.
@@ -31,7 +33,7 @@ func (c *check) collect() {
 		c.objects = append(c.objects, f.objects...)
 	}
 	for _, o := range c.objects {
-		o.reach = reachOf(o.Object.GetAnnotations())
+		o.reach = o.Reach()
 		if o.Is("apiextensions.k8s.io", "CustomResourceDefinition") && !o.Tombstone() {
 			c.define(o)
 		}
@@ -39,8 +41,14 @@ func (c *check) collect() {
 			c.namespaces.Insert(o.Object.GetName())
 		}
 	}
-	c.knownGates = knownGates(c.objects)
-	c.reaches = reaches{gates: readGates(c.objects, c.major())}
+	manifests := make([]*manifest.Manifest, 0, len(c.objects))
+	c.knownGates = sets.New[string]()
+	for _, o := range c.objects {
+		manifests = append(manifests, o.Manifest)
+		enabled, disabled := o.FeatureGates()
+		c.knownGates.Insert(enabled...).Insert(disabled...)
+	}
+	c.gates = manifest.ReadGates(manifests, c.major())
 }
 
 func (c *check) define(o *object) {
@@ -66,7 +74,7 @@ func (c *check) serving(o *object) []*definition {
 	all := c.crds[o.GVK().GroupKind()]
 	var meeting []*definition
 	for _, d := range all {
-		if c.reaches.meet(d.reach, o.reach) {
+		if c.meet(d.object, o) {
 			meeting = append(meeting, d)
 		}
 	}
@@ -350,10 +358,5 @@ func (c *check) checkClusterOperator(o *object) {
 	}
 }
 
-func knownGates(objects []*object) sets.Set[string] {
-	out := sets.New[string]()
-	for _, o := range objects {
-		eachGate(o, func(name string, _ bool) { out.Insert(name) })
-	}
-	return out
-}
+// meet reports whether some cluster gets both.
+func (c *check) meet(a, b *object) bool { return len(c.gates.Clusters(a.reach, b.reach)) > 0 }

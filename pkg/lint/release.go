@@ -71,11 +71,10 @@ func (c *check) checkDuplicates() {
 			if first.file == o.file && first.ID() == o.ID() {
 				continue // parsing has said so
 			}
-			if !forMajor(first.Object.GetAnnotations()[api.MajorVersionAnnotation], c.major()) ||
-				!forMajor(o.Object.GetAnnotations()[api.MajorVersionAnnotation], c.major()) {
+			if !first.ForMajor(c.major()) || !o.ForMajor(c.major()) {
 				continue
 			}
-			if where := c.reaches.clusters(first.reach, o.reach); len(where) > 0 {
+			if where := c.gates.Clusters(first.reach, o.reach); len(where) > 0 {
 				what := "also brought by"
 				switch {
 				case first.Tombstone() != o.Tombstone() && o.Tombstone():
@@ -84,7 +83,7 @@ func (c *check) checkDuplicates() {
 					what = "brought here and deleted by"
 				}
 				c.found.object("duplicate-object", o, "%s is %s %s for profile %s with feature set %s", id, what, first.place(),
-					where[0].profile, where[0].set)
+					where[0].Profile, where[0].FeatureSet)
 				break
 			}
 		}
@@ -127,7 +126,7 @@ func (c *check) checkTombstones() {
 			}
 		}
 		for _, l := range lost {
-			if c.reaches.meet(o.reach, l.reach) {
+			if c.meet(o, l) {
 				c.found.object("tombstone-contradiction", o, "deleting it deletes %s too, which %s brings", l.ID(), l.place())
 				break
 			}
@@ -140,7 +139,7 @@ func (c *check) checkNamespaces() {
 	users := map[string][]*object{}
 	for _, o := range c.objects {
 		namespace := c.identity(o).Namespace
-		if namespace != "" && !o.Tombstone() && !o.reach.never() && !c.namespaces.Has(namespace) &&
+		if namespace != "" && !o.Tombstone() && !o.reach.Never() && !c.namespaces.Has(namespace) &&
 			!slices.Contains(givenNamespaces(), namespace) {
 			users[namespace] = append(users[namespace], o)
 		}
@@ -176,23 +175,23 @@ func (c *check) checkOrder() {
 	profiles := sets.New[string]()
 	for _, o := range c.objects {
 		byManifest[o.Manifest] = o
-		profiles.Insert(o.reach.profiles...)
+		profiles.Insert(o.reach.Profiles...)
 	}
 	said := map[manifest.ID]bool{}
 	for _, profile := range sets.List(profiles) {
-		if profiles.Len() > 16 && !slices.Contains(knownProfiles(), profile) {
+		if profiles.Len() > 16 && !slices.Contains(manifest.KnownProfiles(), profile) {
 			continue
 		}
 		for _, set := range manifest.KnownFeatureSets() {
-			c.checkOrderIn(cluster{profile, set}, byManifest, said)
+			c.checkOrderIn(manifest.Cluster{Profile: profile, FeatureSet: set}, byManifest, said)
 		}
 	}
 }
 
-func (c *check) checkOrderIn(in cluster, byManifest map[*manifest.Manifest]*object, said map[manifest.ID]bool) {
+func (c *check) checkOrderIn(in manifest.Cluster, byManifest map[*manifest.Manifest]*object, said map[manifest.ID]bool) {
 	var included []*manifest.Manifest
 	for _, o := range c.objects {
-		if c.reaches.admits(in, []reach{o.reach}) && slices.Contains(o.reach.profiles, in.profile) {
+		if c.gates.Includes(in, o.reach) {
 			included = append(included, o.Manifest)
 		}
 	}
@@ -240,14 +239,14 @@ func firstUser(graph *taskgraph.Graph, n *taskgraph.Node) *manifest.Manifest {
 func (c *check) checkTrust() {
 	var first *object
 	for _, o := range c.objects {
-		if _, ok := o.Object.GetAnnotations()[api.VerificationAnnotation]; !ok || !o.Is("", "ConfigMap") || o.reach.never() {
+		if _, ok := o.Object.GetAnnotations()[api.VerificationAnnotation]; !ok || !o.Is("", "ConfigMap") || o.reach.Never() {
 			continue
 		}
 		if first == nil {
 			first = o
 			continue
 		}
-		if c.reaches.meet(first.reach, o.reach) && c.identity(first) != c.identity(o) {
+		if c.meet(first, o) && c.identity(first) != c.identity(o) {
 			c.found.object("verification", o, "only the first such ConfigMap counts, the one in %s", first.place())
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/pkg/difference"
 	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -62,9 +63,9 @@ func TestUnownedDefault(t *testing.T) {
 		map[string]string{"0000_10_b_deployment.yaml": strings.Replace(deployment, "spec:\n", "spec:\n  strategy: {type: Recreate}\n", 1)})
 	object := report.the(t, "Deployment.apps defaults/dns-operator")
 	assert.Equal(t, Modify, object.Verdict, object.Message)
-	assert.Equal(t, []Field{
-		{Op: Removed, Path: "spec.strategy.rollingUpdate", Old: map[string]any{"maxSurge": "25%", "maxUnavailable": "25%"}},
-		{Op: Modified, Path: "spec.strategy.type", Old: "RollingUpdate", New: "Recreate"},
+	assert.Equal(t, []difference.Field{
+		{Op: difference.Removed, Path: "spec.strategy.rollingUpdate", Old: map[string]any{"maxSurge": "25%", "maxUnavailable": "25%"}},
+		{Op: difference.Modified, Path: "spec.strategy.type", Old: "RollingUpdate", New: "Recreate"},
 	}, object.Fields)
 	assert.Contains(t, object.Message, "spec.strategy.rollingUpdate is removed first")
 }
@@ -228,7 +229,7 @@ func TestCRDThatChanges(t *testing.T) {
 	assert.Equal(t, Modify, more.Verdict)
 	assert.Equal(t, []string{".spec.more"}, more.Later)
 	assert.Empty(t, more.Dropped)
-	assert.Equal(t, []Field{{Op: Modified, Path: "spec.known", Old: "a", New: "b"}}, more.Fields)
+	assert.Equal(t, []difference.Field{{Op: difference.Modified, Path: "spec.known", Old: "a", New: "b"}}, more.Fields)
 
 	value := report.the(t, "Changing.example.com value")
 	assert.Equal(t, Unknown, value.Verdict)

@@ -1,7 +1,6 @@
 package preview
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cluster-version/cvo/pkg/difference"
 )
 
 // thing makes an object of YAML. Its numbers are float64, which is as good for a comparison.
@@ -47,7 +48,7 @@ func TestCompare(t *testing.T) {
 		name          string
 		before, after string
 		owned         string
-		want          []Field
+		want          []difference.Field
 	}{
 		{name: "it finds nothing in objects that are the same", before: `{spec: {a: [1, {b: c}]}}`, after: `{spec: {a: [1, {b: c}]}}`},
 		{
@@ -61,95 +62,95 @@ func TestCompare(t *testing.T) {
 		{
 			name:   "it goes into maps",
 			before: `{spec: {a: {b: 1, c: 1, d: 1}}}`, after: `{spec: {a: {b: 2, c: 1, e: 1}}}`,
-			want: []Field{
-				{Op: Modified, Path: "spec.a.b", Old: 1.0, New: 2.0},
-				{Op: Removed, Path: "spec.a.d", Old: 1.0},
-				{Op: Added, Path: "spec.a.e", New: 1.0},
+			want: []difference.Field{
+				{Op: difference.Modified, Path: "spec.a.b", Old: 1.0, New: 2.0},
+				{Op: difference.Removed, Path: "spec.a.d", Old: 1.0},
+				{Op: difference.Added, Path: "spec.a.e", New: 1.0},
 			},
 		},
 		{
 			name:   "it tells a map that is new or gone as one",
 			before: `{spec: {gone: {a: 1, b: 2}}}`, after: `{spec: {new: {a: {b: 2}}}}`,
-			want: []Field{
-				{Op: Removed, Path: "spec.gone", Old: map[string]any{"a": 1.0, "b": 2.0}},
-				{Op: Added, Path: "spec.new", New: map[string]any{"a": map[string]any{"b": 2.0}}},
+			want: []difference.Field{
+				{Op: difference.Removed, Path: "spec.gone", Old: map[string]any{"a": 1.0, "b": 2.0}},
+				{Op: difference.Added, Path: "spec.new", New: map[string]any{"a": map[string]any{"b": 2.0}}},
 			},
 		},
 		{
 			name:   "it quotes names that are not plain",
 			before: `{metadata: {annotations: {a.b/c: x}}}`, after: `{metadata: {annotations: {a.b/c: q}}}`,
-			want: []Field{{Op: Modified, Path: `metadata.annotations["a.b/c"]`, Old: "x", New: "q"}},
+			want: []difference.Field{{Op: difference.Modified, Path: `metadata.annotations["a.b/c"]`, Old: "x", New: "q"}},
 		},
 		{
 			name:   "it tells a change of type",
 			before: `{spec: {a: "1", b: {c: 1}, d: [1]}}`, after: `{spec: {a: 1, b: [1], d: {"0": 1}}}`,
-			want: []Field{
-				{Op: Modified, Path: "spec.a", Old: "1", New: 1.0},
-				{Op: Modified, Path: "spec.b", Old: map[string]any{"c": 1.0}, New: []any{1.0}},
-				{Op: Modified, Path: "spec.d", Old: []any{1.0}, New: map[string]any{"0": 1.0}},
+			want: []difference.Field{
+				{Op: difference.Modified, Path: "spec.a", Old: "1", New: 1.0},
+				{Op: difference.Modified, Path: "spec.b", Old: map[string]any{"c": 1.0}, New: []any{1.0}},
+				{Op: difference.Modified, Path: "spec.d", Old: []any{1.0}, New: map[string]any{"0": 1.0}},
 			},
 		},
 		{
 			name:   "it compares a list that nobody says anything of by position",
 			before: `{spec: {args: [a, b, c]}}`, after: `{spec: {args: [a, x]}}`,
-			want: []Field{
-				{Op: Modified, Path: "spec.args[1]", Old: "b", New: "x"}, {Op: Removed, Path: "spec.args[2]", Old: "c"},
+			want: []difference.Field{
+				{Op: difference.Modified, Path: "spec.args[1]", Old: "b", New: "x"}, {Op: difference.Removed, Path: "spec.args[2]", Old: "c"},
 			},
 		},
 		{
 			name:   "it does not take what moves on in such a list for changed",
 			before: `{spec: {args: [a, b, c, d, e, f]}}`, after: `{spec: {args: [a, new, b, x, d, f, last]}}`,
-			want: []Field{
-				{Op: Added, Path: "spec.args[1]", New: "new"},
-				{Op: Modified, Path: "spec.args[3]", Old: "c", New: "x"},
-				{Op: Removed, Path: "spec.args[4]", Old: "e"},
-				{Op: Added, Path: "spec.args[6]", New: "last"},
+			want: []difference.Field{
+				{Op: difference.Added, Path: "spec.args[1]", New: "new"},
+				{Op: difference.Modified, Path: "spec.args[3]", Old: "c", New: "x"},
+				{Op: difference.Removed, Path: "spec.args[4]", Old: "e"},
+				{Op: difference.Added, Path: "spec.args[6]", New: "last"},
 			},
 		},
 		{
 			name:   "it goes into the entries of such a list",
 			before: `{spec: {rules: [{verbs: [get]}]}}`, after: `{spec: {rules: [{verbs: [get, list]}, {verbs: [watch]}]}}`,
-			want: []Field{
-				{Op: Added, Path: "spec.rules[0].verbs[1]", New: "list"},
-				{Op: Added, Path: "spec.rules[1]", New: map[string]any{"verbs": []any{"watch"}}},
+			want: []difference.Field{
+				{Op: difference.Added, Path: "spec.rules[0].verbs[1]", New: "list"},
+				{Op: difference.Added, Path: "spec.rules[1]", New: map[string]any{"verbs": []any{"watch"}}},
 			},
 		},
 		{
 			name:  "it matches the entries of a list by their key",
 			owned: containers, before: `{spec: {containers: [{name: gone}, {name: a, image: x}]}}`,
 			after: `{spec: {containers: [{name: new}, {name: a, image: q}]}}`,
-			want: []Field{
-				{Op: Removed, Path: `spec.containers[name="gone"]`, Old: map[string]any{"name": "gone"}},
-				{Op: Added, Path: `spec.containers[name="new"]`, New: map[string]any{"name": "new"}},
-				{Op: Modified, Path: `spec.containers[name="a"].image`, Old: "x", New: "q"},
+			want: []difference.Field{
+				{Op: difference.Removed, Path: `spec.containers[name="gone"]`, Old: map[string]any{"name": "gone"}},
+				{Op: difference.Added, Path: `spec.containers[name="new"]`, New: map[string]any{"name": "new"}},
+				{Op: difference.Modified, Path: `spec.containers[name="a"].image`, Old: "x", New: "q"},
 			},
 		},
 		{
 			name: "it matches by several keys, in a list within a list", owned: containers,
 			before: `{spec: {containers: [{name: a, ports: [{containerPort: 80, protocol: TCP, name: x}, {containerPort: 80, protocol: UDP}]}]}}`,
 			after:  `{spec: {containers: [{name: a, ports: [{containerPort: 80, protocol: TCP, name: q}, {containerPort: 80, protocol: UDP}]}]}}`,
-			want:   []Field{{Op: Modified, Path: `spec.containers[name="a"].ports[containerPort=80,protocol="TCP"].name`, Old: "x", New: "q"}},
+			want:   []difference.Field{{Op: difference.Modified, Path: `spec.containers[name="a"].ports[containerPort=80,protocol="TCP"].name`, Old: "x", New: "q"}},
 		},
 		{
 			name: "it tells that only the order is another", owned: containers,
 			before: `{spec: {containers: [{name: a}, {name: b}, {name: c}]}}`, after: `{spec: {containers: [{name: b}, {name: a}, {name: d}]}}`,
-			want: []Field{
-				{Op: Removed, Path: `spec.containers[name="c"]`, Old: map[string]any{"name": "c"}},
-				{Op: Added, Path: `spec.containers[name="d"]`, New: map[string]any{"name": "d"}},
-				{Op: Reordered, Path: "spec.containers", Old: []string{`[name="a"]`, `[name="b"]`}, New: []string{`[name="b"]`, `[name="a"]`}},
+			want: []difference.Field{
+				{Op: difference.Removed, Path: `spec.containers[name="c"]`, Old: map[string]any{"name": "c"}},
+				{Op: difference.Added, Path: `spec.containers[name="d"]`, New: map[string]any{"name": "d"}},
+				{Op: difference.Reordered, Path: "spec.containers", Old: []string{`[name="a"]`, `[name="b"]`}, New: []string{`[name="b"]`, `[name="a"]`}},
 			},
 		},
 		{
 			name: "it goes by position where keys are not unique", owned: containers,
 			before: `{spec: {containers: [{name: a, image: x}, {name: a, image: q}]}}`,
 			after:  `{spec: {containers: [{name: a, image: x}, {name: a, image: z}]}}`,
-			want:   []Field{{Op: Modified, Path: "spec.containers[1].image", Old: "q", New: "z"}},
+			want:   []difference.Field{{Op: difference.Modified, Path: "spec.containers[1].image", Old: "q", New: "z"}},
 		},
 		{
 			name: "it matches the entries of a set by themselves", owned: finalizers,
 			before: `{metadata: {finalizers: [x, q]}}`, after: `{metadata: {finalizers: [q, z]}}`,
-			want: []Field{
-				{Op: Removed, Path: `metadata.finalizers[="x"]`, Old: "x"}, {Op: Added, Path: `metadata.finalizers[="z"]`, New: "z"},
+			want: []difference.Field{
+				{Op: difference.Removed, Path: `metadata.finalizers[="x"]`, Old: "x"}, {Op: difference.Added, Path: `metadata.finalizers[="z"]`, New: "z"},
 			},
 		},
 		{
@@ -157,20 +158,20 @@ func TestCompare(t *testing.T) {
 			before: `{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {gone: s3cret, changed: s3cret, same: s3cret}, type: Opaque}`,
 			after: `{apiVersion: v1, kind: Secret, metadata: {name: a, annotations: {kubectl.kubernetes.io/last-applied-configuration: s3cret, x: q}},
 				data: {new: s3cret, changed: s3cret2, same: s3cret}, stringData: {text: s3cret}, type: Opaque}`,
-			want: []Field{
-				{Op: Modified, Path: "data.changed", Hidden: true},
-				{Op: Removed, Path: "data.gone", Hidden: true},
-				{Op: Added, Path: "data.new", Hidden: true},
-				{Op: Added, Path: `metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`, Hidden: true},
-				{Op: Added, Path: "metadata.annotations.x", New: "q"},
-				{Op: Added, Path: "stringData.text", Hidden: true},
+			want: []difference.Field{
+				{Op: difference.Modified, Path: "data.changed", Hidden: true},
+				{Op: difference.Removed, Path: "data.gone", Hidden: true},
+				{Op: difference.Added, Path: "data.new", Hidden: true},
+				{Op: difference.Added, Path: `metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`, Hidden: true},
+				{Op: difference.Added, Path: "metadata.annotations.x", New: "q"},
+				{Op: difference.Added, Path: "stringData.text", Hidden: true},
 			},
 		},
 		{
 			name:   "it shows the data of everything else",
 			before: `{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {a: b}}`,
 			after:  `{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {a: c}}`,
-			want:   []Field{{Op: Modified, Path: "data.a", Old: "b", New: "c"}},
+			want:   []difference.Field{{Op: difference.Modified, Path: "data.a", Old: "b", New: "c"}},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -178,41 +179,6 @@ func TestCompare(t *testing.T) {
 			assert.Equal(t, tt.want, Compare(before, after))
 			assert.Equal(t, tt.want, Compare(owned(before, tt.owned), thing(t, tt.after)), "with the owners of the object as it is")
 			assert.Empty(t, Compare(after, after))
-		})
-	}
-}
-
-func TestWriteText(t *testing.T) {
-	long := string(bytes.Repeat([]byte("abcdefghij"), 20))
-	for _, tt := range []struct {
-		name  string
-		field Field
-		full  bool
-		want  string
-	}{
-		{name: "it quotes", field: Field{Op: Modified, Path: "a", Old: "x\x1b[2J", New: 1.0}, want: `~ a: "x\x1b[2J" → 1`},
-		{name: "it leaves no control character in maps", field: Field{Op: Added, Path: "a", New: map[string]any{"b": "\u009b"}}, want: `+ a: {"b":"?"}`},
-		{
-			name: "it shortens", field: Field{Op: Removed, Path: "a", Old: long},
-			want: `- a: "` + long[:79] + `… (202 characters, --full shows all)`,
-		},
-		{name: "it shows all", full: true, field: Field{Op: Removed, Path: "a", Old: long}, want: `- a: "` + long + `"`},
-		{
-			name: "it shows where long values differ", field: Field{Op: Modified, Path: "a", Old: long + "1" + long, New: long + "2" + long},
-			want: `~ a: …` + long[180:] + "1" + long[:59] + `… (403 characters, --full shows all) → …` + long[180:] + "2" + long[:59] + `… (403 characters, --full shows all)`,
-		},
-		{
-			name: "it tells an order", field: Field{Op: Reordered, Path: "a", Old: []string{"[=1]", "[=2]"}, New: []string{"[=2]", "[=1]"}},
-			want: `~ a: order ["[=1]","[=2]"] → ["[=2]","[=1]"]`,
-		},
-		{name: "it hides what is new", field: Field{Op: Added, Path: "data.a", Hidden: true}, want: "+ data.a: (hidden)"},
-		{name: "it hides what is gone", field: Field{Op: Removed, Path: "data.a", Hidden: true}, want: "- data.a: (hidden)"},
-		{name: "it hides what changes", field: Field{Op: Modified, Path: "data.a", Hidden: true}, want: "~ data.a: (changed)"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			w := textWriter{full: tt.full}
-			w.field(tt.field)
-			assert.Equal(t, "  "+tt.want+"\n", w.out.String())
 		})
 	}
 }

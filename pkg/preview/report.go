@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/cluster-version/cvo/pkg/difference"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -57,7 +58,7 @@ type Object struct {
 	// Remedy is what an administrator can do about a refusal.
 	Remedy string `json:"remedy,omitempty"`
 	// Fields are what would change.
-	Fields []Field `json:"fields,omitempty"`
+	Fields []difference.Field `json:"fields,omitempty"`
 	// Dropped are fields of the manifest that the server does not know; they would be left out.
 	Dropped []string `json:"dropped,omitempty"`
 	// Later are fields that the server does not know yet, in an object whose CRD the release changes before.
