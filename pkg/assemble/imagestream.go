@@ -65,6 +65,10 @@ func StreamImages(stream *imagev1.ImageStream, mode ReferenceMode, exclude []str
 			warnings = append(warnings, fmt.Sprintf("image %q: %s is in the registry of one cluster, which others cannot pull from", tag.Name, source))
 		}
 		tag.From = ImageTag(tag.Name, pullspec).From
+		if _, named, ok := byDigest(tag); !ok || named != digest {
+			errs = append(errs, fmt.Errorf("the tag %q in the source input stream: %q is not the image %s: give it as %s=PULLSPEC", tag.Name, pullspec, digest, tag.Name))
+			return
+		}
 		// How a stream keeps a tag up to date is no part of a release.
 		tag.ImportPolicy, tag.ReferencePolicy, tag.Generation, tag.Reference = imagev1.TagImportPolicy{}, imagev1.TagReferencePolicy{}, nil, false
 		images = append(images, tag)
