@@ -201,8 +201,12 @@ func (v *Verifier) search(ctx context.Context, p place, image release.Image, t *
 	defer cancel()
 	seen := 0
 	for c, err := range p.candidates(ctx, image) {
+		if ctx.Err() != nil {
+			a.end = context.Cause(ctx).Error()
+			break
+		}
 		if err != nil {
-			a.remark(v.explain(ctx, err))
+			a.remark(plainNetworkError(err))
 			continue
 		}
 		if seen++; seen > maxCandidates {
@@ -216,7 +220,7 @@ func (v *Verifier) search(ctx context.Context, p place, image release.Image, t *
 			return a
 		}
 	}
-	if seen == 0 && len(a.remarks) == 0 {
+	if seen == 0 && len(a.told()) == 0 {
 		a.remark("no signature found")
 	}
 	return a
@@ -232,13 +236,6 @@ func (v *Verifier) examine(c candidate, image release.Image, i int, t *tally, a 
 	}
 	e.Root, e.Method, e.Store = r.name(), r.method(), c.location
 	t.record(i, e)
-}
-
-func (v *Verifier) explain(ctx context.Context, err error) string {
-	if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) {
-		return cause.Error()
-	}
-	return plainNetworkError(err)
 }
 
 // ForceUnsafe returns the image as verified although nobody trusted has signed it: the administrator forced past the
