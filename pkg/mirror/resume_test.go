@@ -1,0 +1,122 @@
+package mirror_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/image"
+	"github.com/cluster-version/cvo/pkg/mirror"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+// What the process that is killed is told: the release to mirror, and where to.
+const (
+	mirrorFrom = "CVO_TEST_MIRROR_FROM"
+	mirrorTo   = "CVO_TEST_MIRROR_TO"
+)
+
+// TestMain is also the process that gets killed.
+func TestMain(m *testing.M) {
+	if from := os.Getenv(mirrorFrom); from != "" {
+		if err := mirrorOnce(context.Background(), from, os.Getenv(mirrorTo)); err != nil { //nolint:usetesting // no test runs here
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func mirrorOnce(ctx context.Context, from, to string) error {
+	images, err := image.New(image.Options{Access: access()})
+	if err != nil {
+		return err
+	}
+	img, err := images.Resolve(ctx, from)
+	if err != nil {
+		return err
+	}
+	r, err := mirror.Read(ctx, images, img, false)
+	if err != nil {
+		return err
+	}
+	var target mirror.Target = mirror.NewLayout(to)
+	if !strings.HasPrefix(to, "/") {
+		if target, err = mirror.OpenRepository(access(), to); err != nil {
+			return err
+		}
+	}
+	list, err := r.Images(ctx, access(), images, mirror.Destination{To: target})
+	if err != nil {
+		return err
+	}
+	plan, err := mirror.New(ctx, list, mirror.Options{Width: 3})
+	if err != nil {
+		return err
+	}
+	if _, err := plan.Copy(ctx); err != nil {
+		return err
+	}
+	return target.Close()
+}
+
+// killedUntilDone runs the process again and again, killing it each time a little later, and returns how often it was killed.
+func killedUntilDone(t *testing.T, from, to string) (kills int) {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for alive := 60 * time.Millisecond; ; alive += 15 * time.Millisecond {
+		cmd := exec.CommandContext(t.Context(), self)
+		cmd.Env = append(os.Environ(), mirrorFrom+"="+from, mirrorTo+"="+to)
+		var out strings.Builder
+		cmd.Stderr = &out
+		require.NoError(t, cmd.Start())
+		killer := time.AfterFunc(alive, func() { _ = cmd.Process.Kill() })
+		err := cmd.Wait()
+		killer.Stop()
+		if err == nil {
+			return kills
+		}
+		require.Equal(t, -1, cmd.ProcessState.ExitCode(), "it was killed, and did not fail by itself: %s", &out)
+		kills++
+		require.Less(t, kills, 300, "it gets no further: %s", &out)
+	}
+}
+
+func TestKilledAgainAndAgain(t *testing.T) {
+	const n = 20
+	for _, tt := range []struct {
+		name string
+		to   func(t *testing.T, target *fixture.Registry) string
+	}{
+		{"a registry", func(_ *testing.T, target *fixture.Registry) string { return target.Host() + "/" + mirrorRepository }},
+		{"a folder", func(t *testing.T, _ *fixture.Registry) string { return filepath.Join(t.TempDir(), "mirror") }},
+	} {
+		t.Run("it completes in "+tt.name, func(t *testing.T) {
+			source, target := fixture.StartRegistry(t), fixture.StartRegistry(t)
+			p := publish(t, source, "1.0.0", n)
+			source.AddFault(fixture.Fault{Match: fixture.MatchPath("/blobs/"), Delay: 10 * time.Millisecond})
+			to := tt.to(t, target)
+			kills := killedUntilDone(t, p.image.Pullspec, to)
+			t.Logf("killed %d times, %d downloads of %d blobs", kills, downloads(source), blobs(n))
+			assert.Greater(t, kills, 5, "or nothing was tried")
+			// Each run reads the release (its layer and configuration), and loses at most what was on its way.
+			assert.LessOrEqual(t, downloads(source), blobs(n)+(kills+1)*(3+3), "what was copied is not copied again")
+			if filepath.IsAbs(to) {
+				requireComplete(t, p, inFolder(to))
+				assert.NoDirExists(t, filepath.Join(to, ".partial"))
+			} else {
+				requireComplete(t, p, inRegistry(target))
+			}
+		})
+	}
+}
