@@ -1,0 +1,175 @@
+package inspect
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// maxConflicts bounds how many files in the way an error names.
+const maxConflicts = 5
+
+// ConflictError says which files are in the way, with other content.
+type ConflictError struct {
+	Dir   string
+	Files []string
+}
+
+// Error names some of the files.
+func (e *ConflictError) Error() string {
+	named := e.Files[:min(len(e.Files), maxConflicts)]
+	more := ""
+	if n := len(e.Files) - len(named); n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Sprintf("%s has other files of these names already: %s%s", e.Dir, strings.Join(named, ", "), more)
+}
+
+// stage is where files are written before they come to their place: in a hidden folder beside it, on the same file
+// system.
+type stage struct {
+	dir string
+	// fresh says that the folder was not there, so that all of it can be moved at once.
+	fresh     bool
+	temporary string
+	root      string
+	names     []string
+	folders   map[string]bool
+}
+
+func newStage(dir string) (*stage, error) {
+	s := &stage{dir: filepath.Clean(dir), folders: map[string]bool{".": true}}
+	parent, pattern := s.dir, ".extract-*"
+	switch info, err := os.Stat(s.dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		s.fresh = true
+		parent, pattern = filepath.Dir(s.dir), "."+filepath.Base(s.dir)+"-*"
+		if err := os.MkdirAll(parent, 0o755); err != nil {
+			return nil, err
+		}
+	case err != nil:
+		return nil, err
+	case !info.IsDir():
+		return nil, fmt.Errorf("%s is a file, not a folder", s.dir)
+	}
+	var err error
+	if s.temporary, err = os.MkdirTemp(parent, pattern); err != nil {
+		return nil, err
+	}
+	// The temporary folder is this user's alone; the one inside gets the rights that folders get.
+	s.root = filepath.Join(s.temporary, "files")
+	return s, os.Mkdir(s.root, 0o755)
+}
+
+func (s *stage) remove() error { return os.RemoveAll(s.temporary) }
+
+// write adds one file under a name that is local to the folder.
+func (s *stage) write(name string, modTime time.Time, content io.Reader, buffer []byte) (int64, error) {
+	path := filepath.Join(s.root, filepath.FromSlash(name))
+	if folder := filepath.Dir(filepath.FromSlash(name)); !s.folders[folder] {
+		if err := os.MkdirAll(filepath.Join(s.root, folder), 0o755); err != nil {
+			return 0, err
+		}
+		s.folders[folder] = true
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return 0, err
+	}
+	// Without its other methods the file does not bring a buffer of its own.
+	n, err := io.CopyBuffer(struct{ io.Writer }{f}, content, buffer)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return n, err
+	}
+	s.names = append(s.names, name)
+	if modTime.IsZero() || modTime.Unix() == 0 {
+		return n, nil
+	}
+	return n, os.Chtimes(path, time.Time{}, modTime)
+}
+
+// commit brings the files to their place and tells how many were there already. It moves none if others are in the way.
+func (s *stage) commit(overwrite bool) (unchanged int, err error) {
+	if s.fresh {
+		if err := os.Rename(s.root, s.dir); !errors.Is(err, fs.ErrExist) {
+			return 0, err
+		}
+		// Somebody has made the folder meanwhile.
+	}
+	slices.Sort(s.names)
+	var moving []string
+	conflict := &ConflictError{Dir: s.dir}
+	for _, name := range s.names {
+		switch state, err := s.compare(name); {
+		case err != nil:
+			return 0, err
+		case state == unchangedFile:
+			unchanged++
+			continue
+		case state == otherFile:
+			conflict.Files = append(conflict.Files, name)
+		}
+		moving = append(moving, name)
+	}
+	if len(conflict.Files) > 0 && !overwrite {
+		return 0, conflict
+	}
+	for folder := range s.folders {
+		if err := os.MkdirAll(filepath.Join(s.dir, folder), 0o755); err != nil {
+			return 0, err
+		}
+	}
+	for _, name := range moving {
+		if err := os.Rename(s.path(name), s.place(name)); err != nil {
+			return 0, err
+		}
+	}
+	return unchanged, nil
+}
+
+func (s *stage) path(name string) string  { return filepath.Join(s.root, filepath.FromSlash(name)) }
+func (s *stage) place(name string) string { return filepath.Join(s.dir, filepath.FromSlash(name)) }
+
+// fileState is how a file's place looks.
+type fileState byte
+
+const (
+	noFile fileState = iota
+	unchangedFile
+	otherFile
+)
+
+// compare tells how a staged file compares with what has its place. Links are not followed: what they lead to is not
+// what was extracted.
+func (s *stage) compare(name string) (fileState, error) {
+	there, err := os.Lstat(s.place(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return noFile, nil
+	}
+	if err != nil {
+		return noFile, err
+	}
+	if !there.Mode().IsRegular() {
+		return otherFile, nil
+	}
+	staged, err := os.Stat(s.path(name))
+	if err != nil || staged.Size() != there.Size() {
+		return otherFile, err
+	}
+	old, err := os.ReadFile(s.place(name))
+	if err != nil {
+		return noFile, err
+	}
+	fresh, err := os.ReadFile(s.path(name))
+	if err != nil || !bytes.Equal(old, fresh) {
+		return otherFile, err
+	}
+	return unchangedFile, nil
+}
