@@ -11,5 +11,6 @@ func newReleaseCmd(streams Streams) *cobra.Command {
 	}
 	cmd.AddCommand(newReleaseNewCmd(streams), newReleaseExtractCmd(streams), newReleaseGraphCmd(streams))
 	cmd.AddCommand(newReleaseSignCmd(streams), newReleaseKeygenCmd(streams))
+	cmd.AddCommand(newReleaseVerifyCmd(streams))
 	return cmd
 }
