@@ -128,3 +128,15 @@ func TestRefusalsAreBounded(t *testing.T) {
 	assert.Less(t, len(err.Error()), 10_000)
 	assert.ErrorContains(t, err, "…, and 99980 more")
 }
+
+// endless is a store with one message over and over.
+type endless struct{ message []byte }
+
+func (endless) String() string { return "endless" }
+
+func (e endless) Signatures(context.Context, release.Digest) iter.Seq2[verify.Signature, error] {
+	return func(yield func(verify.Signature, error) bool) {
+		for yield(verify.Signature{Name: "s", Message: e.message}, nil) {
+		}
+	}
+}
