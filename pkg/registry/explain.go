@@ -38,8 +38,7 @@ func explain(ref name.Reference, err error) error {
 	if errors.As(err, &status) {
 		switch status.StatusCode {
 		case http.StatusUnauthorized:
-			return fmt.Errorf("%w: registry %s refuses access to %s: add credentials for %s to the pull secret, or check those that are there: %w",
-				ErrUnauthorized, host, repository, host, err)
+			return fmt.Errorf("%w: registry %s refuses access to %s: %s: %w", ErrUnauthorized, host, repository, unauthorized(host, status.Request), err)
 		case http.StatusForbidden:
 			return fmt.Errorf("%w: registry %s knows the credentials but forbids access to %s: give their account that right, or use another: %w",
 				ErrUnauthorized, host, repository, err)
@@ -65,6 +64,21 @@ func explain(ref name.Reference, err error) error {
 		return fmt.Errorf("nothing is known under the name %s: check the pullspec, or the name server and the proxy: %w", dns.Name, err)
 	}
 	return err
+}
+
+// unauthorized says what is wrong with the credentials of a request: what the registry, or its token server, was shown.
+func unauthorized(host string, req *http.Request) string {
+	remedy := fmt.Sprintf("add credentials for %s to the pull secret, or check those that are there", host)
+	switch {
+	case req == nil:
+		return remedy
+	case req.Header.Get("Authorization") == "" && req.Method != http.MethodPost: // identity tokens are posted
+		return fmt.Sprintf("no credentials for %s were found: add some to the pull secret", host)
+	}
+	if user, _, ok := req.BasicAuth(); ok {
+		return fmt.Sprintf("it does not accept the credentials of %q: check those for %s in the pull secret", user, host)
+	}
+	return remedy
 }
 
 // IsNotFound reports whether a registry answered that it has no such thing; of several that were asked, all of them.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
 	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
@@ -93,6 +94,10 @@ func mirrorSetItems(raw []byte) ([]runtime.Object, error) {
 	}
 	var objects []runtime.Object
 	for i, item := range list.Items {
+		var kind metav1.TypeMeta
+		if err := json.Unmarshal(item, &kind); err == nil && strings.HasSuffix(kind.Kind, "List") {
+			return nil, fmt.Errorf("item %d: a list in a list", i+1)
+		}
 		found, err := mirrorSets(item)
 		if err != nil {
 			return nil, fmt.Errorf("item %d: %w", i+1, err)

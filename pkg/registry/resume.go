@@ -147,7 +147,11 @@ func (b *resumedBody) reconnect() (io.ReadCloser, error) {
 		return nil, err
 	}
 	if !b.whole {
-		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", b.offset))
+		part := fmt.Sprintf("bytes=%d-", b.offset)
+		if b.size > 0 {
+			part += fmt.Sprint(b.size - 1) // not all registries understand a range without an end
+		}
+		req.Header.Set("Range", part)
 	}
 	resp, err := client.Do(req)
 	if err != nil {

@@ -1,0 +1,305 @@
+package registry_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/registry"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+// local reaches registries on this machine, without pauses worth the name.
+func local(opts registry.Options) *registry.Access {
+	opts.Keychain = &registry.PullSecret{}
+	opts.Backoff = time.Millisecond
+	return registry.New(opts)
+}
+
+// pushed is a registry with an image, and the image.
+func pushed(t *testing.T) (*fixture.Registry, name.Digest) {
+	t.Helper()
+	r := fixture.StartRegistry(t)
+	ref := push(t, local(registry.Options{}), r.Host()+"/platform/release:1.0.0")
+	r.Reset()
+	return r, ref
+}
+
+// layerRequest matches downloads of the one layer of the image, whose configuration is much smaller.
+func layerRequest(t *testing.T, r *fixture.Registry, ref name.Digest) func(*http.Request) bool {
+	t.Helper()
+	img, err := remote.Image(ref)
+	require.NoError(t, err)
+	layers, err := img.Layers()
+	require.NoError(t, err)
+	digest, err := layers[0].Digest()
+	require.NoError(t, err)
+	r.Reset()
+	return func(req *http.Request) bool {
+		return req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/blobs/"+digest.String())
+	}
+}
+
+// ranges are those that were asked for of blobs.
+func ranges(r *fixture.Registry) []string {
+	var list []string
+	for _, req := range r.Requests() {
+		if strings.Contains(req.Path, "/blobs/") {
+			list = append(list, req.Range)
+		}
+	}
+	return list
+}
+
+func from(offset int) string { return fmt.Sprintf("bytes=%d-%d", offset, len(content)-1) }
+
+func TestResume(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		faults []fixture.Fault
+		opts   registry.Options
+		want   []string
+	}{
+		{"it goes on where the connection broke", []fixture.Fault{{Truncate: 1000, Times: 1}}, registry.Options{}, []string{"", from(1000)}},
+		{
+			"it goes on as often as it gets on", []fixture.Fault{{Truncate: 1000, Times: 1}, {Truncate: 500, Times: 2}},
+			registry.Options{},
+			[]string{"", from(1000), from(1500), from(2000)},
+		},
+		{"it goes on where the registry sends nothing more", []fixture.Fault{{Truncate: 1000, Hang: true, Times: 1}}, registry.Options{Stall: 50 * time.Millisecond}, []string{"", from(1000)}},
+		{"it waits until the registry is back", []fixture.Fault{{Truncate: 1000, Times: 1}, {Status: 503, Times: 2}}, registry.Options{}, []string{"", from(1000), from(1000), from(1000)}},
+		{
+			"it outlasts a registry that is away for longer than one request is repeated",
+			[]fixture.Fault{{Truncate: 1000, Times: 1}, {Status: 502, Times: 7}},
+			registry.Options{},
+			append([]string{""}, strings.Split(strings.Repeat(from(1000)+" ", 7)+from(1000), " ")...),
+		},
+		{
+			"it begins again where the registry gives no parts, and leaves out what it has",
+			[]fixture.Fault{{Truncate: 1000, Times: 1}, {Status: 416, Times: 1}},
+			registry.Options{},
+			[]string{"", from(1000), ""},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r, ref := pushed(t)
+			match := layerRequest(t, r, ref)
+			for _, f := range tt.faults {
+				f.Match = match
+				defer r.AddFault(f)()
+			}
+			got, err := pull(t, local(tt.opts), ref)
+			require.NoError(t, err)
+			assert.Equal(t, content, got)
+			assert.Equal(t, tt.want, ranges(r))
+		})
+	}
+}
+
+// TestResumeEnds has downloads that cannot be saved.
+func TestResumeEnds(t *testing.T) {
+	t.Run("it gives up when it does not get on", func(t *testing.T) {
+		r, ref := pushed(t)
+		match := layerRequest(t, r, ref)
+		r.AddFault(fixture.Fault{Match: match, Truncate: 1000, Times: 1})
+		r.AddFault(fixture.Fault{Match: match, Truncate: 1})
+		_, err := pull(t, local(registry.Options{}), ref)
+		require.ErrorContains(t, err, "it broke off at byte 1005, resumed 5 times: unexpected EOF")
+		assert.Len(t, ranges(r), 6)
+	})
+	t.Run("it does not ask again for what is gone", func(t *testing.T) {
+		r, ref := pushed(t)
+		match := layerRequest(t, r, ref)
+		r.AddFault(fixture.Fault{Match: match, Truncate: 1000, Times: 1})
+		r.AddFault(fixture.Fault{Match: match, Status: http.StatusNotFound})
+		_, err := pull(t, local(registry.Options{}), ref)
+		require.ErrorContains(t, err, "broke off at byte 1000, resumed 1 times")
+		assert.True(t, registry.IsNotFound(err))
+		assert.Len(t, ranges(r), 2)
+	})
+	t.Run("it ends with the context", func(t *testing.T) {
+		r, ref := pushed(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		match := layerRequest(t, r, ref)
+		r.AddFault(fixture.Fault{Match: func(req *http.Request) bool {
+			if match(req) && req.Header.Get("Range") != "" {
+				cancel()
+			}
+			return match(req)
+		}, Truncate: 1000})
+		img, err := remote.Image(ref, append(local(registry.Options{}).Remote(), remote.WithContext(ctx))...)
+		require.NoError(t, err)
+		_, err = layer(t, img)
+		require.ErrorIs(t, err, context.Canceled)
+		assert.LessOrEqual(t, len(ranges(r)), 2)
+	})
+	t.Run("it does not save other content", func(t *testing.T) {
+		r, ref := pushed(t)
+		match := layerRequest(t, r, ref)
+		r.AddFault(fixture.Fault{Match: match, Truncate: 1000, Times: 1})
+		r.AddFault(fixture.Fault{Match: match, Rewrite: func(body []byte) []byte {
+			changed := append([]byte{}, body...)
+			changed[0] ^= 1
+			return changed
+		}})
+		_, err := pull(t, local(registry.Options{}), ref)
+		require.ErrorContains(t, err, "error verifying sha256 checksum")
+	})
+}
+
+// TestResumeWithoutRanges has a registry that ignores ranges, and one that answers with another part.
+func TestResumeWithoutRanges(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		lie  func(http.ResponseWriter, *http.Request)
+	}{
+		{"it leaves out what it has when it gets the whole", func(_ http.ResponseWriter, req *http.Request) { req.Header.Del("Range") }},
+		{"it begins again when it gets another part", func(_ http.ResponseWriter, req *http.Request) {
+			if req.Header.Get("Range") != "" {
+				req.Header.Set("Range", "bytes=0-99")
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNetwork(t)
+			store := images()
+			n.serve("registry.example", breaking(1, 1000, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				tt.lie(w, req)
+				store.ServeHTTP(w, req)
+			})))
+			access := n.access(registry.Options{})
+			got, err := pull(t, access, push(t, access, "registry.example/a:b"))
+			require.NoError(t, err)
+			assert.Equal(t, content, got)
+		})
+	}
+}
+
+// TestResumeOfChunkedDownloads has a registry that does not say how long a blob is.
+func TestResumeOfChunkedDownloads(t *testing.T) {
+	n := newNetwork(t)
+	store := images()
+	n.serve("registry.example", breaking(1, 1000, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !strings.Contains(req.URL.Path, "/blobs/") || req.Method != http.MethodGet {
+			store.ServeHTTP(w, req)
+			return
+		}
+		var first int
+		if _, err := fmt.Sscanf(req.Header.Get("Range"), "bytes=%d-", &first); err == nil {
+			req.Header.Set("Range", "bytes="+strconv.Itoa(first)+"-"+strconv.Itoa(len(content)-1))
+		}
+		store.ServeHTTP(&chunked{ResponseWriter: w}, req)
+	})))
+	access := n.access(registry.Options{})
+	got, err := pull(t, access, push(t, access, "registry.example/a:b"))
+	require.NoError(t, err)
+	assert.Equal(t, content, got)
+	blobs := n.requests("registry.example", "/blobs/sha256:")
+	assert.Equal(t, "bytes=1000-", blobs[len(blobs)-1].ranged)
+}
+
+// chunked drops the length of an answer.
+type chunked struct{ http.ResponseWriter }
+
+func (c *chunked) WriteHeader(status int) {
+	c.Header().Del("Content-Length")
+	c.ResponseWriter.WriteHeader(status)
+}
+
+func TestStalls(t *testing.T) {
+	t.Run("it gives up a registry that does not answer", func(t *testing.T) {
+		r, ref := pushed(t)
+		r.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/"), Delay: time.Hour})
+		_, err := pull(t, local(registry.Options{Stall: 50 * time.Millisecond}), ref)
+		require.ErrorIs(t, err, registry.ErrStalled)
+		require.ErrorContains(t, err, r.Host()+": no progress for 50ms")
+	})
+	t.Run("it gives up an answer that does not go on", func(t *testing.T) {
+		r, ref := pushed(t)
+		r.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/"), Truncate: 10, Hang: true})
+		_, err := pull(t, local(registry.Options{Stall: 50 * time.Millisecond}), ref)
+		require.ErrorIs(t, err, registry.ErrStalled)
+	})
+	t.Run("it gives up a download that stalls again and again", func(t *testing.T) {
+		r, ref := pushed(t)
+		r.AddFault(fixture.Fault{Match: layerRequest(t, r, ref), Truncate: 10, Hang: true})
+		_, err := pull(t, local(registry.Options{Stall: 50 * time.Millisecond}), ref)
+		require.ErrorIs(t, err, registry.ErrStalled)
+		require.ErrorContains(t, err, "resumed 2 times")
+	})
+	t.Run("it gives up an upload that is not taken", func(t *testing.T) {
+		r := fixture.StartRegistry(t)
+		r.AddFault(fixture.Fault{Match: func(req *http.Request) bool { return req.Method == http.MethodPatch }, Delay: time.Hour})
+		access := local(registry.Options{Stall: 20 * time.Millisecond})
+		ref, err := access.Reference(r.Host() + "/a:b")
+		require.NoError(t, err)
+		err = remote.Push(ref, image(t), access.Remote()...)
+		require.ErrorIs(t, err, registry.ErrStalled)
+	})
+}
+
+func TestUploads(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		fault fixture.Fault
+	}{
+		{"it begins an upload anew whose connection broke", fixture.Fault{Match: method(http.MethodPatch), Truncate: 1, Rewrite: func([]byte) []byte { return []byte("xx") }, Times: 1}},
+		{"it begins an upload anew that the registry could not take", fixture.Fault{Match: method(http.MethodPatch), Status: 502, Times: 2}},
+		{"it sends again what was turned away", fixture.Fault{Match: method(http.MethodPatch, http.MethodPost, http.MethodPut), Status: 429, RetryAfter: "0", Times: 4}},
+		{"it begins an upload anew that the registry has forgotten", fixture.Fault{Match: func(req *http.Request) bool {
+			return req.Method == http.MethodPut && strings.Contains(req.URL.Path, "/blobs/uploads/")
+		}, Status: 404, Times: 1}},
+		{"it puts a manifest again", fixture.Fault{Match: func(req *http.Request) bool {
+			return req.Method == http.MethodPut && strings.Contains(req.URL.Path, "/manifests/")
+		}, Status: 500, Times: 2}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := fixture.StartRegistry(t)
+			r.AddFault(tt.fault)
+			access := local(registry.Options{})
+			got, err := pull(t, access, push(t, access, r.Host()+"/platform/release:1.0.0"))
+			require.NoError(t, err)
+			assert.Equal(t, content, got)
+		})
+	}
+}
+
+func method(methods ...string) func(*http.Request) bool {
+	return func(req *http.Request) bool {
+		for _, m := range methods {
+			if req.Method == m {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func TestEndlessAnswers(t *testing.T) {
+	n := newNetwork(t)
+	n.serve("registry.example", http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !strings.Contains(req.URL.Path, "/manifests/") {
+			return
+		}
+		for {
+			if _, err := w.Write(content); err != nil {
+				return
+			}
+		}
+	}))
+	access := n.access(registry.Options{AnswerBytes: 1 << 20})
+	ref, err := access.Reference("registry.example/a:b")
+	require.NoError(t, err)
+	_, err = pull(t, access, ref)
+	require.ErrorIs(t, err, registry.ErrLimit)
+}
