@@ -1,0 +1,117 @@
+package inspect_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/inspect"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), got)
+}
+
+func compare(t *testing.T, from, to string, options inspect.CompareOptions) *inspect.Comparison {
+	t.Helper()
+	a, err := inspect.OpenFolder(from)
+	require.NoError(t, err)
+	b, err := inspect.OpenFolder(to)
+	require.NoError(t, err)
+	c, err := inspect.Compare(t.Context(), a, b, options)
+	require.NoError(t, err)
+	return c
+}
+
+var small = filepath.Join("testdata", "compare")
+
+func text(t *testing.T, c *inspect.Comparison) string {
+	t.Helper()
+	var out strings.Builder
+	require.NoError(t, c.WriteText(&out, false))
+	return out.String()
+}
+
+func TestCompare(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		from    string
+		to      string
+		options inspect.CompareOptions
+	}{
+		{name: "compare", from: "1.0.0", to: "1.1.0"},
+		{name: "compare-back", from: "1.1.0", to: "1.0.0"},
+		{name: "compare-literal", from: "1.0.0", to: "1.1.0", options: inspect.CompareOptions{Literal: true, Component: "dns"}},
+		{name: "compare-same", from: "1.0.0", to: "1.0.0"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := compare(t, filepath.Join(small, tt.from), filepath.Join(small, tt.to), tt.options)
+
+			golden(t, tt.name, text(t, c))
+		})
+	}
+}
+
+func TestCompareSaysTheSameEachTime(t *testing.T) {
+	want := text(t, compare(t, filepath.Join(small, "1.0.0"), filepath.Join(small, "1.1.0"), inspect.CompareOptions{}))
+	for range 20 {
+		assert.Equal(t, want, text(t, compare(t, filepath.Join(small, "1.0.0"), filepath.Join(small, "1.1.0"), inspect.CompareOptions{})))
+	}
+}
+
+func TestOnly(t *testing.T) {
+	c := compare(t, filepath.Join(small, "1.0.0"), filepath.Join(small, "1.1.0"), inspect.CompareOptions{})
+
+	images := c.Only(inspect.PartImages)
+	assert.NotEmpty(t, images.Images)
+	assert.Empty(t, images.Objects)
+	assert.Empty(t, images.Definitions)
+	assert.Equal(t, c.Totals, images.Totals)
+	assert.NotEmpty(t, c.Objects, "the comparison itself is left alone")
+	assert.NotEmpty(t, c.Only(inspect.PartAPIs).Roles)
+	assert.Equal(t, c, c.Only())
+}
+
+// Two real releases in a row. The orphans are those that were found by reading the manifests with another program.
+func TestCompareRealReleases(t *testing.T) {
+	dir := filepath.Join(fixture.Testdata(t), "payloads")
+
+	c := compare(t, filepath.Join(dir, "4.22.9"), filepath.Join(dir, "4.23.0"), inspect.CompareOptions{})
+
+	assert.True(t, c.Upgrade)
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s\n%d definitions, %d roles, %d feature gates, %d files\n", c.Totals, len(c.Definitions), len(c.Roles), len(c.FeatureGates), len(c.Files))
+	orphans := 0
+	for _, o := range c.Objects {
+		if o.Change == inspect.Orphaned {
+			orphans++
+			fmt.Fprintf(&out, "orphaned %s in %d kinds of cluster\n", o.Object, len(o.Clusters))
+		}
+		if o.Change == inspect.Deleted {
+			fmt.Fprintf(&out, "deleted %s\n", o.Object)
+		}
+	}
+	assert.Equal(t, 6, orphans)
+	golden(t, "compare-real", out.String())
+	id := manifest.ID{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding", Name: "cluster-baremetal-operator"}
+	for _, o := range c.Objects {
+		assert.False(t, o.Object == id && o.Change == inspect.Orphaned, "a stray namespace makes no other object of a cluster-scoped one")
+	}
+}
