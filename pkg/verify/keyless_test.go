@@ -445,7 +445,9 @@ func TestSignedIdentity(t *testing.T) {
 	document := func(reference string) release.Attachment {
 		return tagged(t, key, strings.Replace(simpleSigning(digest), "registry.example/platform/release", reference, 1))
 	}
-	match := func(p configv1.IdentityMatchPolicy) *configv1.PolicyIdentity { return &configv1.PolicyIdentity{MatchPolicy: p} }
+	match := func(p configv1.IdentityMatchPolicy) *configv1.PolicyIdentity {
+		return &configv1.PolicyIdentity{MatchPolicy: p}
+	}
 	exactly := match(configv1.IdentityMatchPolicyExactRepository)
 	exactly.PolicyMatchExactRepository = &configv1.PolicyMatchExactRepository{Repository: "vendor.example/release"}
 	mapped := match(configv1.IdentityMatchPolicyRemapIdentity)

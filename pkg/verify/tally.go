@@ -37,26 +37,48 @@ func (t *tally) add(a answer) {
 	t.answers = append(t.answers, a)
 }
 
-// record keeps evidence for a root, unless there is some by the same signer.
+// record keeps evidence for a root, unless there is some by the same key and certificate.
 func (t *tally) record(i int, e release.Evidence) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !slices.ContainsFunc(t.found[i], func(o release.Evidence) bool { return signer(o) == signer(e) }) {
+	if !slices.ContainsFunc(t.found[i], func(o release.Evidence) bool { return slices.Equal(marks(o), marks(e)) }) {
 		t.found[i] = append(t.found[i], e)
 	}
 }
 
-// signer tells those who sign apart: by their key, or by the identity for which a certificate was issued, whose key
-// is made for one signature.
-func signer(e release.Evidence) string {
-	switch {
-	case e.Certificate != "":
-		return "certificate " + e.Issuer + " " + e.Identity
-	case e.Fingerprint != "":
-		return "key " + e.Fingerprint
+// marks are by what a signer is known again: the key, and the identity for which a certificate was issued, whose key
+// may be made for one signature.
+func marks(e release.Evidence) []string {
+	if e.Method == MethodOpenPGP {
+		return []string{"key " + e.Fingerprint}
 	}
-	return "key " + e.KeyID
+	out := []string{"key " + e.KeyID}
+	if e.Certificate != "" {
+		out = append(out, "identity "+e.Issuer+" "+e.Identity)
+	}
+	return out
 }
+
+// signers tells those who sign apart: whoever shares a key or an identity with somebody is the same.
+type signers map[string]string
+
+func (s signers) find(mark string) string {
+	for s[mark] != "" && s[mark] != mark {
+		mark = s[mark]
+	}
+	return mark
+}
+
+func (s signers) add(e release.Evidence) {
+	all := marks(e)
+	for _, m := range all[1:] {
+		if a, b := s.find(all[0]), s.find(m); a != b {
+			s[b] = a
+		}
+	}
+}
+
+func (s signers) of(e release.Evidence) string { return s.find(marks(e)[0]) }
 
 func (t *tally) done() bool {
 	t.mu.Lock()
@@ -85,12 +107,18 @@ func (t *tally) missing(method string) []int {
 // counted chooses for as many roots of a demand as possible one evidence each, every signer once: a maximum matching
 // of roots to signers, by augmenting paths.
 func (t *tally) counted(d demand) map[int]release.Evidence {
+	who := signers{}
+	for _, i := range d.roots {
+		for _, e := range t.found[i] {
+			who.add(e)
+		}
+	}
 	taken := map[string]int{}
 	chosen := map[int]release.Evidence{}
 	var assign func(root int, tried map[string]bool) bool
 	assign = func(root int, tried map[string]bool) bool {
 		for _, e := range t.found[root] {
-			s := signer(e)
+			s := who.of(e)
 			if tried[s] {
 				continue
 			}
