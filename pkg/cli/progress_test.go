@@ -21,7 +21,7 @@ func TestProgressInLines(t *testing.T) {
 		p := newProgress(Streams{Out: io.Discard, Err: &out}, "Copying", progressEvery, nil)
 		p.expect(3, 300<<20)
 		time.Sleep(50 * time.Millisecond) // so that no event coincides with a line
-		for i := range 120 { // twelve seconds, ten events a second
+		for i := range 120 {              // twelve seconds, ten events a second
 			p.report(progressEvent{item: "etcd", done: int64(i) << 20, total: 120 << 20})
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -32,7 +32,7 @@ func TestProgressInLines(t *testing.T) {
 		p.close()
 		p.close()
 		assert.Equal(t, `info: Copying: 0/3, 49.0 MiB/300.0 MiB, 9.8 MiB/s, 25s left; now etcd 40%
-info: Copying: 0/3, 99.0 MiB/300.0 MiB, 9.9 MiB/s, 20s left; now etcd 82%
+info: Copying: 0/3, 99.0 MiB/300.0 MiB, 10.0 MiB/s, 20s left; now etcd 82%
 info: etcd: done, 120.0 MiB in 12.0s
 info: cli: already there
 info: Copying: 3 done, 120.0 MiB in 12.1s, 10.0 MiB/s

@@ -10,7 +10,7 @@ func newReleaseCmd(streams Streams) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newReleaseNewCmd(streams), newReleaseExtractCmd(streams), newReleaseGraphCmd(streams))
-	cmd.AddCommand(newReleaseSignCmd(streams), newReleaseKeygenCmd(streams))
+	cmd.AddCommand(newReleaseSignCmd(streams), newReleaseKeygenCmd(streams), newReleaseMirrorCmd(streams))
 	cmd.AddCommand(newReleaseVerifyCmd(streams))
 	return cmd
 }

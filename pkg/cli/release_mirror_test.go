@@ -1,0 +1,360 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cluster-version/cvo/pkg/registry"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/verify"
+	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+// mirrorable is a signed release of two components in a registry.
+type mirrorable struct {
+	t                  *testing.T
+	source, target     *fixture.Registry
+	image              release.Image
+	components         []release.Image
+	dir, store, trust  string
+	signer             *fixture.Signer
+	stdout, stderrText string
+}
+
+func newMirrorable(t *testing.T, keysInPayload bool) *mirrorable {
+	t.Helper()
+	m := &mirrorable{t: t, source: fixture.StartRegistry(t), target: fixture.StartRegistry(t), dir: t.TempDir()}
+	m.store, m.trust = filepath.Join(m.dir, "store"), filepath.Join(m.dir, "trust.yaml")
+	var err error
+	m.signer, err = fixture.NewSigner("vendor", fixture.SignerOptions{})
+	require.NoError(t, err)
+	trust, err := m.signer.Trust("file://" + m.store)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(m.trust, trust, 0o644))
+	var tags []string
+	for _, name := range []string{"console", "dns"} {
+		content, err := fixture.Append(empty.Image, []byte(name))
+		require.NoError(t, err)
+		img, err := fixture.Push(t.Context(), m.source, content, "upstream/components:"+name)
+		require.NoError(t, err)
+		m.components = append(m.components, img)
+		tags = append(tags, fmt.Sprintf(`{"name": %q, "from": {"kind": "DockerImage", "name": %q}}`, name, img.ByDigest()))
+	}
+	tree := fstest.MapFS{
+		"manifests/0000_00_a.yaml":           {Data: []byte("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: a\n")},
+		"release-manifests/release-metadata": {Data: []byte(`{"kind": "cincinnati-metadata-v0", "version": "1.2.3", "previous": []}`)},
+		"release-manifests/image-references": {Data: fmt.Appendf(nil,
+			`{"apiVersion": "image.openshift.io/v1", "kind": "ImageStream", "metadata": {"name": "1.2.3"}, "spec": {"tags": [%s]}}`, strings.Join(tags, ","))},
+	}
+	if keysInPayload {
+		tree["release-manifests/0000_10_keys.yaml"] = &fstest.MapFile{Data: trust}
+	}
+	m.image, err = fixture.PushRelease(t.Context(), m.source, tree, "upstream/release:1.2.3-x86_64")
+	require.NoError(t, err)
+	return m
+}
+
+func (m *mirrorable) sign() {
+	m.t.Helper()
+	_, err := m.signer.WriteSignature(m.store, m.image)
+	require.NoError(m.t, err)
+}
+
+// run mirrors, and keeps what was printed.
+func (m *mirrorable) run(args ...string) error {
+	m.t.Helper()
+	var out, errs bytes.Buffer
+	cmd := New(Streams{In: &bytes.Buffer{}, Out: &out, Err: &errs})
+	cmd.SetArgs(append([]string{"release", "mirror"}, args...))
+	err := cmd.ExecuteContext(m.t.Context())
+	m.stdout, m.stderrText = m.plain(out.String()), m.plain(errs.String())
+	return err
+}
+
+// plain replaces what differs between two runs.
+func (m *mirrorable) plain(text string) string {
+	return strings.NewReplacer(m.source.Host(), "SOURCE", m.target.Host(), "TARGET", m.dir, "DIR",
+		string(m.image.Digest), "RELEASE", m.image.Digest.Hex()[:16], "RELEASE16").Replace(text)
+}
+
+func (m *mirrorable) to() string { return m.target.Host() + "/mirror/platform" }
+
+func TestReleaseMirrorToRegistry(t *testing.T) {
+	m := newMirrorable(t, false)
+	m.sign()
+	require.NoError(t, m.run(m.image.Pullspec, "--to", m.to(), "--trust", m.trust))
+	assert.Equal(t, `
+Success
+Update image:  TARGET/mirror/platform:1.2.3-x86_64
+Mirror prefix: TARGET/mirror/platform
+
+For a cluster to be installed from the mirror, in install-config.yaml:
+
+imageDigestSources:
+- mirrors:
+  - TARGET/mirror/platform
+  source: SOURCE/upstream/components
+- mirrors:
+  - TARGET/mirror/platform
+  source: SOURCE/upstream/release
+
+For a cluster that exists, to be given to kubectl apply (ImageDigestMirrorSet and ImageTagMirrorSet):
+
+apiVersion: config.openshift.io/v1
+kind: ImageDigestMirrorSet
+metadata:
+  name: release-1.2.3
+spec:
+  imageDigestMirrors:
+  - mirrors:
+    - TARGET/mirror/platform
+    source: SOURCE/upstream/components
+  - mirrors:
+    - TARGET/mirror/platform
+    source: SOURCE/upstream/release
+---
+apiVersion: config.openshift.io/v1
+kind: ImageTagMirrorSet
+metadata:
+  name: release-1.2.3
+spec:
+  imageTagMirrors:
+  - mirrors:
+    - TARGET/mirror/platform
+    source: SOURCE/upstream/release
+`, m.stdout)
+	assert.Contains(t, m.stderrText, "is signed by openpgp key "+m.signer.KeyID())
+	assert.Contains(t, m.stderrText, "info: Mirroring 1.2.3: 3 done")
+	for _, tag := range []string{"1.2.3-x86_64", "1.2.3-x86_64-console", "1.2.3-x86_64-dns"} {
+		assert.Equal(t, 1, m.target.Count("PUT", "/manifests/"+tag+"$"), tag)
+	}
+
+	t.Run("its mirror sets lead to the mirror", func(t *testing.T) {
+		_, sets, _ := strings.Cut(m.stdout, "ImageTagMirrorSet):\n\n")
+		objects, err := registry.ParseMirrorSets([]byte(strings.NewReplacer("SOURCE", m.source.Host(), "TARGET", m.target.Host()).Replace(sets)))
+		require.NoError(t, err)
+		require.Len(t, objects, 2)
+		assert.IsType(t, &configv1.ImageDigestMirrorSet{}, objects[0])
+		mirrors, err := registry.NewMirrors(objects...)
+		require.NoError(t, err)
+		access := registry.New(registry.Options{Mirrors: mirrors})
+		ref, err := access.Reference(m.components[0].ByDigest())
+		require.NoError(t, err)
+		assert.Equal(t, m.to(), access.Candidates(ref)[0].Context().String())
+	})
+}
+
+func TestReleaseMirrorThroughFolder(t *testing.T) {
+	m := newMirrorable(t, false)
+	m.sign()
+	folder := filepath.Join(m.dir, "carried")
+	require.NoError(t, m.run("--from", m.image.Pullspec, "--to-dir", folder, "--trust", m.trust))
+	assert.Equal(t, `Configmap signature file DIR/carried/config/signature-sha256-RELEASE16.json created
+
+Success
+Update image:  DIR/carried:1.2.3-x86_64
+Mirror prefix: DIR/carried
+
+To copy it into a registry, where there is one:
+
+  cvo release mirror --from-dir DIR/carried --from 1.2.3-x86_64 --to REGISTRY/REPOSITORY
+`, m.stdout)
+
+	// On the other side there is neither the first registry nor the store.
+	require.NoError(t, m.source.Close())
+	require.NoError(t, os.RemoveAll(m.store))
+	config := filepath.Join(m.dir, "config")
+	require.NoError(t, m.run("--from-dir", folder, "--to", m.to(), "--trust", m.trust, "--release-image-signature-to-dir", config))
+	assert.Contains(t, m.stdout, "Configmap signature file DIR/config/signature-sha256-RELEASE16.json created")
+	assert.Contains(t, m.stdout, "source: SOURCE/upstream/release", "the folder knows where the release comes from")
+	assert.Contains(t, m.stderrText, "found in file://DIR/carried/signatures/")
+
+	data, err := os.ReadFile(filepath.Join(config, "signature-sha256-"+m.image.Digest.Hex()[:16]+".json"))
+	require.NoError(t, err)
+	var cm corev1.ConfigMap
+	require.NoError(t, json.Unmarshal(data, &cm))
+	assert.Equal(t, "openshift-config-managed", cm.Namespace)
+	assert.Equal(t, "sha256-"+m.image.Digest.Hex(), cm.Name)
+	assert.Contains(t, cm.Labels, "release.openshift.io/verification-signatures")
+	assert.Contains(t, cm.BinaryData, verify.ConfigMapKey(m.image.Digest, 1))
+
+}
+
+func TestReleaseMirrorRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		name, args    string
+		inPayload     bool
+		signed        bool
+		want, warning string
+	}{
+		{name: "a release that nobody trusted signed", args: "--trust TRUST", want: "nothing was copied"},
+		{name: "a release that its own keys have not signed", inPayload: true, want: "name whom you trust with --trust"},
+		{name: "a release that brings no keys", want: "the release brings no keys of its own"},
+		{name: "nothing if told so", args: "--insecure-skip-verification", warning: "although nobody trusted is known to have signed it"},
+		{name: "nothing that its own keys have signed", inPayload: true, signed: true, warning: "against the keys that it brings itself"},
+	} {
+		t.Run("it refuses "+tt.name, func(t *testing.T) {
+			m := newMirrorable(t, tt.inPayload)
+			if tt.signed {
+				m.sign()
+			}
+			args := append([]string{m.image.Pullspec, "--to", m.to()}, strings.Fields(strings.ReplaceAll(tt.args, "TRUST", m.trust))...)
+			err := m.run(args...)
+			if tt.want == "" {
+				require.NoError(t, err)
+				assert.Contains(t, m.stderrText, "warning: ")
+				assert.Contains(t, m.stderrText, tt.warning)
+				return
+			}
+			require.ErrorContains(t, err, tt.want)
+			assert.Equal(t, ExitRefused, ExitCode(err))
+			assert.Empty(t, m.target.Requests(), "verified before anything is copied")
+			assert.Zero(t, m.source.Count("GET", "/components/"))
+		})
+	}
+}
+
+func TestReleaseMirrorSaysWhatItWouldDo(t *testing.T) {
+	m := newMirrorable(t, false)
+	m.sign()
+	lines := fmt.Sprintf(`SOURCE/upstream/release@RELEASE TARGET/mirror/platform:1.2.3-x86_64
+SOURCE/upstream/components@%s TARGET/mirror/platform:1.2.3-x86_64-console
+SOURCE/upstream/components@%s TARGET/mirror/platform:1.2.3-x86_64-dns
+`, m.components[0].Digest, m.components[1].Digest)
+	require.NoError(t, m.run(m.image.Pullspec, "--to", m.to(), "--trust", m.trust, "--to-mirror"))
+	assert.Equal(t, lines, m.stdout)
+	require.NoError(t, m.run(m.image.Pullspec, "--to", m.to(), "--trust", m.trust, "--dry-run", "--print-mirror-instructions", "none"))
+	assert.True(t, strings.HasPrefix(m.stdout, lines), m.stdout)
+	assert.Contains(t, m.stdout, "Dry run: 3 images with ")
+	assert.Empty(t, m.target.Requests())
+
+	folder := filepath.Join(m.dir, "nothing")
+	require.NoError(t, m.run(m.image.Pullspec, "--to-dir", folder, "--trust", m.trust, "--dry-run"))
+	assert.NoDirExists(t, folder)
+}
+
+func TestReleaseMirrorNamesImages(t *testing.T) {
+	m := newMirrorable(t, false)
+	m.sign()
+	require.NoError(t, m.run(m.image.Pullspec, "--to", m.to()+":${component}_${version}", "--to-release-image", m.target.Host()+"/mirror/release:newest",
+		"--trust", m.trust, "-o", "json"))
+	var result mirrorResult
+	require.NoError(t, json.Unmarshal([]byte(m.stdout), &result))
+	var names []string
+	for _, img := range result.Images {
+		names = append(names, img.Destination)
+	}
+	assert.Equal(t, []string{"TARGET/mirror/release:newest", "TARGET/mirror/platform:console_1.2.3", "TARGET/mirror/platform:dns_1.2.3"}, names)
+	assert.Equal(t, "TARGET/mirror/release:newest", result.Image)
+	require.Len(t, result.Evidence, 1)
+	assert.Equal(t, m.signer.KeyID(), result.Evidence[0].KeyID)
+	require.NotNil(t, result.Copied)
+	assert.Equal(t, 3, result.Copied.Images)
+	assert.Equal(t, 1, m.target.Count("PUT", "/mirror/release/manifests/newest"))
+
+	require.NoError(t, m.run(m.image.Pullspec, "--to", m.to(), "--skip-release-image", "--trust", m.trust, "-o", "yaml"))
+	result = mirrorResult{}
+	require.NoError(t, yaml.Unmarshal([]byte(m.stdout), &result))
+	assert.Len(t, result.Images, 2)
+	assert.Empty(t, result.Image)
+}
+
+func TestReleaseMirrorPrintsOlderForm(t *testing.T) {
+	m := newMirrorable(t, false)
+	m.sign()
+	require.NoError(t, m.run(m.image.Pullspec, "--to", m.to(), "--trust", m.trust, "--print-mirror-instructions", "icsp"))
+	assert.Contains(t, m.stdout, "imageContentSources:")
+	assert.Contains(t, m.stdout, "kind: ImageContentSourcePolicy")
+	assert.NotContains(t, m.stdout, "MirrorSet")
+	assert.Contains(t, m.stderrText, "warning: ImageContentSourcePolicy is no longer served")
+}
+
+func TestReleaseMirrorUsage(t *testing.T) {
+	for _, tt := range []struct{ name, args, want string }{
+		{"a release", "--to example.com/x", "which release?"},
+		{"a destination", "example.com/x:1", "where to?"},
+		{"one destination", "example.com/x:1 --to example.com/y --to-dir d", "exclude each other"},
+		{"one folder", "example.com/x:1 --to file:///d --to-dir d", "both --to file:///d and --to-dir d"},
+		{"one release", "example.com/x:1 --from example.com/z:1 --to example.com/y", "give one"},
+		{"known instructions", "example.com/x:1 --to example.com/y --print-mirror-instructions all", "use idms, icsp or none"},
+		{"one way to trust", "example.com/x:1 --to example.com/y --trust t --insecure-skip-verification", "exclude each other"},
+		{"a folder that is a mirror", "--from-dir . --to example.com/y", "no file oci-layout"},
+		{"a known output", "example.com/x:1 --to example.com/y -o xml", "use json or yaml"},
+	} {
+		t.Run("it asks for "+tt.name, func(t *testing.T) {
+			cmd := New(Streams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
+			cmd.SetArgs(append([]string{"release", "mirror"}, strings.Fields(tt.args)...))
+			err := cmd.ExecuteContext(t.Context())
+			require.ErrorContains(t, err, tt.want)
+			assert.Equal(t, ExitUsage, ExitCode(err))
+		})
+	}
+	m := newMirrorable(t, false)
+	m.sign()
+	for to, want := range map[string]string{
+		m.to() + ":latest":                    "all images would get the same tag",
+		m.to() + "/${component}":              "may stand in the tag only",
+		m.to() + "@" + string(m.image.Digest): "a digest nowhere",
+	} {
+		err := m.run(m.image.Pullspec, "--trust", m.trust, "--to", to)
+		require.ErrorContains(t, err, want, to)
+		assert.Equal(t, ExitUsage, ExitCode(err), to)
+	}
+}
+
+func TestReleaseMirrorAppliesSignatures(t *testing.T) {
+	m := newMirrorable(t, false)
+	m.sign()
+	cfg := env.New(t, env.Options{}).Config("test")
+	cluster, err := client.New(cfg, client.Options{})
+	require.NoError(t, err)
+	require.NoError(t, cluster.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "openshift-config-managed"}}))
+	kubeconfig := filepath.Join(m.dir, "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:  map[string]*clientcmdapi.Cluster{"c": {Server: cfg.Host, CertificateAuthorityData: cfg.CAData}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": {ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData, Token: cfg.BearerToken}},
+		Contexts:  map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}}, CurrentContext: "x",
+	}, kubeconfig))
+	args := []string{m.image.Pullspec, "--to", m.to(), "--trust", m.trust, "--apply-release-image-signature", "--kubeconfig", kubeconfig}
+	signatures := func() map[string][]byte {
+		var cm corev1.ConfigMap
+		require.NoError(t, cluster.Get(t.Context(), client.ObjectKey{Namespace: "openshift-config-managed", Name: "sha256-" + m.image.Digest.Hex()}, &cm))
+		return cm.BinaryData
+	}
+
+	configMap := m.plain("configmap/sha256-" + m.image.Digest.Hex())
+	require.NoError(t, m.run(args...))
+	assert.Contains(t, m.stdout, configMap+" created")
+	assert.Len(t, signatures(), 1)
+
+	require.NoError(t, m.run(args...))
+	assert.Contains(t, m.stdout, configMap+" configured")
+	assert.Len(t, signatures(), 1, "the same signature is not added again")
+
+	m.sign()
+	require.NoError(t, m.run(args...))
+	assert.Len(t, signatures(), 2, "those of others stay")
+
+	require.NoError(t, os.RemoveAll(m.store))
+	m.sign()
+	require.NoError(t, m.run(append(args, "--overwrite")...))
+	assert.Len(t, signatures(), 1)
+}
