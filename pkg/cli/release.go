@@ -9,7 +9,7 @@ func newReleaseCmd(streams Streams) *cobra.Command {
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newReleaseNewCmd(streams), newReleaseExtractCmd(streams), newReleaseGraphCmd(streams))
+	cmd.AddCommand(newReleaseNewCmd(streams), newReleaseInfoCmd(streams), newReleaseExtractCmd(streams), newReleaseGraphCmd(streams))
 	cmd.AddCommand(newReleaseSignCmd(streams), newReleaseKeygenCmd(streams), newReleaseMirrorCmd(streams))
 	cmd.AddCommand(newReleaseVerifyCmd(streams))
 	return cmd

@@ -90,7 +90,7 @@ func TestReleaseNewAndExtract(t *testing.T) {
 
 			for i, ref := range []string{repository + ":" + version, repository + "@" + digest, oci + ":" + version} {
 				to := extracted + string(rune('a'+i))
-				got, _, err := runCvo(t, "release", "extract", ref, "--to", to)
+				got, _, err := runCvo(t, "release", "extract", ref, "--layout", "image", "--to", to)
 				require.NoError(t, err)
 				assert.Equal(t, "Extracted release payload from digest "+digest+" created at 2026-03-01T12:00:00Z\n", got)
 				assert.Equal(t, contents(t, written), contents(t, to))

@@ -59,7 +59,7 @@ that its files are here already, as they are in a pod that runs the release imag
   # The same with a cache that survives restarts
   cvo start --release-image registry.example/platform/release:1.0.0 --trust trust.yaml --payload-cache /var/cache/cvo
 
-  # Run a release from a folder, such as 'cvo release extract' writes
+  # Run a release from a folder, such as 'cvo release extract --layout=image' writes
   cvo start --release-image registry.example/platform/release@sha256:… --payload-dir ./release`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },

@@ -38,7 +38,9 @@ type Release struct {
 
 // Open looks into a release image, or one in an OCI layout on this machine. Its digest is checked with everything that
 // is read of it; its signatures are not.
-func Open(images *image.Reader, img release.Image) *Release { return &Release{Image: img, images: images} }
+func Open(images *image.Reader, img release.Image) *Release {
+	return &Release{Image: img, images: images}
+}
 
 // OpenFolder looks into a folder that holds release-manifests/, and manifests/ beside it; or only what is in
 // release-manifests/, as extracting a release leaves it.
@@ -214,8 +216,10 @@ type memoryFile struct {
 	name string
 }
 
-func (f *memoryFile) Stat() (fs.FileInfo, error) { return memoryInfo{name: f.name, size: f.Size()}, nil }
-func (f *memoryFile) Close() error               { return nil }
+func (f *memoryFile) Stat() (fs.FileInfo, error) {
+	return memoryInfo{name: f.name, size: f.Size()}, nil
+}
+func (f *memoryFile) Close() error { return nil }
 
 type memoryInfo struct {
 	name string

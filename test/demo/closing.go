@@ -194,6 +194,6 @@ func (d *demo) whatToTry() string {
    tail -f %s
 
    %s release graph %s
-   %s release extract %s --to /tmp/platform
+   %s release extract %s --layout image --to /tmp/platform
 `, p.strong.Render("Everything is left running."), d.dir, d.control.Kubeconfig, cvo, d.address, d.log(), cvo, image, cvo, image)
 }

@@ -136,7 +136,7 @@ func TestPayloadDir(t *testing.T) {
 	_, err = p.run("install", "--no-operator", "--release-image", image, "--trust", p.trust)
 	require.NoError(t, err)
 	dir := filepath.Join(t.TempDir(), "release")
-	_, err = p.run("release", "extract", tag, "--to", dir)
+	_, err = p.run("release", "extract", tag, "--layout", "image", "--to", dir)
 	require.NoError(t, err)
 
 	p.registry.Reset()

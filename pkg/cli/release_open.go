@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/pkg/image"
+	"github.com/cluster-version/cvo/pkg/inspect"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/verify"
+)
+
+// readFlags say which release is looked into, where it comes from and whose signature it must bear.
+type readFlags struct {
+	versions versionFlags
+	registry imageFlags
+	trust    string
+}
+
+func (f *readFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.trust, "trust", "", "`file` that says whose signatures are accepted; a release without is not read (exit code 3)")
+	f.versions.add(flags)
+	f.registry.add(flags)
+	f.registry.addPlatform(flags)
+	for _, name := range []string{"context", "name"} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
+	}
+}
+
+// complete completes releases.
+func (f *readFlags) complete(most int) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return f.versions.completeReleases(cmd)
+	}
+}
+
+// readingGCPercent is how much the memory of a command that reads a release may grow before it is cleaned up: it holds a
+// release's files once, and runs for less than a second.
+const readingGCPercent = 40
+
+// open opens what an argument stands for. An image whose signatures are asked for is verified before anything of it is
+// read; that they were not is said on stderr.
+func (f *readFlags) open(ctx context.Context, streams Streams, arg string) (*inspect.Release, *image.Reader, error) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(readingGCPercent)
+	}
+	ref, err := f.versions.pullspec(ctx, arg)
+	if err != nil {
+		return nil, nil, err
+	}
+	images, err := f.registry.images("")
+	if err != nil {
+		return nil, nil, err
+	}
+	ref = strings.TrimPrefix(ref, "file://")
+	if isFolder(ref) && !image.IsLayout(ref) {
+		if f.trust != "" {
+			return nil, nil, &UsageError{Err: fmt.Errorf("%s is a folder, which nobody can sign: --trust is for images", ref)}
+		}
+		r, err := inspect.OpenFolder(ref)
+		return r, images, err
+	}
+	if err := notLocal(ref); err != nil {
+		return nil, nil, err
+	}
+	img, err := images.Resolve(ctx, ref)
+	if err != nil {
+		return nil, nil, fmt.Errorf("resolving %s: %w", ref, err)
+	}
+	if err := f.verify(ctx, streams, images, img); err != nil {
+		return nil, nil, err
+	}
+	return inspect.Open(images, img), images, nil
+}
+
+// notLocal refuses what can only be meant as a path and is none of what can be read.
+func notLocal(ref string) error {
+	if image.IsLayout(ref) {
+		return nil
+	}
+	info, err := os.Stat(ref)
+	switch {
+	case err == nil && !info.IsDir():
+		return &UsageError{Err: fmt.Errorf("%q is a file: name an image, an OCI layout or a folder with a release", ref)}
+	case strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, "."):
+		return fmt.Errorf("%s is neither an OCI layout nor a folder: %w", ref, os.ErrNotExist)
+	}
+	return nil
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+func (f *readFlags) verify(ctx context.Context, streams Streams, images *image.Reader, img release.Image) error {
+	policy, err := readTrust(f.trust)
+	if err != nil {
+		return err
+	}
+	if policy == nil {
+		fmt.Fprintf(streams.Err, "info: Looking at %s; its signatures are not checked\n", img.ByDigest())
+		return nil
+	}
+	verifier, err := verify.New(*policy, verify.Sources{Attachments: images}, clock.RealClock{})
+	if err != nil {
+		return err
+	}
+	evidence, err := verifier.Verify(ctx, img)
+	if errors.Is(err, verify.ErrUnverified) {
+		return &RefusedError{Err: err}
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range evidence {
+		fmt.Fprintf(streams.Err, "info: %s is signed by %s key %s %s, found in %s\n", img.ByDigest(), e.Method, e.KeyID, e.Identity, e.Store)
+	}
+	return nil
+}
+
+// vendorFlag is a flag of OpenShift's client for what is a matter of its vendor. Accepting it in silence would be a lie.
+type vendorFlag struct {
+	name string
+	// switched flags take no value.
+	switched bool
+	instead  string
+}
+
+// refuseVendorFlags has a command explain what it does not do, instead of calling its flags unknown.
+func refuseVendorFlags(cmd *cobra.Command, refused []vendorFlag) {
+	for _, f := range refused {
+		if f.switched {
+			cmd.Flags().Bool(f.name, false, f.instead)
+		} else {
+			cmd.Flags().String(f.name, "", f.instead)
+		}
+		_ = cmd.Flags().MarkHidden(f.name)
+	}
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
+		cmd.Flags().Visit(func(given *pflag.Flag) {
+			for _, f := range refused {
+				if f.name == given.Name && err == nil {
+					err = &UsageError{Err: fmt.Errorf("--%s is not for this command: %s", f.name, f.instead)}
+				}
+			}
+		})
+		return err
+	}
+}

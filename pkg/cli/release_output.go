@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/template"
+
+	"k8s.io/client-go/util/jsonpath"
+)
+
+// valueFormats are the outputs that newValuePrinter knows.
+func valueFormats() []string {
+	return []string{"json", "yaml", "jsonpath=", "jsonpath-file=", "go-template=", "go-template-file="}
+}
+
+// newValuePrinter returns what prints a value in a format that kubectl has too: JSON, YAML, or what an expression or a
+// template takes out of it. Templates see what is in the JSON, under the names it has there.
+func newValuePrinter(output string) (func(io.Writer, any) error, error) {
+	switch output {
+	case outputJSON:
+		return func(w io.Writer, v any) error { return writeJSON(w, v) }, nil
+	case outputYAML:
+		return func(w io.Writer, v any) error { return writeYAML(w, v) }, nil
+	}
+	kind, text, ok := strings.Cut(output, "=")
+	if file, isFile := strings.CutSuffix(kind, "-file"); ok && isFile {
+		data, err := os.ReadFile(text)
+		if err != nil {
+			return nil, fmt.Errorf("--output %s: %w", kind, err)
+		}
+		kind, text = file, strings.TrimRight(string(data), "\n")
+	}
+	var execute func(io.Writer, any) error
+	var err error
+	switch {
+	case ok && kind == "jsonpath":
+		execute, err = jsonPathPrinter(text)
+	case ok && (kind == "go-template" || kind == "template"):
+		execute, err = templatePrinter(text)
+	default:
+		return nil, fmt.Errorf("unknown output %q: use one of %s", output, strings.Join(valueFormats(), ", "))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--output %s: %w", kind, err)
+	}
+	return func(w io.Writer, v any) error {
+		plain, err := plainValue(v)
+		if err != nil {
+			return err
+		}
+		// What fails half way prints nothing that a script could take for the whole.
+		var out bytes.Buffer
+		if err := execute(&out, plain); err != nil {
+			return fmt.Errorf("--output %s: %w", kind, err)
+		}
+		_, err = out.WriteTo(w)
+		return err
+	}, nil
+}
+
+func jsonPathPrinter(text string) (func(io.Writer, any) error, error) {
+	if !strings.Contains(text, "{") {
+		text = "{" + text + "}"
+	}
+	path := jsonpath.New("output").AllowMissingKeys(true)
+	return path.Execute, path.Parse(text)
+}
+
+func templatePrinter(text string) (func(io.Writer, any) error, error) {
+	t, err := template.New("output").Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	return t.Execute, nil
+}
+
+// plainValue is what a reader of the JSON gets.
+func plainValue(v any) (any, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber() // sizes are not to be printed as 1.5e+07
+	var plain any
+	err = decoder.Decode(&plain)
+	return plain, err
+}
