@@ -79,8 +79,8 @@ func TestHostileMessages(t *testing.T) {
 		{"a subpacket of 4 gigabytes by its own account", messageOf(append([]byte{4, 0, 1, 8, 0, 6, 0xff, 0xff, 0xff, 0xff, 0xff, 2}, make([]byte, 20)...), "x"), "signature subpacket truncated"},
 		{"version 6 subpackets of 4 gigabytes", messageOf([]byte{6, 0, 27, 8, 0xff, 0xff, 0xff, 0xff}, "x"), "reading version 6 signature"},
 		{"data in pieces of one byte", tiny, "reading OpenPGP message"},
-		{"nothing but markers", fill([]byte{0xca, 0}), "it contains no literal data"},
-		{"nothing but one-pass packets", fill([]byte{0xc4, 0}), "it contains no literal data"},
+		{"nothing but markers", fill([]byte{0xca, 0}), "more than 100 packets"},
+		{"nothing but one-pass packets", fill([]byte{0xc4, 0}), "more than 100 packets"},
 		{"nothing but signatures", fill([]byte{0xc2, 1, 9}), "more than 16 signatures"},
 		{"as many wrong signatures as can be over as much as can be", compress(t, packet.CompressionZIP, append(bytes.Repeat(wrong, 16), literal(t, strings.Repeat(" ", 100<<10))...)), "is not valid"},
 		{"a huge number in a signature", append(hugeNumber, literalOf(claim(digest))...), "is not valid"},
@@ -123,8 +123,8 @@ func TestHostileConfigMaps(t *testing.T) {
 	}{
 		{"signatures of others", sign(t, newEntity(t, "mallory"), claim(digest)), "more than 64 signatures, the rest is not looked at"},
 		{"signatures that take time", costly, "more than 64 signatures, the rest is not looked at"},
-		{"bombs", bomb, "and 980 more"},
-		{"noise", []byte("noise"), "and 980 more"},
+		{"bombs", bomb, "more than 200 that are no signatures, the rest is not looked at"},
+		{"noise", []byte("noise"), "more than 200 that are no signatures, the rest is not looked at"},
 	} {
 		t.Run("it survives a thousand "+test.name, func(t *testing.T) {
 			data := verify.ConfigMapData{Namespace: "n", Name: "c", BinaryData: map[string][]byte{}}
@@ -138,8 +138,8 @@ func TestHostileConfigMaps(t *testing.T) {
 	}
 	t.Run("it stops in the middle when its time is over", func(t *testing.T) {
 		policy := verify.Policy{Keyrings: []verify.Keyring{keyring(t, "k", e)}}
-		v := newVerifier(t, policy, verify.Sources{Local: []verify.Store{endless{bomb}}, StoreTimeout: 100 * time.Millisecond})
-		require.ErrorContains(t, hostileVerify(t, v), "no answer within 100ms")
+		v := newVerifier(t, policy, verify.Sources{Local: []verify.Store{endless{bomb}}, StoreTimeout: time.Millisecond})
+		require.ErrorContains(t, hostileVerify(t, v), "no answer within 1ms")
 	})
 }
 

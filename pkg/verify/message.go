@@ -19,6 +19,8 @@ const (
 	maxMessageSize = 128 << 10
 	// maxSignatures bounds how many signatures one message carries.
 	maxSignatures = 16
+	// maxPackets bounds everything in one message: signatures, what announces them, and what nobody needs.
+	maxPackets = 100
 	// maxNesting bounds compressed packets inside compressed packets.
 	maxNesting = 2
 
@@ -58,7 +60,7 @@ type signedMessage struct {
 
 	hasBody           bool
 	onePass, trailing int
-	unpacked          int
+	unpacked, packets int
 }
 
 // readMessage reads a signed message (RFC 9580, section 10.3), armored or binary, possibly compressed. It checks
@@ -106,6 +108,9 @@ func (m *signedMessage) read(data []byte, depth int) error {
 		}
 		if err != nil {
 			return err
+		}
+		if m.packets++; m.packets > maxPackets {
+			return fmt.Errorf("more than %d packets", maxPackets)
 		}
 		if err := m.packet(p, depth); err != nil {
 			return err

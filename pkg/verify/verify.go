@@ -34,8 +34,10 @@ const (
 	// searchWidth bounds how many places are asked at the same time. It is more than ClusterVersion admits, so that a
 	// store never waits for the deadline of another.
 	searchWidth = 40
-	// maxCandidates bounds how many signatures of one digest are looked at in one place.
+	// maxCandidates bounds how many signatures of one digest are looked at in one place, maxNoise how much that is no
+	// signature is passed over there.
 	maxCandidates = 64
+	maxNoise      = 200
 )
 
 // Attachments finds the signatures that a registry keeps beside an image; package image's Registry does. None is an
@@ -199,7 +201,7 @@ func (v *Verifier) search(ctx context.Context, p place, image release.Image, t *
 	a := answer{place: p.name}
 	ctx, cancel := context.WithTimeoutCause(ctx, v.timeout, fmt.Errorf("no answer within %s", v.timeout))
 	defer cancel()
-	seen := 0
+	seen, noise := 0, 0
 	for c, err := range p.candidates(ctx, image) {
 		if ctx.Err() != nil {
 			a.end = context.Cause(ctx).Error()
@@ -207,6 +209,10 @@ func (v *Verifier) search(ctx context.Context, p place, image release.Image, t *
 		}
 		if err != nil {
 			a.remark(plainNetworkError(err))
+			if noise++; noise > maxNoise {
+				a.end = fmt.Sprintf("more than %d that are no signatures, the rest is not looked at", maxNoise)
+				break
+			}
 			continue
 		}
 		if seen++; seen > maxCandidates {
