@@ -51,6 +51,10 @@ image: ## Build the operator's image, the base of release images
 kube-tools: ## Build etcd and kube-apiserver into bin/kube, once (some minutes the first time)
 	test/kube/build.sh etcd kube-apiserver
 
+.PHONY: peers
+peers: ## Build into bin/peers what tests exchange images and signatures with, once (some minutes the first time)
+	test/peers/build.sh
+
 # A release carries the CRDs of the API module that go.mod pins; they are read from the module, not kept here.
 .PHONY: crds
 crds:
@@ -65,7 +69,7 @@ generate: ## Write generated files anew
 # -race costs two to three times the time. The packages under test/ start the operator as a process of its own or move
 # whole releases, and have little to race with in the test's process.
 .PHONY: test
-test: crds kube-tools ## Run all tests; CVO_TESTDATA=DIR adds those on real releases
+test: crds kube-tools peers ## Run all tests; CVO_TESTDATA=DIR adds those on real releases
 	@$(if $(RACE),true,echo "no C compiler: testing without the race detector")
 	go test $(RACE) -timeout 20m $(TESTFLAGS) ./pkg/... ./cmd/...
 	go test -timeout 30m $(TESTFLAGS) ./test/...

@@ -1,0 +1,112 @@
+package interop
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/cli"
+)
+
+// peersEnv names the environment variable that holds the folder with the peers.
+const peersEnv = "CVO_PEERS_BIN"
+
+// peer is the path of a program that test/peers builds.
+func peer(t *testing.T, name string) string {
+	t.Helper()
+	dir := os.Getenv(peersEnv)
+	if dir == "" {
+		_, file, _, ok := runtime.Caller(0)
+		require.True(t, ok)
+		dir = filepath.Join(filepath.Dir(file), "..", "..", "bin", "peers")
+	}
+	path := filepath.Join(dir, name)
+	_, err := os.Stat(path)
+	require.NoError(t, err, "run `make peers`, or set %s to a folder that has %s", peersEnv, name)
+	return path
+}
+
+// run runs a peer in a folder and returns what it printed on stdout; it must succeed.
+func run(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, peer(t, name), args...)
+	cmd.Dir = dir
+	// Nothing of the user's own settings, keys or credentials takes part.
+	cmd.Env = append(os.Environ(), "HOME="+dir, "DOCKER_CONFIG="+dir, "XDG_RUNTIME_DIR="+dir, "COSIGN_PASSWORD="+password,
+		"SIGSTORE_NO_CACHE=true", "TUF_ROOT="+filepath.Join(dir, "tuf"))
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	require.NoError(t, cmd.Run(), "%s %s\n%s%s", name, strings.Join(args, " "), out.String(), errOut.String())
+	return out.String()
+}
+
+// cvo runs a command of ours in this process and returns what it printed.
+func cvo(t *testing.T, args ...string) (out string, err error) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := cli.New(cli.Streams{In: strings.NewReader(""), Out: &stdout, Err: &stderr})
+	cmd.SetArgs(args)
+	err = cmd.ExecuteContext(t.Context())
+	t.Logf("cvo %s\n%s%s", strings.Join(args, " "), stdout.String(), stderr.String())
+	return stdout.String(), err
+}
+
+// serve starts a peer that runs until the test ends, and waits until it answers at the address with any HTTP status.
+func serve(t *testing.T, dir, name, probe string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(peer(t, name), args...) //nolint:noctx // it is ended by the cleanup, with a signal
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "HOME="+dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	require.NoError(t, cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+		if t.Failed() {
+			t.Logf("%s:\n%s", name, output.String())
+		}
+	})
+	require.Eventually(t, func() bool {
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("%s has ended: %v\n%s", name, err, output.String())
+		default:
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, probe, http.NoBody)
+		require.NoError(t, err)
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return err == nil
+	}, time.Minute, 50*time.Millisecond, "%s does not answer at %s", name, probe)
+}
+
+// freePort is a port that nobody listens on now.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it returns at once
+	require.NoError(t, err)
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	return port
+}
