@@ -16,10 +16,11 @@ import (
 	"github.com/cluster-version/cvo/pkg/verify"
 )
 
-// Registry is where release images come from; *image.Reader is one.
-type Registry interface {
+// Images is where release images come from, and the signatures beside them; *image.Reader is one.
+type Images interface {
 	Resolve(ctx context.Context, pullspec string) (release.Image, error)
 	Manifests(ctx context.Context, img release.Image) (fs.FS, error)
+	verify.Attachments
 }
 
 // Verifier tells who signed an image; *verify.Verifier is one.
@@ -27,13 +28,26 @@ type Verifier interface {
 	Verify(ctx context.Context, img release.Image) ([]release.Evidence, error)
 }
 
-// Trust returns the verifier for updates of a cluster that runs the given payload, nil before the first.
-type Trust func(running *payload.Payload) (Verifier, error)
+// Question is what decides whom to trust with an image.
+type Question struct {
+	ClusterVersion *configv1.ClusterVersion
+	Image          release.Image
+	// Running is the payload that the cluster runs, nil before the first.
+	Running *payload.Payload
+	// Images reach the signatures beside the image.
+	Images Images
+}
+
+// Trust returns the verifier for an image.
+type Trust func(ctx context.Context, q Question) (Verifier, error)
 
 // Stages are the collaborators of acceptance.
 type Stages struct {
-	Registry Registry
-	Trust    Trust
+	// Images opens the way to registries, as the cluster's configuration is at the time.
+	Images func(ctx context.Context) (Images, error)
+	Trust  Trust
+	// Record keeps who signed what; nil keeps nothing.
+	Record Record
 	// Local is the file system that holds the operator's own release, nil if that is pulled like any other.
 	Local fs.FS
 	// Filter returns which manifests this cluster gets, given the version of the release that asks.
@@ -136,19 +150,23 @@ func retrieve(ctx context.Context, in acceptInput, a *Acceptance) error {
 		a.files = in.Local
 		return nil
 	}
-	img, err := in.Registry.Resolve(ctx, a.Target.Image)
+	images, err := in.Images(ctx)
+	if err != nil {
+		return &stepError{"Unable to download and prepare the update", err}
+	}
+	img, err := images.Resolve(ctx, a.Target.Image)
 	if err != nil {
 		return &stepError{"Unable to download and prepare the update", err}
 	}
 	a.Verified = release.Verified{Image: img}
-	if a.Verified.Evidence, err = in.verify(ctx, img); err != nil {
+	if a.Verified.Evidence, err = in.verify(ctx, images, img); err != nil {
 		if !a.Target.Force || ctx.Err() != nil {
 			return &stepError{"The update cannot be verified", err}
 		}
 		a.Verified = verify.ForceUnsafe(img, err)
 		a.Risks = a.forcedText()
 	}
-	if a.files, err = in.Registry.Manifests(ctx, img); err != nil {
+	if a.files, err = images.Manifests(ctx, img); err != nil {
 		return &stepError{"Unable to download and prepare the update", err}
 	}
 	return nil
@@ -156,7 +174,7 @@ func retrieve(ctx context.Context, in acceptInput, a *Acceptance) error {
 
 // verify asks who signed an image, by the keys that the running release brings unless an administrator named others.
 // A process that has just started runs its own release.
-func (in acceptInput) verify(ctx context.Context, img release.Image) ([]release.Evidence, error) {
+func (in acceptInput) verify(ctx context.Context, images Images, img release.Image) ([]release.Evidence, error) {
 	running := in.running
 	if running == nil && in.Local != nil {
 		filter, err := in.Filter(ctx, in.cv)
@@ -167,7 +185,7 @@ func (in acceptInput) verify(ctx context.Context, img release.Image) ([]release.
 			return nil, err
 		}
 	}
-	verifier, err := in.Trust(running)
+	verifier, err := in.Trust(ctx, Question{ClusterVersion: in.cv, Image: img, Running: running, Images: images})
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -194,7 +195,11 @@ func (c *Reconciler) accept(ctx context.Context, r *round) error {
 	}
 	r.accepted, r.serial = c.memory.accepted, c.memory.serial
 	c.mu.Unlock()
-	c.runner.Start(SlotAccept, key, c.acceptStep(logr.FromContextOrDiscard(ctx), key, r.target))
+	log := logr.FromContextOrDiscard(ctx)
+	c.runner.Start(SlotAccept, key, c.acceptStep(log, key, r.target))
+	if r.accepted != nil && c.stages.Record != nil {
+		c.runner.Start(SlotRecord, strconv.Itoa(r.serial), c.record(log, *r.accepted))
+	}
 	return nil
 }
 

@@ -24,9 +24,10 @@ type Next struct {
 }
 
 // The slots of the runner: a release can be examined while another is being rolled out, and what the rollout has done is
-// recorded beside it. The rollout is woken by watches.
+// recorded beside it, and so is who signed the release. The rollout is woken by watches.
 const (
 	SlotAccept    = "accept"
 	SlotRollout   = "rollout"
 	SlotInventory = "inventory"
+	SlotRecord    = "record"
 )
