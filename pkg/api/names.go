@@ -17,6 +17,17 @@ const (
 	MachineConfigOperator = "machine-config"
 )
 
+// Objects in ConfigNamespace and ConfigManagedNamespace that say how the outside is reached and who is trusted there.
+const (
+	// PullSecret holds credentials for registries.
+	PullSecret = "pull-secret"
+	// TrustedCABundle holds the certificates that the cluster trusts, under CABundleKey.
+	TrustedCABundle = "trusted-ca-bundle"
+	CABundleKey     = "ca-bundle.crt"
+	// TrustConfigMap holds an administrator's trust policy, in the form of --trust.
+	TrustConfigMap = "cluster-version-operator-trust"
+)
+
 // FieldManager is the server-side apply field manager of everything the operator writes. It is the name that
 // OpenShift's operator writes under, so ownership carries over when a cluster moves.
 const FieldManager = "cluster-version-operator"

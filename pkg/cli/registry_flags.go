@@ -49,37 +49,46 @@ func (f *imageFlags) addPlatform(flags *pflag.FlagSet) {
 
 // access reaches registries as the flags say.
 func (f *imageFlags) access() (*registry.Access, error) {
+	options, err := f.options()
+	if err != nil {
+		return nil, err
+	}
+	return registry.New(options), nil
+}
+
+// options say how registries are reached.
+func (f *imageFlags) options() (registry.Options, error) {
 	options := registry.Options{Insecure: f.insecureAt, MaxPerRegistry: f.most}
 	for _, host := range f.insecureAt {
 		if host == registry.AnyRegistry || strings.Contains(host, "/") {
-			return nil, &UsageError{Err: fmt.Errorf("--insecure-registry %q is not a host or host:port", host)}
+			return options, &UsageError{Err: fmt.Errorf("--insecure-registry %q is not a host or host:port", host)}
 		}
 	}
 	if f.most < 0 {
-		return nil, &UsageError{Err: fmt.Errorf("--max-per-registry %d is less than nothing", f.most)}
+		return options, &UsageError{Err: fmt.Errorf("--max-per-registry %d is less than nothing", f.most)}
 	}
 	if f.insecure {
 		options.Insecure = []string{registry.AnyRegistry}
 	}
 	var err error
 	if options.Mirrors, err = f.mirrors(); err != nil {
-		return nil, err
+		return options, err
 	}
 	if f.config != "" {
 		if options.Keychain, err = registry.RegistryConfig(f.config); err != nil {
-			return nil, fmt.Errorf("--registry-config: %w", err)
+			return options, fmt.Errorf("--registry-config: %w", err)
 		}
 	}
 	if f.authority != "" {
 		bundle, err := os.ReadFile(f.authority)
 		if err != nil {
-			return nil, fmt.Errorf("reading --certificate-authority: %w", err)
+			return options, fmt.Errorf("reading --certificate-authority: %w", err)
 		}
 		if options.Authorities, err = registry.Authorities(bundle); err != nil {
-			return nil, fmt.Errorf("--certificate-authority %s: %w", f.authority, err)
+			return options, fmt.Errorf("--certificate-authority %s: %w", f.authority, err)
 		}
 	}
-	return registry.New(options), nil
+	return options, nil
 }
 
 // mirrors reads the mirror sets of all files together.

@@ -113,7 +113,7 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 	if err != nil {
 		return operator.Options{}, err
 	}
-	registry, err := o.registry.images(o.payloadCache)
+	access, err := o.registry.options()
 	if err != nil {
 		return operator.Options{}, err
 	}
@@ -132,7 +132,7 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 	}
 	return operator.Options{
 		Config: cfg, Log: log, ReleaseImage: o.releaseImage, Local: local, Name: o.name, Namespace: o.namespace,
-		Listen: o.listen, ServingCertFile: o.certFile, ServingKeyFile: o.keyFile, Registry: registry, Policy: policy,
+		Listen: o.listen, ServingCertFile: o.certFile, ServingKeyFile: o.keyFile, Access: access, Images: image.Options{CacheDir: o.payloadCache}, Policy: policy,
 		Profile: os.Getenv("CLUSTER_PROFILE"), ExcludeID: os.Getenv("EXCLUDE_MANIFESTS"),
 		AlwaysEnable:  capabilityList(o.capabilities),
 		LeaseDuration: o.lease, RenewDeadline: o.renew, RetryPeriod: o.retry,
@@ -183,5 +183,3 @@ func envOr(name, fallback string) string {
 	}
 	return fallback
 }
-
-var _ operator.Registry = (*image.Reader)(nil)

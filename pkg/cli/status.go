@@ -34,6 +34,7 @@ type statusOptions struct {
 	watch      bool
 	all        bool
 	orphans    bool
+	signatures bool
 }
 
 // statusEvery is how often the operator is asked while watching; it mostly answers that nothing has changed.
@@ -64,6 +65,9 @@ If the operator cannot be asked, what the ClusterVersion says is shown instead, 
   # What earlier releases have left behind
   cvo status --orphans
 
+  # Who signed what this cluster runs and ran
+  cvo status --signatures
+
   # What waits, for a script
   cvo status -o json | jq '.objects[] | select(.state == "waiting")'`,
 		Args: usageArgs(cobra.NoArgs),
@@ -79,6 +83,7 @@ If the operator cannot be asked, what the ClusterVersion says is shown instead, 
 	f.BoolVarP(&o.watch, "watch", "w", false, "follow the rollout until interrupted")
 	f.BoolVar(&o.all, "all", false, "show every manifest, also those that settled and those left out")
 	f.BoolVar(&o.orphans, "orphans", false, "list the objects of earlier releases that no manifest names any more")
+	f.BoolVar(&o.signatures, "signatures", false, "list who signed the releases that the cluster accepted")
 	f.StringVar(&o.component, "component", "", "show one component only, in full")
 	f.StringVarP(&o.output, "output", "o", outputText, "`format`: text, json or yaml")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(statusOutputs(), cobra.ShellCompDirectiveNoFileComp))
@@ -100,6 +105,8 @@ func (o *statusOptions) validate() error {
 	switch {
 	case !slices.Contains(statusOutputs(), o.output):
 		return &UsageError{fmt.Errorf("-o %q: want %s", o.output, strings.Join(statusOutputs(), ", "))}
+	case o.signatures && (o.orphans || o.watch || o.all || o.component != "" || o.server != "" || o.serverCA != ""):
+		return &UsageError{errors.New("--signatures reads the cluster, not the operator's account: it goes with --output and --name only")}
 	case o.orphans && (o.watch || o.all || o.component != "" || o.server != "" || o.serverCA != ""):
 		return &UsageError{errors.New("--orphans reads the cluster, not the operator's account: it goes with --output, --namespace and --name only")}
 	case o.server != "" && !strings.HasPrefix(o.server, "https://"):
@@ -120,6 +127,9 @@ func (o *statusOptions) run(ctx context.Context, streams Streams) error {
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	if o.orphans {
 		return printOrphans(ctx, streams, cfg, orphanOptions{namespace: o.namespace, owner: o.name, output: o.output})
+	}
+	if o.signatures {
+		return printSignatures(ctx, streams, cfg, o.name, o.output)
 	}
 	source := &statusSource{clock: clock.RealClock{}, cfg: cfg, namespace: o.namespace, name: o.name, server: o.server}
 	if o.serverCA != "" {

@@ -12,21 +12,21 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/operator"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/preview"
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/verify"
 )
 
 type upgradeDiffOptions struct {
@@ -148,11 +148,9 @@ type diffTarget struct {
 
 // read finds out what the cluster is like, and loads of the release what the cluster would get.
 func (o *upgradeDiffOptions) read(ctx context.Context, streams Streams, cfg *rest.Config) (*diffTarget, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, configv1.Install} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("preparing scheme: %w", err)
-		}
+	scheme, err := operator.NewScheme()
+	if err != nil {
+		return nil, err
 	}
 	reader, err := client.New(cfg, client.Options{Scheme: scheme})
 	if err != nil {
@@ -166,7 +164,16 @@ func (o *upgradeDiffOptions) read(ctx context.Context, streams Streams, cfg *res
 	case err != nil:
 		return nil, fmt.Errorf("reading ClusterVersion %s: %w", o.name, err)
 	}
-	c.options = operator.Options{Profile: o.profile, ExcludeID: os.Getenv("EXCLUDE_MANIFESTS"), AlwaysEnable: capabilityList(o.capabilities)}
+	c.options = operator.Options{
+		Profile: o.profile, ExcludeID: os.Getenv("EXCLUDE_MANIFESTS"), AlwaysEnable: capabilityList(o.capabilities),
+		Images: image.Options{CacheDir: o.payloadCache},
+	}
+	if c.options.Access, err = o.registry.options(); err != nil {
+		return nil, err
+	}
+	if c.options.Policy, err = readTrust(o.trust); err != nil {
+		return nil, err
+	}
 	filter, err := operator.ClusterFilter(ctx, reader, c.version, c.options)
 	if err != nil {
 		return nil, err
@@ -217,22 +224,21 @@ func (o *upgradeDiffOptions) open(ctx context.Context, streams Streams, c *diffC
 	case dir != o.ref || strings.HasPrefix(dir, "/") || strings.HasPrefix(dir, "."):
 		return nil, "", err
 	}
-	registry, err := o.registry.images(o.payloadCache)
+	outside, err := c.outside(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	img, err := registry.Resolve(ctx, o.ref)
+	img, err := outside.Resolve(ctx, o.ref)
 	if err != nil {
 		return nil, "", fmt.Errorf("resolving %s (which is no folder here): %w", o.ref, err)
 	}
-	c.options.Registry = registry
-	switch err := o.verify(ctx, streams, c, img, load); {
+	switch err := o.verify(ctx, streams, c, outside, img, load); {
 	case err != nil && o.unverified && ctx.Err() == nil:
 		fmt.Fprintf(streams.Err, "warning: %s is not verified, but looked at all the same (--force-unverified): %v\n", img.ByDigest(), err)
 	case err != nil:
 		return nil, "", err
 	}
-	files, err := registry.Manifests(ctx, img)
+	files, err := outside.Manifests(ctx, img)
 	if err != nil {
 		return nil, "", fmt.Errorf("reading %s: %w", img.ByDigest(), err)
 	}
@@ -240,18 +246,17 @@ func (o *upgradeDiffOptions) open(ctx context.Context, streams Streams, c *diffC
 }
 
 // verify checks who signed the image, as the operator would: by --trust, or with the keys of the running release.
-func (o *upgradeDiffOptions) verify(ctx context.Context, streams Streams, c *diffCluster, img release.Image, load payload.Options) error {
-	var err error
-	if c.options.Policy, err = readTrust(o.trust); err != nil {
-		return err
-	}
-	var running *payload.Payload
-	if c.options.Policy == nil {
-		if running, err = o.running(ctx, c, load); err != nil {
+func (o *upgradeDiffOptions) verify(
+	ctx context.Context, streams Streams, c *diffCluster, outside *operator.Outside, img release.Image, load payload.Options,
+) error {
+	verifier, err := outside.Verifier(ctx, img, nil)
+	if errors.Is(err, verify.ErrNoPolicy) {
+		var running *payload.Payload
+		if running, err = o.running(ctx, c, outside, load); err != nil {
 			return fmt.Errorf("reading the keys of the running release: %w (--trust names others)", err)
 		}
+		verifier, err = outside.Verifier(ctx, img, running)
 	}
-	verifier, err := operator.ClusterVerifier(clock.RealClock{}, c.reader, c.options, running)
 	if err != nil {
 		return err
 	}
@@ -266,20 +271,16 @@ func (o *upgradeDiffOptions) verify(ctx context.Context, streams Streams, c *dif
 }
 
 // running pulls the release that the cluster runs. Its digest was verified when it was accepted.
-func (o *upgradeDiffOptions) running(ctx context.Context, c *diffCluster, load payload.Options) (*payload.Payload, error) {
+func (o *upgradeDiffOptions) running(ctx context.Context, c *diffCluster, outside *operator.Outside, load payload.Options) (*payload.Payload, error) {
 	pullspec := c.version.Status.Desired.Image
 	if _, digest, _ := strings.Cut(pullspec, "@"); digest == "" {
 		return nil, errors.New("the ClusterVersion's status names no release by digest")
 	}
-	registry, err := o.registry.images(o.payloadCache)
+	img, err := outside.Resolve(ctx, pullspec)
 	if err != nil {
 		return nil, err
 	}
-	img, err := registry.Resolve(ctx, pullspec)
-	if err != nil {
-		return nil, err
-	}
-	files, err := registry.Manifests(ctx, img)
+	files, err := outside.Manifests(ctx, img)
 	if err != nil {
 		return nil, err
 	}
@@ -291,6 +292,11 @@ type diffCluster struct {
 	reader  client.Reader
 	version *configv1.ClusterVersion
 	options operator.Options
+}
+
+// outside is the way to release images that the operator of the cluster has.
+func (c *diffCluster) outside(ctx context.Context) (*operator.Outside, error) {
+	return operator.OpenOutside(ctx, clock.RealClock{}, c.reader, c.version, c.options)
 }
 
 // previewOptions are what the operator would apply a release with.

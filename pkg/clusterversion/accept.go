@@ -16,11 +16,12 @@ import (
 	"github.com/cluster-version/cvo/pkg/verify"
 )
 
-// Images is where release images come from, and the signatures beside them; *image.Reader is one.
-type Images interface {
+// Outside is where release images come from, as the cluster's configuration has it at the time.
+type Outside interface {
 	Resolve(ctx context.Context, pullspec string) (release.Image, error)
 	Manifests(ctx context.Context, img release.Image) (fs.FS, error)
-	verify.Attachments
+	// Verifier returns what to verify an image with, given the payload that the cluster runs, nil before the first.
+	Verifier(ctx context.Context, img release.Image, running *payload.Payload) (Verifier, error)
 }
 
 // Verifier tells who signed an image; *verify.Verifier is one.
@@ -28,24 +29,10 @@ type Verifier interface {
 	Verify(ctx context.Context, img release.Image) ([]release.Evidence, error)
 }
 
-// Question is what decides whom to trust with an image.
-type Question struct {
-	ClusterVersion *configv1.ClusterVersion
-	Image          release.Image
-	// Running is the payload that the cluster runs, nil before the first.
-	Running *payload.Payload
-	// Images reach the signatures beside the image.
-	Images Images
-}
-
-// Trust returns the verifier for an image.
-type Trust func(ctx context.Context, q Question) (Verifier, error)
-
 // Stages are the collaborators of acceptance.
 type Stages struct {
-	// Images opens the way to registries, as the cluster's configuration is at the time.
-	Images func(ctx context.Context) (Images, error)
-	Trust  Trust
+	// Outside opens the way to registries and signatures.
+	Outside func(ctx context.Context, cv *configv1.ClusterVersion) (Outside, error)
 	// Record keeps who signed what; nil keeps nothing.
 	Record Record
 	// Local is the file system that holds the operator's own release, nil if that is pulled like any other.
@@ -150,23 +137,23 @@ func retrieve(ctx context.Context, in acceptInput, a *Acceptance) error {
 		a.files = in.Local
 		return nil
 	}
-	images, err := in.Images(ctx)
+	outside, err := in.Outside(ctx, in.cv)
 	if err != nil {
 		return &stepError{"Unable to download and prepare the update", err}
 	}
-	img, err := images.Resolve(ctx, a.Target.Image)
+	img, err := outside.Resolve(ctx, a.Target.Image)
 	if err != nil {
 		return &stepError{"Unable to download and prepare the update", err}
 	}
 	a.Verified = release.Verified{Image: img}
-	if a.Verified.Evidence, err = in.verify(ctx, images, img); err != nil {
+	if a.Verified.Evidence, err = in.verify(ctx, outside, img); err != nil {
 		if !a.Target.Force || ctx.Err() != nil {
 			return &stepError{"The update cannot be verified", err}
 		}
 		a.Verified = verify.ForceUnsafe(img, err)
 		a.Risks = a.forcedText()
 	}
-	if a.files, err = images.Manifests(ctx, img); err != nil {
+	if a.files, err = outside.Manifests(ctx, img); err != nil {
 		return &stepError{"Unable to download and prepare the update", err}
 	}
 	return nil
@@ -174,7 +161,7 @@ func retrieve(ctx context.Context, in acceptInput, a *Acceptance) error {
 
 // verify asks who signed an image, by the keys that the running release brings unless an administrator named others.
 // A process that has just started runs its own release.
-func (in acceptInput) verify(ctx context.Context, images Images, img release.Image) ([]release.Evidence, error) {
+func (in acceptInput) verify(ctx context.Context, outside Outside, img release.Image) ([]release.Evidence, error) {
 	running := in.running
 	if running == nil && in.Local != nil {
 		filter, err := in.Filter(ctx, in.cv)
@@ -185,7 +172,7 @@ func (in acceptInput) verify(ctx context.Context, images Images, img release.Ima
 			return nil, err
 		}
 	}
-	verifier, err := in.Trust(ctx, Question{ClusterVersion: in.cv, Image: img, Running: running, Images: images})
+	verifier, err := outside.Verifier(ctx, img, running)
 	if err != nil {
 		return nil, err
 	}

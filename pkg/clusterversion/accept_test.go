@@ -54,6 +54,11 @@ func (s *shelf) Manifests(_ context.Context, img release.Image) (fs.FS, error) {
 	return s.images[string(img.Digest)], nil
 }
 
+func (s *shelf) Verifier(_ context.Context, _ release.Image, running *payload.Payload) (Verifier, error) {
+	s.trusted = append(s.trusted, running)
+	return s, nil
+}
+
 var errUnsigned = errors.New("no signature found")
 
 func (s *shelf) Verify(_ context.Context, img release.Image) ([]release.Evidence, error) {
@@ -65,11 +70,7 @@ func (s *shelf) Verify(_ context.Context, img release.Image) ([]release.Evidence
 
 func (s *shelf) stages() Stages {
 	return Stages{
-		Registry: s,
-		Trust: func(running *payload.Payload) (Verifier, error) {
-			s.trusted = append(s.trusted, running)
-			return s, nil
-		},
+		Outside: func(context.Context, *configv1.ClusterVersion) (Outside, error) { return s, nil },
 		Filter: func(context.Context, *configv1.ClusterVersion) (manifest.Filter, error) {
 			return manifest.Filter{}, nil
 		},

@@ -7,26 +7,17 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/apply"
-	"github.com/cluster-version/cvo/pkg/clusterversion"
 	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/manifest"
-	"github.com/cluster-version/cvo/pkg/payload"
 )
 
 // ClusterFilter reads from a cluster which manifests it gets, as an operator with these options would. Of the options
 // only those that change that are looked at.
 func ClusterFilter(ctx context.Context, reader client.Reader, cv *configv1.ClusterVersion, options Options) (manifest.Filter, error) {
 	return (&filterReader{reader: reader, options: options}).filter(ctx, cv)
-}
-
-// ClusterVerifier returns what an operator with these options verifies releases with, on a cluster that runs the given
-// payload; nil if that is not known.
-func ClusterVerifier(clk clock.PassiveClock, reader client.Reader, options Options, running *payload.Payload) (clusterversion.Verifier, error) {
-	return newTrust(clk, reader, options).verifier(running)
 }
 
 // ClusterOwner is what an operator in that namespace marks objects as belonging to.

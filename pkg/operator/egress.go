@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	configv1 "github.com/openshift/api/config/v1"
 	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
 	"golang.org/x/net/http/httpproxy"
@@ -22,27 +21,144 @@ import (
 	"github.com/cluster-version/cvo/pkg/registry"
 )
 
-// egress is how the outside is reached from a cluster: what the process was told, and what the cluster's configuration
-// adds.
+// egress is how the outside is reached: as the process was told by its flags and, where those say nothing, as the
+// cluster's configuration has it. What the cluster does not have adds nothing.
 type egress struct {
-	access registry.Options
-	// client reaches signature stores.
-	client *http.Client
+	registry.Options
 }
 
-// readEgress reads the cluster's configuration: its proxy, the certificates that it trusts, its pull secret and its
-// mirrors. What the cluster does not have adds nothing. What the process was told by flags comes first.
+// readEgress reads the cluster's proxy, the certificates that it trusts, its pull secret and its mirrors.
 func readEgress(ctx context.Context, reader client.Reader, told registry.Options) (egress, error) {
-	e := egress{access: told}
+	e := egress{told}
 	proxy, err := configuration(ctx, reader, &configv1.Proxy{})
 	if err != nil {
 		return e, err
 	}
-	for _, part := range []func(context.Context, client.Reader, *configv1.Proxy) error{e.proxy, e.authorities, e.pullSecret, e.mirrors} {
-		if err := part(ctx, reader, proxy); err != nil {
-			return e, err
-		}
+	if proxy == nil {
+		proxy = &configv1.Proxy{}
 	}
-	e.client = told.Client(e.access)
-	return e, nil
+	e.proxy(proxy)
+	if err := e.authorities(ctx, reader, proxy); err != nil {
+		return e, err
+	}
+	if err := e.pullSecret(ctx, reader); err != nil {
+		return e, err
+	}
+	return e, e.mirrors(ctx, reader)
+}
+
+// proxy follows the status of Proxy cluster, which is what the network operator has checked; a cluster without one has
+// it in the spec alone.
+func (e *egress) proxy(proxy *configv1.Proxy) {
+	config := httpproxy.Config{HTTPProxy: proxy.Status.HTTPProxy, HTTPSProxy: proxy.Status.HTTPSProxy, NoProxy: proxy.Status.NoProxy}
+	if config == (httpproxy.Config{}) {
+		config = httpproxy.Config{HTTPProxy: proxy.Spec.HTTPProxy, HTTPSProxy: proxy.Spec.HTTPSProxy, NoProxy: proxy.Spec.NoProxy}
+	}
+	if e.Proxy != nil || config.HTTPProxy == "" && config.HTTPSProxy == "" {
+		return // the environment decides
+	}
+	choose := config.ProxyFunc()
+	e.Proxy = func(req *http.Request) (*url.URL, error) { return choose(req.URL) }
+}
+
+// authorities adds the certificates of the cluster to those that are trusted anyway: the bundle that the network
+// operator puts together, and the administrator's own that Proxy cluster names.
+func (e *egress) authorities(ctx context.Context, reader client.Reader, proxy *configv1.Proxy) error {
+	places := []client.ObjectKey{{Namespace: api.ConfigManagedNamespace, Name: api.TrustedCABundle}}
+	if name := proxy.Spec.TrustedCA.Name; name != "" {
+		places = append(places, client.ObjectKey{Namespace: api.ConfigNamespace, Name: name})
+	}
+	for _, place := range places {
+		data, err := configMapData(ctx, reader, place)
+		if err != nil {
+			return err
+		}
+		bundle := data[api.CABundleKey]
+		if bundle == "" {
+			continue
+		}
+		pool := e.Authorities
+		if pool == nil {
+			if pool, err = x509.SystemCertPool(); err != nil {
+				return fmt.Errorf("reading the system's certificates: %w", err)
+			}
+		}
+		pool = pool.Clone()
+		if !pool.AppendCertsFromPEM([]byte(bundle)) {
+			return fmt.Errorf("ConfigMap %s: key %s holds no PEM certificate", place, api.CABundleKey)
+		}
+		e.Authorities = pool
+	}
+	return nil
+}
+
+// pullSecret has the cluster's credentials asked after those that the process was told, and before those of the user
+// that it runs as.
+func (e *egress) pullSecret(ctx context.Context, reader client.Reader) error {
+	key := client.ObjectKey{Namespace: api.ConfigNamespace, Name: api.PullSecret}
+	secret := &corev1.Secret{}
+	switch err := reader.Get(ctx, key, secret); {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading the pull secret: %w", err)
+	}
+	credentials, err := registry.ParsePullSecret(secret.Data[corev1.DockerConfigJsonKey])
+	if err != nil {
+		return fmt.Errorf("Secret %s: key %s: %w", key, corev1.DockerConfigJsonKey, err)
+	}
+	e.Keychain = registry.Keychains(e.Keychain, credentials, registry.DefaultKeychain())
+	return nil
+}
+
+// mirrors reads the cluster's mirror sets, unless the process was told others.
+func (e *egress) mirrors(ctx context.Context, reader client.Reader) error {
+	if !e.Mirrors.Empty() {
+		return nil
+	}
+	var sets []runtime.Object
+	for _, list := range []client.ObjectList{
+		&configv1.ImageDigestMirrorSetList{}, &configv1.ImageTagMirrorSetList{}, &operatorv1alpha1.ImageContentSourcePolicyList{},
+	} {
+		err := reader.List(ctx, list)
+		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading the cluster's mirrors: %w", err)
+		}
+		items, err := meta.ExtractList(list)
+		if err != nil {
+			return fmt.Errorf("reading the cluster's mirrors: %w", err)
+		}
+		sets = append(sets, items...)
+	}
+	var err error
+	if e.Mirrors, err = registry.NewMirrors(sets...); err != nil {
+		return fmt.Errorf("reading the cluster's mirrors: %w", err)
+	}
+	return nil
+}
+
+// client reaches signature stores.
+func (e *egress) client() *http.Client {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultClient
+	}
+	t = t.Clone()
+	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: e.Authorities}
+	if e.Proxy != nil {
+		t.Proxy = e.Proxy
+	}
+	return &http.Client{Transport: t}
+}
+
+// configMapData is the data of a ConfigMap, empty if there is none.
+func configMapData(ctx context.Context, reader client.Reader, key client.ObjectKey) (map[string]string, error) {
+	cm := &corev1.ConfigMap{}
+	if err := reader.Get(ctx, key, cm); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s: %w", key, err)
+	}
+	return cm.Data, nil
 }

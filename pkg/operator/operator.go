@@ -7,11 +7,11 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
+	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -30,7 +30,9 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion"
 	"github.com/cluster-version/cvo/pkg/gate"
+	"github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/inventory"
+	"github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/pkg/verify"
 )
 
@@ -53,12 +55,12 @@ type Options struct {
 	// ServingCertFile and ServingKeyFile hold the certificate to serve with, and are read again when they change; empty
 	// for a certificate that is made at start, whose fingerprint the Lease tells.
 	ServingCertFile, ServingKeyFile string
-	// Registry is where release images come from.
-	Registry Registry
-	// Policy is the administrator's root of trust; nil to trust the keys of the running release.
+	// Access says how registries are reached, as far as it is not for the cluster's configuration to say.
+	Access registry.Options
+	// Images says how images are read; its Access is made from the above.
+	Images image.Options
+	// Policy is the administrator's root of trust; nil to find one in the cluster, see Outside.
 	Policy *verify.Policy
-	// HTTPClient reaches signature stores; default http.DefaultClient.
-	HTTPClient *http.Client
 	// Profile, ExcludeID: see manifest.Filter.
 	Profile, ExcludeID string
 	// AlwaysEnable lists capabilities that are on whatever the ClusterVersion asks for.
@@ -74,12 +76,6 @@ type Options struct {
 // noListener is how controller-runtime spells that nothing is served.
 const noListener = "0"
 
-// Registry is what the operator needs of a registry client.
-type Registry interface {
-	clusterversion.Registry
-	verify.Attachments
-}
-
 func (o *Options) setDefaults() {
 	if o.Name == "" {
 		o.Name = api.ClusterVersionName
@@ -89,9 +85,6 @@ func (o *Options) setDefaults() {
 	}
 	if o.Listen == "" {
 		o.Listen = noListener
-	}
-	if o.HTTPClient == nil {
-		o.HTTPClient = http.DefaultClient
 	}
 	if o.LeaseDuration == 0 {
 		o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = 30*time.Second, 20*time.Second, 5*time.Second
@@ -128,15 +121,23 @@ func Run(ctx context.Context, options Options) error {
 	return nil
 }
 
-func newManager(ctx context.Context, options Options, end *endpoint) (manager.Manager, error) {
+// NewScheme knows the kinds that the operator reads and writes by their types.
+func NewScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("preparing scheme: %w", err)
-	}
-	if err := configv1.Install(scheme); err != nil {
-		return nil, fmt.Errorf("preparing scheme: %w", err)
+	for _, install := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, configv1.Install, operatorv1alpha1.Install} {
+		if err := install(scheme); err != nil {
+			return nil, fmt.Errorf("preparing scheme: %w", err)
+		}
 	}
 	gate.AddToScheme(scheme)
+	return scheme, nil
+}
+
+func newManager(ctx context.Context, options Options, end *endpoint) (manager.Manager, error) {
+	scheme, err := NewScheme()
+	if err != nil {
+		return nil, err
+	}
 	cacheOptions, err := cacheOptions(options.Name)
 	if err != nil {
 		return nil, err
@@ -199,10 +200,12 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 		}
 	}
 	stages := clusterversion.Stages{
-		Registry: options.Registry,
-		Trust:    newTrust(engines.clock, mgr.GetAPIReader(), options).verifier,
-		Local:    options.Local,
-		Filter:   (&filterReader{reader: mgr.GetAPIReader(), options: options}).filter,
+		Outside: func(ctx context.Context, cv *configv1.ClusterVersion) (clusterversion.Outside, error) {
+			return OpenOutside(ctx, engines.clock, mgr.GetAPIReader(), cv, options)
+		},
+		Record: releaseRecord{mgr.GetAPIReader(), mgr.GetClient()},
+		Local:  options.Local,
+		Filter: (&filterReader{reader: mgr.GetAPIReader(), options: options}).filter,
 	}
 	recorder, err := newRecorder(ctx, mgr, options.Namespace)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -25,6 +26,12 @@ func RegistryConfig(path string) (authn.Keychain, error) {
 // set, or else in the first of Podman's and Docker's files that has some for a registry. $REGISTRY_AUTH_PREFERENCE=docker
 // puts Docker's first.
 func DefaultKeychain() authn.Keychain { return configFiles{list: defaultConfigs} }
+
+// Keychains asks several keychains, the first that knows a registry wins. Those that are nil are passed over.
+func Keychains(list ...authn.Keychain) authn.Keychain {
+	list = slices.DeleteFunc(list, func(k authn.Keychain) bool { return k == nil })
+	return authn.NewMultiKeychain(list...)
+}
 
 // configFiles are registry configuration files, the first that knows a registry wins. They are read whenever they are
 // asked, because tokens in them are short-lived.

@@ -89,6 +89,9 @@ func NewMirrors(objects ...runtime.Object) (Mirrors, error) {
 	return Mirrors{byDigest: mergeEntries(byDigest), byTag: mergeEntries(byTag)}, nil
 }
 
+// Empty reports whether there are no mirrors at all.
+func (m Mirrors) Empty() bool { return len(m.byDigest)+len(m.byTag) == 0 }
+
 func entryOf[M ~string](source string, mirrors []M, policy configv1.MirrorSourcePolicy) mirrorEntry {
 	entry := mirrorEntry{source: normalLocation(source), never: policy == configv1.NeverContactSource}
 	for _, m := range mirrors {
