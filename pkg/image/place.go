@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -64,6 +65,10 @@ func (p *remotePlace) resolve(ctx context.Context, tag string) (release.Digest, 
 // document implements place.
 func (p *remotePlace) document(ctx context.Context, identifier string) ([]byte, error) {
 	desc, err := p.puller.Get(ctx, p.ref(identifier))
+	if err != nil && strings.HasPrefix(err.Error(), "manifest digest: ") {
+		// The library notices a wrong digest itself, and has no kind of error for it.
+		return nil, fmt.Errorf("%w: %w", ErrIntegrity, err)
+	}
 	if err != nil {
 		return nil, err
 	}
