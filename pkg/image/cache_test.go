@@ -34,12 +34,14 @@ import (
 const fillerEnv = "CVO_TEST_FILL_CACHE"
 
 func TestMain(m *testing.M) {
-	if work := os.Getenv(fillerEnv); work != "" {
-		if err := fillCache(context.Background(), work); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for env, run := range map[string]func(context.Context, string) error{fillerEnv: fillCache, readerEnv: readImage} {
+		if work := os.Getenv(env); work != "" {
+			if err := run(context.Background(), work); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
 		}
-		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }

@@ -61,11 +61,11 @@ type Limits struct {
 	LayerBytes int64
 	// Layers bounds the layers of an image; default 512.
 	Layers int
-	// UnpackedBytes bounds all layers together, decompressed; default 16 GiB.
+	// UnpackedBytes bounds all layers together, decompressed; default 4 GiB.
 	UnpackedBytes int64
 	// Ratio bounds how much larger a layer may become by decompression, once past 64 MiB; default 200.
 	Ratio int64
-	// Entries bounds the files and folders of all layers together; default 2,000,000.
+	// Entries bounds the files and folders of all layers together; default 300,000.
 	Entries int
 	// Files bounds the files in the two manifest folders; default 20,000.
 	Files int
@@ -86,9 +86,9 @@ func (l Limits) WithDefaults() Limits {
 	setDefault(&l.ManifestBytes, 4<<20)
 	setDefault(&l.LayerBytes, 2<<30)
 	setDefault(&l.Layers, 512)
-	setDefault(&l.UnpackedBytes, 16<<30)
+	setDefault(&l.UnpackedBytes, 4<<30)
 	setDefault(&l.Ratio, 200)
-	setDefault(&l.Entries, 2_000_000)
+	setDefault(&l.Entries, 300_000)
 	setDefault(&l.Files, 20_000)
 	setDefault(&l.FileBytes, 8<<20)
 	setDefault(&l.TotalBytes, 128<<20)

@@ -105,8 +105,11 @@ func (w *walker) layer(compressed io.Reader, size int64) error {
 
 // broken says that content cannot be read, unless the reason is a limit.
 func broken(what string, err error) error {
-	if errors.Is(err, ErrLimit) {
+	switch {
+	case errors.Is(err, ErrLimit):
 		return err
+	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
+		return fmt.Errorf("%w: a zstd layer wants more than %d bytes of memory to be read: compress it with level 19 or lower: %w", ErrLimit, maxWindow, err)
 	}
 	return fmt.Errorf("%w: reading %s: %w", ErrIntegrity, what, err)
 }
@@ -220,12 +223,12 @@ func split(name string) ([]string, error) {
 		return nil, fmt.Errorf("%w: %.60q…: a path of %d bytes, the limit is %d", ErrLimit, name, len(name), maxPath)
 	}
 	if !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
-		return nil, fmt.Errorf("%w: file name %q is not UTF-8 text", ErrIntegrity, name)
+		return nil, fmt.Errorf("%w: file name %.200q is not UTF-8 text", ErrIntegrity, name)
 	}
 	parts := strings.Split(name, "/")
 	parts = slices.DeleteFunc(parts, func(p string) bool { return p == "" || p == "." })
 	if slices.Contains(parts, "..") {
-		return nil, fmt.Errorf("%w: %q leads out of its folder", ErrIntegrity, name)
+		return nil, fmt.Errorf("%w: %.200q leads out of its folder", ErrIntegrity, name)
 	}
 	return parts, nil
 }

@@ -217,16 +217,14 @@ func (r *Reader) choose(manifests []v1.Descriptor) (v1.Descriptor, error) {
 }
 
 // Config returns the configuration of an image as it is stored.
-func (s *Repository) Config(ctx context.Context, doc *Document) ([]byte, error) {
+func (s *Repository) Config(ctx context.Context, doc *Document) (config []byte, err error) {
 	if doc.Config == nil {
-		return nil, fmt.Errorf("reading %s@%s: %w: the image has no configuration", s, doc.Digest, ErrIntegrity)
+		err = fmt.Errorf("%w: the image has none", ErrIntegrity)
+	} else if config, err = s.small(ctx, *doc.Config, s.limits().ManifestBytes); err == nil {
+		err = checkJSON(config, nil)
 	}
-	config, err := s.small(ctx, *doc.Config, s.limits().ManifestBytes)
 	if err != nil {
-		return nil, fmt.Errorf("reading the configuration of %s: %w", doc.Digest, err)
-	}
-	if err := checkJSON(config, nil); err != nil {
-		return nil, fmt.Errorf("reading the configuration %s of %s: %w", doc.Config.Digest, doc.Digest, err)
+		return nil, fmt.Errorf("reading the configuration of %s@%s: %w", s, doc.Digest, err)
 	}
 	return config, nil
 }

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -25,9 +26,14 @@ func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// maxCommas bounds the lists in an answer: a list of nothings needs a hundred times its size once it is read into memory.
+// The longest honest manifests have a few thousand.
+const maxCommas = 100_000
+
 type boundedBody struct {
 	io.ReadCloser
 	left, limit int64
+	commas      int
 	what        string
 }
 
@@ -43,6 +49,9 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	b.left -= int64(n)
 	if b.left < 0 {
 		return 0, fmt.Errorf("%w: %s answers with more than %d bytes", ErrLimit, b.what, b.limit)
+	}
+	if b.commas += bytes.Count(p[:n], []byte(",")); b.commas > maxCommas {
+		return 0, fmt.Errorf("%w: %s answers with a list of more than %d things", ErrLimit, b.what, maxCommas)
 	}
 	return n, err
 }

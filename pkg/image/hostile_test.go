@@ -1,0 +1,678 @@
+package image_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/image"
+	reach "github.com/cluster-version/cvo/pkg/registry"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// What reading a hostile image may cost.
+const (
+	hostileMemory = 256 << 20
+	hostileTime   = 10 * time.Second
+)
+
+// readerEnv makes this test binary a process that reads one image, and tells what came of it.
+const readerEnv = "CVO_TEST_READ_IMAGE"
+
+// reading is what such a process is to do.
+type reading struct {
+	Image    release.Image
+	Do       string // manifests, config, attachments, attached or resolve
+	CacheDir string
+	Timeout  time.Duration
+	Stall    time.Duration
+}
+
+// outcome is what came of it.
+type outcome struct {
+	Error                                          string
+	Integrity, Limit, NotFound, Stalled, OutOfTime bool
+	Files                                          map[string]string
+	Took                                           time.Duration
+	// Memory is the most that the process had, where the system tells.
+	Memory int64
+}
+
+func readImage(ctx context.Context, work string) error {
+	var job reading
+	if err := json.Unmarshal([]byte(work), &job); err != nil {
+		return err
+	}
+	if job.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, job.Timeout)
+		defer cancel()
+	}
+	start := time.Now()
+	files, err := job.run(ctx)
+	o := outcome{Took: time.Since(start), Files: files, Memory: peakMemory()}
+	if err != nil {
+		o.Error = err.Error()
+		for _, k := range []struct {
+			is  *bool
+			err error
+		}{
+			{&o.Integrity, image.ErrIntegrity}, {&o.Limit, image.ErrLimit}, {&o.NotFound, image.ErrNotFound},
+			{&o.Stalled, reach.ErrStalled}, {&o.OutOfTime, context.DeadlineExceeded},
+		} {
+			*k.is = errors.Is(err, k.err)
+		}
+	}
+	return json.NewEncoder(os.Stdout).Encode(o)
+}
+
+func (job reading) run(ctx context.Context) (map[string]string, error) {
+	r, err := image.New(image.Options{Access: reach.New(reach.Options{Stall: job.Stall}), CacheDir: job.CacheDir})
+	if err != nil {
+		return nil, err
+	}
+	switch job.Do {
+	case "config":
+		img, err := r.Open(ctx, job.Image)
+		if err != nil {
+			return nil, err
+		}
+		_, err = img.ConfigFile()
+		return nil, err
+	case "attachments":
+		_, err := r.Attachments(ctx, job.Image)
+		return nil, err
+	case "attached":
+		repository, err := r.Repository(job.Image)
+		if err != nil {
+			return nil, err
+		}
+		_, err = repository.Attached(ctx, job.Image.Digest)
+		return nil, err
+	case "resolve":
+		_, err := r.Resolve(ctx, job.Image.Pullspec)
+		return nil, err
+	}
+	files := map[string]string{}
+	err = r.Walk(ctx, job.Image, func(f image.File) error {
+		data, err := io.ReadAll(f.Content)
+		files[f.Name] = string(data)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return files, nil
+}
+
+var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
+
+func peakMemory() int64 {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	found := highWater.FindSubmatch(status)
+	if found == nil {
+		return 0
+	}
+	kib, _ := strconv.ParseInt(string(found[1]), 10, 64)
+	return kib << 10
+}
+
+// read has a process of its own read an image.
+func read(t *testing.T, job reading) outcome {
+	t.Helper()
+	work, err := json.Marshal(job)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*hostileTime)
+	defer cancel()
+	process := exec.CommandContext(ctx, os.Args[0])
+	process.Env = append(os.Environ(), readerEnv+"="+string(work), "GORACE=halt_on_error=1")
+	process.Stderr = os.Stderr
+	out, err := process.Output()
+	require.NoError(t, err)
+	var o outcome
+	require.NoError(t, json.Unmarshal(out, &o))
+	return o
+}
+
+// hostile is a registry that says whatever it is told to.
+type hostile struct {
+	*httptest.Server
+	content map[string][]byte
+	// answers replace content, by "manifests/<identifier>", "blobs/<digest>" or "referrers/<digest>".
+	answers map[string]http.HandlerFunc
+}
+
+func startHostile(t *testing.T) *hostile {
+	t.Helper()
+	h := &hostile{content: map[string][]byte{}, answers: map[string]http.HandlerFunc{}}
+	h.Server = httptest.NewServer(h)
+	t.Cleanup(h.Close)
+	t.Cleanup(h.CloseClientConnections)
+	return h
+}
+
+func (h *hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	what := strings.TrimPrefix(r.URL.Path, "/v2/platform/release/")
+	if r.URL.Path == "/v2/" {
+		what = "ping"
+	}
+	if answer, ok := h.answers[what]; ok {
+		answer(w, r)
+		return
+	}
+	_, id, _ := strings.Cut(what, "/")
+	data, ok := h.content[id]
+	switch {
+	case what == "ping":
+		return
+	case !ok:
+		w.WriteHeader(http.StatusNotFound)
+		return
+	case strings.HasPrefix(what, "manifests/"):
+		w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
+		w.Header().Set("Docker-Content-Digest", digestOf(data))
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	_, _ = w.Write(data)
+}
+
+func digestOf(data []byte) string {
+	hash, _, err := v1.SHA256(bytes.NewReader(data))
+	if err != nil {
+		panic(err)
+	}
+	return hash.String()
+}
+
+// add keeps content and describes it.
+func (h *hostile) add(mediaType types.MediaType, data []byte) v1.Descriptor {
+	digest := digestOf(data)
+	h.content[digest] = data
+	hash, err := v1.NewHash(digest)
+	if err != nil {
+		panic(err)
+	}
+	return v1.Descriptor{MediaType: mediaType, Digest: hash, Size: int64(len(data))}
+}
+
+// put keeps a manifest.
+func (h *hostile) put(manifest string) release.Image {
+	desc := h.add(types.OCIManifestSchema1, []byte(manifest))
+	h.content["1"] = []byte(manifest)
+	return release.Image{Pullspec: strings.TrimPrefix(h.URL, "http://") + "/platform/release:1", Digest: release.Digest(desc.Digest.String())}
+}
+
+// image keeps an image of layers that are there already.
+func (h *hostile) image(layers ...v1.Descriptor) release.Image {
+	config := h.add(types.OCIConfigJSON, []byte(`{}`))
+	text, err := json.Marshal(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: config, Layers: layers})
+	if err != nil {
+		panic(err)
+	}
+	return h.put(string(text))
+}
+
+// tarball writes entries; hdr may be anything that archive/tar writes.
+func tarball(t *testing.T, headers ...tar.Header) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, h := range headers {
+		require.NoError(t, w.WriteHeader(&h))
+		if h.Size > 0 {
+			_, err := io.CopyN(w, zeros{}, h.Size)
+			require.NoError(t, err)
+		}
+	}
+	require.NoError(t, w.Close())
+	return out.Bytes()
+}
+
+// zeros is an endless reader.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// pour compresses what fill writes.
+func pour(t *testing.T, compress func(io.Writer) io.WriteCloser, fill func(*tar.Writer)) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	z := compress(&out)
+	w := tar.NewWriter(z)
+	fill(w)
+	require.NoError(t, w.Flush())
+	require.NoError(t, z.Close())
+	return out.Bytes()
+}
+
+func gz(w io.Writer) io.WriteCloser {
+	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	if err != nil {
+		panic(err)
+	}
+	return z
+}
+
+func zst(w io.Writer) io.WriteCloser {
+	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest))
+	if err != nil {
+		panic(err)
+	}
+	return z
+}
+
+// oneFile fills an archive with one file of a size.
+func oneFile(t *testing.T, name string, size int64) func(*tar.Writer) {
+	return func(w *tar.Writer) {
+		require.NoError(t, w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Size: size}))
+		_, err := io.CopyN(w, zeros{}, size)
+		require.NoError(t, err)
+	}
+}
+
+func manyFiles(t *testing.T, format string, n int) func(*tar.Writer) {
+	return func(w *tar.Writer) {
+		for i := range n {
+			require.NoError(t, w.WriteHeader(&tar.Header{Name: fmt.Sprintf(format, i), Typeflag: tar.TypeReg}))
+		}
+	}
+}
+
+// endless answers without end.
+func endless(header http.Header, text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead {
+			return
+		}
+		for name := range header {
+			w.Header().Set(name, header.Get(name))
+		}
+		if status := header.Get("Status"); status != "" {
+			code, _ := strconv.Atoi(status)
+			w.WriteHeader(code)
+		}
+		chunk := []byte(strings.Repeat(text, 1<<16/len(text)))
+		for {
+			if _, err := w.Write(chunk); err != nil || r.Context().Err() != nil {
+				return
+			}
+		}
+	}
+}
+
+func TestHostileImages(t *testing.T) {
+	const ociIndex = `"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json"`
+	const layerType = types.OCILayer
+	layer := func(h *hostile, data []byte) release.Image { return h.image(h.add(layerType, data)) }
+	valid := func(t *testing.T) []byte {
+		return tarball(t, tar.Header{Name: "manifests/a.yaml", Typeflag: tar.TypeReg, Size: 100_000})
+	}
+	entry := func(h tar.Header) func(*testing.T, *hostile) reading {
+		return func(t *testing.T, s *hostile) reading { return reading{Image: layer(s, tarball(t, h))} }
+	}
+	raw := func(manifest string) func(*testing.T, *hostile) reading {
+		return func(_ *testing.T, s *hostile) reading { return reading{Image: s.put(manifest)} }
+	}
+	filled := func(compress func(io.Writer) io.WriteCloser, fill func(*testing.T) func(*tar.Writer)) func(*testing.T, *hostile) reading {
+		return func(t *testing.T, s *hostile) reading { return reading{Image: layer(s, pour(t, compress, fill(t)))} }
+	}
+	many := func(what string, n int) string { return strings.TrimSuffix(strings.Repeat(what+",", n), ",") }
+
+	for _, tt := range []struct {
+		name  string
+		start func(*testing.T, *hostile) reading
+		is    func(outcome) bool
+		want  string
+	}{
+		{"a layer that is not what its digest says", func(t *testing.T, s *hostile) reading {
+			data := valid(t)
+			img := layer(s, data)
+			s.answers["blobs/"+digestOf(data)] = func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(flip(data)) }
+			return reading{Image: img}
+		}, integrity, "it was changed on its way or in the registry"},
+		{"a manifest that is not what its digest says", func(t *testing.T, s *hostile) reading {
+			img := layer(s, valid(t))
+			manifest := s.content[string(img.Digest)]
+			s.content[string(img.Digest)] = flip(manifest)
+			return reading{Image: img}
+		}, nil, "does not match requested digest"},
+		{"a path that leads out", entry(tar.Header{Name: "manifests/../../etc/passwd", Typeflag: tar.TypeReg}), integrity, "leads out of its folder"},
+		{"an absolute path", entry(tar.Header{Name: "/manifests/a.yaml", Typeflag: tar.TypeReg}), integrity, "absolute path"},
+		{"a symbolic link", entry(tar.Header{Name: "manifests/a.yaml", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}), integrity, "is a symbolic link"},
+		{"a hard link", entry(tar.Header{Name: "manifests/a.yaml", Typeflag: tar.TypeLink, Linkname: "etc/passwd"}), integrity, "is a hard link"},
+		{"a device", entry(tar.Header{Name: "manifests/a.yaml", Typeflag: tar.TypeChar}), integrity, "is a device"},
+		{"a pipe", entry(tar.Header{Name: "manifests/a.yaml", Typeflag: tar.TypeFifo}), integrity, "is a pipe"},
+		{"a link in a folder's place", entry(tar.Header{Name: "manifests", Typeflag: tar.TypeSymlink, Linkname: "/etc"}), integrity, "it must be a folder"},
+		{"a file that stands twice in a layer", func(t *testing.T, s *hostile) reading {
+			same := tar.Header{Name: "manifests/a.yaml", Typeflag: tar.TypeReg}
+			return reading{Image: layer(s, tarball(t, same, same))}
+		}, integrity, "stands twice in one layer"},
+		{"a gzip bomb", filled(gz, func(t *testing.T) func(*tar.Writer) { return oneFile(t, "usr/bomb", 1<<30) }), limit, "more than 200 times as much"},
+		{"a zstd bomb", filled(zst, func(t *testing.T) func(*tar.Writer) { return oneFile(t, "usr/bomb", 1<<30) }), limit, "more than 200 times as much"},
+		{"a bomb among the manifests", filled(zst, func(t *testing.T) func(*tar.Writer) { return oneFile(t, "manifests/bomb.yaml", 1<<30) }), limit, "has 1073741824 bytes, the limit is 8388608"},
+		{"a zstd frame that wants much memory", func(_ *testing.T, s *hostile) reading {
+			// A frame header with a window of 2 GiB (RFC 8878, 3.1.1.1).
+			return reading{Image: layer(s, append([]byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 21 << 3}, make([]byte, 100)...))}
+		}, limit, "compress it with level 19 or lower"},
+		{"a million files", filled(zst, func(t *testing.T) func(*tar.Writer) { return manyFiles(t, "usr/%d", 1_000_000) }), limit, "the image has more than 300000 files"},
+		{"many manifests", filled(zst, func(t *testing.T) func(*tar.Writer) { return manyFiles(t, "manifests/%d.yaml", 50_000) }), limit, "hold more than 20000 files"},
+		{"many whiteouts", filled(zst, func(t *testing.T) func(*tar.Writer) { return manyFiles(t, "manifests/.wh.%d", 50_000) }), limit, "hold more than 20000 files"},
+		{"a thousand layers", func(t *testing.T, s *hostile) reading {
+			layers := make([]v1.Descriptor, 1000)
+			for i := range layers {
+				layers[i] = s.add(layerType, valid(t))
+			}
+			return reading{Image: s.image(layers...)}
+		}, limit, "the image has 1000 layers, the limit is 512"},
+		{"a layer that says it is huge", func(t *testing.T, s *hostile) reading {
+			desc := s.add(layerType, valid(t))
+			desc.Size = 1 << 50
+			return reading{Image: s.image(desc)}
+		}, limit, "has 1125899906842624 bytes, the limit is 2147483648"},
+		{"a layer of a negative size", func(t *testing.T, s *hostile) reading {
+			desc := s.add(layerType, valid(t))
+			desc.Size = -1
+			return reading{Image: s.image(desc)}
+		}, limit, "has -1 bytes"},
+		{"a layer with a digest of another kind", raw(`{"schemaVersion":2,"config":{},"layers":[{"mediaType":"` + string(layerType) + `","size":1,"digest":"md5:d41d8cd98f00b204e9800998ecf8427e"}]}`), integrity, "md5"},
+		{"a huge index", raw(`{` + ociIndex + `,"manifests":[` + many(`{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":1,"digest":"sha256:`+strings.Repeat("0", 64)+`"}`, 20_000) + `]}`), limit, "more than 50000 values"},
+		{"an index of nothing, many times", raw(`{` + ociIndex + `,"manifests":[` + many(`{}`, 1_300_000) + `]}`), limit, "a list of more than 100000 things"},
+		{"a manifest of nothing, many times", raw(`{"schemaVersion":2,"config":{},"layers":[` + many(`{}`, 1_300_000) + `]}`), limit, "a list of more than 100000 things"},
+		{"a manifest of nulls", raw(`{"schemaVersion":2,"config":{},"layers":[` + many(`null`, 800_000) + `]}`), limit, "a list of more than 100000 things"},
+		{"an index of many images", raw(`{` + ociIndex + `,"manifests":[` + many(`{"platform":{"os":"linux","architecture":"x"}}`, 2000) + `]}`), limit, "the index lists 2000 images, the limit is 1000"},
+		{"a deep document", raw(strings.Repeat(`{"a":`, 100_000)), limit, "nested deeper than 64"},
+		{"indexes inside each other", func(t *testing.T, s *hostile) reading {
+			img := layer(s, valid(t))
+			for range 5 {
+				img = s.put(fmt.Sprintf(`{%s,"manifests":[{"mediaType":"application/vnd.oci.image.index.v1+json","size":%d,"digest":%q}]}`, ociIndex, len(s.content[string(img.Digest)]), img.Digest))
+			}
+			return reading{Image: img}
+		}, limit, "more than 3 indexes inside each other"},
+		{"an index that leads to itself", func(_ *testing.T, s *hostile) reading {
+			digest := "sha256:" + strings.Repeat("ab", 32)
+			loop := []byte(fmt.Sprintf(`{%s,"manifests":[{"mediaType":"application/vnd.oci.image.index.v1+json","size":1,"digest":%q}]}`, ociIndex, digest))
+			s.content[digest] = loop
+			return reading{Image: s.put(string(loop))}
+		}, nil, "does not match requested digest"},
+		{"a document that is image and index", raw(`{"schemaVersion":2,"manifests":[],"layers":[]}`), integrity, "both an image and an index"},
+		{"a name twice in one document", raw(`{"schemaVersion":2,"config":{},"layers":[],"layers":[]}`), integrity, `"layers" stands twice`},
+		{"a name in another case", raw(`{"schemaVersion":2,"config":{},"layers":[],"Layers":[]}`), integrity, `"Layers" is not spelled as it must be`},
+		{"a name in letters that only look like it", raw(`{"schemaVersion":2,"config":{},"layers":[],"layerſ":[]}`), integrity, "is not spelled as it must be"},
+		{"text after a document", raw(`{"schemaVersion":2,"config":{},"layers":[]} {}`), integrity, "more text follows"},
+		{"a document that is no JSON", raw(`<html>`), integrity, "it is no JSON"},
+		{"a document of the first schema", raw(`{"schemaVersion":1,"name":"platform/release","tag":"1","fsLayers":[{"blobSum":"sha256:` + strings.Repeat("0", 64) + `"}],"history":[{"v1Compatibility":"{}"}]}`), integrity, "rebuild the image as OCI or Docker schema 2"},
+		{"a huge configuration", func(t *testing.T, s *hostile) reading {
+			desc := s.add(types.OCIConfigJSON, bytes.Repeat([]byte(" "), 5<<20))
+			text, err := json.Marshal(v1.Manifest{SchemaVersion: 2, Config: desc, Layers: []v1.Descriptor{}})
+			require.NoError(t, err)
+			return reading{Image: s.put(string(text)), Do: "config"}
+		}, limit, "has 5242880 bytes, the limit is 4194304"},
+		{"a configuration with much history", func(t *testing.T, s *hostile) reading {
+			desc := s.add(types.OCIConfigJSON, []byte(`{"history":[`+many(`{}`, 1_300_000)+`]}`))
+			text, err := json.Marshal(v1.Manifest{SchemaVersion: 2, Config: desc, Layers: []v1.Descriptor{}})
+			require.NoError(t, err)
+			return reading{Image: s.put(string(text)), Do: "config"}
+		}, limit, "more than 50000 values"},
+		{"a configuration with a name twice", func(t *testing.T, s *hostile) reading {
+			desc := s.add(types.OCIConfigJSON, []byte(`{"config":{"Labels":{"a":"b"}},"config":{}}`))
+			text, err := json.Marshal(v1.Manifest{SchemaVersion: 2, Config: desc, Layers: []v1.Descriptor{}})
+			require.NoError(t, err)
+			return reading{Image: s.put(string(text)), Do: "config"}
+		}, integrity, `"config" stands twice`},
+		{"an endless manifest", func(t *testing.T, s *hostile) reading {
+			img := layer(s, valid(t))
+			s.answers["manifests/"+string(img.Digest)] = endless(nil, " ")
+			return reading{Image: img}
+		}, limit, "more than 4194304 bytes"},
+		{"an endless manifest by tag", func(_ *testing.T, s *hostile) reading {
+			img := s.put(`{}`)
+			s.answers["manifests/1"] = endless(nil, " ")
+			return reading{Image: img, Do: "resolve"}
+		}, limit, "more than 4194304 bytes"},
+		{"an endless layer", func(t *testing.T, s *hostile) reading {
+			data := valid(t)
+			img := layer(s, data)
+			s.answers["blobs/"+digestOf(data)] = endless(nil, "x")
+			return reading{Image: img}
+		}, integrity, "bytes that were announced"},
+		{"an endless error", func(t *testing.T, s *hostile) reading {
+			img := layer(s, valid(t))
+			s.answers["manifests/"+string(img.Digest)] = endless(http.Header{"Status": {"400"}}, "x")
+			return reading{Image: img}
+		}, nil, "byte limit"},
+		{"an endless list of referrers", func(t *testing.T, s *hostile) reading {
+			img := layer(s, valid(t))
+			s.answers["referrers/"+string(img.Digest)] = endless(http.Header{"Content-Type": {string(types.OCIImageIndex)}}, " ")
+			return reading{Image: img, Do: "attachments"}
+		}, limit, "more than 4194304 bytes"},
+		{"a huge list of referrers", func(t *testing.T, s *hostile) reading {
+			img := layer(s, valid(t))
+			s.answers["referrers/"+string(img.Digest)] = func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", string(types.OCIImageIndex))
+				_, _ = io.WriteString(w, `{`+ociIndex+`,"manifests":[`+many(`{}`, 1_300_000)+`]}`)
+			}
+			return reading{Image: img, Do: "attached"}
+		}, limit, "a list of more than 100000 things"},
+		{"a layer longer than its Content-Length", func(t *testing.T, s *hostile) reading {
+			data := valid(t)
+			img := layer(s, data)
+			s.answers["blobs/"+digestOf(data)] = lengthOf(len(data)/2, data)
+			return reading{Image: img}
+		}, nil, "layer 1 of 1"},
+		{"a layer shorter than its Content-Length", func(t *testing.T, s *hostile) reading {
+			data := valid(t)
+			img := layer(s, data)
+			s.answers["blobs/"+digestOf(data)] = lengthOf(len(data), data[:len(data)/2])
+			return reading{Image: img}
+		}, nil, "layer 1 of 1"},
+		{"a registry that says nothing more", func(t *testing.T, s *hostile) reading {
+			data := valid(t)
+			img := layer(s, data)
+			s.answers["blobs/"+digestOf(data)] = func(w http.ResponseWriter, r *http.Request) {
+				_, _ = w.Write(data[:10])
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			}
+			return reading{Image: img, Stall: 300 * time.Millisecond}
+		}, func(o outcome) bool { return o.Stalled }, "no progress"},
+		{"a registry that is slow", func(t *testing.T, s *hostile) reading {
+			data := valid(t)
+			img := layer(s, data)
+			s.answers["blobs/"+digestOf(data)] = func(w http.ResponseWriter, r *http.Request) {
+				for i := range data {
+					if _, err := w.Write(data[i : i+1]); err != nil || r.Context().Err() != nil {
+						return
+					}
+					_ = http.NewResponseController(w).Flush()
+					select {
+					case <-r.Context().Done():
+					case <-time.After(10 * time.Millisecond):
+					}
+				}
+			}
+			return reading{Image: img, Timeout: time.Second}
+		}, func(o outcome) bool { return o.OutOfTime }, "context deadline exceeded"},
+		{"a foreign layer", func(t *testing.T, s *hostile) reading {
+			return reading{Image: s.image(s.add(types.DockerForeignLayer, valid(t)))}
+		}, integrity, "rebuild the image with plain layers"},
+		{"a layer that is encrypted", func(t *testing.T, s *hostile) reading {
+			return reading{Image: s.image(s.add("application/vnd.oci.image.layer.v1.tar+encrypted", valid(t)))}
+		}, integrity, "rebuild the image with plain layers"},
+		{"a sparse file", func(t *testing.T, s *hostile) reading {
+			return reading{Image: layer(s, sparse(t, "manifests/a.yaml"))}
+		}, integrity, "is a sparse file"},
+		{"a sparse file of the old kind", func(t *testing.T, s *hostile) reading {
+			return reading{Image: layer(s, oldSparse(t, "manifests/a.yaml"))}
+		}, integrity, "is a sparse file"},
+		{"a path that a PAX header makes lead out", entry(tar.Header{Name: "manifests/" + strings.Repeat("x", 120) + "/../../../etc/passwd", Typeflag: tar.TypeReg, Format: tar.FormatPAX}), integrity, "leads out of its folder"},
+		{"a long path of GNU's kind that leads out", entry(tar.Header{Name: "manifests/" + strings.Repeat("x", 120) + "/../../../etc/passwd", Typeflag: tar.TypeReg, Format: tar.FormatGNU}), integrity, "leads out of its folder"},
+		{"a huge PAX header", func(t *testing.T, s *hostile) reading {
+			archive := tarball(t, tar.Header{Name: "PaxHeaders/x", Typeflag: tar.TypeReg, Size: 64 << 20}, tar.Header{Name: "x", Typeflag: tar.TypeReg})
+			archive[156] = tar.TypeXHeader
+			checksum(archive[:512])
+			return reading{Image: layer(s, archive)}
+		}, integrity, "header field too long"},
+		{"a huge name of GNU's kind", func(t *testing.T, s *hostile) reading {
+			archive := tarball(t, tar.Header{Name: "././@LongLink", Typeflag: tar.TypeReg, Size: 64 << 20, Format: tar.FormatGNU}, tar.Header{Name: "x", Typeflag: tar.TypeReg})
+			archive[156] = tar.TypeGNULongName
+			checksum(archive[:512])
+			return reading{Image: layer(s, archive)}
+		}, integrity, "header field too long"},
+		{"a path of a million letters", entry(tar.Header{Name: "usr/" + strings.Repeat("x", 1_000_000), Typeflag: tar.TypeReg, Format: tar.FormatPAX}), limit, "a path of 1000004 bytes, the limit is 4096"},
+		{"a file name of a thousand letters", entry(tar.Header{Name: "manifests/" + strings.Repeat("x", 1000), Typeflag: tar.TypeReg, Format: tar.FormatPAX}), limit, "a file name of 1000 bytes, the limit is 255"},
+		{"many PAX headers", filled(zst, func(t *testing.T) func(*tar.Writer) {
+			return func(w *tar.Writer) {
+				for i := range 200_000 {
+					require.NoError(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": strconv.Itoa(i)}}))
+				}
+			}
+		}), limit, "unpacks to more than 200 times as much"},
+		{"a file longer than the archive", func(_ *testing.T, s *hostile) reading {
+			whole := tarball(t, tar.Header{Name: "manifests/a.yaml", Typeflag: tar.TypeReg, Size: 5000})
+			return reading{Image: layer(s, whole[:2000])}
+		}, integrity, `reading "manifests/a.yaml": unexpected EOF`},
+		{"a header with a wrong checksum", func(t *testing.T, s *hostile) reading {
+			whole := tarball(t, tar.Header{Name: "manifests/a.yaml", Typeflag: tar.TypeReg})
+			whole[0] = 'M'
+			return reading{Image: layer(s, whole)}
+		}, integrity, "reading tar"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := startHostile(t)
+			job := tt.start(t, s)
+			for _, dir := range []string{"", t.TempDir()} {
+				job.CacheDir = dir
+				o := read(t, job)
+				t.Logf("%v, %d MiB: %s", o.Took.Round(time.Millisecond), o.Memory>>20, o.Error)
+				require.NotEmpty(t, o.Error)
+				assert.Contains(t, o.Error, tt.want)
+				assert.Contains(t, o.Error, job.Image.Repository(), "the image is named")
+				if tt.is != nil {
+					assert.True(t, tt.is(o), "%+v", o)
+				}
+				assert.Empty(t, o.Files)
+				assert.Less(t, len(o.Error), 2000)
+				assert.Less(t, o.Took, hostileTime)
+				assert.Less(t, o.Memory, int64(hostileMemory))
+			}
+		})
+	}
+}
+
+func integrity(o outcome) bool { return o.Integrity }
+func limit(o outcome) bool     { return o.Limit }
+
+// lengthOf answers with a wrong Content-Length.
+func lengthOf(n int, data []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		conn, out, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		fmt.Fprintf(out, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", n)
+		_, _ = out.Write(data)
+		_ = out.Flush()
+	}
+}
+
+// sparse is an archive with a file of PAX's sparse format 0.1: 1 MiB with nothing in it.
+func sparse(t *testing.T, name string) []byte {
+	t.Helper()
+	records := ""
+	for _, r := range []string{"GNU.sparse.major=0", "GNU.sparse.minor=1", "GNU.sparse.name=" + name, "GNU.sparse.size=1048576", "GNU.sparse.numblocks=1", "GNU.sparse.map=0,0"} {
+		n := len(r) + 3
+		for len(strconv.Itoa(n))+len(r)+2 != n {
+			n++
+		}
+		records += fmt.Sprintf("%d %s\n", n, r)
+	}
+	archive := tarball(t, tar.Header{Name: "PaxHeaders/x", Typeflag: tar.TypeReg, Size: int64(len(records))}, tar.Header{Name: "x", Typeflag: tar.TypeReg})
+	copy(archive[512:], records)
+	archive[156] = tar.TypeXHeader
+	checksum(archive[:512])
+	return archive
+}
+
+// oldSparse is an archive with a file of GNU's first sparse format.
+func oldSparse(t *testing.T, name string) []byte {
+	t.Helper()
+	archive := tarball(t, tar.Header{Name: name, Typeflag: tar.TypeReg, Format: tar.FormatGNU})
+	archive[156] = tar.TypeGNUSparse
+	copy(archive[386:], "00000000000\x0000000000000\x00")
+	copy(archive[483:], "00004000000\x00")
+	checksum(archive[:512])
+	return archive
+}
+
+// checksum mends the checksum of a changed header.
+func checksum(header []byte) {
+	copy(header[148:156], "        ")
+	sum := 0
+	for _, b := range header {
+		sum += int(b)
+	}
+	copy(header[148:156], fmt.Sprintf("%06o\x00 ", sum))
+}
+
+func TestForeignAddressesAreNotFollowed(t *testing.T) {
+	var asked atomic.Int32
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer elsewhere.Close()
+	s := startHostile(t)
+	desc := s.add(types.OCILayer, tarball(t, tar.Header{Name: "manifests/a.yaml", Typeflag: tar.TypeReg}))
+	desc.URLs = []string{elsewhere.URL}
+	here := s.image(desc)
+	o := read(t, reading{Image: here})
+	assert.Equal(t, map[string]string{"manifests/a.yaml": ""}, o.Files)
+	delete(s.content, desc.Digest.String())
+	o = read(t, reading{Image: here})
+	assert.True(t, o.NotFound, o.Error)
+	assert.Zero(t, asked.Load())
+}
+
+func TestTagThatMoves(t *testing.T) {
+	s := startHostile(t)
+	before := s.image(s.add(types.OCILayer, tarball(t, tar.Header{Name: "manifests/before.yaml", Typeflag: tar.TypeReg})))
+	r := open(t, image.Options{})
+	resolved, err := r.Resolve(t.Context(), before.Pullspec)
+	require.NoError(t, err)
+	require.Equal(t, before, resolved)
+	after := s.image(s.add(types.OCILayer, tarball(t, tar.Header{Name: "manifests/after.yaml", Typeflag: tar.TypeReg})))
+	fsys, err := r.Manifests(t.Context(), resolved)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"manifests/before.yaml": ""}, contents(t, fsys), "what was resolved is what is read")
+	delete(s.content, string(before.Digest))
+	_, err = r.Manifests(t.Context(), resolved)
+	require.ErrorIs(t, err, image.ErrNotFound)
+	resolved, err = r.Resolve(t.Context(), before.Pullspec)
+	require.NoError(t, err)
+	assert.Equal(t, after, resolved)
+}
