@@ -124,6 +124,19 @@ func New(opts Options) (*Result, error) {
 	return r, r.load()
 }
 
+// Files are what the release is made of, by path, but for what comes with a base image.
+func (r *Result) Files() []File {
+	var files []File
+	for folder, list := range map[string][]File{operatorFolder: r.operator, releaseFolder: r.releaseFiles()} {
+		for _, f := range list {
+			f.Name = folder + "/" + f.Name
+			files = append(files, f)
+		}
+	}
+	sortFiles(files)
+	return files
+}
+
 // load reads the release as a cluster of default settings will. A release that cannot be read is not made: templates
 // that cannot be rendered and objects that come twice show here. The manifests of a base image were checked with it.
 func (r *Result) load() error {
