@@ -45,7 +45,7 @@ func FuzzMessage(f *testing.F) {
 	f.Fuzz(func(t *testing.T, message []byte) {
 		found, err := check(t, policy, message)
 		if err != nil {
-			assert.ErrorIs(t, err, verify.ErrUnverified)
+			require.ErrorIs(t, err, verify.ErrUnverified)
 			assert.Less(t, len(err.Error()), 2000)
 			_, again := check(t, policy, message)
 			assert.EqualError(t, again, err.Error())

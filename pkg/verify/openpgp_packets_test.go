@@ -80,9 +80,8 @@ func signV4(t testing.TB, key *rsa.PrivateKey, kind byte, h crypto.Hash, hashed,
 	digest := sum.Sum(nil)
 	signature, err := rsa.SignPKCS1v15(rand.Reader, key, h, digest)
 	require.NoError(t, err)
-	out := append(start, binary.BigEndian.AppendUint16(nil, uint16(len(unhashed)))...)
-	out = append(append(out, unhashed...), digest[:2]...)
-	return append(out, mpi(signature)...)
+	lengths := binary.BigEndian.AppendUint16(nil, uint16(len(unhashed)))
+	return bytes.Join([][]byte{start, lengths, unhashed, digest[:2], mpi(signature)}, nil)
 }
 
 // signV3 is the body of a version 3 signature packet over data, made by RSA.

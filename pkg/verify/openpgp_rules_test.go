@@ -20,7 +20,8 @@ func TestTrustFileSetsTheRules(t *testing.T) {
 		{"is strict by default", "", verify.OpenPGPRules{}, ""},
 		{
 			"takes all of them", "    refuseExpiredKeys: true\n    unsafeAllowSHA1: true\n    unsafeMinimumRSABits: 1024\n",
-			verify.OpenPGPRules{RefuseExpiredKeys: true, UnsafeAllowSHA1: true, UnsafeMinimumRSABits: 1024}, "",
+			verify.OpenPGPRules{RefuseExpiredKeys: true, UnsafeAllowSHA1: true, UnsafeMinimumRSABits: 1024},
+			"",
 		},
 		{"knows no other names", "    allowSHA1: true\n", verify.OpenPGPRules{}, `unknown field "spec.openpgp.allowSHA1"`},
 		{"knows no other spelling", "    unsafeAllowSha1: true\n", verify.OpenPGPRules{}, `unknown field "spec.openpgp.unsafeAllowSha1"`},

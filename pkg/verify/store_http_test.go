@@ -96,7 +96,8 @@ func TestHTTPStoreTriesAgain(t *testing.T) {
 		{
 			"takes a refusal as it is",
 			[]func(http.ResponseWriter){status(403)},
-			[]string{"error: signature-1: the server answered 403 Forbidden"}, nil,
+			[]string{"error: signature-1: the server answered 403 Forbidden"},
+			nil,
 		},
 		{
 			"takes an odd Retry-After for none",
