@@ -135,13 +135,18 @@ type CompareTotals struct {
 	ObjectsOrphaned int `json:"objectsOrphaned"`
 	ObjectsSame     int `json:"objectsSame"`
 
+	// Files are those that are no manifests and not the same.
+	Files int `json:"files"`
+
 	BreakingAPIs int `json:"breakingAPIs"`
 	WidenedRoles int `json:"widenedRoles"`
 }
 
 // Identical reports whether nothing is different.
 func (c *Comparison) Identical() bool {
-	return c.From.Version == c.To.Version && len(c.Images)+len(c.Objects)+len(c.Files) == 0
+	t := c.Totals
+	return c.From.Version == c.To.Version && t.ImagesChanged+t.ImagesRebuilt+t.ImagesAdded+t.ImagesRemoved+
+		t.ObjectsAdded+t.ObjectsChanged+t.ObjectsRemoved+t.ObjectsDeleted+t.ObjectsOrphaned+t.Files == 0
 }
 
 // CompareOptions say how releases are compared.
@@ -504,6 +509,7 @@ func (c *Comparison) compareFiles(before, after *side) {
 			c.Files = append(c.Files, FileChange{name, Changed})
 		}
 	}
+	c.Totals.Files = len(c.Files)
 }
 
 // same reports whether two manifests have equal objects.

@@ -5,6 +5,7 @@ package lint
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -360,6 +361,9 @@ func ReadFiles(fsys fs.FS) ([]File, error) {
 			}
 			return nil
 		})
+		if _, statErr := fs.Stat(fsys, dir); errors.Is(statErr, fs.ErrNotExist) {
+			continue // for Check to say
+		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the release's folder %s: %w", dir, err)
 		}

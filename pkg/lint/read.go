@@ -6,6 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"regexp"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -134,20 +136,15 @@ func (c *check) render(f *file) bool {
 	return true
 }
 
-// templateLine reads the line from an error of text/template, which begins "template: name:12".
+var templatePlace = regexp.MustCompile(`template: [^:\s]+:(\d{1,9}):`)
+
+// templateLine reads the line from an error of text/template, which has "template: name:12:" in it.
 func templateLine(err error) int {
-	_, rest, _ := strings.Cut(err.Error(), "template: ")
-	parts := strings.SplitN(rest, ":", 3)
-	if len(parts) < 2 {
+	match := templatePlace.FindStringSubmatch(err.Error())
+	if match == nil {
 		return 0
 	}
-	line := 0
-	for _, r := range parts[1] {
-		if r < '0' || r > '9' || line > 1<<20 {
-			return 0
-		}
-		line = line*10 + int(r-'0')
-	}
+	line, _ := strconv.Atoi(match[1])
 	return line
 }
 
