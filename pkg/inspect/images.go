@@ -44,8 +44,8 @@ type Size struct {
 	Bytes  int64
 	// Unique is what those layers take that no other image of the release has.
 	Unique int64
-	// Base is the image of the release that this one is built on or, where there is none, the topmost layer that it
-	// starts with as others do; empty if it shares none.
+	// Base is the image of the release that this one is built on or, where there is none, the topmost of the layers below
+	// its own that others start with, too; empty if it shares none.
 	Base string
 }
 
@@ -192,7 +192,7 @@ func baseOf(layers []v1.Descriptor, images map[chain][]string, sharing map[chain
 			return names[0]
 		}
 	}
-	for n := len(chains) - 1; n >= 0; n-- {
+	for n := len(chains) - 2; n >= 0; n-- {
 		if sharing[chains[n]] > 1 {
 			return layers[n].Digest.Hex[:12]
 		}

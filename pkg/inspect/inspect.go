@@ -42,10 +42,15 @@ func Open(images *image.Reader, img release.Image) *Release {
 	return &Release{Image: img, images: images}
 }
 
+// OpenFS looks into what is laid out like the root of a release image; the name is for messages.
+func OpenFS(name string, root fs.FS) *Release {
+	return &Release{Image: release.Image{Pullspec: name}, files: root}
+}
+
 // OpenFolder looks into a folder that holds release-manifests/, and manifests/ beside it; or only what is in
 // release-manifests/, as extracting a release leaves it.
 func OpenFolder(dir string) (*Release, error) {
-	r := &Release{Image: release.Image{Pullspec: dir}, files: os.DirFS(dir)}
+	r := OpenFS(dir, os.DirFS(dir))
 	if info, err := os.Stat(filepath.Join(dir, payload.ReleaseDir)); err == nil && info.IsDir() {
 		return r, nil
 	}
@@ -55,6 +60,12 @@ func OpenFolder(dir string) (*Release, error) {
 	}
 	r.files = flatFolder{r.files}
 	return r, nil
+}
+
+// Flat reports whether there is nothing but what is in release-manifests/, in a folder.
+func (r *Release) Flat() bool {
+	_, flat := r.files.(flatFolder)
+	return flat
 }
 
 // Files is the root of the release, or what there is of it: manifests/ and release-manifests/, held in memory if it comes

@@ -264,7 +264,7 @@ func (r *Release) WriteContents(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("looking into %s: %w", r.Image.Pullspec, err)
 	}
-	first := []string{path.Base(payload.ReferencesFile), path.Base(payload.MetadataFile)}
+	first := []string{path.Base(payload.MetadataFile), path.Base(payload.ReferencesFile)}
 	slices.SortStableFunc(entries, func(a, b fs.DirEntry) int {
 		return cmp.Compare(slices.Index(first, b.Name()), slices.Index(first, a.Name()))
 	})
