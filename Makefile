@@ -90,6 +90,11 @@ fuzz: ## Fuzz every parser of outside bytes for FUZZTIME each
 bench: crds kube-tools ## Measure the operator against a plain loader (BENCH_FLAGS=--scale, --plot=FILE, --help)
 	go run ./test/bench $(BENCH_FLAGS)
 
+.PHONY: bench-mirror
+bench-mirror: crds ## Measure release mirror against a plain copy between two registries (BENCH_FLAGS=-latency=2ms, -help)
+	go build -o bin/mirrorbench ./test/mirrorbench
+	bin/mirrorbench $(BENCH_FLAGS)
+
 ##@ Check
 
 .PHONY: verify

@@ -188,15 +188,16 @@ type mirroring struct {
 	streams Streams
 
 	access *registry.Access
-	images *image.Reader
-	// cache is a folder for the release image, which is read before it is copied.
-	cache   string
-	image   release.Image
-	release *mirror.Release
-	trust   mirrorTrust
-	to      mirror.Destination
-	list    []mirror.Image
-	result  mirrorResult
+	// images reads the release image, which it keeps in the folder cache because it is copied later; components reads
+	// everything else.
+	images, components *image.Reader
+	cache              string
+	image              release.Image
+	release            *mirror.Release
+	trust              mirrorTrust
+	to                 mirror.Destination
+	list               []mirror.Image
+	result             mirrorResult
 }
 
 func (m *mirroring) close() {
@@ -218,6 +219,9 @@ func (m *mirroring) open(ctx context.Context) (err error) {
 		return err
 	}
 	if m.images, err = image.New(image.Options{Access: m.access, CacheDir: m.cache, Platform: platform}); err != nil {
+		return err
+	}
+	if m.components, err = image.New(image.Options{Access: m.access, Platform: platform}); err != nil {
 		return err
 	}
 	pullspec := m.from
@@ -289,7 +293,7 @@ func (m *mirroring) place(ctx context.Context) (err error) {
 		}
 	}
 	m.to.SkipRelease = m.skipReleaseImage
-	if m.list, err = m.release.Images(ctx, m.access, m.images, m.to); err != nil {
+	if m.list, err = m.release.Images(ctx, m.access, m.images, m.components, m.to); err != nil {
 		return err
 	}
 	m.describe()
@@ -358,7 +362,7 @@ func (m *mirroring) older(ctx context.Context, options mirror.Options) (map[v1.H
 	if err != nil {
 		return nil, fmt.Errorf("--since: %w", err)
 	}
-	list, err := older.Images(ctx, m.access, m.images, m.to)
+	list, err := older.Images(ctx, m.access, m.images, m.components, m.to)
 	if err != nil {
 		return nil, fmt.Errorf("--since: %w", err)
 	}

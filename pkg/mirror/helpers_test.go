@@ -105,6 +105,14 @@ func reader(t testing.TB) *image.Reader {
 	return images
 }
 
+// uncached reads what is copied.
+func uncached(t testing.TB) *image.Reader {
+	t.Helper()
+	images, err := image.New(image.Options{Access: access()})
+	require.NoError(t, err)
+	return images
+}
+
 func repository(t testing.TB, r *fixture.Registry) mirror.Target {
 	t.Helper()
 	target, err := mirror.OpenRepository(access(), r.Host()+"/"+mirrorRepository)
@@ -120,7 +128,7 @@ func planOf(t testing.TB, pullspec string, to mirror.Target, whole bool, opts mi
 	require.NoError(t, err)
 	r, err := mirror.Read(t.Context(), images, img, whole)
 	require.NoError(t, err)
-	list, err := r.Images(t.Context(), access(), images, mirror.Destination{To: to})
+	list, err := r.Images(t.Context(), access(), images, uncached(t), mirror.Destination{To: to})
 	require.NoError(t, err)
 	plan, err := mirror.New(t.Context(), list, opts)
 	return plan, r, err

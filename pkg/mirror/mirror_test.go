@@ -152,7 +152,7 @@ func TestChangedContentIsRefused(t *testing.T) {
 			require.NoError(t, err)
 			r, err := mirror.Read(t.Context(), images, img, false)
 			require.NoError(t, err)
-			list, err := r.Images(t.Context(), access(), images, mirror.Destination{To: repository(t, target)})
+			list, err := r.Images(t.Context(), access(), images, images, mirror.Destination{To: repository(t, target)})
 			if err == nil {
 				var plan *mirror.Plan
 				if plan, err = mirror.New(t.Context(), list, mirror.Options{Attempts: 2}); err == nil {

@@ -163,10 +163,12 @@ func (d Destination) Placed(r *Release, component string) (to Target, tag string
 // Images are all images of a release with their places at the destination. The release image is to be put last, so that
 // what can be pulled is complete; it is listed first, because its layers have been read already. A component whose repository cannot be reached is taken from the release image's own repository,
 // which is where a mirror has it.
-func (r *Release) Images(ctx context.Context, access *registry.Access, images *image.Reader, to Destination) ([]Image, error) {
-	s := &sources{access: access, images: images, known: map[string]*image.Repository{}}
+//
+// The release image is read by a reader that may have it in its cache, the components by one that should have none.
+func (r *Release) Images(ctx context.Context, access *registry.Access, own, components *image.Reader, to Destination) ([]Image, error) {
+	s := &sources{access: access, images: components, known: map[string]*image.Repository{}}
 	if image.IsLayout(r.Pullspec) {
-		layout, err := images.Repository(r.Image)
+		layout, err := components.Repository(r.Image)
 		if err != nil {
 			return nil, err
 		}
@@ -174,7 +176,11 @@ func (r *Release) Images(ctx context.Context, access *registry.Access, images *i
 	}
 	var out []Image
 	if !to.SkipRelease {
-		from, origin, err := s.repository(r.Image)
+		from, err := own.Repository(r.Image)
+		if err != nil {
+			return nil, err
+		}
+		_, origin, err := s.repository(r.Image)
 		if err != nil {
 			return nil, err
 		}

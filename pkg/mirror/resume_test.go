@@ -55,7 +55,7 @@ func mirrorOnce(ctx context.Context, from, to string) error {
 			return err
 		}
 	}
-	list, err := r.Images(ctx, access(), images, mirror.Destination{To: target})
+	list, err := r.Images(ctx, access(), images, images, mirror.Destination{To: target})
 	if err != nil {
 		return err
 	}

@@ -2,15 +2,16 @@ package mirror
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/cluster-version/cvo/pkg/image"
@@ -26,6 +27,8 @@ type Repository struct {
 	puller *remote.Puller
 
 	mu sync.Mutex
+	// clients write blobs, by the repositories that these may be mounted from.
+	clients map[string]*http.Client
 	// subjects are locked while their list of referrers is written, which some registries leave to their clients.
 	subjects map[v1.Hash]*sync.Mutex
 }
@@ -36,7 +39,7 @@ func OpenRepository(access *registry.Access, pullspec string) (*Repository, erro
 	if err != nil {
 		return nil, err
 	}
-	r := &Repository{repo: ref.Context(), access: access, subjects: map[v1.Hash]*sync.Mutex{}}
+	r := &Repository{repo: ref.Context(), access: access, subjects: map[v1.Hash]*sync.Mutex{}, clients: map[string]*http.Client{}}
 	if r.pusher, err = remote.NewPusher(access.Remote()...); err != nil {
 		return nil, fmt.Errorf("preparing registry access: %w", err)
 	}
@@ -79,17 +82,62 @@ func (r *Repository) head(ctx context.Context, ref name.Reference) (string, erro
 	return desc.Digest.String(), nil
 }
 
-// Upload implements Target. A blob that the same registry has in the repository it comes from is mounted.
+// Upload implements Target. A blob that the same registry has in the repository it comes from is mounted. Any other is
+// sent by two requests, as registries must allow (OCI distribution specification, pushing a blob monolithically): the
+// library takes three, and has registries hold the blob once more in between.
 func (r *Repository) Upload(ctx context.Context, desc v1.Descriptor, origin name.Repository, open func() (io.ReadCloser, error)) (sent bool, err error) {
-	blob := &blobLayer{desc: desc, open: open}
-	var layer v1.Layer = blob
-	if origin.RegistryStr() == r.repo.RegistryStr() && origin.RepositoryStr() != "" && origin != r.repo {
-		layer = &remote.MountableLayer{Layer: blob, Reference: origin.Digest(desc.Digest.String())}
+	ref := r.repo.Digest(desc.Digest.String())
+	mountable := origin.RegistryStr() == r.repo.RegistryStr() && origin.RepositoryStr() != "" && origin != r.repo
+	client, err := r.client(ctx, origin, mountable)
+	if err != nil {
+		return false, registry.Explain("uploading to", ref, err)
 	}
-	if err := r.pusher.Upload(ctx, r.repo, layer); err != nil {
-		return false, blob.cause(registry.Explain("uploading to", r.repo.Digest(desc.Digest.String()), err))
+	u := &upload{client: client, repo: r.repo, desc: desc}
+	there, err := u.there(ctx)
+	switch {
+	case err != nil:
+		return false, registry.Explain("looking for", ref, err)
+	case there:
+		return false, nil
 	}
-	return blob.opened, nil
+	from := ""
+	if mountable {
+		from = origin.RepositoryStr()
+	}
+	location, mounted, err := u.begin(ctx, from)
+	switch {
+	case err != nil:
+		return false, registry.Explain("uploading to", ref, err)
+	case mounted:
+		return false, nil
+	}
+	if err := u.send(ctx, location, open); err != nil {
+		if u.failed != nil {
+			return true, u.failed
+		}
+		return true, registry.Explain("uploading to", ref, err)
+	}
+	return true, nil
+}
+
+// client is one that has the right to write to the repository, and to read the one that blobs are mounted from.
+func (r *Repository) client(ctx context.Context, origin name.Repository, mountable bool) (*http.Client, error) {
+	var more []string
+	if mountable {
+		more = append(more, origin.Scope(transport.PullScope))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := strings.Join(more, " ")
+	if r.clients[key] != nil {
+		return r.clients[key], nil
+	}
+	client, err := r.access.Client(ctx, r.repo, append([]string{r.repo.Scope(transport.PushScope)}, more...)...)
+	if err != nil {
+		return nil, err
+	}
+	r.clients[key] = client
+	return client, nil
 }
 
 // Put implements Target.
@@ -135,68 +183,6 @@ func (d rawDocument) RawManifest() ([]byte, error) { return d.doc.Raw, nil }
 
 // MediaType says what the registry is told that it is.
 func (d rawDocument) MediaType() (types.MediaType, error) { return d.doc.MediaType, nil }
-
-// blobLayer is a blob as the library takes it. It is opened only if the registry does not have it.
-type blobLayer struct {
-	desc   v1.Descriptor
-	open   func() (io.ReadCloser, error)
-	opened bool
-	failed error
-}
-
-var errOnlyCompressed = errors.New("a blob is copied as it is")
-
-// cause is why the blob could not be read, if that is what went wrong.
-func (l *blobLayer) cause(err error) error {
-	if l.failed != nil {
-		return l.failed
-	}
-	return err
-}
-
-// Compressed implements v1.Layer.
-func (l *blobLayer) Compressed() (io.ReadCloser, error) {
-	l.opened, l.failed = true, nil
-	if l.desc.Size == 0 {
-		return http.NoBody, nil
-	}
-	body, err := l.open()
-	if err != nil {
-		l.failed = err
-		return nil, err
-	}
-	return &blobBody{ReadCloser: body, layer: l}, nil
-}
-
-// Digest implements v1.Layer.
-func (l *blobLayer) Digest() (v1.Hash, error) { return l.desc.Digest, nil }
-
-// Size implements v1.Layer.
-func (l *blobLayer) Size() (int64, error) { return l.desc.Size, nil }
-
-// MediaType implements v1.Layer.
-func (l *blobLayer) MediaType() (types.MediaType, error) { return l.desc.MediaType, nil }
-
-// DiffID implements v1.Layer.
-func (l *blobLayer) DiffID() (v1.Hash, error) { return v1.Hash{}, errOnlyCompressed }
-
-// Uncompressed implements v1.Layer.
-func (l *blobLayer) Uncompressed() (io.ReadCloser, error) { return nil, errOnlyCompressed }
-
-// blobBody remembers what its source did wrong, of which an upload says only that it broke off.
-type blobBody struct {
-	io.ReadCloser
-	layer *blobLayer
-}
-
-// Read implements io.Reader.
-func (b *blobBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		b.layer.failed = err
-	}
-	return n, err
-}
 
 // digestOf is the digest that a descriptor names.
 func digestOf(desc v1.Descriptor) (release.Digest, error) {

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+const (
+	version              = "1.0.0"
+	componentsRepository = "upstream/components"
+	releaseRepository    = "upstream/release"
+	targetRepository     = "mirror/platform"
+)
+
+// layers are those of each component image: how large, and how many images have the same one.
+var layers = []struct{ size, shared int }{
+	{4 << 20, 1000}, {2 << 20, 1000}, {1 << 20, 20}, {1 << 20, 10},
+	{256 << 10, 1}, {256 << 10, 1}, {512 << 10, 1}, {1 << 20, 1},
+}
+
+// prepared is the release to copy.
+type prepared struct {
+	source *running
+	dir    string
+	// Release is its pullspec, trust the file that says who has signed it, list that of all images for the plain copy.
+	release, trust, list string
+	blobs                int
+	bytes                int64
+}
+
+// prepare fills the source registry with a signed release.
+func prepare(ctx context.Context, o options) (*prepared, error) {
+	p := &prepared{}
+	var err error
+	if p.dir, err = os.MkdirTemp("", "mirrorbench-"); err != nil {
+		return nil, err
+	}
+	if p.source, err = startRegistry(ctx, o.latency); err != nil {
+		return p, err
+	}
+	images := make([]v1.Image, o.images)
+	pullspecs := make([]string, o.images+1)
+	sizes := map[v1.Hash]int64{}
+	tags := make([]map[string]any, o.images)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(8)
+	for i := range images {
+		if images[i], err = componentImage(i, o.shrink); err != nil {
+			return p, err
+		}
+		if err := count(sizes, images[i]); err != nil {
+			return p, err
+		}
+		digest, err := images[i].Digest()
+		if err != nil {
+			return p, err
+		}
+		pullspecs[i+1] = fmt.Sprintf("%s/%s@%s", p.source.host, componentsRepository, digest)
+		tags[i] = map[string]any{"name": fmt.Sprintf("component-%03d", i), "from": map[string]any{"kind": "DockerImage", "name": pullspecs[i+1]}}
+		group.Go(func() error { return push(ctx, images[i], pullspecs[i+1]) })
+	}
+	if err := group.Wait(); err != nil {
+		return p, err
+	}
+	img, err := releaseImage(tags)
+	if err != nil {
+		return p, err
+	}
+	if err := count(sizes, img); err != nil {
+		return p, err
+	}
+	p.release = fmt.Sprintf("%s/%s:%s-x86_64", p.source.host, releaseRepository, version)
+	if err := push(context.WithoutCancel(ctx), img, p.release); err != nil {
+		return p, err
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		return p, err
+	}
+	pullspecs[0] = fmt.Sprintf("%s/%s@%s", p.source.host, releaseRepository, digest)
+	p.blobs = len(sizes)
+	for _, size := range sizes {
+		p.bytes += size
+	}
+	return p, p.write(release.Image{Pullspec: p.release, Digest: release.Digest(digest.String())}, pullspecs)
+}
+
+// write signs the release and writes what the subjects are given.
+func (p *prepared) write(img release.Image, pullspecs []string) error {
+	signer, err := fixture.NewSigner("bench", fixture.SignerOptions{})
+	if err != nil {
+		return err
+	}
+	store := filepath.Join(p.dir, "signatures")
+	if _, err := signer.WriteSignature(store, img); err != nil {
+		return err
+	}
+	trust, err := signer.Trust("file://" + store)
+	if err != nil {
+		return err
+	}
+	list, err := json.Marshal(pullspecs)
+	if err != nil {
+		return err
+	}
+	p.trust, p.list = filepath.Join(p.dir, "trust.yaml"), filepath.Join(p.dir, "images.json")
+	if err := os.WriteFile(p.trust, trust, 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(p.list, list, 0o644)
+}
+
+// componentImage is the i-th image: its layers are noise, as compressed ones are, but the same in every run.
+func componentImage(i, shrink int) (v1.Image, error) {
+	img := empty.Image
+	config := &v1.ConfigFile{OS: "linux", Architecture: "amd64", RootFS: v1.RootFS{Type: "layers"}}
+	for at, l := range layers {
+		content := static.NewLayer(noise(uint64(at)<<32|uint64(i/l.shared), l.size/shrink), types.DockerLayer)
+		var err error
+		if img, err = mutate.AppendLayers(img, content); err != nil {
+			return nil, err
+		}
+		diffID, err := content.DiffID()
+		if err != nil {
+			return nil, err
+		}
+		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, diffID)
+	}
+	return mutate.ConfigFile(img, config)
+}
+
+func noise(seed uint64, size int) []byte {
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], seed)
+	out := make([]byte, size)
+	_, _ = rand.NewChaCha8(key).Read(out) // it cannot fail
+	return out
+}
+
+func releaseImage(tags []map[string]any) (v1.Image, error) {
+	references, err := json.Marshal(map[string]any{
+		"apiVersion": "image.openshift.io/v1", "kind": "ImageStream",
+		"metadata": map[string]any{"name": version}, "spec": map[string]any{"tags": tags},
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	packed := gzip.NewWriter(&out)
+	archive := tar.NewWriter(packed)
+	for _, file := range []struct {
+		name string
+		data []byte
+	}{
+		{"manifests/0000_00_a.yaml", []byte("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: a\n")},
+		{"release-manifests/release-metadata", fmt.Appendf(nil, `{"kind": "cincinnati-metadata-v0", "version": %q, "previous": []}`, version)},
+		{"release-manifests/image-references", references},
+	} {
+		if err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: file.name, Mode: 0o444, Size: int64(len(file.data))}); err != nil {
+			return nil, err
+		}
+		if _, err := archive.Write(file.data); err != nil {
+			return nil, err
+		}
+	}
+	if err := archive.Close(); err != nil {
+		return nil, err
+	}
+	if err := packed.Close(); err != nil {
+		return nil, err
+	}
+	img, err := mutate.AppendLayers(empty.Image, static.NewLayer(out.Bytes(), types.DockerLayer))
+	if err != nil {
+		return nil, err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", "amd64"
+	return mutate.ConfigFile(img, config)
+}
+
+func push(ctx context.Context, img v1.Image, pullspec string) error {
+	ref, err := name.ParseReference(pullspec)
+	if err != nil {
+		return err
+	}
+	if err := remote.Write(ref, img, remote.WithContext(ctx)); err != nil {
+		return fmt.Errorf("filling the source: %w", err)
+	}
+	return nil
+}
+
+func count(sizes map[v1.Hash]int64, img v1.Image) error {
+	manifest, err := img.Manifest()
+	if err != nil {
+		return err
+	}
+	for _, desc := range append(manifest.Layers, manifest.Config) {
+		sizes[desc.Digest] = desc.Size
+	}
+	return nil
+}
+
+func (p *prepared) remove() {
+	if p.source != nil {
+		_ = p.source.stop()
+	}
+	_ = os.RemoveAll(p.dir)
+}
