@@ -54,6 +54,7 @@ type releaseNewOptions struct {
 
 	toImage, toOCI, toDir, toFile string
 	toSignature                   string
+	mirror                        string
 	resultFile                    string
 	dryRun                        bool
 	output                        string
@@ -81,6 +82,9 @@ image that the component refers to, or in --component-versions. Files are applie
 without 0000_NN_ in front becomes 0000_50_<component>_<name>.
 
 Images that no component refers to, and whose component has no manifests, are left out; --include keeps them.
+
+--mirror copies the images that the release consists of to one repository, with what is attached to them, and refers to
+them there.
 
 --from-release without anything else makes the release again and fails, saying what differs, unless it comes out the same
 to the last byte. With replaced images, what the release was built on and what it says about itself are kept.
@@ -142,6 +146,7 @@ func (o *releaseNewOptions) add(flags *pflag.FlagSet) {
 	flags.StringVar(&o.toOCI, "to-oci", "", "OCI layout to write to")
 	flags.StringVar(&o.toDir, "to-dir", "", "new folder to write manifests/ and release-manifests/ to")
 	flags.StringVar(&o.toFile, "to-file", "", "new file for the layer that makes the base a release, a .tar.gz; - is standard output")
+	flags.StringVar(&o.mirror, "mirror", "", "repository to copy the component images to, and to refer to them in")
 	flags.StringVar(&o.toSignature, "to-signature", "", "new file for the message that signers of --to-image have to sign")
 	flags.StringVar(&o.resultFile, "result-file", "", "new file for digest, name, creation time, counts and warnings as JSON; - prints them instead of the usual line")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "write nothing")
@@ -164,6 +169,11 @@ func (o *releaseNewOptions) run(ctx context.Context, streams Streams) error {
 	}
 	if err := o.compare(inputs, result); err != nil {
 		return err
+	}
+	if o.mirror != "" {
+		if result, err = o.mirrored(ctx, streams, inputs, result); err != nil {
+			return err
+		}
 	}
 	if o.output != "" {
 		return o.printReferences(streams, result)

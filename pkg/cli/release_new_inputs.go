@@ -177,7 +177,7 @@ func (o *releaseNewOptions) again() bool {
 	}
 	return !slices.ContainsFunc([]string{
 		"name", "previous", "next", "metadata", "created", "exclude", "include", "component-versions",
-		"component-versions-display-names", "allow-missing-images", "to-image-base", "operator-manifests",
+		"component-versions-display-names", "allow-missing-images", "to-image-base", "operator-manifests", "mirror",
 	}, o.changed)
 }
 

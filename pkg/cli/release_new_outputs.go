@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/assemble"
+	"github.com/cluster-version/cvo/pkg/mirror"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // compare holds a release that was to be made again against what it was.
@@ -24,6 +27,62 @@ func (o *releaseNewOptions) compare(in *releaseInputs, result *assemble.Result) 
 		return &RefusedError{Err: err}
 	}
 	return err
+}
+
+// mirrored copies the images that the release consists of to --mirror, and makes it refer to them there. Nothing is
+// copied where nothing is to be written.
+func (o *releaseNewOptions) mirrored(ctx context.Context, streams Streams, in *releaseInputs, result *assemble.Result) (*assemble.Result, error) {
+	access, err := o.registry.access()
+	if err != nil {
+		return nil, err
+	}
+	images, err := o.registry.images("")
+	if err != nil {
+		return nil, err
+	}
+	target, err := mirror.OpenRepository(access, o.mirror)
+	if err != nil {
+		return nil, &UsageError{Err: fmt.Errorf("--mirror: %w", err)}
+	}
+	var list []mirror.Image
+	called := mirror.Release{Version: result.Version}
+	for i, tag := range in.options.Images {
+		if slices.Contains(result.Left, tag.Name) {
+			continue
+		}
+		_, digest, _ := strings.Cut(tag.From.Name, "@")
+		img := release.Image{Pullspec: tag.From.Name, Digest: release.Digest(digest)}
+		from, err := images.Repository(img)
+		if err != nil {
+			return nil, fmt.Errorf("component %s: %w", tag.Name, err)
+		}
+		origin, err := access.Reference(tag.From.Name)
+		if err != nil {
+			return nil, fmt.Errorf("component %s: %w", tag.Name, err)
+		}
+		_, as := mirror.Destination{Tag: "${version}-${component}"}.Placed(&called, tag.Name)
+		list = append(list, mirror.Image{Name: tag.Name, From: from, Origin: origin.Context(), Digest: img.Digest, To: target, Tag: as})
+		in.options.Images[i].From = assemble.ImageTag(tag.Name, o.mirror+"@"+digest).From
+	}
+	if !o.dryRun && o.output == "" {
+		if err := copyImages(ctx, list, target); err != nil {
+			return nil, fmt.Errorf("mirroring the component images to %s: %w", o.mirror, err)
+		}
+		fmt.Fprintf(streams.Err, "info: Mirrored %d images to %s\n", len(list), o.mirror)
+	}
+	if result, err = assemble.New(in.options); err != nil {
+		return nil, fmt.Errorf("assembling release %s: %w", in.options.Version, err)
+	}
+	return result, nil
+}
+
+func copyImages(ctx context.Context, list []mirror.Image, target mirror.Target) error {
+	plan, err := mirror.New(ctx, list, mirror.Options{})
+	if err != nil {
+		return err
+	}
+	_, err = plan.Copy(ctx)
+	return errors.Join(err, target.Close())
 }
 
 // printReferences prints the list of images.
