@@ -75,7 +75,7 @@ func (f *imageFlags) options() (registry.Options, error) {
 		return options, err
 	}
 	if f.config != "" {
-		if options.Keychain, err = registry.RegistryConfig(f.config); err != nil {
+		if options.Keychain, err = registry.ConfigFile(f.config); err != nil {
 			return options, fmt.Errorf("--registry-config: %w", err)
 		}
 	}

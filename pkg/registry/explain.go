@@ -34,8 +34,7 @@ func Explain(doing string, ref name.Reference, err error) error {
 
 func explain(ref name.Reference, err error) error {
 	host, repository := ref.Context().RegistryStr(), ref.Context().RepositoryStr()
-	var status *transport.Error
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*transport.Error](err); ok {
 		switch status.StatusCode {
 		case http.StatusUnauthorized:
 			return fmt.Errorf("%w: registry %s refuses access to %s: %s: %w", ErrUnauthorized, host, repository, unauthorized(host, status.Request), err)
@@ -83,8 +82,7 @@ func unauthorized(host string, req *http.Request) string {
 
 // IsNotFound reports whether a registry answered that it has no such thing; of several that were asked, all of them.
 func IsNotFound(err error) bool {
-	var attempts *attemptsError
-	if errors.As(err, &attempts) {
+	if attempts, ok := errors.AsType[*attemptsError](err); ok {
 		return attempts.Is(ErrNotFound)
 	}
 	var status *transport.Error
@@ -131,7 +129,7 @@ func (e *attemptsError) Error() string {
 // Is is asked by errors.Is.
 func (e *attemptsError) Is(target error) bool {
 	is := func(a Attempt) bool { return errors.Is(explain(a.Ref, a.Err), target) }
-	if target == ErrNotFound { //nolint:errorlint // the target itself is meant
+	if target == ErrNotFound {
 		return !slices.ContainsFunc(e.attempts, func(a Attempt) bool { return !is(a) })
 	}
 	return slices.ContainsFunc(e.attempts, is)

@@ -13,9 +13,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 )
 
-// RegistryConfig finds credentials in a registry configuration file, as podman login --authfile writes it. It reads the
+// ConfigFile finds credentials in a registry configuration file, as podman login --authfile writes it. It reads the
 // file now, to say what is wrong with it, and again whenever it is asked.
-func RegistryConfig(path string) (authn.Keychain, error) {
+func ConfigFile(path string) (authn.Keychain, error) {
 	if _, err := readConfig(path); err != nil {
 		return nil, err
 	}

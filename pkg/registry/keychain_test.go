@@ -175,15 +175,15 @@ func TestDefaultKeychain(t *testing.T) {
 	require.ErrorContains(t, err, own)
 }
 
-func TestRegistryConfig(t *testing.T) {
+func TestConfigFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "auth.json")
-	_, err := registry.RegistryConfig(path)
+	_, err := registry.ConfigFile(path)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	write(t, path, "[]")
-	_, err = registry.RegistryConfig(path)
+	_, err = registry.ConfigFile(path)
 	require.ErrorContains(t, err, "reading registry configuration "+path+": not in the form")
 	write(t, path, auths("me", "a.example"))
-	keychain, err := registry.RegistryConfig(path)
+	keychain, err := registry.ConfigFile(path)
 	require.NoError(t, err)
 	got, err := resolve(t, keychain, "a.example/repo")
 	require.NoError(t, err)
@@ -218,7 +218,7 @@ func TestCredentialHelpers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "config.json")
 			write(t, path, `{"auths": {"b.example": {"auth": "`+basic("file:x")+`"}, "a.example": {}}, `+tt.config+`}`)
-			keychain, err := registry.RegistryConfig(path)
+			keychain, err := registry.ConfigFile(path)
 			require.NoError(t, err)
 			got, err := resolve(t, keychain, tt.repository)
 			if tt.trouble != "" {

@@ -100,7 +100,7 @@ func (b *resumedBody) Read(p []byte) (int, error) {
 
 // resume replaces the connection by one that begins at the offset, or returns why the download has come to its end.
 func (b *resumedBody) resume() error {
-	b.ReadCloser.Close()
+	_ = b.ReadCloser.Close()
 	for {
 		switch {
 		case b.ctx.Err() != nil:
@@ -128,8 +128,7 @@ func (b *resumedBody) resume() error {
 var errPart = errors.New("not the part that was asked for")
 
 func worthResuming(err error) bool {
-	var status *transport.Error
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*transport.Error](err); ok {
 		return status.Temporary()
 	}
 	return errors.Is(err, errPart) || passing(err)
@@ -159,7 +158,7 @@ func (b *resumedBody) reconnect() (io.ReadCloser, error) {
 	}
 	body, err := b.rest(resp)
 	if err != nil {
-		resp.Body.Close()
+		_ = resp.Body.Close()
 	}
 	return body, err
 }

@@ -47,7 +47,7 @@ func (t *retryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if resp != nil {
 			// What is read here lets the connection be used again; it is not worth more than that.
 			_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
-			resp.Body.Close()
+			_ = resp.Body.Close()
 		}
 		if err := wait(req.Context(), pause); err != nil {
 			return nil, err

@@ -86,11 +86,12 @@ func TestRetry(t *testing.T) {
 				if body != nil {
 					req, _ = http.NewRequestWithContext(t.Context(), tt.method, "https://registry.example/v2/x", body)
 				}
-				resp, err := (&retryTransport{inner: s, backoff: 200 * time.Millisecond}).RoundTrip(req)
+				resp, err := (&retryTransport{inner: s, backoff: 200 * time.Millisecond}).RoundTrip(req) //nolint:bodyclose // it is, where there is one
 				last := tt.answers[min(tt.attempts, len(tt.answers))-1]
 				if last.err == nil {
 					require.NoError(t, err)
 					assert.Equal(t, last.status, resp.StatusCode)
+					defer resp.Body.Close()
 					text, err := io.ReadAll(resp.Body)
 					require.NoError(t, err)
 					assert.Equal(t, "body", string(text), "the last answer is whole")
@@ -117,7 +118,7 @@ func TestRetryHonoursContext(t *testing.T) {
 		s := &script{answers: []answer{{status: 429, retryAfter: "50"}}, start: time.Now()}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := (&retryTransport{inner: s, backoff: time.Second}).RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "https://registry.example/v2/", nil))
+		_, err := (&retryTransport{inner: s, backoff: time.Second}).RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "https://registry.example/v2/", nil)) //nolint:bodyclose // there is no answer
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, time.Second, time.Since(s.start))
 	})
@@ -217,7 +218,7 @@ func TestLimitIsNoTrap(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = do(ctx, http.MethodGet, blob, nil)
+		_, err = do(ctx, http.MethodGet, blob, nil) //nolint:bodyclose // there is no answer
 		require.ErrorIs(t, err, context.DeadlineExceeded, "waiting for a place ends with the context")
 		require.NoError(t, download.Body.Close())
 		again, err := do(t.Context(), http.MethodGet, blob, nil)

@@ -71,7 +71,7 @@ func (t *secureTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.unchecked.RoundTrip(req)
 	case req.URL.Scheme != "https" && !loopback(req.URL.Host):
 		if req.Body != nil {
-			req.Body.Close()
+			_ = req.Body.Close()
 		}
 		return nil, fmt.Errorf("%s %w", req.URL.Host, ErrWithoutTLS)
 	default:
