@@ -110,9 +110,6 @@ func (k *Keyring) add(packets []*packet.OpaquePacket) {
 	}
 	if why != "" {
 		k.revoke(e.PrimaryKey, why)
-		for i := range e.Subkeys {
-			k.revoke(e.Subkeys[i].PublicKey, why)
-		}
 	}
 }
 
@@ -143,8 +140,11 @@ func (k Keyring) check(rules OpenPGPRules) error {
 
 // usable tells whether a key may sign, apart from its expiry.
 func (k Keyring) usable(key openpgp.Key, rules OpenPGPRules) error {
-	if why, ok := k.revoked[fingerprint(key.PublicKey)]; ok {
-		return fmt.Errorf("key %016X is revoked (%s)", key.PublicKey.KeyId, why)
+	// A subkey falls with its primary key, also one that is only in another copy of the key.
+	for _, p := range []*packet.PublicKey{key.PublicKey, key.Entity.PrimaryKey} {
+		if why, ok := k.revoked[fingerprint(p)]; ok {
+			return fmt.Errorf("key %016X is revoked (%s)", p.KeyId, why)
+		}
 	}
 	if !maySign(key) {
 		return fmt.Errorf("key %016X is not meant for signing", key.PublicKey.KeyId)

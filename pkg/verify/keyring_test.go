@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/rand"
 	"encoding/binary"
+	"fmt"
 	"math/big"
 	"strings"
 	"testing"
@@ -80,6 +81,20 @@ func TestRevocationsThatOthersPassOver(t *testing.T) {
 			require.NoError(t, err, "the other key of the keyring counts")
 		})
 	}
+}
+
+// The copy with the revocation was exported before the subkey was made.
+func TestSubkeyFallsWithItsPrimaryKey(t *testing.T) {
+	config := &packet.Config{Algorithm: packet.PubKeyAlgoEdDSA, Time: func() time.Time { return today }}
+	e := newEntity(t, "alice")
+	require.NoError(t, e.AddSigningSubkey(config))
+	whole, message := binaryKey(t, e), sign(t, e, claim(digest))
+	require.NoError(t, e.RevokeKey(packet.KeyCompromised, "", config))
+	e.Subkeys = nil
+	k, err := verify.NewKeyring("k", bytes.Join([][]byte{whole, binaryKey(t, e), binaryKey(t, newEntity(t, "good"))}, nil))
+	require.NoError(t, err)
+	_, err = check(t, verify.Policy{Keyrings: []verify.Keyring{k}}, message)
+	require.ErrorContains(t, err, fmt.Sprintf("key %016X is revoked (compromised)", e.PrimaryKey.KeyId))
 }
 
 func TestRevokedUserIDs(t *testing.T) {

@@ -30,6 +30,8 @@ func TestRealSignature(t *testing.T) {
 	assert.Equal(t, "redhat", evidence[0].Root)
 	assert.Equal(t, verify.MethodOpenPGP, evidence[0].Method)
 	assert.Equal(t, "199E2F91FD431D51", evidence[0].KeyID)
+	assert.Equal(t, "567E347AD0044ADE55BA8A5F199E2F91FD431D51", evidence[0].Fingerprint)
+	assert.Equal(t, "RSA-4096/SHA-256", evidence[0].Algorithm)
 	assert.Equal(t, "Red Hat, Inc. (release key 2) <security@redhat.com>", evidence[0].Identity)
 	assert.Contains(t, evidence[0].Store, "/signature-1")
 	assert.Equal(t, 2019, evidence[0].SignedAt.In(time.UTC).Year())
