@@ -86,7 +86,7 @@ func TestRetry(t *testing.T) {
 				if body != nil {
 					req, _ = http.NewRequestWithContext(t.Context(), tt.method, "https://registry.example/v2/x", body)
 				}
-				resp, err := (&retryTransport{inner: s, backoff: 200 * time.Millisecond}).RoundTrip(req) //nolint:bodyclose // it is, where there is one
+				resp, err := (&retryTransport{inner: s, backoff: 200 * time.Millisecond}).RoundTrip(req)
 				last := tt.answers[min(tt.attempts, len(tt.answers))-1]
 				if last.err == nil {
 					require.NoError(t, err)
