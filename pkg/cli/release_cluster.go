@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -82,11 +83,12 @@ func (f *versionFlags) connect(ctx context.Context) (client.Reader, *configv1.Cl
 		return nil, nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
 	cv := &configv1.ClusterVersion{}
-	switch err := reader.Get(ctx, client.ObjectKey{Name: f.name}, cv); {
+	name := cmp.Or(f.name, api.ClusterVersionName)
+	switch err := reader.Get(ctx, client.ObjectKey{Name: name}, cv); {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-		return nil, nil, fmt.Errorf("the cluster has no ClusterVersion %s, so no release runs on it: name an image: %w", f.name, err)
+		return nil, nil, fmt.Errorf("the cluster has no ClusterVersion %s, so no release runs on it: %w", name, err)
 	case err != nil:
-		return nil, nil, fmt.Errorf("reading ClusterVersion %s: %w", f.name, err)
+		return nil, nil, fmt.Errorf("reading ClusterVersion %s: %w", name, err)
 	}
 	return reader, cv, nil
 }

@@ -165,6 +165,7 @@ func (o *releaseExtractOptions) check(given func(flag string) bool) error {
 }
 
 func (o *releaseExtractOptions) run(ctx context.Context, streams Streams) error {
+	readLean()
 	if o.from != "" {
 		o.ref = o.from
 	}

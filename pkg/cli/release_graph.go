@@ -24,18 +24,19 @@ type releaseGraphOptions struct {
 	output   string
 	excluded bool
 	cluster  clusterFlags
-	registry imageFlags
+	read     readFlags
 }
 
 func newReleaseGraphCmd(streams Streams) *cobra.Command {
 	var opts releaseGraphOptions
 	cmd := &cobra.Command{
-		Use:   "graph REF|DIR",
+		Use:   "graph IMAGE|DIR",
 		Short: "Print the order in which a release is applied, or what of it is left out",
 		Long: `Print the order in which a release is applied.
 
-The release is an image in a registry, or a folder that holds manifests/ and release-manifests/. Looking at an image
-takes no signature.
+The release is an image in a registry; one in an OCI layout on this machine, as DIR, DIR:VERSION or DIR@DIGEST; a folder
+that holds manifests/ and release-manifests/; or a version that the cluster knows. Looking at an image takes no signature,
+unless --trust asks for one.
 
 When updating, runlevels follow each other, the components of one run side by side, and the files of a component one
 after the other. When initializing and reconciling nothing is ordered but what objects need: a CRD comes before the
@@ -66,7 +67,14 @@ capabilities does not get, and why.`,
 	flags.StringVarP(&opts.output, "output", "o", "text", "text, json or yaml; for the graph also dot or svg")
 	flags.BoolVar(&opts.excluded, "excluded", false, "list the manifests that are left out, and why")
 	opts.cluster.add(flags)
-	opts.registry.add(flags)
+	opts.read.add(cmd)
+	cmd.ValidArgsFunction = opts.read.complete(1)
+	for name, values := range map[string][]string{
+		"mode": {"initializing", "updating", "reconciling"}, "output": {"text", "json", "yaml", "dot", "svg"},
+		"feature-set": manifest.KnownFeatureSets(), "profile": {}, "feature-gate": {},
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
 	return cmd
 }
 
@@ -79,7 +87,7 @@ func (o *releaseGraphOptions) run(ctx context.Context, streams Streams) error {
 	if err != nil {
 		return &UsageError{Err: err}
 	}
-	p, err := loadRelease(ctx, streams, o.source, o.registry, o.cluster)
+	p, err := loadRelease(ctx, streams, o.source, o.read, o.cluster)
 	if err != nil {
 		return err
 	}

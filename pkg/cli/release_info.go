@@ -155,6 +155,7 @@ func (o *releaseInfoOptions) mode() (string, error) {
 }
 
 func (o *releaseInfoOptions) run(ctx context.Context, streams Streams) error {
+	readLean()
 	mode, err := o.mode()
 	if err != nil {
 		return &UsageError{Err: err}

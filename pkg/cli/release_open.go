@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/inspect"
+	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify"
 )
@@ -27,7 +29,7 @@ type readFlags struct {
 
 func (f *readFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.trust, "trust", "", "`file` that says whose signatures are accepted; a release without is not read (exit code 3)")
+	flags.StringVar(&f.trust, "trust", "", "`file` that says whose signatures are accepted; a release without them is not read (exit code 3)")
 	f.versions.add(flags)
 	f.registry.add(flags)
 	f.registry.addPlatform(flags)
@@ -46,16 +48,39 @@ func (f *readFlags) complete(most int) cobra.CompletionFunc {
 	}
 }
 
-// readingGCPercent is how much the memory of a command that reads a release may grow before it is cleaned up: it holds a
-// release's files once, and runs for less than a second.
+// readingGCPercent is how much the memory of a command may grow before it is cleaned up that takes a release in without
+// keeping much of it, and runs for less than a second.
 const readingGCPercent = 40
+
+// readLean keeps the memory of such a command small.
+func readLean() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(readingGCPercent)
+	}
+}
+
+// files opens a release whose manifests are wanted, and returns the name that its templates are given: by digest for an
+// image, else the folder.
+func (f *readFlags) files(ctx context.Context, streams Streams, arg string) (fsys fs.FS, releaseImage string, err error) {
+	r, _, err := f.open(ctx, streams, arg)
+	if err != nil {
+		return nil, "", err
+	}
+	if fsys, err = r.Files(ctx); err != nil {
+		return nil, "", err
+	}
+	if r.Image.Digest != "" {
+		return fsys, r.Image.ByDigest(), nil
+	}
+	if _, err := fs.Stat(fsys, payload.OperatorDir); err != nil && r.Flat() {
+		return nil, "", fmt.Errorf("folder %s has the files of release-manifests/ only, and a release is more: 'cvo release extract --layout=image' writes all of it", arg)
+	}
+	return fsys, arg, nil
+}
 
 // open opens what an argument stands for. An image whose signatures are asked for is verified before anything of it is
 // read; that they were not is said on stderr.
 func (f *readFlags) open(ctx context.Context, streams Streams, arg string) (*inspect.Release, *image.Reader, error) {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(readingGCPercent)
-	}
 	ref, err := f.versions.pullspec(ctx, arg)
 	if err != nil {
 		return nil, nil, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 
@@ -18,32 +17,10 @@ import (
 )
 
 // openRelease gives the files of a release: of a folder that holds manifests/ and release-manifests/, or of an image
-// in a registry. Nobody's signature is looked at, and stderr says so. The name it returns is what templates are given
-// as the release's image: by digest for an image, the argument for a folder.
+// in a registry or a layout. Nobody's signature is looked at, and stderr says so. The name it returns is what templates
+// are given as the release's image: by digest for an image, the argument for a folder.
 func openRelease(ctx context.Context, streams Streams, arg string, flags imageFlags) (fsys fs.FS, releaseImage string, err error) {
-	info, err := os.Stat(arg)
-	switch {
-	case err == nil && info.IsDir():
-		return os.DirFS(arg), arg, nil
-	case err == nil:
-		return nil, "", &UsageError{Err: fmt.Errorf("%q is a file: name a folder with manifests/ and release-manifests/, or an image", arg)}
-	case strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, "."):
-		return nil, "", err
-	}
-	images, err := flags.images("")
-	if err != nil {
-		return nil, "", err
-	}
-	img, err := images.Resolve(ctx, arg)
-	if err != nil {
-		return nil, "", fmt.Errorf("resolving %s (which is no folder here): %w", arg, err)
-	}
-	fmt.Fprintf(streams.Err, "info: Looking at %s; its signatures are not checked\n", img.ByDigest())
-	fsys, err = images.Manifests(ctx, img)
-	if err != nil {
-		return nil, "", fmt.Errorf("reading %s: %w", img.ByDigest(), err)
-	}
-	return fsys, img.ByDigest(), nil
+	return (&readFlags{registry: flags}).files(ctx, streams, arg)
 }
 
 // clusterFlags describe the cluster that a release is looked at for.
@@ -98,12 +75,12 @@ func joined[S ~string](list []S) string {
 }
 
 // loadRelease opens a release and loads what such a cluster would get, with warnings on stderr.
-func loadRelease(ctx context.Context, streams Streams, arg string, registry imageFlags, cluster clusterFlags) (*payload.Payload, error) {
+func loadRelease(ctx context.Context, streams Streams, arg string, read readFlags, cluster clusterFlags) (*payload.Payload, error) {
 	filter, err := cluster.filter()
 	if err != nil {
 		return nil, err
 	}
-	fsys, releaseImage, err := openRelease(ctx, streams, arg, registry)
+	fsys, releaseImage, err := read.files(ctx, streams, arg)
 	if err != nil {
 		return nil, err
 	}

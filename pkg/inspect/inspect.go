@@ -55,8 +55,8 @@ func OpenFolder(dir string) (*Release, error) {
 		return r, nil
 	}
 	if _, err := os.Stat(filepath.Join(dir, path.Base(payload.MetadataFile))); err != nil {
-		return nil, fmt.Errorf("looking into folder %s: %w: neither %s/ nor %s is in it",
-			dir, ErrNoRelease, payload.ReleaseDir, path.Base(payload.MetadataFile))
+		return nil, fmt.Errorf("looking into folder %s: %w: neither %s/ nor %s is in it: %w",
+			dir, ErrNoRelease, payload.ReleaseDir, path.Base(payload.MetadataFile), fs.ErrNotExist)
 	}
 	r.files = flatFolder{r.files}
 	return r, nil

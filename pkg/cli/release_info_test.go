@@ -1,0 +1,342 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cluster-version/cvo/pkg/assemble"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+// looked is a registry with a small release of two components, signed by nobody.
+type looked struct {
+	registry *fixture.Registry
+	files    fstest.MapFS
+	image    release.Image
+	dns      string
+}
+
+func newLooked(t *testing.T) *looked {
+	t.Helper()
+	l := &looked{registry: fixture.StartRegistry(t), files: fstest.MapFS{}}
+	component, err := fixture.ReleaseImage(fstest.MapFS{"release-manifests/release-metadata": {Data: []byte(`{"version":"dns"}`)}})
+	require.NoError(t, err)
+	pushed, err := fixture.Push(t.Context(), l.registry, component, "platform/dns:1")
+	require.NoError(t, err)
+	l.dns = pushed.ByDigest()
+	for name, text := range smallRelease {
+		l.files[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	l.files["release-manifests/image-references"] = &fstest.MapFile{Data: []byte(`{"kind":"ImageStream","apiVersion":"image.openshift.io/v1",
+		"metadata":{"name":"1.2.3","creationTimestamp":"2026-03-01T12:00:00Z"},"spec":{"tags":[
+		{"name":"dns","annotations":{"io.openshift.build.commit.id":"abc"},"from":{"kind":"DockerImage","name":"` + l.dns + `"}}]}}`)}
+	l.image, err = fixture.PushRelease(t.Context(), l.registry, l.files, "platform/release:1.2.3")
+	require.NoError(t, err)
+	return l
+}
+
+func TestReleaseInfo(t *testing.T) {
+	l := newLooked(t)
+	_, digest, _ := strings.Cut(l.dns, "@")
+	for _, tt := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"it names images", []string{"-o", "name"}, "dns\n"},
+		{"it prints pullspecs", []string{"-o", "pullspec"}, l.dns + "\n"},
+		{"it prints digests", []string{"-o", "digest"}, digest + "\n"},
+		{"it prints the image of a component", []string{"--image-for", "dns"}, l.dns + "\n"},
+		{"it prints what an expression takes", []string{"-o", "jsonpath={.metadata.version} {.references.spec.tags[*].name}"}, "1.2.3 dns"},
+		{"it takes expressions without braces", []string{"-o", "jsonpath=.digest"}, string(l.image.Digest)},
+		{"it prints what a template makes", []string{"-o", `go-template={{.digest}}{{"\n"}}`}, string(l.image.Digest) + "\n"},
+		{"it does not write sizes as floats", []string{"--include-images", "-o", `go-template={{len .images.dns.layers}} {{.images.dns.name}}`}, "1 " + l.dns},
+		{"it verifies", []string{"--verify"}, string(l.image.Digest) + " 2026-03-01T12:00:00Z 1.2.3\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			out, errs, err := runCvo(t, append([]string{"release", "info", l.image.Pullspec}, tt.args...)...)
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, out)
+			assert.Contains(t, errs, "its signatures are not checked")
+		})
+	}
+	t.Run("it prints the same as JSON and as YAML", func(t *testing.T) {
+		inJSON, _, err := runCvo(t, "release", "info", l.image.Pullspec, "-o", "json")
+		require.NoError(t, err)
+		inYAML, _, err := runCvo(t, "release", "info", l.image.Pullspec, "-o", "yaml")
+		require.NoError(t, err)
+		converted, err := yaml.YAMLToJSON([]byte(inYAML))
+		require.NoError(t, err)
+		assert.JSONEq(t, inJSON, string(converted))
+	})
+	t.Run("it tells text, sizes and contents", func(t *testing.T) {
+		for flag, want := range map[string]string{
+			"--pullspecs": "  dns  " + l.dns, "--commits": "  dns       abc", "--size": "  NAME AGE LAYERS SIZE MB UNIQUE MB BASE\n",
+			"--contents": "# 0000_10_config_00_cluster.yaml\n" + smallRelease["release-manifests/0000_10_config_00_cluster.yaml"],
+		} {
+			out, _, err := runCvo(t, "release", "info", l.image.Pullspec, flag)
+			require.NoError(t, err)
+			assert.Contains(t, out, want, flag)
+		}
+	})
+	t.Run("it compares two releases", func(t *testing.T) {
+		same, _, err := runCvo(t, "release", "info", l.image.Pullspec, l.image.ByDigest())
+		require.NoError(t, err)
+		assert.Equal(t, "Releases are identical\n", same)
+		files := maps.Clone(l.files)
+		files["release-manifests/release-metadata"] = &fstest.MapFile{Data: []byte(`{"kind":"cincinnati-metadata-v0","version":"1.3.0","previous":["1.2.3"]}`)}
+		files["release-manifests/image-references"] = &fstest.MapFile{Data: []byte(`{"kind":"ImageStream","apiVersion":"image.openshift.io/v1","metadata":{"name":"1.3.0"}}`)}
+		next, err := fixture.PushRelease(t.Context(), l.registry, files, "platform/release:1.3.0")
+		require.NoError(t, err)
+		out, _, err := runCvo(t, "release", "info", next.Pullspec, "--changes-from", l.image.Pullspec)
+		require.NoError(t, err)
+		assert.Contains(t, out, "Images Removed (1):")
+		upgrade, _, err := runCvo(t, "release", "info", l.image.Pullspec, next.Pullspec, "-o", "jsonpath={.upgrade} {.images[*].change}")
+		require.NoError(t, err)
+		assert.Equal(t, "true removed", upgrade)
+	})
+}
+
+func TestReleaseInfoVerifyRefuses(t *testing.T) {
+	l := newLooked(t)
+	l.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/platform/dns/manifests/"), Rewrite: func(b []byte) []byte { return append(b, ' ') }})
+	out, _, err := runCvo(t, "release", "info", l.image.Pullspec, "--verify")
+	require.ErrorContains(t, err, "may have been tampered with")
+	assert.Equal(t, ExitRefused, ExitCode(err))
+	assert.Empty(t, out)
+}
+
+func TestReleaseInspectUsage(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	for _, tt := range []struct {
+		args string
+		want string
+		code int
+	}{
+		{"info a --size --verify", "--size, --verify exclude each other", ExitUsage},
+		{"info a b c", "3 releases are named", ExitUsage},
+		{"info a -o xml", `unknown output "xml": use one of json, yaml, jsonpath=`, ExitUsage},
+		{"info a -o jsonpath={.a", "--output jsonpath: ", ExitUsage},
+		{"info a -o go-template={{", "--output go-template: ", ExitUsage},
+		{"info a b --size", "--size is about one release", ExitUsage},
+		{"info a --contents -o json", "--contents prints files", ExitUsage},
+		{"info a --changelog x", "--changelog is not for this command: it takes clones", ExitUsage},
+		{"info a --bugs x", "--bugs is not for this command", ExitUsage},
+		{"info a --rpmdb", "--rpmdb is not for this command", ExitUsage},
+		{"info ./nothing", "is neither an OCI layout nor a folder", ExitFailed},
+		{"info 1.2.3", `the semantic version "1.2.3" cannot be resolved without a cluster`, ExitFailed},
+		{"info", "no release is named", ExitFailed},
+		{"extract a --command oc", "--command is not for this command: it is about one vendor's client", ExitUsage},
+		{"extract a --tools", "--tools is not for this command", ExitUsage},
+		{"extract a --git x", "--git is not for this command: 'cvo release info --commits'", ExitUsage},
+		{"extract a --from b", "named twice", ExitUsage},
+		{"extract a --layout round", `unknown --layout "round"`, ExitUsage},
+		{"extract a --cloud aws", "use it with --credentials-requests", ExitUsage},
+		{"extract a --install-config x", "use it with --included", ExitUsage},
+		{"extract a --layout image --included", "leave --included", ExitUsage},
+		{"extract a --file x --to y", "leave --to out", ExitUsage},
+		{"extract a --to=", "--to is empty", ExitUsage},
+		{"extract a -o xml", "use json or yaml", ExitUsage},
+		{"extract . --trust x", "a folder, which nobody can sign", ExitUsage},
+	} {
+		t.Run("it refuses "+tt.args, func(t *testing.T) {
+			_, _, err := runCvo(t, append([]string{"release"}, strings.Split(tt.args, " ")...)...)
+			require.ErrorContains(t, err, tt.want)
+			assert.Equal(t, tt.code, ExitCode(err))
+		})
+	}
+}
+
+func TestReleaseExtract(t *testing.T) {
+	l := newLooked(t)
+	flat := map[string]string{}
+	for name, f := range l.files {
+		if base, ok := strings.CutPrefix(name, "release-manifests/"); ok {
+			flat[base] = string(f.Data)
+		}
+	}
+	t.Run("it writes what the original writes, where it writes it", func(t *testing.T) {
+		to := filepath.Join(t.TempDir(), "out")
+		out, errs, err := runCvo(t, "release", "extract", "--from", l.image.Pullspec, "--to", to)
+		require.NoError(t, err)
+		assert.Equal(t, "Extracted release payload from digest "+string(l.image.Digest)+" created at 2026-03-01T12:00:00Z\n", out)
+		assert.Contains(t, errs, "its signatures are not checked")
+		assert.Equal(t, flat, contents(t, to))
+
+		require.NoError(t, os.WriteFile(filepath.Join(to, "release-metadata"), []byte("mine"), 0o644))
+		_, _, err = runCvo(t, "release", "extract", l.image.Pullspec, "--to", to)
+		require.ErrorContains(t, err, "nothing was written: "+to+" has other files of these names already: release-metadata: name another folder, or replace them with --overwrite")
+		assert.Equal(t, ExitFailed, ExitCode(err))
+		out, _, err = runCvo(t, "release", "extract", l.image.Pullspec, "--to", to, "--overwrite", "-o", "json")
+		require.NoError(t, err)
+		var result extractResult
+		require.NoError(t, json.Unmarshal([]byte(out), &result))
+		assert.Equal(t, len(flat), result.Files)
+		assert.Equal(t, len(flat)-1, result.Unchanged)
+		assert.Equal(t, "1.2.3", result.Version)
+	})
+	t.Run("it follows an install config", func(t *testing.T) {
+		config, to := filepath.Join(t.TempDir(), "install-config.yaml"), filepath.Join(t.TempDir(), "out")
+		require.NoError(t, os.WriteFile(config, []byte("apiVersion: v1\nplatform: {gcp: {}}\ncapabilities: {baselineCapabilitySet: None}\n"), 0o600))
+		out, _, err := runCvo(t, "release", "extract", l.image.Pullspec, "--to", to, "--included", "--install-config", config, "-o", "json")
+		require.NoError(t, err)
+		assert.Contains(t, out, `"reason": "`)
+		assert.NotContains(t, contents(t, to)["0000_50_console_00.yaml"], "name: console,")
+		_, _, err = runCvo(t, "release", "extract", l.image.Pullspec, "--to", to, "--included", "--install-config", config, "--credentials-requests", "--cloud", "aws")
+		require.ErrorContains(t, err, "--cloud is aws, but the cluster's platform is gcp")
+		assert.Equal(t, ExitUsage, ExitCode(err))
+	})
+}
+
+func TestReleaseExtractVerifiesFirst(t *testing.T) {
+	l := newLooked(t)
+	signer, err := fixture.NewSigner("platform", fixture.SignerOptions{})
+	require.NoError(t, err)
+	store := filepath.Join(t.TempDir(), "store")
+	data, err := signer.Trust("file://" + store)
+	require.NoError(t, err)
+	trust, to := filepath.Join(t.TempDir(), "trust.yaml"), filepath.Join(t.TempDir(), "out")
+	require.NoError(t, os.WriteFile(trust, data, 0o600))
+	l.registry.Reset()
+	for _, args := range [][]string{{"extract", l.image.Pullspec, "--to", to}, {"info", l.image.Pullspec}, {"graph", l.image.Pullspec}} {
+		_, _, err = runCvo(t, append([]string{"release"}, append(args, "--trust", trust)...)...)
+		require.Error(t, err)
+		assert.Equal(t, ExitRefused, ExitCode(err), args)
+	}
+	assert.NoDirExists(t, to)
+	assert.Zero(t, l.registry.Count("GET", "/platform/release/blobs/"), "nothing of it was read")
+
+	_, err = signer.WriteSignature(store, l.image)
+	require.NoError(t, err)
+	_, errs, err := runCvo(t, "release", "extract", l.image.Pullspec, "--to", to, "--trust", trust)
+	require.NoError(t, err)
+	assert.Contains(t, errs, "is signed by openpgp key")
+	assert.NotContains(t, errs, "not checked")
+	assert.DirExists(t, to)
+}
+
+func TestReleaseLayoutsAndFolders(t *testing.T) {
+	l := newLooked(t)
+	img, err := fixture.ReleaseImage(l.files)
+	require.NoError(t, err)
+	oci := filepath.Join(t.TempDir(), "oci")
+	require.NoError(t, assemble.WriteLayout(img, oci, "1.2.3"))
+	_, err = layout.FromPath(oci)
+	require.NoError(t, err)
+	whole, flat := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "flat")
+	_, _, err = runCvo(t, "release", "extract", oci+":1.2.3", "--layout", "image", "--to", whole)
+	require.NoError(t, err)
+	_, _, err = runCvo(t, "release", "extract", whole, "--to", flat)
+	require.NoError(t, err)
+	want, _, err := runCvo(t, "release", "graph", l.image.Pullspec)
+	require.NoError(t, err)
+	for _, ref := range []string{oci, oci + ":1.2.3", oci + "@" + string(l.image.Digest), whole} {
+		got, _, err := runCvo(t, "release", "graph", ref)
+		require.NoError(t, err, ref)
+		assert.Equal(t, want, got)
+	}
+	_, _, err = runCvo(t, "release", "graph", flat)
+	require.ErrorContains(t, err, "--layout=image")
+	for _, ref := range []string{oci, whole, flat} {
+		out, _, err := runCvo(t, "release", "info", ref, "-o", "jsonpath={.metadata.version}")
+		require.NoError(t, err, ref)
+		assert.Equal(t, "1.2.3", out)
+	}
+}
+
+// TestReleaseOfCluster finds releases by what a ClusterVersion knows, on a real API server.
+func TestReleaseOfCluster(t *testing.T) {
+	d, running := newDiffed(t)
+	update := d.push(t, d.tree(t, "1.1.0", map[string]string{
+		"0000_20_x.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: kept}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: unmanaged}\n",
+	}), "1.1.0", true)
+	cv := &configv1.ClusterVersion{}
+	require.NoError(t, d.client.Get(t.Context(), client.ObjectKey{Name: "version"}, cv))
+	cv.Spec.Overrides = []configv1.ComponentOverride{{Kind: "Namespace", Name: "kept", Unmanaged: true}}
+	require.NoError(t, d.client.Update(t.Context(), cv))
+	cv.Status.ConditionalUpdates = []configv1.ConditionalUpdate{{
+		Release: configv1.Release{Version: "1.1.0", Image: update.ByDigest()},
+		Risks:   []configv1.ConditionalUpdateRisk{{Name: "R", Message: "m", URL: "https://example.com", MatchingRules: []configv1.ClusterCondition{{Type: "Always"}}}},
+		Conditions: []metav1.Condition{{
+			Type: "Recommended", Status: metav1.ConditionFalse, Reason: "R", Message: "m", LastTransitionTime: metav1.Now(),
+		}},
+	}}
+	require.NoError(t, d.client.Status().Update(t.Context(), cv))
+	version := func(args ...string) (string, error) {
+		out, _, err := runCvo(t, append([]string{"release", "info", "--kubeconfig", d.env.Kubeconfig, "-o", "jsonpath={.metadata.version}"}, args...)...)
+		return out, err
+	}
+	out, err := version()
+	require.NoError(t, err)
+	assert.Equal(t, "1.0.0", out, "the cluster's own")
+	out, err = version("1.1.0")
+	require.NoError(t, err)
+	assert.Equal(t, "1.1.0", out, "a conditional update")
+	_, err = version("1.9.0")
+	require.ErrorContains(t, err, `the semantic version "1.9.0" is not present in the cluster version status, cannot be resolved: it knows "1.0.0", "1.1.0"; name the image instead`)
+
+	to := filepath.Join(t.TempDir(), "out")
+	out, _, err = runCvo(t, "release", "extract", "1.1.0", "--kubeconfig", d.env.Kubeconfig, "--included", "--to", to, "-o", "json")
+	require.NoError(t, err)
+	assert.Contains(t, out, `"name": "kept"`, "an override takes it out")
+	_, rest, _ := strings.Cut(contents(t, to)["0000_20_x.yaml"], "name: ")
+	assert.NotContains(t, rest, "kept")
+
+	completed, _, err := runCvo(t, "__complete", "release", "extract", "--kubeconfig", d.env.Kubeconfig, "")
+	require.NoError(t, err)
+	assert.Contains(t, completed, "1.0.0\t"+running.ByDigest())
+	assert.Contains(t, completed, "1.1.0\t"+update.ByDigest())
+}
+
+func TestReleaseCompletion(t *testing.T) {
+	l := newLooked(t)
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	for line, want := range map[string]string{
+		"release extract x --layout ":                         "flat\nimage\n",
+		"release extract x --cloud a":                         "alibabacloud\naws\nazure\n",
+		"release extract " + l.image.Pullspec + " --file rel": "release-metadata\n",
+		"release info " + l.image.Pullspec + " --image-for ":  "dns\n",
+		"release info x -o ":                                  "name\npullspec\ndigest\njson\n",
+		"release graph x --mode ":                             "initializing\nupdating\nreconciling\n",
+	} {
+		out, _, err := runCvo(t, append([]string{"__complete"}, strings.Split(line, " ")...)...)
+		require.NoError(t, err)
+		assert.Contains(t, out, want, line)
+	}
+}
+
+// FuzzFindVersion resolves versions by what a ClusterVersion says: a version that is found is one that it has, with its
+// image, and what is not there is an error that names no control characters.
+func FuzzFindVersion(f *testing.F) {
+	f.Add([]byte(`{"status":{"desired":{"version":"1.0.0","image":"a"},"availableUpdates":[{"version":"1.1.0","image":"b"}],"conditionalUpdates":[{"release":{"version":"1.2.0","image":"c"}}],"history":[{"version":"0.9.0","image":"d"}]}}`), "1.2.0")
+	f.Add([]byte(`{"status":{"history":[{"version":"1.0.0"},{"version":"\u001b","image":"x"}]}}`), "1.0.0")
+	f.Fuzz(func(t *testing.T, data []byte, version string) {
+		cv := &configv1.ClusterVersion{}
+		if json.Unmarshal(data, cv) != nil {
+			return
+		}
+		image, err := findVersion(cv, version)
+		if err != nil {
+			assert.Empty(t, image)
+			assert.False(t, bytes.ContainsAny([]byte(err.Error()), "\x1b\n"), "%q", err)
+			return
+		}
+		assert.Contains(t, knownReleases(cv), knownRelease{version, image})
+		assert.NotEmpty(t, image)
+	})
+}
