@@ -48,6 +48,8 @@ func bare(ctx context.Context, args []string) error {
 		switch args[0] {
 		case "registry":
 			return serveRegistry(ctx, args[1:])
+		case "fill":
+			return fill(ctx, args[1:])
 		case "plain":
 			return plainCopy(ctx, args[1:])
 		case "cvo":

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -62,7 +63,7 @@ func measure(ctx context.Context, o options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	report := &Report{CPUs: runtime.NumCPU(), Images: o.images, Blobs: p.blobs, Bytes: p.bytes, Latency: o.latency.String()}
+	report := &Report{CPUs: runtime.NumCPU(), Images: o.images, Blobs: p.Blobs, Bytes: p.Bytes, Latency: o.latency.String()}
 	subjects := append([]string{subjectPlain, subjectMirror}, o.compare...)
 	for run := range o.runs {
 		for i := range subjects {
@@ -94,7 +95,7 @@ func (p *prepared) turn(ctx context.Context, o options, subject string) (turns [
 	}
 	to := target.host + "/" + targetRepository
 	width := fmt.Sprint(o.parallel)
-	mirror := []string{self, "cvo", "release", "mirror", p.release, "--to", to, "--trust", p.trust, "--max-per-registry", width, "--quiet"}
+	mirror := []string{self, "cvo", "release", "mirror", p.Release, "--to", to, "--trust", p.trust, "--max-per-registry", width, "--quiet"}
 	switch subject {
 	case subjectPlain:
 		t, err := p.timed(ctx, subject, target, []string{self, "plain", p.list, to, width})
@@ -109,7 +110,7 @@ func (p *prepared) turn(ctx context.Context, o options, subject string) (turns [
 	}
 	words := strings.Fields(subject)
 	for i := range words {
-		words[i] = strings.NewReplacer("{release}", p.release, "{components}", p.source.host+"/"+componentsRepository, "{to}", to).Replace(words[i])
+		words[i] = strings.NewReplacer("{release}", p.Release, "{components}", p.source.host+"/"+componentsRepository, "{to}", to).Replace(words[i])
 	}
 	t, err := p.timed(ctx, subject, target, words)
 	return []Turn{t}, err
@@ -166,10 +167,18 @@ func (r *Report) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "subject\tseconds\tratio\tCPU s\tpeak MiB\trequests source\ttarget\tMiB read\twritten\t")
 	for _, s := range r.Medians {
-		fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\t%.0f\t%d\t%d\t%.0f\t%.0f\t\n", s.Subject, s.Seconds, s.Ratio, s.CPU, s.PeakMiB,
+		fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\t%.0f\t%d\t%d\t%.0f\t%.0f\t\n", short(s.Subject), s.Seconds, s.Ratio, s.CPU, s.PeakMiB,
 			s.Source.Requests, s.Target.Requests, mib(s.Source.Sent), mib(s.Target.Received))
 	}
 	return w.Flush()
+}
+
+// short leaves of another tool's command its name and verb.
+func short(subject string) string {
+	if words := strings.Fields(subject); filepath.IsAbs(words[0]) && len(words) > 1 {
+		return filepath.Base(words[0]) + " " + words[1]
+	}
+	return subject
 }
 
 func mib(n int64) float64 { return float64(n) / (1 << 20) }

@@ -7,10 +7,13 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -42,13 +45,22 @@ var layers = []struct{ size, shared int }{
 type prepared struct {
 	source *running
 	dir    string
-	// Release is its pullspec, trust the file that says who has signed it, list that of all images for the plain copy.
-	release, trust, list string
-	blobs                int
-	bytes                int64
+	filled
+	// trust is the file that says who has signed it, list that of all images for the plain copy.
+	trust, list string
 }
 
-// prepare fills the source registry with a signed release.
+// filled is what the process that fills the source tells.
+type filled struct {
+	Release   string         `json:"release"`
+	Digest    release.Digest `json:"digest"`
+	Pullspecs []string       `json:"pullspecs"`
+	Blobs     int            `json:"blobs"`
+	Bytes     int64          `json:"bytes"`
+}
+
+// prepare fills the source registry with a signed release. Another process does that: the most memory that a process
+// had is handed down to those that it starts, and would be taken for theirs.
 func prepare(ctx context.Context, o options) (*prepared, error) {
 	p := &prepared{}
 	var err error
@@ -58,68 +70,92 @@ func prepare(ctx context.Context, o options) (*prepared, error) {
 	if p.source, err = startRegistry(ctx, o.latency); err != nil {
 		return p, err
 	}
-	images := make([]v1.Image, o.images)
-	pullspecs := make([]string, o.images+1)
+	self, err := os.Executable()
+	if err != nil {
+		return p, err
+	}
+	cmd := exec.CommandContext(ctx, self, "fill", p.source.host, strconv.Itoa(o.images), strconv.Itoa(o.shrink))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return p, fmt.Errorf("filling the source: %w", err)
+	}
+	if err := json.Unmarshal(out, &p.filled); err != nil {
+		return p, err
+	}
+	return p, p.write()
+}
+
+// fill is the process that fills the source: HOST IMAGES SHRINK.
+func fill(ctx context.Context, args []string) error {
+	if len(args) != 3 {
+		return errors.New("fill takes a host and two numbers")
+	}
+	host := args[0]
+	images, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	shrink, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	f := filled{Pullspecs: make([]string, images+1), Release: fmt.Sprintf("%s/%s:%s-x86_64", host, releaseRepository, version)}
 	sizes := map[v1.Hash]int64{}
-	tags := make([]map[string]any, o.images)
-	group, ctx := errgroup.WithContext(ctx)
+	tags := make([]map[string]any, images)
+	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(8)
 	for i := range images {
-		if images[i], err = componentImage(i, o.shrink); err != nil {
-			return p, err
-		}
-		if err := count(sizes, images[i]); err != nil {
-			return p, err
-		}
-		digest, err := images[i].Digest()
+		img, err := componentImage(i, shrink)
 		if err != nil {
-			return p, err
+			return err
 		}
-		pullspecs[i+1] = fmt.Sprintf("%s/%s@%s", p.source.host, componentsRepository, digest)
-		tags[i] = map[string]any{"name": fmt.Sprintf("component-%03d", i), "from": map[string]any{"kind": "DockerImage", "name": pullspecs[i+1]}}
-		group.Go(func() error { return push(ctx, images[i], pullspecs[i+1]) })
+		digest, err := count(sizes, img)
+		if err != nil {
+			return err
+		}
+		f.Pullspecs[i+1] = fmt.Sprintf("%s/%s@%s", host, componentsRepository, digest)
+		tags[i] = map[string]any{"name": fmt.Sprintf("component-%03d", i), "from": map[string]any{"kind": "DockerImage", "name": f.Pullspecs[i+1]}}
+		group.Go(func() error {
+			return push(groupCtx, img, fmt.Sprintf("%s/%s:component-%03d", host, componentsRepository, i))
+		})
 	}
 	if err := group.Wait(); err != nil {
-		return p, err
+		return err
 	}
 	img, err := releaseImage(tags)
 	if err != nil {
-		return p, err
+		return err
 	}
-	if err := count(sizes, img); err != nil {
-		return p, err
+	if f.Digest, err = count(sizes, img); err != nil {
+		return err
 	}
-	p.release = fmt.Sprintf("%s/%s:%s-x86_64", p.source.host, releaseRepository, version)
-	if err := push(context.WithoutCancel(ctx), img, p.release); err != nil {
-		return p, err
+	if err := push(ctx, img, f.Release); err != nil {
+		return err
 	}
-	digest, err := img.Digest()
-	if err != nil {
-		return p, err
-	}
-	pullspecs[0] = fmt.Sprintf("%s/%s@%s", p.source.host, releaseRepository, digest)
-	p.blobs = len(sizes)
+	f.Pullspecs[0] = fmt.Sprintf("%s/%s@%s", host, releaseRepository, f.Digest)
+	f.Blobs = len(sizes)
 	for _, size := range sizes {
-		p.bytes += size
+		f.Bytes += size
 	}
-	return p, p.write(release.Image{Pullspec: p.release, Digest: release.Digest(digest.String())}, pullspecs)
+	return json.NewEncoder(os.Stdout).Encode(f)
 }
 
 // write signs the release and writes what the subjects are given.
-func (p *prepared) write(img release.Image, pullspecs []string) error {
+func (p *prepared) write() error {
 	signer, err := fixture.NewSigner("bench", fixture.SignerOptions{})
 	if err != nil {
 		return err
 	}
 	store := filepath.Join(p.dir, "signatures")
-	if _, err := signer.WriteSignature(store, img); err != nil {
+	if _, err := signer.WriteSignature(store, release.Image{Pullspec: p.Release, Digest: p.Digest}); err != nil {
 		return err
 	}
 	trust, err := signer.Trust("file://" + store)
 	if err != nil {
 		return err
 	}
-	list, err := json.Marshal(pullspecs)
+	list, err := json.Marshal(p.Pullspecs)
 	if err != nil {
 		return err
 	}
@@ -213,15 +249,17 @@ func push(ctx context.Context, img v1.Image, pullspec string) error {
 	return nil
 }
 
-func count(sizes map[v1.Hash]int64, img v1.Image) error {
+// count adds up what an image consists of, and returns its digest.
+func count(sizes map[v1.Hash]int64, img v1.Image) (release.Digest, error) {
 	manifest, err := img.Manifest()
 	if err != nil {
-		return err
+		return "", err
 	}
 	for _, desc := range append(manifest.Layers, manifest.Config) {
 		sizes[desc.Digest] = desc.Size
 	}
-	return nil
+	digest, err := img.Digest()
+	return release.Digest(digest.String()), err
 }
 
 func (p *prepared) remove() {
