@@ -151,9 +151,9 @@ func validateClusterImagePolicy(policy configv1.ClusterImagePolicy) error {
 }
 
 // scopePattern is what the API server accepts as a scope.
-var scopePattern = regexp.MustCompile(`^(?:\*(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)+|` +
+var scopePattern = regexp.MustCompile(`^(?:\*(?:\.` + labelPattern + `)+|` +
 	`(?:localhost|` + domainPattern + `)(?::[0-9]+)?(?:/` + componentPattern + `)*` +
-	`(?::\w[\w.-]{0,127})?(?:@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?)$`)
+	`(?::` + tagPattern + `)?(?:@` + digestPattern + `)?)$`)
 
 // For returns the policy that holds for an image, by the name under which it was asked for: the objects that have the
 // most specific of all scopes that match. If several objects have it, all of them must be satisfied, as container

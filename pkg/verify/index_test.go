@@ -43,9 +43,9 @@ func TestIndexAndPlatform(t *testing.T) {
 		}},
 	} {
 		for _, signIndex := range []bool{true, false} {
-			one, another := "the index", "the platform's image"
+			one := "the index"
 			if !signIndex {
-				one, another = another, one
+				one = "the platform's image"
 			}
 			t.Run("it takes a signature of "+one+" for nothing else: "+test.name, func(t *testing.T) {
 				reader, err := registryimage.New(registryimage.Options{})

@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -225,12 +227,8 @@ func flip(t testing.TB) func(any) any {
 func drop(any) any { return nil }
 
 func annotated(a release.Attachment, key, value string) release.Attachment {
-	changed := map[string]string{}
-	for k, v := range a.Annotations {
-		changed[k] = v
-	}
-	changed[key] = value
-	a.Annotations = changed
+	a.Annotations = maps.Clone(a.Annotations)
+	a.Annotations[key] = value
 	return a
 }
 
@@ -243,8 +241,8 @@ func TestKeylessRefuses(t *testing.T) {
 	good := signed(s.Statement(signer, about, fixture.SigstoreForm{}))
 	classic := signed(s.Classic(signer, claimed, fixture.SigstoreForm{}))
 	entry := []any{"verificationMaterial", "tlogEntries", 0}
-	proof := append(entry[:len(entry):len(entry)], "inclusionProof")
-	path := func(base []any, steps ...any) []any { return append(base[:len(base):len(base)], steps...) }
+	proof := slices.Concat(entry, []any{"inclusionProof"})
+	path := func(base []any, steps ...any) []any { return slices.Concat(base, steps) }
 	late := fixture.SigstoreForm{LoggedAt: today.Add(time.Hour)}
 	unlogged := fixture.SigstoreForm{Unlogged: true}
 	replayed := signed(s.Statement(signer, []byte(statement(otherDigest, verify.SignPredicate)), fixture.SigstoreForm{}))

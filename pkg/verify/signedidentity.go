@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/cluster-version/cvo/pkg/release"
@@ -14,30 +13,53 @@ import (
 // named is an image reference in its parts, fully expanded.
 type named struct{ repository, tag, digest string }
 
+// What references are made of (github.com/distribution/reference).
+const (
+	labelPattern     = `[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?`
+	domainPattern    = labelPattern + `(?:\.` + labelPattern + `)+`
+	componentPattern = `[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*`
+	tagPattern       = `\w[\w.-]{0,127}`
+	digestPattern    = `[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}`
+)
+
+var (
+	hostPattern      = regexp.MustCompile(`^` + labelPattern + `(?:\.` + labelPattern + `)*(?::[0-9]+)?$`)
+	pathPattern      = regexp.MustCompile(`^` + componentPattern + `(?:/` + componentPattern + `)*$`)
+	wholeTagPattern  = regexp.MustCompile(`^` + tagPattern + `$`)
+	wholeHashPattern = regexp.MustCompile(`^` + digestPattern + `$`)
+)
+
 // parseNamed reads a reference and expands it: "busybox" is docker.io/library/busybox.
 func parseNamed(s string) (named, error) {
 	var n named
 	rest, digest, hasDigest := strings.Cut(s, "@")
 	if hasDigest {
-		if _, err := name.NewDigest(s); err != nil {
-			return named{}, err
+		if !wholeHashPattern.MatchString(digest) {
+			return named{}, fmt.Errorf("digest %q is none", digest)
 		}
 		n.digest = digest
 	}
 	if slash, colon := strings.LastIndex(rest, "/"), strings.LastIndex(rest, ":"); colon > slash {
-		if _, err := name.NewTag(rest); err != nil {
-			return named{}, err
-		}
 		rest, n.tag = rest[:colon], rest[colon+1:]
+		if !wholeTagPattern.MatchString(n.tag) {
+			return named{}, fmt.Errorf("tag %q is none", n.tag)
+		}
 	}
-	repository, err := name.NewRepository(rest)
-	if err != nil {
-		return named{}, err
+	const hub = "docker.io"
+	host, path, ok := strings.Cut(rest, "/")
+	switch {
+	case !ok || !strings.ContainsAny(host, ".:") && host != "localhost":
+		host, path = hub, rest
+	case host == "index."+hub:
+		host = hub
 	}
-	n.repository = repository.Name()
-	if path, ok := strings.CutPrefix(n.repository, name.DefaultRegistry+"/"); ok {
-		n.repository = "docker.io/" + path
+	if host == hub && !strings.Contains(path, "/") {
+		path = "library/" + path
 	}
+	if !hostPattern.MatchString(host) || !pathPattern.MatchString(path) {
+		return named{}, fmt.Errorf("repository %q is not host[:port]/path in lower case", rest)
+	}
+	n.repository = host + "/" + path
 	return n, nil
 }
 
@@ -126,11 +148,6 @@ func validateSignedIdentity(i *configv1.PolicyIdentity) error {
 
 // repositoryPattern is what the API server accepts as a scope without tag and digest.
 var repositoryPattern = regexp.MustCompile(`^(?:localhost|` + domainPattern + `)(?::[0-9]+)?(?:/` + componentPattern + `)*$`)
-
-const (
-	domainPattern    = `[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)+`
-	componentPattern = `[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*`
-)
 
 func validatePrefix(field string, p configv1.IdentityRepositoryPrefix) error {
 	if !repositoryPattern.MatchString(string(p)) {

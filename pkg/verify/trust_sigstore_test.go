@@ -3,6 +3,7 @@ package verify_test
 import (
 	"crypto/rand"
 	"crypto/rsa"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,10 +31,7 @@ func trustDocument(t testing.TB, spec object) string {
 
 // changed is a copy of an object with some fields set, or removed where the value is nil.
 func changed(o object, fields object) object {
-	out := object{}
-	for k, v := range o {
-		out[k] = v
-	}
+	out := maps.Clone(o)
 	for k, v := range fields {
 		if out[k] = v; v == nil {
 			delete(out, k)
