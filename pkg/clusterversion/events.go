@@ -71,7 +71,10 @@ func signers(v release.Verified) string {
 	parts := make([]string, len(v.Evidence))
 	for i, e := range v.Evidence {
 		parts[i] = fmt.Sprintf("%s key %s", e.Method, e.KeyID)
-		if e.Identity != "" {
+		switch {
+		case e.Issuer != "":
+			parts[i] += fmt.Sprintf(" (%s, by issuer %s)", e.Identity, e.Issuer)
+		case e.Identity != "":
 			parts[i] += " (" + e.Identity + ")"
 		}
 		parts[i] += " found in " + e.Store
