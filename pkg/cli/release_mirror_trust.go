@@ -159,7 +159,8 @@ func (t *mirrorTrust) accepts(ctx context.Context, digest release.Digest, s veri
 	})
 	for _, k := range t.policy.Keyrings {
 		policy := t.policy
-		policy.Keyrings, policy.Stores, policy.SigstoreKeys = []verify.Keyring{k}, nil, nil
+		policy.Keyrings, policy.Stores = []verify.Keyring{k}, nil
+		policy.SigstoreKeys, policy.Authorities, policy.Thresholds = nil, nil, nil
 		verifier, err := verify.New(policy, verify.Sources{Local: []verify.Store{store}}, clock.RealClock{})
 		if err != nil {
 			continue
