@@ -65,7 +65,8 @@ func (s *Repository) file(ctx context.Context, desc v1.Descriptor, report report
 	if err != nil {
 		return nil, fmt.Errorf("fetching %s: %w: set TMPDIR to a folder that can be written to", d, err)
 	}
-	t := &temporary{f}
+	// Where a file may lose its name while it is open, it is gone with the process, however that ends.
+	t := &temporary{File: f, gone: os.Remove(f.Name()) == nil}
 	if err := s.fetchFile(ctx, d, desc.Size, report, f); err != nil {
 		_ = t.Close()
 		return nil, err
@@ -74,10 +75,19 @@ func (s *Repository) file(ctx context.Context, desc v1.Descriptor, report report
 }
 
 // temporary is a file that is gone once it is closed.
-type temporary struct{ *os.File }
+type temporary struct {
+	*os.File
+	gone bool
+}
 
 // Close implements io.Closer.
-func (t *temporary) Close() error { return errors.Join(t.File.Close(), os.Remove(t.Name())) }
+func (t *temporary) Close() error {
+	err := t.File.Close()
+	if t.gone {
+		return err
+	}
+	return errors.Join(err, os.Remove(t.Name()))
+}
 
 // stored checks and gives a file of an OCI layout.
 func (s *Repository) stored(ctx context.Context, dir *layoutPlace, d release.Digest, size int64, report reporter) (io.ReadCloser, error) {

@@ -167,10 +167,8 @@ func (c *cache) sweep() error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(fresh.Name())
-	defer fresh.Close()
 	now, err := fresh.Stat()
-	if err != nil {
+	if err := errors.Join(err, fresh.Close(), os.Remove(fresh.Name())); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(c.tempDir())

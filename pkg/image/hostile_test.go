@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -29,6 +30,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/image"
 	reach "github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/fixture"
 )
 
 // What reading a hostile image may cost.
@@ -43,7 +45,7 @@ const readerEnv = "CVO_TEST_READ_IMAGE"
 // reading is what such a process is to do.
 type reading struct {
 	Image    release.Image
-	Do       string // manifests, config, attachments, attached or resolve
+	Do       string // manifests, config, discard, attachments, attached or resolve
 	CacheDir string
 	Timeout  time.Duration
 	Stall    time.Duration
@@ -78,8 +80,11 @@ func readImage(ctx context.Context, work string) error {
 			is  *bool
 			err error
 		}{
-			{&o.Integrity, image.ErrIntegrity}, {&o.Limit, image.ErrLimit}, {&o.NotFound, image.ErrNotFound},
-			{&o.Stalled, reach.ErrStalled}, {&o.OutOfTime, context.DeadlineExceeded},
+			{&o.Integrity, image.ErrIntegrity},
+			{&o.Limit, image.ErrLimit},
+			{&o.NotFound, image.ErrNotFound},
+			{&o.Stalled, reach.ErrStalled},
+			{&o.OutOfTime, context.DeadlineExceeded},
 		} {
 			*k.is = errors.Is(err, k.err)
 		}
@@ -110,6 +115,11 @@ func (job reading) run(ctx context.Context) (map[string]string, error) {
 		}
 		_, err = repository.Attached(ctx, job.Image.Digest)
 		return nil, err
+	case "discard":
+		return nil, r.Walk(ctx, job.Image, func(f image.File) error {
+			_, err := io.Copy(io.Discard, f.Content)
+			return err
+		})
 	case "resolve":
 		_, err := r.Resolve(ctx, job.Image.Pullspec)
 		return nil, err
@@ -640,6 +650,20 @@ func checksum(header []byte) {
 		sum += int(b)
 	}
 	copy(header[148:156], fmt.Sprintf("%06o\x00 ", sum))
+}
+
+// TestRealReleaseInLittleMemory reads a real release of 932 files and 17 MB, one file at a time.
+func TestRealReleaseInLittleMemory(t *testing.T) {
+	registry := fixture.StartRegistry(t)
+	folder := os.DirFS(filepath.Join(fixture.Testdata(t), "payloads", "4.23.0"))
+	img, err := fixture.PushRelease(t.Context(), registry, folder, "platform/release:4.23.0")
+	require.NoError(t, err)
+	for _, dir := range []string{"", t.TempDir()} {
+		o := read(t, reading{Image: img, Do: "discard", CacheDir: dir})
+		t.Logf("%v, %d MiB", o.Took.Round(time.Millisecond), o.Memory>>20)
+		require.Empty(t, o.Error)
+		assert.Less(t, o.Memory, int64(64<<20))
+	}
 }
 
 func TestForeignAddressesAreNotFollowed(t *testing.T) {

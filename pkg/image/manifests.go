@@ -144,7 +144,7 @@ func (s *Repository) walk(ctx context.Context, layers []v1.Descriptor, ahead int
 	}
 	slots := make(chan struct{}, ahead)
 	group.Go(func() error {
-		for i := len(layers) - 1; i >= 0; i-- {
+		for i := range slices.Backward(layers) {
 			select {
 			case slots <- struct{}{}:
 			case <-ctx.Done():
@@ -162,7 +162,7 @@ func (s *Repository) walk(ctx context.Context, layers []v1.Descriptor, ahead int
 		return nil
 	})
 	group.Go(func() error {
-		for i := len(layers) - 1; i >= 0; i-- {
+		for i := range slices.Backward(layers) {
 			if w.done || w.enough() {
 				return fs.SkipAll
 			}
