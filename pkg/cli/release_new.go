@@ -12,6 +12,14 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/assemble"
+	"github.com/cluster-version/cvo/pkg/lint"
+)
+
+// What mistakes in the manifests do.
+const (
+	lintError = "error"
+	lintWarn  = "warn"
+	lintOff   = "off"
 )
 
 // sourceDateEpoch names the environment variable by which builds are told a time (reproducible-builds.org).
@@ -57,6 +65,8 @@ type releaseNewOptions struct {
 	mirror                        string
 	resultFile                    string
 	dryRun                        bool
+	lint                          string
+	lintDisable                   []string
 	output                        string
 
 	clock clock.PassiveClock
@@ -92,6 +102,9 @@ to the last byte. With replaced images, what the release was built on and what i
 The operator and its own manifests come with the base image: --to-image-base, or the component --to-image-base-tag.
 Without either the release is built on nothing: it carries the set of this binary but for the operator's Deployment, or
 else --operator-manifests, and is installed by an operator that runs elsewhere.
+
+What cvo release lint finds is printed before anything is written, and errors keep the release from being made (exit code
+3), unless --lint says otherwise. What lies in a base image is not looked at again.
 
 The result goes to a registry (--to-image), an OCI layout (--to-oci), a folder (--to-dir) and a file with its one layer
 (--to-file), which are not exclusive. Equal input, with equal file times or one --created, gives an equal digest. Printed
@@ -149,6 +162,8 @@ func (o *releaseNewOptions) add(flags *pflag.FlagSet) {
 	flags.StringVar(&o.mirror, "mirror", "", "repository to copy the component images to, and to refer to them in")
 	flags.StringVar(&o.toSignature, "to-signature", "", "new file for the message that signers of --to-image have to sign")
 	flags.StringVar(&o.resultFile, "result-file", "", "new file for digest, name, creation time, counts and warnings as JSON; - prints them instead of the usual line")
+	flags.StringVar(&o.lint, "lint", lintError, "what mistakes in the manifests do, which cvo release lint finds: error (they keep the release from being made), warn (they are printed), or off")
+	flags.StringSliceVar(&o.lintDisable, "lint-disable", nil, "`rule` of cvo release lint that is not looked for (repeat for more)")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "write nothing")
 	flags.StringVarP(&o.output, "output", "o", "", "json or yaml prints the list of images and stops")
 	o.registry.add(flags)
@@ -179,6 +194,9 @@ func (o *releaseNewOptions) run(ctx context.Context, streams Streams) error {
 		return o.printReferences(streams, result)
 	}
 	o.report(streams, result)
+	if err := o.examine(streams, inputs, result); err != nil {
+		return err
+	}
 	if !o.dryRun {
 		if err := o.write(ctx, streams, result); err != nil {
 			return err
@@ -215,8 +233,15 @@ func (o *releaseNewOptions) check() (err error) {
 		return errors.New("--to-signature is about the image in the registry: name it with --to-image")
 	case o.toFile == "-" && o.resultFile == "-":
 		return errors.New("--to-file and --result-file cannot both be standard output: name a file for one of them")
+	case !slices.Contains([]string{lintError, lintWarn, lintOff}, o.lint):
+		return fmt.Errorf("--lint %q is not known: use %s, %s or %s", o.lint, lintError, lintWarn, lintOff)
 	case !slices.Contains([]string{"", "json", "yaml"}, o.output):
 		return fmt.Errorf("--output %q is not known: use json or yaml", o.output)
+	}
+	for _, id := range o.lintDisable {
+		if !slices.Contains(lint.RuleIDs(), id) {
+			return fmt.Errorf("--lint-disable: %w", unknownRule(id))
+		}
 	}
 	if o.metadataContent, err = assemble.ParseMetadata(o.metadata); err != nil {
 		return err

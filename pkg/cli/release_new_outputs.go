@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/assemble"
+	"github.com/cluster-version/cvo/pkg/lint"
 	"github.com/cluster-version/cvo/pkg/mirror"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -112,6 +113,38 @@ func (o *releaseNewOptions) report(streams Streams, result *assemble.Result) {
 	if result.Operators == 0 {
 		fmt.Fprintln(streams.Err, "warning: No component contributes manifests")
 	}
+}
+
+// missingFolder is the rule of package lint about folders that are not there.
+const missingFolder = "folder"
+
+// examine looks for mistakes in the manifests, and refuses the release for errors. One that only is to be made again is
+// there already.
+func (o *releaseNewOptions) examine(streams Streams, in *releaseInputs, result *assemble.Result) error {
+	if o.lint == lintOff {
+		return nil
+	}
+	disable := o.lintDisable
+	if in.options.Base != nil || len(in.options.Platforms) > 0 {
+		// The operator's folder is in the base image, of which a release that is pushed needs nothing but the digests.
+		disable = append([]string{missingFolder}, disable...)
+	}
+	var files []lint.File
+	for _, f := range result.Files() {
+		files = append(files, lint.File{Name: f.Name, Data: f.Data})
+	}
+	report := lint.Check(files, lint.Options{Disable: disable})
+	if report.Totals.Errors+report.Totals.Warnings == 0 {
+		return nil
+	}
+	if err := lint.WriteText(streams.Err, report, false); err != nil {
+		return err
+	}
+	if report.Totals.Errors == 0 || o.lint != lintError || in.again {
+		return nil
+	}
+	return &RefusedError{Err: fmt.Errorf("release %s is not fit to be applied: %s: correct the manifests, or print what is wrong and go on with --lint=%s",
+		result.Version, report.Totals, lintWarn)}
 }
 
 // write puts the release wherever it is wanted. The registry comes last: what is pushed may be in use at once.

@@ -81,7 +81,7 @@ func TestReleaseNewAndExtract(t *testing.T) {
 			require.NoError(t, err, errs)
 			require.Regexp(t, "^sha256:[0-9a-f]{64} "+version+" 2026-03-01T12:00:00Z\n$", out)
 			assert.Contains(t, errs, "info: Pushed to "+repository+":"+version)
-			assert.NotContains(t, errs, "warning")
+			assert.NotContains(t, errs, "warning: ")
 			digest, _, _ := strings.Cut(out, " ")
 
 			again, _, err := runCvo(t, append(args[:len(args)-6], "--dry-run")...)
@@ -192,6 +192,8 @@ func TestReleaseNewRefuses(t *testing.T) {
 		{"an index of no base", []string{"--from-dir", platform, "--keep-manifest-list", "--operator-manifests", "x", "--dry-run"}, "leave out one of the two"},
 		{"a signature of no image", []string{"--from-dir", platform, "--to-signature", "x", "--dry-run"}, "name it with --to-image"},
 		{"two things on standard output", []string{"--from-dir", platform, "--to-file", "-", "--result-file", "-"}, "cannot both be standard output"},
+		{"an unknown way of linting", []string{"--from-dir", platform, "--lint", "x", "--dry-run"}, `--lint "x" is not known`},
+		{"an unknown rule", []string{"--from-dir", platform, "--lint-disable", "x", "--dry-run"}, `unknown rule "x"`},
 		{"strange display names", []string{"--from-dir", platform, "--component-versions-display-names", "x", "--dry-run"}, "is not key=name"},
 		{"a component twice", []string{"a=x@sha256:1", "a=x@sha256:1", "--dry-run"}, `component "a" is given twice`},
 		{"a component excluded and replaced", []string{"a=x", "--exclude", "a", "--dry-run"}, `component "a" is excluded and wanted`},
@@ -243,4 +245,30 @@ func TestCreationTime(t *testing.T) {
 	assert.True(t, got.IsZero())
 	_, err = creationTime("", "x")
 	assert.ErrorContains(t, err, "$SOURCE_DATE_EPOCH")
+}
+
+func TestReleaseNewLints(t *testing.T) {
+	folder := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(folder, "dns"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "dns", "0000_30_dns_00.yaml"),
+		[]byte(namespace("dns", "")+"---\n"+strings.Replace(namespace("x", ""), "kind: Namespace", "kind: ConfigMap", 1)), 0o644))
+	to := filepath.Join(t.TempDir(), "out")
+	args := []string{"release", "new", "--from-dir", folder, "--name", "1.0.0", "--operator-manifests", operatorSet(t)}
+	t.Run("it makes no release with an error in it", func(t *testing.T) {
+		_, errs, err := runCvo(t, append(args, "--to-dir", to)...)
+		require.ErrorContains(t, err, "release 1.0.0 is not fit to be applied: ")
+		assert.Equal(t, ExitRefused, ExitCode(err))
+		assert.Contains(t, errs, "release-manifests/0000_30_dns_00.yaml:")
+		assert.NoDirExists(t, to)
+	})
+	t.Run("it prints what is wrong and goes on if asked to", func(t *testing.T) {
+		_, errs, err := runCvo(t, append(args, "--lint", "warn", "--dry-run")...)
+		require.NoError(t, err)
+		assert.Contains(t, errs, "release-manifests/0000_30_dns_00.yaml:")
+	})
+	t.Run("it says nothing if asked to", func(t *testing.T) {
+		_, errs, err := runCvo(t, append(args, "--lint", "off", "--dry-run")...)
+		require.NoError(t, err)
+		assert.NotContains(t, errs, "release-manifests/")
+	})
 }
