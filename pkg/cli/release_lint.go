@@ -49,11 +49,11 @@ author meant. The exit code is 3 if there are errors, or warnings with --strict,
   # What is there to be found, and what is this about
   cvo release lint --rules
   cvo release lint --explain duplicate-object`,
-		Args: usageArgs(func(_ *cobra.Command, args []string) error {
+		Args: usageArgs(func(cmd *cobra.Command, args []string) error {
 			if opts.rules || opts.explain != "" {
-				return cobra.NoArgs(nil, args)
+				return cobra.NoArgs(cmd, args)
 			}
-			return cobra.ExactArgs(1)(nil, args)
+			return cobra.ExactArgs(1)(cmd, args)
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
