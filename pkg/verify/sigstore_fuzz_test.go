@@ -30,8 +30,16 @@ func fuzzPolicy(f *testing.F, s *fixture.Sigstore) verify.Policy {
 	}
 }
 
+// fixedSigstore is the same in every process: the corpus is made in one, and tried in others.
+func fixedSigstore(f *testing.F) *fixture.Sigstore {
+	f.Helper()
+	s, err := fixture.FixedSigstore(today, "fuzz")
+	require.NoError(f, err)
+	return s
+}
+
 func FuzzBundle(f *testing.F) {
-	s := newSigstore(f)
+	s := fixedSigstore(f)
 	signer := ci(f, s)
 	document := []byte(statement(otherDigest, verify.SignPredicate))
 	for _, form := range []fixture.SigstoreForm{{}, {Chain: true}, {Version: "0.1"}, {Version: "0.2", Chain: true}, {NoPromise: true}, {Unlogged: true}} {
@@ -49,7 +57,7 @@ func FuzzBundle(f *testing.F) {
 }
 
 func FuzzSimpleSigning(f *testing.F) {
-	s := newSigstore(f)
+	s := fixedSigstore(f)
 	signer := ci(f, s)
 	for _, form := range []fixture.SigstoreForm{{}, {Chain: true}, {Unlogged: true}} {
 		a, err := s.Classic(signer, []byte(simpleSigning(otherDigest)), form)
@@ -74,7 +82,7 @@ func FuzzSimpleSigning(f *testing.F) {
 
 // Certificates as they come in a policy, and as a signature brings them along.
 func FuzzCertificates(f *testing.F) {
-	s := newSigstore(f)
+	s := fixedSigstore(f)
 	signer := ci(f, s)
 	for _, data := range [][]byte{s.Roots(), s.Intermediates(), signer.Certificate.Raw} {
 		if block, _ := pem.Decode(data); block != nil {
@@ -112,7 +120,7 @@ func refuse(t *testing.T, policy verify.Policy, a release.Attachment) {
 }
 
 func FuzzTrustRoot(f *testing.F) {
-	s := newSigstore(f)
+	s := fixedSigstore(f)
 	file, err := s.TrustedRoot()
 	require.NoError(f, err)
 	f.Add(file)
@@ -128,7 +136,7 @@ func FuzzTrustRoot(f *testing.F) {
 }
 
 func FuzzTrustPolicy(f *testing.F) {
-	s := newSigstore(f)
+	s := fixedSigstore(f)
 	file, err := s.TrustedRoot()
 	require.NoError(f, err)
 	keyless := keylessIn(s)
