@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -28,6 +29,7 @@ type startOptions struct {
 	releaseImage string
 	payloadDir   string
 	payloadCache string
+	cacheLimit   string
 	listen       string
 	certFile     string
 	keyFile      string
@@ -69,6 +71,7 @@ that its files are here already, as they are in a pod that runs the release imag
 	f.StringVar(&o.releaseImage, "release-image", "", "`pullspec` of the operator's own release (required)")
 	f.StringVar(&o.payloadDir, "payload-dir", os.Getenv("PAYLOAD_OVERRIDE"), "`folder` with the files of the operator's own release, instead of pulling it")
 	f.StringVar(&o.payloadCache, "payload-cache", "", "`folder` that keeps what was pulled, as an OCI layout; default none")
+	f.StringVar(&o.cacheLimit, "payload-cache-limit", "4Gi", "`size` that the cache is cut back to after each accepted release, as Kubernetes writes it; 0 for none")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:9099", "`address` of /metrics, /debug/rollout, /healthz and /readyz, over TLS; empty for none")
 	f.StringVar(&o.certFile, "serving-cert-file", "", "`file` with the certificate to serve with, read again when it changes; default one made at start")
 	f.StringVar(&o.keyFile, "serving-key-file", "", "`file` with the key of that certificate")
@@ -117,6 +120,10 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 	if err != nil {
 		return operator.Options{}, err
 	}
+	limit, err := resource.ParseQuantity(o.cacheLimit)
+	if err != nil || limit.Sign() < 0 {
+		return operator.Options{}, &UsageError{fmt.Errorf("--payload-cache-limit %q is not a size such as 4Gi", o.cacheLimit)}
+	}
 	policy, err := readTrust(o.trust)
 	if err != nil {
 		return operator.Options{}, err
@@ -132,7 +139,7 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 	}
 	return operator.Options{
 		Config: cfg, Log: log, ReleaseImage: o.releaseImage, Local: local, Name: o.name, Namespace: o.namespace,
-		Listen: o.listen, ServingCertFile: o.certFile, ServingKeyFile: o.keyFile, Access: access, Images: image.Options{CacheDir: o.payloadCache}, Policy: policy,
+		Listen: o.listen, ServingCertFile: o.certFile, ServingKeyFile: o.keyFile, Access: access, Images: image.Options{CacheDir: o.payloadCache, CacheLimitBytes: limit.Value()}, Policy: policy,
 		Profile: os.Getenv("CLUSTER_PROFILE"), ExcludeID: os.Getenv("EXCLUDE_MANIFESTS"),
 		AlwaysEnable:  capabilityList(o.capabilities),
 		LeaseDuration: o.lease, RenewDeadline: o.renew, RetryPeriod: o.retry,

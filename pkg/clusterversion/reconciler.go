@@ -198,7 +198,7 @@ func (c *Reconciler) accept(ctx context.Context, r *round) error {
 	log := logr.FromContextOrDiscard(ctx)
 	c.runner.Start(SlotAccept, key, c.acceptStep(log, key, r.target))
 	if r.accepted != nil && c.stages.Record != nil {
-		c.runner.Start(SlotRecord, strconv.Itoa(r.serial), c.record(log, *r.accepted))
+		c.runner.Start(SlotRecord, strconv.Itoa(r.serial), c.record(log, r.original, *r.accepted))
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,9 @@ import (
 type Record interface {
 	Get(ctx context.Context, name string) (*api.ReleaseStatus, error)
 	Put(ctx context.Context, status *api.ReleaseStatus) error
+	// Accepted is told of each release that was accepted, once. It keeps what going back to it will need, and drops what
+	// neither it nor the releases in the history need any more.
+	Accepted(ctx context.Context, cv *configv1.ClusterVersion, verified release.Verified) error
 }
 
 // maxSkipped bounds the list of manifests that are left out, so that the object stays far below what etcd takes.
@@ -31,21 +35,17 @@ const recordRetry = 10 * time.Second
 
 // record writes down, beside the rollout, by what evidence a release was accepted and what of it is left out. It is
 // kept apart from ClusterVersion, which has no fields for it, and a cluster can do without.
-func (c *Reconciler) record(log logr.Logger, a Acceptance) func(context.Context) Next {
-	accepted := c.clock.Now()
+func (c *Reconciler) record(log logr.Logger, cv *configv1.ClusterVersion, a Acceptance) func(context.Context) Next {
+	accepted, kept := c.clock.Now(), false
 	return func(ctx context.Context) Next {
-		old, err := c.stages.Record.Get(ctx, c.options.Name)
-		if err == nil {
-			if old == nil {
-				old = &api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: c.options.Name}}
+		if !kept {
+			if err := c.stages.Record.Accepted(ctx, cv, a.Verified); err != nil && ctx.Err() == nil {
+				log.Info("release not kept", "error", err.Error())
+				return Next{After: recordRetry}
 			}
-			next := *old
-			next.Status = nextReleaseStatus(old.Status, a, accepted, c.options)
-			if equality.Semantic.DeepEqual(old.Status, next.Status) {
-				return Next{Done: true}
-			}
-			err = c.stages.Record.Put(ctx, &next)
+			kept = true
 		}
+		err := c.recordStatus(ctx, a, accepted)
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return Next{Done: true}
@@ -56,6 +56,23 @@ func (c *Reconciler) record(log logr.Logger, a Acceptance) func(context.Context)
 		log.Info("release status not recorded", "error", err.Error())
 		return Next{After: recordRetry}
 	}
+}
+
+// recordStatus writes the ReleaseStatus, unless it says the same already.
+func (c *Reconciler) recordStatus(ctx context.Context, a Acceptance, accepted time.Time) error {
+	old, err := c.stages.Record.Get(ctx, c.options.Name)
+	if err != nil {
+		return err
+	}
+	if old == nil {
+		old = &api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: c.options.Name}}
+	}
+	next := *old
+	next.Status = nextReleaseStatus(old.Status, a, accepted, c.options)
+	if equality.Semantic.DeepEqual(old.Status, next.Status) {
+		return nil
+	}
+	return c.stages.Record.Put(ctx, &next)
 }
 
 // nextReleaseStatus puts an accepted release in front. Evidence that was once recorded for an image stays when the

@@ -203,7 +203,7 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 		Outside: func(ctx context.Context, cv *configv1.ClusterVersion) (clusterversion.Outside, error) {
 			return OpenOutside(ctx, engines.clock, mgr.GetAPIReader(), cv, options)
 		},
-		Record: releaseRecord{mgr.GetAPIReader(), mgr.GetClient()},
+		Record: releaseRecord{mgr.GetAPIReader(), mgr.GetClient(), options.Images},
 		Local:  options.Local,
 		Filter: (&filterReader{reader: mgr.GetAPIReader(), options: options}).filter,
 	}
