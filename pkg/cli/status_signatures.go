@@ -41,33 +41,36 @@ func printSignatures(ctx context.Context, streams Streams, config *rest.Config, 
 	table := tabwriter.NewWriter(streams.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "VERSION\tACCEPTED\tMETHOD\tKEY\tIDENTITY\tSIGNED\tFOUND IN")
 	for _, r := range status.Status.Releases {
-		for _, line := range signatureLines(r) {
-			fmt.Fprintln(table, printable(line))
+		for _, cells := range signatureRows(r) {
+			for i, cell := range cells {
+				cells[i] = printable(oneLine(cell))
+			}
+			fmt.Fprintln(table, strings.Join(cells, "\t"))
 		}
 	}
 	return table.Flush()
 }
 
-// signatureLines are the rows of one release: one for each signature, or one that says why there is none.
-func signatureLines(r api.AcceptedRelease) []string {
-	head := r.Version + "\t" + r.AcceptedAt.UTC().Format(time.RFC3339) + "\t"
+// signatureRows are the rows of one release: one for each signature, or one that says why there is none.
+func signatureRows(r api.AcceptedRelease) [][]string {
+	row := func(method, key, identity, signed, where string) []string {
+		return []string{r.Version, r.AcceptedAt.UTC().Format(time.RFC3339), method, key, identity, signed, where}
+	}
 	switch {
 	case r.Forced != "":
-		return []string{head + "forced\t-\t-\t-\t" + oneLine(r.Forced)}
+		return [][]string{row("forced", "-", "-", "-", r.Forced)}
 	case len(r.Evidence) == 0:
-		return []string{head + "none\t-\t-\t-\tthe operator was started from this release"}
+		return [][]string{row("none", "-", "-", "-", "the operator was started from this release")}
 	}
-	var lines []string
+	var rows [][]string
 	for _, e := range r.Evidence {
 		signed := "-"
 		if e.SignedAt != nil {
 			signed = e.SignedAt.UTC().Format(time.RFC3339)
 		}
-		lines = append(lines, head+strings.Join([]string{
-			e.Method, shortKey(e.KeyID), cmp.Or(e.Identity, "-"), signed, e.Store,
-		}, "\t"))
+		rows = append(rows, row(e.Method, shortKey(e.KeyID), cmp.Or(e.Identity, "-"), signed, e.Store))
 	}
-	return lines
+	return rows
 }
 
 // shortKey is enough of a fingerprint to tell keys apart by eye; OpenPGP key ids are whole. -o json has all of it.

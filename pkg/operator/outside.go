@@ -103,7 +103,7 @@ func (o *Outside) clusterTrust(ctx context.Context) (verify.Policy, bool, error)
 	case err != nil:
 		return verify.Policy{}, false, fmt.Errorf("reading the trust policy, ConfigMap %s: %w", key, err)
 	}
-	policy, err := verify.ParseTrustData("ConfigMap "+key.String(), cm.Data)
+	policy, err := verify.ParseTrustData("ConfigMap "+key.String(), cm.Data, cm.BinaryData)
 	return policy, true, err
 }
 

@@ -148,7 +148,7 @@ func FuzzTrustPolicy(f *testing.F) {
 	}), "")
 	f.Fuzz(func(t *testing.T, document, file string) {
 		for _, data := range []map[string]string{{verify.TrustPolicyKey: document}, {verify.TrustPolicyKey: document, "file": file}} {
-			policy, err := verify.ParseTrustData("ConfigMap", data)
+			policy, err := verify.ParseTrustData("ConfigMap", data, nil)
 			assert.Equal(t, err != nil, policy.Empty())
 		}
 	})

@@ -147,10 +147,10 @@ func ParseTrust(name string, data []byte) (Policy, error) {
 	})
 }
 
-// ParseTrustData reads a trust document from a ConfigMap's data: under TrustPolicyKey, with the files that it names
-// under keys beside it. The name becomes the policy's name.
-func ParseTrustData(name string, data map[string]string) (Policy, error) {
-	p, err := parseTrustData(data)
+// ParseTrustData reads trust from the content of a ConfigMap: a trust document under TrustPolicyKey, with the files that
+// it names under keys beside it, or the keys by which a release carries its trust. The name becomes the policy's name.
+func ParseTrustData(name string, data map[string]string, binaryData map[string][]byte) (Policy, error) {
+	p, err := parseTrustData(data, binaryData)
 	if err == nil {
 		p.Name = name
 		err = p.validate()
@@ -386,15 +386,19 @@ func parseTrustConfigMap(data []byte) (Policy, error) {
 	if err := yaml.Unmarshal(data, &cm); err != nil {
 		return Policy{}, err
 	}
-	if _, ok := cm.Data[TrustPolicyKey]; ok {
-		if len(cm.BinaryData) > 0 {
+	return parseTrustData(cm.Data, cm.BinaryData)
+}
+
+func parseTrustData(data map[string]string, binaryData map[string][]byte) (Policy, error) {
+	if _, ok := data[TrustPolicyKey]; ok {
+		if len(binaryData) > 0 {
 			return Policy{}, errors.New("it has binaryData beside " + TrustPolicyKey + ": put everything under data")
 		}
-		return parseTrustData(cm.Data)
+		return parseTrustDocumentData(data)
 	}
-	p, unknown, err := fromConfigMapData(cm.Data, cm.BinaryData)
+	p, unknown, err := fromConfigMapData(data, binaryData)
 	if err != nil {
-		return Policy{}, err
+		return Policy{}, fmt.Errorf("it has no key %s, and %w", TrustPolicyKey, err)
 	}
 	if len(unknown) > 0 {
 		return Policy{}, fmt.Errorf("ConfigMap key %q is not known: keys are %s<name> and %s<name>", unknown[0], keyPrefix, storePrefix)
@@ -402,13 +406,10 @@ func parseTrustConfigMap(data []byte) (Policy, error) {
 	return p, nil
 }
 
-// parseTrustData reads a document and refuses what it does not use: a key beside it would be trust that somebody thinks
-// is there.
-func parseTrustData(data map[string]string) (Policy, error) {
-	document, ok := data[TrustPolicyKey]
-	if !ok {
-		return Policy{}, fmt.Errorf("the ConfigMap has no key %s", TrustPolicyKey)
-	}
+// parseTrustDocumentData reads a document and refuses what it does not use: a key beside it would be trust that somebody
+// thinks is there.
+func parseTrustDocumentData(data map[string]string) (Policy, error) {
+	document := data[TrustPolicyKey]
 	used := map[string]bool{TrustPolicyKey: true}
 	if len(document) > maxTrustSize {
 		return Policy{}, fmt.Errorf("larger than %d bytes", maxTrustSize)

@@ -92,7 +92,7 @@ func TestTrustDocumentsOfSigstore(t *testing.T) {
 			if strings.Contains(document, "root.json") {
 				data["root.json"] = string(file)
 			}
-			fromConfigMap, err := verify.ParseTrustData("ConfigMap ns/trust", data)
+			fromConfigMap, err := verify.ParseTrustData("ConfigMap ns/trust", data, nil)
 			require.NoError(t, err)
 			assert.Equal(t, "ConfigMap ns/trust", fromConfigMap.Name)
 			for _, policy := range []verify.Policy{fromFile, fromConfigMap} {
@@ -176,7 +176,7 @@ func TestTrustDocumentsOfSigstoreAreRefused(t *testing.T) {
 		data map[string]string
 		want string
 	}{
-		{"no document", map[string]string{"x": "y"}, "has no key trust-policy.yaml"},
+		{"no document", map[string]string{"x": "y"}, "it has no key trust-policy.yaml"},
 		{"a document of another kind", map[string]string{verify.TrustPolicyKey: "kind: ConfigMap"}, "holds no TrustPolicy"},
 		{"a key that nobody uses", map[string]string{verify.TrustPolicyKey: good, "verifier-public-key-x": "y"}, `ConfigMap key "verifier-public-key-x" is not used`},
 		{"a trusted root that is not there", map[string]string{verify.TrustPolicyKey: trustDocument(t, object{"sigstore": object{"keyless": []object{
@@ -185,7 +185,7 @@ func TestTrustDocumentsOfSigstoreAreRefused(t *testing.T) {
 		{"two documents", map[string]string{verify.TrustPolicyKey: good + "---\n" + good}, "several YAML documents"},
 	} {
 		t.Run("it refuses a ConfigMap with "+test.name, func(t *testing.T) {
-			_, err := verify.ParseTrustData("ConfigMap ns/trust", test.data)
+			_, err := verify.ParseTrustData("ConfigMap ns/trust", test.data, nil)
 			require.ErrorContains(t, err, "reading trust from ConfigMap ns/trust: ")
 			assert.ErrorContains(t, err, test.want)
 		})
