@@ -170,7 +170,10 @@ func (r authorityRoot) kind() string           { return kindAuthority }
 func (r authorityRoot) fingerprints() []string { return nil } // Two roots may share an authority.
 
 func (r authorityRoot) check(c candidate, image release.Image, now time.Time) (release.Evidence, error) {
-	s, err := readSigned(c.attachment)
+	if c.sigstore == nil {
+		return release.Evidence{}, errors.New("not attached to the image")
+	}
+	s, err := c.sigstore()
 	if err != nil {
 		return release.Evidence{}, err
 	}

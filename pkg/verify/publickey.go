@@ -142,7 +142,10 @@ var (
 )
 
 func (r publicKeyRoot) check(c candidate, image release.Image, _ time.Time) (release.Evidence, error) {
-	s, err := readSigned(c.attachment)
+	if c.sigstore == nil {
+		return release.Evidence{}, errors.New("not attached to the image")
+	}
+	s, err := c.sigstore()
 	if err != nil {
 		return release.Evidence{}, err
 	}

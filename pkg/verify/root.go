@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cluster-version/cvo/pkg/release"
@@ -36,12 +37,13 @@ type root interface {
 	check(c candidate, image release.Image, now time.Time) (release.Evidence, error)
 }
 
-// candidate is one signature as it was found; either message or attachment is set.
+// candidate is one signature as it was found; either message or sigstore is set.
 type candidate struct {
 	// name tells it from its neighbours in the same place; location is the whole address.
 	name, location string
 	message        *signedMessage
-	attachment     *release.Attachment
+	// sigstore reads the signature, once for all roots.
+	sigstore func() (*signed, error)
 }
 
 // place is anywhere that signatures of one method are searched.
@@ -122,7 +124,8 @@ func attachmentPlace(source Attachments) place {
 				// Some may be there although others could not be read.
 				found, err := source.Attachments(ctx, image)
 				for i := range found {
-					c := candidate{name: found[i].Store, location: found[i].Store, attachment: &found[i]}
+					c := candidate{name: found[i].Store, location: found[i].Store}
+					c.sigstore = sync.OnceValues(func() (*signed, error) { return readSigned(found[i]) })
 					if !yield(c, nil) {
 						return
 					}

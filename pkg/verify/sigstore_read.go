@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -20,10 +19,8 @@ import (
 )
 
 // readSigned reads what is attached to an image, in either form.
-func readSigned(a *release.Attachment) (*signed, error) {
+func readSigned(a release.Attachment) (*signed, error) {
 	switch {
-	case a == nil:
-		return nil, errors.New("not attached to the image")
 	case len(a.Payload) > maxAttachmentSize:
 		return nil, fmt.Errorf("larger than %d bytes", maxAttachmentSize)
 	case strings.HasPrefix(a.MediaType, bundleMediaPrefix):
@@ -75,7 +72,7 @@ func (s *signed) readCertificates() error {
 
 // readClassic reads cosign's classic form, a claim as payload and everything else in annotations (github.com/sigstore/
 // cosign, specs/SIGNATURE_SPEC.md), as a bundle of version 0.1: a signature over the claim.
-func readClassic(a *release.Attachment) (*signed, error) {
+func readClassic(a release.Attachment) (*signed, error) {
 	if _, ok := a.Annotations[SignatureAnnotation]; !ok {
 		return nil, fmt.Errorf("not a signature: media type %q, no annotation %s", a.MediaType, SignatureAnnotation)
 	}
@@ -111,7 +108,7 @@ func readClassic(a *release.Attachment) (*signed, error) {
 	return s, s.readCertificates()
 }
 
-func decodeAnnotation(a *release.Attachment, key string) ([]byte, error) {
+func decodeAnnotation(a release.Attachment, key string) ([]byte, error) {
 	data, err := base64.StdEncoding.DecodeString(a.Annotations[key])
 	if err != nil {
 		return nil, fmt.Errorf("decoding annotation %s: %w", key, err)
@@ -120,7 +117,7 @@ func decodeAnnotation(a *release.Attachment, key string) ([]byte, error) {
 }
 
 // classicSigner reads certificate and chain.
-func classicSigner(a *release.Attachment, material *protobundle.VerificationMaterial) error {
+func classicSigner(a release.Attachment, material *protobundle.VerificationMaterial) error {
 	if a.Annotations[CertificateAnnotation] == "" {
 		material.Content = &protobundle.VerificationMaterial_PublicKey{PublicKey: &protocommon.PublicKeyIdentifier{}}
 		return nil
@@ -147,7 +144,7 @@ func classicSigner(a *release.Attachment, material *protobundle.VerificationMate
 }
 
 // classicLogEntry reads the log entry as cosign writes it.
-func classicLogEntry(a *release.Attachment, material *protobundle.VerificationMaterial) error {
+func classicLogEntry(a release.Attachment, material *protobundle.VerificationMaterial) error {
 	data, ok := a.Annotations[LogAnnotation]
 	if !ok {
 		return nil
@@ -187,7 +184,7 @@ func classicLogEntry(a *release.Attachment, material *protobundle.VerificationMa
 }
 
 // classicTimestamp reads the word of a timestamp authority as cosign writes it.
-func classicTimestamp(a *release.Attachment, material *protobundle.VerificationMaterial) error {
+func classicTimestamp(a release.Attachment, material *protobundle.VerificationMaterial) error {
 	data, ok := a.Annotations[TimestampAnnotation]
 	if !ok {
 		return nil
