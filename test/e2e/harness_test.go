@@ -32,6 +32,9 @@ import (
 var binaries string
 
 func TestMain(m *testing.M) {
+	if os.Getenv(measureEnv) != "" {
+		os.Exit(runMeasured())
+	}
 	ctrllog.SetLogger(logr.Discard())
 	dir, err := os.MkdirTemp("", "cvo-e2e-")
 	if err == nil {
