@@ -75,6 +75,9 @@ func (m *mirroring) checkSignature(ctx context.Context) error {
 	m.trust.policy = policy
 	m.trust.sources = verify.Sources{Client: http.DefaultClient, Attachments: m.images}
 	if dir := m.sourceDir(); dir != "" {
+		if dir, err = filepath.Abs(dir); err != nil {
+			return err
+		}
 		m.trust.sources.Local = []verify.Store{verify.NewFolder(filepath.Join(dir, mirrorSignatures))}
 	}
 	if m.trust.verifier, err = verify.New(policy, m.trust.sources, clock.RealClock{}); err != nil {

@@ -69,6 +69,48 @@ func TestSignaturesGoAlong(t *testing.T) {
 	}
 }
 
+func TestSignaturesOfOthersStay(t *testing.T) {
+	source, target := fixture.StartRegistry(t), fixture.StartRegistry(t)
+	p := publish(t, source, "1.0.0", 1)
+	vendor, ours, err := newSigners()
+	require.NoError(t, err)
+	require.NoError(t, vendor.Attach(t.Context(), p.image))
+	copied(t, p.image.Pullspec, repository(t, target), mirror.Options{})
+
+	t.Run("it replaces what the source has more of", func(t *testing.T) {
+		require.NoError(t, vendor.Attach(t.Context(), p.image), "a second signature")
+		target.Reset()
+		copied(t, p.image.Pullspec, repository(t, target), mirror.Options{})
+		assert.Equal(t, 1, target.Count("PUT", `/manifests/.*\.sig$`))
+	})
+	t.Run("it keeps what the source does not have", func(t *testing.T) {
+		mirrored := release.Image{Pullspec: inRegistry(target)(p.image.Digest), Digest: p.image.Digest}
+		require.NoError(t, ours.Attach(t.Context(), mirrored))
+		target.Reset()
+		var warnings []string
+		copied(t, p.image.Pullspec, repository(t, target), mirror.Options{Warn: func(w string) { warnings = append(warnings, w) }})
+		assert.Zero(t, uploads(target))
+		require.Len(t, warnings, 1)
+		assert.Contains(t, warnings[0], "has signatures that its source does not have")
+		require.NoError(t, verifiesAt(t, ours, mirrored.Pullspec, p.image.Digest))
+		require.NoError(t, verifiesAt(t, vendor, mirrored.Pullspec, p.image.Digest))
+	})
+	t.Run("it keeps them in a folder too", func(t *testing.T) {
+		dir := t.TempDir()
+		copied(t, inRegistry(target)(p.image.Digest), mirror.NewLayout(dir), mirror.Options{})
+		copied(t, p.image.Pullspec, mirror.NewLayout(dir), mirror.Options{})
+		require.NoError(t, verifiesAt(t, ours, inFolder(dir)(p.image.Digest), p.image.Digest))
+	})
+}
+
+func newSigners() (vendor, ours *fixture.KeySigner, err error) {
+	if vendor, err = fixture.NewKeySigner(); err != nil {
+		return nil, nil, err
+	}
+	ours, err = fixture.NewKeySigner()
+	return vendor, ours, err
+}
+
 // A bill of materials may be signed itself.
 func TestWhatIsAttachedToAttachments(t *testing.T) {
 	source, target := fixture.StartRegistry(t), fixture.StartRegistry(t)

@@ -78,16 +78,18 @@ func (c *copier) ask(ctx context.Context) ([]*node, error) {
 	group.SetLimit(c.plan.opts.Width)
 	for i, n := range c.plan.nodes {
 		group.Go(func() error {
-			there, tags, err := c.holds(groupCtx, n)
-			if err != nil {
+			held, err := c.holds(groupCtx, n)
+			switch {
+			case err != nil:
 				return fmt.Errorf("looking for %s at %s: %w", n.doc.Digest, n.to, err)
+			case held.Kept != "":
+				c.plan.opts.Warn(fmt.Sprintf("%s: %s:%s has signatures that its source does not have: it stays as it is; to replace it, delete that tag first",
+					c.plan.Images[n.image].Name, n.to, held.Kept))
+				return nil
+			case held.There && len(held.Missing) > 0:
+				return c.put(groupCtx, n, held.Missing)
 			}
-			if there && len(tags) > 0 {
-				if err := c.put(groupCtx, n, tags); err != nil {
-					return err
-				}
-			}
-			missing[i] = !there
+			missing[i] = !held.There
 			return nil
 		})
 	}
@@ -108,12 +110,11 @@ func (c *copier) ask(ctx context.Context) ([]*node, error) {
 	return out, nil
 }
 
-func (c *copier) holds(ctx context.Context, n *node) (there bool, missing []string, err error) {
-	err = c.try(ctx, func(ctx context.Context) (err error) {
-		there, missing, err = n.to.Holds(ctx, n.doc, n.blobs, n.tags)
+func (c *copier) holds(ctx context.Context, n *node) (held Held, err error) {
+	return held, c.try(ctx, func(ctx context.Context) (err error) {
+		held, err = n.to.Holds(ctx, n.doc, n.blobs, n.tags)
 		return err
 	})
-	return there, missing, err
 }
 
 func (c *copier) try(ctx context.Context, do func(context.Context) error) error {

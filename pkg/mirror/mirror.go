@@ -12,6 +12,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -34,14 +37,36 @@ type Source interface {
 // Target takes content in. Documents are put after everything that they list.
 type Target interface {
 	fmt.Stringer
-	// Holds reports whether a document and its blobs are there, and those of the tags that do not stand for it.
-	Holds(ctx context.Context, doc *image.Document, blobs []v1.Descriptor, tags []string) (there bool, missing []string, err error)
+	// Holds looks for a document, its blobs and its tags.
+	Holds(ctx context.Context, doc *image.Document, blobs []v1.Descriptor, tags []string) (Held, error)
 	// Upload takes a blob that is read from the source only if it is needed. It tells whether bytes were sent.
 	Upload(ctx context.Context, desc v1.Descriptor, origin name.Repository, open func() (io.ReadCloser, error)) (sent bool, err error)
 	// Put takes a document under its digest and tags.
 	Put(ctx context.Context, doc *image.Document, tags []string) error
 	// Close ends the writing and makes visible what was written.
 	Close() error
+}
+
+// Held is what a target has of a document.
+type Held struct {
+	// There says that the document and its blobs are there, Missing which of its tags do not stand for it.
+	There   bool
+	Missing []string
+	// Kept is a tag that stands for signatures of others, which would be lost if it were moved; so it stays, and the
+	// document, which is for that tag only, is not written.
+	Kept string
+}
+
+// attached reports whether a tag is one by which signatures and the like are attached.
+func attached(tag string) bool { return strings.HasPrefix(tag, "sha256-") }
+
+// keeps reports whether what such a tag stands for has signatures that a document lacks.
+func keeps(present, doc *image.Document) bool {
+	return slices.ContainsFunc(present.Layers, func(l v1.Descriptor) bool {
+		return !slices.ContainsFunc(doc.Layers, func(d v1.Descriptor) bool {
+			return d.Digest == l.Digest && maps.Equal(d.Annotations, l.Annotations)
+		})
+	})
 }
 
 // Image is one that is to be at a target.

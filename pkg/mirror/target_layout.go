@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/cluster-version/cvo/pkg/image"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // partialDir, within a layout, holds files that are not complete yet.
@@ -121,25 +122,59 @@ func (l *Layout) has(desc v1.Descriptor) bool {
 }
 
 // Holds implements Target.
-func (l *Layout) Holds(_ context.Context, doc *image.Document, blobs []v1.Descriptor, tags []string) (there bool, missing []string, err error) {
+func (l *Layout) Holds(ctx context.Context, doc *image.Document, blobs []v1.Descriptor, tags []string) (Held, error) {
 	if err := l.begin(); err != nil {
-		return false, nil, err
+		return Held{}, err
 	}
+	held := Held{There: true}
 	for _, tag := range tags {
-		if !l.lists(doc, tag) {
-			missing = append(missing, tag)
+		if l.lists(doc, tag) {
+			continue
+		}
+		held.Missing = append(held.Missing, tag)
+		if attached(tag) {
+			present, err := l.tagged(ctx, tag)
+			if err != nil {
+				return Held{}, err
+			}
+			if present != nil && keeps(present, doc) {
+				return Held{Kept: tag}, nil
+			}
 		}
 	}
 	for _, desc := range append([]v1.Descriptor{doc.Descriptor()}, blobs...) {
-		if !l.has(desc) {
-			return false, missing, nil
-		}
+		held.There = held.There && l.has(desc)
 	}
 	// A document without a name is found by what lists it, or else, if it refers to another, by the layout's list.
 	if len(tags) == 0 && doc.Subject != nil && !l.lists(doc, "") {
-		return false, nil, nil
+		held.There = false
 	}
-	return true, missing, nil
+	return held, nil
+}
+
+// tagged reads what a name stands for; nil if nothing has it.
+func (l *Layout) tagged(ctx context.Context, tag string) (*image.Document, error) {
+	l.mu.Lock()
+	i := slices.IndexFunc(l.index.Manifests, func(d v1.Descriptor) bool { return d.Annotations[image.RefNameAnnotation] == tag })
+	if i < 0 {
+		l.mu.Unlock()
+		return nil, nil //nolint:nilnil // nothing is a valid answer
+	}
+	desc := l.index.Manifests[i]
+	l.mu.Unlock()
+	digest, err := digestOf(desc)
+	if err != nil || !l.has(desc) {
+		return nil, err
+	}
+	images, err := image.New(image.Options{})
+	if err != nil {
+		return nil, err
+	}
+	repository, err := images.Repository(release.Image{Pullspec: l.dir, Digest: digest})
+	if err != nil {
+		return nil, err
+	}
+	return repository.Document(ctx, digest)
 }
 
 func (l *Layout) lists(doc *image.Document, tag string) bool {

@@ -53,21 +53,47 @@ func OpenRepository(access *registry.Access, pullspec string) (*Repository, erro
 func (r *Repository) String() string { return r.repo.String() }
 
 // Holds implements Target. A registry takes no manifest whose blobs it does not have, so it is asked for that alone.
-func (r *Repository) Holds(ctx context.Context, doc *image.Document, _ []v1.Descriptor, tags []string) (there bool, missing []string, err error) {
+func (r *Repository) Holds(ctx context.Context, doc *image.Document, _ []v1.Descriptor, tags []string) (Held, error) {
+	var held Held
 	for _, tag := range tags {
 		found, err := r.head(ctx, r.repo.Tag(tag))
 		if err != nil {
-			return false, nil, err
+			return Held{}, err
 		}
-		if found != string(doc.Digest) {
-			missing = append(missing, tag)
+		if found == string(doc.Digest) {
+			held.There = true
+			continue
+		}
+		held.Missing = append(held.Missing, tag)
+		if d, err := release.ParseDigest(found); err == nil && attached(tag) {
+			present, err := r.document(ctx, d)
+			if err != nil {
+				return Held{}, err
+			}
+			if keeps(present, doc) {
+				return Held{Kept: tag}, nil
+			}
 		}
 	}
-	if len(missing) < len(tags) {
-		return true, missing, nil
+	if held.There {
+		return held, nil
 	}
 	found, err := r.head(ctx, r.repo.Digest(string(doc.Digest)))
-	return found == string(doc.Digest), missing, err
+	held.There = found == string(doc.Digest)
+	return held, err
+}
+
+// document reads what the repository has.
+func (r *Repository) document(ctx context.Context, d release.Digest) (*image.Document, error) {
+	images, err := image.New(image.Options{Access: r.access})
+	if err != nil {
+		return nil, err
+	}
+	repository, err := images.Repository(release.Image{Pullspec: r.repo.String(), Digest: d})
+	if err != nil {
+		return nil, err
+	}
+	return repository.Document(ctx, d)
 }
 
 // head returns the digest of what the registry has; nothing if it does not have it.

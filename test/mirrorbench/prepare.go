@@ -24,6 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture"
 )
@@ -235,6 +236,7 @@ func releaseImage(tags []map[string]any) (v1.Image, error) {
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", "amd64"
+	config.Config.Labels = map[string]string{api.ReleaseLabel: version}
 	return mutate.ConfigFile(img, config)
 }
 
