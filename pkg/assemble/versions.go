@@ -67,7 +67,7 @@ func ParseDisplayNames(text string) (map[string]string, error) {
 		}
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok || !versionKeyPattern.MatchString(key) || !displayName.MatchString(value) {
-			return nil, fmt.Errorf("display name %q is not key=name, where a key is a-z, 0-9 and inner dashes, and a name letters, digits, spaces and -:().", pair)
+			return nil, fmt.Errorf("display name %q is not key=name, where a key is a-z, 0-9 and inner dashes, and a name consists of letters, digits, spaces and any of -:(.)", pair)
 		}
 		if _, twice := names[key]; twice {
 			return nil, fmt.Errorf("display name of %q is given twice", key)

@@ -34,7 +34,7 @@ var sourceTime = time.Date(2026, 4, 1, 8, 30, 0, 0, time.UTC)
 // componentImage is an image with files in layers of their own, one after the other.
 func componentImage(t *testing.T, labels map[string]string, layers ...map[string]string) v1.Image {
 	t.Helper()
-	var img v1.Image = empty.Image
+	img := empty.Image
 	for _, files := range layers {
 		var archive bytes.Buffer
 		w := tar.NewWriter(&archive)

@@ -348,7 +348,7 @@ func (o *releaseNewOptions) readImages(ctx context.Context, streams Streams, ima
 	if err != nil {
 		return fmt.Errorf("reading component images (--offline takes their digests as they are): %w", err)
 	}
-	in.options.Images = append(asWritten, read.Images...)
+	in.options.Images = slices.Concat(asWritten, read.Images)
 	in.options.Components = append(in.options.Components, read.Components...)
 	return nil
 }
