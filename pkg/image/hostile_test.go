@@ -57,8 +57,9 @@ type outcome struct {
 	Integrity, Limit, NotFound, Stalled, OutOfTime bool
 	Files                                          map[string]string
 	Took                                           time.Duration
-	// Memory is the most that the process had, where the system tells.
+	// Memory is the most that the process had, where the system tells; CPU is its own time, which no other process makes longer.
 	Memory int64
+	CPU    time.Duration
 }
 
 func readImage(ctx context.Context, work string) error {
@@ -156,7 +157,7 @@ func read(t *testing.T, job reading) outcome {
 	t.Helper()
 	work, err := json.Marshal(job)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*hostileTime)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	process := exec.CommandContext(ctx, os.Args[0])
 	process.Env = append(os.Environ(), readerEnv+"="+string(work), "GORACE=halt_on_error=1")
@@ -165,6 +166,7 @@ func read(t *testing.T, job reading) outcome {
 	require.NoError(t, err)
 	var o outcome
 	require.NoError(t, json.Unmarshal(out, &o))
+	o.CPU = process.ProcessState.UserTime() + process.ProcessState.SystemTime()
 	return o
 }
 
@@ -580,7 +582,7 @@ func TestHostileImages(t *testing.T) {
 			for _, dir := range []string{"", t.TempDir()} {
 				job.CacheDir = dir
 				o := read(t, job)
-				t.Logf("%v, %d MiB: %s", o.Took.Round(time.Millisecond), o.Memory>>20, o.Error)
+				t.Logf("%v (CPU %v), %d MiB: %s", o.Took.Round(time.Millisecond), o.CPU.Round(time.Millisecond), o.Memory>>20, o.Error)
 				require.NotEmpty(t, o.Error)
 				assert.Contains(t, o.Error, tt.want)
 				assert.Contains(t, o.Error, job.Image.Repository(), "the image is named")
@@ -589,7 +591,7 @@ func TestHostileImages(t *testing.T) {
 				}
 				assert.Empty(t, o.Files)
 				assert.Less(t, len(o.Error), 2000)
-				assert.Less(t, o.Took, hostileTime)
+				assert.Less(t, o.CPU, hostileTime)
 				assert.Less(t, o.Memory, int64(hostileMemory))
 			}
 		})
@@ -660,7 +662,7 @@ func TestRealReleaseInLittleMemory(t *testing.T) {
 	require.NoError(t, err)
 	for _, dir := range []string{"", t.TempDir()} {
 		o := read(t, reading{Image: img, Do: "discard", CacheDir: dir})
-		t.Logf("%v, %d MiB", o.Took.Round(time.Millisecond), o.Memory>>20)
+		t.Logf("%v (CPU %v), %d MiB", o.Took.Round(time.Millisecond), o.CPU.Round(time.Millisecond), o.Memory>>20)
 		require.Empty(t, o.Error)
 		assert.Less(t, o.Memory, int64(64<<20))
 	}
