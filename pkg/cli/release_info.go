@@ -293,11 +293,11 @@ func (o *releaseInfoOptions) compare(ctx context.Context, streams Streams, from,
 	}
 	write := func(w io.Writer, c *inspect.Comparison) error { return c.WriteText(w, false) }
 	if o.output != "" && o.output != outputText {
-		print, err := newValuePrinter(o.output)
+		printValue, err := newValuePrinter(o.output)
 		if err != nil {
 			return &UsageError{Err: err}
 		}
-		write = func(w io.Writer, c *inspect.Comparison) error { return print(w, c) }
+		write = func(w io.Writer, c *inspect.Comparison) error { return printValue(w, c) }
 	}
 	before, _, err := o.read.open(ctx, streams, from)
 	if err != nil {

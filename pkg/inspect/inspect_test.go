@@ -52,8 +52,7 @@ func layer(t *testing.T, seed byte, size int) []byte {
 
 func component(t *testing.T, seeds ...byte) v1.Image {
 	t.Helper()
-	img := v1.Image(empty.Image)
-	var err error
+	img, err := empty.Image, error(nil)
 	for _, seed := range seeds {
 		img, err = fixture.Append(img, layer(t, seed, int(seed)*100_000))
 		require.NoError(t, err)

@@ -59,9 +59,9 @@ func (i *Info) WriteText(out io.Writer, view View, now time.Time) error {
 type tables struct{ io.Writer }
 
 // table prints one, in the columns that OpenShift's client has.
-func (t tables) table(print func(w io.Writer)) {
+func (t tables) table(rows func(w io.Writer)) {
 	w := tabwriter.NewWriter(t.Writer, 0, 4, 1, ' ', 0)
-	print(w)
+	rows(w)
 	_ = w.Flush()
 }
 
@@ -182,13 +182,13 @@ func (i *Info) columns(view View, now time.Time) []column {
 }
 
 func (i *Info) sizeColumns(now time.Time) []column {
-	size := func(print func(Size, *ComponentImage) string) func(tag imagev1.TagReference) string {
+	size := func(value func(Size, *ComponentImage) string) func(tag imagev1.TagReference) string {
 		return func(tag imagev1.TagReference) string {
 			img, ok := i.Images[tag.Name]
 			if !ok {
 				return ""
 			}
-			return print(i.Sizes[tag.Name], img)
+			return value(i.Sizes[tag.Name], img)
 		}
 	}
 	megabytes := func(bytes int64) string { return fmt.Sprintf("%.1f", float64(bytes)/1e6) }
