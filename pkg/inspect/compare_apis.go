@@ -252,7 +252,7 @@ func (s *schemaComparer) required(path string, before, after map[string]any) {
 func (s *schemaComparer) values(path string, before, after map[string]any) {
 	old, hadEnum := before["enum"].([]any)
 	now, hasEnum := after["enum"].([]any)
-	gone, new := without(old, now), without(now, old)
+	gone, more := without(old, now), without(now, old)
 	switch {
 	case hadEnum && !hasEnum:
 		s.add(path, "loosened", false, "any value, not only %s", difference.Text(old))
@@ -262,8 +262,8 @@ func (s *schemaComparer) values(path string, before, after map[string]any) {
 		if len(gone) > 0 {
 			s.add(path, "tightened", true, "values that are gone: %s", difference.Text(gone))
 		}
-		if len(new) > 0 {
-			s.add(path, "loosened", false, "new values: %s", difference.Text(new))
+		if len(more) > 0 {
+			s.add(path, "loosened", false, "new values: %s", difference.Text(more))
 		}
 	}
 	if x, y := before["default"], after["default"]; !reflect.DeepEqual(x, y) {
@@ -284,8 +284,14 @@ func (s *schemaComparer) limits(path string, before, after map[string]any) {
 		key   string
 		upper bool
 	}{
-		{"maximum", true}, {"maxLength", true}, {"maxItems", true}, {"maxProperties", true},
-		{"minimum", false}, {"minLength", false}, {"minItems", false}, {"minProperties", false},
+		{"maximum", true},
+		{"maxLength", true},
+		{"maxItems", true},
+		{"maxProperties", true},
+		{"minimum", false},
+		{"minLength", false},
+		{"minItems", false},
+		{"minProperties", false},
 	} {
 		x, had := number(before[limit.key])
 		y, has := number(after[limit.key])
@@ -343,22 +349,18 @@ func (s *schemaComparer) rules(path string, before, after map[string]any) {
 
 // marks compares what says how a field is stored and merged.
 func (s *schemaComparer) marks(path string, before, after map[string]any) {
-	for _, mark := range []struct {
-		key string
-		// breaking if it becomes this value; nil: whatever it becomes.
-		breaking any
-	}{
-		{"nullable", nil}, {"x-kubernetes-preserve-unknown-fields", nil}, {"x-kubernetes-embedded-resource", true},
-		{"x-kubernetes-list-type", nil}, {"x-kubernetes-list-map-keys", nil}, {"x-kubernetes-map-type", nil},
+	for _, mark := range []string{
+		"nullable", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource",
+		"x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type",
 	} {
-		x, y := before[mark.key], after[mark.key]
+		x, y := before[mark], after[mark]
 		if reflect.DeepEqual(x, y) {
 			continue
 		}
 		// What lets more through breaks nothing when it comes, and does when it goes.
-		lets := mark.key == "nullable" || mark.key == "x-kubernetes-preserve-unknown-fields"
+		lets := mark == "nullable" || mark == "x-kubernetes-preserve-unknown-fields"
 		breaking := !lets || y != true
-		s.add(path, "changed", breaking, "%s %s → %s", strings.TrimPrefix(mark.key, "x-kubernetes-"), orNone(x), orNone(y))
+		s.add(path, "changed", breaking, "%s %s → %s", strings.TrimPrefix(mark, "x-kubernetes-"), orNone(x), orNone(y))
 	}
 }
 

@@ -203,7 +203,7 @@ func (o *ObjectChange) compare(a, b *manifest.Manifest) bool {
 		o.Runlevels = []string{x, y}
 	}
 	if !same(a, b) {
-		o.split(difference.Objects(comparable(a), comparable(b), difference.Options{
+		o.split(difference.Objects(compared(a), compared(b), difference.Options{
 			Keys: listKeys{}, Secret: a.Is("", "Secret") || b.Is("", "Secret"),
 		}))
 	}
@@ -212,8 +212,8 @@ func (o *ObjectChange) compare(a, b *manifest.Manifest) bool {
 
 func groupOf(m *manifest.Manifest) string { return fmt.Sprintf("%02d/%s", m.Runlevel, m.Component) }
 
-// comparable is the object without what is compared otherwise: apiVersion, and the schemas of a CRD.
-func comparable(m *manifest.Manifest) map[string]any {
+// compared is the object without what is compared otherwise: apiVersion, and the schemas of a CRD.
+func compared(m *manifest.Manifest) map[string]any {
 	object := maps.Clone(m.Object.Object)
 	delete(object, "apiVersion")
 	if !m.Is(crdGroup, crdKind) {

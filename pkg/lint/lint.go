@@ -184,7 +184,7 @@ type found struct {
 const maxFindings = 50
 
 // add takes the first findings of a rule and a file; the others are counted.
-func (fs *findings) add(rule, file string, make func() found) {
+func (fs *findings) add(rule, file string, finding func() found) {
 	if fs.count == nil {
 		fs.count = map[place]int{}
 	}
@@ -193,7 +193,7 @@ func (fs *findings) add(rule, file string, make func() found) {
 	if fs.count[p] > maxFindings {
 		return
 	}
-	f := make()
+	f := finding()
 	f.Rule, f.File = rule, file
 	fs.list = append(fs.list, f)
 }

@@ -39,17 +39,17 @@ func parseFieldPath(s string) fieldPath {
 	var out fieldPath
 	for s != "" {
 		if inside, ok := strings.CutPrefix(s, "["); ok {
-			end := strings.IndexByte(inside, ']')
-			if end < 0 {
+			key, rest, closed := strings.Cut(inside, "]")
+			if !closed {
 				return out
 			}
-			key := strings.Trim(inside[:end], `"`)
+			key = strings.Trim(key, `"`)
 			if n, err := strconv.Atoi(key); err == nil {
 				out = append(out, n)
 			} else {
 				out = append(out, key)
 			}
-			s = strings.TrimPrefix(inside[end+1:], ".")
+			s = strings.TrimPrefix(rest, ".")
 			continue
 		}
 		end := strings.IndexAny(s, ".[")

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -202,13 +202,16 @@ func givenNamespaces() []string {
 	return []string{"default", "kube-node-lease", "kube-public", "kube-system"}
 }
 
+// pathSegment is what the API server asks of names that need be no domain names.
+func pathSegment(name string, _ bool) []string { return content.IsPathSegmentName(name) }
+
 // checkMeta lets Kubernetes' own rules look at name, labels, annotations, finalizers and owners.
 func checkMeta(o *object) {
 	gvk := o.GVK()
 	names := validation.NameIsDNSSubdomain
 	switch {
 	case gvk.Group == "rbac.authorization.k8s.io", strings.HasSuffix(gvk.Group, ".openshift.io"):
-		names = pathvalidation.ValidatePathSegmentName // "system:admin" is a name there
+		names = pathSegment // "system:admin" is a name there
 	case gvk.Group == "" && gvk.Kind == "Namespace":
 		names = validation.NameIsDNSLabel
 	case gvk.Group == "" && gvk.Kind == "Service":

@@ -73,13 +73,11 @@ func (c *check) read(f *file) {
 }
 
 func ignored(name string) string {
-	dir := path.Dir(name)
-	switch {
-	case dir == payload.OperatorDir || dir == payload.ReleaseDir:
+	if dir := path.Dir(name); dir == payload.OperatorDir || dir == payload.ReleaseDir {
 		return "is never applied: only .yaml, .yml and .json files are manifests"
-	default:
-		return "is never applied: folders inside " + strings.SplitN(name, "/", 2)[0] + "/ are not read"
 	}
+	root, _, _ := strings.Cut(name, "/")
+	return "is never applied: folders inside " + root + "/ are not read"
 }
 
 func (f *file) checkName() {
