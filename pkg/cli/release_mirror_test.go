@@ -277,6 +277,28 @@ func TestReleaseMirrorNamesImages(t *testing.T) {
 	assert.Empty(t, result.Image)
 }
 
+func TestReleaseMirrorSince(t *testing.T) {
+	m := newMirrorable(t, false)
+	m.sign()
+	older, err := fixture.PushRelease(t.Context(), m.source, fstest.MapFS{
+		"release-manifests/release-metadata": {Data: []byte(`{"kind": "cincinnati-metadata-v0", "version": "1.2.2", "previous": []}`)},
+		"release-manifests/image-references": {Data: fmt.Appendf(nil,
+			`{"apiVersion": "image.openshift.io/v1", "kind": "ImageStream", "metadata": {"name": "1.2.2"}, "spec": {"tags": [{"name": "console", "from": {"kind": "DockerImage", "name": %q}}]}}`,
+			m.components[0].ByDigest())},
+	}, "upstream/release:1.2.2")
+	require.NoError(t, err)
+	blobsOf := func(args ...string) int {
+		t.Helper()
+		require.NoError(t, m.run(append([]string{m.image.Pullspec, "--trust", m.trust, "-o", "json"}, args...)...))
+		var result mirrorResult
+		require.NoError(t, json.Unmarshal([]byte(m.stdout), &result))
+		return result.Copied.Blobs
+	}
+	whole := blobsOf("--to-dir", filepath.Join(m.dir, "whole"))
+	assert.Equal(t, whole-2, blobsOf("--to-dir", filepath.Join(m.dir, "difference"), "--since", older.Pullspec),
+		"the layer and the configuration of the console are on the other side")
+}
+
 func TestReleaseMirrorPrintsOlderForm(t *testing.T) {
 	m := newMirrorable(t, false)
 	m.sign()
