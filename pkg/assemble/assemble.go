@@ -38,7 +38,7 @@ type Options struct {
 	// Components bring the manifests, in any order. OperatorComponent adds to Operator, or replaces files of it.
 	Components []Component
 	// Images are the component images by digest, one tag a component. Those of components without manifests that no
-	// component refers to are left out.
+	// component and no template of the operator refers to are left out.
 	Images []imagev1.TagReference
 	// Include names images that are not left out.
 	Include []string
@@ -103,7 +103,10 @@ func New(opts Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	images, left := prune(opts.Images, opts.Components, opts.Include)
+	images, left, err := opts.pruned()
+	if err != nil {
+		return nil, err
+	}
 	plan, err := opts.plan(version, images)
 	if err != nil {
 		return nil, err

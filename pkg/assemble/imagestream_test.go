@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -128,6 +130,32 @@ func TestPrune(t *testing.T) {
 	}
 	assert.Equal(t, []string{"dns", "included", "referred", "z-base"}, names)
 	assert.Equal(t, []string{"empty", "unused"}, left)
+}
+
+func TestPruneKeepsWhatTemplatesName(t *testing.T) {
+	templates := []File{file("0000_50_console_00.yaml", object("ConfigMap", "console", "  namespace: x\ndata:\n  image: '{{index .Images \"console-plugin\"}}'\n"))}
+	names := func(opts Options) (names []string) {
+		opts.Images = append(opts.Images, ImageTag("console-plugin", "r/p@"+digestA), ImageTag("unused", "r/u@"+digestB))
+		kept, left, err := opts.pruned()
+		require.NoError(t, err)
+		assert.Equal(t, []string{"unused"}, left)
+		for _, tag := range kept {
+			names = append(names, tag.Name)
+		}
+		return names
+	}
+	want := []string{"console-plugin", "dns", "ntp"}
+	opts := small()
+	opts.Operator = templates
+	assert.Equal(t, want, names(opts), "of the operator's own set")
+	layer, err := folderLayer(operatorFolder, 0o755, templates, epoch)
+	require.NoError(t, err)
+	opts.Operator = nil
+	opts.Base, err = mutate.AppendLayers(empty.Image, layer)
+	require.NoError(t, err)
+	assert.Equal(t, want, names(opts), "of the base image")
+	opts.Platforms, opts.Base = []Platform{{Base: opts.Base}}, nil
+	assert.Equal(t, want, names(opts), "of the base images")
 }
 
 func FuzzParseMapping(f *testing.F) {
