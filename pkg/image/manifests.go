@@ -163,9 +163,6 @@ func (s *Repository) walk(ctx context.Context, layers []v1.Descriptor, ahead int
 	})
 	group.Go(func() error {
 		for i := range slices.Backward(layers) {
-			if w.done || w.enough() {
-				return fs.SkipAll
-			}
 			select {
 			case f := <-fetched[i]:
 				err := w.layer(f, layers[i].Size)
@@ -175,6 +172,10 @@ func (s *Repository) walk(ctx context.Context, layers []v1.Descriptor, ahead int
 				}
 				if err != nil {
 					return err
+				}
+				// Before the next layer may be fetched.
+				if i > 0 && (w.done || w.enough()) {
+					return fs.SkipAll
 				}
 				<-slots
 			case <-ctx.Done():
