@@ -92,20 +92,22 @@ func TestCosignReadsWhatWeSign(t *testing.T) {
 
 func TestCosignWithoutAKey(t *testing.T) {
 	s := startSigstore(t)
-	policy := func(t *testing.T, identity verify.Identity) string {
-		t.Helper()
-		return writeTrust(t, verify.SigstoreTrust{Keyless: []verify.TrustedAuthority{{
-			Name: "team", TrustedRoot: read(t, s.trustedRoot), Identities: []verify.Identity{identity},
-		}}})
-	}
 	for _, test := range []struct {
-		name string
-		args []string
+		name, root string
+		args       []string
 	}{
-		{"with a log entry, as a bundle beside the image", []string{"--signing-config=" + s.signingConfig, "--trusted-root=" + s.trustedRoot}},
-		{"with a timestamp, under a tag", append([]string{"--fulcio-url=" + s.fulcio, "--timestamp-server-url=" + s.authority}, classic...)},
+		{"with a log entry, as a bundle beside the image", s.trustedRoot,
+			[]string{"--signing-config=" + s.signingConfig, "--trusted-root=" + s.trustedRoot}},
+		{"with a timestamp, under a tag", s.withoutLog,
+			append([]string{"--fulcio-url=" + s.fulcio, "--timestamp-server-url=" + s.authority}, classic...)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			policy := func(t *testing.T, identity verify.Identity) string {
+				t.Helper()
+				return writeTrust(t, verify.SigstoreTrust{Keyless: []verify.TrustedAuthority{{
+					Name: "team", TrustedRoot: read(t, test.root), Identities: []verify.Identity{identity},
+				}}})
+			}
 			pullspec, _ := newRelease(t, fixture.StartRegistry(t))
 			run(t, s.dir, "cosign", append([]string{
 				"sign", "--yes", "--identity-token=" + s.issuer.token(t, "release@team.example"), pullspec,
@@ -113,6 +115,9 @@ func TestCosignWithoutAKey(t *testing.T) {
 			assertVerified(t, pullspec, policy(t, verify.Identity{Issuer: s.issuer.url, Email: "release@team.example"}))
 			assertRefused(t, pullspec, policy(t, verify.Identity{Issuer: s.issuer.url, Email: "someone@team.example"}))
 			assertRefused(t, pullspec, policy(t, verify.Identity{Issuer: "https://issuer.example", Email: "release@team.example"}))
+
+			another, _ := newRelease(t, fixture.StartRegistry(t))
+			assertRefused(t, another, policy(t, verify.Identity{Issuer: s.issuer.url, Email: "release@team.example"}))
 		})
 	}
 }

@@ -26,8 +26,9 @@ import (
 // Rekor (its second generation, on a folder) and a timestamp authority.
 type sigstore struct {
 	dir string
-	// trustedRoot and signingConfig are files as sigstore's clients read them.
-	trustedRoot, signingConfig string
+	// trustedRoot and signingConfig are files as sigstore's clients read them; withoutLog is a trusted root of a sigstore
+	// that has no Rekor.
+	trustedRoot, withoutLog, signingConfig string
 	// fulcio and authority are addresses.
 	fulcio, authority string
 	issuer            *issuer
@@ -40,11 +41,16 @@ func startSigstore(t *testing.T) *sigstore {
 	s := &sigstore{dir: t.TempDir(), issuer: startIssuer(t)}
 	rekor := s.startRekor(t)
 	s.fulcio, s.authority = s.startFulcio(t), s.startAuthority(t)
+	root := []string{
+		"trusted-root", "create",
+		"--fulcio=url=" + s.fulcio + ",certificate-chain=" + filepath.Join(s.dir, "fulcio.pem") + ",start-time=" + validFrom,
+		"--tsa=url=" + s.authority + ",certificate-chain=" + filepath.Join(s.dir, "authority.pem") + ",start-time=" + validFrom,
+	}
+	s.withoutLog = filepath.Join(s.dir, "without-log.json")
+	run(t, s.dir, "cosign", append(root, "--out="+s.withoutLog)...)
 	s.trustedRoot = filepath.Join(s.dir, "trusted-root.json")
-	run(t, s.dir, "cosign", "trusted-root", "create", "--out="+s.trustedRoot,
-		"--fulcio=url="+s.fulcio+",certificate-chain="+filepath.Join(s.dir, "fulcio.pem")+",start-time="+validFrom,
-		"--rekor=url="+rekor+",public-key="+filepath.Join(s.dir, "rekor.pub")+",start-time="+validFrom,
-		"--tsa=url="+s.authority+",certificate-chain="+filepath.Join(s.dir, "authority.pem")+",start-time="+validFrom)
+	run(t, s.dir, "cosign", append(root, "--out="+s.trustedRoot,
+		"--rekor=url="+rekor+",public-key="+filepath.Join(s.dir, "rekor.pub")+",start-time="+validFrom)...)
 	s.signingConfig = filepath.Join(s.dir, "signing-config.json")
 	run(t, s.dir, "cosign", "signing-config", "create", "--out="+s.signingConfig,
 		"--fulcio=url="+s.fulcio+",api-version=1,start-time="+validFrom+",operator=test",
