@@ -105,7 +105,7 @@ func (e *egress) pullSecret(ctx context.Context, reader client.Reader) error {
 	}
 	credentials, err := registry.ParsePullSecret(secret.Data[corev1.DockerConfigJsonKey])
 	if err != nil {
-		return fmt.Errorf("Secret %s: key %s: %w", key, corev1.DockerConfigJsonKey, err)
+		return fmt.Errorf("reading the pull secret %s: key %s: %w", key, corev1.DockerConfigJsonKey, err)
 	}
 	e.Keychain = registry.Keychains(e.Keychain, credentials, registry.DefaultKeychain())
 	return nil

@@ -96,10 +96,14 @@ func TestCosignWithoutAKey(t *testing.T) {
 		name, root string
 		args       []string
 	}{
-		{"with a log entry, as a bundle beside the image", s.trustedRoot,
-			[]string{"--signing-config=" + s.signingConfig, "--trusted-root=" + s.trustedRoot}},
-		{"with a timestamp, under a tag", s.withoutLog,
-			append([]string{"--fulcio-url=" + s.fulcio, "--timestamp-server-url=" + s.authority}, classic...)},
+		{
+			"with a log entry, as a bundle beside the image", s.trustedRoot,
+			[]string{"--signing-config=" + s.signingConfig, "--trusted-root=" + s.trustedRoot},
+		},
+		{
+			"with a timestamp, under a tag", s.withoutLog,
+			append([]string{"--fulcio-url=" + s.fulcio, "--timestamp-server-url=" + s.authority}, classic...),
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			policy := func(t *testing.T, identity verify.Identity) string {

@@ -78,7 +78,7 @@ func serve(t *testing.T, dir, name, probe string, args ...string) {
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		<-ended
+		_ = <-ended
 		if t.Failed() {
 			t.Logf("%s:\n%s", name, output.String())
 		}
