@@ -104,7 +104,7 @@ func TestReleaseIsPutLast(t *testing.T) {
 	require.NoError(t, err)
 	_, err = plan.Copy(t.Context())
 	require.ErrorIs(t, err, image.ErrUnauthorized)
-	assert.ErrorContains(t, err, string(lost.Digest))
+	require.ErrorContains(t, err, string(lost.Digest))
 	assert.Zero(t, target.Count("PUT", `/manifests/1\.0\.0-x86_64$`), "who finds the release finds all of it")
 
 	remove()
@@ -126,10 +126,9 @@ func TestFailuresAreReportedTogether(t *testing.T) {
 	plan, _, err := planOf(t, p.image.Pullspec, repository(t, target), false, mirror.Options{})
 	require.NoError(t, err)
 	_, err = plan.Copy(t.Context())
-	require.Error(t, err)
-	assert.ErrorContains(t, err, "3 of 5 manifests are not there", "two components and the release")
-	assert.ErrorContains(t, err, "component-001")
-	assert.ErrorContains(t, err, "component-003")
+	require.ErrorContains(t, err, "3 of 5 manifests are not there", "two components and the release")
+	require.ErrorContains(t, err, "component-001")
+	require.ErrorContains(t, err, "component-003")
 	assert.Equal(t, 2, target.Count("PUT", `/manifests/1.0.0-x86_64-component-00[02]$`), "the others are copied nevertheless")
 }
 

@@ -27,7 +27,7 @@ const (
 // TestMain is also the process that gets killed.
 func TestMain(m *testing.M) {
 	if from := os.Getenv(mirrorFrom); from != "" {
-		if err := mirrorOnce(context.Background(), from, os.Getenv(mirrorTo)); err != nil { //nolint:usetesting // no test runs here
+		if err := mirrorOnce(context.Background(), from, os.Getenv(mirrorTo)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

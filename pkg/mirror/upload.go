@@ -31,11 +31,8 @@ func (u *upload) url(path string, query url.Values) string {
 
 // there asks whether the repository has the blob.
 func (u *upload) there(ctx context.Context) (bool, error) {
-	resp, err := u.do(ctx, http.MethodHead, u.url(u.desc.Digest.String(), nil), nil, http.StatusOK, http.StatusNotFound)
-	if err != nil {
-		return false, err
-	}
-	return resp.StatusCode == http.StatusOK, nil
+	a, err := u.do(ctx, http.MethodHead, u.url(u.desc.Digest.String(), nil), nil, http.StatusOK, http.StatusNotFound)
+	return a.status == http.StatusOK, err
 }
 
 // begin asks the registry to take the blob from another of its repositories, or else from here.
@@ -44,22 +41,25 @@ func (u *upload) begin(ctx context.Context, from string) (location string, mount
 	if from != "" {
 		query = url.Values{"mount": {u.desc.Digest.String()}, "from": {from}}
 	}
-	resp, err := u.do(ctx, http.MethodPost, u.url("uploads/", query), nil, http.StatusCreated, http.StatusAccepted)
-	if err != nil || resp.StatusCode == http.StatusCreated {
+	a, err := u.do(ctx, http.MethodPost, u.url("uploads/", query), nil, http.StatusCreated, http.StatusAccepted)
+	if err != nil || a.status == http.StatusCreated {
 		return "", err == nil, err
 	}
-	location, err = u.location(resp)
+	location, err = u.location(a)
 	return location, false, err
 }
 
 // location is where the registry wants the bytes. Another host is fine, as registries put blobs into stores of others;
 // one without TLS is not, unless the registry itself is spoken to like that.
-func (u *upload) location(resp *http.Response) (string, error) {
-	at, err := resp.Request.URL.Parse(resp.Header.Get("Location"))
+func (u *upload) location(a answer) (string, error) {
+	if a.location == "" {
+		return "", errors.New("the registry names no place for the upload")
+	}
+	at, err := a.from.Parse(a.location)
 	if err != nil {
 		return "", fmt.Errorf("the registry names no place for the upload: %w", err)
 	}
-	if at.Scheme != resp.Request.URL.Scheme && at.Scheme != "https" {
+	if at.Scheme != a.from.Scheme && at.Scheme != "https" {
 		return "", fmt.Errorf("the registry wants the upload at %s, without TLS", at.Redacted())
 	}
 	query := at.Query()
@@ -79,10 +79,17 @@ func (u *upload) send(ctx context.Context, location string, open func() (io.Read
 	return err
 }
 
-func (u *upload) do(ctx context.Context, method, at string, body io.ReadCloser, wanted ...int) (*http.Response, error) {
+// answer is what matters of a registry's answer.
+type answer struct {
+	status   int
+	from     *url.URL
+	location string
+}
+
+func (u *upload) do(ctx context.Context, method, at string, body io.ReadCloser, wanted ...int) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, method, at, nil)
 	if err != nil {
-		return nil, err
+		return answer{}, err
 	}
 	if body != nil {
 		req.Body, req.ContentLength = body, u.desc.Size
@@ -93,14 +100,14 @@ func (u *upload) do(ctx context.Context, method, at string, body io.ReadCloser, 
 	}
 	resp, err := u.client.Do(req)
 	if err != nil {
-		return nil, err
+		return answer{}, err
 	}
 	defer resp.Body.Close()
 	if err := transport.CheckError(resp, wanted...); err != nil {
-		return nil, err
+		return answer{}, err
 	}
 	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
-	return resp, err
+	return answer{status: resp.StatusCode, from: resp.Request.URL, location: resp.Header.Get("Location")}, err
 }
 
 // watchedBody remembers what its source did wrong.

@@ -38,8 +38,14 @@ const (
 
 // layers are those of each component image: how large, and how many images have the same one.
 var layers = []struct{ size, shared int }{
-	{4 << 20, 1000}, {2 << 20, 1000}, {1 << 20, 20}, {1 << 20, 10},
-	{256 << 10, 1}, {256 << 10, 1}, {512 << 10, 1}, {1 << 20, 1},
+	{4 << 20, 1000},
+	{2 << 20, 1000},
+	{1 << 20, 20},
+	{1 << 20, 10},
+	{256 << 10, 1},
+	{256 << 10, 1},
+	{512 << 10, 1},
+	{1 << 20, 1},
 }
 
 // prepared is the release to copy.
