@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -28,9 +29,7 @@ func pushedRelease(t *testing.T, files fstest.MapFS) release.Image {
 		"release-manifests/release-metadata":           {Data: []byte(`{"kind":"cincinnati-metadata-v0","version":"1.2.3"}`)},
 		"release-manifests/image-references":           {Data: []byte(`{"kind":"ImageStream","apiVersion":"image.openshift.io/v1","metadata":{"name":"1.2.3"}}`)},
 	}
-	for name, f := range files {
-		all[name] = f
-	}
+	maps.Copy(all, files)
 	img, err := fixture.PushRelease(t.Context(), fixture.StartRegistry(t), all, "platform/release:1.2.3")
 	require.NoError(t, err)
 	return img
