@@ -260,7 +260,7 @@ func (p *progress) write(to io.Writer, text []byte) error {
 	if i < 0 {
 		i, p.held = len(p.held), append(p.held, heldLine{to: to})
 	}
-	held := append(p.held[i].text, text...)
+	held := slices.Concat(p.held[i].text, text)
 	end := bytes.LastIndexByte(held, '\n')
 	p.held[i].text = held[end+1:]
 	if end < 0 {

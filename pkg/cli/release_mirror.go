@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/spf13/cobra"
 
 	"github.com/cluster-version/cvo/pkg/image"
@@ -350,7 +349,7 @@ func (m *mirroring) copy(ctx context.Context) (err error) {
 }
 
 // older lists what the release of --since consists of.
-func (m *mirroring) older(ctx context.Context, options mirror.Options) (map[v1.Hash]bool, error) {
+func (m *mirroring) older(ctx context.Context, options mirror.Options) (map[release.Digest]bool, error) {
 	if m.since == "" {
 		return nil, nil
 	}

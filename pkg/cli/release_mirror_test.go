@@ -195,7 +195,6 @@ To copy it into a registry, where there is one:
 	assert.Equal(t, "sha256-"+m.image.Digest.Hex(), cm.Name)
 	assert.Contains(t, cm.Labels, "release.openshift.io/verification-signatures")
 	assert.Contains(t, cm.BinaryData, verify.ConfigMapKey(m.image.Digest, 1))
-
 }
 
 func TestReleaseMirrorRefuses(t *testing.T) {

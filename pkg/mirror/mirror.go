@@ -100,7 +100,7 @@ type Options struct {
 	// Attempts is how often one thing is tried before it is given up; default 5.
 	Attempts int
 	// Without are blobs that are left out, because whoever gets the copy has them.
-	Without map[v1.Hash]bool
+	Without map[release.Digest]bool
 	// Progress is told of images, from several goroutines; may be nil.
 	Progress func(Event)
 	// Warn is told of what somebody should know; may be nil.

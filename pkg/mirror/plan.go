@@ -87,11 +87,11 @@ func (p *Plan) Size() (documents, blobs int, bytes int64) {
 }
 
 // Blobs are all blobs that the documents of the plan list.
-func (p *Plan) Blobs() map[v1.Hash]bool {
-	all := map[v1.Hash]bool{}
+func (p *Plan) Blobs() map[release.Digest]bool {
+	all := map[release.Digest]bool{}
 	for _, n := range p.nodes {
 		for _, desc := range listed(n.doc) {
-			all[desc.Digest] = true
+			all[release.Digest(desc.Digest.String())] = true
 		}
 	}
 	return all
@@ -191,7 +191,7 @@ func (b *branch) fill(ctx context.Context, n *node, doc *image.Document, tags []
 	}
 	for _, desc := range listed(doc) {
 		switch {
-		case b.opts.Without[desc.Digest]:
+		case b.opts.Without[release.Digest(desc.Digest.String())]:
 		case !desc.MediaType.IsDistributable():
 			b.opts.Warn(fmt.Sprintf("%s: layer %s of %s may not be distributed (media type %s): it stays where it is", b.img.Name, desc.Digest, doc.Digest, desc.MediaType))
 		default:
