@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -173,6 +174,7 @@ func read(t *testing.T, job reading) outcome {
 // hostile is a registry that says whatever it is told to.
 type hostile struct {
 	*httptest.Server
+	mu      sync.Mutex // what is said may change between two requests
 	content map[string][]byte
 	// answers replace content, by "manifests/<identifier>", "blobs/<digest>" or "referrers/<digest>".
 	answers map[string]http.HandlerFunc
@@ -192,12 +194,17 @@ func (h *hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/v2/" {
 		what = "ping"
 	}
-	if answer, ok := h.answers[what]; ok {
+	h.mu.Lock()
+	answer, ok := h.answers[what]
+	h.mu.Unlock()
+	if ok {
 		answer(w, r)
 		return
 	}
 	_, id, _ := strings.Cut(what, "/")
+	h.mu.Lock()
 	data, ok := h.content[id]
+	h.mu.Unlock()
 	switch {
 	case what == "ping":
 		return
@@ -220,10 +227,30 @@ func digestOf(data []byte) string {
 	return hash.String()
 }
 
+// set keeps content under a digest or a tag.
+func (h *hostile) set(id string, data []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.content[id] = data
+}
+
+// answer replaces what is said to a request.
+func (h *hostile) answer(what string, f http.HandlerFunc) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.answers[what] = f
+}
+
+func (h *hostile) drop(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.content, id)
+}
+
 // add keeps content and describes it.
 func (h *hostile) add(mediaType types.MediaType, data []byte) v1.Descriptor {
 	digest := digestOf(data)
-	h.content[digest] = data
+	h.set(digest, data)
 	hash, err := v1.NewHash(digest)
 	if err != nil {
 		panic(err)
@@ -234,7 +261,7 @@ func (h *hostile) add(mediaType types.MediaType, data []byte) v1.Descriptor {
 // put keeps a manifest.
 func (h *hostile) put(manifest string) release.Image {
 	desc := h.add(types.OCIManifestSchema1, []byte(manifest))
-	h.content["1"] = []byte(manifest)
+	h.set("1", []byte(manifest))
 	return release.Image{Pullspec: strings.TrimPrefix(h.URL, "http://") + "/platform/release:1", Digest: release.Digest(desc.Digest.String())}
 }
 
@@ -366,13 +393,13 @@ func TestHostileImages(t *testing.T) {
 		{"a layer that is not what its digest says", func(t *testing.T, s *hostile) reading {
 			data := valid(t)
 			img := layer(s, data)
-			s.answers["blobs/"+digestOf(data)] = func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(flip(data)) }
+			s.answer("blobs/"+digestOf(data), func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(flip(data)) })
 			return reading{Image: img}
 		}, integrity, "it was changed on its way or in the registry"},
 		{"a manifest that is not what its digest says", func(t *testing.T, s *hostile) reading {
 			img := layer(s, valid(t))
 			manifest := s.content[string(img.Digest)]
-			s.content[string(img.Digest)] = flip(manifest)
+			s.set(string(img.Digest), flip(manifest))
 			return reading{Image: img}
 		}, nil, "does not match requested digest"},
 		{"a path that leads out", entry(tar.Header{Name: "manifests/../../etc/passwd", Typeflag: tar.TypeReg}), integrity, "leads out of its folder"},
@@ -430,7 +457,7 @@ func TestHostileImages(t *testing.T) {
 		{"an index that leads to itself", func(_ *testing.T, s *hostile) reading {
 			digest := "sha256:" + strings.Repeat("ab", 32)
 			loop := []byte(fmt.Sprintf(`{%s,"manifests":[{"mediaType":"application/vnd.oci.image.index.v1+json","size":1,"digest":%q}]}`, ociIndex, digest))
-			s.content[digest] = loop
+			s.set(digest, loop)
 			return reading{Image: s.put(string(loop))}
 		}, nil, "does not match requested digest"},
 		{"a document that is image and index", raw(`{"schemaVersion":2,"manifests":[],"layers":[]}`), integrity, "both an image and an index"},
@@ -460,64 +487,64 @@ func TestHostileImages(t *testing.T) {
 		}, integrity, `"config" stands twice`},
 		{"an endless manifest", func(t *testing.T, s *hostile) reading {
 			img := layer(s, valid(t))
-			s.answers["manifests/"+string(img.Digest)] = endless(nil, " ")
+			s.answer("manifests/"+string(img.Digest), endless(nil, " "))
 			return reading{Image: img}
 		}, limit, "more than 4194304 bytes"},
 		{"an endless manifest by tag", func(_ *testing.T, s *hostile) reading {
 			img := s.put(`{}`)
-			s.answers["manifests/1"] = endless(nil, " ")
+			s.answer("manifests/1", endless(nil, " "))
 			return reading{Image: img, Do: "resolve"}
 		}, limit, "more than 4194304 bytes"},
 		{"an endless layer", func(t *testing.T, s *hostile) reading {
 			data := valid(t)
 			img := layer(s, data)
-			s.answers["blobs/"+digestOf(data)] = endless(nil, "x")
+			s.answer("blobs/"+digestOf(data), endless(nil, "x"))
 			return reading{Image: img}
 		}, integrity, "bytes that were announced"},
 		{"an endless error", func(t *testing.T, s *hostile) reading {
 			img := layer(s, valid(t))
-			s.answers["manifests/"+string(img.Digest)] = endless(http.Header{"Status": {"400"}}, "x")
+			s.answer("manifests/"+string(img.Digest), endless(http.Header{"Status": {"400"}}, "x"))
 			return reading{Image: img}
 		}, nil, "byte limit"},
 		{"an endless list of referrers", func(t *testing.T, s *hostile) reading {
 			img := layer(s, valid(t))
-			s.answers["referrers/"+string(img.Digest)] = endless(http.Header{"Content-Type": {string(types.OCIImageIndex)}}, " ")
+			s.answer("referrers/"+string(img.Digest), endless(http.Header{"Content-Type": {string(types.OCIImageIndex)}}, " "))
 			return reading{Image: img, Do: "attachments"}
 		}, limit, "more than 4194304 bytes"},
 		{"a huge list of referrers", func(t *testing.T, s *hostile) reading {
 			img := layer(s, valid(t))
-			s.answers["referrers/"+string(img.Digest)] = func(w http.ResponseWriter, _ *http.Request) {
+			s.answer("referrers/"+string(img.Digest), func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", string(types.OCIImageIndex))
 				_, _ = io.WriteString(w, `{`+ociIndex+`,"manifests":[`+many(`{}`, 1_300_000)+`]}`)
-			}
+			})
 			return reading{Image: img, Do: "attached"}
 		}, limit, "a list of more than 100000 things"},
 		{"a layer longer than its Content-Length", func(t *testing.T, s *hostile) reading {
 			data := valid(t)
 			img := layer(s, data)
-			s.answers["blobs/"+digestOf(data)] = lengthOf(len(data)/2, data)
+			s.answer("blobs/"+digestOf(data), lengthOf(len(data)/2, data))
 			return reading{Image: img}
 		}, nil, "layer 1 of 1"},
 		{"a layer shorter than its Content-Length", func(t *testing.T, s *hostile) reading {
 			data := valid(t)
 			img := layer(s, data)
-			s.answers["blobs/"+digestOf(data)] = lengthOf(len(data), data[:len(data)/2])
+			s.answer("blobs/"+digestOf(data), lengthOf(len(data), data[:len(data)/2]))
 			return reading{Image: img}
 		}, nil, "layer 1 of 1"},
 		{"a registry that says nothing more", func(t *testing.T, s *hostile) reading {
 			data := valid(t)
 			img := layer(s, data)
-			s.answers["blobs/"+digestOf(data)] = func(w http.ResponseWriter, r *http.Request) {
+			s.answer("blobs/"+digestOf(data), func(w http.ResponseWriter, r *http.Request) {
 				_, _ = w.Write(data[:10])
 				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
-			}
+			})
 			return reading{Image: img, Stall: 300 * time.Millisecond}
 		}, func(o outcome) bool { return o.Stalled }, "no progress"},
 		{"a registry that is slow", func(t *testing.T, s *hostile) reading {
 			data := valid(t)
 			img := layer(s, data)
-			s.answers["blobs/"+digestOf(data)] = func(w http.ResponseWriter, r *http.Request) {
+			s.answer("blobs/"+digestOf(data), func(w http.ResponseWriter, r *http.Request) {
 				for i := range data {
 					if _, err := w.Write(data[i : i+1]); err != nil || r.Context().Err() != nil {
 						return
@@ -528,7 +555,7 @@ func TestHostileImages(t *testing.T) {
 					case <-time.After(10 * time.Millisecond):
 					}
 				}
-			}
+			})
 			return reading{Image: img, Timeout: time.Second}
 		}, func(o outcome) bool { return o.OutOfTime }, "context deadline exceeded"},
 		{"a foreign layer", func(t *testing.T, s *hostile) reading {
@@ -678,7 +705,7 @@ func TestForeignAddressesAreNotFollowed(t *testing.T) {
 	here := s.image(desc)
 	o := read(t, reading{Image: here})
 	assert.Equal(t, map[string]string{"manifests/a.yaml": ""}, o.Files)
-	delete(s.content, desc.Digest.String())
+	s.drop(desc.Digest.String())
 	o = read(t, reading{Image: here})
 	assert.True(t, o.NotFound, o.Error)
 	assert.Zero(t, asked.Load())
@@ -695,7 +722,7 @@ func TestTagThatMoves(t *testing.T) {
 	fsys, err := r.Manifests(t.Context(), resolved)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"manifests/before.yaml": ""}, contents(t, fsys), "what was resolved is what is read")
-	delete(s.content, string(before.Digest))
+	s.drop(string(before.Digest))
 	_, err = r.Manifests(t.Context(), resolved)
 	require.ErrorIs(t, err, image.ErrNotFound)
 	resolved, err = r.Resolve(t.Context(), before.Pullspec)
