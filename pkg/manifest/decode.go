@@ -65,7 +65,7 @@ func maybeYAML(data []byte) bool {
 // not all, why.
 func (p *parser) json(data []byte) (int, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
-	for used := 0; ; used = int(decoder.InputOffset()) {
+	for used := 0; !p.full; used = int(decoder.InputOffset()) {
 		var raw json.RawMessage
 		switch err := decoder.Decode(&raw); {
 		case errors.Is(err, io.EOF):
@@ -95,11 +95,15 @@ func (p *parser) json(data []byte) (int, error) {
 		}
 		p.add(bytes.Clone(raw), value)
 	}
+	return len(data), nil
 }
 
 // yaml decodes data as YAML documents; line is how many lines of the file lie before it.
 func (p *parser) yaml(data []byte, line int) {
 	for _, chunk := range splitDocuments(data) {
+		if p.full {
+			return
+		}
 		if skippable(chunk.data) {
 			continue
 		}

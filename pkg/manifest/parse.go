@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -59,7 +60,8 @@ var (
 // (the last one wins, as in the original), lists (replaced by their items), status sections, objects of metadata alone.
 // It does not validate specs. Objects have a kind, an apiVersion and a metadata.name, each once per file.
 //
-// All errors of the file are returned together, joined and sorted, each an *Error that names document and field.
+// All errors of the file, up to a hundred, are returned together, joined and sorted, each an *Error that names document
+// and field.
 func Parse(file string, data []byte, limits Limits) ([]*Manifest, error) {
 	p := parser{file: path.Base(file), limits: limits.WithDefaults(), seen: map[ID]int{}}
 	p.runlevel, p.component = place(p.file)
@@ -105,6 +107,9 @@ func invalidOffset(data []byte) int {
 	return len(data)
 }
 
+// maxErrors bounds what is told of one file.
+const maxErrors = 100
+
 // parser collects the objects and the errors of one file.
 type parser struct {
 	file      string
@@ -113,8 +118,8 @@ type parser struct {
 	limits    Limits
 
 	document  int
-	line      int // on which the document begins
-	full      bool
+	line      int  // on which the document begins
+	full      bool // nothing more is looked at
 	manifests []*Manifest
 	errs      []error
 	seen      map[ID]int
@@ -137,7 +142,13 @@ func (p *parser) fail(field string, err error) {
 	if at, ok := errors.AsType[*lineError](err); ok {
 		line = at.line
 	}
-	p.errs = append(p.errs, &Error{File: p.file, Document: p.document, Field: field, Line: line, Err: err})
+	switch {
+	case len(p.errs) < maxErrors:
+		p.errs = append(p.errs, &Error{File: p.file, Document: p.document, Field: field, Line: line, Err: err})
+	case !p.full:
+		p.full = true
+		p.errs = append(p.errs, &Error{File: p.file, Err: fmt.Errorf("more than %d mistakes, the rest of the file is not looked at", maxErrors)})
+	}
 }
 
 // add takes one decoded document. A list becomes its items.
@@ -156,9 +167,7 @@ func (p *parser) add(raw []byte, value any) {
 
 func (p *parser) addObject(raw []byte, object map[string]any) {
 	if len(p.manifests) >= p.limits.Documents {
-		if !p.full {
-			p.fail("", fmt.Errorf("more than %d objects in one file: split it", p.limits.Documents))
-		}
+		p.fail("", fmt.Errorf("more than %d objects in one file: split it", p.limits.Documents))
 		p.full = true
 		return
 	}
@@ -200,6 +209,9 @@ func listItems(object map[string]any) ([]any, bool) {
 func (p *parser) addItems(list map[string]any, items []any) {
 	kind := strings.TrimSuffix(list["kind"].(string), "List")
 	for i, item := range items {
+		if p.full {
+			return
+		}
 		field := fmt.Sprintf("items[%d]", i)
 		object, ok := item.(map[string]any)
 		if !ok {
@@ -279,9 +291,9 @@ func checkStringMap(value any, field string, fail func(field, format string, arg
 		fail(field, "is a %s, not an object", describe(value))
 		return
 	}
-	for k, v := range entries {
-		if _, ok := v.(string); !ok {
-			fail(fmt.Sprintf("%s[%s]", field, k), "is a %s, not a string: quote it", describe(v))
+	for _, k := range slices.Sorted(maps.Keys(entries)) {
+		if _, ok := entries[k].(string); !ok {
+			fail(fmt.Sprintf("%s[%s]", field, k), "is a %s, not a string: quote it", describe(entries[k]))
 		}
 	}
 }

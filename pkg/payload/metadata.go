@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -54,7 +55,7 @@ func ReadMetadata(fsys fs.FS) (*Metadata, error) {
 // ParseMetadata reads the text of release-metadata, as ReadMetadata does.
 func ParseMetadata(data []byte) (*Metadata, error) {
 	m := &Metadata{}
-	if err := yaml.Unmarshal(data, m); err != nil {
+	if err := decode(data, m); err != nil {
 		return nil, fmt.Errorf("%s: %w", MetadataFile, err)
 	}
 	if m.Kind != metadataKind {
@@ -67,6 +68,14 @@ func ParseMetadata(data []byte) (*Metadata, error) {
 		return nil, fmt.Errorf("%s: version: %q is not a semantic version: %w", MetadataFile, m.Version, err)
 	}
 	return m, nil
+}
+
+// decode reads YAML that is not trusted to be as small as it looks.
+func decode(data []byte, into any) error {
+	if err := manifest.CheckAliases(data); err != nil {
+		return err
+	}
+	return yaml.Unmarshal(data, into)
 }
 
 // Release takes from the metadata what the other stages know. What it cannot read is left out and said in a warning.
@@ -129,7 +138,7 @@ func ReadReferences(fsys fs.FS) (*imagev1.ImageStream, error) {
 // ParseReferences reads the text of image-references, as ReadReferences does.
 func ParseReferences(data []byte) (*imagev1.ImageStream, error) {
 	stream := &imagev1.ImageStream{}
-	if err := yaml.Unmarshal(data, stream); err != nil {
+	if err := decode(data, stream); err != nil {
 		return nil, fmt.Errorf("%s: %w", ReferencesFile, err)
 	}
 	if stream.Kind != "ImageStream" || stream.APIVersion != imagev1.GroupVersion.String() {

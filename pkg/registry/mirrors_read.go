@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 // maxMirrorBytes bounds a file of mirror sets.
@@ -35,6 +37,9 @@ func ParseMirrorSets(data []byte) ([]runtime.Object, error) {
 			break
 		}
 		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+		if err := manifest.CheckAliases(document); err != nil {
 			return nil, fmt.Errorf("document %d: %w", n, err)
 		}
 		raw, err := yaml.YAMLToJSON(document)

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 const (
@@ -68,9 +70,12 @@ func parseClusterImagePolicies(data []byte) (ClusterImagePolicies, error) {
 
 // parsePolicyDocument reads one object, one list, or a document with nothing but comments.
 func parsePolicyDocument(data []byte) (ClusterImagePolicies, error) {
+	if err := manifest.CheckAliases(data); err != nil {
+		return nil, err
+	}
 	document, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		return nil, err
+		return nil, concise(err)
 	}
 	if string(document) == "null" {
 		return nil, nil

@@ -15,6 +15,8 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 // TrustPolicy is the document that an administrator writes to say whom to trust (`--trust FILE`). It replaces what a
@@ -184,6 +186,9 @@ func parseTrust(name string, data []byte, files beside) (Policy, error) {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"`
 	}
+	if err := manifest.CheckAliases(data); err != nil {
+		return Policy{}, err
+	}
 	if err := yaml.Unmarshal(data, &head); err == nil && head.Kind != "" {
 		if err := oneDocument(data); err != nil {
 			return Policy{}, err
@@ -225,11 +230,20 @@ func parseTrustPolicy(data []byte, files beside) (Policy, error) {
 func strictYAML(data []byte, into any) error {
 	document, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		return err
+		return concise(err)
 	}
 	strict, err := json.UnmarshalStrict(document, into)
 	if err == nil && len(strict) > 0 {
 		err = strict[0]
+	}
+	return err
+}
+
+// concise leaves of a long error its start: the library tells of every key that is repeated.
+func concise(err error) error {
+	const most = 500
+	if text := err.Error(); len(text) > most {
+		return errors.New(strings.ToValidUTF8(text[:most], "") + "…")
 	}
 	return err
 }
@@ -413,6 +427,9 @@ func parseTrustDocumentData(data map[string]string) (Policy, error) {
 	used := map[string]bool{TrustPolicyKey: true}
 	if len(document) > maxTrustSize {
 		return Policy{}, fmt.Errorf("larger than %d bytes", maxTrustSize)
+	}
+	if err := manifest.CheckAliases([]byte(document)); err != nil {
+		return Policy{}, err
 	}
 	if err := oneDocument([]byte(document)); err != nil {
 		return Policy{}, err

@@ -1,0 +1,61 @@
+package manifest_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+// TestHostileManifests parses what is made to be expensive: as a document of its own, behind a good one, and as JSON.
+func TestHostileManifests(t *testing.T) {
+	files := map[string]string{
+		"deep JSON":                    `{"a":` + strings.Repeat(`{"a":`, 700_000),
+		"a list of JSON in JSON":       `{"kind":"List","apiVersion":"v1","items":[` + strings.Repeat(`{},`, 1_000_000) + `{}]}`,
+		"lists in lists":               strings.Repeat(`{"apiVersion":"v1","kind":"List","items":[`, 10_000),
+		"annotations that are no text": "apiVersion: v1\nkind: A\nmetadata:\n  name: a\n  annotations: {" + manyKeys(100_000) + "}\n",
+		"many documents":               strings.Repeat("---\n", 2_000_000),
+		"many objects":                 strings.Repeat("apiVersion: v1\nkind: A\nmetadata: {name: a}\n---\n", 50_000),
+		"an object of 1.5 MB":          object("a", "x: "+strings.Repeat("y", 3<<19)),
+		"an object of 1.5 MB as XML":   "<" + strings.Repeat("a", 3<<19) + ">",
+		"a file of 8 MiB and a byte":   strings.Repeat("#", 8<<20+1),
+	}
+	for name, text := range fixture.HostileYAML() {
+		files[name] = object("a") + text
+		files[name+", second"] = object("a") + "---\n" + text
+	}
+	for name, text := range files {
+		t.Run("it survives "+name, func(t *testing.T) {
+			fixture.Bounded(t, func() {
+				all, err := manifest.Parse(file, []byte(text), manifest.Limits{})
+				if err == nil {
+					for _, m := range all {
+						assert.LessOrEqual(t, len(m.Raw), 3<<19)
+					}
+					return
+				}
+				assert.Empty(t, all)
+				var one *manifest.Error
+				require.ErrorAs(t, err, &one)
+				for line := range strings.SplitSeq(err.Error(), "\n") {
+					assert.Less(t, len(line), 2000)
+				}
+				assert.LessOrEqual(t, strings.Count(err.Error(), "\n"), 100)
+			})
+		})
+	}
+}
+
+// manyKeys are the entries of a map, in one line.
+func manyKeys(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "k%d: 1, ", i)
+	}
+	return b.String()
+}
