@@ -111,8 +111,11 @@ func extractVendorFlags() []vendorFlag {
 		sources  = "'cvo release info --commits' lists repositories and commits, for git to fetch"
 	)
 	return []vendorFlag{
-		{name: "command", instead: binaries}, {name: "command-os", instead: binaries}, {name: "tools", switched: true, instead: binaries},
-		{name: "signing-key", instead: binaries}, {name: "git", instead: sources},
+		{name: "command", instead: binaries},
+		{name: "command-os", instead: binaries},
+		{name: "tools", switched: true, instead: binaries},
+		{name: "signing-key", instead: binaries},
+		{name: "git", instead: sources},
 	}
 }
 

@@ -99,9 +99,13 @@ func infoVendorFlags() []vendorFlag {
 		rpms    = "it is about the packages of one operating system image; '--image-for NAME' names that image, and the system's own tools read it"
 	)
 	return []vendorFlag{
-		{name: "changelog", instead: changes}, {name: "bugs", instead: bugs}, {name: "skip-bug-check", switched: true, instead: bugs},
-		{name: "rpmdb", switched: true, instead: rpms}, {name: "rpmdb-diff", switched: true, instead: rpms},
-		{name: "rpmdb-cache", instead: rpms}, {name: "rpmdb-image", instead: rpms},
+		{name: "changelog", instead: changes},
+		{name: "bugs", instead: bugs},
+		{name: "skip-bug-check", switched: true, instead: bugs},
+		{name: "rpmdb", switched: true, instead: rpms},
+		{name: "rpmdb-diff", switched: true, instead: rpms},
+		{name: "rpmdb-cache", instead: rpms},
+		{name: "rpmdb-image", instead: rpms},
 	}
 }
 

@@ -22,9 +22,9 @@ func valueFormats() []string {
 func newValuePrinter(output string) (func(io.Writer, any) error, error) {
 	switch output {
 	case outputJSON:
-		return func(w io.Writer, v any) error { return writeJSON(w, v) }, nil
+		return writeJSON, nil
 	case outputYAML:
-		return func(w io.Writer, v any) error { return writeYAML(w, v) }, nil
+		return writeYAML, nil
 	}
 	kind, text, ok := strings.Cut(output, "=")
 	if file, isFile := strings.CutSuffix(kind, "-file"); ok && isFile {

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 
@@ -15,13 +14,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 )
-
-// openRelease gives the files of a release: of a folder that holds manifests/ and release-manifests/, or of an image
-// in a registry or a layout. Nobody's signature is looked at, and stderr says so. The name it returns is what templates
-// are given as the release's image: by digest for an image, the argument for a folder.
-func openRelease(ctx context.Context, streams Streams, arg string, flags imageFlags) (fsys fs.FS, releaseImage string, err error) {
-	return (&readFlags{registry: flags}).files(ctx, streams, arg)
-}
 
 // clusterFlags describe the cluster that a release is looked at for.
 type clusterFlags struct {
