@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -44,6 +45,8 @@ func TestOutside(t *testing.T) {
 	t.Run("evidence that is kept", o.testEvidence)
 	o.distrusts()
 	t.Run("a ClusterImagePolicy", o.testClusterImagePolicy)
+	o.trusts(o.trust)
+	t.Run("an older release, properly signed", o.testReplay)
 	o.distrusts()
 	t.Run("signatures that are kept", o.testKeptSignatures)
 }
@@ -63,7 +66,7 @@ func newOutside(t *testing.T) *outside {
 	_, err := o.run("release", "keygen", "--out", o.keys)
 	require.NoError(t, err)
 	o.trust = filepath.Join(o.keys, "trust.yaml")
-	for version, folder := range map[string]string{"1.0.0": "1.0.0", "1.1.0": "1.1.0", "1.2.0": "1.1.0", "1.3.0": "1.1.0", "1.4.0": "1.1.0"} {
+	for version, folder := range map[string]string{"1.0.0": "1.0.0", "1.1.0": "1.1.0", "1.2.0": "1.1.0", "1.3.0": "1.1.0", "1.3.1": "1.1.0"} {
 		tag := o.registry.Host() + "/mirrored/release:" + version
 		out, err := o.run("release", "new", "--from-dir", filepath.Join("../../examples/platform", folder), "--name", version,
 			"--previous", "1.0.0,1.1.0,1.2.0,1.3.0", "--created", "2026-01-01T00:00:00Z", "--to-image", tag)
@@ -146,15 +149,18 @@ func (o *outside) mirrored() {
 	})
 }
 
-// trusts puts a trust file into the cluster.
+// trusts puts a trust file into the cluster: a document under its key, or the keys of a ConfigMap as they are.
 func (o *outside) trusts(file string) {
 	o.t.Helper()
 	data, err := os.ReadFile(file)
 	require.NoError(o.t, err)
-	o.put(&corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: api.ConfigNamespace, Name: api.TrustConfigMap},
-		Data:       map[string]string{verify.TrustPolicyKey: string(data)},
-	})
+	cm := &corev1.ConfigMap{}
+	require.NoError(o.t, yaml.Unmarshal(data, cm))
+	if cm.Kind != "ConfigMap" {
+		cm.Data = map[string]string{verify.TrustPolicyKey: string(data)}
+	}
+	cm.ObjectMeta = metav1.ObjectMeta{Namespace: api.ConfigNamespace, Name: api.TrustConfigMap}
+	o.put(cm)
 }
 
 func (o *outside) distrusts() {
@@ -198,6 +204,15 @@ func (o *outside) testEvidence(t *testing.T) {
 	assert.Regexp(t, `(?m)^1\.0\.0 .*none`, out)
 }
 
+// testReplay offers a release that was properly signed, and is older. Verification says who signed, not how old.
+func (o *outside) testReplay(t *testing.T) {
+	o.asks("1.1.0")
+	cv := o.await("1.1.0 to be weighed", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		return strings.HasPrefix(condition(cv, api.ReleaseAccepted), "False|PreconditionChecks|")
+	})
+	assert.Contains(t, condition(cv, api.ReleaseAccepted), "1.1.0 is less than the current target 1.2.0")
+}
+
 func (o *outside) testClusterImagePolicy(t *testing.T) {
 	other := filepath.Join(o.dir, "other")
 	_, err := o.run("release", "keygen", "--out", other)
@@ -233,7 +248,7 @@ func (o *outside) testClusterImagePolicy(t *testing.T) {
 
 // testKeptSignatures verifies a release by a store that is gone when the cluster goes back to it.
 func (o *outside) testKeptSignatures(t *testing.T) {
-	for _, version := range []string{"1.3.0", "1.4.0"} {
+	for _, version := range []string{"1.3.0", "1.3.1"} {
 		_, err := o.signer.WriteSignature(o.store(), o.images[version])
 		require.NoError(t, err)
 	}
@@ -244,7 +259,7 @@ func (o *outside) testKeptSignatures(t *testing.T) {
 	file := filepath.Join(o.dir, "openpgp.yaml")
 	require.NoError(t, os.WriteFile(file, policy, 0o600))
 	o.trusts(file)
-	for _, version := range []string{"1.3.0", "1.4.0"} {
+	for _, version := range []string{"1.3.0", "1.3.1"} {
 		o.asks(version)
 		cv := o.await(version+" to complete", time.Minute, completed(version))
 		assert.True(t, cv.Status.History[0].Verified)
