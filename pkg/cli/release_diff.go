@@ -117,9 +117,9 @@ func (o *releaseDiffOptions) check() ([]inspect.Part, func(io.Writer, *inspect.C
 	if o.output == outputText {
 		return parts, func(w io.Writer, c *inspect.Comparison) error { return c.WriteText(w, o.full) }, nil
 	}
-	print, err := newValuePrinter(o.output)
+	printer, err := newValuePrinter(o.output)
 	if err != nil {
 		return nil, nil, err
 	}
-	return parts, func(w io.Writer, c *inspect.Comparison) error { return print(w, c) }, nil
+	return parts, func(w io.Writer, c *inspect.Comparison) error { return printer(w, c) }, nil
 }

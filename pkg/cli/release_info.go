@@ -145,8 +145,13 @@ func (o *releaseInfoOptions) mode() (string, error) {
 		name string
 		set  bool
 	}{
-		{"pullspecs", o.pullspecs}, {"commits", o.commits}, {"commit-urls", o.commitURLs}, {"contents", o.contents},
-		{"size", o.size}, {"verify", o.verify}, {"image-for", o.imageFor != ""},
+		{"pullspecs", o.pullspecs},
+		{"commits", o.commits},
+		{"commit-urls", o.commitURLs},
+		{"contents", o.contents},
+		{"size", o.size},
+		{"verify", o.verify},
+		{"image-for", o.imageFor != ""},
 	} {
 		if m.set {
 			modes = append(modes, m.name)

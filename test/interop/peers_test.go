@@ -78,7 +78,9 @@ func serve(t *testing.T, dir, name, probe string, args ...string) {
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = <-ended
+		if err := <-ended; err == nil {
+			t.Logf("%s has ended by itself", name)
+		}
 		if t.Failed() {
 			t.Logf("%s:\n%s", name, output.String())
 		}
