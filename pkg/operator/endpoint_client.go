@@ -178,7 +178,7 @@ func (c *Client) Rollout(ctx context.Context, objects bool, known string) (snaps
 		return nil, known, nil
 	}
 	snapshot = &rollout.Snapshot{}
-	if err := json.NewDecoder(resp.Body).Decode(snapshot); err != nil {
+	if err := json.NewDecoder(bounded(resp)).Decode(snapshot); err != nil {
 		return nil, "", fmt.Errorf("reading the account of the rollout: %w", err)
 	}
 	return snapshot, resp.Header.Get("ETag"), nil
@@ -191,8 +191,14 @@ func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	return io.ReadAll(resp.Body)
+	return io.ReadAll(bounded(resp))
 }
+
+// maxAnswer bounds an answer: the account of a rollout of ten thousand objects takes some megabytes.
+const maxAnswer = 64 << 20
+
+// bounded fails where an answer is longer than any that is meant.
+func bounded(resp *http.Response) io.Reader { return http.MaxBytesReader(nil, resp.Body, maxAnswer) }
 
 // get returns an answer of 200 or 304; the caller closes it.
 func (c *Client) get(ctx context.Context, path, known string) (*http.Response, error) {
