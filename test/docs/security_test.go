@@ -1,0 +1,220 @@
+package docs_test
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// threats are those that docs/security.md must have a row for, by words of its first column.
+var threats = []string{
+	// Retrieval.
+	"tag is moved", "tampered with", "mirror serves other content", "credentials leak", "plain HTTP, a redirect", "tokens expire",
+	"endless answers", "slow and silent", "broken answers", "429", "decompression bombs", "million files", "`..`, absolute paths",
+	"links, devices", "PAX", "schema 1", "foreign and encrypted layers",
+	// Verification.
+	"nobody has signed", "policy with less authority", "wrong key", "expired key", "revoked key", "weak algorithms",
+	"signature of another digest", "platform's image in place of the index", "wrong identity or issuer", "untrusted log",
+	"tampered inclusion proof", "threshold", "older release, properly signed", "stores that lie", "messages that bomb", "force",
+	// Payload.
+	"alias bombs", "deep nesting", "huge documents", "duplicate keys", "NUL bytes", "byte order mark", "not UTF-8", "1.5 MB",
+	// Cluster.
+	"ClusterVersion is deleted", "raises its own rights", "operator's endpoint", "ClusterVersion holds nonsense", "overrides",
+	// The rest.
+	"mistakes in a release", "cannot be rebuilt", "what we sign", "mirrored, or extracted", "interrupted", "content changes on the way",
+	"poisoned", "half-written", "libraries of the host", "modules change",
+}
+
+// evidence is a test that the page names: folder, function, and what stands in the test about one of its cases.
+var evidence = regexp.MustCompile("`((?:pkg|test|cmd)/[a-z0-9/]+)\\.((?:Test|Fuzz)[A-Za-z0-9_]*)(?:/([^`]+))?`")
+
+// TestSecurityNamesTests checks that every row of the tables has a test, and that every test, and every case of one, that
+// is named is there.
+func TestSecurityNamesTests(t *testing.T) {
+	declared := functions(t)
+	var first []string
+	for _, row := range rows(t) {
+		first = append(first, row[0])
+		found := evidence.FindAllStringSubmatch(row[len(row)-1], -1)
+		assert.NotEmpty(t, found, "no test for: %s", row[0])
+		assert.Len(t, found, strings.Count(row[len(row)-1], "`")/2, "this is no test of a package: %s", row[len(row)-1])
+		for _, named := range found {
+			folder, name, of := named[1], named[2], named[3]
+			body, ok := declared[folder+"."+name]
+			if !assert.True(t, ok, "%s has no %s", folder, name) || of == "" {
+				continue
+			}
+			assert.True(t, slices.ContainsFunc(body.texts, func(text string) bool { return text == of || text == strings.TrimPrefix(of, "it ") }),
+				"%s.%s has no case %q", folder, name, of)
+		}
+	}
+	for _, threat := range threats {
+		assert.True(t, slices.ContainsFunc(first, func(cell string) bool { return strings.Contains(cell, threat) }), "no row for: %s", threat)
+	}
+	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(first))), len(first), "a row is there twice")
+}
+
+// TestEveryParserIsFuzzed checks that the page and hack/fuzz.sh have every fuzz target of what is shipped, and that each
+// has inputs to begin with.
+func TestEveryParserIsFuzzed(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/security.md"))
+	require.NoError(t, err)
+	var declared []string
+	for name, function := range functions(t) {
+		folder, target, _ := strings.Cut(name, ".")
+		if !strings.HasPrefix(target, "Fuzz") {
+			continue
+		}
+		declared = append(declared, "./"+folder+" "+target)
+		if strings.HasPrefix(folder, "pkg/") {
+			assert.Contains(t, string(page), "`"+name+"`")
+		}
+		corpus, err := filepath.Glob(filepath.Join(root, folder, "testdata", "fuzz", target, "*"))
+		require.NoError(t, err)
+		assert.True(t, function.seeded || len(corpus) > 0, "%s has no seeds", name)
+	}
+	require.Greater(t, len(declared), 40)
+	out, err := exec.CommandContext(t.Context(), filepath.Join(root, "hack", "fuzz.sh"), "--list").Output()
+	require.NoError(t, err)
+	assert.ElementsMatch(t, declared, strings.Split(strings.TrimSpace(string(out)), "\n"))
+}
+
+// TestOperatorIsStatic checks that whatever builds the operator builds it without a C library, and that nothing in it is
+// written in C then.
+func TestOperatorIsStatic(t *testing.T) {
+	built := 0
+	for _, file := range []string{"Makefile", "Dockerfile", "hack/image.sh"} {
+		text, err := os.ReadFile(filepath.Join(root, file))
+		require.NoError(t, err)
+		for _, command := range strings.Split(strings.ReplaceAll(string(text), "\\\n", " "), "\n") {
+			if !strings.Contains(command, "go build") || !strings.Contains(command, "cmd/cvo") {
+				continue
+			}
+			built++
+			assert.Contains(t, command, "CGO_ENABLED=0", file)
+			assert.Contains(t, command, "-trimpath", file)
+		}
+	}
+	assert.Equal(t, 3, built)
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if or .CgoFiles .CFiles .SysoFiles}}{{.ImportPath}}{{end}}", "./cmd/cvo")
+	list.Dir = root
+	list.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := list.Output()
+	require.NoError(t, err)
+	assert.Empty(t, strings.TrimSpace(string(out)))
+}
+
+// TestModulesArePinned checks that modules come from where their names say, with the checksums that were reviewed.
+func TestModulesArePinned(t *testing.T) {
+	var mod struct {
+		Require []struct{ Path, Version string }
+		Replace []any
+	}
+	edit := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
+	edit.Dir = root
+	out, err := edit.Output()
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(out, &mod))
+	assert.Empty(t, mod.Replace)
+	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	require.NoError(t, err)
+	require.NotEmpty(t, mod.Require)
+	for _, m := range mod.Require {
+		assert.Contains(t, string(sums), m.Path+" "+m.Version+"/go.mod h1:")
+	}
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	require.NoError(t, err)
+	assert.Regexp(t, `(?m)^verify:.* verify-modules`, string(makefile))
+	assert.Contains(t, string(makefile), "go mod verify")
+}
+
+// rows are the rows of the page's tables, without their heads.
+func rows(t *testing.T) [][]string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(root, "docs/security.md"))
+	require.NoError(t, err)
+	var all [][]string
+	head := true
+	for line := range strings.Lines(string(page)) {
+		line = strings.TrimSpace(line)
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			head = true
+		case strings.HasPrefix(line, "|---"):
+			head = false
+		case !head:
+			cells := strings.Split(strings.Trim(line, "|"), "|")
+			for i := range cells {
+				cells[i] = strings.TrimSpace(cells[i])
+			}
+			all = append(all, cells)
+		}
+	}
+	require.NotEmpty(t, all)
+	return all
+}
+
+// function is a test as far as its source tells.
+type function struct {
+	// texts are the strings in it.
+	texts []string
+	// seeded: it adds inputs by itself.
+	seeded bool
+}
+
+// functions are the tests of the repository, by folder and name.
+func functions(t *testing.T) map[string]function {
+	t.Helper()
+	all := map[string]function{}
+	for _, top := range []string{"cmd", "pkg", "test"} {
+		err := filepath.WalkDir(filepath.Join(root, top), func(path string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			folder, err := filepath.Rel(root, filepath.Dir(path))
+			if err != nil {
+				return err
+			}
+			for _, declaration := range file.Decls {
+				if f, ok := declaration.(*ast.FuncDecl); ok && f.Recv == nil && regexp.MustCompile(`^(Test|Fuzz)[A-Z]`).MatchString(f.Name.Name) {
+					all[filepath.ToSlash(folder)+"."+f.Name.Name] = read(f)
+				}
+			}
+			return nil
+		})
+		require.NoError(t, err)
+	}
+	return all
+}
+
+func read(f *ast.FuncDecl) function {
+	var out function
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.BasicLit:
+			if text, err := strconv.Unquote(n.Value); n.Kind == token.STRING && err == nil {
+				out.texts = append(out.texts, text)
+			}
+		case *ast.SelectorExpr:
+			out.seeded = out.seeded || n.Sel.Name == "Add"
+		}
+		return true
+	})
+	return out
+}
