@@ -13,6 +13,8 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 // referencesFile is, in a component's folder, the table of placeholders; at the top of a folder of components, the list
@@ -170,6 +172,9 @@ func parseStream(data []byte) (*imagev1.ImageStream, error) {
 // for "name".
 func decodeStream(what string, data []byte) (*imagev1.ImageStream, error) {
 	stream := &imagev1.ImageStream{}
+	if err := manifest.CheckAliases(data); err != nil {
+		return nil, fmt.Errorf("decoding %s: %w", what, err)
+	}
 	if err := yaml.Unmarshal(data, stream); err != nil {
 		return nil, fmt.Errorf("decoding %s: %w", what, err)
 	}

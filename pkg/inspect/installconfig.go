@@ -51,6 +51,9 @@ func ParseInstallConfig(data []byte) (*InstallConfig, error) {
 	if len(data) > maxInstallConfigBytes {
 		return nil, fmt.Errorf("install config: has %d bytes, the limit is %d", len(data), maxInstallConfigBytes)
 	}
+	if err := manifest.CheckAliases(data); err != nil {
+		return nil, fmt.Errorf("install config: %w", err)
+	}
 	if err := yaml.Unmarshal(data, &file); err != nil {
 		return nil, fmt.Errorf("install config: %w", err)
 	}
