@@ -9,6 +9,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -50,59 +51,72 @@ func attachedName(name string) bool {
 // first place that has anything of a kind counts for the kind. None is no error; what was found is returned together
 // with the errors of the rest.
 func (s *Repository) Attached(ctx context.Context, d release.Digest) ([]Attached, error) {
-	var found []Attached
-	var errs []error
-	for _, suffix := range attachedSuffixes {
-		tag := attachedTag(d, suffix)
-		doc, err := s.tagged(ctx, tag)
-		switch {
-		case err != nil:
-			errs = append(errs, err)
-		case doc != nil:
-			found = append(found, Attached{Descriptor: doc.Descriptor(), Tag: tag})
+	found, errs := make([][]Attached, len(attachedSuffixes)+1), make([]error, len(attachedSuffixes)+1)
+	var group errgroup.Group
+	for i, suffix := range attachedSuffixes {
+		group.Go(func() error {
+			tag := attachedTag(d, suffix)
+			doc, _, err := s.tagged(ctx, tag, true)
+			if errs[i] = err; doc != nil {
+				found[i] = []Attached{{Descriptor: doc.Descriptor(), Tag: tag}}
+			}
+			return nil
+		})
+	}
+	last := len(attachedSuffixes)
+	group.Go(func() error {
+		referrers, err := s.referrers(ctx, d, func(v1.Descriptor) bool { return true })
+		errs[last] = err
+		for _, r := range referrers {
+			found[last] = append(found[last], Attached{Descriptor: r.Descriptor})
 		}
-	}
-	referrers, err := s.referrers(ctx, d, func(v1.Descriptor) bool { return true })
-	if err != nil {
-		errs = append(errs, err)
-	}
-	for _, desc := range referrers {
-		found = append(found, Attached{Descriptor: desc})
-	}
-	return found, errors.Join(errs...)
+		return nil
+	})
+	_ = group.Wait() // no error is one of the whole
+	return slices.Concat(found...), errors.Join(errs...)
 }
 
-// tagged returns the document of a tag, nil if there is none.
-func (s *Repository) tagged(ctx context.Context, tag string) (*Document, error) {
+// tagged returns the document of a tag and the place that it is from, nil if there is none. many says that this is one
+// of many such questions, so that it is worth while to have the tags of the repository listed first.
+func (s *Repository) tagged(ctx context.Context, tag string, many bool) (doc *Document, from string, err error) {
 	var raw []byte
-	err := s.try(ctx, wish{doing: "fetching", identifier: tag}, func(p place) (err error) {
+	err = s.try(ctx, wish{doing: "fetching", identifier: tag}, func(p place) (err error) {
+		if many && p.lacks(ctx, tag) {
+			return ErrNotFound
+		}
+		from = p.String()
 		raw, err = p.document(ctx, tag)
 		return err
 	})
 	if isNotFound(err) {
-		return nil, nil
+		return nil, "", nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	doc, err := parseDocument(raw)
-	if err != nil {
-		return nil, fmt.Errorf("reading %s:%s: %w", s, tag, err)
+	if doc, err = parseDocument(raw); err != nil {
+		return nil, "", fmt.Errorf("reading %s:%s: %w", from, tag, err)
 	}
-	return doc, nil
+	return doc, from, nil
+}
+
+// referrer is one that a place lists.
+type referrer struct {
+	v1.Descriptor
+	from string
 }
 
 // referrers lists what refers to a digest: of the first place that has something wanted, or else of all.
-func (s *Repository) referrers(ctx context.Context, d release.Digest, wanted func(v1.Descriptor) bool) ([]v1.Descriptor, error) {
-	var found []v1.Descriptor
+func (s *Repository) referrers(ctx context.Context, d release.Digest, wanted func(v1.Descriptor) bool) ([]referrer, error) {
+	var found []referrer
 	err := s.try(ctx, wish{doing: "listing referrers of", identifier: string(d)}, func(p place) error {
 		listed, err := p.referrers(ctx, d)
 		if err != nil {
 			return err
 		}
 		for _, desc := range listed {
-			if !slices.ContainsFunc(found, func(f v1.Descriptor) bool { return f.Digest == desc.Digest }) {
-				found = append(found, desc)
+			if !slices.ContainsFunc(found, func(f referrer) bool { return f.Digest == desc.Digest }) {
+				found = append(found, referrer{desc, p.String()})
 			}
 		}
 		if !slices.ContainsFunc(listed, wanted) {
@@ -143,11 +157,11 @@ type collector struct {
 // tagged reads the signatures under cosign's tag.
 func (c *collector) tagged(ctx context.Context) error {
 	tag := attachedTag(c.subject, ".sig")
-	doc, err := c.repository.tagged(ctx, tag)
+	doc, from, err := c.repository.tagged(ctx, tag, false)
 	if err != nil || doc == nil {
 		return err
 	}
-	store := fmt.Sprintf("%s:%s", c.repository, tag)
+	store := fmt.Sprintf("%s:%s", from, tag)
 	if doc.IsIndex() {
 		return fmt.Errorf("reading %s: %w: it is an index, signatures are an image", store, ErrIntegrity)
 	}
@@ -159,25 +173,25 @@ func (c *collector) tagged(ctx context.Context) error {
 func (c *collector) referrers(ctx context.Context) error {
 	candidate := func(d v1.Descriptor) bool { return signature(d.ArtifactType) || untold(d.ArtifactType) }
 	listed, err := c.repository.referrers(ctx, c.subject, candidate)
-	listed = slices.DeleteFunc(listed, func(d v1.Descriptor) bool { return !candidate(d) })
+	listed = slices.DeleteFunc(listed, func(r referrer) bool { return !candidate(r.Descriptor) })
 	// Those that say what they are come first, so that the others do not use up the limit.
-	slices.SortStableFunc(listed, func(a, b v1.Descriptor) int {
+	slices.SortStableFunc(listed, func(a, b referrer) int {
 		return strings.Compare(fmt.Sprint(untold(a.ArtifactType)), fmt.Sprint(untold(b.ArtifactType)))
 	})
 	if len(listed) > c.limits.Attachments {
 		c.errs = append(c.errs, fmt.Errorf("%w: %d referrers, only %d were read", ErrLimit, len(listed), c.limits.Attachments))
 		listed = listed[:c.limits.Attachments]
 	}
-	for _, desc := range listed {
-		if err := c.referrer(ctx, desc); err != nil {
+	for _, r := range listed {
+		if err := c.referrer(ctx, r); err != nil {
 			c.errs = append(c.errs, err)
 		}
 	}
 	return err
 }
 
-func (c *collector) referrer(ctx context.Context, desc v1.Descriptor) error {
-	digest, err := content(desc, c.limits.ManifestBytes)
+func (c *collector) referrer(ctx context.Context, listed referrer) error {
+	digest, err := content(listed.Descriptor, c.limits.ManifestBytes)
 	if err != nil {
 		return fmt.Errorf("referrer: %w", err)
 	}
@@ -185,7 +199,7 @@ func (c *collector) referrer(ctx context.Context, desc v1.Descriptor) error {
 	if err != nil {
 		return err
 	}
-	store := fmt.Sprintf("%s@%s", c.repository, digest)
+	store := fmt.Sprintf("%s@%s", listed.from, digest)
 	if doc.Subject == nil || doc.Subject.Digest.String() != string(c.subject) || doc.IsIndex() {
 		return fmt.Errorf("reading %s: %w: it is listed as a signature of %s but does not refer to it", store, ErrIntegrity, c.subject)
 	}

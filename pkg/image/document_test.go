@@ -78,9 +78,9 @@ func FuzzLayoutIndex(f *testing.F) {
 	require.NoError(f, os.MkdirAll(filepath.Join(dir, "blobs", "sha256"), 0o700))
 	require.NoError(f, os.WriteFile(filepath.Join(dir, "blobs", "sha256", referrer.Hex()), []byte(fuzzManifest), 0o600))
 	f.Add([]byte(`{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"`+string(referrer)+`"}]}`), string(referrer))
-	place := &layoutPlace{dir: dir, limits: Limits{}.WithDefaults()}
 	f.Fuzz(func(t *testing.T, raw []byte, want string) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "index.json"), raw, 0o600))
+		place := newLayoutPlace(dir, Limits{}.WithDefaults())
 		for _, find := range []func() (release.Digest, error){
 			func() (release.Digest, error) { return place.image(want) },
 			func() (release.Digest, error) { return place.resolve(t.Context(), want) },

@@ -155,7 +155,7 @@ func New(opts Options) (*Reader, error) {
 // digest is resolved without asking anybody; DIR, DIR:NAME and DIR@DIGEST name an image of an OCI layout on this machine.
 func (r *Reader) Resolve(ctx context.Context, pullspec string) (release.Image, error) {
 	if dir, want, ok := layoutReference(pullspec); ok {
-		digest, err := (&layoutPlace{dir: dir, limits: r.opts.Limits}).image(want)
+		digest, err := newLayoutPlace(dir, r.opts.Limits).image(want)
 		if err != nil {
 			return release.Image{}, fmt.Errorf("opening the OCI layout %s: %w", pullspec, err)
 		}
@@ -185,7 +185,8 @@ func (r *Reader) Resolve(ctx context.Context, pullspec string) (release.Image, e
 }
 
 func (r *Reader) puller() (*remote.Puller, error) {
-	puller, err := remote.NewPuller(r.opts.Access.Remote()...)
+	options := r.opts.Access.Remote()
+	puller, err := remote.NewPuller(append(options, remote.WithTransport(tappedTransport{r.opts.Access.Transport()}))...)
 	if err != nil {
 		return nil, fmt.Errorf("preparing registry access: %w", err)
 	}

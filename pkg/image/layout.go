@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -53,13 +54,21 @@ func layoutReference(ref string) (dir, want string, ok bool) {
 type layoutPlace struct {
 	dir    string
 	limits Limits
+	// listed is index.json, attached what it lists that refers to something, by what it refers to. Each is read once.
+	listed   func() ([]v1.Descriptor, error)
+	attached func() (map[v1.Hash][]v1.Descriptor, error)
+}
+
+func newLayoutPlace(dir string, limits Limits) *layoutPlace {
+	p := &layoutPlace{dir: dir, limits: limits}
+	p.listed, p.attached = sync.OnceValues(p.readIndex), sync.OnceValues(p.readSubjects)
+	return p
 }
 
 // String implements fmt.Stringer.
 func (p *layoutPlace) String() string { return p.dir }
 
-// listed reads index.json.
-func (p *layoutPlace) listed() ([]v1.Descriptor, error) {
+func (p *layoutPlace) readIndex() ([]v1.Descriptor, error) {
 	path := filepath.Join(p.dir, "index.json")
 	raw, err := p.read(path)
 	if err != nil {
@@ -148,14 +157,22 @@ func (p *layoutPlace) blob(_ context.Context, d release.Digest) (io.ReadCloser, 
 
 // referrers implements place: what the layout lists and refers to the digest.
 func (p *layoutPlace) referrers(_ context.Context, d release.Digest) ([]v1.Descriptor, error) {
+	attached, err := p.attached()
+	return attached[hashOf(d)], err
+}
+
+// lacks implements place: asking costs nothing here.
+func (p *layoutPlace) lacks(context.Context, string) bool { return false }
+
+func (p *layoutPlace) readSubjects() (map[v1.Hash][]v1.Descriptor, error) {
 	listed, err := p.listed()
 	if err != nil {
 		return nil, err
 	}
-	var found []v1.Descriptor
+	attached := map[v1.Hash][]v1.Descriptor{}
 	for _, m := range listed {
 		digest, err := release.ParseDigest(m.Digest.String())
-		if err != nil || !m.MediaType.IsImage() || digest == d {
+		if err != nil || !m.MediaType.IsImage() {
 			continue
 		}
 		// What cannot be read here is no concern of the image in question.
@@ -164,15 +181,15 @@ func (p *layoutPlace) referrers(_ context.Context, d release.Digest) ([]v1.Descr
 			continue
 		}
 		doc, err := parseDocument(raw)
-		if err != nil || doc.Subject == nil || doc.Subject.Digest != hashOf(d) {
+		if err != nil || doc.Subject == nil {
 			continue
 		}
 		if m.ArtifactType == "" {
 			m.ArtifactType = doc.ArtifactType
 		}
-		found = append(found, m)
+		attached[doc.Subject.Digest] = append(attached[doc.Subject.Digest], m)
 	}
-	return found, nil
+	return attached, nil
 }
 
 func (p *layoutPlace) path(d release.Digest) string {

@@ -57,7 +57,7 @@ func (r *Reader) Repository(img release.Image) (*Repository, error) {
 }
 
 func (r *Reader) layout(dir string) *Repository {
-	return &Repository{reader: r, places: []*candidate{{place: &layoutPlace{dir: dir, limits: r.opts.Limits}}}}
+	return &Repository{reader: r, places: []*candidate{{place: newLayoutPlace(dir, r.opts.Limits)}}}
 }
 
 func (r *Reader) remotes(ref name.Reference) (*Repository, error) {

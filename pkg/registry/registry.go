@@ -122,6 +122,10 @@ func loopback(registry string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback()
 }
 
+// Transport carries requests as the options say, without credentials. It is for those who put something between it and
+// the library, which Remote gives it to.
+func (a *Access) Transport() http.RoundTripper { return a.transport }
+
 // Remote returns what the library needs to reach registries as this access does. The library remembers the outcome of
 // its first contact with a registry, failures too, so a Puller or Pusher made of it should not outlive an operation.
 func (a *Access) Remote() []remote.Option {
