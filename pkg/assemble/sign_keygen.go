@@ -20,6 +20,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cluster-version/cvo/pkg/atomicfile"
 	"github.com/cluster-version/cvo/pkg/verify"
 )
 
@@ -190,7 +191,7 @@ func (p KeyPair) WriteFolder(dir string) (string, error) {
 		}
 	}
 	for _, f := range files {
-		if err := writeNew(filepath.Join(dir, f.name), f.data, f.mode); err != nil {
+		if err := atomicfile.Create(filepath.Join(dir, f.name), f.mode, atomicfile.Content(f.data)); err != nil {
 			return "", fmt.Errorf("writing key: %w", err)
 		}
 	}

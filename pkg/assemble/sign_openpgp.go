@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/atomicfile"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify"
 )
@@ -63,7 +64,7 @@ func WriteSignature(dir string, digest release.Digest, message []byte) (string, 
 	}
 	for n := 1; n <= maxStoreSignatures; n++ {
 		path := filepath.Join(dir, filepath.FromSlash(verify.StorePath(digest, n)))
-		err := writeNew(path, message, 0o644)
+		err := atomicfile.Create(path, 0o644, atomicfile.Content(message))
 		if errors.Is(err, fs.ErrExist) {
 			continue
 		}
@@ -74,23 +75,6 @@ func WriteSignature(dir string, digest release.Digest, message []byte) (string, 
 	}
 	return "", fmt.Errorf("writing signature: %s holds %d signatures of %s already, and readers look at no more: remove one",
 		dir, maxStoreSignatures, digest)
-}
-
-// writeNew writes a file that must not exist; what could not be written whole is removed again.
-func writeNew(path string, data []byte, mode fs.FileMode) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	if err := writeAndClose(f, data); err != nil {
-		return errors.Join(err, os.Remove(path))
-	}
-	return nil
-}
-
-func writeAndClose(f *os.File, data []byte) error {
-	_, err := f.Write(data)
-	return errors.Join(err, f.Close())
 }
 
 // SignatureConfigMap returns the ConfigMap by which a signature is brought into a cluster, with the names that
@@ -143,15 +127,7 @@ func WriteSignatureConfigMap(file string, digest release.Digest, message []byte)
 	if err != nil {
 		return fmt.Errorf("writing signature to %s: %w", file, err)
 	}
-	temp, err := os.CreateTemp(filepath.Dir(file), ".new-*")
-	if err != nil {
-		return fmt.Errorf("writing signature: %w", err)
-	}
-	defer func() { _ = os.Remove(temp.Name()) }()
-	if err := errors.Join(temp.Chmod(0o644), writeAndClose(temp, data)); err != nil {
-		return fmt.Errorf("writing signature: %w", err)
-	}
-	if err := os.Rename(temp.Name(), file); err != nil {
+	if err := atomicfile.Write(file, 0o644, atomicfile.Content(data)); err != nil {
 		return fmt.Errorf("writing signature: %w", err)
 	}
 	return nil

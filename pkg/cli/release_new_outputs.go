@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/assemble"
+	"github.com/cluster-version/cvo/pkg/atomicfile"
 	"github.com/cluster-version/cvo/pkg/lint"
 	"github.com/cluster-version/cvo/pkg/mirror"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -66,7 +68,7 @@ func (o *releaseNewOptions) mirrored(ctx context.Context, streams Streams, in *r
 		in.options.Images[i].From = assemble.ImageTag(tag.Name, o.mirror+"@"+digest).From
 	}
 	if !o.dryRun && o.output == "" {
-		if err := copyImages(ctx, list, target); err != nil {
+		if err := o.copyImages(ctx, streams, list, target); err != nil {
 			return nil, fmt.Errorf("mirroring the component images to %s: %w", o.mirror, err)
 		}
 		fmt.Fprintf(streams.Err, "info: Mirrored %d images to %s\n", len(list), o.mirror)
@@ -77,11 +79,14 @@ func (o *releaseNewOptions) mirrored(ctx context.Context, streams Streams, in *r
 	return result, nil
 }
 
-func copyImages(ctx context.Context, list []mirror.Image, target mirror.Target) error {
-	plan, err := mirror.New(ctx, list, mirror.Options{})
+func (o *releaseNewOptions) copyImages(ctx context.Context, streams Streams, list []mirror.Image, target mirror.Target) error {
+	p := o.progress.start(streams, "mirroring component images")
+	defer p.close()
+	plan, err := mirror.New(ctx, list, mirror.Options{Progress: func(e mirror.Event) { p.report(copyEvent(e)) }})
 	if err != nil {
 		return err
 	}
+	p.expect(len(list), 0)
 	_, err = plan.Copy(ctx)
 	return errors.Join(err, target.Close())
 }
@@ -202,7 +207,11 @@ func toFile(streams Streams, path string, write func(io.Writer) error) error {
 	if path == "-" {
 		return write(streams.Out)
 	}
-	return assemble.WriteNewFile(path, write)
+	err := atomicfile.Create(path, 0o644, write)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s is there already: name another file, or remove it", path)
+	}
+	return err
 }
 
 // releaseNewResult is what --result-file says. Fields are added, never renamed or removed.

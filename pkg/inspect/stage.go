@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/cluster-version/cvo/pkg/atomicfile"
 )
 
 // maxConflicts bounds how many files in the way an error names.
@@ -37,44 +39,36 @@ func (e *ConflictError) Error() string {
 type stage struct {
 	dir string
 	// fresh says that the folder was not there, so that all of it can be moved at once.
-	fresh     bool
-	temporary string
-	root      string
-	names     []string
-	folders   map[string]bool
+	fresh   bool
+	staged  *atomicfile.Folder
+	names   []string
+	folders map[string]bool
 }
 
 func newStage(dir string) (*stage, error) {
 	s := &stage{dir: filepath.Clean(dir), folders: map[string]bool{".": true}}
-	parent, pattern := s.dir, ".extract-*"
+	parent, name := s.dir, "extract"
 	switch info, err := os.Stat(s.dir); {
 	case errors.Is(err, fs.ErrNotExist):
 		s.fresh = true
-		parent, pattern = filepath.Dir(s.dir), "."+filepath.Base(s.dir)+"-*"
-		if err := os.MkdirAll(parent, 0o755); err != nil {
-			return nil, err
-		}
+		parent, name = filepath.Dir(s.dir), filepath.Base(s.dir)
 	case err != nil:
 		return nil, err
 	case !info.IsDir():
 		return nil, fmt.Errorf("%s is a file, not a folder", s.dir)
 	}
 	var err error
-	if s.temporary, err = os.MkdirTemp(parent, pattern); err != nil {
-		return nil, err
-	}
-	// The temporary folder is this user's alone; the one inside gets the rights that folders get.
-	s.root = filepath.Join(s.temporary, "files")
-	return s, os.Mkdir(s.root, 0o755)
+	s.staged, err = atomicfile.NewFolder(parent, name)
+	return s, err
 }
 
-func (s *stage) remove() error { return os.RemoveAll(s.temporary) }
+func (s *stage) remove() error { return s.staged.Release() }
 
 // write adds one file under a name that is local to the folder.
 func (s *stage) write(name string, modTime time.Time, content io.Reader, buffer []byte) (int64, error) {
-	path := filepath.Join(s.root, filepath.FromSlash(name))
+	path := s.path(name)
 	if folder := filepath.Dir(filepath.FromSlash(name)); !s.folders[folder] {
-		if err := os.MkdirAll(filepath.Join(s.root, folder), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(s.staged.Path, folder), 0o755); err != nil {
 			return 0, err
 		}
 		s.folders[folder] = true
@@ -98,7 +92,8 @@ func (s *stage) write(name string, modTime time.Time, content io.Reader, buffer 
 // commit brings the files to their place and tells how many were there already. It moves none if others are in the way.
 func (s *stage) commit(overwrite bool) (unchanged int, err error) {
 	if s.fresh {
-		if err := os.Rename(s.root, s.dir); !errors.Is(err, fs.ErrExist) {
+		// What is lost with the power can be extracted again: a thousand files are not forced to the disk one by one.
+		if err := os.Rename(s.staged.Path, s.dir); !errors.Is(err, fs.ErrExist) {
 			return 0, err
 		}
 		// Somebody has made the folder meanwhile.
@@ -134,7 +129,9 @@ func (s *stage) commit(overwrite bool) (unchanged int, err error) {
 	return unchanged, nil
 }
 
-func (s *stage) path(name string) string  { return filepath.Join(s.root, filepath.FromSlash(name)) }
+func (s *stage) path(name string) string {
+	return filepath.Join(s.staged.Path, filepath.FromSlash(name))
+}
 func (s *stage) place(name string) string { return filepath.Join(s.dir, filepath.FromSlash(name)) }
 
 // fileState is how a file's place looks.

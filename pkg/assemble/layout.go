@@ -15,97 +15,35 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/cluster-version/cvo/pkg/atomicfile"
 	"github.com/cluster-version/cvo/pkg/image"
 )
 
-// What is written here gets its name last, when all of it is on the disk. A process that is killed leaves at most
-// something whose name begins with a dot and contains this.
-const partial = ".partial-"
-
 const layoutIndexFile = "index.json"
 
-// appear lets fill write a folder that must be new or empty.
+// appear lets fill write a folder that must be new or empty. It appears as a whole.
 func appear(dir string, fill func(staged string) error) (err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(dir)
-	exists := err == nil
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("writing %s: %w: name an empty or new folder", dir, err)
 	case len(entries) > 0:
 		return fmt.Errorf("%s is there already and not empty: name an empty or new folder", dir)
 	}
-	staged, err := stage(dir)
+	staged, err := atomicfile.NewFolder(filepath.Dir(dir), filepath.Base(dir))
 	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(staged)) }()
-	if err := fill(staged); err != nil {
-		return err
-	}
-	if err := syncTree(staged); err != nil {
 		return fmt.Errorf("writing %s: %w", dir, err)
 	}
-	if exists {
-		if err := os.Remove(dir); err != nil {
-			return fmt.Errorf("writing %s: %w", dir, err)
-		}
-	}
-	if err := os.Rename(staged, dir); err != nil {
-		return fmt.Errorf("writing %s: %w", dir, err)
-	}
-	return syncPath(filepath.Dir(dir))
-}
-
-// stage makes a folder beside what it will become, on the same disk.
-func stage(dir string) (string, error) {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return "", fmt.Errorf("writing %s: %w", dir, err)
-	}
-	staged, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+partial)
-	if err != nil {
-		return "", fmt.Errorf("writing %s: %w", dir, err)
-	}
-	// Temporary folders are closed to others; this one will not stay temporary.
-	return staged, os.Chmod(staged, 0o755)
-}
-
-// WriteNewFile lets fill write a file that must not be there yet.
-func WriteNewFile(path string, fill func(io.Writer) error) error {
-	if _, err := os.Lstat(path); err == nil {
-		return fmt.Errorf("%s is there already: name another file, or remove it", path)
-	}
-	return replaceFile(path, fill)
-}
-
-// replaceFile lets fill write a file, which takes the place of another.
-func replaceFile(path string, fill func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+partial)
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
-		}
-	}()
-	if err := fill(f); err != nil {
+	defer func() { err = errors.Join(err, staged.Release()) }()
+	if err := fill(staged.Path); err != nil {
 		return err
 	}
-	for _, step := range []func() error{
-		func() error { return f.Chmod(0o644) },
-		f.Sync,
-		f.Close,
-		func() error { return os.Rename(f.Name(), path) },
-		func() error { return syncPath(filepath.Dir(path)) },
-	} {
-		if err := step(); err != nil {
-			return fmt.Errorf("writing %s: %w", path, err)
-		}
+	if err := staged.Rename(dir); err != nil {
+		return fmt.Errorf("writing %s: %w", dir, err)
 	}
 	return nil
 }
@@ -154,28 +92,32 @@ func writeLayout(dir, as string, add func(layout.Path, layout.Option) error) (er
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
-	staged, err := stage(dir)
+	staged, err := atomicfile.NewFolder(filepath.Dir(dir), filepath.Base(dir))
 	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(staged)) }()
-	if err := fill(staged); err != nil {
-		return err
-	}
-	if err := moveBlobs(staged, dir); err != nil {
 		return fmt.Errorf("writing the OCI layout %s: %w", dir, err)
 	}
-	added, err := layoutIndex(staged)
+	defer func() { err = errors.Join(err, staged.Release()) }()
+	if err := fill(staged.Path); err != nil {
+		return err
+	}
+	if err := moveBlobs(staged.Path, dir); err != nil {
+		return fmt.Errorf("writing the OCI layout %s: %w", dir, err)
+	}
+	added, err := layoutIndex(staged.Path)
 	if err != nil {
 		return err
 	}
 	present.Manifests = slices.DeleteFunc(present.Manifests, func(m v1.Descriptor) bool { return m.Annotations[image.RefNameAnnotation] == as })
 	present.Manifests = append(present.Manifests, added.Manifests...)
-	return replaceFile(filepath.Join(dir, layoutIndexFile), func(w io.Writer) error { return json.NewEncoder(w).Encode(present) })
+	err = atomicfile.Write(filepath.Join(dir, layoutIndexFile), 0o644, func(w io.Writer) error { return json.NewEncoder(w).Encode(present) })
+	if err != nil {
+		return fmt.Errorf("writing the OCI layout %s: %w", dir, err)
+	}
+	return nil
 }
 
 func moveBlobs(from, to string) error {
-	if err := syncTree(from); err != nil {
+	if err := atomicfile.SyncTree(from); err != nil {
 		return err
 	}
 	blobs := filepath.Join("blobs", "sha256")
@@ -191,23 +133,5 @@ func moveBlobs(from, to string) error {
 			return err
 		}
 	}
-	return syncPath(filepath.Join(to, blobs))
-}
-
-// syncTree brings files and folders to the disk.
-func syncTree(dir string) error {
-	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		return syncPath(path)
-	})
-}
-
-func syncPath(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return atomicfile.Sync(filepath.Join(to, blobs))
 }
