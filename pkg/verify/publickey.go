@@ -97,9 +97,19 @@ func strongKey(key crypto.PublicKey) error {
 		if bits := k.N.BitLen(); bits < 2048 {
 			return fmt.Errorf("RSA with %d bits is too weak: use 2048 or more", bits)
 		}
+		return boundedKey(k)
 	case ed25519.PublicKey:
 	default:
 		return fmt.Errorf("keys of type %T are not supported: use ECDSA, RSA or Ed25519", key)
+	}
+	return nil
+}
+
+// boundedKey refuses a key with which a single check would take minutes. Keys in certificates that a signature brings
+// along are its maker's to choose, and are computed with before they are known to be good for anything.
+func boundedKey(key crypto.PublicKey) error {
+	if k, ok := key.(*rsa.PublicKey); ok && k.N.BitLen() > maxKeyBits {
+		return fmt.Errorf("RSA with %d bits is too large: use %d or less", k.N.BitLen(), maxKeyBits)
 	}
 	return nil
 }

@@ -44,6 +44,9 @@ const (
 	maxAttachmentSize = 256 << 10
 	// maxChain bounds the certificates that a signature brings along, because finding a path through them takes time.
 	maxChain = 8
+	// maxTimestamps and maxTimestampSize bound the word of timestamp authorities; theirs has some 6 KiB.
+	maxTimestamps    = 4
+	maxTimestampSize = 16 << 10
 )
 
 // signed is one sigstore signature, in the form of a bundle whichever form it was found in. Nothing of it is proved.

@@ -20,29 +20,55 @@ import (
 
 // readSigned reads what is attached to an image, in either form.
 func readSigned(a release.Attachment) (*signed, error) {
-	switch {
-	case len(a.Payload) > maxAttachmentSize:
+	if len(a.Payload) > maxAttachmentSize {
 		return nil, fmt.Errorf("larger than %d bytes", maxAttachmentSize)
-	case strings.HasPrefix(a.MediaType, bundleMediaPrefix):
-		return readBundle(a.Payload)
 	}
-	return readClassic(a)
+	read := readClassic
+	if strings.HasPrefix(a.MediaType, bundleMediaPrefix) {
+		read = readBundle
+	}
+	s, err := read(a)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.readCertificates(); err != nil {
+		return nil, err
+	}
+	return s, s.checkTimestampSize()
+}
+
+// checkTimestampSize bounds the word of timestamp authorities. It brings certificates along, too, with whose keys the
+// library computes before it asks whether they are trusted.
+func (s *signed) checkTimestampSize() error {
+	timestamps, err := s.Timestamps()
+	switch {
+	case err != nil:
+		return fmt.Errorf("reading its timestamps: %w", err)
+	case len(timestamps) > maxTimestamps:
+		return fmt.Errorf("it brings %d timestamps, at most %d are looked at", len(timestamps), maxTimestamps)
+	}
+	for _, t := range timestamps {
+		if len(t) > maxTimestampSize {
+			return fmt.Errorf("it brings a timestamp larger than %d bytes", maxTimestampSize)
+		}
+	}
+	return nil
 }
 
 // readBundle reads a sigstore bundle, version 0.1 to 0.3.
-func readBundle(data []byte) (*signed, error) {
+func readBundle(a release.Attachment) (*signed, error) {
 	s := &signed{Bundle: &bundle.Bundle{}}
-	if err := s.UnmarshalJSON(data); err != nil {
+	if err := s.UnmarshalJSON(a.Payload); err != nil {
 		// From version 0.3 on a chain is not meant to be in a bundle, but is how signers with a PKI of their own ship
 		// what lies between them and the root. Before, the library refuses the option.
 		chained := &bundle.Bundle{}
 		bundle.AllowCertificateChain()(chained)
-		if chained.UnmarshalJSON(data) != nil {
+		if chained.UnmarshalJSON(a.Payload) != nil {
 			return nil, fmt.Errorf("reading sigstore bundle: %w", err)
 		}
 		s.Bundle = chained
 	}
-	return s, s.readCertificates()
+	return s, nil
 }
 
 func (s *signed) readCertificates() error {
@@ -59,6 +85,9 @@ func (s *signed) readCertificates() error {
 	for _, der := range ders {
 		c, err := x509.ParseCertificate(der)
 		if err != nil {
+			return fmt.Errorf("reading its certificates: %w", err)
+		}
+		if err := boundedKey(c.PublicKey); err != nil {
 			return fmt.Errorf("reading its certificates: %w", err)
 		}
 		if s.certificate == nil {
@@ -105,7 +134,7 @@ func readClassic(a release.Attachment) (*signed, error) {
 	if s.document == nil {
 		s.document = []byte{}
 	}
-	return s, s.readCertificates()
+	return s, nil
 }
 
 func decodeAnnotation(a release.Attachment, key string) ([]byte, error) {
