@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"k8s.io/utils/clock"
 
+	"github.com/cluster-version/cvo/pkg/atomicfile"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -69,16 +70,7 @@ func makeFolder(dir string) error {
 	if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(filepath.Dir(dir))
-}
-
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
+	return atomicfile.Sync(filepath.Dir(dir))
 }
 
 // open returns stored content, not yet checked; ok is false if there is none. It is in use until it is closed.
@@ -90,7 +82,7 @@ func (c *cache) open(d release.Digest) (f *os.File, ok bool, err error) {
 	case err != nil:
 		return nil, false, fmt.Errorf("reading image cache: %w", err)
 	}
-	if err := lockShared(f); err != nil {
+	if err := atomicfile.LockShared(f); err != nil {
 		_ = f.Close()
 		return nil, false, fmt.Errorf("reading image cache: %w", err)
 	}
@@ -141,12 +133,12 @@ func (c *cache) commit(path string, fill func(*os.File) error) (*os.File, error)
 	temporary := f.Name()
 	var now time.Time // the clock's, which later uses are measured by
 	for i, step := range []func() error{
-		func() error { return lockShared(f) },
+		func() error { return atomicfile.LockShared(f) },
 		func() error { return fill(f) },
 		func() error { now = c.clock.Now(); return os.Chtimes(temporary, now, now) },
 		f.Sync,
 		func() error { return os.Rename(temporary, path) },
-		func() error { return syncDir(filepath.Dir(path)) },
+		func() error { return atomicfile.Sync(filepath.Dir(path)) },
 	} {
 		if err := step(); err != nil {
 			_ = f.Close()
@@ -193,7 +185,7 @@ func removeUnused(path string) (removed bool, err error) {
 		return false, err
 	}
 	defer f.Close()
-	if ok, err := tryLock(f); !ok || err != nil {
+	if ok, err := atomicfile.TryLock(f); !ok || err != nil {
 		return false, err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -209,7 +201,7 @@ func (c *cache) alone(change func() error) error {
 		return fmt.Errorf("writing image cache: %w", err)
 	}
 	defer f.Close()
-	if err := lockAlone(f); err != nil {
+	if err := atomicfile.Lock(f); err != nil {
 		return fmt.Errorf("writing image cache: %w", err)
 	}
 	return change()

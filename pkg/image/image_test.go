@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -89,6 +90,9 @@ func push(t testing.TB, r *fixture.Registry, img v1.Image) release.Image {
 
 func open(t testing.TB, opts image.Options) *image.Reader {
 	t.Helper()
+	if opts.Access == nil {
+		opts.Access = reach.New(reach.Options{Backoff: time.Millisecond})
+	}
 	r, err := image.New(opts)
 	require.NoError(t, err)
 	return r

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -48,7 +49,7 @@ func mirrored(t testing.TB, policy configv1.MirrorSourcePolicy, source string, m
 		Spec:       configv1.ImageTagMirrorSetSpec{ImageTagMirrors: []configv1.ImageTagMirrors{{Source: source + "/platform", Mirrors: places, MirrorSourcePolicy: policy}}},
 	})
 	require.NoError(t, err)
-	return reach.New(reach.Options{Mirrors: set})
+	return reach.New(reach.Options{Mirrors: set, Backoff: time.Millisecond})
 }
 
 func flip(data []byte) []byte {
@@ -462,6 +463,18 @@ func TestAttached(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, contents(t, fsys), 1)
 	})
+	t.Run("and evidence names the mirror that has it", func(t *testing.T) {
+		mirror := fixture.StartRegistry(t)
+		_, err := fixture.Push(t.Context(), mirror, built, "mirrored/release:1")
+		require.NoError(t, err)
+		_, err = fixture.Push(t.Context(), mirror, artifact("text/plain", "signature"), "mirrored/release:sha256-"+img.Digest.Hex()+".sig")
+		require.NoError(t, err)
+		got, err := open(t, image.Options{Access: mirrored(t, "", registry.Host(), mirror.Host())}).Attachments(t.Context(), img)
+		require.NoError(t, err)
+		require.Len(t, got, 2)
+		assert.Equal(t, mirror.Host()+"/mirrored/release:sha256-"+img.Digest.Hex()+".sig", got[0].Store)
+		assert.Equal(t, img.Repository()+"@"+signature.String(), got[1].Store, "the mirror has no referrers")
+	})
 	t.Run("and in a layout", func(t *testing.T) {
 		dir := layoutOf(t, map[string]mutate.Appendable{
 			"1.0.0":                               built,
@@ -476,4 +489,65 @@ func TestAttached(t *testing.T) {
 		require.Len(t, got, 2)
 		assert.Equal(t, []byte("bundle"), got[1].Payload)
 	})
+}
+
+// Of many images the tags are listed once; for a single one that would be a request more than it takes.
+func TestAttachedAsksForTagsOnce(t *testing.T) {
+	const n = 10
+	for _, tt := range []struct {
+		name           string
+		fault          *fixture.Fault
+		lists, lookups int
+		endless        bool
+	}{
+		{name: "asks for one list and the tags that are there", lists: 1, lookups: 1},
+		{name: "asks for each where the list is refused", fault: &fixture.Fault{Match: fixture.MatchPath("/tags/list"), Status: http.StatusForbidden}, lists: 1, lookups: 3 * n},
+		{name: "asks for each where the registry knows no lists", fault: &fixture.Fault{Match: fixture.MatchPath("/tags/list"), Status: http.StatusNotFound}, lists: 1, lookups: 3 * n},
+		{name: "asks for each where the list is empty", fault: &fixture.Fault{
+			Match: fixture.MatchPath("/tags/list"), Rewrite: func([]byte) []byte { return []byte(`{"name":"platform/release","tags":[]}`) },
+		}, lists: 1, lookups: 3 * n},
+		{name: "asks for each where the list does not end", endless: true, lists: 5, lookups: 3 * n},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			registry := fixture.StartRegistry(t)
+			var images []release.Image
+			for i := range n {
+				images = append(images, push(t, registry, build(t, []entry{{"manifests/a.yaml", fmt.Sprint(i), 0}})))
+			}
+			signed, err := mutate.AppendLayers(empty.Image, static.NewLayer([]byte("signature"), "text/plain"))
+			require.NoError(t, err)
+			_, err = fixture.Push(t.Context(), registry, signed, "platform/release:sha256-"+images[3].Digest.Hex()+".sig")
+			require.NoError(t, err)
+			registry.Reset()
+			if tt.fault != nil {
+				registry.AddFault(*tt.fault)
+			}
+			transport := roundTripper(func(req *http.Request) (*http.Response, error) {
+				resp, err := http.DefaultTransport.RoundTrip(req)
+				if tt.endless && err == nil && strings.HasSuffix(req.URL.Path, "/tags/list") {
+					resp.Header.Set("Link", `</v2/platform/release/tags/list?last=x>; rel="next"`)
+				}
+				return resp, err
+			})
+			repository, err := open(t, image.Options{Access: reach.New(reach.Options{Transport: transport})}).Repository(images[0])
+			require.NoError(t, err)
+			for i, img := range images {
+				found, err := repository.Attached(t.Context(), img.Digest)
+				require.NoError(t, err)
+				if i == 3 {
+					require.Len(t, found, 1)
+				} else {
+					assert.Empty(t, found)
+				}
+			}
+			assert.Equal(t, tt.lists, registry.Count(http.MethodGet, "/tags/list"))
+			assert.Equal(t, tt.lookups, registry.Count(http.MethodGet, `/manifests/sha256-.*\.(sig|att|sbom)$`))
+			assert.Equal(t, n, registry.Count(http.MethodGet, "/referrers/"))
+
+			registry.Reset()
+			_, err = open(t, image.Options{}).Attachments(t.Context(), images[0])
+			require.NoError(t, err)
+			assert.Len(t, registry.Requests(), 3, "hello, one tag, the referrers")
+		})
+	}
 }
