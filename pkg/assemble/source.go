@@ -48,6 +48,8 @@ type ReadOptions struct {
 	LabelsOnly []string
 	// Loading, if set, is told of each image before it is read, by one goroutine at a time.
 	Loading func(imagev1.TagReference)
+	// Loaded, if set, is told of each image that was read, by one goroutine at a time.
+	Loaded func(imagev1.TagReference)
 	// TotalBytes bounds the manifests of all images together; default what readers of a release take.
 	TotalBytes int64
 }
@@ -78,6 +80,7 @@ func ReadImages(ctx context.Context, tags []imagev1.TagReference, opts ReadOptio
 			if err != nil {
 				return fmt.Errorf("component %s: %w", tag.Name, err)
 			}
+			r.tell(r.Loaded, tag)
 			return nil
 		})
 	}
@@ -108,11 +111,11 @@ func (r *imageReading) registry(tag imagev1.TagReference) chan struct{} {
 	return r.registries[host]
 }
 
-func (r *imageReading) loading(tag imagev1.TagReference) {
-	if r.Loading != nil {
+func (r *imageReading) tell(whom func(imagev1.TagReference), tag imagev1.TagReference) {
+	if whom != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.Loading(tag)
+		whom(tag)
 	}
 }
 
@@ -134,7 +137,7 @@ func (r *imageReading) image(ctx context.Context, tag imagev1.TagReference) (ima
 	if image.IsLayout(pullspec) {
 		return tag, Component{}, fmt.Errorf("%s is a folder of this machine, which no cluster can pull from: push the image to a registry", pullspec)
 	}
-	r.loading(tag)
+	r.tell(r.Loading, tag)
 	resolved, err := r.Images.Resolve(ctx, pullspec)
 	if err != nil {
 		return tag, Component{}, err

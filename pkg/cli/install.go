@@ -4,20 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 
 	"github.com/spf13/cobra"
-	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/install"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
-	"github.com/cluster-version/cvo/pkg/verify"
 )
 
 type installOptions struct {
-	kubeconfig   string
+	where        contextFlags
 	releaseImage string
 	payloadCache string
 	trust        string
@@ -43,12 +40,12 @@ Running it again changes nothing. Afterwards 'cvo start' installs the release.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default as for kubectl")
+	o.where.add(f)
 	f.StringVar(&o.releaseImage, "release-image", "", "`pullspec` of the release (required)")
 	f.StringVar(&o.payloadCache, "payload-cache", "", "`folder` that keeps what was pulled, as an OCI layout; default none")
 	f.StringVar(&o.trust, "trust", "", "`file` that says whose signatures are accepted (required)")
-	f.StringVar(&o.namespace, "namespace", api.OperatorNamespace, "`namespace` of the operator")
-	f.StringVar(&o.name, "name", api.ClusterVersionName, "`name` of the ClusterVersion")
+	f.StringVar(&o.namespace, "namespace", envOr("CVO_NAMESPACE", api.OperatorNamespace), "`namespace` of the operator")
+	f.StringVar(&o.name, "name", envOr("CVO_NAME", api.ClusterVersionName), "`name` of the ClusterVersion")
 	f.BoolVar(&o.noOperator, "no-operator", false, "only prepare the cluster; the operator is started by hand")
 	o.registry.add(f)
 	o.cluster.add(f)
@@ -64,7 +61,7 @@ func (o *installOptions) run(ctx context.Context, streams Streams) error {
 	case !o.noOperator:
 		return &UsageError{errors.New("deploying the operator into the cluster is not supported yet: use --no-operator, then 'cvo start'")}
 	}
-	cfg, err := restConfig(o.kubeconfig)
+	cfg, err := o.where.config()
 	if err != nil {
 		return err
 	}
@@ -100,16 +97,8 @@ func (o *installOptions) verifiedPayload(ctx context.Context, streams Streams, f
 	if err != nil {
 		return nil, err
 	}
-	verifier, err := verify.New(*policy, verify.Sources{Client: http.DefaultClient, Attachments: registry}, clock.RealClock{})
-	if err != nil {
+	if err := verifySigned(ctx, streams, *policy, registry, img); err != nil {
 		return nil, err
-	}
-	evidence, err := verifier.Verify(ctx, img)
-	if err != nil {
-		return nil, &RefusedError{err}
-	}
-	for _, e := range evidence {
-		fmt.Fprintf(streams.Err, "info: %s is signed by %s key %s %s, found in %s\n", img.ByDigest(), e.Method, e.KeyID, e.Identity, e.Store)
 	}
 	files, err := registry.Manifests(ctx, img)
 	if err != nil {

@@ -24,6 +24,8 @@ type imageFlags struct {
 	most        int
 	platform    string
 	filter      string
+	// layers, if set, is told how far each layer is that is read.
+	layers func(image.Progress)
 }
 
 func (f *imageFlags) add(flags *pflag.FlagSet) {
@@ -127,7 +129,7 @@ func (f *imageFlags) images(cache string) (*image.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return image.New(image.Options{Access: access, CacheDir: cache, Platform: platform})
+	return image.New(image.Options{Access: access, CacheDir: cache, Platform: platform, Progress: f.layers})
 }
 
 // onePlatform is what --filter-by-os must come to: the original matches it against all platforms of an image.

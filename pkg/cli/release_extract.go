@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/inspect"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -31,6 +32,7 @@ type releaseExtractOptions struct {
 	cloud               string
 	output              string
 	read                readFlags
+	progress            progressFlags
 }
 
 func newReleaseExtractCmd(streams Streams) *cobra.Command {
@@ -88,7 +90,8 @@ anything of the release is read: exit code 3 says that nobody trusted has signed
 	f.StringVar(&o.installConfig, "install-config", "", "with --included: the cluster is the one that this `file` describes to OpenShift's installer")
 	f.BoolVar(&o.credentialsRequests, "credentials-requests", false, "keep the CredentialsRequests only")
 	f.StringVar(&o.cloud, "cloud", "", "with --credentials-requests: those for this `cloud`")
-	f.StringVarP(&o.output, "output", "o", "", "tell what was written as json or yaml")
+	addOutput(cmd, &o.output)
+	o.progress.add(f)
 	o.read.add(cmd)
 	refuseVendorFlags(cmd, extractVendorFlags())
 	cmd.ValidArgsFunction = o.read.complete(1)
@@ -96,7 +99,7 @@ anything of the release is read: exit code 3 says that nobody trusted has signed
 	for _, l := range inspect.Layouts() {
 		layouts = append(layouts, string(l))
 	}
-	for name, values := range map[string][]string{"layout": layouts, "cloud": inspect.Clouds(), "output": {outputJSON, outputYAML}} {
+	for name, values := range map[string][]string{"layout": layouts, "cloud": inspect.Clouds()} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	_ = cmd.RegisterFlagCompletionFunc("from", o.read.complete(1))
@@ -164,13 +167,20 @@ func (o *releaseExtractOptions) check(given func(flag string) bool) error {
 			}
 		}
 	}
-	return checkOutput(o.output)
+	return checkOutput(&o.output)
 }
 
 func (o *releaseExtractOptions) run(ctx context.Context, streams Streams) error {
 	readLean()
 	if o.from != "" {
 		o.ref = o.from
+	}
+	p := o.progress.start(streams, "reading layers")
+	defer p.close()
+	streams = p.streams()
+	o.read.registry.layers = func(l image.Progress) {
+		p.expect(l.Layers, 0)
+		p.report(progressEvent{item: fmt.Sprintf("layer %d", l.Index), done: l.Bytes, total: l.Total, ended: l.Bytes == l.Total, unsaid: true})
 	}
 	r, _, err := o.read.open(ctx, streams, o.ref)
 	if err != nil {

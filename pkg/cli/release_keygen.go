@@ -43,12 +43,12 @@ too; the policy names the stores of --store, or else the folder signatures/ besi
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&opts.keyType, "type", string(assemble.SigstoreKey), "kind of key: sigstore or openpgp")
-	flags.StringVar(&opts.out, "out", "", "folder to write to (required); files that are there are never overwritten")
+	flags.StringVar(&opts.out, "out", "", "`folder` to write to (required); files that are there are never overwritten")
 	flags.StringVar(&opts.name, "name", "release", "name of the root of trust, and of the OpenPGP user")
 	flags.StringVar(&opts.email, "email", "", "address of the OpenPGP user")
-	flags.StringVar(&opts.passphraseFile, "passphrase-file", "", "file with a passphrase to encrypt the private key by")
-	flags.StringArrayVar(&opts.stores, "store", nil, "URL of a signature store that the trust policy names (openpgp); may be repeated")
-	flags.StringVarP(&opts.output, "output", "o", "", "print what was done as json or yaml")
+	flags.StringVar(&opts.passphraseFile, "passphrase-file", "", "`file` with a passphrase to encrypt the private key by")
+	flags.StringArrayVar(&opts.stores, "store", nil, "`URL` of a signature store that the trust policy names (openpgp; repeat for more)")
+	addOutput(cmd, &opts.output)
 	return cmd
 }
 
@@ -63,7 +63,7 @@ func (o *releaseKeygenOptions) run(streams Streams) error {
 	if o.out == "" {
 		return &UsageError{Err: errors.New("--out is required: name a folder for the key")}
 	}
-	if err := checkOutput(o.output); err != nil {
+	if err := checkOutput(&o.output); err != nil {
 		return err
 	}
 	kind := assemble.KeyType(o.keyType)

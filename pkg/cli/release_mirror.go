@@ -30,7 +30,7 @@ type releaseMirrorOptions struct {
 	signatureDir   string
 	applySignature bool
 	overwrite      bool
-	kubeconfig     string
+	cluster        contextFlags
 
 	instructions string
 	toMirror     bool
@@ -91,7 +91,6 @@ are.`,
 				}
 				opts.from = args[0]
 			}
-			warnOfInsecurity(streams, cmd.Flags())
 			return opts.run(cmd.Context(), streams)
 		},
 	}
@@ -109,11 +108,14 @@ are.`,
 	flags.StringVar(&opts.signatureDir, "release-image-signature-to-dir", "", "`folder` for the signature ConfigMap; default config in the folder that is copied to")
 	flags.BoolVar(&opts.applySignature, "apply-release-image-signature", false, "write the signature ConfigMap into the cluster of the kubeconfig")
 	flags.BoolVar(&opts.overwrite, "overwrite", false, "with --apply-release-image-signature: replace signatures that are there instead of adding to them")
-	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "kubeconfig `file` for --apply-release-image-signature; default as for kubectl")
+	opts.cluster.add(flags)
+	for _, flag := range []string{"kubeconfig", "context"} {
+		flags.Lookup(flag).Usage += "; for --apply-release-image-signature"
+	}
 	flags.StringVar(&opts.instructions, "print-mirror-instructions", instructionsIDMS, "what to print for clusters that are to use the mirror: idms, icsp or none")
 	flags.BoolVar(&opts.toMirror, "to-mirror", false, "copy nothing, print a line `source destination` for each image")
 	flags.BoolVar(&opts.dryRun, "dry-run", false, "copy nothing, say what would be done")
-	flags.StringVarP(&opts.output, "output", "o", "", "print what was done as json or yaml")
+	addOutput(cmd, &opts.output)
 	opts.registry.add(flags)
 	opts.registry.addPlatform(flags)
 	opts.progress.add(flags)
@@ -122,7 +124,7 @@ are.`,
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	complete("print-mirror-instructions", instructionsIDMS, instructionsICSP, instructionsNone)
-	complete("output", "json", "yaml")
+	cmd.ValidArgsFunction = completeFolders
 	for _, dir := range []string{"from-dir", "to-dir", "release-image-signature-to-dir"} {
 		_ = cmd.MarkFlagDirname(dir)
 	}
@@ -156,7 +158,7 @@ func (o *releaseMirrorOptions) check() error {
 	case !slices.Contains([]string{instructionsIDMS, instructionsICSP, instructionsNone}, o.instructions):
 		return fmt.Errorf("--print-mirror-instructions %q is not known: use idms, icsp or none", o.instructions)
 	}
-	return checkOutput(o.output)
+	return checkOutput(&o.output)
 }
 
 // folderArgument tells a folder from a repository: file://DIR, or a path that no repository can be.
@@ -316,6 +318,11 @@ func (m *mirroring) repository(pullspec string) (mirror.Target, string, error) {
 	return target, tag, nil
 }
 
+// copyEvent is what progress shows of an image that is copied.
+func copyEvent(e mirror.Event) progressEvent {
+	return progressEvent{item: e.Name, done: e.Done, total: e.Total, ended: e.Ended, unsaid: e.There}
+}
+
 // copy carries out what was planned.
 func (m *mirroring) copy(ctx context.Context) (err error) {
 	if m.toMirror {
@@ -328,9 +335,7 @@ func (m *mirroring) copy(ctx context.Context) (err error) {
 	progress := m.progress.start(m.streams, "Mirroring "+m.release.Version)
 	defer progress.close()
 	options.Warn = func(text string) { fmt.Fprintf(progress.streams().Err, "warning: %s\n", text) }
-	options.Progress = func(e mirror.Event) {
-		progress.report(progressEvent{item: e.Name, done: e.Done, total: e.Total, ended: e.Ended, unsaid: e.There})
-	}
+	options.Progress = func(e mirror.Event) { progress.report(copyEvent(e)) }
 	plan, err := mirror.New(ctx, m.list, options)
 	if err != nil {
 		return fmt.Errorf("planning: %w", err)

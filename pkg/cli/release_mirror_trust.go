@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/assemble"
+	"github.com/cluster-version/cvo/pkg/atomicfile"
 	"github.com/cluster-version/cvo/pkg/mirror"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -46,9 +47,7 @@ func (m *mirroring) verify(ctx context.Context) error {
 	var unread *releaseUnreadError
 	switch {
 	case err == nil:
-		for _, e := range m.trust.evidence {
-			fmt.Fprintf(m.streams.Err, "info: %s is signed by %s key %s %s, found in %s\n", m.image.Digest, e.Method, e.KeyID, e.Identity, e.Store)
-		}
+		tellSigners(m.streams, string(m.image.Digest), m.trust.evidence)
 		return nil
 	case errors.As(err, &unread) || ctx.Err() != nil:
 		return err
@@ -278,28 +277,15 @@ func (m *mirroring) writeConfigMap(dir string, digest release.Digest, messages [
 }
 
 // writeWhole gives a file its content in one step; its folder is made if need be.
-func writeWhole(file string, data []byte, mode os.FileMode) (err error) {
+func writeWhole(file string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Chmod(mode), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
+	return atomicfile.Write(file, mode, atomicfile.Content(data))
 }
 
 func (m *mirroring) applyConfigMap(ctx context.Context, digest release.Digest, messages [][]byte) error {
-	cfg, err := restConfig(m.kubeconfig)
+	cfg, err := m.cluster.config()
 	if err != nil {
 		return err
 	}

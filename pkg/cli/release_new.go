@@ -38,7 +38,7 @@ type releaseNewOptions struct {
 	streamFile      string
 	stream          string
 	namespace       string
-	kubeconfig      string
+	cluster         contextFlags
 	referenceMode   string
 	mappingFile     string
 	args            []string
@@ -68,6 +68,7 @@ type releaseNewOptions struct {
 	lint                          string
 	lintDisable                   []string
 	output                        string
+	progress                      progressFlags
 
 	clock clock.PassiveClock
 }
@@ -125,6 +126,12 @@ are digest, name and creation time.`,
 		},
 	}
 	opts.add(cmd.Flags())
+	for flag, values := range map[string][]string{
+		"output": {outputJSON, outputYAML}, "lint": {lintError, lintWarn, lintOff}, "lint-disable": lint.RuleIDs(),
+		"reference-mode": {string(assemble.ReferencePublic), string(assemble.ReferenceSource)},
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
 	return cmd
 }
 
@@ -135,14 +142,17 @@ func (o *releaseNewOptions) add(flags *pflag.FlagSet) {
 	flags.StringVar(&o.metadata, "metadata", "", `JSON object to put into the release's metadata, such as {"url": "https://…"}`)
 	flags.StringVar(&o.created, "created", "", "creation time, RFC 3339 (default $"+sourceDateEpoch+", or the newest time of a manifest)")
 
-	flags.StringArrayVar(&o.fromDirs, "from-dir", nil, "folder with one subdirectory of manifests for each component (repeat for more)")
+	flags.StringArrayVar(&o.fromDirs, "from-dir", nil, "`folder` with one subdirectory of manifests for each component (repeat for more)")
 	flags.StringVar(&o.fromRelease, "from-release", "", "release whose images and metadata to start from: pullspec or OCI layout")
-	flags.StringVarP(&o.streamFile, "from-image-stream-file", "f", "", "image stream that lists the images: file, URL or - for standard input")
+	flags.StringVarP(&o.streamFile, "from-image-stream-file", "f", "", "`file` with the image stream that lists the images; a URL, or - for standard input")
 	flags.StringVar(&o.stream, "from-image-stream", "", "image stream of a cluster that lists the images")
 	flags.StringVarP(&o.namespace, "namespace", "n", "", "namespace of --from-image-stream (default that of the kubeconfig)")
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file` for --from-image-stream; default as for kubectl")
+	o.cluster.add(flags)
+	for _, flag := range []string{"kubeconfig", "context"} {
+		flags.Lookup(flag).Usage += "; for --from-image-stream"
+	}
 	flags.StringVar(&o.referenceMode, "reference-mode", "", "address of an image stream's images: public or source (default public if the stream has such an address)")
-	flags.StringVar(&o.mappingFile, "mapping-file", "", "file with a line COMPONENT=PULLSPEC for each image to add or replace")
+	flags.StringVar(&o.mappingFile, "mapping-file", "", "`file` with a line COMPONENT=PULLSPEC for each image to add or replace")
 	flags.StringSliceVar(&o.exclude, "exclude", nil, "images of the list to pass over")
 	flags.StringSliceVar(&o.include, "include", nil, "images to keep although nothing refers to them")
 	flags.BoolVar(&o.allowMissing, "allow-missing-images", false, "keep placeholders of images that the release does not have")
@@ -152,22 +162,24 @@ func (o *releaseNewOptions) add(flags *pflag.FlagSet) {
 
 	flags.StringVar(&o.base, "to-image-base", "", "image or OCI layout to build on")
 	flags.StringVar(&o.baseTag, "to-image-base-tag", assemble.OperatorComponent, "component whose image to build on, if there is no --to-image-base")
-	flags.StringVar(&o.operatorManifests, "operator-manifests", "", "folder with the operator's own manifests, for a release built on nothing (default those of this binary)")
+	flags.StringVar(&o.operatorManifests, "operator-manifests", "", "`folder` with the operator's own manifests, for a release built on nothing (default those of this binary)")
 	flags.BoolVar(&o.keepManifestList, "keep-manifest-list", false, "if the base is an index, build on each of its images and make an index")
 
 	flags.StringVar(&o.toImage, "to-image", "", "tag in a registry to push to")
-	flags.StringVar(&o.toOCI, "to-oci", "", "OCI layout to write to")
-	flags.StringVar(&o.toDir, "to-dir", "", "new folder to write manifests/ and release-manifests/ to")
-	flags.StringVar(&o.toFile, "to-file", "", "new file for the layer that makes the base a release, a .tar.gz; - is standard output")
+	flags.StringVar(&o.toOCI, "to-oci", "", "`folder` to write to, as an OCI layout")
+	flags.StringVar(&o.toDir, "to-dir", "", "new `folder` to write manifests/ and release-manifests/ to")
+	flags.StringVar(&o.toFile, "to-file", "", "new `file` for the layer that makes the base a release, a .tar.gz; - is standard output")
 	flags.StringVar(&o.mirror, "mirror", "", "repository to copy the component images to, and to refer to them in")
-	flags.StringVar(&o.toSignature, "to-signature", "", "new file for the message that signers of --to-image have to sign")
-	flags.StringVar(&o.resultFile, "result-file", "", "new file for digest, name, creation time, counts and warnings as JSON; - prints them instead of the usual line")
+	flags.StringVar(&o.toSignature, "to-signature", "", "new `file` for the message that signers of --to-image have to sign")
+	flags.StringVar(&o.resultFile, "result-file", "", "new `file` for digest, name, creation time, counts and warnings as JSON; - prints them instead of the usual line")
 	flags.StringVar(&o.lint, "lint", lintError, "what mistakes in the manifests do, which cvo release lint finds: error (they keep the release from being made), warn (they are printed), or off")
 	flags.StringSliceVar(&o.lintDisable, "lint-disable", nil, "`rule` of cvo release lint that is not looked for (repeat for more)")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "write nothing")
 	flags.StringVarP(&o.output, "output", "o", "", "json or yaml prints the list of images and stops")
 	o.registry.add(flags)
 	o.registry.addPlatform(flags)
+	o.progress.add(flags)
+	flags.Lookup("max-per-registry").Usage = fmt.Sprintf("`number` of component images that are read from one registry at a time; 0 for the default of %d", assemble.DefaultPerRegistry)
 }
 
 func (o *releaseNewOptions) run(ctx context.Context, streams Streams) error {

@@ -257,7 +257,7 @@ func readBounded(r io.Reader) ([]byte, error) {
 
 // clusterStream reads an image stream of a cluster that has the API for them.
 func (o *releaseNewOptions) clusterStream(ctx context.Context) (*imagev1.ImageStream, error) {
-	cfg, namespace, err := namespacedConfig(o.kubeconfig)
+	cfg, namespace, err := o.cluster.namespaced()
 	if err != nil {
 		return nil, err
 	}
@@ -331,9 +331,17 @@ func (o *releaseNewOptions) readImages(ctx context.Context, streams Streams, ima
 			toRead = append(toRead, tag)
 		}
 	}
+	p := o.progress.start(streams, "reading component images")
+	defer p.close()
+	streams = p.streams()
+	p.expect(len(toRead), 0)
 	read, err := assemble.ReadImages(ctx, toRead, assemble.ReadOptions{
 		Images: images, PerRegistry: o.registry.most, LabelsOnly: append([]string{in.base}, in.own...),
+		Loaded: func(tag imagev1.TagReference) {
+			p.report(progressEvent{item: tag.Name, ended: true, unsaid: true})
+		},
 		Loading: func(tag imagev1.TagReference) {
+			p.report(progressEvent{item: tag.Name})
 			if _, ok := o.overrides[tag.Name]; ok {
 				fmt.Fprintf(streams.Err, "info: Loading override %s %s\n", tag.From.Name, tag.Name)
 				return
@@ -503,14 +511,15 @@ func creationTime(flag, epoch string) (time.Time, error) {
 
 func sourceDate() string { return os.Getenv(sourceDateEpoch) }
 
-// namespacedConfig finds the cluster as restConfig does, and the namespace that its kubeconfig chooses.
-func namespacedConfig(kubeconfig string) (*rest.Config, string, error) {
-	cfg, err := restConfig(kubeconfig)
+// namespaced finds the cluster, and the namespace that its kubeconfig chooses.
+func (f *contextFlags) namespaced() (*rest.Config, string, error) {
+	cfg, err := f.config()
 	if err != nil {
 		return nil, "", err
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	namespace, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).Namespace()
+	rules.ExplicitPath = f.kubeconfig
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.context}
+	namespace, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).Namespace()
 	return cfg, namespace, err
 }

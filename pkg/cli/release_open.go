@@ -33,9 +33,6 @@ func (f *readFlags) add(cmd *cobra.Command) {
 	f.versions.add(flags)
 	f.registry.add(flags)
 	f.registry.addPlatform(flags)
-	for _, name := range []string{"context", "name"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
-	}
 }
 
 // complete completes releases.
@@ -139,7 +136,12 @@ func (f *readFlags) verify(ctx context.Context, streams Streams, images *image.R
 		fmt.Fprintf(streams.Err, "info: Looking at %s; its signatures are not checked\n", img.ByDigest())
 		return nil
 	}
-	verifier, err := verify.New(*policy, verify.Sources{Attachments: images}, clock.RealClock{})
+	return verifySigned(ctx, streams, *policy, images, img)
+}
+
+// verifySigned refuses an image that is not signed as a policy wants it, and tells who signed one that is.
+func verifySigned(ctx context.Context, streams Streams, policy verify.Policy, images *image.Reader, img release.Image) error {
+	verifier, err := verify.New(policy, verify.Sources{Attachments: images}, clock.RealClock{})
 	if err != nil {
 		return err
 	}
@@ -150,10 +152,19 @@ func (f *readFlags) verify(ctx context.Context, streams Streams, images *image.R
 	if err != nil {
 		return err
 	}
-	for _, e := range evidence {
-		fmt.Fprintf(streams.Err, "info: %s is signed by %s key %s %s, found in %s\n", img.ByDigest(), e.Method, e.KeyID, e.Identity, e.Store)
-	}
+	tellSigners(streams, img.ByDigest(), evidence)
 	return nil
+}
+
+// tellSigners says who signed an image. Of a bare key nobody knows whose it is.
+func tellSigners(streams Streams, what string, evidence []release.Evidence) {
+	for _, e := range evidence {
+		who := e.KeyID
+		if e.Identity != "" {
+			who += " " + e.Identity
+		}
+		fmt.Fprintf(streams.Err, "info: %s is signed by %s key %s, found in %s\n", what, e.Method, who, e.Store)
+	}
 }
 
 // vendorFlag is a flag of OpenShift's client for what is a matter of its vendor. Accepting it in silence would be a lie.

@@ -59,13 +59,13 @@ IMAGE may be a tag; what is signed is the digest that it names now. Signatures t
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opts.key, "key", "", "file with the private key (required)")
-	flags.StringVar(&opts.passphraseFile, "passphrase-file", "", "file with the passphrase of an encrypted key")
+	flags.StringVar(&opts.key, "key", "", "`file` with the private key (required)")
+	flags.StringVar(&opts.passphraseFile, "passphrase-file", "", "`file` with the passphrase of an encrypted key")
 	flags.StringVar(&opts.reference, "reference", "", "name that the signature gives the image (default: its repository)")
-	flags.StringVar(&opts.store, "store", "", "folder to add an OpenPGP signature to, as sha256=<hex>/signature-<n>")
-	flags.StringVar(&opts.configMap, "configmap", "", "file to write an OpenPGP signature to, as a ConfigMap")
+	flags.StringVar(&opts.store, "store", "", "`folder` to add an OpenPGP signature to, as sha256=<hex>/signature-<n>")
+	flags.StringVar(&opts.configMap, "configmap", "", "`file` to write an OpenPGP signature to, as a ConfigMap")
 	flags.StringVar(&opts.attach, "attach", "", "where a sigstore signature goes: tag, referrer or both (default both)")
-	flags.StringVarP(&opts.output, "output", "o", "", "print what was done as json or yaml")
+	addOutput(cmd, &opts.output)
 	opts.registry.add(flags)
 	return cmd
 }
@@ -82,7 +82,7 @@ func (o *releaseSignOptions) run(ctx context.Context, streams Streams) error {
 	if o.key == "" {
 		return &UsageError{Err: errors.New("--key is required: name the file with the private key, or make one with `cvo release keygen`")}
 	}
-	if err := checkOutput(o.output); err != nil {
+	if err := checkOutput(&o.output); err != nil {
 		return err
 	}
 	key, err := readSigningKey(o.key, o.passphraseFile)
@@ -199,12 +199,22 @@ func readPassphrase(file string) ([]byte, error) {
 	return []byte(passphrase), nil
 }
 
-func checkOutput(format string) error {
-	switch format {
-	case "", "json", "yaml":
+// addOutput adds --output to a command that tells what it did.
+func addOutput(cmd *cobra.Command, output *string) {
+	cmd.Flags().StringVarP(output, "output", "o", outputText, "text, json or yaml")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(statusOutputs(), cobra.ShellCompDirectiveNoFileComp))
+}
+
+// checkOutput leaves the format empty for text.
+func checkOutput(format *string) error {
+	switch *format {
+	case outputText:
+		*format = ""
+		return nil
+	case "", outputJSON, outputYAML:
 		return nil
 	}
-	return &UsageError{Err: fmt.Errorf("--output %q is not known: use json or yaml", format)}
+	return &UsageError{Err: fmt.Errorf("unknown output %q: use %s", *format, strings.Join(statusOutputs(), ", "))}
 }
 
 // printStructured prints a value as JSON or YAML.

@@ -83,7 +83,8 @@ Exit codes: 0 verified, 3 not verified, 1 it could not be found out, 2 the comma
 		"`path` of OpenPGP signatures: a file with a ConfigMap, or a folder with such files or laid out as a store (repeat for more)")
 	flags.StringVar(&opts.as, "as", "", "`pullspec` by whose name policies judge the image; default IMAGE")
 	flags.DurationVar(&opts.timeout, "timeout", verify.DefaultStoreTimeout, "how long each place may take to answer")
-	flags.StringVarP(&opts.output, "output", "o", "", "print the answer as json or yaml")
+	addOutput(cmd, &opts.output)
+	cmd.ValidArgsFunction = completeFolders
 	opts.registry.add(flags)
 	return cmd
 }
@@ -105,7 +106,7 @@ func (o *releaseVerifyOptions) run(ctx context.Context, streams Streams) error {
 	if err := o.check(); err != nil {
 		return &UsageError{Err: err}
 	}
-	if err := checkOutput(o.output); err != nil {
+	if err := checkOutput(&o.output); err != nil {
 		return err
 	}
 	images, err := o.registry.images("")

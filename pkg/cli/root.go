@@ -79,6 +79,8 @@ func New(streams Streams) *cobra.Command {
 image, orders its manifests into a dependency graph, applies them runlevel by runlevel, and waits at each
 runlevel for every ClusterOperator.`,
 		Version:       binaryVersion(),
+		Args:          usageArgs(cobra.NoArgs),
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
@@ -90,6 +92,7 @@ runlevel for every ClusterOperator.`,
 	root.SetErr(streams.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{Err: err} })
 	root.AddCommand(newInstallCmd(streams), newReleaseCmd(streams), newStartCmd(streams), newStatusCmd(streams), newUpgradeCmd(streams))
+	completeTheRest(root)
 	return root
 }
 

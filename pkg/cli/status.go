@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -23,8 +22,7 @@ import (
 )
 
 type statusOptions struct {
-	kubeconfig string
-	context    string
+	contextFlags
 	namespace  string
 	name       string
 	server     string
@@ -74,8 +72,7 @@ If the operator cannot be asked, what the ClusterVersion says is shown instead, 
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default as for kubectl")
-	f.StringVar(&o.context, "context", "", "`context` of the kubeconfig; default the current one")
+	o.contextFlags.add(f)
 	f.StringVarP(&o.namespace, "namespace", "n", envOr("CVO_NAMESPACE", api.OperatorNamespace), "`namespace` of the operator and its Lease")
 	f.StringVar(&o.name, "name", envOr("CVO_NAME", api.ClusterVersionName), "`name` of the ClusterVersion")
 	f.StringVar(&o.server, "server", "", "`URL` of the operator's endpoint; default found by its Lease")
@@ -87,9 +84,6 @@ If the operator cannot be asked, what the ClusterVersion says is shown instead, 
 	f.StringVar(&o.component, "component", "", "show one component only, in full")
 	f.StringVarP(&o.output, "output", "o", outputText, "`format`: text, json or yaml")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(statusOutputs(), cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"context", "namespace", "name", "server", "component"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
-	}
 	return cmd
 }
 
@@ -119,7 +113,7 @@ func (o *statusOptions) run(ctx context.Context, streams Streams) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	cfg, err := clusterConfig(o.kubeconfig, o.context)
+	cfg, err := o.config()
 	if err != nil {
 		return err
 	}
@@ -171,21 +165,6 @@ func speaksUTF8(getenv func(string) string) bool {
 		}
 	}
 	return false
-}
-
-// clusterConfig finds the cluster as restConfig does, or by a context of the kubeconfig.
-func clusterConfig(kubeconfig, context string) (*rest.Config, error) {
-	if context == "" {
-		return restConfig(kubeconfig)
-	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("finding the cluster: %w", err)
-	}
-	return cfg, nil
 }
 
 // once shows the account as it is now.

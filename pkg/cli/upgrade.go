@@ -28,6 +28,9 @@ An update is asked for by editing spec.desiredUpdate of the ClusterVersion; thes
 	return cmd
 }
 
+// kubeconfigUsage is what restConfig does.
+const kubeconfigUsage = "kubeconfig `file`; default $KUBECONFIG, the pod's service account, then ~/.kube/config"
+
 // contextFlags choose the cluster.
 type contextFlags struct {
 	kubeconfig string
@@ -35,7 +38,7 @@ type contextFlags struct {
 }
 
 func (f *contextFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default $KUBECONFIG, the pod's service account, then ~/.kube/config")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", kubeconfigUsage)
 	flags.StringVar(&f.context, "context", "", "`context` of the kubeconfig; default its current one")
 }
 

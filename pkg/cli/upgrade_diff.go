@@ -83,7 +83,8 @@ holds. The exit code is 3 if something would be refused, 1 if something could no
 	f.StringVar(&o.trust, "trust", "", "`file` that says whose signatures are accepted, instead of the keys in the running release")
 	f.BoolVar(&o.unverified, "force-unverified", false, "look at a release that nobody trusted has signed")
 	f.StringVar(&o.payloadCache, "payload-cache", "", "`folder` that keeps what was pulled, as an OCI layout; default none")
-	f.StringVarP(&o.output, "output", "o", "text", "text, json or yaml")
+	addOutput(cmd, &o.output)
+	cmd.ValidArgsFunction = completeFolders
 	f.BoolVar(&o.full, "full", false, "do not shorten long values")
 	o.registry.add(f)
 	return cmd
@@ -261,12 +262,13 @@ func (o *upgradeDiffOptions) verify(
 		return err
 	}
 	evidence, err := verifier.Verify(ctx, img)
-	if err != nil {
+	if errors.Is(err, verify.ErrUnverified) {
 		return &RefusedError{Err: err}
 	}
-	for _, e := range evidence {
-		fmt.Fprintf(streams.Err, "info: %s is signed by %s key %s %s, found in %s\n", img.ByDigest(), e.Method, e.KeyID, e.Identity, e.Store)
+	if err != nil {
+		return err
 	}
+	tellSigners(streams, img.ByDigest(), evidence)
 	return nil
 }
 

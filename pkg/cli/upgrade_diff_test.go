@@ -166,7 +166,7 @@ func TestUpgradeDiff(t *testing.T) {
 		require.NoError(t, err, errs)
 		assert.Contains(t, out, "What an update to 1.1.0 ("+target.ByDigest()+") would do")
 		assert.Contains(t, out, "ConfigMap default/a  0000_20_a_config.yaml\n  created\n")
-		assert.Regexp(t, `\n2 created, 2 changed \(\d+ fields\), 0 deleted, 0 recreated, 0 refused, 0 unchanged, \d+ excluded\n$`, out)
+		assert.Regexp(t, `\n2 created, 3 changed \(\d+ fields\), 0 deleted, 0 recreated, 0 refused, 0 unchanged, \d+ excluded\n$`, out)
 		assert.Contains(t, out, "the cluster has no inventory in namespace openshift-cluster-version")
 		assert.Contains(t, errs, "is signed by openpgp key "+d.signer.KeyID())
 		assert.NotContains(t, errs, "manifests", "nobody who is no terminal is told of progress")
