@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -54,7 +56,13 @@ type nodeKey struct {
 // New reads the manifests of all images and of what is attached to them.
 func New(ctx context.Context, images []Image, opts Options) (*Plan, error) {
 	opts = opts.withDefaults()
-	p := &planner{opts: opts, gate: newGate(opts.Width), nodes: map[nodeKey]*node{}}
+	for _, img := range images {
+		// Names of components come from the release: a path in one would lead elsewhere.
+		if img.Tag != "" && !validTag.MatchString(img.Tag) {
+			return nil, fmt.Errorf("%s: %q cannot be a tag: name the images otherwise by a tag with ${component} and ${version} that gives at most 128 letters, digits, '_', '.' and '-'", img.Name, img.Tag)
+		}
+	}
+	p := &planner{opts: opts, gate: newGate(opts.Width), nodes: map[nodeKey]*node{}, unsure: map[string][]string{}}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(opts.Width)
 	for i, img := range images {
@@ -69,8 +77,12 @@ func New(ctx context.Context, images []Image, opts Options) (*Plan, error) {
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
+	p.warn()
 	return &Plan{Images: images, nodes: p.sorted(), opts: opts}, nil
 }
+
+// validTag is what a tag may be (OCI distribution specification).
+var validTag = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$`)
 
 // Size is how many documents and blobs the plan has, and how many bytes these are.
 func (p *Plan) Size() (documents, blobs int, bytes int64) {
@@ -97,17 +109,6 @@ func (p *Plan) Blobs() map[release.Digest]bool {
 	return all
 }
 
-// Attached names the documents that are attached to an image of the plan or to what belongs to one, by digest.
-func (p *Plan) Attached() []release.Digest {
-	var out []release.Digest
-	for _, n := range p.nodes {
-		if n.attached {
-			out = append(out, n.doc.Digest)
-		}
-	}
-	return out
-}
-
 // planner collects the nodes of all images.
 type planner struct {
 	opts Options
@@ -115,6 +116,20 @@ type planner struct {
 
 	mu    sync.Mutex
 	nodes map[nodeKey]*node
+	// unsure are the images whose signatures could not all be looked for, by the reason.
+	unsure map[string][]string
+}
+
+// warn tells once for each reason which images it concerns.
+func (p *planner) warn() {
+	for _, reason := range slices.Sorted(maps.Keys(p.unsure)) {
+		names := slices.Compact(slices.Sorted(slices.Values(p.unsure[reason])))
+		about := names[0]
+		if len(names) > 1 {
+			about = fmt.Sprintf("%s and %d more", about, len(names)-1)
+		}
+		p.opts.Warn(fmt.Sprintf("%s: signatures may be missing at the target: %s", about, reason))
+	}
 }
 
 // node returns the node of a document, and whether it is new, which is whose business it is to fill it.
@@ -213,15 +228,24 @@ func isSignature(doc *image.Document, tags []string) bool {
 
 func (b *branch) attachments(ctx context.Context, doc *image.Document, depth int) error {
 	var found []image.Attached
-	_, err := b.gate.try(ctx, b.opts.Attempts, func(ctx context.Context) (err error) {
-		found, err = b.img.From.Attached(ctx, doc.Digest)
-		return err
+	var failed error
+	_, err := b.gate.try(ctx, b.opts.Attempts, func(ctx context.Context) error {
+		found, failed = b.img.From.Attached(ctx, doc.Digest)
+		if overloaded(failed) {
+			return failed
+		}
+		// Where a mirror has answered and its source cannot be reached, every image would wait for nothing.
+		return nil
 	})
-	if err != nil {
+	if err := cmp.Or(err, failed); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		b.opts.Warn(fmt.Sprintf("%s: signatures may be missing at the target: %v", b.img.Name, err))
+		b.mu.Lock()
+		// What is said of one digest is said of all; so it is one reason.
+		reason := strings.ReplaceAll(strings.ReplaceAll(err.Error(), string(doc.Digest), "…"), doc.Digest.Hex(), "…")
+		b.unsure[reason] = append(b.unsure[reason], b.img.Name)
+		b.mu.Unlock()
 	}
 	for _, a := range found {
 		digest, err := release.ParseDigest(a.Digest.String())

@@ -17,6 +17,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/cluster-version/cvo/pkg/atomicfile"
 	"github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -80,6 +81,22 @@ func (l *Layout) open() error {
 		l.release()
 	}
 	return err
+}
+
+// lockFolder keeps other processes out of a folder until it is unlocked, or until this process ends, however it does.
+func lockFolder(dir string) (unlock func(), err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	ok, err := atomicfile.TryLock(f)
+	if !ok && err == nil {
+		err = errors.New("another process is writing to it: wait for its end")
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = f.Close() }, nil
 }
 
 // begun reports whether the folder is one that writing was cut short in before it became a layout.
@@ -249,7 +266,7 @@ func (l *Layout) Close() error {
 		err = l.write(filepath.Join(l.dir, "oci-layout"), strings.NewReader(`{"imageLayoutVersion":"1.0.0"}`+"\n"))
 	}
 	if err == nil {
-		err = syncFolder(filepath.Join(l.dir, "blobs", "sha256"))
+		err = atomicfile.Sync(filepath.Join(l.dir, "blobs", "sha256"))
 	}
 	if err != nil {
 		err = fmt.Errorf("writing the OCI layout %s: %w", l.dir, err)
@@ -281,12 +298,4 @@ func (l *Layout) write(path string, content io.Reader) (err error) {
 		return err
 	}
 	return os.Rename(f.Name(), path)
-}
-
-func syncFolder(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
