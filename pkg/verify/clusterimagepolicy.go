@@ -164,6 +164,9 @@ var scopePattern = regexp.MustCompile(`^(?:\*(?:\.` + labelPattern + `)+|` +
 // most specific of all scopes that match. If several objects have it, all of them must be satisfied, as container
 // runtimes have it. False means that no scope matches.
 func (p ClusterImagePolicies) For(pullspec string) (Policy, bool, error) {
+	if len(p) == 0 {
+		return Policy{}, false, nil // Whatever the image's name is, such as one that no scope can have.
+	}
 	scopes, err := scopesOf(pullspec)
 	if err != nil {
 		return Policy{}, false, fmt.Errorf("looking for the ClusterImagePolicy of %s: %w", pullspec, err)
@@ -172,7 +175,7 @@ func (p ClusterImagePolicies) For(pullspec string) (Policy, bool, error) {
 		var merged Policy
 		var names []string
 		for _, policy := range p {
-			if !slices.Contains(policy.Spec.Scopes, scope) {
+			if !slices.ContainsFunc(policy.Spec.Scopes, func(s configv1.ImageScope) bool { return canonicalScope(string(s)) == scope }) {
 				continue
 			}
 			one, err := policyOf(policy)
@@ -195,13 +198,13 @@ func (p ClusterImagePolicies) For(pullspec string) (Policy, bool, error) {
 
 // scopesOf lists the scopes that match an image, the most specific first (containers-policy.json(5), docker
 // transport): the image itself, its repository, the namespaces around it, the host, and wildcards over its domain.
-func scopesOf(pullspec string) ([]configv1.ImageScope, error) {
-	n, err := parseNamed(pullspec)
+func scopesOf(pullspec string) ([]string, error) {
+	n, err := parsePullspec(pullspec)
 	if err != nil {
 		return nil, err
 	}
-	var out []configv1.ImageScope
-	add := func(s string) { out = append(out, configv1.ImageScope(s)) }
+	var out []string
+	add := func(s string) { out = append(out, s) }
 	if n.digest != "" {
 		if n.tag != "" {
 			add(n.repository + ":" + n.tag + "@" + n.digest)

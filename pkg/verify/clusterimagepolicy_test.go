@@ -93,7 +93,7 @@ func TestMostSpecificScope(t *testing.T) {
 	for name, scope := range map[string]string{
 		"host": "registry.example.com", "port": "registry.example.com:5000", "namespace": "registry.example.com/platform", "deeper": "registry.example.com/platform/team",
 		"repository": "registry.example.com/platform/release", "tag": "registry.example.com/platform/release:1.2.3",
-		"digest": "registry.example.com/platform/release@" + string(digest), "wildcard": "*.example.com", "top": "*.com", "hub": "docker.io/library",
+		"digest": "registry.example.com/platform/release@" + string(digest), "wildcard": "*.example.com", "top": "*.com", "hub": "docker.io/library", "latest": "latest.example.net/release:latest", "https": "https.Example.net:443/a",
 	} {
 		documents = append(documents, imagePolicy(name, "['"+scope+"', unrelated.example.net/"+name+"]", keyPolicy(pemKey(t))))
 	}
@@ -119,6 +119,15 @@ func TestMostSpecificScope(t *testing.T) {
 		{"a.b.example.com/x:1", []string{"wildcard"}},
 		{"example.com/x:1", []string{"top"}},
 		{"busybox", []string{"hub"}},
+		{"index.docker.io/busybox", []string{"hub"}},
+		{"REGISTRY.Example.com/platform/release:1.2.3", []string{"tag"}},
+		{"registry.example.com:443/platform/release:1.2.3", []string{"tag"}},
+		{"a.B.Example.com:443/x:1", []string{"wildcard"}},
+		{"HTTPS.example.net/a/b:1", []string{"https"}},
+		{"latest.example.net/release", []string{"latest"}},
+		{"latest.example.net/release:1", nil},
+		{"registry:443/x:1", nil},
+		{"[2001:db8::1]:5000/x:1", nil},
 		{"registry.example.org/x:1", nil},
 		{"unrelated.example.net/tagalong:1", nil},
 	} {
@@ -135,6 +144,19 @@ func TestMostSpecificScope(t *testing.T) {
 	}
 	_, _, err = policies.For("UPPER/case")
 	require.ErrorContains(t, err, "looking for the ClusterImagePolicy of UPPER/case")
+	for _, twisted := range []string{
+		"registry.example.com./platform/release:1.2.3", "registry.example.com/platform//release:1.2.3", "registry.example.com/platform/../release:1",
+		"registry.example.com/platform/release@" + string(digest) + "@" + string(otherDigest), "registry.example.com/platform/release:1:2",
+		"registry.example.com\u200b/platform/release:1", "user@registry.example.com/platform/release:1", "https://registry.example.com/platform/release:1",
+		" registry.example.com/platform/release:1", "registry.example.com/platform/release:", "registry.example.com:/platform/release:1", "",
+	} {
+		_, ok, err := policies.For(twisted)
+		require.Error(t, err, "%q could be fetched by a name that no scope matches", twisted)
+		assert.False(t, ok)
+	}
+	_, ok, err := verify.ClusterImagePolicies(nil).For("registry.example.com/a_-b:1")
+	require.NoError(t, err)
+	assert.False(t, ok)
 }
 
 func TestClusterImagePolicyLists(t *testing.T) {

@@ -118,3 +118,17 @@ func TestTimestampsThatCostTime(t *testing.T) {
 		require.ErrorContains(t, err, "it brings a timestamp larger than 16384 bytes")
 	}
 }
+
+func TestAPanicIsARefusal(t *testing.T) {
+	bad, good := newEntity(t, "bad"), newEntity(t, "good")
+	policy := verify.Policy{Keyrings: []verify.Keyring{keyring(t, "bad", bad), keyring(t, "good", good)}}
+	store := memory{name: "memory", messages: [][]byte{sign(t, bad, claim(digest)), sign(t, good, claim(digest))}}
+	for _, sources := range []verify.Sources{{Local: []verify.Store{store}}, {Exclusive: []verify.Store{store}}} {
+		_, err := verify.Stumbling(newVerifier(t, policy, sources)).Verify(t.Context(), image())
+		refused := &verify.UnverifiedError{}
+		require.ErrorAs(t, err, &refused)
+		require.ErrorContains(t, err, "it cannot be read: index out of range")
+		require.Len(t, refused.Missing, 1)
+		assert.Equal(t, "bad", refused.Missing[0].Name)
+	}
+}

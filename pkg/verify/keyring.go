@@ -149,7 +149,7 @@ func (k Keyring) usable(key openpgp.Key, rules OpenPGPRules) error {
 	if !maySign(key) {
 		return fmt.Errorf("key %016X is not meant for signing", key.PublicKey.KeyId)
 	}
-	if err := rules.checkKey(key.PublicKey); err != nil {
+	if err := rules.CheckKey(key.PublicKey); err != nil {
 		return fmt.Errorf("key %016X is too weak: %w", key.PublicKey.KeyId, err)
 	}
 	return nil

@@ -93,7 +93,7 @@ func (r keyringRoot) unknown(s messageSignature) error {
 }
 
 func (r keyringRoot) checkWithKey(k openpgp.Key, body []byte, s messageSignature, now time.Time) error {
-	if err := r.rules.checkKey(k.PublicKey); err != nil {
+	if err := r.rules.CheckKey(k.PublicKey); err != nil {
 		return fmt.Errorf("key %s is too weak: %w", s.keyID(), err)
 	}
 	if err := s.verify(k.PublicKey, body); err != nil {

@@ -44,9 +44,9 @@ func (r OpenPGPRules) validate() error {
 	return nil
 }
 
-// checkKey holds a key against the least length. Elliptic curves need no such rule: those that can be read have 256
+// CheckKey holds a key against the least length. Elliptic curves need no such rule: those that can be read have 256
 // bits or more.
-func (r OpenPGPRules) checkKey(k *packet.PublicKey) error {
+func (r OpenPGPRules) CheckKey(k *packet.PublicKey) error {
 	var bits int
 	switch key := k.PublicKey.(type) {
 	case *rsa.PublicKey:

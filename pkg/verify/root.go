@@ -101,7 +101,7 @@ func storePlace(s Store) place {
 				for sig, err := range s.Signatures(ctx, image.Digest) {
 					c := candidate{name: sig.Name, location: sig.Location}
 					if err == nil {
-						c.message, err = readMessage(sig.Message)
+						c.message, err = guarded(func() (*signedMessage, error) { return readMessage(sig.Message) })
 						if err != nil {
 							err = &signatureError{name: sig.Name, err: err}
 						}

@@ -10,6 +10,9 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
+// hub is the registry of names without one.
+const hub = "docker.io"
+
 // named is an image reference in its parts, fully expanded.
 type named struct{ repository, tag, digest string }
 
@@ -23,7 +26,7 @@ const (
 )
 
 var (
-	hostPattern      = regexp.MustCompile(`^` + labelPattern + `(?:\.` + labelPattern + `)*(?::[0-9]+)?$`)
+	hostPattern      = regexp.MustCompile(`^(?:` + labelPattern + `(?:\.` + labelPattern + `)*|\[[0-9a-f:]+\])(?::[0-9]+)?$`)
 	pathPattern      = regexp.MustCompile(`^` + componentPattern + `(?:/` + componentPattern + `)*$`)
 	wholeTagPattern  = regexp.MustCompile(`^` + tagPattern + `$`)
 	wholeHashPattern = regexp.MustCompile(`^` + digestPattern + `$`)
@@ -45,14 +48,11 @@ func parseNamed(s string) (named, error) {
 			return named{}, fmt.Errorf("tag %q is none", n.tag)
 		}
 	}
-	const hub = "docker.io"
 	host, path, ok := strings.Cut(rest, "/")
-	switch {
-	case !ok || !strings.ContainsAny(host, ".:") && host != "localhost":
+	if !ok || !strings.ContainsAny(host, ".:") && host != "localhost" {
 		host, path = hub, rest
-	case host == "index."+hub:
-		host = hub
 	}
+	host = canonicalHost(host)
 	if host == hub && !strings.Contains(path, "/") {
 		path = "library/" + path
 	}
@@ -63,6 +63,34 @@ func parseNamed(s string) (named, error) {
 	return n, nil
 }
 
+// parsePullspec reads the name that an image was asked for by. Without tag and digest, what is pulled is "latest".
+func parsePullspec(s string) (named, error) {
+	n, err := parseNamed(s)
+	if n.tag == "" && n.digest == "" {
+		n.tag = "latest"
+	}
+	return n, err
+}
+
+// canonicalHost is the one spelling of a host. A registry is reached by each, so a policy for it must hold for all:
+// letters count without their case, and the port of HTTPS as if it were left out.
+func canonicalHost(host string) string {
+	host = strings.TrimSuffix(strings.ToLower(host), ":443")
+	if host == "index."+hub {
+		return hub
+	}
+	return host
+}
+
+// canonicalScope is a scope, or a prefix of names, with its host in that spelling.
+func canonicalScope(scope string) string {
+	host, path, ok := strings.Cut(scope, "/")
+	if !ok {
+		return canonicalHost(host)
+	}
+	return canonicalHost(host) + "/" + path
+}
+
 // matchIdentity checks the name that the signer gave the image, by the rules of ClusterImagePolicy (and of
 // containers-policy.json(5), section signedIdentity). The image's own name is the pullspec the user wrote.
 func matchIdentity(identity *configv1.PolicyIdentity, image release.Image, reference string) error {
@@ -71,13 +99,14 @@ func matchIdentity(identity *configv1.PolicyIdentity, image release.Image, refer
 	}
 	if reference == "" {
 		return fmt.Errorf("it names no repository, which signedIdentity %s asks for: sign it in the form that does "+
-			"(cosign sign --new-bundle-format=false), or trust its signer by a policy without signedIdentity", identity.MatchPolicy)
+			"(cosign sign --new-bundle-format=false), or trust its signer by a TrustPolicy without signedIdentity "+
+			"(a ClusterImagePolicy without it asks for MatchRepoDigestOrExact)", identity.MatchPolicy)
 	}
 	claimed, err := parseNamed(reference)
 	if err != nil {
 		return fmt.Errorf("the signed name %q: %w", reference, err)
 	}
-	pullspec, err := parseNamed(image.Pullspec)
+	pullspec, err := parsePullspec(image.Pullspec)
 	if err != nil {
 		return fmt.Errorf("the image's name %q: %w", image.Pullspec, err)
 	}
@@ -113,11 +142,11 @@ func repoDigestOrExact(claimed, pullspec named) bool {
 }
 
 func remap(m *configv1.PolicyMatchRemapIdentity, repository string) string {
-	rest, ok := strings.CutPrefix(repository, string(m.Prefix))
+	rest, ok := strings.CutPrefix(repository, canonicalScope(string(m.Prefix)))
 	if !ok || rest != "" && rest[0] != '/' {
 		return repository
 	}
-	return string(m.SignedPrefix) + rest
+	return canonicalScope(string(m.SignedPrefix)) + rest
 }
 
 // validateSignedIdentity refuses what the API server would refuse.

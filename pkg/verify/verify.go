@@ -235,13 +235,25 @@ func (v *Verifier) search(ctx context.Context, p place, image release.Image, t *
 // examine holds one signature against one root.
 func (v *Verifier) examine(c candidate, image release.Image, i int, t *tally, a *answer) {
 	r := v.roots[i]
-	e, err := r.check(c, image, v.clock.Now())
+	e, err := guarded(func() (release.Evidence, error) { return r.check(c, image, v.clock.Now()) })
 	if err != nil {
 		a.remark(fmt.Sprintf("%s: %s: %v", c.name, r.name(), err))
 		return
 	}
 	e.Root, e.Method, e.Store = r.name(), r.method(), c.location
 	t.record(i, e)
+}
+
+// guarded makes a panic an error. Signatures are written by strangers and read by large libraries: one that stumbles over
+// a signature must not take the process along, for whoever can offer it could do so again at every start.
+func guarded[T any](read func() (T, error)) (out T, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			var none T
+			out, err = none, fmt.Errorf("it cannot be read: %v", r)
+		}
+	}()
+	return read()
 }
 
 // ForceUnsafe returns the image as verified although nobody trusted has signed it: the administrator forced past the
