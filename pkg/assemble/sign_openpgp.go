@@ -31,7 +31,8 @@ const (
 
 // SignOpenPGP signs the image's digest and returns a binary OpenPGP signed message around the claim, in the form that
 // OpenShift's verifier reads. The reference is the name that the claim gives the image, by default the repository of
-// its pullspec. A key that is revoked, expired at that time or not meant for signing is refused.
+// its pullspec. A key that is revoked, expired at that time, not meant for signing or shorter than those that verifiers
+// take by default is refused.
 func SignOpenPGP(image release.Image, key SigningKey, reference string, at time.Time) ([]byte, error) {
 	if key.openpgp == nil {
 		return nil, errors.New("signing a message takes an OpenPGP key, this is a sigstore key")
@@ -39,6 +40,12 @@ func SignOpenPGP(image release.Image, key SigningKey, reference string, at time.
 	claim, err := claimFor(claimAtomic, image, reference, at)
 	if err != nil {
 		return nil, err
+	}
+	if signing, ok := key.openpgp.SigningKey(at); ok {
+		if err := (verify.OpenPGPRules{}).CheckKey(signing.PublicKey); err != nil {
+			return nil, fmt.Errorf("signing with OpenPGP key %s: %w, or the signature is refused: "+
+				"make a longer one (`cvo release keygen --type openpgp` makes one that is long enough)", signing.PublicKey.KeyIdString(), err)
+		}
 	}
 	var out bytes.Buffer
 	config := &packet.Config{DefaultHash: crypto.SHA256, Time: func() time.Time { return at }}

@@ -7,6 +7,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/rsa"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -17,6 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ProtonMail/go-crypto/openpgp"
+	"github.com/ProtonMail/go-crypto/openpgp/armor"
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
 	"github.com/google/go-containerregistry/pkg/name"
 	ggcrregistry "github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/random"
@@ -259,6 +263,28 @@ func TestReadSigningKeyRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "takes a sigstore key")
 	_, err = assemble.SignOpenPGP(release.Image{Pullspec: "x", Digest: "sha256:x"}, key, "", signingTime)
 	require.ErrorContains(t, err, "64 hex digits")
+}
+
+func TestSignOpenPGPRefusesShortKeys(t *testing.T) {
+	for bits, want := range map[int]string{1024: "it has 1024 bits, at least 2048 are required", 2048: ""} {
+		e, err := openpgp.NewEntity("short", "", "", &packet.Config{
+			Algorithm: packet.PubKeyAlgoRSA, RSABits: bits, Time: func() time.Time { return signingTime.Add(-time.Hour) },
+		})
+		require.NoError(t, err)
+		var private bytes.Buffer
+		w, err := armor.Encode(&private, openpgp.PrivateKeyType, nil)
+		require.NoError(t, err)
+		require.NoError(t, errors.Join(e.SerializePrivate(w, nil), w.Close()))
+		key, err := assemble.ReadSigningKey(private.Bytes(), nil)
+		require.NoError(t, err)
+		_, err = assemble.SignOpenPGP(signedImage(), key, "", signingTime)
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, "cvo release keygen")
+	}
 }
 
 func TestKeysAreNeverOverwritten(t *testing.T) {
