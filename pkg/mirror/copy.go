@@ -86,10 +86,11 @@ func (c *copier) ask(ctx context.Context) ([]*node, error) {
 				c.plan.opts.Warn(fmt.Sprintf("%s: %s:%s has signatures that its source does not have: it stays as it is; to replace it, delete that tag first",
 					c.plan.Images[n.image].Name, n.to, held.Kept))
 				return nil
-			case held.There && len(held.Missing) > 0:
+			case held.There && len(held.Missing) > 0 && !c.last(n):
 				return c.put(groupCtx, n, held.Missing)
 			}
-			missing[i] = !held.There
+			// The tag of the release, too, is put only when all others are there.
+			missing[i] = !held.There || len(held.Missing) > 0 && c.last(n)
 			return nil
 		})
 	}

@@ -74,7 +74,7 @@ func killedUntilDone(t *testing.T, from, to string) (kills int) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	for alive := 60 * time.Millisecond; ; alive += 15 * time.Millisecond {
+	for alive := 60 * time.Millisecond; ; alive += 10 * time.Millisecond {
 		cmd := exec.CommandContext(t.Context(), self)
 		cmd.Env = append(os.Environ(), mirrorFrom+"="+from, mirrorTo+"="+to)
 		var out strings.Builder
@@ -93,7 +93,7 @@ func killedUntilDone(t *testing.T, from, to string) (kills int) {
 }
 
 func TestKilledAgainAndAgain(t *testing.T) {
-	const n = 20
+	const n = 40
 	for _, tt := range []struct {
 		name string
 		to   func(t *testing.T, target *fixture.Registry) string

@@ -2,9 +2,12 @@ package mirror
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"sync"
 
@@ -24,11 +27,10 @@ type Repository struct {
 	repo   name.Repository
 	access *registry.Access
 	pusher *remote.Pusher
-	puller *remote.Puller
 
 	mu sync.Mutex
 	// clients write blobs, by the repositories that these may be mounted from.
-	clients map[string]*http.Client
+	clients map[string]*connection
 	// subjects are locked while their list of referrers is written, which some registries leave to their clients.
 	subjects map[v1.Hash]*sync.Mutex
 }
@@ -39,11 +41,8 @@ func OpenRepository(access *registry.Access, pullspec string) (*Repository, erro
 	if err != nil {
 		return nil, err
 	}
-	r := &Repository{repo: ref.Context(), access: access, subjects: map[v1.Hash]*sync.Mutex{}, clients: map[string]*http.Client{}}
+	r := &Repository{repo: ref.Context(), access: access, subjects: map[v1.Hash]*sync.Mutex{}, clients: map[string]*connection{}}
 	if r.pusher, err = remote.NewPusher(access.Remote()...); err != nil {
-		return nil, fmt.Errorf("preparing registry access: %w", err)
-	}
-	if r.puller, err = remote.NewPuller(access.Remote()...); err != nil {
 		return nil, fmt.Errorf("preparing registry access: %w", err)
 	}
 	return r, nil
@@ -98,7 +97,19 @@ func (r *Repository) document(ctx context.Context, d release.Digest) (*image.Doc
 
 // head returns the digest of what the registry has; nothing if it does not have it.
 func (r *Repository) head(ctx context.Context, ref name.Reference) (string, error) {
-	desc, err := r.puller.Head(ctx, ref)
+	client, err := r.client(ctx, name.Repository{}, false)
+	if err != nil {
+		return "", registry.Explain("looking for", ref, err)
+	}
+	// With the right to write: of a repository that is yet to be made, some registries give nobody the right to read.
+	options := append(r.access.Remote(), remote.WithContext(ctx), remote.WithTransport(client.Transport))
+	desc, err := remote.Head(ref, options...)
+	if err != nil && refusesHead(err) {
+		var got *remote.Descriptor
+		if got, err = remote.Get(ref, options...); err == nil {
+			desc = &got.Descriptor
+		}
+	}
 	switch {
 	case registry.IsNotFound(err):
 		return "", nil
@@ -108,6 +119,16 @@ func (r *Repository) head(ctx context.Context, ref name.Reference) (string, erro
 	return desc.Digest.String(), nil
 }
 
+// refusesHead reports whether a registry answered a HEAD request in a way that says nothing: that it knows no such
+// requests, or without the headers that are all of the answer.
+func refusesHead(err error) bool {
+	var unsent *url.Error
+	if status, ok := errors.AsType[*transport.Error](err); ok {
+		return status.StatusCode == http.StatusMethodNotAllowed || status.StatusCode == http.StatusNotImplemented
+	}
+	return !errors.As(err, &unsent) && strings.Contains(err.Error(), "response did not include")
+}
+
 // Upload implements Target. A blob that the same registry has in the repository it comes from is mounted. Any other is
 // sent by two requests, as registries must allow (OCI distribution specification, pushing a blob monolithically): the
 // library takes three, and has registries hold the blob once more in between.
@@ -115,6 +136,10 @@ func (r *Repository) Upload(ctx context.Context, desc v1.Descriptor, origin name
 	ref := r.repo.Digest(desc.Digest.String())
 	mountable := origin.RegistryStr() == r.repo.RegistryStr() && origin.RepositoryStr() != "" && origin != r.repo
 	client, err := r.client(ctx, origin, mountable)
+	if mountable && refused(err) {
+		mountable = false
+		client, err = r.client(ctx, origin, false)
+	}
 	if err != nil {
 		return false, registry.Explain("uploading to", ref, err)
 	}
@@ -131,6 +156,9 @@ func (r *Repository) Upload(ctx context.Context, desc v1.Descriptor, origin name
 		from = origin.RepositoryStr()
 	}
 	location, mounted, err := u.begin(ctx, from)
+	if mountable && refused(err) {
+		location, mounted, err = u.begin(ctx, "")
+	}
 	switch {
 	case err != nil:
 		return false, registry.Explain("uploading to", ref, err)
@@ -146,24 +174,48 @@ func (r *Repository) Upload(ctx context.Context, desc v1.Descriptor, origin name
 	return true, nil
 }
 
+// refused reports whether a registry says no to a request as such. To one that mounts, it should say that it wants the
+// bytes instead; not all do, where they lack the blob or do not let this account see it there.
+func refused(err error) bool {
+	status, ok := errors.AsType[*transport.Error](err)
+	return ok && slices.Contains([]int{
+		http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
+	}, status.StatusCode)
+}
+
 // client is one that has the right to write to the repository, and to read the one that blobs are mounted from.
 func (r *Repository) client(ctx context.Context, origin name.Repository, mountable bool) (*http.Client, error) {
 	var more []string
 	if mountable {
 		more = append(more, origin.Scope(transport.PullScope))
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	key := strings.Join(more, " ")
-	if r.clients[key] != nil {
-		return r.clients[key], nil
+	r.mu.Lock()
+	c := r.clients[key]
+	if c == nil {
+		c = &connection{}
+		r.clients[key] = c
 	}
-	client, err := r.access.Client(ctx, r.repo, append([]string{r.repo.Scope(transport.PushScope)}, more...)...)
-	if err != nil {
-		return nil, err
+	r.mu.Unlock()
+	c.once.Do(func() {
+		c.client, c.err = r.access.Client(ctx, r.repo, append([]string{r.repo.Scope(transport.PushScope)}, more...)...)
+	})
+	if c.err != nil {
+		// Whoever waited for it has failed as well, another attempt begins anew.
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.clients[key] == c {
+			delete(r.clients, key)
+		}
 	}
-	r.clients[key] = client
-	return client, nil
+	return c.client, c.err
+}
+
+// connection is a client that is made by the first who needs it.
+type connection struct {
+	once   sync.Once
+	client *http.Client
+	err    error
 }
 
 // Put implements Target.

@@ -31,7 +31,8 @@ func (u *upload) url(path string, query url.Values) string {
 
 // there asks whether the repository has the blob.
 func (u *upload) there(ctx context.Context) (bool, error) {
-	a, err := u.do(ctx, http.MethodHead, u.url(u.desc.Digest.String(), nil), nil, http.StatusOK, http.StatusNotFound)
+	// A registry that knows no such question is sent the blob.
+	a, err := u.do(ctx, http.MethodHead, u.url(u.desc.Digest.String(), nil), nil, http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed)
 	return a.status == http.StatusOK, err
 }
 

@@ -193,7 +193,7 @@ func (o *outside) testEvidence(t *testing.T) {
 	assert.Equal(t, o.images["1.1.0"].ByDigest(), newest.Image)
 	require.Len(t, newest.Evidence, 1)
 	assert.Equal(t, verify.MethodSigstore, newest.Evidence[0].Method)
-	assert.Contains(t, newest.Evidence[0].Store, "/release", "the place where it was found")
+	assert.Contains(t, newest.Evidence[0].Store, o.mirror+"/mirrored/release", "the place where it was found")
 	assert.Len(t, newest.Evidence[0].KeyID, 64)
 	assert.Empty(t, status.Releases[1].Evidence, "nobody was asked who signed what the operator was started from")
 	assert.Equal(t, api.OperatorNamespace, status.Inventory.Namespace)
