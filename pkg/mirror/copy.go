@@ -186,13 +186,12 @@ func (c *copier) announce() {
 
 // carry copies the blobs; whoever brings the last one of a document puts the document.
 func (c *copier) carry(ctx context.Context, missing []*node, transfers []*transfer) error {
+	// The counts are looked at before anything is started: from then on, others finish documents and count.
+	ready := slices.DeleteFunc(slices.Clone(missing), func(n *node) bool { return c.open[n] != 0 })
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(c.plan.opts.Width)
-	for _, n := range missing {
-		if c.open[n] == 0 {
-			// Nothing has been started yet, so nobody else looks at this count.
-			group.Go(func() error { return c.finish(groupCtx, n) })
-		}
+	for _, n := range ready {
+		group.Go(func() error { return c.finish(groupCtx, n) })
 	}
 	for _, t := range transfers {
 		group.Go(func() error {
