@@ -99,7 +99,7 @@ func matchIdentity(identity *configv1.PolicyIdentity, image release.Image, refer
 	}
 	if reference == "" {
 		return fmt.Errorf("it names no repository, which signedIdentity %s asks for: sign it in the form that does "+
-			"(cosign sign --new-bundle-format=false), or trust its signer by a TrustPolicy without signedIdentity "+
+			"(cosign sign --new-bundle-format=false --use-signing-config=false), or trust its signer by a TrustPolicy without signedIdentity "+
 			"(a ClusterImagePolicy without it asks for MatchRepoDigestOrExact)", identity.MatchPolicy)
 	}
 	claimed, err := parseNamed(reference)
