@@ -98,7 +98,7 @@ func TestOperatorIsStatic(t *testing.T) {
 	for _, file := range []string{"Makefile", "Dockerfile", "hack/image.sh"} {
 		text, err := os.ReadFile(filepath.Join(root, file))
 		require.NoError(t, err)
-		for _, command := range strings.SplitSeq(strings.ReplaceAll(string(text), "\\\n", " "), "\n") {
+		for command := range strings.SplitSeq(strings.ReplaceAll(string(text), "\\\n", " "), "\n") {
 			if !strings.Contains(command, "go build") || !strings.Contains(command, "cmd/cvo") {
 				continue
 			}
