@@ -46,11 +46,11 @@ func (t *tally) record(i int, e release.Evidence) {
 	}
 }
 
-// marks are by what a signer is known again: the key, and the identity for which a certificate was issued, whose key
-// may be made for one signature.
+// marks are by what a signer is known again: the key, with OpenPGP the primary key and the one that signed, which may be
+// a subkey of several; and the identity for which a certificate was issued, whose key may be made for one signature.
 func marks(e release.Evidence) []string {
 	if e.Method == MethodOpenPGP {
-		return []string{"key " + e.Fingerprint}
+		return []string{"key " + e.Fingerprint, "signing key " + e.KeyID}
 	}
 	out := []string{"key " + e.KeyID}
 	if e.Certificate != "" {

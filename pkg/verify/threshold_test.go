@@ -1,8 +1,12 @@
 package verify_test
 
 import (
+	"crypto"
 	"testing"
+	"time"
 
+	"github.com/ProtonMail/go-crypto/openpgp"
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -144,4 +148,40 @@ func TestThresholdsAreRefused(t *testing.T) {
 			require.ErrorContains(t, err, test.want)
 		})
 	}
+}
+
+// adopt makes a signing subkey of one key a subkey of another, too, as only somebody can do who has both.
+func adopt(t testing.TB, e *openpgp.Entity, sub openpgp.Subkey) {
+	t.Helper()
+	config := &packet.Config{Time: func() time.Time { return today }}
+	binding := func(kind packet.SignatureType, by *packet.PrivateKey) *packet.Signature {
+		return &packet.Signature{
+			Version: by.Version, CreationTime: today, SigType: kind, PubKeyAlgo: by.PubKeyAlgo, Hash: crypto.SHA256, IssuerKeyId: &by.KeyId,
+		}
+	}
+	sub.Sig = binding(packet.SigTypeSubkeyBinding, e.PrivateKey)
+	sub.Sig.FlagsValid, sub.Sig.FlagSign = true, true
+	sub.Sig.EmbeddedSignature = binding(packet.SigTypePrimaryKeyBinding, sub.PrivateKey)
+	require.NoError(t, sub.Sig.EmbeddedSignature.CrossSignKey(sub.PublicKey, e.PrimaryKey, sub.PrivateKey, config))
+	require.NoError(t, sub.Sig.SignKey(sub.PublicKey, e.PrivateKey, config))
+	e.Subkeys = append(e.Subkeys, sub)
+}
+
+func TestThresholdsCountASharedSubkeyOnce(t *testing.T) {
+	one, two := newEntity(t, "one"), newEntity(t, "two")
+	require.NoError(t, one.AddSigningSubkey(&packet.Config{Algorithm: packet.PubKeyAlgoEdDSA, Time: func() time.Time { return today }}))
+	adopt(t, two, one.Subkeys[len(one.Subkeys)-1])
+	policy := verify.Policy{
+		Keyrings:   []verify.Keyring{keyring(t, "one", one), keyring(t, "two", two)},
+		Thresholds: []verify.Threshold{{Name: "both", Required: 2, Members: []string{"one", "two"}}},
+	}
+	message := sign(t, one, claim(digest))
+	for _, name := range []string{"one", "two"} {
+		alone := verify.Policy{Keyrings: []verify.Keyring{keyring(t, name, map[string]*openpgp.Entity{"one": one, "two": two}[name])}}
+		_, err := check(t, alone, message)
+		require.NoError(t, err, "the key must be good in %s", name)
+	}
+	_, err := check(t, policy, message)
+	require.ErrorIs(t, err, verify.ErrUnverified)
+	require.ErrorContains(t, err, "threshold both: 1 of 2 signers")
 }
