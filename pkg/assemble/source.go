@@ -1,7 +1,6 @@
 package assemble
 
 import (
-	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
@@ -15,13 +14,11 @@ import (
 	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	imagev1 "github.com/openshift/api/image/v1"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/image"
-	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -221,33 +218,26 @@ func checkVersionLabels(labels map[string]string) error {
 }
 
 // imageFiles reads the regular files at the top of some folders of an image, all layers taken together, by folder.
-func imageFiles(img v1.Image, folders ...string) (files map[string][]File, err error) {
-	stream := mutate.Extract(img)
-	defer func() { err = errors.Join(err, stream.Close()) }()
-	limit := int64(manifest.Limits{}.WithDefaults().FileBytes)
-	files = map[string][]File{}
+func imageFiles(img v1.Image, folders ...string) (map[string][]File, error) {
+	files := map[string][]File{}
 	read := 0
-	for archive := tar.NewReader(stream); ; {
-		header, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			break
+	err := image.WalkImage(img, func(f image.File) error {
+		folder := path.Dir(f.Name)
+		if !slices.Contains(folders, folder) {
+			return nil
 		}
+		if read++; read > maxImageFiles {
+			return fmt.Errorf("the image has more than %d files in %s", maxImageFiles, strings.Join(folders, " and "))
+		}
+		data, err := io.ReadAll(f.Content)
 		if err != nil {
-			return nil, fmt.Errorf("reading the layers: %w", err)
+			return fmt.Errorf("reading %s: %w", f.Name, err)
 		}
-		file := path.Clean("/" + header.Name)
-		folder := strings.TrimPrefix(path.Dir(file), "/")
-		if header.Typeflag != tar.TypeReg || !slices.Contains(folders, folder) {
-			continue
-		}
-		if read++; header.Size > limit || read > maxImageFiles {
-			return nil, fmt.Errorf("%s has %d bytes, the limit is %d, and it is file %d, the limit is %d", file, header.Size, limit, read, maxImageFiles)
-		}
-		data, err := io.ReadAll(archive)
-		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", file, err)
-		}
-		files[folder] = append(files[folder], File{Name: path.Base(file), Data: data, ModTime: header.ModTime})
+		files[folder] = append(files[folder], File{Name: path.Base(f.Name), Data: data, ModTime: f.ModTime})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the layers: %w", err)
 	}
 	for _, folder := range folders {
 		sortFiles(files[folder])

@@ -80,6 +80,51 @@ func (r *Reader) WalkUntil(ctx context.Context, img release.Image, visit func(Fi
 	return r.walk(ctx, img, 1, w)
 }
 
+// WalkImage walks as Reader.Walk does through an image at hand, one layer after the other, and keeps to the default
+// limits. A layer's files are given before its end has been seen: only the error that WalkImage returns tells whether
+// they are what the image's reader vouches for.
+func WalkImage(img v1.Image, visit func(File) error) error {
+	layers, err := img.Layers()
+	if err != nil {
+		return err
+	}
+	limits := Limits{}.WithDefaults()
+	if len(layers) > limits.Layers {
+		return fmt.Errorf("%w: the image has %d layers, the limit is %d", ErrLimit, len(layers), limits.Layers)
+	}
+	w := newWalker(limits, visit)
+	for i, layer := range slices.Backward(layers) {
+		err := w.imageLayer(layer)
+		switch {
+		case errors.Is(err, fs.SkipAll):
+			return nil
+		case err != nil:
+			return fmt.Errorf("layer %d of %d: %w", i+1, len(layers), err)
+		case w.done:
+			return nil
+		}
+	}
+	return nil
+}
+
+// imageLayer reads a layer to its end, which is where its reader says what it thinks of the digest.
+func (w *walker) imageLayer(layer v1.Layer) (err error) {
+	size, err := layer.Size()
+	if err != nil {
+		return err
+	}
+	content, err := layer.Compressed()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, content.Close()) }()
+	if err := w.layer(content, size); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, content)
+	return err
+}
+
 func (r *Reader) walk(ctx context.Context, img release.Image, ahead int, w *walker) error {
 	s, err := r.Repository(img)
 	if err != nil {

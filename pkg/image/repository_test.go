@@ -551,3 +551,37 @@ func TestAttachedAsksForTagsOnce(t *testing.T) {
 		})
 	}
 }
+
+func TestWalkImage(t *testing.T) {
+	registry := fixture.StartRegistry(t)
+	built, want := sixLayers(t)
+	img := push(t, registry, built)
+	walk := func(walked v1.Image) (map[string]string, error) {
+		got := map[string]string{}
+		return got, image.WalkImage(walked, func(f image.File) error {
+			data, err := io.ReadAll(f.Content)
+			got[f.Name] = string(data)
+			return err
+		})
+	}
+	opened, err := open(t, image.Options{}).Open(t.Context(), img)
+	require.NoError(t, err)
+	for _, walked := range []v1.Image{built, opened} {
+		got, err := walk(walked)
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+	}
+
+	got, err := walk(build(t, []entry{{"manifests/a.yaml", "old", 0}, {"manifests/b.yaml", "b", 0}}, []entry{{"manifests/a.yaml", "new", 0}, {"manifests/.wh.b.yaml", "", 0}}))
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"manifests/a.yaml": "new"}, got)
+
+	_, err = walk(build(t, []entry{{"manifests/../../a.yaml", "a", 0}}))
+	require.ErrorIs(t, err, image.ErrIntegrity)
+
+	registry.AddFault(fixture.Fault{Match: fixture.MatchPath(blobs), Rewrite: flip})
+	opened, err = open(t, image.Options{}).Open(t.Context(), img)
+	require.NoError(t, err)
+	_, err = walk(opened)
+	require.ErrorIs(t, err, image.ErrIntegrity, "what was changed on its way is told at the end")
+}
