@@ -26,6 +26,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/inspect"
+	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/test/fixture"
 )
@@ -463,7 +464,7 @@ func TestRealRelease(t *testing.T) {
 		t.Run("it takes the manifests of "+version+" as they are", func(t *testing.T) {
 			root := filepath.Join(fixture.Testdata(t), "payloads", version)
 			want := tree(t, root)
-			stream, err := parseStream([]byte(want["release-manifests/image-references"]))
+			stream, err := payload.ParseReferences([]byte(want["release-manifests/image-references"]))
 			require.NoError(t, err)
 			files, err := ReadFiles(os.DirFS(filepath.Join(root, releaseFolder)))
 			require.NoError(t, err)

@@ -156,16 +156,11 @@ func ReadFiles(fsys fs.FS) ([]File, error) {
 
 // parseReferences reads the tags of an image-references file.
 func parseReferences(data []byte) ([]imagev1.TagReference, error) {
-	stream, err := parseStream(data)
+	stream, err := decodeStream(referencesFile, data)
 	if err != nil {
 		return nil, err
 	}
 	return stream.Spec.Tags, nil
-}
-
-// parseStream reads a file image-references.
-func parseStream(data []byte) (*imagev1.ImageStream, error) {
-	return decodeStream(referencesFile, data)
 }
 
 // decodeStream reads an ImageStream, YAML or JSON. Keys are read without regard to case, because real files write "Name"

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/image"
+	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -102,7 +103,7 @@ func (e *Existing) parse() error {
 		}
 	}
 	var err error
-	if e.stream, err = parseStream(e.layer[referencesFile].data); err != nil {
+	if e.stream, err = payload.ParseReferences(e.layer[referencesFile].data); err != nil {
 		return err
 	}
 	e.Images = e.stream.Spec.Tags
@@ -110,12 +111,9 @@ func (e *Existing) parse() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", metadataFile, err)
 	}
-	m := releaseMetadata{}
-	if err := remarshal(object, &m); err != nil {
-		return fmt.Errorf("%s: %w", metadataFile, err)
-	}
-	if m.Kind != metadataKind {
-		return fmt.Errorf("%s: kind: is %q, not %q", metadataFile, m.Kind, metadataKind)
+	m, err := payload.ParseMetadata(e.layer[metadataFile].data)
+	if err != nil {
+		return err
 	}
 	e.Version, e.Previous, e.Next = m.Version, m.Previous, m.Next
 	e.Metadata, _ = object["metadata"].(map[string]any) // with its numbers as they were written

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/payload"
 )
 
 // references renders the file image-references: an ImageStream with the component images, by name.
@@ -33,10 +34,7 @@ func references(opts Options, created time.Time, images []imagev1.TagReference) 
 	return indented(referencesFile, stream)
 }
 
-// metadataKind is what clients of the update protocol check first.
-const metadataKind = "cincinnati-metadata-v0"
-
-// releaseMetadata is the file release-metadata.
+// releaseMetadata is the file release-metadata as it is written; payload.Metadata reads it.
 type releaseMetadata struct {
 	Kind     string         `json:"kind"`
 	Version  string         `json:"version"`
@@ -47,7 +45,7 @@ type releaseMetadata struct {
 
 func metadata(opts Options) ([]byte, error) {
 	return indented(metadataFile, releaseMetadata{
-		Kind: metadataKind, Version: opts.Version,
+		Kind: payload.MetadataKind, Version: opts.Version,
 		// An empty list, not null: clients tell the two apart.
 		Previous: append([]string{}, distinct(opts.Previous)...),
 		Next:     distinct(opts.Next),
@@ -57,15 +55,6 @@ func metadata(opts Options) ([]byte, error) {
 
 func distinct(list []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(list)))
-}
-
-// remarshal gives decoded JSON its type.
-func remarshal(from, to any) error {
-	data, err := json.Marshal(from)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(data, to)
 }
 
 // indented renders JSON as the files of a release have it: two spaces, no line end.

@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	metadataKind = "cincinnati-metadata-v0"
+	// MetadataKind is what clients of the update protocol check first in release-metadata.
+	MetadataKind = "cincinnati-metadata-v0"
 	// maxMetadataBytes bounds release-metadata and image-references; real ones have 200 bytes and 90 kB.
 	maxMetadataBytes = 4 << 20
 )
@@ -58,8 +59,8 @@ func ParseMetadata(data []byte) (*Metadata, error) {
 	if err := decode(data, m); err != nil {
 		return nil, fmt.Errorf("%s: %w", MetadataFile, err)
 	}
-	if m.Kind != metadataKind {
-		return nil, fmt.Errorf("%s: kind: is %q, not %q", MetadataFile, m.Kind, metadataKind)
+	if m.Kind != MetadataKind {
+		return nil, fmt.Errorf("%s: kind: is %q, not %q", MetadataFile, m.Kind, MetadataKind)
 	}
 	if m.Version == "" {
 		return nil, fmt.Errorf("%s: version: missing", MetadataFile)
