@@ -13,6 +13,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/inspect"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 type releaseInfoOptions struct {
@@ -272,9 +273,20 @@ func writeInfo(streams Streams, info *inspect.Info, view inspect.View) error {
 
 // verifyAll checks releases and prints a line for each that is what it should be.
 func (o *releaseInfoOptions) verifyAll(ctx context.Context, streams Streams, refs []string) error {
-	if o.output != "" {
-		return &UsageError{Err: errors.New("--verify prints a line for each release: leave --output out")}
+	write := func(list []verifiedRelease) error {
+		for _, v := range list {
+			fmt.Fprintf(streams.Out, "%s %s %s\n", v.Digest, v.Created.UTC().Format(time.RFC3339), v.Version)
+		}
+		return nil
 	}
+	if o.output != "" && o.output != outputText {
+		printValue, err := newValuePrinter(o.output)
+		if err != nil {
+			return &UsageError{Err: err}
+		}
+		write = func(list []verifiedRelease) error { return printValue(streams.Out, list) }
+	}
+	var list []verifiedRelease
 	for _, ref := range refs {
 		r, images, err := o.read.open(ctx, streams, ref)
 		if err != nil {
@@ -290,9 +302,21 @@ func (o *releaseInfoOptions) verifyAll(ctx context.Context, streams Streams, ref
 		if err := o.readImages(ctx, streams, info, images); err != nil {
 			return err
 		}
-		fmt.Fprintf(streams.Out, "%s %s %s\n", r.Image.Digest, info.References.CreationTimestamp.UTC().Format(time.RFC3339), info.Metadata.Version)
+		list = append(list, verifiedRelease{
+			Image: r.Image.Pullspec, Digest: r.Image.Digest, Created: info.References.CreationTimestamp.Time,
+			Version: info.Metadata.Version, Images: len(info.References.Spec.Tags),
+		})
 	}
-	return nil
+	return write(list)
+}
+
+// verifiedRelease is a release whose images are what they should be. Fields are added, never renamed or removed.
+type verifiedRelease struct {
+	Image   string         `json:"image"`
+	Digest  release.Digest `json:"digest"`
+	Version string         `json:"version"`
+	Created time.Time      `json:"created"`
+	Images  int            `json:"images"`
 }
 
 // compare tells what changed from one release to another: of images, APIs and roles or, with --contents, everything.

@@ -151,7 +151,7 @@ func TestReleaseInspectUsage(t *testing.T) {
 		{"extract a --layout image --included", "leave --included", ExitUsage},
 		{"extract a --file x --to y", "leave --to out", ExitUsage},
 		{"extract a --to=", "--to is empty", ExitUsage},
-		{"extract a -o xml", "use json or yaml", ExitUsage},
+		{"extract a -o xml", "use text, json, yaml", ExitUsage},
 		{"extract . --trust x", "a folder, which nobody can sign", ExitUsage},
 	} {
 		t.Run("it refuses "+tt.args, func(t *testing.T) {

@@ -318,7 +318,7 @@ func TestReleaseMirrorUsage(t *testing.T) {
 		{"known instructions", "example.com/x:1 --to example.com/y --print-mirror-instructions all", "use idms, icsp or none"},
 		{"one way to trust", "example.com/x:1 --to example.com/y --trust t --insecure-skip-verification", "exclude each other"},
 		{"a folder that is a mirror", "--from-dir . --to example.com/y", "no file oci-layout"},
-		{"a known output", "example.com/x:1 --to example.com/y -o xml", "use json or yaml"},
+		{"a known output", "example.com/x:1 --to example.com/y -o xml", "use text, json, yaml"},
 	} {
 		t.Run("it asks for "+tt.name, func(t *testing.T) {
 			cmd := New(Streams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})

@@ -99,7 +99,7 @@ func (f *readFlags) open(ctx context.Context, streams Streams, arg string) (*ins
 	}
 	img, err := images.Resolve(ctx, ref)
 	if err != nil {
-		return nil, nil, fmt.Errorf("resolving %s: %w", ref, err)
+		return nil, nil, err
 	}
 	if err := f.verify(ctx, streams, images, img); err != nil {
 		return nil, nil, err

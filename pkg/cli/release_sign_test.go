@@ -100,7 +100,7 @@ func TestSignUsage(t *testing.T) {
 		{"an OpenPGP key and --attach", []string{"release", "sign", "x", "--key", pgp, "--attach", "tag"}, "--attach is for sigstore keys"},
 		{"a sigstore key and --store", []string{"release", "sign", "x", "--key", pem, "--store", "y"}, "are for OpenPGP keys"},
 		{"an unknown way to attach", []string{"release", "sign", "x", "--key", pem, "--attach", "glue"}, "use tag, referrer or both"},
-		{"an unknown output", []string{"release", "sign", "x", "--key", pem, "-o", "xml"}, "use json or yaml"},
+		{"an unknown output", []string{"release", "sign", "x", "--key", pem, "-o", "xml"}, "use text, json, yaml"},
 		{"no folder", []string{"release", "keygen"}, "--out is required"},
 		{"an unknown type", []string{"release", "keygen", "--out", dir, "--type", "x509"}, "use sigstore or openpgp"},
 		{"a store for a sigstore key", []string{"release", "keygen", "--out", dir, "--store", "https://x"}, "--store is for OpenPGP keys"},

@@ -115,7 +115,7 @@ func (o *releaseVerifyOptions) run(ctx context.Context, streams Streams) error {
 	}
 	img, err := images.Resolve(ctx, o.ref)
 	if err != nil {
-		return fmt.Errorf("resolving %s: %w", o.ref, err)
+		return err
 	}
 	policy, err := o.policy(ctx, streams, images, img)
 	if err != nil {

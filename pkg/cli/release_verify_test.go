@@ -227,7 +227,7 @@ func TestReleaseVerify(t *testing.T) {
 			{[]string{"--trust", trust}, ExitUsage, "accepts 1 arg"},
 			{[]string{img.Pullspec, "--trust", trust, "--policy", trust}, ExitUsage, "use one of them"},
 			{[]string{img.Pullspec, "--trust", trust, "--release", "x"}, ExitUsage, "leave out --release"},
-			{[]string{img.Pullspec, "--trust", trust, "-o", "xml"}, ExitUsage, "use json or yaml"},
+			{[]string{img.Pullspec, "--trust", trust, "-o", "xml"}, ExitUsage, "use text, json, yaml"},
 			{[]string{img.Pullspec, "--trust", trust, "--timeout", "0s"}, ExitUsage, "leaves no time"},
 			{[]string{img.Pullspec, "--trust", refusing, "--signatures", signatures}, ExitUsage, "names no keyring"},
 			{[]string{img.Pullspec, "--trust", "missing.yaml"}, ExitFailed, "missing.yaml"},
