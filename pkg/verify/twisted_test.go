@@ -27,7 +27,7 @@ func joined(t testing.TB, a, b release.Attachment, field string) release.Attachm
 	return a
 }
 
-// signatures returns a DSSE bundle with these signatures.
+// withSignatures returns a DSSE bundle with these signatures.
 func withSignatures(t testing.TB, a release.Attachment, from ...release.Attachment) release.Attachment {
 	t.Helper()
 	var all []any
