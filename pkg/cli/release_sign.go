@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/assemble"
 	"github.com/cluster-version/cvo/pkg/image"
@@ -197,38 +195,4 @@ func readPassphrase(file string) ([]byte, error) {
 		return nil, fmt.Errorf("--passphrase-file %s is empty", file)
 	}
 	return []byte(passphrase), nil
-}
-
-// addOutput adds --output to a command that tells what it did.
-func addOutput(cmd *cobra.Command, output *string) {
-	cmd.Flags().StringVarP(output, "output", "o", outputText, "text, json or yaml")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(statusOutputs(), cobra.ShellCompDirectiveNoFileComp))
-}
-
-// checkOutput leaves the format empty for text.
-func checkOutput(format *string) error {
-	switch *format {
-	case outputText:
-		*format = ""
-		return nil
-	case "", outputJSON, outputYAML:
-		return nil
-	}
-	return &UsageError{Err: fmt.Errorf("unknown output %q: use %s", *format, strings.Join(statusOutputs(), ", "))}
-}
-
-// printStructured prints a value as JSON or YAML.
-func printStructured(streams Streams, format string, value any) error {
-	var data []byte
-	var err error
-	if format == "yaml" {
-		data, err = yaml.Marshal(value)
-	} else if data, err = json.MarshalIndent(value, "", "  "); err == nil {
-		data = append(data, '\n')
-	}
-	if err != nil {
-		return err
-	}
-	_, err = streams.Out.Write(data)
-	return err
 }

@@ -83,22 +83,14 @@ If the operator cannot be asked, what the ClusterVersion says is shown instead, 
 	f.BoolVar(&o.signatures, "signatures", false, "list who signed the releases that the cluster accepted")
 	f.StringVar(&o.component, "component", "", "show one component only, in full")
 	f.StringVarP(&o.output, "output", "o", outputText, "`format`: text, json or yaml")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(statusOutputs(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(textOutputs(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-const (
-	outputText = "text"
-	outputJSON = "json"
-	outputYAML = "yaml"
-)
-
-func statusOutputs() []string { return []string{outputText, outputJSON, outputYAML} }
-
 func (o *statusOptions) validate() error {
 	switch {
-	case !slices.Contains(statusOutputs(), o.output):
-		return &UsageError{fmt.Errorf("-o %q: want %s", o.output, strings.Join(statusOutputs(), ", "))}
+	case !slices.Contains(textOutputs(), o.output):
+		return &UsageError{fmt.Errorf("-o %q: want %s", o.output, strings.Join(textOutputs(), ", "))}
 	case o.signatures && (o.orphans || o.watch || o.all || o.component != "" || o.server != "" || o.serverCA != ""):
 		return &UsageError{errors.New("--signatures reads the cluster, not the operator's account: it goes with --output and --name only")}
 	case o.orphans && (o.watch || o.all || o.component != "" || o.server != "" || o.serverCA != ""):

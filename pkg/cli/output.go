@@ -8,9 +8,73 @@ import (
 	"os"
 	"strings"
 	"text/template"
+	"unicode"
 
+	"github.com/spf13/cobra"
 	"k8s.io/client-go/util/jsonpath"
+	"sigs.k8s.io/yaml"
 )
+
+// Outputs of most commands.
+const (
+	outputText = "text"
+	outputJSON = "json"
+	outputYAML = "yaml"
+)
+
+// textOutputs are what a command with no other outputs has.
+func textOutputs() []string { return []string{outputText, outputJSON, outputYAML} }
+
+// addOutput adds --output to a command that tells what it did.
+func addOutput(cmd *cobra.Command, output *string) {
+	cmd.Flags().StringVarP(output, "output", "o", outputText, "text, json or yaml")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(textOutputs(), cobra.ShellCompDirectiveNoFileComp))
+}
+
+// checkOutput leaves the format empty for text.
+func checkOutput(format *string) error {
+	switch *format {
+	case outputText:
+		*format = ""
+		return nil
+	case "", outputJSON, outputYAML:
+		return nil
+	}
+	return &UsageError{Err: fmt.Errorf("unknown output %q: use %s", *format, strings.Join(textOutputs(), ", "))}
+}
+
+// printStructured prints a value as JSON or YAML.
+func printStructured(streams Streams, format string, value any) error {
+	if format == outputYAML {
+		return writeYAML(streams.Out, value)
+	}
+	return writeJSON(streams.Out, value)
+}
+
+func writeJSON(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
+
+func writeYAML(w io.Writer, value any) error {
+	data, err := yaml.Marshal(value)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(data)
+	return err
+}
+
+// printable replaces what a terminal would take for a command: names come from the release as they are.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsGraphic(r) {
+			return r
+		}
+		return '?'
+	}, s)
+}
 
 // valueFormats are the outputs that newValuePrinter knows.
 func valueFormats() []string {
