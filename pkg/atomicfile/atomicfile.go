@@ -173,12 +173,12 @@ func removeUnlocked(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		// It is gone, or another user's.
-		return nil //nolint:nilerr // what cannot be opened is not ours to remove
+		return nil // what cannot be opened is not ours to remove
 	}
 	defer f.Close()
 	// Without locks nobody can tell what is still written.
 	if err := flockAlone(f); err != nil {
-		return nil //nolint:nilerr // somebody writes it
+		return nil // somebody writes it
 	}
 	return os.RemoveAll(path)
 }
