@@ -161,7 +161,7 @@ func read(t *testing.T, job reading) outcome {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	process := exec.CommandContext(ctx, os.Args[0])
-	process.Env = append(os.Environ(), readerEnv+"="+string(work), "GORACE=halt_on_error=1")
+	process.Env = append(os.Environ(), readerEnv+"="+string(work), "GORACE=halt_on_error=1 atexit_sleep_ms=0")
 	process.Stderr = os.Stderr
 	out, err := process.Output()
 	require.NoError(t, err)
