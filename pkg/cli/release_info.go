@@ -271,43 +271,52 @@ func writeInfo(streams Streams, info *inspect.Info, view inspect.View) error {
 	return info.WriteText(streams.Out, view, time.Now())
 }
 
-// verifyAll checks releases and prints a line for each that is what it should be.
+// verifyAll checks releases and prints a line for each that is what it should be; -o prints all of them, and nothing
+// unless all are.
 func (o *releaseInfoOptions) verifyAll(ctx context.Context, streams Streams, refs []string) error {
-	write := func(list []verifiedRelease) error {
-		for _, v := range list {
-			fmt.Fprintf(streams.Out, "%s %s %s\n", v.Digest, v.Created.UTC().Format(time.RFC3339), v.Version)
-		}
-		return nil
-	}
+	var printValue func(io.Writer, any) error
 	if o.output != "" && o.output != outputText {
-		printValue, err := newValuePrinter(o.output)
-		if err != nil {
+		var err error
+		if printValue, err = newValuePrinter(o.output); err != nil {
 			return &UsageError{Err: err}
 		}
-		write = func(list []verifiedRelease) error { return printValue(streams.Out, list) }
 	}
 	var list []verifiedRelease
 	for _, ref := range refs {
-		r, images, err := o.read.open(ctx, streams, ref)
+		v, err := o.verifyOne(ctx, streams, ref)
 		if err != nil {
 			return err
 		}
-		if r.Image.Digest == "" {
-			return &UsageError{Err: fmt.Errorf("%s is a folder: --verify is for images, whose digests say what is in them", ref)}
+		list = append(list, v)
+		if printValue == nil {
+			fmt.Fprintf(streams.Out, "%s %s %s\n", v.Digest, v.Created.UTC().Format(time.RFC3339), v.Version)
 		}
-		info, err := inspect.Describe(ctx, r)
-		if err != nil {
-			return err
-		}
-		if err := o.readImages(ctx, streams, info, images); err != nil {
-			return err
-		}
-		list = append(list, verifiedRelease{
-			Image: r.Image.Pullspec, Digest: r.Image.Digest, Created: info.References.CreationTimestamp.Time,
-			Version: info.Metadata.Version, Images: len(info.References.Spec.Tags),
-		})
 	}
-	return write(list)
+	if printValue == nil {
+		return nil
+	}
+	return printValue(streams.Out, list)
+}
+
+func (o *releaseInfoOptions) verifyOne(ctx context.Context, streams Streams, ref string) (verifiedRelease, error) {
+	r, images, err := o.read.open(ctx, streams, ref)
+	if err != nil {
+		return verifiedRelease{}, err
+	}
+	if r.Image.Digest == "" {
+		return verifiedRelease{}, &UsageError{Err: fmt.Errorf("%s is a folder: --verify is for images, whose digests say what is in them", ref)}
+	}
+	info, err := inspect.Describe(ctx, r)
+	if err != nil {
+		return verifiedRelease{}, err
+	}
+	if err := o.readImages(ctx, streams, info, images); err != nil {
+		return verifiedRelease{}, err
+	}
+	return verifiedRelease{
+		Image: r.Image.Pullspec, Digest: r.Image.Digest, Created: info.References.CreationTimestamp.Time,
+		Version: info.Metadata.Version, Images: len(info.References.Spec.Tags),
+	}, nil
 }
 
 // verifiedRelease is a release whose images are what they should be. Fields are added, never renamed or removed.

@@ -163,7 +163,7 @@ func tellSigners(streams Streams, what string, evidence []release.Evidence) {
 		if e.Identity != "" {
 			who += " " + e.Identity
 		}
-		fmt.Fprintf(streams.Err, "info: %s is signed by %s key %s, found in %s\n", what, e.Method, who, e.Store)
+		fmt.Fprintf(streams.Err, "info: %s is signed by %s key %s, found in %s\n", what, e.Method, printable(who), printable(e.Store))
 	}
 }
 
