@@ -19,12 +19,15 @@ An update is asked for by editing spec.desiredUpdate of the ClusterVersion; thes
 		Example: `  # What would an update to this release change, and what would the cluster refuse?
   cvo upgrade diff registry.example/platform/release:1.1.0
 
-  # The same for a release that is not built yet
+  # How does the update go that is under way?
+  cvo upgrade status
+
+  # The same as the first for a release that is not built yet
   cvo upgrade diff ./release`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newUpgradeDiffCmd(streams))
+	cmd.AddCommand(newUpgradeDiffCmd(streams), newUpgradeStatusCmd(streams))
 	return cmd
 }
 

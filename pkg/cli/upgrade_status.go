@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/insight"
+)
+
+type upgradeStatusOptions struct {
+	cluster contextFlags
+	name    string
+	details string
+	// dump is the file of a ClusterVersion with its siblings, fromDir a must-gather.
+	dump    string
+	fromDir string
+	output  string
+}
+
+func newUpgradeStatusCmd(streams Streams) *cobra.Command {
+	o := &upgradeStatusOptions{}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Tell how the update goes: control plane, nodes, and what needs attention",
+		Long: `Tell how the update goes: control plane, nodes, and what needs attention.
+
+It reads the ClusterVersion, ClusterOperators, MachineConfigPools, Nodes, the metadata of MachineConfigs, and the alerts
+that fire, and changes nothing. The text is that of 'oc adm upgrade status'. What cannot be read is told as a warning and
+in its place; the rest is shown.
+
+'cvo status' tells what the version operator itself is doing, manifest by manifest.
+
+The exit code is 0 whatever the state of the update is, 4 if something could not be read.`,
+		Example: `  # How does the update go?
+  cvo upgrade status
+
+  # With all nodes, all operators that update, and what to do about what needs attention
+  cvo upgrade status --details=all
+
+  # Of a cluster that is somewhere else
+  cvo upgrade status --from-dir must-gather
+
+  # Is it stalled? For a script
+  cvo upgrade status -o json | jq -e '.controlPlane.assessment == "Stalled"'`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
+	}
+	f := cmd.Flags()
+	o.cluster.add(f)
+	f.StringVar(&o.name, "name", envOr("CVO_NAME", api.ClusterVersionName), "`name` of the ClusterVersion")
+	f.StringVar(&o.details, "details", "none", "what to print in full: "+strings.Join(upgradeStatusDetails(), ", "))
+	f.StringVar(&o.fromDir, "from-dir", "", "read this `folder`, made by 'oc adm must-gather', instead of a cluster")
+	f.StringVar(&o.dump, "mock-clusterversion", "", "read this `file`, whose name has -cv.yaml in it, and its siblings, instead of a cluster")
+	_ = f.MarkHidden("mock-clusterversion")
+	f.StringVarP(&o.output, "output", "o", outputText, "`format`: text, json or yaml")
+	for name, values := range map[string][]string{"output": statusOutputs(), "details": upgradeStatusDetails()} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	return cmd
+}
+
+func upgradeStatusDetails() []string { return []string{"none", "all", "nodes", "health", "operators"} }
+
+func (o *upgradeStatusOptions) validate() error {
+	switch {
+	case !slices.Contains(upgradeStatusDetails(), o.details):
+		return &UsageError{fmt.Errorf("--details=%q: want one of %s", o.details, strings.Join(upgradeStatusDetails(), ", "))}
+	case !slices.Contains(statusOutputs(), o.output):
+		return &UsageError{fmt.Errorf("-o %q: want %s", o.output, strings.Join(statusOutputs(), ", "))}
+	case o.dump != "" && o.fromDir != "":
+		return &UsageError{errors.New("--from-dir and --mock-clusterversion both say what to read: give one")}
+	case o.dump != "" && !strings.Contains(o.dump, dumpSuffix):
+		return &UsageError{fmt.Errorf("--mock-clusterversion %q: the name must have %s in it, for its siblings to be found", o.dump, dumpSuffix)}
+	case (o.dump != "" || o.fromDir != "") && (o.cluster.kubeconfig != "" || o.cluster.context != ""):
+		return &UsageError{errors.New("--kubeconfig and --context choose a cluster, and a dump is to be read: give one or the other")}
+	}
+	return nil
+}
+
+func (o *upgradeStatusOptions) run(ctx context.Context, streams Streams) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	assessment, err := o.assess(ctx)
+	if err != nil {
+		return err
+	}
+	if err := o.print(streams, assessment); err != nil {
+		return err
+	}
+	for _, missing := range assessment.Missing {
+		fmt.Fprintf(streams.Err, "warning: %s: %s\n", missing.Section, oneLine(missing.Reason))
+	}
+	if len(assessment.Missing) > 0 {
+		return &PartialError{errors.New("not all could be read: see the warnings")}
+	}
+	return nil
+}
+
+func (o *upgradeStatusOptions) assess(ctx context.Context) (*insight.Assessment, error) {
+	switch {
+	case o.dump != "":
+		in, err := readDump(o.dump)
+		if err != nil {
+			return nil, err
+		}
+		return insight.Assess(in)
+	case o.fromDir != "":
+		in, err := readMustGather(o.fromDir)
+		if err != nil {
+			return nil, err
+		}
+		return insight.Assess(in)
+	}
+	cfg, err := o.cluster.config()
+	if err != nil {
+		return nil, err
+	}
+	cfg.UserAgent = "cvo-upgrade-status"
+	cfg.WarningHandlerWithContext = rest.NoWarnings{}
+	reader, err := newUpdateReader(cfg, clock.RealClock{})
+	if err != nil {
+		return nil, err
+	}
+	in, err := reader.read(ctx, o.name)
+	if err != nil {
+		return nil, err
+	}
+	assessment, err := insight.Assess(in)
+	if err != nil || !assessment.Updating {
+		return assessment, err
+	}
+	in.Alerts, err = readAlerts(ctx, cfg)
+	if err != nil {
+		in.Missing = append(in.Missing, insight.Missing{Section: insight.SectionHealth, Reason: fmt.Sprintf("alerts: %v", err)})
+	}
+	return insight.Assess(in)
+}
+
+func (o *upgradeStatusOptions) print(streams Streams, assessment *insight.Assessment) error {
+	switch o.output {
+	case outputJSON:
+		return writeJSON(streams.Out, assessment)
+	case outputYAML:
+		return writeYAML(streams.Out, assessment)
+	}
+	if err := assessment.Text(streams.Out, insight.Details{
+		Nodes:     o.details == "all" || o.details == "nodes",
+		Health:    o.details == "all" || o.details == "health",
+		Operators: o.details == "all" || o.details == "operators",
+	}); err != nil {
+		return err
+	}
+	if !assessment.Updating && o.dump == "" {
+		// The text has no place for it, and it should not go unnoticed that a cluster at rest is not well.
+		for _, found := range assessment.Insights {
+			if found.Level > insight.Info {
+				fmt.Fprintf(streams.Err, "warning: %s\n", oneLine(found.Summary))
+			}
+		}
+	}
+	return nil
+}
