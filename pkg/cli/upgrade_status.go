@@ -126,11 +126,15 @@ func (o *upgradeStatusOptions) assess(ctx context.Context) (*insight.Assessment,
 	}
 	cfg.UserAgent = "cvo-upgrade-status"
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
+	return assessCluster(ctx, cfg, o.name)
+}
+
+func assessCluster(ctx context.Context, cfg *rest.Config, name string) (*insight.Assessment, error) {
 	reader, err := newUpdateReader(cfg, clock.RealClock{})
 	if err != nil {
 		return nil, err
 	}
-	in, err := reader.read(ctx, o.name)
+	in, err := reader.read(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +142,7 @@ func (o *upgradeStatusOptions) assess(ctx context.Context) (*insight.Assessment,
 	if err != nil || !assessment.Updating {
 		return assessment, err
 	}
+	// Alerts count from the update's start; without an update nobody has to be able to read them.
 	in.Alerts, err = readAlerts(ctx, cfg)
 	if err != nil {
 		in.Missing = append(in.Missing, insight.Missing{Section: insight.SectionHealth, Reason: fmt.Sprintf("alerts: %v", err)})

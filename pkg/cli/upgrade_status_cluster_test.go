@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cluster-version/cvo/pkg/insight"
+	"github.com/cluster-version/cvo/test/env"
+)
+
+// updatingCluster is a real API server that gets, step by step, what a cluster with an update under way has.
+type updatingCluster struct {
+	*testing.T
+	config *rest.Config
+}
+
+func (c *updatingCluster) crds(patterns ...string) {
+	c.Helper()
+	module, err := exec.CommandContext(c.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/openshift/api").Output()
+	require.NoError(c, err)
+	var files []string
+	for _, pattern := range patterns {
+		found, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(module)), pattern))
+		require.NoError(c, err)
+		require.Len(c, found, 1, pattern)
+		files = append(files, found...)
+	}
+	_, err = envtest.InstallCRDs(c.config, envtest.CRDInstallOptions{Paths: files, ErrorIfPathMissing: true})
+	require.NoError(c, err)
+}
+
+func (c *updatingCluster) put(object *unstructured.Unstructured) {
+	c.Helper()
+	api, err := client.New(c.config, client.Options{})
+	require.NoError(c, err)
+	status, hasStatus := object.Object["status"]
+	require.NoError(c, api.Create(c.Context(), object))
+	if hasStatus {
+		object.Object["status"] = status
+		require.NoError(c, api.Status().Update(c.Context(), object))
+	}
+}
+
+// putText creates the object, or the objects of the list, that a text describes.
+func (c *updatingCluster) putText(text []byte) {
+	c.Helper()
+	objects, err := parseObjects[map[string]any](text)
+	require.NoError(c, err)
+	for _, object := range objects {
+		c.put(&unstructured.Unstructured{Object: object})
+	}
+}
+
+func (c *updatingCluster) putDump(suffixes ...string) {
+	c.Helper()
+	for _, suffix := range suffixes {
+		data, err := os.ReadFile("testdata/upgrade-status/nodes-" + suffix + ".yaml")
+		require.NoError(c, err)
+		c.putText(data)
+	}
+}
+
+// assess returns the assessment, its text and why sections are not complete.
+func (c *updatingCluster) assess(config *rest.Config) (a *insight.Assessment, text string, missing map[insight.Section]string) {
+	c.Helper()
+	a, err := assessCluster(c.Context(), config, "version")
+	require.NoError(c, err)
+	var out bytes.Buffer
+	require.NoError(c, a.Text(&out, insight.Details{Nodes: true}))
+	missing = map[insight.Section]string{}
+	for _, m := range a.Missing {
+		missing[m.Section] += m.Reason
+	}
+	return a, out.String(), missing
+}
+
+const routeCRD = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: routes.route.openshift.io}
+spec:
+  group: route.openshift.io
+  scope: Namespaced
+  names: {kind: Route, plural: routes, singular: route, listKind: RouteList}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`
+
+func TestUpgradeStatusOfCluster(t *testing.T) {
+	e := env.New(t, env.Options{Audit: env.AuditNone})
+	c := &updatingCluster{T: t, config: e.Config("tests")}
+
+	_, err := assessCluster(t.Context(), c.config, "version")
+	require.ErrorContains(t, err, "this cluster has no ClusterVersions")
+
+	c.crds("config/v1/zz_generated.crd-manifests/*_clusterversions-Default.crd.yaml", "config/v1/zz_generated.crd-manifests/*_clusteroperators.crd.yaml")
+	_, err = assessCluster(t.Context(), c.config, "version")
+	require.ErrorContains(t, err, `there is no ClusterVersion "version"`)
+
+	c.putDump("cv", "co")
+	_, text, missing := c.assess(c.config)
+	assert.Contains(t, text, "Completion:      50% (1 operators updated, 1 updating, 0 waiting)\n")
+	assert.Contains(t, text, "\nControl Plane Nodes: not known: this cluster has no MachineConfigPools\n")
+	assert.Equal(t, "this cluster has no MachineConfigPools", missing[insight.SectionWorkers])
+	assert.Contains(t, missing[insight.SectionHealth], "the kubeconfig has no token")
+
+	machines := "machineconfiguration/v1/zz_generated.crd-manifests/"
+	c.crds(machines+"*_machineconfigpools-Default.crd.yaml", machines+"*_machineconfigs.crd.yaml")
+	c.putDump("mcp", "mc", "node")
+	a, text, missing := c.assess(c.config)
+	assert.Contains(t, text, "\nAll control plane nodes successfully updated to 1.2.0\n")
+	assert.Contains(t, text, "\nworker-draining    Progressing   Draining    1.1.0     +10m   \n")
+	assert.Contains(t, text, "worker        Degraded     6% (1/16)    13 Available, 2 Progressing, 1 Draining, 2 Degraded\n")
+	require.NotNil(t, a.ControlPlanePool)
+	assert.Contains(t, missing[insight.SectionWorkers], "MachineConfig unheard-of")
+
+	t.Run("it tells who may not read what", func(t *testing.T) {
+		c.putText([]byte(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: onlooker},
+rules: [{apiGroups: [config.openshift.io, machineconfiguration.openshift.io], resources: ["*"], verbs: [get, list]}]}`))
+		c.putText([]byte(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: onlooker},
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: onlooker}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: vera}]}`))
+		vera, err := e.User("vera")
+		require.NoError(t, err)
+		_, text, missing := c.assess(vera)
+		assert.Contains(t, missing[insight.SectionControlNodes], "reading nodes: ")
+		assert.Contains(t, missing[insight.SectionControlNodes], "cluster-reader")
+		assert.Contains(t, text, "Completion:      50%")
+	})
+
+	t.Run("it asks Prometheus with the user's token", func(t *testing.T) {
+		prometheus := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "Bearer veras" || r.URL.Path != "/api/v1/alerts" {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			_, _ = w.Write([]byte(`{"status":"success","data":{"alerts":[{"labels":{"alertname":"Hot","severity":"critical","namespace":"kitchen"},
+"annotations":{"summary":"it burns"},"state":"firing","activeAt":"2026-01-02T10:15:00Z"}]}}`))
+		}))
+		defer prometheus.Close()
+		withToken := rest.CopyConfig(c.config)
+		withToken.BearerToken = "veras"
+
+		crd := filepath.Join(t.TempDir(), "routes.yaml")
+		require.NoError(t, os.WriteFile(crd, []byte(routeCRD), 0o600))
+		_, err := envtest.InstallCRDs(c.config, envtest.CRDInstallOptions{Paths: []string{crd}, ErrorIfPathMissing: true})
+		require.NoError(t, err)
+		c.putText([]byte("{apiVersion: v1, kind: Namespace, metadata: {name: openshift-monitoring}}"))
+		c.putText([]byte("{apiVersion: v1, kind: Namespace, metadata: {name: openshift-config-managed}}"))
+		_, _, missing := c.assess(withToken)
+		assert.Contains(t, missing[insight.SectionHealth], "no Route openshift-monitoring/thanos-querier")
+
+		c.putText([]byte("{apiVersion: route.openshift.io/v1, kind: Route, metadata: {name: thanos-querier, namespace: openshift-monitoring}, spec: {host: '" +
+			prometheus.Listener.Addr().String() + "'}}"))
+		_, _, missing = c.assess(withToken)
+		assert.Contains(t, missing[insight.SectionHealth], "certificate", "the token is for nobody whose certificate is not known")
+
+		authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: prometheus.Certificate().Raw})
+		bundle, err := yaml.Marshal(map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]string{"name": "default-ingress-cert", "namespace": "openshift-config-managed"},
+			"data": map[string]string{"ca-bundle.crt": string(authority)},
+		})
+		require.NoError(t, err)
+		c.putText(bundle)
+		_, text, missing := c.assess(withToken)
+		assert.Empty(t, missing[insight.SectionHealth])
+		assert.Contains(t, text, "Critical   Unknown            Alert is firing: it burns\n")
+
+		withToken.BearerToken = "somebody-elses"
+		_, _, missing = c.assess(withToken)
+		assert.Contains(t, missing[insight.SectionHealth], "403 Forbidden: the role cluster-monitoring-view lets you")
+	})
+}
