@@ -82,7 +82,7 @@ func (r *updateReader) read(ctx context.Context, name string) (insight.Input, er
 	in.Pools, err = listed[mcfgv1.MachineConfigPool](ctx, r.client, &mcfgv1.MachineConfigPoolList{})
 	s.note(r.explain("MachineConfigPools", err), insight.SectionControlNodes, insight.SectionWorkers)
 	if err != nil {
-		return in, nil // told above: without pools nodes mean nothing
+		return in, nil //nolint:nilerr // noted above; without pools nodes mean nothing
 	}
 	in.Nodes, err = listed[corev1.Node](ctx, r.client, &corev1.NodeList{})
 	s.note(r.explain("nodes", err), insight.SectionControlNodes, insight.SectionWorkers)
@@ -174,7 +174,7 @@ func readAlerts(ctx context.Context, cfg *rest.Config) ([]insight.Alert, error) 
 	if err != nil {
 		return nil, err
 	}
-	base := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // it always is one
+	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.TLSClientConfig = &tls.Config{RootCAs: routeRoots(ctx, c), MinVersion: tls.VersionTLS12}
 	defer base.CloseIdleConnections()
 	transport, err := rest.HTTPWrappersForConfig(cfg, base)
@@ -217,7 +217,7 @@ func alertHost(ctx context.Context, c client.Client) (string, error) {
 	}
 	host, _, _ := unstructured.NestedString(route.Object, "spec", "host")
 	if host == "" {
-		return "", fmt.Errorf("Route %s/%s has no host", monitoringNamespace, monitoringRoute) //nolint:staticcheck,revive // a kind's name
+		return "", fmt.Errorf("Route %s/%s has no host", monitoringNamespace, monitoringRoute) //nolint:staticcheck // a kind's name
 	}
 	return host, nil
 }

@@ -251,7 +251,7 @@ func parseAlerts(data []byte) ([]insight.Alert, error) {
 		return nil, fmt.Errorf("reading what Prometheus says: %w", err)
 	}
 	if answer.Status == "error" {
-		return nil, fmt.Errorf("Prometheus says: %s", oneLine(answer.Error)) //nolint:staticcheck,revive // its name
+		return nil, fmt.Errorf("Prometheus says: %s", oneLine(answer.Error)) //nolint:staticcheck // its name
 	}
 	return answer.Data.Alerts, nil
 }

@@ -73,6 +73,7 @@ type Operator struct {
 	Message string    `json:"message,omitempty"`
 }
 
+// The ClusterOperator that is updated last, and the operand of which it tells the image that it runs.
 const (
 	ConfigOperator      = "machine-config"
 	ConfigOperatorImage = "operator-image"
@@ -87,6 +88,7 @@ func assessControlPlane(in Input) (ControlPlane, []Insight) {
 	p := ControlPlane{State: StateUnknown, Target: target(cv), Operators: operators}
 	finished := operators.Total > 0 && operators.Updated == operators.Total
 	end := in.Now
+	p.Started = end // without a history nobody knows
 	if history := cv.Status.History; len(history) > 0 {
 		p.Started = history[0].StartedTime.Time
 		if done := history[0].CompletionTime; history[0].State == configv1.CompletedUpdate && done != nil {
