@@ -60,10 +60,8 @@ The exit code is 0 whatever the state of the update is, 4 if something could not
 	f.StringVar(&o.fromDir, "from-dir", "", "read this `folder`, made by 'oc adm must-gather', instead of a cluster")
 	f.StringVar(&o.dump, "mock-clusterversion", "", "read this `file`, whose name has -cv.yaml in it, and its siblings, instead of a cluster")
 	_ = f.MarkHidden("mock-clusterversion")
-	f.StringVarP(&o.output, "output", "o", outputText, "`format`: text, json or yaml")
-	for name, values := range map[string][]string{"output": statusOutputs(), "details": upgradeStatusDetails()} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
+	addOutput(cmd, &o.output)
+	_ = cmd.RegisterFlagCompletionFunc("details", cobra.FixedCompletions(upgradeStatusDetails(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -73,8 +71,8 @@ func (o *upgradeStatusOptions) validate() error {
 	switch {
 	case !slices.Contains(upgradeStatusDetails(), o.details):
 		return &UsageError{fmt.Errorf("--details=%q: want one of %s", o.details, strings.Join(upgradeStatusDetails(), ", "))}
-	case !slices.Contains(statusOutputs(), o.output):
-		return &UsageError{fmt.Errorf("-o %q: want %s", o.output, strings.Join(statusOutputs(), ", "))}
+	case !slices.Contains(textOutputs(), o.output):
+		return &UsageError{fmt.Errorf("-o %q: want %s", o.output, strings.Join(textOutputs(), ", "))}
 	case o.dump != "" && o.fromDir != "":
 		return &UsageError{errors.New("--from-dir and --mock-clusterversion both say what to read: give one")}
 	case o.dump != "" && !strings.Contains(o.dump, dumpSuffix):
