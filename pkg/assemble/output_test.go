@@ -67,8 +67,10 @@ func killed(t *testing.T, kind, dir string, moment int) {
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	_, err = io.ReadFull(out, make([]byte, len("1.0.0\n")))
-	require.NoError(t, err, errs.String())
+	if _, err = io.ReadFull(out, make([]byte, len("1.0.0\n"))); err != nil {
+		_ = cmd.Wait() // only then has all of stderr been read
+		require.NoError(t, err, errs.String())
+	}
 	// The moment is when so many files stand under a temporary name.
 	for files := 0; files <= moment; {
 		staged, err := filepath.Glob(filepath.Join(dir, "out", "*"+partial+"*"))

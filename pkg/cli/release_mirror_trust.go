@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 
@@ -72,7 +71,7 @@ func (m *mirroring) checkSignature(ctx context.Context) error {
 		return err
 	}
 	m.trust.policy = policy
-	m.trust.sources = verify.Sources{Client: http.DefaultClient, Attachments: m.images}
+	m.trust.sources = verify.Sources{Client: m.images.Access().WebClient(), Attachments: m.images}
 	if dir := m.sourceDir(); dir != "" {
 		if dir, err = filepath.Abs(dir); err != nil {
 			return err

@@ -141,7 +141,7 @@ func (f *readFlags) verify(ctx context.Context, streams Streams, images *image.R
 
 // verifySigned refuses an image that is not signed as a policy wants it, and tells who signed one that is.
 func verifySigned(ctx context.Context, streams Streams, policy verify.Policy, images *image.Reader, img release.Image) error {
-	verifier, err := verify.New(policy, verify.Sources{Attachments: images}, clock.RealClock{})
+	verifier, err := verify.New(policy, verify.Sources{Client: images.Access().WebClient(), Attachments: images}, clock.RealClock{})
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -121,7 +120,7 @@ func (o *releaseVerifyOptions) run(ctx context.Context, streams Streams) error {
 	if err != nil {
 		return err
 	}
-	verifier, err := o.verifier(policy, attachmentsOf{images: images, image: img})
+	verifier, err := o.verifier(policy, images, img)
 	if err != nil {
 		return err
 	}
@@ -236,12 +235,14 @@ func (a attachmentsOf) Attachments(ctx context.Context, _ release.Image) ([]rele
 	return a.images.Attachments(ctx, a.image)
 }
 
-func (o *releaseVerifyOptions) verifier(policy verify.Policy, attachments verify.Attachments) (*verify.Verifier, error) {
+func (o *releaseVerifyOptions) verifier(policy verify.Policy, images *image.Reader, img release.Image) (*verify.Verifier, error) {
 	if len(policy.Keyrings) == 0 && len(o.stores)+len(o.signatures) > 0 {
 		return nil, &UsageError{Err: fmt.Errorf("--signature-store and --signatures are for OpenPGP, and %s names no keyring", policy.Name)}
 	}
 	policy.Stores = slices.Concat(policy.Stores, o.stores)
-	sources := verify.Sources{Client: http.DefaultClient, Attachments: attachments, StoreTimeout: o.timeout}
+	sources := verify.Sources{
+		Client: images.Access().WebClient(), Attachments: attachmentsOf{images: images, image: img}, StoreTimeout: o.timeout,
+	}
 	for _, path := range o.signatures {
 		store, err := readSignatures(path)
 		if err != nil {

@@ -151,6 +151,9 @@ func New(opts Options) (*Reader, error) {
 	return r, nil
 }
 
+// Access is how this reader reaches registries.
+func (r *Reader) Access() *registry.Access { return r.opts.Access }
+
 // Resolve asks for the digest that a pullspec stands for now: of the index, if it names one. A pullspec that carries a
 // digest is resolved without asking anybody; DIR, DIR:NAME and DIR@DIGEST name an image of an OCI layout on this machine.
 func (r *Reader) Resolve(ctx context.Context, pullspec string) (release.Image, error) {

@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"net/http"
@@ -138,20 +137,6 @@ func (e *egress) mirrors(ctx context.Context, reader client.Reader) error {
 		return fmt.Errorf("reading the cluster's mirrors: %w", err)
 	}
 	return nil
-}
-
-// client reaches signature stores.
-func (e *egress) client() *http.Client {
-	t, ok := http.DefaultTransport.(*http.Transport)
-	if !ok {
-		return http.DefaultClient
-	}
-	t = t.Clone()
-	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: e.Authorities}
-	if e.Proxy != nil {
-		t.Proxy = e.Proxy
-	}
-	return &http.Client{Transport: t}
 }
 
 // configMapData is the data of a ConfigMap, empty if there is none.

@@ -28,7 +28,6 @@ type Outside struct {
 	reader  client.Reader
 	options Options
 	cv      *configv1.ClusterVersion
-	egress  egress
 }
 
 // OpenOutside returns the way to release images that an operator with these options has, for a cluster with this
@@ -44,7 +43,7 @@ func OpenOutside(ctx context.Context, clk clock.PassiveClock, reader client.Read
 	if err != nil {
 		return nil, err
 	}
-	return &Outside{Reader: images, clock: clk, reader: reader, options: options, cv: cv, egress: e}, nil
+	return &Outside{Reader: images, clock: clk, reader: reader, options: options, cv: cv}, nil
 }
 
 // Verifier returns what an image is verified with, and where its signatures are looked for.
@@ -53,7 +52,7 @@ func (o *Outside) Verifier(ctx context.Context, img release.Image, running *payl
 	if err != nil {
 		return nil, err
 	}
-	stores := o.egress.client()
+	stores := o.Access().WebClient()
 	signatures := verify.NewConfigMaps(func(ctx context.Context) ([]verify.ConfigMapData, error) {
 		return signatureConfigMaps(ctx, o.reader)
 	})

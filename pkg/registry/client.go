@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net/http"
 
@@ -22,4 +23,19 @@ func (a *Access) Client(ctx context.Context, repo name.Repository, scopes ...str
 		return nil, err
 	}
 	return &http.Client{Transport: t}, nil
+}
+
+// WebClient speaks to web servers that are no registries, such as signature stores: with the same certificates and the
+// same proxy, without credentials, and without the exceptions that are made for insecure registries.
+func (a *Access) WebClient() *http.Client {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultClient
+	}
+	t = t.Clone()
+	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: a.opts.Authorities}
+	if a.opts.Proxy != nil {
+		t.Proxy = a.opts.Proxy
+	}
+	return &http.Client{Transport: t}
 }
