@@ -90,13 +90,24 @@ func lockFolder(dir string) (unlock func(), err error) {
 		return nil, err
 	}
 	ok, err := atomicfile.TryLock(f)
-	if !ok && err == nil {
+	if err == nil && (!ok || !still(dir, f)) {
 		err = errors.New("another process is writing to it: wait for its end")
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+// still reports whether a folder is the one that was opened: who finishes removes it, and a lock on what is gone would keep
+// nobody out.
+func still(dir string, opened *os.File) bool {
+	was, err := opened.Stat()
+	if err != nil {
+		return false
+	}
+	is, err := os.Stat(dir)
+	return err == nil && os.SameFile(was, is)
 }
 
 // begun reports whether the folder is one that writing was cut short in before it became a layout.
