@@ -76,7 +76,8 @@ func (c *Reconciler) recordStatus(ctx context.Context, a Acceptance, accepted ti
 }
 
 // nextReleaseStatus puts an accepted release in front. Evidence that was once recorded for an image stays when the
-// operator, started from that image, has none: it was gathered before its predecessor handed over.
+// operator, started from that image, has none: it was gathered before its predecessor handed over. It stays, too, when
+// the same signers are found again, though elsewhere: after a restart their signatures are in the cluster.
 func nextReleaseStatus(old api.ReleaseStatusStatus, a Acceptance, now time.Time, options Options) api.ReleaseStatusStatus {
 	entry := api.AcceptedRelease{
 		Version: a.Payload.Release.Version, Image: a.Image(), AcceptedAt: metav1.NewTime(now).Rfc3339Copy(), Evidence: evidence(a.Verified.Evidence),
@@ -87,7 +88,7 @@ func nextReleaseStatus(old api.ReleaseStatusStatus, a Acceptance, now time.Time,
 	releases := slices.Clone(old.Releases)
 	if len(releases) > 0 && releases[0].Image == entry.Image {
 		entry.AcceptedAt = releases[0].AcceptedAt
-		if len(entry.Evidence) == 0 && entry.Forced == "" {
+		if entry.Forced == "" && (len(entry.Evidence) == 0 || sameSigners(entry.Evidence, releases[0].Evidence)) {
 			entry.Evidence, entry.Forced = releases[0].Evidence, releases[0].Forced
 		}
 		releases = releases[1:]
@@ -98,6 +99,13 @@ func nextReleaseStatus(old api.ReleaseStatusStatus, a Acceptance, now time.Time,
 		Skipped:  skippedManifests(a.Payload.Excluded), SkippedCount: len(a.Payload.Excluded),
 		Inventory: api.InventoryReference{Namespace: options.Namespace, Selector: api.InventoryLabel + "=" + options.Name},
 	}
+}
+
+// sameSigners compares who signed, not where it was found.
+func sameSigners(a, b []api.SignatureEvidence) bool {
+	return slices.EqualFunc(a, b, func(a, b api.SignatureEvidence) bool {
+		return a.Root == b.Root && a.Threshold == b.Threshold && a.Method == b.Method && a.KeyID == b.KeyID && a.Identity == b.Identity
+	})
 }
 
 func evidence(list []release.Evidence) []api.SignatureEvidence {
