@@ -251,7 +251,7 @@ func (o *Options) plan(version semver.Version, images []imagev1.TagReference) (p
 	var given names
 	operator := Component{Name: OperatorComponent}
 	for _, f := range o.Operator {
-		if isManifest(f.Name) {
+		if manifest.IsFile(f.Name) {
 			operator.Files = append(operator.Files, f)
 		}
 	}
@@ -302,7 +302,7 @@ func (r *renderer) render(c Component) ([]File, error) {
 	}
 	var errs []error
 	for _, f := range files {
-		if !isManifest(f.Name) {
+		if !manifest.IsFile(f.Name) {
 			continue
 		}
 		if _, err := manifest.Parse(f.Name, f.Data, manifest.Limits{}); err != nil {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -185,14 +184,6 @@ func ImageTag(component, pullspec string) imagev1.TagReference {
 }
 
 func hidden(name string) bool { return strings.HasPrefix(name, ".") }
-
-func isManifest(name string) bool {
-	switch path.Ext(name) {
-	case ".yaml", ".yml", ".json":
-		return true
-	}
-	return false
-}
 
 func sortFiles(files []File) {
 	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/image"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify"
@@ -273,7 +275,7 @@ func readSignatures(path string) ([]verify.Store, error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		if !e.Type().IsRegular() || !slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(e.Name())) {
+		if !e.Type().IsRegular() || !manifest.IsFile(e.Name()) {
 			continue
 		}
 		store, err := readSignatureFile(filepath.Join(path, e.Name()))
@@ -290,10 +292,24 @@ func readSignatures(path string) ([]verify.Store, error) {
 
 var errNoConfigMap = errors.New("it holds no ConfigMap: expected one with signatures in binaryData, as `cvo release mirror` writes it")
 
+// maxSignatureFile bounds a file with a ConfigMap: etcd takes about as much, and base64 is a third longer.
+const maxSignatureFile = 2 << 20
+
 func readSignatureFile(path string) (verify.Store, error) {
-	data, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSignatureFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxSignatureFile {
+		return nil, fmt.Errorf("%s: larger than %d bytes, which no ConfigMap can be", path, maxSignatureFile)
+	}
+	if err := manifest.CheckAliases(data); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	var cm corev1.ConfigMap
 	if err := yaml.Unmarshal(data, &cm); err != nil || cm.Kind != "ConfigMap" {

@@ -259,7 +259,7 @@ func manifestFiles(files fs.FS) ([]string, error) {
 			return nil, err
 		}
 		for _, e := range entries {
-			if !e.IsDir() && isManifest(e.Name()) {
+			if !e.IsDir() && manifest.IsFile(e.Name()) {
 				names = append(names, path.Join(dir, e.Name()))
 			}
 		}
@@ -419,7 +419,7 @@ func (s *side) readOthers() error {
 	}
 	for _, e := range entries {
 		name := path.Join(payload.ReleaseDir, e.Name())
-		if e.IsDir() || isManifest(e.Name()) || name == payload.MetadataFile || name == payload.ReferencesFile {
+		if e.IsDir() || manifest.IsFile(e.Name()) || name == payload.MetadataFile || name == payload.ReferencesFile {
 			continue
 		}
 		data, err := fs.ReadFile(s.files, name)

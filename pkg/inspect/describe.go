@@ -13,6 +13,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -112,17 +113,12 @@ func (i *Info) countFiles(names []string) {
 	for _, name := range names {
 		switch full := path.Join(payload.ReleaseDir, name); {
 		case full == payload.MetadataFile, full == payload.ReferencesFile:
-		case isManifest(name):
+		case manifest.IsFile(name):
 			i.Manifests++
 		default:
 			i.UnknownFiles = append(i.UnknownFiles, name)
 		}
 	}
-}
-
-// isManifest tells by its name whether a file is read as manifests.
-func isManifest(name string) bool {
-	return slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name))
 }
 
 // readVersions gathers what the images say is inside them. kubectl counts in the images of clients only, where others

@@ -156,7 +156,7 @@ func (r *Release) featureGates(ctx context.Context, cluster manifest.Filter) (se
 	}
 	var errs []error
 	for _, e := range entries {
-		if e.IsDir() || !isManifest(e.Name()) {
+		if e.IsDir() || !manifest.IsFile(e.Name()) {
 			continue
 		}
 		source := path.Join(payload.ReleaseDir, e.Name())

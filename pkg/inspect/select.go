@@ -36,7 +36,7 @@ type LeftOut struct {
 // choose gives what of a file is wanted, nil if nothing is, and tells which objects are left out of it.
 func (s Selection) choose(name string, data []byte) (wanted []byte, leftOut []LeftOut, err error) {
 	base := path.Base(name)
-	if !isManifest(base) {
+	if !manifest.IsFile(base) {
 		if metadata := name == payload.MetadataFile || name == payload.ReferencesFile; metadata && !s.CredentialsRequests {
 			return data, nil, nil
 		}

@@ -37,11 +37,7 @@ func (f *file) isManifest() bool {
 	if dir != payload.OperatorDir && dir != payload.ReleaseDir {
 		return false
 	}
-	switch path.Ext(f.name) {
-	case ".yaml", ".yml", ".json":
-		return true
-	}
-	return false
+	return manifest.IsFile(f.name)
 }
 
 // read parses a file and says what is wrong with it as a file.

@@ -16,6 +16,15 @@ var (
 	shortNamePattern = regexp.MustCompile(`^0000_(\d{1,6})_([a-zA-Z0-9]+(?:-[a-zA-Z0-9]+)*)(?:\.[a-zA-Z0-9]+)*$`)
 )
 
+// IsFile tells by its name whether a file of a release is read as manifests; all others are left out.
+func IsFile(name string) bool {
+	switch path.Ext(name) {
+	case ".yaml", ".yml", ".json":
+		return true
+	}
+	return false
+}
+
 // ParseName reads the runlevel and the component from a manifest's file name, 0000_<runlevel>_<component>_<rest>;
 // without a third underscore the component is all that follows the runlevel, up to the extension. A file name of
 // another form is not ok: Parse then takes DefaultRunlevel and the name without its extension as the component, which

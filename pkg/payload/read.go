@@ -79,9 +79,7 @@ func manifestFiles(fsys fs.FS, dir string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		switch path.Ext(e.Name()) {
-		case ".yaml", ".yml", ".json":
-		default:
+		if !manifest.IsFile(e.Name()) {
 			continue
 		}
 		name := path.Join(dir, e.Name())
