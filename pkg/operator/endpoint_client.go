@@ -195,7 +195,7 @@ func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 }
 
 // maxAnswer bounds an answer: the account of a rollout of ten thousand objects takes some megabytes.
-const maxAnswer = 64 << 20
+const maxAnswer = 32 << 20
 
 // bounded fails where an answer is longer than any that is meant.
 func bounded(resp *http.Response) io.Reader { return http.MaxBytesReader(nil, resp.Body, maxAnswer) }
