@@ -11,7 +11,6 @@ import (
 	"github.com/blang/semver/v4"
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,17 +21,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/operator"
 )
-
-// versionFlags choose the cluster whose ClusterVersion knows releases by their version.
-type versionFlags struct {
-	contextFlags
-	name string
-}
-
-func (f *versionFlags) add(flags *pflag.FlagSet) {
-	f.contextFlags.add(flags)
-	flags.StringVar(&f.name, "name", envOr("CVO_NAME", api.ClusterVersionName), "`name` of the ClusterVersion")
-}
 
 // pullspec turns what a command line says into a pullspec, folder or layout: nothing is the release that the cluster is
 // on or moving to, a version is one that the cluster knows of, everything else stands for itself.

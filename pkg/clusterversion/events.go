@@ -2,6 +2,7 @@ package clusterversion
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,6 +50,31 @@ func acceptanceEvents(before, after Acceptance) []event {
 		events = append(events, normal(api.EventPayloadLoaded, "%s%s", after.Message, signers(after.Verified)))
 	}
 	return events
+}
+
+// progressEvents tells what is new between two looks at a rollout; before is nil at the first.
+func progressEvents(before *rollout.Progress, after rollout.Progress) []event {
+	if before == nil {
+		before = &rollout.Progress{}
+	}
+	var list []event
+	if after.HandedOver && !before.HandedOver && after.Mode != release.Reconciling {
+		list = append(list, nodesHandedOver(after.Release.Version))
+	}
+	for _, d := range after.Dropped {
+		if !slices.ContainsFunc(before.Dropped, func(told rollout.Dropped) bool { return told.ID == d.ID }) {
+			list = append(list, fieldDropped(d))
+		}
+	}
+	for _, l := range after.Loosened {
+		told := slices.ContainsFunc(before.Loosened, func(told rollout.Loosened) bool {
+			return told.ID == l.ID && slices.Equal(told.Fields, l.Fields)
+		})
+		if !told {
+			list = append(list, securityLoosened(l))
+		}
+	}
+	return list
 }
 
 func failureEvent(step string) string {

@@ -31,6 +31,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/rollout"
+	"github.com/cluster-version/cvo/pkg/upgradeable"
 )
 
 // Options are the settings of a Reconciler.
@@ -111,6 +112,9 @@ type round struct {
 	accepted     *Acceptance
 	serial       int
 	progress     *rollout.Progress
+	updates      knownUpdates
+	obstacles    []upgradeable.Obstacle
+	control      control
 	requeue      time.Duration
 }
 
@@ -125,8 +129,11 @@ type step struct {
 func (c *Reconciler) steps() []step {
 	return []step{
 		{"validating the spec", c.validate},
+		{"looking for updates", c.lookForUpdates},
 		{"choosing the release", c.choose},
 		{"accepting the release", c.accept},
+		{"looking for obstacles", c.lookForObstacles},
+		{"reading what administrators control", c.readControl},
 		{"writing status", c.writeStatus},
 		{"rolling out", c.rollOut},
 	}

@@ -2,7 +2,6 @@ package clusterversion
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -146,31 +145,6 @@ func (c *Reconciler) progressed(cv *configv1.ClusterVersion, key string, progres
 	if before == nil || !before.Same(progress) {
 		c.changed()
 	}
-}
-
-// progressEvents tells what is new between two looks at a rollout; before is nil at the first.
-func progressEvents(before *rollout.Progress, after rollout.Progress) []event {
-	if before == nil {
-		before = &rollout.Progress{}
-	}
-	var list []event
-	if after.HandedOver && !before.HandedOver && after.Mode != release.Reconciling {
-		list = append(list, nodesHandedOver(after.Release.Version))
-	}
-	for _, d := range after.Dropped {
-		if !slices.ContainsFunc(before.Dropped, func(told rollout.Dropped) bool { return told.ID == d.ID }) {
-			list = append(list, fieldDropped(d))
-		}
-	}
-	for _, l := range after.Loosened {
-		told := slices.ContainsFunc(before.Loosened, func(told rollout.Loosened) bool {
-			return told.ID == l.ID && slices.Equal(told.Fields, l.Fields)
-		})
-		if !told {
-			list = append(list, securityLoosened(l))
-		}
-	}
-	return list
 }
 
 // Snapshot returns the progress of the rollout under way with the last result of every manifest; for views. It reports

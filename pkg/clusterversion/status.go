@@ -15,6 +15,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/rollout"
+	"github.com/cluster-version/cvo/pkg/upgradeable"
 )
 
 // observed is everything that status is made of.
@@ -27,7 +28,13 @@ type observed struct {
 	// accepted is the release being rolled out, nil before the first; progress is that of its rollout in its mode.
 	accepted *Acceptance
 	progress *rollout.Progress
-	now      time.Time
+	// updates are the releases that the cluster can be updated to.
+	updates knownUpdates
+	// obstacles keep the cluster from another minor version.
+	obstacles []upgradeable.Obstacle
+	// control is what an administrator has asked for beyond the ClusterVersion.
+	control control
+	now     time.Time
 }
 
 // nextStatus works out the status of cv. It is pure: the same input gives the same status, and a condition whose
@@ -106,9 +113,8 @@ func setConditions(cv *configv1.ClusterVersion, status *configv1.ClusterVersionS
 	}
 	setInvalid(status, set, in.invalid)
 	setImplicit(set, implicitCapabilities(cv, in.accepted))
-	if find(status.Conditions, configv1.RetrievedUpdates) == nil {
-		set(configv1.RetrievedUpdates, configv1.ConditionFalse, "NoChannel", "The update channel has not been configured.")
-	}
+	setUpdates(status, set, in)
+	setUpgradeable(status, set, in)
 	return a.recheck
 }
 

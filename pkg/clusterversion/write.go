@@ -32,7 +32,7 @@ func (c *Reconciler) writeStatus(ctx context.Context, r *round) error {
 	c.mu.Unlock()
 	status, recheck := nextStatus(r.cv, observed{
 		invalid: r.invalid, target: r.target, latest: r.latest, accepted: r.accepted, progress: r.progress,
-		now: now,
+		updates: r.updates, obstacles: r.obstacles, control: r.control, now: now,
 	})
 	r.requeue = recheck
 	before := r.original.Status
