@@ -62,6 +62,12 @@ func writeChanged(path string, data []byte) error {
 	return nil
 }
 
+// Dir is the folder of the pinned module that holds the definitions of all its kinds of this group.
+func Dir(ctx context.Context) (string, error) {
+	dir, err := moduleDir(ctx)
+	return filepath.Join(dir, folder), err
+}
+
 // moduleDir asks twice: a module that is not in the cache yet has no folder until it is downloaded.
 func moduleDir(ctx context.Context) (string, error) {
 	dir, err := runGo(ctx, "list", "-m", "-f", "{{.Dir}}", module)

@@ -44,6 +44,8 @@ type Options struct {
 	ReleaseImage string
 	// StatusInterval is the least time between two status writes that only count progress; default 1 s.
 	StatusInterval time.Duration
+	// Control tells what administrators control beyond the ClusterVersion; nil for nothing.
+	Control Control
 }
 
 // Reconciler reconciles the one ClusterVersion of a cluster.
@@ -128,12 +130,12 @@ type step struct {
 // back from the API server, says what is being rolled out, so that a crash at any moment finds it there.
 func (c *Reconciler) steps() []step {
 	return []step{
+		{"reading what administrators control", c.readControl},
 		{"validating the spec", c.validate},
 		{"looking for updates", c.lookForUpdates},
 		{"choosing the release", c.choose},
 		{"accepting the release", c.accept},
 		{"looking for obstacles", c.lookForObstacles},
-		{"reading what administrators control", c.readControl},
 		{"writing status", c.writeStatus},
 		{"rolling out", c.rollOut},
 	}

@@ -216,12 +216,17 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 		return fmt.Errorf("creating client: %w", err)
 	}
 	store := inventory.NewStore(core, options.Namespace, options.Name)
+	control, err := newControl(mgr, options)
+	if err != nil {
+		return err
+	}
 	reconciler := clusterversion.New(
 		engines.clock, mgr.GetClient(), recorder, run, stages, store, engines.make, changed,
-		clusterversion.Options{Name: options.Name, Namespace: options.Namespace, ReleaseImage: options.ReleaseImage})
+		clusterversion.Options{Name: options.Name, Namespace: options.Namespace, ReleaseImage: options.ReleaseImage, Control: control})
 	err = builder.ControllerManagedBy(mgr).Named("clusterversion").
 		For(&configv1.ClusterVersion{}).
 		WatchesRawSource(source.Channel(changes, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(control).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
 		Complete(reconciler)
 	if err != nil {
