@@ -3,7 +3,7 @@
 // when a payload is loaded, not here.
 //
 // The CustomResourceDefinitions of ClusterVersion and ClusterOperator belong to the set, but are not in the repository:
-// `go generate ./manifests` copies them from the github.com/openshift/api module that go.mod pins. A binary built
+// `go generate ./manifests` makes them of those in the github.com/openshift/api module that go.mod pins. A binary built
 // before that carries the set without them, see Complete.
 package manifests
 
@@ -23,6 +23,6 @@ func FS() fs.FS { return files }
 // Complete reports whether the set in this binary has the CustomResourceDefinitions, without which a bare cluster
 // cannot hold the ClusterVersion that an installation starts from.
 func Complete() bool {
-	found, err := fs.Glob(files, "*_clusterversions-Default.crd.yaml")
+	found, err := fs.Glob(files, "*_clusterversions.crd.yaml")
 	return err == nil && len(found) > 0
 }

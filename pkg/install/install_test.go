@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { controlPlane = e })
 }
 
-// releaseWithCRDs has the two CRDs that the operator works with, in the default variant.
+// releaseWithCRDs has the two CRDs that the operator works with.
 func releaseWithCRDs(t *testing.T) *payload.Payload {
 	t.Helper()
 	dir := t.TempDir()

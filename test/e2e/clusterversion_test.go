@@ -34,9 +34,6 @@ func newTiny(t *testing.T) tiny {
 	require.NoError(t, err)
 	out := fstest.MapFS{}
 	for _, name := range names {
-		if !strings.HasSuffix(name, "-Default.crd.yaml") && !strings.Contains(name, "_clusteroperators.") {
-			continue
-		}
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		require.NoError(t, err)
 		out["manifests/"+name] = &fstest.MapFile{Data: data}
