@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/golden"
 )
 
 // tiny makes releases of two components, a at runlevel 10 and b at runlevel 20, each a ConfigMap, a Deployment and a
@@ -95,6 +97,10 @@ type life struct {
 	own   release.Image
 	cvo   *process
 	other *fixture.Signer
+	// chronicle has what the status said, chapter by chapter.
+	chronicle *chronicle
+	// actors play the operators of the platform.
+	actors *process
 }
 
 // release pushes a release to a repository of its own, so that what is asked of it can be counted.
@@ -102,6 +108,11 @@ func (l *life) release(version string, signer *fixture.Signer) release.Image {
 	l.t.Helper()
 	img, err := fixture.PushRelease(l.t.Context(), l.registry, l.tiny.files(version), "platform/v"+version+":1")
 	require.NoError(l.t, err)
+	if l.chronicle != nil {
+		l.chronicle.name(img.ByDigest(), "<release "+version+">")
+		l.chronicle.name(img.Pullspec, "<release "+version+" by tag>")
+		l.chronicle.name(string(img.Digest), "<digest of "+version+">")
+	}
 	if signer != nil {
 		_, err := signer.WriteSignature(l.store(), img)
 		require.NoError(l.t, err)
@@ -175,9 +186,23 @@ func (l *life) logged(what string) {
 	}, 30*time.Second, 50*time.Millisecond, what)
 }
 
+// restart kills the operator and starts another, which waits for the dead one's lease.
 func (l *life) restart() {
 	l.t.Helper()
 	l.cvo.kill()
+	l.succeed()
+}
+
+// hand has the operator end by itself and starts another, which goes on at once.
+func (l *life) hand() {
+	l.t.Helper()
+	require.NoError(l.t, l.cvo.Process.Signal(syscall.SIGTERM))
+	<-l.cvo.exited
+	l.succeed()
+}
+
+func (l *life) succeed() {
+	l.t.Helper()
 	chapter := l.t
 	l.t = l.book // it outlives the chapter
 	l.cvo = l.operator(l.own.ByDigest())
@@ -193,9 +218,17 @@ func TestClusterVersion(t *testing.T) {
 	l.own = l.release("4.2.0", l.signer)
 	_, err = l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
 	require.NoError(t, err)
-	l.start("operators", "--fail", "tiny-b@4.3.0", "--fail", "tiny-b@4.4.0")
+	l.chronicle = keepChronicle(t, l.client)
+	l.chronicle.name(l.own.ByDigest(), "<release 4.2.0>")
+	l.chronicle.name(l.dir, "<folder>")
+	l.chronicle.name(l.signer.KeyID(), "<key of platform>")
+	l.chronicle.name(l.other.KeyID(), "<key of stranger>")
+	l.actors = l.start("operators", "--fail", "tiny-b@4.3.0", "--fail", "tiny-b@4.4.0", "--fail", "tiny-b@4.4.1")
 	l.cvo = l.operator(l.own.ByDigest())
 	l.await("4.2.0 to complete", time.Minute, at("4.2.0"))
+	l.chronicle.settled(t, l.client)
+	book := &strings.Builder{}
+	fmt.Fprintf(book, "an install\n%s", l.chronicle.chapter())
 
 	for _, chapter := range []struct {
 		name string
@@ -214,6 +247,8 @@ func TestClusterVersion(t *testing.T) {
 		{"a change of mind", cancelled},
 		{"a tag", tag},
 		{"an override", override},
+		{"an operator that fails, and heals", healed},
+		{"restarts at every step", restarts},
 		{"a slow registry", slowRegistry},
 	} {
 		passed := t.Run(chapter.name, func(t *testing.T) {
@@ -222,7 +257,10 @@ func TestClusterVersion(t *testing.T) {
 			chapter.run(t, l)
 		})
 		require.True(t, passed, "the chapters after this one build on it")
+		l.chronicle.settled(t, l.client)
+		fmt.Fprintf(book, "%s\n%s", chapter.name, l.chronicle.chapter())
 	}
+	golden.Assert(t, "clusterversion", book.String())
 }
 
 func unsignedImage(t *testing.T, l *life) {
@@ -430,9 +468,41 @@ func override(t *testing.T, l *life) {
 	assert.Equal(t, "4.3.4", versions(cv)[0])
 }
 
+// healed has an operator that breaks with an update mended while the update waits for it.
+func healed(t *testing.T, l *life) {
+	l.stuck("4.4.1")
+	l.t = l.book // the actors outlive the chapter
+	l.actors.kill()
+	l.actors = l.start("operators")
+	l.t = t
+	l.await("4.4.1 once its operator is mended", time.Minute, at("4.4.1"))
+}
+
+// restarts has the operator end and begin anew after everything that its status tells: what is told over all is what
+// an update without restarts tells.
+func restarts(t *testing.T, l *life) {
+	told := make(chan string, 100)
+	l.chronicle.listen(func(track, line string) { told <- track + " " + line })
+	defer l.chronicle.listen(nil)
+	img := l.release("4.4.2", l.signer)
+	l.update(configv1.Update{Image: img.ByDigest()})
+	count := 0
+	for complete := at("4.4.2"); !complete(l.get()); {
+		select {
+		case <-told:
+			if count++; count <= 4 {
+				l.hand()
+			}
+		case <-time.After(time.Minute):
+			require.FailNow(t, "nothing more happens")
+		}
+	}
+	assert.GreaterOrEqual(t, count, 4, "an update says more")
+}
+
 func slowRegistry(t *testing.T, l *life) {
-	slow := l.release("4.3.5", l.signer)
-	l.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/v4.3.5/"), Delay: time.Hour})
+	slow := l.release("4.4.3", l.signer)
+	l.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/v4.4.3/"), Delay: time.Hour})
 	l.update(configv1.Update{Image: slow.ByDigest()})
 	l.await("the download to begin", 20*time.Second, says(api.ReleaseAccepted, "Unknown|RetrievePayload|Retrieving and verifying payload"))
 	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Channel = "fast" })
@@ -440,9 +510,9 @@ func slowRegistry(t *testing.T, l *life) {
 		return cv.Spec.Channel == "fast" && cv.Status.ObservedGeneration == cv.Generation
 	})
 	assert.True(t, says(api.ReleaseAccepted, "Unknown|RetrievePayload|")(cv))
-	assert.Equal(t, "False||Cluster version is 4.3.4", condition(cv, configv1.OperatorProgressing))
+	assert.Equal(t, "False||Cluster version is 4.4.2", condition(cv, configv1.OperatorProgressing))
 
-	img := l.release("4.3.6", l.signer)
+	img := l.release("4.4.4", l.signer)
 	l.update(configv1.Update{Image: img.ByDigest()})
-	l.await("4.3.6 without a wait for the slow one", time.Minute, at("4.3.6"))
+	l.await("4.4.4 without a wait for the slow one", time.Minute, at("4.4.4"))
 }
