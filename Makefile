@@ -40,8 +40,10 @@ demo: build kube-tools ## Install and update the example platform on a control p
 ##@ Build
 
 .PHONY: build
-build: crds ## Build bin/cvo: static, reproducible, with its version
+build: crds ## Build bin/cvo, static, reproducible, with its version; bin/kubectl-cvo is the same as a plugin
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/cvo ./cmd/cvo
+	@ln -sf cvo bin/kubectl-cvo
+	@install -m 755 hack/kubectl_complete-cvo bin/kubectl_complete-cvo
 
 .PHONY: image
 image: ## Build the operator's image, the base of release images

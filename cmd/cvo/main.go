@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -17,9 +16,8 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cmd := cli.New(cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	cli.InvokedAs(cmd, os.Args[0])
 	err := cmd.ExecuteContext(ctx)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
-	}
+	cli.PrintError(os.Stderr, err)
 	return cli.ExitCode(err)
 }

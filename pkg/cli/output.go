@@ -76,6 +76,16 @@ func printable(s string) string {
 	}, s)
 }
 
+// printableLines is printable for text of several lines.
+func printableLines(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || unicode.IsGraphic(r) {
+			return r
+		}
+		return '?'
+	}, strings.ReplaceAll(s, "\r\n", "\n"))
+}
+
 // valueFormats are the outputs that newValuePrinter knows.
 func valueFormats() []string {
 	return []string{"json", "yaml", "jsonpath=", "jsonpath-file=", "go-template=", "go-template-file="}

@@ -10,7 +10,9 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -32,6 +34,10 @@ const (
 	ExitRefused = 3
 	// ExitPartial: there is an answer, but not from whom it was wanted: the operator could not be asked.
 	ExitPartial = 4
+	// ExitUpdating: asked for the state of the cluster, an update is under way.
+	ExitUpdating = 5
+	// ExitAttention: asked for the state of the cluster, something keeps it from going on.
+	ExitAttention = 6
 )
 
 // RefusedError marks a deliberate no.
@@ -46,6 +52,15 @@ type PartialError struct{ Err error }
 func (e *PartialError) Error() string { return e.Err.Error() }
 func (e *PartialError) Unwrap() error { return e.Err }
 
+// StateError is the state of a cluster as an exit code, one of the constants above. What was printed tells the state.
+type StateError struct {
+	Code int
+	Err  error
+}
+
+func (e *StateError) Error() string { return e.Err.Error() }
+func (e *StateError) Unwrap() error { return e.Err }
+
 // UsageError marks a command line that cannot be understood.
 type UsageError struct{ Err error }
 
@@ -57,6 +72,7 @@ func ExitCode(err error) int {
 	var usage *UsageError
 	var refused *RefusedError
 	var partial *PartialError
+	var state *StateError
 	switch {
 	case err == nil:
 		return 0
@@ -66,8 +82,23 @@ func ExitCode(err error) int {
 		return ExitRefused
 	case errors.As(err, &partial):
 		return ExitPartial
+	case errors.As(err, &state):
+		return state.Code
 	}
 	return ExitFailed
+}
+
+// PrintError says what went wrong as kubectl and oc do. A state is no news: what was printed has told it.
+func PrintError(w io.Writer, err error) {
+	var state *StateError
+	if err == nil || errors.As(err, &state) {
+		return
+	}
+	text := strings.TrimRight(printableLines(err.Error()), "\n")
+	if !strings.HasPrefix(text, "error: ") {
+		text = "error: " + text
+	}
+	fmt.Fprintln(w, text)
 }
 
 // New returns the cvo command with all its subcommands.

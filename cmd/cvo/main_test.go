@@ -1,0 +1,92 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// asProgram is set where the test binary shall be the program.
+const asProgram = "CVO_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		os.Exit(run())
+	}
+	os.Exit(m.Run())
+}
+
+// program is the program under another file name.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	link := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.Symlink(self, link))
+	return link
+}
+
+// call runs a program and returns what it prints and its exit code.
+func call(t *testing.T, env []string, file string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs strings.Builder
+	cmd := exec.CommandContext(t.Context(), file, args...)
+	cmd.Env = append(append(os.Environ(), asProgram+"=1"), env...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	require.NotNil(t, cmd.ProcessState, err)
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+func TestProgramSpeaksOfItselfAsItWasCalled(t *testing.T) {
+	for name, called := range map[string]string{"cvo": "cvo", "kubectl-cvo": "kubectl cvo"} {
+		t.Run(name, func(t *testing.T) {
+			file := program(t, name)
+			out, errs, code := call(t, nil, file, "upgrade", "diff", "--help")
+			assert.Empty(t, errs)
+			assert.Zero(t, code)
+			assert.Contains(t, out, "\nUsage:\n  "+called+" upgrade diff REF|DIR [flags]\n")
+			assert.Contains(t, out, "\n  "+called+" upgrade diff ./release --full\n")
+
+			out, _, _ = call(t, nil, file, "upgrade", "status", "--help")
+			assert.Contains(t, out, "\n'"+called+" status' tells")
+			assert.NotContains(t, strings.ReplaceAll(out, "kubectl cvo ", ""), "kubectl")
+
+			out, _, code = call(t, nil, file, "completion", "bash")
+			assert.Zero(t, code)
+			assert.Contains(t, out, "bash completion V2 for "+name+" ")
+
+			out, errs, code = call(t, nil, file, "upgrade", "everything")
+			assert.Empty(t, out)
+			assert.Equal(t, "error: unknown command \"everything\" for \""+called+" upgrade\"\n", errs)
+			assert.Equal(t, 2, code)
+		})
+	}
+}
+
+// kubectl asks a program of its own what to offer, which lies beside the plugin.
+func TestKubectlCompletesThroughTheScript(t *testing.T) {
+	plugin := program(t, "kubectl-cvo")
+	script, err := filepath.Abs("../../hack/kubectl_complete-cvo")
+	require.NoError(t, err)
+	out, errs, code := call(t, []string{"PATH=" + filepath.Dir(plugin) + ":" + os.Getenv("PATH")}, script, "upgrade", "sta")
+	require.Zero(t, code, errs)
+	assert.Contains(t, out, "status\t")
+	assert.True(t, strings.HasSuffix(out, "\n:4\n"), out)
+}
+
+func TestErrorsPrintAsKubectlPrintsThem(t *testing.T) {
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte("apiVersion: v1\nkind: Config\ncurrent-context: \"\x1b[31mred\"\n"), 0o600))
+	out, errs, code := call(t, nil, program(t, "cvo"), "upgrade", "status", "--kubeconfig", kubeconfig+"\x1b[31m")
+	assert.Empty(t, out)
+	assert.Equal(t, 1, code)
+	assert.Equal(t, 1, strings.Count(errs, "error: "))
+	assert.True(t, strings.HasPrefix(errs, "error: "))
+	assert.NotContains(t, errs, "\x1b", "what a terminal would take for a command")
+}
