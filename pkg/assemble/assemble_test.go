@@ -2,7 +2,6 @@ package assemble
 
 import (
 	"encoding/json"
-	"flag"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -29,9 +28,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/golden"
 )
-
-var update = flag.Bool("update", false, "write golden files anew")
 
 const (
 	digestA = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -88,17 +86,6 @@ func assembled(t *testing.T, opts Options) *Result {
 	return r
 }
 
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name+".golden")
-	if *update {
-		require.NoError(t, os.WriteFile(file, got, 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), string(got))
-}
-
 func server(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(ggcrregistry.New(ggcrregistry.Logger(log.New(io.Discard, "", 0))))
@@ -126,8 +113,8 @@ func TestNewContent(t *testing.T) {
 	require.NoError(t, r.WriteFolder(dir))
 	files := tree(t, dir)
 
-	golden(t, "image-references", []byte(files["release-manifests/image-references"]))
-	golden(t, "release-metadata", []byte(files["release-manifests/release-metadata"]))
+	golden.Assert(t, "image-references", files["release-manifests/image-references"])
+	golden.Assert(t, "release-metadata", files["release-manifests/release-metadata"])
 	var names []string
 	for name := range files {
 		names = append(names, name)
@@ -175,7 +162,7 @@ func TestNewLayer(t *testing.T) {
 	require.NoError(t, err)
 	got, err := readLayer(layers[len(layers)-1])
 	require.NoError(t, err)
-	golden(t, "layer", []byte(got))
+	golden.Assert(t, "layer", got)
 }
 
 func TestNewIsReproducible(t *testing.T) {

@@ -1,9 +1,7 @@
 package inspect_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,20 +12,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/inspect"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite golden files")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name+".golden")
-	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), got)
-}
 
 func compare(t *testing.T, from, to string, options inspect.CompareOptions) *inspect.Comparison {
 	t.Helper()
@@ -64,7 +50,7 @@ func TestCompare(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := compare(t, filepath.Join(small, tt.from), filepath.Join(small, tt.to), tt.options)
 
-			golden(t, tt.name, text(t, c))
+			golden.Assert(t, tt.name, text(t, c))
 		})
 	}
 }
@@ -109,7 +95,7 @@ func TestCompareRealReleases(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 6, orphans)
-	golden(t, "compare-real", out.String())
+	golden.Assert(t, "compare-real", out.String())
 	id := manifest.ID{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding", Name: "cluster-baremetal-operator"}
 	for _, o := range c.Objects {
 		assert.False(t, o.Object == id && o.Change == inspect.Orphaned, "a stray namespace makes no other object of a cluster-scoped one")

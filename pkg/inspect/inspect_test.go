@@ -25,6 +25,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/inspect"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/golden"
 )
 
 // epoch is when everything here was made.
@@ -143,7 +144,7 @@ func (p *platform) open() *inspect.Release { return inspect.Open(p.images, p.rel
 // golden compares text with a file, after what differs from run to run was replaced.
 func (p *platform) golden(t *testing.T, name, text string) {
 	t.Helper()
-	golden(t, name, strings.NewReplacer(p.registry.Host(), "registry.example", string(p.release.Digest), "sha256:release").Replace(text))
+	golden.Assert(t, name, strings.NewReplacer(p.registry.Host(), "registry.example", string(p.release.Digest), "sha256:release").Replace(text))
 }
 
 func TestInfoText(t *testing.T) {

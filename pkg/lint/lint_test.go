@@ -19,6 +19,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/lint"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/golden"
 )
 
 const (
@@ -514,7 +515,7 @@ func TestText(t *testing.T) {
 	}, lint.Options{})
 	var out strings.Builder
 	require.NoError(t, lint.WriteText(&out, report, true))
-	golden(t, "text", out.String())
+	golden.Assert(t, "text", out.String())
 	out.Reset()
 	require.NoError(t, lint.WriteText(&out, report, false))
 	assert.NotContains(t, out.String(), "image-unused")
@@ -523,7 +524,7 @@ func TestText(t *testing.T) {
 	require.NoError(t, lint.WriteSARIF(&out, report))
 	_, results, found := strings.Cut(out.String(), `"results"`)
 	require.True(t, found)
-	golden(t, "sarif", `"results"`+results)
+	golden.Assert(t, "sarif", `"results"`+results)
 }
 
 func TestReadFiles(t *testing.T) {

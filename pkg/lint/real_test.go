@@ -1,7 +1,6 @@
 package lint_test
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -10,25 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/lint"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite golden files")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name+".golden")
-	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), got)
-}
 
 // Two real releases, read by hand: what is an error in them would keep a cluster from applying them.
 func TestRealReleases(t *testing.T) {
@@ -49,7 +35,7 @@ func TestRealReleases(t *testing.T) {
 			for _, name := range slices.Sorted(maps.Keys(count)) {
 				fmt.Fprintf(&text, "%s: %d\n", name, count[name])
 			}
-			golden(t, "real-"+version, text.String())
+			golden.Assert(t, "real-"+version, text.String())
 		})
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"flag"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -26,9 +24,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/golden"
 )
-
-var update = flag.Bool("update", false, "write golden files")
 
 // controlPlane is shared by all tests of the package; each has namespaces and names of its own.
 var controlPlane *env.Env
@@ -145,17 +142,6 @@ func (r *Report) the(t *testing.T, id string) Object {
 	return Object{}
 }
 
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name+".golden")
-	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), got)
-}
-
 const namespaceOf = "apiVersion: v1\nkind: Namespace\nmetadata: {name: NS}\n"
 
 // in puts a namespace into manifests, which have NS in its place.
@@ -224,7 +210,7 @@ func TestPreview(t *testing.T) {
 	}})
 	var out strings.Builder
 	require.NoError(t, WriteText(&out, report, false))
-	golden(t, "preview", out.String())
+	golden.Assert(t, "preview", out.String())
 	assert.Len(t, progress, len(after.Manifests))
 	assert.IsIncreasing(t, progress)
 	assert.NotContains(t, out.String(), "hunter")

@@ -22,6 +22,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/taskgraph"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/golden"
 )
 
 type printer struct {
@@ -42,7 +43,7 @@ func TestPrint(t *testing.T) {
 				require.NoError(t, p.write(&first, g))
 				require.NoError(t, p.write(&second, build(t, mode, platform()...)))
 				assert.Equal(t, first.String(), second.String())
-				golden(t, strings.ToLower(string(mode))+"."+p.name, first.String())
+				golden.Assert(t, strings.ToLower(string(mode))+"."+p.name, first.String())
 				broken := errors.New("broken pipe")
 				assert.ErrorIs(t, p.write(writerFunc(func([]byte) (int, error) { return 0, broken }), g), broken)
 			})
@@ -129,7 +130,7 @@ func TestRealReleases(t *testing.T) {
 			}
 		}
 	}
-	golden(t, "real", out.String())
+	golden.Assert(t, "real", out.String())
 }
 
 func realRelease(t testing.TB, dir string) []*manifest.Manifest {

@@ -3,32 +3,25 @@ package main
 import (
 	"fmt"
 	"html"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/gate"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/rollout"
+	"github.com/cluster-version/cvo/test/golden"
 )
 
 // TestPicture keeps the picture of the README like the view; -update draws it anew.
 func TestPicture(t *testing.T) {
 	file := filepath.Join("..", "..", "docs", "images", "demo.svg")
 	got := svg(render(picture(), at(20.4), 100, 26), 100, 26)
-	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), got, "draw it anew: go test ./test/demo -run TestPicture -update")
+	golden.AssertFile(t, file, got)
 }
 
 // picture is the example platform in the middle of its update.

@@ -10,6 +10,8 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 	"github.com/stretchr/testify/assert"
+
+	"github.com/cluster-version/cvo/test/golden"
 )
 
 func TestRender(t *testing.T) {
@@ -30,7 +32,7 @@ func TestRender(t *testing.T) {
 		{"updated", updated(), 18, 80, 24},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			golden(t, "view-"+test.name, plainText(render(test.story, at(test.now), test.cols, test.height)))
+			golden.Assert(t, "view-"+test.name, plainText(render(test.story, at(test.now), test.cols, test.height)))
 		})
 	}
 }
@@ -46,7 +48,7 @@ func TestClosing(t *testing.T) {
 		{"stuck", stuck(), 80},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			golden(t, "closing-"+test.name, plainText(closing(test.story, test.cols)))
+			golden.Assert(t, "closing-"+test.name, plainText(closing(test.story, test.cols)))
 		})
 	}
 }
@@ -93,7 +95,7 @@ func TestLines(t *testing.T) {
 	l.show(installed())
 	l.show(updating("dns"))
 	l.show(stuck())
-	golden(t, "lines", out.String())
+	golden.Assert(t, "lines", out.String())
 }
 
 func TestSeconds(t *testing.T) {

@@ -17,7 +17,12 @@ var update = flag.Bool("update", false, "write golden files anew")
 // Assert fails the test if got is not the content of testdata/NAME.golden of the package under test.
 func Assert(t testing.TB, name, got string) {
 	t.Helper()
-	file := filepath.Join("testdata", name+".golden")
+	AssertFile(t, filepath.Join("testdata", name+".golden"), got)
+}
+
+// AssertFile fails the test if got is not the content of the file.
+func AssertFile(t testing.TB, file, got string) {
+	t.Helper()
 	if *update {
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 		require.NoError(t, os.WriteFile(file, []byte(got), 0o644)) //nolint:gosec // a file of the repository
