@@ -61,7 +61,7 @@ type Passer struct {
 	ReportInterval time.Duration
 	// Repaired is told of every repair of drift; nil for none. It may be called from several goroutines at once.
 	Repaired func(Repaired)
-	// Metrics count repairs; nil for none.
+	// Metrics count what passes do; nil for none.
 	Metrics *Metrics
 
 	bell taskgraph.Bell
@@ -277,9 +277,11 @@ func (p *pass) apply(
 			_, _ = p.Applier.Precreate(ctx, operator)
 		}
 	}
+	begun := p.Clock.Now()
 	change, err := p.Applier.Apply(ctx, n.Manifest, p.plan.Mode())
 	if err != nil {
 		p.failed(ctx, content, s, err)
+		p.measure(s, p.Clock.Since(begun))
 		return
 	}
 	before, now := s.entry, p.Clock.Now()
@@ -300,8 +302,20 @@ func (p *pass) apply(
 		// It is to be created anew once it is gone, which its watch tells; the clock is there for a watch that does not.
 		s.entry.applied, s.lookAt = false, now.Add(watchPatience)
 	}
+	p.measure(s, now.Sub(begun))
 	if drift != "" && s.entry.result != Unchanged {
 		p.repaired(t.id, s, Repair{At: now, Reason: drift, Manager: writerOf(look)})
+	}
+}
+
+// measure notes what an attempt came to; one that was cut short came to nothing.
+func (p *pass) measure(s *slot, took time.Duration) {
+	if p.Metrics == nil || s.cancelled {
+		return
+	}
+	p.Metrics.applied(s.entry.result, took)
+	if s.err != nil {
+		p.Metrics.failed(p.plan.Release.Version)
 	}
 }
 

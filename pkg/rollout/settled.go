@@ -95,6 +95,20 @@ func Restore(inv inventory.Inventory, release string) Settled {
 	return Settled{entries}
 }
 
+// Progress is how far a plan is by what has settled alone, before any pass: what a pass finds beyond it is news. Of an
+// object that an inventory tells to lack fields it tells so, without the fields.
+func (s Settled) Progress(plan *Plan) Progress {
+	p := &pass{plan: plan, before: s, slots: make([]slot, len(plan.tasks))}
+	progress := p.progress()
+	for _, n := range plan.Graph.Tasks() {
+		id := plan.tasks[n.Index].id
+		if e := s.entries[id]; e.applied && e.content == (inventory.Content{}) {
+			progress.Dropped = append(progress.Dropped, Dropped{ID: id, File: n.Manifest.File})
+		}
+	}
+	return progress
+}
+
 // Records returns what is worth keeping beyond the process, for the inventory: every object of the plan that we brought
 // into the cluster. An object some of whose fields the server did not know is recorded without its content, so that
 // another process applies it once more.
