@@ -22,7 +22,7 @@ func recordTarget(history []configv1.UpdateHistory, a Acceptance, now metav1.Tim
 		if entry.AcceptedRisks == "" { // what was accepted at first stays told: after a restart, less speaks against it
 			entry.AcceptedRisks = a.Risks
 		}
-		return history
+		return prune(history)
 	}
 	if len(history) > 0 && history[0].CompletionTime == nil {
 		history[0].CompletionTime = now.DeepCopy()
@@ -36,7 +36,7 @@ func recordTarget(history []configv1.UpdateHistory, a Acceptance, now metav1.Tim
 
 // recordCompleted marks the newest entry as completed, once.
 func recordCompleted(history []configv1.UpdateHistory, now metav1.Time) {
-	if len(history) > 0 && history[0].State != configv1.CompletedUpdate {
+	if len(history) > 0 && (history[0].State != configv1.CompletedUpdate || history[0].CompletionTime == nil) {
 		history[0].State = configv1.CompletedUpdate
 		history[0].CompletionTime = now.DeepCopy()
 	}
@@ -51,52 +51,75 @@ func sameEntry(entry configv1.UpdateHistory, version, image string) bool {
 	return entry.Version == version && (entry.Image == "" || image == "")
 }
 
-// prune drops the entry that tells least once the history is longer than maxHistory. The rank is OpenShift's: the
-// oldest, the newest five and the last completed stay; the first and last completed of a minor version count, partial
-// ones between versions less, and age against all.
+// prune drops entries until the history is no longer than maxHistory, each time the one that tells least, the older one
+// of two. Whatever wrote the status before may have left more than one too many.
 func prune(history []configv1.UpdateHistory) []configv1.UpdateHistory {
 	if len(history) <= maxHistory {
 		return history
 	}
-	lastCompleted := slices.IndexFunc(history, func(e configv1.UpdateHistory) bool { return e.State == configv1.CompletedUpdate })
-	worst, worstRank := -1, 0.0
-	for i := range history {
-		rank := rankOf(history, i, lastCompleted)
-		if worst < 0 || rank <= worstRank {
-			worst, worstRank = i, rank
-		}
+	minors := make([]string, len(history)) // worked out once: a status may hold thousands of entries
+	for i, e := range history {
+		minors[i] = minorOf(e.Version)
 	}
-	return slices.Delete(history, worst, worst+1)
+	for len(history) > maxHistory {
+		ranks := ranksOf(history, minors)
+		worst := 0
+		for i, rank := range ranks {
+			if rank <= ranks[worst] {
+				worst = i
+			}
+		}
+		history, minors = slices.Delete(history, worst, worst+1), slices.Delete(minors, worst, worst+1)
+	}
+	return history
 }
 
-func rankOf(history []configv1.UpdateHistory, i, lastCompleted int) float64 {
-	rank := -1.01 * float64(i)
-	if i == len(history)-1 || i < 5 || i == lastCompleted {
-		rank += 1000
-	}
-	newer, older := completedNear(history, i, -1), completedNear(history, i, 1)
-	minor := minorOf(history[i].Version)
-	switch {
-	case history[i].State == configv1.CompletedUpdate:
-		if newer < 0 || older < 0 || minorOf(history[newer].Version) != minor || minorOf(history[older].Version) != minor {
-			rank += 30
+// ranksOf tells how much each entry is worth keeping, by OpenShift's weights: the oldest, the newest five and the last
+// completed stay; the first and last completed of a minor version count, partial ones between versions less, and age
+// against all.
+func ranksOf(history []configv1.UpdateHistory, minors []string) []float64 {
+	newer, older := completedAround(history)
+	ranks := make([]float64, len(history))
+	for i, e := range history {
+		ranks[i] = -1.01 * float64(i)
+		completed := e.State == configv1.CompletedUpdate
+		if i == len(history)-1 || i < 5 || completed && newer[i] < 0 {
+			ranks[i] += 1000
 		}
-	case newer >= 0 && older >= 0 && minorOf(history[newer].Version) != minorOf(history[older].Version):
-		rank += 20
-	case newer >= 0 && older >= 0 && history[newer].Version != history[older].Version:
-		rank -= 20
+		alone := newer[i] < 0 || older[i] < 0
+		switch {
+		case completed:
+			if alone || minors[newer[i]] != minors[i] || minors[older[i]] != minors[i] {
+				ranks[i] += 30
+			}
+		case alone:
+		case minors[newer[i]] != minors[older[i]]:
+			ranks[i] += 20
+		case history[newer[i]].Version != history[older[i]].Version:
+			ranks[i] -= 20
+		}
 	}
-	return rank
+	return ranks
 }
 
-// completedNear returns the nearest completed entry in the direction step, -1 if there is none.
-func completedNear(history []configv1.UpdateHistory, i, step int) int {
-	for j := i + step; j >= 0 && j < len(history); j += step {
-		if history[j].State == configv1.CompletedUpdate {
-			return j
+// completedAround returns, for each entry, the nearest completed ones that are newer and older, -1 where there is none.
+func completedAround(history []configv1.UpdateHistory) (newer, older []int) {
+	newer, older = make([]int, len(history)), make([]int, len(history))
+	last := -1
+	for i, e := range history {
+		newer[i] = last
+		if e.State == configv1.CompletedUpdate {
+			last = i
 		}
 	}
-	return -1
+	last = -1
+	for i, e := range slices.Backward(history) {
+		older[i] = last
+		if e.State == configv1.CompletedUpdate {
+			last = i
+		}
+	}
+	return newer, older
 }
 
 // minorOf is "4.22" of "4.22.9": unlike OpenShift's operator it looks at the major version, too.

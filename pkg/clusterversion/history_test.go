@@ -166,3 +166,76 @@ func TestHistoryStaysBounded(t *testing.T) {
 		assert.Contains(t, versionsOf(history), edge)
 	}
 }
+
+// TestPruneAtOnce begins with the history of a cluster whose former operator did not prune, or whose status somebody has
+// written to.
+func TestPruneAtOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		n    int
+		edit func(i int, e *configv1.UpdateHistory)
+		keep []int // counted from the oldest, which is 1
+		drop []int
+	}{
+		{name: "drops one of 101", n: 101, keep: []int{101, 97, 1}, drop: []int{2}},
+		{name: "drops 400 of 500", n: 500, keep: []int{500, 402, 1}, drop: []int{2, 401}},
+		{
+			name: "keeps the edges of minor versions", n: 500,
+			edit: func(i int, e *configv1.UpdateHistory) { e.Version = fmt.Sprintf("4.%d.%d", i/50, i%50) },
+			// Entries are counted from 1, so 4.1 begins with entry 50 and 4.0 ends with 49.
+			keep: []int{1, 49, 50, 99, 100, 149, 150, 449, 450, 500}, drop: []int{2, 48, 51},
+		},
+		{
+			name: "keeps the edges of major versions", n: 500,
+			edit: func(i int, e *configv1.UpdateHistory) { e.Version = fmt.Sprintf("%d.1.%d", 4+i/250, i%250) },
+			keep: []int{1, 249, 250, 500}, drop: []int{2, 248, 251},
+		},
+		{
+			name: "keeps the last that completed, however long ago", n: 500,
+			edit: func(i int, e *configv1.UpdateHistory) {
+				if i != 20 {
+					e.State = configv1.PartialUpdate
+				}
+			},
+			keep: []int{500, 20, 1}, drop: []int{19, 21},
+		},
+		{
+			name: "drops those first that did not complete on the way to another patch", n: 190,
+			edit: func(i int, e *configv1.UpdateHistory) {
+				if i%2 == 0 && i != 190 {
+					e.State = configv1.PartialUpdate
+				}
+			},
+			keep: []int{190, 189, 188, 109, 73, 1}, drop: []int{2, 71, 108},
+		},
+		{name: "copes with versions that are none", n: 300, edit: func(i int, e *configv1.UpdateHistory) { e.Version = "x" }, keep: []int{300, 1}},
+		{name: "and with none at all", n: 300, edit: func(_ int, e *configv1.UpdateHistory) { *e = configv1.UpdateHistory{} }},
+		{name: "takes no time for what etcd can hold at most", n: 6000, keep: []int{6000, 1}, drop: []int{2, 3000}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			history := longHistory(tt.n)
+			for i := range history {
+				if tt.edit != nil {
+					tt.edit(tt.n-i, &history[i])
+				}
+			}
+			before := slices.Clone(history)
+			started := func(number int) configv1.UpdateHistory { return before[tt.n-number] }
+			got := prune(history)
+			assert.Len(t, got, 100)
+			assert.Equal(t, before[:5], got[:5], "the newest five")
+			for _, number := range tt.keep {
+				assert.True(t, slices.Contains(got, started(number)), "entry %d", number)
+			}
+			for _, number := range tt.drop {
+				assert.False(t, slices.Contains(got, started(number)), "entry %d", number)
+			}
+		})
+	}
+}
+
+func TestLongHistoryIsPrunedWithoutANewRelease(t *testing.T) {
+	history := longHistory(300)
+	a := acceptedRelease(history[0].Version)
+	assert.Len(t, recordTarget(history, a, metav1.NewTime(now)), 100)
+}
