@@ -27,15 +27,22 @@ func (a *Access) Client(ctx context.Context, repo name.Repository, scopes ...str
 
 // WebClient speaks to web servers that are no registries, such as signature stores: with the same certificates and the
 // same proxy, without credentials, and without the exceptions that are made for insecure registries.
-func (a *Access) WebClient() *http.Client {
+func (a *Access) WebClient() *http.Client { return &http.Client{Transport: a.webTransport()} }
+
+// RetryingWebClient is a WebClient that asks again what a server may answer better a moment later, as registries are asked.
+func (a *Access) RetryingWebClient() *http.Client {
+	return &http.Client{Transport: &retryTransport{inner: a.webTransport(), backoff: a.opts.Backoff}}
+}
+
+func (a *Access) webTransport() http.RoundTripper {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
-		return http.DefaultClient
+		return http.DefaultTransport
 	}
 	t = t.Clone()
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: a.opts.Authorities}
 	if a.opts.Proxy != nil {
 		t.Proxy = a.opts.Proxy
 	}
-	return &http.Client{Transport: t}
+	return t
 }

@@ -38,7 +38,8 @@ func (t *retryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	for attempt := 1; ; attempt++ {
 		resp, err := t.inner.RoundTrip(req)
 		pause, again := t.again(req, resp, err, attempt)
-		if !again {
+		// An answer is worth more than the word that time is up.
+		if deadline, ok := req.Context().Deadline(); !again || ok && time.Until(deadline) < pause {
 			if err != nil && isRead(req) {
 				err = &finalError{err: err, attempts: attempt}
 			}

@@ -114,13 +114,26 @@ func TestRetry(t *testing.T) {
 }
 
 func TestRetryHonoursContext(t *testing.T) {
+	try := func(ctx context.Context) (s *script, resp *http.Response, err error) {
+		s = &script{answers: []answer{{status: 429, retryAfter: "50"}}, start: time.Now()}
+		resp, err = (&retryTransport{inner: s, backoff: time.Second}).RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "https://registry.example/v2/", nil))
+		return s, resp, err
+	}
 	synctest.Test(t, func(t *testing.T) {
-		s := &script{answers: []answer{{status: 429, retryAfter: "50"}}, start: time.Now()}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		s, _, err := try(ctx) //nolint:bodyclose // there is no answer
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, time.Second, time.Since(s.start))
+	})
+	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := (&retryTransport{inner: s, backoff: time.Second}).RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "https://registry.example/v2/", nil)) //nolint:bodyclose // there is no answer
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, time.Second, time.Since(s.start))
+		s, resp, err := try(ctx)
+		require.NoError(t, err, "there is no time to ask again, so this is the answer")
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+		assert.Zero(t, time.Since(s.start))
 	})
 }
 
