@@ -26,6 +26,10 @@ const (
 	CABundleKey     = "ca-bundle.crt"
 	// TrustConfigMap holds an administrator's trust policy, in the form of --trust.
 	TrustConfigMap = "cluster-version-operator-trust"
+	// AdminGatesConfigMap, in ConfigManagedNamespace, holds what an administrator has to acknowledge before an update to
+	// another minor version, AdminAcksConfigMap, in ConfigNamespace, what has been acknowledged.
+	AdminGatesConfigMap = "admin-gates"
+	AdminAcksConfigMap  = "admin-acks"
 )
 
 // FieldManager is the server-side apply field manager of everything the operator writes. It is the name that
@@ -66,6 +70,13 @@ const (
 // PruneAnnotation, "true" on the ClusterVersion or in the metadata of a release, has the objects of earlier releases that
 // no manifest names any more deleted, once the release is complete.
 const PruneAnnotation = "cvo.cluster-version.github.io/prune-orphans"
+
+// KubernetesVersionsKey in the metadata of a release gives the range of API server versions that the release is made for,
+// such as ">=1.30.0 <1.38.0".
+const KubernetesVersionsKey = "cvo.cluster-version.github.io/kubernetes-versions"
+
+// UserDocs is where the pages for users are read.
+const UserDocs = "https://github.com/cluster-version/cvo/blob/main/docs/user/"
 
 // Annotations on manifests that decide whether and how a manifest is applied (reference: OpenShift library-go
 // manifest inclusion rules, and the operator's own apply rules).

@@ -2,6 +2,7 @@ package payload
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -122,6 +123,11 @@ func (m *Metadata) Release(image string) (release.Release, []string) {
 			r.Channels = append(r.Channels, channel)
 		}
 		slices.Sort(r.Channels)
+	}
+	// A range that cannot be read is kept as it is, for a precondition to refuse: left out, it would let every server pass.
+	if value, present := m.Metadata[api.KubernetesVersionsKey]; present {
+		r.Kubernetes = strings.ToValidUTF8(strings.TrimSpace(fmt.Sprint(value)), "?")
+		r.Kubernetes = cmp.Or(r.Kubernetes[:min(len(r.Kubernetes), release.MaxKubernetesRange+1)], `""`)
 	}
 	return r, warnings
 }

@@ -146,4 +146,7 @@ type Release struct {
 	Architecture string `json:"architecture,omitempty"`
 	// Prune: objects of earlier releases that this one names no more are deleted once it is complete.
 	Prune bool `json:"prune,omitempty"`
+	// Kubernetes is the range of API server versions that it is made for, in the words of its metadata, which may be no
+	// range at all; see ParseKubernetesRange. Empty for any.
+	Kubernetes string `json:"kubernetes,omitempty"`
 }
