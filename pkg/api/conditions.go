@@ -73,4 +73,8 @@ const (
 	EventRepairsHeldBack            = "RepairsHeldBack"
 	EventSecurityLoosened           = "PodSecurityLoosened"
 	EventOrphanPruned               = "OrphanPruned"
+	EventRunlevelReached            = "RunlevelReached"
+	EventClusterOperatorWaitedFor   = "ClusterOperatorWaitedFor"
+	EventRolloutFailing             = "RolloutFailing"
+	EventRolloutRecovered           = "RolloutRecovered"
 )

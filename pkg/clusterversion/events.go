@@ -6,9 +6,11 @@ import (
 	"strings"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/gate"
 	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/rollout"
@@ -52,29 +54,139 @@ func acceptanceEvents(before, after Acceptance) []event {
 	return events
 }
 
-// progressEvents tells what is new between two looks at a rollout; before is nil at the first.
-func progressEvents(before *rollout.Progress, after rollout.Progress) []event {
-	if before == nil {
-		before = &rollout.Progress{}
+// restated reports whether what is to be told of an acceptance stands in status already: after a restart, the same
+// question gets the same answer. A status that says that a release is being retrieved may be this attempt's own.
+func restated(cv *configv1.ClusterVersion, after Acceptance) bool {
+	c := find(cv.Status.Conditions, api.ReleaseAccepted)
+	if c == nil || c.Status == configv1.ConditionUnknown {
+		return false
 	}
+	if after.answered() {
+		return c.Message == after.Message
+	}
+	return strings.Contains(c.Message, fmt.Sprintf("image=%q", after.Target.Image))
+}
+
+// failingEvents tells of a rollout that has come to fail, or that goes on again.
+func failingEvents(before, after configv1.ClusterVersionStatus) []event {
+	failing := func(status configv1.ClusterVersionStatus) *configv1.ClusterOperatorStatusCondition {
+		if c := find(status.Conditions, api.Failing); c != nil && c.Status == configv1.ConditionTrue {
+			return c
+		}
+		return nil
+	}
+	was, is := failing(before), failing(after)
+	switch {
+	case was == nil && is != nil:
+		return []event{warning(api.EventRolloutFailing, "%s: %s", is.Reason, is.Message)}
+	case was != nil && is == nil:
+		return []event{normal(api.EventRolloutRecovered, "Recovered from %s, which began at %s", was.Reason, was.LastTransitionTime.UTC().Format(time.RFC3339))}
+	}
+	return nil
+}
+
+// operatorWait is how long a rollout waits for a ClusterOperator until an event tells of it. It is longer than most
+// operators take for an update and far shorter than what status calls slow.
+const operatorWait = 5 * time.Minute
+
+// story is what has been told of a rollout. It is a value; what comes next is a new one.
+type story struct {
+	// started is when the rollout began.
+	started time.Time
+	// reached counts the runlevels that were reached, each with all those below it; reachedAt is when the last one was,
+	// as far as this process has seen it.
+	reached    int
+	reachedAt  time.Time
+	handedOver bool
+	dropped    []rollout.Dropped
+	loosened   []rollout.Loosened
+	// waited are the ClusterOperators that were waited for longer than operatorWait.
+	waited []string
+}
+
+// newStory begins where a rollout stands before its first pass, so that nothing is told again after a restart.
+func newStory(known rollout.Progress, started time.Time) story {
+	return story{
+		started: started, reached: reachedRunlevels(known), handedOver: known.HandedOver,
+		dropped: known.Dropped, loosened: known.Loosened,
+	}
+}
+
+// progressEvents tells what is new in the progress of a rollout, and returns the story that includes it.
+func progressEvents(s story, after rollout.Progress, now time.Time) ([]event, story) {
 	var list []event
-	if after.HandedOver && !before.HandedOver && after.Mode != release.Reconciling {
-		list = append(list, nodesHandedOver(after.Release.Version))
+	if after.Mode == release.Updating {
+		for reached := reachedRunlevels(after); s.reached < reached; s.reached++ {
+			list = append(list, runlevelReached(after, s, now))
+			s.reachedAt = now
+		}
+	}
+	if after.HandedOver && !s.handedOver && after.Mode != release.Reconciling {
+		list, s.handedOver = append(list, nodesHandedOver(after.Release.Version)), true
+	}
+	for _, p := range slowOperators(after, s) {
+		if wait := now.Sub(p.Since); wait >= operatorWait {
+			list = append(list, operatorWaitedFor(p, after.Release.Version, wait))
+			s.waited = append(slices.Clone(s.waited), p.ID.Name)
+		}
 	}
 	for _, d := range after.Dropped {
-		if !slices.ContainsFunc(before.Dropped, func(told rollout.Dropped) bool { return told.ID == d.ID }) {
+		if !slices.ContainsFunc(s.dropped, func(told rollout.Dropped) bool { return told.ID == d.ID }) {
 			list = append(list, fieldDropped(d))
 		}
 	}
 	for _, l := range after.Loosened {
-		told := slices.ContainsFunc(before.Loosened, func(told rollout.Loosened) bool {
+		told := slices.ContainsFunc(s.loosened, func(told rollout.Loosened) bool {
 			return told.ID == l.ID && slices.Equal(told.Fields, l.Fields)
 		})
 		if !told {
 			list = append(list, securityLoosened(l))
 		}
 	}
-	return list
+	s.dropped, s.loosened = after.Dropped, after.Loosened
+	return list, s
+}
+
+// reachedRunlevels counts the runlevels that were reached with all those below.
+func reachedRunlevels(p rollout.Progress) int {
+	open := slices.IndexFunc(p.Runlevels, func(l rollout.Runlevel) bool { return l.Done < l.Total })
+	if open < 0 {
+		return len(p.Runlevels)
+	}
+	return open
+}
+
+// slowOperators are the ClusterOperators that an unfinished rollout waits for and that were not told of.
+func slowOperators(p rollout.Progress, s story) []rollout.Problem {
+	if p.Mode == release.Reconciling {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(p.Problems), func(p rollout.Problem) bool {
+		return !p.IsClusterOperator() || p.Err != nil || p.State == gate.Settled || p.Since.IsZero() || slices.Contains(s.waited, p.ID.Name)
+	})
+}
+
+// nextStory is how long it takes until there is something to tell though nothing happens; 0 if there is nothing.
+func nextStory(s story, p rollout.Progress, now time.Time) time.Duration {
+	next := time.Duration(0)
+	for _, p := range slowOperators(p, s) {
+		if left := max(operatorWait-now.Sub(p.Since), time.Millisecond); next == 0 || left < next {
+			next = left
+		}
+	}
+	return next
+}
+
+// unsaid drops events that were written before, as this process learned when it took a rollout over.
+func unsaid(list []event, said map[string]bool) []event {
+	return slices.DeleteFunc(list, func(e event) bool { return said[headline(e.reason, e.message)] })
+}
+
+// headline is what an event is about: its message up to the first comma. What follows may differ the next time, such as
+// how long something took.
+func headline(reason, message string) string {
+	about, _, _ := strings.Cut(message, ",")
+	return reason + ": " + about
 }
 
 func failureEvent(step string) string {
@@ -117,6 +229,20 @@ func updateStarted(from, to string) event {
 
 func updateCompleted(version string, took time.Duration) event {
 	return normal(api.EventUpdateCompleted, "Completed %s in %s", version, took.Round(time.Second))
+}
+
+func runlevelReached(p rollout.Progress, s story, now time.Time) event {
+	level := p.Runlevels[s.reached]
+	text := fmt.Sprintf("Reached runlevel %d of %s, %s after the start", level.Runlevel, p.Release.Version, now.Sub(s.started).Round(time.Second))
+	if !s.reachedAt.IsZero() {
+		text += fmt.Sprintf(" and %s after runlevel %d", now.Sub(s.reachedAt).Round(time.Second), p.Runlevels[s.reached-1].Runlevel)
+	}
+	return normal(api.EventRunlevelReached, "%s", text)
+}
+
+func operatorWaitedFor(p rollout.Problem, version string, wait time.Duration) event {
+	return normal(api.EventClusterOperatorWaitedFor, "Waited for ClusterOperator %s at runlevel %d of %s, for %s so far: %s",
+		p.ID.Name, p.Runlevel, version, wait.Round(time.Second), p.Message)
 }
 
 func nodesHandedOver(version string) event {

@@ -46,6 +46,9 @@ type Options struct {
 	StatusInterval time.Duration
 	// Control tells what administrators control beyond the ClusterVersion; nil for nothing.
 	Control Control
+	// Events returns those about the ClusterVersion that are still there, so that after a restart none is written again;
+	// nil for none.
+	Events func(ctx context.Context, cv *configv1.ClusterVersion) ([]corev1.Event, error)
 }
 
 // Reconciler reconciles the one ClusterVersion of a cluster.
@@ -81,6 +84,9 @@ type memory struct {
 	progress *rollout.Progress
 	settled  rollout.Settled
 	passer   *rollout.Passer
+	// story is what has been told of the rollout; said are headlines of what a predecessor of this process told of it.
+	story story
+	said  map[string]bool
 	// written is the resource version of our last status write; older objects in the cache are not looked at.
 	written   string
 	writtenAt time.Time
@@ -335,7 +341,9 @@ func (c *Reconciler) acceptanceChanged(cv *configv1.ClusterVersion, key string, 
 	}
 	c.memory.latest = a
 	c.mu.Unlock()
-	c.emit(cv, acceptanceEvents(before, a))
+	if !restated(cv, a) {
+		c.emit(cv, acceptanceEvents(before, a))
+	}
 	c.changed()
 }
 

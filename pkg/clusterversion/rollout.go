@@ -1,6 +1,7 @@
 package clusterversion
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -79,9 +80,14 @@ func (w *rolling) step(ctx context.Context) Next {
 		w.engine.Completed()
 		w.prune(ctx)
 	}
-	next := Next{}
+	w.mu.Lock()
+	next := Next{After: nextStory(w.memory.story, progress, w.clock.Now())}
+	w.mu.Unlock()
 	if !progress.RetryAt.IsZero() {
-		next.After = max(progress.RetryAt.Sub(w.clock.Now()), time.Millisecond)
+		retry := max(progress.RetryAt.Sub(w.clock.Now()), time.Millisecond)
+		if next.After == 0 || retry < next.After {
+			next.After = retry
+		}
 	}
 	return next
 }
@@ -108,9 +114,17 @@ func (w *rolling) begin(ctx context.Context) error {
 		}
 	}
 	engine.Passer.Repaired = func(r rollout.Repaired) { w.repaired(r) }
+	started := w.r.original.Status.History[0].StartedTime.Time
+	var said map[string]bool
+	if restored != nil {
+		said = w.saidSince(ctx, started)
+	}
 	w.mu.Lock()
-	if restored != nil && w.memory.planKey == w.key {
-		w.memory.settled = rollout.Restore(*restored, p.Release.Version)
+	if w.memory.planKey == w.key {
+		if restored != nil {
+			w.memory.settled = rollout.Restore(*restored, p.Release.Version)
+		}
+		w.memory.story, w.memory.said = newStory(w.memory.settled.Progress(plan), started), said
 	}
 	w.memory.passer = engine.Passer
 	w.mu.Unlock()
@@ -119,6 +133,26 @@ func (w *rolling) begin(ctx context.Context) error {
 	w.runner.Start(SlotInventory, w.key, w.ledger.step(w.log, plan, engine.Passer))
 	w.log.Info("rollout started", "release", p.Release.Version, "mode", w.mode, "manifests", len(manifests))
 	return nil
+}
+
+// saidSince returns the headlines of what a predecessor of this process has told of a rollout. Without them something is
+// told twice, which does no harm.
+func (w *rolling) saidSince(ctx context.Context, started time.Time) map[string]bool {
+	if w.options.Events == nil {
+		return nil
+	}
+	events, err := w.options.Events(ctx, w.r.original)
+	if err != nil {
+		w.log.V(1).Info("events of a predecessor not read", "error", err.Error())
+		return nil
+	}
+	said := map[string]bool{}
+	for _, e := range events {
+		if last := cmp.Or(e.LastTimestamp.Time, e.EventTime.Time); !last.Before(started) {
+			said[headline(e.Reason, e.Message)] = true
+		}
+	}
+	return said
 }
 
 // repaired tells of a repair of drift, and of a fight once it is one.
@@ -140,8 +174,11 @@ func (c *Reconciler) progressed(cv *configv1.ClusterVersion, key string, progres
 	}
 	before := c.memory.progress
 	c.memory.progress = &progress
+	var news []event
+	news, c.memory.story = progressEvents(c.memory.story, progress, c.clock.Now())
+	said := c.memory.said
 	c.mu.Unlock()
-	c.emit(cv, progressEvents(before, progress))
+	c.emit(cv, unsaid(news, said))
 	if before == nil || !before.Same(progress) {
 		c.changed()
 	}

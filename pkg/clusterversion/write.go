@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -54,7 +55,7 @@ func (c *Reconciler) writeStatus(ctx context.Context, r *round) error {
 	c.mu.Lock()
 	c.memory.written, c.memory.writtenAt = next.ResourceVersion, now
 	c.mu.Unlock()
-	c.emit(next, historyEvents(before, status))
+	c.emit(next, slices.Concat(historyEvents(before, status), failingEvents(before, status)))
 	logHistory(logr.FromContextOrDiscard(ctx), before, status)
 	return nil
 }

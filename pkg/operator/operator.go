@@ -222,7 +222,10 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 	}
 	reconciler := clusterversion.New(
 		engines.clock, mgr.GetClient(), recorder, run, stages, store, engines.make, changed,
-		clusterversion.Options{Name: options.Name, Namespace: options.Namespace, ReleaseImage: options.ReleaseImage, Control: control})
+		clusterversion.Options{
+			Name: options.Name, Namespace: options.Namespace, ReleaseImage: options.ReleaseImage, Control: control,
+			Events: eventsAbout(mgr.GetAPIReader(), options.Namespace),
+		})
 	err = builder.ControllerManagedBy(mgr).Named("clusterversion").
 		For(&configv1.ClusterVersion{}).
 		WatchesRawSource(source.Channel(changes, &handler.EnqueueRequestForObject{})).
