@@ -16,19 +16,19 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// TestSetDefinesReleaseStatus: the operator goes on without the definition and records nothing, so nobody would miss it.
-func TestSetDefinesReleaseStatus(t *testing.T) {
-	var found []string
+// TestSetDefinesOurKinds: the operator goes on without the definitions and records nothing, so nobody would miss them.
+func TestSetDefinesOurKinds(t *testing.T) {
+	found := map[string]int{}
 	names, err := fs.Glob(manifests.FS(), "*.yaml")
 	require.NoError(t, err)
 	for _, name := range names {
 		data, err := fs.ReadFile(manifests.FS(), name)
 		require.NoError(t, err)
-		if strings.Contains(string(data), "name: releasestatuses."+api.ReleaseStatusVersion.Group) {
-			found = append(found, name)
+		for _, kind := range []string{"releasestatuses." + api.ReleaseStatusVersion.Group, api.ReleaseRolloutDefinition} {
+			found[kind] += strings.Count(string(data), "\n  name: "+kind+"\n")
 		}
 	}
-	assert.Len(t, found, 1)
+	assert.Equal(t, map[string]int{"releasestatuses." + api.ReleaseStatusVersion.Group: 1, api.ReleaseRolloutDefinition: 1}, found)
 }
 
 // TestOneDefinitionOfClusterVersion: ordinary clusters get the fields that the module keeps from them.

@@ -69,6 +69,9 @@ type Passer struct {
 	// changes counts what an inventory would want to know.
 	changes atomic.Uint64
 	resting atomic.Bool
+	// pausing guards pause, and is never held while applying.
+	pausing sync.Mutex
+	pause   pauser
 }
 
 // Resting reports whether the last pass has found everything in place and no other is under way.
@@ -141,6 +144,9 @@ type pass struct {
 }
 
 func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
+	if p.hold(n) {
+		return taskgraph.Held
+	}
 	t := &p.plan.tasks[n.Index]
 	s := slot{visited: true, entry: p.entry(n, t)}
 	pending := p.match(ctx, n, t, &s)
@@ -496,6 +502,7 @@ func (p *pass) progressLocked() Progress {
 		}
 	}
 	progress.collect(components)
+	progress.Paused = p.paused(progress)
 	sortProblems(progress.Problems)
 	return progress
 }

@@ -34,6 +34,23 @@ type Progress struct {
 	// RetryAt is when something is to be looked at again though no event may come, such as a failed attempt; zero if
 	// only events are waited for.
 	RetryAt time.Time `json:"retryAt,omitzero"`
+	// Paused tells how the rollout is held back; nil if it is not.
+	Paused *Pause `json:"paused,omitempty"`
+	// Estimate is when the rollout will be complete, as whoever watches it works it out; nil if that cannot be told.
+	Estimate *Estimate `json:"estimate,omitempty"`
+}
+
+// Estimate is when a rollout will be complete.
+type Estimate struct {
+	// Low and High are how much work is left.
+	Low  time.Duration `json:"lowNanoseconds"`
+	High time.Duration `json:"highNanoseconds"`
+	// Earliest and Latest are when that will be done; zero while the rollout is paused.
+	Earliest time.Time `json:"earliest,omitzero"`
+	Latest   time.Time `json:"latest,omitzero"`
+	// Basis is History or ThisRollout, Rollouts how many earlier ones it is told by.
+	Basis    string `json:"basis"`
+	Rollouts int    `json:"rollouts,omitempty"`
 }
 
 // Runlevel is the progress of one runlevel.
@@ -118,7 +135,14 @@ func (p Progress) Same(other Progress) bool {
 		return a == b
 	}
 	return p.Done == other.Done && p.Total == other.Total && p.Complete == other.Complete &&
-		p.HandedOver == other.HandedOver && slices.EqualFunc(p.Problems, other.Problems, told)
+		p.HandedOver == other.HandedOver && samePause(p.Paused, other.Paused) && slices.EqualFunc(p.Problems, other.Problems, told)
+}
+
+func samePause(a, b *Pause) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
 }
 
 // IsClusterOperator reports whether the problem is about the gate of a ClusterOperator.
