@@ -42,7 +42,7 @@ func TestKubernetesRange(t *testing.T) {
 func TestKubernetesRangeRefuses(t *testing.T) {
 	for _, text := range []string{"", " ", "1.30 or so", ">=banana", "||", ">=1.30.0 ||", "true", strings.Repeat(">=1.0.0 ", 40)} {
 		_, err := release.ParseKubernetesRange(text)
-		assert.ErrorContains(t, err, `">=1.30.0 <1.38.0"`, "%q is refused with an example", text)
+		require.ErrorContains(t, err, `">=1.30.0 <1.38.0"`, "%q is refused with an example", text)
 	}
 	r, err := release.ParseKubernetesRange(">=1.30.0")
 	require.NoError(t, err)
