@@ -37,8 +37,8 @@ type Stages struct {
 	Record Record
 	// Local is the file system that holds the operator's own release, nil if that is pulled like any other.
 	Local fs.FS
-	// Filter returns which manifests this cluster gets, given the version of the release that asks.
-	Filter func(ctx context.Context, cv *configv1.ClusterVersion) (manifest.Filter, error)
+	// Settings returns what decides which manifests this cluster gets, as watches have told it. It makes no request.
+	Settings func() Settings
 }
 
 // Acceptance is how far a target has come on its way to being rolled out. It is a value; each step returns the next.
@@ -60,6 +60,11 @@ type Acceptance struct {
 
 	files  fs.FS
 	filter manifest.Filter
+}
+
+// loaded reports whether the release is verified and read; what can still speak against it are preconditions.
+func (a Acceptance) loaded() bool {
+	return a.Payload != nil && (a.Done || a.Step == api.ReasonPreconditionChecks)
 }
 
 // Image is the image as status shows it: as it was asked for, and by digest if it was asked for by tag.
@@ -93,8 +98,12 @@ type acceptStep struct {
 
 type acceptInput struct {
 	Stages
-	cv      *configv1.ClusterVersion
-	running *payload.Payload
+	cv       *configv1.ClusterVersion
+	settings Settings
+	// running is the release that is rolled out, nil before the first of the process.
+	running *Acceptance
+	// known is an earlier answer about the same release: its image needs no verification again.
+	known *Acceptance
 	// own is the image of the operator's own release.
 	own string
 }
@@ -112,8 +121,19 @@ func acceptSteps() []acceptStep {
 
 // accept runs the steps and reports each beginning and the end.
 func accept(ctx context.Context, in acceptInput, target Target, report func(Acceptance)) Acceptance {
-	a := Acceptance{Target: target}
-	for _, step := range acceptSteps() {
+	return acceptFrom(ctx, in, Acceptance{Target: target}, acceptSteps(), report)
+}
+
+// weighAgain asks the preconditions of a release that they have refused once more. Nothing is retrieved, verified or read
+// again.
+func weighAgain(ctx context.Context, in acceptInput, a Acceptance, report func(Acceptance)) Acceptance {
+	a.Err = nil
+	steps := acceptSteps()
+	return acceptFrom(ctx, in, a, steps[len(steps)-1:], report)
+}
+
+func acceptFrom(ctx context.Context, in acceptInput, a Acceptance, steps []acceptStep, report func(Acceptance)) Acceptance {
+	for _, step := range steps {
 		a.Step, a.Message = step.name, step.running+" "+a.describe()
 		report(a)
 		if err := step.run(ctx, in, &a); err != nil {
@@ -131,7 +151,8 @@ func accept(ctx context.Context, in acceptInput, target Target, report func(Acce
 	return a
 }
 
-// retrieve resolves the pullspec, has its digest verified, and only then reads the image.
+// retrieve resolves the pullspec, has its digest verified, and only then reads the image. What was verified before in the
+// life of this process is only read again, which costs no request as long as the cache has it.
 func retrieve(ctx context.Context, in acceptInput, a *Acceptance) error {
 	if a.Target.Own && in.Local != nil {
 		a.files = in.Local
@@ -141,6 +162,22 @@ func retrieve(ctx context.Context, in acceptInput, a *Acceptance) error {
 	if err != nil {
 		return &stepError{"Unable to download and prepare the update", err}
 	}
+	if in.known != nil && in.known.Verified.Digest != "" {
+		a.Verified = in.known.Verified
+	} else if err := in.resolve(ctx, outside, a); err != nil {
+		return err
+	}
+	if a.Verified.Forced != nil {
+		a.Risks = a.forcedText()
+	}
+	if a.files, err = outside.Manifests(ctx, a.Verified.Image); err != nil {
+		return &stepError{"Unable to download and prepare the update", err}
+	}
+	return nil
+}
+
+// resolve finds the image by its digest, and who signed that.
+func (in acceptInput) resolve(ctx context.Context, outside Outside, a *Acceptance) error {
 	img, err := outside.Resolve(ctx, a.Target.Image)
 	if err != nil {
 		return &stepError{"Unable to download and prepare the update", err}
@@ -151,10 +188,6 @@ func retrieve(ctx context.Context, in acceptInput, a *Acceptance) error {
 			return &stepError{"The update cannot be verified", err}
 		}
 		a.Verified = verify.ForceUnsafe(img, err)
-		a.Risks = a.forcedText()
-	}
-	if a.files, err = outside.Manifests(ctx, img); err != nil {
-		return &stepError{"Unable to download and prepare the update", err}
 	}
 	return nil
 }
@@ -162,13 +195,10 @@ func retrieve(ctx context.Context, in acceptInput, a *Acceptance) error {
 // verify asks who signed an image, by the keys that the running release brings unless an administrator named others.
 // A process that has just started runs its own release.
 func (in acceptInput) verify(ctx context.Context, outside Outside, img release.Image) ([]release.Evidence, error) {
-	running := in.running
+	running := in.runningPayload()
 	if running == nil && in.Local != nil {
-		filter, err := in.Filter(ctx, in.cv)
-		if err != nil {
-			return nil, fmt.Errorf("reading the cluster's settings: %w", err)
-		}
-		if running, err = payload.Load(in.Local, in.own, payload.Options{Filter: filter, Running: in.running}); err != nil {
+		var err error
+		if running, _, err = in.load(in.Local, in.own); err != nil {
 			return nil, err
 		}
 	}
@@ -179,16 +209,46 @@ func (in acceptInput) verify(ctx context.Context, outside Outside, img release.I
 	return verifier.Verify(ctx, img)
 }
 
-// load reads the payload. Overrides are left to the rollout, so that an administrator can have an object left alone
-// without anything being downloaded or verified again.
-func load(ctx context.Context, in acceptInput, a *Acceptance) error {
-	filter, err := in.Filter(ctx, in.cv)
-	if err != nil {
-		return fmt.Errorf("reading the cluster's settings: %w", err)
+func (in acceptInput) runningPayload() *payload.Payload {
+	if in.running == nil {
+		return nil
 	}
-	filter.Overrides = nil
-	a.filter = filter
-	a.Payload, err = payload.Load(a.files, a.Image(), payload.Options{Filter: filter, Running: in.running})
+	return in.running.Payload
+}
+
+// load reads a release, and finds what of it this cluster gets. Overrides are left to the rollout, so that an
+// administrator can have an object left alone without anything being read again.
+func (in acceptInput) load(files fs.FS, image string) (*payload.Payload, manifest.Filter, error) {
+	version := "" // if it cannot be read, loading tells
+	if metadata, err := payload.ReadMetadata(files); err == nil {
+		version = metadata.Version
+	}
+	var stay []configv1.ClusterVersionCapability
+	if in.running != nil {
+		stay = in.running.filter.Capabilities.Enabled.UnsortedList()
+	}
+	read := func() (*payload.Payload, manifest.Filter, error) {
+		filter := in.settings.Filter(in.cv, version, stay...)
+		filter.Overrides = nil
+		p, err := payload.Load(files, image, payload.Options{Filter: filter, Running: in.runningPayload()})
+		return p, filter, err
+	}
+	p, filter, err := read()
+	if err != nil || in.running == nil {
+		return p, filter, err
+	}
+	implicit := manifest.ImplicitCapabilities(filter.Capabilities, in.running.Payload.Manifests, p.Optional(filter))
+	if len(implicit) == 0 {
+		return p, filter, nil
+	}
+	stay = append(stay, implicit...)
+	return read()
+}
+
+// load reads the payload.
+func load(_ context.Context, in acceptInput, a *Acceptance) error {
+	var err error
+	a.Payload, a.filter, err = in.load(a.files, a.Image())
 	return err
 }
 

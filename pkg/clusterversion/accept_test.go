@@ -9,9 +9,9 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -70,10 +70,8 @@ func (s *shelf) Verify(_ context.Context, img release.Image) ([]release.Evidence
 
 func (s *shelf) stages() Stages {
 	return Stages{
-		Outside: func(context.Context, *configv1.ClusterVersion) (Outside, error) { return s, nil },
-		Filter: func(context.Context, *configv1.ClusterVersion) (manifest.Filter, error) {
-			return manifest.Filter{}, nil
-		},
+		Outside:  func(context.Context, *configv1.ClusterVersion) (Outside, error) { return s, nil },
+		Settings: func() Settings { return Settings{} },
 	}
 }
 
@@ -278,9 +276,9 @@ func reasonsOf(events []event) []string {
 func TestAcceptByKeysOfTheRunningRelease(t *testing.T) {
 	s := newShelf("1.1.0")
 	stages := s.stages()
-	running := acceptedRelease("1.0.0").Payload
-	_, _ = try(t, acceptInput{Stages: stages, running: running}, Target{Image: imageOf("1.1.0")})
-	assert.Same(t, running, s.trusted[0])
+	running := acceptedRelease("1.0.0")
+	_, _ = try(t, acceptInput{Stages: stages, running: &running}, Target{Image: imageOf("1.1.0")})
+	assert.Same(t, running.Payload, s.trusted[0])
 	stages.Local = files("1.0.0")
 	a, _ := try(t, acceptInput{Stages: stages}, Target{Image: imageOf("1.1.0")})
 	require.NoError(t, a.Err)
@@ -307,11 +305,9 @@ func TestAcceptTag(t *testing.T) {
 
 func TestAcceptKeepsOverridesForTheRollout(t *testing.T) {
 	override := []configv1.ComponentOverride{{Kind: "ConfigMap", Namespace: "ns", Name: "a", Unmanaged: true}}
-	stages := newShelf("1.1.0").stages()
-	stages.Filter = func(context.Context, *configv1.ClusterVersion) (manifest.Filter, error) {
-		return manifest.Filter{Overrides: override}, nil
-	}
-	a, _ := try(t, acceptInput{Stages: stages}, Target{Image: imageOf("1.1.0")})
+	cv := clusterAt(completed("1.0.0"))
+	cv.Spec.Overrides = override
+	a, _ := try(t, acceptInput{Stages: newShelf("1.1.0").stages(), cv: cv}, Target{Image: imageOf("1.1.0")})
 	require.NoError(t, a.Err)
 	assert.Len(t, a.Payload.Manifests, 1)
 	assert.Len(t, managed(a, nil), 1)
@@ -319,13 +315,60 @@ func TestAcceptKeepsOverridesForTheRollout(t *testing.T) {
 	assert.Len(t, a.Payload.Manifests, 1)
 }
 
-func TestAcceptNeedsTheClustersSettings(t *testing.T) {
-	stages := newShelf("1.1.0").stages()
-	stages.Filter = func(context.Context, *configv1.ClusterVersion) (manifest.Filter, error) {
-		return manifest.Filter{}, errors.New("no answer")
-	}
-	a, _ := try(t, acceptInput{Stages: stages}, Target{Image: imageOf("1.1.0")})
-	require.EqualError(t, a.Err, "reading the cluster's settings: no answer")
-	assert.Equal(t, api.ReasonLoadPayload, a.Step)
-	assert.True(t, transient(a))
+// TestWeighAgain: what preconditions refused is not fetched, verified or read again when they are asked again.
+func TestWeighAgain(t *testing.T) {
+	s := newShelf("1.0.0", "1.3.0")
+	in := acceptInput{Stages: s.stages(), cv: clusterAt(completed("1.0.0"))}
+	refused, _ := try(t, in, Target{Image: imageOf("1.3.0")})
+	require.Error(t, refused.Err)
+	require.Equal(t, api.ReasonPreconditionChecks, refused.Step)
+	assert.True(t, refused.loaded())
+	s.resolveErr, s.pullErr = errors.New("no registry"), errors.New("no registry")
+	clear(s.signed)
+
+	still := weighAgain(t.Context(), in, refused, func(Acceptance) {})
+	assert.Equal(t, refused.Message, still.Message, "the same obstacle reads the same")
+	in.cv = clusterAt(completed("1.2.0"))
+	a := weighAgain(t.Context(), in, refused, func(Acceptance) {})
+	require.NoError(t, a.Err)
+	assert.True(t, a.Done)
+	assert.Same(t, refused.Payload, a.Payload)
+	assert.Len(t, a.Verified.Evidence, 1)
+	assert.Len(t, s.trusted, 1)
+	assert.Len(t, s.pulled, 1)
+}
+
+// TestAcceptKnown: a release that was verified is read again with other settings, and its signature counts on.
+func TestAcceptKnown(t *testing.T) {
+	s := newShelf("1.1.0")
+	in := acceptInput{Stages: s.stages(), settings: Settings{Gates: map[string]sets.Set[string]{"1.1.0": sets.New("A")}}}
+	s.images[string(digestOf("1.1.0"))] = files("1.1.0", "release-manifests/0000_20_b_01.yaml", gated("A", "b"), "release-manifests/0000_20_c_01.yaml", gated("C", "c"))
+	first, _ := try(t, in, Target{Image: imageOf("1.1.0")})
+	require.NoError(t, first.Err)
+	assert.Equal(t, []string{"a", "b"}, namesOf(first.Payload.Manifests))
+	clear(s.signed)
+	s.resolveErr = errors.New("no registry")
+	in.known, in.running = &first, &first
+	in.settings = Settings{Gates: map[string]sets.Set[string]{"1.1.0": sets.New("C")}}
+	a, told := try(t, in, Target{Image: imageOf("1.1.0")})
+	require.NoError(t, a.Err)
+	assert.Equal(t, []string{"a", "c"}, namesOf(a.Payload.Manifests))
+	assert.Equal(t, first.Verified, a.Verified)
+	assert.Len(t, s.trusted, 1)
+	assert.NotContains(t, reasonsOf(told), "RetrievePayloadFailed")
+	assert.NotEqual(t, first.Payload.Hash, a.Payload.Hash)
+}
+
+// TestAcceptKnownForced: what was forced past verification stays told.
+func TestAcceptKnownForced(t *testing.T) {
+	s := newShelf("1.1.0")
+	clear(s.signed)
+	in := acceptInput{Stages: s.stages()}
+	first, _ := try(t, in, Target{Image: imageOf("1.1.0"), Force: true})
+	require.NoError(t, first.Err)
+	in.known = &first
+	again, _ := try(t, in, Target{Image: imageOf("1.1.0"), Force: true})
+	require.NoError(t, again.Err)
+	assert.Equal(t, first.Risks, again.Risks)
+	assert.Equal(t, errUnsigned, again.Verified.Forced)
 }

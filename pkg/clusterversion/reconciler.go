@@ -28,7 +28,6 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
-	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/rollout"
 	"github.com/cluster-version/cvo/pkg/upgradeable"
@@ -69,10 +68,14 @@ type Reconciler struct {
 
 // memory is what the background has found so far.
 type memory struct {
-	// acceptKey names the question that latest answers, asked is the target that it is about.
+	// acceptKey names the question that is asked, questions counts them. latest is its answer or, while it is asked again
+	// about the same release with other settings, the one before.
 	acceptKey string
-	asked     Target
+	questions int
+	asked     question
 	latest    Acceptance
+	// generation is that of the ClusterVersion that the preconditions were last asked about.
+	generation int64
 	// accepted is the release that is rolled out; serial counts those that were.
 	accepted *Acceptance
 	serial   int
@@ -116,6 +119,7 @@ type round struct {
 	original, cv *configv1.ClusterVersion
 	invalid      field.ErrorList
 	target       Target
+	settings     Settings
 	latest       Acceptance
 	accepted     *Acceptance
 	serial       int
@@ -140,6 +144,7 @@ func (c *Reconciler) steps() []step {
 		{"validating the spec", c.validate},
 		{"looking for updates", c.lookForUpdates},
 		{"choosing the release", c.choose},
+		{"reading the settings", c.readSettings},
 		{"accepting the release", c.accept},
 		{"looking for obstacles", c.lookForObstacles},
 		{"writing status", c.writeStatus},
@@ -196,26 +201,52 @@ func (c *Reconciler) choose(_ context.Context, r *round) error {
 // accept has the target examined in the background, unless that is under way or done, and takes over the result.
 func (c *Reconciler) accept(ctx context.Context, r *round) error {
 	c.mu.Lock()
-	key, err := acceptKey(r.cv, c.memory.canonical(r.target))
-	if err != nil {
-		c.mu.Unlock()
-		return err
-	}
-	if c.memory.acceptKey != key {
-		c.memory.acceptKey, c.memory.asked, c.memory.latest = key, r.target, Acceptance{}
-	}
+	weigh := c.memory.ask(r)
 	r.latest = c.memory.latest
+	key := c.memory.acceptKey
 	if r.latest.Done && (c.memory.accepted == nil || c.memory.accepted.Payload != r.latest.Payload) {
 		c.memory.adopt(r.latest)
 	}
 	r.accepted, r.serial = c.memory.accepted, c.memory.serial
 	c.mu.Unlock()
 	log := logr.FromContextOrDiscard(ctx)
-	c.runner.Start(SlotAccept, key, c.acceptStep(log, key, r.target))
+	c.runner.Start(SlotAccept, key, c.acceptStep(log, key, r.target, r.settings))
+	if weigh {
+		c.weighAgain()
+	}
 	if r.accepted != nil && c.stages.Record != nil {
 		c.runner.Start(SlotRecord, strconv.Itoa(r.serial), c.record(log, r.original, *r.accepted))
 	}
 	return nil
+}
+
+// ask makes sure that the question of a round is the one that is asked. It reports whether preconditions that have
+// refused the release are to be asked again: whatever changed in the spec may be what they were about.
+func (m *memory) ask(r *round) (weigh bool) {
+	q := newQuestion(r.cv, m.canonical(r.target), r.settings)
+	if m.acceptKey != "" && q.sameTarget(m.asked) && q.answeredBy(r.cv, m.asked, m.latest) {
+		weigh = m.latest.Err != nil && m.latest.loaded() && m.generation != r.cv.Generation
+		m.generation = r.cv.Generation
+		return weigh
+	}
+	if m.acceptKey == "" || !q.sameTarget(m.asked) {
+		m.latest = Acceptance{}
+		q.target = r.target
+	}
+	m.questions++
+	m.acceptKey, m.asked, m.generation = strconv.Itoa(m.questions), q, r.cv.Generation
+	return false
+}
+
+// weighAgain has a release that preconditions have refused weighed again at once. It is not retrieved, verified or read
+// again.
+func (c *Reconciler) weighAgain() {
+	c.mu.Lock()
+	refused := c.memory.latest.Err != nil && c.memory.latest.loaded()
+	c.mu.Unlock()
+	if refused {
+		c.runner.Wake(SlotAccept)
+	}
 }
 
 // adopt makes an accepted release the one that is rolled out. What was applied of another release stays as long as the
@@ -228,26 +259,13 @@ func (m *memory) adopt(a Acceptance) {
 // canonical names a target as it was named when it was accepted: a tag that was resolved then stays resolved, though
 // status names it by digest, and what was forced then needs no force to stay.
 func (m *memory) canonical(target Target) Target {
-	if !m.latest.Done || (target.Image != m.latest.Image() && target.Image != m.asked.Image) {
+	if !m.latest.Done || (target.Image != m.latest.Image() && target.Image != m.asked.target.Image) {
 		return target
 	}
 	if target.Version == "" || target.Version == m.latest.Payload.Release.Version {
-		return m.asked
+		return m.asked.target
 	}
 	return target
-}
-
-// acceptKey is everything that the answer to "is this release acceptable" depends on in the spec.
-func acceptKey(cv *configv1.ClusterVersion, target Target) (string, error) {
-	data, err := json.Marshal(struct {
-		Image, Version string
-		Force          bool
-		Capabilities   *configv1.ClusterVersionCapabilitiesSpec
-	}{target.Image, target.Version, target.Force, cv.Spec.Capabilities})
-	if err != nil {
-		return "", fmt.Errorf("encoding the desired release: %w", err)
-	}
-	return string(data), nil
 }
 
 // Retries of an acceptance that failed for reasons that may pass.
@@ -256,19 +274,28 @@ const (
 	acceptRetryMax = 2 * time.Minute
 )
 
-func (c *Reconciler) acceptStep(log logr.Logger, key string, target Target) func(context.Context) Next {
+func (c *Reconciler) acceptStep(log logr.Logger, key string, target Target, settings Settings) func(context.Context) Next {
 	attempt := 0
+	known := c.known(target)
+	var refused *Acceptance // by preconditions alone
 	return func(ctx context.Context) Next {
 		cv := &configv1.ClusterVersion{}
 		if err := c.client.Get(ctx, types.NamespacedName{Name: c.options.Name}, cv); err != nil {
 			return Next{After: acceptRetryMin}
 		}
+		in := acceptInput{Stages: c.stages, cv: cv, settings: settings, own: c.options.ReleaseImage, known: known}
 		running, missing := c.running(), false
 		if running == nil {
-			running, missing = c.resume(ctx, log, cv, key, target)
+			running, missing = c.resume(ctx, log, in, key, target)
 		}
+		in.running = running
 		report := func(a Acceptance) { c.acceptanceChanged(cv, key, a) }
-		a := accept(ctx, acceptInput{Stages: c.stages, cv: cv, running: running, own: c.options.ReleaseImage}, target, report)
+		var a Acceptance
+		if refused != nil {
+			a = weighAgain(ctx, in, *refused, report)
+		} else {
+			a = accept(ctx, in, target, report)
+		}
 		if ctx.Err() != nil {
 			return Next{Done: true}
 		}
@@ -279,31 +306,43 @@ func (c *Reconciler) acceptStep(log logr.Logger, key string, target Target) func
 		if a.Done || !missing && !transient(a) {
 			return Next{Done: true}
 		}
+		if a.loaded() && !missing && !a.byTag() { // a tag may lead elsewhere by the next attempt
+			refused = &a
+		}
 		attempt++
 		return Next{After: min(acceptRetryMin<<min(attempt-1, 10), acceptRetryMax)}
 	}
 }
 
-// running is the payload that is rolled out, nil before the first of this process.
-func (c *Reconciler) running() *payload.Payload {
+// known is what is known already of the release that is asked for, nil if nothing.
+func (c *Reconciler) known(target Target) *Acceptance {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.memory.accepted == nil {
-		return nil
+	if a := c.memory.latest; a.loaded() && c.memory.asked.target.Image != "" && c.memory.canonical(target).Image == a.Target.Image {
+		return &a
 	}
-	return c.memory.accepted.Payload
+	return nil
 }
 
-// resume takes up again what the history says, see resumeTarget, and returns its payload, nil if there is none. If it
+// running is the release that is rolled out, nil before the first of this process.
+func (c *Reconciler) running() *Acceptance {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.memory.accepted
+}
+
+// resume takes up again what the history says, see resumeTarget, and returns it, nil if there is none. If it
 // is missing, because it cannot be had now, it has to be tried again.
 func (c *Reconciler) resume(
-	ctx context.Context, log logr.Logger, cv *configv1.ClusterVersion, key string, asked Target,
-) (running *payload.Payload, missing bool) {
+	ctx context.Context, log logr.Logger, in acceptInput, key string, asked Target,
+) (running *Acceptance, missing bool) {
+	cv := in.cv
 	target, ok := resumeTarget(cv, c.options.ReleaseImage, asked)
 	if !ok {
 		return nil, false
 	}
-	a := accept(ctx, acceptInput{Stages: c.stages, cv: cv, own: c.options.ReleaseImage}, target, func(Acceptance) {})
+	in.known = nil
+	a := accept(ctx, in, target, func(Acceptance) {})
 	if ctx.Err() != nil {
 		return nil, true
 	}
@@ -323,7 +362,7 @@ func (c *Reconciler) resume(
 		return nil, true
 	}
 	c.changed()
-	return a.Payload, false
+	return &a, false
 }
 
 // acceptanceChanged stores a result, tells what is new in it, and has it reconciled.
@@ -334,8 +373,8 @@ func (c *Reconciler) acceptanceChanged(cv *configv1.ClusterVersion, key string, 
 		return
 	}
 	before := c.memory.latest
-	if before.Err != nil && a.Err == nil && !a.Done {
-		// A retry is under way; until it has an answer, the last one stands.
+	if before.answered() && a.Err == nil && !a.Done {
+		// It is tried or asked again; until there is an answer, the last one stands.
 		c.mu.Unlock()
 		return
 	}

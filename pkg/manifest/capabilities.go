@@ -70,6 +70,15 @@ func enablingGates(capability configv1.ClusterVersionCapability) []string {
 	}
 }
 
+// CapabilityGates returns the feature gates that capabilities depend on.
+func CapabilityGates() sets.Set[string] {
+	gates := sets.New[string]()
+	for _, c := range KnownCapabilities() {
+		gates.Insert(enablingGates(c)...)
+	}
+	return gates
+}
+
 func withoutGated(capabilities sets.Set[configv1.ClusterVersionCapability], gates sets.Set[string]) sets.Set[configv1.ClusterVersionCapability] {
 	out := sets.New[configv1.ClusterVersionCapability]()
 	for c := range capabilities {
@@ -82,8 +91,9 @@ func withoutGated(capabilities sets.Set[configv1.ClusterVersionCapability], gate
 
 // EnabledCapabilities works out what is on: the baseline set of the ClusterVersion's spec, what the spec adds, and what
 // must stay on because it was on before (a capability can never be switched off again) or because the operator was
-// started so. What must stay on but is not asked for is implicit, sorted. Capabilities whose feature gates are all off
-// are neither known nor enabled nor implicit. A nil spec and an empty or unknown baseline stand for vCurrent.
+// started so. What must stay on but is not asked for is implicit, sorted. What is on is known, too: a newer release may
+// have switched on what this operator has no name for. Capabilities whose feature gates are all off are neither known nor
+// enabled nor implicit. A nil spec and an empty or unknown baseline stand for vCurrent.
 func EnabledCapabilities(spec *configv1.ClusterVersionCapabilitiesSpec, gates sets.Set[string], mustStay sets.Set[configv1.ClusterVersionCapability]) (capabilities Capabilities, implicit []configv1.ClusterVersionCapability) {
 	if spec == nil {
 		spec = &configv1.ClusterVersionCapabilitiesSpec{}
@@ -94,7 +104,7 @@ func EnabledCapabilities(spec *configv1.ClusterVersionCapabilitiesSpec, gates se
 	}
 	asked := sets.New(baseline...).Insert(spec.AdditionalEnabledCapabilities...)
 	capabilities = Capabilities{
-		Known:   withoutGated(sets.New(KnownCapabilities()...), gates),
+		Known:   withoutGated(sets.New(KnownCapabilities()...).Union(mustStay), gates),
 		Enabled: withoutGated(asked.Union(mustStay), gates),
 	}
 	return capabilities, sets.List(capabilities.Enabled.Difference(asked))
@@ -102,28 +112,21 @@ func EnabledCapabilities(spec *configv1.ClusterVersionCapabilitiesSpec, gates se
 
 // ImplicitCapabilities returns the capabilities that a new release makes necessary, sorted: an object that the old
 // release brought to this cluster now belongs to a capability that is not enabled. Leaving it out would orphan it, so
-// its capabilities become enabled. The filter is the new release's; unknown capabilities are allowed here. Both lists
-// hold manifests that all other rules include.
-func ImplicitCapabilities(filter Filter, before, after []*Manifest) []configv1.ClusterVersionCapability {
-	filter.Capabilities.AllowUnknown = true
-	included := make(map[ID]*Manifest, len(before))
+// its capabilities become enabled, even those that are not known here. The capabilities are those that are on as the new
+// release comes; before are the manifests that the cluster had of the old one, after those that it may have of the new
+// one, if it were not for capabilities.
+func ImplicitCapabilities(capabilities Capabilities, before, after []*Manifest) []configv1.ClusterVersionCapability {
+	had := make(map[ID]*Manifest, len(before))
 	for _, m := range before {
-		if _, excluded := filter.Exclude(m); !excluded {
-			included[m.ID()] = m
-		}
+		had[m.ID()] = m
 	}
 	implicit := sets.New[configv1.ClusterVersionCapability]()
 	for _, m := range after {
-		old, ok := included[m.ID()]
-		if !ok {
-			continue
-		}
-		if _, excluded := filter.Exclude(m); excluded {
-			implicit.Insert(m.Capabilities()...)
-			implicit.Delete(old.Capabilities()...)
+		if old, ok := had[m.ID()]; ok {
+			implicit = implicit.Union(sets.New(m.Capabilities()...).Delete(old.Capabilities()...))
 		}
 	}
-	return sets.List(implicit.Difference(filter.Capabilities.Enabled))
+	return sets.List(implicit.Difference(capabilities.Enabled))
 }
 
 // Capabilities returns the capabilities that a manifest belongs to, in the order of its annotation; none is always on.

@@ -52,6 +52,10 @@ func TestEnabledCapabilities(t *testing.T) {
 		{"adds to the baseline", spec("None", "Console"), nil, nil, without("ClusterAPI", "CompatibilityRequirements"), caps{"Console"}, caps{}},
 		{"keeps on what was on", spec("None", "Console"), nil, caps{"Ingress", "Console"}, without("ClusterAPI", "CompatibilityRequirements"), caps{"Console", "Ingress"}, caps{"Ingress"}},
 		{"drops what no gate enables, even if it was on", spec("None"), nil, caps{"ClusterAPI"}, without("ClusterAPI", "CompatibilityRequirements"), caps{}, caps{}},
+		{
+			"keeps on what a newer release switched on", spec("None"), nil, caps{"Tomorrow"},
+			sets.List(sets.New(without("ClusterAPI", "CompatibilityRequirements")...).Insert("Tomorrow")), caps{"Tomorrow"}, caps{"Tomorrow"},
+		},
 		{"takes an unknown baseline for the current one", spec("v9.9"), []string{"ClusterAPIMachineManagement"}, nil, without(), without(), caps{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -64,7 +68,7 @@ func TestEnabledCapabilities(t *testing.T) {
 }
 
 func TestImplicitCapabilities(t *testing.T) {
-	f := manifest.Filter{Capabilities: manifest.Capabilities{Known: sets.New(manifest.KnownCapabilities()...), Enabled: sets.New(caps{"Console"}...)}}
+	on := manifest.Capabilities{Known: sets.New(manifest.KnownCapabilities()...), Enabled: sets.New(caps{"Console"}...)}
 	for _, tt := range []struct {
 		name          string
 		before, after *manifest.Manifest
@@ -73,11 +77,16 @@ func TestImplicitCapabilities(t *testing.T) {
 		{"enables what an object now belongs to", included(), included(capability, "Ingress+Build"), caps{"Build", "Ingress"}},
 		{"leaves out what the object belonged to before", included(capability, "Console"), included(capability, "Console+Ingress"), caps{"Ingress"}},
 		{"enables names that are not known", included(), included(capability, "Tomorrow"), caps{"Tomorrow"}},
-		{"leaves alone what the cluster did not have", included(capability, "Insights"), included(capability, "Ingress"), caps{}},
 		{"leaves alone what stays included", included(), included(capability, "Console"), caps{}},
+		{"leaves alone what belongs to none any more", included(capability, "Console"), included(), caps{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			assert.Equal(t, tt.want, manifest.ImplicitCapabilities(f, []*manifest.Manifest{tt.before}, []*manifest.Manifest{tt.after}))
+			assert.Equal(t, tt.want, manifest.ImplicitCapabilities(on, []*manifest.Manifest{tt.before}, []*manifest.Manifest{tt.after}))
+			assert.Empty(t, manifest.ImplicitCapabilities(on, nil, []*manifest.Manifest{tt.after}), "what the cluster did not have is left alone")
 		})
 	}
+}
+
+func TestCapabilityGates(t *testing.T) {
+	assert.Equal(t, []string{"CRDCompatibilityRequirementOperator", "ClusterAPIMachineManagement"}, sets.List(manifest.CapabilityGates()))
 }

@@ -11,14 +11,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/inventory"
-	"github.com/cluster-version/cvo/pkg/manifest"
 )
-
-// ClusterFilter reads from a cluster which manifests it gets, as an operator with these options would. Of the options
-// only those that change that are looked at.
-func ClusterFilter(ctx context.Context, reader client.Reader, cv *configv1.ClusterVersion, options Options) (manifest.Filter, error) {
-	return (&filterReader{reader: reader, options: options}).filter(ctx, cv)
-}
 
 // ClusterOwner is what an operator in that namespace marks objects as belonging to.
 func ClusterOwner(cv *configv1.ClusterVersion, namespace string) apply.Owner {

@@ -3,42 +3,140 @@ package operator
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	configv1 "github.com/openshift/api/config/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/util/sets"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cluster-version/cvo/pkg/clusterversion"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// filterReader reads from the cluster which manifests it gets.
-type filterReader struct {
-	reader  client.Reader
+// settings watches what of the cluster's configuration decides which manifests it gets, FeatureGate cluster. It is a
+// source of the controller, which waits for its first answer: the payload is not to be read with gates that are not
+// known yet.
+type settings struct {
+	client  dynamic.Interface
 	options Options
+
+	// answered is closed once it is known what the FeatureGate says, or that there is none.
+	answered chan struct{}
+	answer   sync.Once
+
+	mu   sync.Mutex
+	look clusterversion.Settings
 }
 
-// filter follows the cluster's profile, feature set, the feature gates that are on for the version it runs, its
-// capabilities and overrides. A cluster without the FeatureGate API or object has the default feature set.
-func (f *filterReader) filter(ctx context.Context, cv *configv1.ClusterVersion) (manifest.Filter, error) {
-	filter := manifest.Filter{Profile: f.options.Profile, ExcludeID: f.options.ExcludeID, Overrides: cv.Spec.Overrides}
-	gates := &configv1.FeatureGate{}
-	err := f.reader.Get(ctx, client.ObjectKey{Name: "cluster"}, gates)
-	if err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
-		return filter, fmt.Errorf("reading FeatureGate cluster: %w", err)
+func newSettings(mgr manager.Manager, options Options) (*settings, error) {
+	client, err := dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("creating dynamic client: %w", err)
 	}
-	filter.FeatureSet = string(gates.Spec.FeatureSet)
-	filter.Gates = sets.New[string]()
-	for _, details := range gates.Status.FeatureGates {
-		if details.Version != cv.Status.Desired.Version {
-			continue
-		}
-		for _, gate := range details.Enabled {
-			filter.Gates.Insert(string(gate.Name))
+	return &settings{client: client, options: options, answered: make(chan struct{}), look: options.settings(nil)}, nil
+}
+
+// settings adds to what the cluster says how the operator was started.
+func (o Options) settings(gates *configv1.FeatureGate) clusterversion.Settings {
+	s := clusterversion.SettingsOf(gates)
+	s.Profile, s.ExcludeID, s.AlwaysEnable = o.Profile, o.ExcludeID, o.AlwaysEnable
+	return s
+}
+
+// current is what the watch has delivered last.
+func (s *settings) current() clusterversion.Settings {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.look
+}
+
+// Start implements source.Source: it starts the watch, and has the ClusterVersion reconciled when it tells anything.
+func (s *settings) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	only := func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, "cluster").String()
+	}
+	resource := configv1.GroupVersion.WithResource("featuregates")
+	informer := dynamicinformer.NewFilteredDynamicInformer(s.client, resource, metav1.NamespaceAll, 0, toolscache.Indexers{}, only).Informer()
+	seen := func(object any) {
+		if s.store(object) {
+			queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: s.options.Name}})
 		}
 	}
-	mustStay := sets.New(cv.Status.Capabilities.EnabledCapabilities...).Insert(f.options.AlwaysEnable...)
-	filter.Capabilities, _ = manifest.EnabledCapabilities(cv.Spec.Capabilities, filter.Gates, mustStay)
-	return filter, nil
+	handler, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    seen,
+		UpdateFunc: func(_, object any) { seen(object) },
+		DeleteFunc: func(any) { seen(nil) },
+	})
+	if err != nil {
+		return fmt.Errorf("watching FeatureGate cluster: %w", err)
+	}
+	err = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *toolscache.Reflector, err error) {
+		if apierrors.IsNotFound(err) {
+			// The kind is not served, so there is none. If it was, what was known stays: a definition that goes takes its
+			// objects along first, and that is told.
+			s.know()
+			return
+		}
+		toolscache.DefaultWatchErrorHandler(ctx, r, err)
+	})
+	if err != nil {
+		return fmt.Errorf("watching FeatureGate cluster: %w", err)
+	}
+	go informer.RunWithContext(ctx)
+	go func() {
+		if toolscache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
+			s.know()
+		}
+	}()
+	return nil
+}
+
+// WaitForSync implements source.SyncingSource.
+func (s *settings) WaitForSync(ctx context.Context) error {
+	select {
+	case <-s.answered:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("watching FeatureGate cluster: %w", ctx.Err())
+	}
+}
+
+func (s *settings) know() { s.answer.Do(func() { close(s.answered) }) }
+
+// store takes over a FeatureGate, nil if there is none. It reports false for one that cannot be read, which is left
+// aside: the API server has checked it, so its schema is not one that we know.
+func (s *settings) store(object any) bool {
+	var gates *configv1.FeatureGate
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		gates = &configv1.FeatureGate{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, gates); err != nil {
+			s.options.Log.Error(err, "FeatureGate cluster not understood")
+			return false
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.look = s.options.settings(gates)
+	return true
+}
+
+// ClusterFilter reads from a cluster which manifests it gets, as an operator with these options would. Of the options
+// only those that change that are looked at.
+func ClusterFilter(ctx context.Context, reader client.Reader, cv *configv1.ClusterVersion, options Options) (manifest.Filter, error) {
+	gates, err := configuration(ctx, reader, &configv1.FeatureGate{})
+	if err != nil {
+		return manifest.Filter{}, err
+	}
+	return options.settings(gates).Filter(cv, cv.Status.Desired.Version), nil
 }

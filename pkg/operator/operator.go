@@ -199,13 +199,17 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 		default: // one is waiting, and will see this change too
 		}
 	}
+	settings, err := newSettings(mgr, options)
+	if err != nil {
+		return err
+	}
 	stages := clusterversion.Stages{
 		Outside: func(ctx context.Context, cv *configv1.ClusterVersion) (clusterversion.Outside, error) {
 			return OpenOutside(ctx, engines.clock, mgr.GetAPIReader(), cv, options)
 		},
-		Record: releaseRecord{mgr.GetAPIReader(), mgr.GetClient(), options.Images},
-		Local:  options.Local,
-		Filter: (&filterReader{reader: mgr.GetAPIReader(), options: options}).filter,
+		Record:   releaseRecord{mgr.GetAPIReader(), mgr.GetClient(), options.Images},
+		Local:    options.Local,
+		Settings: settings.current,
 	}
 	recorder, err := newRecorder(ctx, mgr, options.Namespace)
 	if err != nil {
@@ -228,6 +232,7 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 		})
 	err = builder.ControllerManagedBy(mgr).Named("clusterversion").
 		For(&configv1.ClusterVersion{}).
+		WatchesRawSource(settings).
 		WatchesRawSource(source.Channel(changes, &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(control).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).

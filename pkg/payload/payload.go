@@ -191,6 +191,22 @@ func (k *keeper) keep(p *Payload, manifests []*manifest.Manifest) {
 	}
 }
 
+// Optional returns the manifests that capabilities alone keep from a cluster with this filter, in load order. Of their
+// objects there is only what Excluded keeps.
+func (p *Payload) Optional(filter manifest.Filter) []*manifest.Manifest {
+	filter = filter.Unconditional()
+	if filter.MajorVersion == 0 {
+		filter.MajorVersion = semver.MustParse(p.Release.Version).Major
+	}
+	var optional []*manifest.Manifest
+	for _, e := range p.Excluded {
+		if _, excluded := filter.Exclude(e.Manifest); !excluded {
+			optional = append(optional, e.Manifest)
+		}
+	}
+	return optional
+}
+
 // Verification returns the ConfigMap whose annotation makes it the release's root of trust, the first in load order;
 // nil if there is none.
 func (p *Payload) Verification() *manifest.Manifest {
