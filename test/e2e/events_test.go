@@ -1,0 +1,95 @@
+package e2e_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// story returns the events about the ClusterVersion in the order in which they were written, each as its reason, with
+// the number of the runlevel if it tells of one.
+func (l *life) story() (told []string) {
+	l.t.Helper()
+	list, err := kubernetes.NewForConfigOrDie(l.env.Config("e2e")).CoreV1().Events(api.OperatorNamespace).
+		List(l.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=ClusterVersion"})
+	require.NoError(l.t, err)
+	slices.SortFunc(list.Items, func(a, b corev1.Event) int {
+		order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+		require.NoError(l.t, err)
+		return order
+	})
+	for _, e := range list.Items {
+		assert.EqualValues(l.t, 1, e.Count, "%s: %s", e.Reason, e.Message)
+		if e.Reason == api.EventRunlevelReached {
+			about, _, _ := strings.Cut(e.Message, ",")
+			e.Reason += strings.TrimPrefix(about, "Reached runlevel")
+		}
+		told = append(told, e.Reason)
+	}
+	return told
+}
+
+// goesOn waits until the story ends with a reason, and returns what was told since so many events.
+func (l *life) goesOn(since int, until string) []string {
+	l.t.Helper()
+	var told []string
+	require.Eventually(l.t, func() bool {
+		told = l.story()
+		return len(told) > since && told[len(told)-1] == until
+	}, time.Minute, 50*time.Millisecond, "waiting for event %s, last %v", until, &told)
+	return told[since:]
+}
+
+// TestEvents reads the story of a cluster from its events: every step is told, in order and once, and nothing is told
+// again after a restart, at rest or in the middle of an update.
+func TestEvents(t *testing.T) {
+	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	l.own = l.release("4.2.0", l.signer)
+	next, stuck, after := l.release("4.2.1", l.signer), l.release("4.2.2", l.signer), l.release("4.2.3", l.signer)
+	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
+	require.NoError(t, err)
+	l.start("operators", "--fail", "tiny-b@4.2.2")
+	l.cvo = l.operator(l.own.ByDigest())
+	install := l.goesOn(0, api.EventUpdateCompleted)
+	assert.Equal(t, []string{"RetrievePayload", "LoadPayload", "PayloadLoaded", "UpdateStarted", "UpdateCompleted"}, install)
+
+	told := len(install)
+	l.update(configv1.Update{Image: next.ByDigest()})
+	update := l.goesOn(told, api.EventUpdateCompleted)
+	steps := func(version string) []string {
+		return []string{
+			"RetrievePayload", "LoadPayload", "PreconditionsPassed", "PayloadLoaded", "UpdateStarted",
+			"RunlevelReached 0 of " + version, "RunlevelReached 10 of " + version, "RunlevelReached 20 of " + version,
+		}
+	}
+	assert.Equal(t, append(steps("4.2.1"), "UpdateCompleted"), update)
+	told += len(update)
+	l.await("the cluster to be at 4.2.1", time.Minute, at("4.2.1"))
+
+	l.restart()
+	l.logged(`"mode":"Reconciling"`)
+	l.update(configv1.Update{Image: stuck.ByDigest()})
+	begun := l.goesOn(told, api.EventRolloutFailing)
+	assert.Equal(t, append(steps("4.2.2")[:7], "RolloutFailing"), begun, "the restart told nothing, and neither runlevel 20 nor the end is reached")
+	told += len(begun)
+
+	l.restart()
+	l.logged(`"mode":"Updating"`)
+	l.await("the rollout to fail again", time.Minute, says(api.Failing, "True|ClusterOperatorNotAvailable|"))
+	l.update(configv1.Update{Image: after.ByDigest()})
+	end := l.goesOn(told, api.EventUpdateCompleted)
+	assert.Contains(t, end, "RolloutRecovered")
+	end = slices.DeleteFunc(end, func(reason string) bool { return strings.HasPrefix(reason, "Rollout") }) // as often as status changed
+	assert.Equal(t, append(steps("4.2.3"), "UpdateCompleted"), end, "nothing of 4.2.2 was told again")
+}
