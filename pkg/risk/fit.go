@@ -41,12 +41,74 @@ func isURL(text string) bool {
 
 // cut shortens a text to at most so many bytes, whole characters of UTF-8 alone.
 func cut(text string, limit int) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= limit {
-		return text
-	}
 	const mark = "…"
+	if len(text) <= limit {
+		return strings.ToValidUTF8(text, "\uFFFD")
+	}
 	return strings.ToValidUTF8(text[:limit-len(mark)], "") + mark
+}
+
+// message is a text of paragraphs that does not grow any more once it is longer than a limit.
+type message string
+
+func (m *message) add(text, end string, limit int) {
+	if len(*m) > limit {
+		return
+	}
+	if *m != "" {
+		*m += "\n\n"
+	}
+	*m += message(text[:min(len(text), limit+1)] + end)
+}
+
+// fitting returns how long a message may be, and how many updates, the highest, can be told of.
+func (j *judgement) fitting(updates []configv1.ConditionalUpdate) (limit, n int) {
+	for _, limit = range messageLimits() {
+		var total int
+		listed := map[string]bool{}
+		for n = 0; n < len(updates); n++ {
+			if total += j.cost(updates[n], limit, listed); total > maxStatus {
+				break
+			}
+		}
+		if n == len(updates) {
+			break
+		}
+	}
+	return limit, n
+}
+
+// The bytes that a condition takes beside its message, and a risk or an update beside its parts.
+const (
+	conditionCost = 150
+	riskCost      = 100
+	updateCost    = 600
+)
+
+// cost is about how many bytes an update takes, and those of its risks that are not listed yet.
+func (j *judgement) cost(update configv1.ConditionalUpdate, limit int, listed map[string]bool) int {
+	total, told := updateCost, 0
+	for _, risk := range update.Risks {
+		one := riskCost + len(risk.Name) + len(risk.URL) + min(len(risk.Message), limit)
+		for _, rule := range risk.MatchingRules {
+			one += 50
+			if rule.PromQL != nil {
+				one += len(rule.PromQL.PromQL)
+			}
+		}
+		applies := min(len(j.condition(risk.Name).Message), limit)
+		told += max(len(risk.Message), applies) + len(risk.URL)
+		if !j.Plain {
+			one += conditionCost + applies
+			if !listed[risk.Name] {
+				listed[risk.Name] = true
+				total += one
+			}
+			one += len(risk.Name)
+		}
+		total += one
+	}
+	return total + min(told, limit)
 }
 
 // size is how many bytes of a status something takes.

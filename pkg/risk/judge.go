@@ -67,7 +67,7 @@ const (
 	maxUpdateRisks = 200
 	maxRiskName    = 256
 	// maxStatus bounds what is told of updates, in bytes of JSON: an object may have 1.5 MiB, history and all.
-	maxStatus = 700 << 10
+	maxStatus = 1 << 20
 )
 
 // messageLimits bound each message, one after the other until everything fits. The first is that of the API server.
@@ -98,17 +98,14 @@ func Judge(in Input) Output {
 		j.applies = map[string]metav1.Condition{}
 	}
 	available, updates := j.merge()
-	var out Judged
-	for _, limit := range messageLimits() {
-		out = j.judge(available, updates, limit)
-		if size(out) <= maxStatus {
-			break
-		}
+	limit, n := j.fitting(updates)
+	out := j.judge(available, updates[:n], limit)
+	// What is written as an escape sequence takes more than was reckoned with.
+	for ; n > 0 && size(out) > maxStatus+maxStatus/4; n /= 2 {
+		out = j.judge(available, updates[:n/2], limit)
 	}
-	for n := len(updates); n > 0 && size(out) > maxStatus; n = len(updates) {
-		updates = updates[:n-max(1, n/8)]
-		j.problem("there is more to tell of conditional updates than a ClusterVersion can hold: those to the lowest versions are left out")
-		out = j.judge(available, updates, slices.Min(messageLimits()))
+	if n < len(updates) {
+		j.problem("there is more to tell of %d conditional updates than a ClusterVersion can hold: those to the lowest versions are left out", len(updates))
 	}
 	return Output{out, slices.Sorted(maps.Keys(j.problems))}
 }
@@ -235,8 +232,7 @@ func (j *judgement) judge(available []configv1.Release, updates []configv1.Condi
 	listed := map[string]configv1.ConditionalUpdateRisk{}
 	for _, merged := range updates {
 		update := *merged.DeepCopy()
-		recommended := j.recommended(update.Risks)
-		recommended.Message = cut(recommended.Message, limit)
+		recommended := j.recommended(update.Risks, limit)
 		update.Conditions = j.carriedOver(update.Release.Image)
 		meta.SetStatusCondition(&update.Conditions, recommended)
 		if recommended.Status == metav1.ConditionTrue {
@@ -272,18 +268,15 @@ func (j *judgement) judge(available []configv1.Release, updates []configv1.Condi
 	return out
 }
 
-// recommended is the condition of an update with these risks.
-func (j *judgement) recommended(risks []configv1.ConditionalUpdateRisk) metav1.Condition {
+// recommended is the condition of an update with these risks, its message no longer than limit.
+func (j *judgement) recommended(risks []configv1.ConditionalUpdateRisk, limit int) metav1.Condition {
 	condition := metav1.Condition{
 		Type: Recommended, Status: metav1.ConditionTrue, Reason: ReasonNotExposed, Message: notExposedMessage, LastTransitionTime: j.now,
 	}
 	reasons := map[string]bool{}
-	var messages []string
+	var messages message
 	for _, risk := range risks {
-		applies, ok := j.applies[risk.Name]
-		if !ok {
-			applies = missing(risk.Name)
-		}
+		applies := j.condition(risk.Name)
 		switch {
 		case applies.Status == metav1.ConditionFalse:
 		case slices.Contains(j.Accepted, risk.Name):
@@ -291,17 +284,17 @@ func (j *judgement) recommended(risks []configv1.ConditionalUpdateRisk) metav1.C
 		case applies.Status == metav1.ConditionTrue:
 			condition.Status = metav1.ConditionFalse
 			reasons[exposedReason(risk.Name)] = true
-			messages = append(messages, risk.Message+" "+risk.URL)
+			messages.add(risk.Message, " "+risk.URL, limit)
 		default:
 			if condition.Status == metav1.ConditionTrue {
 				condition.Status = metav1.ConditionUnknown
 			}
 			reasons[ReasonEvaluationFailed] = true
-			messages = append(messages, applies.Message)
+			messages.add(applies.Message, "", limit)
 		}
 	}
-	if len(messages) > 0 {
-		condition.Reason, condition.Message = oneReason(reasons), strings.Join(messages, "\n\n")
+	if len(reasons) > 0 {
+		condition.Reason, condition.Message = oneReason(reasons), cut(string(messages), limit)
 	}
 	return condition
 }
@@ -340,10 +333,7 @@ func (j *judgement) carriedOver(image string) []metav1.Condition {
 
 // conditions is whether a risk applies, as a list that keeps the time of what it said before.
 func (j *judgement) conditions(name string, limit int) []metav1.Condition {
-	applies, ok := j.applies[name]
-	if !ok {
-		applies = missing(name)
-	}
+	applies := j.condition(name)
 	applies.Type, applies.LastTransitionTime, applies.Message = Applies, j.now, cut(applies.Message, limit)
 	var conditions []metav1.Condition
 	for _, previous := range j.Previous.Risks {
@@ -354,6 +344,14 @@ func (j *judgement) conditions(name string, limit int) []metav1.Condition {
 	}
 	meta.SetStatusCondition(&conditions, applies)
 	return conditions
+}
+
+// condition is what is known of a risk.
+func (j *judgement) condition(name string) metav1.Condition {
+	if applies, ok := j.applies[name]; ok {
+		return applies
+	}
+	return missing(name)
 }
 
 // missing is the condition of a risk of which nobody said whether it applies.
