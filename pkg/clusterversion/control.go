@@ -22,6 +22,13 @@ type Schema struct {
 	// ConditionalUpdateRisks is the list in status; RiskNames and RiskConditions are the fields of status.conditionalUpdates
 	// that refer to it.
 	ConditionalUpdateRisks, RiskNames, RiskConditions bool
+	// Capabilities are the names of capabilities that it takes, sorted, with commas around each; empty: any.
+	Capabilities string
+}
+
+// Names reports whether status may name a capability.
+func (s Schema) Names(capability configv1.ClusterVersionCapability) bool {
+	return s.Capabilities == "" || strings.Contains(s.Capabilities, ","+string(capability)+",")
 }
 
 // control is what an administrator has asked for where ClusterVersion has no field.

@@ -401,9 +401,8 @@ func (c *Reconciler) rollOut(ctx context.Context, r *round) error {
 	if r.accepted == nil {
 		return nil
 	}
-	history := r.original.Status.History
-	if len(history) == 0 || history[0].Image != r.accepted.Image() {
-		return nil // not recorded yet; the write of status brings the next reconcile
+	if !recorded(r.original.Status, *r.accepted, r.control.schema) {
+		return nil // the write of status brings the next reconcile
 	}
 	mode := modeOf(r.original, r.accepted.Image())
 	key, err := planKey(r, mode)

@@ -45,20 +45,41 @@ func nextStatus(cv *configv1.ClusterVersion, in observed) (configv1.ClusterVersi
 	status.ObservedGeneration = cv.Generation
 	begun := false
 	if in.accepted != nil {
+		begun = !recorded(status, *in.accepted, in.control.schema)
 		status.Desired = desired(*in.accepted, status.AvailableUpdates)
 		status.VersionHash = in.accepted.Payload.Hash
-		begun = len(status.History) == 0 || !sameEntry(status.History[0], in.accepted.Payload.Release.Version, in.accepted.Image())
 		status.History = recordTarget(status.History, *in.accepted, now)
 		if in.progress != nil && in.progress.Complete {
 			recordCompleted(status.History, now)
 		}
-		status.Capabilities.EnabledCapabilities = sets.List(in.accepted.filter.Capabilities.Enabled)
-		status.Capabilities.KnownCapabilities = sets.List(in.accepted.filter.Capabilities.Known)
+		status.Capabilities = capabilities(*in.accepted, in.control.schema)
 	} else if status.Desired.Image == "" {
 		status.Desired.Image = in.target.Image
 	}
 	recheck := setConditions(cv, &status, in, begun, now)
 	return status, recheck
+}
+
+// recorded reports whether status says already that this release is rolled out, with what this cluster gets of it. A
+// rollout begins only after that, so that a crash at any moment finds what is under way. A status without a hash is one
+// that says nothing about what the cluster gets.
+func recorded(status configv1.ClusterVersionStatus, a Acceptance, schema Schema) bool {
+	if len(status.History) == 0 || !sameEntry(status.History[0], a.Payload.Release.Version, a.Image()) {
+		return false
+	}
+	return status.VersionHash == "" || status.VersionHash == a.Payload.Hash &&
+		slices.Equal(status.Capabilities.EnabledCapabilities, capabilities(a, schema).EnabledCapabilities)
+}
+
+// capabilities are those that status tells of. A name that the cluster's definition of ClusterVersion does not have would
+// have the API server refuse the whole status.
+func capabilities(a Acceptance, schema Schema) configv1.ClusterVersionCapabilitiesStatus {
+	named := func(set sets.Set[configv1.ClusterVersionCapability]) []configv1.ClusterVersionCapability {
+		return slices.DeleteFunc(sets.List(set), func(c configv1.ClusterVersionCapability) bool { return !schema.Names(c) })
+	}
+	return configv1.ClusterVersionCapabilitiesStatus{
+		EnabledCapabilities: named(a.filter.Capabilities.Enabled), KnownCapabilities: named(a.filter.Capabilities.Known),
+	}
 }
 
 func desired(a Acceptance, available []configv1.Release) configv1.Release {
@@ -84,7 +105,7 @@ func setConditions(cv *configv1.ClusterVersion, status *configv1.ClusterVersionS
 	version := versionText(status, in)
 	mode := release.Initializing
 	if in.accepted != nil {
-		mode = modeOf(&configv1.ClusterVersion{Status: *status}, in.accepted.Image())
+		mode = nextMode(*status, in, begun)
 	}
 	known := in.progress != nil || begun || len(status.History) == 0
 	var problems []rollout.Problem
@@ -118,6 +139,19 @@ func setConditions(cv *configv1.ClusterVersion, status *configv1.ClusterVersionS
 	return a.recheck
 }
 
+// nextMode is the mode that a rollout is in by a status that has its history already, but not its conditions.
+func nextMode(status configv1.ClusterVersionStatus, in observed, begun bool) release.Mode {
+	mode := modeOf(&configv1.ClusterVersion{Status: status}, in.accepted.Image())
+	completed := status.History[0].State == configv1.CompletedUpdate
+	switch {
+	case begun && mode == release.Reconciling:
+		return release.Updating // the cluster gets something else of the same release
+	case !begun && mode == release.Updating && completed && in.progress != nil && in.progress.Complete:
+		return release.Reconciling
+	}
+	return mode
+}
+
 type setter func(kind configv1.ClusterStatusConditionType, value configv1.ConditionStatus, reason, message string)
 
 // versionText is how messages call the release that is worked on: its version, else its image.
@@ -145,7 +179,7 @@ func setProgressing(set setter, version string, mode release.Mode, in observed, 
 	case invalid:
 		set(configv1.OperatorProgressing, configv1.ConditionTrue, api.ReasonInvalidClusterVersion, fmt.Sprintf("Reconciling %s: the cluster version is invalid", version))
 	default:
-		set(configv1.OperatorProgressing, configv1.ConditionTrue, a.waitReason, workingText(version, in.progress, a.waiting))
+		set(configv1.OperatorProgressing, configv1.ConditionTrue, a.waitReason, workingText(version, in.progress, pausedText(in.progress, a.waiting)))
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/gate"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/rollout"
 )
 
@@ -310,4 +311,63 @@ func TestStatusTellsImplicitCapabilities(t *testing.T) {
 			assert.Equal(t, tt.want, said(status, api.ImplicitlyEnabledCapabilities))
 		})
 	}
+}
+
+// TestChangeOfACompletedRelease: what a cluster gets anew of the release that it has completed is rolled out like an
+// update, and the history knows nothing of it.
+func TestChangeOfACompletedRelease(t *testing.T) {
+	with := func(hash string, on ...configv1.ClusterVersionCapability) *Acceptance {
+		a := acceptedRelease("1.1.0")
+		a.Payload.Hash = hash
+		a.filter.Capabilities = manifest.Capabilities{Known: sets.New(manifest.KnownCapabilities()...), Enabled: sets.New(on...)}
+		return &a
+	}
+	for _, tt := range []struct {
+		name   string
+		change *Acceptance
+	}{
+		{"a capability", with("hash", "Console", "Insights")},
+		{"a feature gate", with("another", "Console")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cv := clusterAt(completed("1.1.0"), completed("1.0.0"))
+			see := func(a *Acceptance, progress *rollout.Progress) {
+				cv.Status, _ = nextStatus(cv, observed{accepted: a, latest: *a, target: a.Target, progress: progress, now: now})
+			}
+			before := with("hash", "Console")
+			see(before, nil)
+			see(before, progressOf("1.1.0", 5, 5))
+			assert.Equal(t, "False||Cluster version is 1.1.0", said(cv.Status, configv1.OperatorProgressing))
+			assert.True(t, recorded(cv.Status, *before, Schema{}))
+			assert.Equal(t, release.Reconciling, modeOf(cv, imageOf("1.1.0")))
+			history := cv.Status.DeepCopy().History
+
+			assert.False(t, recorded(cv.Status, *tt.change, Schema{}), "nothing is rolled out before status says so")
+			see(tt.change, nil)
+			assert.True(t, recorded(cv.Status, *tt.change, Schema{}))
+			assert.Equal(t, "True||Working towards 1.1.0", said(cv.Status, configv1.OperatorProgressing))
+			assert.Equal(t, "True||Done applying 1.1.0", said(cv.Status, configv1.OperatorAvailable))
+			assert.Equal(t, release.Updating, modeOf(cv, imageOf("1.1.0")), "also for a process that has just started")
+			see(tt.change, progressOf("1.1.0", 5, 6, updating("insights", minute)))
+			assert.Equal(t, "True|ClusterOperatorUpdating|Working towards 1.1.0: 5 of 6 done (83% complete), waiting on insights", said(cv.Status, configv1.OperatorProgressing))
+			assert.Equal(t, "False||", said(cv.Status, api.Failing), "an operator that has only just been asked for has its time")
+			see(tt.change, progressOf("1.1.0", 6, 6))
+			assert.Equal(t, "False||Cluster version is 1.1.0", said(cv.Status, configv1.OperatorProgressing))
+			assert.Equal(t, release.Reconciling, modeOf(cv, imageOf("1.1.0")))
+			assert.Equal(t, history, cv.Status.History)
+		})
+	}
+}
+
+// TestCapabilitiesThatTheDefinitionLacks: one name too many would have the API server refuse the whole status.
+func TestCapabilitiesThatTheDefinitionLacks(t *testing.T) {
+	a := acceptedRelease("1.1.0")
+	a.filter.Capabilities = manifest.AllCapabilities(manifest.CapabilityGates())
+	schema := Schema{Capabilities: ",Console,Ingress,"}
+	cv := clusterAt(completed("1.1.0"))
+	cv.Status, _ = nextStatus(cv, observed{accepted: &a, latest: a, target: a.Target, control: control{schema: schema}, now: now})
+	want := []configv1.ClusterVersionCapability{"Console", "Ingress"}
+	assert.Equal(t, configv1.ClusterVersionCapabilitiesStatus{EnabledCapabilities: want, KnownCapabilities: want}, cv.Status.Capabilities)
+	assert.True(t, recorded(cv.Status, a, schema))
+	assert.Len(t, capabilities(a, Schema{}).KnownCapabilities, 19)
 }

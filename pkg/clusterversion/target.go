@@ -104,15 +104,19 @@ func imagesOf(cv *configv1.ClusterVersion, version string) []string {
 }
 
 // modeOf says what a rollout of image is for, by the history: an install until a release has completed, a
-// reconciliation of the release that completed last, else an update.
+// reconciliation of the release that completed last, else an update. What a completed release gets anew, such as the
+// objects of a capability that was just switched on, is rolled out like an update, in order and with the patience that
+// operators need that have only just started: as long as status says that it progresses.
 func modeOf(cv *configv1.ClusterVersion, image string) release.Mode {
 	history := cv.Status.History
 	completed := slices.ContainsFunc(history, func(e configv1.UpdateHistory) bool { return e.State == configv1.CompletedUpdate })
+	progressing := find(cv.Status.Conditions, configv1.OperatorProgressing)
 	switch {
 	case !completed:
 		return release.Initializing
-	case history[0].State == configv1.CompletedUpdate && history[0].Image == image:
-		return release.Reconciling
+	case history[0].State != configv1.CompletedUpdate || history[0].Image != image,
+		progressing != nil && progressing.Status == configv1.ConditionTrue:
+		return release.Updating
 	}
-	return release.Updating
+	return release.Reconciling
 }

@@ -2,13 +2,16 @@ package operator
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 
 	configv1 "github.com/openshift/api/config/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -18,22 +21,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion"
 )
 
 // clusterVersionDefinition is the name of the definition of ClusterVersion.
 const clusterVersionDefinition = "clusterversions.config.openshift.io"
 
-// control watches what administrators control beyond the ClusterVersion. It is a source of the controller, which waits
-// for its first answers, and implements clusterversion.Control.
+// control watches what administrators control beyond the ClusterVersion, and writes what there is to tell of it. It is a
+// source of the controller, which waits for its first answers, and implements clusterversion.Control.
 type control struct {
 	client dynamic.Interface
 	name   string
 
 	synced []toolscache.InformerSynced
+	// changed has the ClusterVersion reconciled.
+	changed func()
 
 	mu   sync.Mutex
 	look clusterversion.Controls
+	// stop ends the watch of the ReleaseRollout, nil while its kind is not served; first reports whether it has told.
+	stop  context.CancelFunc
+	first toolscache.InformerSynced
 }
 
 func newControl(mgr manager.Manager, options Options) (*control, error) {
@@ -52,37 +61,131 @@ func (c *control) Look() clusterversion.Controls {
 }
 
 // Start implements source.Source: it starts the watches, and has the ClusterVersion reconciled when they tell anything
-// new.
+// new. The kind ReleaseRollout may come with a release, long after the start, or never; its definition tells.
 func (c *control) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	changed := func() { queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: c.name}}) }
-	definition, err := c.watch(definitions(), clusterVersionDefinition, func(crd *unstructured.Unstructured) {
-		if c.update(func(look *clusterversion.Controls) { look.Schema = schemaOf(crd) }) {
-			changed()
+	c.changed = func() { queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: c.name}}) }
+	for _, w := range []struct {
+		name string
+		seen func(crd *unstructured.Unstructured)
+	}{
+		{clusterVersionDefinition, func(crd *unstructured.Unstructured) {
+			c.update(func(look *clusterversion.Controls) { look.Schema = schemaOf(crd) })
+		}},
+		{api.ReleaseRolloutDefinition, func(crd *unstructured.Unstructured) { c.serve(ctx, established(crd)) }},
+	} {
+		definition, err := c.watch(definitions(), w.name, w.seen)
+		if err != nil {
+			return err
+		}
+		c.synced = append(c.synced, definition.synced)
+		go definition.informer.RunWithContext(ctx)
+	}
+	return nil
+}
+
+// WaitForSync implements source.SyncingSource. A pause is known before anything is rolled out.
+func (c *control) WaitForSync(ctx context.Context) error {
+	told := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.first == nil || c.first()
+	}
+	if !toolscache.WaitForCacheSync(ctx.Done(), c.synced...) || !toolscache.WaitForCacheSync(ctx.Done(), told) {
+		return fmt.Errorf("watching what administrators control: %w", ctx.Err())
+	}
+	return nil
+}
+
+// serve starts the watch of the ReleaseRollout once its kind is served, and ends it when it is no more.
+func (c *control) serve(ctx context.Context, served bool) {
+	c.mu.Lock()
+	running := c.stop != nil
+	c.mu.Unlock()
+	switch {
+	case served && !running:
+		w, err := c.watch(releaseRollouts(), c.name, c.seen)
+		if err != nil {
+			return // only a stopped informer refuses
+		}
+		ctx, stop := context.WithCancel(ctx)
+		c.mu.Lock()
+		c.stop, c.first = stop, w.synced
+		c.mu.Unlock()
+		go w.informer.RunWithContext(ctx)
+	case !served && running:
+		c.mu.Lock()
+		c.stop()
+		c.stop, c.first = nil, nil
+		c.mu.Unlock()
+	}
+	c.update(func(look *clusterversion.Controls) {
+		if look.Served = served; !served {
+			look.Rollout = nil
 		}
 	})
+}
+
+// seen takes over a ReleaseRollout, nil for none. One that cannot be read counts as none.
+func (c *control) seen(u *unstructured.Unstructured) {
+	var rollout *api.ReleaseRollout
+	if u != nil {
+		rollout = &api.ReleaseRollout{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, rollout); err != nil {
+			rollout = nil
+		}
+	}
+	c.update(func(look *clusterversion.Controls) {
+		if c.stop != nil { // a watch that was ended may have one more thing to say
+			look.Rollout = rollout
+		}
+	})
+}
+
+// Put implements clusterversion.Control. It replaces the status and looks at nothing else, so that it conflicts with
+// nobody: nobody else writes it.
+func (c *control) Put(ctx context.Context, status api.ReleaseRolloutStatus) error {
+	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/status", "value": status}})
 	if err != nil {
+		return fmt.Errorf("encoding %s %s: %w", api.ReleaseRolloutKind, c.name, err)
+	}
+	write := func() error {
+		_, err := c.client.Resource(releaseRollouts()).Patch(
+			ctx, c.name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, "status")
 		return err
 	}
-	c.synced = append(c.synced, definition.synced)
-	go definition.informer.RunWithContext(ctx)
-	return nil
-}
-
-// WaitForSync implements source.SyncingSource.
-func (c *control) WaitForSync(ctx context.Context) error {
-	if !toolscache.WaitForCacheSync(ctx.Done(), c.synced...) {
-		return fmt.Errorf("watching %s: %w", clusterVersionDefinition, ctx.Err())
+	if err = write(); apierrors.IsNotFound(err) {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(api.ReleaseRolloutVersion.WithKind(api.ReleaseRolloutKind))
+		u.SetName(c.name)
+		_, err = c.client.Resource(releaseRollouts()).Create(ctx, u, metav1.CreateOptions{FieldManager: api.FieldManager})
+		if err == nil || apierrors.IsAlreadyExists(err) {
+			err = write()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s %s: %w", api.ReleaseRolloutKind, c.name, err)
 	}
 	return nil
 }
 
-// update changes the look and reports whether it is another one.
-func (c *control) update(change func(*clusterversion.Controls)) bool {
+// update changes the look, and has the ClusterVersion reconciled if that makes a difference. Our own writes of status
+// make none.
+func (c *control) update(change func(*clusterversion.Controls)) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	before := c.look
 	change(&c.look)
-	return before != c.look
+	now := c.look
+	c.mu.Unlock()
+	if before.Schema != now.Schema || before.Served != now.Served || !sameRequest(before.Rollout, now.Rollout) {
+		c.changed()
+	}
+}
+
+func sameRequest(a, b *api.ReleaseRollout) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.UID == b.UID && a.Generation == b.Generation && a.Spec == b.Spec
 }
 
 // single is the watch of one object.
@@ -113,6 +216,25 @@ func (c *control) watch(
 
 func definitions() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+}
+
+func releaseRollouts() schema.GroupVersionResource {
+	return api.ReleaseRolloutVersion.WithResource(api.ReleaseRolloutResource)
+}
+
+// established reports whether the kind of a definition is served.
+func established(crd *unstructured.Unstructured) bool {
+	if crd == nil {
+		return false
+	}
+	list, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
+	for _, item := range list {
+		condition, _ := item.(map[string]any)
+		if condition["type"] == "Established" {
+			return condition["status"] == string(metav1.ConditionTrue)
+		}
+	}
+	return false
 }
 
 // schemaField is a field of ClusterVersion that not every variant of its definition has.
@@ -148,11 +270,30 @@ func schemaOf(crd *unstructured.Unstructured) clusterversion.Schema {
 			continue
 		}
 		root, _, _ := unstructured.NestedFieldNoCopy(version, "schema", "openAPIV3Schema")
+		out.Capabilities = capabilityNames(root)
 		for _, field := range schemaFields() {
 			*field.has(&out) = hasField(root, field.path)
 		}
 	}
 	return out
+}
+
+// capabilityNames are the capabilities that status may name, with commas around each; empty if the schema has no list.
+func capabilityNames(root any) string {
+	node, _ := root.(map[string]any)
+	names, _, _ := unstructured.NestedFieldNoCopy(node, "properties", "status", "properties", "capabilities",
+		"properties", "knownCapabilities", "items", "enum")
+	list, _ := names.([]any)
+	out := ""
+	for _, name := range list {
+		if text, ok := name.(string); ok {
+			out += text + ","
+		}
+	}
+	if out == "" {
+		return ""
+	}
+	return "," + out
 }
 
 // hasField follows the names of fields, "[]" for the entries of a list, down a schema.
