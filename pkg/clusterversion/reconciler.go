@@ -43,8 +43,10 @@ type Options struct {
 	ReleaseImage string
 	// StatusInterval is the least time between two status writes that only count progress; default 1 s.
 	StatusInterval time.Duration
-	// Control tells what administrators control beyond the ClusterVersion; nil for nothing.
+	// Control tells what administrators control beyond the ClusterVersion, and Preview what an update would do; nil for
+	// nothing, both or none.
 	Control Control
+	Preview Preview
 	// Events returns those about the ClusterVersion that are still there, so that after a restart none is written again;
 	// nil for none.
 	Events func(ctx context.Context, cv *configv1.ClusterVersion) ([]corev1.Event, error)
@@ -87,6 +89,7 @@ type memory struct {
 	progress *rollout.Progress
 	settled  rollout.Settled
 	passer   *rollout.Passer
+	control  controlMemory
 	// story is what has been told of the rollout; said are headlines of what a predecessor of this process told of it.
 	story story
 	said  map[string]bool
@@ -146,6 +149,7 @@ func (c *Reconciler) steps() []step {
 		{"choosing the release", c.choose},
 		{"reading the settings", c.readSettings},
 		{"accepting the release", c.accept},
+		{"looking at a release ahead", c.lookAhead},
 		{"looking for obstacles", c.lookForObstacles},
 		{"writing status", c.writeStatus},
 		{"rolling out", c.rollOut},
@@ -194,7 +198,9 @@ func (c *Reconciler) validate(_ context.Context, r *round) error {
 
 func (c *Reconciler) choose(_ context.Context, r *round) error {
 	invalid := r.original.Spec.DesiredUpdate != nil && r.cv.Spec.DesiredUpdate == nil
-	r.target = chooseTarget(r.cv, c.options.ReleaseImage, invalid)
+	cv, preflight := withoutPreflight(r.cv, c.options.ReleaseImage)
+	r.control.preflight = preflight
+	r.target = chooseTarget(cv, c.options.ReleaseImage, invalid || cv != r.cv)
 	return nil
 }
 

@@ -127,6 +127,7 @@ func (w *rolling) begin(ctx context.Context) error {
 		w.memory.story, w.memory.said = newStory(w.memory.settled.Progress(plan), started), said
 	}
 	w.memory.passer = engine.Passer
+	w.memory.hold(engine.Passer)
 	w.mu.Unlock()
 	w.ledger.begin(p)
 	w.plan, w.engine = plan, engine
@@ -173,12 +174,14 @@ func (c *Reconciler) progressed(cv *configv1.ClusterVersion, key string, progres
 		return
 	}
 	before := c.memory.progress
+	controlNews := c.memory.track(cv, &progress, c.clock.Now())
 	c.memory.progress = &progress
 	var news []event
 	news, c.memory.story = progressEvents(c.memory.story, progress, c.clock.Now())
 	said := c.memory.said
 	c.mu.Unlock()
-	c.emit(cv, unsaid(news, said))
+	c.emit(cv, append(unsaid(news, said), controlNews...))
+	c.runner.Wake(SlotControl)
 	if before == nil || !before.Same(progress) {
 		c.changed()
 	}
@@ -188,7 +191,7 @@ func (c *Reconciler) progressed(cv *configv1.ClusterVersion, key string, progres
 // false if there is no rollout.
 func (c *Reconciler) Snapshot() (rollout.Snapshot, bool) {
 	c.mu.Lock()
-	progress, passer, accepted := c.memory.progress, c.memory.passer, c.memory.accepted
+	progress, passer, accepted := c.memory.progressNow(c.clock.Now()), c.memory.passer, c.memory.accepted
 	c.mu.Unlock()
 	if progress == nil || accepted == nil || passer == nil {
 		return rollout.Snapshot{}, false

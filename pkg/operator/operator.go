@@ -228,7 +228,7 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 		engines.clock, mgr.GetClient(), recorder, run, stages, store, engines.make, changed,
 		clusterversion.Options{
 			Name: options.Name, Namespace: options.Namespace, ReleaseImage: options.ReleaseImage, Control: control,
-			Events: eventsAbout(mgr.GetAPIReader(), options.Namespace),
+			Preview: newPreview(mgr, store, options), Events: eventsAbout(mgr.GetAPIReader(), options.Namespace),
 		})
 	err = builder.ControllerManagedBy(mgr).Named("clusterversion").
 		For(&configv1.ClusterVersion{}).
