@@ -50,6 +50,8 @@ type Options struct {
 	// Events returns those about the ClusterVersion that are still there, so that after a restart none is written again;
 	// nil for none.
 	Events func(ctx context.Context, cv *configv1.ClusterVersion) ([]corev1.Event, error)
+	// Metrics count what becomes of releases that are asked for; nil for none.
+	Metrics *Metrics
 }
 
 // Reconciler reconciles the one ClusterVersion of a cluster.
@@ -386,6 +388,7 @@ func (c *Reconciler) acceptanceChanged(cv *configv1.ClusterVersion, key string, 
 	}
 	c.memory.latest = a
 	c.mu.Unlock()
+	c.options.Metrics.answered(a)
 	if !restated(cv, a) {
 		c.emit(cv, acceptanceEvents(before, a))
 	}

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -203,9 +204,17 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 	if err != nil {
 		return err
 	}
+	measures, err := newMeasures(metrics.Registry)
+	if err != nil {
+		return err
+	}
 	stages := clusterversion.Stages{
 		Outside: func(ctx context.Context, cv *configv1.ClusterVersion) (clusterversion.Outside, error) {
-			return OpenOutside(ctx, engines.clock, mgr.GetAPIReader(), cv, options)
+			outside, err := OpenOutside(ctx, engines.clock, mgr.GetAPIReader(), cv, options)
+			if err != nil {
+				return nil, err
+			}
+			return measures.verifications.outside(outside), nil
 		},
 		Record:   releaseRecord{mgr.GetAPIReader(), mgr.GetClient(), options.Images},
 		Local:    options.Local,
@@ -228,7 +237,7 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 		engines.clock, mgr.GetClient(), recorder, run, stages, store, engines.make, changed,
 		clusterversion.Options{
 			Name: options.Name, Namespace: options.Namespace, ReleaseImage: options.ReleaseImage, Control: control,
-			Preview: newPreview(mgr, store, options), Events: eventsAbout(mgr.GetAPIReader(), options.Namespace),
+			Preview: newPreview(mgr, store, options), Events: eventsAbout(mgr.GetAPIReader(), options.Namespace), Metrics: measures.acceptance,
 		})
 	err = builder.ControllerManagedBy(mgr).Named("clusterversion").
 		For(&configv1.ClusterVersion{}).
@@ -241,6 +250,9 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
 	if err := watchGates(ctx, mgr.GetCache(), engines.changed); err != nil {
+		return err
+	}
+	if err := measures.collect(ctx, mgr, core, options, reconciler); err != nil {
 		return err
 	}
 	return end.serve(ctx, mgr, reconciler.Snapshot, recorder)

@@ -1,0 +1,65 @@
+package clusterversion
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/rollout"
+)
+
+// Metrics counts what becomes of releases that the cluster is asked to run.
+type Metrics struct{ acceptances *prometheus.CounterVec }
+
+// Results of an acceptance, as a label.
+const (
+	resultAccepted = "accepted"
+	resultRefused  = "refused"
+)
+
+// NewMetrics registers the metrics of acceptances.
+func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{acceptances: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "cvo_clusterversion_acceptances_total",
+		Help: "Attempts to accept a release, by the step that the attempt ended with and by what it came to.",
+	}, []string{"step", "result"})}
+	return m, registry.Register(m.acceptances)
+}
+
+// answered counts an attempt that has come to an end; nil counts nothing.
+func (m *Metrics) answered(a Acceptance) {
+	switch {
+	case m == nil:
+	case a.Done:
+		m.acceptances.WithLabelValues(a.Step, resultAccepted).Inc()
+	case a.Err != nil:
+		m.acceptances.WithLabelValues(a.Step, resultRefused).Inc()
+	}
+}
+
+// Measured is what metrics are made of that the ClusterVersion does not say.
+type Measured struct {
+	// Running is the release that is rolled out, by the image that status names, and Created is when it was assembled;
+	// empty and zero before the first was accepted.
+	Running release.Release
+	Created time.Time
+	// Progress is that of the rollout under way, nil if there is none.
+	Progress *rollout.Progress
+	// Retrieved is when updates were last retrieved, or the question changed; zero for never. UpdateService is what the
+	// process was told to ask in place of the ClusterVersion's upstream.
+	Retrieved     time.Time
+	UpdateService string
+}
+
+// Measured returns what there is to measure now. It never waits.
+func (c *Reconciler) Measured() Measured {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := Measured{Progress: c.memory.progress}
+	if a := c.memory.accepted; a != nil {
+		m.Running, m.Created = a.Payload.Release, a.Payload.Created
+		m.Running.Image = a.Image()
+	}
+	return m
+}
