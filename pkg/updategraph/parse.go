@@ -1,0 +1,222 @@
+package updategraph
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// What an answer may hold at most. The graph of a channel that has all releases of several years is a tenth of it.
+const (
+	maxBytes = 32 << 20
+	// maxElement bounds one node and one group of conditional edges: what is read of it takes many times as much memory.
+	maxElement = 1 << 20
+	maxNodes   = 20_000
+	maxEdges   = 200_000
+	maxKeys    = 1000
+	// maxGroups bounds the groups of conditional edges, maxConditional the edges in all of them, maxRisks their risks.
+	maxGroups      = 20_000
+	maxConditional = 200_000
+	maxRisks       = 50_000
+)
+
+// Parse reads a graph from JSON, under limits. What it does not know it passes over.
+func Parse(r io.Reader) (*Graph, error) {
+	in := &bounded{inner: r}
+	p := parser{in: in, json: json.NewDecoder(in)}
+	if err := p.object(); err != nil {
+		if in.broken != nil {
+			return nil, &Error{Reason: ReasonResponseFailed, Err: fmt.Errorf("reading the answer: %w", in.broken)}
+		}
+		return nil, invalid("reading the answer: %w", err)
+	}
+	return &p.graph, nil
+}
+
+// parser reads one element after the other, so that it never holds more than one that has not been checked.
+type parser struct {
+	in    *bounded
+	json  *json.Decoder
+	graph Graph
+	// conditional and risks count those of all groups.
+	conditional, risks int
+}
+
+func (p *parser) object() error {
+	if err := p.delimiter('{'); err != nil {
+		return err
+	}
+	lists := map[string]func(json.RawMessage) error{"nodes": p.node, "edges": p.edge, "conditionalEdges": p.group}
+	seen := map[string]bool{}
+	for i := 0; p.more(); i++ {
+		if i == maxKeys {
+			return tooMany("keys", maxKeys)
+		}
+		key, err := p.json.Token()
+		if err != nil {
+			return err
+		}
+		name, _ := key.(string)
+		read := lists[name]
+		if read == nil {
+			var ignored json.RawMessage
+			if err := p.element(&ignored); err != nil {
+				return err
+			}
+			continue
+		}
+		if seen[name] {
+			return fmt.Errorf("it has %s twice", name)
+		}
+		seen[name] = true
+		if err := p.list(name, read); err != nil {
+			return err
+		}
+	}
+	if err := p.delimiter('}'); err != nil {
+		return err
+	}
+	p.in.stopAt(p.json.InputOffset() + maxElement)
+	if _, err := p.json.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("something follows the graph (%w)", errors.Join(err, errTrailing))
+	}
+	return nil
+}
+
+var errTrailing = errors.New("it has to be one JSON object")
+
+// list reads the elements of a list; null is an empty one.
+func (p *parser) list(name string, read func(json.RawMessage) error) error {
+	p.in.stopAt(p.json.InputOffset() + maxElement)
+	switch start, err := p.json.Token(); {
+	case err != nil:
+		return err
+	case start == nil:
+		return nil
+	case start != json.Delim('['):
+		return fmt.Errorf("%s is no list", name)
+	}
+	for i := 0; p.more(); i++ {
+		var raw json.RawMessage
+		if err := p.element(&raw); err != nil {
+			return fmt.Errorf("%s[%d]: %w", name, i, err)
+		}
+		if err := read(raw); err != nil {
+			return fmt.Errorf("%s[%d]: %w", name, i, err)
+		}
+	}
+	return p.delimiter(']')
+}
+
+func (p *parser) more() bool {
+	p.in.stopAt(p.json.InputOffset() + maxElement)
+	return p.json.More()
+}
+
+func (p *parser) element(raw *json.RawMessage) error {
+	p.in.stopAt(p.json.InputOffset() + maxElement)
+	return p.json.Decode(raw)
+}
+
+func (p *parser) delimiter(want json.Delim) error {
+	p.in.stopAt(p.json.InputOffset() + maxElement)
+	switch got, err := p.json.Token(); {
+	case errors.Is(err, io.EOF):
+		return io.ErrUnexpectedEOF
+	case err != nil:
+		return err
+	case got != want:
+		return fmt.Errorf("it is no JSON object: %q is missing", want.String())
+	}
+	return nil
+}
+
+func (p *parser) node(raw json.RawMessage) error {
+	if len(p.graph.Nodes) == maxNodes {
+		return tooMany("nodes", maxNodes)
+	}
+	var node Node
+	if err := json.Unmarshal(raw, &node); err != nil {
+		return err
+	}
+	p.graph.Nodes = append(p.graph.Nodes, node)
+	return nil
+}
+
+func (p *parser) edge(raw json.RawMessage) error {
+	if len(p.graph.Edges) == maxEdges {
+		return tooMany("edges", maxEdges)
+	}
+	var edge IndexEdge
+	if err := json.Unmarshal(raw, &edge); err != nil {
+		return err
+	}
+	p.graph.Edges = append(p.graph.Edges, edge)
+	return nil
+}
+
+func (p *parser) group(raw json.RawMessage) error {
+	if len(p.graph.ConditionalEdges) == maxGroups {
+		return tooMany("groups of conditional edges", maxGroups)
+	}
+	var group ConditionalEdges
+	if err := json.Unmarshal(raw, &group); err != nil {
+		return err
+	}
+	if p.conditional += len(group.Edges); p.conditional > maxConditional {
+		return tooMany("conditional edges", maxConditional)
+	}
+	if p.risks += len(group.Risks); p.risks > maxRisks {
+		return tooMany("risks", maxRisks)
+	}
+	p.graph.ConditionalEdges = append(p.graph.ConditionalEdges, group)
+	return nil
+}
+
+func tooMany(what string, limit int) error {
+	return fmt.Errorf("there are more than %d %s", limit, what)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (e *IndexEdge) UnmarshalJSON(data []byte) error {
+	var ends []int
+	if err := json.Unmarshal(data, &ends); err != nil {
+		return err
+	}
+	if len(ends) != 2 {
+		return fmt.Errorf("an edge has two ends, not %d", len(ends))
+	}
+	e.From, e.To = ends[0], ends[1]
+	return nil
+}
+
+// MarshalJSON implements json.Marshaler.
+func (e IndexEdge) MarshalJSON() ([]byte, error) { return json.Marshal([]int{e.From, e.To}) }
+
+// bounded gives out no more bytes than the whole and the element that is being read may have.
+type bounded struct {
+	inner       io.Reader
+	given, stop int64
+	// broken is what ended the stream before its time.
+	broken error
+}
+
+func (b *bounded) stopAt(offset int64) { b.stop = offset }
+
+// Read implements io.Reader.
+func (b *bounded) Read(buf []byte) (int, error) {
+	left := min(maxBytes, b.stop) - b.given
+	if left <= 0 {
+		if b.given >= maxBytes {
+			return 0, fmt.Errorf("it is longer than %d bytes", maxBytes)
+		}
+		return 0, fmt.Errorf("an element is longer than %d bytes", maxElement)
+	}
+	n, err := b.inner.Read(buf[:min(int64(len(buf)), left)])
+	b.given += int64(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.broken = err
+	}
+	return n, err
+}
