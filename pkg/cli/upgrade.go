@@ -3,32 +3,153 @@ package cli
 import (
 	"fmt"
 
+	"github.com/blang/semver/v4"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
+type upgradeOptions struct {
+	requestFlags
+
+	to          string
+	toImage     string
+	toLatest    bool
+	toMultiArch bool
+	clear       bool
+
+	force               bool
+	allowExplicit       bool
+	allowNotRecommended bool
+	allowWithWarnings   bool
+
+	includeNotRecommended bool
+	exitCode              bool
+}
+
 func newUpgradeCmd(streams Streams) *cobra.Command {
+	o := &upgradeOptions{}
 	cmd := &cobra.Command{
 		Use:   "upgrade",
-		Short: "Look at updates of a cluster",
-		Long: `Look at updates of a cluster.
+		Short: "Look at updates of a cluster, ask for one, or take that back",
+		Long: `Look at updates of a cluster, ask for one, or take that back.
 
-An update is asked for by editing spec.desiredUpdate of the ClusterVersion; these commands help to decide and to follow.`,
-		Example: `  # What would an update to this release change, and what would the cluster refuse?
-  cvo upgrade diff registry.example/platform/release:1.1.0
+Without an option that asks for something, it prints what the cluster says of itself and its updates.
 
-  # How does the update go that is under way?
-  cvo upgrade status
+--to, --to-latest, --to-image and --to-multi-arch ask for an update, and return as soon as the API server has noted it:
+they edit spec.desiredUpdate of the ClusterVersion. The request holds for the ClusterVersion that was looked at: if
+somebody changes it meanwhile, it is looked at again.
 
-  # The same as the first for a release that is not built yet
-  cvo upgrade diff ./release`,
+There are two kinds of guards. This command refuses while the cluster is being updated or is not well;
+--allow-upgrade-with-warnings goes on. The cluster itself verifies the release and checks its own conditions; --force
+makes it go on, with an image that will have all rights in the cluster, whoever made it.
+
+Exit codes: 0 asked for, or nothing to ask for; 1 something went wrong; 2 the command line cannot be understood; 3 refused:
+by a guard, or since the update is not recommended or not known. With --exit-code, the overview ends with 0 if the
+cluster is at rest, 4 if it does not tell, 5 while it is being updated, 6 if something keeps it from going on.`,
+		Example: `  # What does the cluster say of itself, and where could it go?
+  cvo upgrade
+
+  # Also the updates that are not recommended for it, and why
+  cvo upgrade --include-not-recommended
+
+  # Ask for an update; first look at what would be sent
+  cvo upgrade --to=4.14.3 --dry-run
+  cvo upgrade --to=4.14.3
+
+  # Ask for an image in a mirror that the cluster does not list
+  cvo upgrade --to-image=mirror.example/release@sha256:5f8e… --allow-explicit-upgrade
+
+  # Take the request back
+  cvo upgrade --clear
+
+  # The versions that are recommended, for a script
+  cvo upgrade -o json | jq -r '.recommended[].version'`,
 		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(cmd.Flags()); err != nil {
+				return err
+			}
+			if plan := o.planner(); plan != nil {
+				return o.requestFlags.run(cmd.Context(), streams, plan)
+			}
+			return o.overview(cmd.Context(), streams)
+		},
 	}
-	cmd.AddCommand(newUpgradeDiffCmd(streams), newUpgradeStatusCmd(streams))
+	f := cmd.Flags()
+	f.StringVar(&o.to, "to", "", "ask for this `version`, which must be one of the updates that the cluster knows")
+	f.BoolVar(&o.toLatest, "to-latest", false, "ask for the newest of these updates")
+	f.StringVar(&o.toImage, "to-image", "", "ask for this release image, given as a `pullspec` by digest")
+	f.BoolVar(&o.toMultiArch, "to-multi-arch", false, "ask for the current version for several architectures")
+	f.BoolVar(&o.clear, "clear", false, "take back what was asked for; accepted risks stay accepted")
+	f.BoolVar(&o.force, "force", false, "make the cluster go on where it cannot verify the release, or where its own conditions speak against the update")
+	f.BoolVar(&o.allowExplicit, "allow-explicit-upgrade", false, "with --to-image: also an image that is none of the updates that the cluster knows")
+	f.BoolVar(&o.allowNotRecommended, "allow-not-recommended", false, "also updates that are not recommended for this cluster")
+	f.BoolVar(&o.allowWithWarnings, "allow-upgrade-with-warnings", false, "also while the cluster is being updated or is not well")
+	f.BoolVar(&o.includeNotRecommended, "include-not-recommended", false, "print the updates that are not recommended for this cluster, and why")
+	f.BoolVar(&o.exitCode, "exit-code", false, "tell the state of the cluster by the exit code: 0, 4, 5 or 6")
+	o.add(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("to", o.completeVersions)
+	cmd.AddCommand(
+		newUpgradeAcceptCmd(streams),
+		newUpgradeChannelCmd(streams),
+		newUpgradeDiffCmd(streams),
+		newUpgradeRollbackCmd(streams),
+		newUpgradeStatusCmd(streams),
+	)
 	return cmd
+}
+
+// planner is nil if nothing is asked for.
+func (o *upgradeOptions) planner() planner {
+	switch {
+	case o.clear:
+		return o.planClear
+	case o.toMultiArch:
+		return o.planMultiArch
+	case o.to != "", o.toImage != "", o.toLatest:
+		return o.planUpdate
+	}
+	return nil
+}
+
+func (o *upgradeOptions) validate(flags *pflag.FlagSet) error {
+	for _, name := range []string{"to", "to-image"} {
+		if f := flags.Lookup(name); f.Changed && f.Value.String() == "" {
+			return usageErrorf("--%s has no value; is a variable of a script empty?", name)
+		}
+	}
+	asks := o.to != "" || o.toImage != "" || o.toLatest
+	switch {
+	case o.clear && (asks || o.toMultiArch):
+		return usageErrorf("--clear may not be specified with any other flags")
+	case o.toMultiArch && asks:
+		return usageErrorf("--to-multi-arch may not be used with --to, --to-image, or --to-latest")
+	case o.to != "" && o.toImage != "":
+		return usageErrorf("only one of --to or --to-image may be provided")
+	case o.toLatest && (o.to != "" || o.toImage != ""):
+		return usageErrorf("--to-latest may not be used with --to or --to-image")
+	case o.exitCode && o.planner() != nil:
+		return usageErrorf("--exit-code tells the state of a cluster, and an update is asked for: give one or the other")
+	case o.planner() == nil:
+		for _, name := range []string{"force", "allow-explicit-upgrade", "allow-not-recommended", "allow-upgrade-with-warnings", "dry-run"} {
+			if flags.Changed(name) {
+				return usageErrorf("--%s is about a request, and none is made: add --to, --to-latest, --to-image, --to-multi-arch or --clear", name)
+			}
+		}
+	}
+	if o.to != "" {
+		if _, err := semver.Parse(o.to); err != nil {
+			return usageErrorf("--to must be a semantic version (e.g. 4.0.1 or 4.1.0-nightly-20181104): %w", err)
+		}
+	}
+	if o.toImage != "" {
+		if err := checkPullspec(o.toImage, o.force); err != nil {
+			return err
+		}
+	}
+	return o.requestFlags.validate()
 }
 
 // kubeconfigUsage is what restConfig does.

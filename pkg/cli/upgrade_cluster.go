@@ -3,8 +3,10 @@ package cli
 import (
 	"context"
 	"fmt"
+	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,6 +50,28 @@ func (f *versionFlags) open(agent string) (client.WithWatch, error) {
 	return c, nil
 }
 
+// completionTime is how long a shell waits for what the cluster has to offer.
+const completionTime = 5 * time.Second
+
+// complete offers what a ClusterVersion knows, and nothing where there is none to be read.
+func (f *versionFlags) complete(cmd *cobra.Command, offer func(*configv1.ClusterVersion) []string) ([]string, cobra.ShellCompDirective) {
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionTime)
+	defer cancel()
+	c, err := f.open("cvo-completion")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	cv, err := f.readClusterVersion(ctx, c)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return offer(cv), cobra.ShellCompDirectiveNoFileComp
+}
+
 // noClusterVersion is what the original says where there is none; scripts look for it.
 const noClusterVersion = "No cluster version information available - you must be connected to an OpenShift version 4 server to fetch the current version"
 
@@ -57,6 +81,8 @@ func (f *versionFlags) readClusterVersion(ctx context.Context, c client.Reader) 
 	switch err := c.Get(ctx, client.ObjectKey{Name: f.name}, cv); {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		return nil, fmt.Errorf("%s: there is no ClusterVersion %q", noClusterVersion, f.name)
+	case apierrors.IsForbidden(err):
+		return nil, fmt.Errorf("reading ClusterVersion %q: %w: ask for a role that lets you, such as cluster-reader", f.name, err)
 	case err != nil:
 		return nil, fmt.Errorf("reading ClusterVersion %q: %w", f.name, err)
 	}

@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"testing"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// settings tests "cvo upgrade channel".
+func (c *requestCluster) settings(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*configv1.ClusterVersion)
+		args   []string
+		out    string
+		errs   string
+		spec   string
+		code   int
+	}{
+		{name: "sets a channel", args: []string{"fast-4.14"}, out: "info: Cluster is in fast-4.14 (was stable-4.14)\n", spec: `{"channel":"fast-4.14"}`},
+		{name: "leaves what is so already", args: []string{"stable-4.14"}, out: "info: Cluster is already in stable-4.14 (no change)\n"},
+		{
+			name: "leaves no channel as it is", out: "info: Cluster channel is already clear (no change)\n",
+			change: func(cv *configv1.ClusterVersion) { cv.Spec.Channel = "" },
+		},
+		{
+			name: "sets the first", args: []string{"fast-4.14"}, out: "info: Cluster is in fast-4.14\n", spec: `{"channel":"fast-4.14"}`,
+			change: func(cv *configv1.ClusterVersion) { cv.Spec.Channel = "" },
+		},
+		{
+			name: "refuses one that is not listed", args: []string{"fats-4.14"}, code: ExitRefused,
+			errs: "error: the requested channel \"fats-4.14\" is not one of the available channels (candidate-4.14, fast-4.14, stable-4.14), " +
+				"you must pass --allow-explicit-channel to continue\n",
+		},
+		{
+			name: "sets it if allowed", args: []string{"own", "--allow-explicit-channel"}, out: "info: Cluster is in own (was stable-4.14)\n", spec: `{"channel":"own"}`,
+			errs: "warning: The requested channel \"own\" is not one of the available channels (candidate-4.14, fast-4.14, stable-4.14). " +
+				"You have used --allow-explicit-channel to proceed anyway. Setting the update channel to \"own\".\n",
+		},
+		{
+			name: "sets any if none are listed", args: []string{"own"}, out: "info: Cluster is in own (was stable-4.14)\n", spec: `{"channel":"own"}`,
+			change: func(cv *configv1.ClusterVersion) { cv.Status = configv1.ClusterVersionStatus{} },
+			errs:   "warning: No channels known to be compatible with the current version \"\"; unable to validate \"own\". Setting the update channel to \"own\" anyway.\n",
+		},
+		{
+			name: "refuses to clear a listed one", code: ExitRefused,
+			errs: "error: You are requesting to clear the update channel. The current channel \"stable-4.14\" is one of the available channels, " +
+				"you must pass --allow-explicit-channel to continue\n",
+		},
+		{
+			name: "clears it if allowed", args: []string{"--allow-explicit-channel"}, out: "info: Cluster channel is clear (was stable-4.14)\n", spec: `{"channel":""}`,
+			errs: "warning: Clearing channel \"stable-4.14\"; cluster will no longer request available update recommendations.\n",
+		},
+		{
+			name: "clears one that is not listed", out: "info: Cluster channel is clear (was own)\n", spec: `{"channel":""}`,
+			change: func(cv *configv1.ClusterVersion) { cv.Spec.Channel = "own" },
+			errs:   "warning: Clearing channel \"own\"; cluster will no longer request available update recommendations.\n",
+		},
+		{name: "takes one channel", args: []string{"a", "b"}, code: ExitUsage, errs: "error: accepts at most 1 arg(s), received 2\n"},
+	} {
+		t.Run("channel "+test.name, func(t *testing.T) {
+			cv := restingCluster()
+			if test.change != nil {
+				test.change(cv)
+			}
+			c.put(t, cv)
+			out, errs, code := c.cvo(t, append([]string{"channel"}, test.args...)...)
+			assert.Equal(t, test.out, out)
+			assert.Equal(t, test.errs, errs)
+			assert.Equal(t, test.code, code)
+			if test.spec == "" {
+				assert.Empty(t, c.patches)
+				return
+			}
+			require.Len(t, c.patches, 1)
+			assert.JSONEq(t, test.spec, c.patches[0].spec(t))
+		})
+	}
+	t.Run("channel tries", func(t *testing.T) {
+		c.put(t, restingCluster())
+		out, _, code := c.cvo(t, "channel", "fast-4.14", "--dry-run")
+		assert.Zero(t, code)
+		assert.Contains(t, out, "info: Cluster is in fast-4.14 (was stable-4.14) (server dry run)\nThe merge patch: {")
+		assert.Equal(t, "stable-4.14", c.get(t).Spec.Channel)
+	})
+	t.Run("channel offers channels", func(t *testing.T) {
+		assert.Equal(t, []string{"candidate-4.14", "fast-4.14", "stable-4.14"}, c.complete(t, "channel", ""))
+	})
+}

@@ -1,0 +1,592 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/test/env"
+)
+
+// sentPatch is a patch as it arrived at the API server.
+type sentPatch struct {
+	DryRun string
+	Body   map[string]any
+}
+
+// spec is what the patch says of the spec, as JSON.
+func (p sentPatch) spec(t *testing.T) string {
+	t.Helper()
+	data, err := json.Marshal(p.Body["spec"])
+	require.NoError(t, err)
+	return string(data)
+}
+
+// requestCluster is a real API server behind a proxy that sees what the command sends.
+type requestCluster struct {
+	*testing.T
+	env        *env.Env
+	api        client.Client
+	kubeconfig string
+
+	mu      sync.Mutex
+	patches []sentPatch
+	// meanwhile is called before a patch is passed on.
+	meanwhile func()
+}
+
+func newRequestCluster(t *testing.T, crd string) *requestCluster {
+	t.Helper()
+	e := env.New(t, env.Options{Audit: env.AuditNone})
+	c := &requestCluster{T: t, env: e}
+	cfg := e.Config("tests")
+	(&updatingCluster{T: t, config: cfg}).crds(crd, "config/v1/zz_generated.crd-manifests/*_infrastructures-Default.crd.yaml")
+	scheme := runtime.NewScheme()
+	require.NoError(t, configv1.Install(scheme))
+	require.NoError(t, corev1.AddToScheme(scheme))
+	var err error
+	c.api, err = client.New(cfg, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	c.kubeconfig = c.proxied(cfg)
+	return c
+}
+
+// proxied returns the kubeconfig of a proxy in front of the API server.
+func (c *requestCluster) proxied(cfg *rest.Config) string {
+	c.Helper()
+	target, err := url.Parse(cfg.Host)
+	require.NoError(c, err)
+	transport, err := rest.TransportFor(cfg)
+	require.NoError(c, err)
+	proxy := &httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPatch {
+			c.see(r)
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	c.Cleanup(server.Close)
+	file := filepath.Join(c.TempDir(), "kubeconfig")
+	require.NoError(c, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: server.URL}},
+		Contexts:       map[string]*clientcmdapi.Context{"c": {Cluster: "c"}},
+		CurrentContext: "c",
+	}, file))
+	return file
+}
+
+func (c *requestCluster) see(r *http.Request) {
+	data, err := io.ReadAll(r.Body)
+	assert.NoError(c, err)
+	assert.Equal(c, "application/merge-patch+json", r.Header.Get("Content-Type"))
+	assert.Equal(c, "/apis/config.openshift.io/v1/clusterversions/version", r.URL.Path)
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	patch := sentPatch{DryRun: r.URL.Query().Get("dryRun")}
+	assert.NoError(c, json.Unmarshal(data, &patch.Body))
+	c.mu.Lock()
+	c.patches = append(c.patches, patch)
+	meanwhile := c.meanwhile
+	c.mu.Unlock()
+	if meanwhile != nil {
+		meanwhile()
+	}
+}
+
+// put replaces the ClusterVersion.
+func (c *requestCluster) put(t *testing.T, cv *configv1.ClusterVersion) {
+	t.Helper()
+	old := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}
+	if err := c.api.Delete(t.Context(), old); err != nil {
+		require.True(t, apierrors.IsNotFound(err), err)
+	}
+	cv = cv.DeepCopy()
+	status := cv.Status
+	require.NoError(t, c.api.Create(t.Context(), cv))
+	cv.Status = status
+	require.NoError(t, c.api.Status().Update(t.Context(), cv))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.patches, c.meanwhile = nil, nil
+}
+
+func (c *requestCluster) get(t *testing.T) *configv1.ClusterVersion {
+	t.Helper()
+	cv := &configv1.ClusterVersion{}
+	require.NoError(t, c.api.Get(t.Context(), client.ObjectKey{Name: "version"}, cv))
+	return cv
+}
+
+// change changes the status as somebody else would, until it is stored.
+func (c *requestCluster) change(change func(*configv1.ClusterVersion)) {
+	for {
+		cv := &configv1.ClusterVersion{}
+		if err := c.api.Get(c.Context(), client.ObjectKey{Name: "version"}, cv); err != nil {
+			c.Error(err)
+			return
+		}
+		change(cv)
+		err := c.api.Status().Update(c.Context(), cv)
+		if apierrors.IsConflict(err) {
+			continue
+		}
+		assert.NoError(c, err)
+		return
+	}
+}
+
+// cvo runs "cvo upgrade".
+func (c *requestCluster) cvo(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	return upgradeWith(t, c.kubeconfig, args...)
+}
+
+func upgradeWith(t *testing.T, kubeconfig string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd := New(Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	cmd.SetArgs(append(append([]string{"upgrade"}, args...), "--kubeconfig", kubeconfig))
+	err := cmd.ExecuteContext(t.Context())
+	PrintError(&errs, err)
+	return out.String(), errs.String(), ExitCode(err)
+}
+
+// complete returns what a shell offers.
+func (c *requestCluster) complete(t *testing.T, args ...string) []string {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := New(Streams{In: strings.NewReader(""), Out: &out, Err: io.Discard})
+	cmd.SetArgs(append([]string{"__complete", "upgrade", "--kubeconfig", c.kubeconfig}, args...))
+	require.NoError(t, cmd.ExecuteContext(t.Context()))
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	return lines[:len(lines)-1]
+}
+
+const allFieldsCRD = "config/v1/zz_generated.crd-manifests/*_clusterversions-CustomNoUpgrade.crd.yaml"
+
+// mirrored is a release in a mirror.
+func mirrored(char string) string { return "mirror.example:5000/copy@" + digestOfChar(char) }
+
+func TestUpgradeRequests(t *testing.T) {
+	c := newRequestCluster(t, allFieldsCRD)
+	rel := func(char string) string { return releaseOf("", char).Image }
+	for _, test := range []struct {
+		name   string
+		change func(*configv1.ClusterVersion)
+		args   []string
+		// out is stdout, errs what stderr has to contain, spec the spec of the one patch.
+		out  string
+		errs []string
+		spec string
+		code int
+	}{
+		{
+			name: "asks for a recommended update", args: []string{"--to=4.14.3"},
+			out:  "Requested update to 4.14.3\n",
+			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + rel("3") + `","version":"4.14.3"}}`,
+		},
+		{
+			name: "asks for the newest by version, not by text", args: []string{"--to-latest=true"},
+			out:  "Requested update to 4.14.10\n",
+			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + rel("a") + `","version":"4.14.10"}}`,
+		},
+		{
+			name: "takes a newer one that is not recommended if allowed", args: []string{"--to-latest", "--allow-not-recommended"},
+			out: "Requested update to 4.14.12\n",
+			errs: []string{"warning: with --allow-not-recommended you have accepted the risks with 4.14.12 and bypassed " +
+				"Recommended=Unknown EvaluationFailed: Could not evaluate exposure to update risk SlowDisks\n"},
+			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + rel("c") + `","version":"4.14.12"}}`,
+		},
+		{
+			name: "keeps the pullspec of a mirror", args: []string{"--to-image=" + mirrored("3")},
+			out:  "Requested update to 4.14.3\n",
+			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + mirrored("3") + `","version":"4.14.3"}}`,
+		},
+		{
+			name: "keeps it for a conditional update, too", args: []string{"--to-image=" + mirrored("4"), "--allow-not-recommended"},
+			out:  "Requested update to 4.14.4\n",
+			errs: []string{"bypassed Recommended=False MultipleReasons: Slow disks get slower."},
+			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + mirrored("4") + `","version":"4.14.4"}}`,
+		},
+		{
+			name: "refuses a conditional update", args: []string{"--to=4.14.4"}, code: ExitRefused,
+			errs: []string{"error: the update 4.14.4 is not one of the recommended updates, but is available as a conditional update. " +
+				"To accept the Recommended=False risk and to proceed with update use --allow-not-recommended.\n  Reason: MultipleReasons\n" +
+				"  Message: Slow disks get slower. https://issues.example/1\n  \n  Leases get lost. https://issues.example/2\n"},
+		},
+		{
+			name: "refuses an image that it does not know", args: []string{"--to-image=" + mirrored("e")}, code: ExitRefused,
+			errs: []string{"error: the update is not one of the possible targets: 4.14.10, 4.14.9-rc.1, 4.14.3. specify --allow-explicit-upgrade to continue with the update.\n"},
+		},
+		{
+			name: "takes it if allowed", args: []string{"--to-image=" + mirrored("e"), "--allow-explicit-upgrade"},
+			out:  "Requested update to release image " + mirrored("e") + "\n",
+			errs: []string{"warning: The requested upgrade image is not one of the available updates. You have used --allow-explicit-upgrade for the update to proceed anyway\n"},
+			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + mirrored("e") + `","version":""}}`,
+		},
+		{
+			name: "forces a tag", args: []string{"--to-image=registry.example/rel:4.14.3", "--allow-explicit-upgrade", "--force"},
+			out:  "Requested update to release image registry.example/rel:4.14.3\n",
+			errs: []string{"warning: Using by-tag pull specs is dangerous", "warning: --force overrides cluster verification"},
+			spec: `{"desiredUpdate":{"architecture":"","force":true,"image":"registry.example/rel:4.14.3","version":""}}`,
+		},
+		{
+			name: "goes on with the others if a listed pullspec is none", args: []string{"--to-image=" + mirrored("a")},
+			change: func(cv *configv1.ClusterVersion) { cv.Status.AvailableUpdates[0].Image = "not a pullspec" },
+			out:    "Requested update to 4.14.10\n",
+			errs:   []string{"warning: unable to calculate match for the update target in available updates: "},
+			spec:   `{"desiredUpdate":{"architecture":"","force":false,"image":"` + mirrored("a") + `","version":"4.14.10"}}`,
+		},
+		{
+			name: "has nothing to do for the current version", args: []string{"--to=4.14.1"},
+			out: "info: Cluster is already at version 4.14.1\n",
+		},
+		{
+			name: "has nothing to do for the current image", args: []string{"--to-image=" + rel("1")},
+			out: "info: Cluster is already at " + rel("1") + "\n",
+		},
+		{
+			name: "tells that something else is asked for all the same", args: []string{"--to=4.14.1"},
+			change: func(cv *configv1.ClusterVersion) {
+				cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.3", Image: rel("3")}
+			},
+			out:  "info: Cluster is already at version 4.14.1\n",
+			errs: []string{"warning: spec.desiredUpdate asks for 4.14.3 all the same"},
+		},
+		{
+			name: "forces the current target", args: []string{"--to=4.14.1", "--force"},
+			out:  "Requested update to 4.14.1\n",
+			errs: []string{"warning: --force overrides"},
+			spec: `{"desiredUpdate":{"architecture":"","force":true,"image":"` + rel("1") + `","version":"4.14.1"}}`,
+		},
+		{
+			name: "does not force what is forced", args: []string{"--to=4.14.1", "--force"},
+			change: func(cv *configv1.ClusterVersion) {
+				cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.1", Image: rel("1"), Force: true}
+			},
+			out: "info: Cluster is already at version 4.14.1\n",
+		},
+		{
+			name: "forgets what an earlier request had, but for accepted risks", args: []string{"--to=4.14.3"},
+			change: func(cv *configv1.ClusterVersion) {
+				cv.Spec.DesiredUpdate = &configv1.Update{
+					Version: "4.14.10", Image: rel("a"), Force: true, Mode: "Preflight", AcceptRisks: []configv1.AcceptRisk{{Name: "B"}, {Name: "A"}},
+				}
+			},
+			out:  "Requested update to 4.14.3\n",
+			spec: `{"desiredUpdate":{"acceptRisks":[{"name":"B"},{"name":"A"}],"architecture":"","force":false,"image":"` + rel("3") + `","mode":null,"version":"4.14.3"}}`,
+		},
+		{
+			name: "is refused while the cluster is not well", args: []string{"--to=4.14.3"}, code: ExitRefused,
+			change: func(cv *configv1.ClusterVersion) {
+				set(cv, api.Failing, configv1.ConditionTrue, "Broken", "it\nbroke")
+				set(cv, api.Invalid, configv1.ConditionTrue, "Wrong", "spec")
+				set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Busy", "working")
+			},
+			errs: []string{"error: the cluster version object is invalid, you must correct the invalid state first:\n\n  Reason: Wrong\n  Message: spec\n\n" +
+				"the cluster is experiencing an error reconciling \"4.14.1\":\n\n  Reason: Broken\n  Message: it\n  broke\n\n" +
+				"the cluster is already upgrading:\n\n  Reason: Busy\n  Message: working\n\nIf you want to upgrade anyway, use --allow-upgrade-with-warnings.\n"},
+		},
+		{
+			name: "goes on if allowed", args: []string{"--to=4.14.3", "--allow-upgrade-with-warnings"},
+			change: func(cv *configv1.ClusterVersion) {
+				set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Busy", "\x1b[31mworking")
+			},
+			out:  "Requested update to 4.14.3\n",
+			errs: []string{"warning: --allow-upgrade-with-warnings is bypassing: the cluster is already upgrading:\n\n  Reason: Busy\n  Message: ?[31mworking\n"},
+			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + rel("3") + `","version":"4.14.3"}}`,
+		},
+		{
+			name: "does not care for slow operators, or what the cluster checks itself", args: []string{"--to=4.14.3"},
+			change: func(cv *configv1.ClusterVersion) {
+				set(cv, api.Failing, configv1.ConditionUnknown, "Slow", "")
+				set(cv, configv1.OperatorUpgradeable, configv1.ConditionFalse, "No", "")
+				set(cv, api.ReleaseAccepted, configv1.ConditionFalse, "No", "")
+			},
+			out:  "Requested update to 4.14.3\n",
+			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + rel("3") + `","version":"4.14.3"}}`,
+		},
+		{
+			name: "changes the architecture", args: []string{"--to-multi-arch"},
+			out:  "Requested update to multi cluster architecture\n",
+			spec: `{"desiredUpdate":{"architecture":"Multi","force":false,"image":"","version":"4.14.1"}}`,
+		},
+		{
+			name: "changes it once", args: []string{"--to-multi-arch"}, code: ExitRefused,
+			change: func(cv *configv1.ClusterVersion) {
+				cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.1", Architecture: "Multi"}
+			},
+			errs: []string{"error: info: Update to multi cluster architecture has already been requested\n"},
+		},
+		{
+			name: "knows of guards when it changes the architecture", args: []string{"--to-multi-arch"}, code: ExitRefused,
+			change: func(cv *configv1.ClusterVersion) {
+				set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Busy", "working")
+			},
+			errs: []string{"error: the cluster is already upgrading:"},
+		},
+		{
+			name: "cannot change it before the version is known", args: []string{"--to-multi-arch"}, code: ExitRefused,
+			change: func(cv *configv1.ClusterVersion) { cv.Status = configv1.ClusterVersionStatus{} },
+			errs:   []string{"error: the cluster does not tell its version yet"},
+		},
+		{name: "has nothing to clear", args: []string{"--clear"}, out: "info: No update in progress\n"},
+		{
+			name: "has nothing to clear but accepted risks, which stay", args: []string{"--clear"}, out: "info: No update in progress\n",
+			change: func(cv *configv1.ClusterVersion) {
+				cv.Spec.DesiredUpdate = &configv1.Update{AcceptRisks: []configv1.AcceptRisk{{Name: "A"}}}
+			},
+		},
+		{
+			name: "clears what was reached", args: []string{"--clear", "--force"},
+			change: func(cv *configv1.ClusterVersion) {
+				cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.1", Image: rel("1")}
+			},
+			out: "Cleared the update field, still at 4.14.1\n", spec: `{"desiredUpdate":null}`,
+		},
+		{
+			name: "cancels", args: []string{"--clear"},
+			change: func(cv *configv1.ClusterVersion) { cv.Spec.DesiredUpdate = &configv1.Update{Image: mirrored("3")} },
+			out:    "Cancelled requested upgrade to " + mirrored("3") + "\n", spec: `{"desiredUpdate":null}`,
+		},
+		{
+			name: "cancels and keeps accepted risks", args: []string{"--clear"},
+			change: func(cv *configv1.ClusterVersion) {
+				cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.3", Force: true, AcceptRisks: []configv1.AcceptRisk{{Name: "A"}}}
+			},
+			out:  "Cancelled requested upgrade to 4.14.3\n",
+			spec: `{"desiredUpdate":{"acceptRisks":[{"name":"A"}],"architecture":"","force":false,"image":"","version":""}}`,
+		},
+	} {
+		t.Run("it "+test.name, func(t *testing.T) {
+			cv := withUpdates(restingCluster())
+			if test.change != nil {
+				test.change(cv)
+			}
+			c.put(t, cv)
+			out, errs, code := c.cvo(t, test.args...)
+			assert.Equal(t, test.out, out)
+			assert.Equal(t, test.code, code, errs)
+			for _, want := range test.errs {
+				assert.Contains(t, errs, want)
+			}
+			if test.errs == nil {
+				assert.Empty(t, errs)
+			}
+			assert.NotContains(t, errs, "\x1b")
+			if test.spec == "" {
+				assert.Empty(t, c.patches)
+				return
+			}
+			require.Len(t, c.patches, 1)
+			assert.JSONEq(t, test.spec, c.patches[0].spec(t))
+			assert.NotEmpty(t, c.patches[0].Body["metadata"].(map[string]any)["resourceVersion"], "it holds for what was looked at")
+			if update := c.get(t).Spec.DesiredUpdate; update != nil {
+				assert.Empty(t, update.Mode)
+			}
+		})
+	}
+
+	t.Run("it looks again if somebody was faster", func(t *testing.T) {
+		c.put(t, withUpdates(restingCluster()))
+		var once sync.Once
+		c.meanwhile = func() {
+			once.Do(func() {
+				c.change(func(cv *configv1.ClusterVersion) { set(cv, "Other", configv1.ConditionTrue, "", "") })
+			})
+		}
+		out, errs, code := c.cvo(t, "--to=4.14.4", "--allow-not-recommended")
+		assert.Equal(t, "Requested update to 4.14.4\n", out)
+		assert.Equal(t, 1, strings.Count(errs, "warning:"), "warnings are told once")
+		assert.Zero(t, code)
+		assert.Len(t, c.patches, 2)
+		assert.Equal(t, "4.14.4", c.get(t).Spec.DesiredUpdate.Version)
+	})
+	t.Run("its guards look again, too", func(t *testing.T) {
+		c.put(t, withUpdates(restingCluster()))
+		c.meanwhile = func() {
+			c.change(func(cv *configv1.ClusterVersion) {
+				set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Other", "somebody else's update")
+			})
+		}
+		_, errs, code := c.cvo(t, "--to=4.14.3")
+		assert.Equal(t, ExitRefused, code)
+		assert.Contains(t, errs, "error: the cluster is already upgrading:\n\n  Reason: Other\n")
+		assert.Len(t, c.patches, 1)
+		assert.Nil(t, c.get(t).Spec.DesiredUpdate)
+	})
+	t.Run("it gives up in the end", func(t *testing.T) {
+		c.put(t, withUpdates(restingCluster()))
+		round := 0
+		c.meanwhile = func() {
+			round++
+			c.change(func(cv *configv1.ClusterVersion) {
+				set(cv, "Other", configv1.ConditionTrue, "", strings.Repeat("x", round))
+			})
+		}
+		_, errs, code := c.cvo(t, "--to=4.14.3")
+		assert.Equal(t, ExitFailed, code)
+		assert.Contains(t, errs, "error: Unable to upgrade: ")
+		assert.Contains(t, errs, "somebody keeps changing it; try again\n")
+		assert.Greater(t, len(c.patches), 2)
+		assert.Nil(t, c.get(t).Spec.DesiredUpdate)
+	})
+
+	for _, dryRun := range []string{"--dry-run", "--dry-run=server", "--dry-run=client"} {
+		t.Run("it tries "+dryRun, func(t *testing.T) {
+			c.put(t, withUpdates(restingCluster()))
+			version := c.get(t).ResourceVersion
+			out, errs, code := c.cvo(t, "--to=4.14.3", dryRun)
+			assert.Empty(t, errs)
+			assert.Zero(t, code)
+			kind := "server dry run"
+			if dryRun == "--dry-run=client" {
+				kind = "dry run"
+				assert.Empty(t, c.patches)
+			} else {
+				require.Len(t, c.patches, 1)
+				assert.Equal(t, "All", c.patches[0].DryRun)
+			}
+			assert.Equal(t, "Requested update to 4.14.3 ("+kind+")\nThe merge patch: {\"metadata\":{\"resourceVersion\":\""+version+"\"},"+
+				"\"spec\":{\"desiredUpdate\":{\"architecture\":\"\",\"force\":false,\"image\":\""+rel("3")+"\",\"version\":\"4.14.3\"}}}\n", out)
+			assert.Nil(t, c.get(t).Spec.DesiredUpdate)
+		})
+	}
+	t.Run("it tells scripts what was asked for", func(t *testing.T) {
+		for _, format := range []string{"json", "yaml"} {
+			c.put(t, withUpdates(restingCluster()))
+			out, _, code := c.cvo(t, "--to=4.14.4", "--allow-not-recommended", "-o", format)
+			require.Zero(t, code)
+			var got request
+			require.NoError(t, yaml.UnmarshalStrict([]byte(out), &got), out)
+			assert.Equal(t, "update", got.Action)
+			assert.True(t, got.Changed)
+			assert.Equal(t, "4.14.1", got.From.Version)
+			assert.Equal(t, requestEnd{Version: "4.14.4", Image: rel("4")}, got.To)
+			assert.Equal(t, "Requested update to 4.14.4", got.Message)
+			assert.Len(t, got.Warnings, 1)
+			assert.Contains(t, got.Patch, "spec")
+
+			out, _, code = c.cvo(t, "--to=4.14.4", "--allow-not-recommended", "-o", format)
+			require.Zero(t, code)
+			got = request{}
+			require.NoError(t, yaml.UnmarshalStrict([]byte(out), &got))
+			assert.False(t, got.Changed, "it is asked for already")
+		}
+	})
+	t.Run("it warns where the control plane is hosted", func(t *testing.T) {
+		infrastructure := &configv1.Infrastructure{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
+		require.NoError(t, c.api.Create(t.Context(), infrastructure))
+		infrastructure.Status.ControlPlaneTopology = configv1.ExternalTopologyMode
+		infrastructure.Status.InfrastructureTopology = configv1.SingleReplicaTopologyMode
+		require.NoError(t, c.api.Status().Update(t.Context(), infrastructure))
+		c.put(t, withUpdates(restingCluster()))
+		_, errs, code := c.cvo(t, "--to=4.14.3")
+		assert.Zero(t, code)
+		assert.Contains(t, errs, "warning: The control plane of this cluster is hosted elsewhere")
+		require.NoError(t, c.api.Delete(t.Context(), infrastructure))
+	})
+	t.Run("it prints the overview", func(t *testing.T) {
+		c.put(t, withUpdates(restingCluster()))
+		want, err := os.ReadFile("testdata/upgrade-overview/progressing-all.golden")
+		require.NoError(t, err)
+		c.change(func(cv *configv1.ClusterVersion) {
+			set(cv, api.Failing, configv1.ConditionUnknown, "SlowClusterOperator", "waiting on dns over 30 minutes")
+			set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "", "Working towards 4.14.3: 139 of 859 done (16% complete), waiting on dns")
+		})
+		out, errs, code := c.cvo(t, "--include-not-recommended")
+		assert.Equal(t, string(want), out+"--- stderr\n"+errs)
+		assert.Zero(t, code, "scripts of the original expect that")
+
+		same, errs, code := c.cvo(t, "--include-not-recommended", "--exit-code")
+		assert.Equal(t, out, same)
+		assert.Empty(t, errs)
+		assert.Equal(t, ExitUpdating, code)
+
+		text, _, code := c.cvo(t, "-o=json", "--exit-code")
+		assert.Equal(t, ExitUpdating, code)
+		var got upgradeOverview
+		require.NoError(t, json.Unmarshal([]byte(text), &got))
+		assert.Equal(t, stateUpdating, got.State)
+		assert.Equal(t, "4.14.10", got.Recommended[0].Version)
+		require.Len(t, got.NotRecommended, 2)
+		assert.Equal(t, "https://issues.example/1", got.NotRecommended[0].Risks[0].URL)
+	})
+	t.Run("it offers versions", func(t *testing.T) {
+		c.put(t, withUpdates(restingCluster()))
+		assert.Equal(t, []string{
+			"4.14.10\trecommended", "4.14.9-rc.1\trecommended", "4.14.3\trecommended",
+			"4.14.12\tnot recommended: EvaluationFailed", "4.14.4\tnot recommended: MultipleReasons",
+		}, c.complete(t, "--to", ""))
+	})
+	t.Run("it tells who may not ask", func(t *testing.T) {
+		c.put(t, withUpdates(restingCluster()))
+		grant := &updatingCluster{T: t, config: c.env.Config("tests")}
+		vera, err := c.env.User("vera")
+		require.NoError(t, err)
+		kubeconfig := c.proxied(vera)
+		out, errs, code := upgradeWith(t, kubeconfig)
+		assert.Empty(t, out)
+		assert.Equal(t, ExitFailed, code)
+		assert.Contains(t, errs, "error: reading ClusterVersion \"version\": ")
+		assert.Contains(t, errs, "cluster-reader")
+
+		grant.putText([]byte(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: version-reader},
+rules: [{apiGroups: [config.openshift.io], resources: [clusterversions], verbs: [get]}]}`))
+		grant.putText([]byte(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: version-reader},
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: version-reader}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: vera}]}`))
+		require.Eventually(t, func() bool {
+			_, _, code = upgradeWith(t, kubeconfig)
+			return code == 0
+		}, time.Minute, 50*time.Millisecond)
+		for _, args := range [][]string{{"--to=4.14.3"}, {"--to=4.14.3", "--dry-run"}} {
+			out, errs, code = upgradeWith(t, kubeconfig, args...)
+			assert.Empty(t, out)
+			assert.Equal(t, ExitFailed, code)
+			assert.Contains(t, errs, "error: Unable to upgrade: ")
+			assert.Contains(t, errs, "may patch clusterversions")
+		}
+	})
+
+	c.settings(t)
+	c.accepts(t)
+	c.goesBack(t)
+
+	t.Run("it tells that there is no ClusterVersion", func(t *testing.T) {
+		c.put(t, restingCluster())
+		require.NoError(t, c.api.Delete(t.Context(), c.get(t)))
+		for _, args := range [][]string{nil, {"--to=4.14.3"}, {"--clear"}, {"channel", "x"}, {"accept", "R"}, {"rollback"}} {
+			out, errs, code := c.cvo(t, args...)
+			assert.Empty(t, out)
+			assert.Equal(t, ExitFailed, code)
+			assert.Contains(t, errs, "error: No cluster version information available - you must be connected to an OpenShift version 4 server")
+		}
+		assert.Empty(t, c.complete(t, "--to", ""))
+	})
+}
