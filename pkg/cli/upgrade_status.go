@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -11,17 +12,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/insight"
 )
 
 type upgradeStatusOptions struct {
-	cluster contextFlags
-	name    string
+	upgradeSource
 	details string
-	// dump is the file of a ClusterVersion with its siblings, fromDir a must-gather.
-	dump    string
-	fromDir string
 	output  string
 }
 
@@ -54,12 +50,8 @@ The exit code is 0 whatever the state of the update is, 4 if something could not
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
 	}
 	f := cmd.Flags()
-	o.cluster.add(f)
-	f.StringVar(&o.name, "name", envOr("CVO_NAME", api.ClusterVersionName), "`name` of the ClusterVersion")
+	o.upgradeSource.add(f)
 	f.StringVar(&o.details, "details", "none", "what to print in full: "+strings.Join(upgradeStatusDetails(), ", "))
-	f.StringVar(&o.fromDir, "from-dir", "", "read this `folder`, made by 'oc adm must-gather', instead of a cluster")
-	f.StringVar(&o.dump, "mock-clusterversion", "", "read this `file`, whose name has -cv.yaml in it, and its siblings, instead of a cluster")
-	_ = f.MarkHidden("mock-clusterversion")
 	addOutput(cmd, &o.output)
 	_ = cmd.RegisterFlagCompletionFunc("details", cobra.FixedCompletions(upgradeStatusDetails(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -68,19 +60,10 @@ The exit code is 0 whatever the state of the update is, 4 if something could not
 func upgradeStatusDetails() []string { return []string{"none", "all", "nodes", "health", "operators"} }
 
 func (o *upgradeStatusOptions) validate() error {
-	switch {
-	case !slices.Contains(upgradeStatusDetails(), o.details):
+	if !slices.Contains(upgradeStatusDetails(), o.details) {
 		return &UsageError{fmt.Errorf("--details=%q: want one of %s", o.details, strings.Join(upgradeStatusDetails(), ", "))}
-	case !slices.Contains(textOutputs(), o.output):
-		return &UsageError{fmt.Errorf("-o %q: want %s", o.output, strings.Join(textOutputs(), ", "))}
-	case o.dump != "" && o.fromDir != "":
-		return &UsageError{errors.New("--from-dir and --mock-clusterversion both say what to read: give one")}
-	case o.dump != "" && !strings.Contains(o.dump, dumpSuffix):
-		return &UsageError{fmt.Errorf("--mock-clusterversion %q: the name must have %s in it, for its siblings to be found", o.dump, dumpSuffix)}
-	case (o.dump != "" || o.fromDir != "") && (o.cluster.kubeconfig != "" || o.cluster.context != ""):
-		return &UsageError{errors.New("--kubeconfig and --context choose a cluster, and a dump is to be read: give one or the other")}
 	}
-	return nil
+	return errors.Join(o.upgradeSource.validate(), checkOutput(&o.output))
 }
 
 func (o *upgradeStatusOptions) run(ctx context.Context, streams Streams) error {
@@ -118,7 +101,7 @@ func (o *upgradeStatusOptions) assess(ctx context.Context) (*insight.Assessment,
 		}
 		return insight.Assess(in)
 	}
-	cfg, err := o.cluster.config()
+	cfg, err := o.config()
 	if err != nil {
 		return nil, err
 	}
@@ -149,17 +132,15 @@ func assessCluster(ctx context.Context, cfg *rest.Config, name string) (*insight
 }
 
 func (o *upgradeStatusOptions) print(streams Streams, assessment *insight.Assessment) error {
-	switch o.output {
-	case outputJSON:
-		return writeJSON(streams.Out, assessment)
-	case outputYAML:
-		return writeYAML(streams.Out, assessment)
+	if o.output != "" {
+		return printSafely(streams, o.output, assessment)
 	}
-	if err := assessment.Text(streams.Out, insight.Details{
+	details := insight.Details{
 		Nodes:     o.details == "all" || o.details == "nodes",
 		Health:    o.details == "all" || o.details == "health",
 		Operators: o.details == "all" || o.details == "operators",
-	}); err != nil {
+	}
+	if err := o.printText(streams.Out, func(w io.Writer) error { return assessment.Text(w, details) }); err != nil {
 		return err
 	}
 	if !assessment.Updating && o.dump == "" {

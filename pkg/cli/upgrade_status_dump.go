@@ -37,15 +37,10 @@ func readDump(file string) (insight.Input, error) {
 	sibling := func(suffix string) string { return file[:cut] + suffix + file[cut+len(dumpSuffix):] }
 	none := ""
 	in := insight.Input{AsOriginal: true, ConfigOperatorImage: &none}
-	versions, err := readObjects[configv1.ClusterVersion](file)
-	if err != nil {
+	var err error
+	if in.ClusterVersion, err = dumpedVersion(file); err != nil {
 		return in, err
 	}
-	if len(versions) != 1 {
-		return in, fmt.Errorf("%s: want one ClusterVersion, not %d", file, len(versions))
-	}
-	in.ClusterVersion = &versions[0]
-
 	s := sections{in: &in}
 	in.Operators, err = readObjects[configv1.ClusterOperator](sibling("-co.yaml"))
 	s.note(err, insight.SectionOperators)
@@ -75,6 +70,18 @@ func readDump(file string) (insight.Input, error) {
 	}
 	in.Now = newestTransition(in)
 	return in, nil
+}
+
+// dumpedVersion reads the file of a ClusterVersion.
+func dumpedVersion(file string) (*configv1.ClusterVersion, error) {
+	versions, err := readObjects[configv1.ClusterVersion](file)
+	if err != nil {
+		return nil, err
+	}
+	if len(versions) != 1 {
+		return nil, fmt.Errorf("%s: want one ClusterVersion, not %d", file, len(versions))
+	}
+	return &versions[0], nil
 }
 
 // readMustGather reads what 'oc adm must-gather' has put into a folder, or into the one folder of an image in it.

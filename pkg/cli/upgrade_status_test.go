@@ -52,13 +52,7 @@ func TestUpgradeStatusGolden(t *testing.T) {
 			out, errs, code := upgradeStatus(t, "--mock-clusterversion", nodesDump, "--details="+details)
 			assert.Empty(t, errs)
 			assert.Zero(t, code)
-			golden := "testdata/upgrade-status/nodes-" + details + ".golden"
-			if *updateGolden {
-				require.NoError(t, os.WriteFile(golden, []byte(out), 0o644))
-			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err)
-			assert.Equal(t, string(want), out)
+			goldenFile(t, "testdata/upgrade-status/nodes-"+details+".golden", out)
 		})
 	}
 }

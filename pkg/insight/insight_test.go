@@ -195,11 +195,6 @@ func TestUpdateGoesOnForWorkersThatWait(t *testing.T) {
 	assert.Contains(t, got, "Outdated nodes in a paused pool 'worker' will not be updated")
 }
 
-func TestTextLeavesControlCharactersOut(t *testing.T) {
-	in := updating(past("1.2.0\x1b[2J", "c", time.Hour, 0))
-	assert.NotContains(t, text(t, in, insight.Details{}), "\x1b")
-}
-
 func TestNobodyReportedYet(t *testing.T) {
 	_, err := insight.Assess(insight.Input{ClusterVersion: &configv1.ClusterVersion{}})
 	require.ErrorIs(t, err, insight.ErrNoProgressing)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 )
 
 // Details says which parts are printed in full.
@@ -20,7 +19,8 @@ type Details struct {
 // nodeRows is how many nodes of a pool are printed without Details.Nodes; those in trouble are always.
 const nodeRows = 10
 
-// Text prints the assessment in the format of the original. Control characters of what the cluster says are left out.
+// Text prints the assessment in the format of the original. What the cluster says goes into it as it is: a terminal may
+// take it for a command.
 func (a *Assessment) Text(w io.Writer, details Details) error {
 	var out bytes.Buffer
 	if a.Updating {
@@ -32,12 +32,7 @@ func (a *Assessment) Text(w io.Writer, details Details) error {
 	} else {
 		fmt.Fprintln(&out, "The cluster is not updating.")
 	}
-	_, err := w.Write(bytes.Map(func(r rune) rune {
-		if r != '\n' && unicode.IsControl(r) {
-			return -1
-		}
-		return r
-	}, out.Bytes()))
+	_, err := out.WriteTo(w)
 	return err
 }
 

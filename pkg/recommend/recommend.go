@@ -111,7 +111,7 @@ func Assess(in Input) *Assessment {
 	cv := in.ClusterVersion
 	a := &Assessment{
 		Current: cv.Status.Desired, Channel: cv.Spec.Channel, Upstream: string(cv.Spec.Upstream),
-		Findings: []Finding{}, Updates: []Update{}, Risks: []Risk{}, Accept: slices.Compact(slices.Sorted(slices.Values(in.Accept))),
+		Findings: []Finding{}, Updates: []Update{}, Risks: []Risk{}, Accept: sorted(in.Accept),
 	}
 	a.Findings = append(a.Findings, versionFindings(cv)...)
 	a.Findings = append(a.Findings, precheckFindings(in)...)
@@ -233,7 +233,7 @@ func (a *Assessment) candidates(cv *configv1.ClusterVersion) []candidate {
 	}
 	for i := range found {
 		if v := found[i].version; v.Major > current.Major || v.Major == current.Major && v.Minor > current.Minor {
-			found[i].block(current, blocked)
+			found[i].block(cv, current, blocked)
 		}
 	}
 	return found
@@ -241,7 +241,7 @@ func (a *Assessment) candidates(cv *configv1.ClusterVersion) []candidate {
 
 // block makes what keeps the cluster from another minor version a risk of the update, unless it is one of its risks
 // already.
-func (c *candidate) block(current semver.Version, by *configv1.ClusterOperatorStatusCondition) {
+func (c *candidate) block(cv *configv1.ClusterVersion, current semver.Version, by *configv1.ClusterOperatorStatusCondition) {
 	if slices.ContainsFunc(c.Risks, func(risk configv1.ConditionalUpdateRisk) bool { return strings.Contains(risk.Message, by.Message) }) {
 		return
 	}
@@ -249,19 +249,17 @@ func (c *candidate) block(current semver.Version, by *configv1.ClusterOperatorSt
 		return []metav1.Condition{{Type: conditionApplies, Status: status}}
 	}
 	recommended := metav1.Condition{Type: conditionRecommended, Status: metav1.ConditionFalse, Reason: by.Reason, Message: by.Message}
-	at := slices.IndexFunc(c.Conditions, func(known metav1.Condition) bool { return known.Type == conditionRecommended })
-	switch {
-	case at < 0:
-		c.Conditions = append(c.Conditions, recommended)
-	case c.Conditions[at].Status == metav1.ConditionTrue:
-		// None of the other risks applies, or the update would not be recommended.
-		for i := range c.Risks {
-			c.Risks[i].Conditions = applies(metav1.ConditionFalse)
+	if at := slices.IndexFunc(c.Conditions, func(known metav1.Condition) bool { return known.Type == conditionRecommended }); at >= 0 {
+		// What the condition tells of the other risks is lost with it.
+		for i, risk := range risksOf(cv, *c, c.Conditions[at])[:len(c.Risks)] {
+			c.Risks[i].Conditions = applies(risk.Applies)
+		}
+		if c.Conditions[at].Status != metav1.ConditionTrue {
+			recommended.Reason, recommended.Message = "MultipleReasons", by.Message+"\n\n"+c.Conditions[at].Message
 		}
 		c.Conditions[at] = recommended
-	default:
-		recommended.Reason, recommended.Message = "MultipleReasons", by.Message+"\n\n"+c.Conditions[at].Message
-		c.Conditions[at] = recommended
+	} else {
+		c.Conditions = append(c.Conditions, recommended)
 	}
 	manual := "updating/preparing_for_updates/updating-cluster-prepare.html#cluster-upgradeable_updating-cluster-prepare"
 	if current.Minor <= 13 {
@@ -414,7 +412,12 @@ func (a *Assessment) Issues(u *Update) (accepted, unaccepted []string) {
 			accepted, unaccepted = append(accepted, named...), append(unaccepted, rest...)
 		}
 	}
-	return slices.Compact(slices.Sorted(slices.Values(accepted))), slices.Compact(slices.Sorted(slices.Values(unaccepted)))
+	return sorted(accepted), sorted(unaccepted)
+}
+
+// sorted is never nil, for readers of JSON.
+func sorted(names []string) []string {
+	return append([]string{}, slices.Compact(slices.Sorted(slices.Values(names)))...)
 }
 
 // acceptedRisks are the risks of an update that were accepted by name, and the others.
