@@ -95,6 +95,7 @@ cluster is at rest, 4 if it does not tell, 5 while it is being updated, 6 if som
 		newUpgradeAcceptCmd(streams),
 		newUpgradeChannelCmd(streams),
 		newUpgradeDiffCmd(streams),
+		newUpgradeRecommendCmd(streams),
 		newUpgradeRollbackCmd(streams),
 		newUpgradeStatusCmd(streams),
 	)

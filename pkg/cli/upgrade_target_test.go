@@ -36,55 +36,67 @@ func TestUpgradeSaysWhyThereIsNoTarget(t *testing.T) {
 		want, message string
 	}{
 		{
-			"first of all that updates could not be retrieved", both(full, unreachable), upgradeOptions{to: "4.14.5"},
+			"first of all that updates could not be retrieved", both(full, unreachable),
+			upgradeOptions{to: "4.14.5"},
 			"cannot refresh available updates:\n  Reason: RemoteFailed\n  Message: no\n  route\n\nspecify --to-image to continue with the update.", "",
 		},
 		{
-			"that also of the newest", unreachable, upgradeOptions{toLatest: true},
+			"that also of the newest", unreachable,
+			upgradeOptions{toLatest: true},
 			"cannot refresh available updates:\n  Reason: RemoteFailed\n  Message: no\n  route\n\nspecify --to-image to continue with an update.", "",
 		},
 		{
-			"that also of an image", unreachable, upgradeOptions{toImage: mirrored("e")},
+			"that also of an image", unreachable,
+			upgradeOptions{toImage: mirrored("e")},
 			"cannot refresh available updates:\n  Reason: RemoteFailed\n  Message: no\n  route\n\nspecify --allow-explicit-upgrade to continue with the update.", "",
 		},
 		{
-			"that there are none of either kind", none, upgradeOptions{to: "4.14.5", allowNotRecommended: true},
+			"that there are none of either kind", none,
+			upgradeOptions{to: "4.14.5", allowNotRecommended: true},
 			"no recommended or conditional updates, specify --to-image to continue with the update or wait for new updates to be available.", "",
 		},
 		{
-			"the same of the newest", none, upgradeOptions{toLatest: true, allowNotRecommended: true},
+			"the same of the newest", none,
+			upgradeOptions{toLatest: true, allowNotRecommended: true},
 			"no recommended or conditional updates, specify --to-image to continue with an update or wait for new updates to be available.", "",
 		},
 		{"that it is at the newest", none, upgradeOptions{toLatest: true}, "", "info: Cluster is already at the latest available version 4.14.1"},
 		{
-			"that it is at the newest that is recommended", only(conditional("4.14.4", "4", metav1.ConditionFalse, "R", "m")), upgradeOptions{toLatest: true},
+			"that it is at the newest that is recommended", only(conditional("4.14.4", "4", metav1.ConditionFalse, "R", "m")),
+			upgradeOptions{toLatest: true},
 			"", "info: Cluster is already at the latest available version 4.14.1",
 		},
 		{
-			"that none are recommended", none, upgradeOptions{to: "4.14.5"},
+			"that none are recommended", none,
+			upgradeOptions{to: "4.14.5"},
 			"no recommended updates, specify --to-image to continue with the update or wait for new updates to be available.", "",
 		},
 		{
-			"the same of an update that nobody has judged", only(notJudged), upgradeOptions{to: "4.14.4", allowNotRecommended: true},
+			"the same of an update that nobody has judged", only(notJudged),
+			upgradeOptions{to: "4.14.4", allowNotRecommended: true},
 			"no recommended or conditional updates, specify --to-image to continue with the update or wait for new updates to be available.", "",
 		},
 		{
-			"what there is instead", full, upgradeOptions{to: "4.14.5"},
+			"what there is instead", full,
+			upgradeOptions{to: "4.14.5"},
 			"the update is not one of the possible targets: 4.14.10, 4.14.9-rc.1, 4.14.3. specify --to-image to continue with the update.", "",
 		},
 		{
-			"what there is instead, with what is not recommended", full, upgradeOptions{toImage: mirrored("e"), allowNotRecommended: true},
+			"what there is instead, with what is not recommended", full,
+			upgradeOptions{toImage: mirrored("e"), allowNotRecommended: true},
 			"the update is not one of the possible targets: 4.14.12, 4.14.10, 4.14.9-rc.1, 4.14.4, 4.14.3. specify --allow-explicit-upgrade to continue with the update.", "",
 		},
 		{
-			"the risk before that the list is old", both(full, unreachable), upgradeOptions{to: "4.14.4"},
+			"the risk before that the list is old", both(full, unreachable),
+			upgradeOptions{to: "4.14.4"},
 			"the update 4.14.4 is not one of the recommended updates, but is available as a conditional update. To accept the Recommended=False risk and to proceed " +
 				"with update use --allow-not-recommended.\n  Reason: MultipleReasons\n  Message: Slow disks get slower. https://issues.example/1\n  \n  Leases get lost. https://issues.example/2", "",
 		},
 		{
 			"the target before the guards", both(func(cv *configv1.ClusterVersion) {
 				set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Busy", "working")
-			}), upgradeOptions{to: "4.14.5"},
+			}),
+			upgradeOptions{to: "4.14.5"},
 			"no recommended updates, specify --to-image to continue with the update or wait for new updates to be available.", "",
 		},
 	} {
