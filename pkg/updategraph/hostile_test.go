@@ -47,7 +47,7 @@ func TestHostileGraphs(t *testing.T) {
 		{"spaces without end in a list", `{"nodes":[`, " ", "an element is longer than 1048576 bytes"},
 		{"spaces without end behind", `{}`, "\n", "something follows the graph"},
 		{"keys without end", `{`, `"a":0,`, "there are more than 1000 keys"},
-		{"an answer without end", `{`, `"a":"`+strings.Repeat("a", 900_000)+`",`, "it is longer than 33554432 bytes"},
+		{"an answer without end", `{`, `"a":"` + strings.Repeat("a", 900_000) + `",`, "it is longer than 33554432 bytes"},
 		{"a key without end", `{"`, `a`, "an element is longer than 1048576 bytes"},
 		{"something unknown without end", `{"x":[`, `0,`, "an element is longer than 1048576 bytes"},
 		{"depth", `{"x":`, `[`, "exceeded max depth"},
