@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -138,7 +139,17 @@ func (e *Evaluator) wanted(risks []configv1.ConditionalUpdateRisk, asked map[str
 			expressions = append(expressions, verdict.wanted)
 		}
 	}
+	slices.SortStableFunc(expressions, func(a, b string) int { return e.failures(a) - e.failures(b) })
 	return expressions
+}
+
+// failures is how often an expression has failed in a row. What failed is asked for last, in case that it is what brings
+// the source to its knees.
+func (e *Evaluator) failures(expression string) int {
+	if a := e.answers[expression]; a != nil {
+		return a.failures
+	}
+	return 0
 }
 
 // ask has the source answer expressions, some at a time.

@@ -239,6 +239,33 @@ func TestEvaluateOutage(t *testing.T) {
 	})
 }
 
+// TestEvaluateOneQueryHangs has one query bring the source to its knees: the others are answered in the end.
+func TestEvaluateOneQueryHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{query: func(ctx context.Context, expression string) ([]float64, error) {
+			if expression == "Risk0" {
+				<-ctx.Done()
+				return nil, fmt.Errorf("no answer: %w", risk.ErrUnreachable)
+			}
+			time.Sleep(time.Second)
+			return []float64{0}, nil
+		}}
+		e := risk.New(clock.RealClock{}, s, risk.Options{Parallel: 1})
+		var got risk.Answers
+		for range 3 {
+			got = e.Evaluate(t.Context(), risks(20))
+			time.Sleep(time.Until(got.Next))
+		}
+		for name, condition := range got.Applies {
+			if name == "Risk0" {
+				assert.Equal(t, metav1.ConditionUnknown, condition.Status)
+			} else {
+				assert.Equal(t, metav1.ConditionFalse, condition.Status, name)
+			}
+		}
+	})
+}
+
 // TestEvaluateBrokenOff ends the context in the middle: that is not held against the rules.
 func TestEvaluateBrokenOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/api"
@@ -72,7 +73,9 @@ func (p *Prometheus) Query(ctx context.Context, expression string) ([]float64, e
 	}
 	var options []promv1.Option
 	if end, ok := ctx.Deadline(); ok {
-		options = append(options, promv1.WithTimeout(serverTimeout(time.Until(end))))
+		if timeout := serverTimeout(time.Until(end)); timeout > 0 {
+			options = append(options, promv1.WithTimeout(timeout))
+		}
 	}
 	value, _, _, err := p.api.Query(ctx, expression, time.Time{}, options...)
 	if err != nil {
@@ -82,9 +85,9 @@ func (p *Prometheus) Query(ctx context.Context, expression string) ([]float64, e
 }
 
 // serverTimeout is when the server should give up, so that it says why before nobody listens any more: who says nothing
-// at all until then answers nobody.
+// at all until then answers nobody. A Prometheus reads whole seconds only.
 func serverTimeout(left time.Duration) time.Duration {
-	return max(left-left/10, time.Millisecond).Truncate(time.Millisecond)
+	return (left - left/10).Truncate(time.Second)
 }
 
 // samples are the values of a vector.
@@ -127,7 +130,7 @@ func (c reading) Do(ctx context.Context, req *http.Request) (*http.Response, []b
 	}
 	resp, body, err := c.Client.Do(ctx, req) //nolint:bodyclose // it is, body is what was in it
 	if err == nil && bytes.Count(body, []byte(",")) > maxCommas {
-		err = fmt.Errorf("the answer is a list of more than %d things", maxCommas)
+		err = fmt.Errorf("%w is a list of more than %d things", errAnswer, maxCommas)
 	}
 	return resp, body, err
 }
@@ -142,15 +145,17 @@ func (unreachable) Is(target error) bool { return target == ErrUnreachable }
 func (u unreachable) Unwrap() error { return u.error }
 
 // explain tells what went wrong in the same words each time, because they are for conditions: without the port that the
-// system chose for a connection, and without the query. What the server says of the query itself is its last word, all
-// else means that it answers nobody.
+// system chose for a connection, and without the query. An answer, whatever it says, is about the query, which may be
+// what the server stumbles over; only silence and a refusal to talk to the operator are about the server.
 func (p *Prometheus) explain(ctx context.Context, err error) error {
 	var said *promv1.Error
 	if !errors.As(err, &said) {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
+		err = plain(ctx, err)
+		asked := fmt.Errorf("asking Prometheus at %s: %w", p.host, err)
+		if errors.Is(err, errAnswer) {
+			return asked
 		}
-		return unreachable{fmt.Errorf("asking Prometheus at %s: %w", p.host, plain(err))}
+		return unreachable{asked}
 	}
 	text := said.Msg
 	if said.Detail != "" {
@@ -159,21 +164,32 @@ func (p *Prometheus) explain(ctx context.Context, err error) error {
 	text = printable(model.LabelValue(text))
 	switch said.Type {
 	case promv1.ErrBadData, promv1.ErrExec, promv1.ErrTimeout, promv1.ErrCanceled:
-		return fmt.Errorf("Prometheus at %s: %s: %s", p.host, said.Type, text) //nolint:staticcheck,revive // a name
+		text = fmt.Sprintf("%s: %s", said.Type, text)
 	case promv1.ErrServer:
 		if bytes.Contains([]byte(said.Detail), []byte(`"errorType":"timeout"`)) {
-			return fmt.Errorf("Prometheus at %s takes too long for the query", p.host) //nolint:staticcheck,revive // a name
+			text = "the query takes too long"
 		}
 	case promv1.ErrClient:
-		if text == "client error: 401" || text == "client error: 403" {
+		if strings.HasSuffix(said.Msg, "401") || strings.HasSuffix(said.Msg, "403") {
 			text += " (grant the operator's service account the right to read metrics)"
 		}
+		return unreachable{fmt.Errorf("asking Prometheus at %s: %s", p.host, text)}
 	}
-	return unreachable{fmt.Errorf("asking Prometheus at %s: %s", p.host, text)}
+	return fmt.Errorf("asking Prometheus at %s: %s", p.host, text)
 }
 
+// errAnswer: there was an answer, which is of no use.
+var errAnswer = errors.New("the answer")
+
 // plain takes from an error what differs each time.
-func plain(err error) error {
+func plain(ctx context.Context, err error) error {
+	var tooLong *http.MaxBytesError
+	if errors.As(err, &tooLong) {
+		return fmt.Errorf("%w has more than %d bytes", errAnswer, tooLong.Limit)
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
 	var ofURL *url.Error
 	if errors.As(err, &ofURL) {
 		err = ofURL.Err
@@ -182,11 +198,7 @@ func plain(err error) error {
 	if errors.As(err, &ofNet) && ofNet.Source != nil {
 		err = &net.OpError{Op: ofNet.Op, Net: ofNet.Net, Addr: ofNet.Addr, Err: ofNet.Err}
 	}
-	var tooLong *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLong):
-		return fmt.Errorf("the answer has more than %d bytes", tooLong.Limit)
-	case errors.Is(err, context.DeadlineExceeded):
+	if errors.Is(err, context.DeadlineExceeded) {
 		return errors.New("no answer in time")
 	}
 	return err

@@ -35,14 +35,12 @@ func (e *Evaluator) record(expression string, match bool, err error) {
 		e.answers[expression] = a
 	}
 	a.used = now
-	if errors.Is(err, ErrUnreachable) {
-		if !now.Before(e.outage.until) { // or it is one of those that were asked at the same time
-			e.outage.failures++
-			e.outage.err, e.outage.until = err, now.Add(retry(e.outage.failures))
-		}
-		return
+	if !errors.Is(err, ErrUnreachable) {
+		e.outage = outage{}
+	} else if !now.Before(e.outage.until) { // or it is one of those that were asked at the same time
+		e.outage.failures++
+		e.outage.err, e.outage.until = err, now.Add(retry(e.outage.failures))
 	}
-	e.outage = outage{}
 	if err != nil {
 		a.failures++
 		a.err, a.due = err, now.Add(retry(a.failures))
@@ -97,11 +95,13 @@ func (e *Evaluator) look(expression string, now time.Time, may func(string) bool
 		return verdict{wanted: expression}
 	}
 	v := verdict{match: a.match, err: a.err, next: a.due}
-	if !now.Before(a.due) {
+	switch {
+	case out && a.err != nil && e.outage.until.After(a.due):
+		v.next = e.outage.until
+	case out && !now.Before(a.due):
+		v.err, v.next = e.outage.err, e.outage.until
+	case !now.Before(a.due): // nobody came to ask
 		v.next = now.Add(firstRetry)
-		if out {
-			v.err, v.next = e.outage.err, e.outage.until
-		}
 	}
 	v.known = !a.found.IsZero() && now.Before(a.found.Add(2*e.options.Fresh))
 	if !v.known && v.err == nil {

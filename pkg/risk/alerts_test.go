@@ -1,0 +1,163 @@
+package risk_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/pkg/risk"
+)
+
+// alert is one that fires. Labels and annotations are given in turn, the latter with an "@" before their name.
+func alert(name, severity string, more ...string) promv1.Alert {
+	a := promv1.Alert{
+		State: promv1.AlertStateFiring, Annotations: model.LabelSet{},
+		Labels: model.LabelSet{"alertname": model.LabelValue(name), "severity": model.LabelValue(severity)},
+	}
+	for i := 0; i < len(more); i += 2 {
+		if name, ok := strings.CutPrefix(more[i], "@"); ok {
+			a.Annotations[model.LabelName(name)] = model.LabelValue(more[i+1])
+		} else {
+			a.Labels[model.LabelName(more[i])] = model.LabelValue(more[i+1])
+		}
+	}
+	return a
+}
+
+func alertsOf(t *testing.T, found ...promv1.Alert) ([]configv1.ConditionalUpdateRisk, error) {
+	t.Helper()
+	s := &source{alerts: func(context.Context) ([]promv1.Alert, error) { return found, nil }}
+	return risk.New(clock.RealClock{}, s, risk.Options{}).Alerts(t.Context())
+}
+
+func TestAlerts(t *testing.T) {
+	const (
+		issues  = "suggesting significant cluster issues worth investigating"
+		drains  = "which might slow node drains"
+		slows   = "which may slow workload redistribution during rolling node updates"
+		noPage  = "https://github.com/openshift/runbooks/tree/master/alerts?runbook=notfound"
+		noStory = " The alert has no description."
+	)
+	pending := alert("Etcd", "critical")
+	pending.State = promv1.AlertStatePending
+	for _, tc := range []struct {
+		name    string
+		alerts  []promv1.Alert
+		message string
+		url     string
+	}{
+		{"counts critical ones", []promv1.Alert{alert("Etcd", "critical", "@summary", "No quorum", "@description", "Bad.", "@runbook_url", "https://example.com/e")}, "critical alert Etcd firing, " + issues + ". No quorum. The alert description is: Bad.", "https://example.com/e"},
+		{"tells the message where there is no description", []promv1.Alert{alert("Etcd", "critical", "@message", "Bad.")}, "critical alert Etcd firing, " + issues + ". Etcd. The alert description is: Bad.", noPage},
+		{"waits for pending ones", []promv1.Alert{pending}, "", ""},
+		{"passes over others", []promv1.Alert{alert("Etcd", "warning"), alert("", ""), {}}, "", ""},
+		{"counts budgets at their limit", []promv1.Alert{alert("PodDisruptionBudgetAtLimit", "warning", "namespace", "a", "poddisruptionbudget", "b")}, "warning alert PodDisruptionBudgetAtLimit firing, " + drains + ". Namespace=a, PodDisruptionBudget=b. PodDisruptionBudgetAtLimit." + noStory, noPage},
+		{"counts KubeContainerWaiting", []promv1.Alert{alert("KubeContainerWaiting", "warning")}, "warning alert KubeContainerWaiting firing, " + slows + ". KubeContainerWaiting." + noStory, noPage},
+		{"counts KubeletHealthState", []promv1.Alert{alert("KubeletHealthState", "")}, "alert KubeletHealthState firing, " + slows + ". KubeletHealthState." + noStory, noPage},
+		{"counts KubeNodeNotReady, as critical if it is", []promv1.Alert{alert("KubeNodeNotReady", "critical")}, "critical alert KubeNodeNotReady firing, " + issues + ". KubeNodeNotReady." + noStory, noPage},
+		{"counts KubeNodeReadinessFlapping", []promv1.Alert{alert("KubeNodeReadinessFlapping", "warning")}, "warning alert KubeNodeReadinessFlapping firing, " + slows + ". KubeNodeReadinessFlapping." + noStory, noPage},
+		{"counts KubeNodeUnreachable", []promv1.Alert{alert("KubeNodeUnreachable", "warning")}, "warning alert KubeNodeUnreachable firing, " + slows + ". KubeNodeUnreachable." + noStory, noPage},
+		{"counts VirtHandlerDaemonSetRolloutFailing", []promv1.Alert{alert("VirtHandlerDaemonSetRolloutFailing", "warning")}, "warning alert VirtHandlerDaemonSetRolloutFailing firing, " + slows + ". VirtHandlerDaemonSetRolloutFailing." + noStory, noPage},
+		{"counts VMCannotBeEvicted", []promv1.Alert{alert("VMCannotBeEvicted", "warning")}, "warning alert VMCannotBeEvicted firing, " + slows + ". VMCannotBeEvicted." + noStory, noPage},
+		{"counts those that ask for it", []promv1.Alert{alert("Mine", "info", "openShiftUpdatePrecheck", "true")}, "info alert Mine firing, suggesting issues worth investigating before updating the cluster. Mine." + noStory, noPage},
+		{"does not count those that do not", []promv1.Alert{alert("Mine", "info", "openShiftUpdatePrecheck", "false")}, "", ""},
+		{"joins instances, sorted, each text once", []promv1.Alert{alert("Etcd", "critical", "@summary", "b"), alert("Etcd", "critical", "@summary", "a", "@runbook_url", "https://example.com/a"), alert("Etcd", "critical", "@summary", "b", "x", "y")}, "critical alert Etcd firing, " + issues + ". a." + noStory + "; critical alert Etcd firing, " + issues + ". b." + noStory, "https://example.com/a"},
+		{"believes no page that is none", []promv1.Alert{alert("Etcd", "critical", "@runbook_url", "javascript:alert(1)")}, "critical alert Etcd firing, " + issues + ". Etcd." + noStory, noPage},
+		{"cleans texts", []promv1.Alert{alert("Etcd", "critical\n", "severity", "critical", "@summary", "a\n\tb\x1b[31m\u202e\xff")}, "critical alert Etcd firing, " + issues + ". a b [31m \uFFFD." + noStory, noPage},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			found, err := alertsOf(t, tc.alerts...)
+			require.NoError(t, err)
+			if tc.message == "" {
+				assert.Empty(t, found)
+				return
+			}
+			require.Len(t, found, 1)
+			assert.Equal(t, string(tc.alerts[0].Labels["alertname"]), found[0].Name)
+			assert.Equal(t, tc.message, found[0].Message)
+			assert.Equal(t, tc.url, found[0].URL)
+			assert.Equal(t, []configv1.ClusterCondition{{Type: "Always"}}, found[0].MatchingRules)
+			require.Len(t, found[0].Conditions, 1)
+			condition := found[0].Conditions[0]
+			assert.Equal(t, metav1.Condition{Type: "Applies", Status: "True", Reason: "Alert:firing", Message: tc.message, LastTransitionTime: condition.LastTransitionTime}, condition)
+			assert.False(t, condition.LastTransitionTime.IsZero())
+		})
+	}
+}
+
+// TestAlertsOfStrangers has labels that somebody else chose.
+func TestAlertsOfStrangers(t *testing.T) {
+	var many []promv1.Alert
+	for i := range 1000 {
+		many = append(many, alert(fmt.Sprintf("Alert%03d", i%100), "critical", "@summary", fmt.Sprint(strings.Repeat("é", 9000), i), "@runbook_url", "https://example.com/"+strings.Repeat("a", 5000)))
+	}
+	found, err := alertsOf(t, append(many, alert("lower", "critical"), alert("A B", "critical"), alert("A\x1b[31m", "critical"), alert(strings.Repeat("A", 9000), "critical"))...)
+	require.Len(t, found, 50)
+	for _, f := range found {
+		assert.LessOrEqual(t, len(f.Message), 2<<10)
+		assert.LessOrEqual(t, len(f.URL), 1<<10)
+	}
+	require.ErrorContains(t, err, "100 alerts fire: only the first 50 of them, by name, are risks")
+	require.ErrorContains(t, err, `alert "lower" fires and is no risk: its name does not match ^[A-Z][A-Za-z0-9.-]*$`)
+	require.ErrorContains(t, err, `alert "A\x1b[31m" fires`)
+	assert.Less(t, len(err.Error()), 2000)
+}
+
+// TestAlertsAreKept follows alerts over a time in which nobody can tell of them.
+func TestAlertsAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		found, err := []promv1.Alert{alert("Etcd", "critical")}, error(nil)
+		s := &source{alerts: func(ctx context.Context) ([]promv1.Alert, error) {
+			if err != nil {
+				return nil, err
+			}
+			return found, ctx.Err()
+		}}
+		e := risk.New(clock.RealClock{}, s, risk.Options{})
+		ended, end := context.WithCancel(t.Context())
+		end()
+		_, early := e.Alerts(ended)
+		require.EqualError(t, early, "asking for alerts was broken off")
+
+		for range 10 {
+			known, err := e.Alerts(t.Context())
+			require.NoError(t, err)
+			require.Len(t, known, 1)
+			known[0].Name = "changed by the caller"
+		}
+		assert.Equal(t, int64(2), s.calls.Load())
+		assert.Equal(t, time.Minute, time.Until(e.AlertsDue()))
+
+		err = errors.New("away")
+		start := time.Now()
+		time.Sleep(time.Minute)
+		for time.Since(start) <= 15*time.Minute {
+			known, err := e.Alerts(t.Context())
+			require.EqualError(t, err, "asking for alerts: away")
+			require.Len(t, known, 1, "after %s", time.Since(start))
+			assert.Equal(t, "Etcd", known[0].Name)
+			time.Sleep(30 * time.Second)
+		}
+		known, told := e.Alerts(t.Context())
+		require.Error(t, told)
+		assert.Empty(t, known)
+		assert.Less(t, s.calls.Load(), int64(12))
+
+		err, found = nil, nil
+		time.Sleep(time.Until(e.AlertsDue()))
+		known, told = e.Alerts(t.Context())
+		require.NoError(t, told)
+		assert.Empty(t, known)
+	})
+}
