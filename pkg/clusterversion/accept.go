@@ -13,6 +13,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/precondition"
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/upgradeable"
 	"github.com/cluster-version/cvo/pkg/verify"
 )
 
@@ -39,6 +40,14 @@ type Stages struct {
 	Local fs.FS
 	// Settings returns what decides which manifests this cluster gets, as watches have told it. It makes no request.
 	Settings func() Settings
+	// Cluster returns what others in the cluster say against updates to another minor version, as watches have told it. It
+	// makes no request; nil hears nobody.
+	Cluster func() upgradeable.Cluster
+	// Server finds out what the API server is and serves, in bounded time; nil finds out nothing.
+	Server func(ctx context.Context) precondition.Server
+
+	// obstacles are those of the cluster at the moment; nil for none.
+	obstacles func(cv *configv1.ClusterVersion) []upgradeable.Obstacle
 }
 
 // Acceptance is how far a target has come on its way to being rolled out. It is a value; each step returns the next.
@@ -60,6 +69,8 @@ type Acceptance struct {
 
 	files  fs.FS
 	filter manifest.Filter
+	// weighed are the obstacles that there were when the preconditions were asked.
+	weighed []upgradeable.Obstacle
 }
 
 // loaded reports whether the release is verified and read; what can still speak against it are preconditions.
@@ -260,12 +271,13 @@ func checkVersion(_ context.Context, _ acceptInput, a *Acceptance) error {
 	return nil
 }
 
-// weigh asks the preconditions. The operator's own release has none: it is what runs. Neither has the way back.
-func weigh(_ context.Context, in acceptInput, a *Acceptance) error {
-	if a.Target.Own || a.Target.Return {
+// weigh asks the preconditions, which are about beginning an update. The operator's own release has none: it is what
+// runs. Neither has the way back, nor what was begun already, which an operator takes up again after a restart.
+func weigh(ctx context.Context, in acceptInput, a *Acceptance) error {
+	if history := in.cv.Status.History; a.Target.Own || a.Target.Return || len(history) > 0 && history[0].Image == a.Image() {
 		return nil
 	}
-	objections := precondition.Run(precondition.All(), precondition.Input{ClusterVersion: in.cv, Target: a.Payload.Release})
+	objections := precondition.Run(precondition.All(), in.preconditions(ctx, a))
 	blocking := precondition.Error(precondition.Blocking(objections))
 	if blocking != nil && !a.Target.Force {
 		return blocking

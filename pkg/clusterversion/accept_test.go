@@ -82,6 +82,7 @@ func try(t *testing.T, in acceptInput, target Target) (Acceptance, []event) {
 		in.cv = clusterAt(completed("1.0.0"))
 	}
 	in.own = imageOf("1.0.0")
+	in.cv.Status.AvailableUpdates = []configv1.Release{{Version: "1.1.0"}} // so that nothing is to be said of that
 	var before Acceptance
 	var told []event
 	report := func(a Acceptance) {

@@ -112,10 +112,12 @@ func New(
 	if options.StatusInterval == 0 {
 		options.StatusInterval = time.Second
 	}
-	return &Reconciler{
+	r := &Reconciler{
 		clock: clk, client: c, recorder: recorder, runner: runner, stages: stages,
 		ledger: &ledger{clock: clk, store: store}, engine: engine, changed: changed, options: options,
 	}
+	r.stages.obstacles = r.findObstacles
+	return r
 }
 
 // round is one reconcile: what it read, and what its steps found for the steps after.

@@ -461,6 +461,16 @@ func releaseRules() []rule {
 				"warning metadata-versions " + metadata + ":5", "warning metadata-versions " + metadata + ":5",
 			},
 		},
+		{
+			name: "it finds Kubernetes versions that are no range", says: `write it as ">=1.30.0 <1.38.0"`,
+			files: meta(`{"kind":"cincinnati-metadata-v0","version":"1.1.0","metadata":{
+"cvo.cluster-version.github.io/kubernetes-versions":"1.30 and up"}}`),
+			want: []string{"error kubernetes-versions " + metadata + ":2"},
+		},
+		{
+			name:  "it takes Kubernetes versions that are a range",
+			files: meta(`{"kind":"cincinnati-metadata-v0","version":"1.1.0","metadata":{"cvo.cluster-version.github.io/kubernetes-versions":">=1.30.0 <1.38.0"}}`),
+		},
 		{name: "it finds addresses that are none", files: meta(`{"kind":"cincinnati-metadata-v0","version":"1.1.0","metadata":{"url":"nowhere"}}`), want: []string{"warning metadata-values " + metadata + ":1"}},
 		{name: "it misses a folder", files: map[string]string{"manifests/0000_00_operator_00.yaml": ""}, want: []string{"error folder manifests:0"}},
 		{

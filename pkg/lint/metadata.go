@@ -64,9 +64,14 @@ func (c *check) readMetadata() {
 		}
 		return ""
 	})
-	_, warnings := m.Release("")
+	said, warnings := m.Release("")
 	for _, w := range warnings {
 		c.found.file("metadata-values", name, 0, "%s", strings.TrimPrefix(w, name+": "))
+	}
+	if said.Kubernetes != "" {
+		if _, err := release.ParseKubernetesRange(said.Kubernetes); err != nil {
+			c.found.file("kubernetes-versions", name, f.lineOfText(api.KubernetesVersionsKey), "metadata.%s: %v", api.KubernetesVersionsKey, err)
+		}
 	}
 	if s, ok := m.Metadata["url"].(string); ok && s != "" {
 		u, err := url.Parse(s)

@@ -304,6 +304,10 @@ func releaseRules() []Rule {
 			Why: "What cannot be read is left out of the ClusterVersion.", Remedy: "correct the value",
 		},
 		{
+			ID: "kubernetes-versions", Severity: Error, Summary: "The range of Kubernetes versions can be read.",
+			Why: "A cluster refuses to update to the release.", Remedy: `write a range such as ">=1.30.0 <1.38.0", as text`,
+		},
+		{
 			ID: "image-references", Severity: Error, Summary: "image-references can be read and belongs to this version.",
 			Why: "A cluster refuses a release whose image-references has another name than its version, and does not see images that are not of kind DockerImage.", Remedy: "assemble the release anew",
 		},

@@ -18,6 +18,7 @@ import (
 func FuzzRun(f *testing.F) {
 	for _, seed := range [][3]string{
 		{"4.22.9", "4.22.8", "4.22.9,4.22.8"},
+		{"4.22.9", "4.23.0", ">=1.30.0 <1.38.0,v1.36.3"},
 		{"4.22.9", "4.22.8", "4.22.9,4.22.7"},
 		{"4.23.0", "4.22.9", "4.23.0,4.22.9"},
 		{"", "", ""},
@@ -35,9 +36,14 @@ func FuzzRun(f *testing.F) {
 			cv.Status.History = append(cv.Status.History, configv1.UpdateHistory{Version: version})
 		}
 		in := precondition.Input{ClusterVersion: cv, Target: release.Release{Version: target}}
+		in.Target.Kubernetes, in.Server.Version, _ = strings.Cut(history, ",")
 		objections := precondition.Run(precondition.All(), in)
 		require.Equal(t, objections, precondition.Run(precondition.All(), in))
 		blocking := precondition.Blocking(objections)
+		for _, o := range objections {
+			require.NotEmpty(t, o.Reason)
+			require.NotEmpty(t, o.Message)
+		}
 		to, err := semver.Parse(target)
 		if err != nil {
 			require.NotEmpty(t, blocking, "what is no version is not updated to")

@@ -1,6 +1,8 @@
 package precondition_test
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -37,6 +39,7 @@ func TestRun(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			cv := &configv1.ClusterVersion{}
 			cv.Status.Desired.Version = tt.current
+			cv.Status.AvailableUpdates = []configv1.Release{{Version: tt.target}}
 			for _, v := range tt.history {
 				cv.Status.History = append(cv.Status.History, configv1.UpdateHistory{Version: v})
 			}
@@ -44,6 +47,7 @@ func TestRun(t *testing.T) {
 			var blocking, warnings []string
 			for _, o := range objections {
 				assert.NotEmpty(t, o.Check)
+				assert.Contains(t, o.Doc, "/docs/user/preconditions.md#"+strings.ToLower(o.Check))
 				assert.NotEmpty(t, o.Message)
 				if o.Warning {
 					warnings = append(warnings, o.Reason)
@@ -64,4 +68,39 @@ func TestError(t *testing.T) {
 	require.EqualError(t, precondition.Error([]precondition.Objection{one}), `Precondition "A" failed because of "B": c`)
 	require.EqualError(t, precondition.Error([]precondition.Objection{one, one}),
 		"Multiple precondition checks failed:\n* Precondition \"A\" failed because of \"B\": c\n* Precondition \"A\" failed because of \"B\": c")
+}
+
+// TestEveryCheckIsDocumented checks that the page for users has the section that each check leads to.
+func TestEveryCheckIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/user/preconditions.md")
+	require.NoError(t, err)
+	for _, check := range precondition.All() {
+		assert.Contains(t, string(page), "\n## "+check.Name+"\n")
+	}
+}
+
+// checked is what one check objects to.
+func checked(t *testing.T, name string, in precondition.Input) *precondition.Objection {
+	t.Helper()
+	if in.ClusterVersion == nil {
+		in.ClusterVersion = &configv1.ClusterVersion{}
+	}
+	for _, o := range precondition.Run(precondition.All(), in) {
+		if o.Check == name {
+			return &o
+		}
+	}
+	return nil
+}
+
+// said is an objection as "reason: message", with a * before what is a warning, "" for none.
+func said(o *precondition.Objection) string {
+	if o == nil {
+		return ""
+	}
+	text := o.Reason + ": " + o.Message
+	if o.Warning {
+		return "*" + text
+	}
+	return text
 }
