@@ -56,7 +56,7 @@ type Measured struct {
 func (c *Reconciler) Measured() Measured {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := Measured{Progress: c.memory.progress}
+	m := Measured{Progress: c.memory.progress, Retrieved: c.memory.updates.since, UpdateService: c.options.Updates.Service}
 	if a := c.memory.accepted; a != nil {
 		m.Running, m.Created = a.Payload.Release, a.Payload.Created
 		m.Running.Image = a.Image()

@@ -47,6 +47,8 @@ type Options struct {
 	// nothing, both or none.
 	Control Control
 	Preview Preview
+	// Updates tells which updates there are.
+	Updates Updates
 	// Events returns those about the ClusterVersion that are still there, so that after a restart none is written again;
 	// nil for none.
 	Events func(ctx context.Context, cv *configv1.ClusterVersion) ([]corev1.Event, error)
@@ -92,6 +94,7 @@ type memory struct {
 	settled  rollout.Settled
 	passer   *rollout.Passer
 	control  controlMemory
+	updates  updateMemory
 	// story is what has been told of the rollout; said are headlines of what a predecessor of this process told of it.
 	story story
 	said  map[string]bool

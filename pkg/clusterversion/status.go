@@ -46,9 +46,13 @@ func nextStatus(cv *configv1.ClusterVersion, in observed) (configv1.ClusterVersi
 	begun := false
 	if in.accepted != nil {
 		begun = !recorded(status, *in.accepted, in.control.schema)
-		status.Desired = desired(*in.accepted, status.AvailableUpdates)
+		status.Desired = desired(*in.accepted, in.updates.describing(status))
 		status.VersionHash = in.accepted.Payload.Hash
+		started := len(status.History) == 0 || !sameEntry(status.History[0], in.accepted.Payload.Release.Version, in.accepted.Image())
 		status.History = recordTarget(status.History, *in.accepted, now)
+		if started {
+			recordAcceptedRisks(&status.History[0], status.ConditionalUpdates, in.updates.accepted)
+		}
 		if in.progress != nil && in.progress.Complete {
 			recordCompleted(status.History, now)
 		}
@@ -82,10 +86,10 @@ func capabilities(a Acceptance, schema Schema) configv1.ClusterVersionCapabiliti
 	}
 }
 
-func desired(a Acceptance, available []configv1.Release) configv1.Release {
+func desired(a Acceptance, known []configv1.Release) configv1.Release {
 	r := a.Payload.Release
 	d := configv1.Release{Version: r.Version, Image: a.Image(), URL: configv1.URL(r.URL), Channels: r.Channels, Architecture: configv1.ClusterVersionArchitecture(r.Architecture)}
-	for _, update := range available {
+	for _, update := range known {
 		if update.Image != d.Image {
 			continue
 		}

@@ -140,7 +140,7 @@ func TestFirstStatus(t *testing.T) {
 	assert.Equal(t, "False||", said(status, api.Failing))
 	assert.Equal(t, "True||Working towards example.com/r:1.0", said(status, configv1.OperatorProgressing))
 	assert.Equal(t, "False|AsExpected|Capabilities match configured spec", said(status, api.ImplicitlyEnabledCapabilities))
-	assert.Equal(t, "False|NoChannel|The update channel has not been configured.", said(status, configv1.RetrievedUpdates))
+	assert.Equal(t, "False||", said(status, configv1.RetrievedUpdates))
 	assert.Empty(t, said(status, api.Invalid))
 }
 
