@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -41,6 +42,7 @@ type startOptions struct {
 	renew        time.Duration
 	retry        time.Duration
 	capabilities string
+	metrics      operator.MetricsSource
 	registry     imageFlags
 	compat       compatFlags
 }
@@ -83,9 +85,20 @@ that its files are here already, as they are in a pod that runs the release imag
 	f.DurationVar(&o.renew, "leader-elect-renew-deadline", 20*time.Second, "how long the leader tries to renew before it gives up")
 	f.DurationVar(&o.retry, "leader-elect-retry-period", 5*time.Second, "how often the leader renews and others look")
 	f.StringVar(&o.capabilities, "always-enable-capabilities", "", "comma-separated capabilities that are on whatever the ClusterVersion asks for")
+	addMetricsFlags(f, &o.metrics)
 	o.registry.add(f)
 	o.compat.add(f)
 	return cmd
+}
+
+// addMetricsFlags adds the flags that say where the Prometheus is against which the risks of updates are evaluated.
+func addMetricsFlags(f *pflag.FlagSet, source *operator.MetricsSource) {
+	f.StringVar(&source.URL, "metrics-url", "", "`URL` of the Prometheus that tells which risks of updates apply; default "+operator.DefaultMetricsURL+" if that service is there, else the operator's own metrics")
+	f.StringVar(&source.CAFile, "metrics-ca-bundle-file", "", "`file` with the authorities of its certificate, read again when it changes; default the cluster's service authority in a pod that has it, else the system's")
+	f.StringVar(&source.TokenFile, "metrics-token-file", "", "`file` with the token that it wants, read again when it changes; default the pod's own over https")
+	f.StringVar(&source.Namespace, "metrics-namespace", "", "`namespace` of its service, whose cluster IP is connected to; default from the URL")
+	f.StringVar(&source.Service, "metrics-service", "", "`name` of that service; default from the URL")
+	f.BoolVar(&source.UseDNS, "use-dns-for-services", false, "find the host of --metrics-url by DNS instead")
 }
 
 // gcPercent is how much an operator's memory may grow before it is cleaned up. It loads a release now and then and does
@@ -141,7 +154,7 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 		Config: cfg, Log: log, ReleaseImage: o.releaseImage, Local: local, Name: o.name, Namespace: o.namespace,
 		Listen: o.listen, ServingCertFile: o.certFile, ServingKeyFile: o.keyFile, Access: access, Images: image.Options{CacheDir: o.payloadCache, CacheLimitBytes: limit.Value()}, Policy: policy,
 		Profile: os.Getenv("CLUSTER_PROFILE"), ExcludeID: os.Getenv("EXCLUDE_MANIFESTS"),
-		AlwaysEnable:  capabilityList(o.capabilities),
+		AlwaysEnable:  capabilityList(o.capabilities), Metrics: o.metrics,
 		LeaseDuration: o.lease, RenewDeadline: o.renew, RetryPeriod: o.retry,
 		Seed: uint64(time.Now().UnixNano()), //nolint:gosec // any value will do
 	}, nil

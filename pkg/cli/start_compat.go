@@ -18,26 +18,19 @@ type compatFlags struct{ set *pflag.FlagSet }
 // compatMeaning tells for each flag why it changes nothing.
 func compatMeaning() map[string]string {
 	const tlsChoice = "the endpoint speaks TLS 1.2 and 1.3 with the ciphers that Go's standard library holds to be safe"
-	const promQL = "conditional update risks are not evaluated yet"
 	return map[string]string{
-		"node-name":              "no pod has to run on the operator's node: payloads are pulled from the registry",
-		"enable-auto-update":     "updates are asked for by spec.desiredUpdate alone",
-		"tls-min-version":        tlsChoice,
-		"tls-cipher-suites":      tlsChoice,
-		"metrics-ca-bundle-file": promQL,
-		"metrics-token-file":     promQL,
-		"metrics-namespace":      promQL,
-		"metrics-service":        promQL,
-		"metrics-url":            promQL,
-		"use-dns-for-services":   promQL,
-		"hypershift":             "the profile is chosen by CLUSTER_PROFILE alone",
-		"update-service":         "available updates are not retrieved yet",
+		"node-name":          "no pod has to run on the operator's node: payloads are pulled from the registry",
+		"enable-auto-update": "updates are asked for by spec.desiredUpdate alone",
+		"tls-min-version":    tlsChoice,
+		"tls-cipher-suites":  tlsChoice,
+		"hypershift":         "the profile is chosen by CLUSTER_PROFILE alone",
+		"update-service":     "available updates are not retrieved yet",
 	}
 }
 
 func (c *compatFlags) add(flags *pflag.FlagSet) {
 	c.set = flags
-	for _, name := range []string{"enable-auto-update", "hypershift", "use-dns-for-services"} {
+	for _, name := range []string{"enable-auto-update", "hypershift"} {
 		flags.Bool(name, false, "accepted for compatibility: "+compatMeaning()[name])
 		_ = flags.MarkHidden(name)
 	}

@@ -66,6 +66,8 @@ type Options struct {
 	Profile, ExcludeID string
 	// AlwaysEnable lists capabilities that are on whatever the ClusterVersion asks for.
 	AlwaysEnable []configv1.ClusterVersionCapability
+	// Metrics says against what the risks of updates are evaluated.
+	Metrics MetricsSource
 	// LeaseDuration, RenewDeadline and RetryPeriod of leader election; default 30 s, 20 s, 5 s.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	// Width is how many manifests are applied at a time; default 16.
