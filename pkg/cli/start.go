@@ -154,7 +154,7 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 		Config: cfg, Log: log, ReleaseImage: o.releaseImage, Local: local, Name: o.name, Namespace: o.namespace,
 		Listen: o.listen, ServingCertFile: o.certFile, ServingKeyFile: o.keyFile, Access: access, Images: image.Options{CacheDir: o.payloadCache, CacheLimitBytes: limit.Value()}, Policy: policy,
 		Profile: os.Getenv("CLUSTER_PROFILE"), ExcludeID: os.Getenv("EXCLUDE_MANIFESTS"),
-		AlwaysEnable:  capabilityList(o.capabilities), Metrics: o.metrics,
+		AlwaysEnable: capabilityList(o.capabilities), Metrics: o.metrics,
 		LeaseDuration: o.lease, RenewDeadline: o.renew, RetryPeriod: o.retry,
 		Seed: uint64(time.Now().UnixNano()), //nolint:gosec // any value will do
 	}, nil
