@@ -72,6 +72,7 @@ const (
 	EventDriftRepaired              = "DriftRepaired"
 	EventRepairsHeldBack            = "RepairsHeldBack"
 	EventSecurityLoosened           = "PodSecurityLoosened"
+	EventStatusRefused              = "StatusRefused"
 	EventOrphanPruned               = "OrphanPruned"
 	EventRunlevelReached            = "RunlevelReached"
 	EventClusterOperatorWaitedFor   = "ClusterOperatorWaitedFor"

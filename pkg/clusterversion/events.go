@@ -274,3 +274,7 @@ func repairsHeldBack(r rollout.Repaired) event {
 func orphanPruned(r inventory.Record) event {
 	return normal(api.EventOrphanPruned, "Deleted %s, last part of release %s, which release %s names no more", r.ID, r.Release, r.Dropped)
 }
+
+func statusRefused(err error) event {
+	return warning(api.EventStatusRefused, "The API server refuses part of the status, which is left out: %v", err)
+}

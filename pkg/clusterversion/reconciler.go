@@ -41,7 +41,7 @@ type Options struct {
 	Namespace string
 	// ReleaseImage is the operator's own release.
 	ReleaseImage string
-	// StatusInterval is the least time between two status writes that only count progress; default 1 s.
+	// StatusInterval is the least time between two status writes; default 1 s.
 	StatusInterval time.Duration
 	// Control tells what administrators control beyond the ClusterVersion, and Preview what an update would do; nil for
 	// nothing, both or none.
@@ -101,6 +101,12 @@ type memory struct {
 	// written is the resource version of our last status write; older objects in the cache are not looked at.
 	written   string
 	writtenAt time.Time
+	// conflicts counts the status writes in a row that somebody else was faster than.
+	conflicts int
+	// refusal is what the API server refused of our status last.
+	refusal refusal
+	// resumed: the rollout is one that a predecessor of this process began, and has not counted as far as that yet.
+	resumed bool
 }
 
 // New returns a Reconciler. engine makes what rolls out a payload, store keeps what was applied; changed has to bring
@@ -127,17 +133,19 @@ func New(
 type round struct {
 	// original is the object as read; cv is the copy that steps work on.
 	original, cv *configv1.ClusterVersion
-	invalid      field.ErrorList
-	target       Target
-	settings     Settings
-	latest       Acceptance
-	accepted     *Acceptance
-	serial       int
-	progress     *rollout.Progress
-	updates      knownUpdates
-	obstacles    []upgradeable.Obstacle
-	control      control
-	requeue      time.Duration
+	// contended: others write to the object so often that it was read past the cache.
+	contended bool
+	invalid   field.ErrorList
+	target    Target
+	settings  Settings
+	latest    Acceptance
+	accepted  *Acceptance
+	serial    int
+	progress  *rollout.Progress
+	updates   knownUpdates
+	obstacles []upgradeable.Obstacle
+	control   control
+	requeue   time.Duration
 }
 
 // step is one part of a reconcile.
@@ -168,17 +176,18 @@ func (c *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if req.Name != c.options.Name {
 		return reconcile.Result{}, nil
 	}
-	cv := &configv1.ClusterVersion{}
-	if err := c.client.Get(ctx, types.NamespacedName{Name: req.Name}, cv); err != nil {
+	cv, contended, err := c.read(ctx, req.Name)
+	if err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if cv.DeletionTimestamp != nil || c.stale(cv) {
 		return reconcile.Result{}, nil
 	}
-	r := &round{original: cv, cv: cv.DeepCopy()}
+	r := &round{original: cv, cv: cv.DeepCopy(), contended: contended}
 	for _, step := range c.steps() {
 		if err := step.run(ctx, r); err != nil {
 			if apierrors.IsConflict(err) {
+				c.conflicted()
 				return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
 			}
 			return reconcile.Result{}, fmt.Errorf("%s: %w", step.name, err)
@@ -426,6 +435,7 @@ func (c *Reconciler) rollOut(ctx context.Context, r *round) error {
 	c.mu.Lock()
 	if c.memory.planKey != key {
 		another := c.memory.planned != r.accepted.Image()
+		c.memory.resumed = c.memory.planned == ""
 		c.memory.planKey, c.memory.planned, c.memory.progress = key, r.accepted.Image(), nil
 		c.memory.settled = c.memory.settled.Restart(another)
 	}

@@ -1,14 +1,12 @@
 package clusterversion
 
 import (
-	"encoding/json"
 	"errors"
 	"testing"
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -265,25 +263,6 @@ func TestDesiredFillsGapsFromAvailableUpdates(t *testing.T) {
 	a.Payload.Release.URL, a.Payload.Release.Channels = "", nil
 	got := desired(a, []configv1.Release{{Image: "other", URL: "no"}, {Image: a.Image(), URL: "yes", Channels: []string{"fast"}}})
 	assert.Equal(t, configv1.Release{Version: "1.1.0", Image: a.Image(), URL: "yes", Channels: []string{"fast"}}, got)
-}
-
-func TestOnlyCounts(t *testing.T) {
-	a := acceptedRelease("1.1.0")
-	status := func(done int, problems ...rollout.Problem) configv1.ClusterVersionStatus {
-		s, _ := nextStatus(clusterAt(partial("1.1.0"), completed("1.0.0")),
-			observed{accepted: &a, latest: a, target: a.Target, progress: progressOf("1.1.0", done, 10, problems...), now: now})
-		return s
-	}
-	before, err := json.Marshal(status(3))
-	require.NoError(t, err)
-	one := status(3)
-	assert.True(t, onlyCounts(one, status(4)))
-	assert.False(t, onlyCounts(one, status(4, updating("dns", 0))), "the reason is told at once")
-	assert.False(t, onlyCounts(one, status(4, unavailable("dns"))))
-	assert.False(t, onlyCounts(one, status(10)), "so is the end")
-	after, err := json.Marshal(one)
-	require.NoError(t, err)
-	assert.JSONEq(t, string(before), string(after))
 }
 
 func TestStatusTellsImplicitCapabilities(t *testing.T) {
