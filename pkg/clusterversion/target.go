@@ -1,6 +1,7 @@
 package clusterversion
 
 import (
+	"cmp"
 	"slices"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -43,12 +44,12 @@ func chooseTarget(cv *configv1.ClusterVersion, own string, invalid bool) Target 
 // askedTarget expects a history.
 func askedTarget(cv *configv1.ClusterVersion, own string, invalid bool) Target {
 	newest := cv.Status.History[0]
-	if update := cv.Spec.DesiredUpdate; update != nil {
+	if update := cv.Spec.DesiredUpdate; asksForUpdate(update) {
 		if update.Image != "" {
 			return Target{Image: update.Image, Version: update.Version, Force: update.Force}
 		}
-		if candidates := imagesOf(cv, update.Version); len(candidates) == 1 {
-			return Target{Image: candidates[0], Version: update.Version, Force: update.Force}
+		if images := imagesMeant(cv, *update); len(images) == 1 {
+			return Target{Image: images[0], Version: versionMeant(cv, *update), Force: update.Force}
 		}
 		invalid = true
 	}
@@ -79,6 +80,41 @@ func resumeTarget(cv *configv1.ClusterVersion, own string, asked Target) (Target
 // that were accepted, and no signature. It is named by digest, so it is the same content; it needs no force to stay.
 func forcedBefore(entry configv1.UpdateHistory) bool {
 	return !entry.Verified && entry.AcceptedRisks != ""
+}
+
+// asksForUpdate reports whether there is an update asked for: a list of accepted risks alone asks for none.
+func asksForUpdate(update *configv1.Update) bool {
+	return update != nil && (update.Architecture != "" || update.Version != "" || update.Image != "")
+}
+
+// versionMeant is the version that an update asks for: without one, it is about the architecture of the current one.
+func versionMeant(cv *configv1.ClusterVersion, update configv1.Update) string {
+	return cmp.Or(update.Version, cv.Status.Desired.Version)
+}
+
+// imagesMeant returns the images that an update may mean which names none. One of many architectures is meant where that
+// is asked for: the version alone may name the one that the cluster comes from, too.
+func imagesMeant(cv *configv1.ClusterVersion, update configv1.Update) []string {
+	const multi = configv1.ClusterVersionArchitectureMulti
+	version := versionMeant(cv, update)
+	if update.Architecture != multi {
+		return imagesOf(cv, version)
+	}
+	known := []configv1.Release{cv.Status.Desired}
+	known = append(known, cv.Status.AvailableUpdates...)
+	for _, update := range cv.Status.ConditionalUpdates {
+		known = append(known, update.Release)
+	}
+	var images []string
+	for _, r := range known {
+		if r.Version == version && r.Architecture == multi && r.Image != "" && !slices.Contains(images, r.Image) {
+			images = append(images, r.Image)
+		}
+	}
+	if len(images) == 0 && cv.Status.Desired.Architecture == multi {
+		return imagesOf(cv, version) // the history does not tell architectures
+	}
+	return images
 }
 
 // imagesOf returns the images that the cluster knows for a version: current release, recommended and conditional

@@ -24,6 +24,20 @@ func TestChooseTarget(t *testing.T) {
 		cv.Status.AvailableUpdates = []configv1.Release{{Version: "1.1.0", Image: imageOf("1.1.0")}}
 		return cv
 	}
+	conditional := clusterAt(completed("1.0.0"))
+	conditional.Status.ConditionalUpdates = []configv1.ConditionalUpdate{{Release: configv1.Release{Version: "1.1.0", Image: imageOf("1.1.0")}}}
+	const multi = configv1.ClusterVersionArchitectureMulti
+	migrating := func() *configv1.ClusterVersion {
+		cv := withAvailable(clusterAt(completed("1.0.0")))
+		cv.Status.AvailableUpdates = append(cv.Status.AvailableUpdates, configv1.Release{Version: "1.0.0", Image: "multi", Architecture: multi})
+		return cv
+	}
+	migrated := clusterAt(completed("1.0.0"), completed("1.0.0"))
+	migrated.Status.History[0].Image = "multi"
+	migrated.Status.Desired = configv1.Release{Version: "1.0.0", Image: "multi", Architecture: multi}
+	accepting := func(cv *configv1.ClusterVersion) *configv1.ClusterVersion {
+		return wants(cv, configv1.Update{AcceptRisks: []configv1.AcceptRisk{{Name: "A"}}})
+	}
 	for _, tt := range []struct {
 		name    string
 		cv      *configv1.ClusterVersion
@@ -38,6 +52,13 @@ func TestChooseTarget(t *testing.T) {
 		{name: "stays at what it was updated to", cv: clusterAt(completed("1.1.0"), completed("1.0.0")), want: Target{Image: imageOf("1.1.0")}},
 		{name: "follows an image", cv: wants(clusterAt(completed("1.0.0")), configv1.Update{Image: "x:1", Version: "1.1.0", Force: true}), want: Target{Image: "x:1", Version: "1.1.0", Force: true}},
 		{name: "finds a version among the available updates", cv: wants(withAvailable(clusterAt(completed("1.0.0"))), configv1.Update{Version: "1.1.0"}), want: Target{Image: imageOf("1.1.0"), Version: "1.1.0"}},
+		{name: "finds a version among the conditional updates", cv: wants(conditional, configv1.Update{Version: "1.1.0"}), want: Target{Image: imageOf("1.1.0"), Version: "1.1.0"}},
+		{name: "finds the current version for many architectures", cv: wants(migrating(), configv1.Update{Architecture: multi}), want: Target{Image: "multi", Version: "1.0.0"}},
+		{name: "finds it by its version, too", cv: wants(migrating(), configv1.Update{Architecture: multi, Version: "1.0.0"}), want: Target{Image: "multi", Version: "1.0.0"}},
+		{name: "takes no other version for many architectures", cv: wants(migrating(), configv1.Update{Architecture: multi, Version: "1.1.0"}), want: Target{Image: own, Own: true}},
+		{name: "stays at many architectures", cv: wants(migrated, configv1.Update{Architecture: multi, Version: "1.0.0"}), want: Target{Image: "multi", Version: "1.0.0"}},
+		{name: "takes accepted risks for no update", cv: accepting(clusterAt(completed("1.0.0"))), want: Target{Image: own, Own: true}},
+		{name: "goes back where nothing but accepted risks is left of an update", cv: accepting(clusterAt(partial("1.1.0"), completed("1.0.0"))), want: Target{Image: own, Own: true, Return: true}},
 		{name: "finds a version in the history", cv: wants(clusterAt(completed("1.1.0"), completed("1.0.0")), configv1.Update{Version: "1.0.0"}), want: Target{Image: own, Version: "1.0.0", Own: true}},
 		{name: "goes on", cv: wants(clusterAt(partial("1.1.0"), completed("1.0.0")), configv1.Update{Image: imageOf("1.1.0")}), want: Target{Image: imageOf("1.1.0")}},
 		{name: "goes back when the update is cancelled", cv: clusterAt(partial("1.1.0"), completed("1.0.0")), want: Target{Image: own, Own: true, Return: true}},

@@ -41,25 +41,28 @@ func validateDesiredUpdate(cv *configv1.ClusterVersion, path *field.Path) field.
 	switch {
 	case update == nil:
 		return nil
-	case update.Architecture == "" && update.Version == "" && update.Image == "":
+	case !asksForUpdate(update) && len(update.AcceptRisks) > 0:
+		return nil
+	case !asksForUpdate(update):
 		return field.ErrorList{field.Required(path, "must specify architecture, version, or image")}
 	case update.Architecture != "" && update.Image != "":
 		return field.ErrorList{field.Forbidden(path.Child("architecture"), "cannot be set together with image: the image has its architecture")}
-	case update.Version == "":
+	case update.Version == "" && update.Image != "":
 		return nil
 	}
-	if _, err := semver.Parse(update.Version); err != nil {
-		return field.ErrorList{field.Invalid(path.Child("version"), update.Version, "must be a semantic version (1.2.3[-...])")}
+	version := versionMeant(cv, *update)
+	if _, err := semver.Parse(version); err != nil {
+		return field.ErrorList{field.Invalid(path.Child("version"), version, "must be a semantic version (1.2.3[-...])")}
 	}
 	if update.Image != "" {
 		return nil
 	}
-	switch len(imagesOf(cv, update.Version)) {
+	switch len(imagesMeant(cv, *update)) {
 	case 0:
-		return field.ErrorList{field.Invalid(path.Child("version"), update.Version, "when image is empty the update must be an available update")}
+		return field.ErrorList{field.Invalid(path.Child("version"), version, "when image is empty the update must be an available update")}
 	case 1:
 		return nil
 	default:
-		return field.ErrorList{field.Invalid(path.Child("version"), update.Version, "there are multiple possible payloads for this version, specify the exact image")}
+		return field.ErrorList{field.Invalid(path.Child("version"), version, "there are multiple possible payloads for this version, specify the exact image")}
 	}
 }

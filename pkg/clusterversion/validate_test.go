@@ -61,6 +61,27 @@ func TestValidate(t *testing.T) {
 				wants(cv, configv1.Update{Version: "1.1.0"})
 			},
 		},
+		{
+			name: "accepts accepted risks alone", keeps: true,
+			edit: func(cv *configv1.ClusterVersion) { wants(cv, configv1.Update{AcceptRisks: []configv1.AcceptRisk{{Name: "A"}}}) },
+		},
+		{
+			name: "accepts many architectures of the current version", keeps: true, edit: func(cv *configv1.ClusterVersion) {
+				cv.Status.AvailableUpdates = []configv1.Release{{Version: "1.0.0", Image: "multi", Architecture: "Multi"}}
+				wants(cv, configv1.Update{Architecture: "Multi"})
+			},
+		},
+		{
+			name: "clears many architectures that nobody offers", edit: func(cv *configv1.ClusterVersion) { wants(cv, configv1.Update{Architecture: "Multi"}) },
+			want: []string{`spec.desiredUpdate.version: Invalid value: "1.0.0": when image is empty the update must be an available update`},
+		},
+		{
+			name: "clears many architectures of a version that is offered for one", edit: func(cv *configv1.ClusterVersion) {
+				cv.Status.AvailableUpdates = []configv1.Release{{Version: "1.1.0", Image: "x"}}
+				wants(cv, configv1.Update{Architecture: "Multi", Version: "1.1.0"})
+			},
+			want: []string{`spec.desiredUpdate.version: Invalid value: "1.1.0": when image is empty the update must be an available update`},
+		},
 		{name: "accepts an image alone", edit: func(cv *configv1.ClusterVersion) { wants(cv, configv1.Update{Image: "x"}) }, keeps: true},
 		{
 			name: "clears an architecture beside an image", edit: func(cv *configv1.ClusterVersion) {
