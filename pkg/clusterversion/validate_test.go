@@ -63,7 +63,9 @@ func TestValidate(t *testing.T) {
 		},
 		{
 			name: "accepts accepted risks alone", keeps: true,
-			edit: func(cv *configv1.ClusterVersion) { wants(cv, configv1.Update{AcceptRisks: []configv1.AcceptRisk{{Name: "A"}}}) },
+			edit: func(cv *configv1.ClusterVersion) {
+				wants(cv, configv1.Update{AcceptRisks: []configv1.AcceptRisk{{Name: "A"}}})
+			},
 		},
 		{
 			name: "accepts many architectures of the current version", keeps: true, edit: func(cv *configv1.ClusterVersion) {
