@@ -17,6 +17,20 @@ import (
 //go:embed 0000_*.yaml
 var files embed.FS
 
+//go:embed monitoring/0000_*.yaml
+var monitoring embed.FS
+
+// Monitoring is what has a Prometheus that is run by the Prometheus Operator watch the version operator, as a flat
+// folder: access, a ServiceMonitor, alerts. It is no part of the set, because only some clusters serve the kinds; nor
+// are its files templates, so that what alerts have in braces stays as it is.
+func Monitoring() fs.FS {
+	sub, err := fs.Sub(monitoring, "monitoring")
+	if err != nil {
+		panic(err) // the name of the folder is no path
+	}
+	return sub
+}
+
 // FS is the operator's own set as a flat folder.
 func FS() fs.FS { return files }
 

@@ -59,6 +59,7 @@ type releaseNewOptions struct {
 	baseTag           string
 	operatorManifests string
 	keepManifestList  bool
+	monitoring        bool
 
 	toImage, toOCI, toDir, toFile string
 	toSignature                   string
@@ -102,7 +103,8 @@ to the last byte. With replaced images, what the release was built on and what i
 
 The operator and its own manifests come with the base image: --to-image-base, or the component --to-image-base-tag.
 Without either the release is built on nothing: it carries the set of this binary but for the operator's Deployment, or
-else --operator-manifests, and is installed by an operator that runs elsewhere.
+else --operator-manifests, and is installed by an operator that runs elsewhere. --monitoring adds a ServiceMonitor and
+alerts, which a cluster without the Prometheus Operator cannot take.
 
 What cvo release lint finds is printed before anything is written, and errors keep the release from being made (exit code
 3), unless --lint says otherwise. What lies in a base image is not looked at again.
@@ -164,6 +166,8 @@ func (o *releaseNewOptions) add(flags *pflag.FlagSet) {
 	flags.StringVar(&o.baseTag, "to-image-base-tag", assemble.OperatorComponent, "component whose image to build on, if there is no --to-image-base")
 	flags.StringVar(&o.operatorManifests, "operator-manifests", "", "`folder` with the operator's own manifests, for a release built on nothing (default those of this binary)")
 	flags.BoolVar(&o.keepManifestList, "keep-manifest-list", false, "if the base is an index, build on each of its images and make an index")
+
+	flags.BoolVar(&o.monitoring, "monitoring", false, "add what has the Prometheus Operator watch the version operator, with alerts; for clusters that serve ServiceMonitor and PrometheusRule")
 
 	flags.StringVar(&o.toImage, "to-image", "", "tag in a registry to push to")
 	flags.StringVar(&o.toOCI, "to-oci", "", "`folder` to write to, as an OCI layout")

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,6 +97,9 @@ func (o *releaseNewOptions) inputs(ctx context.Context, streams Streams) (*relea
 	if err := o.folders(in); err != nil {
 		return nil, err
 	}
+	if err := o.addMonitoring(in); err != nil {
+		return nil, err
+	}
 	for _, component := range slices.Sorted(maps.Keys(o.overrides)) {
 		in.options.Override(component, o.overrides[component])
 	}
@@ -177,7 +182,7 @@ func (o *releaseNewOptions) again() bool {
 	}
 	return !slices.ContainsFunc([]string{
 		"name", "previous", "next", "metadata", "created", "exclude", "include", "component-versions",
-		"component-versions-display-names", "allow-missing-images", "to-image-base", "operator-manifests", "mirror",
+		"component-versions-display-names", "allow-missing-images", "to-image-base", "operator-manifests", "mirror", "monitoring",
 	}, o.changed)
 }
 
@@ -301,6 +306,36 @@ func (o *releaseNewOptions) folders(in *releaseInputs) error {
 		}
 	}
 	return nil
+}
+
+// monitoringComponent is what the manifests of --monitoring count as. They are not the operator's own: those come with a
+// base image.
+const monitoringComponent = assemble.OperatorComponent + "-monitoring"
+
+// addMonitoring adds the manifests of --monitoring; those that another release brought along are replaced.
+func (o *releaseNewOptions) addMonitoring(in *releaseInputs) error {
+	if !o.monitoring {
+		return nil
+	}
+	files, err := assemble.ReadFiles(manifests.Monitoring())
+	if err != nil {
+		return err
+	}
+	for i := range in.options.Components {
+		c := &in.options.Components[i]
+		c.Files = slices.DeleteFunc(slices.Clone(c.Files), func(f assemble.File) bool {
+			return slices.ContainsFunc(files, func(ours assemble.File) bool { return ours.Name == f.Name })
+		})
+	}
+	in.options.Components = append(in.options.Components, assemble.Component{Name: monitoringComponent, Files: files})
+	return nil
+}
+
+// isMonitoring reports whether a file of a release comes from --monitoring. Its kinds are the Prometheus Operator's, which
+// a release need not bring: whoever asks for it knows that the cluster has them.
+func isMonitoring(f assemble.File) bool {
+	data, err := fs.ReadFile(manifests.Monitoring(), path.Base(f.Name))
+	return err == nil && bytes.Equal(data, f.Data)
 }
 
 // joinImages adds a folder's images to the list; where both name an image, they have to agree.

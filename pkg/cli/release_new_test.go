@@ -233,6 +233,32 @@ func TestReleaseNewWithoutBase(t *testing.T) {
 	assert.NotContains(t, files, "0000_00_cluster-version-operator_30_deployment.yaml", "there is no operator in it to run")
 }
 
+func TestReleaseNewMonitoring(t *testing.T) {
+	layout := filepath.Join(t.TempDir(), "release")
+	release := func(args ...string) map[string]string {
+		dir := filepath.Join(t.TempDir(), "out")
+		_, errs, err := runCvo(t, append([]string{"release", "new", "--operator-manifests", operatorSet(t), "--offline", "--to-dir", dir}, args...)...)
+		require.NoError(t, err)
+		assert.Contains(t, errs, "0 errors")
+		return contents(t, filepath.Join(dir, "release-manifests"))
+	}
+	const rules = "0000_90_cluster-version-operator_02_prometheusrule.yaml"
+	platform := []string{"--from-dir", filepath.Join(examples, "1.0.0"), "--name", "1.0.0"}
+	assert.NotContains(t, release(platform...), rules, "most clusters do not serve the kinds")
+
+	with := release(append(platform, "--monitoring", "--to-oci", layout)...)
+	assert.Contains(t, with[rules], "{{ $labels.name }}", "it is no template")
+	names, err := fs.Glob(manifests.Monitoring(), "*.yaml")
+	require.NoError(t, err)
+	require.Len(t, names, 3)
+	for _, name := range names {
+		assert.Contains(t, with, name)
+	}
+	again := release("--from-release", layout, "--from-dir", platform[1], "--name", "1.0.1", "--monitoring")
+	assert.Equal(t, with[rules], again[rules])
+	assert.Len(t, again, len(with), "what the release brought along is replaced")
+}
+
 func TestCreationTime(t *testing.T) {
 	got, err := creationTime("", "1700000000")
 	require.NoError(t, err)
