@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const historyDump = "testdata/upgrade-history/updates" + dumpSuffix
+
+func TestUpgradeHistoryGolden(t *testing.T) {
+	for _, output := range []string{outputText, outputWide, outputJSON, outputYAML} {
+		t.Run(output, func(t *testing.T) {
+			out, errs, _, code := upgradeCommand(t, "history", "--mock-clusterversion", historyDump, "-o", output)
+			assert.Zero(t, code)
+			assert.Empty(t, errs)
+			goldenFile(t, "testdata/upgrade-history/"+output+".golden", out)
+			assert.NotContains(t, out, "\x1b")
+		})
+	}
+}
+
+func TestUpgradeHistoryOfMustGather(t *testing.T) {
+	data, err := os.ReadFile(historyDump)
+	require.NoError(t, err)
+	root := t.TempDir()
+	dir := filepath.Join(root, "cluster-scoped-resources", "config.openshift.io", "clusterversions")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "version.yaml"), data, 0o600))
+	out, _, _, code := upgradeCommand(t, "history", "--from-dir", root, "-o", "json")
+	assert.Zero(t, code)
+	var got updateHistory
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	require.Len(t, got.History, 4)
+	assert.True(t, got.History[0].Current)
+	assert.Equal(t, "30m0s", got.History[1].Duration.Duration.String(), "what never completed ended when the next began")
+}
+
+func TestUpgradeHistoryOfNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "new"+dumpSuffix)
+	require.NoError(t, os.WriteFile(file, []byte("{apiVersion: config.openshift.io/v1, kind: ClusterVersion, metadata: {name: version}}"), 0o600))
+	out, errs, _, code := upgradeCommand(t, "history", "--mock-clusterversion", file)
+	assert.Zero(t, code)
+	assert.Empty(t, out)
+	assert.Contains(t, errs, "no version operator has reported on it yet")
+	out, _, _, _ = upgradeCommand(t, "history", "--mock-clusterversion", file, "-o", "json")
+	assert.JSONEq(t, `{"history": []}`, out)
+	_, _, _, code = upgradeCommand(t, "history", "-o", strings.ToUpper(outputWide))
+	assert.Equal(t, ExitUsage, code)
+}
