@@ -95,9 +95,13 @@ cluster is at rest, 4 if it does not tell, 5 while it is being updated, 6 if som
 		newUpgradeAcceptCmd(streams),
 		newUpgradeChannelCmd(streams),
 		newUpgradeDiffCmd(streams),
+		newUpgradeHistoryCmd(streams),
+		newUpgradePauseCmd(streams),
 		newUpgradeRecommendCmd(streams),
+		newUpgradeResumeCmd(streams),
 		newUpgradeRollbackCmd(streams),
 		newUpgradeStatusCmd(streams),
+		newUpgradeWaitCmd(streams),
 	)
 	return cmd
 }
