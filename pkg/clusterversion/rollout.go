@@ -104,6 +104,7 @@ func (w *rolling) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	plan.Began = began(w.r.original.Status)
 	engine := w.Reconciler.engine(w.r.original, p)
 	boundary := -1
 	engine.Passer.Report = func(progress rollout.Progress) {
@@ -134,6 +135,16 @@ func (w *rolling) begin(ctx context.Context) error {
 	w.runner.Start(SlotInventory, w.key, w.ledger.step(w.log, plan, engine.Passer))
 	w.log.Info("rollout started", "release", p.Release.Version, "mode", w.mode, "manifests", len(manifests))
 	return nil
+}
+
+// began is when what is rolled out now was asked for: with the newest entry of the history or, if that release gives the
+// cluster something anew, when status began to say so.
+func began(status configv1.ClusterVersionStatus) time.Time {
+	at := status.History[0].StartedTime.Time
+	if c := find(status.Conditions, configv1.OperatorProgressing); c != nil && c.Status == configv1.ConditionTrue && c.LastTransitionTime.After(at) {
+		at = c.LastTransitionTime.Time
+	}
+	return at
 }
 
 // saidSince returns the headlines of what a predecessor of this process has told of a rollout. Without them something is

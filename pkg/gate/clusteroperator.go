@@ -53,6 +53,14 @@ func ClusterOperator(co *configv1.ClusterOperator, want Want) Verdict {
 	return Verdict{State: Settled}
 }
 
+// ProgressingSince is when a ClusterOperator says that it began to progress; zero if it says that it does not.
+func ProgressingSince(co *configv1.ClusterOperator) time.Time {
+	if status, c := condition(co, configv1.OperatorProgressing); status == configv1.ConditionTrue {
+		return since(c)
+	}
+	return time.Time{}
+}
+
 // OperandVersions returns the status.versions that a ClusterOperator manifest expects, in its order.
 func OperandVersions(m *manifest.Manifest) []configv1.OperandVersion {
 	list, _, _ := unstructured.NestedSlice(m.Object.Object, "status", "versions")

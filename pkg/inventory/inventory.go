@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -58,6 +59,9 @@ type Record struct {
 	Release string `json:"release"`
 	// Reached says that its gate was met in that release.
 	Reached bool `json:"reached,omitempty"`
+	// Since is when its gate was first found unmet in that release, in a row, by the object's own account if it gives one;
+	// kept for ClusterOperators alone, whose troubles have a limit of time.
+	Since time.Time `json:"since,omitzero"`
 	// Dropped is the version of the first release that names it no more; empty while a manifest names it.
 	Dropped string `json:"dropped,omitempty"`
 }

@@ -78,7 +78,7 @@ func assign(id manifest.ID, of int) int {
 // weight returns how long the line of a record is at most.
 func weight(r *Record) int {
 	const rest = len(`{"object":{"group":"","kind":"","namespace":"","name":""},"version":"","content":"","fields":"",`+
-		`"release":"","reached":true,"dropped":""}`) + 2*2*len(Content{}) + 1
+		`"release":"","reached":true,"since":"2006-01-02T15:04:05.999999999+07:00","dropped":""}`) + 2*2*len(Content{}) + 1
 	total := rest
 	for _, s := range [...]string{r.ID.Group, r.ID.Kind, r.ID.Namespace, r.ID.Name, r.Version, r.Release, r.Dropped} {
 		total += quoted(s)

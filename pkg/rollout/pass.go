@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -163,15 +164,39 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 		if !s.entry.reached {
 			p.changes.Add(1)
 		}
+		if isClusterOperator(n.Manifest) && !s.entry.waitingSince.IsZero() {
+			p.changes.Add(1)
+		}
 		s.entry.reached, s.entry.finished, s.entry.waitingSince = true, true, time.Time{}
 	case s.entry.waitingSince.IsZero():
-		s.entry.waitingSince = p.Clock.Now()
+		s.entry.waitingSince = p.waitingSince(n, &s)
 	}
 	p.finish(n, s)
 	if settled {
 		return taskgraph.Settled
 	}
 	return taskgraph.Held
+}
+
+// waitingSince is when the wait for an object began that is found unsettled for the first time in a row: now. A process
+// that has just started knows it from the inventory or, where that does not say, from the ClusterOperator that tells when
+// it began to progress, so that it comes to the same answer as the one before.
+func (p *pass) waitingSince(n *taskgraph.Node, s *slot) time.Time {
+	now := p.Clock.Now()
+	if !isClusterOperator(n.Manifest) || s.err != nil {
+		return now
+	}
+	p.changes.Add(1)
+	if !p.before.restored {
+		return now
+	}
+	if co, ok := p.Observer.Object(n.Manifest.ID()).(*configv1.ClusterOperator); ok {
+		began := gate.ProgressingSince(co)
+		if began.After(p.plan.Began) && began.Before(now) && !p.plan.Began.IsZero() {
+			return began
+		}
+	}
+	return now
 }
 
 // match makes the object match its manifest, unless it is known to. If it reports pending, the slot's verdict says what
@@ -461,7 +486,7 @@ func (p *pass) settled() Settled {
 			next[id] = e
 		}
 	}
-	return Settled{next}
+	return Settled{entries: next}
 }
 
 func (p *pass) progress() Progress {

@@ -7,6 +7,7 @@ package rollout
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -19,6 +20,8 @@ import (
 type Plan struct {
 	Release release.Release
 	Graph   *taskgraph.Graph
+	// Began is when the rollout began, for what objects say of earlier times; zero if it is not known.
+	Began time.Time
 
 	// tasks has one slot per node of the graph.
 	tasks []task

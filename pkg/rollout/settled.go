@@ -14,7 +14,11 @@ import (
 // and what the attempts that failed are waiting for. A pass takes one and returns the next. It belongs to a process;
 // what of it is worth keeping goes into the inventory, see Restore. The zero value is empty: it costs applies that
 // change nothing.
-type Settled struct{ entries map[manifest.ID]entry }
+type Settled struct {
+	entries map[manifest.ID]entry
+	// restored: no pass of this process has been made yet.
+	restored bool
+}
 
 // entry is what is known of one object.
 type entry struct {
@@ -48,7 +52,8 @@ type entry struct {
 	reached bool
 	// finished: the gate of this content was met once, in whatever rollout.
 	finished bool
-	// waitingSince is when a pass first found the gate unmet, in a row; zero when it is met.
+	// waitingSince is when a pass first found the gate unmet, in a row, or when the object itself says that it began to be;
+	// zero when it is met.
 	waitingSince time.Time
 
 	// failures in a row, the last error, and when the next attempt is due.
@@ -65,7 +70,8 @@ type entry struct {
 }
 
 // Restart returns a Settled for a new rollout: what was applied stays, but has to be confirmed by a watch before it
-// counts; what was reached and failed starts anew. Tombstones that an install passed over get their turn. Fields that
+// counts; what failed is tried at once. With another release, what was reached and waited for starts anew; a change of
+// what the cluster gets of the same one lets no progress run backwards and no clock start again. Tombstones that an install passed over get their turn. Fields that
 // the server did not know may be known to the schemas that another release brings, so with another one their objects
 // are applied again.
 func (s Settled) Restart(anotherRelease bool) Settled {
@@ -77,22 +83,27 @@ func (s Settled) Restart(anotherRelease bool) Settled {
 			dropped: e.dropped, byName: e.byName, observed: e.observed, checked: e.checked, finished: e.finished,
 			result: e.result, at: e.at, message: e.message, repairs: e.repairs, suspected: e.suspected, loosened: e.loosened, confirmed: e.confirmed,
 		}
+		if again := next[id]; !anotherRelease {
+			again.reached, again.waitingSince = e.reached, e.waitingSince
+			next[id] = again
+		}
 	}
-	return Settled{next}
+	return Settled{entries: next}
 }
 
 // Restore returns what an inventory knows, for the first pass of a process over a release. Objects of an earlier
-// release are known by their content alone; those of this one keep whether their gate was met. Nothing of it counts
+// release are known by their content alone; those of this one keep whether their gate was met, and since when it is not. Nothing of it counts
 // before a watch has shown that what is ours of the object is what the inventory says.
 func Restore(inv inventory.Inventory, release string) Settled {
 	entries := make(map[manifest.ID]entry, len(inv.Records))
 	for id, r := range inv.Records {
-		entries[id] = entry{
-			applied: true, content: r.Content, fields: r.Fields,
-			reached: r.Reached && r.Release == release, finished: r.Reached,
+		e := entry{applied: true, content: r.Content, fields: r.Fields, finished: r.Reached}
+		if r.Release == release {
+			e.reached, e.waitingSince = r.Reached, r.Since
 		}
+		entries[id] = e
 	}
-	return Settled{entries}
+	return Settled{entries: entries, restored: true}
 }
 
 // Progress is how far a plan is by what has settled alone, before any pass: what a pass finds beyond it is news. Of an
@@ -123,6 +134,9 @@ func (s Settled) Records(plan *Plan) []inventory.Record {
 		r := inventory.Record{
 			ID: id, Version: n.Manifest.GVK().Version, Content: e.content, Fields: e.fields,
 			Release: plan.Release.Version, Reached: e.reached,
+		}
+		if isClusterOperator(n.Manifest) {
+			r.Since = e.waitingSince.UTC().Truncate(time.Second)
 		}
 		if len(e.dropped) > 0 {
 			r.Content = inventory.Content{}
