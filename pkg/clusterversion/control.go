@@ -229,21 +229,23 @@ func (m *memory) track(cv *configv1.ClusterVersion, progress *rollout.Progress, 
 		k.current = nil // it has completed, and the ClusterVersion is yet to say so
 		return nil
 	}
+	if p := progress.Paused; p != nil {
+		if k.boundary == nil || *k.boundary != (boundary{m.planned, p.Before}) {
+			k.boundary, k.told = &boundary{m.planned, p.Before}, false
+		}
+		// What was reached once stays reached: a restart may have to look at everything below once more.
+		p.Reached = p.Reached || k.told
+		if p.Reached && !k.told {
+			k.told = true
+			news = append(news, rolloutPaused(progress.Release.Version, p.Before, k.reason))
+		}
+	}
 	k.current = trackRollout(k.current, next, *progress, now)
 	k.estimate = estimateOf(k.history, *k.current, *progress, now)
 	progress.Estimate = k.estimate
 	if progress.Complete {
 		k.history = remember(k.history, *k.current, now)
 		k.current, k.estimate = nil, nil
-	}
-	if p := progress.Paused; p != nil {
-		if k.boundary == nil || *k.boundary != (boundary{m.planned, p.Before}) {
-			k.boundary, k.told = &boundary{m.planned, p.Before}, false
-		}
-		if p.Reached && !k.told {
-			k.told = true
-			news = append(news, rolloutPaused(progress.Release.Version, p.Before, k.reason))
-		}
 	}
 	return news
 }

@@ -1,0 +1,296 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/test/env"
+)
+
+// rolloutDefinition is where this repository keeps the definition of ReleaseRollout.
+const rolloutDefinition = "../../manifests/0000_00_cluster-version-operator_02_releaserollouts.crd.yaml"
+
+// newLife installs 4.2.0 of the tiny platform on a new cluster that serves ReleaseRollout, and starts nothing else.
+func newLife(t *testing.T) *life {
+	t.Helper()
+	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	l.create(rolloutDefinition)
+	l.own = l.release("4.2.0", l.signer)
+	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
+	require.NoError(t, err)
+	l.cvo = l.operator(l.own.ByDigest())
+	return l
+}
+
+// rollout reads the ReleaseRollout, nil if there is none.
+func (l *life) rollout() *api.ReleaseRollout {
+	l.t.Helper()
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(api.ReleaseRolloutVersion.WithKind(api.ReleaseRolloutKind))
+	err := l.client.Get(l.t.Context(), client.ObjectKey{Name: "version"}, u)
+	if client.IgnoreNotFound(err) == nil && err != nil {
+		return nil
+	}
+	require.NoError(l.t, err)
+	r := &api.ReleaseRollout{}
+	require.NoError(l.t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, r))
+	return r
+}
+
+// tells waits until the ReleaseRollout satisfies a condition.
+func (l *life) tells(what string, condition func(*api.ReleaseRollout) bool) *api.ReleaseRollout {
+	l.t.Helper()
+	var last *api.ReleaseRollout
+	if !assert.Eventually(l.t, func() bool {
+		last = l.rollout()
+		return last != nil && condition(last)
+	}, time.Minute, 50*time.Millisecond, what) {
+		data, err := json.MarshalIndent(last, "", " ")
+		require.NoError(l.t, err)
+		require.FailNow(l.t, "waiting for "+what, "%s", data)
+	}
+	return last
+}
+
+// pausedAs returns the condition that updates are held back, as reason and message.
+func pausedAs(r *api.ReleaseRollout) string {
+	c := meta.FindStatusCondition(r.Status.Conditions, api.RolloutPaused)
+	if c == nil {
+		return ""
+	}
+	return string(c.Status) + "|" + c.Reason + "|" + c.Message
+}
+
+// progresses is the condition that the message of Progressing ends with something.
+func progresses(suffix string) func(*configv1.ClusterVersion) bool {
+	return func(cv *configv1.ClusterVersion) bool {
+		return strings.HasSuffix(condition(cv, configv1.OperatorProgressing), suffix)
+	}
+}
+
+// drift changes what a release has set, and waits until it is set again.
+func (l *life) drift(component, version string) {
+	l.t.Helper()
+	u := &unstructured.Unstructured{}
+	u.SetAPIVersion("v1")
+	u.SetKind("ConfigMap")
+	u.SetNamespace("tiny-" + component)
+	u.SetName("settings")
+	require.NoError(l.t, l.client.Patch(l.t.Context(), u, client.RawPatch(types.MergePatchType, []byte(`{"data":{"version":"0"}}`))))
+	require.Eventually(l.t, func() bool {
+		got, _ := l.settings(component)
+		return got == version
+	}, time.Minute, 20*time.Millisecond)
+}
+
+// TestPause holds updates of one cluster back, over a restart, other targets and a change of mind.
+func TestPause(t *testing.T) {
+	l := newLife(t)
+	operators := l.start("operators")
+	l.await("4.2.0 to complete", time.Minute, at("4.2.0"))
+	assert.Nil(t, l.rollout(), "nobody asks, and there is nothing to tell")
+	first, second := l.release("4.2.1", l.signer), l.release("4.2.2", l.signer)
+
+	// Its operators say nothing, so the update is in runlevel 10 when it is paused.
+	operators.kill()
+	l.update(configv1.Update{Image: first.ByDigest()})
+	l.await("4.2.1 to wait in runlevel 10", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		return strings.Contains(condition(cv, configv1.OperatorProgressing), "Working towards 4.2.1") &&
+			strings.Contains(condition(cv, configv1.OperatorProgressing), "waiting on ")
+	})
+	out, err := l.run("upgrade", "pause", "--reason", "closing", "--dry-run")
+	require.NoError(t, err)
+	assert.Contains(t, out, "(server dry run)")
+	out, err = l.run("upgrade", "pause", "--reason", "closing")
+	require.NoError(t, err)
+	assert.Equal(t, "Updates are paused (closing); the update to 4.2.1 is held back at the next runlevel boundary, what has begun goes on\n", out)
+	out, err = l.run("upgrade", "pause")
+	require.NoError(t, err)
+	assert.Equal(t, "Updates are paused already (closing) (no change)\n", out)
+	l.await("the update to pause", time.Minute, progresses(", pausing before runlevel 20"))
+	r := l.tells("that it pauses", func(r *api.ReleaseRollout) bool { return strings.HasPrefix(pausedAs(r), "False|Pausing|") })
+	assert.Equal(t, "4.2.0", r.Status.Current.From)
+	assert.Equal(t, "4.2.1", r.Status.Current.To)
+
+	l.start("operators")
+	cv := l.await("the boundary", time.Minute, progresses(", paused before runlevel 20"))
+	assert.Regexp(t, `^True\|[^|]*\|Working towards 4\.2\.1: \d+ of \d+ done \(\d+% complete\), paused before runlevel 20$`, condition(cv, configv1.OperatorProgressing))
+	r = l.tells("the boundary", func(r *api.ReleaseRollout) bool { return meta.IsStatusConditionTrue(r.Status.Conditions, api.RolloutPaused) })
+	assert.Equal(t, "True|BeforeRunlevel|The update to 4.2.1 is paused before runlevel 20: closing", pausedAs(r))
+	require.NotNil(t, r.Status.Current.PausedBefore)
+	assert.EqualValues(t, 20, *r.Status.Current.PausedBefore)
+	l.drift("a", "4.2.1")
+	version, _ := l.settings("b")
+	assert.Equal(t, "4.2.0", version, "runlevel 20 has not begun")
+
+	since := meta.FindStatusCondition(r.Status.Conditions, api.RolloutPaused).LastTransitionTime
+	l.restart()
+	l.logged("rollout started")
+	l.drift("a", "4.2.1")
+	version, _ = l.settings("b")
+	assert.Equal(t, "4.2.0", version, "a restart does not resume")
+	r = l.rollout()
+	assert.Equal(t, "True|BeforeRunlevel|The update to 4.2.1 is paused before runlevel 20: closing", pausedAs(r))
+	assert.Equal(t, since, meta.FindStatusCondition(r.Status.Conditions, api.RolloutPaused).LastTransitionTime)
+
+	// Another target and a change of mind are taken, and wait like the first.
+	l.update(configv1.Update{Image: second.ByDigest()})
+	l.await("4.2.2 to be paused", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		return condition(cv, configv1.OperatorProgressing) == "True||Working towards 4.2.2: paused before runlevel 00"
+	})
+	l.cancel()
+	l.await("the way back to be paused", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		return condition(cv, configv1.OperatorProgressing) == "True||Working towards 4.2.0: paused before runlevel 00"
+	})
+	version, _ = l.settings("a")
+	assert.Equal(t, "4.2.1", version, "nothing of them has begun")
+
+	asked := time.Now()
+	out, err = l.run("upgrade", "resume")
+	require.NoError(t, err)
+	assert.Equal(t, "Updates are not paused any more; the update to 4.2.0 goes on\n", out)
+	l.await("the update to go on", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		return !strings.Contains(condition(cv, configv1.OperatorProgressing), "paused")
+	})
+	t.Logf("resumed %s after it was asked for, the command's own start included", time.Since(asked).Round(time.Millisecond))
+	l.await("4.2.0", time.Minute, at("4.2.0"))
+	out, err = l.run("upgrade", "resume", "-o", "json")
+	require.NoError(t, err)
+	assert.Contains(t, out, `"changed": false`)
+	var told []string
+	for _, e := range l.story() {
+		if e == api.EventRolloutPaused || e == api.EventRolloutResumed {
+			told = append(told, e)
+		}
+	}
+	assert.Equal(t, []string{api.EventRolloutPaused, api.EventRolloutPaused, api.EventRolloutPaused, api.EventRolloutResumed}, told)
+}
+
+// TestRolloutHistory has two updates complete: the durations of the first make the estimate of the second, and a cluster
+// at rest is left alone.
+func TestRolloutHistory(t *testing.T) {
+	l := newLife(t)
+	operators := l.start("operators")
+	l.await("4.2.0 to complete", time.Minute, at("4.2.0"))
+	first, second := l.release("4.2.1", l.signer), l.release("4.2.2", l.signer)
+	l.update(configv1.Update{Image: first.ByDigest()})
+	l.await("4.2.1", time.Minute, at("4.2.1"))
+	r := l.tells("4.2.1", func(r *api.ReleaseRollout) bool { return len(r.Status.History) == 1 && r.Status.Current == nil })
+	assert.Equal(t, "4.2.0", r.Status.History[0].From)
+	assert.Equal(t, "4.2.1", r.Status.History[0].To)
+	levels := r.Status.History[0].Runlevels
+	require.Len(t, levels, 3)
+	assert.Equal(t, []int32{0, 10, 20}, []int32{levels[0].Runlevel, levels[1].Runlevel, levels[2].Runlevel})
+	assert.EqualValues(t, 4, levels[1].Manifests)
+	assert.Nil(t, r.Status.Estimate)
+
+	operators.kill()
+	l.update(configv1.Update{Image: second.ByDigest()})
+	r = l.tells("an estimate", func(r *api.ReleaseRollout) bool { return r.Status.Estimate != nil && r.Status.Estimate.EarliestCompletion != nil })
+	assert.Equal(t, "History", r.Status.Estimate.Basis)
+	assert.EqualValues(t, 1, r.Status.Estimate.Rollouts)
+	assert.False(t, r.Status.Estimate.LatestCompletion.Before(r.Status.Estimate.EarliestCompletion))
+	l.start("operators")
+	l.await("4.2.2", time.Minute, at("4.2.2"))
+	r = l.tells("4.2.2", func(r *api.ReleaseRollout) bool { return len(r.Status.History) == 2 && r.Status.Current == nil })
+	assert.Equal(t, "4.2.2", r.Status.History[0].To)
+	assert.False(t, r.Status.History[0].CompletedAt.Before(&r.Status.History[1].CompletedAt))
+
+	// A restart knows all this, and writes nothing of it again.
+	before := r.ResourceVersion
+	l.restart()
+	l.logged("rollout started")
+	l.drift("a", "4.2.2")
+	assert.Equal(t, before, l.rollout().ResourceVersion)
+
+	// Whoever deletes it loses nothing.
+	require.NoError(t, l.client.Delete(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": api.ReleaseRolloutVersion.String(), "kind": api.ReleaseRolloutKind, "metadata": map[string]any{"name": "version"},
+	}}))
+	l.tells("it to be there again", func(r *api.ReleaseRollout) bool { return len(r.Status.History) == 2 })
+}
+
+// TestPauseWithoutDefinition: a cluster whose release brings no ReleaseRollout works as before, and says why it cannot be
+// paused; with the definition it can, without a restart.
+func TestPauseWithoutDefinition(t *testing.T) {
+	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	l.own = l.release("4.2.0", l.signer)
+	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
+	require.NoError(t, err)
+	l.cvo = l.operator(l.own.ByDigest())
+	l.start("operators")
+	l.await("4.2.0 to complete", time.Minute, at("4.2.0"))
+	_, err = l.run("upgrade", "pause")
+	require.ErrorContains(t, err, "the cluster does not serve releaserollouts.cvo.cluster-version.github.io")
+
+	l.create(rolloutDefinition)
+	require.Eventually(t, func() bool { _, err = l.run("upgrade", "pause"); return err == nil }, time.Minute, 100*time.Millisecond)
+	next := l.release("4.2.1", l.signer)
+	l.tells("that there is nothing to hold back", func(r *api.ReleaseRollout) bool { return strings.HasPrefix(pausedAs(r), "False|NoUpdate|") })
+	l.update(configv1.Update{Image: next.ByDigest()})
+	l.await("4.2.1 to be held back", time.Minute, progresses("Working towards 4.2.1: paused before runlevel 00"))
+	_, err = l.run("upgrade", "resume")
+	require.NoError(t, err)
+	l.await("4.2.1", time.Minute, at("4.2.1"))
+}
+
+// TestReleaseRolloutRules has the API server check what its definition says.
+func TestReleaseRolloutRules(t *testing.T) {
+	p := &platform{t: t, env: env.New(t, env.Options{Audit: env.AuditNone})}
+	var err error
+	p.client, err = client.NewWithWatch(p.env.Config("e2e"), client.Options{})
+	require.NoError(t, err)
+	p.create(rolloutDefinition)
+	put := func(name string, spec map[string]any) error {
+		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": name}, "spec": spec}}
+		u.SetGroupVersionKind(api.ReleaseRolloutVersion.WithKind(api.ReleaseRolloutKind))
+		return p.client.Create(t.Context(), u)
+	}
+	require.Eventually(t, func() bool { return !meta.IsNoMatchError(put("warm", map[string]any{})) }, time.Minute, 100*time.Millisecond)
+	for _, test := range []struct {
+		name, object string
+		spec         map[string]any
+		want         string
+	}{
+		{"takes a pause with a reason", "version", map[string]any{"paused": true, "reason": "closing"}, ""},
+		{"takes another name of a ClusterVersion", "mine", map[string]any{"paused": true}, ""},
+		{"refuses a name that no ClusterVersion can have", "1.version", map[string]any{"paused": true}, "the name must be that of the ClusterVersion"},
+		{"refuses a reason for nothing", "a", map[string]any{"reason": "closing"}, "a reason goes with paused"},
+		{"refuses a reason when resumed", "b", map[string]any{"paused": false, "reason": "closing"}, "a reason goes with paused"},
+		{"refuses a novel", "c", map[string]any{"paused": true, "reason": strings.Repeat("x", 257)}, "Too long"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := put(test.object, test.spec)
+			if test.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(api.ReleaseRolloutVersion.WithKind(api.ReleaseRolloutKind))
+	u.SetName("version")
+	for _, test := range []struct{ status, want string }{
+		{`{"estimate":{"remainingLow":"1s","remainingHigh":"2s","basis":"History"}}`, "an estimate is about an update under way"},
+		{`{"current":{"to":"1","image":"i","mode":"Updating","startedAt":"2026-01-01T00:00:00Z"},"estimate":{"remainingLow":"1s","remainingHigh":"2s","basis":"History",` +
+			`"earliestCompletion":"2026-01-01T00:00:02Z","latestCompletion":"2026-01-01T00:00:01Z"}}`, "does not come after"},
+		{`{"preflight":{"image":"i","state":"Passed","step":"DryRun","startedAt":"2026-01-01T00:00:00Z"}}`, "has a time at which it did"},
+		{`{"history":[{"to":"1","startedAt":"2026-01-02T00:00:00Z","completedAt":"2026-01-01T00:00:00Z"}]}`, "does not complete before it starts"},
+	} {
+		err := p.client.Status().Patch(t.Context(), u, client.RawPatch(types.MergePatchType, []byte(`{"status":`+test.status+`}`)))
+		require.ErrorContains(t, err, test.want)
+	}
+}

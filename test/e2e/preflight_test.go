@@ -1,0 +1,140 @@
+package e2e_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/test/env"
+)
+
+// landed is the condition that a preflight of a version, or of an image if that was never read, came to an end.
+func landed(state, what string) func(*api.ReleaseRollout) bool {
+	return func(r *api.ReleaseRollout) bool {
+		p := r.Status.Preflight
+		return p != nil && p.State == state && (p.Version == what || strings.Contains(p.Image, what))
+	}
+}
+
+// preflight asks for a look at a release.
+func (l *life) preflight(update configv1.Update) {
+	l.t.Helper()
+	update.Mode = configv1.UpdateModePreflight
+	l.update(update)
+}
+
+// stored counts the writes to the platform since a moment that changed anything, by object. Events, leases and the
+// operator's own objects are none of the platform's.
+func (l *life) stored(since int) map[string]int {
+	l.t.Helper()
+	events, err := env.Audit(l.env.AuditLog)
+	require.NoError(l.t, err)
+	out := map[string]int{}
+	for _, e := range env.Changes(events[since:]) {
+		switch e.Object.Resource {
+		case "events", "leases", "clusterversions", api.ReleaseRolloutResource, "releasestatuses":
+			continue
+		}
+		if strings.HasPrefix(e.UserAgent, "cluster-version-operator") {
+			out[e.Verb+" "+e.Object.String()]++
+		}
+	}
+	return out
+}
+
+// asked counts the dry runs since a moment.
+func (l *life) asked(since int) (count int) {
+	l.t.Helper()
+	events, err := env.Audit(l.env.AuditLog)
+	require.NoError(l.t, err)
+	for _, e := range events[since:] {
+		if strings.Contains(e.URI, "dryRun=All") {
+			count++
+		}
+	}
+	return count
+}
+
+func (l *life) now() int {
+	l.t.Helper()
+	events, err := env.Audit(l.env.AuditLog)
+	require.NoError(l.t, err)
+	return len(events)
+}
+
+// TestPreflight looks at releases, good and bad, on a cluster at rest and on one that is being updated. Nothing changes.
+func TestPreflight(t *testing.T) {
+	l := newLife(t)
+	operators := l.start("operators")
+	before := l.await("4.2.0 to complete", time.Minute, at("4.2.0"))
+	good, unsigned, old := l.release("4.2.1", l.signer), l.release("4.2.2", nil), l.release("4.1.0", l.signer)
+	since := l.now()
+
+	l.preflight(configv1.Update{Image: good.ByDigest()})
+	r := l.tells("the preflight of 4.2.1", landed(api.PreflightPassed, "4.2.1"))
+	p := r.Status.Preflight
+	assert.Equal(t, good.ByDigest(), p.Image)
+	require.Len(t, p.VerifiedBy, 1)
+	assert.Equal(t, l.signer.KeyID(), p.VerifiedBy[0].KeyID)
+	require.NotNil(t, p.Changes)
+	assert.EqualValues(t, 4, p.Changes.Changed, "the ConfigMaps and Deployments: %v", p.Changes)
+	assert.Zero(t, p.Changes.Refused)
+	assert.EqualValues(t, len(p.Changes.Objects), p.Changes.ObjectCount)
+	assert.Positive(t, l.asked(since), "the API server was asked about each object")
+
+	l.preflight(configv1.Update{Image: unsigned.ByDigest()})
+	r = l.tells("the preflight of an unsigned image", landed(api.PreflightFailed, string(unsigned.Digest)))
+	p = r.Status.Preflight
+	assert.Equal(t, api.ReasonRetrievePayload, p.Step)
+	assert.Contains(t, p.Message, "The update cannot be verified")
+	assert.Empty(t, p.VerifiedBy)
+	assert.Nil(t, p.Changes)
+	assert.Zero(t, l.registry.Count("GET", "/v4.2.2/blobs/"), "nothing of it is read")
+
+	l.preflight(configv1.Update{Image: old.ByDigest()})
+	r = l.tells("the preflight of an older release", landed(api.PreflightObjected, "4.1.0"))
+	p = r.Status.Preflight
+	require.NotEmpty(t, p.Preconditions)
+	assert.Equal(t, "ClusterVersionRollback", p.Preconditions[0].Name)
+	assert.True(t, p.Preconditions[0].Blocking)
+	assert.NotNil(t, p.Changes, "it is looked at to the end")
+
+	cv := l.await("the spec to be looked at", time.Minute, at("4.2.0"))
+	assert.Equal(t, before.Status.History, cv.Status.History)
+	assert.Equal(t, before.Status.Desired, cv.Status.Desired)
+	assert.Equal(t, condition(before, api.ReleaseAccepted), condition(cv, api.ReleaseAccepted), "it speaks of the running release")
+	assert.Empty(t, l.stored(since))
+	told := map[string]int{}
+	for _, reason := range l.story() {
+		if strings.HasPrefix(reason, "Preflight") {
+			told[reason]++
+		}
+	}
+	assert.Equal(t, []string{api.EventPreflightFailed, api.EventPreflightObjected, api.EventPreflightPassed, api.EventPreflightStarted},
+		slices.Sorted(maps.Keys(told)))
+	assert.Equal(t, 3, told[api.EventPreflightStarted])
+
+	// An update that is under way goes on, to its end.
+	operators.kill()
+	l.update(configv1.Update{Image: good.ByDigest()})
+	l.await("4.2.1 to begin", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		return cv.Status.Desired.Version == "4.2.1" && strings.Contains(condition(cv, configv1.OperatorProgressing), "waiting on ")
+	})
+	next := l.release("4.2.3", l.signer)
+	l.preflight(configv1.Update{Image: next.ByDigest()})
+	l.tells("the preflight of 4.2.3", landed(api.PreflightPassed, "4.2.3"))
+	l.start("operators")
+	cv = l.await("4.2.1 to complete all the same", time.Minute, at("4.2.1"))
+	assert.Equal(t, []string{"4.2.1", "4.2.0"}, versions(cv))
+
+	// Without the mode it is a normal update.
+	l.update(configv1.Update{Image: next.ByDigest()})
+	l.await("4.2.3", time.Minute, at("4.2.3"))
+}
