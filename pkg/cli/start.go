@@ -22,6 +22,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/operator"
+	"github.com/cluster-version/cvo/pkg/updategraph"
 	"github.com/cluster-version/cvo/pkg/verify"
 )
 
@@ -43,6 +44,7 @@ type startOptions struct {
 	retry        time.Duration
 	capabilities string
 	metrics      operator.MetricsSource
+	service      string
 	registry     imageFlags
 	compat       compatFlags
 }
@@ -85,10 +87,22 @@ that its files are here already, as they are in a pod that runs the release imag
 	f.DurationVar(&o.renew, "leader-elect-renew-deadline", 20*time.Second, "how long the leader tries to renew before it gives up")
 	f.DurationVar(&o.retry, "leader-elect-retry-period", 5*time.Second, "how often the leader renews and others look")
 	f.StringVar(&o.capabilities, "always-enable-capabilities", "", "comma-separated capabilities that are on whatever the ClusterVersion asks for")
+	f.StringVar(&o.service, "update-service", "", "`URL` of the update service that is asked for updates, whatever spec.upstream of the ClusterVersion says"+defaultServiceUsage())
 	addMetricsFlags(f, &o.metrics)
 	o.registry.add(f)
 	o.compat.add(f)
 	return cmd
+}
+
+// updateService is asked where neither the flag nor the ClusterVersion names a service. It is what the linker stamps into
+// binaries of a platform that has one (-X, as version); nothing in the program writes it.
+var updateService string
+
+func defaultServiceUsage() string {
+	if updateService == "" {
+		return ""
+	}
+	return "; without either, " + updateService
 }
 
 // addMetricsFlags adds the flags that say where the Prometheus is against which the risks of updates are evaluated.
@@ -137,6 +151,11 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 	if err != nil || limit.Sign() < 0 {
 		return operator.Options{}, &UsageError{fmt.Errorf("--payload-cache-limit %q is not a size such as 4Gi", o.cacheLimit)}
 	}
+	if o.service != "" {
+		if err := updategraph.CheckService(o.service); err != nil {
+			return operator.Options{}, &UsageError{fmt.Errorf("--update-service: %w", err)}
+		}
+	}
 	policy, err := readTrust(o.trust)
 	if err != nil {
 		return operator.Options{}, err
@@ -155,6 +174,7 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 		Listen: o.listen, ServingCertFile: o.certFile, ServingKeyFile: o.keyFile, Access: access, Images: image.Options{CacheDir: o.payloadCache, CacheLimitBytes: limit.Value()}, Policy: policy,
 		Profile: os.Getenv("CLUSTER_PROFILE"), ExcludeID: os.Getenv("EXCLUDE_MANIFESTS"),
 		AlwaysEnable: capabilityList(o.capabilities), Metrics: o.metrics,
+		UpdateService: operator.UpdateService{URL: o.service, Default: updateService, UserAgent: "ClusterVersionOperator/" + binaryVersion()},
 		LeaseDuration: o.lease, RenewDeadline: o.renew, RetryPeriod: o.retry,
 		Seed: uint64(time.Now().UnixNano()), //nolint:gosec // any value will do
 	}, nil

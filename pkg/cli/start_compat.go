@@ -24,7 +24,6 @@ func compatMeaning() map[string]string {
 		"tls-min-version":    tlsChoice,
 		"tls-cipher-suites":  tlsChoice,
 		"hypershift":         "the profile is chosen by CLUSTER_PROFILE alone",
-		"update-service":     "available updates are not retrieved yet",
 	}
 }
 

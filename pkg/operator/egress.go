@@ -28,6 +28,18 @@ type egress struct {
 
 // readEgress reads the cluster's proxy, the certificates that it trusts, its pull secret and its mirrors.
 func readEgress(ctx context.Context, reader client.Reader, told registry.Options) (egress, error) {
+	e, err := readNetwork(ctx, reader, told)
+	if err != nil {
+		return e, err
+	}
+	if err := e.pullSecret(ctx, reader); err != nil {
+		return e, err
+	}
+	return e, e.mirrors(ctx, reader)
+}
+
+// readNetwork reads the cluster's proxy and the certificates that it trusts.
+func readNetwork(ctx context.Context, reader client.Reader, told registry.Options) (egress, error) {
 	e := egress{told}
 	proxy, err := configuration(ctx, reader, &configv1.Proxy{})
 	if err != nil {
@@ -37,13 +49,7 @@ func readEgress(ctx context.Context, reader client.Reader, told registry.Options
 		proxy = &configv1.Proxy{}
 	}
 	e.proxy(proxy)
-	if err := e.authorities(ctx, reader, proxy); err != nil {
-		return e, err
-	}
-	if err := e.pullSecret(ctx, reader); err != nil {
-		return e, err
-	}
-	return e, e.mirrors(ctx, reader)
+	return e, e.authorities(ctx, reader, proxy)
 }
 
 // proxy follows the status of Proxy cluster, which is what the network operator has checked; a cluster without one has

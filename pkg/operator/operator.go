@@ -66,6 +66,8 @@ type Options struct {
 	Profile, ExcludeID string
 	// AlwaysEnable lists capabilities that are on whatever the ClusterVersion asks for.
 	AlwaysEnable []configv1.ClusterVersionCapability
+	// UpdateService says which update service is asked.
+	UpdateService UpdateService
 	// Metrics says against what the risks of updates are evaluated.
 	Metrics MetricsSource
 	// LeaseDuration, RenewDeadline and RetryPeriod of leader election; default 30 s, 20 s, 5 s.
@@ -235,11 +237,16 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 	if err != nil {
 		return err
 	}
+	updates, err := newUpdates(engines.clock, mgr.GetAPIReader(), metrics.Registry, options)
+	if err != nil {
+		return err
+	}
 	reconciler := clusterversion.New(
 		engines.clock, mgr.GetClient(), recorder, run, stages, store, engines.make, changed,
 		clusterversion.Options{
 			Name: options.Name, Namespace: options.Namespace, ReleaseImage: options.ReleaseImage, Control: control,
 			Preview: newPreview(mgr, store, options), Events: eventsAbout(mgr.GetAPIReader(), options.Namespace), Metrics: measures.acceptance,
+			Updates: updates,
 		})
 	err = builder.ControllerManagedBy(mgr).Named("clusterversion").
 		For(&configv1.ClusterVersion{}).
