@@ -129,11 +129,11 @@ func TestEvaluateAsksSeldom(t *testing.T) {
 		condition, next := ask()
 		assert.Equal(t, metav1.ConditionTrue, condition.Status)
 		assert.Equal(t, time.Hour, next)
-		time.Sleep(time.Hour - 1)
+		time.Sleep(time.Hour - time.Second)
 		ask()
 		assert.Equal(t, int64(1), s.calls.Load(), "two risks with one rule, and no query for an hour")
 
-		time.Sleep(1)
+		time.Sleep(time.Second)
 		values = []float64{0}
 		condition, _ = ask()
 		assert.Equal(t, metav1.ConditionFalse, condition.Status)

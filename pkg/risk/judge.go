@@ -166,6 +166,9 @@ func (j *judgement) extras() []Extra {
 		condition := missing(extra.Name)
 		if found := meta.FindStatusCondition(extra.Conditions, Applies); found != nil {
 			condition = *found
+			if !conditionReason.MatchString(condition.Reason) {
+				condition.Reason = reasonOf(condition.Status)
+			}
 		}
 		j.applies[extra.Name] = worse(j.applies, extra.Name, condition)
 		extra.Message = cmp.Or(extra.Message, extra.Name)
@@ -187,6 +190,18 @@ func worse(conditions map[string]metav1.Condition, name string, other metav1.Con
 		return there
 	}
 	return other
+}
+
+// reasonOf is the reason why a risk has a status, where nobody has a better one.
+func reasonOf(status metav1.ConditionStatus) string {
+	switch status {
+	case metav1.ConditionTrue:
+		return ReasonMatch
+	case metav1.ConditionFalse:
+		return ReasonNotMatch
+	default:
+		return ReasonEvaluationFailed
+	}
 }
 
 func gravity(status metav1.ConditionStatus) int {

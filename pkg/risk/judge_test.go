@@ -144,8 +144,7 @@ func TestJudgeLists(t *testing.T) {
 		Applies: applies(map[string]string{"Applies": "yes", "Other": "no", "Unknown": "down"}),
 		Now:     tuesday,
 	}
-	before, err := json.Marshal(in)
-	require.NoError(t, err)
+	before := fmt.Sprintf("%+v", in)
 	out := risk.Judge(in)
 	assert.Equal(t, []string{"4.3.0", "4.3.0-rc.1", "4.2.10", "4.2.9", "odd"}, versions(out.Available), "highest first, and nothing that has a risk")
 	var conditional []string
@@ -163,9 +162,7 @@ func TestJudgeLists(t *testing.T) {
 		assert.Equal(t, in.Applies[r.Name].Reason, r.Conditions[0].Reason)
 	}
 	assert.Equal(t, []string{"Applies", "Other", "Unknown"}, names)
-	after, err := json.Marshal(in)
-	require.NoError(t, err)
-	assert.Equal(t, string(before), string(after), "what was given is not changed")
+	assert.Equal(t, before, fmt.Sprintf("%+v", in), "what was given is not changed")
 
 	in.Plain = true
 	out = risk.Judge(in)
@@ -250,8 +247,11 @@ func TestJudgeExtraRisks(t *testing.T) {
 			}
 		})
 	}
-	in.Extra = []risk.Extra{{ConditionalUpdateRisk: configv1.ConditionalUpdateRisk{Name: "Bare"}}}
+	in.Extra = []risk.Extra{{ConditionalUpdateRisk: configv1.ConditionalUpdateRisk{
+		Name: "Bare", Conditions: []metav1.Condition{{Type: risk.Applies, Status: metav1.ConditionTrue, Reason: "not a word"}},
+	}}}
 	for _, r := range risk.Judge(in).Risks {
+		assert.Contains(t, []string{"Match", "NotMatch"}, r.Conditions[0].Reason)
 		assert.NotEmpty(t, r.URL)
 		assert.NotEmpty(t, r.Message)
 		assert.NotEmpty(t, r.MatchingRules)

@@ -128,7 +128,7 @@ func (c reading) Do(ctx context.Context, req *http.Request) (*http.Response, []b
 	if req.Method != http.MethodGet {
 		return &http.Response{StatusCode: http.StatusNotImplemented}, nil, nil
 	}
-	resp, body, err := c.Client.Do(ctx, req) //nolint:bodyclose // it is, body is what was in it
+	resp, body, err := c.Client.Do(ctx, req)
 	if err == nil && bytes.Count(body, []byte(",")) > maxCommas {
 		err = fmt.Errorf("%w is a list of more than %d things", errAnswer, maxCommas)
 	}
@@ -148,8 +148,8 @@ func (u unreachable) Unwrap() error { return u.error }
 // system chose for a connection, and without the query. An answer, whatever it says, is about the query, which may be
 // what the server stumbles over; only silence and a refusal to talk to the operator are about the server.
 func (p *Prometheus) explain(ctx context.Context, err error) error {
-	var said *promv1.Error
-	if !errors.As(err, &said) {
+	said, ok := errors.AsType[*promv1.Error](err)
+	if !ok {
 		err = plain(ctx, err)
 		asked := fmt.Errorf("asking Prometheus at %s: %w", p.host, err)
 		if errors.Is(err, errAnswer) {
@@ -174,6 +174,7 @@ func (p *Prometheus) explain(ctx context.Context, err error) error {
 			text += " (grant the operator's service account the right to read metrics)"
 		}
 		return unreachable{fmt.Errorf("asking Prometheus at %s: %s", p.host, text)}
+	default:
 	}
 	return fmt.Errorf("asking Prometheus at %s: %s", p.host, text)
 }
@@ -183,19 +184,16 @@ var errAnswer = errors.New("the answer")
 
 // plain takes from an error what differs each time.
 func plain(ctx context.Context, err error) error {
-	var tooLong *http.MaxBytesError
-	if errors.As(err, &tooLong) {
+	if tooLong, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return fmt.Errorf("%w has more than %d bytes", errAnswer, tooLong.Limit)
 	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	var ofURL *url.Error
-	if errors.As(err, &ofURL) {
+	if ofURL, ok := errors.AsType[*url.Error](err); ok {
 		err = ofURL.Err
 	}
-	var ofNet *net.OpError
-	if errors.As(err, &ofNet) && ofNet.Source != nil {
+	if ofNet, ok := errors.AsType[*net.OpError](err); ok && ofNet.Source != nil {
 		err = &net.OpError{Op: ofNet.Op, Net: ofNet.Net, Addr: ofNet.Addr, Err: ofNet.Err}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -174,7 +174,7 @@ func (m *metrics) examine(selector *parser.VectorSelector, missing, other map[st
 		return
 	}
 	for _, matcher := range selector.LabelMatchers {
-		if !matcher.Matches("") && matcher.Name != labels.MetricName && !m.has(name, matcher.Name) {
+		if !matcher.Matches("") && matcher.Name != model.MetricNameLabel && !m.has(name, matcher.Name) {
 			other[fmt.Sprintf("there is no Prometheus, and metric %s has no label %s here", name, matcher.Name)] = true
 		}
 	}
@@ -198,7 +198,7 @@ func (m *metrics) has(metric, label string) bool {
 func metricName(matchers []*labels.Matcher) string {
 	var name string
 	for _, matcher := range matchers {
-		if matcher.Name != labels.MetricName {
+		if matcher.Name != model.MetricNameLabel {
 			continue
 		}
 		if matcher.Type != labels.MatchEqual || name != "" {

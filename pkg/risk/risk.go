@@ -31,10 +31,10 @@ const (
 	ReasonMultipleReasons = "MultipleReasons"
 )
 
-// ErrNoPrometheus: the cluster has no Prometheus to ask.
+// ErrNoPrometheus tells that the cluster has no Prometheus to ask.
 var ErrNoPrometheus = errors.New("there is no Prometheus to ask")
 
-// ErrUnreachable: a source answers nobody, whatever the expression.
+// ErrUnreachable tells that a source answers nobody, whatever the expression.
 var ErrUnreachable = errors.New("the source of metrics does not answer")
 
 // Source is what rules are evaluated against.

@@ -139,21 +139,17 @@ func (e *Evaluator) conclude(ctx context.Context, risks []configv1.ConditionalUp
 
 // condition is Applies of a risk whose rules come to this.
 func (v verdict) condition(risk configv1.ConditionalUpdateRisk) metav1.Condition {
-	condition := metav1.Condition{Type: Applies}
+	condition := metav1.Condition{Type: Applies, Status: metav1.ConditionFalse, Message: "The risk does not apply to this cluster."}
 	switch {
 	case !v.known:
-		condition.Status, condition.Reason = metav1.ConditionUnknown, ReasonEvaluationFailed
+		condition.Status = metav1.ConditionUnknown
 		condition.Message = fmt.Sprintf("Could not evaluate exposure to update risk %s (%v)\n  %s description: %s\n  %s URL: %s",
 			risk.Name, v.err, risk.Name, risk.Message, risk.Name, risk.URL)
-		return condition
 	case v.match:
-		condition.Status, condition.Reason = metav1.ConditionTrue, ReasonMatch
-		condition.Message = "The risk applies to this cluster."
-	default:
-		condition.Status, condition.Reason = metav1.ConditionFalse, ReasonNotMatch
-		condition.Message = "The risk does not apply to this cluster."
+		condition.Status, condition.Message = metav1.ConditionTrue, "The risk applies to this cluster."
 	}
-	if v.err != nil {
+	condition.Reason = reasonOf(condition.Status)
+	if v.known && v.err != nil {
 		condition.Message += fmt.Sprintf(" That is the last answer, and could not be confirmed (%v).", v.err)
 	}
 	return condition
