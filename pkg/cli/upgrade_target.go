@@ -64,9 +64,10 @@ func checkPullspec(pullspec string, force bool) error {
 	if _, err := new(registry.Access).Reference(pullspec); err != nil {
 		return usageErrorf(invalid+"%w", err)
 	}
-	_, name, ok := cutLast(pullspec, "/")
+	slash := strings.LastIndex(pullspec, "/")
+	name := pullspec[slash+1:]
 	switch {
-	case !ok:
+	case slash < 0:
 		return usageErrorf(invalid + "no registry or repository specified")
 	case strings.Contains(name, "@"):
 		return nil
@@ -77,13 +78,6 @@ func checkPullspec(pullspec string, force bool) error {
 			"cannot be verified by the cluster.  Even when --force is set, using tags is not recommended, although we continue to allow it for backwards compatibility")
 	}
 	return nil
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
 }
 
 func byTag(pullspec string) bool { return !strings.Contains(pullspec, "@") }
@@ -102,8 +96,8 @@ func (o *upgradeOptions) matches(listed configv1.Release) (bool, error) {
 	if _, err := new(registry.Access).Reference(listed.Image); err != nil {
 		return false, err
 	}
-	_, asked, _ := cutLast(o.toImage, "@")
-	_, digest, _ := cutLast(listed.Image, "@")
+	_, asked, _ := strings.Cut(o.toImage, "@")
+	_, digest, _ := strings.Cut(listed.Image, "@")
 	if _, err := release.ParseDigest(asked); err != nil {
 		return false, nil //nolint:nilerr // a tag, which matches nothing else
 	}
