@@ -1,0 +1,98 @@
+package clusterversion
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/difference"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/preview"
+)
+
+func TestWithoutPreflight(t *testing.T) {
+	asked := func(mode configv1.UpdateMode) *configv1.ClusterVersion {
+		cv := underUpdate()
+		cv.Spec.DesiredUpdate = &configv1.Update{Image: "r@2", Version: "1.2.0", Mode: mode}
+		return cv
+	}
+	t.Run("leaves a normal update alone", func(t *testing.T) {
+		cv := asked("")
+		rest, preflight := withoutPreflight(cv, "r@1.0.0")
+		assert.Same(t, cv, rest)
+		assert.Nil(t, preflight)
+	})
+	t.Run("looks at another release while the update under way goes on", func(t *testing.T) {
+		cv := asked(configv1.UpdateModePreflight)
+		rest, preflight := withoutPreflight(cv, "r@1.0.0")
+		require.NotNil(t, preflight)
+		assert.Equal(t, Target{Image: "r@2", Version: "1.2.0"}, *preflight)
+		assert.NotNil(t, cv.Spec.DesiredUpdate, "the spec itself stays")
+		target := chooseTarget(rest, "r@1.0.0", true)
+		assert.Equal(t, "r@1.1.0", target.Image, "not even turned around, as it is when nothing is asked for")
+	})
+	t.Run("never makes its release the target, whatever is forced", func(t *testing.T) {
+		cv := asked(configv1.UpdateModePreflight)
+		cv.Spec.DesiredUpdate.Force = true
+		for _, own := range []string{"r@1.0.0", "r@1.1.0", "r@2", "r@other"} {
+			rest, _ := withoutPreflight(cv, own)
+			assert.Equal(t, "r@1.1.0", chooseTarget(rest, own, true).Image)
+		}
+	})
+	t.Run("waits for a cluster without a history", func(t *testing.T) {
+		cv := asked(configv1.UpdateModePreflight)
+		cv.Status.History = nil
+		rest, preflight := withoutPreflight(cv, "r@1.0.0")
+		assert.Nil(t, preflight)
+		assert.Equal(t, "r@1.0.0", chooseTarget(rest, "r@1.0.0", true).Image)
+	})
+}
+
+func TestChangesOf(t *testing.T) {
+	report := &preview.Report{Totals: preview.Totals{Created: 3, Changed: 60, Refused: 1, Unknown: 2, NotAsked: 1}}
+	for range 60 {
+		report.Objects = append(report.Objects, preview.Object{
+			ID: manifest.ID{Kind: "ConfigMap", Name: "c"}, Runlevel: 10, Verdict: preview.Modify,
+			Fields: []difference.Field{{Path: "data.a"}, {Path: "data." + strings.Repeat("ä", 1000)}},
+		})
+	}
+	report.Objects = append(report.Objects, preview.Object{
+		ID: manifest.ID{Kind: "Secret", Name: "s"}, Runlevel: 90, Verdict: preview.Refuse, Message: "no", Remedy: "raise the quota",
+	})
+	got := changesOf(report)
+	assert.EqualValues(t, 61, got.ObjectCount)
+	assert.EqualValues(t, 3, got.Unknown)
+	require.Len(t, got.Objects, api.ReleaseRolloutObjects)
+	assert.Equal(t, api.PreflightObject{Object: "Secret s", Runlevel: 90, Verdict: "refused", Message: "no, raise the quota"}, got.Objects[0])
+	for _, o := range got.Objects {
+		assert.LessOrEqual(t, len(o.Message), maxObjectMessage)
+		assert.True(t, utf8.ValidString(o.Message))
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		totals   preview.Totals
+		blocking bool
+		state    string
+		again    bool
+	}{
+		{"passes what nothing speaks against", preview.Totals{Created: 1, Unknown: 4}, false, api.PreflightPassed, false},
+		{"objects to what would be refused", preview.Totals{Refused: 1}, false, api.PreflightObjected, false},
+		{"objects where a precondition does", preview.Totals{}, true, api.PreflightObjected, false},
+		{"fails, and tries again, where it could not look", preview.Totals{NotAsked: 2, Refused: 1}, true, api.PreflightFailed, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := flight{account: api.Preflight{Preconditions: []api.PreflightObjection{{Name: "A", Blocking: test.blocking}}}}
+			assert.Equal(t, test.again, f.judge(&preview.Report{Totals: test.totals}))
+			assert.Equal(t, test.state, f.account.State)
+			assert.NotEmpty(t, f.account.Message)
+		})
+	}
+}
