@@ -152,7 +152,9 @@ func (e *endpoint) handler(guard *guard, account http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", ok)
 	mux.HandleFunc("GET /readyz", ok)
-	mux.Handle("GET "+MetricsPath, guard.protect(promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{})))
+	mux.Handle("GET "+MetricsPath, guard.protect(promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.ContinueOnError, // one metric that cannot be told keeps no other from being told
+	})))
 	mux.Handle("GET "+RolloutPath, guard.protect(account))
 	return mux
 }

@@ -42,16 +42,18 @@ func descriptions() map[string]*prometheus.Desc {
 		name, help string
 		labels     []string
 	}{
-		{metricVersion, "Reports the version of the cluster in terms of seconds since the epoch. " +
-			"Type 'current' is the version being applied, with the creation date of the payload. " +
-			"Type 'desired' is there if spec.desiredUpdate is set to another image, with the most recent status transition. " +
-			"Type 'failure' is there while the rollout fails, with the time since when. " +
-			"Type 'completed' is the last version that was completely applied, with the time it was. " +
-			"Type 'cluster' is the version of the cluster, with the creation date of the ClusterVersion. " +
-			"Type 'updating' is there while a version is rolled out, with the time it began. " +
-			"Type 'initial' is the version that was installed first, with the creation date of the ClusterVersion. " +
-			"The from_version is the last completed version, the one before it for 'completed', the initial one for 'cluster', and empty for 'initial'.",
-			[]string{"type", "version", "image", "from_version"}},
+		{
+			metricVersion, "Reports the version of the cluster in terms of seconds since the epoch. " +
+				"Type 'current' is the version being applied, with the creation date of the payload. " +
+				"Type 'desired' is there if spec.desiredUpdate is set to another image, with the most recent status transition. " +
+				"Type 'failure' is there while the rollout fails, with the time since when. " +
+				"Type 'completed' is the last version that was completely applied, with the time it was. " +
+				"Type 'cluster' is the version of the cluster, with the creation date of the ClusterVersion. " +
+				"Type 'updating' is there while a version is rolled out, with the time it began. " +
+				"Type 'initial' is the version that was installed first, with the creation date of the ClusterVersion. " +
+				"The from_version is the last completed version, the one before it for 'completed', the initial one for 'cluster', and empty for 'initial'.",
+			[]string{"type", "version", "image", "from_version"},
+		},
 		{metricAvailableUpdates, "Report the count of available versions for an upstream and channel.", []string{"upstream", "channel"}},
 		{metricCapability, "Report currently enabled cluster capabilities. 0 is disabled, and 1 is enabled.", []string{"name"}},
 		{metricOperatorUp, "1 if a cluster operator is Available=True. 0 otherwise, including if a cluster operator sets no Available condition. " +
@@ -59,20 +61,26 @@ func descriptions() map[string]*prometheus.Desc {
 		{metricOperatorConditions, "Report the conditions for active cluster operators. 0 is False and 1 is True.", []string{"name", "condition", "reason"}},
 		{metricOperatorTransitions, "Reports the number of times that a condition on a cluster operator changes status.", []string{"name", "condition"}},
 		{metricRiskConditions, "Report the risk conditions for cluster versions. -1 is Unknown, 0 is False and 1 is True.", []string{"condition", "risk", "reason"}},
-		{metricConditionalUpdate, "Reports when the Recommended condition status on a conditional update changed to its current state.",
-			[]string{"version", "condition", "status", "reason"}},
+		{
+			metricConditionalUpdate, "Reports when the Recommended condition status on a conditional update changed to its current state.",
+			[]string{"version", "condition", "status", "reason"},
+		},
 		{metricUpdateRetrieval, "Reports when updates were last successfully retrieved.", []string{"name"}},
 		{metricInstaller, "Reports info about the installation process and, if applicable, the install tool. The type is 'openshift-install', or 'other' " +
 			"where only the tool's manifests were used, or empty.", []string{"type", "version", "invoker"}},
 		{metricPayload, "Report the number of entries in the payload.", []string{"version", "type"}},
-		{metricManifests, "Manifests of the release that is rolled out or kept, by state: settled counts those that were applied with their gate met once, pending the others.",
-			[]string{"state"}},
+		{
+			metricManifests, "Manifests of the release that is rolled out or kept, by state: settled counts those that were applied with their gate met once, pending the others.",
+			[]string{"state"},
+		},
 		{metricRunlevel, "The lowest runlevel that has not been reached. Absent once all are.", nil},
 		{metricMode, "1 for the mode that manifests are applied in: Initializing, Updating or Reconciling.", []string{"mode"}},
 		{metricComplete, "1 if every manifest is applied and every gate is met now, else 0.", nil},
 		{metricPaused, "1 if the rollout is held back at a runlevel boundary because an administrator asks for it, else 0.", nil},
-		{metricRemaining, "How much longer the rollout will take by this cluster's own history: at least low, at most high. Absent if that cannot be told.",
-			[]string{"bound"}},
+		{
+			metricRemaining, "How much longer the rollout will take by this cluster's own history: at least low, at most high. Absent if that cannot be told.",
+			[]string{"bound"},
+		},
 		{metricHeldBack, "Objects whose repair is held back because somebody else changes them again and again.", nil},
 		{metricGateWaiting, "How long the rollout has been waiting for a ClusterOperator. Absent for those that it does not wait for.", []string{"name"}},
 	} {

@@ -16,8 +16,12 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion"
 	"github.com/cluster-version/cvo/pkg/gate"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -157,7 +161,7 @@ func TestMetricsAreWellFormed(t *testing.T) {
 	check := exec.CommandContext(t.Context(), promtool, "check", "metrics")
 	check.Stdin = strings.NewReader(textOf(t, registry))
 	said, err := check.CombinedOutput()
-	assert.NoError(t, err, "promtool says: %s", said)
+	require.NoError(t, err, "promtool says: %s", said)
 	assert.Empty(t, string(said))
 }
 
@@ -321,4 +325,51 @@ func TestVerifications(t *testing.T) {
 	require.NoError(t, err)
 	v.count(ctx, nil, ctx.Err())
 	assert.Empty(t, exposition(t, v.total), "one that was cancelled came to nothing")
+}
+
+// TestOnlyTheLeaderTells: the same series from two replicas would be two clusters to a dashboard.
+func TestOnlyTheLeaderTells(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(&collector{elected: make(chan struct{})}))
+	assert.Empty(t, textOf(t, registry))
+}
+
+// TestInstaller reads by whom the cluster was installed from a real API server, and follows.
+func TestInstaller(t *testing.T) {
+	core := kubernetes.NewForConfigOrDie(controlPlane.Config("test")).CoreV1()
+	_, err := core.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: api.ConfigNamespace}}, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		require.NoError(t, err)
+	}
+	in, err := newInstaller(core)
+	require.NoError(t, err)
+	_, known := in.found()
+	assert.False(t, known)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- in.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	becomes := func(want installation) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			got, known := in.found()
+			return known && got == want
+		}, time.Minute, 10*time.Millisecond)
+	}
+	leave := func(name string, data map[string]string) {
+		t.Helper()
+		_, err := core.ConfigMaps(api.ConfigNamespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	becomes(installation{})
+	leave("openshift-install-manifests", map[string]string{"version": "v2", "rest": "not kept"})
+	becomes(installation{"other", "v2", "<missing>"})
+	leave("openshift-install", map[string]string{"version": "v1", "invoker": "user"})
+	becomes(installation{"openshift-install", "v1", "user"})
+	for _, kept := range in.informers["openshift-install-manifests"].GetStore().List() {
+		assert.Equal(t, map[string]string{"version": "v2"}, kept.(*corev1.ConfigMap).Data)
+	}
 }
