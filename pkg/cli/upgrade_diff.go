@@ -180,7 +180,7 @@ func (o *upgradeDiffOptions) read(ctx context.Context, streams Streams, cfg *res
 		return nil, err
 	}
 	out := &diffTarget{}
-	if out.options, err = c.previewOptions(ctx, o.namespace); err != nil {
+	if out.options, err = operator.PreviewOptions(ctx, reader, c.version, o.namespace); err != nil {
 		return nil, err
 	}
 	out.options.Inventory, out.notes, err = o.inventory(ctx, cfg)
@@ -299,24 +299,6 @@ type diffCluster struct {
 // outside is the way to release images that the operator of the cluster has.
 func (c *diffCluster) outside(ctx context.Context) (*operator.Outside, error) {
 	return operator.OpenOutside(ctx, clock.RealClock{}, c.reader, c.version, c.options)
-}
-
-// previewOptions are what the operator would apply a release with.
-func (c *diffCluster) previewOptions(ctx context.Context, namespace string) (preview.Options, error) {
-	injection, err := operator.ClusterInjection(ctx, c.reader)
-	if err != nil {
-		return preview.Options{}, err
-	}
-	options := preview.Options{
-		Owner: operator.ClusterOwner(c.version, namespace), Injection: injection, Mode: release.Initializing,
-		Prune: c.version.Annotations[api.PruneAnnotation] == "true",
-	}
-	for _, entry := range c.version.Status.History {
-		if entry.State == configv1.CompletedUpdate {
-			options.Mode = release.Updating
-		}
-	}
-	return options, nil
 }
 
 // progressOn returns what tells a terminal how far the work is, and what wipes that away. Anything else than a terminal
