@@ -16,6 +16,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,6 +34,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/gate"
 	"github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/inventory"
+	"github.com/cluster-version/cvo/pkg/precondition"
 	"github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/pkg/verify"
 )
@@ -212,6 +214,14 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 	if err != nil {
 		return err
 	}
+	core, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("creating client: %w", err)
+	}
+	voices, err := newVoices(ctx, clock.RealClock{}, mgr.GetCache(), core, options.Name)
+	if err != nil {
+		return err
+	}
 	stages := clusterversion.Stages{
 		Outside: func(ctx context.Context, cv *configv1.ClusterVersion) (clusterversion.Outside, error) {
 			outside, err := OpenOutside(ctx, engines.clock, mgr.GetAPIReader(), cv, options)
@@ -223,14 +233,12 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 		Record:   releaseRecord{mgr.GetAPIReader(), mgr.GetClient(), options.Images},
 		Local:    options.Local,
 		Settings: settings.current,
+		Cluster:  voices.cluster,
+		Server:   func(ctx context.Context) precondition.Server { return server(ctx, engines.discoverer) },
 	}
 	recorder, err := newRecorder(ctx, mgr, options.Namespace)
 	if err != nil {
 		return err
-	}
-	core, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
-	if err != nil {
-		return fmt.Errorf("creating client: %w", err)
 	}
 	store := inventory.NewStore(core, options.Namespace, options.Name)
 	control, err := newControl(mgr, options)
@@ -251,6 +259,7 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 	err = builder.ControllerManagedBy(mgr).Named("clusterversion").
 		For(&configv1.ClusterVersion{}).
 		WatchesRawSource(settings).
+		WatchesRawSource(voices).
 		WatchesRawSource(source.Channel(changes, &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(control).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
