@@ -28,9 +28,12 @@ func (e *Evaluator) Alerts(ctx context.Context) ([]configv1.ConditionalUpdateRis
 	if e.AlertsDue().After(e.clock.Now()) {
 		return e.knownAlerts()
 	}
-	within, cancel := context.WithTimeout(ctx, e.options.Timeout)
-	defer cancel()
-	found, err := e.source.Alerts(within)
+	found, err := []promv1.Alert(nil), e.isOut()
+	if err == nil {
+		within, cancel := context.WithTimeout(ctx, e.options.Timeout)
+		defer cancel()
+		found, err = e.source.Alerts(within)
+	}
 	if ctx.Err() == nil {
 		e.recordAlerts(found, err)
 	}

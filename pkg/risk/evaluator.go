@@ -166,7 +166,7 @@ func (e *Evaluator) ask(ctx context.Context, expressions []string) {
 }
 
 func (e *Evaluator) askOne(ctx context.Context, expression string) {
-	if e.isOut() || e.limiter.Wait(ctx) != nil || e.isOut() {
+	if e.isOut() != nil || e.limiter.Wait(ctx) != nil || e.isOut() != nil {
 		return
 	}
 	within, cancel := context.WithTimeout(ctx, e.options.Timeout)
@@ -178,11 +178,14 @@ func (e *Evaluator) askOne(ctx context.Context, expression string) {
 	e.record(expression, match, err)
 }
 
-// isOut tells whether the source has just failed to answer anybody.
-func (e *Evaluator) isOut() bool {
+// isOut is why the source is left alone; nil if it is not.
+func (e *Evaluator) isOut() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.clock.Now().Before(e.outage.until)
+	if e.clock.Now().Before(e.outage.until) {
+		return e.outage.err
+	}
+	return nil
 }
 
 // query has a source evaluate an expression that classifies clusters.

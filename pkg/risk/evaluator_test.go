@@ -215,6 +215,8 @@ func TestEvaluateOutage(t *testing.T) {
 		got := e.Evaluate(t.Context(), risks(100))
 		assert.Equal(t, time.Minute, time.Since(start))
 		assert.Equal(t, int64(4), s.calls.Load())
+		_, err := e.Alerts(t.Context())
+		require.EqualError(t, err, "asking for alerts: no answer: the source of metrics does not answer", "without another minute")
 		for name, condition := range got.Applies {
 			assert.Equal(t, metav1.ConditionUnknown, condition.Status)
 			assert.Contains(t, condition.Message, name+" (no answer: the source of metrics does not answer)\n")
