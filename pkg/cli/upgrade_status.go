@@ -18,6 +18,7 @@ import (
 type upgradeStatusOptions struct {
 	upgradeSource
 	details string
+	watch   bool
 	output  string
 }
 
@@ -34,12 +35,18 @@ in its place; the rest is shown.
 
 'cvo status' tells what the version operator itself is doing, manifest by manifest.
 
+With --watch it reads again every few seconds until it is interrupted: a terminal shows the text as it is now, anything
+else gets a line for each change, or an object for each with -o json or yaml.
+
 The exit code is 0 whatever the state of the update is, 4 if something could not be read.`,
 		Example: `  # How does the update go?
   cvo upgrade status
 
   # With all nodes, all operators that update, and what to do about what needs attention
   cvo upgrade status --details=all
+
+  # Follow it
+  cvo upgrade status --watch
 
   # Of a cluster that is somewhere else
   cvo upgrade status --from-dir must-gather
@@ -52,6 +59,7 @@ The exit code is 0 whatever the state of the update is, 4 if something could not
 	f := cmd.Flags()
 	o.upgradeSource.add(f)
 	f.StringVar(&o.details, "details", "none", "what to print in full: "+strings.Join(upgradeStatusDetails(), ", "))
+	f.BoolVarP(&o.watch, "watch", "w", false, "follow the update until interrupted")
 	addOutput(cmd, &o.output)
 	_ = cmd.RegisterFlagCompletionFunc("details", cobra.FixedCompletions(upgradeStatusDetails(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -63,12 +71,18 @@ func (o *upgradeStatusOptions) validate() error {
 	if !slices.Contains(upgradeStatusDetails(), o.details) {
 		return &UsageError{fmt.Errorf("--details=%q: want one of %s", o.details, strings.Join(upgradeStatusDetails(), ", "))}
 	}
+	if o.watch && o.offline() {
+		return &UsageError{errors.New("--watch follows a cluster, and a dump does not change: give one or the other")}
+	}
 	return errors.Join(o.upgradeSource.validate(), checkOutput(&o.output))
 }
 
 func (o *upgradeStatusOptions) run(ctx context.Context, streams Streams) error {
 	if err := o.validate(); err != nil {
 		return err
+	}
+	if o.watch {
+		return o.follow(ctx, streams)
 	}
 	assessment, err := o.assess(ctx)
 	if err != nil {
@@ -135,12 +149,7 @@ func (o *upgradeStatusOptions) print(streams Streams, assessment *insight.Assess
 	if o.output != "" {
 		return printSafely(streams, o.output, assessment)
 	}
-	details := insight.Details{
-		Nodes:     o.details == "all" || o.details == "nodes",
-		Health:    o.details == "all" || o.details == "health",
-		Operators: o.details == "all" || o.details == "operators",
-	}
-	if err := o.printText(streams.Out, func(w io.Writer) error { return assessment.Text(w, details) }); err != nil {
+	if err := o.printText(streams.Out, func(w io.Writer) error { return assessment.Text(w, o.parts()) }); err != nil {
 		return err
 	}
 	if !assessment.Updating && o.dump == "" {
@@ -152,4 +161,10 @@ func (o *upgradeStatusOptions) print(streams Streams, assessment *insight.Assess
 		}
 	}
 	return nil
+}
+
+// parts are what is printed in full.
+func (o *upgradeStatusOptions) parts() insight.Details {
+	asked := func(part string) bool { return o.details == "all" || o.details == part }
+	return insight.Details{Nodes: asked("nodes"), Health: asked("health"), Operators: asked("operators")}
 }

@@ -26,6 +26,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/insight"
 )
 
@@ -76,6 +77,7 @@ func (r *updateReader) read(ctx context.Context, name string) (insight.Input, er
 	case err != nil:
 		return in, fmt.Errorf("reading ClusterVersion %q: %w", name, err)
 	}
+	in.Rollout = r.rollout(ctx, name)
 	s := sections{in: &in}
 	in.Operators, err = listed[configv1.ClusterOperator](ctx, r.client, &configv1.ClusterOperatorList{})
 	s.note(r.explain("ClusterOperators", err), insight.SectionOperators)
@@ -101,6 +103,20 @@ func (r *updateReader) read(ctx context.Context, name string) (insight.Input, er
 		}
 	}
 	return in, nil
+}
+
+// rollout is what the operator tells beside the ClusterVersion; nil where it does not, as other version operators do.
+func (r *updateReader) rollout(ctx context.Context, name string) *api.ReleaseRollout {
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(api.ReleaseRolloutVersion.WithKind(api.ReleaseRolloutKind))
+	if err := r.client.Get(ctx, client.ObjectKey{Name: name}, object); err != nil {
+		return nil
+	}
+	told := &api.ReleaseRollout{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, told); err != nil {
+		return nil
+	}
+	return told
 }
 
 func (r *updateReader) explain(what string, err error) error {

@@ -124,9 +124,41 @@ func readMustGather(dir string) (insight.Input, error) {
 			}
 		}
 	}
-	s.note(errors.New("a must-gather does not tell which alerts fired"), insight.SectionHealth)
+	in.Alerts, err = gatheredAlerts(root)
+	s.note(err, insight.SectionHealth)
 	in.Now = newestTransition(in)
 	return in, nil
+}
+
+// gatheredAlerts are those of the alerting rules that a must-gather has from Prometheus.
+func gatheredAlerts(root string) ([]insight.Alert, error) {
+	file := filepath.Join(root, "monitoring", "prometheus", "rules.json")
+	data, err := readFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("this must-gather does not tell which alerts fired: it has no monitoring/prometheus/rules.json")
+	}
+	if err != nil {
+		return nil, err
+	}
+	var rules struct {
+		Data struct {
+			Groups []struct {
+				Rules []struct {
+					Alerts []insight.Alert `json:"alerts"`
+				} `json:"rules"`
+			} `json:"groups"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(data, &rules); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	var alerts []insight.Alert
+	for _, group := range rules.Data.Groups {
+		for _, rule := range group.Rules {
+			alerts = append(alerts, rule.Alerts...)
+		}
+	}
+	return alerts, nil
 }
 
 // sections notes for which parts of the assessment something could not be read.

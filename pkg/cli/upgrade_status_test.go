@@ -3,15 +3,21 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
+	"github.com/cluster-version/cvo/pkg/insight"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
@@ -128,6 +134,7 @@ func TestUpgradeStatusUsage(t *testing.T) {
 		"unknown details":       {"--details", "some"},
 		"unknown output":        {"-o", "xml"},
 		"a dump without prefix": {"--mock-clusterversion", "version.yaml"},
+		"following a dump":      {"--watch", "--from-dir", "x"},
 		"two sources":           {"--mock-clusterversion", nodesDump, "--from-dir", "x"},
 		"a cluster and a dump":  {"--from-dir", "x", "--context", "y"},
 	} {
@@ -153,13 +160,148 @@ func TestUpgradeStatusOfMustGather(t *testing.T) {
 	}
 	out, errs, code := upgradeStatus(t, "--from-dir", filepath.Dir(root))
 	assert.Equal(t, ExitPartial, code)
-	assert.Contains(t, errs, "warning: health: a must-gather does not tell which alerts fired\n")
+	assert.Contains(t, errs, "warning: health: this must-gather does not tell which alerts fired: ")
 	assert.Contains(t, errs, "warning: workers: the release of MachineConfig unheard-of is not known")
 	assert.Contains(t, out, "Worker Pool Nodes: worker\n")
 	assert.Contains(t, out, "Node worker-quiet is degraded", "a reason that is empty hides nothing here")
 
+	rules := filepath.Join(root, "monitoring", "prometheus")
+	require.NoError(t, os.MkdirAll(rules, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(rules, "rules.json"), []byte(`{"data": {"groups": [{"rules": [{"type": "recording"},
+{"alerts": [{"labels": {"alertname": "Hot", "severity": "critical"}, "annotations": {"summary": "it burns"}, "state": "firing", "activeAt": "2036-01-02T10:15:00Z"}]}]}]}}`), 0o600))
+	out, errs, _ = upgradeStatus(t, "--from-dir", filepath.Dir(root))
+	assert.Contains(t, out, "Alert is firing: it burns\n")
+	assert.NotContains(t, errs, "warning: health")
+	require.NoError(t, os.WriteFile(filepath.Join(rules, "rules.json"), []byte(`<html>`), 0o600))
+	_, errs, code = upgradeStatus(t, "--from-dir", filepath.Dir(root))
+	assert.Equal(t, ExitPartial, code)
+	assert.Contains(t, errs, "rules.json: invalid character")
+
 	_, _, code = upgradeStatus(t, "--from-dir", t.TempDir())
 	assert.Equal(t, ExitFailed, code)
+}
+
+func TestUpgradeStatusOfRealDumpsWithPartsRemoved(t *testing.T) {
+	dumps, err := filepath.Glob(filepath.Join(fixture.Testdata(t), "cluster-dumps", "status", "*"+dumpSuffix))
+	require.NoError(t, err)
+	require.NotEmpty(t, dumps)
+	for _, dump := range dumps {
+		read, err := readDump(dump)
+		require.NoError(t, err)
+		for _, tt := range []struct {
+			name   string
+			remove func(*insight.Input)
+			// missing is empty if what is removed need not be missed in every dump.
+			missing insight.Section
+		}{
+			{"all operators", func(in *insight.Input) { in.Operators = nil }, insight.SectionOperators},
+			{"annotations of operators", func(in *insight.Input) {
+				eachOf(in.Operators, func(o *configv1.ClusterOperator) { o.Annotations = nil })
+			}, insight.SectionOperators},
+			{"status of operators", func(in *insight.Input) {
+				eachOf(in.Operators, func(o *configv1.ClusterOperator) { o.Status = configv1.ClusterOperatorStatus{} })
+			}, ""},
+			{"all pools", func(in *insight.Input) { in.Pools = nil }, insight.SectionControlNodes},
+			{"the master pool", func(in *insight.Input) {
+				in.Pools = slices.DeleteFunc(in.Pools, func(p mcfgv1.MachineConfigPool) bool { return p.Name == "master" })
+			}, insight.SectionControlNodes},
+			{"the worker pool", func(in *insight.Input) {
+				in.Pools = slices.DeleteFunc(in.Pools, func(p mcfgv1.MachineConfigPool) bool { return p.Name == "worker" })
+			}, ""},
+			{"selectors of pools", func(in *insight.Input) {
+				eachOf(in.Pools, func(p *mcfgv1.MachineConfigPool) { p.Spec.NodeSelector = nil })
+			}, insight.SectionWorkers},
+			{"spec and status of pools", func(in *insight.Input) {
+				eachOf(in.Pools, func(p *mcfgv1.MachineConfigPool) {
+					p.Spec, p.Status = mcfgv1.MachineConfigPoolSpec{}, mcfgv1.MachineConfigPoolStatus{}
+				})
+			}, insight.SectionWorkers},
+			{"all nodes", func(in *insight.Input) { in.Nodes = nil }, ""},
+			{"annotations of nodes", func(in *insight.Input) { eachOf(in.Nodes, func(n *corev1.Node) { n.Annotations = nil }) }, ""},
+			{"labels of nodes", func(in *insight.Input) { eachOf(in.Nodes, func(n *corev1.Node) { n.Labels = nil }) }, insight.SectionWorkers},
+			{"status of nodes", func(in *insight.Input) { eachOf(in.Nodes, func(n *corev1.Node) { n.Status = corev1.NodeStatus{} }) }, ""},
+			{"all MachineConfigs", func(in *insight.Input) { in.Releases = nil }, insight.SectionWorkers},
+			{"the MachineConfig of a node", func(in *insight.Input) { delete(in.Releases, in.Nodes[0].Annotations[insight.CurrentConfig]) }, insight.SectionWorkers},
+			{"the image of the machine config operator", func(in *insight.Input) { in.ConfigOperatorImage = nil }, ""},
+			{"conditions", func(in *insight.Input) { in.ClusterVersion.Status.Conditions = nil }, insight.SectionVersion},
+			{"history", func(in *insight.Input) { in.ClusterVersion.Status.History = nil }, insight.SectionVersion},
+			{"status", func(in *insight.Input) { in.ClusterVersion.Status = configv1.ClusterVersionStatus{} }, insight.SectionVersion},
+			{"everything else", func(in *insight.Input) { *in = insight.Input{ClusterVersion: in.ClusterVersion} }, insight.SectionOperators},
+		} {
+			t.Run(strings.TrimSuffix(filepath.Base(dump), dumpSuffix)+" without "+tt.name, func(t *testing.T) {
+				in := copyInput(read)
+				in.AsOriginal = false
+				tt.remove(&in)
+				a, err := insight.Assess(in)
+				require.NoError(t, err)
+				if tt.missing != "" {
+					assert.True(t, slices.ContainsFunc(a.Missing, func(m insight.Missing) bool { return m.Section == tt.missing }), "%v", a.Missing)
+				}
+				var text bytes.Buffer
+				require.NoError(t, a.Text(&text, insight.Details{Nodes: true, Health: true, Operators: true}))
+				assert.NotEmpty(t, text.String())
+				assert.NotContains(t, text.String(), "NaN")
+				_, err = json.Marshal(a)
+				assert.NoError(t, err)
+			})
+		}
+	}
+}
+
+func eachOf[T any](objects []T, change func(*T)) {
+	for i := range objects {
+		change(&objects[i])
+	}
+}
+
+// copyInput leaves what was read as it is for the next test.
+func copyInput(in insight.Input) insight.Input {
+	in.ClusterVersion = in.ClusterVersion.DeepCopy()
+	in.Operators = (&configv1.ClusterOperatorList{Items: in.Operators}).DeepCopy().Items
+	in.Pools = (&mcfgv1.MachineConfigPoolList{Items: in.Pools}).DeepCopy().Items
+	in.Nodes = (&corev1.NodeList{Items: in.Nodes}).DeepCopy().Items
+	in.Releases = maps.Clone(in.Releases)
+	return in
+}
+
+func TestUpgradeStatusChanges(t *testing.T) {
+	assess := func(change func(*insight.Input)) *insight.Assessment {
+		in, err := readDump(nodesDump)
+		require.NoError(t, err)
+		change(&in)
+		a, err := insight.Assess(in)
+		require.NoError(t, err)
+		return a
+	}
+	same := func(*insight.Input) {}
+	later := func(in *insight.Input) { in.Now = in.Now.Add(time.Second) }
+	fewer := func(in *insight.Input) { in.Nodes = in.Nodes[:1] }
+	for _, tt := range []struct {
+		name, output string
+		terminal     bool
+		steps        []func(*insight.Input)
+		news         []bool
+		want         string
+	}{
+		{"it writes lines", "", false, []func(*insight.Input){same, same, later, fewer}, []bool{true, false, false, true}, "Z 1.2.0 (from 1.1.0): Progressing, 1 of 2 operators updated"},
+		{"it redraws a terminal", "", true, []func(*insight.Input){same, same, fewer}, []bool{true, false, true}, clearScreen + "= Control Plane =\n"},
+		{"it writes an object a line", outputJSON, false, []func(*insight.Input){same, same, later, fewer}, []bool{true, false, false, true}, `{"at":"`},
+		{"it writes documents", outputYAML, false, []func(*insight.Input){same, same, later, fewer}, []bool{true, false, false, true}, "---\nat: "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			o := &upgradeStatusOptions{output: tt.output}
+			show := o.changes(Streams{Out: &out, Err: &errs}, tt.terminal)
+			for i, step := range tt.steps {
+				out.Reset()
+				require.NoError(t, show(assess(step)))
+				assert.Equal(t, tt.news[i], out.Len() > 0, "step %d: %s", i, &out)
+				if tt.news[i] {
+					assert.Contains(t, out.String(), tt.want)
+				}
+			}
+		})
+	}
 }
 
 func FuzzParseObjects(f *testing.F) {

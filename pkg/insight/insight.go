@@ -6,6 +6,7 @@
 package insight
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,7 +15,10 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // Input is what is known of a cluster at one moment.
@@ -31,6 +35,8 @@ type Input struct {
 	// ConfigOperatorImage is the image of the machine config operator's Deployment; nil if that is not known.
 	ConfigOperatorImage *string
 	Alerts              []Alert
+	// Rollout is what the operator tells of the rollout; nil if it does not.
+	Rollout *api.ReleaseRollout
 	// Missing says what could not be read.
 	Missing []Missing
 	// AsOriginal keeps habits of the original that cost information: what has no description is left out, a node's grace
@@ -50,6 +56,8 @@ type Section string
 
 // The sections.
 const (
+	// SectionVersion is what the ClusterVersion says.
+	SectionVersion      Section = "ClusterVersion"
 	SectionOperators    Section = "operators"
 	SectionControlNodes Section = "control plane nodes"
 	SectionWorkers      Section = "workers"
@@ -67,10 +75,16 @@ type Assessment struct {
 	ControlPlanePool *Pool     `json:"controlPlanePool,omitempty"`
 	WorkerPools      []Pool    `json:"workerPools"`
 	Insights         []Insight `json:"insights"`
-	Missing          []Missing `json:"missing,omitempty"`
+	// Estimate is the operator's own, from what this cluster's updates took; nil if there is none.
+	Estimate *api.RolloutEstimate `json:"estimate,omitempty"`
+	// Paused is why nothing new is rolled out; empty if it is.
+	Paused  string    `json:"paused,omitempty"`
+	Missing []Missing `json:"missing,omitempty"`
 
 	started    time.Time
 	asOriginal bool
+	// unknown: nothing tells whether an update is under way.
+	unknown bool
 }
 
 const (
@@ -78,25 +92,13 @@ const (
 	workerPool       = "worker"
 )
 
-// ErrNoProgressing is returned for a ClusterVersion that nobody has looked at yet.
-var ErrNoProgressing = errors.New("the ClusterVersion has no condition Progressing: no version operator has reported on it yet")
-
 // Assess says how the update goes.
 func Assess(in Input) (*Assessment, error) {
 	if in.ClusterVersion == nil {
 		return nil, errors.New("there is no ClusterVersion")
 	}
-	progressing := condition(in.ClusterVersion.Status.Conditions, configv1.OperatorProgressing)
-	if progressing == nil {
-		return nil, ErrNoProgressing
-	}
 	a := &Assessment{At: in.Now, WorkerPools: []Pool{}, Insights: []Insight{}, Missing: slices.Clone(in.Missing), asOriginal: in.AsOriginal}
-	a.started = progressing.LastTransitionTime.Time
-	if history := in.ClusterVersion.Status.History; len(history) > 0 {
-		a.started = history[0].StartedTime.Time
-	}
-	a.Updating = progressing.Status == configv1.ConditionTrue
-
+	a.begin(in)
 	pools, found := assessPools(in, a)
 	for _, pool := range pools {
 		if pool.Name == controlPlanePool {
@@ -110,8 +112,43 @@ func Assess(in Input) (*Assessment, error) {
 	found = append(found, alertInsights(in.Alerts, a.started)...)
 	controlPlane, more := assessControlPlane(in)
 	a.ControlPlane = controlPlane
+	if controlPlane.Operators.Total == 0 {
+		a.misses(SectionOperators, "there are no ClusterOperators that a release brought")
+	}
 	a.Insights = ranked(append(found, more...), in.AsOriginal)
 	return a, nil
+}
+
+// begin finds out whether an update is under way, and since when.
+func (a *Assessment) begin(in Input) {
+	progressing := condition(in.ClusterVersion.Status.Conditions, configv1.OperatorProgressing)
+	history := in.ClusterVersion.Status.History
+	switch {
+	case progressing != nil:
+		a.started = progressing.LastTransitionTime.Time
+		a.Updating = progressing.Status == configv1.ConditionTrue
+	case len(history) > 0:
+		a.misses(SectionVersion, "the ClusterVersion has no condition Progressing: its history is what tells")
+		a.Updating = history[0].State == configv1.PartialUpdate
+	default:
+		a.unknown = true
+		a.misses(SectionVersion, "the ClusterVersion has no condition Progressing: no version operator has reported on it yet")
+	}
+	if len(history) > 0 {
+		a.started = history[0].StartedTime.Time
+	} else if progressing != nil {
+		a.misses(SectionVersion, "the ClusterVersion has no history: neither the target nor the start of the update is known")
+	}
+	if in.Rollout == nil {
+		return
+	}
+	status := in.Rollout.Status
+	if current := status.Current; current != nil && current.To == in.ClusterVersion.Status.Desired.Version {
+		a.Estimate = status.Estimate
+		if paused := meta.FindStatusCondition(status.Conditions, api.RolloutPaused); paused != nil && paused.Status == metav1.ConditionTrue {
+			a.Paused = cmp.Or(paused.Message, paused.Reason)
+		}
+	}
 }
 
 func (a *Assessment) misses(section Section, format string, args ...any) {

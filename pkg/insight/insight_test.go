@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/insight"
 )
 
@@ -196,8 +197,71 @@ func TestUpdateGoesOnForWorkersThatWait(t *testing.T) {
 }
 
 func TestNobodyReportedYet(t *testing.T) {
-	_, err := insight.Assess(insight.Input{ClusterVersion: &configv1.ClusterVersion{}})
-	require.ErrorIs(t, err, insight.ErrNoProgressing)
-	_, err = insight.Assess(insight.Input{})
+	got := text(t, insight.Input{ClusterVersion: &configv1.ClusterVersion{}}, insight.Details{})
+	assert.Equal(t, "Nobody knows whether the cluster is updating: the ClusterVersion has no condition Progressing: no version operator has reported on it yet\n", got)
+	_, err := insight.Assess(insight.Input{})
 	require.Error(t, err)
+}
+
+func TestAssessmentOfLittle(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		take    func(*insight.Input)
+		section insight.Section
+		reason  string
+		text    string
+	}{
+		{"it does without Progressing", func(in *insight.Input) { in.ClusterVersion.Status.Conditions = nil }, insight.SectionVersion, "the ClusterVersion has no condition Progressing: its history is what tells", "Target Version:  1.2.0 (from 1.1.0)\n"},
+		{"it does without a history", func(in *insight.Input) { in.ClusterVersion.Status.History = nil }, insight.SectionVersion, "the ClusterVersion has no history: neither the target nor the start of the update is known", "Target Version:  unknown\n"},
+		{"it does without operators", func(in *insight.Input) { in.Operators = nil }, insight.SectionOperators, "there are no ClusterOperators that a release brought", "Operators:       not known: there are no ClusterOperators that a release brought\n"},
+		{"it does without the operators of a release", func(in *insight.Input) {
+			for i := range in.Operators {
+				in.Operators[i].Annotations = nil
+			}
+		}, insight.SectionOperators, "there are no ClusterOperators that a release brought", "Duration:        20m\n"},
+		{"it does without the pool of the control plane", func(in *insight.Input) { in.Nodes = []corev1.Node{node("a", "master", 0)} }, insight.SectionControlNodes, `there is no MachineConfigPool "master"`, "\nControl Plane Nodes: not known: there is no MachineConfigPool"},
+		{"it does with pools that select nothing", func(in *insight.Input) {
+			in.Nodes = []corev1.Node{node("a", "worker", 0)}
+			in.Pools = []mcfgv1.MachineConfigPool{{}, {}}
+			in.Pools[0].Name, in.Pools[1].Name = "master", "worker"
+			in.Pools[1].Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Between"}}}
+		}, insight.SectionWorkers, "1 nodes, such as a, are in no MachineConfigPool", "= Worker Upgrade ="},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+			tt.take(&in)
+			a, err := insight.Assess(in)
+			require.NoError(t, err)
+			assert.Contains(t, a.Missing, insight.Missing{Section: tt.section, Reason: tt.reason})
+			assert.Contains(t, text(t, in, insight.Details{Nodes: true, Health: true, Operators: true}), tt.text)
+			assert.NotEmpty(t, a.Summary())
+		})
+	}
+}
+
+func TestTargetOfAnUpdateToAnotherArchitectureThatInterruptedAnUpdate(t *testing.T) {
+	in := updating(past("1.1.0", "c", 20*time.Minute, 0), past("1.1.0", "b", time.Hour, 0))
+	assert.Contains(t, text(t, in, insight.Details{}), "Target Version:  1.1.0 (from incomplete 1.1.0)\n")
+}
+
+func TestSummary(t *testing.T) {
+	in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.Operators[9].Status.Conditions[1] = is(configv1.OperatorProgressing, configv1.ConditionTrue, 2*time.Minute)
+	in.Operators[9].Status.Conditions[0] = is(configv1.OperatorAvailable, configv1.ConditionFalse, time.Hour)
+	in.Nodes = []corev1.Node{node("a", "worker", 0)}
+	in.Pools = []mcfgv1.MachineConfigPool{pool("worker", "worker")}
+	in.Rollout = &api.ReleaseRollout{Status: api.ReleaseRolloutStatus{
+		Current:    &api.CurrentRollout{To: "1.2.0"},
+		Estimate:   &api.RolloutEstimate{RemainingLow: metav1.Duration{Duration: 11 * time.Minute}, RemainingHigh: metav1.Duration{Duration: 25 * time.Minute}},
+		Conditions: []metav1.Condition{{Type: api.RolloutPaused, Status: metav1.ConditionTrue, Message: "Held back before runlevel 50."}},
+	}}
+	a, err := insight.Assess(in)
+	require.NoError(t, err)
+	assert.Equal(t, "1.2.0 (from 1.1.0): Progressing, 5 of 10 operators updated, updating operator-09, 11m to 25m left, paused: Held back before runlevel 50.; worker nodes 0/1; 1 error", a.Summary())
+	assert.NotContains(t, text(t, in, insight.Details{}), "25m", "the text has the estimate of the original")
+
+	in.Rollout.Status.Current.To = "1.1.0"
+	a, err = insight.Assess(in)
+	require.NoError(t, err)
+	assert.Nil(t, a.Estimate, "what is told of another release does not count")
 }

@@ -109,12 +109,12 @@ var nodeStates = []NodeState{NodeDegraded, NodeUnavailable, NodeProgressing, Nod
 
 func assessPools(in Input, a *Assessment) ([]Pool, []Insight) {
 	members, strays := membership(in)
-	if len(strays) > 0 {
-		section, without := SectionWorkers, fmt.Sprintf("%d nodes, such as %s, are in no MachineConfigPool", len(strays), strays[0])
-		if !slices.ContainsFunc(in.Pools, func(p mcfgv1.MachineConfigPool) bool { return p.Name == controlPlanePool }) {
-			section, without = SectionControlNodes, fmt.Sprintf("there is no MachineConfigPool %q", controlPlanePool)
-		}
-		a.misses(section, "%s", without)
+	without := len(in.Nodes) > 0 && !slices.ContainsFunc(in.Pools, func(p mcfgv1.MachineConfigPool) bool { return p.Name == controlPlanePool })
+	switch {
+	case without:
+		a.misses(SectionControlNodes, "there is no MachineConfigPool %q", controlPlanePool)
+	case len(strays) > 0:
+		a.misses(SectionWorkers, "%d nodes, such as %s, are in no MachineConfigPool", len(strays), strays[0])
 	}
 	var pools []Pool
 	var found []Insight

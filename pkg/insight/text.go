@@ -9,6 +9,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // Details says which parts are printed in full.
@@ -23,17 +25,76 @@ const nodeRows = 10
 // take it for a command.
 func (a *Assessment) Text(w io.Writer, details Details) error {
 	var out bytes.Buffer
-	if a.Updating {
+	switch {
+	case a.Updating:
 		fmt.Fprintln(&out, "= Control Plane =")
 		a.controlPlaneText(&out, details)
 		a.poolsText(&out, details)
 		fmt.Fprintln(&out, "\n= Update Health =")
 		a.healthText(&out, details)
-	} else {
+	case a.unknown:
+		fmt.Fprintln(&out, "Nobody knows whether the cluster is updating:", firstLine(a.missing(SectionVersion)))
+	default:
 		fmt.Fprintln(&out, "The cluster is not updating.")
 	}
 	_, err := out.WriteTo(w)
 	return err
+}
+
+// Summary is one line about how the update goes.
+func (a *Assessment) Summary() string {
+	if a.unknown {
+		return "Nobody knows whether the cluster is updating."
+	}
+	if !a.Updating {
+		return "The cluster is not updating."
+	}
+	p := a.ControlPlane
+	text := fmt.Sprintf("%s: %s", p.Target, p.State)
+	if p.State != StateCompleted && p.Operators.Total > 0 {
+		text += fmt.Sprintf(", %d of %d operators updated", p.Operators.Updated, p.Operators.Total)
+	}
+	if len(p.Operators.Updating) > 0 {
+		names := make([]string, len(p.Operators.Updating))
+		for i, operator := range p.Operators.Updating {
+			names[i] = operator.Name
+		}
+		text += ", updating " + strings.Join(names, ", ")
+	}
+	if a.Estimate != nil && p.State != StateCompleted {
+		text += ", " + estimateText(*a.Estimate) + " left"
+	}
+	if a.Paused != "" {
+		text += ", paused: " + firstLine(a.Paused)
+	}
+	pools := a.WorkerPools
+	if a.ControlPlanePool != nil {
+		pools = append([]Pool{*a.ControlPlanePool}, pools...)
+	}
+	for _, pool := range pools {
+		if pool.Total > 0 {
+			text += fmt.Sprintf("; %s nodes %d/%d", pool.Name, pool.Updated, pool.Total)
+		}
+	}
+	counts := map[Level]int{}
+	for _, found := range a.Insights {
+		counts[found.Level]++
+	}
+	for _, level := range []Level{Critical, Error, Warning} {
+		if counts[level] > 0 {
+			text += fmt.Sprintf("; %d %s", counts[level], strings.ToLower(level.String()))
+		}
+	}
+	return text
+}
+
+// estimateText is how long the operator itself expects the rollout to take from here.
+func estimateText(e api.RolloutEstimate) string {
+	low, high := shortly(roughly(e.RemainingLow.Duration)), shortly(roughly(e.RemainingHigh.Duration))
+	if low == high {
+		return low
+	}
+	return low + " to " + high
 }
 
 // table lays out rows of cells; what is in the last cell of a row is not padded.
@@ -88,10 +149,10 @@ func (t Target) String() string {
 		return "unknown"
 	case t.Install:
 		return t.Version + " (a new install)"
-	case t.MultiArchitecture:
-		return t.Version + " to Multi-Architecture"
 	case t.PreviousIncomplete:
 		return fmt.Sprintf("%s (from incomplete %s)", t.Version, t.Previous)
+	case t.MultiArchitecture:
+		return t.Version + " to Multi-Architecture"
 	}
 	return fmt.Sprintf("%s (from %s)", t.Version, t.Previous)
 }
