@@ -31,6 +31,10 @@ func newVerifications(registry prometheus.Registerer) (*verifications, error) {
 		Name: "cvo_verify_verifications_total",
 		Help: "Verifications of release images, by the method of the signatures that counted, none if none did, and by what it came to.",
 	}, []string{"method", "result"})}
+	// What alerts look for is there from the start: an increase is seen only from one value to the next.
+	for _, result := range []string{resultUnverified, resultNoTrust, resultUnknown} {
+		v.total.WithLabelValues(noMethod, result)
+	}
 	return v, registry.Register(v.total)
 }
 
