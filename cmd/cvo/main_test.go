@@ -80,6 +80,21 @@ func TestKubectlCompletesThroughTheScript(t *testing.T) {
 	assert.True(t, strings.HasSuffix(out, "\n:4\n"), out)
 }
 
+func TestKubectlFindsThePlugin(t *testing.T) {
+	kubectl, err := exec.LookPath("kubectl")
+	if err != nil {
+		t.Skip("there is no kubectl here")
+	}
+	path := "PATH=" + filepath.Dir(program(t, "kubectl-cvo")) + ":" + os.Getenv("PATH")
+	out, errs, code := call(t, []string{path}, kubectl, "cvo", "upgrade", "status", "--help")
+	assert.Empty(t, errs)
+	assert.Zero(t, code)
+	assert.Contains(t, out, "\nUsage:\n  kubectl cvo upgrade status [flags]\n")
+	_, errs, code = call(t, []string{path}, kubectl, "cvo", "upgrade", "--clear", "--to-latest")
+	assert.Equal(t, "error: --clear may not be specified with any other flags\n", errs)
+	assert.Equal(t, 2, code, "kubectl hands it on")
+}
+
 func TestErrorsPrintAsKubectlPrintsThem(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(kubeconfig, []byte("apiVersion: v1\nkind: Config\ncurrent-context: \"\x1b[31mred\"\n"), 0o600))
