@@ -28,7 +28,6 @@ const (
 	ReasonMultipleErrors               = "MultipleErrors"
 	ReasonSlowClusterOperator          = "SlowClusterOperator"
 	ReasonInvalidClusterVersion        = "InvalidClusterVersion"
-	ReasonNoDesiredImage               = "NoDesiredImage"
 	ReasonClusterOperatorNotAvailable  = "ClusterOperatorNotAvailable"
 	ReasonClusterOperatorsNotAvailable = "ClusterOperatorsNotAvailable"
 	ReasonClusterOperatorDegraded      = "ClusterOperatorDegraded"

@@ -1,0 +1,26 @@
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestConditionsPageIsComplete checks that docs/user/conditions.md explains every condition and reason that package api
+// names.
+func TestConditionsPageIsComplete(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/user/conditions.md"))
+	require.NoError(t, err)
+	source, err := os.ReadFile(filepath.Join(root, "pkg/api/conditions.go"))
+	require.NoError(t, err)
+	declared := regexp.MustCompile(`(?m)^\t(?:Reason\w+|\w+ +configv1\.ClusterStatusConditionType) += "(\w+)"`).FindAllSubmatch(source, -1)
+	require.Greater(t, len(declared), 25)
+	for _, name := range declared {
+		assert.True(t, strings.Contains(string(page), "`"+string(name[1])+"`"), "%s is missing", name[1])
+	}
+}
