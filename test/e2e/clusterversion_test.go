@@ -350,7 +350,8 @@ func forced(t *testing.T, l *life) {
 	h := cv.Status.History[0]
 	assert.False(t, h.Verified)
 	assert.Contains(t, h.AcceptedRisks, `cannot be verified, but continuing anyway because the update was forced: unable to verify `+string(img.Digest))
-	assert.Contains(t, h.AcceptedRisks, `Forced through blocking failures: Precondition "ClusterVersionRollback" failed because of "LowDesiredVersion"`)
+	assert.Contains(t, h.AcceptedRisks, "Forced through blocking failures: ")
+	assert.Contains(t, h.AcceptedRisks, `Precondition "ClusterVersionRollback" failed because of "LowDesiredVersion"`)
 }
 
 func restartAfterForce(t *testing.T, l *life) {
