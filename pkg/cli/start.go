@@ -108,8 +108,8 @@ func defaultServiceUsage() string {
 // addMetricsFlags adds the flags that say where the Prometheus is against which the risks of updates are evaluated.
 func addMetricsFlags(f *pflag.FlagSet, source *operator.MetricsSource) {
 	f.StringVar(&source.URL, "metrics-url", "", "`URL` of the Prometheus that tells which risks of updates apply; default "+operator.DefaultMetricsURL+" if that service is there, else the operator's own metrics")
-	f.StringVar(&source.CAFile, "metrics-ca-bundle-file", "", "`file` with the authorities of its certificate, read again when it changes; default the cluster's service authority in a pod that has it, else the system's")
-	f.StringVar(&source.TokenFile, "metrics-token-file", "", "`file` with the token that it wants, read again when it changes; default the pod's own over https")
+	f.StringVar(&source.CAFile, "metrics-ca-bundle-file", "", "`file` with the authorities of its certificate, read again when it changes; default the system's, or in a pod that has it the cluster's service authority for a service")
+	f.StringVar(&source.TokenFile, "metrics-token-file", "", "`file` with the token that it wants, read again when it changes; default none, or the pod's own for a service over https")
 	f.StringVar(&source.Namespace, "metrics-namespace", "", "`namespace` of its service, whose cluster IP is connected to; default from the URL")
 	f.StringVar(&source.Service, "metrics-service", "", "`name` of that service; default from the URL")
 	f.BoolVar(&source.UseDNS, "use-dns-for-services", false, "find the host of --metrics-url by DNS instead")

@@ -30,10 +30,11 @@ type MetricsSource struct {
 	// URL of its API; default DefaultMetricsURL. Where that service is not there, risks are evaluated over the operator's
 	// own metrics.
 	URL string
-	// CAFile has the authorities of its certificate; default the service authority of OpenShift if there is a file of it,
-	// else those of the system.
+	// CAFile has the authorities of its certificate; default those of the system, or for a service of the cluster the
+	// service authority of OpenShift if there is a file of it.
 	CAFile string
-	// TokenFile has the token to show; default the pod's if it has one and URL is https.
+	// TokenFile has the token to show; default none, or for a service of the cluster over https the pod's if it has one.
+	// That token may do everything, so nobody else gets it without being named.
 	TokenFile string
 	// Namespace and Service of it, whose cluster IP is used, because a pod of the host's network may have no DNS for
 	// services. If one of them is set, the other is OpenShift's; if none is, they are those that the host of URL names,
@@ -46,21 +47,25 @@ type MetricsSource struct {
 // newEvaluator returns what evaluates update risks. The metrics of known are those that the operator exports, even if
 // they have no series at the moment.
 func newEvaluator(clk clock.PassiveClock, reader client.Reader, own prometheus.Gatherer, known []string, source MetricsSource) (*risk.Evaluator, error) {
-	server, err := risk.NewPrometheus(source.options(reader))
+	server, err := risk.NewPrometheus(source.options(reader, ifPresent))
 	if err != nil {
 		return nil, err
 	}
 	return risk.New(clk, risk.OrLocal(server, risk.NewLocal(clk, own, known)), risk.Options{}), nil
 }
 
-func (s MetricsSource) options(reader client.Reader) risk.PrometheusOptions {
-	options := risk.PrometheusOptions{
-		URL: cmp.Or(s.URL, DefaultMetricsURL), CAFile: cmp.Or(s.CAFile, ifPresent(defaultMetricsCA)), TokenFile: s.TokenFile,
+// options are those of a client; present returns the name of a file if it is there, else nothing.
+func (s MetricsSource) options(reader client.Reader, present func(string) string) risk.PrometheusOptions {
+	options := risk.PrometheusOptions{URL: cmp.Or(s.URL, DefaultMetricsURL), CAFile: s.CAFile, TokenFile: s.TokenFile}
+	service := s.service(options.URL)
+	if service.Name == "" {
+		return options
 	}
+	options.CAFile = cmp.Or(options.CAFile, present(defaultMetricsCA))
 	if options.TokenFile == "" && strings.HasPrefix(options.URL, "https:") {
-		options.TokenFile = ifPresent(defaultMetricsAuth)
+		options.TokenFile = present(defaultMetricsAuth)
 	}
-	if service := s.service(options.URL); service.Name != "" && !s.UseDNS {
+	if !s.UseDNS {
 		options.Address = func(ctx context.Context) (string, error) {
 			return clusterIP(ctx, reader, service, s.URL == "" && s.Namespace == "" && s.Service == "")
 		}

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"net"
+	"path/filepath"
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -23,18 +24,22 @@ func TestMetricsSource(t *testing.T) {
 		source  MetricsSource
 		url     string
 		service string
+		token   string
 	}{
-		{"is OpenShift's", MetricsSource{}, DefaultMetricsURL, "openshift-monitoring/thanos-querier"},
-		{"is found by DNS if told so", MetricsSource{UseDNS: true}, DefaultMetricsURL, ""},
-		{"is a service of the cluster", MetricsSource{URL: "https://prom.mon.svc:9090/prefix"}, "https://prom.mon.svc:9090/prefix", "mon/prom"},
-		{"is a server elsewhere", MetricsSource{URL: "https://prometheus.example.com"}, "https://prometheus.example.com", ""},
-		{"is at an address", MetricsSource{URL: "http://127.0.0.1:9090"}, "http://127.0.0.1:9090", ""},
-		{"has a service of another name", MetricsSource{URL: "https://prometheus.example.com", Namespace: "mon", Service: "prom"}, "https://prometheus.example.com", "mon/prom"},
-		{"has OpenShift's namespace", MetricsSource{Service: "prom"}, DefaultMetricsURL, "openshift-monitoring/prom"},
-		{"has OpenShift's name", MetricsSource{Namespace: "mon"}, DefaultMetricsURL, "mon/thanos-querier"},
+		{"is OpenShift's", MetricsSource{}, DefaultMetricsURL, "openshift-monitoring/thanos-querier", "token"},
+		{"is found by DNS if told so", MetricsSource{UseDNS: true}, DefaultMetricsURL, "", "token"},
+		{"is a service of the cluster", MetricsSource{URL: "https://prom.mon.svc:9090/prefix"}, "https://prom.mon.svc:9090/prefix", "mon/prom", "token"},
+		{"gets no token in the clear", MetricsSource{URL: "http://prom.mon.svc:9090"}, "http://prom.mon.svc:9090", "mon/prom", ""},
+		{"is a server elsewhere", MetricsSource{URL: "https://prometheus.example.com"}, "https://prometheus.example.com", "", ""},
+		{"is at an address", MetricsSource{URL: "http://127.0.0.1:9090"}, "http://127.0.0.1:9090", "", ""},
+		{"has a service of another name", MetricsSource{URL: "https://prometheus.example.com", Namespace: "mon", Service: "prom"}, "https://prometheus.example.com", "mon/prom", "token"},
+		{"has OpenShift's namespace", MetricsSource{Service: "prom"}, DefaultMetricsURL, "openshift-monitoring/prom", "token"},
+		{"has OpenShift's name", MetricsSource{Namespace: "mon"}, DefaultMetricsURL, "mon/thanos-querier", "token"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			options := tc.source.options(nil)
+			options := tc.source.options(nil, func(file string) string { return filepath.Base(file) })
+			assert.Equal(t, tc.token, options.TokenFile)
+			assert.Equal(t, tc.token != "" || tc.service != "", options.CAFile != "", "the service authority is for services")
 			assert.Equal(t, tc.url, options.URL)
 			assert.Equal(t, tc.service != "", options.Address != nil)
 			if tc.service != "" {
@@ -57,7 +62,9 @@ func TestMetricsService(t *testing.T) {
 	put(t, cluster, there)
 	put(t, cluster, service("headless", corev1.ClusterIPNone))
 
-	address := func(url string) (string, error) { return MetricsSource{URL: url}.options(cluster).Address(t.Context()) }
+	address := func(url string) (string, error) {
+		return MetricsSource{URL: url}.options(cluster, ifPresent).Address(t.Context())
+	}
 	ip, err := address("https://prom.default.svc.cluster.local:9091")
 	require.NoError(t, err)
 	assert.Equal(t, there.Spec.ClusterIP, ip)
@@ -67,7 +74,7 @@ func TestMetricsService(t *testing.T) {
 	_, err = address("https://nobody.default.svc:9091")
 	require.ErrorContains(t, err, `services "nobody" not found`)
 	require.NotErrorIs(t, err, risk.ErrNoPrometheus, "one that was asked for is missed")
-	_, err = MetricsSource{}.options(cluster).Address(t.Context())
+	_, err = MetricsSource{}.options(cluster, ifPresent).Address(t.Context())
 	require.ErrorIs(t, err, risk.ErrNoPrometheus)
 }
 
