@@ -135,7 +135,8 @@ func (p Progress) Same(other Progress) bool {
 		return a == b
 	}
 	return p.Done == other.Done && p.Total == other.Total && p.Complete == other.Complete &&
-		p.HandedOver == other.HandedOver && samePause(p.Paused, other.Paused) && slices.EqualFunc(p.Problems, other.Problems, told)
+		p.HandedOver == other.HandedOver && samePause(p.Paused, other.Paused) && slices.EqualFunc(p.Problems, other.Problems, told) &&
+		slices.Equal(p.Deletions, other.Deletions) // they keep the cluster from other minor versions
 }
 
 func samePause(a, b *Pause) bool {
