@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/pem"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -10,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -139,6 +143,64 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: onlooker
 		assert.Contains(t, missing[insight.SectionControlNodes], "reading nodes: ")
 		assert.Contains(t, missing[insight.SectionControlNodes], "cluster-reader")
 		assert.Contains(t, text, "Completion:      50%")
+	})
+
+	t.Run("it makes do with the ClusterVersion", func(t *testing.T) {
+		c.putText([]byte(`{kind: List, items: [
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: glance}, rules: [{apiGroups: [config.openshift.io], resources: [clusterversions], verbs: [get]}]},
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: glance}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: glance},
+ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: otto}]}]}`))
+		otto, err := e.User("otto")
+		require.NoError(t, err)
+		kubeconfig := kubeconfigOf(t, otto)
+		out, errs, code := upgradeWith(t, kubeconfig, "status")
+		assert.Equal(t, ExitPartial, code)
+		assert.Contains(t, out, "Target Version:  1.2.0 (from 1.1.0)\n")
+		assert.Contains(t, out, "\nOperators:       not known: reading ClusterOperators: ")
+		for _, section := range []insight.Section{insight.SectionOperators, insight.SectionControlNodes, insight.SectionWorkers, insight.SectionHealth} {
+			assert.Contains(t, errs, "warning: "+string(section)+": ")
+		}
+		out, _, code = upgradeWith(t, kubeconfig, "history")
+		assert.Zero(t, code)
+		assert.Contains(t, out, "\n1.1.0     Completed   ")
+		out, _, code = upgradeWith(t, kubeconfig, "recommend")
+		assert.Equal(t, ExitPartial, code)
+		assert.Contains(t, out, "Failed to check for at least some preconditions: the kubeconfig has no token")
+		_, errs, code = upgradeWith(t, kubeconfig, "recommend", "--version", "9.0.0")
+		assert.Equal(t, ExitFailed, code)
+		assert.Contains(t, errs, "error: no updates available, so cannot display context for the requested release 9.0.0\n")
+	})
+
+	t.Run("it tells the operator's own estimate", func(t *testing.T) {
+		_, err := envtest.InstallCRDs(c.config, envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: []string{
+			"../../manifests/0000_00_cluster-version-operator_02_releaserollouts.crd.yaml",
+		}})
+		require.NoError(t, err)
+		c.putText([]byte(`{apiVersion: cvo.cluster-version.github.io/v1alpha1, kind: ReleaseRollout, metadata: {name: version}, status: {
+current: {to: 1.2.0, image: "registry.example/release@sha256:12", mode: Updating, startedAt: "2026-01-02T10:00:00Z"},
+estimate: {remainingLow: 11m0s, remainingHigh: 25m0s, basis: History, rollouts: 3}}}`))
+		a, _, _ := c.assess(c.config)
+		require.NotNil(t, a.Estimate)
+		assert.Equal(t, 25*time.Minute, a.Estimate.RemainingHigh.Duration)
+		assert.Contains(t, a.Summary(), ", 11m to 25m left;")
+	})
+
+	t.Run("it follows what changes", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		reader, writer := io.Pipe()
+		ended := make(chan error, 1)
+		go func() {
+			cmd := New(Streams{In: strings.NewReader(""), Out: writer, Err: io.Discard})
+			cmd.SetArgs([]string{"upgrade", "status", "--watch", "--kubeconfig", e.Kubeconfig})
+			ended <- cmd.ExecuteContext(ctx)
+			_ = writer.Close()
+		}()
+		lines := bufio.NewScanner(reader)
+		require.True(t, lines.Scan())
+		assert.Contains(t, lines.Text(), "Z 1.2.0 (from 1.1.0): Stalled, 1 of 2 operators updated")
+		cancel()
+		assert.False(t, lines.Scan())
+		assert.NoError(t, <-ended)
 	})
 
 	t.Run("it asks Prometheus with the user's token", func(t *testing.T) {
