@@ -281,7 +281,7 @@ func TestUpdatesAreTold(t *testing.T) {
 
 func TestUpdatesAreKept(t *testing.T) {
 	f, cv := newTeller(), asking()
-	refused := &updategraph.Error{Reason: updategraph.ReasonResponseFailed, Err: errors.New("unexpected HTTP status: 503 " + http.StatusText(503))}
+	refused := &updategraph.Error{Reason: updategraph.ReasonResponseFailed, Err: errors.New("unexpected HTTP status: 503 Service Unavailable")}
 	const told = "False|ResponseFailed|Unable to retrieve available updates: unexpected HTTP status: 503 Service Unavailable"
 	cv.Status = f.look(t, cv, Schema{})
 	known := *cv.Status.DeepCopy()

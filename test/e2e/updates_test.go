@@ -149,7 +149,9 @@ func conditionalByVersion(t *testing.T, l *life, service *fixture.UpdateService)
 	assert.Contains(t, cv.Status.History[0].AcceptedRisks, "exposed to the risks [Fire] which were all explicitly accepted by the cluster administrator.")
 	remove()
 	l.channel("stable")
-	cv = l.await("updates of 4.2.2", time.Minute, func(cv *configv1.ClusterVersion) bool { return offers()(cv) && says(configv1.RetrievedUpdates, "True")(cv) })
+	cv = l.await("updates of 4.2.2", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		return offers()(cv) && says(configv1.RetrievedUpdates, "True")(cv)
+	})
 	assert.Empty(t, cv.Status.ConditionalUpdates)
 	assert.Equal(t, "4.2.2", service.Questions()[len(service.Questions())-1].Query.Get("version"))
 }
