@@ -37,7 +37,7 @@ func TestMetricsSource(t *testing.T) {
 		{"has OpenShift's name", MetricsSource{Namespace: "mon"}, DefaultMetricsURL, "mon/thanos-querier", "token"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			options := tc.source.options(nil, func(file string) string { return filepath.Base(file) })
+			options := tc.source.options(nil, filepath.Base)
 			assert.Equal(t, tc.token, options.TokenFile)
 			assert.Equal(t, tc.token != "" || tc.service != "", options.CAFile != "", "the service authority is for services")
 			assert.Equal(t, tc.url, options.URL)
