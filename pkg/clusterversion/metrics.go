@@ -1,16 +1,18 @@
 package clusterversion
 
 import (
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/rollout"
+	"github.com/cluster-version/cvo/pkg/updategraph"
 )
 
-// Metrics counts what becomes of releases that the cluster is asked to run.
-type Metrics struct{ acceptances *prometheus.CounterVec }
+// Metrics counts what becomes of releases that the cluster is asked to run, and of questions which there are.
+type Metrics struct{ acceptances, fetches *prometheus.CounterVec }
 
 // Results of an acceptance, as a label.
 const (
@@ -18,13 +20,37 @@ const (
 	resultRefused  = "refused"
 )
 
-// NewMetrics registers the metrics of acceptances.
+// resultRetrieved is that of an update service that answered; other results are the reasons of updategraph.Error.
+const resultRetrieved = "retrieved"
+
+// NewMetrics registers the metrics.
 func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{acceptances: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "cvo_clusterversion_acceptances_total",
 		Help: "Attempts to accept a release, by the step that the attempt ended with and by what it came to.",
 	}, []string{"step", "result"})}
-	return m, registry.Register(m.acceptances)
+	m.fetches = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "cvo_updategraph_fetches_total",
+		Help: "Questions to the update service, by what they came to: retrieved, or the reason why not.",
+	}, []string{"result"})
+	if err := registry.Register(m.acceptances); err != nil {
+		return nil, err
+	}
+	return m, registry.Register(m.fetches)
+}
+
+// fetched counts a question to the update service; nil counts nothing.
+func (m *Metrics) fetched(err error) {
+	if m == nil {
+		return
+	}
+	result := resultRetrieved
+	if failure, ok := errors.AsType[*updategraph.Error](err); ok {
+		result = failure.Reason
+	} else if err != nil {
+		result = updategraph.ReasonUnknown
+	}
+	m.fetches.WithLabelValues(result).Inc()
 }
 
 // answered counts an attempt that has come to an end; nil counts nothing.

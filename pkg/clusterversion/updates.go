@@ -236,6 +236,7 @@ func (c *Reconciler) askService(log logr.Logger, query updategraph.Query) func(c
 		}
 		c.mu.Lock()
 		told := c.memory.updates.known.retrieved
+		c.options.Metrics.fetched(err)
 		c.memory.updates.answered(query, answer, err, c.clock.Now())
 		now := c.memory.updates.known.retrieved
 		c.mu.Unlock()
