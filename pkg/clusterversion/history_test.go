@@ -208,7 +208,7 @@ func TestPruneAtOnce(t *testing.T) {
 			},
 			keep: []int{190, 189, 188, 109, 73, 1}, drop: []int{2, 71, 108},
 		},
-		{name: "copes with versions that are none", n: 300, edit: func(i int, e *configv1.UpdateHistory) { e.Version = "x" }, keep: []int{300, 1}},
+		{name: "copes with versions that are none", n: 300, edit: func(_ int, e *configv1.UpdateHistory) { e.Version = "x" }, keep: []int{300, 1}},
 		{name: "and with none at all", n: 300, edit: func(_ int, e *configv1.UpdateHistory) { *e = configv1.UpdateHistory{} }},
 		{name: "takes no time for what etcd can hold at most", n: 6000, keep: []int{6000, 1}, drop: []int{2, 3000}},
 	} {

@@ -53,8 +53,11 @@ func TestEnabledCapabilities(t *testing.T) {
 		{"keeps on what was on", spec("None", "Console"), nil, caps{"Ingress", "Console"}, without("ClusterAPI", "CompatibilityRequirements"), caps{"Console", "Ingress"}, caps{"Ingress"}},
 		{"drops what no gate enables, even if it was on", spec("None"), nil, caps{"ClusterAPI"}, without("ClusterAPI", "CompatibilityRequirements"), caps{}, caps{}},
 		{
-			"keeps on what a newer release switched on", spec("None"), nil, caps{"Tomorrow"},
-			sets.List(sets.New(without("ClusterAPI", "CompatibilityRequirements")...).Insert("Tomorrow")), caps{"Tomorrow"}, caps{"Tomorrow"},
+			"keeps on what a newer release switched on", spec("None"), nil,
+			caps{"Tomorrow"},
+			sets.List(sets.New(without("ClusterAPI", "CompatibilityRequirements")...).Insert("Tomorrow")),
+			caps{"Tomorrow"},
+			caps{"Tomorrow"},
 		},
 		{"takes an unknown baseline for the current one", spec("v9.9"), []string{"ClusterAPIMachineManagement"}, nil, without(), without(), caps{}},
 	} {

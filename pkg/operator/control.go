@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -284,16 +285,16 @@ func capabilityNames(root any) string {
 	names, _, _ := unstructured.NestedFieldNoCopy(node, "properties", "status", "properties", "capabilities",
 		"properties", "knownCapabilities", "items", "enum")
 	list, _ := names.([]any)
-	out := ""
+	var out strings.Builder
 	for _, name := range list {
 		if text, ok := name.(string); ok {
-			out += text + ","
+			out.WriteString("," + text)
 		}
 	}
-	if out == "" {
-		return ""
+	if out.Len() > 0 {
+		out.WriteString(",")
 	}
-	return "," + out
+	return out.String()
 }
 
 // hasField follows the names of fields, "[]" for the entries of a list, down a schema.
