@@ -209,15 +209,21 @@ func TestRolloutStatusConditions(t *testing.T) {
 		{"says that nobody asks", api.ReleaseRolloutSpec{}, nil, "False NotAsked Updates are not paused"},
 		{"says nothing before the first pass has", api.ReleaseRolloutSpec{Paused: true}, nil, ""},
 		{
-			"says that there is nothing to hold back", api.ReleaseRolloutSpec{Paused: true, Reason: "closing"}, &rollout.Progress{Mode: release.Reconciling},
+			"says that there is nothing to hold back",
+			api.ReleaseRolloutSpec{Paused: true, Reason: "closing"},
+			&rollout.Progress{Mode: release.Reconciling},
 			"False NoUpdate There is nothing to hold back; the next update is held back before its first runlevel: closing",
 		},
 		{
-			"says that what has begun goes on", api.ReleaseRolloutSpec{Paused: true}, new(heldAt(&rollout.Pause{Before: 20}, 5, 0)),
+			"says that what has begun goes on",
+			api.ReleaseRolloutSpec{Paused: true},
+			new(heldAt(&rollout.Pause{Before: 20}, 5, 0)),
 			"False Pausing The update to 1.1.0 pauses before runlevel 20, once what has begun is complete",
 		},
 		{
-			"says where it is held back, and why", api.ReleaseRolloutSpec{Paused: true, Reason: "closing"}, new(heldAt(&rollout.Pause{Before: 20, Reached: true}, 10, 0)),
+			"says where it is held back, and why",
+			api.ReleaseRolloutSpec{Paused: true, Reason: "closing"},
+			new(heldAt(&rollout.Pause{Before: 20, Reached: true}, 10, 0)),
 			"True BeforeRunlevel The update to 1.1.0 is paused before runlevel 20: closing",
 		},
 	} {

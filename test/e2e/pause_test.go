@@ -127,7 +127,9 @@ func TestPause(t *testing.T) {
 	l.start("operators")
 	cv := l.await("the boundary", time.Minute, progresses(", paused before runlevel 20"))
 	assert.Regexp(t, `^True\|[^|]*\|Working towards 4\.2\.1: \d+ of \d+ done \(\d+% complete\), paused before runlevel 20$`, condition(cv, configv1.OperatorProgressing))
-	r = l.tells("the boundary", func(r *api.ReleaseRollout) bool { return meta.IsStatusConditionTrue(r.Status.Conditions, api.RolloutPaused) })
+	r = l.tells("the boundary", func(r *api.ReleaseRollout) bool {
+		return meta.IsStatusConditionTrue(r.Status.Conditions, api.RolloutPaused)
+	})
 	assert.Equal(t, "True|BeforeRunlevel|The update to 4.2.1 is paused before runlevel 20: closing", pausedAs(r))
 	require.NotNil(t, r.Status.Current.PausedBefore)
 	assert.EqualValues(t, 20, *r.Status.Current.PausedBefore)
@@ -198,7 +200,9 @@ func TestRolloutHistory(t *testing.T) {
 
 	operators.kill()
 	l.update(configv1.Update{Image: second.ByDigest()})
-	r = l.tells("an estimate", func(r *api.ReleaseRollout) bool { return r.Status.Estimate != nil && r.Status.Estimate.EarliestCompletion != nil })
+	r = l.tells("an estimate", func(r *api.ReleaseRollout) bool {
+		return r.Status.Estimate != nil && r.Status.Estimate.EarliestCompletion != nil
+	})
 	assert.Equal(t, "History", r.Status.Estimate.Basis)
 	assert.EqualValues(t, 1, r.Status.Estimate.Rollouts)
 	assert.False(t, r.Status.Estimate.LatestCompletion.Before(r.Status.Estimate.EarliestCompletion))
