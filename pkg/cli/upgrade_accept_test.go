@@ -71,10 +71,10 @@ func (c *requestCluster) accepts(t *testing.T) {
 			assert.Equal(t, test.errs, errs)
 			assert.Zero(t, code)
 			if test.spec == "" {
-				assert.Empty(t, c.patches)
+				assert.Empty(t, c.sent())
 				return
 			}
-			patches := c.patches
+			patches := c.sent()
 			if test.tries {
 				require.Len(t, patches, 2)
 				assert.Equal(t, "All", patches[0].DryRun)
@@ -120,7 +120,7 @@ func TestUpgradeAcceptTellsThatTheDefinitionLacksIt(t *testing.T) {
 		assert.Contains(t, errs, "ClusterUpdateAcceptRisks")
 		assert.Equal(t, ExitFailed, code)
 	}
-	for _, patch := range c.patches {
+	for _, patch := range c.sent() {
 		assert.Equal(t, "All", patch.DryRun, "half a request would leave the spec invalid")
 	}
 	assert.Nil(t, c.get(t).Spec.DesiredUpdate)

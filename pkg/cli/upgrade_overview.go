@@ -78,16 +78,19 @@ func newUpgradeOverview(cv *configv1.ClusterVersion) *upgradeOverview {
 		c := meta.FindStatusCondition(update.Conditions, recommended)
 		risky := riskyUpdate{Release: update.Release, Recommended: c.Status, Reason: c.Reason, Message: c.Message, Risks: []updateRisk{}}
 		for _, risk := range update.Risks {
-			risky.Risks = append(risky.Risks, updateRisk{Name: risk.Name, Message: risk.Message, URL: risk.URL, Applies: applies(risk)})
+			risky.Risks = append(risky.Risks, updateRisk{Name: risk.Name, Message: risk.Message, URL: risk.URL, Applies: applies(cv, risk)})
 		}
 		v.NotRecommended = append(v.NotRecommended, risky)
 	}
 	return v
 }
 
-func applies(risk configv1.ConditionalUpdateRisk) metav1.ConditionStatus {
-	if c := meta.FindStatusCondition(risk.Conditions, "Applies"); c != nil {
-		return c.Status
+// applies reads what the cluster says of a risk: with the update, or once for all updates that have it.
+func applies(cv *configv1.ClusterVersion, risk configv1.ConditionalUpdateRisk) metav1.ConditionStatus {
+	for _, said := range append([]configv1.ConditionalUpdateRisk{risk}, cv.Status.ConditionalUpdateRisks...) {
+		if c := meta.FindStatusCondition(said.Conditions, "Applies"); c != nil && said.Name == risk.Name {
+			return c.Status
+		}
 	}
 	return ""
 }

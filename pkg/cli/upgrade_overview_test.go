@@ -97,7 +97,13 @@ func TestUpgradeOverviewGolden(t *testing.T) {
 		"applies": func(cv *configv1.ClusterVersion) {
 			update := conditional("4.14.4", "4", metav1.ConditionFalse, "SlowDisks", "Slow disks get slower.")
 			for i, status := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse} {
-				update.Risks[i].Conditions = []metav1.Condition{{Type: "Applies", Status: status}}
+				risk := update.Risks[i].DeepCopy()
+				risk.Conditions = []metav1.Condition{{Type: "Applies", Status: status}}
+				if status == metav1.ConditionTrue {
+					update.Risks[i] = *risk
+				} else {
+					cv.Status.ConditionalUpdateRisks = append(cv.Status.ConditionalUpdateRisks, *risk)
+				}
 			}
 			cv.Status.ConditionalUpdates = []configv1.ConditionalUpdate{update}
 		},

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"unicode"
@@ -50,7 +49,7 @@ func FuzzUpgradeOfAnyClusterVersion(f *testing.F) {
 			err := plan(cv, r)
 			var refused *RefusedError
 			if err != nil {
-				require.True(t, errors.As(err, &refused), err)
+				require.ErrorAs(t, err, &refused)
 				assert.Nil(t, r.specPatch, "what is refused is not sent")
 			} else {
 				stored := cv.DeepCopy()

@@ -10,8 +10,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,6 +124,20 @@ func (c *requestCluster) see(r *http.Request) {
 	if meanwhile != nil {
 		meanwhile()
 	}
+}
+
+// sent is what has arrived since put.
+func (c *requestCluster) sent() []sentPatch {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.patches)
+}
+
+// onPatch does something before each patch is passed on, until put.
+func (c *requestCluster) onPatch(meanwhile func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.meanwhile = meanwhile
 }
 
 // put replaces the ClusterVersion.
@@ -406,12 +422,12 @@ func TestUpgradeRequests(t *testing.T) {
 			}
 			assert.NotContains(t, errs, "\x1b")
 			if test.spec == "" {
-				assert.Empty(t, c.patches)
+				assert.Empty(t, c.sent())
 				return
 			}
-			require.Len(t, c.patches, 1)
-			assert.JSONEq(t, test.spec, c.patches[0].spec(t))
-			assert.NotEmpty(t, c.patches[0].Body["metadata"].(map[string]any)["resourceVersion"], "it holds for what was looked at")
+			require.Len(t, c.sent(), 1)
+			assert.JSONEq(t, test.spec, c.sent()[0].spec(t))
+			assert.NotEmpty(t, c.sent()[0].Body["metadata"].(map[string]any)["resourceVersion"], "it holds for what was looked at")
 			if update := c.get(t).Spec.DesiredUpdate; update != nil {
 				assert.Empty(t, update.Mode)
 			}
@@ -421,45 +437,44 @@ func TestUpgradeRequests(t *testing.T) {
 	t.Run("it looks again if somebody was faster", func(t *testing.T) {
 		c.put(t, withUpdates(restingCluster()))
 		var once sync.Once
-		c.meanwhile = func() {
+		c.onPatch(func() {
 			once.Do(func() {
 				c.change(func(cv *configv1.ClusterVersion) { set(cv, "Other", configv1.ConditionTrue, "", "") })
 			})
-		}
+		})
 		out, errs, code := c.cvo(t, "--to=4.14.4", "--allow-not-recommended")
 		assert.Equal(t, "Requested update to 4.14.4\n", out)
 		assert.Equal(t, 1, strings.Count(errs, "warning:"), "warnings are told once")
 		assert.Zero(t, code)
-		assert.Len(t, c.patches, 2)
+		assert.Len(t, c.sent(), 2)
 		assert.Equal(t, "4.14.4", c.get(t).Spec.DesiredUpdate.Version)
 	})
 	t.Run("its guards look again, too", func(t *testing.T) {
 		c.put(t, withUpdates(restingCluster()))
-		c.meanwhile = func() {
+		c.onPatch(func() {
 			c.change(func(cv *configv1.ClusterVersion) {
 				set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Other", "somebody else's update")
 			})
-		}
+		})
 		_, errs, code := c.cvo(t, "--to=4.14.3")
 		assert.Equal(t, ExitRefused, code)
 		assert.Contains(t, errs, "error: the cluster is already upgrading:\n\n  Reason: Other\n")
-		assert.Len(t, c.patches, 1)
+		assert.Len(t, c.sent(), 1)
 		assert.Nil(t, c.get(t).Spec.DesiredUpdate)
 	})
 	t.Run("it gives up in the end", func(t *testing.T) {
 		c.put(t, withUpdates(restingCluster()))
-		round := 0
-		c.meanwhile = func() {
-			round++
+		var round atomic.Int32
+		c.onPatch(func() {
 			c.change(func(cv *configv1.ClusterVersion) {
-				set(cv, "Other", configv1.ConditionTrue, "", strings.Repeat("x", round))
+				set(cv, "Other", configv1.ConditionTrue, "", strings.Repeat("x", int(round.Add(1))))
 			})
-		}
+		})
 		_, errs, code := c.cvo(t, "--to=4.14.3")
 		assert.Equal(t, ExitFailed, code)
 		assert.Contains(t, errs, "error: Unable to upgrade: ")
 		assert.Contains(t, errs, "somebody keeps changing it; try again\n")
-		assert.Greater(t, len(c.patches), 2)
+		assert.Greater(t, len(c.sent()), 2)
 		assert.Nil(t, c.get(t).Spec.DesiredUpdate)
 	})
 
@@ -473,10 +488,10 @@ func TestUpgradeRequests(t *testing.T) {
 			kind := "server dry run"
 			if dryRun == "--dry-run=client" {
 				kind = "dry run"
-				assert.Empty(t, c.patches)
+				assert.Empty(t, c.sent())
 			} else {
-				require.Len(t, c.patches, 1)
-				assert.Equal(t, "All", c.patches[0].DryRun)
+				require.Len(t, c.sent(), 1)
+				assert.Equal(t, "All", c.sent()[0].DryRun)
 			}
 			assert.Equal(t, "Requested update to 4.14.3 ("+kind+")\nThe merge patch: {\"metadata\":{\"resourceVersion\":\""+version+"\"},"+
 				"\"spec\":{\"desiredUpdate\":{\"architecture\":\"\",\"force\":false,\"image\":\""+rel("3")+"\",\"version\":\"4.14.3\"}}}\n", out)

@@ -89,11 +89,11 @@ func (c *requestCluster) goesBack(t *testing.T) {
 			assert.Equal(t, test.errs, errs)
 			assert.Equal(t, test.code, code)
 			if test.spec == "" {
-				assert.Empty(t, c.patches)
+				assert.Empty(t, c.sent())
 				return
 			}
-			require.Len(t, c.patches, 1)
-			assert.JSONEq(t, test.spec, c.patches[0].spec(t))
+			require.Len(t, c.sent(), 1)
+			assert.JSONEq(t, test.spec, c.sent()[0].spec(t))
 		})
 	}
 	t.Run("rollback asks what the operator asks", func(t *testing.T) {
