@@ -49,31 +49,14 @@ func (a *Assessment) Summary() string {
 	if !a.Updating {
 		return "The cluster is not updating."
 	}
-	p := a.ControlPlane
-	text := fmt.Sprintf("%s: %s", p.Target, p.State)
-	if p.State != StateCompleted && p.Operators.Total > 0 {
-		text += fmt.Sprintf(", %d of %d operators updated", p.Operators.Updated, p.Operators.Total)
-	}
-	if len(p.Operators.Updating) > 0 {
-		names := make([]string, len(p.Operators.Updating))
-		for i, operator := range p.Operators.Updating {
-			names[i] = operator.Name
-		}
-		text += ", updating " + strings.Join(names, ", ")
-	}
-	if a.Estimate != nil && p.State != StateCompleted {
-		text += ", " + estimateText(*a.Estimate) + " left"
-	}
-	if a.Paused != "" {
-		text += ", paused: " + firstLine(a.Paused)
-	}
+	parts := []string{a.controlPlaneSummary()}
 	pools := a.WorkerPools
 	if a.ControlPlanePool != nil {
 		pools = append([]Pool{*a.ControlPlanePool}, pools...)
 	}
 	for _, pool := range pools {
 		if pool.Total > 0 {
-			text += fmt.Sprintf("; %s nodes %d/%d", pool.Name, pool.Updated, pool.Total)
+			parts = append(parts, fmt.Sprintf("%s nodes %d/%d", pool.Name, pool.Updated, pool.Total))
 		}
 	}
 	counts := map[Level]int{}
@@ -82,10 +65,32 @@ func (a *Assessment) Summary() string {
 	}
 	for _, level := range []Level{Critical, Error, Warning} {
 		if counts[level] > 0 {
-			text += fmt.Sprintf("; %d %s", counts[level], strings.ToLower(level.String()))
+			parts = append(parts, fmt.Sprintf("%d %s", counts[level], strings.ToLower(level.String())))
 		}
 	}
-	return text
+	return fmt.Sprintf("%s: %s", a.ControlPlane.Target, strings.Join(parts, "; "))
+}
+
+func (a *Assessment) controlPlaneSummary() string {
+	p := a.ControlPlane
+	parts := []string{string(p.State)}
+	if p.State != StateCompleted && p.Operators.Total > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d operators updated", p.Operators.Updated, p.Operators.Total))
+	}
+	for i, operator := range p.Operators.Updating {
+		name := operator.Name
+		if i == 0 {
+			name = "updating " + name
+		}
+		parts = append(parts, name)
+	}
+	if a.Estimate != nil && p.State != StateCompleted {
+		parts = append(parts, estimateText(*a.Estimate)+" left")
+	}
+	if a.Paused != "" {
+		parts = append(parts, "paused: "+firstLine(a.Paused))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // estimateText is how long the operator itself expects the rollout to take from here.
