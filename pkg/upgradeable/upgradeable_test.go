@@ -3,6 +3,7 @@ package upgradeable_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -385,6 +386,24 @@ func TestConcerns(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			assert.Equal(t, tt.want, upgradeable.Obstacle{}.Concerns(tt.current, tt.target))
 		})
+	}
+}
+
+// TestURLsAreDocumented checks that the page for users has every section that an obstacle leads to.
+func TestURLsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/user/preconditions.md")
+	require.NoError(t, err)
+	sections := map[string]bool{}
+	for _, tt := range rows() {
+		for _, o := range upgradeable.Find(at(tt.edit)) {
+			if section, ours := strings.CutPrefix(o.URL, "https://github.com/cluster-version/cvo/blob/main/docs/user/preconditions.md#"); ours {
+				sections[section] = true
+			}
+		}
+	}
+	assert.Len(t, sections, 5)
+	for section := range sections {
+		assert.Contains(t, strings.ToLower(string(page)), "\n### "+strings.ReplaceAll(section, "-", " ")+"\n")
 	}
 }
 
