@@ -134,10 +134,11 @@ func questionFor(cv *configv1.ClusterVersion, u Updates) (updategraph.Query, ret
 	not := func(reason, format string, args ...any) (updategraph.Query, retrieval) {
 		return updategraph.Query{}, retrieval{configv1.ConditionFalse, reason, fmt.Sprintf(format, args...)}
 	}
-	if q.Service == "" {
+	// A cluster with neither wants no updates; alerts let that be.
+	if q.Service == "" && q.Channel != "" {
 		return not("NoUpstream", "No update service has been configured. Set spec.upstream to the URL of one.")
 	}
-	if err := updategraph.CheckService(q.Service); err != nil {
+	if err := updategraph.CheckService(q.Service); q.Service != "" && err != nil {
 		return not("InvalidURI", "failed to parse update service URL: %v", err)
 	}
 	if q.ClusterID != "" && !clusterIDPattern.MatchString(q.ClusterID) {

@@ -78,6 +78,7 @@ func TestUpdatesQuestion(t *testing.T) {
 			name: "misses a version", edit: func(cv *configv1.ClusterVersion) { cv.Status.Desired.Version = "" },
 			problem: "NoCurrentVersion|The cluster version does not have a semantic version assigned and cannot calculate valid upgrades.",
 		},
+		{name: "misses a channel more than a service", edit: func(cv *configv1.ClusterVersion) { cv.Spec.Channel, cv.Spec.Upstream = "", "" }, problem: "NoChannel|The update channel has not been configured."},
 		{name: "misses a channel", edit: func(cv *configv1.ClusterVersion) { cv.Spec.Channel = "" }, problem: "NoChannel|The update channel has not been configured."},
 		{
 			name: "refuses a version that is none", edit: func(cv *configv1.ClusterVersion) { cv.Status.Desired.Version = "x" },

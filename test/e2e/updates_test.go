@@ -32,12 +32,10 @@ func TestUpdates(t *testing.T) {
 	l.await("4.2.0 to complete", time.Minute, at("4.2.0"))
 	id := string(l.get().Spec.ClusterID)
 
+	l.await("a channel to be missed", time.Minute, says(configv1.RetrievedUpdates, "False|NoChannel|The update channel has not been configured."))
+	l.channel("stable")
 	l.await("an update service to be missed", time.Minute, says(configv1.RetrievedUpdates, "False|NoUpstream|"))
 	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Upstream = configv1.URL(service.URL() + "/graph") })
-	l.await("a channel to be missed", time.Minute, says(configv1.RetrievedUpdates, "False|NoChannel|The update channel has not been configured."))
-	assert.Empty(t, service.Questions())
-
-	l.channel("stable")
 	cv := l.await("updates", time.Minute, offers("4.2.3", "4.2.1"))
 	assert.Equal(t, "True||", condition(cv, configv1.RetrievedUpdates))
 	query := service.Questions()[0].Query
