@@ -126,6 +126,9 @@ func (o *startOptions) run(ctx context.Context, streams Streams) error {
 	if (o.certFile == "") != (o.keyFile == "") {
 		return &UsageError{errors.New("--serving-cert-file and --serving-key-file need each other")}
 	}
+	if err := updategraph.CheckService(o.service); o.service != "" && err != nil {
+		return &UsageError{fmt.Errorf("--update-service: %w", err)}
+	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
@@ -150,11 +153,6 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 	limit, err := resource.ParseQuantity(o.cacheLimit)
 	if err != nil || limit.Sign() < 0 {
 		return operator.Options{}, &UsageError{fmt.Errorf("--payload-cache-limit %q is not a size such as 4Gi", o.cacheLimit)}
-	}
-	if o.service != "" {
-		if err := updategraph.CheckService(o.service); err != nil {
-			return operator.Options{}, &UsageError{fmt.Errorf("--update-service: %w", err)}
-		}
 	}
 	policy, err := readTrust(o.trust)
 	if err != nil {
