@@ -11,12 +11,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -39,11 +37,10 @@ type control struct {
 	// changed has the ClusterVersion reconciled.
 	changed func()
 
+	rollout *whileServed
+
 	mu   sync.Mutex
 	look clusterversion.Controls
-	// stop ends the watch of the ReleaseRollout, nil while its kind is not served; first reports whether it has told.
-	stop  context.CancelFunc
-	first toolscache.InformerSynced
 }
 
 func newControl(mgr manager.Manager, options Options) (*control, error) {
@@ -51,7 +48,9 @@ func newControl(mgr manager.Manager, options Options) (*control, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating dynamic client: %w", err)
 	}
-	return &control{client: client, name: options.Name}, nil
+	c := &control{client: client, name: options.Name}
+	c.rollout = &whileServed{client: client, resource: releaseRollouts(), name: c.name, seen: c.seen}
+	return c, nil
 }
 
 // Look implements clusterversion.Control.
@@ -62,7 +61,7 @@ func (c *control) Look() clusterversion.Controls {
 }
 
 // Start implements source.Source: it starts the watches, and has the ClusterVersion reconciled when they tell anything
-// new. The kind ReleaseRollout may come with a release, long after the start, or never; its definition tells.
+// new.
 func (c *control) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	c.changed = func() { queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: c.name}}) }
 	for _, w := range []struct {
@@ -74,7 +73,7 @@ func (c *control) Start(ctx context.Context, queue workqueue.TypedRateLimitingIn
 		}},
 		{api.ReleaseRolloutDefinition, func(crd *unstructured.Unstructured) { c.serve(ctx, established(crd)) }},
 	} {
-		definition, err := c.watch(definitions(), w.name, w.seen)
+		definition, err := newSingle(c.client, definitions(), w.name, w.seen)
 		if err != nil {
 			return err
 		}
@@ -86,44 +85,20 @@ func (c *control) Start(ctx context.Context, queue workqueue.TypedRateLimitingIn
 
 // WaitForSync implements source.SyncingSource. A pause is known before anything is rolled out.
 func (c *control) WaitForSync(ctx context.Context) error {
-	told := func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.first == nil || c.first()
-	}
-	if !toolscache.WaitForCacheSync(ctx.Done(), c.synced...) || !toolscache.WaitForCacheSync(ctx.Done(), told) {
+	if !toolscache.WaitForCacheSync(ctx.Done(), c.synced...) || !toolscache.WaitForCacheSync(ctx.Done(), c.rollout.told) {
 		return fmt.Errorf("watching what administrators control: %w", ctx.Err())
 	}
 	return nil
 }
 
-// serve starts the watch of the ReleaseRollout once its kind is served, and ends it when it is no more.
+// serve watches the ReleaseRollout as long as its kind is served.
 func (c *control) serve(ctx context.Context, served bool) {
-	c.mu.Lock()
-	running := c.stop != nil
-	c.mu.Unlock()
-	switch {
-	case served && !running:
-		w, err := c.watch(releaseRollouts(), c.name, c.seen)
-		if err != nil {
-			return // only a stopped informer refuses
-		}
-		ctx, stop := context.WithCancel(ctx)
-		c.mu.Lock()
-		c.stop, c.first = stop, w.synced
-		c.mu.Unlock()
-		go w.informer.RunWithContext(ctx)
-	case !served && running:
-		c.mu.Lock()
-		c.stop()
-		c.stop, c.first = nil, nil
-		c.mu.Unlock()
-	}
 	c.update(func(look *clusterversion.Controls) {
 		if look.Served = served; !served {
 			look.Rollout = nil
 		}
 	})
+	c.rollout.serve(ctx, served)
 }
 
 // seen takes over a ReleaseRollout, nil for none. One that cannot be read counts as none.
@@ -136,7 +111,7 @@ func (c *control) seen(u *unstructured.Unstructured) {
 		}
 	}
 	c.update(func(look *clusterversion.Controls) {
-		if c.stop != nil { // a watch that was ended may have one more thing to say
+		if look.Served { // a watch that was ended may have one more thing to say
 			look.Rollout = rollout
 		}
 	})
@@ -189,53 +164,8 @@ func sameRequest(a, b *api.ReleaseRollout) bool {
 	return a.UID == b.UID && a.Generation == b.Generation && a.Spec == b.Spec
 }
 
-// single is the watch of one object.
-type single struct {
-	informer toolscache.SharedIndexInformer
-	// synced reports whether the first answer has been taken over.
-	synced toolscache.InformerSynced
-}
-
-// watch makes the watch of one object by its name; seen is called with each of its states, nil for its absence.
-func (c *control) watch(
-	resource schema.GroupVersionResource, name string, seen func(*unstructured.Unstructured),
-) (single, error) {
-	only := func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-	}
-	informer := dynamicinformer.NewFilteredDynamicInformer(c.client, resource, metav1.NamespaceAll, 0, toolscache.Indexers{}, only).Informer()
-	handler, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { seen(o.(*unstructured.Unstructured)) },
-		UpdateFunc: func(_, o any) { seen(o.(*unstructured.Unstructured)) },
-		DeleteFunc: func(any) { seen(nil) },
-	})
-	if err != nil {
-		return single{}, fmt.Errorf("watching %s %s: %w", resource.Resource, name, err)
-	}
-	return single{informer, handler.HasSynced}, nil
-}
-
-func definitions() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-}
-
 func releaseRollouts() schema.GroupVersionResource {
 	return api.ReleaseRolloutVersion.WithResource(api.ReleaseRolloutResource)
-}
-
-// established reports whether the kind of a definition is served.
-func established(crd *unstructured.Unstructured) bool {
-	if crd == nil {
-		return false
-	}
-	list, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
-	for _, item := range list {
-		condition, _ := item.(map[string]any)
-		if condition["type"] == "Established" {
-			return condition["status"] == string(metav1.ConditionTrue)
-		}
-	}
-	return false
 }
 
 // schemaField is a field of ClusterVersion that not every variant of its definition has.

@@ -7,13 +7,10 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -63,25 +60,15 @@ func (s *settings) current() clusterversion.Settings {
 
 // Start implements source.Source: it starts the watch, and has the ClusterVersion reconciled when it tells anything.
 func (s *settings) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	only := func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, "cluster").String()
-	}
-	resource := configv1.GroupVersion.WithResource("featuregates")
-	informer := dynamicinformer.NewFilteredDynamicInformer(s.client, resource, metav1.NamespaceAll, 0, toolscache.Indexers{}, only).Informer()
-	seen := func(object any) {
-		if s.store(object) {
+	gates, err := newSingle(s.client, configv1.GroupVersion.WithResource("featuregates"), "cluster", func(gates *unstructured.Unstructured) {
+		if s.store(gates) {
 			queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: s.options.Name}})
 		}
-	}
-	handler, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    seen,
-		UpdateFunc: func(_, object any) { seen(object) },
-		DeleteFunc: func(any) { seen(nil) },
 	})
 	if err != nil {
-		return fmt.Errorf("watching FeatureGate cluster: %w", err)
+		return err
 	}
-	err = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *toolscache.Reflector, err error) {
+	err = gates.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *toolscache.Reflector, err error) {
 		if apierrors.IsNotFound(err) {
 			// The kind is not served, so there is none. If it was, what was known stays: a definition that goes takes its
 			// objects along first, and that is told.
@@ -93,9 +80,9 @@ func (s *settings) Start(ctx context.Context, queue workqueue.TypedRateLimitingI
 	if err != nil {
 		return fmt.Errorf("watching FeatureGate cluster: %w", err)
 	}
-	go informer.RunWithContext(ctx)
+	go gates.informer.RunWithContext(ctx)
 	go func() {
-		if toolscache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
+		if toolscache.WaitForCacheSync(ctx.Done(), gates.synced) {
 			s.know()
 		}
 	}()
@@ -116,9 +103,9 @@ func (s *settings) know() { s.answer.Do(func() { close(s.answered) }) }
 
 // store takes over a FeatureGate, nil if there is none. It reports false for one that cannot be read, which is left
 // aside: the API server has checked it, so its schema is not one that we know.
-func (s *settings) store(object any) bool {
+func (s *settings) store(u *unstructured.Unstructured) bool {
 	var gates *configv1.FeatureGate
-	if u, ok := object.(*unstructured.Unstructured); ok {
+	if u != nil {
 		gates = &configv1.FeatureGate{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, gates); err != nil {
 			s.options.Log.Error(err, "FeatureGate cluster not understood")
