@@ -2,7 +2,6 @@ package operator
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,16 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/cluster-version/cvo/manifests/apicrd"
 	"github.com/cluster-version/cvo/pkg/clusterversion"
 )
 
 // definition reads a definition that the API module has.
 func definition(t *testing.T, file string) *unstructured.Unstructured {
 	t.Helper()
-	dir, err := apicrd.Dir(t.Context())
-	require.NoError(t, err)
-	data, err := os.ReadFile(filepath.Join(dir, file))
+	data, err := os.ReadFile(definitionFile(t, file))
 	require.NoError(t, err)
 	crd := &unstructured.Unstructured{}
 	require.NoError(t, yaml.Unmarshal(data, &crd.Object))

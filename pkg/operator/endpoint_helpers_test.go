@@ -29,7 +29,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/cluster-version/cvo/manifests/apicrd"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/rollout"
@@ -41,6 +43,27 @@ var controlPlane *env.Env
 
 func TestMain(m *testing.M) {
 	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { controlPlane = e })
+}
+
+// definitionFile is where the API module has a definition.
+func definitionFile(t *testing.T, name string) string {
+	t.Helper()
+	dir, err := apicrd.Dir(t.Context())
+	require.NoError(t, err)
+	return filepath.Join(dir, name)
+}
+
+// serveKind has the control plane serve the kind of a definition that the API module has, until forget is called.
+func serveKind(t *testing.T, file string) (forget func()) {
+	t.Helper()
+	options := envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: []string{definitionFile(t, file)}}
+	_, err := envtest.InstallCRDs(controlPlane.Config("test"), options)
+	require.NoError(t, err)
+	return func() {
+		if err := envtest.UninstallCRDs(controlPlane.Config("test"), options); err != nil {
+			t.Errorf("removing %s: %v", file, err)
+		}
+	}
 }
 
 // authority is a certificate authority.

@@ -2,8 +2,6 @@ package operator
 
 import (
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/cluster-version/cvo/pkg/risk"
 )
@@ -83,13 +80,7 @@ func TestJudgementsAreAccepted(t *testing.T) {
 // realClusterVersion is one that an API server keeps, of the variant whose risks have names and conditions.
 func realClusterVersion(t *testing.T) (*configv1.ClusterVersion, client.Client) {
 	t.Helper()
-	module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/openshift/api").Output()
-	require.NoError(t, err)
-	options := envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: []string{filepath.Join(strings.TrimSpace(string(module)),
-		"config/v1/zz_generated.crd-manifests", "0000_00_cluster-version-operator_01_clusterversions-CustomNoUpgrade.crd.yaml")}}
-	_, err = envtest.InstallCRDs(controlPlane.Config("test"), options)
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, envtest.UninstallCRDs(controlPlane.Config("test"), options)) })
+	t.Cleanup(serveKind(t, "0000_00_cluster-version-operator_01_clusterversions-CustomNoUpgrade.crd.yaml"))
 	scheme, err := NewScheme()
 	require.NoError(t, err)
 	cluster, err := client.New(controlPlane.Config("test"), client.Options{Scheme: scheme})

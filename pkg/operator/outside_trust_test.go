@@ -6,8 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/json"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -22,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -116,13 +113,7 @@ func trustScheme(t *testing.T) *runtime.Scheme {
 // trustCluster is the shared control plane with what policies of trust need.
 func trustCluster(t *testing.T) client.Client {
 	t.Helper()
-	module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/openshift/api").Output()
-	require.NoError(t, err)
-	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(module)), "config/v1/zz_generated.crd-manifests", "*_clusterimagepolicies*.crd.yaml"))
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	_, err = envtest.InstallCRDs(controlPlane.Config("test"), envtest.CRDInstallOptions{Paths: files[:1], ErrorIfPathMissing: true})
-	require.NoError(t, err)
+	serveKind(t, "0000_10_config-operator_01_clusterimagepolicies.crd.yaml")
 	cluster, err := client.New(controlPlane.Config("test"), client.Options{Scheme: trustScheme(t)})
 	require.NoError(t, err)
 	for _, name := range []string{api.ConfigNamespace, api.ConfigManagedNamespace} {

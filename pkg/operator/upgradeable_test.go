@@ -12,11 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -26,7 +24,6 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/upgradeable"
@@ -43,11 +40,7 @@ type listening struct {
 func newListening(t *testing.T, clk clock.WithTicker) *listening {
 	t.Helper()
 	cfg := controlPlane.Config("voices")
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	object := definition(t, "0000_00_cluster-version-operator_01_clusteroperators.crd.yaml").Object
-	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object, crd))
-	_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{crd}})
-	require.NoError(t, err)
+	serveKind(t, "0000_00_cluster-version-operator_01_clusteroperators.crd.yaml")
 	scheme, err := NewScheme()
 	require.NoError(t, err)
 	l := &listening{queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())}
