@@ -108,6 +108,10 @@ type controlMemory struct {
 	estimate  *rollout.Estimate
 	history   []api.CompletedRollout
 	preflight *api.Preflight
+	// lookedAt is the update that was asked for with mode Preflight last, nil if the update that is asked for has none, and
+	// lookedAtIn the generation of the ClusterVersion that said so.
+	lookedAt   *configv1.Update
+	lookedAtIn int64
 
 	// written is what was written last, nil if nothing was, and writtenAt when.
 	written   *api.ReleaseRolloutStatus
@@ -313,12 +317,16 @@ func (m *memory) pausedCondition() *metav1.Condition {
 
 // writeControl writes what there is to tell, if it is not what was written last, and not too often.
 func (c *Reconciler) writeControl(log logr.Logger) func(context.Context) Next {
+	var retry time.Time // after a write that failed, whatever wakes us
 	return func(ctx context.Context) Next {
 		look := c.options.Control.Look()
 		if !look.Served {
 			return Next{} // its watch tells when that changes
 		}
 		now := c.clock.Now()
+		if wait := retry.Sub(now); wait > 0 {
+			return Next{After: wait}
+		}
 		c.mu.Lock()
 		next, written, at := c.memory.rolloutStatus(now), c.memory.control.written, c.memory.control.writtenAt
 		c.mu.Unlock()
@@ -338,6 +346,7 @@ func (c *Reconciler) writeControl(log logr.Logger) func(context.Context) Next {
 			if ctx.Err() == nil {
 				log.Info("release rollout not written", "error", err.Error())
 			}
+			retry = now.Add(recordRetry)
 			return Next{After: recordRetry}
 		}
 		c.mu.Lock()

@@ -1,15 +1,19 @@
 package clusterversion
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -294,4 +298,41 @@ func TestPausedText(t *testing.T) {
 	p := heldAt(&rollout.Pause{Before: 20, Reached: true}, 10, 0)
 	p.Done, p.Total = 10, 20
 	assert.Equal(t, "Working towards 1.1.0: 10 of 20 done (50% complete), paused before runlevel 20", workingText("1.1.0", &p, pausedText(&p, "")))
+}
+
+// TestClockSetBack: the definition of ReleaseRollout refuses an update that completes before it starts, and the whole
+// status with it, for as long as the history has it.
+func TestClockSetBack(t *testing.T) {
+	m := &memory{planned: "r@1.1.0"}
+	p := heldAt(nil, 0)
+	m.track(underUpdate(), &p, noon())
+	p = heldAt(nil, 10)
+	m.track(underUpdate(), &p, noon().Add(-time.Hour))
+	require.Len(t, m.control.history, 1)
+	entry := m.control.history[0]
+	assert.False(t, entry.CompletedAt.Before(&entry.StartedAt))
+	assert.GreaterOrEqual(t, entry.Runlevels[0].Took.Duration, time.Duration(0))
+}
+
+// puts counts the writes of a ReleaseRollout, which all fail.
+type puts struct{ count int }
+
+func (p *puts) Look() Controls { return asks(api.ReleaseRolloutSpec{}) }
+
+func (p *puts) Put(context.Context, api.ReleaseRolloutStatus) error {
+	p.count++
+	return errors.New("refused")
+}
+
+func TestReleaseRolloutIsNotWrittenAgainAtOnce(t *testing.T) {
+	clk, control := testingclock.NewFakeClock(noon()), &puts{}
+	c := &Reconciler{clock: clk, options: Options{Control: control}}
+	write := c.writeControl(logr.Discard())
+	assert.Equal(t, recordRetry, write(t.Context()).After)
+	clk.Step(time.Second)
+	assert.Equal(t, recordRetry-time.Second, write(t.Context()).After, "it was woken by something else")
+	assert.Equal(t, 1, control.count)
+	clk.Step(recordRetry)
+	write(t.Context())
+	assert.Equal(t, 2, control.count)
 }

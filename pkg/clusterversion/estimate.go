@@ -60,12 +60,15 @@ func remember(history []api.CompletedRollout, current api.CurrentRollout, now ti
 	entry := api.CompletedRollout{
 		From: current.From, To: current.To, StartedAt: current.StartedAt, CompletedAt: metav1.NewTime(now.UTC().Truncate(time.Second)),
 	}
+	if entry.CompletedAt.Before(&entry.StartedAt) {
+		entry.CompletedAt = entry.StartedAt // the clock was set back; the API server would refuse this and whatever comes after it
+	}
 	for _, level := range current.Runlevels {
 		if level.StartedAt == nil || level.CompletedAt == nil {
 			continue
 		}
 		entry.Runlevels = append(entry.Runlevels, api.RunlevelDuration{
-			Runlevel: level.Runlevel, Manifests: level.Manifests, Took: metav1.Duration{Duration: level.CompletedAt.Sub(level.StartedAt.Time)},
+			Runlevel: level.Runlevel, Manifests: level.Manifests, Took: metav1.Duration{Duration: max(level.CompletedAt.Sub(level.StartedAt.Time), 0)},
 		})
 	}
 	history = slices.Insert(slices.Clone(history), 0, entry)

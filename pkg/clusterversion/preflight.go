@@ -47,6 +47,29 @@ func withoutPreflight(cv *configv1.ClusterVersion, own string) (rest *configv1.C
 	return rest, preflight
 }
 
+// keepMode returns an update as it was asked for. A definition of ClusterVersion that lacks the mode, put in place while a
+// preflight is asked for, has the API server read the same spec without it: nobody has asked for that update.
+func (k *controlMemory) keepMode(update *configv1.Update, generation int64, schema Schema) *configv1.Update {
+	switch {
+	case update == nil:
+		k.lookedAt = nil
+	case update.Mode == preflightMode:
+		k.lookedAt, k.lookedAtIn = update.DeepCopy(), generation
+	case k.lookedAt == nil:
+	case (generation == k.lookedAtIn || !schema.Mode) && sameRelease(*update, *k.lookedAt):
+		kept := *update.DeepCopy()
+		kept.Mode = preflightMode
+		return &kept
+	default:
+		k.lookedAt = nil
+	}
+	return update
+}
+
+func sameRelease(a, b configv1.Update) bool {
+	return a.Image == b.Image && a.Version == b.Version && a.Architecture == b.Architecture && a.Force == b.Force
+}
+
 // lookAhead has the release of a preflight examined in the background, and ends that of another. It waits for the release
 // that the cluster runs, whose keys verify others.
 func (c *Reconciler) lookAhead(ctx context.Context, r *round) error {
@@ -84,14 +107,15 @@ func (c *Reconciler) preflightStep(log logr.Logger, r *round, target Target) fun
 		if err := c.client.Get(ctx, types.NamespacedName{Name: c.options.Name}, cv); err != nil {
 			return Next{After: acceptRetryMin}
 		}
+		report := func(account api.Preflight) { c.preflightChanged(ctx, account) }
 		now := metav1.NewTime(c.clock.Now().UTC().Truncate(time.Second))
 		in := acceptInput{Stages: c.stages, cv: cv, settings: r.settings, running: c.running(), own: c.options.ReleaseImage}
 		f := flight{in: in, acceptance: Acceptance{Target: target}, preview: c.options.Preview, account: api.Preflight{
-			Version: target.Version, Image: target.Image, State: api.PreflightRunning, StartedAt: now,
+			Version: shorten(target.Version, maxVersion), Image: shorten(target.Image, api.ReleaseRolloutText), State: api.PreflightRunning, StartedAt: now,
 		}}
 		if attempt == 0 {
 			c.emit(cv, []event{preflightStarted(f.acceptance)})
-			f.report = c.preflightChanged
+			f.report = report
 		}
 		again := f.run(ctx)
 		if ctx.Err() != nil {
@@ -99,7 +123,7 @@ func (c *Reconciler) preflightStep(log logr.Logger, r *round, target Target) fun
 		}
 		ended := metav1.NewTime(c.clock.Now().UTC().Truncate(time.Second))
 		f.account.EndedAt = &ended
-		c.preflightChanged(f.account)
+		report(f.account)
 		if e := preflightEvent(f.account); e.message != told {
 			told = e.message
 			c.emit(cv, []event{e})
@@ -113,9 +137,13 @@ func (c *Reconciler) preflightStep(log logr.Logger, r *round, target Target) fun
 	}
 }
 
-func (c *Reconciler) preflightChanged(account api.Preflight) {
+// preflightChanged takes over an account, unless another one is wanted by now, or none: nobody would bring this one to an
+// end.
+func (c *Reconciler) preflightChanged(ctx context.Context, account api.Preflight) {
 	c.mu.Lock()
-	c.memory.control.preflight = &account
+	if ctx.Err() == nil {
+		c.memory.control.preflight = &account
+	}
 	c.mu.Unlock()
 	c.runner.Wake(SlotControl)
 }
@@ -169,8 +197,9 @@ func (f *flight) begin(step, message string) {
 
 // learn takes over what a step has found out.
 func (f *flight) learn() {
-	f.account.Image, f.account.Version = f.acceptance.Image(), f.acceptance.Target.Version
-	f.account.VerifiedBy = evidence(f.acceptance.Verified.Evidence)
+	f.account.Image = shorten(f.acceptance.Image(), api.ReleaseRolloutText)
+	f.account.Version = shorten(f.acceptance.Target.Version, maxVersion)
+	f.account.VerifiedBy = evidence(f.acceptance.Verified.Evidence[:min(len(f.acceptance.Verified.Evidence), maxSigners)])
 	if f.acceptance.Verified.Forced != nil {
 		f.account.Forced = shorten(f.acceptance.Verified.Forced.Error(), api.ReleaseRolloutText)
 	}
@@ -190,8 +219,12 @@ func (f *flight) object(objections []precondition.Objection) {
 	}
 }
 
-// maxObjections is how many preconditions a preflight lists.
-const maxObjections = 32
+// Bounds of what a preflight tells, as the definition of ReleaseRollout has them.
+const (
+	maxObjections = 32
+	maxSigners    = 32
+	maxVersion    = 256
+)
 
 // judge sums up; what could not be looked at may be at another attempt.
 func (f *flight) judge(report *preview.Report) (again bool) {

@@ -1,6 +1,7 @@
 package clusterversion
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -13,6 +14,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/difference"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/preview"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 func TestWithoutPreflight(t *testing.T) {
@@ -95,4 +97,72 @@ func TestJudge(t *testing.T) {
 			assert.NotEmpty(t, f.account.Message)
 		})
 	}
+}
+
+// TestAskedForWithModeStays: an update that was asked for as a preflight is none that anybody wants to have begun, even if
+// another definition of ClusterVersion has the API server forget the mode.
+func TestAskedForWithModeStays(t *testing.T) {
+	chosen := func(c *Reconciler, cv *configv1.ClusterVersion, schema Schema) *round {
+		r := &round{original: cv, cv: cv.DeepCopy(), control: control{schema: schema}}
+		require.NoError(t, c.choose(t.Context(), r))
+		return r
+	}
+	asked := func(generation int64, mode configv1.UpdateMode) *configv1.ClusterVersion {
+		cv := clusterAt(completed("1.0.0"))
+		cv.Generation = generation
+		cv.Spec.DesiredUpdate = &configv1.Update{Image: imageOf("1.1.0"), Mode: mode}
+		return cv
+	}
+	lacking := everyField()
+	lacking.Mode = false
+	for _, tt := range []struct {
+		name   string
+		cv     *configv1.ClusterVersion
+		schema Schema
+		want   string
+	}{
+		{"looks ahead still where the mode went from the same spec", asked(8, ""), lacking, "1.0.0"},
+		{"does so before it is told of the other definition", asked(8, ""), everyField(), "1.0.0"},
+		{"does so when something else of the spec changes", asked(9, ""), lacking, "1.0.0"},
+		{"updates where the mode is taken back", asked(9, ""), everyField(), "1.1.0"},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			c := &Reconciler{options: Options{ReleaseImage: imageOf("1.0.0")}}
+			first := chosen(c, asked(8, configv1.UpdateModePreflight), everyField())
+			assert.Equal(t, imageOf("1.0.0"), first.target.Image)
+			r := chosen(c, tt.cv, tt.schema)
+			assert.Equal(t, imageOf(tt.want), r.target.Image)
+			assert.Equal(t, tt.want == "1.0.0", r.control.preflight != nil)
+		})
+	}
+	t.Run("it updates where the request is made anew", func(t *testing.T) {
+		c := &Reconciler{options: Options{ReleaseImage: imageOf("1.0.0")}}
+		chosen(c, asked(8, configv1.UpdateModePreflight), everyField())
+		none := asked(9, "")
+		none.Spec.DesiredUpdate = nil
+		chosen(c, none, lacking)
+		assert.Equal(t, imageOf("1.1.0"), chosen(c, asked(10, ""), lacking).target.Image)
+	})
+}
+
+func TestPreflightThatWasCancelledTellsNothing(t *testing.T) {
+	c := &Reconciler{runner: idle{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	c.preflightChanged(ctx, api.Preflight{State: api.PreflightRunning})
+	require.NotNil(t, c.memory.control.preflight)
+	cancel()
+	c.preflightEnded()
+	c.preflightChanged(ctx, api.Preflight{State: api.PreflightRunning})
+	assert.Nil(t, c.memory.control.preflight, "nobody would bring it to an end")
+}
+
+// TestPreflightIsBounded: what is asked for and who signed may be longer than a ReleaseRollout takes.
+func TestPreflightIsBounded(t *testing.T) {
+	f := flight{acceptance: acceptedRelease("1.1.0")}
+	f.acceptance.Target = Target{Image: strings.Repeat("i", 5000), Version: "1.1.0-" + strings.Repeat("a", 300)}
+	f.acceptance.Verified = release.Verified{Evidence: make([]release.Evidence, 40)}
+	f.learn()
+	assert.LessOrEqual(t, len(f.account.Version), 256)
+	assert.LessOrEqual(t, len(f.account.Image), api.ReleaseRolloutText)
+	assert.LessOrEqual(t, len(f.account.VerifiedBy), 32)
 }

@@ -214,6 +214,11 @@ func (c *Reconciler) validate(_ context.Context, r *round) error {
 
 func (c *Reconciler) choose(_ context.Context, r *round) error {
 	invalid := r.original.Spec.DesiredUpdate != nil && r.cv.Spec.DesiredUpdate == nil
+	if !invalid {
+		c.mu.Lock()
+		r.cv.Spec.DesiredUpdate = c.memory.control.keepMode(r.cv.Spec.DesiredUpdate, r.cv.Generation, r.control.schema)
+		c.mu.Unlock()
+	}
 	cv, preflight := withoutPreflight(r.cv, c.options.ReleaseImage)
 	r.control.preflight = preflight
 	r.target = chooseTarget(cv, c.options.ReleaseImage, invalid || cv != r.cv)
