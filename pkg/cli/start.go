@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -35,6 +36,8 @@ type startOptions struct {
 	listen       string
 	certFile     string
 	keyFile      string
+	minTLS       string
+	cipherSuites []string
 	namespace    string
 	name         string
 	trust        string
@@ -79,6 +82,10 @@ that its files are here already, as they are in a pod that runs the release imag
 	f.StringVar(&o.listen, "listen", "127.0.0.1:9099", "`address` of /metrics, /debug/rollout, /healthz and /readyz, over TLS; empty for none")
 	f.StringVar(&o.certFile, "serving-cert-file", "", "`file` with the certificate to serve with, read again when it changes; default one made at start")
 	f.StringVar(&o.keyFile, "serving-key-file", "", "`file` with the key of that certificate")
+	f.StringVar(&o.minTLS, "tls-min-version", "", "least `version` of TLS to serve with; default the cluster's TLS profile if it is for all components, else "+string(configv1.VersionTLS12))
+	f.StringSliceVar(&o.cipherSuites, "tls-cipher-suites", nil, "comma-separated `suites` to serve with below TLS 1.3, by their IANA names; default the cluster's TLS profile if it is for all components, else the safe ones")
+	_ = cmd.RegisterFlagCompletionFunc("tls-min-version", cobra.FixedCompletions(operator.TLSVersions(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("tls-cipher-suites", cobra.FixedCompletions(operator.TLSCipherSuites(), cobra.ShellCompDirectiveNoFileComp))
 	f.StringVar(&o.namespace, "namespace", envOr("CVO_NAMESPACE", api.OperatorNamespace), "`namespace` of the operator and its Lease")
 	f.StringVar(&o.name, "name", envOr("CVO_NAME", api.ClusterVersionName), "`name` of the ClusterVersion")
 	f.StringVar(&o.trust, "trust", "", "`file` that says whose signatures are accepted, instead of the keys in the running release")
@@ -129,6 +136,10 @@ func (o *startOptions) run(ctx context.Context, streams Streams) error {
 	if err := updategraph.CheckService(o.service); o.service != "" && err != nil {
 		return &UsageError{fmt.Errorf("--update-service: %w", err)}
 	}
+	handshakes, err := operator.ParseTLS(o.minTLS, o.cipherSuites)
+	if err != nil {
+		return &UsageError{err}
+	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
@@ -138,6 +149,7 @@ func (o *startOptions) run(ctx context.Context, streams Streams) error {
 	if err != nil {
 		return err
 	}
+	options.TLS = handshakes
 	return operator.Run(ctx, options)
 }
 

@@ -17,12 +17,9 @@ type compatFlags struct{ set *pflag.FlagSet }
 
 // compatMeaning tells for each flag why it changes nothing.
 func compatMeaning() map[string]string {
-	const tlsChoice = "the endpoint speaks TLS 1.2 and 1.3 with the ciphers that Go's standard library holds to be safe"
 	return map[string]string{
 		"node-name":          "no pod has to run on the operator's node: payloads are pulled from the registry",
 		"enable-auto-update": "updates are asked for by spec.desiredUpdate alone",
-		"tls-min-version":    tlsChoice,
-		"tls-cipher-suites":  tlsChoice,
 		"hypershift":         "the profile is chosen by CLUSTER_PROFILE alone",
 	}
 }

@@ -14,6 +14,8 @@ func TestStartRefuses(t *testing.T) {
 	}{
 		{"to start without a release", startOptions{}, "--release-image is missing"},
 		{"a certificate without a key", startOptions{releaseImage: "a", certFile: "b"}, "need each other"},
+		{"a version of TLS that is none", startOptions{releaseImage: "a", minTLS: "1.2"}, `TLS version "1.2" is unknown`},
+		{"a cipher suite that is none", startOptions{releaseImage: "a", cipherSuites: []string{"x"}}, `cipher suite "x" is unknown`},
 		{"an update service that is none", startOptions{releaseImage: "a", service: "updates.example.com"}, `--update-service: parse "updates.example.com": the scheme has to be http or https`},
 	} {
 		t.Run("it refuses "+tt.name, func(t *testing.T) {

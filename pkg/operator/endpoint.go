@@ -48,6 +48,8 @@ const (
 type endpoint struct {
 	identity    Identity
 	certificate *certificate
+	// handshakes is nil if nothing is served.
+	handshakes *handshakes
 	// listener is nil if nothing is served.
 	listener net.Listener
 
@@ -63,6 +65,7 @@ func newEndpoint(ctx context.Context, options Options) (*endpoint, error) {
 		if e.certificate, err = newCertificate(options); err != nil {
 			return nil, err
 		}
+		e.handshakes = newHandshakes(logr.FromContextOrDiscard(ctx), e.certificate.config(), options.TLS)
 		var config net.ListenConfig
 		if e.listener, err = config.Listen(ctx, "tcp", options.Listen); err != nil {
 			return nil, fmt.Errorf("listening for metrics and health: %w", err)
@@ -110,6 +113,9 @@ func (e *endpoint) serve(ctx context.Context, mgr manager.Manager, snapshot snap
 			return fmt.Errorf("watching the serving certificate: %w", err)
 		}
 	}
+	if err := e.handshakes.follow(mgr); err != nil {
+		return err
+	}
 	guard, err := newGuard(clock.RealClock{}, mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return err
@@ -119,7 +125,7 @@ func (e *endpoint) serve(ctx context.Context, mgr manager.Manager, snapshot snap
 	return mgr.Add(&manager.Server{
 		Name:            "endpoint",
 		Server:          newServer(ctx, e.handler(guard, account)),
-		Listener:        tls.NewListener(e.listener, e.certificate.config()),
+		Listener:        tls.NewListener(e.listener, e.handshakes.config()),
 		ShutdownTimeout: &timeout,
 	})
 }

@@ -91,7 +91,7 @@ func Fingerprint(der []byte) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// config is what the endpoint's TLS is set up with. A client certificate is asked for, never demanded, and verified by
+// config is what the endpoint's TLS is set up with; handshakes may make it stricter. A client certificate is asked for, never demanded, and verified by
 // guard: a handshake cannot say that a token would do as well.
 func (c *certificate) config() *tls.Config {
 	return &tls.Config{

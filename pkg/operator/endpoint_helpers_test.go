@@ -161,7 +161,7 @@ func newReplica(t *testing.T, options Options) *replica {
 	}}
 	server := newServer(t.Context(), e.handler(guard, account))
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(tls.NewListener(e.listener, e.certificate.config())) }()
+	go func() { served <- server.Serve(tls.NewListener(e.listener, e.handshakes.config())) }()
 	t.Cleanup(func() {
 		_ = server.Close()
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {

@@ -58,6 +58,8 @@ type Options struct {
 	// ServingCertFile and ServingKeyFile hold the certificate to serve with, and are read again when they change; empty
 	// for a certificate that is made at start, whose fingerprint the Lease tells.
 	ServingCertFile, ServingKeyFile string
+	// TLS says which handshakes are accepted, before what the cluster's TLS profile wants.
+	TLS TLS
 	// Access says how registries are reached, as far as it is not for the cluster's configuration to say.
 	Access registry.Options
 	// Images says how images are read; its Access is made from the above.
