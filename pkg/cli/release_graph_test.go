@@ -7,7 +7,6 @@ import (
 	"encoding/pem"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
 	"io/fs"
 	"log"
@@ -29,9 +28,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/taskgraph"
+	"github.com/cluster-version/cvo/test/golden"
 )
-
-var updateGolden = flag.Bool("update", false, "rewrite the golden files")
 
 // smallRelease is a release of three components in which something is drawn forward and something left out.
 var smallRelease = map[string]string{
@@ -103,14 +101,7 @@ func TestReleaseGraph(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			out, _, err := runGraph(t, append([]string{dir}, tt.args...)...)
 			require.NoError(t, err)
-			path := filepath.Join("testdata", "release-graph-"+tt.name+".golden")
-			if *updateGolden {
-				require.NoError(t, os.MkdirAll("testdata", 0o755))
-				require.NoError(t, os.WriteFile(path, []byte(out), 0o644))
-			}
-			want, err := os.ReadFile(path)
-			require.NoError(t, err, "run the test with -update to write the file")
-			assert.Equal(t, string(want), out)
+			golden.Assert(t, "release-graph-"+tt.name, out)
 		})
 	}
 }
@@ -151,9 +142,7 @@ func TestReleaseGraphOfImage(t *testing.T) {
 	digest, err := img.Digest()
 	require.NoError(t, err)
 	assert.Contains(t, info, "release@"+digest.String()+"; its signatures are not checked")
-	want, err := os.ReadFile(filepath.Join("testdata", "release-graph-updating.golden"))
-	require.NoError(t, err)
-	assert.Equal(t, string(want), out)
+	golden.Assert(t, "release-graph-updating", out)
 
 	secure := httptest.NewTLSServer(server.Config.Handler)
 	t.Cleanup(secure.Close)
@@ -164,7 +153,7 @@ func TestReleaseGraphOfImage(t *testing.T) {
 	for _, flags := range [][]string{{"--insecure"}, {"--certificate-authority", authority}} {
 		out, _, err = runGraph(t, append(flags, overTLS)...)
 		require.NoError(t, err)
-		assert.Equal(t, string(want), out)
+		golden.Assert(t, "release-graph-updating", out)
 	}
 
 	_, _, err = runGraph(t, strings.Replace(pullspec, "1.2.3", "missing", 1))

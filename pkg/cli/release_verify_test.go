@@ -17,6 +17,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/golden"
 )
 
 const workflow = "https://github.com/platform/release/.github/workflows/build.yaml@refs/heads/main"
@@ -75,14 +76,7 @@ func verifyGolden(t *testing.T, file, output string, img release.Image) {
 	} {
 		output = regexp.MustCompile(mask.pattern).ReplaceAllString(output, mask.name)
 	}
-	path := filepath.Join("testdata", "release_verify", file)
-	if *updateGolden {
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(output), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), output)
+	golden.AssertFile(t, filepath.Join("testdata", "release_verify", file), output)
 }
 
 func TestReleaseVerify(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/rollout"
+	"github.com/cluster-version/cvo/test/golden"
 )
 
 var accountTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -121,17 +122,6 @@ func outline() *rollout.Snapshot {
 	return s
 }
 
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", "status-"+name+".golden")
-	if *updateGolden {
-		require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err, "run the test with -update to write the file")
-	assert.Equal(t, string(want), got)
-}
-
 func TestStatusTree(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -147,7 +137,7 @@ func TestStatusTree(t *testing.T) {
 		{"outline", statusView{}, outline()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			golden(t, c.name, strings.Join(c.view.render(c.snapshot), "\n")+"\n")
+			golden.Assert(t, "status-"+c.name, strings.Join(c.view.render(c.snapshot), "\n")+"\n")
 		})
 	}
 }
@@ -195,7 +185,7 @@ func TestStatusChanges(t *testing.T) {
 	lines = append(lines, statusChanges(first, next, "dns")...)
 	lines = append(lines, "-- before the first pass has ended")
 	lines = append(lines, statusChanges(nil, outline(), "")...)
-	golden(t, "changes", strings.Join(lines, "\n")+"\n")
+	golden.Assert(t, "status-changes", strings.Join(lines, "\n")+"\n")
 }
 
 func TestStatusScreen(t *testing.T) {
@@ -244,7 +234,7 @@ func TestDescribeClusterVersion(t *testing.T) {
 			{Type: "RetrievedUpdates", Status: "False", LastTransitionTime: at, Message: "of no interest here"},
 		},
 	}}
-	golden(t, "instead", strings.Join(describeClusterVersion(cv, accountTime), "\n")+"\n")
+	golden.Assert(t, "status-instead", strings.Join(describeClusterVersion(cv, accountTime), "\n")+"\n")
 	assert.Equal(t, "Release  none yet", describeClusterVersion(&configv1.ClusterVersion{}, accountTime)[0])
 }
 

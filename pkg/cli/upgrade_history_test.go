@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/test/golden"
 )
 
 const historyDump = "testdata/upgrade-history/updates" + dumpSuffix
@@ -19,7 +21,7 @@ func TestUpgradeHistoryGolden(t *testing.T) {
 			out, errs, _, code := upgradeCommand(t, "history", "--mock-clusterversion", historyDump, "-o", output)
 			assert.Zero(t, code)
 			assert.Empty(t, errs)
-			goldenFile(t, "testdata/upgrade-history/"+output+".golden", out)
+			golden.Assert(t, "upgrade-history/"+output, out)
 			assert.NotContains(t, out, "\x1b")
 		})
 	}

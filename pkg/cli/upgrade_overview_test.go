@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"os"
 	"strings"
 	"testing"
 
@@ -12,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/test/golden"
 )
 
 func digestOfChar(char string) string { return "sha256:" + strings.Repeat(char, 64) }
@@ -147,14 +147,7 @@ func TestUpgradeOverviewGolden(t *testing.T) {
 				o := &upgradeOptions{includeNotRecommended: all}
 				require.NoError(t, o.printOverview(Streams{Out: &out, Err: &errs}, newUpgradeOverview(cv)))
 				got := out.String() + "--- stderr\n" + errs.String()
-				golden := "testdata/upgrade-overview/" + name + flag + ".golden"
-				if *updateGolden {
-					require.NoError(t, os.MkdirAll("testdata/upgrade-overview", 0o755))
-					require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
-				}
-				want, err := os.ReadFile(golden)
-				require.NoError(t, err)
-				assert.Equal(t, string(want), got)
+				golden.Assert(t, "upgrade-overview/"+name+flag, got)
 				assert.NotContains(t, got, "\x1b")
 			})
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/golden"
 )
 
 // upgradeCommand runs a command of cvo upgrade as main does; both is what a terminal shows of stdout and stderr.
@@ -24,17 +25,6 @@ func upgradeCommand(t *testing.T, args ...string) (stdout, stderr, both string, 
 	err := cmd.ExecuteContext(t.Context())
 	PrintError(io.MultiWriter(&errs, &all), err)
 	return out.String(), errs.String(), all.String(), ExitCode(err)
-}
-
-// goldenFile compares with a file, or with -update writes it.
-func goldenFile(t *testing.T, file, got string) {
-	t.Helper()
-	if *updateGolden {
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err, "run the test with -update to write the file")
-	assert.Equal(t, string(want), got)
 }
 
 func TestUpgradeRecommendOfRealDumps(t *testing.T) {
@@ -101,7 +91,7 @@ func TestUpgradeRecommendGolden(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, _, both, code := upgradeCommand(t, append([]string{"recommend", "--mock-clusterversion", recommendDump}, tt.args...)...)
 			assert.Equal(t, tt.code, code)
-			goldenFile(t, "testdata/upgrade-recommend/"+name+".golden", both)
+			golden.Assert(t, "upgrade-recommend/"+name, both)
 		})
 	}
 }

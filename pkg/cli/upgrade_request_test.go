@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,6 +31,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/golden"
 )
 
 // sentPatch is a patch as it arrived at the API server.
@@ -534,14 +534,12 @@ func TestUpgradeRequests(t *testing.T) {
 	})
 	t.Run("it prints the overview", func(t *testing.T) {
 		c.put(t, withUpdates(restingCluster()))
-		want, err := os.ReadFile("testdata/upgrade-overview/progressing-all.golden")
-		require.NoError(t, err)
 		c.change(func(cv *configv1.ClusterVersion) {
 			set(cv, api.Failing, configv1.ConditionUnknown, "SlowClusterOperator", "waiting on dns over 30 minutes")
 			set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "", "Working towards 4.14.3: 139 of 859 done (16% complete), waiting on dns")
 		})
 		out, errs, code := c.cvo(t, "--include-not-recommended")
-		assert.Equal(t, string(want), out+"--- stderr\n"+errs)
+		golden.Assert(t, "upgrade-overview/progressing-all", out+"--- stderr\n"+errs)
 		assert.Zero(t, code, "scripts of the original expect that")
 
 		same, errs, code := c.cvo(t, "--include-not-recommended", "--exit-code")
@@ -596,6 +594,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: version-
 
 	c.settings(t)
 	c.accepts(t)
+	c.preflights(t)
 	c.goesBack(t)
 
 	t.Run("it tells that there is no ClusterVersion", func(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/insight"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/golden"
 )
 
 // upgradeStatus runs the command.
@@ -58,7 +59,7 @@ func TestUpgradeStatusGolden(t *testing.T) {
 			out, errs, code := upgradeStatus(t, "--mock-clusterversion", nodesDump, "--details="+details)
 			assert.Empty(t, errs)
 			assert.Zero(t, code)
-			goldenFile(t, "testdata/upgrade-status/nodes-"+details+".golden", out)
+			golden.Assert(t, "upgrade-status/nodes-"+details, out)
 		})
 	}
 }
