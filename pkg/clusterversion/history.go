@@ -1,13 +1,11 @@
 package clusterversion
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // maxHistory is how many entries the history keeps, as in OpenShift's operator.
@@ -34,36 +32,6 @@ func recordTarget(history []configv1.UpdateHistory, a Acceptance, now metav1.Tim
 		Verified: len(a.Verified.Evidence) > 0, AcceptedRisks: a.Risks,
 	}
 	return prune(slices.Insert(history, 0, entry))
-}
-
-// withAcceptedRisks adds the risks of the update to what was accepted with a release: those that it is known to be exposed
-// to, and that the administrator has accepted by name. The sentence is that of OpenShift's operator.
-func withAcceptedRisks(a Acceptance, cv *configv1.ClusterVersion) Acceptance {
-	if a.Target.Own {
-		return a
-	}
-	accepted := sets.New(acceptedRisks(cv.Spec.DesiredUpdate)...)
-	exposed := sets.New[string]()
-	for _, update := range cv.Status.ConditionalUpdates {
-		if update.Release.Image != a.Image() {
-			continue
-		}
-		exposed.Insert(update.RiskNames...)
-		for _, risk := range update.Risks {
-			exposed.Insert(risk.Name)
-		}
-	}
-	names := sets.List(exposed.Intersection(accepted))
-	if len(names) == 0 {
-		return a
-	}
-	exposure := fmt.Sprintf("exposed to the risks [%s] which were all explicitly accepted by the cluster administrator.", strings.Join(names, ","))
-	if a.Risks == "" {
-		a.Risks = fmt.Sprintf("The target release %s is %s", a.Image(), exposure)
-	} else {
-		a.Risks += "; It is " + exposure
-	}
-	return a
 }
 
 // recordCompleted marks the newest entry as completed, once.

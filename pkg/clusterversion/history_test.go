@@ -240,41 +240,29 @@ func TestLongHistoryIsPrunedWithoutANewRelease(t *testing.T) {
 	assert.Len(t, recordTarget(history, a, metav1.NewTime(now)), 100)
 }
 
-func TestAcceptedRisks(t *testing.T) {
+// TestAcceptedRisksAreToldOnce: what was accepted by name stands in the history as it was when the update began.
+func TestAcceptedRisksAreToldOnce(t *testing.T) {
 	a := acceptedRelease("1.1.0")
-	forced := a
-	forced.Risks = "forced"
+	cv := clusterAt(completed("1.0.0"))
+	cv.Spec.DesiredUpdate = &configv1.Update{Image: a.Image(), AcceptRisks: []configv1.AcceptRisk{{Name: "Fire"}}}
+	cv.Status.ConditionalUpdates = []configv1.ConditionalUpdate{{
+		Release: configv1.Release{Version: "1.1.0", Image: a.Image()},
+		Risks:   []configv1.ConditionalUpdateRisk{{Name: "Fire", Conditions: []metav1.Condition{{Type: "Applies", Status: metav1.ConditionTrue}}}},
+	}}
+	in := observed{accepted: &a, updates: knownUpdates{accepted: acceptedRisks(cv.Spec.DesiredUpdate)}, now: now}
+	want := "The target release " + a.Image() + " is exposed to the risks [Fire] which were all explicitly accepted by the cluster administrator."
+	cv.Status, _ = nextStatus(cv, in)
+	assert.Equal(t, want, cv.Status.History[0].AcceptedRisks)
+	cv.Status, _ = nextStatus(cv, in)
+	assert.Equal(t, want, cv.Status.History[0].AcceptedRisks)
+
+	assert.NotEmpty(t, cv.Status.ConditionalUpdates)
 	own := a
 	own.Target.Own = true
-	update := func(image string, names ...string) configv1.ConditionalUpdate {
-		u := configv1.ConditionalUpdate{Release: configv1.Release{Image: image}}
-		for _, name := range names {
-			u.Risks = append(u.Risks, configv1.ConditionalUpdateRisk{Name: name})
-		}
-		return u
-	}
-	const sentence = "exposed to the risks [A,B] which were all explicitly accepted by the cluster administrator."
-	for _, tt := range []struct {
-		name    string
-		a       Acceptance
-		updates []configv1.ConditionalUpdate
-		want    string
-	}{
-		{"names what was accepted of what is known", a, []configv1.ConditionalUpdate{update(a.Image(), "B", "C", "A")}, "The target release " + a.Image() + " is " + sentence},
-		{"adds it to what was forced", forced, []configv1.ConditionalUpdate{update(a.Image(), "A", "B")}, "forced; It is " + sentence},
-		{"is silent about what was not accepted", a, []configv1.ConditionalUpdate{update(a.Image(), "C")}, ""},
-		{"is silent about other updates", a, []configv1.ConditionalUpdate{update("other", "A")}, ""},
-		{"is silent about the operator's own release", own, []configv1.ConditionalUpdate{update(a.Image(), "A")}, ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			cv := clusterAt(completed("1.0.0"))
-			cv.Spec.DesiredUpdate = &configv1.Update{AcceptRisks: []configv1.AcceptRisk{{Name: "A"}, {Name: "B"}}}
-			cv.Status.ConditionalUpdates = tt.updates
-			cv.Status, _ = nextStatus(cv, observed{accepted: &tt.a, latest: tt.a, target: tt.a.Target, now: now})
-			assert.Equal(t, tt.want, cv.Status.History[0].AcceptedRisks)
-			cv.Spec.DesiredUpdate, cv.Status.ConditionalUpdates = nil, nil
-			cv.Status, _ = nextStatus(cv, observed{accepted: &tt.a, latest: tt.a, target: tt.a.Target, now: now})
-			assert.Equal(t, tt.want, cv.Status.History[0].AcceptedRisks, "it stays told")
-		})
-	}
+	updates := cv.Status.ConditionalUpdates
+	cv = clusterAt(completed("1.0.0"))
+	cv.Status.ConditionalUpdates = updates
+	in.accepted = &own
+	after, _ := nextStatus(cv, in)
+	assert.Empty(t, after.History[0].AcceptedRisks, "nobody accepts anything for the operator's own release")
 }

@@ -49,8 +49,8 @@ func nextStatus(cv *configv1.ClusterVersion, in observed) (configv1.ClusterVersi
 		status.Desired = desired(*in.accepted, in.updates.describing(status))
 		status.VersionHash = in.accepted.Payload.Hash
 		started := len(status.History) == 0 || !sameEntry(status.History[0], in.accepted.Payload.Release.Version, in.accepted.Image())
-		status.History = recordTarget(status.History, withAcceptedRisks(*in.accepted, cv), now)
-		if started {
+		status.History = recordTarget(status.History, *in.accepted, now)
+		if started && !in.accepted.Target.Own {
 			recordAcceptedRisks(&status.History[0], status.ConditionalUpdates, in.updates.accepted)
 		}
 		if in.progress != nil && in.progress.Complete {
