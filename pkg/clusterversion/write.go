@@ -132,7 +132,7 @@ func (c *Reconciler) conflicted() {
 // refusal is what the API server has refused of a status.
 type refusal struct {
 	message string
-	// fields of status, with the index of a condition where it is one alone.
+	// fields of status, with the type of a condition where it is one alone.
 	fields []string
 	// until is when it is tried again.
 	until time.Time
@@ -163,7 +163,7 @@ func (c *Reconciler) writeReduced(
 		}
 		if err == nil {
 			c.mu.Lock()
-			c.memory.refusal = refusal{refused.Error(), fields, now.Add(refusalInterval)}
+			c.memory.refusal = refusal{refused.Error(), lasting(fields, status), now.Add(refusalInterval)}
 			c.mu.Unlock()
 		}
 		return next, less, err
@@ -196,6 +196,31 @@ func refusedFields(err error) []string {
 	return slices.Compact(fields)
 }
 
+// conditionField begins the name of a field that is one condition.
+const conditionField = "condition "
+
+// lasting names conditions by their types in place of where they stand in a status: another one may have more or fewer.
+func lasting(fields []string, status configv1.ClusterVersionStatus) []string {
+	out := slices.Clone(fields)
+	for i, field := range out {
+		if kind, ok := conditionOfField(field, status); ok {
+			out[i] = conditionField + string(kind)
+		}
+	}
+	return out
+}
+
+func conditionOfField(field string, status configv1.ClusterVersionStatus) (configv1.ClusterStatusConditionType, bool) {
+	if kind, ok := strings.CutPrefix(field, conditionField); ok {
+		return configv1.ClusterStatusConditionType(kind), true
+	}
+	var at int
+	if _, err := fmt.Sscanf(field, "conditions[%d]", &at); err != nil || at < 0 || at >= len(status.Conditions) {
+		return "", false
+	}
+	return status.Conditions[at].Type, true
+}
+
 func allButConditions() []string {
 	return []string{"availableUpdates", "capabilities", "conditionalUpdateRisks", "conditionalUpdates", "desired", "history", "versionHash"}
 }
@@ -203,7 +228,6 @@ func allButConditions() []string {
 // reduced is a status whose given fields are as they were before.
 func reduced(before, status configv1.ClusterVersionStatus, fields []string) configv1.ClusterVersionStatus {
 	out := *status.DeepCopy()
-	var dropped []configv1.ClusterStatusConditionType
 	for _, field := range fields {
 		switch field {
 		case "availableUpdates":
@@ -223,16 +247,16 @@ func reduced(before, status configv1.ClusterVersionStatus, fields []string) conf
 		case "versionHash":
 			out.VersionHash = before.VersionHash
 		default:
-			var at int
-			if _, err := fmt.Sscanf(field, "conditions[%d]", &at); err == nil && at >= 0 && at < len(status.Conditions) {
-				dropped = append(dropped, status.Conditions[at].Type)
+			kind, ok := conditionOfField(field, status)
+			if !ok {
+				continue
 			}
-		}
-	}
-	for _, kind := range dropped {
-		out.Conditions = slices.DeleteFunc(out.Conditions, func(c configv1.ClusterOperatorStatusCondition) bool { return c.Type == kind })
-		if old := find(before.Conditions, kind); old != nil {
-			out.Conditions = append(out.Conditions, *old)
+			// It keeps its place, so that the order of conditions is no news.
+			if old, next := find(before.Conditions, kind), find(out.Conditions, kind); old != nil && next != nil {
+				*next = *old
+			} else {
+				out.Conditions = slices.DeleteFunc(out.Conditions, func(c configv1.ClusterOperatorStatusCondition) bool { return c.Type == kind })
+			}
 		}
 	}
 	return out

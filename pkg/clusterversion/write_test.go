@@ -87,7 +87,15 @@ func TestReduced(t *testing.T) {
 	got := reduced(before, status, []string{"history", "conditions[0]", "conditions[1]", "conditions[9]"})
 	assert.Empty(t, got.History)
 	assert.Equal(t, "new", got.VersionHash)
-	assert.ElementsMatch(t, []configv1.ClusterOperatorStatusCondition{condition("a", "old"), condition("c", "new")}, got.Conditions)
+	assert.Equal(t, []configv1.ClusterOperatorStatusCondition{condition("a", "old"), condition("c", "new")}, got.Conditions, "a condition keeps its place")
+
+	fields := lasting([]string{"history", "conditions[1]", "conditions[9]"}, status)
+	assert.Equal(t, []string{"history", "condition b", "conditions[9]"}, fields)
+	status.Conditions = append([]configv1.ClusterOperatorStatusCondition{condition("z", "new")}, status.Conditions...)
+	got = reduced(before, status, fields)
+	assert.Equal(t, []configv1.ClusterOperatorStatusCondition{condition("z", "new"), condition("a", "new"), condition("c", "new")}, got.Conditions,
+		"the same one, wherever it stands by now")
+	status.Conditions = status.Conditions[1:]
 	least := reduced(before, status, allButConditions())
 	assert.Equal(t, configv1.ClusterVersionStatus{VersionHash: "old", ObservedGeneration: 2, Conditions: status.Conditions}, least)
 	assert.Equal(t, before.Conditions, reduced(before, least, []string{"conditions"}).Conditions)
