@@ -96,8 +96,14 @@ func (a Acceptance) describe() string {
 
 // forcedText tells of an image that was forced past verification.
 func (a Acceptance) forcedText() string {
-	return fmt.Sprintf("Target release %s cannot be verified, but continuing anyway because the update was forced: %v", a.describe(), a.Verified.Forced)
+	return steady(fmt.Sprintf("%s%s %s: %v", forcedStart, a.describe(), forcedReason, a.Verified.Forced))
 }
+
+// What the text says of every image that was forced past verification, as OpenShift's operator does.
+const (
+	forcedStart  = "Target release "
+	forcedReason = "cannot be verified, but continuing anyway because the update was forced"
+)
 
 // acceptStep is one step on the way; it changes the acceptance or returns why the target is refused.
 type acceptStep struct {
@@ -153,7 +159,7 @@ func acceptFrom(ctx context.Context, in acceptInput, a Acceptance, steps []accep
 			if step.name == api.ReasonPreconditionChecks {
 				separator = ": "
 			}
-			a.Message = fmt.Sprintf("%s %s%s%v", step.failed, a.describe(), separator, err)
+			a.Message = steady(fmt.Sprintf("%s %s%s%v", step.failed, a.describe(), separator, err))
 			return a
 		}
 	}

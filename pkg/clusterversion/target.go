@@ -3,6 +3,7 @@ package clusterversion
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
 
@@ -76,10 +77,11 @@ func resumeTarget(cv *configv1.ClusterVersion, own string, asked Target) (Target
 	return Target{Image: newest.Image, Force: forcedBefore(newest), Own: newest.Image == own}, true
 }
 
-// forcedBefore reports whether an administrator has forced this release past verification: the history has the risks
-// that were accepted, and no signature. It is named by digest, so it is the same content; it needs no force to stay.
+// forcedBefore reports whether an administrator has forced this release past verification: the history has no signature,
+// and says so. It is named by digest, so it is the same content; it needs no force to stay. Other risks that were accepted,
+// such as an update that nobody recommends, are no such leave.
 func forcedBefore(entry configv1.UpdateHistory) bool {
-	return !entry.Verified && entry.AcceptedRisks != ""
+	return !entry.Verified && strings.HasPrefix(entry.AcceptedRisks, forcedStart) && strings.Contains(entry.AcceptedRisks, forcedReason)
 }
 
 // asksForUpdate reports whether there is an update asked for: a list of accepted risks alone asks for none.

@@ -1,6 +1,7 @@
 package clusterversion
 
 import (
+	"errors"
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -14,12 +15,30 @@ func wants(cv *configv1.ClusterVersion, update configv1.Update) *configv1.Cluste
 	return cv
 }
 
+// forcedPast is what the history says of an image that was forced past verification.
+const forcedPast = `Target release version="1.1.0" image="x" cannot be verified, but continuing anyway because the update was forced: nobody signed it`
+
+// TestForcedBefore: what was accepted otherwise is no leave to run what nobody has signed.
+func TestForcedBefore(t *testing.T) {
+	assert.True(t, forcedBefore(configv1.UpdateHistory{AcceptedRisks: forcedPast}))
+	assert.True(t, forcedBefore(configv1.UpdateHistory{AcceptedRisks: forcedPast + "\nForced through blocking failures: x"}))
+	assert.True(t, forcedBefore(configv1.UpdateHistory{AcceptedRisks: Acceptance{Target: Target{Image: "x"}, Verified: release.Verified{Forced: errors.New("no")}}.forcedText()}))
+	assert.False(t, forcedBefore(configv1.UpdateHistory{AcceptedRisks: forcedPast, Verified: true}))
+	for _, risks := range []string{
+		"", `Precondition "ClusterVersionRecommendedUpdate" failed because of "NoChannel": Configured channel is unset`,
+		"The target release x is exposed to the risks [A] which were all explicitly accepted by the cluster administrator.",
+		`Precondition "A" failed because of "B": ` + forcedPast,
+	} {
+		assert.False(t, forcedBefore(configv1.UpdateHistory{AcceptedRisks: risks}), risks)
+	}
+}
+
 func TestChooseTarget(t *testing.T) {
 	own := imageOf("1.0.0")
 	forced := partial("1.1.0")
-	forced.Verified, forced.AcceptedRisks = false, "risk"
+	forced.Verified, forced.AcceptedRisks = false, forcedPast
 	forcedDone := completed("1.1.0")
-	forcedDone.Verified, forcedDone.AcceptedRisks = false, "risk"
+	forcedDone.Verified, forcedDone.AcceptedRisks = false, forcedPast
 	withAvailable := func(cv *configv1.ClusterVersion) *configv1.ClusterVersion {
 		cv.Status.AvailableUpdates = []configv1.Release{{Version: "1.1.0", Image: imageOf("1.1.0")}}
 		return cv
@@ -82,7 +101,7 @@ func TestChooseTarget(t *testing.T) {
 func TestResumeTarget(t *testing.T) {
 	own := imageOf("1.0.0")
 	forced := completed("1.1.0")
-	forced.Verified, forced.AcceptedRisks = false, "risk"
+	forced.Verified, forced.AcceptedRisks = false, forcedPast
 	for _, tt := range []struct {
 		name  string
 		cv    *configv1.ClusterVersion

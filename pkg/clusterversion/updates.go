@@ -267,7 +267,7 @@ func (m *updateMemory) answered(query updategraph.Query, answer updategraph.Answ
 	if refused := (*updategraph.Error)(nil); errors.As(err, &refused) {
 		reason = refused.Reason
 	}
-	m.known.retrieved = retrieval{configv1.ConditionFalse, reason, cut("Unable to retrieve available updates: " + err.Error())}
+	m.known.retrieved = retrieval{configv1.ConditionFalse, reason, cut(steady("Unable to retrieve available updates: " + err.Error()))}
 }
 
 // evaluateRisks finds out which risks of the known updates apply, and puts both into effect together.
@@ -290,6 +290,10 @@ func (c *Reconciler) evaluateRisks(log logr.Logger) func(context.Context) Next {
 			}
 			answers := risks.Evaluate(ctx, all)
 			known.applies, due = answers.Applies, answers.Next
+			for name, applies := range known.applies {
+				applies.Message = steady(applies.Message)
+				known.applies[name] = applies
+			}
 			if withAlerts && len(updates.Available)+len(updates.Conditional) > 0 {
 				var err error
 				known.alerts, err = risks.Alerts(ctx)
