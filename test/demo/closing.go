@@ -182,18 +182,21 @@ func (d *demo) whatToTry() string {
 		}
 	}
 	return fmt.Sprintf(`
- %s Ctrl-C ends it, and removes %s.
+ %[1]s Ctrl-C ends it, and removes %[2]s.
 
-   export KUBECONFIG=%s
+   export KUBECONFIG=%[3]s
    kubectl get clusterversion,clusteroperators
    kubectl describe clusterversion version
    kubectl get events -n openshift-cluster-version
-   oc adm upgrade
+   %[4]s upgrade
+   %[4]s upgrade status
+   %[4]s upgrade history
+   %[4]s upgrade diff %[7]s --trust %[8]s
 
-   %s status --watch --server https://%s
-   tail -f %s
+   %[4]s status --watch --server https://%[5]s
+   tail -f %[6]s
 
-   %s release graph %s
-   %s release extract %s --layout image --to /tmp/platform
-`, p.strong.Render("Everything is left running."), d.dir, d.control.Kubeconfig, cvo, d.address, d.log(), cvo, image, cvo, image)
+   %[4]s release graph %[7]s
+   %[4]s release extract %[7]s --layout image --to /tmp/platform
+`, p.strong.Render("Everything is left running."), d.dir, d.control.Kubeconfig, cvo, d.address, d.log(), image, filepath.Join(d.dir, "keys", "trust.yaml"))
 }

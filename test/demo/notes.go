@@ -25,8 +25,8 @@ func (s *story) tellProgress(before phase, p *phase, now time.Time) {
 	}
 	for _, l := range p.levels {
 		if !l.ended.IsZero() && !ended[l.Runlevel.Runlevel] {
-			say(note{detail: true, kind: goodNote, text: fmt.Sprintf("runlevel %s complete after %s: %d manifests of %s",
-				runlevelName(l), seconds(l.ended.Sub(l.began)), l.Total, strings.Join(componentNames(l), ", "))})
+			say(note{detail: true, kind: goodNote, text: fmt.Sprintf("runlevel %s complete after %s: %s of %s",
+				runlevelName(l), seconds(l.ended.Sub(l.began)), manifests(l.Total), strings.Join(componentNames(l), ", "))})
 		}
 	}
 	if before.handedOver.IsZero() && !p.handedOver.IsZero() {
@@ -35,6 +35,14 @@ func (s *story) tellProgress(before phase, p *phase, now time.Time) {
 	if was, is := waitedFor(before.problems), waitedFor(p.problems); len(is) > 0 && !slices.Equal(was, is) {
 		say(note{detail: true, text: "waiting for " + strings.Join(is, ", ")})
 	}
+}
+
+// manifests is a number of them.
+func manifests(n int) string {
+	if n == 1 {
+		return "1 manifest"
+	}
+	return fmt.Sprintf("%d manifests", n)
 }
 
 func handOver(p *phase) string {
