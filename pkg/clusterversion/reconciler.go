@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/rollout"
@@ -92,6 +93,10 @@ type memory struct {
 	planned  string
 	progress *rollout.Progress
 	settled  rollout.Settled
+	// another: that rollout is of another release than the one whose passes passer made; restored is what the inventory of
+	// a predecessor knows, until a rollout begins with it.
+	another  bool
+	restored *inventory.Inventory
 	passer   *rollout.Passer
 	control  controlMemory
 	updates  updateMemory
@@ -440,7 +445,8 @@ func (c *Reconciler) rollOut(ctx context.Context, r *round) error {
 	c.mu.Lock()
 	if c.memory.planKey != key {
 		another := c.memory.planned != r.accepted.Image()
-		c.memory.resumed = c.memory.planned == ""
+		c.memory.resumed = c.memory.planned == "" || c.memory.resumed && !another
+		c.memory.another = c.memory.another || another
 		c.memory.planKey, c.memory.planned, c.memory.progress = key, r.accepted.Image(), nil
 		c.memory.settled = c.memory.settled.Restart(another)
 	}

@@ -3,11 +3,16 @@ package clusterversion
 import (
 	"cmp"
 	"context"
+	"errors"
+	"maps"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
 
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -54,7 +59,9 @@ func (c *Reconciler) rolloutStep(log logr.Logger, key string, mode release.Mode,
 func (w *rolling) step(ctx context.Context) Next {
 	if w.plan == nil {
 		if err := w.begin(ctx); err != nil {
-			w.log.Error(err, "planning the rollout")
+			if !errors.Is(err, errSuperseded) {
+				w.log.Error(err, "planning the rollout")
+			}
 			return Next{After: acceptRetryMin}
 		}
 	}
@@ -121,15 +128,20 @@ func (w *rolling) begin(ctx context.Context) error {
 		said = w.saidSince(ctx, started)
 	}
 	w.mu.Lock()
-	if w.memory.planKey == w.key {
-		if restored != nil {
-			w.memory.settled = rollout.Restore(*restored, p.Release.Version)
-		}
-		w.memory.story, w.memory.said = newStory(w.memory.settled.Progress(plan), started), said
+	if restored != nil {
+		w.memory.restored = restored
 	}
-	w.memory.passer = engine.Passer
-	w.memory.hold(engine.Passer)
+	current := w.memory.planKey == w.key
+	if current {
+		w.memory.takeOver(p.Release)
+		w.memory.story, w.memory.said = newStory(w.memory.settled.Progress(plan), started), said
+		w.memory.passer = engine.Passer
+		w.memory.hold(engine.Passer)
+	}
 	w.mu.Unlock()
+	if !current {
+		return errSuperseded
+	}
 	w.ledger.begin(p)
 	w.plan, w.engine = plan, engine
 	w.runner.Start(SlotInventory, w.key, w.ledger.step(w.log, plan, engine.Passer))
@@ -137,11 +149,44 @@ func (w *rolling) begin(ctx context.Context) error {
 	return nil
 }
 
+// errSuperseded says that another rollout is wanted by now; its beginning takes over what is known.
+var errSuperseded = errors.New("another rollout is wanted")
+
+// takeOver has a rollout begin with what is known: by the inventory of a predecessor, or by the passes before. One that was
+// cut short has not returned what it came to; it has ended by now.
+func (m *memory) takeOver(next release.Release) {
+	switch {
+	case m.restored != nil:
+		m.settled, m.restored = rollout.Restore(believed(*m.restored, next), next.Version), nil
+	case m.passer != nil:
+		if settled := m.passer.Settled(); !settled.Empty() {
+			m.settled = settled.Restart(m.another)
+		}
+	}
+	m.another = false
+}
+
+// believed is what of an inventory can be relied on by a rollout. A predecessor may have died after it had applied what the
+// inventory does not have yet; then values of another release stand where ours are recorded, and managedFields tells of
+// fields, not of values. So objects of an inventory that was kept for another release are all applied once more.
+func believed(inv inventory.Inventory, next release.Release) inventory.Inventory {
+	_, digest, named := strings.Cut(next.Image, "@")
+	if !named || inv.Digest == "" || inv.Digest == digest {
+		return inv
+	}
+	inv.Records = maps.Clone(inv.Records)
+	for id, r := range inv.Records {
+		r.Content = inventory.Content{}
+		inv.Records[id] = r
+	}
+	return inv
+}
+
 // began is when what is rolled out now was asked for: with the newest entry of the history or, if that release gives the
 // cluster something anew, when status began to say so.
 func began(status configv1.ClusterVersionStatus) time.Time {
 	at := status.History[0].StartedTime.Time
-	if c := find(status.Conditions, configv1.OperatorProgressing); c != nil && c.Status == configv1.ConditionTrue && c.LastTransitionTime.After(at) {
+	if c := api.FindCondition(status.Conditions, configv1.OperatorProgressing); c != nil && c.Status == configv1.ConditionTrue && c.LastTransitionTime.After(at) {
 		at = c.LastTransitionTime.Time
 	}
 	return at

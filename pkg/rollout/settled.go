@@ -69,6 +69,9 @@ type entry struct {
 	confirmed int64
 }
 
+// Empty reports whether nothing is known.
+func (s Settled) Empty() bool { return len(s.entries) == 0 }
+
 // Restart returns a Settled for a new rollout: what was applied stays, but has to be confirmed by a watch before it
 // counts; what failed is tried at once. With another release, what was reached and waited for starts anew; a change of
 // what the cluster gets of the same one lets no progress run backwards and no clock start again. Tombstones that an install passed over get their turn. Fields that
