@@ -27,6 +27,7 @@ const (
 // TestMain is also the process that gets killed.
 func TestMain(m *testing.M) {
 	if from := os.Getenv(mirrorFrom); from != "" {
+		fmt.Println("mirroring")
 		if err := mirrorOnce(context.Background(), from, os.Getenv(mirrorTo)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -69,19 +70,23 @@ func mirrorOnce(ctx context.Context, from, to string) error {
 	return target.Close()
 }
 
-// killedUntilDone runs the process again and again, killing it each time a little later, and returns how often it was killed.
+// killedUntilDone runs the process again and again, killing it each time a little later, and returns how often it was
+// killed. How long the process takes to come to life, where nothing is at stake, does not count.
 func killedUntilDone(t *testing.T, from, to string) (kills int) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	for alive := 60 * time.Millisecond; ; alive += 10 * time.Millisecond {
+	for alive := 20 * time.Millisecond; ; alive += max(10*time.Millisecond, alive/10) {
 		cmd := exec.CommandContext(t.Context(), self)
 		cmd.Env = append(os.Environ(), mirrorFrom+"="+from, mirrorTo+"="+to)
 		var out strings.Builder
 		cmd.Stderr = &out
+		stdout, err := cmd.StdoutPipe()
+		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
+		_, _ = stdout.Read(make([]byte, 1)) // if it ends instead, Wait tells why
 		killer := time.AfterFunc(alive, func() { _ = cmd.Process.Kill() })
-		err := cmd.Wait()
+		err = cmd.Wait()
 		killer.Stop()
 		if err == nil {
 			return kills
