@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/template"
 	"unicode"
+	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/util/jsonpath"
@@ -51,19 +52,64 @@ func printStructured(streams Streams, format string, value any) error {
 	return writeJSON(streams.Out, value)
 }
 
+// writeJSON prints a value as JSON that steers no terminal: what it has of control and invisible characters is in its
+// strings, where an escape means the same.
 func writeJSON(w io.Writer, value any) error {
-	encoder := json.NewEncoder(w)
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(value)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, escaped(text.String(), func(r rune) string {
+		var units strings.Builder
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&units, `\u%04x`, unit)
+		}
+		return units.String()
+	}))
+	return err
 }
 
+// writeYAML prints a value as YAML, likewise. The library takes no control character that is not escaped, and prints some
+// invisible ones as they are; a document with such a one is printed in the style of JSON, which is YAML with other escapes.
 func writeYAML(w io.Writer, value any) error {
-	data, err := yaml.Marshal(value)
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	flow := escaped(text.String(), func(r rune) string { return fmt.Sprintf(`\U%08x`, r) })
+	data, err := yaml.JSONToYAML([]byte(flow))
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(data)
+	block := string(data)
+	if strings.ContainsFunc(block, steers) {
+		block = flow
+	}
+	_, err = io.WriteString(w, block)
 	return err
+}
+
+// steers reports whether a terminal may take a character for a command, or show nothing of it.
+func steers(r rune) bool { return r != '\n' && !unicode.IsGraphic(r) }
+
+// escaped replaces the characters that steer a terminal.
+func escaped(text string, escape func(rune) string) string {
+	if !strings.ContainsFunc(text, steers) {
+		return text
+	}
+	var safe strings.Builder
+	for _, r := range text {
+		if steers(r) {
+			safe.WriteString(escape(r))
+		} else {
+			safe.WriteRune(r)
+		}
+	}
+	return safe.String()
 }
 
 // printable replaces what a terminal would take for a command: names come from the release as they are.

@@ -83,7 +83,7 @@ func (o *upgradeHistoryOptions) run(ctx context.Context, streams Streams) error 
 	}
 	history := historyOf(cv, now)
 	if structured != "" {
-		return printSafely(streams, structured, updateHistory{history})
+		return printStructured(streams, structured, updateHistory{history})
 	}
 	if len(history) == 0 {
 		fmt.Fprintln(streams.Err, "The cluster has no history: no version operator has reported on it yet.")

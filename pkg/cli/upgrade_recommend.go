@@ -133,7 +133,7 @@ func (o *upgradeRecommendOptions) run(ctx context.Context, streams Streams) erro
 
 func (o *upgradeRecommendOptions) printAll(streams Streams, a *recommend.Assessment) error {
 	if o.output != "" {
-		return printSafely(streams, o.output, a)
+		return printStructured(streams, o.output, a)
 	}
 	return o.printText(streams.Out, func(w io.Writer) error { return a.Text(w, o.outdated) })
 }
@@ -152,7 +152,7 @@ func (o *upgradeRecommendOptions) printOne(streams Streams, a *recommend.Assessm
 	case o.output != "" && update != nil:
 		one := recommendedUpdate{Assessment: a, Updates: []recommend.Update{*update}}
 		one.Accepted, one.Unaccepted = a.Issues(update)
-		return printSafely(streams, o.output, one)
+		return printStructured(streams, o.output, one)
 	case o.quiet || o.output != "":
 		return nil
 	}

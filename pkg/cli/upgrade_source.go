@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode"
-	"unicode/utf16"
 
 	"github.com/spf13/pflag"
 )
@@ -54,30 +52,5 @@ func (s *upgradeSource) printText(out io.Writer, render func(io.Writer) error) e
 		return err
 	}
 	_, err := io.WriteString(out, printableLines(text.String()))
-	return err
-}
-
-// printSafely is printStructured for what comes from a cluster: JSON lets pass what a terminal takes for a command. Only
-// its strings have such characters, and there an escape means the same.
-func printSafely(streams Streams, format string, value any) error {
-	if format == outputYAML {
-		return writeYAML(streams.Out, value)
-	}
-	var text bytes.Buffer
-	if err := writeJSON(&text, value); err != nil {
-		return err
-	}
-	var safe strings.Builder
-	for _, r := range text.String() {
-		switch {
-		case r == '\n' || unicode.IsGraphic(r):
-			safe.WriteRune(r)
-		default:
-			for _, unit := range utf16.Encode([]rune{r}) {
-				fmt.Fprintf(&safe, `\u%04x`, unit)
-			}
-		}
-	}
-	_, err := io.WriteString(streams.Out, safe.String())
 	return err
 }

@@ -147,7 +147,7 @@ func assessCluster(ctx context.Context, cfg *rest.Config, name string) (*insight
 
 func (o *upgradeStatusOptions) print(streams Streams, assessment *insight.Assessment) error {
 	if o.output != "" {
-		return printSafely(streams, o.output, assessment)
+		return printStructured(streams, o.output, assessment)
 	}
 	if err := o.printText(streams.Out, func(w io.Writer) error { return assessment.Text(w, o.parts()) }); err != nil {
 		return err

@@ -97,7 +97,7 @@ func (o *upgradeStatusOptions) picture(a *insight.Assessment, terminal bool) (st
 	switch {
 	case o.output == outputJSON:
 		var pretty bytes.Buffer
-		if err := printSafely(Streams{Out: &pretty}, outputJSON, a); err != nil {
+		if err := printStructured(Streams{Out: &pretty}, outputJSON, a); err != nil {
 			return "", err
 		}
 		if err := json.Compact(&out, pretty.Bytes()); err != nil {
@@ -105,7 +105,7 @@ func (o *upgradeStatusOptions) picture(a *insight.Assessment, terminal bool) (st
 		}
 		out.WriteByte('\n')
 	case o.output == outputYAML:
-		if err := printSafely(Streams{Out: &out}, outputYAML, a); err != nil {
+		if err := printStructured(Streams{Out: &out}, outputYAML, a); err != nil {
 			return "", err
 		}
 	case terminal:

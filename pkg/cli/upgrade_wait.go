@@ -156,7 +156,7 @@ func (o *upgradeWaitOptions) finish(ctx context.Context, streams Streams, last w
 		result = &StateError{Code: ExitAttention, Err: errors.New(last.message)}
 	}
 	if o.output != "" {
-		if err := printSafely(streams, o.output, report); err != nil {
+		if err := printStructured(streams, o.output, report); err != nil {
 			return err
 		}
 		return result
