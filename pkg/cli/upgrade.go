@@ -18,6 +18,7 @@ type upgradeOptions struct {
 	toLatest    bool
 	toMultiArch bool
 	clear       bool
+	preflight   bool
 
 	force               bool
 	allowExplicit       bool
@@ -42,7 +43,8 @@ they edit spec.desiredUpdate of the ClusterVersion. The request holds for the Cl
 somebody changes it meanwhile, it is looked at again.
 
 There are two kinds of guards. This command refuses while the cluster is being updated or is not well;
---allow-upgrade-with-warnings goes on. The cluster itself verifies the release and checks its own conditions; --force
+--allow-upgrade-with-warnings goes on. With --preflight it does not: nothing but a release is looked at, and what came of
+that is part of what 'cvo upgrade' prints. The cluster itself verifies the release and checks its own conditions; --force
 makes it go on, with an image that will have all rights in the cluster, whoever made it.
 
 Exit codes: 0 asked for, or nothing to ask for; 1 something went wrong; 2 the command line cannot be understood; 3 refused:
@@ -57,6 +59,9 @@ cluster is at rest, 4 if it does not tell, 5 while it is being updated, 6 if som
   # Ask for an update; first look at what would be sent
   cvo upgrade --to=4.14.3 --dry-run
   cvo upgrade --to=4.14.3
+
+  # What would come of it? Nothing is changed
+  cvo upgrade --to=4.14.3 --preflight
 
   # Ask for an image in a mirror that the cluster does not list
   cvo upgrade --to-image=mirror.example/release@sha256:5f8e… --allow-explicit-upgrade
@@ -82,6 +87,7 @@ cluster is at rest, 4 if it does not tell, 5 while it is being updated, 6 if som
 	f.BoolVar(&o.toLatest, "to-latest", false, "ask for the newest of these updates")
 	f.StringVar(&o.toImage, "to-image", "", "ask for this release image, given as a `pullspec` by digest")
 	f.BoolVar(&o.toMultiArch, "to-multi-arch", false, "ask for the current version for several architectures")
+	f.BoolVar(&o.preflight, "preflight", false, "with --to, --to-latest or --to-image: look at the release as far as an update would go, and change nothing")
 	f.BoolVar(&o.clear, "clear", false, "take back what was asked for; accepted risks stay accepted")
 	f.BoolVar(&o.force, "force", false, "make the cluster go on where it cannot verify the release, or where its own conditions speak against the update")
 	f.BoolVar(&o.allowExplicit, "allow-explicit-upgrade", false, "with --to-image: also an image that is none of the updates that the cluster knows")
@@ -135,6 +141,8 @@ func (o *upgradeOptions) validate(flags *pflag.FlagSet) error {
 		return usageErrorf("only one of --to or --to-image may be provided")
 	case o.toLatest && (o.to != "" || o.toImage != ""):
 		return usageErrorf("--to-latest may not be used with --to or --to-image")
+	case o.preflight && !asks:
+		return usageErrorf("--preflight looks at a release: add --to, --to-latest or --to-image")
 	case o.exitCode && o.planner() != nil:
 		return usageErrorf("--exit-code tells the state of a cluster, and an update is asked for: give one or the other")
 	case o.planner() == nil:

@@ -44,6 +44,8 @@ type upgradeOverview struct {
 	Recommended []configv1.Release `json:"recommended"`
 	// NotRecommended are those that are not, or where that is not known, newest first.
 	NotRecommended []riskyUpdate `json:"notRecommended"`
+	// Preflight is what came of the last release that was looked at, where the operator tells.
+	Preflight *api.Preflight `json:"preflight,omitempty"`
 }
 
 // riskyUpdate is an update that is not recommended.
@@ -122,6 +124,9 @@ func (o *upgradeOptions) overview(ctx context.Context, streams Streams) error {
 		return err
 	}
 	v := newUpgradeOverview(cv)
+	if v.Preflight, err = readPreflight(ctx, c, cv); err != nil {
+		fmt.Fprintln(streams.Err, "warning: what came of the preflight is not known:", oneLine(err.Error()))
+	}
 	if o.output != "" {
 		err = printStructured(streams, o.output, v)
 	} else {
@@ -169,6 +174,7 @@ func (v *upgradeOverview) text(out, warnings io.Writer, includeNotRecommended bo
 		fmt.Fprintf(out, "\nAdditional updates which are not recommended%s for your cluster configuration are available, "+
 			"to view those re-run the command with --include-not-recommended.\n", qualifier)
 	}
+	v.preflightText(out)
 }
 
 func (v *upgradeOverview) stateText(out, warnings io.Writer) {

@@ -57,6 +57,7 @@ type requestEnd struct {
 	Force        bool     `json:"force,omitempty"`
 	Channel      string   `json:"channel,omitempty"`
 	AcceptRisks  []string `json:"acceptRisks,omitempty"`
+	Mode         string   `json:"mode,omitempty"`
 }
 
 // request is what a command asks of a cluster, worked out from the ClusterVersion as it is at this moment.
@@ -106,6 +107,9 @@ func (r *request) update(cv *configv1.ClusterVersion, update configv1.Update) {
 			fields["mode"] = nil
 		}
 	}
+	if update.Mode != "" {
+		fields["mode"] = update.Mode
+	}
 	r.spec.DesiredUpdate = &update
 	r.specPatch = map[string]any{"desiredUpdate": fields}
 	r.To = endOfUpdate(update)
@@ -118,7 +122,7 @@ func endOfRelease(release configv1.Release) requestEnd {
 func endOfUpdate(update configv1.Update) requestEnd {
 	return requestEnd{
 		Version: update.Version, Image: update.Image, Architecture: string(update.Architecture), Force: update.Force,
-		AcceptRisks: riskNames(update.AcceptRisks),
+		AcceptRisks: riskNames(update.AcceptRisks), Mode: string(update.Mode),
 	}
 }
 

@@ -127,6 +127,10 @@ func (o *upgradeOptions) planUpdate(cv *configv1.ClusterVersion, r *request) err
 		target.Force = true
 		r.warn(forceWarning)
 	}
+	if o.preflight {
+		r.preflight(cv, *target)
+		return nil
+	}
 	if err := o.guard(cv, r); err != nil {
 		return err
 	}
