@@ -87,10 +87,10 @@ func judgeWait(goal waitGoal, cv *configv1.ClusterVersion, levels runlevels) wai
 			v.version, v.image = wanted.Version, wanted.Image
 		}
 	}
-	invalid := versionCondition(cv, api.Invalid)
-	accepted := versionCondition(cv, api.ReleaseAccepted)
-	failing := versionCondition(cv, api.Failing)
-	progressing := versionCondition(cv, configv1.OperatorProgressing)
+	invalid := api.FindCondition(cv.Status.Conditions, api.Invalid)
+	accepted := api.FindCondition(cv.Status.Conditions, api.ReleaseAccepted)
+	failing := api.FindCondition(cv.Status.Conditions, api.Failing)
+	progressing := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing)
 	switch {
 	case begun && completed(cv):
 		v.state, v.message = waitReached, fmt.Sprintf("Update to %s is complete.", name)
@@ -143,7 +143,7 @@ func runs(cv *configv1.ClusterVersion, wanted *configv1.Update) bool {
 	}
 	if wanted.Image != "" && wanted.Image != desired.Image && digestOf(wanted.Image) == "" {
 		// By its tag nobody can tell an image; the operator says when it has accepted what was asked for.
-		accepted := versionCondition(cv, api.ReleaseAccepted)
+		accepted := api.FindCondition(cv.Status.Conditions, api.ReleaseAccepted)
 		return accepted == nil || accepted.Status == configv1.ConditionTrue
 	}
 	return true
@@ -159,13 +159,4 @@ func completed(cv *configv1.ClusterVersion) bool {
 	history := cv.Status.History
 	return len(history) > 0 && history[0].State == configv1.CompletedUpdate &&
 		history[0].Version == cv.Status.Desired.Version && history[0].Image == cv.Status.Desired.Image
-}
-
-func versionCondition(cv *configv1.ClusterVersion, kind configv1.ClusterStatusConditionType) *configv1.ClusterOperatorStatusCondition {
-	for i := range cv.Status.Conditions {
-		if c := &cv.Status.Conditions[i]; c.Type == kind {
-			return c
-		}
-	}
-	return nil
 }

@@ -57,7 +57,7 @@ func acceptanceEvents(before, after Acceptance) []event {
 // restated reports whether what is to be told of an acceptance stands in status already: after a restart, the same
 // question gets the same answer. A status that says that a release is being retrieved may be this attempt's own.
 func restated(cv *configv1.ClusterVersion, after Acceptance) bool {
-	c := find(cv.Status.Conditions, api.ReleaseAccepted)
+	c := api.FindCondition(cv.Status.Conditions, api.ReleaseAccepted)
 	if c == nil || c.Status == configv1.ConditionUnknown {
 		return false
 	}
@@ -70,7 +70,7 @@ func restated(cv *configv1.ClusterVersion, after Acceptance) bool {
 // failingEvents tells of a rollout that has come to fail, or that goes on again.
 func failingEvents(before, after configv1.ClusterVersionStatus) []event {
 	failing := func(status configv1.ClusterVersionStatus) *configv1.ClusterOperatorStatusCondition {
-		if c := find(status.Conditions, api.Failing); c != nil && c.Status == configv1.ConditionTrue {
+		if c := api.FindCondition(status.Conditions, api.Failing); c != nil && c.Status == configv1.ConditionTrue {
 			return c
 		}
 		return nil

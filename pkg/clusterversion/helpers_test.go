@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/rollout"
@@ -65,7 +66,7 @@ func progressOf(version string, done, total int, problems ...rollout.Problem) *r
 
 // said is a condition as "status|reason|message", "" if it is missing.
 func said(status configv1.ClusterVersionStatus, kind configv1.ClusterStatusConditionType) string {
-	if c := find(status.Conditions, kind); c != nil {
+	if c := api.FindCondition(status.Conditions, kind); c != nil {
 		return string(c.Status) + "|" + c.Reason + "|" + c.Message
 	}
 	return ""

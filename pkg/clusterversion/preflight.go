@@ -111,7 +111,7 @@ func (c *Reconciler) preflightStep(log logr.Logger, r *round, target Target) fun
 		now := metav1.NewTime(c.clock.Now().UTC().Truncate(time.Second))
 		in := acceptInput{Stages: c.stages, cv: cv, settings: r.settings, running: c.running(), own: c.options.ReleaseImage}
 		f := flight{in: in, acceptance: Acceptance{Target: target}, preview: c.options.Preview, account: api.Preflight{
-			Version: shorten(target.Version, maxVersion), Image: shorten(target.Image, api.ReleaseRolloutText), State: api.PreflightRunning, StartedAt: now,
+			Version: api.Excerpt(target.Version, maxVersion), Image: api.Excerpt(target.Image, api.ReleaseRolloutText), State: api.PreflightRunning, StartedAt: now,
 		}}
 		if attempt == 0 {
 			c.emit(cv, []event{preflightStarted(f.acceptance)})
@@ -174,14 +174,14 @@ func (f *flight) run(ctx context.Context) (again bool) {
 		default:
 			f.acceptance.Err = err
 			f.account.State = api.PreflightFailed
-			f.account.Message = shorten(fmt.Sprintf("%s %s failure=%v", step.failed, f.acceptance.describe(), err), api.ReleaseRolloutText)
+			f.account.Message = api.Excerpt(fmt.Sprintf("%s %s failure=%v", step.failed, f.acceptance.describe(), err), api.ReleaseRolloutText)
 			return transient(f.acceptance)
 		}
 	}
 	f.begin(api.PreflightDryRun, "Asking the API server about each object of "+f.acceptance.describe())
 	report, err := f.preview(ctx, f.in.cv, f.acceptance.Payload)
 	if err != nil {
-		f.account.State, f.account.Message = api.PreflightFailed, shorten(err.Error(), api.ReleaseRolloutText)
+		f.account.State, f.account.Message = api.PreflightFailed, api.Excerpt(err.Error(), api.ReleaseRolloutText)
 		return true
 	}
 	f.account.Changes = changesOf(report)
@@ -189,7 +189,7 @@ func (f *flight) run(ctx context.Context) (again bool) {
 }
 
 func (f *flight) begin(step, message string) {
-	f.account.Step, f.account.Message = step, shorten(message, api.ReleaseRolloutText)
+	f.account.Step, f.account.Message = step, api.Excerpt(message, api.ReleaseRolloutText)
 	if f.report != nil {
 		f.report(f.account)
 	}
@@ -197,15 +197,15 @@ func (f *flight) begin(step, message string) {
 
 // learn takes over what a step has found out.
 func (f *flight) learn() {
-	f.account.Image = shorten(f.acceptance.Image(), api.ReleaseRolloutText)
-	f.account.Version = shorten(f.acceptance.Target.Version, maxVersion)
+	f.account.Image = api.Excerpt(f.acceptance.Image(), api.ReleaseRolloutText)
+	f.account.Version = api.Excerpt(f.acceptance.Target.Version, maxVersion)
 	f.account.VerifiedBy = evidence(f.acceptance.Verified.Evidence[:min(len(f.acceptance.Verified.Evidence), maxSigners)])
 	if f.acceptance.Verified.Forced != nil {
-		f.account.Forced = shorten(f.acceptance.Verified.Forced.Error(), api.ReleaseRolloutText)
+		f.account.Forced = api.Excerpt(f.acceptance.Verified.Forced.Error(), api.ReleaseRolloutText)
 	}
 	if f.acceptance.Warned != "" && len(f.account.Preconditions) == 0 {
 		f.account.Preconditions = []api.PreflightObjection{{
-			Name: "Warnings", Reason: "PreconditionWarn", Message: shorten(f.acceptance.Warned, api.ReleaseRolloutText),
+			Name: "Warnings", Reason: "PreconditionWarn", Message: api.Excerpt(f.acceptance.Warned, api.ReleaseRolloutText),
 		}}
 	}
 }
@@ -214,7 +214,7 @@ func (f *flight) object(objections []precondition.Objection) {
 	f.account.Preconditions = nil
 	for _, o := range objections[:min(len(objections), maxObjections)] {
 		f.account.Preconditions = append(f.account.Preconditions, api.PreflightObjection{
-			Name: o.Check, Reason: cmp.Or(o.Reason, "Unknown"), Message: shorten(o.Message, api.ReleaseRolloutText), Blocking: !o.Warning,
+			Name: o.Check, Reason: cmp.Or(o.Reason, "Unknown"), Message: api.Excerpt(o.Message, api.ReleaseRolloutText), Blocking: !o.Warning,
 		})
 	}
 }
@@ -268,7 +268,7 @@ func changesOf(report *preview.Report) *api.PreflightChanges {
 	slices.SortStableFunc(objects, func(a, b preview.Object) int { return cmp.Compare(rankVerdict(a.Verdict), rankVerdict(b.Verdict)) })
 	for _, o := range objects[:min(len(objects), api.ReleaseRolloutObjects)] {
 		out.Objects = append(out.Objects, api.PreflightObject{
-			Object: shorten(o.ID.String(), maxObjectName), Runlevel: count(o.Runlevel), Verdict: string(o.Verdict), Message: shorten(messageOf(o), maxObjectMessage),
+			Object: api.Excerpt(o.ID.String(), maxObjectName), Runlevel: count(o.Runlevel), Verdict: string(o.Verdict), Message: api.Excerpt(messageOf(o), maxObjectMessage),
 		})
 	}
 	return out
@@ -304,15 +304,6 @@ func messageOf(o preview.Object) string {
 		}
 	}
 	return strings.Join(parts, ", ")
-}
-
-// shorten cuts a text to a number of bytes, between two runes.
-func shorten(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	const ellipsis = "…"
-	return strings.ToValidUTF8(s[:limit-len(ellipsis)], "") + ellipsis
 }
 
 func preflightStarted(a Acceptance) event {

@@ -124,16 +124,16 @@ func setConditions(cv *configv1.ClusterVersion, status *configv1.ClusterVersionS
 	}
 	if in.accepted != nil && len(status.History) > 0 && status.History[0].State == configv1.CompletedUpdate {
 		set(configv1.OperatorAvailable, configv1.ConditionTrue, "", "Done applying "+status.History[0].Version)
-	} else if find(status.Conditions, configv1.OperatorAvailable) == nil {
+	} else if api.FindCondition(status.Conditions, configv1.OperatorAvailable) == nil {
 		set(configv1.OperatorAvailable, configv1.ConditionFalse, "", "")
 	}
-	if known || find(status.Conditions, api.Failing) == nil {
+	if known || api.FindCondition(status.Conditions, api.Failing) == nil {
 		set(api.Failing, a.failing, a.reason, a.message)
 	}
-	if known || find(status.Conditions, configv1.OperatorProgressing) == nil {
+	if known || api.FindCondition(status.Conditions, configv1.OperatorProgressing) == nil {
 		setProgressing(set, version, mode, in, a)
 	}
-	if in.accepted != nil || in.latest.answered() || len(status.History) == 0 || find(status.Conditions, api.ReleaseAccepted) == nil {
+	if in.accepted != nil || in.latest.answered() || len(status.History) == 0 || api.FindCondition(status.Conditions, api.ReleaseAccepted) == nil {
 		setAccepted(set, in)
 	}
 	setInvalid(status, set, in.invalid)
@@ -257,7 +257,7 @@ func setInvalid(status *configv1.ClusterVersionStatus, set setter, invalid field
 
 // setCondition adds or replaces a condition; its transition time moves only with its status.
 func setCondition(conditions *[]configv1.ClusterOperatorStatusCondition, next configv1.ClusterOperatorStatusCondition) {
-	current := find(*conditions, next.Type)
+	current := api.FindCondition(*conditions, next.Type)
 	if current == nil {
 		*conditions = append(*conditions, next)
 		return
@@ -266,13 +266,4 @@ func setCondition(conditions *[]configv1.ClusterOperatorStatusCondition, next co
 		next.LastTransitionTime = current.LastTransitionTime
 	}
 	*current = next
-}
-
-func find(conditions []configv1.ClusterOperatorStatusCondition, kind configv1.ClusterStatusConditionType) *configv1.ClusterOperatorStatusCondition {
-	for i := range conditions {
-		if conditions[i].Type == kind {
-			return &conditions[i]
-		}
-	}
-	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -148,7 +149,7 @@ func imagesOf(cv *configv1.ClusterVersion, version string) []string {
 func modeOf(cv *configv1.ClusterVersion, image string) release.Mode {
 	history := cv.Status.History
 	completed := slices.ContainsFunc(history, func(e configv1.UpdateHistory) bool { return e.State == configv1.CompletedUpdate })
-	progressing := find(cv.Status.Conditions, configv1.OperatorProgressing)
+	progressing := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing)
 	switch {
 	case !completed:
 		return release.Initializing

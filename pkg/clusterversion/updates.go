@@ -14,6 +14,8 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/risk"
 	"github.com/cluster-version/cvo/pkg/updategraph"
 	"github.com/cluster-version/cvo/pkg/upgradeable"
@@ -171,7 +173,7 @@ func (m *updateMemory) ask(query updategraph.Query, problem retrieval, status co
 	}
 	if first {
 		m.answer.Updates = restoredUpdates(status)
-		if c := find(status.Conditions, configv1.RetrievedUpdates); c != nil && c.Status == configv1.ConditionFalse && c.LastTransitionTime.Time.Before(now) {
+		if c := api.FindCondition(status.Conditions, configv1.RetrievedUpdates); c != nil && c.Status == configv1.ConditionFalse && c.LastTransitionTime.Time.Before(now) {
 			m.since = c.LastTransitionTime.Time // it has not answered since then at least
 		}
 	}
@@ -205,7 +207,7 @@ func restoredUpdates(status configv1.ClusterVersionStatus) updategraph.Updates {
 			u.Available = append(u.Available, r)
 		}
 	}
-	slices.SortStableFunc(u.Available, updategraph.Descending)
+	slices.SortStableFunc(u.Available, release.NewestFirst)
 	return u
 }
 
@@ -267,7 +269,7 @@ func (m *updateMemory) answered(query updategraph.Query, answer updategraph.Answ
 	if refused := (*updategraph.Error)(nil); errors.As(err, &refused) {
 		reason = refused.Reason
 	}
-	m.known.retrieved = retrieval{configv1.ConditionFalse, reason, cut(steady("Unable to retrieve available updates: " + err.Error()))}
+	m.known.retrieved = retrieval{configv1.ConditionFalse, reason, api.Excerpt(steady("Unable to retrieve available updates: "+err.Error()), maxRetrievedText)}
 }
 
 // evaluateRisks finds out which risks of the known updates apply, and puts both into effect together.
@@ -342,13 +344,13 @@ func setUpdates(status *configv1.ClusterVersionStatus, set setter, in observed) 
 		out := risk.Judge(u.judgeable(status, in))
 		status.AvailableUpdates, status.ConditionalUpdates, status.ConditionalUpdateRisks = out.Available, out.Conditional, out.Risks
 		if problems := listed("Left out: ", out.Problems); problems != "" && u.retrieved.status == configv1.ConditionTrue {
-			u.retrieved.message = cut(strings.TrimSpace(u.retrieved.message + " " + problems))
+			u.retrieved.message = api.Excerpt(strings.TrimSpace(u.retrieved.message+" "+problems), maxRetrievedText)
 		}
 	}
 	switch {
 	case u.retrieved.status != "":
 		set(configv1.RetrievedUpdates, u.retrieved.status, u.retrieved.reason, u.retrieved.message)
-	case find(status.Conditions, configv1.RetrievedUpdates) == nil:
+	case api.FindCondition(status.Conditions, configv1.RetrievedUpdates) == nil:
 		set(configv1.RetrievedUpdates, configv1.ConditionFalse, "", "")
 	}
 }
@@ -427,12 +429,5 @@ func listed(start string, items []string) string {
 	if len(items) == 0 {
 		return ""
 	}
-	return cut(start + strings.Join(items, "; ") + ".")
-}
-
-func cut(text string) string {
-	if len(text) <= maxRetrievedText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxRetrievedText], "") + "…"
+	return api.Excerpt(start+strings.Join(items, "; ")+".", maxRetrievedText)
 }

@@ -49,7 +49,7 @@ func obstacleInput(cv *configv1.ClusterVersion, cluster upgradeable.Cluster, acc
 		}
 	}
 	if accepted == nil { // as after a restart: the conditions stay as they are, too
-		c := find(cv.Status.Conditions, configv1.OperatorProgressing)
+		c := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing)
 		in.Updating = c != nil && c.Status == configv1.ConditionTrue
 		return in
 	}

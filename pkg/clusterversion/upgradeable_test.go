@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/precondition"
@@ -41,9 +42,9 @@ func TestObstacleInput(t *testing.T) {
 				return
 			}
 			status, _ := nextStatus(tt.cv, observed{target: accepted.Target, latest: accepted, accepted: tt.accepted, progress: tt.progress, obstacles: upgradeable.Find(in), now: now})
-			progressing := find(status.Conditions, configv1.OperatorProgressing).Status == configv1.ConditionTrue
+			progressing := api.FindCondition(status.Conditions, configv1.OperatorProgressing).Status == configv1.ConditionTrue
 			assert.Equal(t, tt.updating, progressing, "the conditions go together")
-			assert.Equal(t, tt.updating, find(status.Conditions, configv1.OperatorUpgradeable) != nil)
+			assert.Equal(t, tt.updating, api.FindCondition(status.Conditions, configv1.OperatorUpgradeable) != nil)
 		})
 	}
 	t.Run("it was updating before a restart", func(t *testing.T) {

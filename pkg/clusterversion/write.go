@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/rollout"
 )
 
@@ -252,7 +253,7 @@ func reduced(before, status configv1.ClusterVersionStatus, fields []string) conf
 				continue
 			}
 			// It keeps its place, so that the order of conditions is no news.
-			if old, next := find(before.Conditions, kind), find(out.Conditions, kind); old != nil && next != nil {
+			if old, next := api.FindCondition(before.Conditions, kind), api.FindCondition(out.Conditions, kind); old != nil && next != nil {
 				*next = *old
 			} else {
 				out.Conditions = slices.DeleteFunc(out.Conditions, func(c configv1.ClusterOperatorStatusCondition) bool { return c.Type == kind })
@@ -266,7 +267,7 @@ func reduced(before, status configv1.ClusterVersionStatus, fields []string) conf
 // last may not have reached the inventory, so until it is counted again the predecessor's number stands, and progress
 // never runs backwards. It reports whether that is still so.
 func notLess(progress *rollout.Progress, before configv1.ClusterVersionStatus) (*rollout.Progress, bool) {
-	condition := find(before.Conditions, configv1.OperatorProgressing)
+	condition := api.FindCondition(before.Conditions, configv1.OperatorProgressing)
 	if condition == nil || progress.Complete {
 		return progress, false
 	}

@@ -143,7 +143,7 @@ func countOperators(in Input) (Operators, time.Time, []Insight) {
 			continue
 		}
 		n.Total++
-		progressing := condition(operator.Status.Conditions, configv1.OperatorProgressing)
+		progressing := api.FindCondition(operator.Status.Conditions, configv1.OperatorProgressing)
 		if progressing != nil && progressing.LastTransitionTime.After(progressed) {
 			progressed = progressing.LastTransitionTime.Time
 		}
@@ -152,8 +152,8 @@ func countOperators(in Input) (Operators, time.Time, []Insight) {
 		} else {
 			outdated, outdatedNames = append(outdated, progressing), append(outdatedNames, operator.Name)
 		}
-		available := condition(operator.Status.Conditions, configv1.OperatorAvailable)
-		degraded := condition(operator.Status.Conditions, configv1.OperatorDegraded)
+		available := api.FindCondition(operator.Status.Conditions, configv1.OperatorAvailable)
+		degraded := api.FindCondition(operator.Status.Conditions, configv1.OperatorDegraded)
 		switch {
 		case available == nil || available.Status != configv1.ConditionTrue:
 			n.Unavailable++

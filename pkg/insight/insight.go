@@ -121,7 +121,7 @@ func Assess(in Input) (*Assessment, error) {
 
 // begin finds out whether an update is under way, and since when.
 func (a *Assessment) begin(in Input) {
-	progressing := condition(in.ClusterVersion.Status.Conditions, configv1.OperatorProgressing)
+	progressing := api.FindCondition(in.ClusterVersion.Status.Conditions, configv1.OperatorProgressing)
 	history := in.ClusterVersion.Status.History
 	switch {
 	case progressing != nil:
@@ -168,19 +168,10 @@ func (a *Assessment) missing(section Section) string {
 	return ""
 }
 
-func condition(conditions []configv1.ClusterOperatorStatusCondition, kind configv1.ClusterStatusConditionType) *configv1.ClusterOperatorStatusCondition {
-	for i := range conditions {
-		if conditions[i].Type == kind {
-			return &conditions[i]
-		}
-	}
-	return nil
-}
-
 // migratesArchitecture reports whether the update is one to the multi-architecture image of the same version.
 func migratesArchitecture(cv *configv1.ClusterVersion) bool {
 	history := cv.Status.History
-	progressing := condition(cv.Status.Conditions, configv1.OperatorProgressing)
+	progressing := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing)
 	return len(history) > 1 && history[0].Version == history[1].Version && history[0].Image != history[1].Image &&
 		progressing != nil && progressing.Status == configv1.ConditionTrue
 }

@@ -108,7 +108,7 @@ func versionInsights(cv *configv1.ClusterVersion, now time.Time) []Insight {
 		Level: Warning, Impact: ImpactStalled, Reference: referenceDegraded,
 		Resources: []Resource{{clusterVersions, cv.Name}},
 	}
-	failing := condition(cv.Status.Conditions, api.Failing)
+	failing := api.FindCondition(cv.Status.Conditions, api.Failing)
 	if failing == nil {
 		insight.Since = now
 		insight.Summary = fmt.Sprintf("Cluster Version %s has no Failing condition", cv.Name)

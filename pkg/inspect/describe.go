@@ -209,7 +209,9 @@ func (i *Info) near(component string) string {
 }
 
 // Upgrades are the versions that may be updated from, oldest first.
-func (i *Info) Upgrades() []string { return sortedVersions(i.Metadata.Previous) }
+func (i *Info) Upgrades() []string {
+	return slices.SortedFunc(slices.Values(i.Metadata.Previous), release.CompareVersions)
+}
 
 // rawValue is a value of the metadata as text: strings as they are, anything else as JSON.
 func rawValue(value any) string {

@@ -14,7 +14,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/blang/semver/v4"
 	imagev1 "github.com/openshift/api/image/v1"
 
 	"github.com/cluster-version/cvo/pkg/difference"
@@ -235,23 +234,6 @@ func commitURL(tag imagev1.TagReference) string {
 		return source + "/-/commit/" + commit
 	}
 	return source + "/commit/" + commit
-}
-
-// sortedVersions orders by precedence; what is no version comes last.
-func sortedVersions(list []string) []string {
-	return slices.SortedStableFunc(slices.Values(list), func(a, b string) int {
-		va, errA := semver.Parse(a)
-		vb, errB := semver.Parse(b)
-		switch {
-		case errA == nil && errB == nil:
-			return cmp.Or(va.Compare(vb), strings.Compare(a, b))
-		case errA == nil:
-			return -1
-		case errB == nil:
-			return 1
-		}
-		return strings.Compare(a, b)
-	})
 }
 
 // WriteContents prints every file of release-manifests/, after a line with its name: the two metadata files first.

@@ -170,7 +170,7 @@ func (o observation) versions(desc map[string]*prometheus.Desc, s *series) {
 	if asked {
 		s.gauge(d, seconds(lastTransition(cv)), "desired", wanted.Version, wanted.Image, from)
 	}
-	if failing := condition(cv.Status.Conditions, api.Failing); failing != nil && failing.Status == configv1.ConditionTrue {
+	if failing := api.FindCondition(cv.Status.Conditions, api.Failing); failing != nil && failing.Status == configv1.ConditionTrue {
 		if asked {
 			version, image = wanted.Version, wanted.Image
 		}
@@ -229,11 +229,11 @@ func (o observation) status(desc map[string]*prometheus.Desc, s *series) {
 	if completed != nil {
 		version = completed.Version
 	}
-	if c := condition(cv.Status.Conditions, configv1.OperatorAvailable); c != nil && known(c.Status) {
+	if c := api.FindCondition(cv.Status.Conditions, configv1.OperatorAvailable); c != nil && known(c.Status) {
 		s.gauge(desc[metricOperatorUp], boolean(c.Status == configv1.ConditionTrue), clusterVersionName, version, c.Reason)
 	}
 	conditionMetrics(desc, s, clusterVersionName, cv.Status.Conditions)
-	retrieved := condition(cv.Status.Conditions, configv1.RetrievedUpdates)
+	retrieved := api.FindCondition(cv.Status.Conditions, configv1.RetrievedUpdates)
 	if cv.Spec.Upstream != "" || len(cv.Status.AvailableUpdates) > 0 || retrieved != nil && retrieved.Status == configv1.ConditionTrue {
 		upstream := "<default>"
 		if cv.Spec.Upstream != "" {
@@ -280,7 +280,7 @@ func operatorMetrics(desc map[string]*prometheus.Desc, s *series, co *configv1.C
 		}
 	}
 	up, reason := 0.0, "NoAvailableCondition"
-	if c := condition(co.Status.Conditions, configv1.OperatorAvailable); c != nil {
+	if c := api.FindCondition(co.Status.Conditions, configv1.OperatorAvailable); c != nil {
 		up, reason = boolean(c.Status == configv1.ConditionTrue), c.Reason
 	}
 	s.gauge(desc[metricOperatorUp], up, co.Name, version, reason)
@@ -297,13 +297,4 @@ func conditionMetrics(desc map[string]*prometheus.Desc, s *series, name string, 
 
 func known(status configv1.ConditionStatus) bool {
 	return status == configv1.ConditionTrue || status == configv1.ConditionFalse
-}
-
-func condition(conditions []configv1.ClusterOperatorStatusCondition, kind configv1.ClusterStatusConditionType) *configv1.ClusterOperatorStatusCondition {
-	for i := range conditions {
-		if conditions[i].Type == kind {
-			return &conditions[i]
-		}
-	}
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -30,7 +31,7 @@ func recommendedUpdate(in Input) *Objection {
 	if in.ClusterVersion.Spec.Channel == "" {
 		return warn("NoChannel", "Configured channel is unset, %s", unknown)
 	}
-	retrieved := retrievedUpdates(status)
+	retrieved := api.FindCondition(status.Conditions, configv1.RetrievedUpdates)
 	switch {
 	case retrieved == nil:
 		return warn("UnknownUpdate", "No %s, %s", configv1.RetrievedUpdates, unknown)
@@ -59,13 +60,4 @@ func conditionally(from string, to release.Release, conditions []metav1.Conditio
 
 func warn(reason, format string, args ...any) *Objection {
 	return &Objection{Reason: reason, Message: fmt.Sprintf(format, args...), Warning: true}
-}
-
-func retrievedUpdates(status configv1.ClusterVersionStatus) *configv1.ClusterOperatorStatusCondition {
-	for i := range status.Conditions {
-		if status.Conditions[i].Type == configv1.RetrievedUpdates {
-			return &status.Conditions[i]
-		}
-	}
-	return nil
 }

@@ -3,6 +3,8 @@ package precondition
 import (
 	"github.com/blang/semver/v4"
 	configv1 "github.com/openshift/api/config/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // isUpgradeable refuses to leave the minor version while something objects to that: see condition Upgradeable. What stays
@@ -60,10 +62,6 @@ func lastCompleted(status configv1.ClusterVersionStatus) (semver.Version, bool) 
 }
 
 func progressing(status configv1.ClusterVersionStatus) bool {
-	for _, c := range status.Conditions {
-		if c.Type == configv1.OperatorProgressing {
-			return c.Status == configv1.ConditionTrue
-		}
-	}
-	return false
+	c := api.FindCondition(status.Conditions, configv1.OperatorProgressing)
+	return c != nil && c.Status == configv1.ConditionTrue
 }

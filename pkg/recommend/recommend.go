@@ -115,7 +115,7 @@ func Assess(in Input) *Assessment {
 	}
 	a.Findings = append(a.Findings, versionFindings(cv)...)
 	a.Findings = append(a.Findings, precheckFindings(in)...)
-	if c := condition(cv, configv1.RetrievedUpdates); c != nil && c.Status != configv1.ConditionTrue {
+	if c := api.FindCondition(cv.Status.Conditions, configv1.RetrievedUpdates); c != nil && c.Status != configv1.ConditionTrue {
 		a.Findings = append(a.Findings, finding(c, issueRetrieve, fromRetrieval))
 	}
 	for i := range a.Findings {
@@ -147,15 +147,6 @@ func Assess(in Input) *Assessment {
 	return a
 }
 
-func condition(cv *configv1.ClusterVersion, kind configv1.ClusterStatusConditionType) *configv1.ClusterOperatorStatusCondition {
-	for i := range cv.Status.Conditions {
-		if c := &cv.Status.Conditions[i]; c.Type == kind {
-			return c
-		}
-	}
-	return nil
-}
-
 func finding(c *configv1.ClusterOperatorStatusCondition, name string, from source) Finding {
 	return Finding{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message, Name: name, source: from}
 }
@@ -163,7 +154,7 @@ func finding(c *configv1.ClusterOperatorStatusCondition, name string, from sourc
 // versionFindings are about an update that is under way, or that got stuck.
 func versionFindings(cv *configv1.ClusterVersion) []Finding {
 	var found []Finding
-	switch failing := condition(cv, api.Failing); {
+	switch failing := api.FindCondition(cv.Status.Conditions, api.Failing); {
 	case failing == nil:
 		found = append(found, Finding{
 			Type: issueFailing, Status: metav1.ConditionUnknown, Reason: reasonNotReported,
@@ -173,7 +164,7 @@ func versionFindings(cv *configv1.ClusterVersion) []Finding {
 	case failing.Status != configv1.ConditionFalse:
 		found = append(found, finding(failing, issueFailing, fromFailing))
 	}
-	if p := condition(cv, configv1.OperatorProgressing); p != nil && p.Status == configv1.ConditionTrue && p.Message != "" {
+	if p := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing); p != nil && p.Status == configv1.ConditionTrue && p.Message != "" {
 		found = append(found, finding(p, issueProgressing, fromProgressing))
 	}
 	return found
@@ -221,7 +212,7 @@ func (a *Assessment) candidates(cv *configv1.ClusterVersion) []candidate {
 		}
 		found = append(found, candidate{ConditionalUpdate: *update.DeepCopy(), version: version})
 	}
-	blocked := condition(cv, configv1.OperatorUpgradeable)
+	blocked := api.FindCondition(cv.Status.Conditions, configv1.OperatorUpgradeable)
 	if blocked == nil || blocked.Status != configv1.ConditionFalse {
 		return found
 	}

@@ -15,6 +15,8 @@ import (
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // Limits of what is told of alerts: whoever may write rules for them, or label what they are about, writes these texts.
@@ -112,7 +114,7 @@ func alertRisk(name string, instances []promv1.Alert, now time.Time) configv1.Co
 	if more := len(messages) - maxAlertInstances; more > 0 {
 		messages = append(messages[:maxAlertInstances], fmt.Sprintf("and %d more", more))
 	}
-	message := cut(strings.Join(messages, "; "), maxAlertMessage)
+	message := api.Excerpt(strings.Join(messages, "; "), maxAlertMessage)
 	return configv1.ConditionalUpdateRisk{
 		Name: name, Message: message, URL: cmp.Or(append(slices.Sorted(maps.Keys(runbooks)), noRunbook)...),
 		MatchingRules: []configv1.ClusterCondition{{Type: always}},
@@ -149,8 +151,8 @@ func printable(text model.LabelValue) string {
 			return ' '
 		}
 		return r
-	}, cut(string(text), 2*maxAlertText))
-	return cut(strings.Join(strings.Fields(line), " "), maxAlertText)
+	}, api.Excerpt(string(text), 2*maxAlertText))
+	return api.Excerpt(strings.Join(strings.Fields(line), " "), maxAlertText)
 }
 
 func isWebPage(text string) bool {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
 )
@@ -37,15 +36,6 @@ func unfit(risks []configv1.ConditionalUpdateRisk) string {
 func isURL(text string) bool {
 	_, err := url.ParseRequestURI(text)
 	return err == nil
-}
-
-// cut shortens a text to at most so many bytes, whole characters of UTF-8 alone.
-func cut(text string, limit int) string {
-	const mark = "…"
-	if len(text) <= limit {
-		return strings.ToValidUTF8(text, "\uFFFD")
-	}
-	return strings.ToValidUTF8(text[:limit-len(mark)], "") + mark
 }
 
 // message is a text of paragraphs that does not grow any more once it is longer than a limit.

@@ -10,10 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/blang/semver/v4"
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // Recommended is the type of a conditional update's condition: whether the update is recommended to this cluster.
@@ -146,8 +148,8 @@ func (j *judgement) merge() ([]configv1.Release, []configv1.ConditionalUpdate) {
 			available = append(available, release)
 		}
 	}
-	slices.SortStableFunc(available, descending)
-	slices.SortStableFunc(updates, func(a, b configv1.ConditionalUpdate) int { return descending(a.Release, b.Release) })
+	slices.SortStableFunc(available, release.NewestFirst)
+	slices.SortStableFunc(updates, func(a, b configv1.ConditionalUpdate) int { return release.NewestFirst(a.Release, b.Release) })
 	if len(updates) > maxUpdates {
 		j.problem("%d updates have risks: those to the lowest versions beyond %d are left out", len(updates), maxUpdates)
 		updates = updates[:maxUpdates]
@@ -259,7 +261,7 @@ func (j *judgement) judge(available []configv1.Release, updates []configv1.Condi
 		}
 		for i := range update.Risks {
 			risk := &update.Risks[i]
-			risk.Message = cut(risk.Message, limit)
+			risk.Message = api.Excerpt(risk.Message, limit)
 			if j.Plain {
 				continue
 			}
@@ -279,7 +281,7 @@ func (j *judgement) judge(available []configv1.Release, updates []configv1.Condi
 		j.problem("there are %d risks: %d are listed", len(out.Risks), maxRisks)
 		out.Risks = out.Risks[:maxRisks]
 	}
-	slices.SortStableFunc(out.Available, descending)
+	slices.SortStableFunc(out.Available, release.NewestFirst)
 	return out
 }
 
@@ -309,7 +311,7 @@ func (j *judgement) recommended(risks []configv1.ConditionalUpdateRisk, limit in
 		}
 	}
 	if len(reasons) > 0 {
-		condition.Reason, condition.Message = oneReason(reasons), cut(string(messages), limit)
+		condition.Reason, condition.Message = oneReason(reasons), api.Excerpt(string(messages), limit)
 	}
 	return condition
 }
@@ -349,7 +351,7 @@ func (j *judgement) carriedOver(image string) []metav1.Condition {
 // conditions is whether a risk applies, as a list that keeps the time of what it said before.
 func (j *judgement) conditions(name string, limit int) []metav1.Condition {
 	applies := j.condition(name)
-	applies.Type, applies.LastTransitionTime, applies.Message = Applies, j.now, cut(applies.Message, limit)
+	applies.Type, applies.LastTransitionTime, applies.Message = Applies, j.now, api.Excerpt(applies.Message, limit)
 	var conditions []metav1.Condition
 	for _, previous := range j.Previous.Risks {
 		if found := meta.FindStatusCondition(previous.Conditions, Applies); found != nil && previous.Name == name {
@@ -374,21 +376,5 @@ func missing(name string) metav1.Condition {
 	return metav1.Condition{
 		Type: Applies, Status: metav1.ConditionUnknown, Reason: ReasonNoCondition,
 		Message: fmt.Sprintf("Whether risk %s applies was not evaluated", name),
-	}
-}
-
-// descending compares by version, the highest first; what is no version comes last.
-func descending(a, b configv1.Release) int {
-	x, errX := semver.Parse(a.Version)
-	y, errY := semver.Parse(b.Version)
-	switch {
-	case errX == nil && errY == nil:
-		return cmp.Or(y.Compare(x), strings.Compare(b.Version, a.Version))
-	case errX == nil:
-		return -1
-	case errY == nil:
-		return 1
-	default:
-		return strings.Compare(b.Version, a.Version)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/updategraph"
 	"github.com/cluster-version/cvo/test/fixture"
 )
@@ -129,7 +130,7 @@ func FuzzParse(f *testing.F) {
 			for i, r := range updates.Available {
 				images[r.Image] = true
 				assert.NotEmpty(t, r.Image)
-				assert.True(t, i == 0 || updategraph.Descending(updates.Available[i-1], r) <= 0)
+				assert.True(t, i == 0 || release.NewestFirst(updates.Available[i-1], r) <= 0)
 			}
 			for _, u := range updates.Conditional {
 				assert.False(t, images[u.Release.Image])

@@ -1,7 +1,6 @@
 package updategraph
 
 import (
-	"cmp"
 	"fmt"
 	"net/url"
 	"reflect"
@@ -10,6 +9,9 @@ import (
 
 	"github.com/blang/semver/v4"
 	configv1 "github.com/openshift/api/config/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // What an update may be at most, so that a ClusterVersion can hold it.
@@ -18,9 +20,11 @@ const (
 	maxUpdateRisks = 200
 	maxName        = 256
 	maxText        = 8 << 10
-	maxRules       = 20
-	maxChannels    = 100
-	maxLeftOut     = 20
+	// maxQuoted is how much of a text a message quotes.
+	maxQuoted   = 80
+	maxRules    = 20
+	maxChannels = 100
+	maxLeftOut  = 20
 )
 
 // Rule types that clusters can evaluate.
@@ -71,7 +75,7 @@ type selection struct {
 }
 
 func (s *selection) leaveOut(version, format string, args ...any) {
-	s.updates.LeftOut = append(s.updates.LeftOut, fmt.Sprintf("%s: %s", short(version), fmt.Sprintf(format, args...)))
+	s.updates.LeftOut = append(s.updates.LeftOut, fmt.Sprintf("%s: %s", api.Excerpt(version, maxQuoted), fmt.Sprintf(format, args...)))
 }
 
 func (s *selection) conditional(from string) error {
@@ -90,7 +94,7 @@ func (s *selection) conditional(from string) error {
 			}
 			target, ok := nodes[edge.To]
 			if !ok {
-				return invalid("there is no node for the conditional update to %s", short(edge.To))
+				return invalid("there is no node for the conditional update to %s", api.Excerpt(edge.To, maxQuoted))
 			}
 			if seen[edge.To]++; seen[edge.To] > 1 {
 				continue
@@ -148,8 +152,8 @@ func (s *selection) available(current int) error {
 // finish sorts and bounds what was found.
 func (s *selection) finish() {
 	u := &s.updates
-	slices.SortFunc(u.Available, Descending)
-	slices.SortFunc(u.Conditional, func(a, b configv1.ConditionalUpdate) int { return Descending(a.Release, b.Release) })
+	slices.SortFunc(u.Available, release.NewestFirst)
+	slices.SortFunc(u.Conditional, func(a, b configv1.ConditionalUpdate) int { return release.NewestFirst(a.Release, b.Release) })
 	if n := len(u.Available) - maxUpdates; n > 0 {
 		u.LeftOut = append(u.LeftOut, fmt.Sprintf("the %d lowest of more than %d updates", n, maxUpdates))
 		u.Available = u.Available[:maxUpdates]
@@ -165,27 +169,11 @@ func (s *selection) finish() {
 	}
 }
 
-// Descending sorts releases by their versions, the highest first.
-func Descending(a, b configv1.Release) int {
-	// What is no version comes last; the graph's own have been checked.
-	v, errA := semver.Parse(a.Version)
-	w, errB := semver.Parse(b.Version)
-	switch {
-	case errA != nil && errB != nil:
-		return cmp.Or(cmp.Compare(b.Version, a.Version), cmp.Compare(a.Image, b.Image))
-	case errA != nil:
-		return 1
-	case errB != nil:
-		return -1
-	}
-	return cmp.Or(w.Compare(v), cmp.Compare(b.Version, a.Version), cmp.Compare(a.Image, b.Image))
-}
-
 // release is the node as a ClusterVersion has it.
 func (n Node) release() (configv1.Release, error) {
 	r := configv1.Release{Version: n.Version, Image: n.Image}
 	if _, err := semver.Parse(n.Version); err != nil {
-		return r, fmt.Errorf("%q is no semantic version", short(n.Version))
+		return r, fmt.Errorf("%q is no semantic version", api.Excerpt(n.Version, maxQuoted))
 	}
 	switch {
 	case n.Image == "":
@@ -204,7 +192,7 @@ func (n Node) release() (configv1.Release, error) {
 	case "multi":
 		r.Architecture = configv1.ClusterVersionArchitectureMulti
 	default:
-		return r, fmt.Errorf("its architecture is %q, which is neither multi nor left out", short(arch))
+		return r, fmt.Errorf("its architecture is %q, which is neither multi nor left out", api.Excerpt(arch, maxQuoted))
 	}
 	if channels := n.Metadata[metadataChannels]; channels != "" && len(channels) <= maxText {
 		list := strings.Split(channels, ",")
@@ -223,7 +211,7 @@ func usable(risks []configv1.ConditionalUpdateRisk) ([]configv1.ConditionalUpdat
 	}
 	var out []configv1.ConditionalUpdateRisk
 	for _, risk := range risks {
-		name := short(risk.Name)
+		name := api.Excerpt(risk.Name, maxQuoted)
 		switch {
 		case risk.Name == "" || risk.Message == "":
 			return nil, fmt.Errorf("risk %q has no name or no message", name)
@@ -263,13 +251,4 @@ func evaluable(rule configv1.ClusterCondition) bool {
 		return rule.PromQL != nil && rule.PromQL.PromQL != "" && len(rule.PromQL.PromQL) <= maxText
 	}
 	return false
-}
-
-// short cuts what is quoted in a message.
-func short(text string) string {
-	const limit = 80
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit], "") + "…"
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // Condition is what condition Upgradeable says of obstacles, in the words of OpenShift's operator up to 4.20, in which
@@ -75,7 +77,7 @@ func summarize(obstacles []Obstacle) summary {
 		texts[i] = o.listed
 	}
 	if first.Source == SourceAdminAck {
-		return summary{first.Reason, cut(strings.Join(texts, " "), maxSummary)}
+		return summary{first.Reason, api.Excerpt(strings.Join(texts, " "), maxSummary)}
 	}
 	return summary{"ClusterOperatorsNotUpgradeable", list("Multiple cluster operators should not be upgraded between minor versions:", texts, maxSummary)}
 }
@@ -89,7 +91,7 @@ func list(heading string, items []string, limit int) string {
 		line := "\n* " + strings.ReplaceAll(item, "\n", "\n  ")
 		free := limit - room - len(text)
 		if i == 0 {
-			line = cut(line, free)
+			line = api.Excerpt(line, free)
 		}
 		if len(line) > free {
 			return text + fmt.Sprintf("\n* and %d more", len(items)-i)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // Bounds of what others have written, in bytes.
@@ -36,21 +38,7 @@ func clean(s string, limit int) string {
 		}
 		return -1
 	}, s)
-	return cut(strings.TrimSpace(s), limit)
-}
-
-const ellipsis = "…"
-
-// cut shortens a text to at most limit bytes, at a rune.
-func cut(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	end := limit - len(ellipsis)
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return strings.TrimRightFunc(s[:end], unicode.IsSpace) + ellipsis
+	return api.Excerpt(strings.TrimSpace(s), limit)
 }
 
 // wordPattern is that of the reason of a condition.

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -74,10 +74,7 @@ func (a *answer) remark(s string) {
 		a.unsaid++
 		return
 	}
-	if len(s) > maxRemarkLength {
-		s = strings.ToValidUTF8(s[:maxRemarkLength], "") + "…"
-	}
-	a.remarks = append(a.remarks, s)
+	a.remarks = append(a.remarks, api.Excerpt(s, maxRemarkLength))
 }
 
 // told returns all that is to be said.

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -243,7 +244,7 @@ func strictYAML(data []byte, into any) error {
 func concise(err error) error {
 	const most = 500
 	if text := err.Error(); len(text) > most {
-		return errors.New(strings.ToValidUTF8(text[:most], "") + "…")
+		return errors.New(api.Excerpt(text, most))
 	}
 	return err
 }
