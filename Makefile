@@ -68,16 +68,16 @@ generate: ## Write generated files anew
 
 ##@ Test
 
-HOSTILE = $(shell grep -rlE --include='*_test.go' 'fixture[.](HostileYAML|Often)' pkg | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+UNRACED = $(shell grep -rlE --include='*_test.go' 'fixture[.](HostileYAML|Often|RaceDetector)' pkg | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
-# -race costs two to three times the time, and ten times where hostile documents are parsed: under it they are short, and
-# the full ones are parsed without it. The packages under test/ start the operator as a process of its own or move
-# whole releases, and have little to race with in the test's process.
+# -race costs two to three times the time, and ten times where documents are parsed: under it hostile ones are short and
+# real releases few, and all of them are parsed without it. The packages under test/ start the operator as a process of
+# its own or move whole releases, and have little to race with in the test's process.
 .PHONY: test
 test: crds kube-tools peers ## Run all tests; CVO_TESTDATA=DIR adds those on real releases
 	@$(if $(RACE),true,echo "no C compiler: testing without the race detector")
 	go test $(RACE) -timeout 20m $(TESTFLAGS) ./pkg/... ./cmd/...
-	$(if $(RACE),go test -timeout 10m -run Hostile $(TESTFLAGS) $(HOSTILE))
+	$(if $(RACE),go test -timeout 10m -run 'Hostile|RealReleaseSettings' $(TESTFLAGS) $(UNRACED))
 	go test -timeout 30m $(TESTFLAGS) ./test/...
 
 .PHONY: e2e

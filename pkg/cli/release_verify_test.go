@@ -152,22 +152,6 @@ func TestReleaseVerify(t *testing.T) {
 		})
 	}
 
-	file := filepath.Join(t.TempDir(), "signatures.yaml")
-	for name, body := range fixture.HostileYAML() {
-		t.Run("it reads within bounds a file of signatures with "+name, func(t *testing.T) {
-			require.NoError(t, os.WriteFile(file, []byte("apiVersion: v1\nkind: ConfigMap\n"+body), 0o600))
-			fixture.Bounded(t, func() {
-				_, _, err := runVerify(t, img.Pullspec, "--trust", trust, "--signatures", file)
-				require.Error(t, err)
-			})
-		})
-	}
-	t.Run("it refuses a file of signatures that no ConfigMap can be", func(t *testing.T) {
-		require.NoError(t, os.WriteFile(file, []byte("a: "+strings.Repeat("x", 3<<20)), 0o600))
-		_, _, err := runVerify(t, img.Pullspec, "--trust", trust, "--signatures", file)
-		require.ErrorContains(t, err, "larger than 2097152 bytes")
-	})
-
 	t.Run("it tells the same as YAML, with signatures from a folder", func(t *testing.T) {
 		asJSON, _, err := runVerify(t, img.Pullspec, "--trust", trust, "--signatures", filepath.Dir(signatures), "-o", "json")
 		require.NoError(t, err)

@@ -256,9 +256,10 @@ func TestRealReleaseInclusion(t *testing.T) {
 	assert.NotNil(t, find(loadReal(t, "4.23.0", opts), "Deployment.apps openshift-machine-api/cluster-baremetal-operator-hostedcluster"))
 }
 
-// TestRealReleaseSettings loads for other clusters: what must be unique is unique for each.
+// TestRealReleaseSettings loads for other clusters: what must be unique is unique for each. The race detector, which
+// would take minutes, gets the first of them.
 func TestRealReleaseSettings(t *testing.T) {
-	for _, tt := range []struct{ version, profile, set string }{
+	for i, tt := range []struct{ version, profile, set string }{
 		{"4.22.9", "single-node-developer", "TechPreviewNoUpgrade"},
 		{"4.22.9", "hypershift", "Default"},
 		{"4.23.0", "self-managed-high-availability", "TechPreviewNoUpgrade"},
@@ -270,6 +271,9 @@ func TestRealReleaseSettings(t *testing.T) {
 		{"4.23.0", "hypershift", "TechPreviewNoUpgrade"},
 	} {
 		t.Run(tt.version+"/"+tt.profile+"/"+tt.set, func(t *testing.T) {
+			if fixture.RaceDetector && i > 0 {
+				t.Skip("loaded without the race detector by `make test`")
+			}
 			p := loadReal(t, tt.version, payload.Options{Filter: manifest.Filter{Profile: tt.profile, FeatureSet: tt.set}})
 			assert.NotEmpty(t, p.Manifests)
 		})
