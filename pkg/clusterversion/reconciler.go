@@ -185,8 +185,11 @@ func (c *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if cv.DeletionTimestamp != nil || c.stale(cv) {
+	if cv.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
+	}
+	if wait := c.stale(cv); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	r := &round{original: cv, cv: cv.DeepCopy(), contended: contended}
 	for _, step := range c.steps() {
@@ -201,15 +204,25 @@ func (c *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: r.requeue}, nil
 }
 
-// stale reports whether the cache is behind our own last write; its event is on the way.
-func (c *Reconciler) stale(cv *configv1.ClusterVersion) bool {
+// stalePatience is how long the event of our own write may take. A cache that stays behind for longer tells that the cluster
+// was set back, as from a backup of etcd.
+const stalePatience = 30 * time.Second
+
+// stale is how long to wait for a cache that is behind our own last write, whose event is on the way; 0 if it is not.
+func (c *Reconciler) stale(cv *configv1.ClusterVersion) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.memory.written == "" {
-		return false
+		return 0
 	}
-	order, err := resourceversion.CompareResourceVersion(cv.ResourceVersion, c.memory.written)
-	return err == nil && order < 0
+	if order, err := resourceversion.CompareResourceVersion(cv.ResourceVersion, c.memory.written); err != nil || order >= 0 {
+		return 0
+	}
+	if wait := stalePatience - c.clock.Since(c.memory.writtenAt); wait > 0 {
+		return wait
+	}
+	c.memory.written = ""
+	return 0
 }
 
 func (c *Reconciler) validate(_ context.Context, r *round) error {

@@ -188,6 +188,21 @@ func TestOneWriteASecond(t *testing.T) {
 	assert.Equal(t, "1.0.0", s.get(t).Status.History[0].Version, "the edge is told after a second at most")
 }
 
+// TestClusterThatWasSetBack: the versions of a cluster that was restored from a backup are lower than that of our last
+// write, for ever.
+func TestClusterThatWasSetBack(t *testing.T) {
+	s := newScribe(t)
+	s.reconcile(t)
+	s.memory.written = "1000000"
+	s.accepts(acceptedRelease("1.0.0"))
+	s.clock.SetTime(now.Add(2 * time.Second))
+	assert.Equal(t, stalePatience-2*time.Second, s.reconcile(t).RequeueAfter, "the cache may be behind")
+	require.Len(t, s.writes, 1)
+	s.clock.SetTime(now.Add(stalePatience))
+	s.reconcile(t)
+	require.Len(t, s.writes, 2)
+}
+
 // TestConflicts: who is always faster loses, because status is ours.
 func TestConflicts(t *testing.T) {
 	s := newScribe(t)
