@@ -71,20 +71,21 @@ func TestSecurityNamesTests(t *testing.T) {
 func TestEveryParserIsFuzzed(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/security.md"))
 	require.NoError(t, err)
-	var declared []string
+	var declared, missing []string
 	for name, function := range functions(t) {
 		folder, target, _ := strings.Cut(name, ".")
 		if !strings.HasPrefix(target, "Fuzz") {
 			continue
 		}
 		declared = append(declared, "./"+folder+" "+target)
-		if strings.HasPrefix(folder, "pkg/") {
-			assert.True(t, strings.Contains(string(page), "`"+name+"`"), "docs/security.md has no row with %s", name)
+		if strings.HasPrefix(folder, "pkg/") && !strings.Contains(string(page), "`"+name+"`") {
+			missing = append(missing, name)
 		}
 		corpus, err := filepath.Glob(filepath.Join(root, folder, "testdata", "fuzz", target, "*"))
 		require.NoError(t, err)
 		assert.True(t, function.seeded || len(corpus) > 0, "%s has no seeds", name)
 	}
+	assert.Empty(t, missing, "docs/security.md has no row with these")
 	require.Greater(t, len(declared), 40)
 	out, err := exec.CommandContext(t.Context(), filepath.Join(root, "hack", "fuzz.sh"), "--list").Output()
 	require.NoError(t, err)
