@@ -112,6 +112,8 @@ type controlMemory struct {
 	// lookedAtIn the generation of the ClusterVersion that said so.
 	lookedAt   *configv1.Update
 	lookedAtIn int64
+	// begunAhead: this process knows already whether it begins with a preflight.
+	begunAhead bool
 
 	// written is what was written last, nil if nothing was, and writtenAt when.
 	written   *api.ReleaseRolloutStatus

@@ -13,6 +13,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -74,6 +75,7 @@ func sameRelease(a, b configv1.Update) bool {
 // that the cluster runs, whose keys verify others.
 func (c *Reconciler) lookAhead(ctx context.Context, r *round) error {
 	target := r.control.preflight
+	known := c.knownAhead(target, r.accepted != nil)
 	if target == nil || r.accepted == nil || c.options.Control == nil {
 		c.runner.Start(SlotPreflight, "", func(context.Context) Next { return Next{Done: true} })
 		if target == nil {
@@ -81,9 +83,28 @@ func (c *Reconciler) lookAhead(ctx context.Context, r *round) error {
 		}
 		return nil
 	}
-	key := fmt.Sprintf("%+v %+v %s", *target, r.cv.Spec.Capabilities, r.accepted.Image())
-	c.runner.Start(SlotPreflight, key, c.preflightStep(logr.FromContextOrDiscard(ctx), r, *target))
+	key := fmt.Sprintf("%+v %+v %s %s %s", *target, r.cv.Spec.Capabilities, r.accepted.Image(),
+		r.settings.FeatureSet, sets.List(r.settings.gates(r.cv, target.Version)))
+	step := c.preflightStep(logr.FromContextOrDiscard(ctx), r, *target)
+	if known {
+		step = func(context.Context) Next { return Next{Done: true} }
+	}
+	c.runner.Start(SlotPreflight, key, step)
 	return nil
+}
+
+// knownAhead reports whether an earlier process has looked at the release that is asked for when this one begins: it is not
+// looked at again because the operator was restarted.
+func (c *Reconciler) knownAhead(target *Target, ready bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := &c.memory.control
+	if target != nil && !ready || k.begunAhead {
+		return false
+	}
+	k.begunAhead = true
+	p := k.preflight
+	return target != nil && p != nil && p.Image == target.Image && (p.State == api.PreflightPassed || p.State == api.PreflightObjected)
 }
 
 // preflightEnded drops an account that would never come to an end.

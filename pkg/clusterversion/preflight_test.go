@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/difference"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -165,4 +167,61 @@ func TestPreflightIsBounded(t *testing.T) {
 	assert.LessOrEqual(t, len(f.account.Version), 256)
 	assert.LessOrEqual(t, len(f.account.Image), api.ReleaseRolloutText)
 	assert.LessOrEqual(t, len(f.account.VerifiedBy), 32)
+}
+
+// slots keeps what was started last, by slot.
+type slots map[string]struct {
+	key  string
+	step func(context.Context) Next
+}
+
+func (s slots) Start(slot, key string, step func(context.Context) Next) {
+	if s[slot].key != key || s[slot].step == nil {
+		s[slot] = struct {
+			key  string
+			step func(context.Context) Next
+		}{key, step}
+	}
+}
+
+func (slots) Wake(string) {}
+
+// TestPreflightAfterARestart: a thousand dry runs are not made again because the operator was restarted.
+func TestPreflightAfterARestart(t *testing.T) {
+	target, a := Target{Image: imageOf("1.1.0")}, acceptedRelease("1.0.0")
+	round := func(preflight *Target) *round {
+		return &round{cv: clusterAt(completed("1.0.0")), accepted: &a, control: control{preflight: preflight}}
+	}
+	for _, tt := range []struct {
+		name  string
+		told  api.Preflight
+		again bool
+	}{
+		{"leaves what has passed", api.Preflight{Image: target.Image, State: api.PreflightPassed}, false},
+		{"leaves what was objected to", api.Preflight{Image: target.Image, State: api.PreflightObjected}, false},
+		{"goes on with what was under way", api.Preflight{Image: target.Image, State: api.PreflightRunning}, true},
+		{"tries again what failed", api.Preflight{Image: target.Image, State: api.PreflightFailed}, true},
+		{"looks at another release", api.Preflight{Image: imageOf("1.2.0"), State: api.PreflightPassed}, true},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			c := &Reconciler{options: Options{Control: &puts{}}}
+			c.memory.control.preflight = &tt.told
+			assert.False(t, c.knownAhead(&target, false), "nothing is looked at before a release is accepted")
+			assert.Equal(t, tt.again, !c.knownAhead(&target, true))
+			assert.False(t, c.knownAhead(&target, true), "what is asked for later is looked at")
+		})
+	}
+	t.Run("it begins anew with other feature gates", func(t *testing.T) {
+		runner := slots{}
+		c := &Reconciler{runner: runner, options: Options{Control: &puts{}}}
+		r := round(&target)
+		require.NoError(t, c.lookAhead(t.Context(), r))
+		first := runner[SlotPreflight].key
+		r.settings = Settings{Gates: map[string]sets.Set[string]{"1.0.0": sets.New("New")}}
+		require.NoError(t, c.lookAhead(t.Context(), r))
+		assert.NotEqual(t, first, runner[SlotPreflight].key)
+		again := runner[SlotPreflight].key
+		require.NoError(t, c.lookAhead(t.Context(), r))
+		assert.Equal(t, again, runner[SlotPreflight].key)
+	})
 }
