@@ -137,7 +137,9 @@ func setConditions(cv *configv1.ClusterVersion, status *configv1.ClusterVersionS
 		setAccepted(set, in)
 	}
 	setInvalid(status, set, in.invalid)
-	setImplicit(set, implicitCapabilities(cv, in.accepted))
+	if in.accepted != nil || find(status.Conditions, api.ImplicitlyEnabledCapabilities) == nil {
+		setImplicit(set, implicitCapabilities(cv, in.accepted))
+	}
 	setUpdates(status, set, in)
 	setUpgradeable(status, set, in)
 	return a.recheck

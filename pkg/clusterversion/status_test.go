@@ -292,6 +292,16 @@ func TestStatusTellsImplicitCapabilities(t *testing.T) {
 	}
 }
 
+// What is on unasked is not known before the release of the history is taken up again.
+func TestRestartKeepsImplicitCapabilities(t *testing.T) {
+	cv := &configv1.ClusterVersion{}
+	cv.Status.Conditions = []configv1.ClusterOperatorStatusCondition{
+		{Type: api.ImplicitlyEnabledCapabilities, Status: configv1.ConditionTrue, Reason: "CapabilitiesImplicitlyEnabled", Message: "Console"},
+	}
+	status, _ := nextStatus(cv, observed{now: time.Unix(0, 0)})
+	assert.Equal(t, "True|CapabilitiesImplicitlyEnabled|Console", said(status, api.ImplicitlyEnabledCapabilities))
+}
+
 // TestChangeOfACompletedRelease: what a cluster gets anew of the release that it has completed is rolled out like an
 // update, and the history knows nothing of it.
 func TestChangeOfACompletedRelease(t *testing.T) {

@@ -77,8 +77,12 @@ func (k *chronicle) listen(told func(track, line string)) {
 	k.told = told
 }
 
-// counted is how far a rollout had come, or what it waited on, when somebody looked.
-var counted = regexp.MustCompile(`(Working towards [^:]*)(: .*)?$`)
+// towards is what an update is for, without how far it had come or what it waited on when somebody looked, and held is
+// where it is held back.
+var (
+	towards = regexp.MustCompile(`^Working towards \S*[^\s:,]`)
+	held    = regexp.MustCompile(`paused before runlevel \d+$`)
+)
 
 // passing are times, addresses and digests in messages.
 var passing = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|127\.0\.0\.1:\d+|sha256:[0-9a-f]{64}`)
@@ -94,14 +98,14 @@ func (k *chronicle) note(cv *configv1.ClusterVersion) {
 			continue // a step that may be over before anybody sees it
 		}
 		reason, message := c.Reason, c.Message
-		if strings.HasPrefix(message, "Working towards ") && !strings.Contains(message, "paused") {
-			reason, message = "", counted.ReplaceAllString(message, "$1")
+		if short := towards.FindString(message); short != "" {
+			reason, message = "", strings.TrimSuffix(short+", "+held.FindString(message), ", ")
 		}
 		k.write(track, strings.TrimSpace(fmt.Sprintf("%s %s: %s", c.Status, reason, message)))
 	}
 	for _, track := range slices.Collect(maps.Keys(k.tracks)) {
 		if !seen[track] && track != "History" && track != "Desired" && track != "Capabilities" {
-			k.write(track, "(none)")
+			k.write(track, none)
 		}
 	}
 	var history []string
@@ -128,14 +132,30 @@ func (k *chronicle) note(cv *configv1.ClusterVersion) {
 	}
 }
 
+// none is what a condition says that is not there.
+const none = "(none)"
+
+// fleeting reports whether a line says that an update goes on that was held up before: it may be complete before
+// anybody sees that.
+func fleeting(last, line string) bool {
+	_, version, going := strings.Cut(line, "Working towards ")
+	return going && (strings.Contains(last, "Unable to apply "+version+":") || strings.Contains(last, "Working towards "+version+", paused"))
+}
+
 func (k *chronicle) write(track, line string) {
 	for _, text := range slices.SortedFunc(maps.Keys(k.names), func(a, b string) int { return len(b) - len(a) }) {
 		line = strings.ReplaceAll(line, text, k.names[text])
 	}
 	line = strings.ReplaceAll(passing.ReplaceAllString(line, "<passing>"), "\n", "\n      ")
 	lines := k.tracks[track]
-	if len(lines) > 0 && lines[len(lines)-1] == line {
+	if last := len(lines) - 1; last >= 0 && (lines[last] == line || fleeting(lines[last], line)) {
 		return
+	} else if last > 0 && lines[last] == none {
+		// Whether nothing was to be told in between depends on when somebody looked.
+		if lines = lines[:last]; lines[last-1] == line {
+			k.tracks[track] = lines
+			return
+		}
 	}
 	k.tracks[track] = append(lines, line)
 	if k.told != nil {

@@ -15,6 +15,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -212,9 +213,12 @@ func (l *life) succeed() {
 // TestClusterVersion follows one cluster through what administrators ask for, wisely or not.
 func TestClusterVersion(t *testing.T) {
 	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	require.NoError(t, corev1.AddToScheme(l.client.Scheme()))
 	var err error
 	l.other, err = fixture.NewSigner("stranger", fixture.SignerOptions{})
 	require.NoError(t, err)
+	l.tiny.definitions["release-manifests/0000_30_console_01.yaml"] = optional("console", api.CapabilityAnnotation, "Console")
+	l.tiny.definitions["release-manifests/0000_30_sparkle_01.yaml"] = optional("sparkle", api.FeatureGateAnnotation, "Sparkle")
 	l.own = l.release("4.2.0", l.signer)
 	_, err = l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
 	require.NoError(t, err)
@@ -224,6 +228,10 @@ func TestClusterVersion(t *testing.T) {
 	l.chronicle.name(l.signer.KeyID(), "<key of platform>")
 	l.chronicle.name(l.other.KeyID(), "<key of stranger>")
 	l.actors = l.start("operators", "--fail", "tiny-b@4.3.0", "--fail", "tiny-b@4.4.0", "--fail", "tiny-b@4.4.1")
+	l.create(rolloutDefinition)
+	l.edit(func(spec *configv1.ClusterVersionSpec) {
+		spec.Capabilities = &configv1.ClusterVersionCapabilitiesSpec{BaselineCapabilitySet: configv1.ClusterVersionCapabilitySetNone}
+	})
 	l.cvo = l.operator(l.own.ByDigest())
 	l.await("4.2.0 to complete", time.Minute, at("4.2.0"))
 	l.chronicle.settled(t, l.client)
@@ -250,6 +258,11 @@ func TestClusterVersion(t *testing.T) {
 		{"an operator that fails, and heals", healed},
 		{"restarts at every step", restarts},
 		{"a slow registry", slowRegistry},
+		{"a minor version behind an acknowledgement", acknowledged},
+		{"a capability", capability},
+		{"a feature gate", featureGate},
+		{"a pause", pause},
+		{"a restart during a pause", restartWhilePaused},
 	} {
 		passed := t.Run(chapter.name, func(t *testing.T) {
 			l.t = t
