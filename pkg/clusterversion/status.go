@@ -137,7 +137,7 @@ func setConditions(cv *configv1.ClusterVersion, status *configv1.ClusterVersionS
 		setAccepted(set, in)
 	}
 	setInvalid(status, set, in.invalid)
-	if in.accepted != nil || find(status.Conditions, api.ImplicitlyEnabledCapabilities) == nil {
+	if in.accepted != nil || api.FindCondition(status.Conditions, api.ImplicitlyEnabledCapabilities) == nil {
 		setImplicit(set, implicitCapabilities(cv, in.accepted))
 	}
 	setUpdates(status, set, in)
