@@ -101,20 +101,29 @@ func (c *control) serve(ctx context.Context, served bool) {
 	c.rollout.serve(ctx, served)
 }
 
-// seen takes over a ReleaseRollout, nil for none. One that cannot be read counts as none.
+// seen takes over a ReleaseRollout, nil for none.
 func (c *control) seen(u *unstructured.Unstructured) {
-	var rollout *api.ReleaseRollout
-	if u != nil {
-		rollout = &api.ReleaseRollout{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, rollout); err != nil {
-			rollout = nil
-		}
-	}
+	rollout := releaseRolloutOf(u)
 	c.update(func(look *clusterversion.Controls) {
 		if look.Served { // a watch that was ended may have one more thing to say
 			look.Rollout = rollout
 		}
 	})
+}
+
+// releaseRolloutOf reads a ReleaseRollout. If that fails it is read without its status, into which others may have put what
+// the schema lets pass: a pause that is asked for has to hold all the same. One that cannot be read then counts as none.
+func releaseRolloutOf(u *unstructured.Unstructured) *api.ReleaseRollout {
+	if u == nil {
+		return nil
+	}
+	for _, object := range []map[string]any{u.Object, {"metadata": u.Object["metadata"], "spec": u.Object["spec"]}} {
+		rollout := &api.ReleaseRollout{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, rollout); err == nil {
+			return rollout
+		}
+	}
+	return nil
 }
 
 // Put implements clusterversion.Control. It replaces the status and looks at nothing else, so that it conflicts with

@@ -63,3 +63,25 @@ func TestSchemaOfOddDefinitions(t *testing.T) {
 		})
 	}
 }
+
+// TestPauseHoldsWhateverStatusSays: the schema lets pass durations that are none.
+func TestPauseHoldsWhateverStatusSays(t *testing.T) {
+	object := func(took string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"name": "version", "generation": int64(3)},
+			"spec":     map[string]any{"paused": true},
+			"status": map[string]any{"history": []any{map[string]any{
+				"to": "1.0.0", "runlevels": []any{map[string]any{"runlevel": int64(10), "manifests": int64(1), "took": took}},
+			}}},
+		}}
+	}
+	for took, history := range map[string]int{"3s": 1, "soon": 0} {
+		rollout := releaseRolloutOf(object(took))
+		require.NotNil(t, rollout, took)
+		assert.True(t, rollout.Spec.Paused)
+		assert.EqualValues(t, 3, rollout.Generation)
+		assert.Len(t, rollout.Status.History, history)
+	}
+	assert.Nil(t, releaseRolloutOf(nil))
+	assert.Nil(t, releaseRolloutOf(&unstructured.Unstructured{Object: map[string]any{"spec": "paused"}}))
+}
