@@ -255,29 +255,27 @@ func assessNode(in Input, pool *mcfgv1.MachineConfigPool, node *corev1.Node) (No
 	stage := stages[stageOf(n.Phase)]
 	n.State, n.Estimate = stage.state, stage.estimate
 
-	insight := Insight{Reference: referenceNodes, Resources: []Resource{{nodeKind, node.Name}}}
+	var found []Insight
+	resources := []Resource{{nodeKind, node.Name}}
 	if n.Unavailable && !n.updating {
 		n.State, n.Estimate, n.Message = NodeUnavailable, "?", troubles.join(func(t trouble) string { return t.reason })
-		insight.Summary = troubles.join(func(t trouble) string { return t.summary(node.Name) })
-		insight.Description = troubles.join(trouble.description)
+		if troubles.serious(in) {
+			found = append(found, Insight{
+				Since: troubles.since(), Level: Warning, Impact: ImpactSpeed,
+				Summary:     troubles.join(func(t trouble) string { return t.summary(node.Name) }),
+				Description: troubles.join(trouble.description), Reference: referenceNodes, Resources: resources,
+			})
+		}
 	}
 	if n.Degraded {
 		n.State, n.Estimate, n.Message = NodeDegraded, "?", notes[daemonReason]
-		insight.Description = n.Message
+		found = append(found, Insight{
+			Level: Error, Impact: ImpactStalled, Summary: fmt.Sprintf("Node %s is degraded", node.Name),
+			Description: n.Message, Reference: referenceNodes, Resources: resources,
+		})
 	}
 	if n.updated {
 		n.Estimate = "-"
-	}
-	var found []Insight
-	if troubles.serious(in) && !n.updating {
-		unavailable := insight
-		unavailable.Since, unavailable.Level, unavailable.Impact = troubles.since(), Warning, ImpactSpeed
-		found = append(found, unavailable)
-	}
-	if n.Degraded {
-		insight.Level, insight.Impact = Error, ImpactStalled
-		insight.Summary = fmt.Sprintf("Node %s is degraded", node.Name)
-		found = append(found, insight)
 	}
 	// A node's name is in the row already; a short one may be part of some other word.
 	if len(node.Name) >= 8 {
