@@ -38,10 +38,10 @@ func TestBudget(t *testing.T) {
 	p.update(configv1.Update{Image: r.to.ByDigest()})
 	p.await("4.23.0 to complete", 3*time.Minute, completed("4.23.0"))
 	p.assertBudget("update", begin, len(p.graphOf(r.toDir, release.Updating).objects))
-	p.await("the cluster to be at 4.23.0", 10*time.Second, func(cv *configv1.ClusterVersion) bool {
+	p.await("the cluster to be at 4.23.0", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return condition(cv, configv1.OperatorProgressing) == "False||Cluster version is 4.23.0"
 	})
-	first.kill()
+	first.end(t)
 
 	begin = time.Now()
 	address := freeAddress(t)

@@ -33,7 +33,7 @@ func TestDiffOfRealReleases(t *testing.T) {
 	operator := p.operator(r.from.ByDigest())
 	p.await("4.22.9 to complete", 3*time.Minute, completed("4.22.9"))
 	install := time.Since(start)
-	operator.kill()
+	operator.end(t)
 
 	start = time.Now()
 	before := p.diff(r.to)

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -84,6 +83,7 @@ func (l *life) testMetrics(address string, next release.Image) {
 // TestEvents reads the story of a cluster from its events: every step is told, in order and once, and nothing is told
 // again after a restart, at rest or in the middle of an update.
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
 	l.own = l.release("4.2.0", l.signer)
 	next, stuck, after := l.release("4.2.1", l.signer), l.release("4.2.2", l.signer), l.release("4.2.3", l.signer)
@@ -110,9 +110,7 @@ func TestEvents(t *testing.T) {
 
 	l.testMetrics(address, next)
 
-	require.NoError(t, l.cvo.Process.Signal(syscall.SIGTERM))
-	<-l.cvo.exited
-	l.cvo = l.operator(l.own.ByDigest())
+	l.hand()
 	l.logged(`"mode":"Reconciling"`)
 	l.update(configv1.Update{Image: stuck.ByDigest()})
 	begun := l.goesOn(told, api.EventRolloutFailing)

@@ -23,6 +23,7 @@ import (
 // TestExamplePlatform goes the way of a platform team with the commands of cvo alone: make a key, build, sign and look
 // at two releases, install the first and update to the second.
 func TestExamplePlatform(t *testing.T) {
+	t.Parallel()
 	p := newPlatform(t)
 	keys := filepath.Join(p.dir, "keys")
 	_, err := p.run("release", "keygen", "--out", keys)
@@ -89,6 +90,7 @@ func (p *platform) testDeletionGuard(t *testing.T) {
 
 // TestRefusals tries what must not work, and that the cluster is as it was after it.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	p := newPlatform(t)
 	out := filepath.Join(t.TempDir(), "1.0.0")
 	_, err := p.run("release", "new", "--from-dir", "../../examples/platform/1.0.0", "--name", "1.0.0", "--to-dir", out)
@@ -124,6 +126,7 @@ func (p *platform) testEvents(t *testing.T) {
 // TestPayloadDir runs a release from a folder, as a pod that runs the release image has it: nothing is pulled, and
 // nobody has to be trusted for what is there already.
 func TestPayloadDir(t *testing.T) {
+	t.Parallel()
 	p := newPlatform(t)
 	tag := p.registry.Host() + "/example/release:1.0.0"
 	out, err := p.run("release", "new", "--from-dir", "../../examples/platform/1.0.0", "--name", "1.0.0", "--to-image", tag)

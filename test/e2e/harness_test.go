@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -60,6 +61,8 @@ type platform struct {
 	trust    string
 }
 
+// newPlatform returns a platform that shares nothing with others. A test that mostly waits has one of its own and goes side
+// by side with others of its kind; a test that holds times or loads against limits goes alone.
 func newPlatform(t *testing.T) *platform {
 	t.Helper()
 	p := &platform{t: t, dir: t.TempDir(), registry: fixture.StartRegistry(t)}
@@ -172,6 +175,17 @@ func (p *platform) start(name string, args ...string) *process {
 func (proc *process) kill() {
 	_ = proc.Process.Kill()
 	<-proc.exited
+}
+
+// end has the process end by itself. An operator hands its lease over; the lease of one that is killed has to run out.
+func (proc *process) end(t *testing.T) {
+	t.Helper()
+	require.NoError(t, proc.Process.Signal(syscall.SIGTERM))
+	select {
+	case <-proc.exited:
+	case <-time.After(time.Minute):
+		require.FailNow(t, "the process does not end when asked to", tail(proc.log))
+	}
 }
 
 // logged waits until the process has logged a text.

@@ -37,6 +37,7 @@ func (p *platform) build(dir, version string, more ...string) release.Image {
 // TestInventory follows what a release brought beyond the release: over a restart, which writes nothing, and over an
 // update that names some objects no more, which are listed, kept, and deleted only when the administrator asks.
 func TestInventory(t *testing.T) {
+	t.Parallel()
 	p := newPlatform(t)
 	first := p.build("../../examples/platform/1.0.0", "1.0.0")
 	lean := filepath.Join(t.TempDir(), "1.0.1")
@@ -50,7 +51,7 @@ func TestInventory(t *testing.T) {
 	p.await("1.0.0 to complete", time.Minute, completed("1.0.0"))
 	p.awaitRecords("1.0.0")
 
-	operator.kill()
+	operator.end(t)
 	begin := time.Now()
 	p.operator(first.ByDigest())
 	retention := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "example-backup", Name: "retention"}}
@@ -65,7 +66,7 @@ func TestInventory(t *testing.T) {
 
 	p.update(configv1.Update{Version: "1.0.1", Image: second.ByDigest()})
 	p.await("1.0.1 to complete", time.Minute, completed("1.0.1"))
-	require.Eventually(t, func() bool { return len(p.orphans()) > 0 }, 30*time.Second, 200*time.Millisecond)
+	require.Eventually(t, func() bool { return len(p.orphans()) > 0 }, time.Minute, 200*time.Millisecond)
 	listed := p.orphans()
 	for _, o := range []string{
 		"ConfigMap example-backup/retention", "Role example-backup/example-backup", "ClusterRole /example-backup",
@@ -84,14 +85,14 @@ func TestInventory(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return p.object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "example-backup") == nil &&
 			p.object("v1", "ConfigMap", "example-backup", "retention") == nil
-	}, 30*time.Second, 200*time.Millisecond)
+	}, time.Minute, 200*time.Millisecond)
 	namespace := p.object("v1", "Namespace", "", "example-backup")
 	require.NotNil(t, namespace)
 	assert.Nil(t, namespace.GetDeletionTimestamp(), "a namespace takes everything in it along")
 	require.Eventually(t, func() bool {
 		left := p.orphans()
 		return left["Namespace /example-backup"] && !left["ClusterRole /example-backup"]
-	}, 30*time.Second, 200*time.Millisecond)
+	}, time.Minute, 200*time.Millisecond)
 }
 
 // appliedSince lists the objects of the example platform that the operator wrote since a moment.
@@ -123,7 +124,7 @@ func (p *platform) awaitRecords(version string) {
 			}
 		}
 		return true
-	}, 30*time.Second, 200*time.Millisecond)
+	}, time.Minute, 200*time.Millisecond)
 }
 
 // orphans are the objects that `cvo status --orphans` lists, as "kind namespace/name".

@@ -65,7 +65,7 @@ func TestKill(t *testing.T) {
 	})
 	p.await("4.22.9 to complete", 3*time.Minute, completed("4.22.9"))
 	p.assertChangedOnce(r.fromDir, release.Initializing, begin)
-	operator.kill()
+	operator.end(t)
 
 	// Nothing of the target is in the cache yet; a slow registry gives time to kill the download.
 	begin = time.Now()

@@ -35,6 +35,7 @@ const source = "registry.example.invalid/platform"
 // TestOutside updates a cluster to releases that it reaches and verifies only by what its own configuration says:
 // mirrors, a pull secret, trust policies of both kinds, and the signatures that were kept of what it ran before.
 func TestOutside(t *testing.T) {
+	t.Parallel()
 	o := newOutside(t)
 	o.operatorFromFolder()
 	o.await("1.0.0 to complete", time.Minute, completed("1.0.0"))

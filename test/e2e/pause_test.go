@@ -97,6 +97,7 @@ func (l *life) drift(component, version string) {
 
 // TestPause holds updates of one cluster back, over a restart, other targets and a change of mind.
 func TestPause(t *testing.T) {
+	t.Parallel()
 	l := newLife(t)
 	operators := l.start("operators")
 	l.await("4.2.0 to complete", time.Minute, at("4.2.0"))
@@ -138,7 +139,7 @@ func TestPause(t *testing.T) {
 	assert.Equal(t, "4.2.0", version, "runlevel 20 has not begun")
 
 	since := meta.FindStatusCondition(r.Status.Conditions, api.RolloutPaused).LastTransitionTime
-	l.restart()
+	l.hand()
 	l.logged("rollout started")
 	l.drift("a", "4.2.1")
 	version, _ = l.settings("b")
@@ -183,6 +184,7 @@ func TestPause(t *testing.T) {
 // TestRolloutHistory has two updates complete: the durations of the first make the estimate of the second, and a cluster
 // at rest is left alone.
 func TestRolloutHistory(t *testing.T) {
+	t.Parallel()
 	l := newLife(t)
 	operators := l.start("operators")
 	l.await("4.2.0 to complete", time.Minute, at("4.2.0"))
@@ -214,7 +216,7 @@ func TestRolloutHistory(t *testing.T) {
 
 	// A restart knows all this, and writes nothing of it again.
 	before := r.ResourceVersion
-	l.restart()
+	l.hand()
 	l.logged("rollout started")
 	l.drift("a", "4.2.2")
 	assert.Equal(t, before, l.rollout().ResourceVersion)
@@ -229,6 +231,7 @@ func TestRolloutHistory(t *testing.T) {
 // TestPauseWithoutDefinition: a cluster whose release brings no ReleaseRollout works as before, and says why it cannot be
 // paused; with the definition it can, without a restart.
 func TestPauseWithoutDefinition(t *testing.T) {
+	t.Parallel()
 	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
 	l.own = l.release("4.2.0", l.signer)
 	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
@@ -252,6 +255,7 @@ func TestPauseWithoutDefinition(t *testing.T) {
 
 // TestReleaseRolloutRules has the API server check what its definition says.
 func TestReleaseRolloutRules(t *testing.T) {
+	t.Parallel()
 	p := &platform{t: t, env: env.New(t, env.Options{Audit: env.AuditNone})}
 	var err error
 	p.client, err = client.NewWithWatch(p.env.Config("e2e"), client.Options{})

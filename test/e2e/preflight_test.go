@@ -71,6 +71,7 @@ func (l *life) now() int {
 
 // TestPreflight looks at releases, good and bad, on a cluster at rest and on one that is being updated. Nothing changes.
 func TestPreflight(t *testing.T) {
+	t.Parallel()
 	l := newLife(t)
 	operators := l.start("operators")
 	before := l.await("4.2.0 to complete", time.Minute, at("4.2.0"))

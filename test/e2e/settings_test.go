@@ -68,7 +68,7 @@ func (l *life) has(name string) bool {
 
 func (l *life) gets(name string) {
 	l.t.Helper()
-	require.Eventually(l.t, func() bool { return l.has(name) }, 30*time.Second, 50*time.Millisecond, name)
+	require.Eventually(l.t, func() bool { return l.has(name) }, time.Minute, 50*time.Millisecond, name)
 }
 
 // enable has a feature gate on for a version.
@@ -102,7 +102,7 @@ func TestSettings(t *testing.T) {
 	require.Eventually(t, func() bool {
 		gates := &configv1.FeatureGateList{}
 		return l.client.List(t.Context(), gates) == nil
-	}, 30*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 	l.create(file)
 	l.edit(func(spec *configv1.ClusterVersionSpec) {
 		spec.Capabilities = &configv1.ClusterVersionCapabilitiesSpec{BaselineCapabilitySet: configv1.ClusterVersionCapabilitySetNone}
@@ -120,7 +120,7 @@ func TestSettings(t *testing.T) {
 	l.enable("4.1.0", "Tomorrow")
 	l.enable("4.2.0", "Tomorrow")
 	l.gets("gated")
-	cv = l.await("the cluster to rest", 20*time.Second, func(cv *configv1.ClusterVersion) bool { return at("4.2.0")(cv) && cv.Status.VersionHash != hash })
+	cv = l.await("the cluster to rest", time.Minute, func(cv *configv1.ClusterVersion) bool { return at("4.2.0")(cv) && cv.Status.VersionHash != hash })
 	assert.False(t, l.has("preview"))
 
 	gates := &configv1.FeatureGate{}
@@ -129,17 +129,17 @@ func TestSettings(t *testing.T) {
 	hash = cv.Status.VersionHash
 	require.NoError(t, l.client.Update(t.Context(), gates))
 	l.gets("preview")
-	l.await("the cluster to rest", 20*time.Second, func(cv *configv1.ClusterVersion) bool { return at("4.2.0")(cv) && cv.Status.VersionHash != hash })
+	l.await("the cluster to rest", time.Minute, func(cv *configv1.ClusterVersion) bool { return at("4.2.0")(cv) && cv.Status.VersionHash != hash })
 
 	l.edit(func(spec *configv1.ClusterVersionSpec) {
 		spec.Capabilities.AdditionalEnabledCapabilities = []configv1.ClusterVersionCapability{"Console"}
 	})
 	l.gets("console")
-	cv = l.await("the cluster to rest", 20*time.Second, func(cv *configv1.ClusterVersion) bool {
+	cv = l.await("the cluster to rest", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return at("4.2.0")(cv) && len(cv.Status.Capabilities.EnabledCapabilities) == 1
 	})
 	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Capabilities.AdditionalEnabledCapabilities = nil })
-	l.await("the capability to stay on", 20*time.Second, says(api.ImplicitlyEnabledCapabilities,
+	l.await("the capability to stay on", time.Minute, says(api.ImplicitlyEnabledCapabilities,
 		"True|CapabilitiesImplicitlyEnabled|The following capabilities could not be disabled: Console"))
 	assert.Len(t, cv.Status.History, 1, "none of this is another release")
 	assert.True(t, cv.Status.History[0].Verified)
@@ -170,7 +170,7 @@ func (l *life) scribbled(t *testing.T) {
 		}
 	}
 	took := time.Since(begin)
-	l.await("our status", 20*time.Second, func(cv *configv1.ClusterVersion) bool {
+	l.await("our status", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return says(api.ReleaseAccepted, "True|PayloadLoaded|")(cv) && at("4.2.0")(cv)
 	})
 	var ours []time.Time

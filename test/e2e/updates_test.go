@@ -18,6 +18,7 @@ import (
 
 // TestUpdates has a cluster told by an update service which updates there are, and keep that while the service is away.
 func TestUpdates(t *testing.T) {
+	t.Parallel()
 	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
 	images := map[string]release.Image{}
 	for _, version := range []string{"4.2.0", "4.2.1", "4.2.2", "4.2.3"} {
@@ -104,7 +105,7 @@ func judged(cv *configv1.ClusterVersion) []string {
 // serviceAway restarts the operator while the service does not answer: what was known stays, to the second.
 func serviceAway(t *testing.T, l *life, service *fixture.UpdateService, before *configv1.ClusterVersion) {
 	defer service.AddFault(fixture.Fault{Status: http.StatusServiceUnavailable, RetryAfter: "3600"})()
-	l.restart()
+	l.hand()
 	cv := l.await("the service to be missed", time.Minute, says(configv1.RetrievedUpdates, "False|ResponseFailed|"))
 	assert.Equal(t, "False|ResponseFailed|Unable to retrieve available updates: unexpected HTTP status: 503 Service Unavailable", condition(cv, configv1.RetrievedUpdates))
 	assert.Equal(t, before.Status.AvailableUpdates, cv.Status.AvailableUpdates)

@@ -69,6 +69,7 @@ func (l *life) patch(version string) {
 const soon = 40 * time.Second
 
 func TestUpgradeable(t *testing.T) {
+	t.Parallel()
 	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
 	l.own = l.release("4.2.0", l.signer)
 	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
