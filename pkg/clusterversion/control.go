@@ -361,8 +361,8 @@ func (c *Reconciler) writeControl(log logr.Logger) func(context.Context) Next {
 // pace is how long two writes are to be apart. What an administrator waits for is told at once.
 func pace(before, after api.ReleaseRolloutStatus) time.Duration {
 	if before.ObservedGeneration != after.ObservedGeneration || !equality.Semantic.DeepEqual(before.Conditions, after.Conditions) ||
-		!equality.Semantic.DeepEqual(before.Preflight, after.Preflight) {
-		return 0
+		!equality.Semantic.DeepEqual(before.Preflight, after.Preflight) || !equality.Semantic.DeepEqual(before.History, after.History) {
+		return 0 // and what estimates are made of is not to be lost with the process
 	}
 	before.Estimate = after.Estimate
 	if equality.Semantic.DeepEqual(before, after) {

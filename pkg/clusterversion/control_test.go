@@ -282,10 +282,11 @@ func TestPace(t *testing.T) {
 		next api.ReleaseRolloutStatus
 		want time.Duration
 	}{
-		"a pause is told at once":              {with(func(s *api.ReleaseRolloutStatus) { s.Conditions = nil }), 0},
-		"a preflight is told at once":          {with(func(s *api.ReleaseRolloutStatus) { s.Preflight = &api.Preflight{} }), 0},
-		"runlevels wait a little":              {with(func(s *api.ReleaseRolloutStatus) { s.Current = &api.CurrentRollout{} }), controlInterval},
-		"an estimate that moves waits longest": {with(func(s *api.ReleaseRolloutStatus) { s.Estimate = nil }), estimateInterval},
+		"a pause is told at once":                  {with(func(s *api.ReleaseRolloutStatus) { s.Conditions = nil }), 0},
+		"a preflight is told at once":              {with(func(s *api.ReleaseRolloutStatus) { s.Preflight = &api.Preflight{} }), 0},
+		"an update that completed is told at once": {with(func(s *api.ReleaseRolloutStatus) { s.Current, s.History = nil, []api.CompletedRollout{{To: "1.1.0"}} }), 0},
+		"runlevels wait a little":                  {with(func(s *api.ReleaseRolloutStatus) { s.Current = &api.CurrentRollout{} }), controlInterval},
+		"an estimate that moves waits longest":     {with(func(s *api.ReleaseRolloutStatus) { s.Estimate = nil }), estimateInterval},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, pace(base, test.next)) })
 	}
