@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -55,30 +53,12 @@ func askCluster(arg string) bool {
 
 // connect reads the ClusterVersion.
 func (f *versionFlags) connect(ctx context.Context) (client.Reader, *configv1.ClusterVersion, error) {
-	cfg, err := f.config()
+	c, err := f.open("cvo-release")
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg.UserAgent = "cvo-release"
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, configv1.Install} {
-		if err := add(scheme); err != nil {
-			return nil, nil, fmt.Errorf("preparing scheme: %w", err)
-		}
-	}
-	reader, err := client.New(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		return nil, nil, fmt.Errorf("connecting to the API server: %w", err)
-	}
-	cv := &configv1.ClusterVersion{}
-	name := cmp.Or(f.name, api.ClusterVersionName)
-	switch err := reader.Get(ctx, client.ObjectKey{Name: name}, cv); {
-	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-		return nil, nil, fmt.Errorf("the cluster has no ClusterVersion %s, so no release runs on it: %w", name, err)
-	case err != nil:
-		return nil, nil, fmt.Errorf("reading ClusterVersion %s: %w", name, err)
-	}
-	return reader, cv, nil
+	cv, err := f.readClusterVersion(ctx, c)
+	return c, cv, err
 }
 
 // knownRelease is a release that a ClusterVersion knows of.

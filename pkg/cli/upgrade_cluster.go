@@ -8,6 +8,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -38,7 +39,7 @@ func (f *versionFlags) open(agent string) (client.WithWatch, error) {
 	cfg.UserAgent = agent
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{configv1.Install, corev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{configv1.Install, corev1.AddToScheme, appsv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/recommend"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // clusterState is what a cluster does, in one word.
@@ -75,31 +77,21 @@ func newUpgradeOverview(cv *configv1.ClusterVersion) *upgradeOverview {
 		Recommended:    append([]configv1.Release{}, cv.Status.AvailableUpdates...),
 		NotRecommended: []riskyUpdate{},
 	}
-	slices.SortStableFunc(v.Recommended, newestFirst)
+	slices.SortStableFunc(v.Recommended, release.NewestFirst)
 	for _, update := range notRecommended(cv) {
 		c := meta.FindStatusCondition(update.Conditions, recommended)
 		risky := riskyUpdate{Release: update.Release, Recommended: c.Status, Reason: c.Reason, Message: c.Message, Risks: []updateRisk{}}
 		for _, risk := range update.Risks {
-			risky.Risks = append(risky.Risks, updateRisk{Name: risk.Name, Message: risk.Message, URL: risk.URL, Applies: applies(cv, risk)})
+			risky.Risks = append(risky.Risks, updateRisk{Name: risk.Name, Message: risk.Message, URL: risk.URL, Applies: recommend.AppliesTo(cv, risk)})
 		}
 		v.NotRecommended = append(v.NotRecommended, risky)
 	}
 	return v
 }
 
-// applies reads what the cluster says of a risk: with the update, or once for all updates that have it.
-func applies(cv *configv1.ClusterVersion, risk configv1.ConditionalUpdateRisk) metav1.ConditionStatus {
-	for _, said := range append([]configv1.ConditionalUpdateRisk{risk}, cv.Status.ConditionalUpdateRisks...) {
-		if c := meta.FindStatusCondition(said.Conditions, "Applies"); c != nil && said.Name == risk.Name {
-			return c.Status
-		}
-	}
-	return ""
-}
-
 func stateOf(cv *configv1.ClusterVersion) clusterState {
 	is := func(name configv1.ClusterStatusConditionType, status configv1.ConditionStatus) bool {
-		c := clusterCondition(cv, name)
+		c := api.FindCondition(cv.Status.Conditions, name)
 		return c != nil && c.Status == status
 	}
 	switch {
@@ -152,7 +144,7 @@ func (o *upgradeOptions) printOverview(streams Streams, v *upgradeOverview) erro
 }
 
 func (v *upgradeOverview) condition(name configv1.ClusterStatusConditionType) *configv1.ClusterOperatorStatusCondition {
-	return clusterCondition(&configv1.ClusterVersion{Status: configv1.ClusterVersionStatus{Conditions: v.Conditions}}, name)
+	return api.FindCondition(v.Conditions, name)
 }
 
 // text is what oc prints, to the byte; warnings go to another place.

@@ -40,7 +40,7 @@ func restingCluster() *configv1.ClusterVersion {
 
 // set sets a condition.
 func set(cv *configv1.ClusterVersion, name configv1.ClusterStatusConditionType, status configv1.ConditionStatus, reason, message string) {
-	c := clusterCondition(cv, name)
+	c := api.FindCondition(cv.Status.Conditions, name)
 	if c == nil {
 		cv.Status.Conditions = append(cv.Status.Conditions, configv1.ClusterOperatorStatusCondition{Type: name, LastTransitionTime: metav1.Unix(3000, 0)})
 		c = &cv.Status.Conditions[len(cv.Status.Conditions)-1]

@@ -259,12 +259,6 @@ func usageErrorf(format string, args ...any) error { return &UsageError{fmt.Erro
 func refusef(format string, args ...any) error { return &RefusedError{fmt.Errorf(format, args...)} }
 
 // clusterCondition is a condition of a ClusterVersion, nil if there is none.
-func clusterCondition(cv *configv1.ClusterVersion, name configv1.ClusterStatusConditionType) *configv1.ClusterOperatorStatusCondition {
-	if i := slices.IndexFunc(cv.Status.Conditions, func(c configv1.ClusterOperatorStatusCondition) bool { return c.Type == name }); i >= 0 {
-		return &cv.Status.Conditions[i]
-	}
-	return nil
-}
 
 // because is how reason and message of a condition are printed.
 func because(reason, message string) string {

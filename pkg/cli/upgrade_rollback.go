@@ -7,6 +7,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/precondition"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -100,7 +101,7 @@ func operatorAllowsRollback(cv *configv1.ClusterVersion, version string) error {
 
 // guard is for a cluster that is being updated; one that is not well may need the way back.
 func (o *upgradeRollbackOptions) guard(cv *configv1.ClusterVersion, r *request) error {
-	c := clusterCondition(cv, configv1.OperatorProgressing)
+	c := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing)
 	switch {
 	case c != nil && c.Status == configv1.ConditionFalse:
 		return nil

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blang/semver/v4"
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,23 +38,8 @@ func notRecommended(cv *configv1.ClusterVersion) []configv1.ConditionalUpdate {
 		c := meta.FindStatusCondition(u.Conditions, recommended)
 		return c == nil || c.Status == metav1.ConditionTrue
 	})
-	slices.SortStableFunc(updates, func(a, b configv1.ConditionalUpdate) int { return newestFirst(a.Release, b.Release) })
+	slices.SortStableFunc(updates, func(a, b configv1.ConditionalUpdate) int { return release.NewestFirst(a.Release, b.Release) })
 	return updates
-}
-
-// newestFirst orders releases; those whose version is none come last.
-func newestFirst(a, b configv1.Release) int {
-	x, errX := semver.Parse(a.Version)
-	y, errY := semver.Parse(b.Version)
-	switch {
-	case errX != nil && errY != nil:
-		return strings.Compare(b.Version, a.Version)
-	case errX != nil:
-		return 1
-	case errY != nil:
-		return -1
-	}
-	return y.Compare(x)
 }
 
 // checkPullspec refuses what is no pullspec of a release: a version in its place, for one, is a valid name of an image.
@@ -197,7 +181,7 @@ func (o *upgradeOptions) choose(cv *configv1.ClusterVersion, r *request) (*confi
 			possible = append(possible, updateTarget{Release: conditional.Release, risk: risk})
 		}
 	}
-	slices.SortStableFunc(possible, func(a, b updateTarget) int { return newestFirst(a.Release, b.Release) })
+	slices.SortStableFunc(possible, func(a, b updateTarget) int { return release.NewestFirst(a.Release, b.Release) })
 	switch {
 	case o.toImage != "" && o.allowExplicit:
 		r.warn("The requested upgrade image is not one of the available updates. You have used --allow-explicit-upgrade for the update to proceed anyway")
@@ -232,7 +216,7 @@ func (o *upgradeOptions) notFound(cv *configv1.ClusterVersion, r *request, possi
 		article = "an"
 	}
 	next := fmt.Sprintf("%s to continue with %s update", option, article)
-	retrieved := clusterCondition(cv, configv1.RetrievedUpdates)
+	retrieved := api.FindCondition(cv.Status.Conditions, configv1.RetrievedUpdates)
 	switch {
 	case retrieved != nil && retrieved.Status != configv1.ConditionTrue:
 		return refusef("cannot refresh available updates:\n%s\n\nspecify %s.", because(retrieved.Reason, retrieved.Message), next)
@@ -281,7 +265,7 @@ func objections(cv *configv1.ClusterVersion) string {
 	}
 	var found []string
 	for _, row := range rows {
-		if c := clusterCondition(cv, row.condition); c != nil && c.Status == configv1.ConditionTrue {
+		if c := api.FindCondition(cv.Status.Conditions, row.condition); c != nil && c.Status == configv1.ConditionTrue {
 			found = append(found, fmt.Sprintf("%s:\n\n%s", row.says, because(c.Reason, c.Message)))
 		}
 	}

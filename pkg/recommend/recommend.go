@@ -319,7 +319,7 @@ func risksOf(cv *configv1.ClusterVersion, c candidate, recommended metav1.Condit
 	risks := make([]Risk, 0, len(all))
 	for _, risk := range all {
 		r := Risk{Name: risk.Name, URL: risk.URL, Message: risk.Message, Applies: metav1.ConditionUnknown}
-		switch status := appliesTo(cv, risk); {
+		switch status := AppliesTo(cv, risk); {
 		case status != "":
 			r.Applies = status
 		case recommended.Status == metav1.ConditionTrue, alone && risk.Name != recommended.Reason:
@@ -336,8 +336,8 @@ func weight(applies metav1.ConditionStatus) int {
 	return slices.Index([]metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionUnknown, metav1.ConditionTrue}, applies)
 }
 
-// appliesTo is empty if nobody has said whether a risk applies.
-func appliesTo(cv *configv1.ClusterVersion, risk configv1.ConditionalUpdateRisk) metav1.ConditionStatus {
+// AppliesTo is what a cluster says of a risk, with the update or once for all updates that have it; empty if it says nothing.
+func AppliesTo(cv *configv1.ClusterVersion, risk configv1.ConditionalUpdateRisk) metav1.ConditionStatus {
 	places := [][]metav1.Condition{risk.Conditions}
 	for _, known := range cv.Status.ConditionalUpdateRisks {
 		if known.Name == risk.Name {
