@@ -166,7 +166,7 @@ func TestUpgradeDiff(t *testing.T) {
 		require.NoError(t, err, errs)
 		assert.Contains(t, out, "What an update to 1.1.0 ("+target.ByDigest()+") would do")
 		assert.Contains(t, out, "ConfigMap default/a  0000_20_a_config.yaml\n  created\n")
-		assert.Regexp(t, `\n2 created, 3 changed \(\d+ fields\), 0 deleted, 0 recreated, 0 refused, 0 unchanged, \d+ excluded\n$`, out)
+		assert.Regexp(t, `\n3 created, 3 changed \(\d+ fields\), 0 deleted, 0 recreated, 0 refused, 0 unchanged, \d+ excluded\n$`, out)
 		assert.Contains(t, out, "the cluster has no inventory in namespace openshift-cluster-version")
 		assert.Contains(t, errs, "is signed by openpgp key "+d.signer.KeyID())
 		assert.NotContains(t, errs, "manifests", "nobody who is no terminal is told of progress")
@@ -195,7 +195,7 @@ func TestUpgradeDiff(t *testing.T) {
 		var report preview.Report
 		require.NoError(t, json.Unmarshal([]byte(out), &report))
 		assert.Equal(t, "1.1.0", report.Version)
-		assert.Equal(t, 2, report.Totals.Created)
+		assert.Equal(t, 3, report.Totals.Created)
 		yaml, _, err := diff("file://"+dir, "-o", "yaml")
 		require.NoError(t, err)
 		assert.Contains(t, yaml, "\n  verdict: created\n")
@@ -216,7 +216,7 @@ func TestUpgradeDiff(t *testing.T) {
 		require.NoError(t, d.client.Patch(t.Context(), cv, patch))
 		out, _, err := diff(target.Pullspec)
 		require.NoError(t, err)
-		assert.Contains(t, out, "\n1 created, ")
+		assert.Contains(t, out, "\n2 created, ")
 	})
 	t.Run("it takes a context", func(t *testing.T) {
 		kubeconfig, err := clientcmd.LoadFromFile(d.env.Kubeconfig)
