@@ -131,11 +131,11 @@ func TestEndpointFollowsTheTLSProfileOfTheCluster(t *testing.T) {
 		_, err := servers.Patch(t.Context(), "cluster", client.Merge.Type(), []byte(`{"spec":`+spec+`}`), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
-	accepts := func(r *replica, min uint16, suites []uint16) {
+	accepts := func(r *replica, version uint16, suites []uint16) {
 		t.Helper()
 		require.Eventually(t, func() bool {
 			now := r.handshakes.current.Load()
-			return now.MinVersion == min && slices.Equal(now.CipherSuites, suites)
+			return now.MinVersion == version && slices.Equal(now.CipherSuites, suites)
 		}, time.Minute, 10*time.Millisecond)
 	}
 	require.NoError(t, free.shake(t, tls.VersionTLS12), "a profile is for others until it says that it is for all")

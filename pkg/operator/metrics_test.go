@@ -286,7 +286,8 @@ func counted(t *testing.T, c prometheus.Collector) string {
 	var out strings.Builder
 	for line := range strings.Lines(samples(exposition(t, c))) {
 		if line = strings.TrimSpace(line); !strings.HasSuffix(line, " 0") {
-			out.WriteString(line[strings.Index(line, "{"):] + "|")
+			_, labels, _ := strings.Cut(line, "{")
+			out.WriteString("{" + labels + "|")
 		}
 	}
 	return out.String()
