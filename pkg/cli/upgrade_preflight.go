@@ -18,7 +18,7 @@ import (
 func (r *request) preflight(cv *configv1.ClusterVersion, target configv1.Update) {
 	r.Action, r.unable = "preflight", "Unable to ask for a preflight"
 	name := nameOf(target.Version, target.Image)
-	if asked := wantedUpdate(cv); asked != nil && !(runs(cv, asked) && completed(cv)) {
+	if asked := wantedUpdate(cv); asked != nil && (!runs(cv, asked) || !completed(cv)) {
 		r.warn("The request for %s is replaced; the cluster goes on with %s, and comes back to the request only when it is made again",
 			nameOf(asked.Version, asked.Image), nameOf(cv.Status.Desired.Version, cv.Status.Desired.Image))
 	}
