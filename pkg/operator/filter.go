@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	configv1 "github.com/openshift/api/config/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,25 +22,28 @@ import (
 
 // settings watches what of the cluster's configuration decides which manifests it gets, FeatureGate cluster. It is a
 // source of the controller, which waits for its first answer: the payload is not to be read with gates that are not
-// known yet.
+// known yet. The kind comes with a release, so its definition is watched first.
 type settings struct {
 	client  dynamic.Interface
 	options Options
 
-	// answered is closed once it is known what the FeatureGate says, or that there is none.
-	answered chan struct{}
-	answer   sync.Once
+	// definition reports whether it is known that the kind is served, or that it is not; gates is set by Start.
+	definition toolscache.InformerSynced
+	gates      *whileServed
 
 	mu   sync.Mutex
 	look clusterversion.Settings
 }
+
+// featureGateDefinition is the name of the definition of FeatureGate.
+const featureGateDefinition = "featuregates.config.openshift.io"
 
 func newSettings(mgr manager.Manager, options Options) (*settings, error) {
 	client, err := dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("creating dynamic client: %w", err)
 	}
-	return &settings{client: client, options: options, answered: make(chan struct{}), look: options.settings(nil)}, nil
+	return &settings{client: client, options: options, look: options.settings(nil)}, nil
 }
 
 // settings adds to what the cluster says how the operator was started.
@@ -60,46 +62,33 @@ func (s *settings) current() clusterversion.Settings {
 
 // Start implements source.Source: it starts the watch, and has the ClusterVersion reconciled when it tells anything.
 func (s *settings) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	gates, err := newSingle(s.client, configv1.GroupVersion.WithResource("featuregates"), "cluster", func(gates *unstructured.Unstructured) {
-		if s.store(gates) {
-			queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: s.options.Name}})
-		}
+	s.gates = &whileServed{
+		client: s.client, resource: configv1.GroupVersion.WithResource("featuregates"), name: "cluster",
+		seen: func(gates *unstructured.Unstructured) {
+			if s.store(gates) {
+				queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: s.options.Name}})
+			}
+		},
+	}
+	// A definition that goes takes its objects along first, and that is told.
+	definition, err := newSingle(s.client, definitions(), featureGateDefinition, func(crd *unstructured.Unstructured) {
+		s.gates.serve(ctx, established(crd))
 	})
 	if err != nil {
 		return err
 	}
-	err = gates.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *toolscache.Reflector, err error) {
-		if apierrors.IsNotFound(err) {
-			// The kind is not served, so there is none. If it was, what was known stays: a definition that goes takes its
-			// objects along first, and that is told.
-			s.know()
-			return
-		}
-		toolscache.DefaultWatchErrorHandler(ctx, r, err)
-	})
-	if err != nil {
-		return fmt.Errorf("watching FeatureGate cluster: %w", err)
-	}
-	go gates.informer.RunWithContext(ctx)
-	go func() {
-		if toolscache.WaitForCacheSync(ctx.Done(), gates.synced) {
-			s.know()
-		}
-	}()
+	s.definition = definition.synced
+	go definition.informer.RunWithContext(ctx)
 	return nil
 }
 
 // WaitForSync implements source.SyncingSource.
 func (s *settings) WaitForSync(ctx context.Context) error {
-	select {
-	case <-s.answered:
-		return nil
-	case <-ctx.Done():
+	if !toolscache.WaitForCacheSync(ctx.Done(), s.definition) || !toolscache.WaitForCacheSync(ctx.Done(), s.gates.told) {
 		return fmt.Errorf("watching FeatureGate cluster: %w", ctx.Err())
 	}
+	return nil
 }
-
-func (s *settings) know() { s.answer.Do(func() { close(s.answered) }) }
 
 // store takes over a FeatureGate, nil if there is none. It reports false for one that cannot be read, which is left
 // aside: the API server has checked it, so its schema is not one that we know.
