@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	ctrllog.SetLogger(logr.Discard())
 	dir, err := os.MkdirTemp("", "cvo-e2e-")
 	if err == nil {
-		build := exec.Command("go", "build", "-o", dir, "../../cmd/cvo", "../operators", "../measure")
+		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir, "../../cmd/cvo", "../operators", "../measure")
 		build.Stderr = os.Stderr
 		err = build.Run()
 	}
