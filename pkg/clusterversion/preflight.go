@@ -263,7 +263,7 @@ func (f *flight) judge(report *preview.Report) (again bool) {
 		against = append(against, fmt.Sprintf("the API server would refuse %d objects", report.Totals.Refused))
 	}
 	t := report.Totals
-	f.account.Message = fmt.Sprintf("%d objects would be created, %d changed, %d deleted, %d recreated", t.Created, t.Changed, t.Deleted, t.Recreated)
+	f.account.Message = fmt.Sprintf("objects to create: %d, to change: %d, to delete: %d, to recreate: %d", t.Created, t.Changed, t.Deleted, t.Recreated)
 	switch {
 	case t.NotAsked > 0:
 		f.account.State = api.PreflightFailed
