@@ -44,9 +44,9 @@ func TestUpgradeDiffUsage(t *testing.T) {
 			assert.Equal(t, ExitUsage, ExitCode(err))
 		})
 	}
-	out, _, err := runCvo(t, "upgrade", "--help")
+	out, _, err := runCvo(t, "upgrade", "diff", "--help")
 	require.NoError(t, err)
-	assert.Contains(t, out, "cvo upgrade diff ./release")
+	assert.Contains(t, out, "cvo upgrade diff ./release --full")
 }
 
 // diffed is a cluster that runs the release of the running registry image.
