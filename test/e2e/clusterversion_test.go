@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -197,9 +196,21 @@ func (l *life) restart() {
 // hand has the operator end by itself and starts another, which goes on at once.
 func (l *life) hand() {
 	l.t.Helper()
-	require.NoError(l.t, l.cvo.Process.Signal(syscall.SIGTERM))
-	<-l.cvo.exited
+	l.cvo.end(l.t)
 	l.succeed()
+}
+
+// takeUp has another operator go on after a chapter: it finds everything as it is told, and tells the same.
+func (l *life) takeUp(chapter string) {
+	l.t.Helper()
+	refused := says(api.ReleaseAccepted, "False|")(l.get())
+	l.hand()
+	l.logged("rollout started")
+	if refused {
+		l.logged("release not accepted")
+	}
+	l.chronicle.settled(l.t, l.client)
+	assert.Empty(l.t, l.chronicle.chapter(), "told by an operator that was started after %s", chapter)
 }
 
 func (l *life) succeed() {
@@ -272,6 +283,7 @@ func TestClusterVersion(t *testing.T) {
 		require.True(t, passed, "the chapters after this one build on it")
 		l.chronicle.settled(t, l.client)
 		fmt.Fprintf(book, "%s\n%s", chapter.name, l.chronicle.chapter())
+		l.takeUp(chapter.name)
 	}
 	golden.Assert(t, "clusterversion", book.String())
 }
@@ -458,12 +470,18 @@ func tag(t *testing.T, l *life) {
 	assert.Equal(t, img.ByDigest(), cv.Status.Desired.Image, "a tag that moves moves no cluster")
 	l.cancel()
 	l.await("the spec to be looked at", 20*time.Second, at("4.3.2"))
+
+	l.hand()
+	l.await("the release to be known by its digest alone", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		return strings.Contains(condition(cv, api.ReleaseAccepted), `image="`+img.ByDigest()+`"`)
+	})
 }
 
 func override(t *testing.T, l *life) {
 	l.edit(func(spec *configv1.ClusterVersionSpec) {
 		spec.Overrides = []configv1.ComponentOverride{{Kind: "ConfigMap", Namespace: "tiny-a", Name: "settings", Unmanaged: true}}
 	})
+	l.await("the override to be told of", time.Minute, says(configv1.OperatorUpgradeable, "False|ClusterVersionOverridesSet|"))
 	img := l.release("4.3.4", l.signer)
 	l.update(configv1.Update{Image: img.ByDigest()})
 	l.await("4.3.4", time.Minute, at("4.3.4"))
