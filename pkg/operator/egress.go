@@ -10,6 +10,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
 	"golang.org/x/net/http/httpproxy"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -121,17 +122,24 @@ func (e *egress) mirrors(ctx context.Context, reader client.Reader) error {
 	if !e.Mirrors.Empty() {
 		return nil
 	}
-	var sets []runtime.Object
-	for _, list := range []client.ObjectList{
+	lists := []client.ObjectList{
 		&configv1.ImageDigestMirrorSetList{}, &configv1.ImageTagMirrorSetList{}, &operatorv1alpha1.ImageContentSourcePolicyList{},
-	} {
-		err := reader.List(ctx, list)
-		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("reading the cluster's mirrors: %w", err)
-		}
+	}
+	// The first to ask for a kind whose definition is new waits a second for the API server's cache of it.
+	group, ctx := errgroup.WithContext(ctx)
+	for _, list := range lists {
+		group.Go(func() error {
+			if err := reader.List(ctx, list); !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+				return err
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("reading the cluster's mirrors: %w", err)
+	}
+	var sets []runtime.Object
+	for _, list := range lists {
 		items, err := meta.ExtractList(list)
 		if err != nil {
 			return fmt.Errorf("reading the cluster's mirrors: %w", err)
