@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/cluster-version/cvo/pkg/registry"
 )
 
 // defaultTimeout is how long one question may take, with everything that is repeated.
@@ -64,7 +66,7 @@ func (c *Client) Ask(ctx context.Context, q Query, before Answer) (Answer, error
 	if known {
 		req.Header.Set("If-None-Match", before.etag)
 	}
-	resp, err := c.client().Do(req)
+	resp, err := registry.StayInTLS(c.HTTP).Do(req)
 	if err != nil {
 		return Answer{}, &Error{Reason: ReasonRemoteFailed, Err: networkError(ctx, req.URL, err)}
 	}
@@ -134,22 +136,6 @@ func (c *Client) request(ctx context.Context, q Query) (*http.Request, error) {
 		req.Header.Set("User-Agent", c.UserAgent)
 	}
 	return req, nil
-}
-
-// client is the one given, which goes where it is sent, but not out of TLS.
-func (c *Client) client() *http.Client {
-	const maxRedirects = 5
-	client := *c.HTTP
-	client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
-		if len(via) > maxRedirects {
-			return fmt.Errorf("stopped after %d redirects", maxRedirects)
-		}
-		if req.URL.Scheme != "https" && via[0].URL.Scheme == "https" {
-			return errors.New("refusing a redirect from https to http")
-		}
-		return nil
-	}
-	return &client
 }
 
 // networkError is what went wrong on the way, in words that are the same each time: without our own port, and without

@@ -9,19 +9,17 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
 const (
-	// maxRedirects bounds how often one request may be sent elsewhere.
-	maxRedirects = 5
 	// maxAttempts bounds how often one signature is asked for, maxRetries how many repetitions one search has in all:
 	// a server in trouble fails at every number.
 	maxAttempts = 3
@@ -45,17 +43,7 @@ func newHTTPStore(base *url.URL, client *http.Client) *httpStore {
 	if client == nil {
 		client = http.DefaultClient
 	}
-	bounded := *client
-	bounded.CheckRedirect = func(req *http.Request, via []*http.Request) error {
-		if len(via) > maxRedirects {
-			return fmt.Errorf("stopped after %d redirects", maxRedirects)
-		}
-		if req.URL.Scheme != "https" && slices.ContainsFunc(via, func(r *http.Request) bool { return r.URL.Scheme == "https" }) {
-			return errors.New("refusing a redirect from https to http")
-		}
-		return nil
-	}
-	return &httpStore{base: base, client: &bounded, pause: pause}
+	return &httpStore{base: base, client: registry.StayInTLS(client), pause: pause}
 }
 
 func pause(ctx context.Context, d time.Duration) error {
