@@ -80,9 +80,9 @@ test: crds kube-tools peers ## Run all tests; CVO_TESTDATA=DIR adds those on rea
 	$(if $(RACE),go test -timeout 10m -run 'Hostile|RealReleaseSettings' $(TESTFLAGS) $(UNRACED))
 	go test -timeout 30m $(TESTFLAGS) ./test/...
 
-.PHONY: e2e
-e2e: crds kube-tools ## Run the end-to-end tests: the built operator against a real kube-apiserver
-	go test -timeout 30m -count 1 $(TESTFLAGS) ./test/e2e/...
+.PHONY: integration
+integration: crds kube-tools ## Run only the tests of the built operator as a process against a real kube-apiserver
+	go test -timeout 30m -count 1 $(TESTFLAGS) ./test/integration
 
 .PHONY: property
 property: crds kube-tools ## Try applying with SEEDS random histories against a real kube-apiserver, some under faults

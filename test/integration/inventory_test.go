@@ -1,4 +1,4 @@
-package e2e_test
+package integration_test
 
 import (
 	"encoding/json"
@@ -111,7 +111,7 @@ func (p *platform) appliedSince(begin time.Time) []object {
 // awaitRecords waits until the inventory says that everything of a release was reached.
 func (p *platform) awaitRecords(version string) {
 	p.t.Helper()
-	core, err := corev1client.NewForConfig(p.env.Config("e2e"))
+	core, err := corev1client.NewForConfig(p.env.Config("integration"))
 	require.NoError(p.t, err)
 	require.Eventually(p.t, func() bool {
 		inv, err := inventory.NewStore(core, api.OperatorNamespace, "version").Load(p.t.Context())

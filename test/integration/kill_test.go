@@ -1,4 +1,4 @@
-package e2e_test
+package integration_test
 
 import (
 	"math/rand/v2"
@@ -114,7 +114,7 @@ func (p *platform) killAt(random *rand.Rand, image string, moments []moment) *pr
 // elsewhere, and ten times would be most of this test's time.
 func (p *platform) releaseLease() {
 	p.t.Helper()
-	leases := kubernetes.NewForConfigOrDie(p.env.Config("e2e")).CoordinationV1().Leases(api.OperatorNamespace)
+	leases := kubernetes.NewForConfigOrDie(p.env.Config("integration")).CoordinationV1().Leases(api.OperatorNamespace)
 	_, err := leases.Patch(p.t.Context(), "version", types.MergePatchType, []byte(`{"spec":{"holderIdentity":""}}`), metav1.PatchOptions{})
 	require.NoError(p.t, err)
 }

@@ -1,4 +1,4 @@
-package e2e_test
+package integration_test
 
 import (
 	"encoding/json"
@@ -258,7 +258,7 @@ func TestReleaseRolloutRules(t *testing.T) {
 	t.Parallel()
 	p := &platform{t: t, env: env.New(t, env.Options{Audit: env.AuditNone})}
 	var err error
-	p.client, err = client.NewWithWatch(p.env.Config("e2e"), client.Options{})
+	p.client, err = client.NewWithWatch(p.env.Config("integration"), client.Options{})
 	require.NoError(t, err)
 	p.create(rolloutDefinition)
 	put := func(name string, spec map[string]any) error {

@@ -1,4 +1,4 @@
-package e2e_test
+package integration_test
 
 import (
 	"context"
@@ -34,7 +34,7 @@ var binaries string
 
 func TestMain(m *testing.M) {
 	ctrllog.SetLogger(logr.Discard())
-	dir, err := os.MkdirTemp("", "cvo-e2e-")
+	dir, err := os.MkdirTemp("", "cvo-integration-")
 	if err == nil {
 		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir, "../../cmd/cvo", "../operators", "../measure")
 		build.Stderr = os.Stderr
@@ -76,7 +76,7 @@ func newPlatform(t *testing.T) *platform {
 	require.NoError(t, os.WriteFile(p.trust, trust, 0o600))
 	scheme := runtime.NewScheme()
 	require.NoError(t, configv1.Install(scheme))
-	p.client, err = client.NewWithWatch(p.env.Config("e2e"), client.Options{Scheme: scheme})
+	p.client, err = client.NewWithWatch(p.env.Config("integration"), client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	return p
 }

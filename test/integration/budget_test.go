@@ -1,4 +1,4 @@
-package e2e_test
+package integration_test
 
 import (
 	"net"
@@ -101,7 +101,7 @@ func freeAddress(t *testing.T) string {
 // passComplete asks an operator whether a pass over a release that is complete already found everything in place.
 func (p *platform) passComplete(address string) bool {
 	p.t.Helper()
-	served, err := operator.Connect(p.t.Context(), p.env.Config("e2e"), api.OperatorNamespace, api.ClusterVersionName, "https://"+address)
+	served, err := operator.Connect(p.t.Context(), p.env.Config("integration"), api.OperatorNamespace, api.ClusterVersionName, "https://"+address)
 	if err != nil {
 		return false // nobody leads yet
 	}

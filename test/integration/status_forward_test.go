@@ -1,4 +1,4 @@
-package e2e_test
+package integration_test
 
 import (
 	"context"
@@ -53,7 +53,7 @@ func TestStatusThroughThePod(t *testing.T) {
 // createPod creates a pod on a node whose kubelet is at a URL, with the port of an address.
 func (p *platform) createPod(name, kubelet, address string) {
 	p.t.Helper()
-	client := kubernetes.NewForConfigOrDie(p.env.Config("e2e")).CoreV1()
+	client := kubernetes.NewForConfigOrDie(p.env.Config("integration")).CoreV1()
 	at, err := url.Parse(kubelet)
 	require.NoError(p.t, err)
 	port, err := strconv.ParseInt(at.Port(), 10, 32)

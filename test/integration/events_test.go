@@ -1,4 +1,4 @@
-package e2e_test
+package integration_test
 
 import (
 	"slices"
@@ -23,7 +23,7 @@ import (
 // the number of the runlevel if it tells of one.
 func (l *life) story() (told []string) {
 	l.t.Helper()
-	list, err := kubernetes.NewForConfigOrDie(l.env.Config("e2e")).CoreV1().Events(api.OperatorNamespace).
+	list, err := kubernetes.NewForConfigOrDie(l.env.Config("integration")).CoreV1().Events(api.OperatorNamespace).
 		List(l.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=ClusterVersion"})
 	require.NoError(l.t, err)
 	slices.SortFunc(list.Items, func(a, b corev1.Event) int {
@@ -58,7 +58,7 @@ func (l *life) goesOn(since int, until string) []string {
 
 // testMetrics reads what the operator serves to a Prometheus after an install and an update.
 func (l *life) testMetrics(address string, next release.Image) {
-	served, err := operator.Connect(l.t.Context(), l.env.Config("e2e"), api.OperatorNamespace, api.ClusterVersionName, "https://"+address)
+	served, err := operator.Connect(l.t.Context(), l.env.Config("integration"), api.OperatorNamespace, api.ClusterVersionName, "https://"+address)
 	require.NoError(l.t, err)
 	defer served.Close()
 	text, err := served.Metrics(l.t.Context())

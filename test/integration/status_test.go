@@ -1,4 +1,4 @@
-package e2e_test
+package integration_test
 
 import (
 	"encoding/json"
@@ -103,7 +103,7 @@ func (p *platform) testStatusRole(t *testing.T, server string) {
 	require.ErrorContains(t, err, "the role cluster-version-operator-viewer lets you")
 
 	p.create("../../manifests/0000_00_cluster-version-operator_03_roles.yaml")
-	rbac := kubernetes.NewForConfigOrDie(p.env.Config("e2e")).RbacV1()
+	rbac := kubernetes.NewForConfigOrDie(p.env.Config("integration")).RbacV1()
 	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "vera"}}
 	_, err = rbac.RoleBindings(api.OperatorNamespace).Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "vera"}, Subjects: subjects,

@@ -1,4 +1,4 @@
-package e2e_test
+package integration_test
 
 import (
 	"os"
@@ -44,7 +44,7 @@ func (p *platform) graphOf(dir string, mode release.Mode) releaseGraph {
 	require.NoError(p.t, err)
 	graph, err := taskgraph.Build(loaded.Manifests, mode)
 	require.NoError(p.t, err)
-	d, err := discovery.NewDiscoveryClientForConfig(p.env.Config("e2e"))
+	d, err := discovery.NewDiscoveryClientForConfig(p.env.Config("integration"))
 	require.NoError(p.t, err)
 	mapper := apply.NewDiscoveryMapper(clock.RealClock{}, d, loaded.Manifests)
 	g := releaseGraph{graph: graph, objects: map[object]*taskgraph.Node{}}
