@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -46,6 +47,7 @@ type startOptions struct {
 	renew        time.Duration
 	retry        time.Duration
 	capabilities string
+	ownNetwork   bool
 	metrics      operator.MetricsSource
 	service      string
 	registry     imageFlags
@@ -94,6 +96,7 @@ that its files are here already, as they are in a pod that runs the release imag
 	f.DurationVar(&o.renew, "leader-elect-renew-deadline", 20*time.Second, "how long the leader tries to renew before it gives up")
 	f.DurationVar(&o.retry, "leader-elect-retry-period", 5*time.Second, "how often the leader renews and others look")
 	f.StringVar(&o.capabilities, "always-enable-capabilities", "", "comma-separated capabilities that are on whatever the ClusterVersion asks for")
+	f.BoolVar(&o.ownNetwork, "bring-your-own-network", envTrue("CVO_BRING_YOUR_OWN_NETWORK"), "the release installs the cluster's pod network: its operator runs on the network of its node")
 	f.StringVar(&o.service, "update-service", "", "`URL` of the update service that is asked for updates, whatever spec.upstream of the ClusterVersion says"+defaultServiceUsage())
 	addMetricsFlags(f, &o.metrics)
 	o.registry.add(f)
@@ -183,7 +186,7 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 		Config: cfg, Log: log, ReleaseImage: o.releaseImage, Local: local, Name: o.name, Namespace: o.namespace,
 		Listen: o.listen, ServingCertFile: o.certFile, ServingKeyFile: o.keyFile, Access: access, Images: image.Options{CacheDir: o.payloadCache, CacheLimitBytes: limit.Value()}, Policy: policy,
 		Profile: os.Getenv("CLUSTER_PROFILE"), ExcludeID: os.Getenv("EXCLUDE_MANIFESTS"),
-		AlwaysEnable: capabilityList(o.capabilities), Metrics: o.metrics,
+		BringYourOwnNetwork: o.ownNetwork, AlwaysEnable: capabilityList(o.capabilities), Metrics: o.metrics,
 		UpdateService: operator.UpdateService{URL: o.service, Default: updateService, UserAgent: "ClusterVersionOperator/" + binaryVersion()},
 		LeaseDuration: o.lease, RenewDeadline: o.renew, RetryPeriod: o.retry,
 		Seed: uint64(time.Now().UnixNano()), //nolint:gosec // any value will do
@@ -225,6 +228,12 @@ func newLogger(streams Streams, verbosity int) logr.Logger {
 	klog.SetSlogLogger(slog.New(h))
 	operator.SetLogger(log)
 	return log
+}
+
+// envTrue reports whether an environment variable says true.
+func envTrue(name string) bool {
+	on, err := strconv.ParseBool(os.Getenv(name))
+	return err == nil && on
 }
 
 func envOr(name, fallback string) string {

@@ -247,7 +247,9 @@ func (in acceptInput) load(files fs.FS, image string) (*payload.Payload, manifes
 	read := func() (*payload.Payload, manifest.Filter, error) {
 		filter := in.settings.Filter(in.cv, version, stay...)
 		filter.Overrides = nil
-		p, err := payload.Load(files, image, payload.Options{Filter: filter, Running: in.runningPayload()})
+		p, err := payload.Load(files, image, payload.Options{
+			Filter: filter, Running: in.runningPayload(), BringYourOwnNetwork: in.settings.BringYourOwnNetwork,
+		})
 		return p, filter, err
 	}
 	p, filter, err := read()

@@ -17,6 +17,8 @@ type Settings struct {
 	Profile, ExcludeID, FeatureSet string
 	// Gates are the feature gates that are on, by the version of the release that they were written for.
 	Gates map[string]sets.Set[string]
+	// BringYourOwnNetwork: see payload.Options.
+	BringYourOwnNetwork bool
 	// AlwaysEnable lists capabilities that are on whatever the ClusterVersion asks for.
 	AlwaysEnable []configv1.ClusterVersionCapability
 }

@@ -50,6 +50,7 @@ func newSettings(mgr manager.Manager, options Options) (*settings, error) {
 func (o Options) settings(gates *configv1.FeatureGate) clusterversion.Settings {
 	s := clusterversion.SettingsOf(gates)
 	s.Profile, s.ExcludeID, s.AlwaysEnable = o.Profile, o.ExcludeID, o.AlwaysEnable
+	s.BringYourOwnNetwork = o.BringYourOwnNetwork
 	return s
 }
 

@@ -68,6 +68,8 @@ type Options struct {
 	Policy *verify.Policy
 	// Profile, ExcludeID: see manifest.Filter.
 	Profile, ExcludeID string
+	// BringYourOwnNetwork: see payload.Options.
+	BringYourOwnNetwork bool
 	// AlwaysEnable lists capabilities that are on whatever the ClusterVersion asks for.
 	AlwaysEnable []configv1.ClusterVersionCapability
 	// UpdateService says which update service is asked.

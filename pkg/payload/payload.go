@@ -42,6 +42,9 @@ type Options struct {
 	// TemplateErrors makes a template that cannot be read or executed an error. By default its file is left out with a
 	// warning, because an older operator must be able to read a newer release.
 	TemplateErrors bool
+	// BringYourOwnNetwork is what templates get under this name: whether the release installs the cluster's pod network
+	// itself, so that the operator has to run before there is one.
+	BringYourOwnNetwork bool
 }
 
 // Payload is a loaded release. Treat it as read-only.

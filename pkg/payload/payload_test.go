@@ -141,10 +141,11 @@ func TestLoadTemplates(t *testing.T) {
 		{"fills in the profile", "{{ .ClusterProfile }}", "self-managed-high-availability"},
 		{"fills in an image", `'{{index .Images "console-plugin"}}'`, "registry.example/plugin@sha256:1"},
 		{"undoes escapes", `'{{ "{{ $labels.x }}" }}'`, "{{ $labels.x }}"},
+		{"says who brings the network", `'{{ if .BringYourOwnNetwork }}we{{ else }}they{{ end }}'`, "we"},
 		{"decides", `'{{ if eq .ClusterProfile "hypershift" }}a{{ else }}b{{ end }}'`, "b"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, err := load(t, tt.text, payload.Options{})
+			p, err := load(t, tt.text, payload.Options{BringYourOwnNetwork: true})
 			require.NoError(t, err)
 			require.Equal(t, []string{"cvo", "templated", "literal"}, identities(p))
 			assert.Equal(t, tt.want, p.Manifests[1].Object.Object["data"].(map[string]any)["x"])

@@ -11,18 +11,20 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// templater renders the operator's own manifests, which are Go templates over three values.
+// templater renders the operator's own manifests, which are Go templates over a few values.
 type templater struct {
 	values templateValues
 	limits manifest.Limits
 	strict bool
 }
 
-// templateValues are what templates of existing releases refer to.
+// templateValues are what templates of existing releases refer to, and BringYourOwnNetwork, which those of our own do.
 type templateValues struct {
 	ReleaseImage   string
 	ClusterProfile string
 	Images         map[string]string
+	// BringYourOwnNetwork is Options.BringYourOwnNetwork.
+	BringYourOwnNetwork bool
 }
 
 func newTemplater(image, profile string, images map[string]string, opts Options) *templater {
@@ -30,7 +32,9 @@ func newTemplater(image, profile string, images map[string]string, opts Options)
 		profile = api.DefaultProfile
 	}
 	return &templater{
-		values: templateValues{ReleaseImage: image, ClusterProfile: profile, Images: images},
+		values: templateValues{
+			ReleaseImage: image, ClusterProfile: profile, Images: images, BringYourOwnNetwork: opts.BringYourOwnNetwork,
+		},
 		limits: opts.Limits.WithDefaults(),
 		strict: opts.TemplateErrors,
 	}
