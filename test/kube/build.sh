@@ -40,10 +40,9 @@ ldflags="-s -w -X $stamped.gitVersion=$version -X $stamped.gitMajor=$major -X $s
 package() {
 	case $1 in
 	etcd) echo go.etcd.io/etcd/server/v3 ;;
-	kube-apiserver | kube-controller-manager | kube-proxy | kube-scheduler | kubeadm | kubelet) echo "k8s.io/kubernetes/cmd/$1" ;;
+	kube-apiserver | kube-controller-manager | kube-proxy | kube-scheduler | kubeadm | kubectl | kubelet) echo "k8s.io/kubernetes/cmd/$1" ;;
 	kind) echo sigs.k8s.io/kind ;;
 	kwok) echo sigs.k8s.io/kwok/cmd/kwok ;;
-	containerd) echo github.com/containerd/containerd/v2/cmd/containerd ;;
 	*)
 		echo "kube-tools: unknown tool $1: see the tool directives of $here/go.mod" >&2
 		exit 2
