@@ -9,6 +9,8 @@ const (
 	ClusterVersionName = "version"
 	// OperatorNamespace is where the operator runs unless it is told otherwise.
 	OperatorNamespace = "openshift-cluster-version"
+	// OperatorDeployment is the Deployment in that namespace whose pods the operator is.
+	OperatorDeployment = "cluster-version-operator"
 	// ConfigNamespace holds configuration written by administrators, such as the pull secret.
 	ConfigNamespace = "openshift-config"
 	// ConfigManagedNamespace holds configuration written by operators, such as signature ConfigMaps.
@@ -24,6 +26,8 @@ const (
 	// TrustedCABundle holds the certificates that the cluster trusts, under CABundleKey.
 	TrustedCABundle = "trusted-ca-bundle"
 	CABundleKey     = "ca-bundle.crt"
+	// ServingCAName is that of the Secret with the operator's own CA, and of the ConfigMap with its certificates for clients.
+	ServingCAName = "cluster-version-operator-serving-ca"
 	// TrustConfigMap holds an administrator's trust policy, in the form of --trust.
 	TrustConfigMap = "cluster-version-operator-trust"
 	// AdminGatesConfigMap, in ConfigManagedNamespace, holds what an administrator has to acknowledge before an update to

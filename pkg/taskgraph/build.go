@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -16,13 +17,17 @@ var (
 	namespaceKind = schema.GroupKind{Kind: "Namespace"}
 	crdKind       = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
 	jobKind       = schema.GroupKind{Group: "batch", Kind: "Job"}
+
+	deploymentKind = schema.GroupKind{Group: "apps", Kind: "Deployment"}
 )
 
 // Build orders manifests for a mode. It fails on an unknown mode and on a manifest without an object.
 //
 // All manifests are first put into one line, sorted by runlevel, component, file name and document, wherever in the
-// payload their files lie; equal ones keep their order. The line is cut into segments: at every Job (which is a
-// segment of its own), as OpenShift's operator splits its task list, and, when Updating, at every change of runlevel.
+// payload their files lie; equal ones keep their order. When Updating, the Deployment of the operator itself goes to the
+// end of its runlevel: what it needs comes before it, and what it replaces does nothing after it. The line is cut into
+// segments: at every Job (which is a segment of its own), as OpenShift's operator splits its task list, and, when
+// Updating, at that Deployment and at every change of runlevel.
 // A segment begins when all of the segment before it has settled. Inside a segment:
 //
 //   - when Updating, the manifests of one component form a chain; components do not wait for each other;
@@ -48,7 +53,7 @@ func Build(manifests []*manifest.Manifest, mode release.Mode) (*Graph, error) {
 	if !slices.Contains(release.Modes(), mode) {
 		return nil, fmt.Errorf("building the task graph: unknown mode %q", mode)
 	}
-	line, err := lineUp(manifests)
+	line, err := lineUp(manifests, mode)
 	if err != nil {
 		return nil, fmt.Errorf("building the task graph: %w", err)
 	}
@@ -80,11 +85,19 @@ type place struct {
 
 func (p *place) job() bool { return p.kind == jobKind && !p.tombstone }
 
+// operator reports whether it is the Deployment of the operator itself.
+func (p *place) operator() bool {
+	return p.kind == deploymentKind && p.namespace == api.OperatorNamespace && p.name == api.OperatorDeployment && !p.tombstone
+}
+
+// alone reports whether it is a segment of its own.
+func (p *place) alone(chained bool) bool { return p.job() || chained && p.operator() }
+
 // prerequisite reports whether others may have to wait for it.
 func (p *place) prerequisite() bool { return p.kind == namespaceKind || p.kind == crdKind }
 
 // lineUp sorts manifests and reads from each what the rules ask.
-func lineUp(manifests []*manifest.Manifest) ([]place, error) {
+func lineUp(manifests []*manifest.Manifest, mode release.Mode) ([]place, error) {
 	line := make([]place, len(manifests))
 	for i, m := range manifests {
 		if m == nil || m.Object == nil {
@@ -100,8 +113,9 @@ func lineUp(manifests []*manifest.Manifest) ([]place, error) {
 			line[i].defines = schema.GroupKind{Group: group, Kind: kind}
 		}
 	}
+	last := func(p *place) int { return boolInt(mode == release.Updating && p.operator()) }
 	slices.SortStableFunc(line, func(a, b place) int {
-		return cmp.Or(cmp.Compare(a.Runlevel, b.Runlevel), cmp.Compare(a.Component, b.Component),
+		return cmp.Or(cmp.Compare(a.Runlevel, b.Runlevel), cmp.Compare(last(&a), last(&b)), cmp.Compare(a.Component, b.Component),
 			cmp.Compare(a.File, b.File), cmp.Compare(a.Document, b.Document))
 	})
 	return line, nil
@@ -124,7 +138,7 @@ type builder struct {
 func (b *builder) cut() {
 	for i := range b.line {
 		p := &b.line[i]
-		if i == 0 || p.job() || b.line[i-1].job() || (b.chained && p.Runlevel != b.line[i-1].Runlevel) {
+		if i == 0 || p.alone(b.chained) || b.line[i-1].alone(b.chained) || (b.chained && p.Runlevel != b.line[i-1].Runlevel) {
 			b.segments++
 		}
 		p.segment = b.segments - 1
@@ -254,7 +268,7 @@ func (b *builder) add(i int) {
 	p := &b.line[i]
 	n := &Node{
 		Index: len(b.nodes), Manifest: p.Manifest, Runlevel: p.Runlevel, Component: p.Component,
-		job: p.job(), segment: p.segment,
+		job: p.job(), operator: b.chained && p.operator(), segment: p.segment,
 	}
 	if p.drawn {
 		n.Drawn, n.From, n.Runlevel = true, n.Group(), b.line[p.drawnFor].Runlevel

@@ -49,6 +49,18 @@ func TestBuildUpdating(t *testing.T) {
 				"Service b3": {"Job.batch job"}, "Job.batch old": {"Job.batch job"},
 			},
 		}, {
+			"puts the operator itself last into its runlevel, and all else after it",
+			[]*manifest.Manifest{
+				object("00/a/30", "apps/v1 Deployment openshift-cluster-version/cluster-version-operator"),
+				object("00/a/40", "v1 Service a"), object("00/a/01", "v1 ServiceAccount a"), object("00/b/01", "v1 Service b"),
+				object("05/a/01", "v1 Service next"),
+			},
+			map[string][]string{
+				"ServiceAccount a": nil, "Service a": {"ServiceAccount a"}, "Service b": nil,
+				"Deployment.apps openshift-cluster-version/cluster-version-operator": {"Service a", "Service b"},
+				"Service next": {"Deployment.apps openshift-cluster-version/cluster-version-operator"},
+			},
+		}, {
 			"draws a CRD forward over runlevels",
 			[]*manifest.Manifest{
 				object("03/a/01", "v1 Service a"), object("03/b/01", "v1 Service b"),
@@ -193,10 +205,13 @@ func TestBuildRandom(t *testing.T) {
 func reference(manifests []*manifest.Manifest, mode release.Mode) ([]*manifest.Manifest, [][]bool) {
 	line := slices.Clone(manifests)
 	slices.SortStableFunc(line, func(a, b *manifest.Manifest) int {
-		return cmp.Or(a.Runlevel-b.Runlevel, cmp.Compare(a.Component, b.Component), cmp.Compare(a.File, b.File))
+		last := cmp.Compare(b2i(mode == release.Updating && isOperator(a)), b2i(mode == release.Updating && isOperator(b)))
+		return cmp.Or(a.Runlevel-b.Runlevel, last, cmp.Compare(a.Component, b.Component), cmp.Compare(a.File, b.File))
 	})
 	n := len(line)
-	job := func(i int) bool { return line[i].Is("batch", "Job") && !line[i].Tombstone() }
+	job := func(i int) bool {
+		return line[i].Is("batch", "Job") && !line[i].Tombstone() || mode == release.Updating && isOperator(line[i])
+	}
 	segment, drawn, loose := make([]int, n), make([]bool, n), make([]bool, n)
 	for i := 1; i < n; i++ {
 		segment[i] = segment[i-1]
@@ -237,6 +252,18 @@ func reference(manifests []*manifest.Manifest, mode release.Mode) ([]*manifest.M
 		}
 	}
 	return line, before
+}
+
+// isOperator reports whether a manifest is the Deployment of the operator itself.
+func isOperator(m *manifest.Manifest) bool {
+	return m.ID() == manifest.ID{Group: "apps", Kind: "Deployment", Namespace: "openshift-cluster-version", Name: "cluster-version-operator"} && !m.Tombstone()
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // firstProvider reports whether place i brings the kind or the namespace of place j, and none before it does.

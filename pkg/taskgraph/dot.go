@@ -89,6 +89,9 @@ func (n dotNode) Attributes() []encoding.Attribute {
 	case n.job:
 		lines = append(lines, "barrier")
 		list = append(list, encoding.Attribute{Key: "penwidth", Value: "3"})
+	case n.operator:
+		lines = append(lines, "the operator is replaced here")
+		list = append(list, encoding.Attribute{Key: "penwidth", Value: "3"})
 	case n.Manifest.Tombstone():
 		lines = append(lines, "deleted")
 		list = append(list, encoding.Attribute{Key: "style", Value: "dotted"})

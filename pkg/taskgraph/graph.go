@@ -41,6 +41,8 @@ type Node struct {
 
 	// job: a Job that splits the order, so everything before it precedes it and everything after it follows it.
 	job bool
+	// operator: the Deployment of the operator itself, which splits an update in the same way.
+	operator bool
 	// segment is the stretch between two barriers or Jobs that the node belongs to, from 0.
 	segment int
 }
@@ -53,6 +55,10 @@ func (n *Node) Barrier() bool { return n.Manifest == nil }
 
 // Job reports whether the node is a Job, which is awaited by all that comes after it.
 func (n *Node) Job() bool { return n.job }
+
+// Operator reports whether the node is the Deployment of the operator itself, at which an update is handed over to the
+// operator of the release.
+func (n *Node) Operator() bool { return n.operator }
 
 // Label names the node: its object, or what the barrier stands before.
 func (n *Node) Label() string {

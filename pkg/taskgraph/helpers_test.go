@@ -181,6 +181,10 @@ func random(r *rand.Rand, n int) []*manifest.Manifest {
 				m = object(place, fmt.Sprintf("batch/v1 Job ns%d/job", space))
 				break
 			}
+			if r.IntN(4) == 0 {
+				m = object(place, "apps/v1 Deployment openshift-cluster-version/cluster-version-operator")
+				break
+			}
 			m = crd(place, "CustomResourceDefinition.apiextensions.k8s.io") // claims to define CRDs
 		case 3, 4, 5:
 			m = object(place, fmt.Sprintf("example.com/v1 Kind%d ns%d/object", kind, space))

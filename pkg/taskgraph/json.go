@@ -32,6 +32,8 @@ type DocumentNode struct {
 	DrawnFrom *Group `json:"drawnFrom,omitempty"`
 	// Job marks Jobs that divide the order.
 	Job bool `json:"job,omitempty"`
+	// Operator marks the Deployment of the operator itself, at which an update is handed over to the operator of the release.
+	Operator bool `json:"operator,omitempty"`
 	// Delete marks objects that the release deletes.
 	Delete bool `json:"delete,omitempty"`
 	// After lists the indexes of the nodes that settle directly before this one.
@@ -43,7 +45,7 @@ func NewDocument(g *Graph) Document {
 	d := Document{Mode: g.mode, Summary: g.Summary(), CriticalPath: indexes(g.CriticalPath()), Nodes: make([]DocumentNode, 0, len(g.nodes))}
 	for _, n := range g.nodes {
 		node := DocumentNode{
-			Index: n.Index, Barrier: n.Barrier(), Runlevel: n.Runlevel, Component: n.Component, Job: n.job,
+			Index: n.Index, Barrier: n.Barrier(), Runlevel: n.Runlevel, Component: n.Component, Job: n.job, Operator: n.operator,
 			After: indexes(g.preds[n.Index]),
 		}
 		if m := n.Manifest; m != nil {

@@ -174,7 +174,7 @@ func (p *picture) writeHeader(out *bytes.Buffer) {
 		{"card critical", "on the critical path"},
 		{"card drawn", "drawn forward to its first user"},
 		{"gate", "waits for its ClusterOperator"},
-		{"job", "has a Job, which divides the order"},
+		{"job", "has a Job or is the operator, which divide the order"},
 	} {
 		switch entry.class {
 		case "gate":
@@ -219,7 +219,7 @@ func (p *picture) writeCard(out *bytes.Buffer, b box, x, y int) {
 			class = "card critical"
 		}
 		gate = gate || n.Manifest.Is("config.openshift.io", "ClusterOperator") && !n.Manifest.Tombstone()
-		job = job || n.job
+		job = job || n.job || n.operator
 	}
 	if b.nodes[0].Drawn {
 		class += " drawn"

@@ -23,9 +23,13 @@ func WriteText(w io.Writer, g *Graph) error {
 		fmt.Fprintf(&out, "%s\n", flatNote)
 	}
 	for _, tasks := range g.segments() {
-		if last := len(tasks) - 1; tasks[last].job {
+		if last := len(tasks) - 1; tasks[last].job || tasks[last].operator {
 			writeBoxes(&out, g, tasks[:last])
-			fmt.Fprint(&out, "\nJob, a barrier: all above ends before it, all below begins after it\n")
+			what := "Job, a barrier"
+			if tasks[last].operator {
+				what = "Handover to the operator of the release, a barrier"
+			}
+			fmt.Fprintf(&out, "\n%s: all above ends before it, all below begins after it\n", what)
 			writeBox(&out, g, box{group: tasks[last].Group(), nodes: tasks[last:]})
 			continue
 		}
@@ -73,6 +77,9 @@ func (g *Graph) remarks(n *Node) []string {
 	}
 	if n.job {
 		remarks = append(remarks, "barrier")
+	}
+	if n.operator {
+		remarks = append(remarks, "the operator is replaced here")
 	}
 	if n.Manifest.Tombstone() {
 		remarks = append(remarks, "deleted")
