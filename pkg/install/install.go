@@ -1,7 +1,9 @@
-// Package install brings a bare cluster to the point where the operator can start: the namespaces that it and its
-// configuration live in, the CRDs of ClusterVersion and ClusterOperator from the release itself, and the
-// ClusterVersion. It takes a payload that was verified already; everything else of the release is the operator's work.
-// Doing it again changes nothing.
+// Package install brings the version operator into a cluster and takes it out again. It takes a payload that was
+// verified already and what an administrator chose, makes a Plan of them, and deploys it or writes it into files: the
+// operator's own part of the release, with trust, credentials and the ClusterVersion. Doing it again changes nothing.
+// Everything else of the release is the operator's work.
+//
+// Prepare is the part for operators that run elsewhere: namespaces, the CRDs that they need, and the ClusterVersion.
 package install
 
 import (
@@ -17,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
@@ -55,10 +58,11 @@ func Prepare(ctx context.Context, cfg *rest.Config, p *payload.Payload, options 
 	if options.Progress == nil {
 		options.Progress = func(string) {}
 	}
-	i, err := newInstaller(cfg, p, options)
+	c, err := connect(cfg, p.Manifests)
 	if err != nil {
 		return err
 	}
+	i := &preparer{cluster: c, applier: apply.New(c.connection, c.mapper, apply.Owner{}), payload: p, options: options}
 	for _, step := range []struct {
 		name string
 		run  func(context.Context) error
@@ -74,16 +78,17 @@ func Prepare(ctx context.Context, cfg *rest.Config, p *payload.Payload, options 
 	return nil
 }
 
-type installer struct {
-	client  client.WithWatch
-	applier *apply.Applier
-	payload *payload.Payload
-	options Options
+// cluster is the way to a cluster, for typed objects, for any, and for manifests.
+type cluster struct {
+	client.WithWatch
+	connection *apply.Connection
+	mapper     apply.Mapper
 }
 
-func newInstaller(cfg *rest.Config, p *payload.Payload, options Options) (*installer, error) {
+// connect opens the way to a cluster; manifests tell of kinds that are yet to be defined there.
+func connect(cfg *rest.Config, manifests []*manifest.Manifest) (*cluster, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, configv1.Install} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, configv1.Install} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("preparing scheme: %w", err)
 		}
@@ -105,14 +110,21 @@ func newInstaller(cfg *rest.Config, p *payload.Payload, options Options) (*insta
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
-	mapper := apply.NewDiscoveryMapper(clock.RealClock{}, d, p.Manifests)
-	return &installer{client: c, applier: apply.New(connection, mapper, apply.Owner{}), payload: p, options: options}, nil
+	return &cluster{c, connection, apply.NewDiscoveryMapper(clock.RealClock{}, d, manifests)}, nil
 }
 
-func (i *installer) namespaces(ctx context.Context) error {
+// preparer brings a cluster to the point where an operator can be started by hand.
+type preparer struct {
+	*cluster
+	applier *apply.Applier
+	payload *payload.Payload
+	options Options
+}
+
+func (i *preparer) namespaces(ctx context.Context) error {
 	for _, name := range []string{i.options.Namespace, api.ConfigNamespace, api.ConfigManagedNamespace} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		err := i.client.Create(ctx, namespace, client.FieldOwner(api.FieldManager))
+		err := i.Create(ctx, namespace, client.FieldOwner(api.FieldManager))
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("namespace %s: %w", name, err)
 		}
@@ -125,7 +137,7 @@ func (i *installer) namespaces(ctx context.Context) error {
 const releaseStatuses = "releasestatuses.cvo.cluster-version.github.io"
 
 // crds applies the CRDs that the operator itself works with, from the release, and waits until they are served.
-func (i *installer) crds(ctx context.Context) error {
+func (i *preparer) crds(ctx context.Context) error {
 	for _, name := range []string{"clusterversions.config.openshift.io", "clusteroperators.config.openshift.io", releaseStatuses} {
 		m := i.find(manifest.ID{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition", Name: name})
 		if m == nil && name == releaseStatuses {
@@ -137,7 +149,7 @@ func (i *installer) crds(ctx context.Context) error {
 		if _, err := i.applier.Apply(ctx, m, release.Initializing); err != nil {
 			return err
 		}
-		if err := i.established(ctx, name); err != nil {
+		if err := i.established(ctx, m); err != nil {
 			return fmt.Errorf("waiting for CRD %s: %w", name, err)
 		}
 		i.options.Progress("CRD " + name)
@@ -145,7 +157,7 @@ func (i *installer) crds(ctx context.Context) error {
 	return nil
 }
 
-func (i *installer) find(id manifest.ID) *manifest.Manifest {
+func (i *preparer) find(id manifest.ID) *manifest.Manifest {
 	for _, m := range i.payload.Manifests {
 		if m.ID() == id {
 			return m
@@ -154,20 +166,20 @@ func (i *installer) find(id manifest.ID) *manifest.Manifest {
 	return nil
 }
 
-func (i *installer) established(ctx context.Context, name string) error {
+// established waits until the kind that a CRD defines is served.
+func (c *cluster) established(ctx context.Context, m *manifest.Manifest) error {
 	ctx, cancel := context.WithTimeout(ctx, establishTimeout)
 	defer cancel()
-	selector := client.MatchingFields{metav1.ObjectNameField: name}
+	selector := client.MatchingFields{metav1.ObjectNameField: m.Object.GetName()}
 	lw := &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			list := &gate.CRDList{}
-			return list, i.client.List(ctx, list, selector, &client.ListOptions{Raw: &options})
+			return list, c.List(ctx, list, selector, &client.ListOptions{Raw: &options})
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return i.client.Watch(ctx, &gate.CRDList{}, selector, &client.ListOptions{Raw: &options})
+			return c.Watch(ctx, &gate.CRDList{}, selector, &client.ListOptions{Raw: &options})
 		},
 	}
-	m := i.find(manifest.ID{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition", Name: name})
 	_, err := watchtools.UntilWithSync(ctx, lw, &gate.CRD{}, nil, func(e watch.Event) (bool, error) {
 		crd, ok := e.Object.(*gate.CRD)
 		return ok && gate.Check(crd, gate.Want{Manifest: m, Mode: release.Initializing}).State == gate.Settled, nil
@@ -176,12 +188,12 @@ func (i *installer) established(ctx context.Context, name string) error {
 }
 
 // clusterVersion creates the ClusterVersion, with an identity of its own, unless there is one.
-func (i *installer) clusterVersion(ctx context.Context) error {
+func (i *preparer) clusterVersion(ctx context.Context) error {
 	cv := &configv1.ClusterVersion{
 		ObjectMeta: metav1.ObjectMeta{Name: i.options.Name},
 		Spec:       configv1.ClusterVersionSpec{ClusterID: configv1.ClusterID(uuid.NewString())},
 	}
-	err := i.client.Create(ctx, cv, client.FieldOwner(api.FieldManager))
+	err := i.Create(ctx, cv, client.FieldOwner(api.FieldManager))
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
@@ -82,3 +83,9 @@ func TestPrepareNeedsTheCRDs(t *testing.T) {
 	err := install.Prepare(t.Context(), controlPlane.Config("install"), p, install.Options{})
 	require.ErrorContains(t, err, "release 1.0.0 brings no CRD clusterversions.config.openshift.io")
 }
+
+// What a step of an API server may take, and how often it is looked at.
+const (
+	stepTimeout = time.Minute
+	stepTick    = 50 * time.Millisecond
+)

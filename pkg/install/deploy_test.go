@@ -1,0 +1,243 @@
+package install_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/fstest"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cluster-version/cvo/manifests"
+	"github.com/cluster-version/cvo/manifests/apicrd"
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/install"
+	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/test/env"
+)
+
+const releaseImage = "registry.example/platform/release@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+// ownRelease is a release of the operator and nothing else, made of its own manifests.
+func ownRelease(t *testing.T, version string, options payload.Options) *payload.Payload {
+	t.Helper()
+	files := fstest.MapFS{
+		"release-manifests/release-metadata": {Data: []byte(`{"kind":"cincinnati-metadata-v0","version":"` + version + `"}`)},
+		"release-manifests/image-references": {Data: []byte(`{"kind":"ImageStream","apiVersion":"image.openshift.io/v1","metadata":{"name":"` + version + `"}}`)},
+	}
+	crds := t.TempDir()
+	_, err := apicrd.Copy(t.Context(), crds)
+	require.NoError(t, err)
+	for _, folder := range []fs.FS{manifests.FS(), os.DirFS(crds)} {
+		names, err := fs.Glob(folder, "*.yaml")
+		require.NoError(t, err)
+		for _, name := range names {
+			data, err := fs.ReadFile(folder, name)
+			require.NoError(t, err)
+			files["manifests/"+name] = &fstest.MapFile{Data: data}
+		}
+	}
+	p, err := payload.Load(files, releaseImage, options)
+	require.NoError(t, err)
+	return p
+}
+
+func newClient(t *testing.T, cfg *rest.Config) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(scheme))
+	require.NoError(t, configv1.Install(scheme))
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	return c
+}
+
+func settings() install.Settings {
+	return install.Settings{
+		Trust:      map[string]string{"trust-policy.yaml": "kind: TrustPolicy"},
+		PullSecret: []byte(`{"auths":{"registry.example":{"auth":"dXNlcjpwYXNz"}}}`),
+		Retrieval:  "job", Channel: "stable", ClusterAdmin: true, ClusterID: "6f7a3c52-2c6c-4f7e-9e38-0c9d4ba2f2d1",
+	}
+}
+
+// snapshot reads all objects of a plan, without what no two clusters have in common.
+func snapshot(t *testing.T, c client.Client, plan install.Plan) map[string]map[string]any {
+	t.Helper()
+	objects := map[string]map[string]any{}
+	for _, item := range plan.Items {
+		live := &unstructured.Unstructured{}
+		live.SetGroupVersionKind(item.GVK())
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(item.Object), live), item.ID())
+		for _, path := range [][]string{
+			{"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "creationTimestamp"}, {"metadata", "managedFields"},
+			{"metadata", "generation"}, {"status"}, {"spec", "clusterIP"}, {"spec", "clusterIPs"},
+		} {
+			unstructured.RemoveNestedField(live.Object, path...)
+		}
+		objects[item.ID().String()] = live.Object
+	}
+	return objects
+}
+
+// versions are the resource versions of all objects of a plan.
+func versions(t *testing.T, c client.Client, plan install.Plan) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, item := range plan.Items {
+		live := &metav1.PartialObjectMetadata{}
+		live.SetGroupVersionKind(item.GVK())
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(item.Object), live), item.ID())
+		all[item.ID().String()] = live.ResourceVersion
+	}
+	return all
+}
+
+// settled waits until the API server itself has stopped to write to CRDs, whose conditions it sets after they are established.
+func settled(t *testing.T, c client.Client, plan install.Plan) {
+	t.Helper()
+	last := map[string]string{}
+	require.Eventually(t, func() bool {
+		now := versions(t, c, plan)
+		same := assert.ObjectsAreEqual(last, now)
+		last = now
+		return same
+	}, stepTimeout, stepTick)
+}
+
+func TestDeploy(t *testing.T) {
+	t.Parallel()
+	cfg := env.New(t, env.Options{Audit: env.AuditNone}).Config("install")
+	c := newClient(t, cfg)
+	plan, err := install.NewPlan(ownRelease(t, "1.0.0", payload.Options{}), settings())
+	require.NoError(t, err)
+	results, err := install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
+	require.NoError(t, err)
+	var kinds []string
+	for _, r := range results {
+		assert.Equal(t, install.Created, r.Outcome, r.String())
+		kinds = append(kinds, r.Kind)
+	}
+	first := func(kind string) int { return slices.Index(kinds, kind) }
+	order := []string{"Namespace", "ConfigMap", "CustomResourceDefinition", "ValidatingAdmissionPolicy", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Service", "ClusterVersion", "Deployment"}
+	assert.True(t, slices.IsSortedFunc(order, func(a, b string) int { return first(a) - first(b) }), kinds)
+	assert.Equal(t, "Deployment", kinds[len(kinds)-1])
+
+	deployment := &appsv1.Deployment{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: api.OperatorNamespace, Name: install.Operator}, deployment))
+	assert.Equal(t, releaseImage, deployment.Spec.Template.Spec.Containers[0].Image)
+	assert.Contains(t, deployment.Spec.Template.Spec.Containers[0].Env, corev1.EnvVar{Name: "CVO_PAYLOAD_RETRIEVAL", Value: "job"})
+	assert.EqualValues(t, 1, deployment.Generation, "no pod is started without the choices")
+	secret := &corev1.Secret{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: api.OperatorNamespace, Name: install.PullSecretCopy}, secret))
+	assert.Equal(t, settings().PullSecret, secret.Data[corev1.DockerConfigJsonKey])
+	cv := &configv1.ClusterVersion{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "version"}, cv))
+	assert.Equal(t, "stable", cv.Spec.Channel)
+
+	t.Run("changes nothing when it is done again", func(t *testing.T) {
+		settled(t, c, plan)
+		before := versions(t, c, plan)
+		results, err := install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
+		require.NoError(t, err)
+		for _, r := range results {
+			assert.Equal(t, install.Unchanged, r.Outcome, r.String())
+		}
+		assert.Equal(t, before, versions(t, c, plan))
+	})
+
+	t.Run("leaves choices alone that it is not told of", func(t *testing.T) {
+		s := settings()
+		s.Retrieval = ""
+		plan, err := install.NewPlan(ownRelease(t, "1.0.0", payload.Options{}), s)
+		require.NoError(t, err)
+		before := versions(t, c, plan)
+		_, err = install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, before, versions(t, c, plan))
+	})
+
+	t.Run("keeps the mark of the ClusterVersion", func(t *testing.T) {
+		service := &corev1.Service{}
+		key := client.ObjectKey{Namespace: api.OperatorNamespace, Name: install.Operator}
+		require.NoError(t, c.Get(t.Context(), key, service))
+		marked := &unstructured.Unstructured{}
+		for _, item := range plan.Items {
+			if item.Is("", "Service") {
+				marked = item.Object.DeepCopy()
+			}
+		}
+		marked.SetLabels(map[string]string{"k8s-app": install.Operator, api.OwnedByLabel: "version"})
+		controller := true
+		marked.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: configv1.GroupVersion.String(), Kind: "ClusterVersion", Name: "version", UID: cv.UID, Controller: &controller}})
+		require.NoError(t, c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(marked), client.FieldOwner(api.FieldManager), client.ForceOwnership))
+		_, err := install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
+		require.NoError(t, err)
+		require.NoError(t, c.Get(t.Context(), key, service))
+		assert.Equal(t, "version", service.Labels[api.OwnedByLabel])
+		assert.Len(t, service.OwnerReferences, 1)
+	})
+
+	t.Run("repairs what is missing", func(t *testing.T) {
+		require.NoError(t, c.Delete(t.Context(), deployment))
+		results, err := install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, install.Created, results[len(results)-1].Outcome)
+	})
+
+	t.Run("does not go over what others have set", func(t *testing.T) {
+		trust := &corev1.ConfigMap{}
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: api.ConfigNamespace, Name: api.TrustConfigMap}, trust))
+		trust.Data["trust-policy.yaml"] = "another"
+		require.NoError(t, c.Update(t.Context(), trust, client.FieldOwner("kubectl-edit")))
+		_, err := install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
+		var refusal *install.Refusal
+		require.ErrorAs(t, err, &refusal)
+		assert.ErrorContains(t, err, "ConfigMap openshift-config/cluster-version-operator-trust")
+		assert.ErrorContains(t, err, "kubectl-edit")
+	})
+}
+
+func TestRenderIsTheSame(t *testing.T) {
+	t.Parallel()
+	deployed := env.New(t, env.Options{Audit: env.AuditNone}).Config("install")
+	rendered := env.New(t, env.Options{Audit: env.AuditNone}).Config("render")
+	plan, err := install.NewPlan(ownRelease(t, "1.0.0", payload.Options{}), settings())
+	require.NoError(t, err)
+	_, err = install.Deploy(t.Context(), deployed, plan, apply.Injection{}, nil)
+	require.NoError(t, err)
+
+	folder := filepath.Join(t.TempDir(), "new", "folder")
+	files, err := install.Render(plan, folder)
+	require.NoError(t, err)
+	assert.True(t, slices.IsSorted(files))
+	assert.Len(t, files, len(plan.Items))
+	c := newClient(t, rendered)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		object := &unstructured.Unstructured{}
+		require.NoError(t, yaml.Unmarshal(data, &object.Object))
+		// A CRD takes a moment until it is established.
+		require.EventuallyWithT(t, func(collect *assert.CollectT) {
+			assert.NoError(collect, c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.FieldOwner("kubectl")))
+		}, stepTimeout, stepTick, file)
+	}
+	assert.Equal(t, snapshot(t, newClient(t, deployed), plan), snapshot(t, c, plan))
+
+	_, err = install.Render(plan, folder)
+	require.ErrorContains(t, err, "is not empty")
+}

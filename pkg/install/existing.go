@@ -1,0 +1,136 @@
+package install
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	configv1 "github.com/openshift/api/config/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// Existing is what a cluster has already of an installation; the zero value is a bare cluster.
+type Existing struct {
+	// ClusterVersion is nil if there is none.
+	ClusterVersion *configv1.ClusterVersion
+	// Deployment is that of the operator; nil if there is none.
+	Deployment *appsv1.Deployment
+	// PullSecret are the cluster's credentials for registries; nil if there are none.
+	PullSecret []byte
+}
+
+// Look finds out what a cluster has of an installation.
+func Look(ctx context.Context, cfg *rest.Config, namespace, name string) (Existing, error) {
+	c, err := connect(cfg, nil)
+	if err != nil {
+		return Existing{}, err
+	}
+	var e Existing
+	cv, deployment, secret := &configv1.ClusterVersion{}, &appsv1.Deployment{}, &corev1.Secret{}
+	for _, part := range []struct {
+		what string
+		key  client.ObjectKey
+		into client.Object
+		take func()
+	}{
+		{"ClusterVersion", client.ObjectKey{Name: name}, cv, func() { e.ClusterVersion = cv }},
+		{"Deployment", client.ObjectKey{Namespace: namespace, Name: Operator}, deployment, func() { e.Deployment = deployment }},
+		{
+			"Secret", client.ObjectKey{Namespace: api.ConfigNamespace, Name: api.PullSecret}, secret,
+			func() { e.PullSecret = secret.Data[corev1.DockerConfigJsonKey] },
+		},
+	} {
+		switch err := c.Get(ctx, part.key, part.into); {
+		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		case err != nil:
+			return Existing{}, fmt.Errorf("reading %s %s: %w", part.what, strings.TrimPrefix(part.key.String(), "/"), err)
+		default:
+			part.take()
+		}
+	}
+	return e, nil
+}
+
+// Refuse says why a release cannot be installed into the cluster; nil if it can.
+func (e Existing) Refuse(image string) error {
+	if e.ClusterVersion == nil {
+		return nil
+	}
+	status := e.ClusterVersion.Status
+	if len(status.History) == 0 {
+		return nil // nothing was ever installed, so what was tried before is replaced
+	}
+	if sameImage(status.Desired.Image, image) {
+		return nil
+	}
+	return &Refusal{fmt.Errorf("the cluster is at release %s (%s) already: an install does not update; use 'cvo upgrade --to-image %s'",
+		status.Desired.Version, status.Desired.Image, image)}
+}
+
+// sameImage compares by digest, because a mirror has another name for the same image.
+func sameImage(a, b string) bool {
+	_, digestA, okA := strings.Cut(a, "@")
+	_, digestB, okB := strings.Cut(b, "@")
+	if okA && okB {
+		return digestA == digestB
+	}
+	return a == b
+}
+
+// Network reports whether the operator was installed to run before the cluster has a network.
+func (e Existing) Network() bool {
+	if e.Deployment == nil {
+		return false
+	}
+	for _, container := range e.Deployment.Spec.Template.Spec.Containers {
+		for _, variable := range container.Env {
+			if container.Name == Operator && variable.Name == networkVariable && variable.Value == "true" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Unlike lists what the settings ask for and the ClusterVersion that is there has otherwise. It is not changed: it is
+// its administrators'.
+func (e Existing) Unlike(s Settings) []string {
+	if e.ClusterVersion == nil {
+		return nil
+	}
+	var unlike []string
+	spec := e.ClusterVersion.Spec
+	if s.Channel != "" && s.Channel != spec.Channel {
+		unlike = append(unlike, fmt.Sprintf("its channel is %q: use 'cvo upgrade channel %s' to change it", spec.Channel, s.Channel))
+	}
+	if s.Upstream != "" && s.Upstream != string(spec.Upstream) {
+		unlike = append(unlike, fmt.Sprintf("its update service is %q: edit spec.upstream to change it", spec.Upstream))
+	}
+	if s.Capabilities != nil && !equalCapabilities(s.Capabilities, spec.Capabilities) {
+		unlike = append(unlike, "it asks for other capabilities: edit spec.capabilities to change them")
+	}
+	return unlike
+}
+
+func equalCapabilities(a, b *configv1.ClusterVersionCapabilitiesSpec) bool {
+	if b == nil || a.BaselineCapabilitySet != b.BaselineCapabilitySet || len(a.AdditionalEnabledCapabilities) != len(b.AdditionalEnabledCapabilities) {
+		return false
+	}
+	have := map[configv1.ClusterVersionCapability]bool{}
+	for _, capability := range b.AdditionalEnabledCapabilities {
+		have[capability] = true
+	}
+	for _, capability := range a.AdditionalEnabledCapabilities {
+		if !have[capability] {
+			return false
+		}
+	}
+	return true
+}

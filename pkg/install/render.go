@@ -1,0 +1,60 @@
+package install
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Render writes what a plan consists of into a folder, one file for each object, named so that they are in order. What
+// is secret only its owner can read. It returns the paths of the files.
+func Render(plan Plan, folder string) ([]string, error) {
+	entries, err := os.ReadDir(folder)
+	switch {
+	case err == nil && len(entries) > 0:
+		return nil, &Refusal{fmt.Errorf("folder %s is not empty: files of an earlier release that stay there would be applied with the others; name a new one", folder)}
+	case err != nil && !os.IsNotExist(err):
+		return nil, err
+	}
+	if err := os.MkdirAll(folder, 0o750); err != nil {
+		return nil, err
+	}
+	width := len(fmt.Sprint(len(plan.Items)))
+	paths := make([]string, 0, len(plan.Items))
+	for n, item := range plan.Items {
+		manifest := item.Manifest
+		if choices := plan.Settings.environment(); item.deployment() && len(choices) > 0 {
+			if manifest, err = withEnvironment(manifest, choices); err != nil {
+				return nil, err
+			}
+		}
+		data, err := yaml.Marshal(manifest.Object.Object)
+		if err != nil {
+			return nil, fmt.Errorf("writing %s: %w", item.ID(), err)
+		}
+		name := fmt.Sprintf("%0*d-%s-%s.yaml", width, n+1, strings.ToLower(manifest.Object.GetKind()), fileName(manifest.Object.GetName()))
+		path := filepath.Join(folder, name)
+		mode := os.FileMode(0o644)
+		if item.ID().Kind == "Secret" {
+			mode = 0o600
+		}
+		if err := os.WriteFile(path, data, mode); err != nil {
+			return nil, err
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
+// fileName keeps of an object's name what any file system takes; RBAC allows colons, and the name comes from the release.
+func fileName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '.' || r == '-' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, name[:min(len(name), 100)])
+}
