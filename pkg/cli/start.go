@@ -92,9 +92,9 @@ that its files are here already, as they are in a pod that runs the release imag
 	f.StringVar(&o.name, "name", envOr("CVO_NAME", api.ClusterVersionName), "`name` of the ClusterVersion")
 	f.StringVar(&o.trust, "trust", "", "`file` that says whose signatures are accepted, instead of the keys in the running release")
 	f.IntVarP(&o.verbosity, "v", "v", 0, "log `level`: 0 what changes the cluster, 1 and more for debugging")
-	f.DurationVar(&o.lease, "leader-elect-lease-duration", 30*time.Second, "how long others wait before they take over from a leader that went silent")
-	f.DurationVar(&o.renew, "leader-elect-renew-deadline", 20*time.Second, "how long the leader tries to renew before it gives up")
-	f.DurationVar(&o.retry, "leader-elect-retry-period", 5*time.Second, "how often the leader renews and others look")
+	f.DurationVar(&o.lease, "leader-elect-lease-duration", operator.DefaultLeaseDuration, "how long others wait before they take over from a leader that went silent")
+	f.DurationVar(&o.renew, "leader-elect-renew-deadline", operator.DefaultRenewDeadline, "how long the leader tries to renew before it gives up")
+	f.DurationVar(&o.retry, "leader-elect-retry-period", operator.DefaultRetryPeriod, "how often the leader renews and others look")
 	f.StringVar(&o.capabilities, "always-enable-capabilities", "", "comma-separated capabilities that are on whatever the ClusterVersion asks for")
 	f.BoolVar(&o.ownNetwork, "bring-your-own-network", envTrue("CVO_BRING_YOUR_OWN_NETWORK"), "the release installs the cluster's pod network: its operator runs on the network of its node")
 	f.StringVar(&o.service, "update-service", "", "`URL` of the update service that is asked for updates, whatever spec.upstream of the ClusterVersion says"+defaultServiceUsage())
@@ -193,6 +193,7 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 	}, nil
 }
 
+		PodNamespace:  os.Getenv("POD_NAMESPACE"), PodName: os.Getenv("POD_NAME"),
 // readTrust reads a file of roots of trust; no file, no policy.
 func readTrust(file string) (*verify.Policy, error) {
 	if file == "" {

@@ -208,6 +208,9 @@ func (a *assessment) wait(soft []cause, now time.Time) {
 		}
 	}
 	a.waiting = waitingText(operators, limited, others)
+	if i := slices.IndexFunc(soft, func(c cause) bool { return c.reason == api.ReasonOperatorHandover }); i >= 0 {
+		a.waiting, a.waitReason = soft[i].message, soft[i].reason // nothing else of this rollout is this process's to do
+	}
 	if text := slowText(slow, verySlow); text != "" {
 		a.failing, a.reason, a.message = configv1.ConditionUnknown, api.ReasonSlowClusterOperator, text
 		a.waiting = text
@@ -283,6 +286,8 @@ func (c *cause) summarize() string {
 		return "the image may not be safe to use"
 	case api.ReasonPreconditionCheckFailed:
 		return "it may not be safe to apply this update"
+	case api.ReasonOperatorNotStarting:
+		return "the operator of the release does not start"
 	case api.ReasonClusterOperatorDegraded:
 		return fmt.Sprintf("the cluster operator %s is degraded", list)
 	case api.ReasonClusterOperatorsDegraded:

@@ -28,6 +28,9 @@ type ledger struct {
 	clock clock.PassiveClock
 	store Store
 
+	// saving is held while the store is written.
+	saving sync.Mutex
+
 	mu     sync.Mutex
 	opened bool
 	inv    inventory.Inventory
@@ -89,19 +92,12 @@ func (l *ledger) step(log logr.Logger, plan *rollout.Plan, passer *rollout.Passe
 			l.mu.Unlock()
 			return Next{}
 		}
-		if wait := inventoryInterval - l.clock.Since(l.savedAt); wait > 0 && !passer.Resting() {
+		if wait := inventoryInterval - l.clock.Since(l.savedAt); wait > 0 && !passer.Resting() && !passer.Handing() {
 			l.mu.Unlock()
 			return Next{After: wait}
 		}
-		l.savedAt = l.clock.Now()
-		l.inv = l.inv.With(passer.Settled().Records(plan)...)
-		inv := l.inv
-		l.saved = changes
 		l.mu.Unlock()
-		if err := l.store.Save(ctx, inv); err != nil {
-			l.mu.Lock()
-			l.saved = unsaved
-			l.mu.Unlock()
+		if err := l.flush(ctx, plan, passer); err != nil {
 			if ctx.Err() == nil {
 				log.Info("inventory not written", "error", err.Error())
 			}
@@ -109,6 +105,30 @@ func (l *ledger) step(log logr.Logger, plan *rollout.Plan, passer *rollout.Passe
 		}
 		return Next{After: inventoryInterval}
 	}
+}
+
+// flush writes what a rollout has done since the last write, however short ago that was.
+func (l *ledger) flush(ctx context.Context, plan *rollout.Plan, passer *rollout.Passer) error {
+	l.saving.Lock()
+	defer l.saving.Unlock()
+	changes := passer.Changes()
+	l.mu.Lock()
+	if l.saved == changes {
+		l.mu.Unlock()
+		return nil
+	}
+	l.savedAt = l.clock.Now()
+	l.inv = l.inv.With(passer.Settled().Records(plan)...)
+	inv := l.inv
+	l.saved = changes
+	l.mu.Unlock()
+	if err := l.store.Save(ctx, inv); err != nil {
+		l.mu.Lock()
+		l.saved = unsaved
+		l.mu.Unlock()
+		return err
+	}
+	return nil
 }
 
 // orphans returns what no manifest names any more.

@@ -121,6 +121,9 @@ func (w *rolling) begin(ctx context.Context) error {
 			w.runner.Wake(SlotInventory)
 		}
 	}
+	if h := engine.Passer.Handover; h != nil {
+		h.Flush = func(ctx context.Context) error { return w.ledger.flush(ctx, plan, engine.Passer) }
+	}
 	engine.Passer.Repaired = func(r rollout.Repaired) { w.repaired(r) }
 	started := w.r.original.Status.History[0].StartedTime.Time
 	var said map[string]bool

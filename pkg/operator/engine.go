@@ -31,12 +31,13 @@ type engines struct {
 	discoverer *discovery.DiscoveryClient
 	watcher    *observe.Watcher
 	metrics    *rollout.Metrics
+	post       *post
 
 	current atomic.Pointer[rollout.Passer]
 }
 
-func newEngines(mgr manager.Manager, run *runner, options Options) (*engines, error) {
-	e := &engines{clock: clock.RealClock{}, manager: mgr, options: options, runner: run}
+func newEngines(mgr manager.Manager, run *runner, p *post, options Options) (*engines, error) {
+	e := &engines{clock: clock.RealClock{}, manager: mgr, options: options, runner: run, post: p}
 	var err error
 	if e.connection, err = apply.Connect(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
 		return nil, err
@@ -71,6 +72,7 @@ func (e *engines) make(cv *configv1.ClusterVersion, p *payload.Payload) clusterv
 		Rand:     rand.New(rand.NewPCG(e.options.Seed, 0)), //nolint:gosec // spreads retries; not a secret
 		Width:    e.options.Width,
 		Metrics:  e.metrics,
+		Handover: e.post.handover(),
 	}
 	e.current.Store(passer)
 	return clusterversion.Engine{Passer: passer, Prepare: applier.prepare, Completed: observed.retain, Pruner: applier}

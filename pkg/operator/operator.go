@@ -56,7 +56,7 @@ type Options struct {
 	// Listen is the address of metrics, health and the account of the rollout, over TLS; "0" or empty for none.
 	Listen string
 	// ServingCertFile and ServingKeyFile hold the certificate to serve with, and are read again when they change; empty
-	// for a certificate that is made at start, whose fingerprint the Lease tells.
+	// for one that is made at start. Clients that know the fingerprint in the Lease are served the latter anyway.
 	ServingCertFile, ServingKeyFile string
 	// TLS says which handshakes are accepted, before what the cluster's TLS profile wants.
 	TLS TLS
@@ -76,7 +76,9 @@ type Options struct {
 	UpdateService UpdateService
 	// Metrics says against what the risks of updates are evaluated.
 	Metrics MetricsSource
-	// LeaseDuration, RenewDeadline and RetryPeriod of leader election; default 30 s, 20 s, 5 s.
+	// PodNamespace and PodName are those of the pod that this process is; empty outside of a cluster.
+	PodNamespace, PodName string
+	// LeaseDuration, RenewDeadline and RetryPeriod of leader election; default DefaultLeaseDuration and so on.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	// Width is how many manifests are applied at a time; default 16.
 	Width int
@@ -88,6 +90,16 @@ type Options struct {
 const noListener = "0"
 
 func (o *Options) setDefaults() {
+// The times of leader election. A leader that dies without a word is replaced within 20 s whatever the moment: the lease,
+// and twice the retry period with its spread of up to 120 %, once for the last look at a renewal and once for the look
+// that finds the lease run out. One that ends hands over within one retry period. The Lease is written once a retry
+// period, and is the only thing that is written while nothing happens.
+const (
+	DefaultLeaseDuration = 12 * time.Second
+	DefaultRenewDeadline = 8 * time.Second
+	DefaultRetryPeriod   = time.Second
+)
+
 	if o.Name == "" {
 		o.Name = api.ClusterVersionName
 	}
@@ -98,7 +110,7 @@ func (o *Options) setDefaults() {
 		o.Listen = noListener
 	}
 	if o.LeaseDuration == 0 {
-		o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = 30*time.Second, 20*time.Second, 5*time.Second
+		o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = DefaultLeaseDuration, DefaultRenewDeadline, DefaultRetryPeriod
 	}
 }
 
@@ -106,12 +118,28 @@ func (o *Options) setDefaults() {
 func Run(ctx context.Context, options Options) error {
 	options.setDefaults()
 	ctx = logr.NewContext(ctx, options.Log)
+// check refuses settings that contradict each other.
+func (o *Options) check() error {
+	if limit := maxRetryPeriod(o.LeaseDuration); o.RetryPeriod > limit {
+		return fmt.Errorf("a leader that renews every %s cannot be sure of a lease of %s between two renewals: renew at least every %s",
+			o.RetryPeriod, o.LeaseDuration, limit)
+	}
+	return nil
+}
+
 	end, err := newEndpoint(ctx, options)
 	if err != nil {
 		return err
+	if err := options.check(); err != nil {
+		return err
+	}
 	}
 	defer func() { _ = end.close() }()
-	mgr, err := newManager(ctx, options, end)
+	p, err := findPost(ctx, options.Config, options)
+	if err != nil {
+		return err
+	}
+	mgr, err := newManager(ctx, options, end, p)
 	if err != nil {
 		return err
 	}
@@ -123,7 +151,7 @@ func Run(ctx context.Context, options Options) error {
 	run := newRunner(background)
 	defer run.Wait()
 	defer stop()
-	if err := setUp(ctx, mgr, run, options, end); err != nil {
+	if err := setUp(ctx, mgr, run, options, end, p); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -144,7 +172,7 @@ func NewScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-func newManager(ctx context.Context, options Options, end *endpoint) (manager.Manager, error) {
+func newManager(ctx context.Context, options Options, end *endpoint, p *post) (manager.Manager, error) {
 	scheme, err := NewScheme()
 	if err != nil {
 		return nil, err
@@ -165,12 +193,16 @@ func newManager(ctx context.Context, options Options, end *endpoint) (manager.Ma
 	mgr, err := manager.New(cfg, manager.Options{
 		Scheme:                              scheme,
 		Logger:                              options.Log,
+	// Everything but the Lease goes through the fence: clients that are made of the manager's configuration, or share its
+	// HTTP client, write only while this process leads.
+	fence := newFence(clock.RealClock{}, options.LeaseDuration)
+	cfg.Wrap(fence.wrap)
 		Cache:                               cacheOptions,
 		Client:                              client.Options{Cache: &client.CacheOptions{Unstructured: false}},
 		Metrics:                             metricsserver.Options{BindAddress: noListener}, // endpoint serves them
 		HealthProbeBindAddress:              noListener,
 		LeaderElection:                      true,
-		LeaderElectionResourceLockInterface: lock,
+		LeaderElectionResourceLockInterface: &candidate{Interface: lock, clock: clock.RealClock{}, log: options.Log, fence: fence, post: p},
 		LeaderElectionReleaseOnCancel:       true,
 		LeaseDuration:                       &options.LeaseDuration,
 		RenewDeadline:                       &options.RenewDeadline,
@@ -196,8 +228,8 @@ func checkServed(mgr manager.Manager) error {
 }
 
 // setUp connects the reconciler to its collaborators and the manager.
-func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Options, end *endpoint) error {
-	engines, err := newEngines(mgr, run, options)
+func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Options, end *endpoint, p *post) error {
+	engines, err := newEngines(mgr, run, p, options)
 	if err != nil {
 		return err
 	}
@@ -205,6 +237,11 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 	cv := &configv1.ClusterVersion{}
 	cv.Name = options.Name
 	changed := func() {
+	if p != nil {
+		if err := p.follow(ctx, mgr, engines.changed); err != nil {
+			return err
+		}
+	}
 		select {
 		case changes <- event.TypedGenericEvent[client.Object]{Object: cv}:
 		default: // one is waiting, and will see this change too

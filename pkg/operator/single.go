@@ -21,14 +21,22 @@ type single struct {
 	synced toolscache.InformerSynced
 }
 
-// newSingle makes the watch of one object by its name; seen is called with each of its states, nil for its absence.
+// newSingle makes the watch of one object without a namespace by its name; seen is called with each of its states, nil for
+// its absence.
 func newSingle(
 	client dynamic.Interface, resource schema.GroupVersionResource, name string, seen func(*unstructured.Unstructured),
+) (single, error) {
+	return newSingleIn(client, resource, metav1.NamespaceAll, name, seen)
+}
+
+// newSingleIn is newSingle for an object in a namespace.
+func newSingleIn(
+	client dynamic.Interface, resource schema.GroupVersionResource, namespace, name string, seen func(*unstructured.Unstructured),
 ) (single, error) {
 	only := func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	}
-	informer := dynamicinformer.NewFilteredDynamicInformer(client, resource, metav1.NamespaceAll, 0, toolscache.Indexers{}, only).Informer()
+	informer := dynamicinformer.NewFilteredDynamicInformer(client, resource, namespace, 0, toolscache.Indexers{}, only).Informer()
 	handler, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { seen(o.(*unstructured.Unstructured)) },
 		UpdateFunc: func(_, o any) { seen(o.(*unstructured.Unstructured)) },

@@ -64,12 +64,15 @@ type Passer struct {
 	Repaired func(Repaired)
 	// Metrics count what passes do; nil for none.
 	Metrics *Metrics
+	// Handover is for a process that a release may replace; nil for one that goes on whatever it applies.
+	Handover *Handover
 
 	bell taskgraph.Bell
 	last atomic.Pointer[pass]
 	// changes counts what an inventory would want to know.
 	changes atomic.Uint64
 	resting atomic.Bool
+	handing atomic.Bool
 	// pausing guards pause, and is never held while applying.
 	pausing sync.Mutex
 	pause   pauser
@@ -109,6 +112,7 @@ func (p *Passer) Run(ctx context.Context, plan *Plan, settled Settled) (Progress
 	pass := &pass{Passer: p, plan: plan, before: settled, slots: make([]slot, len(plan.tasks)), reported: p.Clock.Now()}
 	p.last.Store(pass)
 	p.resting.Store(false)
+	p.handing.Store(false)
 	width := p.Width
 	if width == 0 {
 		width = defaultWidth
@@ -157,6 +161,7 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 	}
 	if s.err == nil && !pending {
 		p.check(n, t, &s)
+		p.handOver(n, t, &s)
 	}
 	settled := s.err == nil && s.verdict.State == gate.Settled
 	switch {
@@ -307,6 +312,10 @@ func (p *pass) apply(
 			// Its own place in the chain reports what goes wrong; here it is only early.
 			_, _ = p.Applier.Precreate(ctx, operator)
 		}
+	}
+	if err := p.flush(ctx, n, &s.entry, content); err != nil {
+		p.failed(ctx, content, s, err)
+		return
 	}
 	begun := p.Clock.Now()
 	change, err := p.Applier.Apply(ctx, n.Manifest, p.plan.Mode())

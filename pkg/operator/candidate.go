@@ -1,0 +1,156 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/clock"
+)
+
+// candidate is the Lease as this process takes part in the election: it looks at the Lease only while it is its turn to
+// lead, gives the Lease back if it finds out that it is not when it has won, and tells the fence of every renewal. The
+// elector calls it from one goroutine.
+type candidate struct {
+	resourcelock.Interface
+	clock clock.PassiveClock
+	log   logr.Logger
+	fence *fence
+	// post is where this process stands; nil outside of the cluster.
+	post *post
+
+	// leading: the Lease is ours, and we have made sure that it should be.
+	leading atomic.Bool
+	// standingIn: nobody leads, so this process does until it is stopped, though another is to replace it.
+	standingIn bool
+}
+
+// errReplaced is why a Lease that was won is given back.
+var errReplaced = errors.New("this replica is being replaced")
+
+// Get implements resourcelock.Interface. To a process whose turn it is not it returns once that changes.
+func (c *candidate) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if c.post != nil && !c.leading.Load() {
+		if err := c.turn(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	return c.Interface.Get(ctx)
+}
+
+// turn waits until it is this process's turn. Being replaced it waits for whoever replaces it; if nobody holds the Lease
+// for two looks in a row, that one does not start, and this process stands in: it applies nothing beyond the Deployment
+// that names the other, but somebody has to tell, and to take another request.
+func (c *candidate) turn(ctx context.Context) error {
+	c.standingIn = false
+	told, seen := false, ""
+	for {
+		s, changed := c.post.look()
+		if s.known && decide(s.situation) == contend {
+			return nil
+		}
+		if s.known && !told {
+			c.log.Info("not contending for the Lease: another release's operator replaces this one", "own", s.own, "deployment", s.template)
+			told = true
+		}
+		look := time.NewTimer(standInLook)
+		select {
+		case <-ctx.Done():
+			look.Stop()
+			return ctx.Err()
+		case <-changed:
+			look.Stop()
+		case <-look.C:
+			if !s.known {
+				continue
+			}
+			now := c.sight(ctx)
+			if now != "" && now == seen {
+				c.log.Info("standing in: this operator is being replaced, but nobody leads", "own", s.own, "deployment", s.template)
+				c.standingIn = true
+				return nil
+			}
+			seen = now
+		}
+	}
+}
+
+// standInLook is how often a replica that is being replaced looks whether anybody leads: long enough for whoever leads to
+// have renewed many times.
+const standInLook = 30 * time.Second
+
+// sight returns what the Lease says, empty if that cannot be found out. Each renewal changes it.
+func (c *candidate) sight(ctx context.Context) string {
+	_, raw, err := c.Interface.Get(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "none"
+	case err != nil:
+		return ""
+	}
+	return string(raw)
+}
+
+// Create implements resourcelock.Interface.
+func (c *candidate) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return c.write(ctx, record, c.Interface.Create)
+}
+
+// Update implements resourcelock.Interface.
+func (c *candidate) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return c.write(ctx, record, c.Interface.Update)
+}
+
+func (c *candidate) write(
+	ctx context.Context, record resourcelock.LeaderElectionRecord,
+	send func(context.Context, resourcelock.LeaderElectionRecord) error,
+) error {
+	if record.HolderIdentity != c.Identity() {
+		c.leading.Store(false)
+		c.fence.close(ctx) // before anybody else can have it
+		return send(ctx, record)
+	}
+	sent := c.clock.Now()
+	if err := send(ctx, record); err != nil {
+		return err
+	}
+	if !c.leading.Load() {
+		if err := c.confirm(ctx); err != nil {
+			c.giveBack(ctx, record)
+			return err
+		}
+		c.leading.Store(true)
+	}
+	c.fence.renew(sent)
+	return nil
+}
+
+// confirm makes sure, past all caches, that it is still this process's turn: the Deployment may have changed while the
+// Lease was won.
+func (c *candidate) confirm(ctx context.Context) error {
+	if c.post == nil || c.standingIn {
+		return nil
+	}
+	s, err := c.post.ask(ctx)
+	if err != nil {
+		return fmt.Errorf("giving the Lease back: finding out whether this replica is being replaced: %w", err)
+	}
+	if decide(s) != contend {
+		return fmt.Errorf("giving the Lease back: %w by one of %s", errReplaced, s.template)
+	}
+	return nil
+}
+
+// giveBack has nobody hold the Lease. If that fails it runs out.
+func (c *candidate) giveBack(ctx context.Context, record resourcelock.LeaderElectionRecord) {
+	c.log.Info("giving the Lease back: another release's operator replaces this one")
+	record.HolderIdentity, record.LeaseDurationSeconds = "", 1
+	if err := c.Interface.Update(ctx, record); err != nil {
+		c.log.Info("lease not given back", "error", err.Error())
+	}
+}

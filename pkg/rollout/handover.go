@@ -1,0 +1,104 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/gate"
+	"github.com/cluster-version/cvo/pkg/inventory"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/taskgraph"
+)
+
+// Handover is what a process that is a pod of the operator's own Deployment does at that Deployment's place in the graph:
+// if a release brings it with another image it is the last that this process applies, and the rest is left to the process
+// that the Deployment starts. A process outside of the cluster has none, and goes on.
+type Handover struct {
+	// Deployment is the one whose pod this process is.
+	Deployment manifest.ID
+	// Own reports whether an image is that which this process runs.
+	Own func(image string) bool
+	// Flush has everything that has settled recorded, before the process may be stopped.
+	Flush func(ctx context.Context) error
+	// Successor tells how the pods with that image get on.
+	Successor func(image string) Successor
+}
+
+// Successor is how the process gets on that is to take over.
+type Successor struct {
+	// Trouble is what keeps it from starting, a sentence without full stop; empty if nothing is known to.
+	Trouble string
+	// Lasting: that has been so for longer than starting takes.
+	Lasting bool
+}
+
+// OperatorImage returns the image of the operator in its Deployment: that of the container which is called like the
+// Deployment, else of the first. It is empty for anything else.
+func OperatorImage(deployment map[string]any) string {
+	name, _, _ := unstructured.NestedString(deployment, "metadata", "name")
+	list, _, _ := unstructured.NestedFieldNoCopy(deployment, "spec", "template", "spec", "containers")
+	containers, _ := list.([]any)
+	first := ""
+	for i, item := range containers {
+		container, _ := item.(map[string]any)
+		image, _ := container["image"].(string)
+		if container["name"] == name {
+			return image
+		}
+		if i == 0 {
+			first = image
+		}
+	}
+	return first
+}
+
+// leaving returns the image of the operator that a node's manifest hands over to, empty if it does not.
+func (p *pass) leaving(n *taskgraph.Node) string {
+	h := p.Handover
+	if h == nil || n.Manifest.Tombstone() || p.plan.tasks[n.Index].id != h.Deployment {
+		return ""
+	}
+	if image := OperatorImage(n.Manifest.Object.Object); image != "" && !h.Own(image) {
+		return image
+	}
+	return ""
+}
+
+// flush records what has settled before the process may be stopped; an apply of the same content needs that no more.
+func (p *pass) flush(ctx context.Context, n *taskgraph.Node, e *entry, content inventory.Content) error {
+	if p.leaving(n) == "" || e.applied && e.content == content {
+		return nil
+	}
+	if err := p.Handover.Flush(ctx); err != nil {
+		return fmt.Errorf("recording what has settled, before the operator of release %s takes over: %w", p.plan.Release.Version, err)
+	}
+	return nil
+}
+
+// handOver has a Deployment that was applied keep everything beyond it from this process.
+func (p *pass) handOver(n *taskgraph.Node, t *task, s *slot) {
+	image := p.leaving(n)
+	if image == "" || s.err != nil || s.cancelled || s.unknown || !s.entry.applied {
+		return
+	}
+	p.handing.Store(true)
+	successor := p.Handover.Successor(image)
+	who := "the operator of release " + p.plan.Release.Version
+	if successor.Lasting {
+		s.verdict = gate.Verdict{
+			State: gate.Failed, Reason: api.ReasonOperatorNotStarting,
+			Message: fmt.Sprintf("%s cannot take over: %s", who, successor.Trouble),
+		}
+		return
+	}
+	s.verdict = waiting(api.ReasonOperatorHandover, "waiting for %s to take over", who)
+	if successor.Trouble != "" {
+		s.verdict.Message += ": " + successor.Trouble
+	}
+}
+
+// Handing reports whether everything that this process may do of the rollout is done, because another is to take over.
+func (p *Passer) Handing() bool { return p.handing.Load() }
