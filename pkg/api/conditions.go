@@ -54,6 +54,12 @@ const (
 )
 
 // Reasons of the Events on ClusterVersion.
+// Reasons of Failing and Progressing while the operator of another release is to take over.
+const (
+	ReasonOperatorHandover    = "OperatorHandover"
+	ReasonOperatorNotStarting = "OperatorNotStarting"
+)
+
 const (
 	EventRetrievePayload            = "RetrievePayload"
 	EventRetrievePayloadFailed      = "RetrievePayloadFailed"
