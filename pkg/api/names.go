@@ -11,6 +11,12 @@ const (
 	OperatorNamespace = "openshift-cluster-version"
 	// OperatorDeployment is the Deployment in that namespace whose pods the operator is.
 	OperatorDeployment = "cluster-version-operator"
+	// ReleaseRole is the ClusterRole, and its binding, with what applying the running release takes; UpdateRole has what an
+	// update or a preflight takes beyond, for as long as that lasts.
+	ReleaseRole = "cluster-version-operator-release"
+	UpdateRole  = "cluster-version-operator-update"
+	// OperatorServiceAccount is the account in that namespace that the operator runs as.
+	OperatorServiceAccount = "cluster-version-operator"
 	// ConfigNamespace holds configuration written by administrators, such as the pull secret.
 	ConfigNamespace = "openshift-config"
 	// ConfigManagedNamespace holds configuration written by operators, such as signature ConfigMaps.

@@ -112,7 +112,7 @@ func (s *sending) foretellRefused(ctx context.Context, refused error) (Foretold,
 	if fields, says := immutable(causes(err)); len(fields) > 0 {
 		return s.foretellUnchangeable(ctx, err, fields, says)
 	}
-	if recreates(s.m) {
+	if s.m.Recreated() {
 		return s.foretellRecreated(ctx, err, "the object there cannot become what its manifest says: "+summary(err))
 	}
 	return Foretold{}, err
@@ -120,7 +120,7 @@ func (s *sending) foretellRefused(ctx context.Context, refused error) (Foretold,
 
 func (s *sending) foretellUnchangeable(ctx context.Context, refused error, fields []string, says string) (Foretold, error) {
 	why := fmt.Sprintf("%s cannot be changed: %s", strings.Join(fields, ", "), says)
-	if recreates(s.m) {
+	if s.m.Recreated() {
 		return s.foretellRecreated(ctx, refused, why)
 	}
 	if !isJob(s.m) {
@@ -138,7 +138,7 @@ func (s *sending) foretellUnchangeable(ctx context.Context, refused error, field
 	return Foretold{}, &refusal{
 		cause: "the object that is there cannot become this one", fields: fields, text: why, err: refused,
 		remedy: fmt.Sprintf("give the Job a new name, or annotate the manifest with %s: %s to have it deleted and run again",
-			api.OnImmutableAnnotation, recreateValue),
+			api.OnImmutableAnnotation, manifest.RecreateValue),
 	}
 }
 

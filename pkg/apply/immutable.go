@@ -163,7 +163,7 @@ func (s *sending) refused(ctx context.Context, refused error) (Change, answer, e
 	if fields, says := immutable(causes(err)); len(fields) > 0 {
 		return s.unchangeable(ctx, err, fields, says)
 	}
-	if recreates(s.m) {
+	if s.m.Recreated() {
 		return s.recreate(ctx, err, "the object there cannot become what its manifest says: "+summary(err))
 	}
 	return Change{}, answer{}, err
@@ -178,14 +178,14 @@ func (s *sending) unchangeable(ctx context.Context, refused error, fields []stri
 	why := fmt.Sprintf("%s cannot be changed: %s", strings.Join(fields, ", "), says)
 	r := &refusal{cause: "the object that is there cannot become this one", fields: fields, text: why, err: refused}
 	switch {
-	case neverRecreated(s.m):
+	case s.m.NeverRecreated():
 		r.remedy = fmt.Sprintf("a %s is never deleted for that: take the change back, or give the object a new name", s.m.GVK().Kind)
 		return Change{}, answer{}, r
-	case recreates(s.m):
+	case s.m.Recreated():
 		return s.recreate(ctx, refused, why)
 	}
 	r.remedy = fmt.Sprintf("annotate the manifest with %s: %s to have the object deleted and created again, or give it a new name",
-		api.OnImmutableAnnotation, recreateValue)
+		api.OnImmutableAnnotation, manifest.RecreateValue)
 	if isJob(s.m) {
 		failed, err := s.jobFailed(ctx)
 		if err != nil {
@@ -195,7 +195,7 @@ func (s *sending) unchangeable(ctx context.Context, refused error, fields []stri
 			return s.recreate(ctx, refused, "it failed, and "+why)
 		}
 		r.remedy = fmt.Sprintf("give the Job a new name, or annotate the manifest with %s: %s to have it deleted and run again",
-			api.OnImmutableAnnotation, recreateValue)
+			api.OnImmutableAnnotation, manifest.RecreateValue)
 	}
 	return Change{}, answer{}, r
 }
@@ -246,12 +246,4 @@ func covers(have, want any) bool {
 		return slices.EqualFunc(h, w, covers)
 	}
 	return fmt.Sprint(have) == fmt.Sprint(want)
-}
-
-// recreateValue is the value of the annotation that allows to recreate an object.
-const recreateValue = "recreate"
-
-// recreates reports whether the manifest allows to delete its object and to create it again.
-func recreates(m *manifest.Manifest) bool {
-	return strings.EqualFold(m.Object.GetAnnotations()[api.OnImmutableAnnotation], recreateValue) && !neverRecreated(m)
 }

@@ -11,30 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// holdsMore are kinds whose deletion takes along what no manifest can bring back: data, everything in a namespace, all
-// objects of a kind, the platform.
-func holdsMore(gk schema.GroupKind) bool {
-	switch gk {
-	case schema.GroupKind{Kind: "Namespace"},
-		schema.GroupKind{Kind: "PersistentVolume"},
-		schema.GroupKind{Kind: "PersistentVolumeClaim"},
-		schema.GroupKind{Group: "cdi.kubevirt.io", Kind: "DataVolume"},
-		schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterVersion"}:
-		return true
-	}
-	return false
-}
-
 var crdKind = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
-
-func neverRecreated(m *manifest.Manifest) bool {
-	gk := m.GVK().GroupKind()
-	return holdsMore(gk) || gk == crdKind
-}
 
 // propagation is how what belongs to an object goes with it: first for workloads, so that their pods are gone when they
 // are, and in the background for everything else.

@@ -77,7 +77,7 @@ func (a *Applier) Prune(ctx context.Context, gvk schema.GroupVersionKind, namesp
 
 func (a *Applier) prune(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, uid types.UID) (Change, error) {
 	gk := gvk.GroupKind()
-	if holdsMore(gk) {
+	if manifest.HoldsMore(gk) {
 		return skipped("a %s is never pruned, since what it holds would go with it: only a manifest that deletes it does that", gvk.Kind), nil
 	}
 	mapping, err := a.mapper.Mapping(ctx, gvk)
