@@ -1,0 +1,45 @@
+package assemble
+
+import (
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+)
+
+// ProgramImageOptions say what the image of one program is made of.
+type ProgramImageOptions struct {
+	// Name is that of the program, which lies at the top of the image.
+	Name string
+	// Binary is the program, linked statically for Linux.
+	Binary []byte
+	// Architecture is that of the binary, as Go names it.
+	Architecture string
+	// Created is the time of the image and of its file.
+	Created time.Time
+}
+
+// ProgramImage makes an image that holds one static program and nothing else, and runs it as a user that is nobody.
+func ProgramImage(opts ProgramImageOptions) (v1.Image, error) {
+	created := opts.Created.UTC().Truncate(time.Second)
+	layer, err := fileLayer(created, []entry{{name: opts.Name, mode: 0o755, data: opts.Binary}})
+	if err != nil {
+		return nil, err
+	}
+	img, err := dockerImage(empty.Image, created, nil)
+	if err != nil {
+		return nil, err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.Architecture = opts.Architecture
+	config.Config = v1.Config{Entrypoint: []string{"/" + opts.Name}, User: "65532:65532"}
+	if img, err = mutate.ConfigFile(img, config); err != nil {
+		return nil, err
+	}
+	return mutate.AppendLayers(img, layer)
+}

@@ -1,0 +1,35 @@
+package assemble
+
+import (
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestProgramImage(t *testing.T) {
+	opts := ProgramImageOptions{Name: "tool", Binary: []byte("\x7fELF"), Architecture: "arm64", Created: time.Unix(1_700_000_000, 999)}
+	img, err := ProgramImage(opts)
+	require.NoError(t, err)
+	config, err := img.ConfigFile()
+	require.NoError(t, err)
+	assert.Equal(t, "arm64", config.Architecture)
+	assert.Equal(t, v1.Config{Entrypoint: []string{"/tool"}, User: "65532:65532"}, config.Config)
+	assert.True(t, config.Created.Equal(time.Unix(1_700_000_000, 0)))
+	layers, err := img.Layers()
+	require.NoError(t, err)
+	require.Len(t, layers, 1)
+	content, err := readLayer(layers[0])
+	require.NoError(t, err)
+	assert.Equal(t, "0 0755 0:0 2023-11-14T22:13:20Z tool\n", content)
+
+	digest, err := img.Digest()
+	require.NoError(t, err)
+	again, err := ProgramImage(opts)
+	require.NoError(t, err)
+	same, err := again.Digest()
+	require.NoError(t, err)
+	assert.Equal(t, digest, same, "the same input made another image")
+}
