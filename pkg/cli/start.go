@@ -188,12 +188,12 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 		Profile: os.Getenv("CLUSTER_PROFILE"), ExcludeID: os.Getenv("EXCLUDE_MANIFESTS"),
 		BringYourOwnNetwork: o.ownNetwork, AlwaysEnable: capabilityList(o.capabilities), Metrics: o.metrics,
 		UpdateService: operator.UpdateService{URL: o.service, Default: updateService, UserAgent: "ClusterVersionOperator/" + binaryVersion()},
+		PodNamespace:  os.Getenv("POD_NAMESPACE"), PodName: os.Getenv("POD_NAME"),
 		LeaseDuration: o.lease, RenewDeadline: o.renew, RetryPeriod: o.retry,
 		Seed: uint64(time.Now().UnixNano()), //nolint:gosec // any value will do
 	}, nil
 }
 
-		PodNamespace:  os.Getenv("POD_NAMESPACE"), PodName: os.Getenv("POD_NAME"),
 // readTrust reads a file of roots of trust; no file, no policy.
 func readTrust(file string) (*verify.Policy, error) {
 	if file == "" {

@@ -86,10 +86,6 @@ type Options struct {
 	Seed uint64
 }
 
-// noListener is how controller-runtime spells that nothing is served.
-const noListener = "0"
-
-func (o *Options) setDefaults() {
 // The times of leader election. A leader that dies without a word is replaced within 20 s whatever the moment: the lease,
 // and twice the retry period with its spread of up to 120 %, once for the last look at a renewal and once for the look
 // that finds the lease run out. One that ends hands over within one retry period. The Lease is written once a retry
@@ -100,6 +96,10 @@ const (
 	DefaultRetryPeriod   = time.Second
 )
 
+// noListener is how controller-runtime spells that nothing is served.
+const noListener = "0"
+
+func (o *Options) setDefaults() {
 	if o.Name == "" {
 		o.Name = api.ClusterVersionName
 	}
@@ -114,10 +114,6 @@ const (
 	}
 }
 
-// Run works until ctx ends, and returns nil then. It needs the CRDs of ClusterVersion and ClusterOperator.
-func Run(ctx context.Context, options Options) error {
-	options.setDefaults()
-	ctx = logr.NewContext(ctx, options.Log)
 // check refuses settings that contradict each other.
 func (o *Options) check() error {
 	if limit := maxRetryPeriod(o.LeaseDuration); o.RetryPeriod > limit {
@@ -127,12 +123,16 @@ func (o *Options) check() error {
 	return nil
 }
 
-	end, err := newEndpoint(ctx, options)
-	if err != nil {
-		return err
+// Run works until ctx ends, and returns nil then. It needs the CRDs of ClusterVersion and ClusterOperator.
+func Run(ctx context.Context, options Options) error {
+	options.setDefaults()
 	if err := options.check(); err != nil {
 		return err
 	}
+	ctx = logr.NewContext(ctx, options.Log)
+	end, err := newEndpoint(ctx, options)
+	if err != nil {
+		return err
 	}
 	defer func() { _ = end.close() }()
 	p, err := findPost(ctx, options.Config, options)
@@ -189,14 +189,14 @@ func newManager(ctx context.Context, options Options, end *endpoint, p *post) (m
 	if err != nil {
 		return nil, err
 	}
-	once := true
-	mgr, err := manager.New(cfg, manager.Options{
-		Scheme:                              scheme,
-		Logger:                              options.Log,
 	// Everything but the Lease goes through the fence: clients that are made of the manager's configuration, or share its
 	// HTTP client, write only while this process leads.
 	fence := newFence(clock.RealClock{}, options.LeaseDuration)
 	cfg.Wrap(fence.wrap)
+	once := true
+	mgr, err := manager.New(cfg, manager.Options{
+		Scheme:                              scheme,
+		Logger:                              options.Log,
 		Cache:                               cacheOptions,
 		Client:                              client.Options{Cache: &client.CacheOptions{Unstructured: false}},
 		Metrics:                             metricsserver.Options{BindAddress: noListener}, // endpoint serves them
@@ -233,15 +233,15 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 	if err != nil {
 		return err
 	}
-	changes := make(chan event.TypedGenericEvent[client.Object], 1)
-	cv := &configv1.ClusterVersion{}
-	cv.Name = options.Name
-	changed := func() {
 	if p != nil {
 		if err := p.follow(ctx, mgr, engines.changed); err != nil {
 			return err
 		}
 	}
+	changes := make(chan event.TypedGenericEvent[client.Object], 1)
+	cv := &configv1.ClusterVersion{}
+	cv.Name = options.Name
+	changed := func() {
 		select {
 		case changes <- event.TypedGenericEvent[client.Object]{Object: cv}:
 		default: // one is waiting, and will see this change too
