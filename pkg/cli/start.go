@@ -37,6 +37,7 @@ type startOptions struct {
 	listen       string
 	certFile     string
 	keyFile      string
+	certOptional bool
 	minTLS       string
 	cipherSuites []string
 	namespace    string
@@ -84,6 +85,7 @@ that its files are here already, as they are in a pod that runs the release imag
 	f.StringVar(&o.listen, "listen", "127.0.0.1:9099", "`address` of /metrics, /debug/rollout, /healthz and /readyz, over TLS; empty for none")
 	f.StringVar(&o.certFile, "serving-cert-file", "", "`file` with the certificate to serve with, read again when it changes; default one made at start")
 	f.StringVar(&o.keyFile, "serving-key-file", "", "`file` with the key of that certificate")
+	f.BoolVar(&o.certOptional, "serving-cert-optional", false, "where those files are missing, serve with a certificate of the operator's own CA, which it keeps in its namespace, until they appear")
 	f.StringVar(&o.minTLS, "tls-min-version", "", "least `version` of TLS to serve with; default the cluster's TLS profile if it is for all components, else "+string(configv1.VersionTLS12))
 	f.StringSliceVar(&o.cipherSuites, "tls-cipher-suites", nil, "comma-separated `suites` to serve with below TLS 1.3, by their IANA names; default the cluster's TLS profile if it is for all components, else the safe ones")
 	_ = cmd.RegisterFlagCompletionFunc("tls-min-version", cobra.FixedCompletions(operator.TLSVersions(), cobra.ShellCompDirectiveNoFileComp))
@@ -136,6 +138,9 @@ func (o *startOptions) run(ctx context.Context, streams Streams) error {
 	if (o.certFile == "") != (o.keyFile == "") {
 		return &UsageError{errors.New("--serving-cert-file and --serving-key-file need each other")}
 	}
+	if o.certOptional && o.certFile == "" {
+		return &UsageError{errors.New("--serving-cert-optional says that --serving-cert-file and --serving-key-file may be missing: name them")}
+	}
 	if err := updategraph.CheckService(o.service); o.service != "" && err != nil {
 		return &UsageError{fmt.Errorf("--update-service: %w", err)}
 	}
@@ -184,7 +189,7 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 	}
 	return operator.Options{
 		Config: cfg, Log: log, ReleaseImage: o.releaseImage, Local: local, Name: o.name, Namespace: o.namespace,
-		Listen: o.listen, ServingCertFile: o.certFile, ServingKeyFile: o.keyFile, Access: access, Images: image.Options{CacheDir: o.payloadCache, CacheLimitBytes: limit.Value()}, Policy: policy,
+		Listen: o.listen, ServingCertFile: o.certFile, ServingKeyFile: o.keyFile, ServingCertOptional: o.certOptional, PodIP: os.Getenv("POD_IP"), Access: access, Images: image.Options{CacheDir: o.payloadCache, CacheLimitBytes: limit.Value()}, Policy: policy,
 		Profile: os.Getenv("CLUSTER_PROFILE"), ExcludeID: os.Getenv("EXCLUDE_MANIFESTS"),
 		BringYourOwnNetwork: o.ownNetwork, AlwaysEnable: capabilityList(o.capabilities), Metrics: o.metrics,
 		UpdateService: operator.UpdateService{URL: o.service, Default: updateService, UserAgent: "ClusterVersionOperator/" + binaryVersion()},

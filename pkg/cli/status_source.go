@@ -38,7 +38,7 @@ type statusSource struct {
 	namespace, name string
 	// server is a URL, or empty to find the leader.
 	server string
-	// ca in PEM verifies the server's certificate; without one the Lease tells its fingerprint.
+	// ca in PEM verifies the server's certificate; without one the Lease tells the fingerprint of its key.
 	ca []byte
 
 	client *operator.Client
@@ -118,7 +118,7 @@ func (s *statusSource) connect(ctx context.Context) error {
 	trust := operator.Trust{CA: s.ca}
 	if len(s.ca) == 0 {
 		if leader.Fingerprint == "" {
-			return fmt.Errorf("%s leads with a certificate from files, whose fingerprint its Lease does not tell: give its CA with --server-ca", leader.Host)
+			return fmt.Errorf("the Lease of %s, which leads, does not tell the fingerprint of its key: give the CA of its certificate with --server-ca", leader.Host)
 		}
 		trust.Fingerprint = leader.Fingerprint
 	}

@@ -48,6 +48,8 @@ const (
 type endpoint struct {
 	identity    Identity
 	certificate *certificate
+	// optional: the files of a certificate may be missing, so the operator's own CA is kept.
+	optional bool
 	// handshakes is nil if nothing is served.
 	handshakes *handshakes
 	// listener is nil if nothing is served.
@@ -59,10 +61,10 @@ type endpoint struct {
 
 // newEndpoint makes or reads the certificate and starts to listen; nobody is answered before the manager runs.
 func newEndpoint(ctx context.Context, options Options) (*endpoint, error) {
-	e := &endpoint{}
+	e := &endpoint{optional: options.ServingCertOptional}
 	if options.Listen != noListener {
 		var err error
-		if e.certificate, err = newCertificate(options); err != nil {
+		if e.certificate, err = newCertificate(clock.RealClock{}, options); err != nil {
 			return nil, err
 		}
 		e.handshakes = newHandshakes(logr.FromContextOrDiscard(ctx), e.certificate.config(), options.TLS)
@@ -108,9 +110,18 @@ func (e *endpoint) serve(ctx context.Context, mgr manager.Manager, snapshot snap
 	if e.listener == nil {
 		return nil
 	}
-	if e.certificate.watcher != nil {
-		if err := mgr.Add(e.certificate.watcher); err != nil {
+	if e.certificate.given != nil {
+		if err := mgr.Add(e.certificate.given); err != nil {
 			return fmt.Errorf("watching the serving certificate: %w", err)
+		}
+	}
+	if e.optional {
+		core, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+		if err != nil {
+			return fmt.Errorf("creating client for the serving CA: %w", err)
+		}
+		if err := mgr.Add(newServingKeeper(clock.RealClock{}, core, e.election.LeaseMeta.Namespace, e.certificate)); err != nil {
+			return fmt.Errorf("keeping the serving CA: %w", err)
 		}
 	}
 	if err := e.handshakes.follow(mgr); err != nil {

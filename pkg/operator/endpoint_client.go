@@ -67,7 +67,7 @@ func leaderOf(spec coordinationv1.LeaseSpec, now time.Time) Leader {
 
 // Trust says which certificate of the endpoint a client accepts: exactly one of the two is set.
 type Trust struct {
-	// Fingerprint of the one certificate, as the Lease tells it.
+	// Fingerprint of the one key, as the Lease tells it.
 	Fingerprint string
 	// CA in PEM has signed the certificate, which must be for the host of the URL.
 	CA []byte
@@ -146,10 +146,11 @@ func (t Trust) configure(config *tls.Config) error {
 			return errors.New("the CA for the server holds no certificate in PEM")
 		}
 	case t.Fingerprint != "":
-		// The handshake proves that the server has the certificate's key; who signed it and for which name is moot.
-		config.InsecureSkipVerify = true //nolint:gosec // VerifyConnection accepts one certificate and no other
+		// The handshake proves that the server has the key; who signed its certificate and for which name is moot.
+		config.ServerName = pinnedName
+		config.InsecureSkipVerify = true //nolint:gosec // VerifyConnection accepts one key and no other
 		config.VerifyConnection = func(state tls.ConnectionState) error {
-			got := Fingerprint(state.PeerCertificates[0].Raw)
+			got := Fingerprint(state.PeerCertificates[0])
 			if subtle.ConstantTimeCompare([]byte(got), []byte(t.Fingerprint)) != 1 {
 				return ErrUntrusted
 			}

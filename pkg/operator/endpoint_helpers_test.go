@@ -168,10 +168,11 @@ func newReplica(t *testing.T, options Options) *replica {
 			t.Errorf("serving: %v", err)
 		}
 	})
-	if e.certificate.watcher != nil {
+	if e.certificate.given != nil {
+		e.certificate.given.every = 10 * time.Millisecond
 		ctx, cancel := context.WithCancel(t.Context())
 		watched := make(chan error, 1)
-		go func() { watched <- e.certificate.watcher.Start(ctx) }()
+		go func() { watched <- e.certificate.given.Start(ctx) }()
 		t.Cleanup(func() {
 			cancel()
 			if err := <-watched; err != nil {
@@ -249,6 +250,11 @@ func userNamed(t *testing.T, name string) *rest.Config {
 
 func person(name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}
+}
+
+// fingerprintOf is the fingerprint of a key that nobody has.
+func fingerprintOf(key string) string {
+	return Fingerprint(&x509.Certificate{RawSubjectPublicKeyInfo: []byte(key)})
 }
 
 // writePair writes a certificate and its key the way a mounted Secret changes: file by file, each at once.

@@ -21,7 +21,7 @@ func answers(t testing.TB, answer http.HandlerFunc) *Client {
 	t.Helper()
 	server := httptest.NewTLSServer(answer)
 	t.Cleanup(server.Close)
-	client, err := NewClient(&rest.Config{}, server.URL, Trust{Fingerprint: Fingerprint(server.Certificate().Raw)}, nil)
+	client, err := NewClient(&rest.Config{}, server.URL, Trust{Fingerprint: Fingerprint(server.Certificate())}, nil)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	return client

@@ -14,14 +14,14 @@ import (
 )
 
 // Identity is what a replica calls itself in the Lease: <host>_<unique>, as clients of leader election are used to, and
-// after it _<fingerprint> if it serves with a certificate that it made itself. So whoever may read the Lease knows which
-// pod leads and can tell its certificate from any other.
+// after it _<fingerprint> if it serves. So whoever may read the Lease knows which pod leads and can tell its key from any
+// other.
 type Identity struct {
 	// Host is the name of the host, which in a pod is the name of the pod.
 	Host string
 	// Unique tells two processes of one host apart.
 	Unique string
-	// Fingerprint is that of the serving certificate, see Fingerprint; empty if it is to be verified with a CA.
+	// Fingerprint is that of the serving key, see Fingerprint; empty if nothing is served.
 	Fingerprint string
 }
 
@@ -35,7 +35,7 @@ func newIdentity(c *certificate) (Identity, error) {
 	}
 	id := Identity{Host: host, Unique: string(uuid.NewUUID())}
 	if c != nil {
-		id.Fingerprint = c.fingerprint
+		id.Fingerprint = c.fingerprint()
 	}
 	return id, nil
 }

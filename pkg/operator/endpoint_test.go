@@ -243,7 +243,7 @@ func TestEndpointTellsOnlyWhatTheLeaderKnows(t *testing.T) {
 	assert.Equal(t, ReasonNotLeader, apierrors.ReasonForError(err))
 	require.ErrorContains(t, err, "who does could not be read")
 
-	leader := Identity{Host: "other-pod", Unique: "5b5c5d5e-0000-4000-8000-000000000001", Fingerprint: Fingerprint(nil)}.String()
+	leader := Identity{Host: "other-pod", Unique: "5b5c5d5e-0000-4000-8000-000000000001", Fingerprint: fingerprintOf("other")}.String()
 	seconds, now := int32(30), metav1.NowMicro()
 	leases := kubernetes.NewForConfigOrDie(controlPlane.Config("test")).CoordinationV1().Leases("default")
 	_, err = leases.Create(t.Context(), &coordinationv1.Lease{
@@ -326,7 +326,6 @@ func TestEndpointServesACertificateFromFiles(t *testing.T) {
 	certificate, key := old.issue(t, "server", x509.ExtKeyUsageServerAuth)
 	certFile, keyFile := writePair(t, dir, certificate, key)
 	r := newReplica(t, Options{ServingCertFile: certFile, ServingKeyFile: keyFile}).lead()
-	assert.Empty(t, r.identity.Fingerprint, "a certificate that may change is verified with its CA")
 	ask := func(ca []byte) error {
 		client, err := NewClient(controlPlane.Config("test"), r.url, Trust{CA: ca}, nil)
 		require.NoError(t, err)
@@ -335,6 +334,8 @@ func TestEndpointServesACertificateFromFiles(t *testing.T) {
 		return err
 	}
 	require.NoError(t, ask(old.pem))
+	_, _, err := r.client(t, controlPlane.Config("test")).Rollout(t.Context(), false, "")
+	require.NoError(t, err, "whoever knows the key that the Lease tells is served that one")
 	require.ErrorContains(t, ask(next.pem), "certificate signed by unknown authority")
 
 	certificate, key = next.issue(t, "server", x509.ExtKeyUsageServerAuth)
@@ -372,7 +373,7 @@ func TestClientShowsCredentialsToATrustedServerOnly(t *testing.T) {
 	cfg := controlPlane.Config("test")
 	cfg.BearerToken = "secret"
 	for name, trust := range map[string]Trust{
-		"it compares the fingerprint": {Fingerprint: Fingerprint([]byte("another"))},
+		"it compares the fingerprint": {Fingerprint: fingerprintOf("another")},
 		"it verifies with the CA":     {CA: newAuthority(t, "another").pem},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -388,7 +389,7 @@ func TestClientShowsCredentialsToATrustedServerOnly(t *testing.T) {
 		})
 	}
 	own := impostor.Certificate()
-	client, err := NewClient(cfg, impostor.URL, Trust{Fingerprint: Fingerprint(own.Raw)}, nil)
+	client, err := NewClient(cfg, impostor.URL, Trust{Fingerprint: Fingerprint(own)}, nil)
 	require.NoError(t, err)
 	_, _, _ = client.Rollout(t.Context(), false, "")
 	assert.Equal(t, int64(1), shown.Load(), "a certificate is shown to a server that is trusted")
@@ -419,7 +420,7 @@ func TestClientDoesNotFollow(t *testing.T) {
 	defer other.Close()
 	server := httptest.NewTLSServer(http.RedirectHandler(other.URL, http.StatusFound))
 	defer server.Close()
-	client, err := NewClient(controlPlane.Config("test"), server.URL, Trust{Fingerprint: Fingerprint(server.Certificate().Raw)}, nil)
+	client, err := NewClient(controlPlane.Config("test"), server.URL, Trust{Fingerprint: Fingerprint(server.Certificate())}, nil)
 	require.NoError(t, err)
 	_, _, err = client.Rollout(t.Context(), false, "")
 	require.ErrorContains(t, err, "302 Found")
@@ -428,7 +429,7 @@ func TestClientDoesNotFollow(t *testing.T) {
 
 func TestParseIdentity(t *testing.T) {
 	const unique = "5b5c5d5e-0000-4000-8000-000000000001"
-	fingerprint := Fingerprint([]byte("x"))
+	fingerprint := fingerprintOf("x")
 	for _, c := range []struct {
 		name, holder string
 		want         Identity
@@ -449,7 +450,7 @@ func TestParseIdentity(t *testing.T) {
 }
 
 func FuzzParseIdentity(f *testing.F) {
-	f.Add("cvo_5b5c5d5e-0000-4000-8000-000000000001_" + Fingerprint(nil))
+	f.Add("cvo_5b5c5d5e-0000-4000-8000-000000000001_" + fingerprintOf("x"))
 	f.Add("__")
 	f.Fuzz(func(t *testing.T, holder string) {
 		assert.Equal(t, holder, ParseIdentity(holder).String())

@@ -58,6 +58,10 @@ type Options struct {
 	// ServingCertFile and ServingKeyFile hold the certificate to serve with, and are read again when they change; empty
 	// for one that is made at start. Clients that know the fingerprint in the Lease are served the latter anyway.
 	ServingCertFile, ServingKeyFile string
+	// ServingCertOptional: where the files are missing, a certificate of the operator's own CA serves until they appear.
+	ServingCertOptional bool
+	// PodIP is the address of the pod that the operator runs in; empty outside of one.
+	PodIP string
 	// TLS says which handshakes are accepted, before what the cluster's TLS profile wants.
 	TLS TLS
 	// Access says how registries are reached, as far as it is not for the cluster's configuration to say.

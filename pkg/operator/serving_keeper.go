@@ -1,0 +1,283 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// servingKeeper keeps the operator's CA in a Secret that all replicas share and its certificates in a ConfigMap for
+// clients, and has this replica serve with a certificate that the CA has signed. Every replica does all of it: whoever
+// comes first writes, and the others see it. What somebody deletes or spoils comes back, with the same CA.
+type servingKeeper struct {
+	clock       clock.Clock
+	client      corev1client.CoreV1Interface
+	namespace   string
+	certificate *certificate
+
+	// known is the CA that was seen or made last; its zero value is none.
+	known servingCA
+	// repairs bounds how often is written, for somebody may keep deleting.
+	repairs flowcontrol.RateLimiter
+	// failures counts those since the last success.
+	failures int
+
+	mu      sync.Mutex
+	secret  *corev1.Secret
+	bundle  *corev1.ConfigMap
+	changed chan struct{}
+}
+
+// Writes that are for free, and the time after which there is another one.
+const (
+	repairsAtOnce    = 8
+	repairsEvery     = time.Minute
+	servingRetryMost = 10 * time.Minute
+)
+
+func newServingKeeper(clk clock.Clock, client corev1client.CoreV1Interface, namespace string, certificate *certificate) *servingKeeper {
+	return &servingKeeper{
+		clock: clk, client: client, namespace: namespace, certificate: certificate,
+		repairs: flowcontrol.NewTokenBucketRateLimiterWithClock(float32(1/repairsEvery.Seconds()), repairsAtOnce, clk),
+		changed: make(chan struct{}, 1),
+	}
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable: every replica serves.
+func (*servingKeeper) NeedLeaderElection() bool { return false }
+
+// Start implements manager.Runnable.
+func (k *servingKeeper) Start(ctx context.Context) error {
+	watches := []toolscache.Controller{
+		watchNamed(k.client.RESTClient(), "secrets", k.namespace, api.ServingCAName, &corev1.Secret{}, func(o runtime.Object) {
+			k.secret, _ = o.(*corev1.Secret)
+		}, k),
+		watchNamed(k.client.RESTClient(), "configmaps", k.namespace, api.ServingCAName, &corev1.ConfigMap{}, func(o runtime.Object) {
+			k.bundle, _ = o.(*corev1.ConfigMap)
+		}, k),
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, watch := range watches {
+		running.Go(func() { watch.RunWithContext(ctx) })
+	}
+	for _, watch := range watches {
+		if !toolscache.WaitForCacheSync(ctx.Done(), watch.HasSynced) {
+			return nil
+		}
+	}
+	for {
+		timer := k.clock.NewTimer(k.step(ctx))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-k.changed:
+		case <-timer.C():
+		}
+		timer.Stop()
+	}
+}
+
+// watchNamed is the watch of one object by its name in a namespace, which a role for that name allows.
+func watchNamed(
+	client rest.Interface, resource, namespace, name string, kind runtime.Object, seen func(runtime.Object), k *servingKeeper,
+) toolscache.Controller {
+	take := func(o any) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		object, _ := o.(runtime.Object)
+		seen(object)
+		select {
+		case k.changed <- struct{}{}:
+		default: // a step is due already, and will see this too
+		}
+	}
+	_, controller := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
+		ListerWatcher: toolscache.NewListWatchFromClient(client, resource, namespace, fields.OneTermEqualSelector(metav1.ObjectNameField, name)),
+		ObjectType:    kind,
+		Handler: toolscache.ResourceEventHandlerFuncs{
+			AddFunc: take, UpdateFunc: func(_, o any) { take(o) }, DeleteFunc: func(any) { take(nil) },
+		},
+	})
+	return controller
+}
+
+// errTooMany: more was written than a CA needs.
+var errTooMany = errors.New("somebody keeps changing it; it is put right once a minute")
+
+// step does what is due and returns after how long something is due again.
+func (k *servingKeeper) step(ctx context.Context) time.Duration {
+	now := k.clock.Now()
+	ca, err := k.keepCA(ctx, now)
+	due := now.Add(servingRetryMost)
+	if err == nil {
+		due, err = k.renewLeaf(ctx, ca, now)
+	}
+	if err == nil {
+		err = k.keepBundle(ctx, ca)
+	}
+	switch {
+	case err == nil:
+		k.failures = 0
+		return max(due.Sub(now), time.Second)
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		// Another replica was first. The watch tells what it wrote, and if not, then the next step does.
+		return time.Second
+	case ctx.Err() != nil:
+		return servingRetryMost
+	}
+	if k.failures == 0 {
+		logr.FromContextOrDiscard(ctx).Error(err, "serving CA not kept; serving goes on with what there is")
+	}
+	k.failures++
+	return min(time.Second<<min(k.failures, 10), servingRetryMost)
+}
+
+// renewLeaf has the endpoint serve with a certificate of the CA, and returns when something is due again.
+func (k *servingKeeper) renewLeaf(ctx context.Context, ca servingCA, now time.Time) (time.Time, error) {
+	due, ok := ca.signed(k.certificate.own.Load().Leaf, now)
+	if !ok {
+		der, err := ca.sign(k.certificate.key, k.certificate.names, now)
+		if err != nil {
+			return due, err
+		}
+		if err := k.certificate.use(der); err != nil {
+			return due, err
+		}
+		due, _ = ca.signed(k.certificate.own.Load().Leaf, now)
+		logr.FromContextOrDiscard(ctx).V(1).Info("endpoint serves another certificate", "ca", ca.current.certificate.Subject.CommonName, "until", k.certificate.own.Load().Leaf.NotAfter)
+	}
+	if at := ca.due(); at.Before(due) {
+		due = at
+	}
+	return due, nil
+}
+
+// keepCA returns the CA after it has made sure that the Secret holds it as it should be now.
+func (k *servingKeeper) keepCA(ctx context.Context, now time.Time) (servingCA, error) {
+	k.mu.Lock()
+	secret := k.secret
+	k.mu.Unlock()
+	if secret != nil {
+		ca, err := parseServingCA(secret.Data)
+		if err == nil {
+			k.known = ca
+		} else {
+			logr.FromContextOrDiscard(ctx).Info("serving CA was spoilt and is put right", "secret", secret.Name, "reason", err.Error())
+		}
+		wanted, changed, renewErr := k.renewed(now)
+		if renewErr != nil || err == nil && !changed {
+			return wanted, renewErr
+		}
+		return wanted, k.writeSecret(ctx, secret, wanted)
+	}
+	wanted, _, err := k.renewed(now)
+	if err != nil {
+		return servingCA{}, err
+	}
+	return wanted, k.writeSecret(ctx, nil, wanted)
+}
+
+// renewed is what is known as it should be now; if nothing is known, a new CA.
+func (k *servingKeeper) renewed(now time.Time) (servingCA, bool, error) {
+	if k.known.current == nil {
+		ca, err := newServingCA(now)
+		return ca, true, err
+	}
+	return k.known.renewed(now)
+}
+
+const servingCADescription = "kubernetes.io/description"
+
+// writeSecret creates the Secret, or replaces what it holds if nobody has changed it since it was seen.
+func (k *servingKeeper) writeSecret(ctx context.Context, seen *corev1.Secret, ca servingCA) error {
+	data, err := ca.data()
+	if err != nil {
+		return err
+	}
+	if !k.repairs.TryAccept() {
+		return fmt.Errorf("writing Secret %s/%s: %w", k.namespace, api.ServingCAName, errTooMany)
+	}
+	secrets := k.client.Secrets(k.namespace)
+	var written *corev1.Secret
+	if seen == nil {
+		written, err = secrets.Create(ctx, &corev1.Secret{
+			ObjectMeta: k.meta("The authority that signs the serving certificates of the version operator. It is made again if deleted."),
+			Type:       corev1.SecretTypeTLS, Data: data,
+		}, metav1.CreateOptions{})
+	} else {
+		seen = seen.DeepCopy()
+		seen.Data = data
+		written, err = secrets.Update(ctx, seen, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("writing Secret %s/%s: %w", k.namespace, api.ServingCAName, err)
+	}
+	logr.FromContextOrDiscard(ctx).Info("serving CA written", "secret", written.Name, "ca", ca.current.certificate.Subject.CommonName, "next", ca.next != nil)
+	k.known = ca
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.secret = written
+	return nil
+}
+
+// keepBundle makes sure that the ConfigMap has the certificates of the CA.
+func (k *servingKeeper) keepBundle(ctx context.Context, ca servingCA) error {
+	k.mu.Lock()
+	seen := k.bundle
+	k.mu.Unlock()
+	bundle := ca.bundle()
+	if seen != nil && seen.Data[api.CABundleKey] == bundle {
+		return nil
+	}
+	if !k.repairs.TryAccept() {
+		return fmt.Errorf("writing ConfigMap %s/%s: %w", k.namespace, api.ServingCAName, errTooMany)
+	}
+	configMaps := k.client.ConfigMaps(k.namespace)
+	var written *corev1.ConfigMap
+	var err error
+	if seen == nil {
+		written, err = configMaps.Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: k.meta("The certificates by which clients know the version operator."),
+			Data:       map[string]string{api.CABundleKey: bundle},
+		}, metav1.CreateOptions{})
+	} else {
+		seen = seen.DeepCopy()
+		if seen.Data == nil {
+			seen.Data = map[string]string{}
+		}
+		seen.Data[api.CABundleKey] = bundle
+		written, err = configMaps.Update(ctx, seen, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("writing ConfigMap %s/%s: %w", k.namespace, api.ServingCAName, err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.bundle = written
+	return nil
+}
+
+func (k *servingKeeper) meta(description string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: k.namespace, Name: api.ServingCAName,
+		Annotations: map[string]string{servingCADescription: description},
+	}
+}
