@@ -115,10 +115,8 @@ control_plane_image() {
       programs="/usr/sbin/xtables-legacy-multi /usr/sbin/xtables-nft-multi /usr/sbin/nft /usr/sbin/conntrack /usr/bin/kmod /usr/sbin/ipset"
       libraries=$(ldd $(ls $programs 2>/dev/null) /usr/lib/*/xtables/*.so 2>/dev/null | grep -o "/[^ :]*\.so[^ :]*" | sort -u)
       tar -C / -ch $(ls $programs 2>/dev/null) $libraries /usr/lib/*/xtables /etc/protocols 2>/dev/null' | tar -C "$tree" -x
-    local sort
     for program in iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore; do
-      sort=$iptables_sort
-      ln -s "xtables-$sort-multi" "$tree/usr/sbin/$program"
+      ln -s xtables-nft-multi "$tree/usr/sbin/$program"
     done
     ln -s kmod "$tree/usr/bin/modprobe"
   fi
@@ -173,7 +171,7 @@ collect() {
 }
 
 assemble() {
-  container=$(docker run -d --privileged --entrypoint sleep "$base" infinity)
+  container=$(docker run -d --privileged --init --stop-signal SIGRTMIN+3 --entrypoint sleep "$base" infinity)
   tar -C "$out/tree" --owner 0 --group 0 -c . | docker exec -i "$container" tar -C / --keep-directory-symlink -x
   if [ "${CVO_E2E_QUIRKS:-}" = 1 ]; then
     docker exec "$container" mv /usr/sbin/runc /usr/sbin/runc.real
@@ -187,19 +185,24 @@ assemble() {
     done'
   local file
   for file in "$out"/images/*.tar; do
-    docker exec -i "$container" ctr -n k8s.io images import --no-unpack --digests - <"$file" >/dev/null
+    docker exec -i "$container" ctr -n k8s.io images import --no-unpack --digests - <"$file" >/dev/null 2>"$out/import.log" || {
+      cat "$out/import.log"
+      return 1
+    }
   done
   docker exec "$container" bash -euc '
     pkill containerd
-    while pgrep -x containerd >/dev/null; do sleep 0.1; done
+    for _ in $(seq 100); do
+      if ! pgrep -x containerd >/dev/null; then break; fi
+      sleep 0.1
+    done
     rm -rf /tmp/* /run/containerd'
-  docker commit --change 'ENV container=docker' --change 'STOPSIGNAL SIGRTMIN+3' \
+  docker commit --change 'ENV container=docker' \
     --change 'ENTRYPOINT ["/usr/local/sbin/entrypoint"]' --change 'CMD []' "$container" "$image" >/dev/null
 }
 
 echo "node-image: building $image"
 pause=
-iptables_sort=nft
 step "Debian" build_base
 step "programs" build_programs
 step "images of the control plane" build_images
