@@ -1,38 +1,95 @@
 #!/usr/bin/env bash
-# Builds the operator's image, the base of release images: with docker or podman where one of them runs, otherwise with
-# Go alone, as an OCI layout.
+# Builds the operator's image, the base of release images, as an OCI layout: from the Dockerfile where a builder for it
+# is and works, otherwise with Go alone. Both have the same content. The same commit, built the same way with the same
+# Go, has the same digest on every machine.
 #
-#   VERSION   stamped into the binary; default that of git
-#   IMAGE     name of the image for the container engine; default cvo:<version>
-#   PUSH      tag in a registry to push to; default none
-#   ENGINE    docker, podman or none; default the first that runs
+#   ARCH      architectures, as Go names them; default "amd64 arm64". One makes an image, more make an index
+#   VERSION   stamped into the binary and the name of the image in the layout; default that of git
+#   PUSH      tag in a registry to push to, with the credentials of docker login or podman login; default none
+#   CA        file with certificates to trust that registry by, besides the system's
 #   OCI_DIR   where to write the layout; default bin/image
+#   ENGINE    docker (with buildx), podman, buildah or none; default the first that works
+#   BUILDER   image with Go that the Dockerfile builds in; default golang
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo unknown)}
-image=${IMAGE:-cvo:$(tr -c 'A-Za-z0-9._\n-' - <<<"$version")}
+revision=${REVISION:-$(git rev-parse HEAD 2>/dev/null || true)}
+name=$(tr -c 'A-Za-z0-9._\n-' - <<<"$version")
 oci=${OCI_DIR:-bin/image}
+read -ra arches <<<"${ARCH:-amd64 arm64}"
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 export SOURCE_DATE_EPOCH
 
-engine=${ENGINE:-}
-if [ -z "$engine" ]; then
+mkdir -p bin
+work=$(mktemp -d bin/image-build-XXXXXX)
+trap 'rm -rf "$work"' EXIT
+
+# usable ENGINE: the engine is there, runs, and can make images for several architectures. Docker's default driver
+# cannot, unless Docker keeps its images in containerd.
+usable() {
+  case $1 in
+  docker)
+    docker buildx version && docker info &&
+      { docker buildx inspect | grep -qE '^Driver: +(docker-container|kubernetes|remote)' ||
+        docker info --format '{{.DriverStatus}}' | grep -q containerd.snapshotter; }
+    ;;
+  podman | buildah) "$1" info ;;
+  *)
+    echo "ENGINE=$1 is not docker, podman, buildah or none" >&2
+    exit 2
+    ;;
+  esac >/dev/null 2>&1
+}
+
+# build_with ENGINE writes the layout $work/oci.
+build_with() {
+  local engine=$1 platforms arguments
+  platforms=$(printf ',linux/%s' "${arches[@]}")
+  arguments=(--platform "${platforms#,}" --build-arg VERSION="$version" --build-arg REVISION="$revision")
+  if [ -n "${BUILDER:-}" ]; then arguments+=(--build-arg BUILDER="$BUILDER"); fi
+  if [ "$engine" = docker ]; then
+    docker buildx build "${arguments[@]}" --provenance=false --sbom=false \
+      --output "type=oci,dest=$work/oci,tar=false,rewrite-timestamp=true" .
+    return
+  fi
+  local list=localhost/cvo-build:$$ status=0
+  "$engine" build "${arguments[@]}" --timestamp "$SOURCE_DATE_EPOCH" --manifest "$list" . &&
+    "$engine" manifest push --all "$list" "oci:$work/oci:$name" || status=$?
+  "$engine" manifest rm "$list" >/dev/null 2>&1 || true
+  return $status
+}
+
+# build_alone writes the binaries, and says how to pack them. What the environment might change about them is set.
+build_alone() {
+  local arch
+  go generate ./manifests
+  for arch in "${arches[@]}"; do
+    CGO_ENABLED=0 GOOS=linux GOARCH=$arch GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT='' GOFLAGS=-mod=readonly \
+      go build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/cluster-version/cvo/pkg/cli.version=$version" \
+      -o "$work/cvo-$arch" ./cmd/cvo
+    pack+=(-binary "$arch=$work/cvo-$arch")
+  done
+  pack+=(-version "$version" -revision "$revision")
+}
+
+pack=()
+if [ -n "${ENGINE:-}" ]; then
+  engine=$ENGINE
+  if [ "$engine" != none ]; then build_with "$engine"; fi
+else
   engine=none
-  for candidate in docker podman; do
-    if "$candidate" info >/dev/null 2>&1; then engine=$candidate; break; fi
+  for candidate in docker podman buildah; do
+    if ! command -v "$candidate" >/dev/null || ! usable "$candidate"; then continue; fi
+    if build_with "$candidate"; then
+      engine=$candidate
+      break
+    fi
+    echo "info: $candidate could not build the Dockerfile, see above: going on without it" >&2
+    rm -rf "$work/oci"
   done
 fi
 
-if [ "$engine" != none ]; then
-  "$engine" build --build-arg VERSION="$version" -t "${PUSH:-$image}" .
-  if [ -n "${PUSH:-}" ]; then "$engine" push "$PUSH"; fi
-  exit
-fi
-
-go generate ./manifests
-arch=$(go env GOARCH)
-mkdir -p bin
-CGO_ENABLED=0 GOOS=linux go build -trimpath \
-  -ldflags "-s -w -X github.com/cluster-version/cvo/pkg/cli.version=$version" -o "bin/cvo-linux-$arch" ./cmd/cvo
-go run ./hack/image -binary "bin/cvo-linux-$arch" -arch "$arch" -to-oci "$oci" -as "$version" -to-image "${PUSH:-}"
+if [ "$engine" = none ]; then build_alone; else pack+=(-from-oci "$work/oci"); fi
+if [ -n "${CA:-}" ]; then pack+=(-certificate-authority "$CA"); fi
+go run ./hack/image "${pack[@]}" -to-oci "$oci" -as "$name" -to-image "${PUSH:-}"

@@ -1,5 +1,6 @@
-// Command image packs the operator's image without a container engine: the binary, the certificates of this machine and
-// the operator's manifests. hack/image.sh calls it; the result is what the Dockerfile describes.
+// Command image packs the operator's image without a container engine: root certificates, the binary and the operator's
+// manifests, for one architecture or as an index for several. hack/image.sh calls it; the result is what the Dockerfile
+// describes. Nothing in it depends on the machine or on the time.
 package main
 
 import (
@@ -8,86 +9,226 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
+	"strings"
 	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 
 	"github.com/cluster-version/cvo/manifests"
 	"github.com/cluster-version/cvo/pkg/assemble"
 	"github.com/cluster-version/cvo/pkg/registry"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// bundles are where systems keep the certificates of authorities.
-var bundles = [...]string{
-	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
+type options struct {
+	binaries          binaries
+	version, revision string
+	layout, as        string
+	push, authority   string
+	from, roots       string
 }
 
 func main() {
-	binary := flag.String("binary", "", "static cvo for linux")
-	arch := flag.String("arch", runtime.GOARCH, "its architecture")
-	layout := flag.String("to-oci", "", "OCI layout to write to")
-	as := flag.String("as", "latest", "name of the image in the layout")
-	push := flag.String("to-image", "", "tag in a registry to push to")
+	var o options
+	flag.Var(&o.binaries, "binary", "`architecture=file` of a static cvo for linux (repeat it for an index)")
+	flag.StringVar(&o.from, "from-oci", "", "OCI `layout` of one image or index that was built elsewhere, instead of -binary")
+	flag.StringVar(&o.version, "version", "", "`version` for the image's labels")
+	flag.StringVar(&o.revision, "revision", "", "`commit` for the image's labels")
+	flag.StringVar(&o.layout, "to-oci", "", "OCI `layout` to write to")
+	flag.StringVar(&o.as, "as", "latest", "`name` of the image in the layout")
+	flag.StringVar(&o.push, "to-image", "", "`tag` in a registry to push to")
+	flag.StringVar(&o.authority, "certificate-authority", "", "`file` with certificates to trust that registry by, besides the system's")
+	flag.StringVar(&o.roots, "root-certificates", "", "`file` to write the root certificates to, and nothing else")
 	flag.Parse()
-	if err := run(context.Background(), *binary, *arch, *layout, *as, *push); err != nil {
+	if err := o.run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, binary, arch, layout, as, push string) error {
-	if !manifests.Complete() {
-		return errors.New("the CustomResourceDefinitions are missing: run go generate ./manifests")
+// binaries are the values of a flag, in their order.
+type binaries []binary
+
+type binary struct{ architecture, file string }
+
+// String implements flag.Value.
+func (b *binaries) String() string { return fmt.Sprint(*b) }
+
+// Set implements flag.Value.
+func (b *binaries) Set(value string) error {
+	architecture, file, ok := strings.Cut(value, "=")
+	if !ok {
+		return errors.New("is not architecture=file")
 	}
-	opts := assemble.OperatorImageOptions{Architecture: arch}
-	var err error
-	if opts.Binary, err = os.ReadFile(binary); err != nil {
-		return err
-	}
-	if opts.Certificates, err = certificates(); err != nil {
-		return err
-	}
-	if opts.Manifests, err = assemble.ReadFiles(manifests.FS()); err != nil {
-		return err
-	}
-	if opts.Created, err = created(); err != nil {
-		return err
-	}
-	img, err := assemble.OperatorImage(opts)
-	if err != nil {
-		return err
-	}
-	digest, err := img.Digest()
-	if err != nil {
-		return err
-	}
-	if layout != "" {
-		if err := assemble.WriteLayout(img, layout, as); err != nil {
-			return err
-		}
-		fmt.Println(layout + "@" + digest.String())
-	}
-	if push != "" {
-		pushed, err := assemble.Push(ctx, registry.New(registry.Options{}), img, push)
-		if err != nil {
-			return err
-		}
-		fmt.Println(pushed.ByDigest())
-	}
+	*b = append(*b, binary{architecture, file})
 	return nil
 }
 
-func certificates() ([]byte, error) {
-	files := bundles[:]
-	if file := os.Getenv("SSL_CERT_FILE"); file != "" {
-		files = []string{file}
+func (o *options) run(ctx context.Context) error {
+	if o.roots != "" {
+		return os.WriteFile(o.roots, rootCertificates(), 0o644) //nolint:gosec // everybody may read what everybody trusts
 	}
-	for _, file := range files {
-		if data, err := os.ReadFile(file); err == nil {
-			return data, nil
+	made, err := o.make()
+	if err != nil {
+		return err
+	}
+	if o.layout != "" {
+		if err := made.writeLayout(o.layout, o.as); err != nil {
+			return err
+		}
+		digest, err := made.Digest()
+		if err != nil {
+			return err
+		}
+		fmt.Println(o.layout + "@" + digest.String())
+	}
+	if o.push == "" {
+		return nil
+	}
+	access, err := o.access()
+	if err != nil {
+		return err
+	}
+	pushed, err := made.push(ctx, access, o.push)
+	if err != nil {
+		return err
+	}
+	fmt.Println(pushed.ByDigest())
+	return nil
+}
+
+func (o *options) make() (output, error) {
+	if o.from != "" {
+		return readOutput(o.from)
+	}
+	images, err := o.images()
+	if err != nil {
+		return output{}, err
+	}
+	return newOutput(images)
+}
+
+func (o *options) images() (images []v1.Image, err error) {
+	switch {
+	case len(o.binaries) == 0:
+		return nil, errors.New("-binary is missing")
+	case !manifests.Complete():
+		return nil, errors.New("the CustomResourceDefinitions are missing: run go generate ./manifests")
+	}
+	opts := assemble.OperatorImageOptions{Certificates: rootCertificates(), Version: o.version, Revision: o.revision}
+	if opts.Manifests, err = assemble.ReadFiles(manifests.FS()); err != nil {
+		return nil, err
+	}
+	if opts.Created, err = created(); err != nil {
+		return nil, err
+	}
+	for _, b := range o.binaries {
+		opts.Architecture = b.architecture
+		if opts.Binary, err = os.ReadFile(b.file); err != nil {
+			return nil, err
+		}
+		img, err := assemble.OperatorImage(opts)
+		if err != nil {
+			return nil, fmt.Errorf("for %s: %w", b.architecture, err)
+		}
+		if err := tellSize(b.architecture, img); err != nil {
+			return nil, err
+		}
+		images = append(images, img)
+	}
+	return images, nil
+}
+
+// tellSize says how much a node pulls.
+func tellSize(architecture string, img v1.Image) error {
+	layers, err := img.Layers()
+	if err != nil {
+		return err
+	}
+	var sum int64
+	for _, l := range layers {
+		size, err := l.Size()
+		if err != nil {
+			return err
+		}
+		sum += size
+	}
+	fmt.Fprintf(os.Stderr, "info: %s: %.1f MB compressed\n", architecture, float64(sum)/1e6)
+	return nil
+}
+
+func (o *options) access() (*registry.Access, error) {
+	options := registry.Options{}
+	if o.authority != "" {
+		pem, err := os.ReadFile(o.authority)
+		if err != nil {
+			return nil, err
+		}
+		if options.Authorities, err = registry.Authorities(pem); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", o.authority, err)
 		}
 	}
-	return nil, fmt.Errorf("none of %v is there: name a file of certificates in SSL_CERT_FILE", files)
+	return registry.New(options), nil
+}
+
+// output is an image or an index.
+type output struct {
+	image v1.Image
+	index v1.ImageIndex // nil for one image
+}
+
+func newOutput(images []v1.Image) (output, error) {
+	if len(images) == 1 {
+		return output{image: images[0]}, nil
+	}
+	index, err := assemble.OperatorIndex(images)
+	return output{index: index}, err
+}
+
+// readOutput opens what stands alone in a layout.
+func readOutput(dir string) (output, error) {
+	all, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return output{}, fmt.Errorf("opening the OCI layout %s: %w", dir, err)
+	}
+	list, err := all.IndexManifest()
+	if err != nil {
+		return output{}, fmt.Errorf("opening the OCI layout %s: %w", dir, err)
+	}
+	if len(list.Manifests) != 1 {
+		return output{}, fmt.Errorf("the OCI layout %s holds %d images, not one", dir, len(list.Manifests))
+	}
+	only := list.Manifests[0]
+	if only.MediaType.IsIndex() {
+		index, err := all.ImageIndex(only.Digest)
+		return output{index: index}, err
+	}
+	img, err := all.Image(only.Digest)
+	return output{image: img}, err
+}
+
+// Digest is that of the manifest.
+func (o output) Digest() (v1.Hash, error) {
+	if o.index != nil {
+		return o.index.Digest()
+	}
+	return o.image.Digest()
+}
+
+func (o output) writeLayout(dir, as string) error {
+	if o.index != nil {
+		return assemble.WriteIndexLayout(o.index, dir, as)
+	}
+	return assemble.WriteLayout(o.image, dir, as)
+}
+
+func (o output) push(ctx context.Context, access *registry.Access, tag string) (release.Image, error) {
+	if o.index != nil {
+		return assemble.PushIndex(ctx, access, o.index, tag)
+	}
+	return assemble.Push(ctx, access, o.image, tag)
 }
 
 // created is SOURCE_DATE_EPOCH (reproducible-builds.org), or the beginning of Unix time.

@@ -1,12 +1,14 @@
 package assemble
 
 import (
+	"archive/tar"
 	"encoding/json"
 	"io"
 	"log"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -417,12 +419,58 @@ func TestOperatorImage(t *testing.T) {
 	opts := OperatorImageOptions{
 		Binary: []byte("cvo"), Certificates: []byte("pem"), Manifests: small().Operator, Architecture: "arm64", Created: epoch,
 	}
+	opts.Version, opts.Revision = "v1.2.3", "0123abc"
 	base, err := OperatorImage(opts)
 	require.NoError(t, err)
-	config, err := base.ConfigFile()
-	require.NoError(t, err)
-	assert.Equal(t, "arm64", config.Architecture)
-	assert.Equal(t, "65532:65532", config.Config.User)
+
+	t.Run("it is for its architecture", func(t *testing.T) {
+		config, err := base.ConfigFile()
+		require.NoError(t, err)
+		assert.Equal(t, "linux/arm64", config.Platform().String())
+		index, err := OperatorIndex([]v1.Image{base})
+		require.NoError(t, err)
+		list, err := index.IndexManifest()
+		require.NoError(t, err)
+		assert.Equal(t, types.OCIImageIndex, list.MediaType)
+		assert.Equal(t, "linux/arm64", list.Manifests[0].Platform.String())
+	})
+	t.Run("it is what the Dockerfile describes", func(t *testing.T) {
+		config, err := base.ConfigFile()
+		require.NoError(t, err)
+		got := config.Config
+		data, err := os.ReadFile(filepath.Join("..", "..", "Dockerfile"))
+		require.NoError(t, err)
+		_, final, ok := strings.Cut(string(data), "\nFROM scratch\n")
+		require.True(t, ok)
+		final = strings.NewReplacer("\\\n", " ", "$VERSION", opts.Version, "$REVISION", opts.Revision).Replace(final)
+		labels := map[string]string{}
+		for _, label := range regexp.MustCompile(`([\w.-]+)="([^"]*)"`).FindAllStringSubmatch(final, -1) {
+			labels[label[1]] = label[2]
+		}
+		assert.Equal(t, labels, got.Labels)
+		for _, line := range []string{
+			"USER " + got.User, "WORKDIR " + got.WorkingDir, "ENV " + strings.Join(got.Env, " "), `ENTRYPOINT ["` + strings.Join(got.Entrypoint, `", "`) + `"]`,
+		} {
+			assert.Contains(t, final, "\n"+line+"\n")
+		}
+		var copied []string
+		for _, line := range regexp.MustCompile(`(?m)^COPY --from=build /out(\S+) (\S+)$`).FindAllStringSubmatch(final, -1) {
+			require.Equal(t, line[1], line[2])
+			copied = append(copied, line[2])
+		}
+		layers, err := base.Layers()
+		require.NoError(t, err)
+		var folders []string
+		for _, layer := range layers {
+			content, err := layer.Uncompressed()
+			require.NoError(t, err)
+			first, err := tar.NewReader(content).Next()
+			require.NoError(t, err)
+			require.NoError(t, content.Close())
+			folders = append(folders, "/"+strings.TrimSuffix(first.Name, "/"))
+		}
+		assert.Equal(t, copied, folders)
+	})
 
 	t.Run("it is a base of releases, which run as it does", func(t *testing.T) {
 		opts := small()
@@ -433,7 +481,7 @@ func TestOperatorImage(t *testing.T) {
 		assert.Equal(t, []string{"/cvo"}, config.Config.Entrypoint)
 		layers, err := r.Image.Layers()
 		require.NoError(t, err)
-		assert.Len(t, layers, 3)
+		assert.Len(t, layers, 4)
 	})
 	t.Run("it has the same digest for the same input", func(t *testing.T) {
 		again, err := OperatorImage(opts)

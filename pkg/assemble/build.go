@@ -179,15 +179,19 @@ type entry struct {
 
 // folderLayer is a layer of one folder: the folder itself, then its files, read-only.
 func folderLayer(folder string, mode int64, files []File, created time.Time) (v1.Layer, error) {
+	return fileLayer(created, folderEntries(folder, mode, files))
+}
+
+func folderEntries(folder string, mode int64, files []File) []entry {
 	entries := []entry{{name: folder + "/", mode: mode}}
 	for _, f := range files {
 		entries = append(entries, entry{name: folder + "/" + f.Name, mode: 0o444, data: f.Data})
 	}
-	return fileLayer(created, entries)
+	return entries
 }
 
 // fileLayer is a compressed layer of entries in the order given, owned by root, all of one time.
-func fileLayer(created time.Time, entries []entry) (v1.Layer, error) {
+func fileLayer(created time.Time, entries []entry, opts ...tarball.LayerOption) (v1.Layer, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
 	for _, e := range entries {
@@ -206,7 +210,7 @@ func fileLayer(created time.Time, entries []entry) (v1.Layer, error) {
 		return nil, fmt.Errorf("writing a layer: %w", err)
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }
-	return tarball.LayerFromOpener(open, tarball.WithCompressedCaching)
+	return tarball.LayerFromOpener(open, append(opts, tarball.WithCompressedCaching)...)
 }
 
 // archiveFS offers folders as a file system in memory, which a zip archive is.

@@ -43,12 +43,17 @@ func Push(ctx context.Context, access *registry.Access, img v1.Image, pullspec s
 	return push(access, img, pullspec, func(tag name.Tag) error { return remote.Write(tag, img, remoteOptions(ctx, access)...) })
 }
 
+// PushIndex is Push for an index and its images.
+func PushIndex(ctx context.Context, access *registry.Access, index v1.ImageIndex, pullspec string) (release.Image, error) {
+	return push(access, index, pullspec, func(tag name.Tag) error { return remote.WriteIndex(tag, index, remoteOptions(ctx, access)...) })
+}
+
 // Push writes the release to a registry under a tag and returns what it can be pulled as.
 func (r *Result) Push(ctx context.Context, access *registry.Access, pullspec string) (release.Image, error) {
 	if r.Index == nil {
 		return Push(ctx, access, r.Image, pullspec)
 	}
-	return push(access, r.Index, pullspec, func(tag name.Tag) error { return remote.WriteIndex(tag, r.Index, remoteOptions(ctx, access)...) })
+	return PushIndex(ctx, access, r.Index, pullspec)
 }
 
 func push(access *registry.Access, what interface{ Digest() (v1.Hash, error) }, pullspec string, write func(name.Tag) error) (release.Image, error) {
@@ -76,6 +81,11 @@ func WriteLayout(img v1.Image, dir, as string) error {
 	return writeLayout(dir, as, func(p layout.Path, o layout.Option) error { return p.AppendImage(img, o) })
 }
 
+// WriteIndexLayout is WriteLayout for an index and its images.
+func WriteIndexLayout(index v1.ImageIndex, dir, as string) error {
+	return writeLayout(dir, as, func(p layout.Path, o layout.Option) error { return p.AppendIndex(index, o) })
+}
+
 // WriteLayout adds the release to an OCI image layout, under its version as name. Another release of that name is
 // not replaced.
 func (r *Result) WriteLayout(dir string) error {
@@ -89,7 +99,7 @@ func (r *Result) WriteLayout(dir string) error {
 		}
 	}
 	if r.Index != nil {
-		return writeLayout(dir, r.Version, func(p layout.Path, o layout.Option) error { return p.AppendIndex(r.Index, o) })
+		return WriteIndexLayout(r.Index, dir, r.Version)
 	}
 	return WriteLayout(r.Image, dir, r.Version)
 }
