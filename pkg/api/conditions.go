@@ -20,6 +20,7 @@ const (
 	ReasonLoadPayload          = "LoadPayload"
 	ReasonVerifyPayloadVersion = "VerifyPayloadVersion"
 	ReasonPreconditionChecks   = "PreconditionChecks"
+	ReasonPermissions          = "Permissions"
 	ReasonPayloadLoaded        = "PayloadLoaded"
 )
 
@@ -53,13 +54,13 @@ const (
 	ReasonPreconditionCheckFailed      = "UpgradePreconditionCheckFailed"
 )
 
-// Reasons of the Events on ClusterVersion.
 // Reasons of Failing and Progressing while the operator of another release is to take over.
 const (
 	ReasonOperatorHandover    = "OperatorHandover"
 	ReasonOperatorNotStarting = "OperatorNotStarting"
 )
 
+// Reasons of the Events on ClusterVersion.
 const (
 	EventRetrievePayload            = "RetrievePayload"
 	EventRetrievePayloadFailed      = "RetrievePayloadFailed"

@@ -11,6 +11,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/permission"
 	"github.com/cluster-version/cvo/pkg/precondition"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/upgradeable"
@@ -46,6 +47,11 @@ type Stages struct {
 	// Server finds out what the API server is and serves, in bounded time; nil finds out nothing.
 	Server func(ctx context.Context) precondition.Server
 
+	// Permit sees to it that the operator may do what applying a payload takes; running is the one before, nil if there is
+	// none. Where it is not allowed to see to that, the
+	// error is a *permission.Error, which says what is missing. Nil asks nobody.
+	Permit func(ctx context.Context, running, target *payload.Payload) error
+
 	// obstacles are those of the cluster at the moment; nil for none.
 	obstacles func(cv *configv1.ClusterVersion) []upgradeable.Obstacle
 }
@@ -75,7 +81,7 @@ type Acceptance struct {
 
 // loaded reports whether the release is verified and read; what can still speak against it are preconditions.
 func (a Acceptance) loaded() bool {
-	return a.Payload != nil && (a.Done || a.Step == api.ReasonPreconditionChecks)
+	return a.Payload != nil && (a.Done || a.Step == api.ReasonPreconditionChecks || a.Step == api.ReasonPermissions)
 }
 
 // Image is the image as status shows it: as it was asked for, and by digest if it was asked for by tag.
@@ -136,9 +142,14 @@ func acceptSteps() []acceptStep {
 	}
 }
 
+// permitStep is the last one, once nothing else speaks against the target: it may change what the operator is allowed.
+func permitStep() acceptStep {
+	return acceptStep{api.ReasonPermissions, "Checking permissions for payload", "Permissions missing for payload loaded", permit}
+}
+
 // accept runs the steps and reports each beginning and the end.
 func accept(ctx context.Context, in acceptInput, target Target, report func(Acceptance)) Acceptance {
-	return acceptFrom(ctx, in, Acceptance{Target: target}, acceptSteps(), report)
+	return acceptFrom(ctx, in, Acceptance{Target: target}, append(acceptSteps(), permitStep()), report)
 }
 
 // weighAgain asks the preconditions of a release that they have refused once more. Nothing is retrieved, verified or read
@@ -146,7 +157,7 @@ func accept(ctx context.Context, in acceptInput, target Target, report func(Acce
 func weighAgain(ctx context.Context, in acceptInput, a Acceptance, report func(Acceptance)) Acceptance {
 	a.Err = nil
 	steps := acceptSteps()
-	return acceptFrom(ctx, in, a, steps[len(steps)-1:], report)
+	return acceptFrom(ctx, in, a, []acceptStep{steps[len(steps)-1], permitStep()}, report)
 }
 
 func acceptFrom(ctx context.Context, in acceptInput, a Acceptance, steps []acceptStep, report func(Acceptance)) Acceptance {
@@ -156,7 +167,7 @@ func acceptFrom(ctx context.Context, in acceptInput, a Acceptance, steps []accep
 		if err := step.run(ctx, in, &a); err != nil {
 			a.Err, a.files = err, nil // the answer is kept, the files are needed on the way only
 			separator := " failure="
-			if step.name == api.ReasonPreconditionChecks {
+			if step.name == api.ReasonPreconditionChecks || step.name == api.ReasonPermissions {
 				separator = ": "
 			}
 			a.Message = steady(fmt.Sprintf("%s %s%s%v", step.failed, a.describe(), separator, err))
@@ -282,7 +293,7 @@ func checkVersion(_ context.Context, _ acceptInput, a *Acceptance) error {
 // weigh asks the preconditions, which are about beginning an update. The operator's own release has none: it is what
 // runs. Neither has the way back, nor what was begun already, which an operator takes up again after a restart.
 func weigh(ctx context.Context, in acceptInput, a *Acceptance) error {
-	if history := in.cv.Status.History; a.Target.Own || a.Target.Return || len(history) > 0 && history[0].Image == a.Image() {
+	if in.begun(a) {
 		return nil
 	}
 	objections := precondition.Run(precondition.All(), in.preconditions(ctx, a))
@@ -298,6 +309,31 @@ func weigh(ctx context.Context, in acceptInput, a *Acceptance) error {
 		a.Warned, a.Risks = text, joinRisks(a.Risks, text)
 	}
 	return nil
+}
+
+// begun reports whether a target is nothing new: the operator's own release, the way back, or what was begun already.
+func (in acceptInput) begun(a *Acceptance) bool {
+	history := in.cv.Status.History
+	return a.Target.Own || a.Target.Return || len(history) > 0 && history[0].Image == a.Image()
+}
+
+// permit sees to it that the operator may do what applying the release takes. What was begun already is not held up: then
+// the rollout tells which objects it may not apply, and goes on with the others.
+func permit(ctx context.Context, in acceptInput, a *Acceptance) error {
+	if in.Permit == nil {
+		return nil
+	}
+	err := in.Permit(ctx, in.runningPayload(), a.Payload)
+	missing, refused := errors.AsType[*permission.Error](err)
+	switch {
+	case err == nil, in.begun(a):
+		return nil
+	case refused && a.Target.Force:
+		a.Warned = joinRisks(a.Warned, missing.Error())
+		a.Risks = joinRisks(a.Risks, "Forced through missing permissions: "+missing.Error())
+		return nil
+	}
+	return err
 }
 
 func joinRisks(a, b string) string {

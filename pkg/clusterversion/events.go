@@ -195,7 +195,7 @@ func failureEvent(step string) string {
 		return api.EventLoadPayloadFailed
 	case api.ReasonVerifyPayloadVersion:
 		return api.EventVerifyPayloadVersionFailed
-	case api.ReasonPreconditionChecks:
+	case api.ReasonPreconditionChecks, api.ReasonPermissions:
 		return api.EventPreconditionBlock
 	}
 	return api.EventRetrievePayloadFailed

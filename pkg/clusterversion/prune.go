@@ -2,6 +2,7 @@ package clusterversion
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -28,14 +29,24 @@ func (w *rolling) prune(ctx context.Context) {
 	if !asksToPrune(w.r) || w.mode != release.Reconciling {
 		return
 	}
-	for _, orphan := range w.ledger.orphans() {
+	due := slices.DeleteFunc(w.ledger.orphans(), func(o inventory.Record) bool {
+		return w.clock.Since(w.pruned[o.ID]) < pruneInterval
+	})
+	if len(due) == 0 {
+		return
+	}
+	if w.engine.Permit != nil {
+		if err := w.engine.Permit(ctx, due); err != nil {
+			w.log.Info("orphans may not be deleted", "error", err.Error()) // each request tells so itself
+		}
+	}
+	for _, orphan := range due {
 		if ctx.Err() != nil {
 			return
 		}
-		if w.clock.Since(w.pruned[orphan.ID]) >= pruneInterval {
-			w.pruneOne(ctx, orphan)
-		}
+		w.pruneOne(ctx, orphan)
 	}
+	w.engine.Completed(ctx)
 }
 
 // asksToPrune reports whether the release's metadata or the ClusterVersion asks to delete orphans.

@@ -26,8 +26,10 @@ type Engine struct {
 	// it has changed. An error puts the pass off.
 	Prepare func(ctx context.Context) error
 	// Completed is called after each pass that found everything in place.
-	Completed func()
+	Completed func(ctx context.Context)
 	Pruner    Pruner
+	// Permit is called before orphans are deleted, and sees to it that the operator may; nil asks nobody.
+	Permit func(ctx context.Context, orphans []inventory.Record) error
 }
 
 // EngineFor makes an Engine.
@@ -84,7 +86,7 @@ func (w *rolling) step(ctx context.Context) Next {
 	}
 	w.progressed(w.r.original, w.key, progress)
 	if progress.Complete {
-		w.engine.Completed()
+		w.engine.Completed(ctx)
 		w.prune(ctx)
 	}
 	w.mu.Lock()

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -31,6 +32,7 @@ type engines struct {
 	discoverer *discovery.DiscoveryClient
 	watcher    *observe.Watcher
 	metrics    *rollout.Metrics
+	allowed    *permissions
 	post       *post
 
 	current atomic.Pointer[rollout.Passer]
@@ -44,6 +46,9 @@ func newEngines(mgr manager.Manager, run *runner, p *post, options Options) (*en
 	}
 	if e.discoverer, err = discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
 		return nil, fmt.Errorf("creating discovery client: %w", err)
+	}
+	if e.allowed, err = newPermissions(clock.RealClock{}, mgr); err != nil {
+		return nil, err
 	}
 	client, err := metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
@@ -75,7 +80,11 @@ func (e *engines) make(cv *configv1.ClusterVersion, p *payload.Payload) clusterv
 		Handover: e.post.handover(),
 	}
 	e.current.Store(passer)
-	return clusterversion.Engine{Passer: passer, Prepare: applier.prepare, Completed: observed.retain, Pruner: applier}
+	completed := func(ctx context.Context) {
+		observed.retain()
+		e.allowed.settle(ctx, p)
+	}
+	return clusterversion.Engine{Passer: passer, Prepare: applier.prepare, Completed: completed, Pruner: applier, Permit: e.allowed.prune}
 }
 
 // changed has the rollout look again, in the middle of a pass too.

@@ -69,7 +69,8 @@ func (o *observer) Look(ctx context.Context, m *manifest.Manifest, byName bool) 
 	if mapping.Namespaced {
 		namespace = m.Object.GetNamespace()
 	}
-	if byName {
+	// The operator sees no Secret but those that it applies: each has a watch of its own.
+	if byName || mapping.Resource.GroupResource() == corev1.Resource("secrets") {
 		scope.Namespace, scope.Name = namespace, name
 	}
 	o.use(scope)

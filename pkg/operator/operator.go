@@ -280,6 +280,7 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 		Settings: settings.current,
 		Cluster:  voices.cluster,
 		Server:   func(ctx context.Context) precondition.Server { return server(ctx, engines.discoverer) },
+		Permit:   engines.allowed.rollout,
 	}
 	recorder, err := newRecorder(ctx, mgr, options.Namespace)
 	if err != nil {
@@ -298,7 +299,7 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 		engines.clock, mgr.GetClient(), recorder, run, stages, store, engines.make, changed,
 		clusterversion.Options{
 			Name: options.Name, Namespace: options.Namespace, ReleaseImage: options.ReleaseImage, Control: control,
-			Preview: newPreview(mgr, store, options), Events: eventsAbout(mgr.GetAPIReader(), options.Namespace), Metrics: measures.acceptance,
+			Preview: newPreview(mgr, store, engines.allowed, options), Events: eventsAbout(mgr.GetAPIReader(), options.Namespace), Metrics: measures.acceptance,
 			Updates: updates,
 		})
 	err = builder.ControllerManagedBy(mgr).Named("clusterversion").

@@ -38,7 +38,7 @@ func PreviewOptions(ctx context.Context, reader client.Reader, cv *configv1.Clus
 }
 
 // newPreview returns what tells the reconciler what an update would do.
-func newPreview(mgr manager.Manager, store clusterversion.Store, options Options) clusterversion.Preview {
+func newPreview(mgr manager.Manager, store clusterversion.Store, allowed *permissions, options Options) clusterversion.Preview {
 	return func(ctx context.Context, cv *configv1.ClusterVersion, p *payload.Payload) (*preview.Report, error) {
 		how, err := PreviewOptions(ctx, mgr.GetAPIReader(), cv, options.Namespace)
 		if err != nil {
@@ -49,6 +49,11 @@ func newPreview(mgr manager.Manager, store clusterversion.Store, options Options
 		if _, damaged := errors.AsType[*inventory.DamagedError](err); err != nil && !damaged {
 			return nil, err
 		}
+		// A dry run takes what the real one takes.
+		if err := allowed.preflight(ctx, p); err != nil {
+			return nil, err
+		}
+		defer allowed.release(context.WithoutCancel(ctx), needPreflight)
 		return preview.Run(ctx, mgr.GetConfig(), p, how)
 	}
 }

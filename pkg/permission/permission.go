@@ -59,8 +59,11 @@ func Prune(orphans []Orphan) []rbacv1.PolicyRule {
 	g := grants{}
 	resources := newResources(nil)
 	for _, o := range orphans {
-		r := resources.of(schema.GroupKind{Group: o.Group, Kind: o.Kind})
-		g.add(r, o.Name, "get", "delete")
+		gk := schema.GroupKind{Group: o.Group, Kind: o.Kind}
+		if manifest.HoldsMore(gk) {
+			continue // such an object is never pruned
+		}
+		g.add(resources.of(gk), o.Name, "get", "delete")
 		if plural, group, ok := strings.Cut(o.Name, "."); ok && o.Group == definitionGroup && o.Kind == definitionKind {
 			g.add(schema.GroupResource{Group: group, Resource: plural}, all, "list")
 		}
@@ -310,4 +313,32 @@ func compareRules(a, b rbacv1.PolicyRule) int {
 		}
 	}
 	return 0
+}
+
+// Each splits rules into one for each access: of one verb, one resource, and one name if there are any.
+func Each(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	g := grants{}
+	for _, rule := range rules {
+		g.rule(rule)
+	}
+	var out []rbacv1.PolicyRule
+	for r, byVerb := range g {
+		for verb, names := range byVerb {
+			for name := range names {
+				rule := rbacv1.PolicyRule{APIGroups: []string{r.Group}, Resources: []string{r.Resource}, Verbs: []string{verb}}
+				if name != all {
+					rule.ResourceNames = []string{name}
+				}
+				out = append(out, rule)
+			}
+		}
+	}
+	slices.SortFunc(out, compareRules)
+	return out
+}
+
+// Subresource splits a resource of a rule, such as clusteroperators/status.
+func Subresource(name string) (resource, subresource string) {
+	resource, subresource, _ = strings.Cut(name, "/")
+	return resource, subresource
 }

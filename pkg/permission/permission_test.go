@@ -186,7 +186,7 @@ func TestMissing(t *testing.T) {
 
 func TestPruneLooksForObjectsOfADefinition(t *testing.T) {
 	rules := permission.Prune([]permission.Orphan{
-		{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition", Name: "oxen.farm.example.com"}, {Kind: "ConfigMap", Name: "a"},
+		{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition", Name: "oxen.farm.example.com"}, {Kind: "ConfigMap", Name: "a"}, {Kind: "Namespace", Name: "x"},
 	})
 	assert.Equal(t, []string{
 		"delete,get configmaps a", "delete,get customresourcedefinitions.apiextensions.k8s.io oxen.farm.example.com", "list oxen.farm.example.com",
