@@ -1,0 +1,197 @@
+// Package cluster creates and deletes kind clusters for tests: one control-plane node and workers, with real kubelets,
+// whose container runtimes pull from registries that the test makes them trust. It takes the node image from the
+// environment, and leaves what runs in the cluster to others.
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/cluster-version/cvo/test/e2e/docker"
+)
+
+const (
+	// NodeImageEnv names the environment variable that holds the image of nodes; `make e2e` sets it.
+	NodeImageEnv = "KIND_NODE_IMAGE"
+	// NameEnv names the environment variable that holds the cluster's name.
+	NameEnv = "CVO_E2E_CLUSTER"
+)
+
+// Options says which cluster is created. The zero value works where the environment names a node image.
+type Options struct {
+	// Name is the cluster's; default that of NameEnv, else cvo-e2e. One that is left over from before is deleted.
+	Name string
+	// Image is the nodes'; default that of NodeImageEnv.
+	Image string
+	// Workers is how many nodes there are beside that of the control plane; default 2.
+	Workers int
+	// Progress receives what kind prints; default nothing.
+	Progress io.Writer
+}
+
+// Cluster is a running cluster.
+type Cluster struct {
+	Name string
+	// Kubeconfig is the path of a kubeconfig file of an administrator.
+	Kubeconfig string
+	// Config is the same for clients in this process.
+	Config *rest.Config
+	// ControlPlane and Workers are names of nodes, which are also names of Docker's containers.
+	ControlPlane string
+	Workers      []string
+
+	dir, kind string
+}
+
+// Create creates a cluster and returns when its control plane is ready.
+func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
+	if o.Name == "" {
+		o.Name = os.Getenv(NameEnv)
+	}
+	if o.Name == "" {
+		o.Name = "cvo-e2e"
+	}
+	if o.Image == "" {
+		o.Image = os.Getenv(NodeImageEnv)
+	}
+	if o.Image == "" {
+		return nil, fmt.Errorf("finding the node image: %s is empty: run `make e2e`, or set it to an image of a kind node", NodeImageEnv)
+	}
+	if o.Workers == 0 {
+		o.Workers = 2
+	}
+	if o.Progress == nil {
+		o.Progress = io.Discard
+	}
+	c := &Cluster{Name: o.Name}
+	if c.kind, err = findKind(ctx); err != nil {
+		return nil, err
+	}
+	if c.dir, err = os.MkdirTemp("", "cvo-cluster-"); err != nil {
+		return nil, fmt.Errorf("making a folder for the cluster: %w", err)
+	}
+	c.Kubeconfig = filepath.Join(c.dir, "kubeconfig")
+	if err := c.create(ctx, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("creating the cluster %s: %w", c.Name, err), c.Delete(context.WithoutCancel(ctx)))
+	}
+	return c, nil
+}
+
+func (c *Cluster) create(ctx context.Context, o Options) error {
+	if err := c.run(ctx, nil, "delete", "cluster", "--name", c.Name); err != nil {
+		return err
+	}
+	config := filepath.Join(c.dir, "kind.yaml")
+	if err := os.WriteFile(config, []byte(configuration(o.Workers)), 0o600); err != nil {
+		return fmt.Errorf("writing kind's configuration: %w", err)
+	}
+	if err := c.run(ctx, o.Progress, "create", "cluster", "--name", c.Name, "--image", o.Image, "--config", config, "--wait", "5m"); err != nil {
+		return err
+	}
+	nodes, err := docker.Run(ctx, nil, "ps", "--format", "{{.Names}}", "--filter", "label=io.x-k8s.kind.cluster="+c.Name,
+		"--filter", "label=io.x-k8s.kind.role=worker")
+	if err != nil {
+		return err
+	}
+	c.ControlPlane, c.Workers = c.Name+"-control-plane", strings.Fields(nodes)
+	if c.Config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig); err != nil {
+		return fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	c.Config.QPS = -1 // tests poll
+	return nil
+}
+
+// configuration lets the kubelet run on control groups of version 1 too, which it refuses by default, and lets nodes
+// look into certs.d for registries to trust, which older container runtimes do not by default.
+func configuration(workers int) string {
+	return `kind: Cluster
+apiVersion: kind.x-k8s.io/v1alpha4
+networking:
+  ipFamily: ipv4
+kubeadmConfigPatches:
+- |
+  kind: KubeletConfiguration
+  apiVersion: kubelet.config.k8s.io/v1beta1
+  failCgroupV1: false
+containerdConfigPatches:
+- |
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "/etc/containerd/certs.d"
+nodes:
+- role: control-plane
+` + strings.Repeat("- role: worker\n", workers)
+}
+
+// Delete deletes the cluster, also one of which only a part was created.
+func (c *Cluster) Delete(ctx context.Context) error {
+	return errors.Join(c.run(ctx, nil, "delete", "cluster", "--name", c.Name), os.RemoveAll(c.dir))
+}
+
+// Exec runs a command in a node and returns what it prints.
+func (c *Cluster) Exec(ctx context.Context, node string, stdin io.Reader, command ...string) (string, error) {
+	args := []string{"exec"}
+	if stdin != nil {
+		args = append(args, "--interactive")
+	}
+	return docker.Run(ctx, stdin, append(append(args, node), command...)...)
+}
+
+// Trust makes the nodes trust a registry: host is as pullspecs start, ca is PEM. It counts from the next pull on.
+func (c *Cluster) Trust(ctx context.Context, host string, ca []byte) error {
+	dir := "/etc/containerd/certs.d/" + host
+	hosts := fmt.Sprintf("server = %q\n[host.%q]\n  ca = %q\n", "https://"+host, "https://"+host, dir+"/ca.crt")
+	for _, node := range append([]string{c.ControlPlane}, c.Workers...) {
+		for file, content := range map[string][]byte{"ca.crt": ca, "hosts.toml": []byte(hosts)} {
+			_, err := c.Exec(ctx, node, bytes.NewReader(content), "sh", "-c", `mkdir -p "$1" && cat >"$1/$2"`, "sh", dir, file)
+			if err != nil {
+				return fmt.Errorf("making %s trust %s: %w", node, host, err)
+			}
+		}
+	}
+	return nil
+}
+
+// run runs kind. What it prints is part of the error.
+func (c *Cluster) run(ctx context.Context, progress io.Writer, args ...string) error {
+	command := exec.CommandContext(ctx, c.kind, append(args, "--kubeconfig", c.Kubeconfig)...)
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.WaitDelay = time.Minute
+	var out bytes.Buffer
+	command.Stdout, command.Stderr = &out, &out
+	if progress != nil {
+		command.Stdout = io.MultiWriter(&out, progress)
+		command.Stderr = command.Stdout
+	}
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("running kind %s: %w: %s", strings.Join(args[:2], " "), err, strings.TrimSpace(out.String()))
+	}
+	return nil
+}
+
+// findKind returns the kind that `make e2e` builds.
+func findKind(ctx context.Context) (string, error) {
+	dir := os.Getenv("CVO_KUBE_BIN")
+	if dir == "" {
+		root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cluster-version/cvo").Output()
+		if err != nil {
+			return "", fmt.Errorf("finding the module's folder: %w", err)
+		}
+		dir = filepath.Join(strings.TrimSpace(string(root)), "bin", "kube")
+	}
+	path := filepath.Join(dir, "kind")
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("finding kind: %w: run `make e2e`, or test/kube/build.sh kind", err)
+	}
+	return path, nil
+}
