@@ -211,11 +211,7 @@ func (c *cache) alone(change func() error) error {
 // that is not found by digest.
 func (c *cache) edit(change func([]v1.Descriptor) []v1.Descriptor) error {
 	return c.alone(func() error {
-		path := filepath.Join(c.dir, "index.json")
-		index := v1.IndexManifest{}
-		if data, err := os.ReadFile(path); err != nil || json.Unmarshal(data, &index) != nil {
-			index = v1.IndexManifest{}
-		}
+		index := c.index()
 		index.SchemaVersion, index.MediaType = 2, types.OCIImageIndex
 		index.Manifests = change(index.Manifests)
 		if index.Manifests == nil {
@@ -225,8 +221,19 @@ func (c *cache) edit(change func([]v1.Descriptor) []v1.Descriptor) error {
 		if err != nil {
 			return fmt.Errorf("writing image cache: %w", err)
 		}
-		return c.write(path, data)
+		return c.write(c.indexPath(), data)
 	})
+}
+
+func (c *cache) indexPath() string { return filepath.Join(c.dir, "index.json") }
+
+// index is what index.json has; nothing if it is broken.
+func (c *cache) index() v1.IndexManifest {
+	index := v1.IndexManifest{}
+	if data, err := os.ReadFile(c.indexPath()); err != nil || json.Unmarshal(data, &index) != nil {
+		return v1.IndexManifest{}
+	}
+	return index
 }
 
 // list names an image.

@@ -86,8 +86,13 @@ func (w *walker) layer(compressed io.Reader, size int64) error {
 		return err
 	}
 	defer closePlain()
+	return w.plain(&boundedReader{inner: plain, walker: w, compressed: func() int64 { return size }})
+}
+
+// plain reads a layer that is decompressed.
+func (w *walker) plain(plain *boundedReader) error {
 	c := changes{added: map[string]bool{}, hidden: map[string]bool{}}
-	reader := tar.NewReader(&boundedReader{inner: plain, walker: w, compressed: size})
+	reader := tar.NewReader(plain)
 	for {
 		header, err := reader.Next()
 		if errors.Is(err, io.EOF) {
@@ -291,9 +296,10 @@ func decompress(r io.Reader) (plain io.Reader, done func(), err error) {
 
 // boundedReader counts what a layer unpacks to.
 type boundedReader struct {
-	inner      io.Reader
-	walker     *walker
-	compressed int64
+	inner  io.Reader
+	walker *walker
+	// compressed is how many bytes it was at most that the layer is made of.
+	compressed func() int64
 	read       int64
 }
 
@@ -306,8 +312,8 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 	switch {
 	case b.walker.unpacked > limits.UnpackedBytes:
 		return 0, fmt.Errorf("%w: the image unpacks to more than %d bytes", ErrLimit, limits.UnpackedBytes)
-	case b.read > ratioFloor && b.read/limits.Ratio > b.compressed:
-		return 0, fmt.Errorf("%w: a layer of %d bytes unpacks to more than %d times as much", ErrLimit, b.compressed, limits.Ratio)
+	case b.read > ratioFloor && b.read/limits.Ratio > b.compressed():
+		return 0, fmt.Errorf("%w: a layer of %d bytes unpacks to more than %d times as much", ErrLimit, b.compressed(), limits.Ratio)
 	}
 	return n, err
 }

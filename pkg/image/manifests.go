@@ -23,10 +23,18 @@ const downloads = 4
 // top of each other leave them. Everything is fetched by digest and checked against it; with a cache folder, what was
 // fetched once is read from there, without a word to the registry.
 func (r *Reader) Manifests(ctx context.Context, img release.Image) (fs.FS, error) {
+	found := map[string]packed{}
+	if err := r.Walk(ctx, img, collect(found)); err != nil {
+		return nil, err
+	}
+	return newFiles(found), nil
+}
+
+// collect keeps what it is given to visit.
+func collect(found map[string]packed) func(File) error {
 	var content bytes.Buffer
 	var packer packer
-	found := map[string]packed{}
-	err := r.Walk(ctx, img, func(f File) error {
+	return func(f File) error {
 		content.Reset()
 		content.Grow(int(f.Size) + bytes.MinRead)
 		if _, err := content.ReadFrom(f.Content); err != nil {
@@ -34,11 +42,7 @@ func (r *Reader) Manifests(ctx context.Context, img release.Image) (fs.FS, error
 		}
 		found[f.Name] = packer.pack(content.Bytes(), f.ModTime)
 		return nil
-	})
-	if err != nil {
-		return nil, err
 	}
-	return newFiles(found), nil
 }
 
 // ReadFiles returns some of the files that Manifests has, by names such as "release-manifests/image-references". It

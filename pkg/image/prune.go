@@ -49,6 +49,9 @@ func (c *cache) prune(ctx context.Context, opts Options, keep []release.Digest) 
 	kept := map[string]bool{}
 	for _, d := range keep {
 		c.closure(d, opts.Limits, maxIndexDepth, kept)
+		if received, ok := c.receivedFor(d); ok {
+			c.closure(received, opts.Limits, maxIndexDepth, kept)
+		}
 	}
 	files, total, err := c.stored()
 	if err != nil {

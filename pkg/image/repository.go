@@ -153,17 +153,22 @@ func (s *Repository) cachedDocument(d release.Digest) ([]byte, error) {
 	if s.cache() == nil {
 		return nil, nil
 	}
-	f, ok, err := s.cache().open(d)
+	return s.cache().document(d, s.limits())
+}
+
+// document returns nil if there is no good copy; a bad one is removed.
+func (c *cache) document(d release.Digest, limits Limits) ([]byte, error) {
+	f, ok, err := c.open(d)
 	if err != nil || !ok {
 		return nil, err
 	}
 	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, s.limits().ManifestBytes))
+	raw, err := io.ReadAll(io.LimitReader(f, limits.ManifestBytes))
 	if err != nil {
 		return nil, fmt.Errorf("reading image cache: %w", err)
 	}
 	if digestOf(raw) != d {
-		return nil, s.cache().remove(d)
+		return nil, c.remove(d)
 	}
 	return raw, nil
 }
