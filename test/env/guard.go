@@ -47,24 +47,20 @@ func startGuard(dir string, remove bool) (*guard, error) {
 	return g, nil
 }
 
-// wrap writes a script that leaves its process id and becomes the binary; envtest keeps the ids to itself.
+// wrap writes a script that leaves its process id and its arguments and becomes the binary; envtest keeps both to itself.
 func (g *guard) wrap(name, binary string) (string, error) {
-	path := filepath.Join(g.dir, name+".sh")
-	script := fmt.Sprintf("#!/bin/sh\necho $$ > %s\nexec %s \"$@\"\n", quote(g.pidFile(name)), quote(binary))
-	return path, os.WriteFile(path, []byte(script), 0o755)
+	script := fmt.Sprintf("#!/bin/sh\necho $$ > %s\nprintf '%%s\\n' \"$@\" > %s\nexec %s \"$@\"\n",
+		quote(g.pidFile(name)), quote(g.argsFile(name)), quote(binary))
+	return g.script(name), os.WriteFile(g.script(name), []byte(script), 0o755)
 }
 
-func (g *guard) pidFile(name string) string { return filepath.Join(g.dir, name+".pid") }
+func (g *guard) script(name string) string   { return filepath.Join(g.dir, name+".sh") }
+func (g *guard) pidFile(name string) string  { return filepath.Join(g.dir, name+".pid") }
+func (g *guard) argsFile(name string) string { return filepath.Join(g.dir, name+".args") }
 
 // terminate sends SIGTERM to the process group of a wrapped binary, if it runs.
 func (g *guard) terminate(name string) {
-	data, err := os.ReadFile(g.pidFile(name))
-	if err != nil {
-		return
-	}
-	if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil && pid > 1 {
-		_ = syscall.Kill(-pid, syscall.SIGTERM) // it may be gone already
-	}
+	_ = g.signal(name, syscall.SIGTERM) // it may be gone already
 }
 
 // stop ends the guard; what still runs is killed.

@@ -1,0 +1,42 @@
+package env_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/cluster-version/cvo/test/env"
+)
+
+// TestFaults kills the API server and stops etcd, and finds everything where it was.
+func TestFaults(t *testing.T) {
+	e := env.New(t, env.Options{Audit: env.AuditNone})
+	maps := kubernetes.NewForConfigOrDie(e.Config("test")).CoreV1().ConfigMaps("default")
+	create := func(ctx context.Context, name string) error {
+		_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		return err
+	}
+	require.NoError(t, create(t.Context(), "before"))
+
+	require.NoError(t, e.KillAPIServer())
+	require.Eventually(t, func() bool { return create(t.Context(), "during") != nil }, time.Minute, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	require.NoError(t, e.StartAPIServer(ctx))
+	_, err := maps.Get(t.Context(), "before", metav1.GetOptions{})
+	require.NoError(t, err, "the same data behind the same port")
+
+	resume, err := e.PauseEtcd()
+	require.NoError(t, err)
+	soon, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer stop()
+	require.Error(t, create(soon, "paused"))
+	require.NoError(t, resume())
+	assert.Eventually(t, func() bool { return create(t.Context(), "after") == nil }, time.Minute, 100*time.Millisecond)
+}
