@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,6 +55,9 @@ func wrap(m *manifest.Manifest, err error) error {
 		e.Reason, e.Cause, e.Fields, e.Remedy = api.ReasonResourceInvalid, r.cause, r.fields, r.remedy
 		return e
 	}
+	if match := unaskedWebhook.FindStringSubmatch(err.Error()); match != nil {
+		e.Remedy = fmt.Sprintf("repair the service behind webhook %s, or remove that webhook from its ValidatingWebhookConfiguration or MutatingWebhookConfiguration", match[1])
+	}
 	for _, c := range causes(err) {
 		if c.field != "" && !slices.Contains(e.Fields, c.field) {
 			e.Fields = append(e.Fields, c.field)
@@ -69,6 +73,16 @@ var (
 	// errAnswer marks answers that cannot be read.
 	errAnswer = errors.New("reading the server's answer")
 )
+
+// unaskedWebhook is in what a server says that could not ask a webhook whose failurePolicy is Fail.
+var unaskedWebhook = regexp.MustCompile(`failed calling webhook "([^"]+)"`)
+
+// IsAway reports whether a request failed because nobody answered it, be it the server or a webhook that the server had to
+// ask. It is none of the manifest's fault, and over as soon as they are back, which no event tells.
+func IsAway(err error) bool {
+	failure, ok := errors.AsType[*Error](err)
+	return ok && (failure.Reason == api.ReasonClusterDown || unaskedWebhook.MatchString(failure.Err.Error()))
+}
 
 // IsNoMatch reports whether the server does not know the object's kind.
 func IsNoMatch(err error) bool { return meta.IsNoMatchError(err) || errors.Is(err, ErrNoMatch) }

@@ -99,10 +99,12 @@ func (p *Passer) Changed() { p.bell.Ring() }
 const (
 	defaultWidth          = 16
 	defaultReportInterval = 500 * time.Millisecond
-	// Failed applies are tried again after 200 ms, doubling to 30 s, give or take a fifth. Only errors of the API
-	// are waited out by the clock; everything else has an event.
-	retryMin = 200 * time.Millisecond
-	retryMax = 30 * time.Second
+	// Failed applies are tried again after 200 ms, doubling to 25 s, give or take a fifth, so that half a minute is the most
+	// that anybody waits. Only errors of the API are waited out by the clock; everything else has an event. Those who do not
+	// answer at all are not waited for that long: once they are back, everything can go on.
+	retryMin  = 200 * time.Millisecond
+	retryMax  = 25 * time.Second
+	retryAway = 5 * time.Second
 )
 
 // Run makes one pass: every manifest whose predecessors have settled is applied, unless settled says that this very
@@ -432,7 +434,11 @@ func (p *pass) failed(ctx context.Context, content inventory.Content, s *slot, e
 	s.entry.content, s.entry.err = content, err
 	s.entry.result, s.entry.at, s.entry.message = Refused, now, err.Error()
 	s.entry.failures++
-	wait := min(retryMin<<min(s.entry.failures-1, 20), retryMax)
+	longest := retryMax
+	if apply.IsAway(err) {
+		longest = retryAway
+	}
+	wait := min(retryMin<<min(s.entry.failures-1, 20), longest)
 	p.mu.Lock()
 	wait += time.Duration((p.Rand.Float64()*0.4 - 0.2) * float64(wait))
 	p.mu.Unlock()

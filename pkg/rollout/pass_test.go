@@ -85,7 +85,7 @@ func TestRunBacksOff(t *testing.T) {
 			require.ErrorIs(t, progress.Problems[0].Err, cause)
 			assert.Equal(t, start, progress.Problems[0].Since, "since the first attempt")
 			wait := time.Until(progress.RetryAt)
-			want := min(200*time.Millisecond<<attempt, 30*time.Second)
+			want := min(200*time.Millisecond<<attempt, 25*time.Second)
 			assert.InDelta(t, want, wait, 0.2*float64(want), "attempt %d", attempt)
 
 			time.Sleep(wait - 1)
