@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -143,6 +144,9 @@ func (c *cache) commit(path string, fill func(*os.File) error) (*os.File, error)
 		if err := step(); err != nil {
 			_ = f.Close()
 			_ = os.Remove(temporary)
+			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+				return nil, fmt.Errorf("writing image cache: %w: make room in %s, or keep the cache elsewhere with --payload-cache", err, c.dir)
+			}
 			if i == 1 {
 				return nil, err // fill knows what it is about
 			}
