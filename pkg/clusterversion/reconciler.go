@@ -294,6 +294,17 @@ func (c *Reconciler) weighAgain() {
 	}
 }
 
+// RetrieveAgain has a release that could not be retrieved tried again at once, because what decides about that has changed,
+// such as the pull secret. It may be called at any time.
+func (c *Reconciler) RetrieveAgain() {
+	c.mu.Lock()
+	waits := c.memory.latest.Err != nil && c.memory.latest.Step == api.ReasonRetrievePayload || c.memory.resumeFailure != "" && c.memory.accepted == nil
+	c.mu.Unlock()
+	if waits {
+		c.runner.Wake(SlotAccept)
+	}
+}
+
 // adopt makes an accepted release the one that is rolled out. What was applied of another release stays as long as the
 // manifests of this one say the same.
 func (m *memory) adopt(a Acceptance) {
@@ -313,10 +324,12 @@ func (m *memory) canonical(target Target) Target {
 	return target
 }
 
-// Retries of an acceptance that failed for reasons that may pass.
+// Retries of an acceptance that failed for reasons that may pass: a registry that is back is noticed within half a minute.
+// What preconditions object to is mostly told by an event.
 const (
 	acceptRetryMin = 2 * time.Second
-	acceptRetryMax = 2 * time.Minute
+	acceptRetryMax = 30 * time.Second
+	weighRetryMax  = 2 * time.Minute
 )
 
 func (c *Reconciler) acceptStep(log logr.Logger, key string, target Target, settings Settings) func(context.Context) Next {
@@ -355,7 +368,11 @@ func (c *Reconciler) acceptStep(log logr.Logger, key string, target Target, sett
 			refused = &a
 		}
 		attempt++
-		return Next{After: min(acceptRetryMin<<min(attempt-1, 10), acceptRetryMax)}
+		longest := acceptRetryMax
+		if refused != nil {
+			longest = weighRetryMax
+		}
+		return Next{After: min(acceptRetryMin<<min(attempt-1, 10), longest)}
 	}
 }
 

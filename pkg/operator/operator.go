@@ -134,6 +134,13 @@ func Run(ctx context.Context, options Options) error {
 		return err
 	}
 	ctx = logr.NewContext(ctx, options.Log)
+	ask, err := askServer(options.Config)
+	if err != nil {
+		return err
+	}
+	if err := awaitServer(ctx, clock.RealClock{}, ask); err != nil {
+		return err
+	}
 	end, err := newEndpoint(ctx, options)
 	if err != nil {
 		return err
@@ -302,6 +309,9 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 			Preview: newPreview(mgr, store, engines.allowed, options), Events: eventsAbout(mgr.GetAPIReader(), options.Namespace), Metrics: measures.acceptance,
 			Updates: updates,
 		})
+	if err := watchWay(mgr, core, reconciler.RetrieveAgain); err != nil {
+		return fmt.Errorf("watching how releases are retrieved: %w", err)
+	}
 	err = builder.ControllerManagedBy(mgr).Named("clusterversion").
 		For(&configv1.ClusterVersion{}).
 		WatchesRawSource(settings).
