@@ -14,6 +14,7 @@ RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 TESTFLAGS ?=
 FUZZTIME ?= 20s
 SEEDS ?= 500
+ARCH ?= $(shell go env GOARCH)
 
 # With a folder of real releases at hand, no test that needs it may be skipped.
 ifdef CVO_TESTDATA
@@ -49,6 +50,12 @@ build: crds ## Build bin/cvo, static, reproducible, with its version; bin/kubect
 image: ## Build the operator's image, the base of release images
 	VERSION='$(VERSION)' hack/image.sh
 
+.PHONY: example-image
+example-image: ## Push the images of the example platform (PUSH=registry.example.com/platform, ARCH=); lists them in bin/example
+	@[ -n "$(PUSH)" ] || { echo 'say where to: make example-image PUSH=registry.example.com/platform' >&2; exit 2; }
+	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '-s -w' -o bin/example-operator-linux-$(ARCH) ./examples/operator
+	go run ./hack/exampleimage -binary bin/example-operator-linux-$(ARCH) -architecture $(ARCH) -to '$(PUSH)' -mappings bin/example
+
 .PHONY: kube-tools
 kube-tools: ## Build etcd and kube-apiserver into bin/kube, once (some minutes the first time)
 	test/kube/build.sh etcd kube-apiserver
@@ -78,7 +85,7 @@ test: crds kube-tools peers ## Run all tests; CVO_TESTDATA=DIR adds those on rea
 	@$(if $(RACE),true,echo "no C compiler: testing without the race detector")
 	go test $(RACE) -timeout 20m $(TESTFLAGS) ./pkg/... ./cmd/... ./manifests/...
 	$(if $(RACE),go test -timeout 10m -run 'Hostile|RealReleaseSettings' $(TESTFLAGS) $(UNRACED))
-	go test -timeout 30m $(TESTFLAGS) ./test/...
+	go test -timeout 30m $(TESTFLAGS) ./test/... ./examples/...
 
 .PHONY: integration
 integration: crds kube-tools ## Run only the tests of the built operator as a process against a real kube-apiserver
