@@ -1,4 +1,5 @@
-# Everything here needs Go, make and git, nothing else: what more is needed is built from Go modules.
+# Everything here needs Go, make and git, nothing else: what more is needed is built from Go modules. Only e2e and
+# node-image need Docker.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -60,6 +61,10 @@ example-image: ## Push the images of the example platform (PUSH=registry.example
 kube-tools: ## Build etcd and kube-apiserver into bin/kube, once (some minutes the first time)
 	test/kube/build.sh etcd kube-apiserver
 
+.PHONY: node-image
+node-image: ## Build the image of kind nodes from Debian and Go modules, where the public one is out of reach
+	test/e2e/node/build.sh
+
 .PHONY: peers
 peers: ## Build into bin/peers what tests exchange images and signatures with, once (some minutes the first time)
 	test/peers/build.sh
@@ -90,6 +95,11 @@ test: crds kube-tools peers ## Run all tests; CVO_TESTDATA=DIR adds those on rea
 .PHONY: integration
 integration: crds kube-tools ## Run only the tests of the built operator as a process against a real kube-apiserver
 	go test -timeout 30m -count 1 $(TESTFLAGS) ./test/integration
+
+.PHONY: e2e
+e2e: crds ## Run the tests on a real cluster, made by kind in Docker (KIND_NODE_IMAGE, CVO_E2E_KEEP=1: docs/dev/e2e.md)
+	@image=$$(test/e2e/prepare.sh) && echo "node image: $$image" && \
+	  CVO_E2E=1 KIND_NODE_IMAGE=$$image go test -timeout 60m -count 1 -v $(TESTFLAGS) ./test/e2e
 
 .PHONY: property
 property: crds kube-tools ## Try applying with SEEDS random histories against a real kube-apiserver, some under faults

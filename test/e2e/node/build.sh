@@ -49,6 +49,11 @@ image=cvo-node:$version-$({
 } | digest)
 
 finish() {
+  # Images of earlier inputs, unless a cluster still uses them.
+  local old
+  for old in $(docker images --format '{{.Repository}}:{{.Tag}}' cvo-node; docker images --format '{{.Repository}}:{{.Tag}}' cvo-node-base); do
+    if [ "$old" != "$image" ] && [ "$old" != "$base" ]; then docker rmi "$old" >/dev/null 2>&1 || true; fi
+  done
   echo "$image" >"$out/image"
   echo "$image" >&3
 }

@@ -7,10 +7,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -52,8 +54,8 @@ func Image(binary string, files map[string][]byte) (v1.Image, error) {
 	if err := write(name, 0o755, content); err != nil {
 		return nil, fmt.Errorf("making a layer: %w", err)
 	}
-	for name, content := range files {
-		if err := write(name, 0o644, content); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := write(name, 0o644, files[name]); err != nil {
 			return nil, fmt.Errorf("making a layer: %w", err)
 		}
 	}
