@@ -1,0 +1,321 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/install"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+// bare is a cluster with nothing in it, and a registry with releases for it.
+type bare struct {
+	registry *fixture.Registry
+	signer   *fixture.KeySigner
+	env      *env.Env
+	client   client.Client
+	trust    string
+}
+
+func newBare(t *testing.T) *bare {
+	t.Helper()
+	b := &bare{registry: fixture.StartRegistry(t), env: env.New(t, env.Options{Audit: env.AuditNone})}
+	var err error
+	b.signer, err = fixture.NewKeySigner()
+	require.NoError(t, err)
+	key, err := b.signer.PublicKey()
+	require.NoError(t, err)
+	b.trust = filepath.Join(t.TempDir(), "key.pem")
+	require.NoError(t, os.WriteFile(b.trust, key, 0o600))
+	scheme := runtime.NewScheme()
+	require.NoError(t, configv1.Install(scheme))
+	require.NoError(t, clientgoscheme.AddToScheme(scheme))
+	b.client, err = client.New(b.env.Config("test"), client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	return b
+}
+
+// push makes a release of the operator's own set, or of the files of it that keep takes.
+func (b *bare) push(t *testing.T, version, entrypoint string, keep func(file string) bool) release.Image {
+	t.Helper()
+	files := fstest.MapFS{
+		"release-manifests/release-metadata": {Data: []byte(`{"kind": "cincinnati-metadata-v0", "version": "` + version + `"}`)},
+		"release-manifests/image-references": {Data: []byte(`{"kind": "ImageStream", "apiVersion": "image.openshift.io/v1", "metadata": {"name": "` + version + `"}}`)},
+	}
+	set := operatorSet(t)
+	entries, err := os.ReadDir(set)
+	require.NoError(t, err)
+	for _, e := range entries {
+		if keep != nil && !keep(e.Name()) {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(set, e.Name()))
+		require.NoError(t, err)
+		files["manifests/"+e.Name()] = &fstest.MapFile{Data: data}
+	}
+	image, err := fixture.ReleaseImage(files)
+	require.NoError(t, err)
+	config, err := image.ConfigFile()
+	require.NoError(t, err)
+	config = config.DeepCopy()
+	config.Config.Entrypoint = []string{entrypoint}
+	image, err = mutate.ConfigFile(image, config)
+	require.NoError(t, err)
+	img, err := fixture.Push(t.Context(), b.registry, image, "platform/release:"+version)
+	require.NoError(t, err)
+	return img
+}
+
+func (b *bare) signed(t *testing.T, version string) release.Image {
+	t.Helper()
+	img := b.push(t, version, operatorEntrypoint, nil)
+	require.NoError(t, b.signer.Attach(t.Context(), img))
+	return img
+}
+
+func (b *bare) run(t *testing.T, img release.Image, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	return runCvo(t, append([]string{
+		"install", "--kubeconfig", b.env.Kubeconfig, "--trust", b.trust, "--release-image", img.ByDigest(),
+	}, args...)...)
+}
+
+func TestInstallRefuses(t *testing.T) {
+	b := newBare(t)
+	unsigned := b.push(t, "1.0.0", operatorEntrypoint, nil)
+	other := b.push(t, "1.0.1", "/usr/bin/cluster-version-operator", nil)
+	without := b.push(t, "1.0.2", operatorEntrypoint, func(file string) bool { return !strings.Contains(file, "deployment") })
+	for _, img := range []release.Image{other, without} {
+		require.NoError(t, b.signer.Attach(t.Context(), img))
+	}
+	for _, tt := range []struct {
+		name, want string
+		img        release.Image
+	}{
+		{"it refuses what nobody signed", "unable to verify", unsigned},
+		{"it refuses an image that starts something else", "its image starts /usr/bin/cluster-version-operator", other},
+		{"it refuses a release without a Deployment", "has no Deployment.apps openshift-cluster-version/cluster-version-operator", without},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, _, err := b.run(t, tt.img)
+			require.ErrorContains(t, err, tt.want)
+			assert.Equal(t, ExitRefused, ExitCode(err))
+			if tt.img != unsigned {
+				assert.ErrorContains(t, err, "--no-operator")
+			}
+			err = b.client.Get(t.Context(), client.ObjectKey{Name: api.OperatorNamespace}, &corev1.Namespace{})
+			assert.True(t, apierrors.IsNotFound(err), "a refused release left something behind")
+		})
+	}
+}
+
+func TestInstallUsage(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"", "--release-image is missing"},
+		{"--release-image a", "--trust is missing"},
+		{"--release-image a --trust b --payload-retrieval=pigeon", "want one of registry, job"},
+		{"--release-image a --trust b --wait=forever", "want deployed, completed or none"},
+		{"--release-image a --trust b --timeout=-1s", "it is over before it begins"},
+		{"--release-image a --trust b --no-operator --render c", "give one or the other"},
+		{"--release-image a --trust b --upstream nowhere", "--upstream"},
+	} {
+		t.Run("it refuses "+tt.args, func(t *testing.T) {
+			_, _, err := runCvo(t, append([]string{"install"}, strings.Fields(tt.args)...)...)
+			require.ErrorContains(t, err, tt.want)
+			assert.Equal(t, ExitUsage, ExitCode(err))
+		})
+	}
+}
+
+func outcomes(t *testing.T, stdout string) map[install.Outcome]int {
+	t.Helper()
+	var report installReport
+	require.NoError(t, json.Unmarshal([]byte(stdout), &report), stdout)
+	count := map[install.Outcome]int{}
+	for _, object := range report.Objects {
+		count[object.Outcome]++
+	}
+	return count
+}
+
+func TestInstall(t *testing.T) {
+	b := newBare(t)
+	img := b.signed(t, "1.0.0")
+	secret := filepath.Join(t.TempDir(), "pull-secret.json")
+	require.NoError(t, os.WriteFile(secret, []byte(`{"auths":{"registry.example":{"auth":"dXNlcjpwYXNz"}}}`), 0o600))
+	flags := []string{"--pull-secret", secret, "--payload-retrieval=job", "--channel=stable", "--wait=none", "-o", "json"}
+
+	out, errs, err := b.run(t, img, flags...)
+	require.NoError(t, err, errs)
+	assert.Contains(t, errs, "is signed by")
+	count := outcomes(t, out)
+	require.Positive(t, count[install.Created])
+	out, errs, err = b.run(t, img, flags...)
+	require.NoError(t, err, errs)
+	again := outcomes(t, out)
+	assert.Equal(t, count[install.Created], again[install.Unchanged]+again[install.Changed])
+	assert.LessOrEqual(t, again[install.Changed], 0, out)
+
+	trust := &corev1.ConfigMap{}
+	require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Namespace: api.ConfigNamespace, Name: api.TrustConfigMap}, trust))
+	assert.Contains(t, trust.Data["trust-policy.yaml"], "publicKeys")
+
+	t.Run("it says what keeps the operator from running, and ends when it runs", b.testWaits(img))
+	t.Run("it leaves updates to cvo upgrade", func(t *testing.T) {
+		cv := &configv1.ClusterVersion{}
+		require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Name: "version"}, cv))
+		cv.Status = configv1.ClusterVersionStatus{
+			Desired:     configv1.Release{Version: "1.0.0", Image: img.ByDigest()},
+			VersionHash: "x", ObservedGeneration: cv.Generation,
+			History: []configv1.UpdateHistory{{
+				State: configv1.CompletedUpdate, Version: "1.0.0", Image: img.ByDigest(), StartedTime: metav1.Now(), CompletionTime: &metav1.Time{Time: time.Now()},
+			}},
+		}
+		require.NoError(t, b.client.Status().Update(t.Context(), cv))
+		out, errs, err := b.run(t, img, "--wait", "--timeout=2m", "--channel=fast")
+		require.NoError(t, err, errs)
+		assert.Contains(t, out, "Release 1.0.0 is installed.")
+		assert.Contains(t, errs, `its channel is "stable": use 'cvo upgrade channel fast' to change it`)
+
+		next := b.signed(t, "1.1.0")
+		_, _, err = b.run(t, next)
+		require.ErrorContains(t, err, "the cluster is at release 1.0.0")
+		require.ErrorContains(t, err, "cvo upgrade --to-image "+next.ByDigest())
+		assert.Equal(t, ExitRefused, ExitCode(err))
+	})
+}
+
+// testWaits plays what a cluster's controllers and nodes say of the operator, of which an API server has none.
+func (b *bare) testWaits(img release.Image) func(*testing.T) {
+	return func(t *testing.T) {
+		key := client.ObjectKey{Namespace: api.OperatorNamespace, Name: install.Operator}
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "cluster-version-operator-1", Labels: map[string]string{"k8s-app": install.Operator}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: install.Operator, Image: img.ByDigest()}}},
+		}
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "default"}}
+		require.NoError(t, b.client.Create(t.Context(), account))
+		hardened := pod.Spec.Containers[0].SecurityContext
+		if hardened == nil {
+			no, yes := false, true
+			pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: &yes, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
+			pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
+		}
+		require.NoError(t, b.client.Create(t.Context(), pod))
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+			Name: install.Operator, Image: img.ByDigest(),
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling image"}},
+		}}
+		require.NoError(t, b.client.Status().Update(t.Context(), pod))
+
+		ctx, interrupt := context.WithCancel(t.Context())
+		defer interrupt()
+		var out bytes.Buffer
+		errs := &watched{text: "ImagePullBackOff", then: interrupt}
+		cmd := New(Streams{In: strings.NewReader(""), Out: &out, Err: errs})
+		cmd.SetArgs([]string{"install", "--kubeconfig", b.env.Kubeconfig, "--trust", b.trust, "--release-image", img.ByDigest(), "--timeout=5m"})
+		err := cmd.ExecuteContext(ctx)
+		assert.Equal(t, ExitInterrupted, ExitCode(err))
+		assert.Contains(t, errs.String(), "warning: Pod cluster-version-operator-1: container cluster-version-operator: ImagePullBackOff: Back-off pulling image\n")
+		assert.Contains(t, errs.String(), "error: interrupted: 0 of ")
+
+		deployment := &appsv1.Deployment{}
+		require.NoError(t, b.client.Get(t.Context(), key, deployment))
+		replicas := *deployment.Spec.Replicas
+		deployment.Status = appsv1.DeploymentStatus{
+			ObservedGeneration: deployment.Generation, Replicas: replicas, UpdatedReplicas: replicas, ReadyReplicas: replicas, AvailableReplicas: replicas,
+			Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue}},
+		}
+		require.NoError(t, b.client.Status().Update(t.Context(), deployment))
+		stdout, stderr, err := b.run(t, img)
+		require.NoError(t, err, stderr)
+		assert.Contains(t, stdout, "The operator runs and installs release 1.0.0. Next:\n  cvo upgrade wait")
+	}
+}
+
+// watched is a stream that does something once a text was written to it.
+type watched struct {
+	text string
+	then func()
+
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, err := w.buf.Write(p)
+	if strings.Contains(w.buf.String(), w.text) {
+		w.then()
+	}
+	return n, err
+}
+
+func (w *watched) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.buf.String()
+}
+
+func TestInstallOutcome(t *testing.T) {
+	over, cancel := context.WithCancelCause(t.Context())
+	cancel(errWaitOver)
+	o := &installOptions{wait: waitDeployed, timeout: time.Minute}
+	streams := Streams{Out: io.Discard, Err: io.Discard}
+	waiting := installReport{Message: "0 of 2 replicas"}
+	assert.Equal(t, ExitUpdating, ExitCode(o.finish(over, streams, waiting, context.Canceled)))
+	waiting.Troubles = []string{"Pod a: no node takes it"}
+	err := o.finish(over, streams, waiting, context.Canceled)
+	assert.Equal(t, ExitAttention, ExitCode(err))
+	assert.EqualError(t, err, "not deployed within 1m0s: 0 of 2 replicas; Pod a: no node takes it")
+}
+
+func TestInstallRender(t *testing.T) {
+	b := &bare{registry: fixture.StartRegistry(t)}
+	var err error
+	b.signer, err = fixture.NewKeySigner()
+	require.NoError(t, err)
+	key, err := b.signer.PublicKey()
+	require.NoError(t, err)
+	b.trust = filepath.Join(t.TempDir(), "key.pem")
+	require.NoError(t, os.WriteFile(b.trust, key, 0o600))
+	img := b.signed(t, "1.0.0")
+	folder := filepath.Join(t.TempDir(), "install")
+	out, errs, err := runCvo(t, "install", "--trust", b.trust, "--release-image", img.ByDigest(), "--render", folder, "--payload-retrieval=job", "--bring-your-own-network")
+	require.NoError(t, err, errs)
+	assert.Contains(t, out, "kubectl apply --server-side")
+	files, err := filepath.Glob(filepath.Join(folder, "*-deployment-*.yaml"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	data, err := os.ReadFile(files[0])
+	require.NoError(t, err)
+	assert.Contains(t, string(data), "CVO_PAYLOAD_RETRIEVAL\n          value: job\n")
+	assert.Contains(t, string(data), "image: "+img.ByDigest())
+	_, _, err = runCvo(t, "install", "--trust", b.trust, "--release-image", img.ByDigest(), "--render", folder)
+	assert.Equal(t, ExitRefused, ExitCode(err))
+}
