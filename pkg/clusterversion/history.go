@@ -24,8 +24,12 @@ func recordTarget(history []configv1.UpdateHistory, a Acceptance, now metav1.Tim
 		}
 		return prune(history)
 	}
-	if len(history) > 0 && history[0].CompletionTime == nil {
-		history[0].CompletionTime = now.DeepCopy()
+	if len(history) > 0 {
+		now = notBefore(history[0].StartedTime, now)
+		if history[0].CompletionTime == nil {
+			history[0].CompletionTime = now.DeepCopy()
+		}
+		now = notBefore(*history[0].CompletionTime, now)
 	}
 	entry := configv1.UpdateHistory{
 		State: configv1.PartialUpdate, StartedTime: now, Version: version, Image: image,
@@ -38,8 +42,18 @@ func recordTarget(history []configv1.UpdateHistory, a Acceptance, now metav1.Tim
 func recordCompleted(history []configv1.UpdateHistory, now metav1.Time) {
 	if len(history) > 0 && (history[0].State != configv1.CompletedUpdate || history[0].CompletionTime == nil) {
 		history[0].State = configv1.CompletedUpdate
+		now = notBefore(history[0].StartedTime, now)
 		history[0].CompletionTime = now.DeepCopy()
 	}
+}
+
+// notBefore is now, or the time that a leader before this one has written, if its clock was ahead of ours: nothing ends
+// before it begins.
+func notBefore(written, now metav1.Time) metav1.Time {
+	if now.Before(&written) {
+		return written
+	}
+	return now
 }
 
 // sameEntry follows OpenShift's merge key: equal images, with equal versions or one unknown; or equal versions with

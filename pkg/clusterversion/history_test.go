@@ -57,6 +57,23 @@ func versionsOf(history []configv1.UpdateHistory) []string {
 	return versions
 }
 
+// TestHistoryOfClocksThatDiffer: a leader whose clock is ahead has written the entry that another one ends.
+func TestHistoryOfClocksThatDiffer(t *testing.T) {
+	at, ahead := metav1.NewTime(now), metav1.NewTime(now.Add(10*time.Minute))
+	begun := partial("1.1.0")
+	begun.StartedTime = ahead
+	history := []configv1.UpdateHistory{begun}
+	recordCompleted(history, at)
+	assert.Equal(t, &ahead, history[0].CompletionTime, "nothing is completed before it begins")
+
+	history = recordTarget(history, acceptedRelease("1.2.0"), at)
+	assert.Equal(t, ahead, history[0].StartedTime, "nothing begins before what it follows is completed")
+
+	history = recordTarget([]configv1.UpdateHistory{begun}, acceptedRelease("1.2.0"), at)
+	assert.Equal(t, &ahead, history[1].CompletionTime)
+	assert.Equal(t, ahead, history[0].StartedTime)
+}
+
 func TestSameEntry(t *testing.T) {
 	for _, tt := range []struct {
 		entryVersion, entryImage, version, image string
