@@ -19,6 +19,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/permission"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -111,6 +112,12 @@ func New(opts Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	role, err := opts.role(plan)
+	if err != nil {
+		return nil, err
+	}
+	plan.manifests = append(slices.DeleteFunc(plan.manifests, func(f File) bool { return len(role) > 0 && f.Name == permission.File }), role...)
+	sortFiles(plan.manifests)
 	r := &Result{
 		Version: opts.Version, Created: opts.created(), base: opts.Base, Warnings: plan.warnings, Left: left,
 		manifests: plan.manifests, operator: plan.operator, Operators: plan.operators, Images: len(images),

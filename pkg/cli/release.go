@@ -12,6 +12,6 @@ func newReleaseCmd(streams Streams) *cobra.Command {
 	cmd.AddCommand(newReleaseNewCmd(streams), newReleaseInfoCmd(streams), newReleaseExtractCmd(streams), newReleaseGraphCmd(streams))
 	cmd.AddCommand(newReleaseSignCmd(streams), newReleaseKeygenCmd(streams), newReleaseMirrorCmd(streams))
 	cmd.AddCommand(newReleaseVerifyCmd(streams))
-	cmd.AddCommand(newReleaseLintCmd(streams), newReleaseDiffCmd(streams))
+	cmd.AddCommand(newReleaseLintCmd(streams), newReleaseDiffCmd(streams), newReleaseRBACCmd(streams))
 	return cmd
 }

@@ -68,9 +68,19 @@ func joined[S ~string](list []S) string {
 
 // loadRelease opens a release and loads what such a cluster would get, with warnings on stderr.
 func loadRelease(ctx context.Context, streams Streams, arg string, read readFlags, cluster clusterFlags) (*payload.Payload, error) {
+	return loadAny(ctx, streams, arg, read, cluster, false)
+}
+
+// loadAny is loadRelease and, if asked for, with what no capability that is on would bring.
+func loadAny(
+	ctx context.Context, streams Streams, arg string, read readFlags, cluster clusterFlags, everyCapability bool,
+) (*payload.Payload, error) {
 	filter, err := cluster.filter()
 	if err != nil {
 		return nil, err
+	}
+	if everyCapability {
+		filter.Capabilities = manifest.Capabilities{}
 	}
 	fsys, releaseImage, err := read.files(ctx, streams, arg)
 	if err != nil {
