@@ -29,17 +29,14 @@ func successorOf(deployment *unstructured.Unstructured, pods []*corev1.Pod, imag
 	if text, at := replicaFailure(deployment); text != "" {
 		trouble, since = text, at
 	}
-	pods = slices.Clone(pods)
+	pods = slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil || !runs(p, image) })
+	if slices.ContainsFunc(pods, ready) {
+		return rollout.Successor{}, 0
+	}
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
 		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	for _, pod := range pods {
-		if pod.DeletionTimestamp != nil || !runs(pod, image) {
-			continue
-		}
-		if ready(pod) {
-			return rollout.Successor{}, 0
-		}
 		if text := troubleOf(pod); text != "" {
 			trouble, since = fmt.Sprintf("pod %s %s", pod.Name, text), pod.CreationTimestamp.Time
 			break

@@ -1,0 +1,159 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/clock"
+)
+
+// memoryLock is a Lease in memory.
+type memoryLock struct {
+	record resourcelock.LeaderElectionRecord
+	gets   int
+}
+
+func (l *memoryLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	l.gets++
+	raw, err := json.Marshal(l.record)
+	record := l.record
+	return &record, raw, err
+}
+
+func (l *memoryLock) Create(_ context.Context, r resourcelock.LeaderElectionRecord) error {
+	l.record = r
+	return nil
+}
+func (l *memoryLock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	return l.Create(ctx, r)
+}
+func (l *memoryLock) RecordEvent(string) {}
+func (l *memoryLock) Identity() string   { return "me" }
+func (l *memoryLock) Describe() string   { return "lease" }
+
+const (
+	releaseA = "registry.example/release@sha256:aaaa"
+	releaseB = "registry.example/release@sha256:bbbb"
+)
+
+// standing is a candidate of release A in a cluster whose Deployment and ClusterVersion name these, by watches and live.
+func standing(template, desired, templateNow, desiredNow string) (*candidate, *memoryLock) {
+	deployment := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"namespace": "x", "name": "operator"},
+		"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{
+			map[string]any{"name": "sidecar", "image": "other"}, map[string]any{"name": "operator", "image": templateNow},
+		}}}},
+	}}
+	cv := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": configv1.GroupVersion.String(), "kind": "ClusterVersion", "metadata": map[string]any{"name": "version"},
+		"status": map[string]any{"desired": map[string]any{"image": desiredNow}},
+	}}
+	kinds := map[schema.GroupVersionResource]string{
+		deployments(): "DeploymentList", configv1.GroupVersion.WithResource("clusterversions"): "ClusterVersionList",
+	}
+	p := &post{
+		clock: clock.RealClock{}, dynamic: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, deployment, cv),
+		namespace: "x", deployment: "operator", clusterVersion: "version", own: releaseA, changed: func() {},
+		asked: make(chan struct{}), news: make(chan struct{}),
+	}
+	p.update(func() { p.deploymentSeen, p.versionSeen, p.template, p.desired = true, true, template, desired })
+	lock := &memoryLock{}
+	return &candidate{
+		Interface: lock, clock: clock.RealClock{}, log: logr.Discard(), fence: newFence(clock.RealClock{}, 12*time.Second), post: p,
+	}, lock
+}
+
+func recordOf(holder string) resourcelock.LeaderElectionRecord {
+	return resourcelock.LeaderElectionRecord{HolderIdentity: holder, LeaseDurationSeconds: 12}
+}
+
+func TestCandidateLeads(t *testing.T) {
+	t.Parallel()
+	c, lock := standing(releaseA, releaseA, releaseA, releaseA)
+	_, _, err := c.Get(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, c.fence.begin(), errFenced)
+	require.NoError(t, c.Update(t.Context(), recordOf("me")))
+	require.NoError(t, c.fence.begin())
+	c.fence.end()
+	assert.Equal(t, "me", lock.record.HolderIdentity)
+
+	// What the Deployment says does not matter any more to one that leads: it does until it is stopped.
+	c.post.update(func() { c.post.template, c.post.desired = releaseB, releaseB })
+	_, _, err = c.Get(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, c.Update(t.Context(), recordOf("me")))
+	require.NoError(t, c.fence.begin())
+	c.fence.end()
+
+	require.NoError(t, c.Update(t.Context(), recordOf("")))
+	require.ErrorIs(t, c.fence.begin(), errFenced)
+}
+
+// TestCandidateGivesBack has a replica win the Lease that is being replaced, and whose watches have not told it yet.
+func TestCandidateGivesBack(t *testing.T) {
+	t.Parallel()
+	c, lock := standing(releaseA, releaseA, releaseB, releaseB)
+	_, _, err := c.Get(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, c.Update(t.Context(), recordOf("me")), errReplaced)
+	assert.Empty(t, lock.record.HolderIdentity)
+	require.ErrorIs(t, c.fence.begin(), errFenced)
+}
+
+func TestCandidateStandsAside(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, lock := standing(releaseB, releaseB, releaseB, releaseB)
+		got := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			_, _, err := c.Get(ctx)
+			got <- err
+		}()
+		// Another leads, and renews.
+		for range 10 {
+			lock.record.HolderIdentity, lock.record.RenewTime.Time = "other", time.Now()
+			time.Sleep(standInLook)
+			synctest.Wait()
+			require.Empty(t, got)
+		}
+		// An update that is taken back makes it this replica's turn at once.
+		asked := lock.gets
+		c.post.update(func() { c.post.template, c.post.desired = releaseA, releaseA })
+		synctest.Wait()
+		require.NoError(t, <-got)
+		assert.Equal(t, asked+1, lock.gets)
+		cancel()
+	})
+}
+
+// TestCandidateStandsIn has whoever is to replace a replica not start: nobody leads.
+func TestCandidateStandsIn(t *testing.T) {
+	t.Parallel()
+	for _, holder := range []string{"", "dead"} {
+		synctest.Test(t, func(t *testing.T) {
+			c, lock := standing(releaseB, releaseB, releaseB, releaseB)
+			lock.record.HolderIdentity = holder
+			began := time.Now()
+			_, _, err := c.Get(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 2*standInLook, time.Since(began))
+			require.NoError(t, c.Update(t.Context(), recordOf("me")), "it does not give the Lease back for what it knows")
+			require.NoError(t, c.fence.begin())
+			c.fence.end()
+		})
+	}
+}

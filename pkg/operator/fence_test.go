@@ -1,0 +1,143 @@
+package operator
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/test/fault"
+)
+
+// answering is a server in memory that remembers what reaches it.
+type answering struct{ got []*http.Request }
+
+func (a *answering) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.got = append(a.got, r)
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("ok")), Request: r}, nil
+}
+
+func send(t *testing.T, transport http.RoundTripper, method, url string) error {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader("{}"))
+	require.NoError(t, err)
+	resp, err := transport.RoundTrip(r)
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	return err
+}
+
+const aWrite = "https://server/api/v1/namespaces/x/configmaps/y"
+
+func TestFenceByAge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := &answering{}
+		f := newFence(clock.RealClock{}, 12*time.Second)
+		transport := f.wrap(server)
+		require.ErrorIs(t, send(t, transport, http.MethodPatch, aWrite), errFenced, "before it has led")
+		f.renew(time.Now())
+		require.NoError(t, send(t, transport, http.MethodPatch, aWrite))
+		time.Sleep(4 * time.Second)
+		require.NoError(t, send(t, transport, http.MethodPatch, aWrite))
+		time.Sleep(time.Millisecond)
+		require.ErrorIs(t, send(t, transport, http.MethodPatch, aWrite), errFenced, "a third of the lease after the last renewal")
+		require.ErrorIs(t, send(t, transport, http.MethodDelete, aWrite), errFenced)
+		require.NoError(t, send(t, transport, http.MethodGet, aWrite))
+		require.NoError(t, send(t, transport, http.MethodPost, "https://server/apis/authorization.k8s.io/v1/subjectaccessreviews"))
+		require.NoError(t, send(t, transport, http.MethodPatch, aWrite+"?dryRun=All"))
+		f.renew(time.Now())
+		require.NoError(t, send(t, transport, http.MethodPatch, aWrite), "a late renewal opens it again")
+		f.close(t.Context())
+		require.ErrorIs(t, send(t, transport, http.MethodPatch, aWrite), errFenced, "given back")
+		assert.Len(t, server.got, 6)
+	})
+}
+
+func TestFenceBoundsWrites(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, query, want string }{
+		{"tells the server how long it may take", "", "6s"},
+		{"shortens what is too long", "?timeout=30s&fieldManager=x", "6s"},
+		{"leaves what is shorter", "?timeout=2s", "2s"},
+		{"takes none for none", "?timeout=0s", "6s"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			server := &answering{}
+			f := newFence(clock.RealClock{}, 12*time.Second)
+			f.renew(time.Now())
+			require.NoError(t, send(t, f.wrap(server), http.MethodPatch, aWrite+tt.query))
+			assert.Equal(t, tt.want, server.got[0].URL.Query().Get("timeout"))
+			deadline, ok := server.got[0].Context().Deadline()
+			require.True(t, ok)
+			assert.LessOrEqual(t, time.Until(deadline), 7*time.Second)
+		})
+	}
+}
+
+// TestFenceSlowConnection has a connection hold a write back for longer than the lease. It is given up before the lease
+// runs out, and never reaches the server.
+func TestFenceSlowConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 12 * time.Second
+		server := &answering{}
+		slow, err := fault.New(server, fault.Options{Rates: map[fault.Kind]float64{fault.Delay: 1}, MaxDelay: 1000 * lease})
+		require.NoError(t, err)
+		f := newFence(clock.RealClock{}, lease)
+		renewed := time.Now()
+		f.renew(renewed)
+		time.Sleep(f.patience())
+		require.ErrorIs(t, send(t, f.wrap(slow), http.MethodPatch, aWrite), context.DeadlineExceeded)
+		assert.Less(t, time.Since(renewed), lease-lease/24)
+		assert.Empty(t, server.got)
+	})
+}
+
+// TestFenceWaits has a Lease given back while a write is under way.
+func TestFenceWaits(t *testing.T) {
+	t.Parallel()
+	arrived, answer := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(arrived)
+		<-answer
+	}))
+	defer server.Close()
+	f := newFence(clock.RealClock{}, time.Minute)
+	f.renew(time.Now())
+	ended := make(chan error, 1)
+	go func() { ended <- send(t, f.wrap(http.DefaultTransport), http.MethodPatch, server.URL) }()
+	<-arrived
+	closed := make(chan struct{})
+	go func() {
+		f.close(t.Context())
+		close(closed)
+	}()
+	require.Eventually(t, func() bool { return send(t, f.wrap(&answering{}), http.MethodPatch, aWrite) != nil }, time.Minute, time.Millisecond, "nothing new begins")
+	select {
+	case <-closed:
+		require.FailNow(t, "the Lease would be given back while a write is under way")
+	default:
+	}
+	close(answer)
+	<-closed
+	require.NoError(t, <-ended)
+}
+
+func TestSinceBoth(t *testing.T) {
+	t.Parallel()
+	then := time.Now()
+	assert.Equal(t, time.Second, sinceBoth(then.Add(time.Second), then))
+	slept := then.Add(time.Second).Round(0).Add(time.Hour) // a wall clock that was set forth by the time of a sleep
+	assert.GreaterOrEqual(t, sinceBoth(slept, then), time.Hour)
+}
