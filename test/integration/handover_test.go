@@ -1,0 +1,277 @@
+package integration_test
+
+import (
+	"io/fs"
+	"maps"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/operator"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+// ownPart is what a release brings of the operator itself: its Deployment, and things before and after it by name.
+const ownPart = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {namespace: openshift-cluster-version, name: before, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
+data: {image: "{{.ReleaseImage}}"}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {namespace: openshift-cluster-version, name: cluster-version-operator, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
+spec:
+  replicas: 2
+  selector: {matchLabels: {k8s-app: cluster-version-operator}}
+  template:
+    metadata: {labels: {k8s-app: cluster-version-operator}}
+    spec:
+      containers:
+      - {name: cluster-version-operator, image: "{{.ReleaseImage}}"}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {namespace: openshift-cluster-version, name: named-after, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
+data: {image: "{{.ReleaseImage}}"}
+`
+
+// hosted is a cluster whose operator runs in it.
+type hosted struct {
+	*life
+	replicas *replicas
+	images map[string]release.Image
+}
+
+// newHosted installs 4.2.0, and has its operator run as two pods. more are flags of these.
+func newHosted(t *testing.T, versions []string, more ...string) *hosted {
+	t.Helper()
+	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	require.NoError(t, corev1.AddToScheme(l.client.Scheme()))
+	require.NoError(t, appsv1.AddToScheme(l.client.Scheme()))
+	h := &hosted{life: l, images: map[string]release.Image{}}
+	for _, version := range versions {
+		files := fstest.MapFS{"manifests/0000_00_cluster-version-operator_30_deployment.yaml": &fstest.MapFile{Data: []byte(ownPart)}}
+		maps.Copy(files, l.tiny.files(version).(fstest.MapFS))
+		h.images[version] = h.push(files, version)
+	}
+	own := h.images[versions[0]].ByDigest()
+	_, err := l.run("install", "--no-operator", "--release-image", own, "--trust", l.trust)
+	require.NoError(t, err)
+	l.start("operators", "--ignore", api.OperatorNamespace+"/"+api.OperatorDeployment)
+	h.replicas = l.deploy(more...)
+	outside := l.operator(own)
+	l.await(versions[0]+" to be installed", time.Minute, at(versions[0]))
+	h.replicas.settled(own)
+	outside.end(t)
+	h.replicas.leading()
+	return h
+}
+
+func (h *hosted) push(files fs.FS, version string) release.Image {
+	h.t.Helper()
+	img, err := fixture.PushRelease(h.t.Context(), h.registry, files, "platform/v"+version+":1")
+	require.NoError(h.t, err)
+	_, err = h.signer.WriteSignature(h.store(), img)
+	require.NoError(h.t, err)
+	return img
+}
+
+// brought are the requests for objects that releases bring, by the users of an image, that may have changed something.
+func (h *hosted) brought(since time.Time, users map[string]bool) []env.AuditEvent {
+	h.t.Helper()
+	var writes []env.AuditEvent
+	for _, e := range h.audit(since) {
+		shard := e.Object.Resource == "configmaps" && strings.HasPrefix(e.Object.Name, "version-inventory-")
+		kept := strings.HasPrefix(e.Object.Resource, "release") || e.Object.Name == "signatures-managed"
+		asked := strings.HasSuffix(e.Object.Resource, "reviews") // which nobody keeps
+		if users[e.User] && e.Write() && e.Object.Subresource == "" && !beside(e.Object.Resource) && !asked && !shard && !kept {
+			writes = append(writes, e)
+		}
+	}
+	return writes
+}
+
+func names(events []env.AuditEvent) []string {
+	list := make([]string, len(events))
+	for i, e := range events {
+		list[i] = e.Object.String()
+	}
+	return list
+}
+
+// TestHandover updates a cluster whose operator runs in it. The operator of the old release applies what comes before its
+// own Deployment, and that, and nothing else; that of the new one goes on there, and writes nothing of that again.
+func TestHandover(t *testing.T) {
+	t.Parallel() // most of it is waiting
+	h := newHosted(t, []string{"4.2.0", "4.2.1", "4.2.2", "4.2.3"}, "--leader-elect-lease-duration", "10s",
+		"--leader-elect-renew-deadline", "8s", "--leader-elect-retry-period", "500ms")
+	from := h.images["4.2.0"].ByDigest()
+	for _, step := range []struct {
+		version     string
+		leaderFirst bool
+	}{{"4.2.1", true}, {"4.2.2", false}} {
+		h.replicas.set(func() { h.replicas.leaderFirst = step.leaderFirst })
+		to, began := h.images[step.version].ByDigest(), time.Now()
+		h.update(configv1.Update{Image: to})
+		h.await(step.version, 2*time.Minute, at(step.version))
+		t.Logf("to %s, the leader first: %t: %s", step.version, step.leaderFirst, time.Since(began).Round(time.Millisecond))
+		h.replicas.settled(to)
+		assert.ElementsMatch(t, []string{
+			"configmaps openshift-cluster-version/before", "configmaps openshift-cluster-version/named-after",
+			"deployments.apps openshift-cluster-version/cluster-version-operator",
+			"customresourcedefinitions.apiextensions.k8s.io clusterversions.config.openshift.io",
+			"customresourcedefinitions.apiextensions.k8s.io clusteroperators.config.openshift.io",
+		}, append(names(h.brought(began, h.replicas.users(from))), h.unchanged(began, h.replicas.users(from))...), "by the operator of the release before")
+		for _, object := range names(h.brought(began, h.replicas.users(to))) {
+			assert.NotContains(t, object, "openshift-cluster-version/", "written again by the operator that took over")
+			assert.NotContains(t, object, "config.openshift.io", "written again by the operator that took over")
+		}
+		from = to
+	}
+
+	// One that does not start: the old one tells why, and takes the request to stay.
+	broken := h.images["4.2.3"].ByDigest()
+	h.replicas.set(func() { h.replicas.broken[broken] = true })
+	began := time.Now()
+	h.update(configv1.Update{Image: broken})
+	h.await("the trouble to be told", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		told := condition(cv, configv1.OperatorProgressing)
+		return strings.Contains(told, "waiting for the operator of release 4.2.3 to take over: pod cluster-version-operator-") &&
+			strings.Contains(told, "cannot pull its image: ImagePullBackOff: not found")
+	})
+	t.Logf("told after %s", time.Since(began).Round(time.Millisecond))
+	h.await("the trouble to count", 2*time.Minute, func(cv *configv1.ClusterVersion) bool {
+		return strings.HasPrefix(condition(cv, api.Failing), "True|"+api.ReasonOperatorNotStarting+"|the operator of release 4.2.3 cannot take over: pod ")
+	})
+	t.Logf("failing after %s", time.Since(began).Round(time.Millisecond))
+	h.update(configv1.Update{Image: from})
+	h.await("the way back", 2*time.Minute, at("4.2.2"))
+	h.replicas.settled(from)
+
+	// One that somebody edits by hand is repaired, even by a leader that is new.
+	leader, _ := h.replicas.leading()
+	h.replicas.set(func() { h.replicas.broken["registry.example/unknown"] = true })
+	leader.end()
+	patch := []byte(`{"spec": {"template": {"spec": {"containers": [{"name": "cluster-version-operator", "image": "registry.example/unknown"}]}}}}`)
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: api.OperatorNamespace, Name: api.OperatorDeployment}}
+	require.NoError(t, h.client.Patch(t.Context(), d, client.RawPatch(types.StrategicMergePatchType, patch)))
+	require.Eventually(t, func() bool {
+		err := h.client.Get(t.Context(), client.ObjectKeyFromObject(d), d)
+		return err == nil && d.Spec.Template.Spec.Containers[0].Image == from
+	}, time.Minute, 50*time.Millisecond, "the Deployment is repaired")
+}
+
+// unchanged are objects before the barrier that a release brings as they were, so that nobody writes them.
+func (h *hosted) unchanged(since time.Time, users map[string]bool) []string {
+	written := map[string]bool{}
+	for _, name := range names(h.brought(since, users)) {
+		written[name] = true
+	}
+	var out []string
+	for _, kind := range []string{"clusterversions", "clusteroperators"} {
+		if name := "customresourcedefinitions.apiextensions.k8s.io " + kind + ".config.openshift.io"; !written[name] {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// TestFailover measures how long a cluster is without a leader, by the defaults.
+func TestFailover(t *testing.T) {
+	t.Parallel() // most of it is waiting
+	h := newHosted(t, []string{"4.2.0"})
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tiny-a", Name: "settings"}}
+	repaired := func(limit time.Duration) time.Duration {
+		began := time.Now()
+		require.NoError(t, h.client.Delete(t.Context(), settings))
+		require.Eventually(t, func() bool {
+			return h.client.Get(t.Context(), client.ObjectKeyFromObject(settings), settings) == nil
+		}, limit, 10*time.Millisecond, "somebody leads")
+		return time.Since(began)
+	}
+	leader, _ := h.replicas.leading()
+	leader.proc.end(t)
+	took := repaired(operator.DefaultLeaseDuration - time.Second)
+	t.Logf("after a leader that ended: %s", took.Round(time.Millisecond))
+
+	// The pod's process is started again, as a kubelet does.
+	require.NoError(t, h.startAgain(leader))
+	leader, _ = h.replicas.leading()
+	leader.end()
+	took = repaired(20 * time.Second)
+	t.Logf("after a leader that was killed: %s", took.Round(time.Millisecond))
+}
+
+// startAgain starts the process of a pod again.
+func (h *hosted) startAgain(pod *replica) (err error) {
+	h.replicas.set(func() { pod.proc, err = h.replicas.spawn(pod, h.replicas.kubeconfig(pod.pod)) })
+	if err == nil {
+		pod.proc.logged(h.t, "Attempting to acquire leader lease")
+	}
+	return err
+}
+
+// TestPausedLeader stops the leader for longer than its lease while it has work. Another takes over, and the one that
+// goes on writes nothing any more.
+func TestPausedLeader(t *testing.T) {
+	t.Parallel() // most of it is waiting
+	h := newHosted(t, []string{"4.2.0"}, "--leader-elect-lease-duration", "4s", "--leader-elect-renew-deadline", "3s",
+		"--leader-elect-retry-period", "500ms")
+	leader, other := h.replicas.leading()
+	ctx := t.Context()
+	vandal := make(chan struct{})
+	go func() { // somebody who gives whoever leads something to write all the time
+		defer close(vandal)
+		for ctx.Err() == nil {
+			for _, name := range []string{"tiny-a", "tiny-b"} {
+				_ = h.client.Delete(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "settings"}})
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	t.Cleanup(func() { <-vandal })
+	writes := func(user string) []env.AuditEvent {
+		var list []env.AuditEvent
+		for _, e := range h.audit(time.Time{}) {
+			if e.User == user && e.Write() && e.Object.Resource != "leases" {
+				list = append(list, e)
+			}
+		}
+		return list
+	}
+	require.Eventually(t, func() bool { return len(writes(leader.user)) > 10 }, time.Minute, 50*time.Millisecond, "the leader is busy")
+	goOn := leader.stopped(t)
+	began := time.Now()
+	require.Eventually(t, func() bool { return len(writes(other.user)) > 10 }, time.Minute, 50*time.Millisecond, "the other is busy")
+	first := writes(other.user)[0]
+	t.Logf("taken over after %s", first.Received.Sub(began).Round(time.Millisecond))
+	goOn()
+	select {
+	case <-leader.proc.exited:
+	case <-time.After(30 * time.Second):
+		require.FailNow(t, "the process does not end that has lost the lead")
+	}
+	mine := writes(leader.user)
+	require.NotEmpty(t, mine)
+	for _, e := range mine {
+		assert.True(t, e.Received.Before(first.Received), "%s %s at %s, after the other's first write at %s", e.Verb, e.Object, e.Received, first.Received)
+		assert.True(t, e.Done.Before(first.Received), "%s %s ended at %s, after the other's first write at %s", e.Verb, e.Object, e.Done, first.Received)
+	}
+}
