@@ -36,8 +36,9 @@ func main() {
 	pods := flag.String("pod-subnet", "", "addresses of all pods")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer stop()
-	if err := run(ctx, *node, *pods); err != nil {
+	err := run(ctx, *node, *pods)
+	stop()
+	if err != nil {
 		slog.Error("connecting pods", "error", err)
 		os.Exit(1)
 	}
