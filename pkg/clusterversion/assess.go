@@ -87,7 +87,7 @@ func causes(problems []rollout.Problem, mode release.Mode, now time.Time, a *ass
 	var out []cause
 	index := map[trouble]int{}
 	for _, p := range problems {
-		passing := p.Err != nil || mode == release.Reconciling && p.Patience == gate.UntilSlow && !p.IsClusterOperator()
+		passing := p.Err != nil || p.Reason == rollout.ReasonDeleting && p.Patience == gate.None || mode == release.Reconciling && p.Patience == gate.UntilSlow && !p.IsClusterOperator()
 		if left := grace - now.Sub(p.Since); passing && left > 0 {
 			a.recheckIn(left)
 			continue

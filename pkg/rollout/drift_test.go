@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/gate"
 	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/observe"
@@ -354,18 +355,28 @@ func TestRunWaitsForWhatHasToGoFirst(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change apply.Change
+		// known: a watch has told before it is applied.
+		known    bool
+		patience gate.Patience
 	}{
-		{"a recreated object", apply.Change{Action: apply.Deleting, UID: "1", Message: "waiting for its finalizers x"}},
-		{"an object that somebody else deletes", apply.Change{Action: apply.Applied, Deleting: true, UID: "1", ResourceVersion: "1"}},
+		{"a recreated object", apply.Change{Action: apply.Deleting, UID: "1", Message: "waiting for its finalizers x"}, false, gate.UntilSlow},
+		{"an object that somebody else deletes", apply.Change{Action: apply.Applied, Deleting: true, UID: "1", ResourceVersion: "1"}, false, gate.None},
+		{"an object of which is known that somebody else deletes it", apply.Change{}, true, gate.None},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster()
 			c.answers["a"] = tt.change
-			c.states["a"] = observe.State{UID: "1", Deleting: true}
+			c.states["a"] = observe.State{UID: "1", Deleting: tt.known}
 			plan := newPlan(t, release.Updating, configMap(t, "10_a_01", "a"), configMap(t, "10_a_02", "b"))
 			progress, settled := c.roll(t, plan, rollout.Settled{})
-			assert.Equal(t, []string{"apply a"}, c.took())
-			assert.Equal(t, "a="+rollout.ReasonDeleting, waitsFor(progress))
+			if tt.known {
+				assert.Empty(t, c.took(), "what is applied now goes with the object")
+			} else {
+				assert.Equal(t, []string{"apply a"}, c.took())
+			}
+			require.Equal(t, "a="+rollout.ReasonDeleting, waitsFor(progress))
+			assert.Equal(t, tt.patience, progress.Problems[0].Patience, "what others delete needs an administrator")
+			c.states["a"] = observe.State{UID: "1", Deleting: true}
 			progress, settled = c.roll(t, plan, settled)
 			assert.Empty(t, c.took(), "its end is waited for")
 			assert.Equal(t, "a="+rollout.ReasonDeleting, waitsFor(progress))

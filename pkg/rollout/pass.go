@@ -175,7 +175,7 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 			p.changes.Add(1)
 		}
 		s.entry.reached, s.entry.finished, s.entry.waitingSince = true, true, time.Time{}
-	case s.entry.waitingSince.IsZero():
+	case s.entry.waitingSince.IsZero(), s.entry.waitingSince.After(p.Clock.Now()): // by a predecessor's clock
 		s.entry.waitingSince = p.waitingSince(n, &s)
 	}
 	p.finish(n, s)
@@ -233,6 +233,10 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 		return true
 	case need.apply && e.isEnding(content, look) && !n.Manifest.Tombstone():
 		// Its end is the next event; applying once more would not bring it about.
+	case need.apply && !n.Manifest.Tombstone() && look.Synced && look.State != nil && look.State.Deleting:
+		// Somebody else deletes it: what would be applied now goes with the object, and would be applied again.
+		e.applied, e.content, e.result, e.at, e.message, e.ended = false, content, Deleting, now, "", true
+		s.lookAt = now.Add(watchPatience)
 	case need.drift != "" && !until.IsZero():
 		s.lookAt = until
 		s.verdict = fighting(t.id, e.repairs)
@@ -246,7 +250,7 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 	if state := look.State; state != nil && e.unconfirmed(state) {
 		p.confirm(ctx, n, e, state)
 	}
-	return awaitsEnd(n, t, s)
+	return awaitsEnd(n, t, s, look.State)
 }
 
 // look asks for what is known of an object. An install does without watches: it passes tombstones over, and until it is
@@ -288,9 +292,13 @@ func (p *pass) confirm(ctx context.Context, n *taskgraph.Node, e *entry, state *
 }
 
 // awaitsEnd tells whether an object that has to be gone is still there.
-func awaitsEnd(n *taskgraph.Node, t *task, s *slot) (pending bool) {
+func awaitsEnd(n *taskgraph.Node, t *task, s *slot, state *observe.State) (pending bool) {
 	if s.err != nil || s.cancelled || s.entry.result != Deleting || n.Manifest.Tombstone() && !t.awaited {
 		return false
+	}
+	if s.entry.ended {
+		s.verdict = stuck(t.id, state)
+		return true
 	}
 	s.verdict = waiting(ReasonDeleting, "%s is being deleted: %s", t.id, s.entry.message)
 	return true
@@ -339,6 +347,7 @@ func (p *pass) apply(
 	p.changes.Add(1)
 	if change.Deleting && !n.Manifest.Tombstone() {
 		s.entry.result = Deleting // what was applied goes with the object
+		s.entry.ended = change.Action != apply.Deleting
 	}
 	if s.entry.result == Deleting && !n.Manifest.Tombstone() {
 		// It is to be created anew once it is gone, which its watch tells; the clock is there for a watch that does not.

@@ -47,6 +47,8 @@ type entry struct {
 	result  Result
 	at      time.Time
 	message string
+	// ended: somebody else deletes the object, which is not gone yet.
+	ended bool
 
 	// reached: the gate was met once in this rollout, so progress counts it from then on.
 	reached bool

@@ -2,10 +2,12 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cluster-version/cvo/pkg/gate"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/observe"
 )
 
 // Reasons of what a pass waits for or has to tell beside the verdicts of gates.
@@ -24,15 +26,40 @@ func waiting(reason, format string, args ...any) gate.Verdict {
 
 // ending is the verdict on an object that somebody else deletes: it is created again as soon as it is gone.
 func ending(id manifest.ID, finalizers []string) gate.Verdict {
+	return gate.Verdict{
+		State: gate.Settled, Patience: gate.Report, Reason: ReasonDeleting, Message: endingText(id, finalizers, ""),
+	}
+}
+
+func endingText(id manifest.ID, finalizers []string, remedy string) string {
 	by := ""
 	if len(finalizers) > 0 {
 		by = " and waits for its finalizers " + strings.Join(finalizers, ", ")
 	}
-	return gate.Verdict{
-		State: gate.Settled, Patience: gate.Report, Reason: ReasonDeleting,
-		Message: fmt.Sprintf("%s is being deleted by somebody else%s; it is created again once it is gone", id, by),
-	}
+	return fmt.Sprintf("%s is being deleted by somebody else%s%s; it is created again once it is gone", id, by, remedy)
 }
+
+// stuck is the verdict on an object that somebody else deletes, and that the release cannot do without: what depends on it
+// waits for its end, which may need an administrator.
+func stuck(id manifest.ID, state *observe.State) gate.Verdict {
+	var finalizers []string
+	if state != nil {
+		finalizers = state.Finalizers
+	}
+	remedy := ""
+	switch {
+	case slices.Contains(finalizers, definitionCleanup):
+		remedy = " (objects of its kind have to go first: look for those that do not, and at their finalizers)"
+	case id.Group == "" && id.Kind == "Namespace":
+		remedy = " (its conditions tell what is left in it)"
+	}
+	v := waiting(ReasonDeleting, "%s", endingText(id, finalizers, remedy))
+	v.Patience = gate.None
+	return v
+}
+
+// definitionCleanup is the finalizer by which the API server deletes all objects of a CRD before the CRD itself.
+const definitionCleanup = "customresourcecleanup.apiextensions.k8s.io"
 
 // fighting is the verdict on an object whose repair is held back: it keeps nothing from going on, but is told.
 func fighting(id manifest.ID, r *repairs) gate.Verdict {
