@@ -53,7 +53,7 @@ data: {image: "{{.ReleaseImage}}"}
 type hosted struct {
 	*life
 	replicas *replicas
-	images map[string]release.Image
+	images   map[string]release.Image
 }
 
 // newHosted installs 4.2.0, and has its operator run as two pods. more are flags of these.
