@@ -57,6 +57,10 @@ example-image: ## Push the images of the example platform (PUSH=registry.example
 	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '-s -w' -o bin/example-operator-linux-$(ARCH) ./examples/operator
 	go run ./hack/exampleimage -binary bin/example-operator-linux-$(ARCH) -architecture $(ARCH) -to '$(PUSH)' -mappings bin/example
 
+.PHONY: chart
+chart: ## Pack the Helm chart, with the CRDs, into bin/chart
+	VERSION='$(VERSION)' hack/chart.sh
+
 .PHONY: kube-tools
 kube-tools: ## Build etcd and kube-apiserver into bin/kube, once (some minutes the first time)
 	test/kube/build.sh etcd kube-apiserver
@@ -68,6 +72,10 @@ node-image: ## Build the image of kind nodes from Debian and Go modules, where t
 .PHONY: peers
 peers: ## Build into bin/peers what tests exchange images and signatures with, once (some minutes the first time)
 	test/peers/build.sh
+
+.PHONY: helm
+helm: ## Build into bin/peers the Helm that tests install the chart with, once (some minutes the first time)
+	test/helm/build.sh
 
 # A release carries the CRDs of the API module that go.mod pins; they are read from the module, not kept here.
 .PHONY: crds
@@ -86,7 +94,7 @@ UNRACED = $(shell grep -rlE --include='*_test.go' 'fixture[.](HostileYAML|Often|
 # real releases few, and all of them are parsed without it. The packages under test/ start the operator as a process of
 # its own or move whole releases, and have little to race with in the test's process.
 .PHONY: test
-test: crds kube-tools peers ## Run all tests; CVO_TESTDATA=DIR adds those on real releases
+test: crds kube-tools peers helm ## Run all tests; CVO_TESTDATA=DIR adds those on real releases
 	@$(if $(RACE),true,echo "no C compiler: testing without the race detector")
 	go test $(RACE) -timeout 20m $(TESTFLAGS) ./pkg/... ./cmd/... ./manifests/...
 	$(if $(RACE),go test -timeout 10m -run 'Hostile|RealReleaseSettings' $(TESTFLAGS) $(UNRACED))

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Builds the Helm that test/helm/go.mod pins, from source, into bin/peers/helm below the repository's root. It stays
+# until what it is built from changes.
+set -eu
+
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+bin=$here/../../bin/peers
+mkdir -p "$bin"
+cd "$here"
+
+stamp=$({ go version; cat go.mod go.sum build.sh; } | cksum)
+if [ -x "$bin/helm" ] && [ "$(cat "$bin/.helm.stamp" 2>/dev/null)" = "$stamp" ]; then exit; fi
+echo "helm: building from source; the first time this takes some minutes, later it is cached" >&2
+CGO_ENABLED=0 GOWORK=off go build -trimpath -ldflags '-s -w' -o "$bin/.helm.new" helm.sh/helm/v3/cmd/helm
+mv -f "$bin/.helm.new" "$bin/helm"
+echo "$stamp" >"$bin/.helm.stamp"
