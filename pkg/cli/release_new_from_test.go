@@ -428,6 +428,10 @@ func TestReleaseNewFromReleaseOfFolders(t *testing.T) {
 		assert.Equal(t, base, config.Config.Labels[api.ReleaseBaseLabel])
 		assert.Len(t, config.RootFS.DiffIDs, 2, "the layer of the old release is none of the new one's")
 	})
+	t.Run("it knows the kinds that a base brings", func(t *testing.T) {
+		newRelease(t, "--from-dir", filepath.Join(examples, "1.0.0"), "--name", "1.0.0", "--offline",
+			"--to-image-base", p.Host()+"/base:v1", "--dry-run")
+	})
 	t.Run("it makes a release on nothing again", func(t *testing.T) {
 		oci := filepath.Join(t.TempDir(), "oci")
 		digest, _ := newRelease(t, "--from-dir", folder, "--name", "1.0.0", "--operator-manifests", operatorSet(t), "--to-oci", oci)

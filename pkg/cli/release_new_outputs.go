@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/cluster-version/cvo/manifests"
 	"github.com/cluster-version/cvo/pkg/assemble"
 	"github.com/cluster-version/cvo/pkg/atomicfile"
 	"github.com/cluster-version/cvo/pkg/lint"
@@ -134,7 +135,10 @@ func (o *releaseNewOptions) examine(streams Streams, in *releaseInputs, result *
 		// The operator's folder is in the base image, of which a release that is pushed needs nothing but the digests.
 		disable = append([]string{missingFolder}, disable...)
 	}
-	var files []lint.File
+	files, err := baseDefinitions(in)
+	if err != nil {
+		return err
+	}
 	for _, f := range result.Files() {
 		if !isMonitoring(f) {
 			files = append(files, lint.File{Name: f.Name, Data: f.Data})
@@ -152,6 +156,25 @@ func (o *releaseNewOptions) examine(streams Streams, in *releaseInputs, result *
 	}
 	return &RefusedError{Err: fmt.Errorf("release %s is not fit to be applied: %s: correct the manifests, or print what is wrong and go on with --lint=%s",
 		result.Version, report.Totals, lintWarn)}
+}
+
+// baseDefinitions are the kinds that the operator in a base image brings. The image need not be read for them: they are
+// those of this binary, in whatever version.
+func baseDefinitions(in *releaseInputs) ([]lint.File, error) {
+	if in.options.Base == nil && len(in.options.Platforms) == 0 {
+		return nil, nil
+	}
+	set, err := assemble.ReadFiles(manifests.FS())
+	if err != nil {
+		return nil, err
+	}
+	var files []lint.File
+	for _, f := range set {
+		if strings.HasSuffix(f.Name, ".crd.yaml") {
+			files = append(files, lint.File{Name: "manifests/" + f.Name, Data: f.Data})
+		}
+	}
+	return files, nil
 }
 
 // write puts the release wherever it is wanted. The registry comes last: what is pushed may be in use at once.
