@@ -107,8 +107,15 @@ func load(ctx context.Context) error {
 	if err := tarball.Write(tag, made, &file); err != nil {
 		return fmt.Errorf("writing the registry's image: %w", err)
 	}
-	_, err = docker.Run(ctx, &file, "load")
-	return err
+	before, _ := docker.Run(ctx, nil, "image", "inspect", "--format", "{{.Id}}", image) // there may be none
+	if _, err := docker.Run(ctx, &file, "load"); err != nil {
+		return err
+	}
+	if after, err := docker.Run(ctx, nil, "image", "inspect", "--format", "{{.Id}}", image); err != nil || before == "" || after == before {
+		return err
+	}
+	_, _ = docker.Run(ctx, nil, "rmi", before) // nobody else's: that it stays where it is still used is fine
+	return nil
 }
 
 func (r *Registry) connect(ctx context.Context, network string) error {
