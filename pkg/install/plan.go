@@ -20,6 +20,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/permission"
 )
 
 // Names of what an installation consists of.
@@ -115,6 +116,9 @@ func NewPlan(p *payload.Payload, settings Settings) (Plan, error) {
 	if err := plan.addOperator(p); err != nil {
 		return Plan{}, err
 	}
+	if err := plan.addRole(p); err != nil {
+		return Plan{}, err
+	}
 	if err := plan.addChosen(); err != nil {
 		return Plan{}, err
 	}
@@ -150,6 +154,25 @@ func (p *Plan) addOperator(payload *payload.Payload) error {
 	return nil
 }
 
+// addRole adds the rights that applying the release takes, which older releases do not say themselves.
+func (p *Plan) addRole(payload *payload.Payload) error {
+	if slices.ContainsFunc(p.Items, func(item Item) bool { return item.File == permission.File }) {
+		return nil
+	}
+	data, err := permission.ReleaseManifest(payload.Manifests)
+	if err != nil {
+		return err
+	}
+	role, err := manifest.Parse(permission.File, data, manifest.Limits{})
+	if err != nil {
+		return fmt.Errorf("making the role of the release: %w", err)
+	}
+	for _, m := range role {
+		p.Items = append(p.Items, Item{m, released})
+	}
+	return nil
+}
+
 func (p *Plan) deploymentID() manifest.ID {
 	return manifest.ID{Group: "apps", Kind: "Deployment", Namespace: p.Settings.Namespace, Name: Operator}
 }
@@ -162,16 +185,12 @@ func crdID(name string) manifest.ID {
 	return manifest.ID{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition", Name: name}
 }
 
-const (
-	// ownFiles is how the files of the operator's own set begin.
-	ownFiles = "0000_00_cluster-version-operator_"
-	// releaseRole is the file of a release with the rights that applying it takes.
-	releaseRole = "cluster-version-operator_90_release-role.yaml"
-)
+// ownFiles is how the files of the operator's own set begin.
+const ownFiles = "0000_00_cluster-version-operator_"
 
 // ofOperator reports whether a manifest is part of what makes the operator run.
 func ofOperator(m *manifest.Manifest) bool {
-	return strings.HasPrefix(m.File, ownFiles) || strings.HasSuffix(m.File, releaseRole)
+	return strings.HasPrefix(m.File, ownFiles) || m.File == permission.File
 }
 
 // addChosen adds what does not come from the release.
