@@ -1,0 +1,224 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// gadgets is a CRD that releases bring, and one of its resources.
+const gadgets = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gadgets.example.com, annotations: {include.release.openshift.io/self-managed-high-availability: "true", example.com/version: "$VERSION"}}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Gadget, listKind: GadgetList, plural: gadgets, singular: gadget}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]
+---
+apiVersion: example.com/v1
+kind: Gadget
+metadata: {namespace: tiny-a, name: ours, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
+version: "$VERSION"
+`
+
+// TestFaultCluster has what others do within a cluster stand in the way of an update.
+func TestFaultCluster(t *testing.T) {
+	t.Parallel()
+	f := newTroubled(t, func(f *troubled) {
+		f.files = func(version string) fs.FS {
+			files := f.tiny.files(version).(fstest.MapFS)
+			values := strings.NewReplacer("$NAME", "c", "$VERSION", version)
+			files["release-manifests/0000_10_tiny-c_01.yaml"] = &fstest.MapFile{Data: []byte(values.Replace(component))}
+			files["release-manifests/0000_15_gadgets_01.yaml"] = &fstest.MapFile{Data: []byte(values.Replace(gadgets))}
+			return files
+		}
+		f.cvo = f.operator(f.own.ByDigest())
+	})
+	// The first release is the tiny platform's; the others bring more.
+	version, img := f.next()
+	f.update(configv1.Update{Image: img.ByDigest()})
+	f.await(version, time.Minute, at(version))
+	f.chapter("webhook refuses one manifest", func() { webhookRefuses(f) })
+	f.chapter("webhook down", func() { webhookDown(f) })
+	f.chapter("CRD stuck terminating", func() { definitionStuck(f) })
+	f.chapter("namespace stuck terminating", func() { namespaceStuck(f) })
+}
+
+// guardian is an admission webhook of somebody else's, on a port that stays the same.
+type guardian struct {
+	f       *troubled
+	address string
+	// denies: what it is asked about it denies.
+	denies atomic.Bool
+	server *httptest.Server
+	bundle []byte
+}
+
+// newGuardian has the webhook asked about ConfigMap settings of component a.
+func newGuardian(f *troubled) *guardian {
+	f.t.Helper()
+	g := &guardian{f: f}
+	g.listen("127.0.0.1:0")
+	g.address = g.server.Listener.Addr().String()
+	exact := admissionregistrationv1.Exact
+	require.NoError(f.t, admissionregistrationv1.AddToScheme(f.client.Scheme()))
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "guardian"},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "guardian.example.com", SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+			FailurePolicy: ptr.To(admissionregistrationv1.Fail), TimeoutSeconds: ptr.To[int32](5), MatchPolicy: &exact,
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://" + g.address + "/"), CABundle: g.bundle},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+			}},
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "tiny-a"}},
+		}},
+	}
+	require.NoError(f.t, f.client.Create(f.t.Context(), configuration))
+	f.book.Cleanup(func() { g.server.Close() })
+	return g
+}
+
+func (g *guardian) listen(address string) {
+	g.f.t.Helper()
+	listener, err := net.Listen("tcp", address)
+	require.NoError(g.f.t, err)
+	g.server = httptest.NewUnstartedServer(http.HandlerFunc(g.review))
+	require.NoError(g.f.t, g.server.Listener.Close())
+	g.server.Listener = listener
+	g.server.Config.ErrorLog = nil
+	g.server.StartTLS()
+	g.bundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: g.server.Certificate().Raw})
+}
+
+func (g *guardian) review(w http.ResponseWriter, r *http.Request) {
+	var review admissionv1.AdmissionReview
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: !g.denies.Load()}
+	if !review.Response.Allowed {
+		review.Response.Result = &metav1.Status{Message: "the guardian does not like it"}
+	}
+	_ = json.NewEncoder(w).Encode(review)
+}
+
+// remove removes the webhook from the cluster.
+func (g *guardian) remove() {
+	g.f.t.Helper()
+	require.NoError(g.f.t, g.f.client.Delete(g.f.t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "guardian"}}))
+}
+
+// awaits waits until the webhook is asked, which takes the API server a moment.
+func (g *guardian) awaits(refusal string) {
+	g.f.t.Helper()
+	probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tiny-a", Name: "probe"}}
+	require.Eventually(g.f.t, func() bool {
+		err := g.f.client.Create(g.f.t.Context(), probe.DeepCopy(), client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), refusal)
+	}, time.Minute, 20*time.Millisecond)
+}
+
+// webhookRefuses: what does not depend on the manifest that is refused goes on.
+func webhookRefuses(f *troubled) {
+	g := newGuardian(f)
+	g.denies.Store(true)
+	g.awaits("does not like it")
+	version, img := f.next()
+	o := f.begin("webhook refuses one manifest", version)
+	f.update(configv1.Update{Image: img.ByDigest()})
+	o.tells(api.Failing, "True|", "ConfigMap tiny-a/settings", "0000_10_tiny-a_01.yaml", `admission webhook "guardian.example.com" denied the request: the guardian does not like it`)
+	require.Eventually(f.t, func() bool { got, _ := f.settings("c"); return got == version }, time.Minute, 20*time.Millisecond, "the other component of the runlevel")
+	got, _ := f.settings("b")
+	assert.NotEqual(f.t, version, got, "the runlevel above waits")
+	g.denies.Store(false)
+	o.over(time.Now())
+	g.remove()
+}
+
+// webhookDown: a webhook that cannot be asked refuses everything, by its failurePolicy.
+func webhookDown(f *troubled) {
+	g := newGuardian(f)
+	g.server.Close()
+	g.awaits("failed calling webhook")
+	version, img := f.next()
+	o := f.begin("webhook down", version)
+	f.update(configv1.Update{Image: img.ByDigest()})
+	o.tells(api.Failing, "True|UpdatePayloadClusterError|", "ConfigMap tiny-a/settings", `failed calling webhook "guardian.example.com"`,
+		"connection refused", "repair the service behind webhook guardian.example.com")
+	// By now there would be long pauses between two attempts.
+	begun := time.Now()
+	require.Eventually(f.t, func() bool { return time.Since(begun) > 15*time.Second }, time.Minute, 100*time.Millisecond)
+	g.listen(g.address)
+	back := time.Now()
+	o.over(back)
+	assert.Less(f.t, o.result, 10*time.Second+slower)
+	g.remove()
+}
+
+// definitionStuck: somebody deletes a definition, and one of its objects does not go.
+func definitionStuck(f *troubled) {
+	held := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "example.com/v1", "kind": "Gadget",
+		"metadata": map[string]any{"namespace": "tiny-b", "name": "held", "finalizers": []any{"example.com/hold"}},
+	}}
+	require.NoError(f.t, f.client.Create(f.t.Context(), held))
+	definition := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "gadgets.example.com"},
+	}}
+	require.NoError(f.t, f.client.Delete(f.t.Context(), definition))
+	version, img := f.next()
+	o := f.begin("CRD stuck terminating", version)
+	f.update(configv1.Update{Image: img.ByDigest()})
+	o.tells(api.Failing, "True|Deleting|", "gadgets.example.com is being deleted by somebody else", "look for those that do not", "customresourcecleanup.apiextensions.k8s.io")
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":[]}}`))
+	require.NoError(f.t, f.client.Patch(f.t.Context(), held, patch))
+	o.over(time.Now())
+}
+
+// namespaceStuck: somebody deletes a namespace, and it does not go. Nobody finalizes namespaces here, so this is what
+// every deletion leads to.
+func namespaceStuck(f *troubled) {
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tiny-c", Name: "settings"}}
+	namespaces := kubernetes.NewForConfigOrDie(f.env.Config("integration")).CoreV1().Namespaces()
+	require.NoError(f.t, namespaces.Delete(f.t.Context(), "tiny-c", metav1.DeleteOptions{}))
+	require.NoError(f.t, f.client.Delete(f.t.Context(), settings))
+	version, img := f.next()
+	o := f.begin("namespace stuck terminating", version)
+	f.update(configv1.Update{Image: img.ByDigest()})
+	o.tells(api.Failing, "True|", "tiny-c", "is being deleted")
+	require.Eventually(f.t, func() bool { got, _ := f.settings("a"); return got == version }, time.Minute, 20*time.Millisecond, "the other component of the runlevel")
+	namespace, err := namespaces.Get(f.t.Context(), "tiny-c", metav1.GetOptions{})
+	require.NoError(f.t, err)
+	namespace.Spec.Finalizers = nil
+	_, err = namespaces.Finalize(f.t.Context(), namespace, metav1.UpdateOptions{})
+	require.NoError(f.t, err)
+	o.over(time.Now())
+}
