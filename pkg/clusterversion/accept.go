@@ -52,6 +52,10 @@ type Stages struct {
 	// error is a *permission.Error, which says what is missing. Nil asks nobody.
 	Permit func(ctx context.Context, running, target *payload.Payload) error
 
+	// Successor tells why the operator of a release could not take over from this process, where the release brings one that
+	// replaces it; nil if no release replaces this process.
+	Successor func(ctx context.Context, cv *configv1.ClusterVersion, img release.Image, p *payload.Payload) error
+
 	// obstacles are those of the cluster at the moment; nil for none.
 	obstacles func(cv *configv1.ClusterVersion) []upgradeable.Obstacle
 }
@@ -276,10 +280,12 @@ func (in acceptInput) load(files fs.FS, image string) (*payload.Payload, manifes
 }
 
 // load reads the payload.
-func load(_ context.Context, in acceptInput, a *Acceptance) error {
+func load(ctx context.Context, in acceptInput, a *Acceptance) error {
 	var err error
-	a.Payload, a.filter, err = in.load(a.files, a.Image())
-	return err
+	if a.Payload, a.filter, err = in.load(a.files, a.Image()); err != nil || in.Successor == nil || a.Target.Own {
+		return err
+	}
+	return in.Successor(ctx, in.cv, a.Verified.Image, a.Payload)
 }
 
 func checkVersion(_ context.Context, _ acceptInput, a *Acceptance) error {

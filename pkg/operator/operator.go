@@ -34,8 +34,10 @@ import (
 	"github.com/cluster-version/cvo/pkg/gate"
 	"github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/inventory"
+	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/precondition"
 	"github.com/cluster-version/cvo/pkg/registry"
+	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify"
 )
 
@@ -288,6 +290,15 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 		Cluster:  voices.cluster,
 		Server:   func(ctx context.Context) precondition.Server { return server(ctx, engines.discoverer) },
 		Permit:   engines.allowed.rollout,
+	}
+	if p != nil {
+		stages.Successor = func(ctx context.Context, cv *configv1.ClusterVersion, img release.Image, target *payload.Payload) error {
+			outside, err := OpenOutside(ctx, engines.clock, mgr.GetAPIReader(), cv, options)
+			if err != nil {
+				return err
+			}
+			return p.fit(ctx, outside, img, target)
+		}
 	}
 	recorder, err := newRecorder(ctx, mgr, options.Namespace)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -64,9 +65,7 @@ func newHosted(t *testing.T, versions []string, more ...string) *hosted {
 	require.NoError(t, appsv1.AddToScheme(l.client.Scheme()))
 	h := &hosted{life: l, images: map[string]release.Image{}}
 	for _, version := range versions {
-		files := fstest.MapFS{"manifests/0000_00_cluster-version-operator_30_deployment.yaml": &fstest.MapFile{Data: []byte(ownPart)}}
-		maps.Copy(files, l.tiny.files(version).(fstest.MapFS))
-		h.images[version] = h.push(files, version)
+		h.images[version] = h.push(h.files(version), version, "/cvo")
 	}
 	own := h.images[versions[0]].ByDigest()
 	_, err := l.run("install", "--no-operator", "--release-image", own, "--trust", l.trust)
@@ -81,9 +80,25 @@ func newHosted(t *testing.T, versions []string, more ...string) *hosted {
 	return h
 }
 
-func (h *hosted) push(files fs.FS, version string) release.Image {
+// files are those of a release that brings the operator.
+func (h *hosted) files(version string) fs.FS {
+	files := fstest.MapFS{"manifests/0000_00_cluster-version-operator_30_deployment.yaml": &fstest.MapFile{Data: []byte(ownPart)}}
+	maps.Copy(files, h.tiny.files(version).(fstest.MapFS))
+	return files
+}
+
+// push pushes a release whose image runs that.
+func (h *hosted) push(files fs.FS, version, entrypoint string) release.Image {
 	h.t.Helper()
-	img, err := fixture.PushRelease(h.t.Context(), h.registry, files, "platform/v"+version+":1")
+	image, err := fixture.ReleaseImage(files)
+	require.NoError(h.t, err)
+	config, err := image.ConfigFile()
+	require.NoError(h.t, err)
+	config = config.DeepCopy()
+	config.Config.Entrypoint = []string{entrypoint}
+	image, err = mutate.ConfigFile(image, config)
+	require.NoError(h.t, err)
+	img, err := fixture.Push(h.t.Context(), h.registry, image, "platform/v"+version+":1")
 	require.NoError(h.t, err)
 	_, err = h.signer.WriteSignature(h.store(), img)
 	require.NoError(h.t, err)
@@ -142,6 +157,11 @@ func TestHandover(t *testing.T) {
 		}
 		from = to
 	}
+
+	// One that would have another operator take over.
+	h.update(configv1.Update{Image: h.push(h.files("4.2.9"), "4.2.9", "/usr/bin/cluster-version-operator").ByDigest()})
+	cv := h.await("a release for another operator to be refused", time.Minute, says(api.ReleaseAccepted, "False|"))
+	assert.Contains(t, condition(cv, api.ReleaseAccepted), `runs ["/usr/bin/cluster-version-operator"]: this release does not bring this operator`)
 
 	// One that does not start: the old one tells why, and takes the request to stay.
 	broken := h.images["4.2.3"].ByDigest()
