@@ -101,7 +101,7 @@ func TestSetSwitches(t *testing.T) {
 	require.NoError(t, set(map[string]string{"slow": "30s@1.1.0", "example-dns.notReady": "true"}))
 	require.NoError(t, set(map[string]string{"degraded": "true"}))
 	assert.Equal(t, map[string]string{"degraded": "true"}, found(client))
-	require.ErrorContains(t, set(map[string]string{"degarded": "true@1.1.0"}), "no such switch")
+	require.ErrorContains(t, set(map[string]string{"sleepy": "true@1.1.0"}), "no such switch")
 	require.NoError(t, set(nil))
 	assert.Empty(t, found(client))
 }
