@@ -44,19 +44,25 @@ const auditWrites = `- level: Metadata
   verbs: [create, update, patch, delete, deletecollection]
 `
 
-func (e *Env) configureAudit(level AuditLevel, args *envtest.Arguments) error {
+// AuditPolicy is the policy that API servers are given for a level.
+func AuditPolicy(level AuditLevel) []byte {
 	rules := ""
+	if level == AuditWrites {
+		rules = auditWrites
+	}
+	return fmt.Appendf(nil, auditPolicy, rules)
+}
+
+func (e *Env) configureAudit(level AuditLevel, args *envtest.Arguments) error {
 	switch level {
 	case AuditNone:
 		return nil
-	case AuditWrites:
-		rules = auditWrites
-	case AuditMetadata, "":
+	case AuditWrites, AuditMetadata, "":
 	default:
 		return fmt.Errorf("unknown audit level %q: use %s, %s or %s", level, AuditMetadata, AuditWrites, AuditNone)
 	}
 	policy := filepath.Join(e.Dir, "audit-policy.yaml")
-	if err := os.WriteFile(policy, fmt.Appendf(nil, auditPolicy, rules), 0o600); err != nil {
+	if err := os.WriteFile(policy, AuditPolicy(level), 0o600); err != nil {
 		return err
 	}
 	e.AuditLog = filepath.Join(e.Dir, "audit.log")
@@ -99,6 +105,8 @@ type AuditEvent struct {
 	URI string
 	// User and UserAgent say who asked.
 	User, UserAgent string
+	// Pod is the name of the pod whose token it was; empty for others.
+	Pod string
 	// Object is empty for a request that is about no resource.
 	Object AuditObject
 	// Code is the HTTP status of the answer.
@@ -107,8 +115,12 @@ type AuditEvent struct {
 	ResourceVersion string
 }
 
-// Write reports whether the request could have changed something: a write without dryRun that was not refused.
+// Write reports whether the request could have changed something: a write without dryRun that was not refused. To have a
+// token or an access reviewed changes nothing, though it is a creation to the API server.
 func (a AuditEvent) Write() bool {
+	if a.Object.Group == "authentication.k8s.io" || a.Object.Group == "authorization.k8s.io" {
+		return false
+	}
 	switch a.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
 		return a.Code < 300 && !strings.Contains(a.URI, "dryRun=")
@@ -122,7 +134,10 @@ type auditLine struct {
 	Verb       string
 	RequestURI string
 	UserAgent  string
-	User       struct{ Username string }
+	User       struct {
+		Username string
+		Extra    map[string][]string
+	}
 	ObjectRef  struct {
 		APIGroup, APIVersion, Resource, Subresource, Namespace, Name string
 	}
@@ -186,6 +201,9 @@ func (l auditLine) event() AuditEvent {
 			Namespace: ref.Namespace, Name: ref.Name,
 		},
 		ResourceVersion: l.ResponseObject.Metadata.ResourceVersion,
+	}
+	if pod := l.User.Extra["authentication.kubernetes.io/pod-name"]; len(pod) == 1 {
+		e.Pod = pod[0]
 	}
 	if e.Object.Name == "" { // a create names its object only in the body
 		e.Object.Name = l.ResponseObject.Metadata.Name
