@@ -36,6 +36,15 @@ func TestMain(m *testing.M) {
 }
 
 func run(ctx context.Context, m *testing.M) (code int, err error) {
+	if os.Getenv("CVO_E2E_ATTACH") == "1" {
+		if shared.Cluster, err = cluster.Attach(ctx, ""); err != nil {
+			return 1, err
+		}
+		if shared.registry, err = registry.Attach(ctx, registry.Options{Name: shared.Name + "-registry"}); err != nil {
+			return 1, err
+		}
+		return m.Run(), nil
+	}
 	began := time.Now()
 	if shared.Cluster, err = cluster.Create(ctx, cluster.Options{Progress: os.Stdout}); err != nil {
 		return 1, err

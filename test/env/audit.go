@@ -138,7 +138,7 @@ type auditLine struct {
 		Username string
 		Extra    map[string][]string
 	}
-	ObjectRef  struct {
+	ObjectRef struct {
 		APIGroup, APIVersion, Resource, Subresource, Namespace, Name string
 	}
 	ResponseStatus struct{ Code int }

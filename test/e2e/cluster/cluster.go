@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cluster-version/cvo/test/e2e/docker"
+	"github.com/cluster-version/cvo/test/env"
 )
 
 const (
@@ -26,6 +29,8 @@ const (
 	NodeImageEnv = "KIND_NODE_IMAGE"
 	// NameEnv names the environment variable that holds the cluster's name.
 	NameEnv = "CVO_E2E_CLUSTER"
+
+	defaultName = "cvo-e2e"
 )
 
 // Options says which cluster is created. The zero value works where the environment names a node image.
@@ -56,15 +61,8 @@ type Cluster struct {
 
 // Create creates a cluster and returns when its control plane is ready.
 func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
-	if o.Name == "" {
-		o.Name = os.Getenv(NameEnv)
-	}
-	if o.Name == "" {
-		o.Name = "cvo-e2e"
-	}
-	if o.Image == "" {
-		o.Image = os.Getenv(NodeImageEnv)
-	}
+	o.Name = cmp.Or(o.Name, os.Getenv(NameEnv), defaultName)
+	o.Image = cmp.Or(o.Image, os.Getenv(NodeImageEnv))
 	if o.Image == "" {
 		return nil, fmt.Errorf("finding the node image: %s is empty: run `make e2e`, or set it to an image of a kind node", NodeImageEnv)
 	}
@@ -92,13 +90,21 @@ func (c *Cluster) create(ctx context.Context, o Options) error {
 	if err := c.run(ctx, nil, "delete", "cluster", "--name", c.Name); err != nil {
 		return err
 	}
-	config := filepath.Join(c.dir, "kind.yaml")
-	if err := os.WriteFile(config, []byte(configuration(o.Workers)), 0o600); err != nil {
+	config, policy := filepath.Join(c.dir, "kind.yaml"), filepath.Join(c.dir, "audit-policy.yaml")
+	if err := os.WriteFile(config, []byte(configuration(o.Workers, policy)), 0o600); err != nil {
 		return fmt.Errorf("writing kind's configuration: %w", err)
+	}
+	if err := os.WriteFile(policy, env.AuditPolicy(env.AuditWrites), 0o600); err != nil {
+		return fmt.Errorf("writing the audit policy: %w", err)
 	}
 	if err := c.run(ctx, o.Progress, "create", "cluster", "--name", c.Name, "--image", o.Image, "--config", config, "--wait", "5m"); err != nil {
 		return err
 	}
+	return c.look(ctx)
+}
+
+// look finds out what the cluster consists of.
+func (c *Cluster) look(ctx context.Context) error {
 	nodes, err := docker.Run(ctx, nil, "ps", "--format", "{{.Names}}", "--filter", "label=io.x-k8s.kind.cluster="+c.Name,
 		"--filter", "label=io.x-k8s.kind.role=worker")
 	if err != nil {
@@ -113,8 +119,9 @@ func (c *Cluster) create(ctx context.Context, o Options) error {
 }
 
 // configuration lets the kubelet run on control groups of version 1 too, which it refuses by default, and lets nodes
-// look into certs.d for registries to trust, which older container runtimes do not by default.
-func configuration(workers int) string {
+// look into certs.d for registries to trust, which older container runtimes do not by default. The API server logs who
+// asks for what, see Audit.
+func configuration(workers int, auditPolicy string) string {
 	return `kind: Cluster
 apiVersion: kind.x-k8s.io/v1alpha4
 networking:
@@ -124,13 +131,66 @@ kubeadmConfigPatches:
   kind: KubeletConfiguration
   apiVersion: kubelet.config.k8s.io/v1beta1
   failCgroupV1: false
-containerdConfigPatches:
+` + auditPatch("v1beta3", `
+    audit-policy-file: `+auditPolicyFile+`
+    audit-log-path: `+auditLog+`
+    audit-log-maxsize: "4096"`) + auditPatch("v1beta4", `
+    - {name: audit-policy-file, value: `+auditPolicyFile+`}
+    - {name: audit-log-path, value: `+auditLog+`}
+    - {name: audit-log-maxsize, value: "4096"}`) + `containerdConfigPatches:
 - |
   [plugins."io.containerd.grpc.v1.cri".registry]
     config_path = "/etc/containerd/certs.d"
 nodes:
 - role: control-plane
+  extraMounts:
+  - {hostPath: ` + auditPolicy + `, containerPath: ` + auditPolicyFile + `, readOnly: true}
 ` + strings.Repeat("- role: worker\n", workers)
+}
+
+const (
+	auditPolicyFile = "/etc/kubernetes/audit-policy.yaml"
+	auditDir        = "/var/log/kubernetes"
+	auditLog        = auditDir + "/audit.log"
+)
+
+// auditPatch is for one version of kubeadm's configuration; kind leaves that aside which it does not use.
+func auditPatch(version, args string) string {
+	return `- |
+  kind: ClusterConfiguration
+  apiVersion: kubeadm.k8s.io/` + version + `
+  apiServer:
+    extraArgs:` + args + `
+    extraVolumes:
+    - {name: audit-policy, hostPath: ` + auditPolicyFile + `, mountPath: ` + auditPolicyFile + `, readOnly: true, pathType: File}
+    - {name: audit-log, hostPath: ` + auditDir + `, mountPath: ` + auditDir + `, pathType: DirectoryOrCreate}
+`
+}
+
+// Audit returns the requests that the API server has answered since a moment, with what writes have answered.
+func (c *Cluster) Audit(ctx context.Context, since time.Time) ([]env.AuditEvent, error) {
+	file := filepath.Join(c.dir, "audit.log")
+	if _, err := docker.Run(ctx, nil, "cp", c.ControlPlane+":"+auditLog, file); err != nil {
+		return nil, fmt.Errorf("reading the audit log: %w", err)
+	}
+	events, err := env.Audit(file)
+	return slices.DeleteFunc(events, func(e env.AuditEvent) bool { return e.Received.Before(since) }), err
+}
+
+// Attach returns the cluster that an earlier process has left.
+func Attach(ctx context.Context, name string) (_ *Cluster, err error) {
+	c := &Cluster{Name: cmp.Or(name, os.Getenv(NameEnv), defaultName)}
+	if c.kind, err = findKind(ctx); err != nil {
+		return nil, err
+	}
+	if c.dir, err = os.MkdirTemp("", "cvo-cluster-"); err != nil {
+		return nil, fmt.Errorf("making a folder for the cluster: %w", err)
+	}
+	c.Kubeconfig = filepath.Join(c.dir, "kubeconfig")
+	if err := c.run(ctx, nil, "export", "kubeconfig", "--name", c.Name); err != nil {
+		return nil, err
+	}
+	return c, c.look(ctx)
 }
 
 // Delete deletes the cluster, also one of which only a part was created.

@@ -5,6 +5,7 @@ package registry
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -17,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -31,7 +33,10 @@ import (
 	"github.com/cluster-version/cvo/test/e2e/registry/control"
 )
 
-const image = "cvo-e2e-registry:local"
+const (
+	image          = "cvo-e2e-registry:local"
+	defaultNetwork = "kind"
+)
 
 // Options says where the registry runs.
 type Options struct {
@@ -58,9 +63,7 @@ type Registry struct {
 
 // Start starts the registry and returns when it answers.
 func Start(ctx context.Context, o Options) (*Registry, error) {
-	if o.Network == "" {
-		o.Network = "kind"
-	}
+	o.Network = cmp.Or(o.Network, defaultNetwork)
 	if err := load(ctx); err != nil {
 		return nil, err
 	}
@@ -82,6 +85,30 @@ func Start(ctx context.Context, o Options) (*Registry, error) {
 		return nil, errors.Join(fmt.Errorf("starting the registry: %w: %s", err, logs), r.Stop(context.WithoutCancel(ctx)))
 	}
 	return r, nil
+}
+
+// Attach returns the registry that an earlier process has left.
+func Attach(ctx context.Context, o Options) (*Registry, error) {
+	out, err := docker.Run(ctx, nil, "inspect", "--format", "{{json .Config.Env}}", o.Name)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the registry: %w", err)
+	}
+	var variables []string
+	if err := json.Unmarshal([]byte(out), &variables); err != nil {
+		return nil, fmt.Errorf("looking for the registry: %w", err)
+	}
+	r := &Registry{Name: o.Name}
+	for _, variable := range variables {
+		switch name, value, _ := strings.Cut(variable, "="); name {
+		case "CA_CERTIFICATE":
+			r.CA = []byte(value)
+		case "REGISTRY_USER":
+			r.User = value
+		case "REGISTRY_PASSWORD":
+			r.Password = value
+		}
+	}
+	return r, r.connect(ctx, cmp.Or(o.Network, defaultNetwork))
 }
 
 // load makes the server's image known to Docker.
