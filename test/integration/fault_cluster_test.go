@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -90,9 +89,9 @@ func newGuardian(f *troubled) *guardian {
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "guardian"},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: "guardian.example.com", SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
-			FailurePolicy: ptr.To(admissionregistrationv1.Fail), TimeoutSeconds: ptr.To[int32](5), MatchPolicy: &exact,
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://" + g.address + "/"), CABundle: g.bundle},
+			Name: "guardian.example.com", SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+			FailurePolicy: new(admissionregistrationv1.Fail), TimeoutSeconds: new(int32(5)), MatchPolicy: &exact,
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: new("https://" + g.address + "/"), CABundle: g.bundle},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
 				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},

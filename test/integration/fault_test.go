@@ -3,6 +3,7 @@ package integration_test
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -214,13 +215,11 @@ func (f *troubled) keep(start func() *process) *kept {
 	return k
 }
 
-// add puts one more file into releases.
+// withFile puts one more file into releases.
 func withFile(files func(string) fs.FS, name string, content func(version string) []byte) func(string) fs.FS {
 	return func(version string) fs.FS {
 		out := fstest.MapFS{}
-		for path, file := range files(version).(fstest.MapFS) {
-			out[path] = file
-		}
+		maps.Copy(out, files(version).(fstest.MapFS))
 		out["release-manifests/"+name] = &fstest.MapFile{Data: content(version)}
 		return out
 	}
