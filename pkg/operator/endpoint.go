@@ -55,6 +55,8 @@ type endpoint struct {
 	// listener is nil if nothing is served.
 	listener net.Listener
 
+	// unfenced leads to the API server for what replicas write that do not lead.
+	unfenced *rest.Config
 	leases   coordinationv1.LeaseInterface
 	election *resourcelock.LeaseLock
 }
@@ -91,6 +93,7 @@ func (e *endpoint) close() error {
 
 // lock is the Lease for which the replicas compete.
 func (e *endpoint) lock(cfg *rest.Config, options Options) (resourcelock.Interface, error) {
+	e.unfenced = rest.CopyConfig(cfg)
 	cfg = rest.AddUserAgent(rest.CopyConfig(cfg), "leader-election")
 	// One request that hangs must not cost the lead: there is time for a second one.
 	cfg.Timeout = max(options.RenewDeadline/2, time.Second)
@@ -116,7 +119,7 @@ func (e *endpoint) serve(ctx context.Context, mgr manager.Manager, snapshot snap
 		}
 	}
 	if e.optional {
-		core, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+		core, err := corev1client.NewForConfig(e.unfenced) // whether or not this replica leads
 		if err != nil {
 			return fmt.Errorf("creating client for the serving CA: %w", err)
 		}
