@@ -29,6 +29,9 @@ const (
 const (
 	// PullSecret holds credentials for registries.
 	PullSecret = "pull-secret"
+	// PullSecretCopy is a copy of it in the operator's namespace, which the operator's pods are started with.
+	PullSecretCopy            = "cluster-version-operator-pull-secret"
+	PullSecretCopyDescription = "Copy of Secret " + ConfigNamespace + "/" + PullSecret + ", which the version operator keeps equal."
 	// TrustedCABundle holds the certificates that the cluster trusts, under CABundleKey.
 	TrustedCABundle = "trusted-ca-bundle"
 	CABundleKey     = "ca-bundle.crt"

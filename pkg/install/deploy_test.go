@@ -142,7 +142,7 @@ func TestDeploy(t *testing.T) {
 	assert.Contains(t, deployment.Spec.Template.Spec.Containers[0].Env, corev1.EnvVar{Name: "CVO_PAYLOAD_RETRIEVAL", Value: "job"})
 	assert.EqualValues(t, 1, deployment.Generation, "no pod is started without the choices")
 	secret := &corev1.Secret{}
-	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: api.OperatorNamespace, Name: install.PullSecretCopy}, secret))
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: api.OperatorNamespace, Name: api.PullSecretCopy}, secret))
 	assert.Equal(t, settings().PullSecret, secret.Data[corev1.DockerConfigJsonKey])
 	cv := &configv1.ClusterVersion{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "version"}, cv))

@@ -28,8 +28,6 @@ const (
 	// Operator is the name of the operator's Deployment, its container, its service account and the component whose
 	// manifests they come from.
 	Operator = "cluster-version-operator"
-	// PullSecretCopy is the copy of the cluster's pull secret in the operator's namespace.
-	PullSecretCopy = "cluster-version-operator-pull-secret"
 	// ClusterAdminBinding gives the operator all rights, where somebody asked for that.
 	ClusterAdminBinding = "cluster-version-operator-cluster-admin"
 	// Manager is the field manager of what an administrator chose: it outlives updates, because the operator applies
@@ -225,7 +223,7 @@ func (p *Plan) addChosen() error {
 		credentials = s.ExistingPullSecret
 	}
 	if len(credentials) > 0 {
-		if err := p.add(released, PullSecretCopyOf(s.Namespace, credentials)); err != nil {
+		if err := p.add(released, pullSecret(s.Namespace, api.PullSecretCopy, api.PullSecretCopyDescription, credentials)); err != nil {
 			return err
 		}
 	}
@@ -256,13 +254,6 @@ func pullSecret(namespace, name, description string, data []byte) *corev1.Secret
 		TypeMeta: typeMeta("v1", "Secret"), ObjectMeta: described(namespace, name, description),
 		Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: data},
 	}
-}
-
-// PullSecretCopyOf is the copy of the cluster's pull secret that the operator's pods are started with: a pod can use no
-// secret of another namespace.
-func PullSecretCopyOf(namespace string, data []byte) *corev1.Secret {
-	return pullSecret(namespace, PullSecretCopy,
-		"Copy of Secret "+api.ConfigNamespace+"/"+api.PullSecret+", which the version operator keeps equal.", data)
 }
 
 func clusterAdmin(namespace string) *rbacv1.ClusterRoleBinding {

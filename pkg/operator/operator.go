@@ -305,6 +305,11 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 		return err
 	}
 	store := inventory.NewStore(core, options.Namespace, options.Name)
+	if options.PodName != "" { // nobody else is started with the copy
+		if err := mgr.Add(newPullSecretKeeper(clock.RealClock{}, core, options.Namespace)); err != nil {
+			return fmt.Errorf("keeping the copy of the pull secret: %w", err)
+		}
+	}
 	control, err := newControl(mgr, options)
 	if err != nil {
 		return err

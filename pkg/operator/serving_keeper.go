@@ -67,10 +67,10 @@ func (k *servingKeeper) Start(ctx context.Context) error {
 	watches := []toolscache.Controller{
 		watchNamed(k.client.RESTClient(), "secrets", k.namespace, api.ServingCAName, &corev1.Secret{}, func(o runtime.Object) {
 			k.secret, _ = o.(*corev1.Secret)
-		}, k),
+		}, &k.mu, k.changed),
 		watchNamed(k.client.RESTClient(), "configmaps", k.namespace, api.ServingCAName, &corev1.ConfigMap{}, func(o runtime.Object) {
 			k.bundle, _ = o.(*corev1.ConfigMap)
-		}, k),
+		}, &k.mu, k.changed),
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -95,17 +95,18 @@ func (k *servingKeeper) Start(ctx context.Context) error {
 	}
 }
 
-// watchNamed is the watch of one object by its name in a namespace, which a role for that name allows.
+// watchNamed is the watch of one object by its name in a namespace, which a role for that name allows. seen is called with
+// mu held, and changed told afterwards.
 func watchNamed(
-	client rest.Interface, resource, namespace, name string, kind runtime.Object, seen func(runtime.Object), k *servingKeeper,
+	client rest.Interface, resource, namespace, name string, kind runtime.Object, seen func(runtime.Object), mu *sync.Mutex, changed chan<- struct{},
 ) toolscache.Controller {
 	take := func(o any) {
-		k.mu.Lock()
-		defer k.mu.Unlock()
+		mu.Lock()
+		defer mu.Unlock()
 		object, _ := o.(runtime.Object)
 		seen(object)
 		select {
-		case k.changed <- struct{}{}:
+		case changed <- struct{}{}:
 		default: // a step is due already, and will see this too
 		}
 	}
