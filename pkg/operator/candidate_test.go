@@ -36,9 +36,11 @@ func (l *memoryLock) Create(_ context.Context, r resourcelock.LeaderElectionReco
 	l.record = r
 	return nil
 }
+
 func (l *memoryLock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	return l.Create(ctx, r)
 }
+
 func (l *memoryLock) RecordEvent(string) {}
 func (l *memoryLock) Identity() string   { return "me" }
 func (l *memoryLock) Describe() string   { return "lease" }
@@ -71,7 +73,7 @@ func standing(template, desired, templateNow, desiredNow string) (*candidate, *m
 	p.update(func() { p.deploymentSeen, p.versionSeen, p.template, p.desired = true, true, template, desired })
 	lock := &memoryLock{}
 	return &candidate{
-		Interface: lock, clock: clock.RealClock{}, log: logr.Discard(), fence: newFence(clock.RealClock{}, 12*time.Second), post: p,
+		Interface: lock, clock: clock.RealClock{}, log: logr.Discard(), fence: newFence(12 * time.Second), post: p,
 	}, lock
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/test/fault"
 )
@@ -42,7 +41,7 @@ func TestFenceByAge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := &answering{}
-		f := newFence(clock.RealClock{}, 12*time.Second)
+		f := newFence(12 * time.Second)
 		transport := f.wrap(server)
 		require.ErrorIs(t, send(t, transport, http.MethodPatch, aWrite), errFenced, "before it has led")
 		f.renew(time.Now())
@@ -74,7 +73,7 @@ func TestFenceBoundsWrites(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			server := &answering{}
-			f := newFence(clock.RealClock{}, 12*time.Second)
+			f := newFence(12 * time.Second)
 			f.renew(time.Now())
 			require.NoError(t, send(t, f.wrap(server), http.MethodPatch, aWrite+tt.query))
 			assert.Equal(t, tt.want, server.got[0].URL.Query().Get("timeout"))
@@ -94,7 +93,7 @@ func TestFenceSlowConnection(t *testing.T) {
 		server := &answering{}
 		slow, err := fault.New(server, fault.Options{Rates: map[fault.Kind]float64{fault.Delay: 1}, MaxDelay: 1000 * lease})
 		require.NoError(t, err)
-		f := newFence(clock.RealClock{}, lease)
+		f := newFence(lease)
 		renewed := time.Now()
 		f.renew(renewed)
 		time.Sleep(f.patience())
@@ -113,10 +112,18 @@ func TestFenceWaits(t *testing.T) {
 		<-answer
 	}))
 	defer server.Close()
-	f := newFence(clock.RealClock{}, time.Minute)
+	f := newFence(time.Minute)
 	f.renew(time.Now())
 	ended := make(chan error, 1)
-	go func() { ended <- send(t, f.wrap(http.DefaultTransport), http.MethodPatch, server.URL) }()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, server.URL, http.NoBody)
+	require.NoError(t, err)
+	go func() {
+		resp, err := f.wrap(http.DefaultTransport).RoundTrip(r)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		ended <- err
+	}()
 	<-arrived
 	closed := make(chan struct{})
 	go func() {

@@ -48,11 +48,11 @@ func TestFormats(t *testing.T) {
 	})
 	t.Run("it reads who holds a Lease", func(t *testing.T) {
 		t.Parallel()
-		const unique, print = "0b8d2c3e-5d1f-4f0e-9a77-0123456789ab", "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmno-_"
+		const unique, fingerprint = "0b8d2c3e-5d1f-4f0e-9a77-0123456789ab", "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmno-_"
 		for holder, want := range map[string]Identity{
-			"cluster-version-operator-7d4b9c-x2x4z_" + unique:               {Host: "cluster-version-operator-7d4b9c-x2x4z", Unique: unique},
-			"cluster-version-operator-7d4b9c-x2x4z_" + unique + "_" + print: {Host: "cluster-version-operator-7d4b9c-x2x4z", Unique: unique, Fingerprint: print},
-			"of-a-later_format_with_more":                                   {Host: "of-a-later_format_with_more"},
+			"cluster-version-operator-7d4b9c-x2x4z_" + unique:                     {Host: "cluster-version-operator-7d4b9c-x2x4z", Unique: unique},
+			"cluster-version-operator-7d4b9c-x2x4z_" + unique + "_" + fingerprint: {Host: "cluster-version-operator-7d4b9c-x2x4z", Unique: unique, Fingerprint: fingerprint},
+			"of-a-later_format_with_more":                                         {Host: "of-a-later_format_with_more"},
 		} {
 			got := ParseIdentity(holder)
 			assert.Equal(t, want.Host, got.Host)

@@ -47,7 +47,8 @@ func TestSuccessor(t *testing.T) {
 		{"says nothing of one on its way", nil, []*corev1.Pod{pod("new", releaseB, time.Hour, waits("ContainerCreating", ""))}, rollout.Successor{}, 0},
 		{"reads a first failed pull", nil, []*corev1.Pod{pod("new", releaseB, 10*time.Second, waits("ErrImagePull", "registry says no"))}, rollout.Successor{Trouble: trouble}, 20 * time.Second},
 		{
-			"reads a later one alike", nil, []*corev1.Pod{pod("new", releaseB, 30*time.Second, waits("ImagePullBackOff", `Back-off pulling image "x": ErrImagePull: registry says no`))},
+			"reads a later one alike", nil,
+			[]*corev1.Pod{pod("new", releaseB, 30*time.Second, waits("ImagePullBackOff", `Back-off pulling image "x": ErrImagePull: registry says no`))},
 			rollout.Successor{Trouble: trouble, Lasting: true}, 0,
 		},
 		{

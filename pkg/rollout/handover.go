@@ -79,7 +79,7 @@ func (p *pass) flush(ctx context.Context, n *taskgraph.Node, e *entry, content i
 }
 
 // handOver has a Deployment that was applied keep everything beyond it from this process.
-func (p *pass) handOver(n *taskgraph.Node, t *task, s *slot) {
+func (p *pass) handOver(n *taskgraph.Node, s *slot) {
 	image := p.leaving(n)
 	if image == "" || s.err != nil || s.cancelled || s.unknown || !s.entry.applied {
 		return

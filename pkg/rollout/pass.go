@@ -163,7 +163,7 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 	}
 	if s.err == nil && !pending {
 		p.check(n, t, &s)
-		p.handOver(n, t, &s)
+		p.handOver(n, &s)
 	}
 	settled := s.err == nil && s.verdict.State == gate.Settled
 	switch {
