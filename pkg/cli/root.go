@@ -122,7 +122,10 @@ runlevel for every ClusterOperator.`,
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{Err: err} })
-	root.AddCommand(newInstallCmd(streams), newReleaseCmd(streams), newStartCmd(streams), newStatusCmd(streams), newUninstallCmd(streams), newUpgradeCmd(streams))
+	root.AddCommand(
+		newInstallCmd(streams), newPayloadCmd(streams), newReleaseCmd(streams), newStartCmd(streams), newStatusCmd(streams),
+		newUninstallCmd(streams), newUpgradeCmd(streams),
+	)
 	completeTheRest(root)
 	return root
 }

@@ -33,6 +33,7 @@ type startOptions struct {
 	releaseImage string
 	payloadDir   string
 	payloadCache string
+	retrieval    string
 	cacheLimit   string
 	listen       string
 	certFile     string
@@ -71,6 +72,9 @@ that its files are here already, as they are in a pod that runs the release imag
   # The same with a cache that survives restarts
   cvo start --release-image registry.example/platform/release:1.0.0 --trust trust.yaml --payload-cache /var/cache/cvo
 
+  # Have Jobs fetch later releases, in a cluster where only nodes reach the registry
+  cvo start --release-image registry.example/platform/release@sha256:… --payload-dir=/ --payload-retrieval=job
+
   # Run a release from a folder, such as 'cvo release extract --layout=image' writes
   cvo start --release-image registry.example/platform/release@sha256:… --payload-dir ./release`,
 		Args: usageArgs(cobra.NoArgs),
@@ -81,6 +85,8 @@ that its files are here already, as they are in a pod that runs the release imag
 	f.StringVar(&o.releaseImage, "release-image", "", "`pullspec` of the operator's own release (required)")
 	f.StringVar(&o.payloadDir, "payload-dir", os.Getenv("PAYLOAD_OVERRIDE"), "`folder` with the files of the operator's own release, instead of pulling it")
 	f.StringVar(&o.payloadCache, "payload-cache", "", "`folder` that keeps what was pulled, as an OCI layout; default none")
+	f.StringVar(&o.retrieval, "payload-retrieval", envOr("CVO_PAYLOAD_RETRIEVAL", string(operator.RetrievalRegistry)), "`way` to read release images: registry asks the registry; job has a Job do it, for clusters where only nodes reach the registry")
+	_ = cmd.RegisterFlagCompletionFunc("payload-retrieval", cobra.FixedCompletions(operator.Retrievals(), cobra.ShellCompDirectiveNoFileComp))
 	f.StringVar(&o.cacheLimit, "payload-cache-limit", "4Gi", "`size` that the cache is cut back to after each accepted release, as Kubernetes writes it; 0 for none")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:9099", "`address` of /metrics, /debug/rollout, /healthz and /readyz, over TLS; empty for none")
 	f.StringVar(&o.certFile, "serving-cert-file", "", "`file` with the certificate to serve with, read again when it changes; default one made at start")
@@ -144,6 +150,10 @@ func (o *startOptions) run(ctx context.Context, streams Streams) error {
 	if err := updategraph.CheckService(o.service); o.service != "" && err != nil {
 		return &UsageError{fmt.Errorf("--update-service: %w", err)}
 	}
+	retrieval, err := operator.ParseRetrieval(o.retrieval)
+	if err != nil {
+		return &UsageError{fmt.Errorf("--payload-retrieval: %w", err)}
+	}
 	handshakes, err := operator.ParseTLS(o.minTLS, o.cipherSuites)
 	if err != nil {
 		return &UsageError{err}
@@ -157,7 +167,7 @@ func (o *startOptions) run(ctx context.Context, streams Streams) error {
 	if err != nil {
 		return err
 	}
-	options.TLS = handshakes
+	options.TLS, options.Retrieval = handshakes, retrieval
 	return operator.Run(ctx, options)
 }
 

@@ -23,6 +23,8 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/cluster-version/cvo/pkg/retrieve"
 )
 
 // The paths of the endpoint that only callers whom the API server authorizes may read.
@@ -50,6 +52,8 @@ type endpoint struct {
 	certificate *certificate
 	// optional: the files of a certificate may be missing, so the operator's own CA is kept.
 	optional bool
+	// inbox takes what retrieval Jobs send.
+	inbox retrieve.Inbox
 	// handshakes is nil if nothing is served.
 	handshakes *handshakes
 	// listener is nil if nothing is served.
@@ -81,6 +85,14 @@ func newEndpoint(ctx context.Context, options Options) (*endpoint, error) {
 		return nil, errors.Join(err, e.close())
 	}
 	return e, nil
+}
+
+// address is where the endpoint listens; empty if nothing is served.
+func (e *endpoint) address() string {
+	if e.listener == nil {
+		return ""
+	}
+	return e.listener.Addr().String()
 }
 
 // close is for a start that fails; a manager that runs closes the listener itself, and a second time does no harm.
@@ -176,6 +188,7 @@ func (e *endpoint) handler(guard *guard, account http.Handler) http.Handler {
 		ErrorHandling: promhttp.ContinueOnError, // one metric that cannot be told keeps no other from being told
 	})))
 	mux.Handle("GET "+RolloutPath, guard.protect(account))
+	mux.Handle("PUT "+retrieve.Path, &e.inbox) // whoever has the token of what is expected
 	return mux
 }
 

@@ -70,6 +70,8 @@ type Options struct {
 	Access registry.Options
 	// Images says how images are read; its Access is made from the above.
 	Images image.Options
+	// Retrieval is how release images are read; default from their registry.
+	Retrieval Retrieval
 	// Policy is the administrator's root of trust; nil to find one in the cluster, see Outside.
 	Policy *verify.Policy
 	// Profile, ExcludeID: see manifest.Filter.
@@ -276,13 +278,17 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 	if err != nil {
 		return err
 	}
+	retriever, err := newRetriever(engines.clock, mgr, core, end, options)
+	if err != nil {
+		return err
+	}
 	stages := clusterversion.Stages{
 		Outside: func(ctx context.Context, cv *configv1.ClusterVersion) (clusterversion.Outside, error) {
 			outside, err := OpenOutside(ctx, engines.clock, mgr.GetAPIReader(), cv, options)
 			if err != nil {
 				return nil, err
 			}
-			return measures.verifications.outside(outside), nil
+			return measures.verifications.outside(outside.retrievedBy(retriever)), nil
 		},
 		Record:   releaseRecord{mgr.GetAPIReader(), mgr.GetClient(), options.Images},
 		Local:    options.Local,

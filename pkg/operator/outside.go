@@ -28,6 +28,8 @@ type Outside struct {
 	reader  client.Reader
 	options Options
 	cv      *configv1.ClusterVersion
+	// attachments finds signatures beside an image.
+	attachments verify.Attachments
 }
 
 // OpenOutside returns the way to release images that an operator with these options has, for a cluster with this
@@ -43,7 +45,7 @@ func OpenOutside(ctx context.Context, clk clock.PassiveClock, reader client.Read
 	if err != nil {
 		return nil, err
 	}
-	return &Outside{Reader: images, clock: clk, reader: reader, options: options, cv: cv}, nil
+	return &Outside{Reader: images, clock: clk, reader: reader, options: options, cv: cv, attachments: images}, nil
 }
 
 // Verifier returns what an image is verified with, and where its signatures are looked for.
@@ -62,7 +64,7 @@ func (o *Outside) Verifier(ctx context.Context, img release.Image, running *payl
 	return verify.New(policy, verify.Sources{
 		Local:     []verify.Store{signatures},
 		Exclusive: verify.ClusterStores(o.cv.Spec.SignatureStores, stores, authorities),
-		Client:    stores, Attachments: o.Reader,
+		Client:    stores, Attachments: o.attachments,
 	}, o.clock)
 }
 

@@ -16,15 +16,14 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // servingKeeper keeps the operator's CA in a Secret that all replicas share and its certificates in a ConfigMap for
-// clients, and has this replica serve with a certificate that the CA has signed. Every replica does all of it: whoever
-// comes first writes, and the others see it. What somebody deletes or spoils comes back, with the same CA.
+// clients, and has this replica serve with a certificate that the CA has signed. Every replica does all of it, but writes
+// only while it leads; the others see it. What somebody deletes or spoils comes back, with the same CA.
 type servingKeeper struct {
 	clock       clock.Clock
 	client      corev1client.CoreV1Interface
@@ -34,7 +33,7 @@ type servingKeeper struct {
 	// known is the CA that was seen or made last; its zero value is none.
 	known servingCA
 	// repairs bounds how often is written, for somebody may keep deleting.
-	repairs flowcontrol.RateLimiter
+	repairs bucket
 	// failures counts those since the last success.
 	failures int
 
@@ -49,13 +48,34 @@ const (
 	repairsAtOnce    = 8
 	repairsEvery     = time.Minute
 	servingRetryMost = 10 * time.Minute
+	// lookForLead is how often a replica that does not lead finds out whether it has to write by now. It asks nobody.
+	lookForLead = 5 * time.Second
 )
 
 func newServingKeeper(clk clock.Clock, client corev1client.CoreV1Interface, namespace string, certificate *certificate) *servingKeeper {
 	return &servingKeeper{
 		clock: clk, client: client, namespace: namespace, certificate: certificate,
-		repairs: flowcontrol.NewTokenBucketRateLimiterWithClock(float32(1/repairsEvery.Seconds()), repairsAtOnce, clk),
+		repairs: bucket{left: repairsAtOnce, at: clk.Now()},
 		changed: make(chan struct{}, 1),
+	}
+}
+
+// bucket holds the writes that are free by now.
+type bucket struct {
+	left float64
+	at   time.Time
+}
+
+// fill puts in what time has brought, and reports whether there is one to take.
+func (b *bucket) fill(now time.Time) bool {
+	b.left, b.at = min(b.left+now.Sub(b.at).Seconds()/repairsEvery.Seconds(), repairsAtOnce), now
+	return b.left >= 1
+}
+
+// take notes a write that came to err. What was not sent counts for nothing.
+func (b *bucket) take(err error) {
+	if !errors.Is(err, errFenced) {
+		b.left--
 	}
 }
 
@@ -141,6 +161,8 @@ func (k *servingKeeper) step(ctx context.Context) time.Duration {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		// Another replica was first. The watch tells what it wrote, and if not, then the next step does.
 		return time.Second
+	case errors.Is(err, errFenced):
+		return lookForLead // nothing was sent
 	case ctx.Err() != nil:
 		return servingRetryMost
 	}
@@ -213,7 +235,7 @@ func (k *servingKeeper) writeSecret(ctx context.Context, seen *corev1.Secret, ca
 	if err != nil {
 		return err
 	}
-	if !k.repairs.TryAccept() {
+	if !k.repairs.fill(k.clock.Now()) {
 		return fmt.Errorf("writing Secret %s/%s: %w", k.namespace, api.ServingCAName, errTooMany)
 	}
 	secrets := k.client.Secrets(k.namespace)
@@ -228,7 +250,7 @@ func (k *servingKeeper) writeSecret(ctx context.Context, seen *corev1.Secret, ca
 		seen.Data = data
 		written, err = secrets.Update(ctx, seen, metav1.UpdateOptions{})
 	}
-	if err != nil {
+	if k.repairs.take(err); err != nil {
 		return fmt.Errorf("writing Secret %s/%s: %w", k.namespace, api.ServingCAName, err)
 	}
 	logr.FromContextOrDiscard(ctx).Info("serving CA written", "secret", written.Name, "ca", ca.current.certificate.Subject.CommonName, "next", ca.next != nil)
@@ -248,7 +270,7 @@ func (k *servingKeeper) keepBundle(ctx context.Context, ca servingCA) error {
 	if seen != nil && seen.Data[api.CABundleKey] == bundle {
 		return nil
 	}
-	if !k.repairs.TryAccept() {
+	if !k.repairs.fill(k.clock.Now()) {
 		return fmt.Errorf("writing ConfigMap %s/%s: %w", k.namespace, api.ServingCAName, errTooMany)
 	}
 	configMaps := k.client.ConfigMaps(k.namespace)
@@ -267,7 +289,7 @@ func (k *servingKeeper) keepBundle(ctx context.Context, ca servingCA) error {
 		seen.Data[api.CABundleKey] = bundle
 		written, err = configMaps.Update(ctx, seen, metav1.UpdateOptions{})
 	}
-	if err != nil {
+	if k.repairs.take(err); err != nil {
 		return fmt.Errorf("writing ConfigMap %s/%s: %w", k.namespace, api.ServingCAName, err)
 	}
 	k.mu.Lock()

@@ -242,6 +242,23 @@ func TestServingCAIsPutRightWithinBounds(t *testing.T) {
 	assert.LessOrEqual(t, k.reads.Load(), int64(2), "one list for each of the two, or none where the API server streams them")
 }
 
+func TestServingCAIsWrittenByWhoeverLeads(t *testing.T) {
+	namespace := newServingNamespace(t)
+	clk := testingclock.NewFakePassiveClock(time.Now())
+	guarded := newFence(clk, time.Hour)
+	cfg := controlPlane.Config("test")
+	cfg.Wrap(guarded.wrap)
+	standby := keepServing(t, cfg, namespace, time.Now())
+	require.Eventually(t, standby.clock.HasWaiters, time.Minute, 10*time.Millisecond)
+	for range 3 * repairsAtOnce {
+		standby.set(standby.clock.Now().Add(lookForLead))
+	}
+	assert.Empty(t, standby.published(t))
+	guarded.renew(clk.Now())
+	standby.set(standby.clock.Now().Add(lookForLead))
+	trusted(t, standby)
+}
+
 // These rules and no others are what the keeper needs.
 func servingRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{

@@ -1,0 +1,253 @@
+package retrieve
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func releaseFiles() fstest.MapFS {
+	return fstest.MapFS{
+		"manifests/a.yaml":                   {Data: []byte("a")},
+		"release-manifests/image-references": {Data: []byte("b")},
+		"release-manifests/deeper/c.yaml":    {Data: []byte("c")},
+		"etc/passwd":                         {Data: []byte("root")},
+	}
+}
+
+// served is an inbox on a server with the limits of the operator's.
+func served(t testing.TB, inbox *Inbox) *httptest.Server {
+	t.Helper()
+	server := httptest.NewUnstartedServer(inbox)
+	server.Config.ReadTimeout, server.Config.WriteTimeout = 10*time.Second, 30*time.Second
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server
+}
+
+// client asks before it sends, as the pod does.
+func client(server *httptest.Server) *http.Client {
+	c := server.Client()
+	c.Transport.(*http.Transport).ExpectContinueTimeout = time.Minute //nolint:forcetypeassert // httptest's is one
+	return c
+}
+
+func names(t *testing.T, sent io.Reader) (names []string) {
+	t.Helper()
+	plain, err := gzip.NewReader(sent)
+	require.NoError(t, err)
+	in := tar.NewReader(plain)
+	for {
+		header, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return names
+		}
+		require.NoError(t, err)
+		names = append(names, header.Name)
+	}
+}
+
+func TestInboxTakesWhatIsSentOnce(t *testing.T) {
+	var inbox Inbox
+	server := served(t, &inbox)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var got []byte
+	token, outcome, end := inbox.expect(ctx, "one", func(_ context.Context, stream io.Reader) (err error) {
+		got, err = io.ReadAll(stream)
+		return err
+	})
+	defer end()
+	url := server.URL + Path + "one"
+	require.NoError(t, Send(t.Context(), client(server), url, token, releaseFiles()))
+	require.NoError(t, <-outcome)
+	assert.Equal(t, []string{"manifests/a.yaml", "release-manifests/image-references"}, names(t, bytes.NewReader(got)))
+
+	err := Send(t.Context(), client(server), url, token, releaseFiles())
+	require.ErrorContains(t, err, "403")
+	require.ErrorContains(t, err, "it may have been used already")
+}
+
+func TestInboxIsOpenedByOneOfMany(t *testing.T) {
+	var inbox Inbox
+	server := served(t, &inbox)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var read, succeeded atomic.Int64
+	token, outcome, end := inbox.expect(ctx, "one", func(_ context.Context, stream io.Reader) error {
+		read.Add(1)
+		_, err := io.Copy(io.Discard, stream)
+		return err
+	})
+	defer end()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if Send(ctx, client(server), server.URL+Path+"one", token, releaseFiles()) == nil {
+				succeeded.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	require.NoError(t, <-outcome)
+	assert.Equal(t, int64(1), read.Load())
+	assert.Equal(t, int64(1), succeeded.Load())
+}
+
+// watchedBody notes whether anything was read of it.
+type watchedBody struct {
+	io.Reader
+	read atomic.Bool
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	b.read.Store(true)
+	return b.Reader.Read(p)
+}
+
+func TestInboxRefusesStrangersUnread(t *testing.T) {
+	var inbox Inbox
+	server := served(t, &inbox)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	token, outcome, end := inbox.expect(ctx, "one", func(_ context.Context, stream io.Reader) error {
+		_, err := io.Copy(io.Discard, stream)
+		return err
+	})
+	defer end()
+	for name, c := range map[string]struct {
+		method, path, authorization string
+		want                        int
+	}{
+		"no token":                     {http.MethodPut, "one", "", http.StatusUnauthorized},
+		"another scheme":               {http.MethodPut, "one", "Basic " + token, http.StatusUnauthorized},
+		"another method":               {http.MethodPost, "one", "Bearer " + token, http.StatusUnauthorized},
+		"a wrong token":                {http.MethodPut, "one", "Bearer " + strings.ToLower(token), http.StatusForbidden},
+		"a part of the token":          {http.MethodPut, "one", "Bearer " + token[1:], http.StatusForbidden},
+		"an empty token":               {http.MethodPut, "one", "Bearer ", http.StatusUnauthorized},
+		"the token for something else": {http.MethodPut, "two", "Bearer " + token, http.StatusForbidden},
+		"the token for nothing":        {http.MethodPut, "", "Bearer " + token, http.StatusForbidden},
+	} {
+		t.Run("it refuses "+name, func(t *testing.T) {
+			body := &watchedBody{Reader: strings.NewReader(strings.Repeat("x", 1<<20))}
+			req, err := http.NewRequestWithContext(t.Context(), c.method, server.URL+Path+c.path, body)
+			require.NoError(t, err)
+			req.Header.Set("Expect", "100-continue")
+			if c.authorization != "" {
+				req.Header.Set("Authorization", c.authorization)
+			}
+			resp, err := client(server).Do(req)
+			require.NoError(t, err)
+			defer resp.Body.Close()
+			assert.Equal(t, c.want, resp.StatusCode)
+			assert.False(t, body.read.Load(), "nothing but the head was read")
+		})
+	}
+	require.NoError(t, Send(t.Context(), client(server), server.URL+Path+"one", token, releaseFiles()), "strangers spoil nothing")
+	require.NoError(t, <-outcome)
+}
+
+// forever sends without end, and slowly.
+type forever struct{ each time.Duration }
+
+func (f forever) Read(p []byte) (int, error) {
+	time.Sleep(f.each)
+	p[0] = 'x'
+	return 1, nil
+}
+
+func TestInboxEndsWhatGoesOnTooLong(t *testing.T) {
+	for name, give := range map[string]func(cancel func(), end func()){
+		"it ends with the time":   func(func(), func()) {},
+		"it ends when cancelled":  func(cancel, _ func()) { cancel() },
+		"it ends with the waiter": func(_, end func()) { end() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var inbox Inbox
+			server := served(t, &inbox)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			begun := make(chan struct{})
+			token, outcome, end := inbox.expect(ctx, "one", func(_ context.Context, stream io.Reader) error {
+				_, err := stream.Read(make([]byte, 1))
+				close(begun)
+				if err == nil {
+					_, err = io.Copy(io.Discard, stream)
+				}
+				return err
+			})
+			defer end()
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, server.URL+Path+"one", forever{time.Millisecond})
+			require.NoError(t, err)
+			req.Header.Set("Authorization", "Bearer "+token)
+			sent := make(chan struct{})
+			go func() {
+				defer close(sent)
+				if resp, err := client(server).Do(req); err == nil {
+					_ = resp.Body.Close()
+				}
+			}()
+			<-begun
+			give(cancel, end)
+			require.ErrorIs(t, <-outcome, errLate)
+			<-sent
+		})
+	}
+}
+
+func TestSendConnectsLaterToo(t *testing.T) {
+	var asked atomic.Int64
+	transport := roundTripper(func(req *http.Request) (*http.Response, error) {
+		if asked.Add(1) == 1 {
+			return nil, errors.New("connection refused")
+		}
+		_, err := io.Copy(io.Discard, req.Body)
+		return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody}, err
+	})
+	require.NoError(t, Send(t.Context(), &http.Client{Transport: transport}, "https://operator/", "x", releaseFiles()))
+	assert.Equal(t, int64(2), asked.Load())
+
+	asked.Store(0)
+	transport = func(req *http.Request) (*http.Response, error) {
+		asked.Add(1)
+		_, _ = req.Body.Read(make([]byte, 1))
+		return nil, errors.New("connection reset")
+	}
+	require.ErrorContains(t, Send(t.Context(), &http.Client{Transport: transport}, "https://operator/", "x", releaseFiles()), "connection reset")
+	assert.Equal(t, int64(1), asked.Load(), "the token serves once")
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+func TestSendWantsAReleaseImage(t *testing.T) {
+	for name, c := range map[string]struct {
+		files fs.FS
+		want  string
+	}{
+		"nothing is mounted":      {fstest.MapFS{}, "is the image volume mounted"},
+		"another image":           {fstest.MapFS{"etc/passwd": {}}, "is it a release image"},
+		"a link among the files":  {fstest.MapFS{"manifests/a": {Mode: fs.ModeSymlink, Data: []byte("/etc/shadow")}}, "reading the release image"},
+		"a device among them too": {fstest.MapFS{"manifests/a": {Mode: fs.ModeDevice}}, "is not a regular file"},
+	} {
+		t.Run("it refuses "+name, func(t *testing.T) {
+			require.ErrorContains(t, pack(io.Discard, c.files), c.want)
+		})
+	}
+}
