@@ -1,0 +1,262 @@
+// Package image_test builds the operator's image as `make image` does where there is no container engine, and looks at
+// what came out: that it is the same wherever it is built, what is in it, and that it runs.
+package image_test
+
+import (
+	"archive/tar"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	root = "../.."
+	// most is how much of an image a node pulls at most.
+	most = 60_000_000
+)
+
+// build runs hack/image.sh of a source tree.
+func build(t *testing.T, tree string, env ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join("hack", "image.sh"))
+	cmd.Dir = tree
+	cmd.Env = append(append(os.Environ(), "ENGINE=none", "VERSION=v1.2.3", "REVISION=0123abc", "SOURCE_DATE_EPOCH=1700000000"), env...)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	t.Log(string(out))
+}
+
+// clone copies the source, without history, to a folder of another name.
+func clone(t *testing.T) (tree string) {
+	t.Helper()
+	tree = t.TempDir()
+	script := `git ls-files --cached --others --exclude-standard -z | while IFS= read -r -d '' f; do if [ -f "$f" ]; then printf '%s\0' "$f"; fi; done |
+		tar --create --null --files-from=- | tar -x -C "$0"`
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script, tree)
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return tree
+}
+
+func TestImage(t *testing.T) {
+	oci := filepath.Join(t.TempDir(), "oci")
+	registry := startRegistry(t)
+	build(t, root, "OCI_DIR="+oci, "PUSH="+registry.tag, "CA="+registry.authority, "DOCKER_CONFIG="+registry.config)
+	index, list := open(t, oci)
+
+	t.Run("it is an index of images for two architectures", func(t *testing.T) {
+		assert.Equal(t, types.OCIImageIndex, list.MediaType)
+		var platforms []string
+		for _, m := range list.Manifests {
+			platforms = append(platforms, m.Platform.String())
+		}
+		assert.Equal(t, []string{"linux/amd64", "linux/arm64"}, platforms)
+	})
+	t.Run("it is pushed over TLS, with credentials", func(t *testing.T) {
+		digest, err := index.Digest()
+		require.NoError(t, err)
+		assert.Equal(t, digest.String(), registry.digest(t))
+	})
+	for _, m := range list.Manifests {
+		t.Run("it has what belongs in it for "+m.Platform.Architecture, func(t *testing.T) {
+			img, err := index.Image(m.Digest)
+			require.NoError(t, err)
+			checkImage(t, img)
+		})
+	}
+	t.Run("it is the same from another folder, without history, and alone", func(t *testing.T) {
+		again := filepath.Join(t.TempDir(), "oci")
+		build(t, clone(t), "OCI_DIR="+again, "ARCH="+runtime.GOARCH)
+		all, err := layout.ImageIndexFromPath(again)
+		require.NoError(t, err)
+		single, err := all.IndexManifest()
+		require.NoError(t, err)
+		require.Len(t, single.Manifests, 1)
+		assert.Equal(t, ours(t, list).Digest, single.Manifests[0].Digest)
+	})
+	t.Run("its binary runs, and tells its version", func(t *testing.T) {
+		img, err := index.Image(ours(t, list).Digest)
+		require.NoError(t, err)
+		out, err := exec.CommandContext(t.Context(), extract(t, img), "--version").CombinedOutput()
+		require.NoError(t, err, string(out))
+		assert.Contains(t, string(out), "v1.2.3")
+	})
+}
+
+func ours(t *testing.T, list *v1.IndexManifest) v1.Descriptor {
+	t.Helper()
+	for _, m := range list.Manifests {
+		if m.Platform.Architecture == runtime.GOARCH {
+			return m
+		}
+	}
+	t.Skipf("there is no image for %s", runtime.GOARCH)
+	return v1.Descriptor{}
+}
+
+// open reads the one index of a layout.
+func open(t *testing.T, dir string) (v1.ImageIndex, *v1.IndexManifest) {
+	t.Helper()
+	all, err := layout.ImageIndexFromPath(dir)
+	require.NoError(t, err)
+	names, err := all.IndexManifest()
+	require.NoError(t, err)
+	require.Len(t, names.Manifests, 1)
+	index, err := all.ImageIndex(names.Manifests[0].Digest)
+	require.NoError(t, err)
+	list, err := index.IndexManifest()
+	require.NoError(t, err)
+	return index, list
+}
+
+func checkImage(t *testing.T, img v1.Image) {
+	t.Helper()
+	config, err := img.ConfigFile()
+	require.NoError(t, err)
+	assert.Equal(t, "65532:65532", config.Config.User)
+	assert.Equal(t, "v1.2.3", config.Config.Labels["org.opencontainers.image.version"])
+	assert.Equal(t, "0123abc", config.Config.Labels["org.opencontainers.image.revision"])
+	assert.Equal(t, int64(1700000000), config.Created.Unix())
+
+	compressed := int64(0)
+	modes, sets := map[string]int64{}, 0
+	layers, err := img.Layers()
+	require.NoError(t, err)
+	for _, layer := range layers {
+		size, err := layer.Size()
+		require.NoError(t, err)
+		compressed += size
+		walk(t, layer, func(h *tar.Header, content io.Reader) {
+			assert.Equal(t, int64(1700000000), h.ModTime.Unix(), h.Name)
+			assert.Zero(t, h.Uid+h.Gid, h.Name)
+			switch {
+			case strings.HasPrefix(h.Name, "manifests/0000_"):
+				sets++
+				assert.Equal(t, int64(0o444), h.Mode)
+			case h.Name == "etc/ssl/certs/ca-certificates.crt":
+				data, err := io.ReadAll(content)
+				require.NoError(t, err)
+				assert.Greater(t, certificates(t, data), 50)
+				fallthrough
+			default:
+				modes[h.Name] = h.Mode
+			}
+		})
+	}
+	t.Logf("%.1f MB compressed", float64(compressed)/1e6)
+	assert.Less(t, compressed, int64(most))
+	assert.Greater(t, sets, 10, "the manifests are there, with the definitions")
+	assert.Equal(t, map[string]int64{
+		"cvo": 0o755, "manifests/": 0o755, "etc/": 0o755, "etc/ssl/": 0o755, "etc/ssl/certs/": 0o755,
+		"etc/ssl/certs/ca-certificates.crt": 0o444,
+	}, modes)
+}
+
+func walk(t *testing.T, layer v1.Layer, do func(*tar.Header, io.Reader)) {
+	t.Helper()
+	content, err := layer.Uncompressed()
+	require.NoError(t, err)
+	defer content.Close() //nolint:errcheck // it was read
+	for archive := tar.NewReader(content); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		require.NoError(t, err)
+		do(header, archive)
+	}
+}
+
+// certificates counts those of a PEM file, all of which can be read.
+func certificates(t *testing.T, data []byte) (count int) {
+	t.Helper()
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		_, err := x509.ParseCertificate(block.Bytes)
+		require.NoError(t, err)
+		count++
+	}
+	return count
+}
+
+// extract takes the binary out of an image.
+func extract(t *testing.T, img v1.Image) (cvo string) {
+	t.Helper()
+	cvo = filepath.Join(t.TempDir(), "cvo")
+	layers, err := img.Layers()
+	require.NoError(t, err)
+	for _, layer := range layers {
+		walk(t, layer, func(h *tar.Header, content io.Reader) {
+			if h.Name != "cvo" {
+				return
+			}
+			data, err := io.ReadAll(content)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(cvo, data, 0o755)) //nolint:gosec // it is run
+		})
+	}
+	return cvo
+}
+
+// secureRegistry wants a password, and has a certificate of an authority that nobody knows.
+type secureRegistry struct {
+	server                 *httptest.Server
+	tag, authority, config string
+}
+
+const credentials = "image:secret"
+
+func startRegistry(t *testing.T) secureRegistry {
+	t.Helper()
+	store := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	r := secureRegistry{server: httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if user, password, ok := req.BasicAuth(); !ok || user+":"+password != credentials {
+			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		store.ServeHTTP(w, req)
+	}))}
+	t.Cleanup(r.server.Close)
+	dir := t.TempDir()
+	host := r.server.Listener.Addr().String()
+	r.tag, r.authority, r.config = host+"/cvo:v1.2.3", filepath.Join(dir, "ca.crt"), dir
+	block := &pem.Block{Type: "CERTIFICATE", Bytes: r.server.Certificate().Raw}
+	require.NoError(t, os.WriteFile(r.authority, pem.EncodeToMemory(block), 0o600))
+	auth := base64.StdEncoding.EncodeToString([]byte(credentials))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, host, auth), 0o600))
+	return r
+}
+
+// digest is that of the tag.
+func (r secureRegistry) digest(t *testing.T) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodHead, r.server.URL+"/v2/cvo/manifests/v1.2.3", http.NoBody)
+	require.NoError(t, err)
+	user, password, _ := strings.Cut(credentials, ":")
+	req.SetBasicAuth(user, password)
+	resp, err := r.server.Client().Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	return resp.Header.Get("Docker-Content-Digest")
+}
