@@ -181,8 +181,12 @@ func TestExamplePlatformUnderItsRoles(t *testing.T) {
 	p := newPlatform(t)
 	images := map[string]string{}
 	for _, version := range []string{"1.0.0", "1.1.0"} {
-		dir := filepath.Join(p.dir, version)
-		_, err := p.run("release", "new", "--from-dir", filepath.Join("../../examples/platform", version), "--name", version,
+		from, dir := filepath.Join(p.dir, "from-"+version), filepath.Join(p.dir, version)
+		require.NoError(t, os.CopyFS(from, os.DirFS(filepath.Join("../../examples/platform", version))))
+		if version == "1.1.0" { // what it leaves behind is deleted on demand
+			require.NoError(t, os.RemoveAll(filepath.Join(from, "example-backup")))
+		}
+		_, err := p.run("release", "new", "--from-dir", from, "--name", version,
 			"--previous", "1.0.0", "--to-dir", dir)
 		require.NoError(t, err)
 		require.FileExists(t, filepath.Join(dir, "release-manifests", permission.File))
@@ -212,6 +216,28 @@ func TestExamplePlatformUnderItsRoles(t *testing.T) {
 		}, time.Minute, 50*time.Millisecond)
 	})
 
+	t.Run("a preflight is permitted while it lasts", func(t *testing.T) {
+		p.update(configv1.Update{Image: images["1.1.0"], Mode: configv1.UpdateModePreflight})
+		require.Eventually(t, func() bool {
+			u := p.object(api.ReleaseRolloutVersion.String(), api.ReleaseRolloutKind, "", "version")
+			if u == nil {
+				return false
+			}
+			state, _, _ := unstructured.NestedString(u.Object, "status", "preflight", "state")
+			message, _, _ := unstructured.NestedString(u.Object, "status", "preflight", "message")
+			require.NotEqual(t, api.PreflightFailed, state, message)
+			return state == api.PreflightPassed || state == api.PreflightObjected
+		}, time.Minute, 100*time.Millisecond)
+		require.Eventually(t, func() bool { return len(p.roleRules(api.UpdateRole)) == 0 }, time.Minute, 50*time.Millisecond)
+		preflight := 0
+		for _, e := range a.requests(began) {
+			if strings.Contains(e.URI, "dryRun=All") {
+				preflight++
+			}
+		}
+		assert.NotZero(t, preflight)
+	})
+
 	updating := time.Now()
 	p.update(configv1.Update{Version: "1.1.0", Image: images["1.1.0"]})
 	p.await("1.1.0 to complete", time.Minute, completed("1.1.0"))
@@ -230,5 +256,15 @@ func TestExamplePlatformUnderItsRoles(t *testing.T) {
 	t.Logf("permissions took %d requests", reviews)
 	assert.Less(t, reviews, 40)
 	assert.NotZero(t, reviews)
+
+	t.Run("orphans are deleted on demand", func(t *testing.T) {
+		require.NotNil(t, p.object("v1", "ConfigMap", "example-backup", "retention"))
+		version := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"`+api.PruneAnnotation+`":"true"}}}`))
+		require.NoError(t, p.client.Patch(t.Context(), version, patch))
+		require.Eventually(t, func() bool { return p.object("v1", "ConfigMap", "example-backup", "retention") == nil }, time.Minute, 100*time.Millisecond)
+		require.Eventually(t, func() bool { return len(p.roleRules(api.UpdateRole)) == 0 }, time.Minute, 50*time.Millisecond)
+		a.requests(updating)
+	})
 	a.requireNoWildcard()
 }
