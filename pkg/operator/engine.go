@@ -47,7 +47,7 @@ func newEngines(mgr manager.Manager, run *runner, p *post, options Options) (*en
 	if e.discoverer, err = discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
 		return nil, fmt.Errorf("creating discovery client: %w", err)
 	}
-	if e.allowed, err = newPermissions(clock.RealClock{}, mgr); err != nil {
+	if e.allowed, err = newPermissions(mgr); err != nil {
 		return nil, err
 	}
 	client, err := metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())

@@ -18,7 +18,6 @@ import (
 	rbacapply "k8s.io/client-go/applyconfigurations/rbac/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -33,7 +32,6 @@ import (
 // api.UpdateRole, which nobody else writes, for as long as that lasts. An operator that may do everything asks once, and
 // writes neither.
 type permissions struct {
-	clock    clock.Clock
 	reviews  authorizationclient.AuthorizationV1Interface
 	roles    rbacclient.ClusterRoleInterface
 	patience time.Duration
@@ -71,7 +69,7 @@ const (
 	maxAsked = 100
 )
 
-func newPermissions(clk clock.Clock, mgr manager.Manager) (*permissions, error) {
+func newPermissions(mgr manager.Manager) (*permissions, error) {
 	reviews, err := authorizationclient.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for reviews: %w", err)
@@ -80,7 +78,7 @@ func newPermissions(clk clock.Clock, mgr manager.Manager) (*permissions, error) 
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for roles: %w", err)
 	}
-	return &permissions{clock: clk, reviews: reviews, roles: roles.ClusterRoles(), patience: effectPatience, needs: map[string]need{}}, nil
+	return &permissions{reviews: reviews, roles: roles.ClusterRoles(), patience: effectPatience, needs: map[string]need{}}, nil
 }
 
 // rollout permits what applying a payload takes; running is the one before, nil if there is none.
