@@ -32,8 +32,8 @@ type fence struct {
 	idle  chan struct{}
 }
 
-func newFence(lease time.Duration) *fence {
-	return &fence{clock: clock.RealClock{}, lease: lease}
+func newFence(clk clock.PassiveClock, lease time.Duration) *fence {
+	return &fence{clock: clk, lease: lease}
 }
 
 // patience is how old a renewal may be for a write to begin.

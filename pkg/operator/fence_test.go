@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/test/fault"
 )
@@ -93,7 +94,7 @@ func TestFenceSlowConnection(t *testing.T) {
 		server := &answering{}
 		slow, err := fault.New(server, fault.Options{Rates: map[fault.Kind]float64{fault.Delay: 1}, MaxDelay: 1000 * lease})
 		require.NoError(t, err)
-		f := newFence(lease)
+		f := newFence(clock.RealClock{}, lease)
 		renewed := time.Now()
 		f.renew(renewed)
 		time.Sleep(f.patience())
@@ -112,7 +113,7 @@ func TestFenceWaits(t *testing.T) {
 		<-answer
 	}))
 	defer server.Close()
-	f := newFence(time.Minute)
+	f := newFence(clock.RealClock{}, time.Minute)
 	f.renew(time.Now())
 	ended := make(chan error, 1)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, server.URL, http.NoBody)

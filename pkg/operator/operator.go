@@ -206,7 +206,7 @@ func newManager(ctx context.Context, options Options, end *endpoint, p *post) (m
 	}
 	// Everything but the Lease goes through the fence: clients that are made of the manager's configuration, or share its
 	// HTTP client, write only while this process leads.
-	fence := newFence(options.LeaseDuration)
+	fence := newFence(clock.RealClock{}, options.LeaseDuration)
 	cfg.Wrap(fence.wrap)
 	once := true
 	mgr, err := manager.New(cfg, manager.Options{
