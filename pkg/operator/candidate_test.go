@@ -73,7 +73,7 @@ func standing(template, desired, templateNow, desiredNow string) (*candidate, *m
 	p.update(func() { p.deploymentSeen, p.versionSeen, p.template, p.desired = true, true, template, desired })
 	lock := &memoryLock{}
 	return &candidate{
-		Interface: lock, clock: clock.RealClock{}, log: logr.Discard(), fence: newFence(12 * time.Second), post: p,
+		Interface: lock, clock: clock.RealClock{}, log: logr.Discard(), fence: newFence(clock.RealClock{}, 12*time.Second), post: p,
 	}, lock
 }
 

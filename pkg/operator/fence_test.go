@@ -42,7 +42,7 @@ func TestFenceByAge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := &answering{}
-		f := newFence(12 * time.Second)
+		f := newFence(clock.RealClock{}, 12*time.Second)
 		transport := f.wrap(server)
 		require.ErrorIs(t, send(t, transport, http.MethodPatch, aWrite), errFenced, "before it has led")
 		f.renew(time.Now())
@@ -74,7 +74,7 @@ func TestFenceBoundsWrites(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			server := &answering{}
-			f := newFence(12 * time.Second)
+			f := newFence(clock.RealClock{}, 12*time.Second)
 			f.renew(time.Now())
 			require.NoError(t, send(t, f.wrap(server), http.MethodPatch, aWrite+tt.query))
 			assert.Equal(t, tt.want, server.got[0].URL.Query().Get("timeout"))
