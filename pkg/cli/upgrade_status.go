@@ -91,10 +91,11 @@ func (o *upgradeStatusOptions) run(ctx context.Context, streams Streams) error {
 	if err := o.print(streams, assessment); err != nil {
 		return err
 	}
-	for _, missing := range assessment.Missing {
+	failed := slices.DeleteFunc(slices.Clone(assessment.Missing), func(m insight.Missing) bool { return m.Absent })
+	for _, missing := range failed {
 		fmt.Fprintf(streams.Err, "warning: %s: %s\n", missing.Section, oneLine(missing.Reason))
 	}
-	if len(assessment.Missing) > 0 {
+	if len(failed) > 0 {
 		return &PartialError{errors.New("not all could be read: see the warnings")}
 	}
 	return nil

@@ -119,12 +119,15 @@ func (r *updateReader) rollout(ctx context.Context, name string) *api.ReleaseRol
 	return told
 }
 
+// errAbsent is about kinds that only some platforms have.
+var errAbsent = errors.New("this cluster has no")
+
 func (r *updateReader) explain(what string, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case meta.IsNoMatchError(err):
-		return fmt.Errorf("this cluster has no %s", what)
+		return fmt.Errorf("%w %s", errAbsent, what)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("reading %s: %w: ask for a role that lets you, such as cluster-reader", what, err)
 	}

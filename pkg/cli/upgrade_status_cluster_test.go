@@ -116,7 +116,10 @@ func TestUpgradeStatusOfCluster(t *testing.T) {
 	require.ErrorContains(t, err, `there is no ClusterVersion "version"`)
 
 	c.putDump("cv", "co")
-	_, text, missing := c.assess(c.config)
+	a, text, missing := c.assess(c.config)
+	for _, m := range a.Missing {
+		assert.Equal(t, m.Section != insight.SectionHealth, m.Absent, "%s: a cluster without pools is no error", m.Section)
+	}
 	assert.Contains(t, text, "Completion:      50% (1 operators updated, 1 updating, 0 waiting)\n")
 	assert.Contains(t, text, "\nControl Plane Nodes: not known: this cluster has no MachineConfigPools\n")
 	assert.Equal(t, "this cluster has no MachineConfigPools", missing[insight.SectionWorkers])
@@ -125,7 +128,7 @@ func TestUpgradeStatusOfCluster(t *testing.T) {
 	machines := "machineconfiguration/v1/zz_generated.crd-manifests/"
 	c.crds(machines+"*_machineconfigpools-Default.crd.yaml", machines+"*_machineconfigs.crd.yaml")
 	c.putDump("mcp", "mc", "node")
-	a, text, missing := c.assess(c.config)
+	a, text, missing = c.assess(c.config)
 	assert.Contains(t, text, "\nAll control plane nodes successfully updated to 1.2.0\n")
 	assert.Contains(t, text, "\nworker-draining    Progressing   Draining    1.1.0     +10m   \n")
 	assert.Contains(t, text, "worker        Degraded     6% (1/16)    13 Available, 2 Progressing, 1 Draining, 2 Degraded\n")

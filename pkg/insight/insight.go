@@ -49,6 +49,8 @@ type Input struct {
 type Missing struct {
 	Section Section `json:"section"`
 	Reason  string  `json:"reason"`
+	// Absent says that the cluster has no such thing, which is nothing that went wrong.
+	Absent bool `json:"absent,omitempty"`
 }
 
 // Section is a part of the assessment.
