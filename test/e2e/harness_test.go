@@ -1,0 +1,355 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/test/e2e/platform"
+)
+
+// life is the platform in the shared cluster, as whoever runs it has it at hand: files, cvo and clients.
+type life struct {
+	*testing.T
+	*platform.Platform
+	client client.WithWatch
+	kube   kubernetes.Interface
+	// pullSecret is a file.
+	pullSecret string
+}
+
+// made is what all tests share. It is made when the first one needs it.
+var made struct {
+	sync.Mutex
+	*platform.Platform
+	dir string
+	// releases are pullspecs by version.
+	releases map[string]string
+}
+
+// newLife returns the means to install and update, and touches no cluster.
+func newLife(t *testing.T) *life {
+	t.Helper()
+	secret, err := shared.registry.PullSecret()
+	require.NoError(t, err)
+	made.Lock()
+	defer made.Unlock()
+	if made.Platform == nil {
+		// A cluster that is used again trusts the key of last time.
+		made.dir, err = filepath.Abs(filepath.Join("../../bin/e2e", shared.Name))
+		require.NoError(t, err)
+		began := time.Now()
+		made.Platform, err = platform.New(t.Context(), platform.Options{
+			Dir: made.dir, Host: shared.registry.Host, Credentials: secret, CA: shared.registry.CA,
+		})
+		require.NoError(t, err)
+		made.releases = map[string]string{}
+		t.Logf("the operator's image and the components', built and pushed, in %s", since(began))
+	}
+	log.SetLogger(logr.Discard())
+	scheme := runtime.NewScheme()
+	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), configv1.Install(scheme)))
+	config := rest.CopyConfig(shared.Config)
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	l := &life{T: t, Platform: made.Platform, pullSecret: filepath.Join(made.dir, "pull-secret.json")}
+	require.NoError(t, os.WriteFile(l.pullSecret, secret, 0o600))
+	l.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	l.kube, err = kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	return l
+}
+
+// in is the same within a subtest.
+func (l *life) in(t *testing.T) *life {
+	inner := *l
+	inner.T = t
+	return &inner
+}
+
+// installed returns a platform that is completely installed, of whichever version.
+func installed(t *testing.T) *life {
+	t.Helper()
+	l := newLife(t)
+	if _, err := l.clusterVersion(); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		l.trustRegistry()
+		l.install(l.release("1.0.0"), "--wait")
+	} else {
+		require.NoError(t, err)
+	}
+	l.mustRun("upgrade", "wait", "--timeout", patience.String(), "--quiet")
+	return l
+}
+
+// release makes a release of the example platform, or returns the one that was made before.
+func (l *life) release(version string, previous ...string) string {
+	l.Helper()
+	return l.releaseOf(platform.Release{Version: version, Previous: previous})
+}
+
+func (l *life) releaseOf(r platform.Release) string {
+	l.Helper()
+	made.Lock()
+	defer made.Unlock()
+	if pullspec := made.releases[r.Version]; pullspec != "" && len(r.Changes) == 0 {
+		return pullspec
+	}
+	pullspec, err := l.Release(l.Context(), r)
+	require.NoError(l, err)
+	made.releases[r.Version] = pullspec
+	return pullspec
+}
+
+// next makes a release that the cluster may be updated to from where it is.
+func (l *life) next(changes ...platform.Change) configv1.Update {
+	l.Helper()
+	from := l.version()
+	var minor int
+	_, err := fmt.Sscanf(from, "1.%d.0", &minor)
+	require.NoError(l, err, "the version after %s", from)
+	r := platform.Release{Version: fmt.Sprintf("1.%d.0", minor+1), From: "1.1.0", Previous: []string{from}, Changes: changes}
+	return configv1.Update{Version: r.Version, Image: l.releaseOf(r)}
+}
+
+// trustRegistry has the operator trust the registry, whose certificate is from no public authority.
+func (l *life) trustRegistry() {
+	l.Helper()
+	const namespace = "openshift-config-managed"
+	_, err := l.kube.CoreV1().Namespaces().Create(l.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		require.NoError(l, err)
+	}
+	bundle := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "trusted-ca-bundle"}, Data: map[string]string{"ca-bundle.crt": string(shared.registry.CA)},
+	}
+	_, err = l.kube.CoreV1().ConfigMaps(namespace).Create(l.Context(), bundle, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		_, err = l.kube.CoreV1().ConfigMaps(namespace).Update(l.Context(), bundle, metav1.UpdateOptions{})
+	}
+	require.NoError(l, err)
+}
+
+// outcome is what cvo install and cvo uninstall print.
+type outcome struct {
+	Reached string
+	Objects []struct{ Kind, Namespace, Name, Outcome, Message string }
+}
+
+func (l *life) install(pullspec string, flags ...string) outcome {
+	l.Helper()
+	args := []string{
+		"install", "--release-image", pullspec, "--trust", l.Trust, "--pull-secret", l.pullSecret,
+		"--certificate-authority", l.CA, "--timeout", "5m", "-o", "json",
+	}
+	return l.parse(l.mustRun(append(args, flags...)...))
+}
+
+func (l *life) parse(out string) outcome {
+	l.Helper()
+	var o outcome
+	require.NoError(l, json.Unmarshal([]byte(out), &o), out)
+	return o
+}
+
+// run runs cvo against the cluster and returns what it prints to stdout; the error tells of stderr.
+func (l *life) run(ctx context.Context, args ...string) (string, error) {
+	command := exec.CommandContext(ctx, l.CVO, args...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+shared.Kubeconfig)
+	var out, errs bytes.Buffer
+	command.Stdout, command.Stderr = &out, &errs
+	if err := command.Run(); err != nil {
+		return out.String(), fmt.Errorf("cvo %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(errs.Bytes()))
+	}
+	return out.String(), nil
+}
+
+// mustRun does the same, and ends the test if that fails, with what the cluster has to say.
+func (l *life) mustRun(args ...string) string {
+	l.Helper()
+	out, err := l.run(l.Context(), args...)
+	if err != nil {
+		l.explain()
+	}
+	require.NoError(l, err, out)
+	return out
+}
+
+// explain logs what somebody would look at first.
+func (l *life) explain() {
+	l.Helper()
+	if cv, err := l.clusterVersion(); err == nil {
+		for _, c := range cv.Status.Conditions {
+			l.Logf("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message)
+		}
+	}
+	pods, err := l.kube.CoreV1().Pods("").List(l.Context(), metav1.ListOptions{})
+	if err != nil {
+		l.Log(err)
+		return
+	}
+	for _, pod := range pods.Items {
+		ready := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		})
+		if ready || pod.Status.Phase == corev1.PodSucceeded {
+			continue
+		}
+		l.Logf("pod %s/%s is not ready: %s %+v", pod.Namespace, pod.Name, pod.Status.Phase, pod.Status.ContainerStatuses)
+	}
+	operators, err := l.operators()
+	for _, pod := range operators {
+		lines := int64(30)
+		log, _ := l.kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: &lines}).DoRaw(l.Context())
+		l.Logf("the end of what %s says:\n%s", pod.Name, log)
+	}
+	if err != nil {
+		l.Log(err)
+	}
+}
+
+func (l *life) clusterVersion() (*configv1.ClusterVersion, error) {
+	cv := &configv1.ClusterVersion{}
+	return cv, l.client.Get(l.Context(), client.ObjectKey{Name: api.ClusterVersionName}, cv)
+}
+
+// version is the one that was last completed.
+func (l *life) version() string {
+	l.Helper()
+	cv, err := l.clusterVersion()
+	require.NoError(l, err)
+	for _, entry := range cv.Status.History {
+		if entry.State == configv1.CompletedUpdate {
+			return entry.Version
+		}
+	}
+	require.Fail(l, "nothing is completed", "%+v", cv.Status.History)
+	return ""
+}
+
+// update asks for a release, by editing the ClusterVersion.
+func (l *life) update(to configv1.Update) {
+	l.Helper()
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"desiredUpdate": to}})
+	require.NoError(l, err)
+	cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: api.ClusterVersionName}}
+	require.NoError(l, l.client.Patch(l.Context(), cv, client.RawPatch("application/merge-patch+json", patch)))
+}
+
+// completed waits until a version is, and its operators alone are left.
+func (l *life) completed(version string) {
+	l.Helper()
+	l.await(version+" to be completed", func(cv *configv1.ClusterVersion) bool {
+		h := cv.Status.History
+		return len(h) > 0 && h[0].Version == version && h[0].State == configv1.CompletedUpdate &&
+			cv.Status.ObservedGeneration == cv.Generation && condition(cv, "Progressing").Status == configv1.ConditionFalse
+	})
+}
+
+// await watches the ClusterVersion.
+func (l *life) await(what string, done func(*configv1.ClusterVersion) bool) *configv1.ClusterVersion {
+	l.Helper()
+	cv := &configv1.ClusterVersion{}
+	if !awaitObject(l, cv, "", api.ClusterVersionName, patience, func() bool { return done(cv) }) {
+		l.explain()
+		require.Fail(l, "waiting for "+what)
+	}
+	return cv
+}
+
+// awaitObject asks for an object until it is as it should be. An API server that does not answer is asked again.
+func awaitObject(l *life, into client.Object, namespace, name string, limit time.Duration, done func() bool) bool {
+	ctx, cancel := context.WithTimeout(l.Context(), limit)
+	defer cancel()
+	for {
+		if err := l.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, into); err == nil && done() {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func condition(cv *configv1.ClusterVersion, kind string) configv1.ClusterOperatorStatusCondition {
+	for _, c := range cv.Status.Conditions {
+		if string(c.Type) == kind {
+			return c
+		}
+	}
+	return configv1.ClusterOperatorStatusCondition{}
+}
+
+// operators are the operator's pods, without those that are about to end.
+func (l *life) operators() ([]corev1.Pod, error) {
+	list, err := l.kube.CoreV1().Pods(api.OperatorNamespace).List(l.Context(), metav1.ListOptions{LabelSelector: "k8s-app=cluster-version-operator"})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil }), nil
+}
+
+// settled waits until two replicas of a release run, and no others.
+func (l *life) settled(image string) []corev1.Pod {
+	l.Helper()
+	var pods []corev1.Pod
+	require.EventuallyWithT(l, func(c *assert.CollectT) {
+		list, err := l.kube.CoreV1().Pods(api.OperatorNamespace).List(l.Context(), metav1.ListOptions{LabelSelector: "k8s-app=cluster-version-operator"})
+		require.NoError(c, err)
+		require.Len(c, list.Items, 2)
+		for _, pod := range list.Items {
+			require.Equal(c, image, pod.Spec.Containers[0].Image)
+			require.False(c, readySince(pod).IsZero(), "%s is not ready", pod.Name)
+		}
+		pods = list.Items
+	}, patience, tick)
+	return pods
+}
+
+// readySince is zero for a pod that is not ready.
+func readySince(pod corev1.Pod) time.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+// lease is the operators'.
+func (l *life) lease() *coordinationv1.Lease {
+	l.Helper()
+	lease, err := l.kube.CoordinationV1().Leases(api.OperatorNamespace).Get(l.Context(), api.ClusterVersionName, metav1.GetOptions{})
+	require.NoError(l, err)
+	return lease
+}
+
+func since(began time.Time) time.Duration { return time.Since(began).Round(100 * time.Millisecond) }
