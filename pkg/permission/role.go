@@ -47,9 +47,10 @@ func Binding(role string, account Account) *rbacv1.ClusterRoleBinding {
 	}
 }
 
+const descriptionAnnotation = "kubernetes.io/description"
+
+// What the two roles are for.
 const (
-	descriptionAnnotation = "kubernetes.io/description"
-	// ReleaseDescription and UpdateDescription say what the two roles are for.
 	ReleaseDescription = "What applying the release takes that the cluster runs, object by object. Made from its manifests."
 	UpdateDescription  = "What an update or a preflight that is under way takes beyond the running release. Written by the version operator; empty at rest."
 )
