@@ -88,7 +88,7 @@ type order struct {
 	server  string
 }
 
-// job has one pod that does one thing once. It is suspended until the Secret is there that it mounts.
+// job has one pod that does one thing once.
 func (o order) job() *batchv1.Job {
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
@@ -96,7 +96,6 @@ func (o order) job() *batchv1.Job {
 			Annotations: map[string]string{"kubernetes.io/description": "Sends the manifests of release image " + o.image.ByDigest() + " to the version operator."},
 		},
 		Spec: batchv1.JobSpec{
-			Suspend:                 new(true),
 			BackoffLimit:            new(int32(0)), // a second pod would have no token; the operator makes another Job
 			ActiveDeadlineSeconds:   new(int64(o.options.Deadline / time.Second)),
 			TTLSecondsAfterFinished: new(int32(keptFor / time.Second)),

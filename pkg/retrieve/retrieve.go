@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	k8slabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	batchv1client "k8s.io/client-go/kubernetes/typed/batch/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -63,6 +62,8 @@ type Retriever struct {
 	core    corev1client.CoreV1Interface
 	inbox   *Inbox
 	options Options
+	// turn is free while no retrieval is under way: each begins by removing the Jobs of others.
+	turn chan struct{}
 }
 
 // New returns a Retriever whose Jobs send to the inbox, which is served at the address in the options.
@@ -75,13 +76,19 @@ func New(
 	if options.Deadline == 0 {
 		options.Deadline = 15 * time.Minute
 	}
-	return &Retriever{clock: clk, batch: batch, core: core, inbox: inbox, options: options}, nil
+	return &Retriever{clock: clk, batch: batch, core: core, inbox: inbox, options: options, turn: make(chan struct{}, 1)}, nil
 }
 
 // Retrieve has a Job send the files of an image, of the version if it is known, and gives the stream to read. It returns
 // when the stream has been read, or with an *Error when the Job cannot send it. Jobs of earlier retrievals are removed
 // first, those of an operator that is gone too: their tokens open nothing any more.
 func (r *Retriever) Retrieve(ctx context.Context, img release.Image, version string, read func(context.Context, io.Reader) error) error {
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	ctx, cancel := context.WithTimeout(ctx, r.options.Deadline)
 	defer cancel()
 	if err := r.removeOld(ctx); err != nil {
@@ -98,7 +105,10 @@ func (r *Retriever) Retrieve(ctx context.Context, img release.Image, version str
 	}
 	log.Info("retrieving a release by a job", "job", job.Name, "image", img.ByDigest())
 	err = r.wait(ctx, job, outcome)
-	r.cleanUp(context.WithoutCancel(ctx), job, err)
+	// A Job that failed may be looked at: the next retrieval removes it, or its deadline and its time to live.
+	if _, failed := errors.AsType[*Error](err); !failed {
+		r.discard(context.WithoutCancel(ctx), job)
+	}
 	if err == nil {
 		log.Info("release retrieved by a job", "job", job.Name)
 	}
@@ -124,7 +134,7 @@ func (r *Retriever) selector() string {
 	return k8slabels.SelectorFromSet(labels(r.options.Name)).String()
 }
 
-// remove deletes a Job with its pods, and its Secret, which in a cluster without a garbage collector would stay.
+// remove deletes a Job. Its pods and its Secret, whose token opens nothing any more, go with it.
 func (r *Retriever) remove(ctx context.Context, job *batchv1.Job) error {
 	background := metav1.DeletePropagationBackground
 	err := r.batch.Jobs(job.Namespace).Delete(ctx, job.Name, metav1.DeleteOptions{
@@ -133,56 +143,25 @@ func (r *Retriever) remove(ctx context.Context, job *batchv1.Job) error {
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("removing retrieval Job %s: %w", job.Name, err)
 	}
-	return r.removeSecret(ctx, job)
-}
-
-func (r *Retriever) removeSecret(ctx context.Context, job *batchv1.Job) error {
-	err := r.core.Secrets(job.Namespace).Delete(ctx, job.Name, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("removing the Secret of retrieval Job %s: %w", job.Name, err)
-	}
 	return nil
 }
 
-// start makes the Job, then the Secret that belongs to it, and then lets it run.
+// start makes the Job, and then the Secret that belongs to it; the pod waits for that.
 func (r *Retriever) start(ctx context.Context, o order, token string) (*batchv1.Job, error) {
-	jobs := r.batch.Jobs(r.options.Namespace)
-	job, err := jobs.Create(ctx, o.job(), metav1.CreateOptions{})
+	job, err := r.batch.Jobs(r.options.Namespace).Create(ctx, o.job(), metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("creating retrieval Job: %w", refused(err))
 	}
 	if mounts := job.Spec.Template.Spec.Volumes; len(mounts) == 0 || mounts[0].Image == nil {
 		err = &Error{Reason: ReasonImageVolumes, Message: "the API server dropped the image volume of the Job", Remedy: imageVolumesRemedy}
-	}
-	if err == nil {
-		if _, err = r.core.Secrets(job.Namespace).Create(ctx, secret(job, token), metav1.CreateOptions{}); err != nil {
-			err = fmt.Errorf("creating the Secret of retrieval Job %s: %w", job.Name, err)
-		}
-	}
-	if err == nil {
-		if _, err = jobs.Patch(ctx, job.Name, types.MergePatchType, []byte(`{"spec":{"suspend":false}}`), metav1.PatchOptions{}); err != nil {
-			err = fmt.Errorf("starting retrieval Job %s: %w", job.Name, err)
-		}
+	} else if _, err = r.core.Secrets(job.Namespace).Create(ctx, secret(job, token), metav1.CreateOptions{}); err != nil {
+		err = fmt.Errorf("creating the Secret of retrieval Job %s: %w", job.Name, err)
 	}
 	if err != nil {
 		r.discard(context.WithoutCancel(ctx), job)
 		return nil, err
 	}
 	return job, nil
-}
-
-// cleanUp takes everything away, but a Job whose failure somebody may want to look at: the next retrieval removes that, or
-// its deadline and its time to live.
-func (r *Retriever) cleanUp(ctx context.Context, job *batchv1.Job, err error) {
-	if _, failed := errors.AsType[*Error](err); !failed {
-		r.discard(ctx, job)
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
-	defer cancel()
-	if err := r.removeSecret(ctx, job); err != nil {
-		logr.FromContextOrDiscard(ctx).V(1).Info("cleaning up after a retrieval", "job", job.Name, "error", err.Error())
-	}
 }
 
 func (r *Retriever) discard(ctx context.Context, job *batchv1.Job) {
