@@ -278,35 +278,12 @@ func (o *installOptions) plan(ctx context.Context, img release.Image, images *im
 	}
 	plan, err := install.NewPlan(p, settings)
 	if err == nil {
-		err = checkBase(ctx, images, img)
+		err = p.CheckOperator(plan.Deployment(), func() ([]string, error) { return images.Entrypoint(ctx, img) })
 	}
-	if errors.Is(err, install.ErrNoOperator) {
-		err = &RefusedError{fmt.Errorf("%w; prepare the cluster with --no-operator and run the operator with 'cvo start', or build the release on the operator's image ('cvo release new --to-image-base')", err)}
+	if errors.Is(err, install.ErrNoOperator) || errors.Is(err, payload.ErrOtherOperator) {
+		err = &RefusedError{fmt.Errorf("%w; 'cvo install --no-operator' prepares the cluster for one that 'cvo start' runs outside of it", err)}
 	}
 	return plan, err
-}
-
-// operatorEntrypoint is what images that releases are built on start.
-const operatorEntrypoint = "/cvo"
-
-// checkBase refuses a release whose image does not start this operator, although its manifests say so.
-func checkBase(ctx context.Context, images *image.Reader, img release.Image) error {
-	opened, err := images.Open(ctx, img)
-	if err != nil {
-		return err
-	}
-	config, err := opened.ConfigFile()
-	if err != nil {
-		return fmt.Errorf("reading the configuration of %s: %w", img.ByDigest(), err)
-	}
-	if entrypoint := config.Config.Entrypoint; len(entrypoint) != 1 || entrypoint[0] != operatorEntrypoint {
-		starts := "nothing"
-		if len(entrypoint) > 0 {
-			starts = strings.Join(entrypoint, " ")
-		}
-		return fmt.Errorf("%w: its image starts %s, not %s", install.ErrNoOperator, starts, operatorEntrypoint)
-	}
-	return nil
 }
 
 // installReport is the outcome for scripts.

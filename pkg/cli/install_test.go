@@ -92,7 +92,7 @@ func (b *bare) push(t *testing.T, version, entrypoint string, keep func(file str
 
 func (b *bare) signed(t *testing.T, version string) release.Image {
 	t.Helper()
-	img := b.push(t, version, operatorEntrypoint, nil)
+	img := b.push(t, version, "/cvo", nil)
 	require.NoError(t, b.signer.Attach(t.Context(), img))
 	return img
 }
@@ -106,9 +106,9 @@ func (b *bare) run(t *testing.T, img release.Image, args ...string) (stdout, std
 
 func TestInstallRefuses(t *testing.T) {
 	b := newBare(t)
-	unsigned := b.push(t, "1.0.0", operatorEntrypoint, nil)
+	unsigned := b.push(t, "1.0.0", "/cvo", nil)
 	other := b.push(t, "1.0.1", "/usr/bin/cluster-version-operator", nil)
-	without := b.push(t, "1.0.2", operatorEntrypoint, func(file string) bool { return !strings.Contains(file, "deployment") })
+	without := b.push(t, "1.0.2", "/cvo", func(file string) bool { return !strings.Contains(file, "deployment") })
 	for _, img := range []release.Image{other, without} {
 		require.NoError(t, b.signer.Attach(t.Context(), img))
 	}
@@ -117,7 +117,7 @@ func TestInstallRefuses(t *testing.T) {
 		img        release.Image
 	}{
 		{"it refuses what nobody signed", "unable to verify", unsigned},
-		{"it refuses an image that starts something else", "its image starts /usr/bin/cluster-version-operator", other},
+		{"it refuses an image that starts something else", `runs ["/usr/bin/cluster-version-operator"]: this release does not bring this operator`, other},
 		{"it refuses a release without a Deployment", "has no Deployment.apps openshift-cluster-version/cluster-version-operator", without},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

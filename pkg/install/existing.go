@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // Existing is what a cluster has already of an installation; the zero value is a bare cluster.
@@ -67,21 +68,11 @@ func (e Existing) Refuse(image string) error {
 	if len(status.History) == 0 {
 		return nil // nothing was ever installed, so what was tried before is replaced
 	}
-	if sameImage(status.Desired.Image, image) {
+	if release.SameImage(status.Desired.Image, image) {
 		return nil
 	}
 	return &Refusal{fmt.Errorf("the cluster is at release %s (%s) already: an install does not update; use 'cvo upgrade --to-image %s'",
 		status.Desired.Version, status.Desired.Image, image)}
-}
-
-// sameImage compares by digest, because a mirror has another name for the same image.
-func sameImage(a, b string) bool {
-	_, digestA, okA := strings.Cut(a, "@")
-	_, digestB, okB := strings.Cut(b, "@")
-	if okA && okB {
-		return digestA == digestB
-	}
-	return a == b
 }
 
 // Network reports whether the operator was installed to run before the cluster has a network.

@@ -126,7 +126,7 @@ func NewPlan(p *payload.Payload, settings Settings) (Plan, error) {
 
 // addOperator takes over the operator's own part of the release.
 func (p *Plan) addOperator(payload *payload.Payload) error {
-	missing := map[manifest.ID]bool{p.deploymentID(): true}
+	missing := map[manifest.ID]bool{p.Deployment(): true}
 	for _, crd := range neededCRDs() {
 		missing[crdID(crd)] = true
 	}
@@ -144,7 +144,7 @@ func (p *Plan) addOperator(payload *payload.Payload) error {
 		}
 		p.Items = append(p.Items, Item{m, way})
 	}
-	for _, id := range append([]manifest.ID{p.deploymentID()}, crdID(neededCRDs()[0]), crdID(neededCRDs()[1])) {
+	for _, id := range append([]manifest.ID{p.Deployment()}, crdID(neededCRDs()[0]), crdID(neededCRDs()[1])) {
 		if missing[id] {
 			return fmt.Errorf("%w: release %s has no %s in its manifests %s*", ErrNoOperator, payload.Release.Version, id, ownFiles)
 		}
@@ -171,7 +171,8 @@ func (p *Plan) addRole(payload *payload.Payload) error {
 	return nil
 }
 
-func (p *Plan) deploymentID() manifest.ID {
+// Deployment is that of the operator.
+func (p *Plan) Deployment() manifest.ID {
 	return manifest.ID{Group: "apps", Kind: "Deployment", Namespace: p.Settings.Namespace, Name: Operator}
 }
 

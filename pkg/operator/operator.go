@@ -299,11 +299,14 @@ func setUp(ctx context.Context, mgr manager.Manager, run *runner, options Option
 	}
 	if p != nil {
 		stages.Successor = func(ctx context.Context, cv *configv1.ClusterVersion, img release.Image, target *payload.Payload) error {
+			if retriever != nil { // who asks no registry
+				return target.CheckOperator(p.id(), nil)
+			}
 			outside, err := OpenOutside(ctx, engines.clock, mgr.GetAPIReader(), cv, options)
 			if err != nil {
 				return err
 			}
-			return p.fit(ctx, outside, img, target)
+			return target.CheckOperator(p.id(), func() ([]string, error) { return outside.Entrypoint(ctx, img) })
 		}
 	}
 	recorder, err := newRecorder(ctx, mgr, options.Namespace)

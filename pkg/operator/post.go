@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/rollout"
 )
 
@@ -145,7 +146,7 @@ func (p *post) watch(ctx context.Context, versionsSynced toolscache.InformerSync
 		p.update(func() {
 			p.deploymentSeen, p.object, p.template = true, u, ""
 			if u != nil {
-				p.template = rollout.OperatorImage(u.Object)
+				p.template = manifest.OperatorImage(u.Object)
 			}
 		})
 		p.changed()
@@ -235,7 +236,7 @@ func (p *post) ask(ctx context.Context) (situation, error) {
 	case err != nil:
 		return s, fmt.Errorf("reading Deployment %s/%s: %w", p.namespace, p.deployment, err)
 	default:
-		s.template = rollout.OperatorImage(deployment.Object)
+		s.template = manifest.OperatorImage(deployment.Object)
 	}
 	cv, err := p.dynamic.Resource(configv1.GroupVersion.WithResource("clusterversions")).Get(ctx, p.clusterVersion, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -247,14 +248,19 @@ func (p *post) ask(ctx context.Context) (situation, error) {
 	return s, nil
 }
 
+// id is the Deployment whose pod this process is.
+func (p *post) id() manifest.ID {
+	return manifest.ID{Group: appsv1.GroupName, Kind: "Deployment", Namespace: p.namespace, Name: p.deployment}
+}
+
 // handover is what a rollout has to know of this process.
 func (p *post) handover() *rollout.Handover {
 	if p == nil {
 		return nil
 	}
 	return &rollout.Handover{
-		Deployment: manifest.ID{Group: appsv1.GroupName, Kind: "Deployment", Namespace: p.namespace, Name: p.deployment},
-		Own:        func(image string) bool { return sameImage(image, p.own) },
+		Deployment: p.id(),
+		Own:        func(image string) bool { return release.SameImage(image, p.own) },
 		Flush:      func(context.Context) error { return nil },
 		Successor:  p.successor,
 	}

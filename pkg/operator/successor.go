@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/rollout"
 )
 
@@ -74,7 +75,7 @@ func replicaFailure(deployment *unstructured.Unstructured) (string, time.Time) {
 }
 
 func runs(pod *corev1.Pod, image string) bool {
-	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return sameImage(c.Image, image) })
+	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return release.SameImage(c.Image, image) })
 }
 
 func ready(pod *corev1.Pod) bool {

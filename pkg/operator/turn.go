@@ -1,6 +1,6 @@
 package operator
 
-import "strings"
+import "github.com/cluster-version/cvo/pkg/release"
 
 // situation is what decides whether a replica takes part in the election. The zero value is a process outside of the
 // cluster.
@@ -31,18 +31,8 @@ const (
 //	template is another, desired is not own    stand aside an update or its way back is replacing this replica
 func decide(s situation) turn {
 	switch {
-	case !s.inside, s.template == "", sameImage(s.template, s.own), sameImage(s.desired, s.own):
+	case !s.inside, s.template == "", release.SameImage(s.template, s.own), release.SameImage(s.desired, s.own):
 		return contend
 	}
 	return standAside
-}
-
-// sameImage reports whether two pullspecs are of one image: by their digests if both have one, wherever it is pulled from.
-func sameImage(a, b string) bool {
-	_, digestA, okA := strings.Cut(a, "@")
-	_, digestB, okB := strings.Cut(b, "@")
-	if okA && okB {
-		return digestA == digestB
-	}
-	return a == b
 }

@@ -70,6 +70,16 @@ func (i Image) Repository() string {
 // ByDigest is the pullspec that names this content and nothing else.
 func (i Image) ByDigest() string { return i.Repository() + "@" + string(i.Digest) }
 
+// SameImage reports whether two pullspecs are of one image: by their digests if both have one, wherever it is pulled from.
+func SameImage(a, b string) bool {
+	_, digestA, okA := strings.Cut(a, "@")
+	_, digestB, okB := strings.Cut(b, "@")
+	if okA && okB {
+		return digestA == digestB
+	}
+	return a == b
+}
+
 // Evidence answers for one accepted signature: who signed the digest, with which key, found where.
 type Evidence struct {
 	// Root names the root of trust that was satisfied: a keyring of the trust configuration, a public key, a policy.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/gate"
 	"github.com/cluster-version/cvo/pkg/inventory"
@@ -35,33 +33,13 @@ type Successor struct {
 	Lasting bool
 }
 
-// OperatorImage returns the image of the operator in its Deployment: that of the container which is called like the
-// Deployment, else of the first. It is empty for anything else.
-func OperatorImage(deployment map[string]any) string {
-	name, _, _ := unstructured.NestedString(deployment, "metadata", "name")
-	list, _, _ := unstructured.NestedFieldNoCopy(deployment, "spec", "template", "spec", "containers")
-	containers, _ := list.([]any)
-	first := ""
-	for i, item := range containers {
-		container, _ := item.(map[string]any)
-		image, _ := container["image"].(string)
-		if container["name"] == name {
-			return image
-		}
-		if i == 0 {
-			first = image
-		}
-	}
-	return first
-}
-
 // leaving returns the image of the operator that a node's manifest hands over to, empty if it does not.
 func (p *pass) leaving(n *taskgraph.Node) string {
 	h := p.Handover
 	if h == nil || n.Manifest.Tombstone() || p.plan.tasks[n.Index].id != h.Deployment {
 		return ""
 	}
-	if image := OperatorImage(n.Manifest.Object.Object); image != "" && !h.Own(image) {
+	if image := manifest.OperatorImage(n.Manifest.Object.Object); image != "" && !h.Own(image) {
 		return image
 	}
 	return ""
