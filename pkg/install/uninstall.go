@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
@@ -60,11 +60,11 @@ func Uninstall(ctx context.Context, clk clock.Clock, cfg *rest.Config, removal R
 	if err != nil {
 		return nil, err
 	}
-	clientset, err := kubernetes.NewForConfig(cfg)
+	served, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
-	u := &remover{cluster: c, clock: clk, clientset: clientset, removal: removal, done: done, say: say}
+	u := &remover{cluster: c, clock: clk, discovery: served, removal: removal, done: done, say: say}
 	if err := u.look(ctx); err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func Uninstall(ctx context.Context, clk clock.Clock, cfg *rest.Config, removal R
 type remover struct {
 	*cluster
 	clock     clock.Clock
-	clientset *kubernetes.Clientset
+	discovery *discovery.DiscoveryClient
 	removal   Removal
 	done      func(Result)
 	say       func(string)
@@ -150,7 +150,7 @@ func (u *remover) list(ctx context.Context) ([]metav1.PartialObjectMetadata, err
 // kinds are all that can be listed and deleted. An API whose server is away is a reason to stop: what it has would be
 // left behind, or be deleted with its owner.
 func (u *remover) kinds(context.Context) ([]schema.GroupVersionKind, error) {
-	lists, err := u.clientset.Discovery().ServerPreferredResources() //nolint:staticcheck // the variant with a context is not in this interface
+	lists, err := u.discovery.ServerPreferredResources() //nolint:staticcheck // the variant with a context is not in this interface
 	if err != nil {
 		return nil, fmt.Errorf("asking for the APIs of the cluster: %w: what an API that is away has cannot be looked after; mend it or remove its APIService", err)
 	}

@@ -13,10 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
+	appsv1client "k8s.io/client-go/kubernetes/typed/apps/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -31,7 +33,7 @@ import (
 // what the cluster asks for, on every replica, and how the pods get on that are to replace this one, once asked.
 type post struct {
 	clock          clock.PassiveClock
-	client         kubernetes.Interface
+	core           corev1client.CoreV1Interface
 	dynamic        dynamic.Interface
 	namespace      string
 	deployment     string
@@ -64,11 +66,15 @@ func findPost(ctx context.Context, cfg *rest.Config, options Options) (*post, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
-	client, err := kubernetes.NewForConfig(cfg)
+	core, err := corev1client.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("creating client: %w", err)
 	}
-	pod, err := client.CoreV1().Pods(options.PodNamespace).Get(ctx, options.PodName, metav1.GetOptions{})
+	apps, err := appsv1client.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("creating client: %w", err)
+	}
+	pod, err := core.Pods(options.PodNamespace).Get(ctx, options.PodName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // as above
 	}
@@ -79,7 +85,7 @@ func findPost(ctx context.Context, cfg *rest.Config, options Options) (*post, er
 	if owner == nil || owner.Kind != "ReplicaSet" {
 		return nil, nil //nolint:nilnil // as above
 	}
-	set, err := client.AppsV1().ReplicaSets(options.PodNamespace).Get(ctx, owner.Name, metav1.GetOptions{})
+	set, err := apps.ReplicaSets(options.PodNamespace).Get(ctx, owner.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // as above
 	}
@@ -89,11 +95,11 @@ func findPost(ctx context.Context, cfg *rest.Config, options Options) (*post, er
 	if owner = metav1.GetControllerOfNoCopy(set); owner == nil || owner.Kind != "Deployment" {
 		return nil, nil //nolint:nilnil // as above
 	}
-	if _, err := client.AppsV1().Deployments(options.PodNamespace).Get(ctx, owner.Name, metav1.GetOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := apps.Deployments(options.PodNamespace).Get(ctx, owner.Name, metav1.GetOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("reading Deployment %s/%s, whose pod this process is: %w", options.PodNamespace, owner.Name, err)
 	}
 	return &post{
-		clock: clock.RealClock{}, client: client, namespace: options.PodNamespace, deployment: owner.Name, clusterVersion: options.Name,
+		clock: clock.RealClock{}, core: core, namespace: options.PodNamespace, deployment: owner.Name, clusterVersion: options.Name,
 		own: options.ReleaseImage, changed: func() {}, asked: make(chan struct{}), news: make(chan struct{}),
 	}, nil
 }
@@ -102,7 +108,7 @@ func findPost(ctx context.Context, cfg *rest.Config, options Options) (*post, er
 func (p *post) follow(ctx context.Context, mgr manager.Manager, changed func()) error {
 	p.changed = changed
 	var err error
-	if p.client, err = kubernetes.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
+	if p.core, err = corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
 		return fmt.Errorf("creating client: %w", err)
 	}
 	if p.dynamic, err = dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
@@ -142,7 +148,7 @@ func deployments() schema.GroupVersionResource {
 
 // watch watches the Deployment and, once somebody asks, its pods, until ctx ends.
 func (p *post) watch(ctx context.Context, versionsSynced toolscache.InformerSynced) error {
-	watch, err := newSingleIn(p.dynamic, deployments(), p.namespace, p.deployment, func(u *unstructured.Unstructured) {
+	single, err := newSingleIn(p.dynamic, deployments(), p.namespace, p.deployment, func(u *unstructured.Unstructured) {
 		p.update(func() {
 			p.deploymentSeen, p.object, p.template = true, u, ""
 			if u != nil {
@@ -154,8 +160,8 @@ func (p *post) watch(ctx context.Context, versionsSynced toolscache.InformerSync
 	if err != nil {
 		return err
 	}
-	go watch.informer.RunWithContext(ctx)
-	if toolscache.WaitForCacheSync(ctx.Done(), watch.synced, versionsSynced) {
+	go single.informer.RunWithContext(ctx)
+	if toolscache.WaitForCacheSync(ctx.Done(), single.synced, versionsSynced) {
 		// What a watch did not tell of by now is not there.
 		p.update(func() { p.deploymentSeen, p.versionSeen = true, true })
 	}
@@ -175,9 +181,17 @@ func (p *post) watchPods(ctx context.Context) error {
 		selector = labels.SelectorFromSet(match)
 	}
 	p.mu.Unlock()
-	factory := informers.NewSharedInformerFactoryWithOptions(p.client, 0, informers.WithNamespace(p.namespace),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = selector.String() }))
-	informer := factory.Core().V1().Pods().Informer()
+	pods := p.core.Pods(p.namespace)
+	informer := toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = selector.String()
+			return pods.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = selector.String()
+			return pods.Watch(ctx, o)
+		},
+	}, &corev1.Pod{}, 0, nil)
 	changed := func(any) { p.changed() }
 	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc: changed, UpdateFunc: func(_, o any) { changed(o) }, DeleteFunc: changed,
