@@ -1,0 +1,271 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/test/e2e/platform"
+	"github.com/cluster-version/cvo/test/env"
+)
+
+// toldWithin is how long the operator may take, after a fault or what asks for the update into it, to tell its exact
+// cause. slower is what a busy machine gets beside it.
+const (
+	toldWithin = 30 * time.Second
+	slower     = 30 * time.Second
+)
+
+// afflicted is the component that updates with a fault in them change, beside the operator itself.
+const afflicted = "example-dns"
+
+// ordeal is one update with a fault in it. It begins and ends with a platform that is completely installed.
+type ordeal struct {
+	*life
+	name string
+	to   configv1.Update
+	// begun is when the fault, or the edit that asks for the update into it, was.
+	begun time.Time
+	told  string
+	// before are the objects of the platform.
+	before map[string]types.UID
+}
+
+// newOrdeal makes a release in which little is new, so that an update to it takes seconds, and asks for nothing yet.
+func newOrdeal(t *testing.T, name string) *ordeal {
+	t.Helper()
+	l := installed(t)
+	from := l.version()
+	var minor int
+	_, err := fmt.Sscanf(from, "1.%d.0", &minor)
+	require.NoError(t, err, "the version after %s", from)
+	r := platform.Release{Version: fmt.Sprintf("1.%d.0", minor+1), From: "1.1.0", Previous: []string{from}}
+	if _, ok := l.reported("example-autoscaler"); !ok {
+		r.From = "1.0.0" // which has no such component
+	}
+	stays, ok := l.reported("example-network")
+	require.True(t, ok, "the version of example-network")
+	r.Changes = []platform.Change{unchanged(stays), platform.With(afflicted, "0000_30_example-dns_02_release.yaml", `apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: release
+  namespace: example-dns
+  annotations:
+    `+platform.Included+`
+data:
+  version: "`+r.Version+`"
+`)}
+	o := &ordeal{life: l, name: name, to: configv1.Update{Version: r.Version, Image: l.releaseOf(r)}, told: "nothing to tell", before: l.objects()}
+	o.begun = time.Now()
+	return o
+}
+
+// reported is the version that a component reports.
+func (l *life) reported(component string) (string, bool) {
+	l.Helper()
+	operator := &configv1.ClusterOperator{}
+	err := l.client.Get(l.Context(), client.ObjectKey{Name: component}, operator)
+	if apierrors.IsNotFound(err) {
+		return "", false
+	}
+	require.NoError(l, err)
+	for _, version := range operator.Status.Versions {
+		if version.Name == "operator" {
+			return version.Version, true
+		}
+	}
+	return "", false
+}
+
+// unchanged leaves all components at a version, but the one that is afflicted.
+func unchanged(version string) platform.Change {
+	return func(dir string) error {
+		return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case entry.Name() == afflicted:
+				return fs.SkipDir
+			case entry.IsDir():
+				return nil
+			}
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(path, []byte(strings.ReplaceAll(string(data), "0.0.1-snapshot", version)), 0o644) //nolint:gosec // manifests are no secret
+		})
+	}
+}
+
+// begin asks for the update.
+func (o *ordeal) begin() {
+	o.Helper()
+	o.begun = time.Now()
+	o.update(o.to)
+}
+
+// hold has the update stop at the component that is afflicted, until it is released.
+func (o *ordeal) hold() {
+	o.Helper()
+	require.NoError(o, platform.SetSwitches(o.Context(), o.kube, afflicted, map[string]string{afflicted + ".notReady": "true@" + o.to.Version}))
+	o.Cleanup(func() { _ = platform.SetSwitches(context.WithoutCancel(o.Context()), o.kube, afflicted, nil) }) // if the test ends early
+}
+
+// goOn ends what hold has begun.
+func (o *ordeal) goOn() {
+	o.Helper()
+	require.NoError(o, platform.SetSwitches(o.Context(), o.kube, afflicted, nil))
+}
+
+// halfWay waits until the new release's operator waits for the component that is afflicted.
+func (o *ordeal) halfWay() {
+	o.Helper()
+	o.await("the middle of the update", func(cv *configv1.ClusterVersion) bool {
+		message := condition(cv, "Progressing").Message
+		return strings.Contains(message, o.to.Version) && strings.Contains(message, "waiting on "+afflicted)
+	})
+}
+
+// tells waits until a condition tells the cause in all of these words.
+func (o *ordeal) tells(kind string, words ...string) {
+	o.Helper()
+	var told configv1.ClusterOperatorStatusCondition
+	cv := &configv1.ClusterVersion{}
+	if !awaitObject(o.life, cv, "", api.ClusterVersionName, toldWithin+slower, func() bool {
+		told = condition(cv, kind)
+		text := fmt.Sprintf("%s|%s|%s", told.Status, told.Reason, told.Message)
+		return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
+	}) {
+		o.explain()
+		require.Fail(o, fmt.Sprintf("waiting for %s to tell %q", kind, words))
+	}
+	o.told = fmt.Sprintf("cause told after %.1f s", time.Since(o.begun).Seconds())
+	o.Logf("%s: %s=%s %s: %s", o.name, kind, told.Status, told.Reason, told.Message)
+}
+
+// over waits for the update to complete since the fault has ended. Nothing may be lost, nor be written twice. What
+// somebody else has deleted was made again.
+func (o *ordeal) over(since time.Time, deleted ...string) {
+	o.Helper()
+	o.completed(o.to.Version)
+	result := time.Since(since)
+	after := o.objects()
+	for object, uid := range o.before {
+		now, ok := after[object]
+		switch {
+		case !ok:
+			assert.Fail(o, "lost: "+object)
+		case slices.ContainsFunc(deleted, func(namespace string) bool { return strings.Contains(object, " "+namespace) }):
+		default:
+			assert.Equal(o, uid, now, "%s was deleted and made again", object)
+		}
+	}
+	twice := o.writtenTwice()
+	assert.Zero(o, twice, "objects that were changed twice for one release")
+	o.Logf("fault: %s: %s, done after %.1f s, %d writes twice", o.name, o.told, result.Seconds(), twice)
+}
+
+// objects are those that the platform consists of, with what tells an object from one that was made again.
+func (l *life) objects() map[string]types.UID {
+	l.Helper()
+	found := map[string]types.UID{}
+	for _, kind := range []schema.GroupVersionKind{
+		{Version: "v1", Kind: "Namespace"}, {Version: "v1", Kind: "ConfigMap"}, {Version: "v1", Kind: "ServiceAccount"}, {Version: "v1", Kind: "Service"},
+		{Group: "apps", Version: "v1", Kind: "Deployment"}, {Group: "apps", Version: "v1", Kind: "DaemonSet"}, {Group: "apps", Version: "v1", Kind: "StatefulSet"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},
+		{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, {Group: "config.openshift.io", Version: "v1", Kind: "ClusterOperator"},
+	} {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		require.NoError(l, l.client.List(l.Context(), list))
+		for _, object := range list.Items {
+			if slices.ContainsFunc(object.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.Kind == "ClusterVersion" }) {
+				found[kind.Kind+" "+strings.TrimPrefix(object.Namespace+"/"+object.Name, "/")] = object.UID
+			}
+		}
+	}
+	require.NotEmpty(l, found, "objects of the platform")
+	return found
+}
+
+// writtenTwice counts the objects of components that the operator changed more than once since the ordeal began.
+func (o *ordeal) writtenTwice() (twice int) {
+	o.Helper()
+	counts := map[env.AuditObject]int{}
+	for _, e := range o.changes(time.Time{}) {
+		ofComponent := strings.HasPrefix(e.Object.Namespace, "example-") || strings.HasPrefix(e.Object.Name, "example-") || o.isOperator(e.Object)
+		// Of Secrets the log keeps nothing, so that every write seems to be a change.
+		if e.Received.After(o.begun) && ofComponent && e.Object.Subresource == "" && e.Object.Resource != "secrets" &&
+			strings.HasPrefix(e.UserAgent, "cluster-version-operator") {
+			counts[e.Object]++
+		}
+	}
+	require.NotEmpty(o, counts, "the audit log tells of the update")
+	for object, n := range counts {
+		if n > 1 {
+			o.Logf("%s was changed %d times", object, n)
+			twice++
+		}
+	}
+	return twice
+}
+
+func (o *ordeal) isOperator(object env.AuditObject) bool {
+	return object.Resource == "deployments" && object.Namespace == api.OperatorNamespace
+}
+
+// leader waits until somebody leads who has not before, and returns what the Lease calls them: a pod that is started
+// again is somebody else.
+func (l *life) leader(before string, limit time.Duration) (holder string) {
+	l.Helper()
+	require.Eventually(l, func() bool {
+		holder = l.leads()
+		return holder != "" && holder != before
+	}, limit, tick/5, "another leader than %q", before)
+	return holder
+}
+
+// leads is who holds the Lease, as far as that can be found out now.
+func (l *life) leads() string {
+	lease, err := l.kube.CoordinationV1().Leases(api.OperatorNamespace).Get(l.Context(), api.ClusterVersionName, metav1.GetOptions{})
+	if err != nil || lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *lease.Spec.HolderIdentity
+}
+
+// podOf is the pod of a holder of the Lease.
+func podOf(holder string) string {
+	pod, _, _ := strings.Cut(holder, "_")
+	return pod
+}
+
+// kill ends the process of a pod's container without a word; it is an error if there is none.
+func (l *life) kill(pod *corev1.Pod) error {
+	l.Helper()
+	if len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].State.Running == nil {
+		return fmt.Errorf("killing %s: it does not run", pod.Name)
+	}
+	_, container, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
+	_, err := shared.Exec(l.Context(), pod.Spec.NodeName, nil, "ctr", "--namespace", "k8s.io", "task", "kill", "--signal", "SIGKILL", container)
+	return err
+}
