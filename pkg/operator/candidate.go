@@ -26,21 +26,48 @@ type candidate struct {
 
 	// leading: the Lease is ours, and we have made sure that it should be.
 	leading atomic.Bool
+	// holder is who has the Lease, by what was read or written last, and othersAt when that was somebody else.
+	holder   string
+	othersAt time.Time
+	// ending: the Lease is not wanted any more.
+	ending bool
 	// standingIn: nobody leads, so this process does until it is stopped, though another is to replace it.
 	standingIn bool
 }
+
+// errOthers is why a Lease is left alone.
+var errOthers = errors.New("somebody else has it")
 
 // errReplaced is why a Lease that was won is given back.
 var errReplaced = errors.New("this replica is being replaced")
 
 // Get implements resourcelock.Interface. To a process whose turn it is not it returns once that changes.
 func (c *candidate) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	if c.post != nil && !c.leading.Load() {
+	if c.post != nil && !c.leading.Load() && !c.ending {
 		if err := c.turn(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
-	return c.Interface.Get(ctx)
+	return c.read(ctx)
+}
+
+// read returns the Lease, and takes note of whose it is. Once it is not ours, nothing is written any more, and if it is
+// won again, everything is looked at anew.
+func (c *candidate) read(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := c.Interface.Get(ctx)
+	if err != nil {
+		return record, raw, err
+	}
+	c.holder = record.HolderIdentity
+	if c.holder != c.Identity() {
+		if c.holder != "" {
+			c.othersAt = c.clock.Now()
+		}
+		if c.leading.Swap(false) {
+			c.fence.shut()
+		}
+	}
+	return record, raw, nil
 }
 
 // turn waits until it is this process's turn. Being replaced it waits for whoever replaces it; if nobody holds the Lease
@@ -86,7 +113,7 @@ const standInLook = 30 * time.Second
 
 // sight returns what the Lease says, empty if that cannot be found out. Each renewal changes it.
 func (c *candidate) sight(ctx context.Context) string {
-	_, raw, err := c.Interface.Get(ctx)
+	_, raw, err := c.read(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
 		return "none"
@@ -96,8 +123,12 @@ func (c *candidate) sight(ctx context.Context) string {
 	return string(raw)
 }
 
-// Create implements resourcelock.Interface.
+// Create implements resourcelock.Interface. A Lease that is gone was deleted by somebody, and whoever had it may not know
+// yet: until that one does not write any more for certain, only it makes a new one.
 func (c *candidate) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if left := c.fence.lease - sinceBoth(c.clock.Now(), c.othersAt); !c.leading.Load() && !c.othersAt.IsZero() && left > 0 {
+		return fmt.Errorf("not making the Lease anew, which was deleted: %w for another %s: %s", errOthers, left.Round(time.Second), c.holder)
+	}
 	return c.write(ctx, record, c.Interface.Create)
 }
 
@@ -112,13 +143,19 @@ func (c *candidate) write(
 ) error {
 	if record.HolderIdentity != c.Identity() {
 		c.leading.Store(false)
+		c.ending = true
 		c.fence.close(ctx) // before anybody else can have it
+		if c.holder != c.Identity() {
+			// The elector goes by what it saw last, and would give back what it has lost without having seen it.
+			return fmt.Errorf("not giving the Lease back: %w: %q", errOthers, c.holder)
+		}
 		return send(ctx, record)
 	}
 	sent := c.clock.Now()
 	if err := send(ctx, record); err != nil {
 		return err
 	}
+	c.holder = record.HolderIdentity
 	if !c.leading.Load() {
 		if err := c.confirm(ctx); err != nil {
 			c.giveBack(ctx, record)

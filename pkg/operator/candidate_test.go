@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 )
@@ -158,4 +159,105 @@ func TestCandidateStandsIn(t *testing.T) {
 			c.fence.end()
 		})
 	}
+}
+
+// elect runs an elector over a candidate until ctx ends, and tells when it has ended.
+func elect(ctx context.Context, t *testing.T, c *candidate) <-chan struct{} {
+	t.Helper()
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: c, LeaseDuration: DefaultLeaseDuration, RenewDeadline: DefaultRenewDeadline, RetryPeriod: DefaultRetryPeriod,
+		ReleaseOnCancel: true,
+		Callbacks:       leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}},
+	})
+	require.NoError(t, err)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		elector.Run(ctx)
+	}()
+	return ended
+}
+
+// TestCandidateEnds has processes end at once, whatever they wait for.
+func TestCandidateEnds(t *testing.T) {
+	t.Parallel()
+	for name, template := range map[string]string{"it waits for its turn": releaseB, "it waits for the Lease": releaseA} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c, lock := standing(template, releaseB, template, releaseB)
+				lock.record = recordOf("other")
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := elect(ctx, t, c)
+				time.Sleep(DefaultLeaseDuration / 2)
+				synctest.Wait()
+				stopped := time.Now()
+				cancel()
+				<-ended
+				assert.Zero(t, time.Since(stopped))
+				assert.Equal(t, "other", lock.record.HolderIdentity)
+			})
+		})
+	}
+}
+
+// TestCandidateLeavesOthersLease has somebody else take the Lease from a leader, which ends before it has noticed.
+func TestCandidateLeavesOthersLease(t *testing.T) {
+	t.Parallel()
+	for _, taker := range []string{"other", "cvo-uninstall"} {
+		synctest.Test(t, func(t *testing.T) {
+			c, lock := standing(releaseA, releaseA, releaseA, releaseA)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := elect(ctx, t, c)
+			time.Sleep(DefaultRetryPeriod / 2)
+			synctest.Wait()
+			require.Equal(t, "me", lock.record.HolderIdentity)
+			lock.record = recordOf(taker)
+			cancel()
+			<-ended
+			assert.Equal(t, taker, lock.record.HolderIdentity, "it gave back what another has")
+			require.ErrorIs(t, c.fence.begin(), errFenced)
+		})
+	}
+}
+
+// TestCandidateLooksAnew has a leader find out that others have led meanwhile: before it writes again it makes sure that
+// it is still its turn.
+func TestCandidateLooksAnew(t *testing.T) {
+	t.Parallel()
+	for _, between := range []string{"other", ""} { // who has given it back, and who has not
+		c, lock := standing(releaseA, releaseA, releaseB, releaseB)
+		c.leading.Store(true)
+		c.fence.renew(time.Now())
+		lock.record = recordOf(between)
+		_, _, err := c.Get(t.Context())
+		require.NoError(t, err)
+		require.ErrorIs(t, c.fence.begin(), errFenced)
+		require.ErrorIs(t, c.Update(t.Context(), recordOf("me")), errReplaced)
+		assert.Empty(t, lock.record.HolderIdentity)
+		require.ErrorIs(t, c.fence.begin(), errFenced)
+	}
+}
+
+// TestCandidateLeaseDeleted has somebody delete the Lease. Whoever leads makes it again; others wait until that one, if it
+// has not noticed, writes no more.
+func TestCandidateLeaseDeleted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		follower, lock := standing(releaseA, releaseA, releaseA, releaseA)
+		lock.record = recordOf("other")
+		_, _, err := follower.Get(t.Context())
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		require.ErrorIs(t, follower.Create(t.Context(), recordOf("me")), errOthers)
+		assert.Equal(t, "other", lock.record.HolderIdentity)
+		time.Sleep(follower.fence.lease)
+		require.NoError(t, follower.Create(t.Context(), recordOf("me")))
+		require.NoError(t, follower.fence.begin())
+		follower.fence.end()
+		require.NoError(t, follower.Create(t.Context(), recordOf("me")), "it leads, and makes it again at once")
+
+		fresh, _ := standing(releaseA, releaseA, releaseA, releaseA)
+		require.NoError(t, fresh.Create(t.Context(), recordOf("me")), "nobody has had it")
+	})
 }

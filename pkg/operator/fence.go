@@ -55,10 +55,13 @@ func (f *fence) renew(sent time.Time) {
 	f.renewed = sent
 }
 
+// shut refuses every write from now on.
+func (f *fence) shut() { f.renew(time.Time{}) }
+
 // close refuses every write from now on, and waits for those under way until ctx ends.
 func (f *fence) close(ctx context.Context) {
+	f.shut()
 	f.mu.Lock()
-	f.renewed = time.Time{}
 	if f.under == 0 {
 		f.mu.Unlock()
 		return
