@@ -26,6 +26,8 @@ type pullSecretKeeper struct {
 	clock     clock.Clock
 	client    corev1client.CoreV1Interface
 	namespace string
+	// repairs bounds how often is written, for somebody else may want the copy otherwise.
+	repairs bucket
 
 	mu             sync.Mutex
 	original, copy *corev1.Secret
@@ -33,7 +35,7 @@ type pullSecretKeeper struct {
 }
 
 func newPullSecretKeeper(clk clock.Clock, client corev1client.CoreV1Interface, namespace string) *pullSecretKeeper {
-	return &pullSecretKeeper{clock: clk, client: client, namespace: namespace, changed: make(chan struct{}, 1)}
+	return &pullSecretKeeper{clock: clk, client: client, namespace: namespace, repairs: bucket{left: repairsAtOnce, at: clk.Now()}, changed: make(chan struct{}, 1)}
 }
 
 // pullSecretRetry is how long the keeper waits after a write that failed, unless something changes before.
@@ -90,12 +92,15 @@ func (k *pullSecretKeeper) keep(ctx context.Context) error {
 	if there != nil && there.Type != corev1.SecretTypeDockerConfigJson {
 		return fmt.Errorf("writing Secret %s/%s: it is of type %s, which cannot be changed: delete it", k.namespace, api.PullSecretCopy, there.Type)
 	}
+	if !k.repairs.fill(k.clock.Now()) {
+		return fmt.Errorf("writing Secret %s/%s: %w", k.namespace, api.PullSecretCopy, errTooMany)
+	}
 	copied := applycorev1.Secret(api.PullSecretCopy, k.namespace).
 		WithAnnotations(map[string]string{"kubernetes.io/description": api.PullSecretCopyDescription}).
 		WithType(corev1.SecretTypeDockerConfigJson).
 		WithData(map[string][]byte{corev1.DockerConfigJsonKey: wanted})
 	_, err := k.client.Secrets(k.namespace).Apply(ctx, copied, metav1.ApplyOptions{FieldManager: api.FieldManager, Force: true})
-	if err != nil {
+	if k.repairs.take(err); err != nil {
 		return fmt.Errorf("writing Secret %s/%s: %w", k.namespace, api.PullSecretCopy, err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -10,7 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	clientgotesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -60,4 +64,29 @@ func TestPullSecretIsCopied(t *testing.T) {
 	_, err = core.Secrets(api.ConfigNamespace).Get(ctx, api.PullSecret, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err))
 	copied(second)
+}
+
+// TestPullSecretFight has somebody undo every write of the copy. It is not written without end.
+func TestPullSecretFight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		writes := 0
+		client.PrependReactor("patch", "secrets", func(clientgotesting.Action) (bool, runtime.Object, error) {
+			writes++
+			return true, &corev1.Secret{}, nil
+		})
+		k := newPullSecretKeeper(clock.RealClock{}, client.CoreV1(), api.OperatorNamespace)
+		secret := func(data string) *corev1.Secret {
+			return &corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(data)}}
+		}
+		k.original, k.copy = secret("ours"), secret("theirs")
+		for range 100 {
+			_ = k.keep(t.Context())
+		}
+		assert.Equal(t, repairsAtOnce, writes)
+		require.ErrorIs(t, k.keep(t.Context()), errTooMany)
+		time.Sleep(repairsEvery)
+		require.NoError(t, k.keep(t.Context()))
+	})
 }
