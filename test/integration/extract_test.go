@@ -34,13 +34,33 @@ type cost struct {
 	Output, Failed string
 }
 
+// measured is the cvo that measure runs: a copy in memory, where there is such a place. Of a file on a disk the kernel
+// maps large pieces at once or small ones, as they happen to lie in its cache, which is up to 8 MiB more or less.
+func measured(t *testing.T) string {
+	t.Helper()
+	cvo := filepath.Join(binaries, "cvo")
+	dir, err := os.MkdirTemp("/dev/shm", "cvo-measured-")
+	if err != nil {
+		return cvo
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	data, err := os.ReadFile(cvo)
+	require.NoError(t, err)
+	file := filepath.Join(dir, "cvo")
+	require.NoError(t, os.WriteFile(file, data, 0o755)) //nolint:gosec // a program
+	if exec.Command(file, "--version").Run() != nil {
+		return cvo // nothing may be run there
+	}
+	return file
+}
+
 // measure runs cvo five times and returns the run that took the processor least, with the largest memory of all.
-func measure(t *testing.T, prepare func(), args ...string) cost {
+func measure(t *testing.T, cvo string, prepare func(), args ...string) cost {
 	t.Helper()
 	var costs []cost
 	for range 5 {
 		prepare()
-		out, err := exec.Command(filepath.Join(binaries, "measure"), append([]string{filepath.Join(binaries, "cvo")}, args...)...).Output()
+		out, err := exec.Command(filepath.Join(binaries, "measure"), append([]string{cvo}, args...)...).Output()
 		require.NoError(t, err)
 		var c cost
 		require.NoError(t, json.Unmarshal(out, &c), string(out))
@@ -59,16 +79,17 @@ func TestReadingBudget(t *testing.T) {
 	img, err := fixture.PushRelease(t.Context(), fixture.StartRegistry(t), os.DirFS(root), "ocp/release:4.23.0")
 	require.NoError(t, err)
 
-	nothing := measure(t, func() {}, "--help")
+	cvo := measured(t)
+	nothing := measure(t, cvo, func() {}, "--help")
 	to := filepath.Join(t.TempDir(), "out")
-	extract := measure(t, func() { require.NoError(t, os.RemoveAll(to)) }, "release", "extract", img.Pullspec, "--layout", "image", "--to", to)
+	extract := measure(t, cvo, func() { require.NoError(t, os.RemoveAll(to)) }, "release", "extract", img.Pullspec, "--layout", "image", "--to", to)
 	assert.Less(t, extract.CPU, extractTime)
 	assert.Less(t, extract.Memory-nothing.Memory, int64(readingMemory))
 	assert.Less(t, extract.Memory, int64(totalMemory))
 	diff, err := exec.Command("diff", "-r", root, to).CombinedOutput()
 	require.NoError(t, err, "%s", diff)
 
-	info := measure(t, func() {}, "release", "info", img.Pullspec)
+	info := measure(t, cvo, func() {}, "release", "info", img.Pullspec)
 	assert.Less(t, info.CPU, infoTime)
 	assert.Less(t, info.Memory-nothing.Memory, int64(readingMemory))
 	assert.Less(t, info.Memory, int64(totalMemory))
