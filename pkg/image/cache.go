@@ -231,11 +231,21 @@ func (c *cache) edit(change func([]v1.Descriptor) []v1.Descriptor) error {
 
 func (c *cache) indexPath() string { return filepath.Join(c.dir, "index.json") }
 
-// index is what index.json has; nothing if it is broken.
+// index is what index.json has; nothing if it is broken. What cannot be read of it alone, such as a digest by an algorithm
+// that another version has written, is left out.
 func (c *cache) index() v1.IndexManifest {
-	index := v1.IndexManifest{}
-	if data, err := os.ReadFile(c.indexPath()); err != nil || json.Unmarshal(data, &index) != nil {
+	var raw struct {
+		Manifests []json.RawMessage `json:"manifests"`
+	}
+	if data, err := os.ReadFile(c.indexPath()); err != nil || json.Unmarshal(data, &raw) != nil {
 		return v1.IndexManifest{}
+	}
+	index := v1.IndexManifest{}
+	for _, entry := range raw.Manifests {
+		desc := v1.Descriptor{}
+		if json.Unmarshal(entry, &desc) == nil {
+			index.Manifests = append(index.Manifests, desc)
+		}
 	}
 	return index
 }
