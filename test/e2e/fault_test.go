@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,9 +42,9 @@ type ordeal struct {
 	*life
 	name string
 	to   configv1.Update
-	// begun is when the fault, or the edit that asks for the update into it, was.
-	begun time.Time
-	told  string
+	// asked is when the update was asked for, begun when the fault was, or the edit that asks for the update into it.
+	asked, begun time.Time
+	told         string
 	// before are the objects of the platform.
 	before map[string]types.UID
 }
@@ -72,9 +73,7 @@ metadata:
 data:
   version: "`+r.Version+`"
 `)}
-	o := &ordeal{life: l, name: name, to: configv1.Update{Version: r.Version, Image: l.releaseOf(r)}, told: "nothing to tell", before: l.objects()}
-	o.begun = time.Now()
-	return o
+	return &ordeal{life: l, name: name, to: configv1.Update{Version: r.Version, Image: l.releaseOf(r)}, told: "nothing to tell", before: l.objects()}
 }
 
 // reported is the version that a component reports.
@@ -118,14 +117,16 @@ func unchanged(version string) platform.Change {
 // begin asks for the update.
 func (o *ordeal) begin() {
 	o.Helper()
-	o.begun = time.Now()
+	o.asked = time.Now()
+	o.begun = o.asked
 	o.update(o.to)
 }
 
-// hold has the update stop at the component that is afflicted, until it is released.
+// hold has the update stop at the component that is afflicted, until it is released: its pods are new, but it does not
+// say so.
 func (o *ordeal) hold() {
 	o.Helper()
-	require.NoError(o, platform.SetSwitches(o.Context(), o.kube, afflicted, map[string]string{afflicted + ".notReady": "true@" + o.to.Version}))
+	require.NoError(o, platform.SetSwitches(o.Context(), o.kube, afflicted, map[string]string{"slow": "1h@" + o.to.Version}))
 	o.Cleanup(func() { _ = platform.SetSwitches(context.WithoutCancel(o.Context()), o.kube, afflicted, nil) }) // if the test ends early
 }
 
@@ -187,34 +188,43 @@ func (o *ordeal) over(since time.Time, deleted ...string) {
 func (l *life) objects() map[string]types.UID {
 	l.Helper()
 	found := map[string]types.UID{}
-	for _, kind := range []schema.GroupVersionKind{
-		{Version: "v1", Kind: "Namespace"}, {Version: "v1", Kind: "ConfigMap"}, {Version: "v1", Kind: "ServiceAccount"}, {Version: "v1", Kind: "Service"},
-		{Group: "apps", Version: "v1", Kind: "Deployment"}, {Group: "apps", Version: "v1", Kind: "DaemonSet"}, {Group: "apps", Version: "v1", Kind: "StatefulSet"},
-		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
-		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},
-		{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, {Group: "config.openshift.io", Version: "v1", Kind: "ClusterOperator"},
+	for version, kinds := range map[schema.GroupVersion][]string{
+		{Version: "v1"}:                                     {"Namespace", "ConfigMap", "ServiceAccount", "Service"},
+		{Group: "apps", Version: "v1"}:                      {"Deployment", "DaemonSet", "StatefulSet"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1"}: {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"},
+		{Group: "apiextensions.k8s.io", Version: "v1"}:      {"CustomResourceDefinition"},
+		{Group: configv1.GroupName, Version: "v1"}:          {"ClusterOperator"},
 	} {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-		require.NoError(l, l.client.List(l.Context(), list))
-		for _, object := range list.Items {
-			if slices.ContainsFunc(object.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.Kind == "ClusterVersion" }) {
-				found[kind.Kind+" "+strings.TrimPrefix(object.Namespace+"/"+object.Name, "/")] = object.UID
-			}
+		for _, kind := range kinds {
+			maps.Copy(found, l.objectsOf(version.WithKind(kind)))
 		}
 	}
 	require.NotEmpty(l, found, "objects of the platform")
 	return found
 }
 
-// writtenTwice counts the objects of components that the operator changed more than once since the ordeal began.
+// objectsOf are those of a kind; the ClusterVersion owns what is the platform's.
+func (l *life) objectsOf(kind schema.GroupVersionKind) map[string]types.UID {
+	l.Helper()
+	found, list := map[string]types.UID{}, &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	require.NoError(l, l.client.List(l.Context(), list))
+	for _, object := range list.Items {
+		if slices.ContainsFunc(object.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.Kind == "ClusterVersion" }) {
+			found[kind.Kind+" "+strings.TrimPrefix(object.Namespace+"/"+object.Name, "/")] = object.UID
+		}
+	}
+	return found
+}
+
+// writtenTwice counts the objects of components that the operator changed more than once since the update was asked for.
 func (o *ordeal) writtenTwice() (twice int) {
 	o.Helper()
 	counts := map[env.AuditObject]int{}
 	for _, e := range o.changes(time.Time{}) {
 		ofComponent := strings.HasPrefix(e.Object.Namespace, "example-") || strings.HasPrefix(e.Object.Name, "example-") || o.isOperator(e.Object)
 		// Of Secrets the log keeps nothing, so that every write seems to be a change.
-		if e.Received.After(o.begun) && ofComponent && e.Object.Subresource == "" && e.Object.Resource != "secrets" &&
+		if e.Received.After(o.asked) && ofComponent && e.Object.Subresource == "" && e.Object.Resource != "secrets" &&
 			strings.HasPrefix(e.UserAgent, "cluster-version-operator") {
 			counts[e.Object]++
 		}
