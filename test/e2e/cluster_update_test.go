@@ -1,0 +1,209 @@
+package e2e
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/test/e2e/platform"
+	"github.com/cluster-version/cvo/test/env"
+)
+
+// TestUpdate edits the ClusterVersion. The operator of the new release takes over in the middle.
+func TestUpdate(t *testing.T) {
+	l := installed(t)
+	to := l.next()
+	from, err := l.operators()
+	require.NoError(t, err)
+	old := map[string]bool{}
+	for _, pod := range from {
+		old[pod.Name] = true
+	}
+	holders := l.watchLease()
+	began := time.Now()
+	l.update(to)
+	l.completed(to.Version)
+	t.Logf("from %s to %s: %s", from[0].Spec.Containers[0].Image, to.Version, since(began))
+	now := map[string]bool{}
+	for _, pod := range l.settled(to.Image) {
+		now[pod.Name] = true
+	}
+
+	t.Run("one leads after the other", func(t *testing.T) {
+		led := holders()
+		t.Logf("held the Lease: %v", led)
+		changed := slices.IndexFunc(led, func(holder string) bool { return !old[holder] })
+		require.Positive(t, changed, "none of %v is of the new release", led)
+		for _, holder := range led[changed:] {
+			assert.True(t, now[holder], "%s led after the operator had been replaced: %v", holder, led)
+		}
+	})
+	t.Run("the old leader writes nothing once the new one does", func(t *testing.T) {
+		events := l.in(t).brought(began)
+		first := time.Time{}
+		count := map[bool]int{}
+		for _, e := range events {
+			count[old[e.Pod]]++
+			if now[e.Pod] && (first.IsZero() || e.Received.Before(first)) {
+				first = e.Received
+			}
+		}
+		t.Logf("of what the release brings %d were written by the old leader, %d by the new one", count[true], count[false])
+		require.NotZero(t, count[true])
+		require.NotZero(t, count[false])
+		for _, e := range events {
+			assert.False(t, old[e.Pod] && e.Done.After(first), "%s by %s at %s, after %s", e.Object, e.Pod, e.Done, first)
+		}
+	})
+	t.Run("nothing is written twice", func(t *testing.T) {
+		twice := map[env.AuditObject][]env.AuditEvent{}
+		for _, e := range l.in(t).brought(began) {
+			twice[e.Object] = append(twice[e.Object], e)
+		}
+		for object, writes := range twice {
+			for i, e := range writes[1:] {
+				if writes[i].Verb == "create" && object.Resource == "clusteroperators" {
+					continue // that of a new component is there before its turn comes, so that it counts as waiting
+				}
+				assert.Fail(t, "written twice", "%s: %s by %s, %s by %s", object, writes[i].URI, writes[i].Pod, e.URI, e.Pod)
+			}
+		}
+	})
+}
+
+// brought are the writes of the operator's pods to what releases bring: not what it keeps for itself.
+func (l *life) brought(since time.Time) []env.AuditEvent {
+	l.Helper()
+	events, err := shared.Audit(l.Context(), since)
+	require.NoError(l, err)
+	return slices.DeleteFunc(events, func(e env.AuditEvent) bool {
+		o := e.Object
+		own := o.Resource == "leases" || o.Resource == "events" || strings.HasSuffix(o.Resource, "reviews") || o.Subresource != "" ||
+			o.Resource == "clusterversions" || strings.HasPrefix(o.Resource, "release") ||
+			o.Resource == "configmaps" && strings.HasPrefix(o.Name, "version-inventory-") || o.Name == "signatures-managed" ||
+			strings.HasSuffix(o.Name, "cluster-version-operator-update") // rights that it gives itself while it updates
+		return own || !e.Write() || !strings.HasPrefix(e.Pod, "cluster-version-operator-")
+	})
+}
+
+// watchLease notes who holds the Lease, until the function is called, which returns them in their order.
+func (l *life) watchLease() func() []string {
+	l.Helper()
+	ctx, cancel := context.WithCancel(l.Context())
+	leases := l.kube.CoordinationV1().Leases(api.OperatorNamespace)
+	events, err := leases.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, api.ClusterVersionName).String()})
+	require.NoError(l, err)
+	held := make(chan []string, 1)
+	go func() {
+		var holders []string
+		for event := range events.ResultChan() {
+			lease, ok := event.Object.(*coordinationv1.Lease)
+			if !ok {
+				continue
+			}
+			if holder := host(lease); holder != "" && (len(holders) == 0 || holders[len(holders)-1] != holder) {
+				holders = append(holders, holder)
+			}
+		}
+		held <- holders
+	}()
+	return func() []string {
+		cancel()
+		return <-held
+	}
+}
+
+// host is the pod that holds a Lease; empty if none does.
+func host(lease *coordinationv1.Lease) string {
+	if lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	pod, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
+	return pod
+}
+
+// TestMisbehaviour updates to a release while components have trouble: it is told of each, by name, and completed when
+// the trouble is over.
+func TestMisbehaviour(t *testing.T) {
+	l := installed(t)
+	to := l.next()
+	set := func(component string, switches map[string]string) {
+		require.NoError(t, platform.SetSwitches(t.Context(), l.kube, component, switches))
+	}
+	troubles := []struct {
+		component string
+		switches  map[string]string
+	}{
+		{"example-network", map[string]string{"slow": "10m@" + to.Version}},
+		{"example-identity", map[string]string{"crashLoop": "true@" + to.Version}},
+		{"example-ingress", map[string]string{"degraded": "true@" + to.Version}},
+	}
+	for _, trouble := range troubles {
+		set(trouble.component, trouble.switches)
+		t.Cleanup(func() { _ = platform.SetSwitches(context.WithoutCancel(t.Context()), l.kube, trouble.component, nil) })
+	}
+	began := time.Now()
+	l.update(to)
+	for _, trouble := range troubles {
+		cv := l.await(trouble.component+" to be told of", func(cv *configv1.ClusterVersion) bool {
+			return strings.Contains(condition(cv, "Progressing").Message+condition(cv, "Failing").Message, trouble.component)
+		})
+		t.Logf("after %s, because of %v: Progressing=%s, Failing=%s %s", since(began), trouble.switches,
+			condition(cv, "Progressing").Message, condition(cv, "Failing").Status, condition(cv, "Failing").Message)
+		set(trouble.component, nil)
+	}
+	l.completed(to.Version)
+	t.Logf("completed after %s", since(began))
+}
+
+// TestFailover measures how long nobody leads.
+func TestFailover(t *testing.T) {
+	l := installed(t)
+	l.settled(l.image())
+	for _, end := range []struct {
+		name  string
+		do    func(leader string)
+		limit time.Duration
+	}{
+		{"the leader's container is killed", func(leader string) {
+			pod, err := l.kube.CoreV1().Pods(api.OperatorNamespace).Get(t.Context(), leader, metav1.GetOptions{})
+			require.NoError(t, err)
+			require.NoError(t, l.kill(pod))
+		}, 20 * time.Second},
+		{"the leader's pod is deleted", func(leader string) {
+			require.NoError(t, l.kube.CoreV1().Pods(api.OperatorNamespace).Delete(t.Context(), leader, metav1.DeleteOptions{}))
+		}, 5 * time.Second},
+	} {
+		t.Run(end.name, func(t *testing.T) {
+			l := l.in(t)
+			before := *l.lease().Spec.HolderIdentity
+			leader := host(l.lease())
+			began := time.Now()
+			end.do(leader)
+			lease := &coordinationv1.Lease{}
+			require.True(t, awaitObject(l, lease, api.OperatorNamespace, api.ClusterVersionName, end.limit, func() bool {
+				return host(lease) != "" && *lease.Spec.HolderIdentity != before
+			}), "nobody leads after %s", end.limit)
+			t.Logf("%s leads instead of %s after %s", host(lease), leader, since(began))
+			l.settled(l.image())
+		})
+	}
+}
+
+// image is that of the operator's Deployment.
+func (l *life) image() string {
+	l.Helper()
+	d, err := l.kube.AppsV1().Deployments(api.OperatorNamespace).Get(l.Context(), api.OperatorDeployment, metav1.GetOptions{})
+	require.NoError(l, err)
+	return d.Spec.Template.Spec.Containers[0].Image
+}
