@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
 // TestFormats reads what the first version wrote into clusters: testdata/v1 is never written anew. A version that cannot
@@ -46,6 +48,41 @@ func TestFormats(t *testing.T) {
 		require.NotNil(t, rollout)
 		assert.True(t, rollout.Spec.Paused)
 	})
+	t.Run("it reads an estimate", func(t *testing.T) {
+		t.Parallel()
+		rollout := releaseRolloutOf(read("releaserollout-estimate.json"))
+		require.NotNil(t, rollout)
+		estimate := rollout.Status.Estimate
+		require.NotNil(t, estimate)
+		assert.Equal(t, 12*time.Minute, estimate.RemainingLow.Duration)
+		assert.Equal(t, 25*time.Minute+30*time.Second, estimate.RemainingHigh.Duration)
+		assert.True(t, time.Date(2026, 11, 21, 10, 12, 0, 0, time.UTC).Equal(estimate.EarliestCompletion.Time))
+		assert.True(t, time.Date(2026, 11, 21, 10, 25, 30, 0, time.UTC).Equal(estimate.LatestCompletion.Time))
+		assert.Equal(t, "History", estimate.Basis)
+		assert.Equal(t, int32(3), estimate.Rollouts)
+	})
+	for name, later := range map[string]bool{"it reads a ReleaseStatus": false, "it reads a ReleaseStatus of a version that writes more": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := read("releasestatus.json")
+			if later {
+				require.NoError(t, unstructured.SetNestedField(u.Object, "unknown", "status", "later"))
+			}
+			reader := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).WithObjects(u).Build()
+			status, err := ReadReleaseStatus(t.Context(), reader, "version")
+			require.NoError(t, err)
+			require.Len(t, status.Status.Releases, 2)
+			first, second := status.Status.Releases[0], status.Status.Releases[1]
+			assert.Equal(t, "4.23.0", first.Version)
+			require.Len(t, first.Evidence, 1)
+			assert.Equal(t, "Release <release@platform.example>", first.Evidence[0].Identity)
+			assert.Equal(t, "https://mirror.example/signatures", first.Evidence[0].Store)
+			assert.True(t, time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC).Equal(first.Evidence[0].SignedAt.Time))
+			assert.Equal(t, "nobody signed it", second.Forced)
+			assert.Equal(t, 1, status.Status.SkippedCount)
+			assert.Equal(t, "openshift-cluster-version", status.Status.Inventory.Namespace)
+		})
+	}
 	t.Run("it reads who holds a Lease", func(t *testing.T) {
 		t.Parallel()
 		const unique, fingerprint = "0b8d2c3e-5d1f-4f0e-9a77-0123456789ab", "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmno-_"
