@@ -245,12 +245,12 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 	case n.Manifest.Tombstone():
 		e.follow(look.State, now)
 	case look.State != nil && look.State.Deleting && !t.gated:
-		s.verdict = ending(t.id, look.State.Finalizers)
+		s.verdict = ending(t.id, look.State.Finalizers, p.left(ctx, n.Manifest, look.State))
 	}
 	if state := look.State; state != nil && e.unconfirmed(state) {
 		p.confirm(ctx, n, e, state)
 	}
-	return awaitsEnd(n, t, s, look.State)
+	return p.awaitsEnd(ctx, n, t, s, look.State)
 }
 
 // look asks for what is known of an object. An install does without watches: it passes tombstones over, and until it is
@@ -291,13 +291,25 @@ func (p *pass) confirm(ctx context.Context, n *taskgraph.Node, e *entry, state *
 	e.suspected, e.loosened, e.confirmed = state.Loosened, confirmed, state.Generation
 }
 
+// left tells what keeps a namespace from going. It takes one read for a namespace that is being deleted.
+func (p *pass) left(ctx context.Context, m *manifest.Manifest, state *observe.State) string {
+	if id := m.ID(); id.Group != "" || id.Kind != "Namespace" || state == nil || !state.Deleting {
+		return ""
+	}
+	object, err := p.Applier.Live(ctx, m)
+	if err != nil || object == nil {
+		return "" // that it is being deleted is what has to be told
+	}
+	return remains(object.Object)
+}
+
 // awaitsEnd tells whether an object that has to be gone is still there.
-func awaitsEnd(n *taskgraph.Node, t *task, s *slot, state *observe.State) (pending bool) {
+func (p *pass) awaitsEnd(ctx context.Context, n *taskgraph.Node, t *task, s *slot, state *observe.State) (pending bool) {
 	if s.err != nil || s.cancelled || s.entry.result != Deleting || n.Manifest.Tombstone() && !t.awaited {
 		return false
 	}
 	if s.entry.ended {
-		s.verdict = stuck(t.id, state)
+		s.verdict = stuck(t.id, state, p.left(ctx, n.Manifest, state))
 		return true
 	}
 	s.verdict = waiting(ReasonDeleting, "%s is being deleted: %s", t.id, s.entry.message)
