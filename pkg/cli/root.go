@@ -14,7 +14,10 @@ import (
 	"io"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+
+	"github.com/cluster-version/cvo/pkg/operator"
 )
 
 // Streams are where a command reads and writes; tests pass buffers.
@@ -116,6 +119,10 @@ runlevel for every ClusterOperator.`,
 		SilenceErrors: true,
 		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
 			warnOfInsecurity(streams, cmd.Flags())
+			if cmd.Name() != startCommand {
+				// Libraries tell what commands need; a logger that nobody sets complains of that after half a minute.
+				operator.SetLogger(logr.Discard())
+			}
 		},
 	}
 	root.SetIn(streams.In)

@@ -56,10 +56,13 @@ type startOptions struct {
 	compat       compatFlags
 }
 
+// startCommand is the command that goes on until it is stopped, and logs.
+const startCommand = "start"
+
 func newStartCmd(streams Streams) *cobra.Command {
 	o := &startOptions{}
 	cmd := &cobra.Command{
-		Use:   "start --release-image REF [--kubeconfig FILE]",
+		Use:   startCommand + " --release-image REF [--kubeconfig FILE]",
 		Short: "Run the version operator",
 		Long: `Run the version operator until it is stopped. It installs the release given by --release-image on a cluster that has
 none yet, and from then on follows spec.desiredUpdate of the ClusterVersion.

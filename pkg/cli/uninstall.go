@@ -40,7 +40,7 @@ ClusterVersion is deleted with its objects left behind, and after that what the 
 of ClusterOperator, by which the platform's operators report), the deletion guard, its rights, and its namespace with the
 inventory. Namespaces openshift-config and openshift-config-managed stay, with the trust policy and the pull secret.
 
---platform deletes what releases brought, too: first custom resources, while the operators run that clean up after them,
+--with-platform deletes what releases brought, too: first custom resources, while the operators run that clean up after them,
 then webhooks and APIs, workloads, everything else, CRDs, and namespaces last. Finalizers are waited for and never
 removed. What holds data or something that no release brought is kept, and listed: volumes and volume claims with their
 namespaces, CRDs with objects of others, and the two configuration namespaces. --delete-data deletes these as well.
@@ -54,15 +54,15 @@ understood; 3 refused, such as while a release is rolled out; 5 --timeout is ove
   cvo uninstall
 
   # Remove all of it, in a script
-  cvo uninstall --platform --yes --timeout=30m`,
+  cvo uninstall --with-platform --yes --timeout=30m`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
 	}
 	f := cmd.Flags()
 	o.versionFlags.add(f)
 	f.StringVarP(&o.removal.Namespace, "namespace", "n", envOr("CVO_NAMESPACE", api.OperatorNamespace), "`namespace` of the operator")
-	f.BoolVar(&o.removal.Platform, "platform", false, "delete what releases brought, too")
-	f.BoolVar(&o.removal.DeleteData, "delete-data", false, "with --platform: also volumes, volume claims, and what no release brought but would go with a CRD or a namespace")
+	f.BoolVar(&o.removal.Platform, "with-platform", false, "delete what releases brought, too")
+	f.BoolVar(&o.removal.DeleteData, "delete-data", false, "with --with-platform: also volumes, volume claims, and what no release brought but would go with a CRD or a namespace")
 	f.BoolVar(&o.removal.Force, "force", false, "also while a release is being rolled out")
 	f.BoolVar(&o.removal.DryRun, "dry-run", false, "only list what would be deleted")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
@@ -75,7 +75,7 @@ understood; 3 refused, such as while a release is rolled out; 5 --timeout is ove
 func (o *uninstallOptions) run(ctx context.Context, streams Streams) error {
 	switch {
 	case o.removal.DeleteData && !o.removal.Platform:
-		return usageErrorf("--delete-data is about the platform: add --platform, or leave it out")
+		return usageErrorf("--delete-data is about the platform: add --with-platform, or leave it out")
 	case o.timeout < 0:
 		return usageErrorf("--timeout %s: it is over before it begins", o.timeout)
 	}

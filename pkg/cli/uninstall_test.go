@@ -18,7 +18,7 @@ func TestUninstallRefuses(t *testing.T) {
 		args, want string
 		code       int
 	}{
-		{"--delete-data", "add --platform", ExitUsage},
+		{"--delete-data", "add --with-platform", ExitUsage},
 		{"--timeout=-1s", "it is over before it begins", ExitUsage},
 		{"-o table", "unknown output", ExitUsage},
 	} {

@@ -35,7 +35,7 @@ import (
 func TestInstall(t *testing.T) {
 	l := newLife(t)
 	if _, err := l.clusterVersion(); err == nil {
-		l.mustRun("uninstall", "--platform", "--delete-data", "--yes", "--force", "--timeout=3m")
+		l.mustRun("uninstall", "--with-platform", "--delete-data", "--yes", "--force", "--timeout=3m")
 	}
 	release := l.release("1.0.0")
 	l.trustRegistry()
