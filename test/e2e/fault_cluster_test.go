@@ -78,7 +78,7 @@ func TestFaultNamespace(t *testing.T) {
 	}, patience, tick)
 
 	o.begin()
-	o.tells("Failing", "True|", "namespace "+afflicted, "is being deleted")
+	o.tells("Failing", "True|", "Namespace "+afflicted+" is being deleted", "finalizers remaining: "+finalizer)
 	require.NoError(t, release(t.Context()))
 	o.over(time.Now(), afflicted)
 }

@@ -141,7 +141,7 @@ func (o *ordeal) halfWay() {
 	o.Helper()
 	o.await("the middle of the update", func(cv *configv1.ClusterVersion) bool {
 		message := condition(cv, "Progressing").Message
-		return strings.Contains(message, o.to.Version) && strings.Contains(message, "waiting on "+afflicted)
+		return strings.Contains(message, o.to.Version) && strings.HasSuffix(message, "waiting on "+afflicted)
 	})
 }
 

@@ -1,0 +1,184 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/test/e2e/docker"
+	"github.com/cluster-version/cvo/test/env"
+)
+
+// TestFaultKilled kills operators twenty times in one update: three times the one that leads, at a random moment of its
+// work, and after each of them others, while they wait for its lease to end.
+func TestFaultKilled(t *testing.T) {
+	others := []int{6, 6, 5}
+	o := newOrdeal(t, "operator killed 20 times")
+	seed := uint64(20261122)
+	t.Logf("seed %d", seed)
+	k := &killer{ordeal: o, random: rand.New(rand.NewPCG(seed, 0)), before: map[string]bool{}}
+	o.hold()
+	o.begin()
+	for _, n := range others {
+		k.pause(3 * time.Second)
+		leader := k.one(o.leads)
+		for range n {
+			k.pause(time.Second)
+			k.one(nil)
+		}
+		o.leader(leader, patience)
+	}
+	over := time.Now()
+	o.halfWay()
+	o.told = fmt.Sprintf("%d of them the leader, in %.0f s", len(others), over.Sub(o.begun).Seconds())
+	o.goOn()
+	o.over(over)
+}
+
+// killer kills operators.
+type killer struct {
+	*ordeal
+	random *rand.Rand
+	// before are pods that were killed before.
+	before map[string]bool
+}
+
+// pause lets a random time pass: the moment itself is what the test varies.
+func (k *killer) pause(limit time.Duration) {
+	select {
+	case <-time.After(time.Duration(k.random.Int64N(int64(limit)))):
+	case <-k.Context().Done():
+	}
+}
+
+// one kills the process of the pod of whoever whom names, or of any pod, and returns the name.
+func (k *killer) one(whom func() string) (holder string) {
+	k.Helper()
+	var killed string
+	require.EventuallyWithT(k, func(c *assert.CollectT) {
+		if whom != nil {
+			holder = whom()
+			require.NotEmpty(c, holder)
+		}
+		pods, err := k.operators()
+		require.NoError(c, err)
+		err = fmt.Errorf("%q does not run", holder)
+		for _, i := range k.random.Perm(len(pods)) {
+			if holder != "" && pods[i].Name != podOf(holder) {
+				continue
+			}
+			if err = k.kill(&pods[i]); err == nil {
+				killed = pods[i].Name
+				break
+			}
+		}
+		require.NoError(c, err) // whoever is about to start will do
+	}, patience, tick/5)
+	if k.before[killed] { // the kubelet would wait before it starts it a third time; another pod starts at once
+		err := k.kube.CoreV1().Pods(api.OperatorNamespace).Delete(k.Context(), killed, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+		require.NoError(k, client.IgnoreNotFound(err))
+	}
+	k.before[killed] = true
+	return holder
+}
+
+// TestFaultNode stops the node of the leader in the middle of an update. Another leads and either completes the update,
+// or says what it waits for on that node.
+func TestFaultNode(t *testing.T) {
+	o := newOrdeal(t, "leader's node stopped")
+	o.hold()
+	o.begin()
+	o.halfWay()
+	leader, node := o.leaderOnWorker()
+	pods, err := o.kube.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	require.NoError(t, err)
+	var there []string
+	for _, pod := range pods.Items {
+		there = append(there, pod.Namespace+"/"+pod.Name)
+	}
+	t.Logf("%s leads on %s, where there also are %s", leader, node, strings.Join(there, ", "))
+
+	stopped := time.Now()
+	_, err = docker.Run(t.Context(), nil, "pause", node)
+	require.NoError(t, err)
+	paused := true
+	start := func() {
+		if !paused {
+			return
+		}
+		paused = false
+		_, err := docker.Run(context.WithoutCancel(t.Context()), nil, "unpause", node)
+		assert.NoError(t, err)
+	}
+	t.Cleanup(start)
+	second := o.leader(leader, patience)
+	took := time.Since(stopped)
+	assert.Less(t, took, 20*time.Second+slower)
+	o.goOn()
+	cv := o.await("another leader to complete the update, or to tell what it waits for", func(cv *configv1.ClusterVersion) bool {
+		return cv.Status.History[0].State == configv1.CompletedUpdate ||
+			strings.Contains(condition(cv, "Progressing").Message, "waiting on "+afflicted) && o.waitsFor(node)
+	})
+	t.Logf("%s leads: %s", second, condition(cv, "Progressing").Message)
+	o.told = fmt.Sprintf("other replica leads after %.1f s", took.Seconds())
+	if cv.Status.History[0].State != configv1.CompletedUpdate {
+		o.told += " and waits for the node"
+		start()
+	}
+	o.over(stopped)
+	back := time.Now()
+	start()
+	pod := podOf(leader)
+	require.Eventually(t, func() bool {
+		events, err := shared.Audit(t.Context(), back)
+		return err == nil && slices.ContainsFunc(events, func(e env.AuditEvent) bool {
+			return e.Pod == pod && e.Verb == "get" && e.Object.Resource == "leases"
+		})
+	}, patience, 2*tick, "%s to look who leads", pod)
+	for _, e := range o.changes(stopped.Add(time.Second)) { // what was on its way when the node stopped may have arrived
+		own := e.Object.Namespace == api.OperatorNamespace && e.Object.Resource != "deployments"
+		assert.False(t, e.Pod == pod && !own, "a write of a replica that does not lead: %s %s", e.Verb, e.Object)
+	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		node, err := o.kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		require.NoError(c, err)
+		for _, condition := range node.Status.Conditions {
+			assert.True(c, condition.Type != "Ready" || condition.Status == "True", "%s: %s", node.Name, condition.Message)
+		}
+		assert.Empty(c, node.Spec.Taints)
+	}, patience, tick)
+}
+
+// waitsFor reports whether nobody can speak for the component that is afflicted, since all who could are on a node.
+func (o *ordeal) waitsFor(node string) bool {
+	pods, err := o.kube.CoreV1().Pods(afflicted).List(o.Context(), metav1.ListOptions{LabelSelector: "app=" + afflicted + "-operator"})
+	return err == nil && !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
+}
+
+// leaderOnWorker has an operator lead whose node may be stopped without stopping the control plane, too.
+func (o *ordeal) leaderOnWorker() (holder, node string) {
+	o.Helper()
+	for {
+		holder := o.leader("", patience)
+		pod, err := o.kube.CoreV1().Pods(api.OperatorNamespace).Get(o.Context(), podOf(holder), metav1.GetOptions{})
+		require.NoError(o, err)
+		if slices.Contains(shared.Workers, pod.Spec.NodeName) {
+			return holder, pod.Spec.NodeName
+		}
+		require.NoError(o, o.kube.CoreV1().Pods(api.OperatorNamespace).Delete(o.Context(), pod.Name, metav1.DeleteOptions{}))
+		o.leader(holder, patience)
+		o.settled(o.to.Image)
+	}
+}
