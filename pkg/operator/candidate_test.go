@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,11 +23,14 @@ import (
 
 // memoryLock is a Lease in memory.
 type memoryLock struct {
+	mu     sync.Mutex
 	record resourcelock.LeaderElectionRecord
 	gets   int
 }
 
 func (l *memoryLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.gets++
 	raw, err := json.Marshal(l.record)
 	record := l.record
@@ -34,8 +38,15 @@ func (l *memoryLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, [
 }
 
 func (l *memoryLock) Create(_ context.Context, r resourcelock.LeaderElectionRecord) error {
-	l.record = r
+	l.set(r)
 	return nil
+}
+
+// set has somebody write the Lease.
+func (l *memoryLock) set(r resourcelock.LeaderElectionRecord) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.record = r
 }
 
 func (l *memoryLock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
@@ -128,7 +139,9 @@ func TestCandidateStandsAside(t *testing.T) {
 		}()
 		// Another leads, and renews.
 		for range 10 {
-			lock.record.HolderIdentity, lock.record.RenewTime.Time = "other", time.Now()
+			renewed := recordOf("other")
+			renewed.RenewTime.Time = time.Now()
+			lock.set(renewed)
 			time.Sleep(standInLook)
 			synctest.Wait()
 			require.Empty(t, got)
@@ -186,7 +199,7 @@ func TestCandidateEnds(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				c, lock := standing(template, releaseB, template, releaseB)
-				lock.record = recordOf("other")
+				lock.set(recordOf("other"))
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := elect(ctx, t, c)
 				time.Sleep(DefaultLeaseDuration / 2)
@@ -212,7 +225,7 @@ func TestCandidateLeavesOthersLease(t *testing.T) {
 			time.Sleep(DefaultRetryPeriod / 2)
 			synctest.Wait()
 			require.Equal(t, "me", lock.record.HolderIdentity)
-			lock.record = recordOf(taker)
+			lock.set(recordOf(taker))
 			cancel()
 			<-ended
 			assert.Equal(t, taker, lock.record.HolderIdentity, "it gave back what another has")
@@ -229,7 +242,7 @@ func TestCandidateLooksAnew(t *testing.T) {
 		c, lock := standing(releaseA, releaseA, releaseB, releaseB)
 		c.leading.Store(true)
 		c.fence.renew(time.Now())
-		lock.record = recordOf(between)
+		lock.set(recordOf(between))
 		_, _, err := c.Get(t.Context())
 		require.NoError(t, err)
 		require.ErrorIs(t, c.fence.begin(), errFenced)
@@ -245,7 +258,7 @@ func TestCandidateLeaseDeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		follower, lock := standing(releaseA, releaseA, releaseA, releaseA)
-		lock.record = recordOf("other")
+		lock.set(recordOf("other"))
 		_, _, err := follower.Get(t.Context())
 		require.NoError(t, err)
 		time.Sleep(time.Second)
