@@ -280,6 +280,9 @@ func TestSince(t *testing.T) {
 	result := copied(t, newer.image.Pullspec, mirror.NewLayout(difference), mirror.Options{Without: oldPlan.Blobs()})
 	assert.Equal(t, 2*2+2, result.Blobs, "two new components, and the release's layer and configuration")
 
+	named, err := mirror.Releases(t.Context(), reader(t), difference)
+	require.NoError(t, err, "the configurations of images that did not change are not there")
+	assert.Equal(t, []string{"1.1.0-x86_64"}, named)
 	plan, _, err := planOf(t, difference+":1.1.0-x86_64", repository(t, target), false, mirror.Options{})
 	require.NoError(t, err)
 	_, err = plan.Copy(t.Context())

@@ -294,6 +294,9 @@ func isRelease(ctx context.Context, images *image.Reader, dir string, desc v1.De
 		return false, err
 	}
 	raw, err := repository.Config(ctx, doc)
+	if errors.Is(err, image.ErrNotFound) {
+		return false, nil // of an image that an earlier release has too; --since left it out, as no release ever is
+	}
 	if err != nil {
 		return false, err
 	}
