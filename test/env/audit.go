@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -213,11 +215,12 @@ func (l auditLine) event() AuditEvent {
 
 // Changes returns the writes that changed an object: those that answered with a resource version that no write before
 // them had answered with, by whomever. The order of the log is that in which requests ended, which is not quite that in
-// which they took effect, so being another version than the one before is not enough. It needs a log of AuditWrites;
-// without resource versions every write counts.
+// which they took effect, so being another version than the one before is not enough. An API server that is killed takes
+// the last lines of its log with it; resource versions only grow, so one that is older than what was answered before the
+// request came is no change either. It needs a log of AuditWrites; without resource versions every write counts.
 func Changes(events []AuditEvent) []AuditEvent {
 	type state struct{ group, resource, namespace, name, resourceVersion string }
-	seen := map[state]bool{}
+	seen, reached := map[state]bool{}, reachedBy(events)
 	var changes []AuditEvent
 	for _, e := range events {
 		if !e.Write() {
@@ -225,11 +228,34 @@ func Changes(events []AuditEvent) []AuditEvent {
 		}
 		o := e.Object
 		s := state{o.Group, o.Resource, o.Namespace, o.Name, e.ResourceVersion}
-		if e.ResourceVersion != "" && seen[s] {
+		if e.ResourceVersion != "" && (seen[s] || !strings.HasPrefix(e.Verb, "delete") && e.revision() < reached(e.Received)) {
 			continue
 		}
 		seen[s] = true
 		changes = append(changes, e)
 	}
 	return changes
+}
+
+// reachedBy returns what tells the latest resource version that any write had answered with before a moment.
+func reachedBy(events []AuditEvent) func(time.Time) uint64 {
+	writes := slices.DeleteFunc(slices.Clone(events), func(e AuditEvent) bool { return !e.Write() || e.revision() == 0 })
+	slices.SortFunc(writes, func(a, b AuditEvent) int { return a.Done.Compare(b.Done) })
+	latest := make([]uint64, len(writes)+1)
+	for i, e := range writes {
+		latest[i+1] = max(latest[i], e.revision())
+	}
+	return func(moment time.Time) uint64 {
+		n, _ := slices.BinarySearchFunc(writes, moment, func(e AuditEvent, t time.Time) int { return e.Done.Compare(t) })
+		return latest[n]
+	}
+}
+
+// revision is the resource version as a number, 0 for none.
+func (a AuditEvent) revision() uint64 {
+	n, err := strconv.ParseUint(a.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }

@@ -3,6 +3,7 @@ package env
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -47,4 +48,23 @@ func TestChangesTellsRealChangesWhateverTheOrderOfTheLog(t *testing.T) {
 		write("a", "13"),
 	}
 	assert.Equal(t, []AuditEvent{log[0], log[1], log[3], log[4]}, Changes(log))
+}
+
+func TestChangesLeavesOutWhatIsOlderThanTheRequest(t *testing.T) {
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	write := func(verb, name, resourceVersion string, received, done int) AuditEvent {
+		return AuditEvent{
+			Verb: verb, Code: 200, Object: AuditObject{Resource: "configmaps", Name: name}, ResourceVersion: resourceVersion,
+			Received: noon.Add(time.Duration(received) * time.Second), Done: noon.Add(time.Duration(done) * time.Second),
+		}
+	}
+	log := []AuditEvent{
+		write("patch", "a", "11", 0, 1),
+		write("patch", "b", "15", 3, 4),  // 12 to 14 are lost
+		write("patch", "a", "13", 5, 6),  // changed nothing: the lost write to a did
+		write("patch", "c", "14", 3, 7),  // came before 15 was answered
+		write("delete", "d", "12", 8, 9), // answers with what it deleted
+		write("patch", "a", "16", 10, 11),
+	}
+	assert.Equal(t, []AuditEvent{log[0], log[1], log[3], log[4], log[5]}, Changes(log))
 }
