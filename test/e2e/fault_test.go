@@ -130,10 +130,12 @@ func (o *ordeal) hold() {
 	o.Cleanup(func() { _ = platform.SetSwitches(context.WithoutCancel(o.Context()), o.kube, afflicted, nil) }) // if the test ends early
 }
 
-// goOn ends what hold has begun.
+// goOn ends what hold has begun. An API server that was just started may not know yet what an administrator may do.
 func (o *ordeal) goOn() {
 	o.Helper()
-	require.NoError(o, platform.SetSwitches(o.Context(), o.kube, afflicted, nil))
+	require.EventuallyWithT(o, func(c *assert.CollectT) {
+		require.NoError(c, platform.SetSwitches(o.Context(), o.kube, afflicted, nil))
+	}, patience, tick)
 }
 
 // halfWay waits until the new release's operator waits for the component that is afflicted.
