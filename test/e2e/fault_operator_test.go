@@ -18,7 +18,6 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/test/e2e/docker"
-	"github.com/cluster-version/cvo/test/env"
 )
 
 // TestFaultKilled kills operators twenty times in one update: three times the one that leads, at a random moment of its
@@ -105,8 +104,12 @@ func TestFaultNode(t *testing.T) {
 	pods, err := o.kube.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	require.NoError(t, err)
 	var there []string
+	var restarts int32
 	for _, pod := range pods.Items {
 		there = append(there, pod.Namespace+"/"+pod.Name)
+		if pod.Name == podOf(leader) {
+			restarts = pod.Status.ContainerStatuses[0].RestartCount
+		}
 	}
 	t.Logf("%s leads on %s, where there also are %s", leader, node, strings.Join(there, ", "))
 
@@ -138,15 +141,14 @@ func TestFaultNode(t *testing.T) {
 		start()
 	}
 	o.over(stopped)
-	back := time.Now()
 	start()
 	pod := podOf(leader)
-	require.Eventually(t, func() bool {
-		events, err := shared.Audit(t.Context(), back)
-		return err == nil && slices.ContainsFunc(events, func(e env.AuditEvent) bool {
-			return e.Pod == pod && e.Verb == "get" && e.Object.Resource == "leases"
-		})
-	}, patience, 2*tick, "%s to look who leads", pod)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		again, err := o.kube.CoreV1().Pods(api.OperatorNamespace).Get(t.Context(), pod, metav1.GetOptions{})
+		require.NoError(c, err)
+		assert.Greater(c, again.Status.ContainerStatuses[0].RestartCount, restarts, "a leader without its lease ends")
+		assert.NotNil(c, again.Status.ContainerStatuses[0].State.Running)
+	}, patience, tick)
 	for _, e := range o.changes(stopped.Add(time.Second)) { // what was on its way when the node stopped may have arrived
 		own := e.Object.Namespace == api.OperatorNamespace && e.Object.Resource != "deployments"
 		assert.False(t, e.Pod == pod && !own, "a write of a replica that does not lead: %s %s", e.Verb, e.Object)
