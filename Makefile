@@ -62,8 +62,8 @@ chart: ## Pack the Helm chart, with the CRDs, into bin/chart
 	VERSION='$(VERSION)' hack/chart.sh
 
 .PHONY: kube-tools
-kube-tools: ## Build etcd and kube-apiserver into bin/kube, once (some minutes the first time)
-	test/kube/build.sh etcd kube-apiserver
+kube-tools: ## Build etcd, kube-apiserver and kubectl into bin/kube, once (some minutes the first time)
+	test/kube/build.sh etcd kube-apiserver kubectl
 
 .PHONY: node-image
 node-image: ## Build the image of kind nodes from Debian and Go modules, where the public one is out of reach

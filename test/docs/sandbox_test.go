@@ -1,0 +1,459 @@
+package docs_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/require"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cluster-version/cvo/manifests"
+	"github.com/cluster-version/cvo/pkg/assemble"
+	"github.com/cluster-version/cvo/pkg/updategraph"
+	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+// binaries has cvo, as users have it, and what plays the platform's operators.
+var binaries string
+
+func TestMain(m *testing.M) {
+	ctrllog.SetLogger(logr.Discard())
+	dir, err := os.MkdirTemp("", "cvo-docs-")
+	if err == nil {
+		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir, "../../cmd/cvo", "../operators")
+		build.Stderr = os.Stderr
+		err = build.Run()
+	}
+	if err == nil {
+		err = os.Symlink("cvo", filepath.Join(dir, "kubectl-cvo"))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "building cvo:", err)
+		os.Exit(1)
+	}
+	binaries = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// sandbox is where a reader tries the documentation: a folder to work in, cvo and kubectl, registries under the names that
+// the pages use, and perhaps a cluster. Commands are run as they are written. What makes that possible is a proxy in the
+// environment, behind which every host below example.com and .example is the same registry over TLS, or the update service.
+type sandbox struct {
+	*testing.T
+	dir      string
+	registry *fixture.Registry
+	updates  *fixture.UpdateService
+	proxy    string
+	control  *env.Env
+	// digests are those of the releases, by version.
+	digests map[string]string
+	// replaced are words of a page that mean something else here.
+	replaced []string
+	operator *exec.Cmd
+	// listen is where the operator listens here; the pages have the default.
+	listen string
+	ran    int
+}
+
+func newSandbox(t *testing.T) *sandbox {
+	t.Helper()
+	s := &sandbox{T: t, dir: t.TempDir(), registry: fixture.StartRegistry(t), digests: map[string]string{}}
+	s.updates = fixture.StartUpdateService(t, updategraph.Graph{})
+	s.startProxy()
+	s.listen = freeAddress(t)
+	s.replaced = []string{"cvo status --orphans", "cvo status --orphans", "cvo status", "cvo status --server https://" + s.listen}
+	repository, err := filepath.Abs(root)
+	require.NoError(t, err)
+	for name, target := range map[string]string{"bin": binaries, "examples": filepath.Join(repository, "examples"),
+		"components": filepath.Join(repository, "examples", "platform", "1.1.0")} {
+		require.NoError(t, os.Symlink(target, filepath.Join(s.dir, name)))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "pull-secret.json"), []byte(`{"auths":{"registry.example.com":{"auth":"YTpi"}}}`), 0o600))
+	s.pushBase()
+	return s
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// startProxy starts a proxy that leads to what the sandbox has, and makes the certificates for it.
+func (s *sandbox) startProxy() {
+	s.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(s, err)
+	ca := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "sandbox"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
+	require.NoError(s, err)
+	require.NoError(s, os.WriteFile(s.path("authorities.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+
+	registry, err := url.Parse(s.registry.URL())
+	require.NoError(s, err)
+	updates, err := url.Parse(s.updates.URL())
+	require.NoError(s, err)
+	forward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		if strings.HasPrefix(r.In.Host, "updates.") {
+			r.SetURL(updates)
+		} else {
+			r.SetURL(registry)
+		}
+	}}
+	front := httptest.NewUnstartedServer(forward)
+	front.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		leaf := &x509.Certificate{
+			SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{hello.ServerName}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
+		}
+		der, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), key)
+		return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+	}}
+	front.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that stop hang up
+	front.StartTLS()
+	s.Cleanup(front.Close)
+
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, _ := net.SplitHostPort(r.Host)
+		if r.Method != http.MethodConnect || !strings.HasSuffix(host, ".example") && !strings.HasSuffix(host, ".example.com") {
+			http.Error(w, "the sandbox has no "+r.Host, http.StatusForbidden)
+			return
+		}
+		var dialer net.Dialer
+		there, err := dialer.DialContext(r.Context(), "tcp", front.Listener.Addr().String())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer there.Close()
+		w.WriteHeader(http.StatusOK)
+		here, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer here.Close()
+		go func() {
+			_, _ = io.Copy(there, buffered)
+			_ = there.(*net.TCPConn).CloseWrite()
+		}()
+		_, _ = io.Copy(here, there)
+	}))
+	s.Cleanup(proxy.Close)
+	s.proxy = proxy.URL
+}
+
+// pushBase pushes the operator's image, without a program: nothing is run in a pod here.
+func (s *sandbox) pushBase() {
+	s.Helper()
+	require.True(s, manifests.Complete(), "run make crds")
+	own, err := assemble.ReadFiles(manifests.FS())
+	require.NoError(s, err)
+	base, err := assemble.OperatorImage(assemble.OperatorImageOptions{
+		Binary: []byte("cvo"), Manifests: own, Architecture: runtime.GOARCH, Version: "v1", Created: time.Unix(1767225600, 0),
+	})
+	require.NoError(s, err)
+	for _, tag := range []string{"cvo:v1", "cvo:v1.2.3"} {
+		_, err = fixture.Push(s.Context(), s.registry, base, tag)
+		require.NoError(s, err)
+	}
+}
+
+var componentImage = regexp.MustCompile(`registry\.example\.com/platform/([a-z-]+)@`)
+
+// componentVersions are what the images of some components say of what is in them.
+var componentVersions = map[string]string{"example-network": "cni=1.9.0"}
+
+// pushComponents pushes the images that the example platform names, as far as anybody looks into them here, and lists
+// them in a mapping file.
+func (s *sandbox) pushComponents() {
+	s.Helper()
+	files, err := filepath.Glob(s.path("examples/platform/*/image-references"))
+	require.NoError(s, err)
+	pushed := map[string]bool{}
+	var mapping strings.Builder
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(s, err)
+		for _, found := range componentImage.FindAllStringSubmatch(string(data), -1) {
+			if name := found[1]; !pushed[name] {
+				pushed[name] = true
+				image, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
+					OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"}, Author: name,
+					Config: v1.Config{Labels: map[string]string{"io.openshift.build.versions": componentVersions[name]}},
+				})
+				require.NoError(s, err)
+				_, err = fixture.Push(s.Context(), s.registry, image, "platform/"+name+":1")
+				require.NoError(s, err)
+				fmt.Fprintf(&mapping, "%s=registry.example.com/platform/%s:1\n", name, name)
+			}
+		}
+	}
+	require.NotEmpty(s, pushed)
+	require.NoError(s, os.WriteFile(s.path("images.mapping"), []byte(mapping.String()), 0o600))
+}
+
+func (s *sandbox) path(name string) string { return filepath.Join(s.dir, name) }
+
+// releases makes and signs 1.0.0 and 1.1.0 of the example platform, as make-your-own-platform.md says.
+func (s *sandbox) releases() {
+	s.Helper()
+	s.shell("cvo release keygen --out keys && cp keys/trust.yaml trust.yaml")
+	s.pushComponents()
+	for _, version := range []string{"1.0.0", "1.1.0"} {
+		out := s.shell(fmt.Sprintf("cvo release new --from-dir examples/platform/%[1]s --name %[1]s --previous 1.0.0 --mapping-file images.mapping "+
+			"--to-image-base registry.example.com/cvo:v1 --to-image registry.example.com/platform/release:%[1]s", version))
+		s.digests[version], _, _ = strings.Cut(out, " ")
+		s.shell("cvo release sign registry.example.com/platform/release:" + version + " --key keys/private.pem")
+	}
+	s.updates.Set(s.T, fixture.UpdateGraph(
+		configv1.Release{Version: "1.0.0", Image: "registry.example.com/platform/release@" + s.digests["1.0.0"]},
+		configv1.Release{Version: "1.1.0", Image: "registry.example.com/platform/release@" + s.digests["1.1.0"]}))
+}
+
+// cluster starts an API server, and others who play the controllers of Kubernetes and the operators of the platform.
+func (s *sandbox) cluster(operators ...string) {
+	s.Helper()
+	s.control = env.New(s.T, env.Options{Audit: env.AuditNone})
+	s.background(filepath.Join(binaries, "operators"), operators...)
+}
+
+// background runs a program until the test ends.
+func (s *sandbox) background(program string, args ...string) *exec.Cmd {
+	s.Helper()
+	log, err := os.CreateTemp(s.dir, "log-*")
+	require.NoError(s, err)
+	cmd := exec.Command(program, args...)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = s.dir, s.environment(), log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(s, cmd.Start())
+	s.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+		_ = log.Close()
+		if data, err := os.ReadFile(log.Name()); s.Failed() && err == nil {
+			s.Logf("%s %v:\n%s", program, args, data[max(0, len(data)-3000):])
+		}
+	})
+	return cmd
+}
+
+// pods is the operator, in place of the pods of its Deployment, which nobody runs here.
+func (s *sandbox) pods(version string, repository ...string) {
+	s.Helper()
+	s.operator = s.background(filepath.Join(binaries, "cvo"), s.start(version, repository)...)
+}
+
+// start has the release image's files in a folder, as a pod that runs the image has them.
+func (s *sandbox) start(version string, repository []string) []string {
+	s.Helper()
+	image := append(repository, "registry.example.com/platform/release")[0] + "@" + s.digests[version]
+	root := s.path(fmt.Sprintf("root-%d", time.Now().UnixNano()))
+	s.shell("cvo release extract --quiet --layout image " + image + " --to " + root)
+	return []string{
+		"start", "--release-image", image, "--payload-dir", root, "--payload-cache", s.path("cache"),
+		"--listen", s.listen, "--serving-cert-file", s.path("tls.crt"), "--serving-key-file", s.path("tls.key"), "--serving-cert-optional",
+		"--leader-elect-lease-duration", "30s", "--leader-elect-renew-deadline", "25s",
+	}
+}
+
+// deployed starts the operator as soon as there is a Deployment for it.
+func (s *sandbox) deployed(version string, repository ...string) {
+	s.Helper()
+	s.operator = s.background("bash", "-c", `until kubectl -n openshift-cluster-version get deployment cluster-version-operator; do sleep 0.2; done
+exec cvo `+strings.Join(s.start(version, repository), " "))
+}
+
+func (s *sandbox) environment() []string {
+	environment := []string{
+		"PATH=" + binaries + ":" + s.path("kubectl") + ":" + os.Getenv("PATH"), "HOME=" + s.dir, "XDG_RUNTIME_DIR=" + s.dir,
+		"HTTPS_PROXY=" + s.proxy, "NO_PROXY=127.0.0.1,localhost", "SSL_CERT_FILE=" + s.path("authorities.pem"),
+		"SOURCE_DATE_EPOCH=1767225600", "TERM=dumb", "COLUMNS=120",
+	}
+	if s.control != nil {
+		environment = append(environment, "KUBECONFIG="+s.control.Kubeconfig)
+	}
+	return environment
+}
+
+// shell runs what is not on a page and must work.
+func (s *sandbox) shell(script string) string {
+	s.Helper()
+	stdout, both, err := s.bash(script)
+	require.NoError(s, err, "%s\n%s", script, both)
+	return stdout
+}
+
+// eventually runs something until it works.
+func (s *sandbox) eventually(script string) {
+	s.Helper()
+	var both string
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
+		var err error
+		if _, both, err = s.bash(script); err == nil {
+			return
+		}
+		select {
+		case <-s.Context().Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	require.Fail(s, "this does not come true", "%s\n%s", script, both)
+}
+
+const commandTimeout = 2 * time.Minute
+
+func (s *sandbox) bash(script string) (stdout, both string, err error) {
+	ctx, cancel := context.WithTimeout(s.Context(), commandTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-o", "pipefail", "-c", script)
+	cmd.Dir, cmd.Env = s.dir, s.environment()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	var (
+		out bytes.Buffer
+		all terminal
+	)
+	cmd.Stdout = io.MultiWriter(&out, &all)
+	cmd.Stderr = &all
+	err = cmd.Run()
+	return out.String(), all.text.String(), err
+}
+
+// terminal shows what is printed on either way.
+type terminal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (t *terminal) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.Write(p)
+}
+
+var (
+	placeholder = regexp.MustCompile(`sha256:[0-9a-f]*…`)
+	madeRelease = regexp.MustCompile(`(?m)^(sha256:[0-9a-f]{64}) (\S+) \d`)
+	anyVersion  = regexp.MustCompile(`\b\d+\.\d+\.\d+\b`)
+)
+
+// resolve puts in what a reader puts in: the digest of the release that is meant, for the version that the command names.
+func (s *sandbox) resolve(text string) string {
+	text = strings.NewReplacer(s.replaced...).Replace(text)
+	digest := s.digests["1.1.0"]
+	if strings.Contains(text, "cvo install") || strings.Contains(text, "cvo start") {
+		digest = s.digests["1.0.0"]
+	}
+	for _, version := range anyVersion.FindAllString(text, -1) {
+		if known, ok := s.digests[version]; ok {
+			digest = known
+		}
+	}
+	if digest != "" {
+		text = placeholder.ReplaceAllString(text, digest)
+	}
+	return text
+}
+
+// run runs a command of a page and compares what it prints with what the page shows.
+func (s *sandbox) run(page string, c typed) {
+	s.Helper()
+	s.ran++
+	text := s.resolve(c.text)
+	at := fmt.Sprintf("%s:%d: %s", page, c.line, text)
+	if strings.HasPrefix(text, "cvo start ") {
+		words := simple(text)[0]
+		s.operator = s.background(filepath.Join(binaries, "cvo"), append(words[1:], "--listen", s.listen)...)
+		return
+	}
+	stdout, both, err := s.bash(text)
+	if made := madeRelease.FindStringSubmatch(stdout); made != nil && strings.HasPrefix(text, "cvo release new") {
+		s.digests[made[2]] = made[1]
+	}
+	fails := slices.ContainsFunc(c.output, func(line string) bool { return strings.HasPrefix(line, "error: ") })
+	if fails {
+		require.Error(s, err, "%s\nThe page shows an error here. It printed:\n%s", at, both)
+	} else {
+		require.NoError(s, err, "%s\n%s", at, both)
+	}
+	if missing, ok := shown(s.resolve(strings.Join(c.output, "\n")), both); !ok {
+		require.Fail(s, "the page shows a line that is not printed", "%s\nmissing: %s\nprinted:\n%s", at, missing, both)
+	}
+}
+
+// volatile is what differs from one run to another: numbers, times, digests and what hangs on them.
+var volatile = regexp.MustCompile(`\b(sha256:)?[0-9a-f]{6,}\b|[0-9]+`)
+
+// shown tells whether every line of a page is printed, in this order; what is printed in between may be more. Spaces and
+// numbers do not count, … stands for anything.
+func shown(page, printed string) (missing string, ok bool) {
+	lines := strings.Split(printed, "\n")
+	for wanted := range strings.SplitSeq(page, "\n") {
+		pattern := loosely(wanted)
+		if pattern == "" || pattern == "^$" {
+			continue
+		}
+		matches := regexp.MustCompile(pattern)
+		at := slices.IndexFunc(lines, func(line string) bool { return matches.MatchString(fold(line)) })
+		if at < 0 {
+			return wanted, false
+		}
+		lines = lines[at+1:]
+	}
+	return "", true
+}
+
+func fold(line string) string {
+	return strings.Join(strings.Fields(volatile.ReplaceAllString(line, "#")), " ")
+}
+
+func loosely(line string) string {
+	if strings.Trim(line, " …") == "" {
+		return ""
+	}
+	parts := strings.Split(line, "…")
+	for i, part := range parts {
+		parts[i] = regexp.QuoteMeta(fold(part))
+	}
+	return "^" + strings.Join(parts, ".*") + "$"
+}
