@@ -138,13 +138,19 @@ func (o *ordeal) goOn() {
 	}, patience, tick)
 }
 
-// halfWay waits until the new release's operator waits for the component that is afflicted.
+// halfWay waits until everything that the update changes is there, and all that is missing is the word of the component
+// that is afflicted.
 func (o *ordeal) halfWay() {
 	o.Helper()
-	o.await("the middle of the update", func(cv *configv1.ClusterVersion) bool {
-		message := condition(cv, "Progressing").Message
-		return strings.Contains(message, o.to.Version) && strings.HasSuffix(message, "waiting on "+afflicted)
-	})
+	operator := &configv1.ClusterOperator{}
+	if !awaitObject(o.life, operator, "", afflicted, patience, func() bool {
+		return slices.ContainsFunc(operator.Status.Conditions, func(c configv1.ClusterOperatorStatusCondition) bool {
+			return strings.HasPrefix(c.Message, "Moving to "+o.to.Version+": taking ")
+		})
+	}) {
+		o.explain()
+		require.Fail(o, "waiting for the middle of the update")
+	}
 }
 
 // tells waits until a condition tells the cause in all of these words.
