@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -333,7 +332,7 @@ func (o *installOptions) warn(streams Streams) {
 			fmt.Fprintf(streams.Err, "warning: signatures in %s are found here, not by the operator in the cluster: keep them where it reaches them, or in ConfigMaps\n", printable(store))
 		}
 	}
-	if _, err := name.NewDigest(o.releaseImage); err != nil {
+	if !strings.Contains(o.releaseImage, "@") {
 		o.tell(streams, "the operator runs the release by the digest that was verified, whatever the tag stands for later")
 	}
 }
@@ -452,8 +451,7 @@ func (o *installOptions) finish(ctx context.Context, streams Streams, report ins
 		}
 		return err
 	}
-	var state *StateError
-	if errors.As(err, &state) {
+	if state, ok := errors.AsType[*StateError](err); ok {
 		PrintError(streams.Err, state.Err) // main leaves states to those who print them
 	}
 	if err == nil {
@@ -476,8 +474,7 @@ func (o *installOptions) printNext(out io.Writer, report installReport) {
 
 // refused makes an exit code of a refusal.
 func refused(err error) error {
-	var refusal *install.Refusal
-	if errors.As(err, &refusal) {
+	if _, ok := errors.AsType[*install.Refusal](err); ok {
 		return &RefusedError{err}
 	}
 	return err

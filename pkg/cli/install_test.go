@@ -125,7 +125,7 @@ func TestInstallRefuses(t *testing.T) {
 			require.ErrorContains(t, err, tt.want)
 			assert.Equal(t, ExitRefused, ExitCode(err))
 			if tt.img != unsigned {
-				assert.ErrorContains(t, err, "--no-operator")
+				require.ErrorContains(t, err, "--no-operator")
 			}
 			err = b.client.Get(t.Context(), client.ObjectKey{Name: api.OperatorNamespace}, &corev1.Namespace{})
 			assert.True(t, apierrors.IsNotFound(err), "a refused release left something behind")

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -99,7 +98,7 @@ metadata: {name: more, namespace: x, annotations: {include.release.openshift.io/
 	for _, args := range [][]string{{from, "-o", "text"}, {from, "--service-account", "updater"}, {from, "--service-account", "/x"}} {
 		_, err := runRelease(t, append([]string{"rbac"}, args...)...)
 		var usage *UsageError
-		assert.True(t, errors.As(err, &usage), "%v: %v", args, err)
+		assert.ErrorAs(t, err, &usage, "%v", args)
 	}
 }
 

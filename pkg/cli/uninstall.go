@@ -127,8 +127,7 @@ func (o *uninstallOptions) run(ctx context.Context, streams Streams) error {
 	default:
 		return refused(err)
 	}
-	var state *StateError
-	if errors.As(err, &state) {
+	if state, ok := errors.AsType[*StateError](err); ok {
 		PrintError(streams.Err, state.Err) // main leaves states to those who print them
 	}
 	return err

@@ -83,8 +83,14 @@ func snapshot(t *testing.T, c client.Client, plan install.Plan) map[string]map[s
 		live.SetGroupVersionKind(item.GVK())
 		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(item.Object), live), item.ID())
 		for _, path := range [][]string{
-			{"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "creationTimestamp"}, {"metadata", "managedFields"},
-			{"metadata", "generation"}, {"status"}, {"spec", "clusterIP"}, {"spec", "clusterIPs"},
+			{"metadata", "uid"},
+			{"metadata", "resourceVersion"},
+			{"metadata", "creationTimestamp"},
+			{"metadata", "managedFields"},
+			{"metadata", "generation"},
+			{"status"},
+			{"spec", "clusterIP"},
+			{"spec", "clusterIPs"},
 		} {
 			unstructured.RemoveNestedField(live.Object, path...)
 		}
@@ -206,8 +212,8 @@ func TestDeploy(t *testing.T) {
 		_, err := install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
 		var refusal *install.Refusal
 		require.ErrorAs(t, err, &refusal)
-		assert.ErrorContains(t, err, "ConfigMap openshift-config/cluster-version-operator-trust")
-		assert.ErrorContains(t, err, "kubectl-edit")
+		require.ErrorContains(t, err, "ConfigMap openshift-config/cluster-version-operator-trust")
+		require.ErrorContains(t, err, "kubectl-edit")
 	})
 }
 

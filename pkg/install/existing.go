@@ -44,7 +44,9 @@ func Look(ctx context.Context, cfg *rest.Config, namespace, name string) (Existi
 		{"ClusterVersion", client.ObjectKey{Name: name}, cv, func() { e.ClusterVersion = cv }},
 		{"Deployment", client.ObjectKey{Namespace: namespace, Name: Operator}, deployment, func() { e.Deployment = deployment }},
 		{
-			"Secret", client.ObjectKey{Namespace: api.ConfigNamespace, Name: api.PullSecret}, secret,
+			"Secret",
+			client.ObjectKey{Namespace: api.ConfigNamespace, Name: api.PullSecret},
+			secret,
 			func() { e.PullSecret = secret.Data[corev1.DockerConfigJsonKey] },
 		},
 	} {

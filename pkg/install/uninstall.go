@@ -150,7 +150,7 @@ func (u *remover) list(ctx context.Context) ([]metav1.PartialObjectMetadata, err
 // kinds are all that can be listed and deleted. An API whose server is away is a reason to stop: what it has would be
 // left behind, or be deleted with its owner.
 func (u *remover) kinds(context.Context) ([]schema.GroupVersionKind, error) {
-	lists, err := u.discovery.ServerPreferredResources() //nolint:staticcheck // the variant with a context is not in this interface
+	lists, err := u.discovery.ServerPreferredResources()
 	if err != nil {
 		return nil, fmt.Errorf("asking for the APIs of the cluster: %w: what an API that is away has cannot be looked after; mend it or remove its APIService", err)
 	}
@@ -226,7 +226,7 @@ func (u *remover) takeLease(ctx context.Context) (holder string, fenced time.Tim
 			holder = ""
 		}
 		fenced = now.Add(time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second)
-		lease.Spec.HolderIdentity = ptr.To(uninstaller)
+		lease.Spec.HolderIdentity = new(uninstaller)
 		lease.Spec.LeaseDurationSeconds = ptr.To[int32](leaseSeconds)
 		lease.Spec.AcquireTime, lease.Spec.RenewTime = &metav1.MicroTime{Time: now}, &metav1.MicroTime{Time: now}
 		return client.IgnoreNotFound(u.Update(ctx, lease, client.FieldOwner(Manager)))

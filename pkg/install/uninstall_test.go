@@ -39,7 +39,7 @@ func installed(t *testing.T) (*rest.Config, client.Client, *configv1.ClusterVers
 	require.NoError(t, err)
 	cv := &configv1.ClusterVersion{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "version"}, cv))
-	reference := metav1.OwnerReference{APIVersion: configv1.GroupVersion.String(), Kind: "ClusterVersion", Name: "version", UID: cv.UID, Controller: ptr.To(true)}
+	reference := metav1.OwnerReference{APIVersion: configv1.GroupVersion.String(), Kind: "ClusterVersion", Name: "version", UID: cv.UID, Controller: new(true)}
 	for _, object := range []client.Object{
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default", Name: "of-the-platform", Labels: map[string]string{api.OwnedByLabel: "version"}, OwnerReferences: []metav1.OwnerReference{reference},
@@ -112,7 +112,7 @@ func TestUninstall(t *testing.T) {
 	cfg, c, cv := installed(t)
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: api.OperatorNamespace, Name: "version"},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("somewhere_1"), LeaseDurationSeconds: ptr.To[int32](1)},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("somewhere_1"), LeaseDurationSeconds: ptr.To[int32](1)},
 	}
 	require.NoError(t, c.Create(t.Context(), lease))
 	cv.Status = configv1.ClusterVersionStatus{VersionHash: "x", History: []configv1.UpdateHistory{{State: configv1.PartialUpdate, Version: "1.0.0", StartedTime: metav1.Now()}}}

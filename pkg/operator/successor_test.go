@@ -49,7 +49,8 @@ func TestSuccessor(t *testing.T) {
 		{
 			"reads a later one alike", nil,
 			[]*corev1.Pod{pod("new", releaseB, 30*time.Second, waits("ImagePullBackOff", `Back-off pulling image "x": ErrImagePull: registry says no`))},
-			rollout.Successor{Trouble: trouble, Lasting: true}, 0,
+			rollout.Successor{Trouble: trouble, Lasting: true},
+			0,
 		},
 		{
 			"tells how it crashed while that is over", nil,
@@ -57,7 +58,8 @@ func TestSuccessor(t *testing.T) {
 				RestartCount: 3, LastTerminationState: corev1.ContainerState{Terminated: crashed},
 				State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 20s"}},
 			}))},
-			rollout.Successor{Trouble: "pod new does not stay up: its container ended with exit code 1: Error: error: no trust", Lasting: true}, 0,
+			rollout.Successor{Trouble: "pod new does not stay up: its container ended with exit code 1: Error: error: no trust", Lasting: true},
+			0,
 		},
 		{
 			"tells how it crashed while it runs again", nil,
@@ -65,19 +67,22 @@ func TestSuccessor(t *testing.T) {
 				RestartCount: 3, LastTerminationState: corev1.ContainerState{Terminated: crashed},
 				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 			}))},
-			rollout.Successor{Trouble: "pod new does not stay up: its container ended with exit code 1: Error: error: no trust", Lasting: true}, 0,
+			rollout.Successor{Trouble: "pod new does not stay up: its container ended with exit code 1: Error: error: no trust", Lasting: true},
+			0,
 		},
 		{
 			"tells that there is no place", nil,
 			[]*corev1.Pod{pod("new", releaseB, time.Minute, corev1.PodStatus{Conditions: []corev1.PodCondition{{
 				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes are available",
 			}}})},
-			rollout.Successor{Trouble: "pod new is not scheduled: Unschedulable: 0/3 nodes are available", Lasting: true}, 0,
+			rollout.Successor{Trouble: "pod new is not scheduled: Unschedulable: 0/3 nodes are available", Lasting: true},
+			0,
 		},
 		{
 			"looks no further once one is ready", nil,
 			[]*corev1.Pod{pod("a", releaseB, time.Hour, waits("ImagePullBackOff", "")), pod("b", releaseB, 2*time.Hour, isReady)},
-			rollout.Successor{}, 0,
+			rollout.Successor{},
+			0,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

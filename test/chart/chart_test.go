@@ -177,8 +177,10 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: api.ClusterVersionName}, version))
 		assert.Nil(t, version.DeletionTimestamp)
 		for _, kept := range []struct{ kind, namespace, name string }{
-			{"Namespace", "", api.OperatorNamespace}, {"Namespace", "", api.ConfigNamespace},
-			{"ConfigMap", api.ConfigNamespace, api.TrustConfigMap}, {"Secret", api.ConfigNamespace, "pull-secret"},
+			{"Namespace", "", api.OperatorNamespace},
+			{"Namespace", "", api.ConfigNamespace},
+			{"ConfigMap", api.ConfigNamespace, api.TrustConfigMap},
+			{"Secret", api.ConfigNamespace, "pull-secret"},
 		} {
 			object := &unstructured.Unstructured{}
 			object.SetAPIVersion("v1")

@@ -176,7 +176,7 @@ func walk(t *testing.T, layer v1.Layer, do func(*tar.Header, io.Reader)) {
 	t.Helper()
 	content, err := layer.Uncompressed()
 	require.NoError(t, err)
-	defer content.Close() //nolint:errcheck // it was read
+	defer content.Close()
 	for archive := tar.NewReader(content); ; {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {

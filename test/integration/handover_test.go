@@ -8,8 +8,8 @@ import (
 	"testing/fstest"
 	"time"
 
-	configv1 "github.com/openshift/api/config/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"

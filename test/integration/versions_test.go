@@ -132,7 +132,7 @@ func (l *life) fromLater(edit func(n int, line map[string]any)) {
 	}
 	lease := &coordinationv1.Lease{}
 	require.NoError(l.t, l.client.Get(ctx, client.ObjectKey{Namespace: api.OperatorNamespace, Name: "version"}, lease))
-	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = ptr.To("host_of_a_later_format_with_more"), ptr.To[int32](1)
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new("host_of_a_later_format_with_more"), ptr.To[int32](1)
 	require.NoError(l.t, l.client.Update(ctx, lease))
 	managed := &corev1.ConfigMap{}
 	require.NoError(l.t, l.client.Get(ctx, client.ObjectKey{Namespace: api.ConfigManagedNamespace, Name: "signatures-managed"}, managed))
