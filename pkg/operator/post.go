@@ -276,8 +276,19 @@ func (p *post) handover() *rollout.Handover {
 		Deployment: p.id(),
 		Own:        func(image string) bool { return release.SameImage(image, p.own) },
 		Flush:      func(context.Context) error { return nil },
+		Stands:     p.stands,
 		Successor:  p.successor,
 	}
+}
+
+// stands tells which image the Deployment asks for, and by which generation.
+func (p *post) stands() (image string, generation int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.object == nil {
+		return "", 0
+	}
+	return p.template, p.object.GetGeneration()
 }
 
 // successor tells how the pods with that image get on. The first question starts the watch that answers the next ones.

@@ -32,6 +32,8 @@ type need struct {
 	// apply: its manifest is to be applied now, because of drift if that is not empty.
 	apply bool
 	drift Drift
+	// namesake: whoever caused the drift goes by our own field manager.
+	namesake bool
 	// unknown: no watch has told yet how it is; it is not gone on with.
 	unknown bool
 	// at is when to look again though nothing may have happened; zero for never.

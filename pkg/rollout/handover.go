@@ -8,6 +8,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/gate"
 	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/taskgraph"
 )
 
@@ -21,6 +22,9 @@ type Handover struct {
 	Own func(image string) bool
 	// Flush has everything that has settled recorded, before the process may be stopped.
 	Flush func(ctx context.Context) error
+	// Stands tells which image that Deployment asks for by now, and the generation by which it does; none if that is not
+	// known, or there is no Deployment.
+	Stands func() (image string, generation int64)
 	// Successor tells how the pods with that image get on.
 	Successor func(image string) Successor
 }
@@ -31,6 +35,23 @@ type Successor struct {
 	Trouble string
 	// Lasting: that has been so for longer than starting takes.
 	Lasting bool
+}
+
+// setBack has the Deployment applied again whose image somebody set to another. Metadata does not tell that of a writer
+// who goes by our field manager, such as an install or an operator of another release, since managedFields has no values;
+// and nothing else would have the successor's pods made. An image that an admission webhook puts in the place of ours comes
+// with each apply, and does not count.
+func (p *pass) setBack(t *task, m *manifest.Manifest, e *entry, content inventory.Content) need {
+	h := p.Handover
+	if h == nil || t.id != h.Deployment || !e.applied || e.content != content || m.Tombstone() || m.CreateOnly() {
+		return need{}
+	}
+	image, generation := h.Stands()
+	want := manifest.OperatorImage(m.Object.Object)
+	if image == "" || want == "" || release.SameImage(image, want) || e.sent && generation <= e.generation {
+		return need{}
+	}
+	return need{apply: true, drift: DriftChanged, namesake: true}
 }
 
 // leaving returns the image of the operator that a node's manifest hands over to, empty if it does not.
@@ -65,16 +86,20 @@ func (p *pass) handOver(n *taskgraph.Node, s *slot) {
 	p.handing.Store(true)
 	successor := p.Handover.Successor(image)
 	who := "the operator of release " + p.plan.Release.Version
-	if successor.Lasting {
+	if successor.Lasting && s.verdict.Reason != ReasonFight {
 		s.verdict = gate.Verdict{
 			State: gate.Failed, Reason: api.ReasonOperatorNotStarting,
 			Message: fmt.Sprintf("%s cannot take over: %s", who, successor.Trouble),
 		}
 		return
 	}
+	trouble := successor.Trouble
+	if s.verdict.Reason == ReasonFight {
+		trouble = s.verdict.Message // which is why there are no pods
+	}
 	s.verdict = waiting(api.ReasonOperatorHandover, "waiting for %s to take over", who)
-	if successor.Trouble != "" {
-		s.verdict.Message += ": " + successor.Trouble
+	if trouble != "" {
+		s.verdict.Message += ": " + trouble
 	}
 }
 

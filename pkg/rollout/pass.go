@@ -225,6 +225,11 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 		e.absent(content, look, now)
 	}
 	need := assess(t, n.Manifest, e, content, look, now)
+	if !need.apply && !need.unknown {
+		if back := p.setBack(t, n.Manifest, e, content); back.apply {
+			need = back
+		}
+	}
 	s.lookAt = need.at
 	switch until := e.repairs.heldBack(now); {
 	case need.unknown:
@@ -241,7 +246,7 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 		s.lookAt = until
 		s.verdict = fighting(t.id, e.repairs)
 	case need.apply:
-		p.apply(ctx, n, t, s, content, look, need.drift)
+		p.apply(ctx, n, t, s, content, look, need)
 	case n.Manifest.Tombstone():
 		e.follow(look.State, now)
 	case look.State != nil && look.State.Deleting && !t.gated:
@@ -327,7 +332,7 @@ func (p *pass) entry(n *taskgraph.Node, t *task) entry {
 }
 
 func (p *pass) apply(
-	ctx context.Context, n *taskgraph.Node, t *task, s *slot, content inventory.Content, look observe.Look, drift Drift,
+	ctx context.Context, n *taskgraph.Node, t *task, s *slot, content inventory.Content, look observe.Look, need need,
 ) {
 	for _, operator := range t.precreate {
 		if p.Observer.Object(operator.ID()) == nil {
@@ -348,7 +353,7 @@ func (p *pass) apply(
 	}
 	before, now := s.entry, p.Clock.Now()
 	s.entry = entry{
-		applied: true, content: content, uid: change.UID, generation: change.Generation,
+		applied: true, sent: true, content: content, uid: change.UID, generation: change.Generation,
 		resourceVersion: change.ResourceVersion, fields: change.Fields, dropped: change.Dropped,
 		byName: change.Action == apply.Kept, trusted: true, checked: now,
 		result: resultOf(change, before, look), at: now, message: change.Message,
@@ -366,8 +371,12 @@ func (p *pass) apply(
 		s.entry.applied, s.lookAt = false, now.Add(watchPatience)
 	}
 	p.measure(s, now.Sub(begun))
-	if drift != "" && s.entry.result != Unchanged {
-		p.repaired(t.id, s, Repair{At: now, Reason: drift, Manager: writerOf(look)})
+	if need.drift != "" && s.entry.result != Unchanged {
+		writer := writerOf(look)
+		if need.namesake {
+			writer = api.FieldManager
+		}
+		p.repaired(t.id, s, Repair{At: now, Reason: need.drift, Manager: writer})
 	}
 }
 

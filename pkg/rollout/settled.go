@@ -31,6 +31,8 @@ type entry struct {
 	fields          ownership.Hash
 	// dropped are the fields that the server did not know when content was applied.
 	dropped []string
+	// sent: this process applied it, so that generation is that of its own apply.
+	sent bool
 	// byName: the object does not carry our label, so it has a watch of its own.
 	byName bool
 
@@ -85,7 +87,7 @@ func (s Settled) Restart(anotherRelease bool) Settled {
 		next[id] = entry{
 			applied: e.applied && e.result != Skipped && (len(e.dropped) == 0 || !anotherRelease),
 			content: e.content, uid: e.uid, generation: e.generation, resourceVersion: e.resourceVersion, fields: e.fields,
-			dropped: e.dropped, byName: e.byName, observed: e.observed, checked: e.checked, finished: e.finished,
+			sent: e.sent, dropped: e.dropped, byName: e.byName, observed: e.observed, checked: e.checked, finished: e.finished,
 			result: e.result, at: e.at, message: e.message, repairs: e.repairs, suspected: e.suspected, loosened: e.loosened, confirmed: e.confirmed,
 		}
 		if again := next[id]; !anotherRelease {
