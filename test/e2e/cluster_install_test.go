@@ -211,7 +211,9 @@ func (l *life) forward(pod corev1.Pod, port string) string {
 	}
 	l.Cleanup(func() {
 		close(stop)
-		<-ended
+		if err := <-ended; err != nil {
+			l.Log(err)
+		}
 	})
 	ports, err := forwarder.GetPorts()
 	require.NoError(l, err)
