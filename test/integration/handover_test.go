@@ -3,6 +3,7 @@ package integration_test
 import (
 	"io/fs"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -15,11 +16,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/operator"
+	"github.com/cluster-version/cvo/pkg/ownership"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
@@ -193,6 +197,74 @@ func TestHandover(t *testing.T) {
 		err := h.client.Get(t.Context(), client.ObjectKeyFromObject(d), d)
 		return err == nil && d.Spec.Template.Spec.Containers[0].Image == from
 	}, time.Minute, 50*time.Millisecond, "the Deployment is repaired")
+}
+
+// TestHandoverSetBack has others set the Deployment back while its next operator does not start yet: an install of the
+// release before, which goes by the operator's own field manager so that managedFields tells of nothing, and a human.
+func TestHandoverSetBack(t *testing.T) {
+	t.Parallel() // most of it is waiting
+	h := newHosted(t, []string{"4.2.0", "4.2.1"}, "--leader-elect-lease-duration", "10s",
+		"--leader-elect-renew-deadline", "8s", "--leader-elect-retry-period", "500ms")
+	from, to := h.images["4.2.0"].ByDigest(), h.images["4.2.1"].ByDigest()
+	h.replicas.set(func() { h.replicas.broken[to] = true })
+	h.update(configv1.Update{Image: to})
+	h.await("the handover", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		return strings.Contains(condition(cv, configv1.OperatorProgressing), "cannot pull its image")
+	})
+
+	again := func(what string, limit time.Duration, generation int64) {
+		began, d := time.Now(), h.deployment()
+		require.Eventually(t, func() bool {
+			d = h.deployment()
+			return d.Generation > generation && d.Spec.Template.Spec.Containers[0].Image == to
+		}, limit, 20*time.Millisecond, what)
+		t.Logf("%s: applied again after %s", what, time.Since(began).Round(time.Millisecond))
+	}
+	again("by an install", 10*time.Second, h.setBack(from))
+
+	leader, _ := h.replicas.leading()
+	leader.end()
+	again("by an install, with a leader that is new", time.Minute, h.setBack(from))
+
+	patch := []byte(`{"spec": {"template": {"spec": {"containers": [{"name": "cluster-version-operator", "image": "` + from + `"}]}}}}`)
+	d := h.deployment()
+	require.NoError(t, h.client.Patch(t.Context(), d, client.RawPatch(types.StrategicMergePatchType, patch), client.FieldOwner("kubectl-set")))
+	again("by a human", 10*time.Second, d.Generation)
+
+	h.replicas.set(func() {
+		delete(h.replicas.broken, to)
+		h.replicas.pods = slices.DeleteFunc(h.replicas.pods, func(pod *replica) bool { return pod.proc == nil })
+	})
+	h.await("4.2.1", 2*time.Minute, at("4.2.1"))
+	h.replicas.settled(to)
+}
+
+// deployment reads that of the operator.
+func (h *hosted) deployment() *appsv1.Deployment {
+	h.t.Helper()
+	d := &appsv1.Deployment{}
+	require.NoError(h.t, h.client.Get(h.t.Context(), client.ObjectKey{Namespace: api.OperatorNamespace, Name: api.OperatorDeployment}, d))
+	return d
+}
+
+// setBack has the Deployment run an image as an apply by the operator's own field manager does, and returns its generation
+// since.
+func (h *hosted) setBack(image string) int64 {
+	h.t.Helper()
+	before := h.deployment()
+	_, text, found := strings.Cut(ownPart, "apiVersion: apps/v1")
+	require.True(h.t, found)
+	text, _, _ = strings.Cut("apiVersion: apps/v1"+text, "---")
+	object := &unstructured.Unstructured{}
+	require.NoError(h.t, yaml.Unmarshal([]byte(strings.ReplaceAll(text, "{{.ReleaseImage}}", image)), &object.Object))
+	object.SetLabels(before.Labels)
+	object.SetAnnotations(before.Annotations)
+	object.SetOwnerReferences(before.OwnerReferences)
+	require.NoError(h.t, h.client.Apply(h.t.Context(), client.ApplyConfigurationFromUnstructured(object),
+		client.FieldOwner(api.FieldManager), client.ForceOwnership))
+	require.Equal(h.t, ownership.Ours(before.ManagedFields), ownership.Ours(object.GetManagedFields()), "managedFields does not tell it")
+	require.Greater(h.t, object.GetGeneration(), before.Generation)
+	return object.GetGeneration()
 }
 
 // unchanged are objects before the barrier that a release brings as they were, so that nobody writes them.
