@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,7 +71,7 @@ func Deploy(ctx context.Context, cfg *rest.Config, plan Plan, injection apply.In
 	if err != nil {
 		return nil, err
 	}
-	d := &deployer{c, plan.Settings, injection}
+	d := &deployer{c, plan, injection}
 	var results []Result
 	for _, item := range plan.Items {
 		result, err := d.bring(ctx, item)
@@ -91,7 +92,7 @@ func Deploy(ctx context.Context, cfg *rest.Config, plan Plan, injection apply.In
 // deployer carries out a plan.
 type deployer struct {
 	*cluster
-	settings  Settings
+	plan      Plan
 	injection apply.Injection
 }
 
@@ -155,7 +156,7 @@ func (c *cluster) create(ctx context.Context, object *unstructured.Unstructured)
 func (d *deployer) release(ctx context.Context, m *manifest.Manifest, live *metav1.PartialObjectMetadata) (version string, err error) {
 	owner := apply.Owner{}
 	if live != nil {
-		owner = ownerOf(live, d.settings.Namespace)
+		owner = ownerOf(live, d.plan.Settings.Namespace)
 	}
 	applier := apply.New(d.connection, d.mapper, owner).WithInjection(d.injection)
 	change, err := applier.Apply(ctx, m, release.Initializing)
@@ -191,8 +192,17 @@ func (c *cluster) choose(ctx context.Context, object *unstructured.Unstructured,
 // deployment applies the operator's Deployment with the choices in its environment. They are the installer's fields, not
 // the operator's, so that they stay when the operator applies the Deployment of the next release. When it is created they
 // are in it from the start, so that no pod is started without them, and change hands without a change.
+//
+// Whether the cluster is to stay at this release is asked once more: an update that was begun since would be set back.
 func (d *deployer) deployment(ctx context.Context, m *manifest.Manifest, live *metav1.PartialObjectMetadata) (version string, err error) {
-	choices := d.settings.environment()
+	there := Existing{ClusterVersion: &configv1.ClusterVersion{}}
+	if err := d.Get(ctx, client.ObjectKey{Name: d.plan.Settings.Name}, there.ClusterVersion); err != nil {
+		return "", fmt.Errorf("reading ClusterVersion %s: %w", d.plan.Settings.Name, err)
+	}
+	if err := there.Refuse(d.plan.Image); err != nil {
+		return "", err
+	}
+	choices := d.plan.Settings.environment()
 	if len(choices) > 0 && live == nil {
 		with, err := withEnvironment(m, choices)
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -202,6 +203,43 @@ func TestDeploy(t *testing.T) {
 		results, err := install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
 		require.NoError(t, err)
 		assert.Equal(t, install.Created, results[len(results)-1].Outcome)
+	})
+
+	t.Run("does not set back an update that has begun", func(t *testing.T) {
+		const other = "registry.example/platform/release@sha256:fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "version"}, cv))
+		cv.Status = configv1.ClusterVersionStatus{
+			ObservedGeneration: cv.Generation, VersionHash: "x",
+			Desired: configv1.Release{Version: "1.0.0", Image: releaseImage},
+			History: []configv1.UpdateHistory{{State: configv1.CompletedUpdate, Version: "1.0.0", Image: releaseImage, StartedTime: metav1.Now(), CompletionTime: ptr.To(metav1.Now())}},
+		}
+		require.NoError(t, c.Status().Update(t.Context(), cv))
+		cv.Spec.DesiredUpdate = &configv1.Update{Image: other}
+		require.NoError(t, c.Update(t.Context(), cv))
+		before := versions(t, c, plan)
+		refused := func(hint string) {
+			t.Helper()
+			results, err := install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
+			var refusal *install.Refusal
+			require.ErrorAs(t, err, &refusal)
+			require.ErrorContains(t, err, hint)
+			assert.Len(t, results, len(plan.Items)-1, "the Deployment is the last")
+		}
+		refused("was asked to update to " + other + ": an install would set it back")
+		assert.Equal(t, before, versions(t, c, plan))
+
+		cv.Status.ObservedGeneration = cv.Generation
+		cv.Status.Conditions = []configv1.ClusterOperatorStatusCondition{{Type: api.ReleaseAccepted, Status: configv1.ConditionUnknown, LastTransitionTime: metav1.Now()}}
+		require.NoError(t, c.Status().Update(t.Context(), cv))
+		refused("was asked to update")
+		cv.Status.Conditions[0].Status = configv1.ConditionFalse
+		require.NoError(t, c.Status().Update(t.Context(), cv))
+		_, err := install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
+		require.NoError(t, err, "the operator has refused the update, and stays")
+
+		cv.Status.Desired = configv1.Release{Version: "1.1.0", Image: other}
+		require.NoError(t, c.Status().Update(t.Context(), cv))
+		refused("the cluster is at release 1.1.0 (" + other + ") already: an install does not update; use 'cvo upgrade --to-image " + releaseImage + "'")
 	})
 
 	t.Run("does not go over what others have set", func(t *testing.T) {

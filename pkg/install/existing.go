@@ -70,11 +70,30 @@ func (e Existing) Refuse(image string) error {
 	if len(status.History) == 0 {
 		return nil // nothing was ever installed, so what was tried before is replaced
 	}
-	if release.SameImage(status.Desired.Image, image) {
-		return nil
+	if !release.SameImage(status.Desired.Image, image) {
+		return &Refusal{fmt.Errorf("the cluster is at release %s (%s) already: an install does not update; use 'cvo upgrade --to-image %s'",
+			status.Desired.Version, status.Desired.Image, image)}
 	}
-	return &Refusal{fmt.Errorf("the cluster is at release %s (%s) already: an install does not update; use 'cvo upgrade --to-image %s'",
-		status.Desired.Version, status.Desired.Image, image)}
+	if asked := e.asked(); asked != "" {
+		return &Refusal{fmt.Errorf("the cluster was asked to update to %s: an install would set it back; let 'cvo upgrade wait' tell when it is there, or take the request back with 'cvo upgrade --clear'", asked)}
+	}
+	return nil
+}
+
+// asked is the release that spec asks for and the operator has not answered for yet; empty if there is none. From then on
+// the release that status desires decides, whether the operator has accepted or refused.
+func (e Existing) asked() string {
+	cv := e.ClusterVersion
+	update, accepted := cv.Spec.DesiredUpdate, api.FindCondition(cv.Status.Conditions, api.ReleaseAccepted)
+	answered := cv.Status.ObservedGeneration == cv.Generation && (accepted == nil || accepted.Status != configv1.ConditionUnknown)
+	switch {
+	case update == nil, update.Mode == configv1.UpdateModePreflight, answered:
+	case update.Image != "" && !release.SameImage(update.Image, cv.Status.Desired.Image):
+		return update.Image
+	case update.Image == "" && update.Version != cv.Status.Desired.Version:
+		return update.Version
+	}
+	return ""
 }
 
 // Network reports whether the operator was installed to run before the cluster has a network.
