@@ -1,6 +1,10 @@
 package e2e
 
 import (
+	"bufio"
+	"bytes"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -13,12 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/test/env"
 )
 
-// TestUninstall takes the operator out of a cluster and brings it back, while the cluster's own garbage collector runs.
+// TestUninstall is the last one: it takes the operator out of a cluster, brings it back, and removes everything. The
+// cluster's own garbage collector runs all the time.
 func TestUninstall(t *testing.T) {
 	l := installed(t)
 	release := l.image()
@@ -34,6 +41,7 @@ func TestUninstall(t *testing.T) {
 	})
 
 	before := l.everything()
+	require.Greater(t, len(before), 100)
 	t.Run("without the operator the platform stays", func(t *testing.T) {
 		l, began := l.in(t), time.Now()
 		l.mustRun("uninstall", "--yes", "--timeout=3m")
@@ -53,6 +61,98 @@ func TestUninstall(t *testing.T) {
 			assert.Equal(t, object.Generation, after[name].Generation, name)
 		}
 	})
+	t.Run("the platform goes in reverse order, and waits for a finalizer of others", func(t *testing.T) { l.in(t).uninstallPlatform() })
+}
+
+// uninstallPlatform has somebody else's finalizer hold an object up, and removes it when it is told of.
+func (l *life) uninstallPlatform() {
+	l.Helper()
+	const finalizer = "example.com/somebody-else"
+	held := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "example-dns", Name: "example-dns"}}
+	setFinalizers := func(finalizers string) {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":`+finalizers+`}}`))
+		require.NoError(l, l.client.Patch(l.Context(), held, patch))
+	}
+	setFinalizers(`["` + finalizer + `"]`)
+
+	began := time.Now()
+	command := exec.CommandContext(l.Context(), l.CVO, "uninstall", "--with-platform", "--yes", "--timeout=5m")
+	command.Env = append(os.Environ(), "KUBECONFIG="+shared.Kubeconfig)
+	var out bytes.Buffer
+	command.Stdout = &out
+	progress, err := command.StderrPipe()
+	require.NoError(l, err)
+	require.NoError(l, command.Start())
+	var said []string
+	told := false
+	for lines := bufio.NewScanner(progress); lines.Scan(); {
+		said = append(said, lines.Text())
+		if told || !strings.Contains(lines.Text(), finalizer) {
+			continue
+		}
+		told = true
+		assert.Contains(l, lines.Text(), "ConfigMap example-dns/example-dns (finalizers "+finalizer+")")
+		require.NoError(l, l.client.Get(l.Context(), client.ObjectKeyFromObject(held), held), "what has a finalizer stays")
+		assert.NotNil(l, held.DeletionTimestamp)
+		namespace, err := l.kube.CoreV1().Namespaces().Get(l.Context(), held.Namespace, metav1.GetOptions{})
+		require.NoError(l, err)
+		assert.Nil(l, namespace.DeletionTimestamp, "the namespace waits for its turn")
+		l.Logf("after %s: %s", since(began), lines.Text())
+		setFinalizers("null")
+	}
+	require.NoError(l, command.Wait(), strings.Join(said, "\n"))
+	require.True(l, told, "the finalizer is named in: %s", strings.Join(said, "\n"))
+	l.Logf("the platform is gone after %s", since(began))
+
+	l.reverse(began)
+	for name, object := range l.everything() {
+		if object.Labels[api.OwnedByLabel] != "" {
+			kind, _, _ := strings.Cut(name, ".")
+			assert.Contains(l, out.String(), kind+" "+strings.TrimPrefix(object.Namespace+"/"+object.Name, "/")+" kept", "what is left is told of")
+		}
+	}
+}
+
+// reverse makes sure that whatever cleans up was there for as long as there was something to clean up: nothing of a stage
+// was deleted after something of a later one.
+func (l *life) reverse(since time.Time) {
+	l.Helper()
+	events, err := shared.Audit(l.Context(), since)
+	require.NoError(l, err)
+	stages := []string{"custom resources", "workloads", "everything else", "definitions", "namespaces", "the operator"}
+	stage := func(o env.AuditObject) int {
+		switch {
+		case strings.Contains(o.Name, "cluster-version") || strings.HasPrefix(o.Name, "clusterversions.") || o.Resource == "clusterversions" ||
+			strings.HasSuffix(o.Name, ".cvo.cluster-version.github.io"):
+			return 5
+		case o.Resource == "namespaces":
+			return 4
+		case o.Resource == "customresourcedefinitions":
+			return 3
+		case o.Group == "apps" || o.Group == "batch":
+			return 1
+		case strings.HasSuffix(o.Group, "example.com"):
+			return 0
+		}
+		return 2
+	}
+	first, last := map[int]env.AuditEvent{}, map[int]env.AuditEvent{}
+	for _, e := range events {
+		if !e.Write() || e.Verb != "delete" || !strings.HasPrefix(e.UserAgent, "cvo-uninstall") || e.Object.Resource == "clusterversions" {
+			continue // the ClusterVersion goes first, so that nobody brings back what is deleted
+		}
+		n := stage(e.Object)
+		if _, ok := first[n]; !ok || e.Received.Before(first[n].Received) {
+			first[n] = e
+		}
+		if e.Done.After(last[n].Done) {
+			last[n] = e
+		}
+	}
+	require.Len(l, first, len(stages), "one deletion at least of each of %v", stages)
+	for n := range len(stages) - 1 {
+		assert.True(l, last[n].Done.Before(first[n+1].Received), "%s (%s) was deleted after %s (%s)", last[n].Object, stages[n], first[n+1].Object, stages[n+1])
+	}
 }
 
 // everything finds the objects of all kinds that the platform consists of, those that its workloads made included.
@@ -79,7 +179,6 @@ func (l *life) everything() map[string]metav1.PartialObjectMetadata {
 			}
 		}
 	}
-	require.Greater(l, len(found), 100)
 	return found
 }
 
