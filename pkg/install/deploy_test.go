@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -211,7 +210,7 @@ func TestDeploy(t *testing.T) {
 		cv.Status = configv1.ClusterVersionStatus{
 			ObservedGeneration: cv.Generation, VersionHash: "x",
 			Desired: configv1.Release{Version: "1.0.0", Image: releaseImage},
-			History: []configv1.UpdateHistory{{State: configv1.CompletedUpdate, Version: "1.0.0", Image: releaseImage, StartedTime: metav1.Now(), CompletionTime: ptr.To(metav1.Now())}},
+			History: []configv1.UpdateHistory{{State: configv1.CompletedUpdate, Version: "1.0.0", Image: releaseImage, StartedTime: metav1.Now(), CompletionTime: new(metav1.Now())}},
 		}
 		require.NoError(t, c.Status().Update(t.Context(), cv))
 		cv.Spec.DesiredUpdate = &configv1.Update{Image: other}
