@@ -196,6 +196,11 @@ func (o *installOptions) settings() (install.Settings, error) {
 			o.registry.config = o.pullSecret
 		}
 	}
+	if o.registry.authority != "" {
+		if s.Authorities, err = os.ReadFile(o.registry.authority); err != nil {
+			return s, fmt.Errorf("reading --certificate-authority: %w", err)
+		}
+	}
 	s.Capabilities, err = o.cluster.spec()
 	return s, err
 }
@@ -352,6 +357,9 @@ func (o *installOptions) deploy(ctx context.Context, streams Streams, cfg *rest.
 		return err
 	}
 	o.warn(streams)
+	if distrusts := there.Distrusts(settings); distrusts != "" {
+		fmt.Fprintf(streams.Err, "warning: %s\n", oneLine(distrusts))
+	}
 	for _, unlike := range there.Unlike(settings) {
 		fmt.Fprintf(streams.Err, "warning: ClusterVersion %s is there already, and stays as it is: %s\n", o.name, oneLine(unlike))
 	}

@@ -204,6 +204,31 @@ func TestDeploy(t *testing.T) {
 		assert.Equal(t, install.Created, results[len(results)-1].Outcome)
 	})
 
+	t.Run("has the operator trust what the install trusts", func(t *testing.T) {
+		s := settings()
+		s.Authorities = []byte("certificates\n")
+		plan, err := install.NewPlan(ownRelease(t, "1.0.0", payload.Options{}), s)
+		require.NoError(t, err)
+		_, err = install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
+		require.NoError(t, err)
+		bundle := &corev1.ConfigMap{}
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: api.ConfigManagedNamespace, Name: api.TrustedCABundle}, bundle))
+		assert.Equal(t, "certificates\n", bundle.Data[api.CABundleKey])
+		there, err := install.Look(t.Context(), cfg, api.OperatorNamespace, "version")
+		require.NoError(t, err)
+		assert.Empty(t, there.Distrusts(s))
+
+		s.Authorities = []byte("others\n")
+		assert.Contains(t, there.Distrusts(s), "add them to its key ca-bundle.crt")
+		plan, err = install.NewPlan(ownRelease(t, "1.0.0", payload.Options{}), s)
+		require.NoError(t, err)
+		before := bundle.ResourceVersion
+		_, err = install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
+		require.NoError(t, err)
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(bundle), bundle))
+		assert.Equal(t, before, bundle.ResourceVersion, "what is there is somebody's")
+	})
+
 	t.Run("does not set back an update that has begun", func(t *testing.T) {
 		const other = "registry.example/platform/release@sha256:fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
 		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "version"}, cv))

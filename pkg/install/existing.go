@@ -25,6 +25,8 @@ type Existing struct {
 	Deployment *appsv1.Deployment
 	// PullSecret are the cluster's credentials for registries; nil if there are none.
 	PullSecret []byte
+	// Bundle holds the certificates that the operator trusts besides the system's; nil if there is none.
+	Bundle *corev1.ConfigMap
 }
 
 // Look finds out what a cluster has of an installation.
@@ -34,7 +36,7 @@ func Look(ctx context.Context, cfg *rest.Config, namespace, name string) (Existi
 		return Existing{}, err
 	}
 	var e Existing
-	cv, deployment, secret := &configv1.ClusterVersion{}, &appsv1.Deployment{}, &corev1.Secret{}
+	cv, deployment, secret, bundle := &configv1.ClusterVersion{}, &appsv1.Deployment{}, &corev1.Secret{}, &corev1.ConfigMap{}
 	for _, part := range []struct {
 		what string
 		key  client.ObjectKey
@@ -49,6 +51,7 @@ func Look(ctx context.Context, cfg *rest.Config, namespace, name string) (Existi
 			secret,
 			func() { e.PullSecret = secret.Data[corev1.DockerConfigJsonKey] },
 		},
+		{"ConfigMap", client.ObjectKey{Namespace: api.ConfigManagedNamespace, Name: api.TrustedCABundle}, bundle, func() { e.Bundle = bundle }},
 	} {
 		switch err := c.Get(ctx, part.key, part.into); {
 		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
@@ -94,6 +97,17 @@ func (e Existing) asked() string {
 		return update.Version
 	}
 	return ""
+}
+
+// Distrusts says what to do about certificates that are trusted here, and not by the operator in the cluster because its
+// bundle is there already and lacks them; empty if there is nothing to do. The bundle is not changed: it is somebody's.
+func (e Existing) Distrusts(s Settings) string {
+	added := strings.TrimSpace(string(s.Authorities))
+	if added == "" || e.Bundle == nil || strings.Contains(e.Bundle.Data[api.CABundleKey], added) {
+		return ""
+	}
+	return fmt.Sprintf("ConfigMap %s/%s is there already without the certificates of --certificate-authority, and stays as it is: add them to its key %s, else the operator may not reach the registry",
+		api.ConfigManagedNamespace, api.TrustedCABundle, api.CABundleKey)
 }
 
 // Network reports whether the operator was installed to run before the cluster has a network.

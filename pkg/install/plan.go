@@ -56,6 +56,8 @@ type Settings struct {
 	PullSecret []byte
 	// ExistingPullSecret is what the cluster has already; the operator's pods are started with it if none is given.
 	ExistingPullSecret []byte
+	// Authorities are PEM certificates that the operator is to trust as this install does; none without.
+	Authorities []byte
 	// ClusterAdmin binds the operator to cluster-admin.
 	ClusterAdmin bool
 	// Retrieval is how the operator gets payloads; empty leaves it to the operator.
@@ -208,6 +210,16 @@ func (p *Plan) addChosen() error {
 			TypeMeta:   typeMeta("v1", "ConfigMap"),
 			ObjectMeta: described(api.ConfigNamespace, api.TrustConfigMap, "Whose signatures of release images this cluster accepts."),
 			Data:       s.Trust, BinaryData: s.TrustBinary,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if len(s.Authorities) > 0 {
+		err := p.add(once, &corev1.ConfigMap{
+			TypeMeta:   typeMeta("v1", "ConfigMap"),
+			ObjectMeta: described(api.ConfigManagedNamespace, api.TrustedCABundle, "Certificates that the version operator trusts besides the system's."),
+			Data:       map[string]string{api.CABundleKey: string(s.Authorities)},
 		})
 		if err != nil {
 			return err
