@@ -164,7 +164,7 @@ func walks() []walk {
 			},
 			prepare: installed,
 			before: []event{
-				{"cvo upgrade diff", func(s *sandbox) { s.eventually("kubectl events -n openshift-cluster-version | grep 'Completed 1.1.0'") }},
+				{"kubectl patch clusterversion version --type merge -p '{\"spec\":{\"desiredUpdate\":null", func(s *sandbox) { s.eventually("kubectl events -n openshift-cluster-version | grep 'Completed 1.1.0'") }},
 			},
 		},
 		{
