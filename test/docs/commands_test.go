@@ -258,7 +258,7 @@ func TestCommandsParse(t *testing.T) {
 					default:
 						others[program] = true
 					}
-					assert.NoError(t, err, "%s:%d: %s", page, c.line, strings.Join(words, " "))
+					require.NoError(t, err, "%s:%d: %s", page, c.line, strings.Join(words, " "))
 				}
 			}
 		}

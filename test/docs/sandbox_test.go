@@ -99,8 +99,10 @@ func newSandbox(t *testing.T) *sandbox {
 	s.replaced = []string{"cvo status --orphans", "cvo status --orphans", "cvo status", "cvo status --server https://" + s.listen}
 	repository, err := filepath.Abs(root)
 	require.NoError(t, err)
-	for name, target := range map[string]string{"bin": binaries, "examples": filepath.Join(repository, "examples"),
-		"components": filepath.Join(repository, "examples", "platform", "1.1.0")} {
+	for name, target := range map[string]string{
+		"bin": binaries, "examples": filepath.Join(repository, "examples"),
+		"components": filepath.Join(repository, "examples", "platform", "1.1.0"),
+	} {
 		require.NoError(t, os.Symlink(target, filepath.Join(s.dir, name)))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "pull-secret.json"), []byte(`{"auths":{"registry.example.com":{"auth":"YTpi"}}}`), 0o600))
