@@ -141,6 +141,8 @@ func (e *Env) configure(o Options, bin string) error {
 	args := server.Configure()
 	// A release brings some sixty Services, several test releases more: envtest's range of 254 addresses is small.
 	args.Set("service-cluster-ip-range", "10.0.0.0/16")
+	// The server picks node ports at random. Nobody listens at them here, so let those that tests name rarely be among them.
+	args.Set("service-node-port-range", "30000-65535")
 	if err := e.configureAudit(o.Audit, args); err != nil {
 		return err
 	}
