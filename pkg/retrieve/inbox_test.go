@@ -42,9 +42,9 @@ func served(t testing.TB, inbox *Inbox) *httptest.Server {
 
 // client asks before it sends, as the pod does.
 func client(server *httptest.Server) *http.Client {
-	c := server.Client()
-	c.Transport.(*http.Transport).ExpectContinueTimeout = time.Minute //nolint:forcetypeassert // httptest's is one
-	return c
+	transport := server.Client().Transport.(*http.Transport).Clone() //nolint:forcetypeassert // httptest's is one
+	transport.ExpectContinueTimeout = time.Minute
+	return &http.Client{Transport: transport}
 }
 
 func names(t *testing.T, sent io.Reader) (names []string) {
