@@ -92,6 +92,10 @@ type sandbox struct {
 
 func newSandbox(t *testing.T) *sandbox {
 	t.Helper()
+	for _, tool := range []string{"bash", "jq", "sed"} {
+		_, err := exec.LookPath(tool)
+		require.NoError(t, err, "the documentation uses %s: install it", tool)
+	}
 	s := &sandbox{T: t, dir: t.TempDir(), registry: fixture.StartRegistry(t), digests: map[string]string{}}
 	s.updates = fixture.StartUpdateService(t, updategraph.Graph{})
 	s.startProxy()
