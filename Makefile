@@ -1,4 +1,4 @@
-# Everything here needs Go, make and git, nothing else: what more is needed is built from Go modules. Only e2e and
+# Everything here needs Go, make and git, and tests jq: what more is needed is built from Go modules. Only e2e and
 # node-image need Docker.
 
 SHELL := bash
