@@ -16,14 +16,25 @@ type ProgramImageOptions struct {
 	Binary []byte
 	// Architecture is that of the binary, as Go names it.
 	Architecture string
-	// Created is the time of the image and of its file.
+	// Files lie beside the program; their names are paths from the top of the image. Everybody may read them.
+	Files []File
+	// Folders are paths from the top of the image that the program may write to; default none.
+	Folders []string
+	// Created is the time of the image and of its files.
 	Created time.Time
 }
 
-// ProgramImage makes an image that holds one static program and nothing else, and runs it as a user that is nobody.
+// ProgramImage makes an image that holds one static program, with its files, and runs it as a user that is nobody.
 func ProgramImage(opts ProgramImageOptions) (v1.Image, error) {
 	created := opts.Created.UTC().Truncate(time.Second)
-	layer, err := fileLayer(created, []entry{{name: opts.Name, mode: 0o755, data: opts.Binary}})
+	entries := []entry{{name: opts.Name, mode: 0o755, data: opts.Binary}}
+	for _, f := range opts.Files {
+		entries = append(entries, entry{name: f.Name, mode: 0o444, data: f.Data})
+	}
+	for _, folder := range opts.Folders {
+		entries = append(entries, entry{name: folder + "/", mode: 0o1777})
+	}
+	layer, err := fileLayer(created, entries)
 	if err != nil {
 		return nil, err
 	}

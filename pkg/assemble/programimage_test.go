@@ -10,7 +10,10 @@ import (
 )
 
 func TestProgramImage(t *testing.T) {
-	opts := ProgramImageOptions{Name: "tool", Binary: []byte("\x7fELF"), Architecture: "arm64", Created: time.Unix(1_700_000_000, 999)}
+	opts := ProgramImageOptions{
+		Name: "tool", Binary: []byte("\x7fELF"), Architecture: "arm64", Created: time.Unix(1_700_000_000, 999),
+		Files: []File{{Name: "words/greeting", Data: []byte("hello\n")}}, Folders: []string{"data"},
+	}
 	img, err := ProgramImage(opts)
 	require.NoError(t, err)
 	config, err := img.ConfigFile()
@@ -23,7 +26,9 @@ func TestProgramImage(t *testing.T) {
 	require.Len(t, layers, 1)
 	content, err := readLayer(layers[0])
 	require.NoError(t, err)
-	assert.Equal(t, "0 0755 0:0 2023-11-14T22:13:20Z tool\n", content)
+	assert.Equal(t, "0 0755 0:0 2023-11-14T22:13:20Z tool\n"+
+		"0 0444 0:0 2023-11-14T22:13:20Z words/greeting\n"+
+		"5 1777 0:0 2023-11-14T22:13:20Z data/\n", content)
 
 	digest, err := img.Digest()
 	require.NoError(t, err)

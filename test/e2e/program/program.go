@@ -2,22 +2,19 @@
 package program
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/cluster-version/cvo/pkg/assemble"
 )
 
 const module = "github.com/cluster-version/cvo"
@@ -34,50 +31,22 @@ func Build(ctx context.Context, dir, pkg string) (string, error) {
 	return binary, nil
 }
 
-// Image returns an image with a program at /<its name>, which it runs, and with files; their names are paths without
-// the leading slash.
-func Image(binary string, files map[string][]byte) (v1.Image, error) {
+// Image returns an image with a program at /<its name>, which it runs as nobody, with files, whose names are paths
+// without the leading slash, and with folders that the program may write to.
+func Image(binary string, files map[string][]byte, folders ...string) (v1.Image, error) {
 	content, err := os.ReadFile(binary)
 	if err != nil {
 		return nil, fmt.Errorf("reading a program: %w", err)
 	}
-	name := filepath.Base(binary)
-	var layer bytes.Buffer
-	w := tar.NewWriter(&layer)
-	write := func(name string, mode int64, content []byte) error {
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(content)), Typeflag: tar.TypeReg}); err != nil {
-			return err
-		}
-		_, err := w.Write(content)
-		return err
-	}
-	if err := write(name, 0o755, content); err != nil {
-		return nil, fmt.Errorf("making a layer: %w", err)
+	opts := assemble.ProgramImageOptions{
+		Name: filepath.Base(binary), Binary: content, Architecture: runtime.GOARCH, Folders: folders, Created: time.Unix(0, 0),
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := write(name, 0o644, files[name]); err != nil {
-			return nil, fmt.Errorf("making a layer: %w", err)
-		}
+		opts.Files = append(opts.Files, assemble.File{Name: name, Data: files[name]})
 	}
-	if err := w.Close(); err != nil {
-		return nil, fmt.Errorf("making a layer: %w", err)
-	}
-	opened, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(layer.Bytes())), nil
-	})
+	image, err := assemble.ProgramImage(opts)
 	if err != nil {
-		return nil, fmt.Errorf("making a layer: %w", err)
+		return nil, fmt.Errorf("making an image of %s: %w", opts.Name, err)
 	}
-	image, err := mutate.AppendLayers(empty.Image, opened)
-	if err != nil {
-		return nil, fmt.Errorf("making an image: %w", err)
-	}
-	config, err := image.ConfigFile()
-	if err != nil {
-		return nil, fmt.Errorf("making an image: %w", err)
-	}
-	config = config.DeepCopy()
-	config.OS, config.Architecture = "linux", runtime.GOARCH
-	config.Config.Entrypoint = []string{"/" + name}
-	return mutate.ConfigFile(image, config)
+	return image, nil
 }

@@ -122,7 +122,7 @@ func load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	made, err := program.Image(binary, map[string][]byte{"data/.keep": nil, "tmp/.keep": nil})
+	made, err := program.Image(binary, nil, "data")
 	if err != nil {
 		return err
 	}
