@@ -78,17 +78,17 @@ func TestAccessOverTLS(t *testing.T) {
 	got, err := pull(t, access, ref)
 	require.NoError(t, err)
 	assert.Equal(t, content, got)
-	assert.Subset(t, []string{"CONNECT registry.example:443"}, n.through(), "everything goes through the proxy")
+	assert.Subset(t, []string{"CONNECT registry.example:443"}, n.proxy.Requests(), "everything goes through the proxy")
 
 	t.Run("it refuses certificates of strangers at once", func(t *testing.T) {
-		before := len(n.through())
-		_, err := pull(t, n.access(registry.Options{Authorities: newNetwork(t).pool()}), ref)
+		before := len(n.proxy.Requests())
+		_, err := pull(t, n.access(registry.Options{Authorities: newNetwork(t).authority.Pool()}), ref)
 		require.ErrorContains(t, err, "nobody trusted vouches for the certificate of registry.example")
-		assert.Len(t, n.through(), before+1, "a certificate does not get better by asking again")
+		assert.Len(t, n.proxy.Requests(), before+1, "a certificate does not get better by asking again")
 	})
 	t.Run("it checks no certificate of the registries listed", func(t *testing.T) {
 		for _, insecure := range []string{host, registry.AnyRegistry} {
-			access := n.access(registry.Options{Authorities: newNetwork(t).pool(), Insecure: []string{insecure}})
+			access := n.access(registry.Options{Authorities: newNetwork(t).authority.Pool(), Insecure: []string{insecure}})
 			allowed, err := access.Reference(ref.String())
 			require.NoError(t, err)
 			got, err := pull(t, access, allowed)
@@ -97,7 +97,7 @@ func TestAccessOverTLS(t *testing.T) {
 		}
 	})
 	t.Run("it checks those of all others", func(t *testing.T) {
-		_, err := pull(t, n.access(registry.Options{Authorities: newNetwork(t).pool(), Insecure: []string{"other.example", "registry.example:5000"}}), ref)
+		_, err := pull(t, n.access(registry.Options{Authorities: newNetwork(t).authority.Pool(), Insecure: []string{"other.example", "registry.example:5000"}}), ref)
 		require.ErrorContains(t, err, "certificate")
 	})
 }

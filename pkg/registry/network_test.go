@@ -1,19 +1,12 @@
 package registry_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"slices"
 	"strings"
@@ -25,20 +18,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/registry"
+	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/fixture/authority"
 )
 
 // network is a small internet: servers with names and certificates, reached through a proxy, for nothing else knows
 // the names.
 type network struct {
 	t         testing.TB
-	authority *x509.Certificate
-	key       *ecdsa.PrivateKey
-	proxy     *url.URL
+	authority *authority.Authority
+	proxy     *fixture.Proxy
 
 	mu      sync.Mutex
 	servers map[string]string // address by host:port
 	seen    []seen
-	tunnels []string
 }
 
 // seen is a request that arrived at a server.
@@ -49,45 +42,24 @@ type seen struct {
 func newNetwork(t testing.TB) *network {
 	n := &network{t: t, servers: map[string]string{}}
 	var err error
-	n.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	n.authority, err = authority.New("authority of the test")
 	require.NoError(t, err)
-	n.authority = n.issue(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "authority of the test"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}, &n.key.PublicKey)
-	server := httptest.NewServer(http.HandlerFunc(n.forward))
-	t.Cleanup(server.Close)
-	n.proxy, err = url.Parse(server.URL)
-	require.NoError(t, err)
+	n.proxy = fixture.StartProxy(t, func(hostPort string) (string, bool) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		address, found := n.servers[hostPort]
+		return address, found
+	})
 	return n
-}
-
-func (n *network) issue(template *x509.Certificate, public *ecdsa.PublicKey) *x509.Certificate {
-	n.t.Helper()
-	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent := n.authority
-	if parent == nil {
-		parent = template
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, n.key)
-	require.NoError(n.t, err)
-	certificate, err := x509.ParseCertificate(der)
-	require.NoError(n.t, err)
-	return certificate
-}
-
-// pool trusts the network's authority.
-func (n *network) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(n.authority)
-	return pool
 }
 
 // access reaches the network.
 func (n *network) access(opts registry.Options) *registry.Access {
-	opts.Proxy = http.ProxyURL(n.proxy)
+	proxy, err := url.Parse(n.proxy.URL)
+	require.NoError(n.t, err)
+	opts.Proxy = http.ProxyURL(proxy)
 	if opts.Authorities == nil {
-		opts.Authorities = n.pool()
+		opts.Authorities = n.authority.Pool()
 	}
 	if opts.Keychain == nil {
 		opts.Keychain = pullSecret(n.t, `{}`)
@@ -108,21 +80,15 @@ func pullSecret(t testing.TB, content string) *registry.PullSecret {
 // serve adds a server with a certificate for its name.
 func (n *network) serve(host string, handler http.Handler) {
 	n.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(n.t, err)
-	template := &x509.Certificate{Subject: pkix.Name{CommonName: host}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	name, port, err := net.SplitHostPort(host)
 	if err != nil {
 		name, port = host, "443"
 	}
-	if ip := net.ParseIP(name); ip != nil {
-		template.IPAddresses = []net.IP{ip}
-	} else {
-		template.DNSNames = []string{name}
-	}
+	certificate, err := n.authority.Issue(name)
+	require.NoError(n.t, err)
 	server := httptest.NewUnstartedServer(n.record(host, handler))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes fail here on purpose
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{n.issue(template, &key.PublicKey).Raw}, PrivateKey: key}}}
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
 	server.StartTLS()
 	n.t.Cleanup(server.Close)
 	n.add(net.JoinHostPort(name, port), server)
@@ -155,49 +121,6 @@ func (n *network) requests(host, part string) []seen {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(n.seen), func(s seen) bool { return s.host != host || !strings.Contains(s.path, part) })
-}
-
-// forward is the proxy.
-func (n *network) forward(w http.ResponseWriter, req *http.Request) {
-	n.mu.Lock()
-	address, ok := n.servers[req.Host]
-	if !ok {
-		address, ok = n.servers[net.JoinHostPort(req.Host, "80")]
-	}
-	n.tunnels = append(n.tunnels, req.Method+" "+req.Host)
-	n.mu.Unlock()
-	if !ok {
-		http.Error(w, "no such host", http.StatusForbidden)
-		return
-	}
-	if req.Method != http.MethodConnect {
-		httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: address}).ServeHTTP(w, req)
-		return
-	}
-	server, err := net.Dial("tcp", address)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
-		return
-	}
-	defer server.Close()
-	w.WriteHeader(http.StatusOK)
-	client, buffered, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		return
-	}
-	defer client.Close()
-	go func() {
-		defer server.Close()
-		_, _ = io.Copy(server, buffered)
-	}()
-	_, _ = io.Copy(client, server)
-}
-
-// through is how the proxy was used.
-func (n *network) through() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.Clone(n.tunnels)
 }
 
 // images is an empty registry.

@@ -29,13 +29,15 @@ import (
 
 	"github.com/cluster-version/cvo/test/e2e/docker"
 	"github.com/cluster-version/cvo/test/e2e/program"
-	"github.com/cluster-version/cvo/test/e2e/registry/authority"
 	"github.com/cluster-version/cvo/test/e2e/registry/control"
+	"github.com/cluster-version/cvo/test/fixture/authority"
 )
 
 const (
-	image          = "cvo-e2e-registry:local"
-	defaultNetwork = "kind"
+	// DefaultNetwork is the Docker network that kind makes its nodes in.
+	DefaultNetwork = "kind"
+
+	image = "cvo-e2e-registry:local"
 )
 
 // Options says where the registry runs.
@@ -63,11 +65,11 @@ type Registry struct {
 
 // Start starts the registry and returns when it answers.
 func Start(ctx context.Context, o Options) (*Registry, error) {
-	o.Network = cmp.Or(o.Network, defaultNetwork)
+	o.Network = cmp.Or(o.Network, DefaultNetwork)
 	if err := load(ctx); err != nil {
 		return nil, err
 	}
-	ca, err := authority.New()
+	ca, err := authority.New("registry of "+o.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +110,7 @@ func Attach(ctx context.Context, o Options) (*Registry, error) {
 			r.Password = value
 		}
 	}
-	return r, r.connect(ctx, cmp.Or(o.Network, defaultNetwork))
+	return r, r.connect(ctx, cmp.Or(o.Network, DefaultNetwork))
 }
 
 // load makes the server's image known to Docker.

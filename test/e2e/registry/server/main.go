@@ -19,7 +19,7 @@ import (
 
 	ggcr "github.com/google/go-containerregistry/pkg/registry"
 
-	"github.com/cluster-version/cvo/test/e2e/registry/authority"
+	"github.com/cluster-version/cvo/test/fixture/authority"
 )
 
 func main() {

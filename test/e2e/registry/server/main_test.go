@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -15,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/cluster-version/cvo/test/e2e/registry/authority"
 	"github.com/cluster-version/cvo/test/e2e/registry/control"
 )
 
@@ -119,26 +116,6 @@ func TestGuarded(t *testing.T) {
 			assert.Equal(t, test.want, answer.Code)
 		})
 	}
-}
-
-func TestAuthority(t *testing.T) {
-	made, err := authority.New()
-	require.NoError(t, err)
-	read, err := authority.Parse(made.Certificate, made.Key)
-	require.NoError(t, err)
-	certificate, err := read.Issue("127.0.0.1", "registry")
-	require.NoError(t, err)
-	server := httptest.NewUnstartedServer(http.NotFoundHandler())
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
-	server.StartTLS()
-	defer server.Close()
-	roots := x509.NewCertPool()
-	require.True(t, roots.AppendCertsFromPEM(made.Certificate))
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
-	defer client.CloseIdleConnections()
-	response, err := client.Get(server.URL)
-	require.NoError(t, err)
-	assert.NoError(t, response.Body.Close())
 }
 
 // serve serves content, and what steers the faults.
