@@ -64,6 +64,10 @@ type Record struct {
 	Since time.Time `json:"since,omitzero"`
 	// Dropped is the version of the first release that names it no more; empty while a manifest names it.
 	Dropped string `json:"dropped,omitempty"`
+	// File and Document name the manifest that it was applied by, which is its place in the order of the release. File is
+	// empty in what versions wrote that did not record it.
+	File     string `json:"file,omitempty"`
+	Document int    `json:"document,omitempty"`
 }
 
 // Inventory is what a cluster has of releases. It is a value: the functions of this package return another one and

@@ -78,10 +78,22 @@ func assign(id manifest.ID, of int) int {
 // weight returns how long the line of a record is at most.
 func weight(r *Record) int {
 	const rest = len(`{"object":{"group":"","kind":"","namespace":"","name":""},"version":"","content":"","fields":"",`+
-		`"release":"","reached":true,"since":"2006-01-02T15:04:05.999999999+07:00","dropped":""}`) + 2*2*len(Content{}) + 1
+		`"release":"","reached":true}`) + 2*2*len(Content{}) + 1
 	total := rest
-	for _, s := range [...]string{r.ID.Group, r.ID.Kind, r.ID.Namespace, r.ID.Name, r.Version, r.Release, r.Dropped} {
+	for _, s := range [...]string{r.ID.Group, r.ID.Kind, r.ID.Namespace, r.ID.Name, r.Version, r.Release} {
 		total += quoted(s)
+	}
+	if !r.Since.IsZero() {
+		total += len(`,"since":"2006-01-02T15:04:05.999999999+07:00"`)
+	}
+	if r.Dropped != "" {
+		total += len(`,"dropped":""`) + quoted(r.Dropped)
+	}
+	if r.File != "" {
+		total += len(`,"file":""`) + quoted(r.File)
+	}
+	if r.Document != 0 {
+		total += len(`,"document":`) + len(strconv.Itoa(r.Document))
 	}
 	return total
 }

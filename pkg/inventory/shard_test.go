@@ -55,6 +55,9 @@ func randomRecord(random *rand.Rand) Record {
 	if random.IntN(3) == 0 {
 		r.Dropped = text()
 	}
+	if random.IntN(3) > 0 {
+		r.File, r.Document = text(), int(random.Int64())-int(random.Int64())
+	}
 	return r
 }
 
@@ -192,7 +195,7 @@ func TestShardSizeOfARealRelease(t *testing.T) {
 		list, err := manifest.Parse(filepath.Base(file), data, manifest.Limits{})
 		require.NoError(t, err)
 		for _, m := range list {
-			r := Record{ID: m.ID(), Version: m.GVK().Version, Content: ContentOf(m.Content), Fields: randomHash(random), Release: "4.23.0", Reached: true}
+			r := Record{ID: m.ID(), Version: m.GVK().Version, Content: ContentOf(m.Content), Fields: randomHash(random), Release: "4.23.0", Reached: true, File: m.File, Document: m.Document}
 			inv.Records[r.ID] = r
 		}
 	}

@@ -34,7 +34,7 @@ type Examined struct {
 // look at releases; who applies one takes Parse.
 func Examine(file string, data []byte, limits Limits) Examined {
 	p := parser{file: path.Base(file), limits: limits.WithDefaults(), seen: map[ID]int{}, strict: true}
-	p.runlevel, p.component = place(p.file)
+	p.runlevel, p.component = Place(p.file)
 	if err := checkBytes(data, p.limits); err != nil {
 		return Examined{Errors: []*Error{{File: p.file, Err: err}}}
 	}

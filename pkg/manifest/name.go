@@ -44,8 +44,8 @@ func ParseName(file string) (runlevel int, component string, ok bool) {
 	return runlevel, match[2], true
 }
 
-// place is ParseName with the fallback for names of another form.
-func place(file string) (runlevel int, component string) {
+// Place is ParseName with the fallback for names of another form: where a manifest of that file stands in a release.
+func Place(file string) (runlevel int, component string) {
 	if runlevel, component, ok := ParseName(file); ok {
 		return runlevel, component
 	}

@@ -64,7 +64,7 @@ var (
 // and field.
 func Parse(file string, data []byte, limits Limits) ([]*Manifest, error) {
 	p := parser{file: path.Base(file), limits: limits.WithDefaults(), seen: map[ID]int{}}
-	p.runlevel, p.component = place(p.file)
+	p.runlevel, p.component = Place(p.file)
 	if err := checkBytes(data, p.limits); err != nil {
 		return nil, &Error{File: p.file, Err: err}
 	}

@@ -140,7 +140,7 @@ func (s Settled) Records(plan *Plan) []inventory.Record {
 		}
 		r := inventory.Record{
 			ID: id, Version: n.Manifest.GVK().Version, Content: e.content, Fields: e.fields,
-			Release: plan.Release.Version, Reached: e.reached,
+			Release: plan.Release.Version, Reached: e.reached, File: n.Manifest.File, Document: n.Manifest.Document,
 		}
 		if isClusterOperator(n.Manifest) {
 			r.Since = e.waitingSince.UTC().Truncate(time.Second)
