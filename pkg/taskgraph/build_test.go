@@ -343,6 +343,31 @@ func TestGraphAnswers(t *testing.T) {
 	assert.Len(t, path, 19)
 }
 
+func TestBackward(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 1))
+	for range 50 {
+		g := build(t, release.Updating, random(r, 1+r.IntN(40))...)
+		steps := g.Backward()
+		assert.Len(t, steps, len(g.CriticalPath()))
+		step := map[*taskgraph.Node]int{}
+		for i, nodes := range steps {
+			assert.NotEmpty(t, nodes)
+			for _, n := range nodes {
+				step[n] = i
+			}
+		}
+		require.Len(t, step, len(g.Tasks()))
+		for i, before := range reaches(g) {
+			for j := range before {
+				if a, b := g.Nodes()[i], g.Nodes()[j]; !a.Barrier() && !b.Barrier() {
+					require.Less(t, step[a], step[b], "%s goes before %s", a.Label(), b.Label())
+				}
+			}
+		}
+	}
+	assert.Empty(t, build(t, release.Updating).Backward())
+}
+
 func BenchmarkBuild(b *testing.B) {
 	for _, n := range []int{1_300, 10_000} {
 		manifests := random(rand.New(rand.NewPCG(1, 1)), n)

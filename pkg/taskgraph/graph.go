@@ -119,6 +119,20 @@ func (g *Graph) Components() []string {
 	return slices.Compact(names)
 }
 
+// Backward returns the tasks in the reverse order, step by step: what waits for a task is in an earlier step. There are as
+// many steps as the critical path has tasks, and each lists its tasks in the order of the graph.
+func (g *Graph) Backward() [][]*Node {
+	var steps [][]*Node
+	for _, n := range g.tasks {
+		for len(steps) < g.rest[n.Index] {
+			steps = append(steps, nil)
+		}
+		step := &steps[g.rest[n.Index]-1]
+		*step = append(*step, n)
+	}
+	return steps
+}
+
 // CriticalPath returns the tasks of a longest path, counted in tasks: with workers enough, no walk has fewer visits
 // one after the other. Among equally long paths it takes the lowest indexes.
 func (g *Graph) CriticalPath() []*Node {
