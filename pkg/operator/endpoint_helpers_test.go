@@ -2,17 +2,12 @@ package operator
 
 import (
 	"context"
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -36,6 +31,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/rollout"
 	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/fixture/authority"
 )
 
 // controlPlane is shared by all tests of the package; each has users of its own.
@@ -66,51 +62,36 @@ func serveKind(t *testing.T, file string) (forget func()) {
 	}
 }
 
-// authority is a certificate authority.
-type authority struct {
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-	pem         []byte
-}
+// issuer is a certificate authority.
+type issuer struct{ *authority.Authority }
 
-func newAuthority(t *testing.T, name string) *authority {
+func newAuthority(t *testing.T, name string) issuer {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	a, err := authority.New(name)
 	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
-	certificate, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	return &authority{certificate: certificate, key: key, pem: pemOf("CERTIFICATE", der)}
+	return issuer{a}
 }
 
 func pemOf(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// issue returns a certificate and its key in PEM, for this machine as a server and for the user as a client.
-func (a *authority) issue(t *testing.T, user string, usage x509.ExtKeyUsage) (certificate, key []byte) {
+// issue returns a certificate for an hour and its key in PEM, for this machine as a server and for the user as a client.
+func (a issuer) issue(t *testing.T, user string, usage x509.ExtKeyUsage) (certificate, key []byte) {
 	t.Helper()
-	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	pair, err := a.Sign(x509.Certificate{
+		Subject:     pkix.Name{CommonName: user, Organization: []string{"system:masters"}},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+		NotAfter: time.Now().Add(time.Hour),
+	})
 	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: user, Organization: []string{"system:masters"}},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{usage},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, own.Public(), crypto.Signer(a.key))
+	certificate, key, err = authority.PEM(pair)
 	require.NoError(t, err)
-	raw, err := x509.MarshalPKCS8PrivateKey(own)
-	require.NoError(t, err)
-	return pemOf("CERTIFICATE", der), pemOf("PRIVATE KEY", raw)
+	return certificate, key
 }
 
 // clientConfig are the credentials of a user whom this authority vouches for.
-func (a *authority) clientConfig(t *testing.T, user string) *rest.Config {
+func (a issuer) clientConfig(t *testing.T, user string) *rest.Config {
 	t.Helper()
 	certificate, key := a.issue(t, user, x509.ExtKeyUsageClientAuth)
 	return &rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: certificate, KeyData: key}}

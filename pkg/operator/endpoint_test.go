@@ -114,7 +114,7 @@ func TestEndpointRejectsACertificateThatIsForServers(t *testing.T) {
 
 // trustClientCA has the cluster publish one more client CA, as it does while its own is replaced. The API server that
 // publishes it keeps what others have added.
-func trustClientCA(t *testing.T, a *authority) {
+func trustClientCA(t *testing.T, a issuer) {
 	t.Helper()
 	configMaps := kubernetes.NewForConfigOrDie(controlPlane.Config("test")).CoreV1().ConfigMaps(clientCANamespace)
 	require.Eventually(t, func() bool {
@@ -122,7 +122,7 @@ func trustClientCA(t *testing.T, a *authority) {
 		if err != nil {
 			return false
 		}
-		published.Data[clientCAKey] += string(a.pem)
+		published.Data[clientCAKey] += string(a.Certificate)
 		_, err = configMaps.Update(t.Context(), published, metav1.UpdateOptions{})
 		return err == nil
 	}, time.Minute, 20*time.Millisecond)
@@ -333,15 +333,15 @@ func TestEndpointServesACertificateFromFiles(t *testing.T) {
 		_, _, err = client.Rollout(t.Context(), false, "")
 		return err
 	}
-	require.NoError(t, ask(old.pem))
+	require.NoError(t, ask(old.Certificate))
 	_, _, err := r.client(t, controlPlane.Config("test")).Rollout(t.Context(), false, "")
 	require.NoError(t, err, "whoever knows the key that the Lease tells is served that one")
-	require.ErrorContains(t, ask(next.pem), "certificate signed by unknown authority")
+	require.ErrorContains(t, ask(next.Certificate), "certificate signed by unknown authority")
 
 	certificate, key = next.issue(t, "server", x509.ExtKeyUsageServerAuth)
 	writePair(t, dir, certificate, key)
-	require.Eventually(t, func() bool { return ask(next.pem) == nil }, time.Minute, 20*time.Millisecond)
-	require.Error(t, ask(old.pem))
+	require.Eventually(t, func() bool { return ask(next.Certificate) == nil }, time.Minute, 20*time.Millisecond)
+	require.Error(t, ask(old.Certificate))
 }
 
 func TestNewEndpointRefuses(t *testing.T) {
@@ -374,7 +374,7 @@ func TestClientShowsCredentialsToATrustedServerOnly(t *testing.T) {
 	cfg.BearerToken = "secret"
 	for name, trust := range map[string]Trust{
 		"it compares the fingerprint": {Fingerprint: fingerprintOf("another")},
-		"it verifies with the CA":     {CA: newAuthority(t, "another").pem},
+		"it verifies with the CA":     {CA: newAuthority(t, "another").Certificate},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, err := NewClient(cfg, impostor.URL, trust, nil)

@@ -291,7 +291,7 @@ func TestEndpointSwitchesToTheCertificateThatItIsGiven(t *testing.T) {
 	_, _, err := r.client(t, cfg).Rollout(t.Context(), false, "")
 	require.NoError(t, err, "the files are missing")
 	ask := func() error {
-		client, err := NewClient(cfg, r.url, Trust{CA: given.pem}, nil)
+		client, err := NewClient(cfg, r.url, Trust{CA: given.Certificate}, nil)
 		require.NoError(t, err)
 		defer client.Close()
 		_, _, err = client.Rollout(t.Context(), false, "")
