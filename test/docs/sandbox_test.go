@@ -3,17 +3,10 @@ package docs_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -44,6 +37,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/updategraph"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/fixture/authority"
 )
 
 // binaries has cvo, as users have it, and what plays the platform's operators.
@@ -72,12 +66,14 @@ func TestMain(m *testing.M) {
 
 // sandbox is where a reader tries the documentation: a folder to work in, cvo and kubectl, registries under the names that
 // the pages use, and perhaps a cluster. Commands are run as they are written. What makes that possible is a proxy in the
-// environment, behind which every host below example.com and .example is the same registry over TLS, or the update service.
+// environment, behind which every host below example.com and .example is the same registry over TLS; but updates.… is the
+// update service, signatures.… a store of signatures, and prometheus.… what the cluster's Route to its Prometheus names.
 type sandbox struct {
 	*testing.T
 	dir      string
 	registry *fixture.Registry
 	updates  *fixture.UpdateService
+	alerts   *fixture.QueryAPI
 	proxy    string
 	control  *env.Env
 	// digests are those of the releases, by version.
@@ -85,6 +81,8 @@ type sandbox struct {
 	// replaced are words of a page that mean something else here.
 	replaced []string
 	operator *exec.Cmd
+	// actors play the controllers and the operators of the platform.
+	actors *exec.Cmd
 	// listen is where the operator listens here; the pages have the default.
 	listen string
 	ran    int
@@ -98,6 +96,7 @@ func newSandbox(t *testing.T) *sandbox {
 	}
 	s := &sandbox{T: t, dir: t.TempDir(), registry: fixture.StartRegistry(t), digests: map[string]string{}}
 	s.updates = fixture.StartUpdateService(t, updategraph.Graph{})
+	s.alerts = fixture.StartQueryAPI(t)
 	s.startProxy()
 	s.listen = freeAddress(t)
 	s.replaced = []string{"cvo status --orphans", "cvo status --orphans", "cvo status", "cvo status --server https://" + s.listen}
@@ -126,66 +125,49 @@ func freeAddress(t *testing.T) string {
 // startProxy starts a proxy that leads to what the sandbox has, and makes the certificates for it.
 func (s *sandbox) startProxy() {
 	s.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ca, err := authority.New("sandbox")
 	require.NoError(s, err)
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "sandbox"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
-	require.NoError(s, err)
-	require.NoError(s, os.WriteFile(s.path("authorities.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	require.NoError(s, os.WriteFile(s.path("authorities.pem"), ca.Certificate, 0o600))
 
-	registry, err := url.Parse(s.registry.URL())
-	require.NoError(s, err)
-	updates, err := url.Parse(s.updates.URL())
-	require.NoError(s, err)
-	forward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		if strings.HasPrefix(r.In.Host, "updates.") {
-			r.SetURL(updates)
-		} else {
-			r.SetURL(registry)
-		}
-	}}
-	front := httptest.NewUnstartedServer(forward)
+	front := httptest.NewUnstartedServer(s.hosts())
 	front.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		leaf := &x509.Certificate{
-			SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{hello.ServerName}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
-		}
-		der, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), key)
-		return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+		certificate, err := ca.Issue(hello.ServerName)
+		return &certificate, err
 	}}
 	front.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that stop hang up
 	front.StartTLS()
 	s.Cleanup(front.Close)
 
-	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, _ := net.SplitHostPort(r.Host)
-		if r.Method != http.MethodConnect || !strings.HasSuffix(host, ".example") && !strings.HasSuffix(host, ".example.com") {
-			http.Error(w, "the sandbox has no "+r.Host, http.StatusForbidden)
-			return
+	s.proxy = fixture.StartProxy(s, func(hostPort string) (string, bool) {
+		host, port, _ := net.SplitHostPort(hostPort)
+		ours := strings.HasSuffix(host, ".example") || strings.HasSuffix(host, ".example.com")
+		return front.Listener.Addr().String(), ours && port != "80" // what is there speaks TLS
+	}).URL
+}
+
+// hosts is what answers for the hosts that the pages name.
+func (s *sandbox) hosts() http.Handler {
+	s.Helper()
+	signatures := http.FileServer(http.Dir(s.path("signatures")))
+	behind := func(address string) http.Handler {
+		target, err := url.Parse(address)
+		require.NoError(s, err)
+		return &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
+	}
+	registry, updates, alerts := behind(s.registry.URL()), behind(s.updates.URL()), behind(s.alerts.URL())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, _, _ := strings.Cut(r.Host, ".")
+		switch name {
+		case "updates":
+			updates.ServeHTTP(w, r)
+		case "prometheus":
+			alerts.ServeHTTP(w, r)
+		case "signatures":
+			signatures.ServeHTTP(w, r)
+		default:
+			registry.ServeHTTP(w, r)
 		}
-		var dialer net.Dialer
-		there, err := dialer.DialContext(r.Context(), "tcp", front.Listener.Addr().String())
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadGateway)
-			return
-		}
-		defer there.Close()
-		w.WriteHeader(http.StatusOK)
-		here, buffered, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
-		}
-		defer here.Close()
-		go func() {
-			_, _ = io.Copy(there, buffered)
-			_ = there.(*net.TCPConn).CloseWrite()
-		}()
-		_, _ = io.Copy(here, there)
-	}))
-	s.Cleanup(proxy.Close)
-	s.proxy = proxy.URL
+	})
 }
 
 // pushBase pushes the operator's image, without a program: nothing is run in a pod here.
@@ -256,11 +238,25 @@ func (s *sandbox) releases() {
 		configv1.Release{Version: "1.1.0", Image: "registry.example.com/platform/release@" + s.digests["1.1.0"]}))
 }
 
-// cluster starts an API server, and others who play the controllers of Kubernetes and the operators of the platform.
+// cluster starts an API server, and others who play the controllers of Kubernetes and the operators of the platform. One
+// that was there ends.
 func (s *sandbox) cluster(operators ...string) {
 	s.Helper()
+	if s.control != nil {
+		s.end(s.operator)
+		s.end(s.actors)
+		require.NoError(s, s.control.Stop())
+	}
 	s.control = env.New(s.T, env.Options{Audit: env.AuditNone})
-	s.background(filepath.Join(binaries, "operators"), operators...)
+	s.actors = s.background(filepath.Join(binaries, "operators"), operators...)
+}
+
+// end stops what background began.
+func (s *sandbox) end(cmd *exec.Cmd) {
+	if cmd != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+	}
 }
 
 // background runs a program until the test ends.
@@ -273,8 +269,7 @@ func (s *sandbox) background(program string, args ...string) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(s, cmd.Start())
 	s.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		_ = cmd.Wait()
+		s.end(cmd)
 		_ = log.Close()
 		if data, err := os.ReadFile(log.Name()); s.Failed() && err == nil {
 			s.Logf("%s %v:\n%s", program, args, data[max(0, len(data)-3000):])
@@ -427,11 +422,11 @@ func (s *sandbox) run(page string, c typed) {
 	}
 }
 
-// volatile is what differs from one run to another: numbers, times, digests and what hangs on them.
-var volatile = regexp.MustCompile(`\b(sha256:)?[0-9a-f]{6,}\b|[0-9]+`)
+// volatile is what differs from one run to another: numbers, times, digests and what hangs on them, but not versions.
+var volatile = regexp.MustCompile(`\b\d+\.\d+\.\d+\b|\b(sha256:)?[0-9a-f]{6,}\b|\b[0-9A-F]{16}\b|[0-9]+`)
 
 // shown tells whether every line of a page is printed, in this order; what is printed in between may be more. Spaces and
-// numbers do not count, … stands for anything.
+// numbers other than versions do not count, … stands for anything.
 func shown(page, printed string) (missing string, ok bool) {
 	lines := strings.Split(printed, "\n")
 	for wanted := range strings.SplitSeq(page, "\n") {
@@ -450,7 +445,12 @@ func shown(page, printed string) (missing string, ok bool) {
 }
 
 func fold(line string) string {
-	return strings.Join(strings.Fields(volatile.ReplaceAllString(line, "#")), " ")
+	return strings.Join(strings.Fields(volatile.ReplaceAllStringFunc(line, func(found string) string {
+		if anyVersion.MatchString(found) {
+			return found
+		}
+		return "#"
+	})), " ")
 }
 
 func loosely(line string) string {
