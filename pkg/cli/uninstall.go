@@ -40,9 +40,11 @@ ClusterVersion is deleted with its objects left behind, and after that what the 
 of ClusterOperator, by which the platform's operators report), the deletion guard, its rights, and its namespace with the
 inventory. Namespaces openshift-config and openshift-config-managed stay, with the trust policy and the pull secret.
 
---with-platform deletes what releases brought, too: first custom resources, while the operators run that clean up after them,
-then webhooks and APIs, workloads, everything else, CRDs, and namespaces last. Finalizers are waited for and never
-removed. What holds data or something that no release brought is kept, and listed: volumes and volume claims with their
+--with-platform deletes what releases brought, too. First go custom resources, while the operators run that clean up after
+them, then webhooks and APIs, whose servers go next. Everything else goes in the reverse of the order in which an update
+applies it, by runlevel, component and manifest, as the inventory tells; a step begins when all of the one before is gone.
+Objects whose manifest nobody recorded go by their kind: workloads and others before these, CRDs and namespaces after.
+Finalizers are waited for and never removed. What holds data or something that no release brought is kept, and listed: volumes and volume claims with their
 namespaces, CRDs with objects of others, and the two configuration namespaces. --delete-data deletes these as well.
 
 It can be done again after it was interrupted. Exit codes: 0 done; 1 something went wrong; 2 the command line cannot be

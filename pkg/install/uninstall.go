@@ -18,10 +18,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
@@ -29,6 +31,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/inventory"
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 // Removal says what is to be removed.
@@ -64,7 +68,11 @@ func Uninstall(ctx context.Context, clk clock.Clock, cfg *rest.Config, removal R
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
-	u := &remover{cluster: c, clock: clk, discovery: served, removal: removal, done: done, say: say}
+	core, err := corev1client.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	u := &remover{cluster: c, clock: clk, discovery: served, core: core, removal: removal, done: done, say: say}
 	if err := u.look(ctx); err != nil {
 		return nil, err
 	}
@@ -91,6 +99,7 @@ type remover struct {
 	*cluster
 	clock     clock.Clock
 	discovery *discovery.DiscoveryClient
+	core      corev1client.ConfigMapsGetter
 	removal   Removal
 	done      func(Result)
 	say       func(string)
@@ -99,6 +108,8 @@ type remover struct {
 	// version is nil if there is no ClusterVersion any more.
 	version *configv1.ClusterVersion
 	owned   []metav1.PartialObjectMetadata
+	// places tell which manifest has brought an object, as far as that is recorded.
+	places map[manifest.ID]inventory.Record
 }
 
 // look finds out what there is, and refuses what must not be done.
@@ -115,8 +126,23 @@ func (u *remover) look(ctx context.Context) error {
 		return &Refusal{fmt.Errorf("release %s is being rolled out, and half of it would stay: wait with 'cvo upgrade wait', or use --force", cv.Status.History[0].Version)}
 	}
 	var err error
-	u.owned, err = u.list(ctx)
-	return err
+	if u.owned, err = u.list(ctx); err != nil || !u.removal.Platform {
+		return err
+	}
+	return u.readPlaces(ctx)
+}
+
+// readPlaces reads the inventory, which goes with the operator at the end. What it does not tell costs the order of some
+// objects and nothing else.
+func (u *remover) readPlaces(ctx context.Context) error {
+	inv, err := inventory.NewStore(u.core, u.removal.Namespace, u.removal.Name).Load(ctx)
+	if _, damaged := errors.AsType[*inventory.DamagedError](err); damaged {
+		u.say(err.Error() + ": objects that are recorded there are deleted by their kind")
+	} else if err != nil {
+		return err
+	}
+	u.places = inv.Records
+	return nil
 }
 
 // list finds all objects that releases brought, of all kinds that the cluster serves.
@@ -354,7 +380,12 @@ func (u *remover) startRemoval(ctx context.Context, object *metav1.PartialObject
 	if object.UID != "" {
 		options = append(options, client.Preconditions{UID: &object.UID})
 	}
-	err := u.Delete(ctx, object.DeepCopy(), options...)
+	// The answer holds the object if a finalizer keeps it, and must be readable whatever its kind.
+	named := &unstructured.Unstructured{}
+	named.SetGroupVersionKind(object.GroupVersionKind())
+	named.SetNamespace(object.Namespace)
+	named.SetName(object.Name)
+	err := u.Delete(ctx, named, options...)
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) || apierrors.IsConflict(err) {
 		return nil // it is gone, or another one has its name
 	}
@@ -424,17 +455,16 @@ func (u *remover) tell(result Result) {
 	u.done(result)
 }
 
-// platform deletes what releases brought, in reverse: first what the platform's own operators have to clean up, while they
-// run; then what stands in the way of requests; then everything else; then definitions, and namespaces last.
+// platform deletes what releases brought, in the order that deletionSteps gives it.
 func (u *remover) platform(ctx context.Context) error {
 	if !u.removal.Platform {
 		return nil
 	}
-	stages := make([][]*metav1.PartialObjectMetadata, platformStages)
-	definitions, err := u.definitions(ctx)
+	defined, err := u.definitions(ctx)
 	if err != nil {
 		return err
 	}
+	var going []*metav1.PartialObjectMetadata
 	for i := range u.owned {
 		object := &u.owned[i]
 		if u.own(object) {
@@ -450,49 +480,31 @@ func (u *remover) platform(ctx context.Context) error {
 			u.tell(kept)
 			continue
 		}
-		n := platformStage(object, definitions)
-		stages[n] = append(stages[n], object)
+		going = append(going, object)
 	}
-	for _, stage := range stages {
-		for _, object := range stage {
+	steps, err := deletionSteps(going, u.places, defined)
+	if err != nil {
+		return err
+	}
+	for _, step := range steps {
+		for _, object := range step {
 			if err := u.startRemoval(ctx, object, metav1.DeletePropagationBackground); err != nil {
 				return err
 			}
 		}
-		if err := u.gone(ctx, stage); err != nil {
+		if err := u.gone(ctx, step); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-const platformStages = 6
-
-func platformStage(object *metav1.PartialObjectMetadata, custom map[schema.GroupKind]bool) int {
-	gk := object.GroupVersionKind().GroupKind()
-	switch {
-	case gk.Kind == crdKind:
-		return 4
-	case gk == (schema.GroupKind{Kind: "Namespace"}):
-		return 5
-	case gk.Group == configv1.GroupName:
-		return 3 // what operators report and read, as long as they run
-	case custom[gk]:
-		return 0
-	case gk.Group == "admissionregistration.k8s.io", gk.Group == "apiregistration.k8s.io":
-		return 1
-	case gk.Group == "apps", gk.Group == "batch":
-		return 2
-	}
-	return 3
-}
-
-// definitions are the kinds that CRDs define.
-func (u *remover) definitions(ctx context.Context) (map[schema.GroupKind]bool, error) {
+// definitions are the kinds that CRDs define, by the CRD's name.
+func (u *remover) definitions(ctx context.Context) (map[string]schema.GroupKind, error) {
 	list, err := u.crds(ctx)
-	kinds := map[schema.GroupKind]bool{}
+	kinds := map[string]schema.GroupKind{}
 	for _, crd := range list {
-		kinds[schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}] = true
+		kinds[crd.Name] = schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}
 	}
 	return kinds, err
 }
