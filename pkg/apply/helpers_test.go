@@ -3,14 +3,8 @@ package apply_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
 	"io"
-	"math/big"
 	"net/http"
 	"os"
 	"os/exec"
@@ -35,6 +29,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/fixture/authority"
 )
 
 // controlPlane is shared by all tests of the package; each has a namespace and names of its own.
@@ -288,12 +283,9 @@ func thing(t *testing.T, annotations string) *manifest.Manifest {
 // encodedBundle returns a CA bundle as the API wants it in JSON.
 func encodedBundle(t *testing.T) string {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	a, err := authority.New("bundle")
 	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
-	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	return base64.StdEncoding.EncodeToString(a.Certificate)
 }
 
 // eventually and tick are for what the server itself does a moment later.

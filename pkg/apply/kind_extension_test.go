@@ -1,13 +1,7 @@
 package apply_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
-	"math/big"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +14,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/fixture/authority"
 )
 
 // blank is what manifests say that leave the rest to an injector: a line without anything.
@@ -32,23 +27,14 @@ var bundle, otherBundle = someCertificate(), someCertificate()
 // placeholder of a namespace.
 func someCertificate() string {
 	for {
-		if text := anyCertificate(); !strings.Contains(text, "NS") {
+		a, err := authority.New("bundle")
+		if err != nil {
+			panic(err)
+		}
+		if text := base64.StdEncoding.EncodeToString(a.Certificate); !strings.Contains(text, "NS") {
 			return text
 		}
 	}
-}
-
-func anyCertificate() string {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		panic(err)
-	}
-	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
 const conversion = `
