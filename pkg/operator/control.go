@@ -73,12 +73,9 @@ func (c *control) Start(ctx context.Context, queue workqueue.TypedRateLimitingIn
 		}},
 		{api.ReleaseRolloutDefinition, func(crd *unstructured.Unstructured) { c.serve(ctx, established(crd)) }},
 	} {
-		definition, err := newSingle(c.client, definitions(), w.name, w.seen)
-		if err != nil {
-			return err
-		}
-		c.synced = append(c.synced, definition.synced)
-		go definition.informer.RunWithContext(ctx)
+		definition := newDefinition(c.client, w.name, w.seen)
+		c.synced = append(c.synced, definition.HasSynced)
+		go definition.RunWithContext(ctx)
 	}
 	return nil
 }

@@ -218,16 +218,13 @@ func (*tlsProfile) NeedLeaderElection() bool { return false }
 // Start implements manager.Runnable.
 func (p *tlsProfile) Start(ctx context.Context) error {
 	server := &whileServed{client: p.client, resource: configv1.GroupVersion.WithResource("apiservers"), name: "cluster", seen: p.handshakes.seen}
-	definition, err := newSingle(p.client, definitions(), apiServerDefinition, func(crd *unstructured.Unstructured) {
+	definition := newDefinition(p.client, apiServerDefinition, func(crd *unstructured.Unstructured) {
 		served := established(crd)
 		server.serve(ctx, served)
 		if !served {
 			p.handshakes.use(nil)
 		}
 	})
-	if err != nil {
-		return err
-	}
-	definition.informer.RunWithContext(ctx)
+	definition.RunWithContext(ctx)
 	return nil
 }

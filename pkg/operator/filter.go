@@ -72,14 +72,11 @@ func (s *settings) Start(ctx context.Context, queue workqueue.TypedRateLimitingI
 		},
 	}
 	// A definition that goes takes its objects along first, and that is told.
-	definition, err := newSingle(s.client, definitions(), featureGateDefinition, func(crd *unstructured.Unstructured) {
+	definition := newDefinition(s.client, featureGateDefinition, func(crd *unstructured.Unstructured) {
 		s.gates.serve(ctx, established(crd))
 	})
-	if err != nil {
-		return err
-	}
-	s.definition = definition.synced
-	go definition.informer.RunWithContext(ctx)
+	s.definition = definition.HasSynced
+	go definition.RunWithContext(ctx)
 	return nil
 }
 

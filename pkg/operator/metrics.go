@@ -175,7 +175,7 @@ func newMeasures(registry prometheus.Registerer) (*measures, error) {
 func (m *measures) collect(ctx context.Context, mgr manager.Manager, core corev1client.CoreV1Interface, options Options, reconciler *clusterversion.Reconciler) error {
 	c := &collector{
 		clock: clock.RealClock{}, name: options.Name, elected: mgr.Elected(), reader: mgr.GetCache(),
-		measured: reconciler.Measured, transitions: newTransitions(),
+		measured: reconciler.Measured, transitions: newTransitions(), installer: newInstaller(core),
 	}
 	informer, err := mgr.GetCache().GetInformer(ctx, &configv1.ClusterOperator{}, cache.BlockUntilSynced(false))
 	if err != nil {
@@ -183,9 +183,6 @@ func (m *measures) collect(ctx context.Context, mgr manager.Manager, core corev1
 	}
 	if _, err := informer.AddEventHandler(c.transitions.handler()); err != nil {
 		return fmt.Errorf("watching ClusterOperators: %w", err)
-	}
-	if c.installer, err = newInstaller(core); err != nil {
-		return err
 	}
 	if err := mgr.Add(c.installer); err != nil {
 		return fmt.Errorf("adding watches: %w", err)

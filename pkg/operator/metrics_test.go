@@ -354,8 +354,7 @@ func TestInstaller(t *testing.T) {
 	if !apierrors.IsAlreadyExists(err) {
 		require.NoError(t, err)
 	}
-	in, err := newInstaller(core)
-	require.NoError(t, err)
+	in := newInstaller(core)
 	_, known := in.found()
 	assert.False(t, known)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -382,7 +381,7 @@ func TestInstaller(t *testing.T) {
 	becomes(installation{"other", "v2", "<missing>"})
 	leave("openshift-install", map[string]string{"version": "v1", "invoker": "user"})
 	becomes(installation{"openshift-install", "v1", "user"})
-	for _, kept := range in.informers["openshift-install-manifests"].GetStore().List() {
-		assert.Equal(t, map[string]string{"version": "v2"}, kept.(*corev1.ConfigMap).Data)
-	}
+	kept, found := in.manifests.object()
+	require.True(t, found)
+	assert.Equal(t, map[string]string{"version": "v2"}, kept.Data)
 }

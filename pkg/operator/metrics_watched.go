@@ -2,14 +2,11 @@ package operator
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"sync"
 
 	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 
@@ -97,21 +94,14 @@ const (
 
 // installer knows who installed the cluster, by watching two ConfigMaps of which it keeps two values each.
 type installer struct {
-	informers map[string]toolscache.SharedInformer
+	install, manifests *single[*corev1.ConfigMap]
 }
 
-func newInstaller(core corev1client.CoreV1Interface) (*installer, error) {
-	in := &installer{informers: map[string]toolscache.SharedInformer{}}
-	for _, name := range []string{installConfigMap, manifestsConfigMap} {
-		selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name)
-		source := toolscache.NewListWatchFromClient(core.RESTClient(), "configmaps", api.ConfigNamespace, selector)
-		informer := toolscache.NewSharedInformer(source, &corev1.ConfigMap{}, 0)
-		if err := informer.SetTransform(wordOf); err != nil {
-			return nil, fmt.Errorf("watching ConfigMap %s/%s: %w", api.ConfigNamespace, name, err)
-		}
-		in.informers[name] = informer
+func newInstaller(core corev1client.CoreV1Interface) *installer {
+	word := func(name string) *single[*corev1.ConfigMap] {
+		return newSlimSingle(core.ConfigMaps(api.ConfigNamespace), &corev1.ConfigMap{}, name, toolscache.ResourceEventHandlerFuncs{}, wordOf)
 	}
-	return in, nil
+	return &installer{install: word(installConfigMap), manifests: word(manifestsConfigMap)}
 }
 
 // wordOf keeps of a ConfigMap what metrics tell.
@@ -132,27 +122,20 @@ func wordOf(in any) (any, error) {
 
 // Start implements manager.Runnable: the watches are those of the leader.
 func (in *installer) Start(ctx context.Context) error {
-	var group sync.WaitGroup
-	for _, informer := range in.informers {
-		group.Go(func() { informer.RunWithContext(ctx) })
-	}
-	group.Wait()
+	watchAll(ctx, nil, in.install, in.manifests)
 	return nil
 }
 
 // found tells who installed the cluster; false while that is not known.
 func (in *installer) found() (installation, bool) {
-	for _, informer := range in.informers {
-		if !informer.HasSynced() {
-			return installation{}, false
-		}
+	if !in.install.HasSynced() || !in.manifests.HasSynced() {
+		return installation{}, false
 	}
-	for _, kind := range []struct{ configMap, kind string }{{installConfigMap, "openshift-install"}, {manifestsConfigMap, "other"}} {
-		for _, object := range in.informers[kind.configMap].GetStore().List() {
-			if cm, ok := object.(*corev1.ConfigMap); ok {
-				return installationOf(kind.kind, cm.Data), true
-			}
-		}
+	if cm, found := in.install.object(); found {
+		return installationOf("openshift-install", cm.Data), true
+	}
+	if cm, found := in.manifests.object(); found {
+		return installationOf("other", cm.Data), true
 	}
 	return installation{}, true
 }

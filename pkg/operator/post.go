@@ -148,7 +148,7 @@ func deployments() schema.GroupVersionResource {
 
 // watch watches the Deployment and, once somebody asks, its pods, until ctx ends.
 func (p *post) watch(ctx context.Context, versionsSynced toolscache.InformerSynced) error {
-	single, err := newSingleIn(p.dynamic, deployments(), p.namespace, p.deployment, func(u *unstructured.Unstructured) {
+	deployment := newSingle(p.dynamic.Resource(deployments()).Namespace(p.namespace), &unstructured.Unstructured{}, p.deployment, each(func(u *unstructured.Unstructured) {
 		p.update(func() {
 			p.deploymentSeen, p.object, p.template = true, u, ""
 			if u != nil {
@@ -156,12 +156,9 @@ func (p *post) watch(ctx context.Context, versionsSynced toolscache.InformerSync
 			}
 		})
 		p.changed()
-	})
-	if err != nil {
-		return err
-	}
-	go single.informer.RunWithContext(ctx)
-	if toolscache.WaitForCacheSync(ctx.Done(), single.synced, versionsSynced) {
+	}))
+	go deployment.RunWithContext(ctx)
+	if toolscache.WaitForCacheSync(ctx.Done(), deployment.HasSynced, versionsSynced) {
 		// What a watch did not tell of by now is not there.
 		p.update(func() { p.deploymentSeen, p.versionSeen = true, true })
 	}

@@ -4,16 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -29,13 +26,12 @@ type pullSecretKeeper struct {
 	// repairs bounds how often is written, for somebody else may want the copy otherwise.
 	repairs bucket
 
-	mu             sync.Mutex
+	noted
 	original, copy *corev1.Secret
-	changed        chan struct{}
 }
 
 func newPullSecretKeeper(clk clock.Clock, client corev1client.CoreV1Interface, namespace string) *pullSecretKeeper {
-	return &pullSecretKeeper{clock: clk, client: client, namespace: namespace, repairs: bucket{left: repairsAtOnce, at: clk.Now()}, changed: make(chan struct{}, 1)}
+	return &pullSecretKeeper{clock: clk, client: client, namespace: namespace, repairs: bucket{left: repairsAtOnce, at: clk.Now()}, noted: newNoted()}
 }
 
 // pullSecretRetry is how long the keeper waits after a write that failed, unless something changes before.
@@ -43,25 +39,19 @@ const pullSecretRetry = 30 * time.Second
 
 // Start implements manager.Runnable.
 func (k *pullSecretKeeper) Start(ctx context.Context) error {
-	secrets := k.client.RESTClient()
-	watches := []toolscache.Controller{
-		watchNamed(secrets, "secrets", api.ConfigNamespace, api.PullSecret, &corev1.Secret{}, func(o runtime.Object) {
-			k.original, _ = o.(*corev1.Secret)
-		}, &k.mu, k.changed),
-		watchNamed(secrets, "secrets", k.namespace, api.PullSecretCopy, &corev1.Secret{}, func(o runtime.Object) {
-			k.copy, _ = o.(*corev1.Secret)
-		}, &k.mu, k.changed),
-	}
-	var running sync.WaitGroup
-	defer running.Wait()
-	for _, watch := range watches {
-		running.Go(func() { watch.RunWithContext(ctx) })
-	}
-	for _, watch := range watches {
-		if !toolscache.WaitForCacheSync(ctx.Done(), watch.HasSynced) {
-			return nil
-		}
-	}
+	watchAll(ctx, func() { k.keepOn(ctx) },
+		newSingle(k.client.Secrets(api.ConfigNamespace), &corev1.Secret{}, api.PullSecret, each(func(original *corev1.Secret) {
+			k.note(func() { k.original = original })
+		})),
+		newSingle(k.client.Secrets(k.namespace), &corev1.Secret{}, api.PullSecretCopy, each(func(there *corev1.Secret) {
+			k.note(func() { k.copy = there })
+		})),
+	)
+	return nil
+}
+
+// keepOn writes the copy whenever it differs, until ctx ends.
+func (k *pullSecretKeeper) keepOn(ctx context.Context) {
 	for {
 		var again <-chan time.Time
 		if err := k.keep(ctx); err != nil && ctx.Err() == nil {
@@ -70,7 +60,7 @@ func (k *pullSecretKeeper) Start(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-k.changed:
 		case <-again:
 		}

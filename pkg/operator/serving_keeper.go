@@ -4,18 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -37,10 +32,9 @@ type servingKeeper struct {
 	// failures counts those since the last success.
 	failures int
 
-	mu      sync.Mutex
-	secret  *corev1.Secret
-	bundle  *corev1.ConfigMap
-	changed chan struct{}
+	noted
+	secret *corev1.Secret
+	bundle *corev1.ConfigMap
 }
 
 // Writes that are for free, and the time after which there is another one.
@@ -56,7 +50,7 @@ func newServingKeeper(clk clock.Clock, client corev1client.CoreV1Interface, name
 	return &servingKeeper{
 		clock: clk, client: client, namespace: namespace, certificate: certificate,
 		repairs: bucket{left: repairsAtOnce, at: clk.Now()},
-		changed: make(chan struct{}, 1),
+		noted:   newNoted(),
 	}
 }
 
@@ -84,60 +78,30 @@ func (*servingKeeper) NeedLeaderElection() bool { return false }
 
 // Start implements manager.Runnable.
 func (k *servingKeeper) Start(ctx context.Context) error {
-	watches := []toolscache.Controller{
-		watchNamed(k.client.RESTClient(), "secrets", k.namespace, api.ServingCAName, &corev1.Secret{}, func(o runtime.Object) {
-			k.secret, _ = o.(*corev1.Secret)
-		}, &k.mu, k.changed),
-		watchNamed(k.client.RESTClient(), "configmaps", k.namespace, api.ServingCAName, &corev1.ConfigMap{}, func(o runtime.Object) {
-			k.bundle, _ = o.(*corev1.ConfigMap)
-		}, &k.mu, k.changed),
-	}
-	var running sync.WaitGroup
-	defer running.Wait()
-	for _, watch := range watches {
-		running.Go(func() { watch.RunWithContext(ctx) })
-	}
-	for _, watch := range watches {
-		if !toolscache.WaitForCacheSync(ctx.Done(), watch.HasSynced) {
-			return nil
-		}
-	}
+	watchAll(ctx, func() { k.keepOn(ctx) },
+		newSingle(k.client.Secrets(k.namespace), &corev1.Secret{}, api.ServingCAName, each(func(secret *corev1.Secret) {
+			k.note(func() { k.secret = secret })
+		})),
+		newSingle(k.client.ConfigMaps(k.namespace), &corev1.ConfigMap{}, api.ServingCAName, each(func(bundle *corev1.ConfigMap) {
+			k.note(func() { k.bundle = bundle })
+		})),
+	)
+	return nil
+}
+
+// keepOn does what is due, again and again, until ctx ends.
+func (k *servingKeeper) keepOn(ctx context.Context) {
 	for {
 		timer := k.clock.NewTimer(k.step(ctx))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return nil
+			return
 		case <-k.changed:
 		case <-timer.C():
 		}
 		timer.Stop()
 	}
-}
-
-// watchNamed is the watch of one object by its name in a namespace, which a role for that name allows. seen is called with
-// mu held, and changed told afterwards.
-func watchNamed(
-	client rest.Interface, resource, namespace, name string, kind runtime.Object, seen func(runtime.Object), mu *sync.Mutex, changed chan<- struct{},
-) toolscache.Controller {
-	take := func(o any) {
-		mu.Lock()
-		defer mu.Unlock()
-		object, _ := o.(runtime.Object)
-		seen(object)
-		select {
-		case changed <- struct{}{}:
-		default: // a step is due already, and will see this too
-		}
-	}
-	_, controller := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
-		ListerWatcher: toolscache.NewListWatchFromClient(client, resource, namespace, fields.OneTermEqualSelector(metav1.ObjectNameField, name)),
-		ObjectType:    kind,
-		Handler: toolscache.ResourceEventHandlerFuncs{
-			AddFunc: take, UpdateFunc: func(_, o any) { take(o) }, DeleteFunc: func(any) { take(nil) },
-		},
-	})
-	return controller
 }
 
 // errTooMany: more was written than a CA needs.

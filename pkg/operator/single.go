@@ -2,50 +2,129 @@ package operator
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// single is the watch of one object.
-type single struct {
-	informer toolscache.SharedIndexInformer
-	// synced reports whether the first answer has been taken over.
-	synced toolscache.InformerSynced
+// single is the watch of one object by its name. The server is asked for this name alone, so that a role for it suffices,
+// and nothing is seen of the other objects of the kind, which may be many, and Secrets.
+type single[T runtime.Object] struct {
+	toolscache.Controller
+	store toolscache.Store
 }
 
-// newSingle makes the watch of one object without a namespace by its name; seen is called with each of its states, nil for
-// its absence.
-func newSingle(
-	client dynamic.Interface, resource schema.GroupVersionResource, name string, seen func(*unstructured.Unstructured),
-) (single, error) {
-	return newSingleIn(client, resource, metav1.NamespaceAll, name, seen)
+// singles is a client for the objects of one kind and namespace, such as those of client-go are, typed or dynamic.
+type singles[List runtime.Object] interface {
+	List(ctx context.Context, options metav1.ListOptions) (List, error)
+	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
 
-// newSingleIn is newSingle for an object in a namespace.
-func newSingleIn(
-	client dynamic.Interface, resource schema.GroupVersionResource, namespace, name string, seen func(*unstructured.Unstructured),
-) (single, error) {
-	only := func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-	}
-	informer := dynamicinformer.NewFilteredDynamicInformer(client, resource, namespace, 0, toolscache.Indexers{}, only).Informer()
-	handler, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { seen(o.(*unstructured.Unstructured)) },
-		UpdateFunc: func(_, o any) { seen(o.(*unstructured.Unstructured)) },
-		DeleteFunc: func(any) { seen(nil) },
+// newSingle makes the watch of the object of that name; kind is an object of its kind. It begins when it is run. Once it has
+// synced, handler has been called with what was there; handler does not ask whether it has.
+func newSingle[T, List runtime.Object](client singles[List], kind T, name string, handler toolscache.ResourceEventHandler) *single[T] {
+	return newSlimSingle(client, kind, name, handler, nil)
+}
+
+// newSlimSingle is newSingle for an object of which only what slim returns is kept.
+func newSlimSingle[T, List runtime.Object](
+	client singles[List], kind T, name string, handler toolscache.ResourceEventHandler, slim toolscache.TransformFunc,
+) *single[T] {
+	only := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	store, controller := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
+		ListerWatcher: &toolscache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				o.FieldSelector = only
+				return client.List(ctx, o)
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				o.FieldSelector = only
+				return client.Watch(ctx, o)
+			},
+		},
+		ObjectType: kind, Handler: handler, Transform: slim,
 	})
-	if err != nil {
-		return single{}, fmt.Errorf("watching %s %s: %w", resource.Resource, name, err)
+	return &single[T]{controller, store}
+}
+
+// object is the latest state of the object; false for its absence.
+func (s *single[T]) object() (T, bool) {
+	for _, o := range s.store.List() { // of one
+		if object, ok := o.(T); ok {
+			return object, true
+		}
 	}
-	return single{informer, handler.HasSynced}, nil
+	var none T
+	return none, false
+}
+
+// each has seen called with each state of an object, the zero value for its absence once it was there.
+func each[T runtime.Object](seen func(T)) toolscache.ResourceEventHandler {
+	take := func(o any) {
+		if object, ok := o.(T); ok {
+			seen(object)
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: take, UpdateFunc: func(_, o any) { take(o) },
+		DeleteFunc: func(any) {
+			var none T
+			seen(none)
+		},
+	}
+}
+
+// later has changed called with each state of an object but that in which it is found, and its absence.
+func later(changed func()) toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(_ any, initial bool) {
+			if !initial {
+				changed()
+			}
+		},
+		UpdateFunc: func(any, any) { changed() },
+	}
+}
+
+// watchAll runs watches until ctx ends, and has synced, if there is one, called once all of them have told what there is.
+func watchAll(ctx context.Context, synced func(), watches ...toolscache.Controller) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	var told []toolscache.InformerSynced
+	for _, w := range watches {
+		running.Go(func() { w.RunWithContext(ctx) })
+		told = append(told, w.HasSynced)
+	}
+	if synced != nil && toolscache.WaitForCacheSync(ctx.Done(), told...) {
+		synced()
+	}
+}
+
+// noted is what watches have told to somebody who looks at it from time to time.
+type noted struct {
+	mu sync.Mutex // guards what note changes
+	// changed holds one word if there is something to look at.
+	changed chan struct{}
+}
+
+func newNoted() noted { return noted{changed: make(chan struct{}, 1)} }
+
+// note takes over what a watch tells.
+func (n *noted) note(change func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	change()
+	select {
+	case n.changed <- struct{}{}:
+	default: // a look is due already, and will see this too
+	}
 }
 
 // whileServed watches one object for as long as its kind is served. The kind may come with a release, long after the
@@ -68,13 +147,10 @@ func (w *whileServed) serve(ctx context.Context, served bool) {
 	defer w.mu.Unlock()
 	switch {
 	case served && w.stop == nil:
-		watch, err := newSingle(w.client, w.resource, w.name, w.seen)
-		if err != nil {
-			return // only a stopped informer refuses
-		}
+		watch := newSingle(w.client.Resource(w.resource), &unstructured.Unstructured{}, w.name, each(w.seen))
 		ctx, stop := context.WithCancel(ctx)
-		w.stop, w.first = stop, watch.synced
-		go watch.informer.RunWithContext(ctx)
+		w.stop, w.first = stop, watch.HasSynced
+		go watch.RunWithContext(ctx)
 	case !served && w.stop != nil:
 		w.stop()
 		w.stop, w.first = nil, nil
@@ -88,8 +164,10 @@ func (w *whileServed) told() bool {
 	return w.first == nil || w.first()
 }
 
-func definitions() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+// newDefinition makes the watch of the definition of a kind.
+func newDefinition(client dynamic.Interface, name string, seen func(*unstructured.Unstructured)) *single[*unstructured.Unstructured] {
+	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	return newSingle(client.Resource(definitions), &unstructured.Unstructured{}, name, each(seen))
 }
 
 // established reports whether the kind of a definition is served.

@@ -8,14 +8,12 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -35,8 +33,10 @@ type voices struct {
 	name      string
 	cache     cache.Cache
 	operators cache.Informer
-	gates     toolscache.SharedInformer
-	acks      toolscache.SharedInformer
+	gates     *single[*corev1.ConfigMap]
+	acks      *single[*corev1.ConfigMap]
+	// changed has the ClusterVersion reconciled.
+	changed func()
 }
 
 func newVoices(ctx context.Context, clk clock.WithTicker, c cache.Cache, core corev1client.CoreV1Interface, name string) (*voices, error) {
@@ -44,42 +44,30 @@ func newVoices(ctx context.Context, clk clock.WithTicker, c cache.Cache, core co
 	if err != nil {
 		return nil, fmt.Errorf("watching ClusterOperators: %w", err)
 	}
-	return &voices{
-		clock: clk, began: clk.Now(), name: name, cache: c, operators: operators,
-		gates: configMapInformer(core, client.ObjectKey{Namespace: api.ConfigManagedNamespace, Name: api.AdminGatesConfigMap}),
-		acks:  configMapInformer(core, client.ObjectKey{Namespace: api.ConfigNamespace, Name: api.AdminAcksConfigMap}),
-	}, nil
-}
-
-// configMapInformer watches one ConfigMap and no others, of which a cluster may have many.
-func configMapInformer(core corev1client.CoreV1Interface, key client.ObjectKey) toolscache.SharedInformer {
-	only := fields.OneTermEqualSelector("metadata.name", key.Name)
-	return toolscache.NewSharedInformer(toolscache.NewListWatchFromClient(core.RESTClient(), "configmaps", key.Namespace, only), &corev1.ConfigMap{}, 0)
+	v := &voices{clock: clk, began: clk.Now(), name: name, cache: c, operators: operators}
+	seen := each(func(*corev1.ConfigMap) { v.changed() })
+	v.gates = newSingle(core.ConfigMaps(api.ConfigManagedNamespace), &corev1.ConfigMap{}, api.AdminGatesConfigMap, seen)
+	v.acks = newSingle(core.ConfigMaps(api.ConfigNamespace), &corev1.ConfigMap{}, api.AdminAcksConfigMap, seen)
+	return v, nil
 }
 
 // Start implements source.Source: it starts the watches, and has the ClusterVersion reconciled when they tell anything.
 func (v *voices) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	changed := func() { queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: v.name}}) }
-	always := toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { changed() },
-		UpdateFunc: func(any, any) { changed() },
-		DeleteFunc: func(any) { changed() },
-	}
-	operators := always
-	operators.UpdateFunc = func(before, after any) { // they tell of other things all the time
-		if objection(before) != objection(after) {
-			changed()
-		}
+	v.changed = func() { queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: v.name}}) }
+	operators := toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { v.changed() },
+		UpdateFunc: func(before, after any) { // they tell of other things all the time
+			if objection(before) != objection(after) {
+				v.changed()
+			}
+		},
+		DeleteFunc: func(any) { v.changed() },
 	}
 	if _, err := v.operators.AddEventHandler(operators); err != nil {
 		return fmt.Errorf("watching ClusterOperators: %w", err)
 	}
-	for name, informer := range map[string]toolscache.SharedInformer{api.AdminGatesConfigMap: v.gates, api.AdminAcksConfigMap: v.acks} {
-		if _, err := informer.AddEventHandler(always); err != nil {
-			return fmt.Errorf("watching ConfigMap %s: %w", name, err)
-		}
-		go informer.RunWithContext(ctx)
-	}
+	go v.gates.RunWithContext(ctx)
+	go v.acks.RunWithContext(ctx)
 	go func() {
 		// What is not there makes no event; and neither does a watch that does not begin.
 		waiting, cancel := context.WithCancel(ctx)
@@ -89,12 +77,12 @@ func (v *voices) Start(ctx context.Context, queue workqueue.TypedRateLimitingInt
 		go func() {
 			select {
 			case <-timer.C():
-				changed()
+				v.changed()
 			case <-waiting.Done():
 			}
 		}()
 		if toolscache.WaitForCacheSync(ctx.Done(), v.operators.HasSynced, v.gates.HasSynced, v.acks.HasSynced) {
-			changed()
+			v.changed()
 		}
 	}()
 	return nil
@@ -129,14 +117,12 @@ func (v *voices) cluster() upgradeable.Cluster {
 	return out
 }
 
-func (v *voices) configMap(informer toolscache.SharedInformer) upgradeable.ConfigMap {
-	if !informer.HasSynced() {
+func (v *voices) configMap(watch *single[*corev1.ConfigMap]) upgradeable.ConfigMap {
+	if !watch.HasSynced() {
 		return upgradeable.ConfigMap{Err: v.unread("the ConfigMap")}
 	}
-	for _, object := range informer.GetStore().List() { // of one
-		if cm, ok := object.(*corev1.ConfigMap); ok {
-			return upgradeable.ConfigMap{Found: true, Data: cm.Data}
-		}
+	if cm, found := watch.object(); found {
+		return upgradeable.ConfigMap{Found: true, Data: cm.Data}
 	}
 	return upgradeable.ConfigMap{}
 }
