@@ -4,22 +4,22 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	imagev1 "github.com/openshift/api/image/v1"
+	"golang.org/x/sync/errgroup"
 
+	"github.com/cluster-version/cvo/hack/packing"
 	"github.com/cluster-version/cvo/pkg/assemble"
 	"github.com/cluster-version/cvo/pkg/registry"
 )
@@ -27,36 +27,41 @@ import (
 // versionsLabel is how images say which versions of what they contain.
 const versionsLabel = "io.openshift.build.versions"
 
+// atOnce is how many images are pushed at a time.
+const atOnce = 4
+
 type options struct {
-	binary, architecture  string
-	platforms             string
-	push, mappings        string
-	credentials, insecure string
-	authority             string
+	binary, architecture string
+	platforms            string
+	push, mappings       string
+	registry             packing.Registry
 }
 
 func main() {
-	var o options
-	flag.StringVar(&o.binary, "binary", "", "static `file` of examples/operator for linux")
-	flag.StringVar(&o.architecture, "architecture", runtime.GOARCH, "its architecture")
-	flag.StringVar(&o.platforms, "platforms", "examples/platform", "`folder` with a folder for each version of the platform")
-	flag.StringVar(&o.push, "to", "", "`prefix` of the repositories to push to, such as registry.example.com/platform")
-	flag.StringVar(&o.mappings, "mappings", "", "`folder` to write VERSION.mapping to for each version, with the image of each component")
-	flag.StringVar(&o.credentials, "registry-config", "", "`file` with credentials for the registry; default as cvo has it")
-	flag.StringVar(&o.insecure, "insecure-registry", "", "`host` or host:port that is reached over HTTP, or HTTPS without checking its certificate")
-	flag.StringVar(&o.authority, "certificate-authority", "", "`file` with certificates to trust besides the system's")
-	flag.Parse()
-	if err := o.run(context.Background()); err != nil {
+	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func (o options) run(ctx context.Context) error {
-	if o.binary == "" || o.push == "" || o.mappings == "" || flag.NArg() > 0 {
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	var o options
+	flags := flag.NewFlagSet("exampleimage", flag.ExitOnError)
+	flags.StringVar(&o.binary, "binary", "", "static `file` of examples/operator for linux")
+	flags.StringVar(&o.architecture, "architecture", runtime.GOARCH, "its architecture")
+	flags.StringVar(&o.platforms, "platforms", "examples/platform", "`folder` with a folder for each version of the platform")
+	flags.StringVar(&o.push, "to", "", "`prefix` of the repositories to push to, such as registry.example.com/platform")
+	flags.StringVar(&o.mappings, "mappings", "", "`folder` to write VERSION.mapping to for each version, with the image of each component")
+	o.registry.AddFlags(flags)
+	_ = flags.Parse(args) // which exits instead
+	if o.binary == "" || o.push == "" || o.mappings == "" || flags.NArg() > 0 {
 		return errors.New("-binary, -to and -mappings are required, and nothing but flags")
 	}
-	access, err := o.access()
+	return o.run(ctx, stdout)
+}
+
+func (o options) run(ctx context.Context, stdout io.Writer) error {
+	access, err := o.registry.Access()
 	if err != nil {
 		return err
 	}
@@ -72,34 +77,13 @@ func (o options) run(ctx context.Context) error {
 		return fmt.Errorf("no */image-references in %s", o.platforms)
 	}
 	for _, list := range lists {
-		if err := o.pushAll(ctx, access, program, list); err != nil {
+		file, err := o.pushAll(ctx, access, program, list)
+		if err != nil {
 			return err
 		}
+		fmt.Fprintln(stdout, file)
 	}
 	return nil
-}
-
-func (o options) access() (*registry.Access, error) {
-	options := registry.Options{}
-	if o.insecure != "" {
-		options.Insecure = []string{o.insecure}
-	}
-	var err error
-	if o.credentials != "" {
-		if options.Keychain, err = registry.ConfigFile(o.credentials); err != nil {
-			return nil, err
-		}
-	}
-	if o.authority != "" {
-		pem, err := os.ReadFile(o.authority)
-		if err != nil {
-			return nil, err
-		}
-		if options.Authorities, err = registry.Authorities(pem); err != nil {
-			return nil, fmt.Errorf("reading %s: %w", o.authority, err)
-		}
-	}
-	return registry.New(options), nil
 }
 
 // program is the image that all components share but for its labels, so that registries and nodes have it once.
@@ -108,7 +92,7 @@ func (o options) program() (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	made, err := created()
+	made, err := packing.Created()
 	if err != nil {
 		return nil, err
 	}
@@ -117,38 +101,39 @@ func (o options) program() (v1.Image, error) {
 	})
 }
 
-// pushAll pushes the images of one version of the platform and writes its mapping.
-func (o options) pushAll(ctx context.Context, access *registry.Access, program v1.Image, list string) error {
+// pushAll pushes the images of one version of the platform, some at a time, and returns the file of its mapping.
+func (o options) pushAll(ctx context.Context, access *registry.Access, program v1.Image, list string) (string, error) {
 	version := filepath.Base(filepath.Dir(list))
 	data, err := os.ReadFile(list)
 	if err != nil {
-		return err
+		return "", err
 	}
 	stream, err := assemble.ParseImageStream(data)
 	if err != nil {
-		return fmt.Errorf("reading %s: %w", list, err)
+		return "", fmt.Errorf("reading %s: %w", list, err)
 	}
-	var mapping bytes.Buffer
-	for _, tag := range stream.Spec.Tags {
-		img, err := labelled(program, tag, version)
-		if err != nil {
+	lines := make([]string, len(stream.Spec.Tags))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for i, tag := range stream.Spec.Tags {
+		group.Go(func() error {
+			img, err := labelled(program, tag, version)
+			if err != nil {
+				return err
+			}
+			pushed, err := assemble.Push(ctx, access, img, strings.TrimSuffix(o.push, "/")+"/"+tag.Name+":"+version)
+			lines[i] = tag.Name + "=" + pushed.ByDigest() + "\n"
 			return err
-		}
-		pushed, err := assemble.Push(ctx, access, img, strings.TrimSuffix(o.push, "/")+"/"+tag.Name+":"+version)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&mapping, "%s=%s\n", tag.Name, pushed.ByDigest())
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return "", err
 	}
 	if err := os.MkdirAll(o.mappings, 0o755); err != nil { //nolint:gosec // a mapping is no secret
-		return err
+		return "", err
 	}
 	file := filepath.Join(o.mappings, version+".mapping")
-	if err := os.WriteFile(file, mapping.Bytes(), 0o644); err != nil { //nolint:gosec // a mapping is no secret
-		return err
-	}
-	fmt.Println(file)
-	return nil
+	return file, os.WriteFile(file, []byte(strings.Join(lines, "")), 0o644) //nolint:gosec // a mapping is no secret
 }
 
 // labelled is the program as a component of one version, which says what it contains if the list does.
@@ -164,17 +149,4 @@ func labelled(program v1.Image, tag imagev1.TagReference, version string) (v1.Im
 	run := *config.Config.DeepCopy()
 	run.Labels = labels
 	return mutate.Config(program, run)
-}
-
-// created is SOURCE_DATE_EPOCH (reproducible-builds.org), or the beginning of Unix time.
-func created() (time.Time, error) {
-	epoch := os.Getenv("SOURCE_DATE_EPOCH")
-	if epoch == "" {
-		return time.Unix(0, 0), nil
-	}
-	seconds, err := strconv.ParseInt(epoch, 10, 64)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
-	}
-	return time.Unix(seconds, 0), nil
 }

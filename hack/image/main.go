@@ -8,14 +8,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
-	"strconv"
 	"strings"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 
+	"github.com/cluster-version/cvo/hack/packing"
 	"github.com/cluster-version/cvo/manifests"
 	"github.com/cluster-version/cvo/pkg/assemble"
 	"github.com/cluster-version/cvo/pkg/registry"
@@ -25,27 +25,32 @@ import (
 type options struct {
 	binaries          binaries
 	version, revision string
-	layout, as        string
-	push, authority   string
+	layout, as, push  string
+	registry          packing.Registry
 	from, roots       string
 }
 
 func main() {
-	var o options
-	flag.Var(&o.binaries, "binary", "`architecture=file` of a static cvo for linux (repeat it for an index)")
-	flag.StringVar(&o.from, "from-oci", "", "OCI `layout` of one image or index that was built elsewhere, instead of -binary")
-	flag.StringVar(&o.version, "version", "", "`version` for the image's labels")
-	flag.StringVar(&o.revision, "revision", "", "`commit` for the image's labels")
-	flag.StringVar(&o.layout, "to-oci", "", "OCI `layout` to write to")
-	flag.StringVar(&o.as, "as", "latest", "`name` of the image in the layout")
-	flag.StringVar(&o.push, "to-image", "", "`tag` in a registry to push to")
-	flag.StringVar(&o.authority, "certificate-authority", "", "`file` with certificates to trust that registry by, besides the system's")
-	flag.StringVar(&o.roots, "root-certificates", "", "`file` to write the root certificates to, and nothing else")
-	flag.Parse()
-	if err := o.run(context.Background()); err != nil {
+	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	var o options
+	flags := flag.NewFlagSet("image", flag.ExitOnError)
+	flags.Var(&o.binaries, "binary", "`architecture=file` of a static cvo for linux (repeat it for an index)")
+	flags.StringVar(&o.from, "from-oci", "", "OCI `layout` of one image or index that was built elsewhere, instead of -binary")
+	flags.StringVar(&o.version, "version", "", "`version` for the image's labels")
+	flags.StringVar(&o.revision, "revision", "", "`commit` for the image's labels")
+	flags.StringVar(&o.layout, "to-oci", "", "OCI `layout` to write to")
+	flags.StringVar(&o.as, "as", "latest", "`name` of the image in the layout")
+	flags.StringVar(&o.push, "to-image", "", "`tag` in a registry to push to")
+	o.registry.AddFlags(flags)
+	flags.StringVar(&o.roots, "root-certificates", "", "`file` to write the root certificates to, and nothing else")
+	_ = flags.Parse(args) // which exits instead
+	return o.run(ctx, stdout)
 }
 
 // binaries are the values of a flag, in their order.
@@ -66,7 +71,7 @@ func (b *binaries) Set(value string) error {
 	return nil
 }
 
-func (o *options) run(ctx context.Context) error {
+func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	if o.roots != "" {
 		return os.WriteFile(o.roots, rootCertificates(), 0o644) //nolint:gosec // everybody may read what everybody trusts
 	}
@@ -82,12 +87,12 @@ func (o *options) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		fmt.Println(o.layout + "@" + digest.String())
+		fmt.Fprintln(stdout, o.layout+"@"+digest.String())
 	}
 	if o.push == "" {
 		return nil
 	}
-	access, err := o.access()
+	access, err := o.registry.Access()
 	if err != nil {
 		return err
 	}
@@ -95,7 +100,7 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(pushed.ByDigest())
+	fmt.Fprintln(stdout, pushed.ByDigest())
 	return nil
 }
 
@@ -121,7 +126,7 @@ func (o *options) images() (images []v1.Image, err error) {
 	if opts.Manifests, err = assemble.ReadFiles(manifests.FS()); err != nil {
 		return nil, err
 	}
-	if opts.Created, err = created(); err != nil {
+	if opts.Created, err = packing.Created(); err != nil {
 		return nil, err
 	}
 	for _, b := range o.binaries {
@@ -157,20 +162,6 @@ func tellSize(architecture string, img v1.Image) error {
 	}
 	fmt.Fprintf(os.Stderr, "info: %s: %.1f MB compressed\n", architecture, float64(sum)/1e6)
 	return nil
-}
-
-func (o *options) access() (*registry.Access, error) {
-	options := registry.Options{}
-	if o.authority != "" {
-		pem, err := os.ReadFile(o.authority)
-		if err != nil {
-			return nil, err
-		}
-		if options.Authorities, err = registry.Authorities(pem); err != nil {
-			return nil, fmt.Errorf("reading %s: %w", o.authority, err)
-		}
-	}
-	return registry.New(options), nil
 }
 
 // output is an image or an index.
@@ -229,17 +220,4 @@ func (o output) push(ctx context.Context, access *registry.Access, tag string) (
 		return assemble.PushIndex(ctx, access, o.index, tag)
 	}
 	return assemble.Push(ctx, access, o.image, tag)
-}
-
-// created is SOURCE_DATE_EPOCH (reproducible-builds.org), or the beginning of Unix time.
-func created() (time.Time, error) {
-	epoch := os.Getenv("SOURCE_DATE_EPOCH")
-	if epoch == "" {
-		return time.Unix(0, 0), nil
-	}
-	seconds, err := strconv.ParseInt(epoch, 10, 64)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
-	}
-	return time.Unix(seconds, 0), nil
 }
