@@ -80,7 +80,7 @@ func newEndpoint(ctx context.Context, options Options) (*endpoint, error) {
 		}
 	}
 	var err error
-	e.identity, err = newIdentity(e.certificate)
+	e.identity, err = newIdentity(options.PodName, e.certificate)
 	if err != nil {
 		return nil, errors.Join(err, e.close())
 	}

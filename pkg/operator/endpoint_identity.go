@@ -17,7 +17,8 @@ import (
 // after it _<fingerprint> if it serves. So whoever may read the Lease knows which pod leads and can tell its key from any
 // other.
 type Identity struct {
-	// Host is the name of the host, which in a pod is the name of the pod.
+	// Host is the name of the pod, which may be in the network of its node and thus have the node's for a host name; else
+	// of the host.
 	Host string
 	// Unique tells two processes of one host apart.
 	Unique string
@@ -28,10 +29,14 @@ type Identity struct {
 // Neither a UUID nor base64url can be mistaken for what follows it, whatever a host is called.
 var identityPattern = regexp.MustCompile(`^(.+?)_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:_([A-Za-z0-9_-]{43}))?$`)
 
-func newIdentity(c *certificate) (Identity, error) {
-	host, err := os.Hostname()
-	if err != nil {
-		return Identity{}, fmt.Errorf("reading the name of this host: %w", err)
+// newIdentity makes the identity of this process; pod is empty where it is none, c is nil where nothing is served.
+func newIdentity(pod string, c *certificate) (Identity, error) {
+	host := pod
+	if host == "" {
+		var err error
+		if host, err = os.Hostname(); err != nil {
+			return Identity{}, fmt.Errorf("reading the name of this host: %w", err)
+		}
 	}
 	id := Identity{Host: host, Unique: string(uuid.NewUUID())}
 	if c != nil {

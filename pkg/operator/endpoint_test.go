@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -446,6 +447,17 @@ func TestParseIdentity(t *testing.T) {
 			assert.Equal(t, c.want, got)
 			assert.Equal(t, c.holder, got.String())
 		})
+	}
+}
+
+func TestNewIdentity(t *testing.T) {
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	for pod, want := range map[string]string{"cvo-7d9f": "cvo-7d9f", "": host} {
+		id, err := newIdentity(pod, nil)
+		require.NoError(t, err)
+		assert.Equal(t, want, id.Host)
+		assert.Equal(t, id, ParseIdentity(id.String()))
 	}
 }
 
