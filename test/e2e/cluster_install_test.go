@@ -31,9 +31,9 @@ import (
 	"github.com/cluster-version/cvo/test/env"
 )
 
-// TestInstall goes from a bare cluster to a platform, by one command.
-func TestInstall(t *testing.T) {
-	l := newLife(t)
+// testInstall goes from a bare cluster to a platform, by one command.
+func testInstall(t *testing.T, s *site) {
+	l := newLife(t, s)
 	if _, err := l.clusterVersion(); err == nil {
 		l.mustRun("uninstall", "--with-platform", "--delete-data", "--yes", "--force", "--timeout=3m")
 	}
@@ -71,7 +71,7 @@ func TestInstall(t *testing.T) {
 		for _, pod := range pods.Items {
 			if strings.HasPrefix(pod.Namespace, "example-") && !readySince(pod).IsZero() {
 				running++
-				assert.Contains(t, pod.Spec.Containers[0].Image, shared.registry.Host+"/components/", pod.Name)
+				assert.Contains(t, pod.Spec.Containers[0].Image, l.registry.Host+"/components/", pod.Name)
 			}
 		}
 		t.Logf("%d pods of components are ready", running)
@@ -89,7 +89,7 @@ func TestInstall(t *testing.T) {
 			}
 		}
 	})
-	t.Run("the service account has no right on everything", func(t *testing.T) { noWildcard(t, api.OperatorNamespace, "default") })
+	t.Run("the service account has no right on everything", func(t *testing.T) { l.in(t).noWildcard(api.OperatorNamespace, "default") })
 	t.Run("the namespace admits only restricted pods", func(t *testing.T) {
 		namespace, err := l.kube.CoreV1().Namespaces().Get(t.Context(), api.OperatorNamespace, metav1.GetOptions{})
 		require.NoError(t, err)
@@ -107,7 +107,7 @@ func TestInstall(t *testing.T) {
 		}
 	})
 	t.Run("the image is small", func(t *testing.T) {
-		size := imageSize(t, release)
+		size := l.in(t).imageSize(release)
 		t.Logf("the release image: %.1f MB", float64(size)/1e6)
 		assert.Less(t, size, int64(60e6))
 	})
@@ -116,35 +116,35 @@ func TestInstall(t *testing.T) {
 // changes are the writes that changed something since a moment.
 func (l *life) changes(since time.Time) []env.AuditEvent {
 	l.Helper()
-	events, err := shared.Audit(l.Context(), since)
+	events, err := l.Audit(l.Context(), since)
 	require.NoError(l, err)
 	return env.Changes(events)
 }
 
 // noWildcard asks the API server what the operator may do.
-func noWildcard(t *testing.T, namespaces ...string) {
-	t.Helper()
-	config := rest.CopyConfig(shared.Config)
+func (l *life) noWildcard(namespaces ...string) {
+	l.Helper()
+	config := rest.CopyConfig(l.Config)
 	config.Impersonate = rest.ImpersonationConfig{
 		UserName: "system:serviceaccount:" + api.OperatorNamespace + ":cluster-version-operator",
 		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + api.OperatorNamespace, "system:authenticated"},
 	}
 	account, err := kubernetes.NewForConfig(config)
-	require.NoError(t, err)
+	require.NoError(l, err)
 	for _, namespace := range namespaces {
-		review, err := account.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
+		review, err := account.AuthorizationV1().SelfSubjectRulesReviews().Create(l.Context(), &authorizationv1.SelfSubjectRulesReview{
 			Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace},
 		}, metav1.CreateOptions{})
-		require.NoError(t, err)
-		require.False(t, review.Status.Incomplete, review.Status.EvaluationError)
-		require.NotEmpty(t, review.Status.ResourceRules)
+		require.NoError(l, err)
+		require.False(l, review.Status.Incomplete, review.Status.EvaluationError)
+		require.NotEmpty(l, review.Status.ResourceRules)
 		for _, rule := range review.Status.ResourceRules {
 			for _, words := range [][]string{rule.Verbs, rule.APIGroups, rule.Resources} {
-				assert.NotContains(t, words, "*", "in %s: %+v", namespace, rule)
+				assert.NotContains(l, words, "*", "in %s: %+v", namespace, rule)
 			}
 		}
 		for _, rule := range review.Status.NonResourceRules {
-			assert.NotContains(t, rule.NonResourceURLs, "*")
+			assert.NotContains(l, rule.NonResourceURLs, "*")
 		}
 	}
 }
@@ -197,7 +197,7 @@ func (l *life) scraper() string {
 func (l *life) forward(pod corev1.Pod, port string) string {
 	l.Helper()
 	url := l.kube.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("portforward").URL()
-	transport, upgrader, err := spdy.RoundTripperFor(shared.Config)
+	transport, upgrader, err := spdy.RoundTripperFor(l.Config)
 	require.NoError(l, err)
 	stop, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	var said bytes.Buffer
@@ -221,14 +221,14 @@ func (l *life) forward(pod corev1.Pod, port string) string {
 }
 
 // imageSize is what a node pulls.
-func imageSize(t *testing.T, pullspec string) (size int64) {
-	t.Helper()
+func (l *life) imageSize(pullspec string) (size int64) {
+	l.Helper()
 	reference, err := name.ParseReference(pullspec)
-	require.NoError(t, err)
-	image, err := remote.Image(reference, remote.WithContext(t.Context()), remote.WithTransport(shared.registry.Transport()), remote.WithAuth(shared.registry.Auth()))
-	require.NoError(t, err)
+	require.NoError(l, err)
+	image, err := remote.Image(reference, remote.WithContext(l.Context()), remote.WithTransport(l.registry.Transport()), remote.WithAuth(l.registry.Auth()))
+	require.NoError(l, err)
 	manifest, err := image.Manifest()
-	require.NoError(t, err)
+	require.NoError(l, err)
 	for _, layer := range manifest.Layers {
 		size += layer.Size
 	}

@@ -19,13 +19,13 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// TestJobRetrieval updates a cluster whose pods do not reach the registry: a Job brings the release, which the node has
+// testJobRetrieval updates a cluster whose pods do not reach the registry: a Job brings the release, which the node has
 // pulled, and a ConfigMap its signature.
-func TestJobRetrieval(t *testing.T) {
-	l := installed(t)
+func testJobRetrieval(t *testing.T, s *site) {
+	l := installed(t, s)
 	l.install(l.image(), "--payload-retrieval=job")
 	l.settled(l.image())
-	to := l.next()
+	to := l.asUpdate(l.small(afflicted))
 	before := l.signWithConfigMap(to.Image)
 	defer func() { // other tests go by the registry
 		l.trust(before)
@@ -90,12 +90,12 @@ func (l *life) trust(policy string) string {
 // the packets that were turned away since.
 func (l *life) keepPodsFromRegistry() func() int {
 	l.Helper()
-	host, port, err := net.SplitHostPort(shared.registry.Host)
+	host, port, err := net.SplitHostPort(l.registry.Host)
 	require.NoError(l, err)
 	rule := []string{"FORWARD", "--destination", host, "--protocol", "tcp", "--dport", port, "--jump", "REJECT", "--reject-with", "tcp-reset"}
-	nodes := append([]string{shared.ControlPlane}, shared.Workers...)
+	nodes := append([]string{l.ControlPlane}, l.Workers...)
 	iptables := func(node string, args ...string) string {
-		out, err := shared.Exec(context.WithoutCancel(l.Context()), node, nil, append([]string{"iptables", "--wait"}, args...)...)
+		out, err := l.Exec(context.WithoutCancel(l.Context()), node, nil, append([]string{"iptables", "--wait"}, args...)...)
 		require.NoError(l, err)
 		return out
 	}
@@ -118,12 +118,12 @@ func (l *life) keepPodsFromRegistry() func() int {
 	}
 
 	namespace := newNamespace(l.T, l.kube)
-	image := pushProbe(l.T, "components/probe:1", nil)
-	_, err = l.kube.CoreV1().Pods(namespace).Create(l.Context(), probe("probe", shared.Workers[0], image), metav1.CreateOptions{})
+	image := pushProbe(l.T, l.site, "components/probe:1", nil)
+	_, err = l.kube.CoreV1().Pods(namespace).Create(l.Context(), probe("probe", l.Workers[0], image), metav1.CreateOptions{})
 	require.NoError(l, err)
 	waitForPod(l.T, l.kube, namespace, "probe")
 	require.EventuallyWithT(l, func(c *assert.CollectT) {
-		answer, err := l.kube.CoreV1().Pods(namespace).ProxyGet("http", "probe", "8080", "/get", map[string]string{"url": "https://" + shared.registry.Host + "/v2/"}).DoRaw(l.Context())
+		answer, err := l.kube.CoreV1().Pods(namespace).ProxyGet("http", "probe", "8080", "/get", map[string]string{"url": "https://" + l.registry.Host + "/v2/"}).DoRaw(l.Context())
 		require.Error(c, err)
 		require.Contains(c, string(answer), "connection re", "a pod does not reach the registry")
 	}, patience, tick)

@@ -21,17 +21,17 @@ const (
 	tick     = 500 * time.Millisecond
 )
 
-// TestCluster is about the cluster itself: what other tests stand on.
-func TestCluster(t *testing.T) {
+// testCluster is about the cluster itself: what other tests stand on.
+func testCluster(t *testing.T, s *site) {
 	ctx := t.Context()
-	client, err := kubernetes.NewForConfig(shared.Config)
+	client, err := kubernetes.NewForConfig(s.Config)
 	require.NoError(t, err)
 	namespace := newNamespace(t, client)
-	image := pushProbe(t, "platform/probe:1", nil)
-	data := pushProbe(t, "components/data:1", map[string][]byte{"words/greeting": []byte("good morning")})
-	givePullSecret(t, client, namespace)
+	image := pushProbe(t, s, "platform/probe:1", nil)
+	data := pushProbe(t, s, "components/data:1", map[string][]byte{"words/greeting": []byte("good morning")})
+	givePullSecret(t, s, client, namespace)
 
-	workers := shared.Workers
+	workers := s.Workers
 	require.Len(t, workers, 2)
 	pods := map[string]*corev1.Pod{"first": probe("first", workers[0], image), "second": probe("second", workers[1], image)}
 	pods["first"].Spec.Volumes = []corev1.Volume{{
@@ -75,7 +75,7 @@ func TestCluster(t *testing.T) {
 		assert.EventuallyWithT(t, answers("/file", "path", "/data/words/greeting", "good morning"), patience, tick)
 	})
 	t.Run("the registry is asked by nodes", func(t *testing.T) {
-		requests, err := shared.registry.Requests(ctx)
+		requests, err := s.registry.Requests(ctx)
 		require.NoError(t, err)
 		asked := false
 		for _, request := range requests {
@@ -117,9 +117,9 @@ func newNamespace(t *testing.T, client kubernetes.Interface) string {
 }
 
 // givePullSecret lets pods of a namespace's default ServiceAccount pull behind the password.
-func givePullSecret(t *testing.T, client kubernetes.Interface, namespace string) {
+func givePullSecret(t *testing.T, s *site, client kubernetes.Interface, namespace string) {
 	t.Helper()
-	content, err := shared.registry.PullSecret()
+	content, err := s.registry.PullSecret()
 	require.NoError(t, err)
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "pull"}, Type: corev1.SecretTypeDockerConfigJson,
@@ -137,13 +137,13 @@ func givePullSecret(t *testing.T, client kubernetes.Interface, namespace string)
 }
 
 // pushProbe pushes an image of the probe with files and returns its pullspec.
-func pushProbe(t *testing.T, tag string, files map[string][]byte) string {
+func pushProbe(t *testing.T, s *site, tag string, files map[string][]byte) string {
 	t.Helper()
 	binary, err := program.Build(t.Context(), t.TempDir(), "test/e2e/probe")
 	require.NoError(t, err)
 	image, err := program.Image(binary, files)
 	require.NoError(t, err)
-	pullspec, err := shared.registry.Push(t.Context(), tag, image)
+	pullspec, err := s.registry.Push(t.Context(), tag, image)
 	require.NoError(t, err)
 	return pullspec
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/cluster-version/cvo/test/env"
 )
 
-// TestUpdate edits the ClusterVersion. The operator of the new release takes over in the middle.
-func TestUpdate(t *testing.T) {
-	l := installed(t)
-	to := l.next()
+// testUpdate edits the ClusterVersion. The operator of the new release takes over in the middle.
+func testUpdate(t *testing.T, s *site) {
+	l := installed(t, s)
+	to := l.asUpdate(l.next())
 	from, err := l.operators()
 	require.NoError(t, err)
 	old := map[string]bool{}
@@ -84,7 +84,7 @@ func TestUpdate(t *testing.T) {
 // brought are the writes of the operator's pods to what releases bring: not what it keeps for itself.
 func (l *life) brought(since time.Time) []env.AuditEvent {
 	l.Helper()
-	events, err := shared.Audit(l.Context(), since)
+	events, err := l.Audit(l.Context(), since)
 	require.NoError(l, err)
 	return slices.DeleteFunc(events, func(e env.AuditEvent) bool {
 		o := e.Object
@@ -132,11 +132,11 @@ func host(lease *coordinationv1.Lease) string {
 	return pod
 }
 
-// TestMisbehaviour updates to a release while components have trouble: it is told of each, by name, and completed when
+// testMisbehaviour updates to a release while components have trouble: it is told of each, by name, and completed when
 // the trouble is over.
-func TestMisbehaviour(t *testing.T) {
-	l := installed(t)
-	to := l.next()
+func testMisbehaviour(t *testing.T, s *site) {
+	l := installed(t, s)
+	to := l.asUpdate(l.small("example-network", "example-identity", "example-ingress"))
 	set := func(component string, switches map[string]string) {
 		require.NoError(t, platform.SetSwitches(t.Context(), l.kube, component, switches))
 	}
@@ -166,9 +166,9 @@ func TestMisbehaviour(t *testing.T) {
 	t.Logf("completed after %s", since(began))
 }
 
-// TestFailover measures how long nobody leads.
-func TestFailover(t *testing.T) {
-	l := installed(t)
+// testFailover measures how long nobody leads.
+func testFailover(t *testing.T, s *site) {
+	l := installed(t, s)
 	l.settled(l.image())
 	for _, end := range []struct {
 		name  string

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestFaultWebhook: nobody answers for a service that has to be asked about each ConfigMap of a component.
-func TestFaultWebhook(t *testing.T) {
-	o := newOrdeal(t, "webhook down")
+// testFaultWebhook: nobody answers for a service that has to be asked about each ConfigMap of a component.
+func testFaultWebhook(t *testing.T, s *site) {
+	o := newOrdeal(t, s, "webhook down")
 	namespace := newNamespace(t, o.kube)
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "guardian"}, Spec: corev1.ServiceSpec{
 		Selector: map[string]string{"app": "nobody"}, Ports: []corev1.ServicePort{{Port: 443}},
@@ -55,9 +55,9 @@ func TestFaultWebhook(t *testing.T) {
 	o.over(time.Now())
 }
 
-// TestFaultNamespace: somebody deletes a namespace of the platform, and an object in it does not go.
-func TestFaultNamespace(t *testing.T) {
-	o := newOrdeal(t, "namespace terminating")
+// testFaultNamespace: somebody deletes a namespace of the platform, and an object in it does not go.
+func testFaultNamespace(t *testing.T, s *site) {
+	o := newOrdeal(t, s, "namespace terminating")
 	const finalizer = "example.com/hold"
 	configs, namespaces := o.kube.CoreV1().ConfigMaps(afflicted), o.kube.CoreV1().Namespaces()
 	held := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "held", Finalizers: []string{finalizer}}}

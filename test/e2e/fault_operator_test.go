@@ -20,11 +20,11 @@ import (
 	"github.com/cluster-version/cvo/test/e2e/docker"
 )
 
-// TestFaultKilled kills operators twenty times in one update: three times the one that leads, at a random moment of its
+// testFaultKilled kills operators twenty times in one update: three times the one that leads, at a random moment of its
 // work, and after each of them others, while they wait for its lease to end.
-func TestFaultKilled(t *testing.T) {
+func testFaultKilled(t *testing.T, s *site) {
 	others := []int{6, 6, 5}
-	o := newOrdeal(t, "operator killed 20 times")
+	o := newOrdeal(t, s, "operator killed 20 times")
 	seed := uint64(20261122)
 	t.Logf("seed %d", seed)
 	k := &killer{ordeal: o, random: rand.New(rand.NewPCG(seed, 0)), before: map[string]bool{}}
@@ -93,10 +93,10 @@ func (k *killer) one(whom func() string) (holder string) {
 	return holder
 }
 
-// TestFaultNode stops the node of the leader in the middle of an update. Another leads and either completes the update,
+// testFaultNode stops the node of the leader in the middle of an update. Another leads and either completes the update,
 // or says what it waits for on that node.
-func TestFaultNode(t *testing.T) {
-	o := newOrdeal(t, "leader's node stopped")
+func testFaultNode(t *testing.T, s *site) {
+	o := newOrdeal(t, s, "leader's node stopped")
 	o.hold()
 	o.begin()
 	o.halfWay()
@@ -176,7 +176,7 @@ func (o *ordeal) leaderOnWorker() (holder, node string) {
 		holder := o.leader("", patience)
 		pod, err := o.kube.CoreV1().Pods(api.OperatorNamespace).Get(o.Context(), podOf(holder), metav1.GetOptions{})
 		require.NoError(o, err)
-		if slices.Contains(shared.Workers, pod.Spec.NodeName) {
+		if slices.Contains(o.Workers, pod.Spec.NodeName) {
 			return holder, pod.Spec.NodeName
 		}
 		require.NoError(o, o.kube.CoreV1().Pods(api.OperatorNamespace).Delete(o.Context(), pod.Name, metav1.DeleteOptions{}))

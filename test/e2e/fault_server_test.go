@@ -9,13 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestFaultServer kills the API server in the middle of an update; the kubelet starts it again.
-func TestFaultServer(t *testing.T) {
-	o := newOrdeal(t, "API server restarted")
+// testFaultServer kills the API server in the middle of an update; the kubelet starts it again.
+func testFaultServer(t *testing.T, s *site) {
+	o := newOrdeal(t, s, "API server restarted")
 	o.hold()
 	o.begin()
 	o.halfWay()
-	pod, err := o.kube.CoreV1().Pods("kube-system").Get(t.Context(), "kube-apiserver-"+shared.ControlPlane, metav1.GetOptions{})
+	pod, err := o.kube.CoreV1().Pods("kube-system").Get(t.Context(), "kube-apiserver-"+o.ControlPlane, metav1.GetOptions{})
 	require.NoError(t, err)
 	o.begun = time.Now()
 	require.NoError(t, o.kill(pod))

@@ -3,10 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,11 +13,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/test/e2e/platform"
@@ -50,20 +45,11 @@ type ordeal struct {
 }
 
 // newOrdeal makes a release in which little is new, so that an update to it takes seconds, and asks for nothing yet.
-func newOrdeal(t *testing.T, name string) *ordeal {
+func newOrdeal(t *testing.T, s *site, name string) *ordeal {
 	t.Helper()
-	l := installed(t)
-	from := l.version()
-	var minor int
-	_, err := fmt.Sscanf(from, "1.%d.0", &minor)
-	require.NoError(t, err, "the version after %s", from)
-	r := platform.Release{Version: fmt.Sprintf("1.%d.0", minor+1), From: "1.1.0", Previous: []string{from}}
-	if _, ok := l.reported("example-autoscaler"); !ok {
-		r.From = "1.0.0" // which has no such component
-	}
-	stays, ok := l.reported("example-network")
-	require.True(t, ok, "the version of example-network")
-	r.Changes = []platform.Change{unchanged(stays), platform.With(afflicted, "0000_30_example-dns_02_release.yaml", `apiVersion: v1
+	l := installed(t, s)
+	r := l.small(afflicted)
+	r.Changes = append(r.Changes, platform.With(afflicted, "0000_30_example-dns_02_release.yaml", `apiVersion: v1
 kind: ConfigMap
 metadata:
   name: release
@@ -72,46 +58,8 @@ metadata:
     `+platform.Included+`
 data:
   version: "`+r.Version+`"
-`)}
-	return &ordeal{life: l, name: name, to: configv1.Update{Version: r.Version, Image: l.releaseOf(r)}, told: "nothing to tell", before: l.objects()}
-}
-
-// reported is the version that a component reports.
-func (l *life) reported(component string) (string, bool) {
-	l.Helper()
-	operator := &configv1.ClusterOperator{}
-	err := l.client.Get(l.Context(), client.ObjectKey{Name: component}, operator)
-	if apierrors.IsNotFound(err) {
-		return "", false
-	}
-	require.NoError(l, err)
-	for _, version := range operator.Status.Versions {
-		if version.Name == "operator" {
-			return version.Version, true
-		}
-	}
-	return "", false
-}
-
-// unchanged leaves all components at a version, but the one that is afflicted.
-func unchanged(version string) platform.Change {
-	return func(dir string) error {
-		return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-			switch {
-			case err != nil:
-				return err
-			case entry.Name() == afflicted:
-				return fs.SkipDir
-			case entry.IsDir():
-				return nil
-			}
-			data, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			return os.WriteFile(path, []byte(strings.ReplaceAll(string(data), "0.0.1-snapshot", version)), 0o644) //nolint:gosec // manifests are no secret
-		})
-	}
+`))
+	return &ordeal{life: l, name: name, to: l.asUpdate(r), told: "nothing to tell", before: l.objects()}
 }
 
 // begin asks for the update.
@@ -284,6 +232,6 @@ func (l *life) kill(pod *corev1.Pod) error {
 		return fmt.Errorf("killing %s: it does not run", pod.Name)
 	}
 	_, container, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
-	_, err := shared.Exec(l.Context(), pod.Spec.NodeName, nil, "ctr", "--namespace", "k8s.io", "task", "kill", "--signal", "SIGKILL", container)
+	_, err := l.Exec(l.Context(), pod.Spec.NodeName, nil, "ctr", "--namespace", "k8s.io", "task", "kill", "--signal", "SIGKILL", container)
 	return err
 }

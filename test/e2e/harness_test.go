@@ -6,16 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,57 +28,28 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/test/e2e/platform"
 )
 
-// life is the platform in the shared cluster, as whoever runs it has it at hand: files, cvo and clients.
+// life is the platform on a site, as whoever runs it has it at hand: files, cvo and clients.
 type life struct {
 	*testing.T
-	*platform.Platform
+	*site
 	client client.WithWatch
 	kube   kubernetes.Interface
-	// pullSecret is a file.
-	pullSecret string
-}
-
-// made is what all tests share. It is made when the first one needs it.
-var made struct {
-	sync.Mutex
-	*platform.Platform
-	dir string
-	// releases are pullspecs by version.
-	releases map[string]string
 }
 
 // newLife returns the means to install and update, and touches no cluster.
-func newLife(t *testing.T) *life {
+func newLife(t *testing.T, s *site) *life {
 	t.Helper()
-	secret, err := shared.registry.PullSecret()
-	require.NoError(t, err)
-	made.Lock()
-	defer made.Unlock()
-	if made.Platform == nil {
-		// A cluster that is used again trusts the key of last time.
-		made.dir, err = filepath.Abs(filepath.Join("../../bin/e2e", shared.Name))
-		require.NoError(t, err)
-		began := time.Now()
-		made.Platform, err = platform.New(t.Context(), platform.Options{
-			Dir: made.dir, Host: shared.registry.Host, Credentials: secret, CA: shared.registry.CA,
-		})
-		require.NoError(t, err)
-		made.releases = map[string]string{}
-		t.Logf("the operator's image and the components', built and pushed, in %s", since(began))
-	}
-	log.SetLogger(logr.Discard())
 	scheme := runtime.NewScheme()
 	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), configv1.Install(scheme)))
-	config := rest.CopyConfig(shared.Config)
+	config := rest.CopyConfig(s.Config)
 	config.WarningHandlerWithContext = rest.NoWarnings{}
-	l := &life{T: t, Platform: made.Platform, pullSecret: filepath.Join(made.dir, "pull-secret.json")}
-	require.NoError(t, os.WriteFile(l.pullSecret, secret, 0o600))
+	l := &life{T: t, site: s}
+	var err error
 	l.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	l.kube, err = kubernetes.NewForConfig(config)
@@ -95,12 +65,12 @@ func (l *life) in(t *testing.T) *life {
 }
 
 // installed returns a platform that is completely installed, of whichever version.
-func installed(t *testing.T) *life {
+func installed(t *testing.T, s *site) *life {
 	t.Helper()
-	l := newLife(t)
+	l := newLife(t, s)
 	if _, err := l.clusterVersion(); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		l.trustRegistry()
-		l.install(l.release("1.0.0"), "--wait")
+		l.install(l.release("1.0.0"), append(l.bare, "--wait")...)
 	} else {
 		require.NoError(t, err)
 	}
@@ -116,26 +86,81 @@ func (l *life) release(version string, previous ...string) string {
 
 func (l *life) releaseOf(r platform.Release) string {
 	l.Helper()
-	made.Lock()
-	defer made.Unlock()
-	if pullspec := made.releases[r.Version]; pullspec != "" && len(r.Changes) == 0 {
+	if pullspec := l.releases[r.Version]; pullspec != "" && len(r.Changes) == 0 {
 		return pullspec
 	}
+	r.Changes = slices.Concat(r.Changes, l.network)
 	pullspec, err := l.Release(l.Context(), r)
 	require.NoError(l, err)
-	made.releases[r.Version] = pullspec
+	l.releases[r.Version] = pullspec
 	return pullspec
 }
 
-// next makes a release that the cluster may be updated to from where it is.
-func (l *life) next(changes ...platform.Change) configv1.Update {
+// next is the release after the one that the cluster has, which may be updated to it.
+func (l *life) next() platform.Release {
 	l.Helper()
 	from := l.version()
 	var minor int
 	_, err := fmt.Sscanf(from, "1.%d.0", &minor)
 	require.NoError(l, err, "the version after %s", from)
-	r := platform.Release{Version: fmt.Sprintf("1.%d.0", minor+1), From: "1.1.0", Previous: []string{from}, Changes: changes}
+	return platform.Release{Version: fmt.Sprintf("1.%d.0", minor+1), From: "1.1.0", Previous: []string{from}}
+}
+
+// small is next with nothing new but the operator and some components, so that an update takes seconds.
+func (l *life) small(components ...string) platform.Release {
+	l.Helper()
+	r := l.next()
+	if _, ok := l.reported("example-autoscaler"); !ok {
+		r.From = "1.0.0" // which has no such component
+	}
+	stays, ok := l.reported("example-storage")
+	require.True(l, ok, "the version of a component that stays")
+	r.Changes = []platform.Change{unchanged(stays, components...)}
+	return r
+}
+
+// asUpdate makes a release and returns what asks for it.
+func (l *life) asUpdate(r platform.Release) configv1.Update {
+	l.Helper()
 	return configv1.Update{Version: r.Version, Image: l.releaseOf(r)}
+}
+
+// reported is the version that a component reports.
+func (l *life) reported(component string) (string, bool) {
+	l.Helper()
+	operator := &configv1.ClusterOperator{}
+	err := l.client.Get(l.Context(), client.ObjectKey{Name: component}, operator)
+	if apierrors.IsNotFound(err) {
+		return "", false
+	}
+	require.NoError(l, err)
+	for _, version := range operator.Status.Versions {
+		if version.Name == "operator" {
+			return version.Version, true
+		}
+	}
+	return "", false
+}
+
+// unchanged leaves all components at a version, but some.
+func unchanged(version string, but ...string) platform.Change {
+	return func(dir string) error {
+		return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case slices.Contains(but, entry.Name()):
+				return fs.SkipDir
+			case entry.IsDir():
+				return nil
+			}
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(path, []byte(strings.ReplaceAll(string(data), "0.0.1-snapshot", version)), 0o644) //nolint:gosec // manifests are no secret
+		})
+	}
 }
 
 // trustRegistry has the operator trust the registry, whose certificate is from no public authority.
@@ -147,7 +172,7 @@ func (l *life) trustRegistry() {
 		require.NoError(l, err)
 	}
 	bundle := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "trusted-ca-bundle"}, Data: map[string]string{"ca-bundle.crt": string(shared.registry.CA)},
+		ObjectMeta: metav1.ObjectMeta{Name: "trusted-ca-bundle"}, Data: map[string]string{"ca-bundle.crt": string(l.registry.CA)},
 	}
 	_, err = l.kube.CoreV1().ConfigMaps(namespace).Create(l.Context(), bundle, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -165,7 +190,7 @@ type outcome struct {
 func (l *life) install(pullspec string, flags ...string) outcome {
 	l.Helper()
 	args := []string{
-		"install", "--release-image", pullspec, "--trust", l.Trust, "--pull-secret", l.pullSecret,
+		"install", "--release-image", pullspec, "--trust", l.Platform.Trust, "--pull-secret", l.pullSecret,
 		"--certificate-authority", l.CA, "--timeout", "5m", "-o", "json",
 	}
 	return l.parse(l.mustRun(append(args, flags...)...))
@@ -181,7 +206,7 @@ func (l *life) parse(out string) outcome {
 // run runs cvo against the cluster and returns what it prints to stdout; the error tells of stderr.
 func (l *life) run(ctx context.Context, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, l.CVO, args...)
-	command.Env = append(os.Environ(), "KUBECONFIG="+shared.Kubeconfig)
+	command.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig)
 	var out, errs bytes.Buffer
 	command.Stdout, command.Stderr = &out, &errs
 	if err := command.Run(); err != nil {

@@ -24,10 +24,10 @@ import (
 	"github.com/cluster-version/cvo/test/env"
 )
 
-// TestUninstall is the last one: it takes the operator out of a cluster, brings it back, and removes everything. The
+// testUninstall is the last one: it takes the operator out of a cluster, brings it back, and removes everything. The
 // cluster's own garbage collector runs all the time.
-func TestUninstall(t *testing.T) {
-	l := installed(t)
+func testUninstall(t *testing.T, s *site) {
+	l := installed(t, s)
 	release := l.image()
 
 	t.Run("the ClusterVersion is not deleted by accident", func(t *testing.T) {
@@ -77,7 +77,7 @@ func (l *life) uninstallPlatform() {
 
 	began := time.Now()
 	command := exec.CommandContext(l.Context(), l.CVO, "uninstall", "--with-platform", "--yes", "--timeout=5m")
-	command.Env = append(os.Environ(), "KUBECONFIG="+shared.Kubeconfig)
+	command.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig)
 	var out bytes.Buffer
 	command.Stdout = &out
 	progress, err := command.StderrPipe()
@@ -117,7 +117,7 @@ func (l *life) uninstallPlatform() {
 // was deleted after something of a later one.
 func (l *life) reverse(since time.Time) {
 	l.Helper()
-	events, err := shared.Audit(l.Context(), since)
+	events, err := l.Audit(l.Context(), since)
 	require.NoError(l, err)
 	stages := []string{"custom resources", "workloads", "everything else", "definitions", "namespaces", "the operator"}
 	stage := func(o env.AuditObject) int {

@@ -14,7 +14,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"text/template"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -31,16 +33,22 @@ const (
 	NameEnv = "CVO_E2E_CLUSTER"
 
 	defaultName = "cvo-e2e"
+	// podSubnet is kind's default for IPv4.
+	podSubnet = "10.244.0.0/16"
 )
 
 // Options says which cluster is created. The zero value works where the environment names a node image.
 type Options struct {
-	// Name is the cluster's; default that of NameEnv, else cvo-e2e. One that is left over from before is deleted.
+	// Name is the cluster's; default DefaultName. One that is left over from before is deleted.
 	Name string
 	// Image is the nodes'; default that of NodeImageEnv.
 	Image string
+	// Dir receives the cluster's kubeconfig and audit log; it is made where it is missing.
+	Dir string
 	// Workers is how many nodes there are beside that of the control plane; default 2.
 	Workers int
+	// NoNetwork leaves out the network of pods, without which no node is ready; see Network.
+	NoNetwork bool
 	// Progress receives what kind prints; default nothing.
 	Progress io.Writer
 }
@@ -59,9 +67,11 @@ type Cluster struct {
 	dir, kind string
 }
 
-// Create creates a cluster and returns when its control plane is ready.
-func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
-	o.Name = cmp.Or(o.Name, os.Getenv(NameEnv), defaultName)
+// DefaultName is the name of a cluster that is given none: that of NameEnv, else cvo-e2e.
+func DefaultName() string { return cmp.Or(os.Getenv(NameEnv), defaultName) }
+
+// Create creates a cluster and returns when its control plane is ready, if it has a network.
+func Create(ctx context.Context, o Options) (*Cluster, error) {
 	o.Image = cmp.Or(o.Image, os.Getenv(NodeImageEnv))
 	if o.Image == "" {
 		return nil, fmt.Errorf("finding the node image: %s is empty: run `make e2e`, or set it to an image of a kind node", NodeImageEnv)
@@ -72,17 +82,29 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
-	c := &Cluster{Name: o.Name}
-	if c.kind, err = findKind(ctx); err != nil {
+	c, err := newCluster(ctx, o)
+	if err != nil {
 		return nil, err
 	}
-	if c.dir, err = os.MkdirTemp("", "cvo-cluster-"); err != nil {
-		return nil, fmt.Errorf("making a folder for the cluster: %w", err)
-	}
-	c.Kubeconfig = filepath.Join(c.dir, "kubeconfig")
 	if err := c.create(ctx, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("creating the cluster %s: %w", c.Name, err), c.Delete(context.WithoutCancel(ctx)))
 	}
+	return c, nil
+}
+
+// newCluster finds kind and a folder for a cluster that may not exist yet.
+func newCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
+	c := &Cluster{Name: cmp.Or(o.Name, DefaultName())}
+	if c.kind, err = findKind(ctx); err != nil {
+		return nil, err
+	}
+	if c.dir, err = filepath.Abs(o.Dir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(c.dir, 0o755); err != nil { //nolint:gosec // the kubeconfig in it is not for everybody
+		return nil, fmt.Errorf("making a folder for the cluster: %w", err)
+	}
+	c.Kubeconfig = filepath.Join(c.dir, "kubeconfig")
 	return c, nil
 }
 
@@ -91,13 +113,17 @@ func (c *Cluster) create(ctx context.Context, o Options) error {
 		return err
 	}
 	config, policy := filepath.Join(c.dir, "kind.yaml"), filepath.Join(c.dir, "audit-policy.yaml")
-	if err := os.WriteFile(config, []byte(configuration(o.Workers, policy)), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(configuration(o, policy)), 0o600); err != nil {
 		return fmt.Errorf("writing kind's configuration: %w", err)
 	}
 	if err := os.WriteFile(policy, env.AuditPolicy(env.AuditWrites), 0o600); err != nil {
 		return fmt.Errorf("writing the audit policy: %w", err)
 	}
-	if err := c.run(ctx, o.Progress, "create", "cluster", "--name", c.Name, "--image", o.Image, "--config", config, "--wait", "5m"); err != nil {
+	args := []string{"create", "cluster", "--name", c.Name, "--image", o.Image, "--config", config}
+	if !o.NoNetwork {
+		args = append(args, "--wait", "5m")
+	}
+	if err := c.run(ctx, o.Progress, args...); err != nil {
 		return err
 	}
 	return c.look(ctx)
@@ -121,11 +147,13 @@ func (c *Cluster) look(ctx context.Context) error {
 // configuration lets the kubelet run on control groups of version 1 too, which it refuses by default, and lets nodes
 // look into certs.d for registries to trust, which older container runtimes do not by default. The API server logs who
 // asks for what, see Audit.
-func configuration(workers int, auditPolicy string) string {
+func configuration(o Options, auditPolicy string) string {
 	return `kind: Cluster
 apiVersion: kind.x-k8s.io/v1alpha4
 networking:
   ipFamily: ipv4
+  podSubnet: ` + podSubnet + `
+  disableDefaultCNI: ` + strconv.FormatBool(o.NoNetwork) + `
 kubeadmConfigPatches:
 - |
   kind: KubeletConfiguration
@@ -145,7 +173,7 @@ nodes:
 - role: control-plane
   extraMounts:
   - {hostPath: ` + auditPolicy + `, containerPath: ` + auditPolicyFile + `, readOnly: true}
-` + strings.Repeat("- role: worker\n", workers)
+` + strings.Repeat("- role: worker\n", o.Workers)
 }
 
 const (
@@ -177,25 +205,46 @@ func (c *Cluster) Audit(ctx context.Context, since time.Time) ([]env.AuditEvent,
 	return slices.DeleteFunc(events, func(e env.AuditEvent) bool { return e.Received.Before(since) }), err
 }
 
+// Network returns the manifests of the network that a cluster without NoNetwork has, as a list of YAML documents. The node
+// image brings them as a template of kind.
+func (c *Cluster) Network(ctx context.Context) (string, error) {
+	manifest, err := c.Exec(ctx, c.ControlPlane, nil, "cat", "/kind/manifests/default-cni.yaml")
+	if err != nil {
+		return "", fmt.Errorf("reading the manifests of the network: %w", err)
+	}
+	settings, err := template.New("network").Parse(manifest)
+	if err != nil {
+		return "", fmt.Errorf("reading the manifests of the network: %w", err)
+	}
+	var network strings.Builder
+	err = settings.Execute(&network, map[string]string{"PodSubnet": podSubnet})
+	return network.String(), err
+}
+
 // Attach returns the cluster that an earlier process has left.
-func Attach(ctx context.Context, name string) (_ *Cluster, err error) {
-	c := &Cluster{Name: cmp.Or(name, os.Getenv(NameEnv), defaultName)}
-	if c.kind, err = findKind(ctx); err != nil {
+func Attach(ctx context.Context, o Options) (*Cluster, error) {
+	c, err := newCluster(ctx, o)
+	if err != nil {
 		return nil, err
 	}
-	if c.dir, err = os.MkdirTemp("", "cvo-cluster-"); err != nil {
-		return nil, fmt.Errorf("making a folder for the cluster: %w", err)
-	}
-	c.Kubeconfig = filepath.Join(c.dir, "kubeconfig")
 	if err := c.run(ctx, nil, "export", "kubeconfig", "--name", c.Name); err != nil {
 		return nil, err
 	}
 	return c, c.look(ctx)
 }
 
-// Delete deletes the cluster, also one of which only a part was created.
+// Delete deletes a cluster by its name, if there is one or a part of one. Its folder stays.
+func Delete(ctx context.Context, o Options) error {
+	c, err := newCluster(ctx, o)
+	if err != nil {
+		return err
+	}
+	return c.Delete(ctx)
+}
+
+// Delete deletes the cluster, also one of which only a part was created. Its folder stays.
 func (c *Cluster) Delete(ctx context.Context) error {
-	return errors.Join(c.run(ctx, nil, "delete", "cluster", "--name", c.Name), os.RemoveAll(c.dir))
+	return c.run(ctx, nil, "delete", "cluster", "--name", c.Name)
 }
 
 // Exec runs a command in a node and returns what it prints.

@@ -4,10 +4,12 @@ package docker
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
 	"strings"
+	"time"
 )
 
 // Run runs docker with arguments and returns what it prints, without white space around it. The error tells what it
@@ -20,4 +22,19 @@ func Run(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
 		return strings.TrimSpace(stdout.String()), fmt.Errorf("running docker %s: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
 	}
 	return strings.TrimSpace(stdout.String()), nil
+}
+
+// AwaitNetwork waits until somebody has made a network.
+func AwaitNetwork(ctx context.Context, name string) error {
+	for {
+		_, err := Run(ctx, nil, "network", "inspect", name)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the network %s: %w", name, errors.Join(ctx.Err(), err))
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }

@@ -1,0 +1,34 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// testOwnNetwork installs a release that brings the network of pods, on a cluster none of whose nodes is ready for want of
+// one. The operator stays in the network of its nodes: it may have to repair that of pods.
+func testOwnNetwork(t *testing.T, s *site) {
+	l := newLife(t, s)
+	if _, err := l.clusterVersion(); err == nil {
+		t.Skip("this cluster has a platform already, and with it a network")
+	}
+	nodes, err := l.kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, node := range nodes.Items {
+		for _, condition := range node.Status.Conditions {
+			assert.False(t, condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue, "%s is ready without a network", node.Name)
+		}
+	}
+	began := time.Now()
+	l.trustRegistry()
+	l.install(l.release("1.0.0"), "--bring-your-own-network", "--wait")
+	t.Logf("from a cluster without a network to a platform: %s", since(began))
+	for _, pod := range l.settled(l.image()) {
+		assert.True(t, pod.Spec.HostNetwork, pod.Name)
+	}
+}

@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cluster-version/cvo/test/e2e/cluster"
+	"github.com/cluster-version/cvo/test/e2e/docker"
+	"github.com/cluster-version/cvo/test/e2e/platform"
+	"github.com/cluster-version/cvo/test/e2e/registry"
+)
+
+// site is a place for tests that follow one another: a cluster, a registry beside it, and what releases are made with.
+type site struct {
+	*cluster.Cluster
+	*platform.Platform
+	registry *registry.Registry
+	// pullSecret is a file with the registry's password.
+	pullSecret string
+	// network is what releases have to bring, since the cluster has no network of pods; else empty.
+	network []platform.Change
+	// bare says how `cvo install` is told of that.
+	bare []string
+	// releases are pullspecs by version.
+	releases map[string]string
+}
+
+// siteOptions say what is special about a site. The zero value is an ordinary one.
+type siteOptions struct {
+	// suffix tells the cluster's name from that of other sites.
+	suffix string
+	// ownNetwork leaves it to the release to bring the network of pods.
+	ownNetwork bool
+}
+
+// newSite makes everything that tests stand on, or finds what CVO_E2E_KEEP has left, and removes it after the test.
+func newSite(t *testing.T, o siteOptions) *site {
+	t.Helper()
+	began := time.Now()
+	s := &site{releases: map[string]string{}}
+	name := cluster.DefaultName() + o.suffix
+	options := cluster.Options{Name: name, Dir: filepath.Join("../../bin/e2e", name), NoNetwork: o.ownNetwork, Progress: progress{t}}
+	if os.Getenv("CVO_E2E_ATTACH") == "1" {
+		s.attach(t, options)
+	} else {
+		forget := onInterrupt(func(ctx context.Context) error { return remove(ctx, options) })
+		t.Cleanup(func() {
+			require.NoError(t, remove(context.WithoutCancel(t.Context()), options))
+			forget()
+		})
+		s.create(t, options)
+	}
+	if o.ownNetwork {
+		manifest, err := s.Network(t.Context())
+		require.NoError(t, err)
+		s.network = []platform.Change{platform.With("example-network", "0000_05_example-network_00_pods.yaml", included(manifest))}
+		s.bare = []string{"--bring-your-own-network"}
+	}
+	t.Logf("from nothing to the cluster %s, a registry, and the images of the operator and of components in it: %s", name, since(began))
+	return s
+}
+
+// create makes the cluster beside what is to run in it.
+func (s *site) create(t *testing.T, o cluster.Options) {
+	t.Helper()
+	group, ctx := errgroup.WithContext(t.Context())
+	network := make(chan struct{})
+	group.Go(func() (err error) {
+		s.Cluster, err = cluster.Create(ctx, o)
+		return err
+	})
+	group.Go(func() error {
+		defer close(network)
+		return docker.AwaitNetwork(ctx, registry.DefaultNetwork) // which kind makes
+	})
+	group.Go(func() (err error) {
+		<-network
+		if s.registry, err = registry.Start(ctx, registry.Options{Name: registryOf(o)}); err != nil {
+			return err
+		}
+		return s.prepare(ctx, o.Dir)
+	})
+	require.NoError(t, group.Wait())
+	require.NoError(t, s.Cluster.Trust(t.Context(), s.registry.Host, s.registry.CA))
+}
+
+func (s *site) attach(t *testing.T, o cluster.Options) {
+	t.Helper()
+	var err error
+	s.Cluster, err = cluster.Attach(t.Context(), o)
+	require.NoError(t, err)
+	s.registry, err = registry.Attach(t.Context(), registry.Options{Name: registryOf(o)})
+	require.NoError(t, err)
+	require.NoError(t, s.prepare(t.Context(), o.Dir))
+}
+
+func registryOf(o cluster.Options) string { return o.Name + "-registry" }
+
+// prepare builds and pushes what releases consist of. A cluster that is used again trusts the key of last time.
+func (s *site) prepare(ctx context.Context, dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	secret, err := s.registry.PullSecret()
+	if err != nil {
+		return err
+	}
+	s.Platform, err = platform.New(ctx, platform.Options{Dir: dir, Host: s.registry.Host, Credentials: secret, CA: s.registry.CA})
+	if err != nil {
+		return err
+	}
+	s.pullSecret = filepath.Join(dir, "pull-secret.json")
+	return os.WriteFile(s.pullSecret, secret, 0o600)
+}
+
+// remove deletes a site, unless somebody wants to look at it.
+func remove(ctx context.Context, o cluster.Options) error {
+	if os.Getenv("CVO_E2E_KEEP") == "1" {
+		fmt.Printf("kept: the cluster %s, KUBECONFIG=bin/e2e/%s/kubeconfig; `make e2e` replaces it\n", o.Name, o.Name)
+		return nil
+	}
+	return errors.Join(cluster.Delete(ctx, o), (&registry.Registry{Name: registryOf(o)}).Stop(ctx))
+}
+
+// included adds the annotation without which a manifest is in no cluster.
+func included(manifests string) string {
+	return strings.ReplaceAll(manifests, "\nmetadata:\n", "\nmetadata:\n  annotations:\n    "+platform.Included+"\n")
+}
+
+// progress writes lines to a test's log.
+type progress struct{ t *testing.T }
+
+func (p progress) Write(data []byte) (int, error) {
+	for line := range strings.Lines(string(data)) {
+		if line = strings.TrimSpace(line); line != "" {
+			p.t.Log(line)
+		}
+	}
+	return len(data), nil
+}
+
+var _ io.Writer = progress{}
+
+// toRemove is what must not be left behind when somebody interrupts the tests.
+var toRemove struct {
+	sync.Mutex
+	next int
+	all  map[int]func(context.Context) error
+}
+
+// onInterrupt has a function called if the tests are interrupted before what it returns is called.
+func onInterrupt(remove func(context.Context) error) (forget func()) {
+	toRemove.Lock()
+	defer toRemove.Unlock()
+	if toRemove.all == nil {
+		toRemove.all = map[int]func(context.Context) error{}
+	}
+	id := toRemove.next
+	toRemove.next++
+	toRemove.all[id] = remove
+	return func() {
+		toRemove.Lock()
+		defer toRemove.Unlock()
+		delete(toRemove.all, id)
+	}
+}
+
+func removeAll(ctx context.Context) (err error) {
+	toRemove.Lock()
+	defer toRemove.Unlock()
+	for _, remove := range toRemove.all {
+		err = errors.Join(err, remove(ctx))
+	}
+	return err
+}
