@@ -264,6 +264,16 @@ func (o *installOptions) prepare(ctx context.Context, streams Streams, cfg *rest
 	if err != nil {
 		return err
 	}
+	there, err := install.Look(ctx, cfg, o.namespace, o.name)
+	if err == nil {
+		err = there.Ending()
+	}
+	if err == nil {
+		err = o.reclaim(ctx, streams, cfg)
+	}
+	if err != nil {
+		return refused(err)
+	}
 	options := install.Options{Namespace: o.namespace, Name: o.name, Progress: func(what string) {
 		o.tell(streams, "%s is there", what)
 	}}
@@ -272,6 +282,11 @@ func (o *installOptions) prepare(ctx context.Context, streams Streams, cfg *rest
 	}
 	fmt.Fprintf(streams.Out, "The cluster is ready for release %s. Next:\n  cvo start --release-image %s --trust %s\n", p.Release.Version, o.releaseImage, o.trust)
 	return nil
+}
+
+// reclaim has an operator start at once that an uninstall has stopped.
+func (o *installOptions) reclaim(ctx context.Context, streams Streams, cfg *rest.Config) error {
+	return install.Reclaim(ctx, clock.RealClock{}, cfg, o.namespace, o.name, func(text string) { o.tell(streams, "%s", text) })
 }
 
 // plan says what there is to install, unless the release brings no operator that would run.
@@ -348,6 +363,9 @@ func (o *installOptions) deploy(ctx context.Context, streams Streams, cfg *rest.
 		return err
 	}
 	if err := there.Refuse(img.ByDigest()); err != nil {
+		return refused(err)
+	}
+	if err := o.reclaim(ctx, streams, cfg); err != nil {
 		return refused(err)
 	}
 	o.ownNetwork = o.ownNetwork || there.Network()

@@ -47,7 +47,8 @@ Objects whose manifest nobody recorded go by their kind: workloads and others be
 Finalizers are waited for and never removed. What holds data or something that no release brought is kept, and listed: volumes and volume claims with their
 namespaces, CRDs with objects of others, and the two configuration namespaces. --delete-data deletes these as well.
 
-It can be done again after it was interrupted. Exit codes: 0 done; 1 something went wrong; 2 the command line cannot be
+An uninstall that is interrupted says what it has left: the same command goes on from there at once, and 'cvo install' with
+the release that the cluster had brings back what is gone. Exit codes: 0 done; 1 something went wrong; 2 the command line cannot be
 understood; 3 refused, such as while a release is rolled out; 5 --timeout is over; 130 interrupted.`,
 		Example: `  # What would be deleted?
   cvo uninstall --dry-run
@@ -115,9 +116,16 @@ func (o *uninstallOptions) run(ctx context.Context, streams Streams) error {
 		},
 		func(text string) { say("%s", oneLine(text)) })
 	if o.output != "" {
-		if printErr := printStructured(streams, o.output, map[string]any{"objects": results, "dryRun": o.removal.DryRun}); printErr != nil {
+		report := map[string]any{"objects": results, "dryRun": o.removal.DryRun}
+		if unfinished, ok := errors.AsType[*install.UnfinishedError](err); ok {
+			report["left"] = unfinished.Left
+		}
+		if printErr := printStructured(streams, o.output, report); printErr != nil {
 			return printErr
 		}
+	}
+	if unfinished, ok := errors.AsType[*install.UnfinishedError](err); ok {
+		o.printLeft(streams, unfinished)
 	}
 	switch {
 	case err == nil:
@@ -133,6 +141,15 @@ func (o *uninstallOptions) run(ctx context.Context, streams Streams) error {
 		PrintError(streams.Err, state.Err) // main leaves states to those who print them
 	}
 	return err
+}
+
+// printLeft tells how the cluster is, and what to do about it.
+func (o *uninstallOptions) printLeft(streams Streams, unfinished *install.UnfinishedError) {
+	again := "cvo uninstall"
+	if o.removal.Platform {
+		again += " --with-platform"
+	}
+	fmt.Fprintf(streams.Err, "info: %s; '%s' goes on from here, and 'cvo install' brings back what is gone\n", unfinished.Left, again)
 }
 
 // print tells what became of an object, or would.

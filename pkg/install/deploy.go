@@ -72,6 +72,9 @@ func Deploy(ctx context.Context, cfg *rest.Config, plan Plan, injection apply.In
 		return nil, err
 	}
 	d := &deployer{c, plan, injection}
+	if err := d.check(ctx); err != nil {
+		return nil, err
+	}
 	var results []Result
 	for _, item := range plan.Items {
 		result, err := d.bring(ctx, item)
@@ -96,6 +99,31 @@ type deployer struct {
 	injection apply.Injection
 }
 
+// check refuses what the cluster would refuse, before anything is written: another release, and what somebody else has set
+// to other values than an administrator chose.
+func (d *deployer) check(ctx context.Context) error {
+	there, err := d.look(ctx, d.plan.Settings.Namespace, d.plan.Settings.Name)
+	if err != nil {
+		return err
+	}
+	if err := there.Refuse(d.plan.Image); err != nil {
+		return err
+	}
+	for _, item := range d.plan.Items {
+		if item.how != chosen {
+			continue
+		}
+		live, err := d.metadata(ctx, item.Object)
+		if err == nil && live != nil {
+			_, err = d.choose(ctx, item.Object, client.DryRunAll)
+		}
+		if err != nil {
+			return fmt.Errorf("installing %s: %w", item.ID(), err)
+		}
+	}
+	return nil
+}
+
 // bring has one object be as the item says.
 func (d *deployer) bring(ctx context.Context, item Item) (Result, error) {
 	live, err := d.metadata(ctx, item.Object)
@@ -112,7 +140,7 @@ func (d *deployer) bring(ctx context.Context, item Item) (Result, error) {
 			return newResult(item.Object, Unchanged), nil
 		}
 	case item.how == chosen:
-		version, err = d.choose(ctx, item.Object, false)
+		version, err = d.choose(ctx, item.Object)
 	case item.deployment():
 		version, err = d.deployment(ctx, item.Manifest, live)
 	default:
@@ -174,15 +202,11 @@ func ownerOf(live *metav1.PartialObjectMetadata, namespace string) apply.Owner {
 	return apply.Owner{}
 }
 
-// choose applies what an administrator chose, under the installer's name. Without force, values that somebody else has
-// set are a refusal.
-func (c *cluster) choose(ctx context.Context, object *unstructured.Unstructured, force bool) (version string, err error) {
-	options := []client.ApplyOption{client.FieldOwner(Manager)}
-	if force {
-		options = append(options, client.ForceOwnership)
-	}
+// choose applies what an administrator chose, under the installer's name. Without client.ForceOwnership, values that
+// somebody else has set are a refusal.
+func (c *cluster) choose(ctx context.Context, object *unstructured.Unstructured, options ...client.ApplyOption) (version string, err error) {
 	applied := object.DeepCopy()
-	err = c.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), options...)
+	err = c.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), append(options, client.FieldOwner(Manager))...)
 	if apierrors.IsConflict(err) {
 		return "", &Refusal{fmt.Errorf("somebody else has set it: %w: change it with what wrote it, or delete it and install again", err)}
 	}
@@ -211,7 +235,7 @@ func (d *deployer) deployment(ctx context.Context, m *manifest.Manifest, live *m
 		if _, err := d.release(ctx, with, nil); err != nil {
 			return "", err
 		}
-		if _, err := d.choose(ctx, choicesOf(m, choices), true); err != nil {
+		if _, err := d.choose(ctx, choicesOf(m, choices), client.ForceOwnership); err != nil {
 			return "", err
 		}
 	}
@@ -219,7 +243,7 @@ func (d *deployer) deployment(ctx context.Context, m *manifest.Manifest, live *m
 	if err != nil || len(choices) == 0 {
 		return version, err
 	}
-	return d.choose(ctx, choicesOf(m, choices), true)
+	return d.choose(ctx, choicesOf(m, choices), client.ForceOwnership)
 }
 
 // environment are the choices that outlive updates.

@@ -238,24 +238,35 @@ func TestDeploy(t *testing.T) {
 			History: []configv1.UpdateHistory{{State: configv1.CompletedUpdate, Version: "1.0.0", Image: releaseImage, StartedTime: metav1.Now(), CompletionTime: new(metav1.Now())}},
 		}
 		require.NoError(t, c.Status().Update(t.Context(), cv))
-		cv.Spec.DesiredUpdate = &configv1.Update{Image: other}
-		require.NoError(t, c.Update(t.Context(), cv))
-		before := versions(t, c, plan)
-		refused := func(hint string) {
+		refused := func(hint string, done func(install.Result)) []install.Result {
 			t.Helper()
-			results, err := install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
+			results, err := install.Deploy(t.Context(), cfg, plan, apply.Injection{}, done)
 			var refusal *install.Refusal
 			require.ErrorAs(t, err, &refusal)
 			require.ErrorContains(t, err, hint)
-			assert.Len(t, results, len(plan.Items)-1, "the Deployment is the last")
+			return results
 		}
-		refused("was asked to update to " + other + ": an install would set it back")
+		asked := "was asked to update to " + other + ": an install would set it back"
+		var before map[string]string
+		results := refused(asked, func(r install.Result) {
+			if r.Kind == "ClusterVersion" { // somebody asks while the install is at work
+				cv.Spec.DesiredUpdate = &configv1.Update{Image: other}
+				require.NoError(t, c.Update(t.Context(), cv))
+				before = versions(t, c, plan)
+			}
+		})
+		assert.Len(t, results, len(plan.Items)-1, "the Deployment is the last")
 		assert.Equal(t, before, versions(t, c, plan))
+		nothing := func(hint string) {
+			t.Helper()
+			assert.Empty(t, refused(hint, nil), "nothing is written")
+		}
+		nothing(asked)
 
 		cv.Status.ObservedGeneration = cv.Generation
 		cv.Status.Conditions = []configv1.ClusterOperatorStatusCondition{{Type: api.ReleaseAccepted, Status: configv1.ConditionUnknown, LastTransitionTime: metav1.Now()}}
 		require.NoError(t, c.Status().Update(t.Context(), cv))
-		refused("was asked to update")
+		nothing("was asked to update")
 		cv.Status.Conditions[0].Status = configv1.ConditionFalse
 		require.NoError(t, c.Status().Update(t.Context(), cv))
 		_, err := install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
@@ -263,7 +274,7 @@ func TestDeploy(t *testing.T) {
 
 		cv.Status.Desired = configv1.Release{Version: "1.1.0", Image: other}
 		require.NoError(t, c.Status().Update(t.Context(), cv))
-		refused("the cluster is at release 1.1.0 (" + other + ") already: an install does not update; use 'cvo upgrade --to-image " + releaseImage + "'")
+		nothing("the cluster is at release 1.1.0 (" + other + ") already: an install does not update; use 'cvo upgrade --to-image " + releaseImage + "'")
 	})
 
 	t.Run("does not go over what others have set", func(t *testing.T) {
@@ -271,7 +282,11 @@ func TestDeploy(t *testing.T) {
 		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: api.ConfigNamespace, Name: api.TrustConfigMap}, trust))
 		trust.Data["trust-policy.yaml"] = "another"
 		require.NoError(t, c.Update(t.Context(), trust, client.FieldOwner("kubectl-edit")))
-		_, err := install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "version"}, cv))
+		cv.Status.Desired.Image = releaseImage
+		require.NoError(t, c.Status().Update(t.Context(), cv))
+		results, err := install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
+		assert.Empty(t, results, "nothing is written")
 		var refusal *install.Refusal
 		require.ErrorAs(t, err, &refusal)
 		require.ErrorContains(t, err, "ConfigMap openshift-config/cluster-version-operator-trust")

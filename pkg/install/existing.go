@@ -3,6 +3,7 @@ package install
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -10,10 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -27,6 +31,8 @@ type Existing struct {
 	PullSecret []byte
 	// Bundle holds the certificates that the operator trusts besides the system's; nil if there is none.
 	Bundle *corev1.ConfigMap
+	// ending are the objects that an installation needs and that are being deleted.
+	ending []string
 }
 
 // Look finds out what a cluster has of an installation.
@@ -35,7 +41,10 @@ func Look(ctx context.Context, cfg *rest.Config, namespace, name string) (Existi
 	if err != nil {
 		return Existing{}, err
 	}
-	var e Existing
+	return c.look(ctx, namespace, name)
+}
+
+func (c *cluster) look(ctx context.Context, namespace, name string) (e Existing, err error) {
 	cv, deployment, secret, bundle := &configv1.ClusterVersion{}, &appsv1.Deployment{}, &corev1.Secret{}, &corev1.ConfigMap{}
 	for _, part := range []struct {
 		what string
@@ -61,11 +70,50 @@ func Look(ctx context.Context, cfg *rest.Config, namespace, name string) (Existi
 			part.take()
 		}
 	}
+	if e.ending, err = c.ending(ctx, namespace, name); err != nil {
+		return Existing{}, err
+	}
 	return e, nil
+}
+
+// ending finds what an installation needs and somebody has asked to delete.
+func (c *cluster) ending(ctx context.Context, namespace, name string) ([]string, error) {
+	ids := []manifest.ID{{Group: configv1.GroupName, Kind: "ClusterVersion", Name: name}}
+	for _, namespace := range []string{namespace, api.ConfigNamespace, api.ConfigManagedNamespace} {
+		ids = append(ids, manifest.ID{Kind: "Namespace", Name: namespace})
+	}
+	for _, crd := range append(neededCRDs(), operatorCRDs()...) {
+		ids = append(ids, crdID(crd))
+	}
+	var ending []string
+	for _, id := range ids {
+		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: id.Name}}
+		object.SetGroupVersionKind(schema.GroupVersionKind{Group: id.Group, Version: "v1", Kind: id.Kind})
+		live, err := c.metadata(ctx, object)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", id, err)
+		}
+		if text := id.Kind + " " + id.Name; live != nil && live.DeletionTimestamp != nil && !slices.Contains(ending, text) {
+			ending = append(ending, text)
+		}
+	}
+	return ending, nil
+}
+
+// Ending refuses an installation into a cluster that something of it is just being deleted from; nil if there is nothing
+// such. What is installed now would go with it.
+func (e Existing) Ending() error {
+	if len(e.ending) == 0 {
+		return nil
+	}
+	return &Refusal{fmt.Errorf("%s is being deleted: let 'cvo uninstall' end what it has begun, or wait until it is gone, and install then", strings.Join(e.ending, ", "))}
 }
 
 // Refuse says why a release cannot be installed into the cluster; nil if it can.
 func (e Existing) Refuse(image string) error {
+	if err := e.Ending(); err != nil {
+		return err
+	}
 	if e.ClusterVersion == nil {
 		return nil
 	}

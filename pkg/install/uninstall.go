@@ -12,7 +12,6 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,9 +50,6 @@ type Removal struct {
 	DryRun bool
 }
 
-// uninstaller is the holder of the Lease while an operator is removed.
-const uninstaller = "cvo-uninstall"
-
 // Uninstall removes the operator, and what releases brought only if asked for. Nothing is touched before every reason to
 // refuse has been looked at. done is told each object, say what is waited for. It can be done again after it was
 // interrupted.
@@ -76,23 +72,39 @@ func Uninstall(ctx context.Context, clk clock.Clock, cfg *rest.Config, removal R
 	if err := u.look(ctx); err != nil {
 		return nil, err
 	}
-	steps := []struct {
+	for _, step := range []struct {
 		name string
 		run  func(context.Context) error
+		// left says what an interruption leaves behind.
+		left string
 	}{
-		{"stopping the operator", u.stop},
-		{"taking the platform out of the ClusterVersion's hands", u.disown},
-		{"deleting the ClusterVersion", u.clusterVersion},
-		{"deleting the platform", u.platform},
-		{"deleting the operator", u.operator},
-	}
-	for _, step := range steps {
+		{"stopping the operator", u.stop, "the operator is stopped, all else is as it was"},
+		{"taking the platform out of the ClusterVersion's hands", u.disown, "the operator is stopped, and the platform as it was"},
+		{"deleting the ClusterVersion", u.clusterVersion, "the operator is stopped, the ClusterVersion gone or about to go, and the platform as it was"},
+		{"deleting the platform", u.platform, "the operator is stopped, the ClusterVersion gone, and a part of the platform, too"},
+		{"deleting the operator", u.operator, "the ClusterVersion is gone, and a part of the operator, too"},
+	} {
 		if err := step.run(ctx); err != nil {
-			return u.results, fmt.Errorf("%s: %w", step.name, err)
+			if err := u.giveBack(ctx); err != nil {
+				u.say(err.Error())
+			}
+			return u.results, &UnfinishedError{Left: step.left, Err: fmt.Errorf("%s: %w", step.name, err)}
 		}
 	}
 	return u.results, nil
 }
+
+// UnfinishedError says what an uninstall leaves behind that did not come to its end.
+type UnfinishedError struct {
+	// Left is how the cluster is, in a sentence without a period.
+	Left string
+	Err  error
+}
+
+func (e *UnfinishedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *UnfinishedError) Unwrap() error { return e.Err }
 
 // remover takes an operator out of a cluster.
 type remover struct {
@@ -110,6 +122,8 @@ type remover struct {
 	owned   []metav1.PartialObjectMetadata
 	// places tell which manifest has brought an object, as far as that is recorded.
 	places map[manifest.ID]inventory.Record
+
+	hold
 }
 
 // look finds out what there is, and refuses what must not be done.
@@ -202,13 +216,12 @@ func (u *remover) stop(ctx context.Context) error {
 	if u.removal.DryRun {
 		return nil
 	}
-	holder, fenced, err := u.takeLease(ctx)
-	if err != nil {
+	if err := u.take(ctx); err != nil {
 		return err
 	}
 	said := ""
 	return wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		if err := u.scaleDown(ctx); err != nil {
+		if err := errors.Join(u.renew(ctx), u.scaleDown(ctx)); err != nil {
 			return false, err
 		}
 		pods := &corev1.PodList{}
@@ -219,8 +232,8 @@ func (u *remover) stop(ctx context.Context) error {
 		switch {
 		case len(pods.Items) > 0:
 			waiting = fmt.Sprintf("waiting for %d pods of the operator to end", len(pods.Items))
-		case holder != "" && u.clock.Now().Before(fenced):
-			waiting = fmt.Sprintf("waiting until %s, for operator %s to notice that it leads no more", fenced.UTC().Format(time.TimeOnly), holder)
+		case u.clock.Now().Before(u.fenced):
+			waiting = fmt.Sprintf("waiting until %s, for operator %s to notice that it leads no more", u.fenced.UTC().Format(time.TimeOnly), u.fencedHolder)
 		default:
 			return true, nil
 		}
@@ -230,37 +243,6 @@ func (u *remover) stop(ctx context.Context) error {
 		}
 		return false, nil
 	})
-}
-
-// leaseSeconds is how long the Lease keeps operators from starting again, should the removal be interrupted.
-const leaseSeconds = 600
-
-// takeLease makes the Lease ours. It returns who had it, and from when on that one does not act any more.
-func (u *remover) takeLease(ctx context.Context) (holder string, fenced time.Time, err error) {
-	key := client.ObjectKey{Namespace: u.removal.Namespace, Name: u.removal.Name}
-	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		lease := &coordinationv1.Lease{}
-		switch err := u.Get(ctx, key, lease); {
-		case apierrors.IsNotFound(err):
-			return nil
-		case err != nil:
-			return err
-		}
-		now := u.clock.Now()
-		holder = ptr.Deref(lease.Spec.HolderIdentity, "")
-		if holder == uninstaller {
-			holder = ""
-		}
-		fenced = now.Add(time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second)
-		lease.Spec.HolderIdentity = new(uninstaller)
-		lease.Spec.LeaseDurationSeconds = ptr.To[int32](leaseSeconds)
-		lease.Spec.AcquireTime, lease.Spec.RenewTime = &metav1.MicroTime{Time: now}, &metav1.MicroTime{Time: now}
-		return client.IgnoreNotFound(u.Update(ctx, lease, client.FieldOwner(Manager)))
-	})
-	if err != nil {
-		return "", time.Time{}, fmt.Errorf("taking Lease %s: %w", key, err)
-	}
-	return holder, fenced, nil
 }
 
 func (u *remover) scaleDown(ctx context.Context) error {
@@ -288,7 +270,7 @@ func (u *remover) disown(ctx context.Context) error {
 		u.say(fmt.Sprintf("taking %d objects out of the ClusterVersion's hands", len(u.owned)))
 	}
 	for i := range u.owned {
-		if err := u.disownOne(ctx, &u.owned[i]); err != nil {
+		if err := errors.Join(u.renew(ctx), u.disownOne(ctx, &u.owned[i])); err != nil {
 			return err
 		}
 	}
@@ -408,6 +390,9 @@ func (u *remover) gone(ctx context.Context, objects []*metav1.PartialObjectMetad
 	err := wait.PollUntilContextCancel(ctx, 250*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		if u.removal.DryRun {
 			return true, nil
+		}
+		if err := u.renew(ctx); err != nil {
+			return false, err
 		}
 		stuck = nil
 		for _, object := range objects {

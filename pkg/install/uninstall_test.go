@@ -3,6 +3,7 @@ package install_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -118,10 +119,7 @@ func configMap(name string) *corev1.ConfigMap {
 func TestUninstall(t *testing.T) {
 	t.Parallel()
 	cfg, c, cv := installed(t)
-	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: api.OperatorNamespace, Name: "version"},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("somewhere_1"), LeaseDurationSeconds: ptr.To[int32](1)},
-	}
+	lease := leaseOf("somewhere_1", 1)
 	require.NoError(t, c.Create(t.Context(), lease))
 	cv.Status = configv1.ClusterVersionStatus{VersionHash: "x", History: []configv1.UpdateHistory{{State: configv1.PartialUpdate, Version: "1.0.0", StartedTime: metav1.Now()}}}
 	require.NoError(t, c.Status().Update(t.Context(), cv))
@@ -229,7 +227,9 @@ func TestUninstallPlatformInReverse(t *testing.T) {
 			inv = inv.With(inventory.Record{ID: id, Version: gvk.Version, Release: "1.0.0", File: file, Document: document})
 		}
 	}
-	named := func(namespace, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
+	named := func(namespace, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name}
+	}
 	widget := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget"}}
 	widget.SetNamespace("base")
 	widget.SetName("held")
@@ -292,6 +292,102 @@ func TestUninstallPlatformInReverse(t *testing.T) {
 	crd := slices.Index(names, "CustomResourceDefinition widgets.example.com")
 	assert.Greater(t, crd, slices.Index(names, "ClusterOperator dns"), "a definition of an early runlevel goes late")
 	assert.Less(t, crd, slices.Index(names, "Namespace of-nobody"))
+}
+
+func leaseOf(holder string, seconds int32) *coordinationv1.Lease {
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: api.OperatorNamespace, Name: "version"},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: new(metav1.NowMicro())},
+	}
+}
+
+// TestUninstallInterrupted interrupts an uninstall in its first step and in a later one.
+func TestUninstallInterrupted(t *testing.T) {
+	t.Parallel()
+	cfg, c, _ := installed(t)
+	plan, err := install.NewPlan(ownRelease(t, "1.0.0", payload.Options{}), settings())
+	require.NoError(t, err)
+	const seconds = 40
+	lease := leaseOf("somewhere_1", seconds)
+	require.NoError(t, c.Create(t.Context(), lease))
+	interruptAt := func(text, left string) {
+		t.Helper()
+		ctx, interrupt := context.WithCancel(t.Context())
+		defer interrupt()
+		_, err := install.Uninstall(ctx, clock.RealClock{}, cfg, install.Removal{}, func(install.Result) {}, func(said string) {
+			if strings.Contains(said, text) {
+				interrupt()
+			}
+		})
+		var unfinished *install.UnfinishedError
+		require.ErrorAs(t, err, &unfinished)
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Contains(t, unfinished.Left, left)
+	}
+	replicas := func() int32 {
+		deployment := &appsv1.Deployment{}
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: api.OperatorNamespace, Name: install.Operator}, deployment))
+		return *deployment.Spec.Replicas
+	}
+
+	for range 2 { // another run waits for what the first one did not see the end of
+		interruptAt("for operator somewhere_1 to notice", "all else is as it was")
+		require.True(t, there(t, c, lease))
+		assert.Equal(t, "cvo-uninstall", *lease.Spec.HolderIdentity, "operator somewhere_1 may not have noticed")
+		assert.LessOrEqual(t, *lease.Spec.LeaseDurationSeconds, int32(seconds), "others wait no longer than it may take to notice")
+		assert.Zero(t, replicas())
+	}
+	require.NoError(t, install.Reclaim(t.Context(), clock.RealClock{}, cfg, api.OperatorNamespace, "version", func(text string) { assert.Fail(t, text) }))
+	_, err = install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, replicas(), "an install brings the operator back")
+
+	require.NoError(t, c.Delete(t.Context(), lease))
+	lease = leaseOf("", 1)
+	require.NoError(t, c.Create(t.Context(), lease))
+	// Nobody collects garbage, so the ClusterVersion stays.
+	interruptAt("waiting for the end of ClusterVersion version", "the ClusterVersion gone or about to go, and the platform as it was")
+	require.True(t, there(t, c, lease))
+	assert.Empty(t, *lease.Spec.HolderIdentity, "another operator need not wait")
+	results, err := install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
+	var refusal *install.Refusal
+	require.ErrorAs(t, err, &refusal)
+	require.ErrorContains(t, err, "ClusterVersion version is being deleted: let 'cvo uninstall' end")
+	assert.Empty(t, results)
+	assert.Zero(t, replicas(), "nothing is written")
+
+	collectGarbage(t, c)
+	_, err = uninstall(t, cfg, install.Removal{})
+	require.NoError(t, err, "another run goes on")
+	_, err = install.Deploy(t.Context(), cfg, plan, apply.Injection{}, nil)
+	require.NoError(t, err)
+}
+
+// TestReclaim has an install meet the Lease of an uninstall.
+func TestReclaim(t *testing.T) {
+	t.Parallel()
+	cfg, c, _ := installed(t)
+	lease := leaseOf("cvo-uninstall", 60)
+	require.NoError(t, c.Create(t.Context(), lease))
+	reclaim := func(meanwhile func()) error {
+		clk := clocktesting.NewFakeClock(time.Now())
+		return install.Reclaim(t.Context(), clk, cfg, api.OperatorNamespace, "version", func(string) {
+			meanwhile()
+			clk.Step(time.Minute)
+		})
+	}
+	err := reclaim(func() {
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: lease.Spec.RenewTime.Add(time.Second)}
+		require.NoError(t, c.Update(t.Context(), lease))
+	})
+	var refusal *install.Refusal
+	require.ErrorAs(t, err, &refusal)
+	require.ErrorContains(t, err, "'cvo uninstall' is at work in this cluster")
+
+	require.NoError(t, reclaim(func() {}))
+	require.True(t, there(t, c, lease))
+	assert.Empty(t, *lease.Spec.HolderIdentity)
+	require.NoError(t, reclaim(func() { assert.Fail(t, "it waits for nobody") }))
 }
 
 // widgets defines a kind of the platform's own.
