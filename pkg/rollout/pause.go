@@ -3,6 +3,7 @@ package rollout
 import (
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/taskgraph"
@@ -18,8 +19,9 @@ type Pause struct {
 // NoBoundary has Passer.Pause find the boundary by what has begun.
 const NoBoundary = -1
 
-// pauser is what a Passer knows of a pause. It is guarded by the Passer's pausing lock.
+// pauser is what a Passer knows of a pause.
 type pauser struct {
+	mu    sync.Mutex // guards what follows, and is never held while applying
 	asked bool
 	// before is the boundary, NoBoundary until a pass has found it.
 	before int
@@ -34,8 +36,8 @@ type pauser struct {
 // the boundary of an earlier process, or NoBoundary. A pause that is asked for twice stays where it is. In other modes
 // nothing is held back: an install has no boundaries, and a reconciliation is no rollout to wait with.
 func (p *Passer) Pause(before int) {
-	p.pausing.Lock()
-	defer p.pausing.Unlock()
+	p.pause.mu.Lock()
+	defer p.pause.mu.Unlock()
 	if !p.pause.asked {
 		p.pause.asked, p.pause.before = true, before
 	}
@@ -43,8 +45,8 @@ func (p *Passer) Pause(before int) {
 
 // Resume ends a pause. The next pass goes on; Changed has one that is under way do so.
 func (p *Passer) Resume() {
-	p.pausing.Lock()
-	defer p.pausing.Unlock()
+	p.pause.mu.Lock()
+	defer p.pause.mu.Unlock()
 	p.pause.asked, p.pause.before = false, NoBoundary
 }
 
@@ -53,8 +55,8 @@ func (p *pass) hold(n *taskgraph.Node) bool {
 	if p.plan.Mode() != release.Updating {
 		return false
 	}
-	p.pausing.Lock()
-	defer p.pausing.Unlock()
+	p.pause.mu.Lock()
+	defer p.pause.mu.Unlock()
 	before, held := p.boundary()
 	if held && n.Runlevel >= before {
 		return true
@@ -102,9 +104,9 @@ func (p *pass) paused(progress Progress) *Pause {
 	if p.Passer == nil || p.plan.Mode() != release.Updating || len(p.plan.tasks) == 0 {
 		return nil // Settled.Progress has no Passer
 	}
-	p.pausing.Lock()
+	p.pause.mu.Lock()
 	before, held := p.boundary()
-	p.pausing.Unlock()
+	p.pause.mu.Unlock()
 	if !held {
 		return nil
 	}

@@ -1,6 +1,10 @@
 package rollout
 
-import "time"
+import (
+	"time"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
 
 const (
 	// So many repairs of one object within fightWindow are a fight with another writer.
@@ -12,6 +16,15 @@ const (
 	truceMax  = 30 * time.Minute
 	fightOver = 10 * time.Minute
 )
+
+// Repaired is a repair of drift as it is told to others.
+type Repaired struct {
+	ID manifest.ID
+	Repair
+	// Fight: the object had to be repaired too often, so the next repair is held back until HeldBack.
+	Fight    bool
+	HeldBack time.Time
+}
 
 // repairs remembers how often an object had to be repaired, so that two writers who want different things do not
 // keep each other and the API server busy for ever. It is a value; nil is an object that never was.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/cluster-version/cvo/pkg/gate"
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 // Objects returns the last result of every manifest of the plan that is passed over, or was last, in the order of the
@@ -67,4 +68,18 @@ func (p *Passer) Settled() Settled {
 		return pass.settled()
 	}
 	return Settled{}
+}
+
+// settled is the outcome of the pass for the next one; objects that no manifest of the plan names are left behind.
+func (p *pass) settled() Settled {
+	next := make(map[manifest.ID]entry, len(p.plan.tasks))
+	for _, n := range p.plan.Graph.Tasks() {
+		id := p.plan.tasks[n.Index].id
+		if s := p.slots[n.Index]; s.visited {
+			next[id] = s.entry
+		} else if e, ok := p.before.entries[id]; ok {
+			next[id] = e
+		}
+	}
+	return Settled{entries: next}
 }
