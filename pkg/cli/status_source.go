@@ -105,7 +105,7 @@ func (s *statusSource) connect(ctx context.Context) error {
 	if s.server != "" && len(s.ca) > 0 {
 		return s.dial(s.server, operator.Trust{CA: s.ca}, nil)
 	}
-	leader, err := operator.FindLeader(ctx, s.cfg, s.namespace, s.name, s.clock.Now())
+	leader, err := operator.FindLeader(ctx, s.cfg, s.namespace, s.name)
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("%w: the role cluster-version-operator-viewer lets you; or give --server and --server-ca", err)
 	}
@@ -147,7 +147,7 @@ func (s *statusSource) dial(server string, trust operator.Trust, dial operator.D
 // notRunning says who led last, and when.
 func (s *statusSource) notRunning(leader operator.Leader) error {
 	lease := fmt.Sprintf("Lease %s/%s", s.namespace, s.name)
-	ago := s.clock.Since(leader.RenewedAt).Round(time.Second)
+	ago := leader.Silent.Round(time.Second)
 	switch {
 	case leader.RenewedAt.IsZero():
 		return &notRunningError{fmt.Sprintf("the version operator is not running: nobody ever held %s; start it with 'cvo start', or name another --namespace", lease)}

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"bytes"
 	"context"
 	"crypto/subtle"
 	"crypto/tls"
@@ -27,15 +28,19 @@ import (
 type Leader struct {
 	Identity
 
-	// RenewedAt is when it last said so; zero if nobody ever led.
+	// RenewedAt is when it last said so; zero if nobody ever led. Silent is how long ago that is.
 	RenewedAt time.Time
+	Silent    time.Duration
 	// Gone: the Lease was given back, and Host is empty, or was not renewed in time.
 	Gone bool
 }
 
 // FindLeader reads the Lease of the operator that looks after the ClusterVersion of that name. Without a Lease nobody
-// ever led, which is no error.
-func FindLeader(ctx context.Context, cfg *rest.Config, namespace, name string, now time.Time) (Leader, error) {
+// leads. How old the Lease is the API server's clock tells alone: that of the reader may be wrong, and so may the leader's.
+func FindLeader(ctx context.Context, cfg *rest.Config, namespace, name string) (Leader, error) {
+	var dated dateReader
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(dated.wrap)
 	client, err := coordinationv1client.NewForConfig(cfg)
 	if err != nil {
 		return Leader{}, fmt.Errorf("creating lease client: %w", err)
@@ -47,22 +52,63 @@ func FindLeader(ctx context.Context, cfg *rest.Config, namespace, name string, n
 	if err != nil {
 		return Leader{}, fmt.Errorf("reading Lease %s/%s: %w", namespace, name, err)
 	}
-	return leaderOf(lease.Spec, now), nil
+	return leaderOf(lease, dated.now), nil
 }
 
-func leaderOf(spec coordinationv1.LeaseSpec, now time.Time) Leader {
-	l := Leader{Gone: true}
+// dateReader remembers when a server answered last, by the server's clock; by ours if it does not say. It is for one
+// request at a time.
+type dateReader struct {
+	next http.RoundTripper
+	now  time.Time
+}
+
+func (r *dateReader) wrap(next http.RoundTripper) http.RoundTripper {
+	r.next = next
+	return r
+}
+
+// RoundTrip implements http.RoundTripper.
+func (r *dateReader) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := r.next.RoundTrip(req)
+	r.now = time.Now()
+	if err != nil {
+		return nil, err
+	}
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		r.now = date
+	}
+	return resp, nil
+}
+
+// leaderOf reads a Lease at a moment of the API server's clock.
+func leaderOf(lease *coordinationv1.Lease, now time.Time) Leader {
+	spec, l := lease.Spec, Leader{Gone: true}
 	if spec.RenewTime != nil {
-		l.RenewedAt = spec.RenewTime.Time
+		l.RenewedAt = renewedAt(lease)
+		l.Silent = max(0, now.Sub(l.RenewedAt))
 	}
 	if spec.HolderIdentity == nil || *spec.HolderIdentity == "" {
 		return l
 	}
 	l.Identity = ParseIdentity(*spec.HolderIdentity)
 	if spec.LeaseDurationSeconds != nil {
-		l.Gone = now.After(l.RenewedAt.Add(time.Duration(*spec.LeaseDurationSeconds) * time.Second))
+		l.Gone = l.Silent > time.Duration(*spec.LeaseDurationSeconds)*time.Second
 	}
 	return l
+}
+
+// renewedAt is when the API server stored the last renewal; where it does not say, what the holder wrote.
+func renewedAt(lease *coordinationv1.Lease) time.Time {
+	var last time.Time
+	for _, entry := range lease.ManagedFields {
+		if entry.Time != nil && entry.FieldsV1 != nil && entry.Time.After(last) && bytes.Contains(entry.FieldsV1.Raw, []byte(`"f:renewTime"`)) {
+			last = entry.Time.Time
+		}
+	}
+	if last.IsZero() {
+		return lease.Spec.RenewTime.Time
+	}
+	return last
 }
 
 // Trust says which certificate of the endpoint a client accepts: exactly one of the two is set.
@@ -119,7 +165,7 @@ func NewClient(cfg *rest.Config, server string, trust Trust, dial DialFunc) (*Cl
 // Connect returns a client for the replica that leads according to its Lease and listens at server. It refuses a leader
 // whose certificate the Lease does not tell.
 func Connect(ctx context.Context, cfg *rest.Config, namespace, name, server string) (*Client, error) {
-	leader, err := FindLeader(ctx, cfg, namespace, name, time.Now())
+	leader, err := FindLeader(ctx, cfg, namespace, name)
 	if err != nil {
 		return nil, err
 	}

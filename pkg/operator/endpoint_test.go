@@ -254,7 +254,7 @@ func TestEndpointTellsOnlyWhatTheLeaderKnows(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, ask(), "this replica does not lead; other-pod does")
 
-	found, err := FindLeader(t.Context(), controlPlane.Config("test"), "default", r.election.LeaseMeta.Name, now.Time)
+	found, err := FindLeader(t.Context(), controlPlane.Config("test"), "default", r.election.LeaseMeta.Name)
 	require.NoError(t, err)
 	assert.Equal(t, leader, found.String())
 	assert.False(t, found.Gone)
@@ -472,35 +472,81 @@ func FuzzParseIdentity(f *testing.F) {
 func TestLeaderOf(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	renewed, seconds, holder, nobody := metav1.NewMicroTime(at), int32(30), "pod_5b5c5d5e-0000-4000-8000-000000000001", ""
+	held := coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &renewed, LeaseDurationSeconds: &seconds}
+	stored := func(at time.Time, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Time: &metav1.Time{Time: at}, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
+	}
 	for _, c := range []struct {
-		name string
-		spec coordinationv1.LeaseSpec
-		now  time.Time
-		want Leader
+		name   string
+		spec   coordinationv1.LeaseSpec
+		stored []metav1.ManagedFieldsEntry
+		now    time.Time
+		want   Leader
 	}{
 		{
-			"it tells who leads",
-			coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &renewed, LeaseDurationSeconds: &seconds},
-			at.Add(30 * time.Second),
-			Leader{Identity: ParseIdentity(holder), RenewedAt: at},
+			"it tells who leads", held, nil, at.Add(30 * time.Second),
+			Leader{Identity: ParseIdentity(holder), RenewedAt: at, Silent: 30 * time.Second},
 		},
 		{
-			"it tells who went silent",
-			coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &renewed, LeaseDurationSeconds: &seconds},
-			at.Add(31 * time.Second),
-			Leader{Identity: ParseIdentity(holder), RenewedAt: at, Gone: true},
+			"it tells who went silent", held, nil, at.Add(31 * time.Second),
+			Leader{Identity: ParseIdentity(holder), RenewedAt: at, Silent: 31 * time.Second, Gone: true},
+		},
+		{
+			"it does not believe the leader's clock",
+			held,
+			[]metav1.ManagedFieldsEntry{
+				stored(at.Add(time.Hour), `{"f:spec":{"f:renewTime":{}}}`), stored(at.Add(2*time.Hour), `{"f:metadata":{"f:annotations":{}}}`),
+			},
+			at.Add(time.Hour + time.Second),
+			Leader{Identity: ParseIdentity(holder), RenewedAt: at.Add(time.Hour), Silent: time.Second},
 		},
 		{
 			"it tells of a Lease given back",
-			coordinationv1.LeaseSpec{HolderIdentity: &nobody, RenewTime: &renewed, LeaseDurationSeconds: &seconds},
-			at,
+			coordinationv1.LeaseSpec{HolderIdentity: &nobody, RenewTime: &renewed, LeaseDurationSeconds: &seconds}, nil, at,
 			Leader{RenewedAt: at, Gone: true},
 		},
-		{"it stands an empty Lease", coordinationv1.LeaseSpec{}, at, Leader{Gone: true}},
+		{"it stands an empty Lease", coordinationv1.LeaseSpec{}, nil, at, Leader{Gone: true}},
 	} {
-		t.Run(c.name, func(t *testing.T) { assert.Equal(t, c.want, leaderOf(c.spec, c.now)) })
+		t.Run(c.name, func(t *testing.T) {
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ManagedFields: c.stored}, Spec: c.spec}
+			assert.Equal(t, c.want, leaderOf(lease, c.now))
+		})
 	}
-	found, err := FindLeader(t.Context(), controlPlane.Config("test"), "default", "never-held", at)
+	found, err := FindLeader(t.Context(), controlPlane.Config("test"), "default", "never-held")
 	require.NoError(t, err)
 	assert.Equal(t, Leader{Gone: true}, found)
+}
+
+// TestFindLeaderByTheServersClock: the clocks of the leader and of the reader may be wrong, each in another way.
+func TestFindLeaderByTheServersClock(t *testing.T) {
+	cfg := controlPlane.Config("test")
+	leases := kubernetes.NewForConfigOrDie(cfg).CoordinationV1().Leases("default")
+	holder, seconds := "somewhere_5b5c5d5e-0000-4000-8000-000000000001", int32(60)
+	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
+		lease, err := leases.Create(t.Context(), &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "clock-"},
+			Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &metav1.MicroTime{Time: time.Now().Add(wrong)},
+			},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		leader, err := FindLeader(t.Context(), cfg, "default", lease.Name)
+		require.NoError(t, err)
+		assert.False(t, leader.Gone, "a leader that is %s off", wrong)
+
+		later := rest.CopyConfig(cfg)
+		later.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(req *http.Request) (*http.Response, error) {
+				resp, err := next.RoundTrip(req)
+				if err == nil {
+					resp.Header.Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+				}
+				return resp, err
+			})
+		})
+		leader, err = FindLeader(t.Context(), later, "default", lease.Name)
+		require.NoError(t, err)
+		assert.True(t, leader.Gone, "the server says that an hour has passed")
+		assert.Greater(t, leader.Silent, 59*time.Minute)
+	}
 }
