@@ -12,6 +12,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/image"
+	"github.com/cluster-version/cvo/pkg/install"
 	"github.com/cluster-version/cvo/pkg/inventory"
 	"github.com/cluster-version/cvo/pkg/operator"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -36,6 +38,7 @@ type upgradeDiffOptions struct {
 	name         string
 	profile      string
 	capabilities string
+	ownNetwork   bool
 	trust        string
 	unverified   bool
 	payloadCache string
@@ -80,6 +83,7 @@ holds. The exit code is 3 if something would be refused, 1 if something could no
 	f.StringVar(&o.name, "name", envOr("CVO_NAME", api.ClusterVersionName), "`name` of the ClusterVersion")
 	f.StringVar(&o.profile, "profile", envOr("CLUSTER_PROFILE", api.DefaultProfile), "cluster profile that the operator was started with")
 	f.StringVar(&o.capabilities, "always-enable-capabilities", "", "comma-separated capabilities that the operator was started with")
+	f.BoolVar(&o.ownNetwork, "bring-your-own-network", false, "the operator was started with it; default what its Deployment in the cluster says")
 	f.StringVar(&o.trust, "trust", "", "`file` that says whose signatures are accepted, instead of the keys in the running release")
 	f.BoolVar(&o.unverified, "force-unverified", false, "look at a release that nobody trusted has signed")
 	f.StringVar(&o.payloadCache, "payload-cache", "", "`folder` that keeps what was pulled, as an OCI layout; default none")
@@ -187,12 +191,31 @@ func (o *upgradeDiffOptions) read(ctx context.Context, streams Streams, cfg *res
 	if err != nil {
 		return nil, err
 	}
-	files, image, err := o.open(ctx, streams, c, payload.Options{Filter: filter})
+	load := payload.Options{Filter: filter}
+	if load.BringYourOwnNetwork, err = o.network(ctx, reader); err != nil {
+		return nil, err
+	}
+	files, image, err := o.open(ctx, streams, c, load)
 	if err != nil {
 		return nil, err
 	}
-	out.payload, err = payload.Load(files, image, payload.Options{Filter: filter})
+	out.payload, err = payload.Load(files, image, load)
 	return out, err
+}
+
+// network reports whether the operator was started for a release that installs the cluster's network, so that its manifests
+// are rendered as it does. An operator that runs elsewhere has no Deployment.
+func (o *upgradeDiffOptions) network(ctx context.Context, reader client.Reader) (bool, error) {
+	deployment := &appsv1.Deployment{}
+	key := client.ObjectKey{Namespace: o.namespace, Name: install.Operator}
+	err := reader.Get(ctx, key, deployment)
+	switch {
+	case o.ownNetwork, apierrors.IsNotFound(err):
+		return o.ownNetwork, nil
+	case err != nil:
+		return false, fmt.Errorf("reading Deployment %s, which says how the operator was started: %w", key, err)
+	}
+	return install.Existing{Deployment: deployment}.Network(), nil
 }
 
 // inventory reads what releases have brought to the cluster. Without it the rest can be told all the same.

@@ -13,11 +13,15 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/install"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/preview"
@@ -207,6 +211,41 @@ func TestUpgradeDiff(t *testing.T) {
 		require.EqualError(t, err, "the cluster would refuse 1 manifests of release 1.1.0")
 		assert.Equal(t, ExitRefused, ExitCode(err))
 		assert.Contains(t, out, "ConfigMap default/NOT_A_NAME  0000_20_a_config.yaml\n  refused: ")
+	})
+	t.Run("it renders manifests as the operator in the cluster does", func(t *testing.T) {
+		dir := t.TempDir()
+		files := d.tree(t, "1.1.0", nil)
+		const file = "0000_00_cluster-version-operator_99_network.yaml"
+		files["manifests/"+file] = &fstest.MapFile{Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  namespace: default\n" +
+			"  name: {{if .BringYourOwnNetwork}}own{{else}}given{{end}}-network\n  annotations: {include.release.openshift.io/self-managed-high-availability: 'true'}\n")}
+		require.NoError(t, os.CopyFS(dir, files))
+		shows := func(want string, args ...string) {
+			t.Helper()
+			out, errs, err := diff(append(args, dir)...)
+			require.NoError(t, err, errs)
+			assert.Contains(t, out, "ConfigMap default/"+want+"  "+file+"\n  created\n")
+		}
+		shows("given-network")
+		shows("own-network", "--bring-your-own-network")
+
+		labels := map[string]string{"app": "operator"}
+		deployment := &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: api.OperatorNamespace, Name: install.Operator},
+			Spec: appsv1.DeploymentSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: labels},
+					Spec: corev1.PodSpec{Containers: []corev1.Container{{
+						Name: install.Operator, Image: "registry.example/a", Env: []corev1.EnvVar{{Name: "CVO_BRING_YOUR_OWN_NETWORK", Value: "true"}},
+					}}},
+				},
+			},
+		}
+		clients, err := kubernetes.NewForConfig(d.env.Config("test"))
+		require.NoError(t, err)
+		_, err = clients.AppsV1().Deployments(deployment.Namespace).Create(t.Context(), deployment, metav1.CreateOptions{})
+		require.NoError(t, err)
+		shows("own-network")
 	})
 	t.Run("it follows the overrides of the cluster", func(t *testing.T) {
 		cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}
