@@ -89,6 +89,12 @@ func standing(template, desired, templateNow, desiredNow string) (*candidate, *m
 	}, lock
 }
 
+// begin has a candidate's process begin a write.
+func begin(c *candidate) error {
+	_, err := c.fence.begin()
+	return err
+}
+
 func recordOf(holder string) resourcelock.LeaderElectionRecord {
 	return resourcelock.LeaderElectionRecord{HolderIdentity: holder, LeaseDurationSeconds: 12}
 }
@@ -98,10 +104,10 @@ func TestCandidateLeads(t *testing.T) {
 	c, lock := standing(releaseA, releaseA, releaseA, releaseA)
 	_, _, err := c.Get(t.Context())
 	require.NoError(t, err)
-	require.ErrorIs(t, c.fence.begin(), errFenced)
+	require.ErrorIs(t, begin(c), errFenced)
 	require.NoError(t, c.Update(t.Context(), recordOf("me")))
-	require.NoError(t, c.fence.begin())
-	c.fence.end()
+	require.NoError(t, begin(c))
+	c.fence.over()
 	assert.Equal(t, "me", lock.record.HolderIdentity)
 
 	// What the Deployment says does not matter any more to one that leads: it does until it is stopped.
@@ -109,11 +115,11 @@ func TestCandidateLeads(t *testing.T) {
 	_, _, err = c.Get(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, c.Update(t.Context(), recordOf("me")))
-	require.NoError(t, c.fence.begin())
-	c.fence.end()
+	require.NoError(t, begin(c))
+	c.fence.over()
 
 	require.NoError(t, c.Update(t.Context(), recordOf("")))
-	require.ErrorIs(t, c.fence.begin(), errFenced)
+	require.ErrorIs(t, begin(c), errFenced)
 }
 
 // TestCandidateGivesBack has a replica win the Lease that is being replaced, and whose watches have not told it yet.
@@ -124,7 +130,7 @@ func TestCandidateGivesBack(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, c.Update(t.Context(), recordOf("me")), errReplaced)
 	assert.Empty(t, lock.record.HolderIdentity)
-	require.ErrorIs(t, c.fence.begin(), errFenced)
+	require.ErrorIs(t, begin(c), errFenced)
 }
 
 func TestCandidateStandsAside(t *testing.T) {
@@ -168,8 +174,8 @@ func TestCandidateStandsIn(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, 2*standInLook, time.Since(began))
 			require.NoError(t, c.Update(t.Context(), recordOf("me")), "it does not give the Lease back for what it knows")
-			require.NoError(t, c.fence.begin())
-			c.fence.end()
+			require.NoError(t, begin(c))
+			c.fence.over()
 		})
 	}
 }
@@ -229,7 +235,7 @@ func TestCandidateLeavesOthersLease(t *testing.T) {
 			cancel()
 			<-ended
 			assert.Equal(t, taker, lock.record.HolderIdentity, "it gave back what another has")
-			require.ErrorIs(t, c.fence.begin(), errFenced)
+			require.ErrorIs(t, begin(c), errFenced)
 		})
 	}
 }
@@ -245,10 +251,10 @@ func TestCandidateLooksAnew(t *testing.T) {
 		lock.set(recordOf(between))
 		_, _, err := c.Get(t.Context())
 		require.NoError(t, err)
-		require.ErrorIs(t, c.fence.begin(), errFenced)
+		require.ErrorIs(t, begin(c), errFenced)
 		require.ErrorIs(t, c.Update(t.Context(), recordOf("me")), errReplaced)
 		assert.Empty(t, lock.record.HolderIdentity)
-		require.ErrorIs(t, c.fence.begin(), errFenced)
+		require.ErrorIs(t, begin(c), errFenced)
 	}
 }
 
@@ -266,8 +272,8 @@ func TestCandidateLeaseDeleted(t *testing.T) {
 		assert.Equal(t, "other", lock.record.HolderIdentity)
 		time.Sleep(follower.fence.lease)
 		require.NoError(t, follower.Create(t.Context(), recordOf("me")))
-		require.NoError(t, follower.fence.begin())
-		follower.fence.end()
+		require.NoError(t, begin(follower))
+		follower.fence.over()
 		require.NoError(t, follower.Create(t.Context(), recordOf("me")), "it leads, and makes it again at once")
 
 		fresh, _ := standing(releaseA, releaseA, releaseA, releaseA)

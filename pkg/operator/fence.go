@@ -8,18 +8,22 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 )
 
 // fence keeps a process from writing that cannot be sure to lead. A Lease alone does not: a process that is stopped for
 // longer than its lease goes on where it was when it runs again, and only then finds out that another leads by now.
 //
-// Every write needs a renewal of the Lease that is younger than a third of the lease, and has half of the lease to end,
-// on the server too. So whatever was sent ends when five sixths of the lease have passed; the rest is for connections
-// that are slow to end and clocks that do not run alike. What is refused is tried again: a fence that closes because one
-// renewal is late costs nothing but that.
+// Nobody else leads before a lease has passed since the last renewal that succeeded was sent: the server took it later, and
+// others count from when they saw it. Whatever is written ends when five sixths of this time have passed, on the server
+// too; the rest is for connections that are slow to end and clocks that do not run alike. A write may take half of the
+// lease, or what is left until then. Where less than a sixth is left it is refused: it would be cut short. So a process
+// whose renewals take long writes on, with less time for each write, up to the age at which the elector gives the Lease up
+// by default. What is refused is tried again: a fence that closes because one renewal is late costs nothing but that.
 type fence struct {
 	clock clock.PassiveClock
 	lease time.Duration
@@ -30,23 +34,39 @@ type fence struct {
 	// under counts the writes under way, idle is closed when there are none; nil while nobody waits for that.
 	under int
 	idle  chan struct{}
+
+	// refused counts the writes that were not sent though this process holds the Lease.
+	refused atomic.Uint64
 }
 
 func newFence(clk clock.PassiveClock, lease time.Duration) *fence {
 	return &fence{clock: clk, lease: lease}
 }
 
-// patience is how old a renewal may be for a write to begin.
-func (f *fence) patience() time.Duration { return f.lease / 3 }
+// end is how old a renewal is when every write that began by it has ended.
+func (f *fence) end() time.Duration { return f.lease * 5 / 6 }
 
-// timeout is how long the server may take for a write.
-func (f *fence) timeout() time.Duration { return f.lease / 2 }
+// most and least are how long the server may take for a write.
+func (f *fence) most() time.Duration  { return f.lease / 2 }
+func (f *fence) least() time.Duration { return f.lease / 6 }
 
 // slack is how much longer the answer may take to arrive, so that it can tell why the server took so long.
 func (f *fence) slack() time.Duration { return f.lease / 12 }
 
 // maxRetryPeriod is the retry period at which the fence stays open between two renewals, one of them late.
 func maxRetryPeriod(lease time.Duration) time.Duration { return lease / 4 }
+
+// measure registers what tells of writes that are refused.
+func (f *fence) measure(registry prometheus.Registerer) error {
+	err := registry.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "cvo_operator_refused_writes_total",
+		Help: "Writes that the operator did not send though it leads, because the last renewal of its Lease took too long to be sure of it.",
+	}, func() float64 { return float64(f.refused.Load()) }))
+	if err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	return nil
+}
 
 // renew opens the fence: a renewal that was sent at that time has succeeded.
 func (f *fence) renew(sent time.Time) {
@@ -80,21 +100,25 @@ func (f *fence) close(ctx context.Context) {
 // errFenced is why a write was not sent.
 var errFenced = errors.New("this process cannot be sure to lead")
 
-// begin notes a write, unless the fence is closed.
-func (f *fence) begin() error {
+// begin notes a write, unless the fence is closed, and returns how long the server may take for it.
+func (f *fence) begin() (time.Duration, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.renewed.IsZero() {
-		return fmt.Errorf("%w: it does not hold the Lease", errFenced)
+		return 0, fmt.Errorf("%w: it does not hold the Lease", errFenced)
 	}
-	if age := sinceBoth(f.clock.Now(), f.renewed); age > f.patience() {
-		return fmt.Errorf("%w: the Lease was renewed %s ago, and has to be within %s", errFenced, age.Round(time.Millisecond), f.patience())
+	age := sinceBoth(f.clock.Now(), f.renewed)
+	left := f.end() - age
+	if left < f.least() {
+		f.refused.Add(1)
+		return 0, fmt.Errorf("%w: the Lease was renewed %s ago, and has to be within %s", errFenced, age.Round(time.Millisecond), f.end()-f.least())
 	}
 	f.under++
-	return nil
+	return min(left, f.most()), nil
 }
 
-func (f *fence) end() {
+// over notes that a write has ended.
+func (f *fence) over() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.under--; f.under == 0 && f.idle != nil {
@@ -124,22 +148,23 @@ func (t fenced) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !changesCluster(r) {
 		return t.next.RoundTrip(r)
 	}
-	if err := t.begin(); err != nil {
+	timeout, err := t.begin()
+	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // as a RoundTripper has to
 		}
 		return nil, fmt.Errorf("not sending %s %s: %w", r.Method, r.URL.Path, err)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), t.timeout()+t.slack())
+	ctx, cancel := context.WithTimeout(r.Context(), timeout+t.slack())
 	r = r.Clone(ctx)
 	query := r.URL.Query()
-	if asked, err := time.ParseDuration(query.Get("timeout")); err != nil || asked > t.timeout() || asked <= 0 {
-		query.Set("timeout", t.timeout().String())
+	if asked, err := time.ParseDuration(query.Get("timeout")); err != nil || asked > timeout || asked <= 0 {
+		query.Set("timeout", timeout.String())
 		r.URL.RawQuery = query.Encode()
 	}
 	over := sync.OnceFunc(func() {
 		cancel()
-		t.end()
+		t.fence.over()
 	})
 	resp, err := t.next.RoundTrip(r)
 	if err != nil {

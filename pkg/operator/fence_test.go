@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
@@ -47,10 +48,11 @@ func TestFenceByAge(t *testing.T) {
 		require.ErrorIs(t, send(t, transport, http.MethodPatch, aWrite), errFenced, "before it has led")
 		f.renew(time.Now())
 		require.NoError(t, send(t, transport, http.MethodPatch, aWrite))
-		time.Sleep(4 * time.Second)
+		time.Sleep(8 * time.Second)
 		require.NoError(t, send(t, transport, http.MethodPatch, aWrite))
 		time.Sleep(time.Millisecond)
-		require.ErrorIs(t, send(t, transport, http.MethodPatch, aWrite), errFenced, "a third of the lease after the last renewal")
+		assert.Zero(t, f.refused.Load(), "what does not lead has nothing to write")
+		require.ErrorIs(t, send(t, transport, http.MethodPatch, aWrite), errFenced, "two thirds of the lease after the last renewal")
 		require.ErrorIs(t, send(t, transport, http.MethodDelete, aWrite), errFenced)
 		require.NoError(t, send(t, transport, http.MethodGet, aWrite))
 		require.NoError(t, send(t, transport, http.MethodPost, "https://server/apis/authorization.k8s.io/v1/subjectaccessreviews"))
@@ -60,6 +62,10 @@ func TestFenceByAge(t *testing.T) {
 		f.close(t.Context())
 		require.ErrorIs(t, send(t, transport, http.MethodPatch, aWrite), errFenced, "given back")
 		assert.Len(t, server.got, 6)
+
+		registry := prometheus.NewPedanticRegistry()
+		require.NoError(t, f.measure(registry))
+		assert.Contains(t, textOf(t, registry), "cvo_operator_refused_writes_total 2\n")
 	})
 }
 
@@ -85,23 +91,44 @@ func TestFenceBoundsWrites(t *testing.T) {
 	}
 }
 
-// TestFenceSlowConnection has a connection hold a write back for longer than the lease. It is given up before the lease
-// runs out, and never reaches the server.
+// TestFenceSlowConnection has a connection hold a write back for longer than the lease. Whenever it has begun, it is given
+// up before the lease runs out, and never reaches the server.
 func TestFenceSlowConnection(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const lease = 12 * time.Second
-		server := &answering{}
-		slow, err := fault.New(server, fault.Options{Rates: map[fault.Kind]float64{fault.Delay: 1}, MaxDelay: 1000 * lease})
-		require.NoError(t, err)
-		f := newFence(clock.RealClock{}, lease)
-		renewed := time.Now()
-		f.renew(renewed)
-		time.Sleep(f.patience())
-		require.ErrorIs(t, send(t, f.wrap(slow), http.MethodPatch, aWrite), context.DeadlineExceeded)
-		assert.Less(t, time.Since(renewed), lease-lease/24)
-		assert.Empty(t, server.got)
-	})
+	const lease = 12 * time.Second
+	for age := time.Duration(0); age <= lease*2/3; age += time.Second {
+		synctest.Test(t, func(t *testing.T) {
+			server := &answering{}
+			slow, err := fault.New(server, fault.Options{Rates: map[fault.Kind]float64{fault.Delay: 1}, MaxDelay: 1000 * lease})
+			require.NoError(t, err)
+			f := newFence(clock.RealClock{}, lease)
+			renewed := time.Now()
+			f.renew(renewed)
+			time.Sleep(age)
+			require.ErrorIs(t, send(t, f.wrap(slow), http.MethodPatch, aWrite), context.DeadlineExceeded)
+			assert.Less(t, time.Since(renewed), lease-lease/24)
+			assert.Empty(t, server.got)
+		})
+	}
+}
+
+// TestFenceLeavesLess has renewals take long. The server is given the less time for a write the later it begins, so that
+// it ends before anybody else may lead.
+func TestFenceLeavesLess(t *testing.T) {
+	t.Parallel()
+	for age, want := range map[time.Duration]string{
+		time.Second: "6s", 4 * time.Second: "6s", 5 * time.Second: "5s", 7500 * time.Millisecond: "2.5s", 8 * time.Second: "2s",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			server := &answering{}
+			f := newFence(clock.RealClock{}, 12*time.Second)
+			sent := time.Now()
+			time.Sleep(age)
+			f.renew(sent) // that is how long it took
+			require.NoError(t, send(t, f.wrap(server), http.MethodPatch, aWrite))
+			assert.Equal(t, want, server.got[0].URL.Query().Get("timeout"))
+		})
+	}
 }
 
 // TestFenceWaits has a Lease given back while a write is under way.

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/cluster-version/cvo/pkg/gate"
@@ -53,6 +54,9 @@ func newManager(ctx context.Context, options Options, end *endpoint, p *post) (m
 	// Everything but the Lease goes through the fence: clients that are made of the manager's configuration, or share its
 	// HTTP client, write only while this process leads.
 	fence := newFence(clock.RealClock{}, options.LeaseDuration)
+	if err := fence.measure(metrics.Registry); err != nil {
+		return nil, err
+	}
 	cfg.Wrap(fence.wrap)
 	once := true
 	mgr, err := manager.New(cfg, manager.Options{

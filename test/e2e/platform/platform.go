@@ -1,12 +1,13 @@
 // Package platform makes signed releases of the example platform in a registry, whose components are real programs. It
-// goes the way that its documentation tells a platform team: it runs the scripts of hack and the commands of cvo, and
-// uses none of their packages.
+// goes the way that its documentation tells a platform team: it runs the commands of hack and those of cvo, and uses none
+// of their packages.
 package platform
 
 import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,10 +17,16 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sync/errgroup"
 )
 
-// created is the time of everything that is made, so that it is made only once.
-const created = "1767225600" // 2026-01-01
+const (
+	// created is the time of everything that is made, so that it is made only once.
+	created = "1767225600" // 2026-01-01
+	// version is that of the operator and its image.
+	version = "v0.0.0-e2e"
+)
 
 // Options say where releases are made.
 type Options struct {
@@ -78,7 +85,7 @@ func New(ctx context.Context, o Options) (*Platform, error) {
 		}
 	}
 	p := &Platform{
-		CVO: filepath.Join(o.Cache, "cvo"), Base: filepath.Join(o.Cache, "base"),
+		CVO: filepath.Join(o.Cache, "bin/cvo"), Base: filepath.Join(o.Cache, "base"),
 		Trust: filepath.Join(o.Dir, "keys/trust.yaml"), key: filepath.Join(o.Dir, "keys/private.pem"),
 		opts: o, root: root,
 	}
@@ -88,10 +95,15 @@ func New(ctx context.Context, o Options) (*Platform, error) {
 	if p.CA, err = p.file("ca.pem", o.CA); err != nil {
 		return nil, err
 	}
-	for _, step := range []func(context.Context) error{p.build, p.pushComponents, p.makeKey} {
-		if err := step(ctx); err != nil {
-			return nil, err
-		}
+	if err := p.alone(func() error { return p.buildPrograms(ctx) }); err != nil {
+		return nil, err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return p.alone(func() error { return p.buildBase(ctx) }) })
+	group.Go(func() error { return p.pushComponents(ctx) })
+	group.Go(func() error { return p.makeKey(ctx) })
+	if err := group.Wait(); err != nil {
+		return nil, err
 	}
 	return p, nil
 }
@@ -105,9 +117,8 @@ func (p *Platform) file(name string, content []byte) (string, error) {
 	return path, os.WriteFile(path, content, 0o600)
 }
 
-// build makes cvo and the image that brings it into clusters, which is kept for as long as cvo is the same. Others may
-// want them at the same time.
-func (p *Platform) build(ctx context.Context) (err error) {
+// alone does what fills the cache, which others may want at the same time.
+func (p *Platform) alone(do func() error) (err error) {
 	lock, err := os.Create(filepath.Join(p.opts.Cache, "lock"))
 	if err != nil {
 		return err
@@ -116,43 +127,52 @@ func (p *Platform) build(ctx context.Context) (err error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return fmt.Errorf("waiting for others that build: %w", err)
 	}
-	if err := p.goBuild(ctx, p.program(), "./examples/operator"); err != nil {
+	return do()
+}
+
+// buildPrograms builds what goes into images, and what packs them.
+func (p *Platform) buildPrograms(ctx context.Context) error {
+	if _, err := p.command(ctx, nil, "go", "generate", "./manifests"); err != nil {
 		return err
 	}
-	if err := p.goBuild(ctx, p.CVO, "./cmd/cvo"); err != nil {
-		return err
+	_, err := p.command(ctx, []string{"CGO_ENABLED=0", "GOOS=linux"}, "go", "build", "-trimpath", "-buildvcs=false",
+		"-ldflags", "-s -w -X github.com/cluster-version/cvo/pkg/cli.version="+version, "-o", filepath.Dir(p.CVO)+"/",
+		"./cmd/cvo", "./examples/operator", "./hack/image", "./hack/exampleimage")
+	return err
+}
+
+// program is one that buildPrograms has built.
+func (p *Platform) program(name string) string { return filepath.Join(filepath.Dir(p.CVO), name) }
+
+// buildBase makes the image that brings cvo into clusters, which is kept for as long as cvo, and what packs it, are the
+// same.
+func (p *Platform) buildBase(ctx context.Context) error {
+	hash := sha256.New()
+	for _, file := range []string{p.CVO, p.program("image")} {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		hash.Write(content)
 	}
-	binary, err := os.ReadFile(p.CVO)
-	if err != nil {
-		return err
-	}
-	made, want := p.Base+".of", fmt.Sprintf("%x", sha256.Sum256(binary))
+	made, want := p.Base+".of", hex.EncodeToString(hash.Sum(nil))
 	if of, err := os.ReadFile(made); err == nil && string(of) == want {
 		return nil
 	}
 	if err := errors.Join(os.RemoveAll(made), os.RemoveAll(p.Base)); err != nil {
 		return err
 	}
-	environment := []string{
-		"ARCH=" + runtime.GOARCH, "ENGINE=none", "OCI_DIR=" + p.Base, "VERSION=v0.0.0-e2e", "REVISION=none", "SOURCE_DATE_EPOCH=" + created,
-	}
-	if _, err := p.command(ctx, environment, filepath.Join(p.root, "hack/image.sh")); err != nil {
-		return fmt.Errorf("building the operator's image: %w", err)
+	if _, err := p.command(ctx, []string{"SOURCE_DATE_EPOCH=" + created}, p.program("image"),
+		"-binary", runtime.GOARCH+"="+p.CVO, "-version", version, "-to-oci", p.Base); err != nil {
+		return fmt.Errorf("packing the operator's image: %w", err)
 	}
 	return os.WriteFile(made, []byte(want), 0o600)
-}
-
-func (p *Platform) program() string { return filepath.Join(p.opts.Cache, "example-operator") }
-
-func (p *Platform) goBuild(ctx context.Context, binary, pkg string) error {
-	_, err := p.command(ctx, []string{"CGO_ENABLED=0", "GOOS=linux"}, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", binary, pkg)
-	return err
 }
 
 // pushComponents pushes the images of all components of all versions.
 func (p *Platform) pushComponents(ctx context.Context) error {
 	args := []string{
-		"run", "./hack/exampleimage", "-binary", p.program(), "-to", p.opts.Host + "/" + p.opts.Components, "-mappings", p.mappings(),
+		"-binary", p.program("operator"), "-to", p.opts.Host + "/" + p.opts.Components, "-mappings", p.mappings(),
 	}
 	if p.Credentials != "" {
 		args = append(args, "-registry-config", p.Credentials)
@@ -160,7 +180,7 @@ func (p *Platform) pushComponents(ctx context.Context) error {
 	if p.CA != "" {
 		args = append(args, "-certificate-authority", p.CA)
 	}
-	if _, err := p.command(ctx, []string{"SOURCE_DATE_EPOCH=" + created}, "go", args...); err != nil {
+	if _, err := p.command(ctx, []string{"SOURCE_DATE_EPOCH=" + created}, p.program("exampleimage"), args...); err != nil {
 		return fmt.Errorf("pushing the components: %w", err)
 	}
 	return nil
