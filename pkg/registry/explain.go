@@ -1,13 +1,17 @@
 package registry
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
@@ -47,6 +51,9 @@ func explain(ref name.Reference, err error) error {
 		case http.StatusTooManyRequests:
 			return fmt.Errorf("registry %s limits the requests of this client: wait, use a mirror, or send fewer at a time: %w", host, err)
 		}
+		if status.StatusCode >= http.StatusInternalServerError {
+			return fmt.Errorf("registry %s, or a proxy before it, does not work: look at its log, or add a mirror: %w", host, err)
+		}
 		return err
 	}
 	var authority x509.UnknownAuthorityError
@@ -61,6 +68,26 @@ func explain(ref name.Reference, err error) error {
 		return fmt.Errorf("allow %s as an insecure registry, or give it a certificate: %w", host, err)
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return fmt.Errorf("nothing is known under the name %s: check the pullspec, or the name server and the proxy: %w", dns.Name, err)
+	}
+	return unreached(host, err)
+}
+
+// unreached gives a remedy to what keeps a registry from being talked to at all.
+func unreached(host string, err error) error {
+	var connection *net.OpError
+	var request *url.Error
+	var waited net.Error
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err // we have let it be
+	case errors.As(err, &connection) && connection.Op == "proxyconnect":
+		return fmt.Errorf("the proxy on the way to registry %s cannot be reached: check the proxy's address, or except the registry from it: %w", host, err)
+	case errors.As(err, &connection) && connection.Op == "dial":
+		return fmt.Errorf("registry %s cannot be reached: see that it runs, that its address is right and that no firewall or proxy is in the way, or add a mirror: %w", host, err)
+	case errors.Is(err, ErrStalled), errors.As(err, &waited) && waited.Timeout():
+		return fmt.Errorf("registry %s does not answer in time: see what keeps it or the network busy, or add a mirror: %w", host, err)
+	case errors.Is(err, syscall.ECONNRESET), errors.As(err, &request) && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
+		return fmt.Errorf("registry %s, or a proxy before it, closes the connection without an answer: look at its log, or add a mirror: %w", host, err)
 	}
 	return err
 }

@@ -1,0 +1,86 @@
+package registry_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/registry"
+)
+
+// TestExplainWhatIsNotReached: whoever reads the condition of a cluster learns which registry it is and what to do.
+func TestExplainWhatIsNotReached(t *testing.T) {
+	closed := listen(t, nil)
+	for _, tt := range []struct {
+		name, host, want string
+		options          registry.Options
+	}{
+		{"it tells of a port that nobody listens at", closed, "cannot be reached: see that it runs", registry.Options{}},
+		{"it tells of a proxy that is down", "registry.example:5000", "the proxy on the way to registry registry.example:5000 cannot be reached", registry.Options{
+			Proxy: func(*http.Request) (*url.URL, error) { return &url.URL{Scheme: "http", Host: closed}, nil },
+		}},
+		{"it tells of a registry that hangs up", listen(t, func(c net.Conn) { _ = c.Close() }), "closes the connection without an answer: look at its log", registry.Options{}},
+		{"it tells of a registry that is silent", listen(t, func(net.Conn) {}), "does not answer in time: see what keeps it", registry.Options{Stall: 20 * time.Millisecond}},
+		{"it tells of a registry that is broken", broken(t), "does not work: look at its log", registry.Options{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.options.Backoff = time.Millisecond
+			access := registry.New(tt.options)
+			for _, pullspec := range []string{tt.host + "/a/b:1", tt.host + "/a/b@sha256:" + strings.Repeat("0", 64)} {
+				ref, err := access.Reference(pullspec)
+				require.NoError(t, err)
+				_, err = remote.Get(ref, append(access.Remote(), remote.WithContext(t.Context()))...)
+				require.Error(t, err)
+				err = registry.Explain("resolving", ref, err)
+				require.ErrorContains(t, err, "registry "+tt.host)
+				require.ErrorContains(t, err, tt.want)
+				assert.NotErrorIs(t, err, registry.ErrNotFound)
+
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				_, err = remote.Get(ref, append(access.Remote(), remote.WithContext(ctx))...)
+				assert.NotContains(t, registry.Explain("resolving", ref, err).Error(), "registry "+tt.host, "it was never asked")
+			}
+		})
+	}
+}
+
+// listen gives the address of somebody who does that with each connection; without, nobody listens there any more.
+func listen(t *testing.T, serve func(net.Conn)) string {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	if serve == nil {
+		require.NoError(t, listener.Close())
+		return listener.Addr().String()
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = connection.Close() })
+			serve(connection)
+		}
+	}()
+	return listener.Addr().String()
+}
+
+func broken(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) }))
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
+}
