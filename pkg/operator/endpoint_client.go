@@ -101,7 +101,7 @@ func leaderOf(lease *coordinationv1.Lease, now time.Time) Leader {
 func renewedAt(lease *coordinationv1.Lease) time.Time {
 	var last time.Time
 	for _, entry := range lease.ManagedFields {
-		if entry.Time != nil && entry.FieldsV1 != nil && entry.Time.After(last) && bytes.Contains(entry.FieldsV1.Raw, []byte(`"f:renewTime"`)) {
+		if entry.Time != nil && entry.FieldsV1 != nil && entry.Time.After(last) && bytes.Contains(entry.FieldsV1.GetRawBytes(), []byte(`"f:renewTime"`)) {
 			last = entry.Time.Time
 		}
 	}

@@ -474,7 +474,7 @@ func TestLeaderOf(t *testing.T) {
 	renewed, seconds, holder, nobody := metav1.NewMicroTime(at), int32(30), "pod_5b5c5d5e-0000-4000-8000-000000000001", ""
 	held := coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &renewed, LeaseDurationSeconds: &seconds}
 	stored := func(at time.Time, fields string) metav1.ManagedFieldsEntry {
-		return metav1.ManagedFieldsEntry{Time: &metav1.Time{Time: at}, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
+		return metav1.ManagedFieldsEntry{Time: &metav1.Time{Time: at}, FieldsV1: metav1.NewFieldsV1(fields)}
 	}
 	for _, c := range []struct {
 		name   string
@@ -502,7 +502,8 @@ func TestLeaderOf(t *testing.T) {
 		},
 		{
 			"it tells of a Lease given back",
-			coordinationv1.LeaseSpec{HolderIdentity: &nobody, RenewTime: &renewed, LeaseDurationSeconds: &seconds}, nil, at,
+			coordinationv1.LeaseSpec{HolderIdentity: &nobody, RenewTime: &renewed, LeaseDurationSeconds: &seconds},
+			nil, at,
 			Leader{RenewedAt: at, Gone: true},
 		},
 		{"it stands an empty Lease", coordinationv1.LeaseSpec{}, nil, at, Leader{Gone: true}},
