@@ -69,7 +69,7 @@ func Start(ctx context.Context, o Options) (*Registry, error) {
 	if err := load(ctx); err != nil {
 		return nil, err
 	}
-	ca, err := authority.New("registry of "+o.Name)
+	ca, err := authority.New("registry of " + o.Name)
 	if err != nil {
 		return nil, err
 	}
