@@ -2,6 +2,8 @@ package integration_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,9 +23,11 @@ import (
 	"github.com/cluster-version/cvo/test/fault"
 )
 
+// ahead is the operator with a clock that is ten minutes ahead.
+const ahead = "cvo-ahead"
+
 // TestFaultReplicas has two replicas disagree about the network, and about the time.
 func TestFaultReplicas(t *testing.T) {
-	ahead := clockAhead(t) // before any test's clock runs
 	t.Parallel()
 	var network *fault.Proxy
 	var near *kept
@@ -35,7 +39,7 @@ func TestFaultReplicas(t *testing.T) {
 		near = f.keep(func() *process { return f.replica("cvo", "near", network.Address()) })
 	}, "--delay", "3s")
 	f.chapter("network partition", func() { partition(f, network, near) })
-	f.chapter("clock ten minutes ahead", func() { skew(f, ahead) })
+	f.chapter("clock ten minutes ahead", func() { skew(f) })
 }
 
 // replica starts an operator as a user of its own, so that the audit log tells who wrote what. It reaches the API server at
@@ -128,10 +132,10 @@ func partition(f *troubled, network *fault.Proxy, near *kept) {
 }
 
 // skew has leaders follow each other in the middle of updates whose clocks are ten minutes apart.
-func skew(f *troubled, ahead string) {
+func skew(f *troubled) {
 	begun := time.Now()
 	right, transitions := f.leads("")
-	wrong := f.replica(filepath.Base(ahead), "ahead", "")
+	wrong := f.replica(ahead, "ahead", "")
 	f.looks("ahead", begun)
 	// More than the lease, in which nobody else takes over, whatever the times in it look like.
 	require.Never(f.t, func() bool {
@@ -179,27 +183,37 @@ func (f *troubled) sane(version string) {
 	}
 }
 
-// clockAhead builds the operator with a clock that is ten minutes ahead: with another file of the standard library. The
-// first time takes minutes, as everything is built anew; then Go's cache has it.
-func clockAhead(t *testing.T) string {
-	t.Helper()
-	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
-	require.NoError(t, err)
+// buildAhead builds it: with another file of the standard library. The first time takes minutes, as everything is built
+// anew; then Go's cache has it.
+func buildAhead(dir string) error {
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return err
+	}
 	source := filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go")
 	data, err := os.ReadFile(source)
-	require.NoError(t, err)
+	if err != nil {
+		return err
+	}
 	const now = "\tsec, nsec, mono := runtimeNow()\n"
-	require.Equal(t, 1, strings.Count(string(data), now), "time.Now is not written as it was: look at %s", source)
-	dir := t.TempDir()
-	shifted := filepath.Join(dir, "time.go")
-	require.NoError(t, os.WriteFile(shifted, []byte(strings.Replace(string(data), now, now+"\tsec += 600 // this build is for a machine whose clock is ahead\n", 1)), 0o600))
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {source: shifted}})
-	require.NoError(t, err)
-	file := filepath.Join(dir, "overlay.json")
-	require.NoError(t, os.WriteFile(file, overlay, 0o600))
-	out := filepath.Join(binaries, "cvo-ahead")
-	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", file, "-trimpath", "-ldflags=-s -w", "-o", out, "../../cmd/cvo")
-	text, err := build.CombinedOutput()
-	require.NoError(t, err, string(text))
-	return out
+	if strings.Count(string(data), now) != 1 {
+		return fmt.Errorf("time.Now is not written as it was: look at %s", source)
+	}
+	work, err := os.MkdirTemp("", "cvo-ahead-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(work) }() // a temporary folder: what stays is the system's to clean
+	shifted, overlay := filepath.Join(work, "time.go"), filepath.Join(work, "overlay.json")
+	text := strings.Replace(string(data), now, now+"\tsec += 600 // this build is for a machine whose clock is ahead\n", 1)
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {source: shifted}})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(os.WriteFile(shifted, []byte(text), 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
+		return err
+	}
+	build := exec.Command("go", "build", "-overlay", overlay, "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, ahead), "../../cmd/cvo")
+	build.Stderr = os.Stderr
+	return build.Run()
 }

@@ -2,11 +2,13 @@ package integration_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,6 +42,9 @@ func TestMain(m *testing.M) {
 		build.Stderr = os.Stderr
 		err = build.Run()
 	}
+	if err == nil && selected("TestFaultReplicas") {
+		err = buildAhead(dir)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "building cvo:", err)
 		os.Exit(1)
@@ -48,6 +53,15 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
+}
+
+// selected reports whether a test may run, as far as -run says. What looks like no expression once the names of subtests
+// are left out is for package testing to judge.
+func selected(test string) bool {
+	flag.Parse()
+	tests := regexp.MustCompile(`/[^|]*`).ReplaceAllString(flag.Lookup("test.run").Value.String(), "")
+	matched, err := regexp.MatchString(tests, test)
+	return matched || err != nil
 }
 
 // platform is a cluster with a registry, a signer, and what it takes to run cvo against them.
