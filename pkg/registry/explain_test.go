@@ -44,7 +44,7 @@ func TestExplainWhatIsNotReached(t *testing.T) {
 				err = registry.Explain("resolving", ref, err)
 				require.ErrorContains(t, err, "registry "+tt.host)
 				require.ErrorContains(t, err, tt.want)
-				assert.NotErrorIs(t, err, registry.ErrNotFound)
+				require.NotErrorIs(t, err, registry.ErrNotFound)
 
 				ctx, cancel := context.WithCancel(t.Context())
 				cancel()
