@@ -52,7 +52,7 @@ func explain(ref name.Reference, err error) error {
 			return fmt.Errorf("registry %s limits the requests of this client: wait, use a mirror, or send fewer at a time: %w", host, err)
 		}
 		if status.StatusCode >= http.StatusInternalServerError {
-			return fmt.Errorf("registry %s, or a proxy before it, does not work: look at its log, or add a mirror: %w", host, err)
+			return &UnreachedError{Says: fmt.Sprintf("registry %s, or a proxy before it, does not work: look at its log, or add a mirror", host), Err: err}
 		}
 		return err
 	}
@@ -72,24 +72,39 @@ func explain(ref name.Reference, err error) error {
 	return unreached(host, err)
 }
 
+// UnreachedError says that a registry, or the proxy before it, gave no answer of any use.
+type UnreachedError struct {
+	// Says names the registry, what is wrong with it and the remedy.
+	Says string
+	Err  error
+}
+
+func (e *UnreachedError) Error() string { return e.Says + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *UnreachedError) Unwrap() error { return e.Err }
+
 // unreached gives a remedy to what keeps a registry from being talked to at all.
 func unreached(host string, err error) error {
 	var connection *net.OpError
 	var request *url.Error
 	var waited net.Error
+	says := ""
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err // we have let it be
 	case errors.As(err, &connection) && connection.Op == "proxyconnect":
-		return fmt.Errorf("the proxy on the way to registry %s cannot be reached: check the proxy's address, or except the registry from it: %w", host, err)
+		says = "the proxy on the way to registry %s cannot be reached: check the proxy's address, or except the registry from it"
 	case errors.As(err, &connection) && connection.Op == "dial":
-		return fmt.Errorf("registry %s cannot be reached: see that it runs, that its address is right and that no firewall or proxy is in the way, or add a mirror: %w", host, err)
+		says = "registry %s cannot be reached: see that it runs, that its address is right and that no firewall or proxy is in the way, or add a mirror"
 	case errors.Is(err, ErrStalled), errors.As(err, &waited) && waited.Timeout():
-		return fmt.Errorf("registry %s does not answer in time: see what keeps it or the network busy, or add a mirror: %w", host, err)
+		says = "registry %s does not answer in time: see what keeps it or the network busy, or add a mirror"
 	case errors.Is(err, syscall.ECONNRESET), errors.As(err, &request) && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
-		return fmt.Errorf("registry %s, or a proxy before it, closes the connection without an answer: look at its log, or add a mirror: %w", host, err)
+		says = "registry %s, or a proxy before it, closes the connection without an answer: look at its log, or add a mirror"
+	default:
+		return err
 	}
-	return err
+	return &UnreachedError{Says: strings.Replace(says, "%s", host, 1), Err: err}
 }
 
 // unauthorized says what is wrong with the credentials of a request: what the registry, or its token server, was shown.
@@ -164,5 +179,5 @@ func (e *attemptsError) Is(target error) bool {
 
 // As is asked by errors.As.
 func (e *attemptsError) As(target any) bool {
-	return slices.ContainsFunc(e.attempts, func(a Attempt) bool { return errors.As(a.Err, target) })
+	return slices.ContainsFunc(e.attempts, func(a Attempt) bool { return errors.As(explain(a.Ref, a.Err), target) })
 }

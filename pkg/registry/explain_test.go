@@ -42,6 +42,8 @@ func TestExplainWhatIsNotReached(t *testing.T) {
 				_, err = remote.Get(ref, append(access.Remote(), remote.WithContext(t.Context()))...)
 				require.Error(t, err)
 				err = registry.Explain("resolving", ref, err)
+				var unreached *registry.UnreachedError
+				require.ErrorAs(t, err, &unreached)
 				require.ErrorContains(t, err, "registry "+tt.host)
 				require.ErrorContains(t, err, tt.want)
 				require.NotErrorIs(t, err, registry.ErrNotFound)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -111,8 +112,12 @@ func (e *UnverifiedError) sort() {
 	slices.SortStableFunc(e.Answers, func(a, b Answer) int { return cmp.Compare(a.Store, b.Store) })
 }
 
-// plainNetworkError drops from an error what differs between two equal failures: the local port of a connection.
+// plainNetworkError drops from an error what differs between two equal failures: the local port of a connection. What is
+// known of a registry that is not reached stays.
 func plainNetworkError(err error) string {
+	if unreached, ok := errors.AsType[*registry.UnreachedError](err); ok {
+		return unreached.Says + ": " + plainNetworkError(unreached.Err)
+	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}

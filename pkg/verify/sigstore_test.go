@@ -14,10 +14,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/cluster-version/cvo/pkg/registry"
 
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
@@ -231,6 +234,21 @@ func TestSigstoreWithoutSignatures(t *testing.T) {
 	require.EqualError(t, err, "unable to verify "+string(digest)+" against public keys: team; signatures attached to the image: no signature found")
 	_, err = newVerifier(t, policy, verify.Sources{Attachments: attachments{err: errors.New("registry: 401")}}).Verify(t.Context(), image())
 	require.ErrorContains(t, err, "signatures attached to the image: registry: 401")
+}
+
+// TestSigstoreTellsOfTheRegistry: that it is down, which one and what to do is told, and not our side of the connection.
+func TestSigstoreTellsOfTheRegistry(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	host := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	reader, err := registryimage.New(registryimage.Options{Access: registry.New(registry.Options{Backoff: time.Millisecond})})
+	require.NoError(t, err)
+	policy := verify.Policy{SigstoreKeys: []verify.PublicKey{publicKey(t, "team", newKey(t, "P-256"))}}
+	_, err = newVerifier(t, policy, verify.Sources{Attachments: reader}).Verify(t.Context(), release.Image{Pullspec: host + "/a/b:1", Digest: digest})
+	require.ErrorIs(t, err, verify.ErrUnverified)
+	require.ErrorContains(t, err, "; signatures attached to the image: registry "+host+" cannot be reached: see that it runs")
+	assert.Regexp(t, "dial tcp "+host+": connect: connection refused \\(\\d+ attempts\\)$", err.Error())
 }
 
 func TestBothMethodsMustBeSatisfied(t *testing.T) {
