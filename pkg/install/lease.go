@@ -124,7 +124,7 @@ func (u *remover) renew(ctx context.Context) error {
 		return fmt.Errorf("renewing Lease %s: %w", u.leaseKey(), err)
 	case lost != uninstaller:
 		u.held = false
-		return fmt.Errorf("Lease %s was taken away, by %q, which may bring back what is deleted: stop it and do this again", u.leaseKey(), lost)
+		return fmt.Errorf("renewing Lease %s: %q has it, which may bring back what is deleted: stop it and do this again", u.leaseKey(), lost)
 	}
 	u.renewed = now
 	return nil
@@ -139,7 +139,11 @@ func (u *remover) giveBack(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
 	err := u.editLease(ctx, u.leaseKey(), func(lease *coordinationv1.Lease) bool {
-		return ptr.Deref(lease.Spec.HolderIdentity, "") == uninstaller && vacate(lease, u.clock.Now())
+		ours := ptr.Deref(lease.Spec.HolderIdentity, "") == uninstaller
+		if ours {
+			vacate(lease, u.clock.Now())
+		}
+		return ours
 	})
 	if err != nil {
 		return fmt.Errorf("giving Lease %s back, which nobody else can take for %d seconds now: %w", u.leaseKey(), leaseSeconds, err)
@@ -148,16 +152,15 @@ func (u *remover) giveBack(ctx context.Context) error {
 }
 
 // vacate takes a removal's name off the Lease, or has it run out when whoever led before does not act any more.
-func vacate(lease *coordinationv1.Lease, now time.Time) bool {
+func vacate(lease *coordinationv1.Lease, now time.Time) {
 	if until := fence(lease, now); !until.IsZero() {
 		own(lease, now, int32(math.Ceil(until.Sub(now).Seconds())))
-		return true
+		return
 	}
 	own(lease, now, 1)
 	lease.Spec.HolderIdentity = new("")
 	delete(lease.Annotations, fencedFrom)
 	delete(lease.Annotations, fencedUntil)
-	return true
 }
 
 // Reclaim takes the Lease from a removal that was killed, so that an operator can start at once. It refuses if the removal
@@ -198,7 +201,11 @@ func Reclaim(ctx context.Context, clk clock.Clock, cfg *rest.Config, namespace, 
 	err = c.editLease(ctx, key, func(lease *coordinationv1.Lease) bool {
 		held := ptr.Deref(lease.Spec.HolderIdentity, "") == uninstaller
 		renewed = held && !first.Equal(lease.Spec.RenewTime)
-		return held && !renewed && vacate(lease, clk.Now())
+		if !held || renewed {
+			return false
+		}
+		vacate(lease, clk.Now())
+		return true
 	})
 	switch {
 	case err != nil:

@@ -56,7 +56,7 @@ func randomRecord(random *rand.Rand) Record {
 		r.Dropped = text()
 	}
 	if random.IntN(3) > 0 {
-		r.File, r.Document = text(), int(random.Int64())-int(random.Int64())
+		r.File, r.Document = text(), int(random.Uint64())
 	}
 	return r
 }

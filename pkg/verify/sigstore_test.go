@@ -20,8 +20,6 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/cluster-version/cvo/pkg/registry"
-
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
@@ -30,6 +28,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	registryimage "github.com/cluster-version/cvo/pkg/image"
+	"github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify"
 	"github.com/cluster-version/cvo/test/fixture"
