@@ -20,10 +20,10 @@ import (
 	"github.com/cluster-version/cvo/test/e2e/docker"
 )
 
-// testFaultKilled kills operators twenty times in one update: three times the one that leads, at a random moment of its
-// work, and after each of them others, while they wait for its lease to end.
+// testFaultKilled kills operators twenty times in one update: twice the one that leads, at a random moment of its work,
+// and after each of them others, while they wait for its lease to end.
 func testFaultKilled(t *testing.T, s *site) {
-	others := []int{6, 6, 5}
+	others := []int{9, 9}
 	o := newOrdeal(t, s, "operator killed 20 times")
 	seed := uint64(20261122)
 	t.Logf("seed %d", seed)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -40,6 +42,7 @@ func testUninstall(t *testing.T, s *site) {
 		assert.ErrorContains(t, err, "allow-deletion")
 	})
 
+	l.atRest()
 	before := l.everything()
 	require.Greater(t, len(before), 100)
 	t.Run("without the operator the platform stays", func(t *testing.T) {
@@ -106,53 +109,64 @@ func (l *life) uninstallPlatform() {
 
 	l.reverse(began)
 	for name, object := range l.everything() {
-		if object.Labels[api.OwnedByLabel] != "" {
-			kind, _, _ := strings.Cut(name, ".")
-			assert.Contains(l, out.String(), kind+" "+strings.TrimPrefix(object.Namespace+"/"+object.Name, "/")+" kept", "what is left is told of")
-		}
+		kind, _, _ := strings.Cut(name, ".")
+		assert.Contains(l, out.String(), kind+" "+strings.TrimPrefix(object.Namespace+"/"+object.Name, "/")+" kept", "what is left is told of")
 	}
 }
 
-// reverse makes sure that whatever cleans up was there for as long as there was something to clean up: nothing of a stage
-// was deleted after something of a later one.
+// reverse makes sure that the platform went the way back on which it came: custom resources first, while their
+// controllers run, then one runlevel after the other, and the operator last.
 func (l *life) reverse(since time.Time) {
 	l.Helper()
 	events, err := l.Audit(l.Context(), since)
 	require.NoError(l, err)
-	stages := []string{"custom resources", "workloads", "everything else", "definitions", "namespaces", "the operator"}
-	stage := func(o env.AuditObject) int {
+	runlevels := map[string]int{
+		"example-ingress": 50, "example-console": 50, "example-storage": 50,
+		"example-identity": 40, "example-dns": 30, "example-network": 30, "example-backup": 20,
+	}
+	const first, last = 100, -1
+	level := func(o env.AuditObject) (int, bool) {
+		namespace := o.Namespace
+		if o.Resource == "namespaces" {
+			namespace = o.Name
+		}
+		n, ok := runlevels[namespace]
 		switch {
-		case strings.Contains(o.Name, "cluster-version") || strings.HasPrefix(o.Name, "clusterversions.") || o.Resource == "clusterversions" ||
-			strings.HasSuffix(o.Name, ".cvo.cluster-version.github.io"):
-			return 5
-		case o.Resource == "namespaces":
-			return 4
-		case o.Resource == "customresourcedefinitions":
-			return 3
-		case o.Group == "apps" || o.Group == "batch":
-			return 1
-		case strings.HasSuffix(o.Group, "example.com"):
-			return 0
+		case o.Group != configv1.GroupName && strings.HasSuffix(o.Group, "example.com"):
+			return first, true
+		case strings.Contains(o.Name, "cluster-version") || strings.HasSuffix(o.Name, ".cvo.cluster-version.github.io"):
+			return last, true
 		}
-		return 2
+		return n, ok
 	}
-	first, last := map[int]env.AuditEvent{}, map[int]env.AuditEvent{}
+	deleted := map[int][]env.AuditEvent{}
 	for _, e := range events {
-		if !e.Write() || e.Verb != "delete" || !strings.HasPrefix(e.UserAgent, "cvo-uninstall") || e.Object.Resource == "clusterversions" {
-			continue // the ClusterVersion goes first, so that nobody brings back what is deleted
-		}
-		n := stage(e.Object)
-		if _, ok := first[n]; !ok || e.Received.Before(first[n].Received) {
-			first[n] = e
-		}
-		if e.Done.After(last[n].Done) {
-			last[n] = e
+		n, known := level(e.Object)
+		if known && e.Write() && e.Verb == "delete" && strings.HasPrefix(e.UserAgent, "cvo-uninstall") && e.Object.Resource != "clusterversions" {
+			deleted[n] = append(deleted[n], e) // the ClusterVersion goes first, so that nobody brings back what is deleted
 		}
 	}
-	require.Len(l, first, len(stages), "one deletion at least of each of %v", stages)
-	for n := range len(stages) - 1 {
-		assert.True(l, last[n].Done.Before(first[n+1].Received), "%s (%s) was deleted after %s (%s)", last[n].Object, stages[n], first[n+1].Object, stages[n+1])
+	levels := slices.Sorted(maps.Keys(deleted))
+	require.Equal(l, []int{last, 20, 30, 40, 50, first}, levels, "one deletion at least of each")
+	for i, n := range levels[1:] {
+		for _, later := range deleted[levels[i]] {
+			for _, earlier := range deleted[n] {
+				assert.True(l, earlier.Done.Before(later.Received), "%s (%d) was deleted after %s (%d)", earlier.Object, n, later.Object, levels[i])
+			}
+		}
 	}
+}
+
+// atRest waits until no pod of the platform is about to end, for it may have been replaced just before.
+func (l *life) atRest() {
+	l.Helper()
+	require.EventuallyWithT(l, func(c *assert.CollectT) {
+		pods, err := l.kube.CoreV1().Pods("").List(l.Context(), metav1.ListOptions{})
+		require.NoError(c, err)
+		for _, pod := range pods.Items {
+			assert.Nil(c, pod.DeletionTimestamp, "%s/%s", pod.Namespace, pod.Name)
+		}
+	}, patience, tick)
 }
 
 // everything finds the objects of all kinds that the platform consists of, those that its workloads made included.
