@@ -25,9 +25,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/require"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
@@ -52,7 +54,7 @@ func TestMain(m *testing.M) {
 		err = build.Run()
 	}
 	if err == nil {
-		err = os.Symlink("cvo", filepath.Join(dir, "kubectl-cvo"))
+		err = putTools(dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "building cvo:", err)
@@ -62,6 +64,28 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
+}
+
+// putTools puts into a folder what commands are looked for in: beside cvo its plugin, and the kubectl and Helm that make
+// kube-tools and make helm build.
+func putTools(dir string) error {
+	for name, target := range map[string]string{
+		"kubectl-cvo": "cvo", "kubectl_complete-cvo": "../../hack/kubectl_complete-cvo", "kubectl": "../../bin/kube/kubectl", "helm": "../../bin/peers/helm",
+	} {
+		if where := os.Getenv("CVO_KUBE_BIN"); name == "kubectl" && where != "" {
+			target = filepath.Join(where, name)
+		}
+		if name != "kubectl-cvo" {
+			var err error
+			if target, err = filepath.Abs(target); err != nil {
+				return err
+			}
+		}
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sandbox is where a reader tries the documentation: a folder to work in, cvo and kubectl, registries under the names that
@@ -94,16 +118,26 @@ func newSandbox(t *testing.T) *sandbox {
 		_, err := exec.LookPath(tool)
 		require.NoError(t, err, "the documentation uses %s: install it", tool)
 	}
+	for _, tool := range []string{"kubectl", "helm"} {
+		_, err := os.Stat(filepath.Join(binaries, tool))
+		require.NoError(t, err, "run make kube-tools helm")
+	}
 	s := &sandbox{T: t, dir: t.TempDir(), registry: fixture.StartRegistry(t), digests: map[string]string{}}
 	s.updates = fixture.StartUpdateService(t, updategraph.Graph{})
 	s.alerts = fixture.StartQueryAPI(t)
 	s.startProxy()
 	s.listen = freeAddress(t)
-	s.replaced = []string{"cvo status --orphans", "cvo status --orphans", "cvo status", "cvo status --server https://" + s.listen}
+	s.replaced = []string{"cvo status --orphans", "cvo status --orphans", "cvo status --signatures", "cvo status --signatures", "cvo status", "cvo status --server https://" + s.listen}
 	repository, err := filepath.Abs(root)
 	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Join(s.dir, "bin"), 0o750))
+	tools, err := os.ReadDir(binaries)
+	require.NoError(t, err)
+	for _, tool := range tools {
+		require.NoError(t, os.Symlink(filepath.Join(binaries, tool.Name()), filepath.Join(s.dir, "bin", tool.Name())))
+	}
 	for name, target := range map[string]string{
-		"bin": binaries, "examples": filepath.Join(repository, "examples"),
+		"examples":   filepath.Join(repository, "examples"),
 		"components": filepath.Join(repository, "examples", "platform", "1.1.0"),
 	} {
 		require.NoError(t, os.Symlink(target, filepath.Join(s.dir, name)))
@@ -176,48 +210,60 @@ func (s *sandbox) pushBase() {
 	require.True(s, manifests.Complete(), "run make crds")
 	own, err := assemble.ReadFiles(manifests.FS())
 	require.NoError(s, err)
-	base, err := assemble.OperatorImage(assemble.OperatorImageOptions{
-		Binary: []byte("cvo"), Manifests: own, Architecture: runtime.GOARCH, Version: "v1", Created: time.Unix(1767225600, 0),
-	})
-	require.NoError(s, err)
-	for _, tag := range []string{"cvo:v1", "cvo:v1.2.3"} {
-		_, err = fixture.Push(s.Context(), s.registry, base, tag)
+	index := v1.ImageIndex(empty.Index)
+	for _, architecture := range []string{"amd64", "arm64"} {
+		base, err := assemble.OperatorImage(assemble.OperatorImageOptions{
+			Binary: []byte("cvo"), Manifests: own, Architecture: architecture, Version: "v1", Created: time.Unix(1767225600, 0),
+		})
 		require.NoError(s, err)
+		if architecture == runtime.GOARCH {
+			_, err = fixture.Push(s.Context(), s.registry, base, "cvo:v1")
+			require.NoError(s, err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{
+			Add: base, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: architecture}},
+		})
 	}
+	at, err := url.Parse(s.registry.URL())
+	require.NoError(s, err)
+	tag, err := name.NewTag(at.Host+"/cvo:v1.2.3", name.Insecure)
+	require.NoError(s, err)
+	require.NoError(s, remote.WriteIndex(tag, index, remote.WithContext(s.Context())))
 }
 
 var componentImage = regexp.MustCompile(`registry\.example\.com/platform/([a-z-]+)@`)
 
 // componentVersions are what the images of some components say of what is in them.
-var componentVersions = map[string]string{"example-network": "cni=1.9.0"}
+var componentVersions = map[string]string{"example-network": "cni=1.5.1", "example-network-agent": "cni=1.5.1"}
 
 // pushComponents pushes the images that the example platform names, as far as anybody looks into them here, and lists
-// them in a mapping file.
-func (s *sandbox) pushComponents() {
+// them in a mapping file. It returns their digests by name.
+func (s *sandbox) pushComponents() map[string]string {
 	s.Helper()
 	files, err := filepath.Glob(s.path("examples/platform/*/image-references"))
 	require.NoError(s, err)
-	pushed := map[string]bool{}
+	pushed := map[string]string{}
 	var mapping strings.Builder
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		require.NoError(s, err)
 		for _, found := range componentImage.FindAllStringSubmatch(string(data), -1) {
-			if name := found[1]; !pushed[name] {
-				pushed[name] = true
+			if name := found[1]; pushed[name] == "" {
 				image, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
 					OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"}, Author: name,
 					Config: v1.Config{Labels: map[string]string{"io.openshift.build.versions": componentVersions[name]}},
 				})
 				require.NoError(s, err)
-				_, err = fixture.Push(s.Context(), s.registry, image, "platform/"+name+":1")
+				there, err := fixture.Push(s.Context(), s.registry, image, "platform/"+name+":1")
 				require.NoError(s, err)
+				pushed[name] = string(there.Digest)
 				fmt.Fprintf(&mapping, "%s=registry.example.com/platform/%s:1\n", name, name)
 			}
 		}
 	}
 	require.NotEmpty(s, pushed)
 	require.NoError(s, os.WriteFile(s.path("images.mapping"), []byte(mapping.String()), 0o600))
+	return pushed
 }
 
 func (s *sandbox) path(name string) string { return filepath.Join(s.dir, name) }
@@ -248,12 +294,18 @@ func (s *sandbox) cluster(operators ...string) {
 		require.NoError(s, s.control.Stop())
 	}
 	s.control = env.New(s.T, env.Options{Audit: env.AuditNone})
+	s.act(operators...)
+}
+
+// act has the controllers and the operators of the platform work.
+func (s *sandbox) act(operators ...string) {
+	s.Helper()
 	s.actors = s.background(filepath.Join(binaries, "operators"), operators...)
 }
 
 // end stops what background began.
 func (s *sandbox) end(cmd *exec.Cmd) {
-	if cmd != nil {
+	if cmd != nil && cmd.ProcessState == nil {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
 	}
@@ -322,6 +374,26 @@ func (s *sandbox) shell(script string) string {
 	stdout, both, err := s.bash(script)
 	require.NoError(s, err, "%s\n%s", script, both)
 	return stdout
+}
+
+// tool runs a program as the test itself does, not as in the sandbox.
+func (s *sandbox) tool(program string, args ...string) string {
+	s.Helper()
+	out, err := exec.CommandContext(s.Context(), program, args...).Output()
+	require.NoError(s, err)
+	return strings.TrimSpace(string(out))
+}
+
+// make is how make is run here: in the repository, with the caches of Go that the sandbox does not have.
+func (s *sandbox) make(args string) string {
+	s.Helper()
+	repository, err := filepath.Abs(root)
+	require.NoError(s, err)
+	script := "env"
+	for _, name := range []string{"GOPATH", "GOCACHE", "GOMODCACHE"} {
+		script += " " + name + "=" + s.tool("go", "env", name)
+	}
+	return script + " make -C " + repository + " " + args
 }
 
 // eventually runs something until it works.
@@ -402,9 +474,12 @@ func (s *sandbox) run(page string, c typed) {
 	s.ran++
 	text := s.resolve(c.text)
 	at := fmt.Sprintf("%s:%d: %s", page, c.line, text)
-	if strings.HasPrefix(text, "cvo start ") {
-		words := simple(text)[0]
-		s.operator = s.background(filepath.Join(binaries, "cvo"), append(words[1:], "--listen", s.listen)...)
+	if strings.Contains(text, "cvo start ") {
+		s.operator = s.background("bash", "-c", text+" --listen "+s.listen)
+		return
+	}
+	if strings.HasSuffix(text, " -w") {
+		s.watch(at, text, c.output)
 		return
 	}
 	stdout, both, err := s.bash(text)
@@ -420,6 +495,28 @@ func (s *sandbox) run(page string, c typed) {
 	if missing, ok := shown(s.resolve(strings.Join(c.output, "\n")), both); !ok {
 		require.Fail(s, "the page shows a line that is not printed", "%s\nmissing: %s\nprinted:\n%s", at, missing, both)
 	}
+}
+
+// watch runs a command that only its reader ends, once all that the page shows has been printed.
+func (s *sandbox) watch(at, text string, output []string) {
+	s.Helper()
+	page, missing := s.resolve(strings.Join(output, "\n")), ""
+	require.NotEmpty(s, page, "%s: the page does not show what it ends with", at)
+	cmd := s.background("bash", "-c", "exec "+text)
+	defer s.end(cmd)
+	for deadline := time.Now().Add(commandTimeout); time.Now().Before(deadline); {
+		printed, err := os.ReadFile(cmd.Stdout.(*os.File).Name())
+		require.NoError(s, err)
+		var ok bool
+		if missing, ok = shown(page, string(printed)); ok {
+			return
+		}
+		select {
+		case <-s.Context().Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	require.Fail(s, "the page shows a line that is not printed", "%s\nmissing: %s", at, missing)
 }
 
 // volatile is what differs from one run to another: numbers, times, digests and what hangs on them, but not versions.

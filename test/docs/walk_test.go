@@ -3,10 +3,13 @@ package docs_test
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -17,7 +20,8 @@ type walk struct {
 	pages []string
 	// prepare makes what the first page takes for granted.
 	prepare func(*sandbox)
-	// before has what happens in the world before a command that begins so; each happens once.
+	// before has what happens in the world before a command that begins so, with a line's end for all of it; each happens
+	// once.
 	before []event
 	// after checks what has come of it.
 	after func(*sandbox)
@@ -86,13 +90,13 @@ func (w walk) walk(t *testing.T) {
 				continue
 			}
 			for _, c := range b.commands {
-				at := slices.IndexFunc(events, func(e event) bool { return strings.HasPrefix(s.resolve(c.text), e.command) })
+				at := slices.IndexFunc(events, func(e event) bool { return strings.HasPrefix(s.resolve(c.text)+"\n", e.command) })
 				if at >= 0 {
 					events[at].happens(s)
 					events = slices.Delete(events, at, at+1)
 				}
 				if b.notCompared != "" {
-					c.output = nil
+					c.output = ending(c)
 				}
 				s.run(page, c)
 			}
@@ -105,6 +109,14 @@ func (w walk) walk(t *testing.T) {
 		w.after(s)
 	}
 	t.Logf("%d commands run", s.ran)
+}
+
+// ending is what has to be printed even where the page shows something else than the walk: what a watch ends with.
+func ending(c typed) []string {
+	if strings.HasSuffix(c.text, " -w") && len(c.output) > 0 {
+		return c.output[len(c.output)-1:]
+	}
+	return nil
 }
 
 // script is an event that takes commands.
@@ -121,31 +133,134 @@ func installed(s *sandbox) {
 	s.shell("cvo upgrade wait --timeout=100s")
 }
 
+// collector plays the controllers that end deletions, which an API server alone does not have.
+const collector = `while sleep 0.3; do
+	if kubectl get clusterversion version -o json | jq -e '.metadata | has("deletionTimestamp") and any(.finalizers[]?; . == "orphan")'; then
+		kubectl patch clusterversion version --type merge -p '{"metadata":{"finalizers":null}}'
+	fi
+	kubectl get namespace openshift-cluster-version -o json | jq -e 'select(.metadata.deletionTimestamp) | .spec.finalizers = []' >namespace.json &&
+		kubectl replace --raw /api/v1/namespaces/openshift-cluster-version/finalize -f namespace.json
+done`
+
+// choosing is an installed cluster with a Prometheus and an update service that offers 1.1.0.
+func choosing(s *sandbox) {
+	installed(s)
+	offered(s)
+	s.shell("kubectl apply -f - <<EOF\n" + prometheusRoute + "EOF")
+	s.shell(`kubectl create namespace openshift-monitoring
+kubectl -n openshift-monitoring create -f - <<EOF
+{"apiVersion": "route.openshift.io/v1", "kind": "Route", "metadata": {"name": "thanos-querier"}, "spec": {"host": "prometheus.example.com"}}
+EOF
+kubectl create serviceaccount vera && kubectl create clusterrolebinding vera --clusterrole cluster-admin --serviceaccount default:vera
+kubectl config set-credentials vera --token="$(kubectl create token vera)" && kubectl config set-context --current --user vera`)
+}
+
+// prometheusRoute is as much of the definition of Routes as has them served.
+const prometheusRoute = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: routes.route.openshift.io}
+spec:
+  group: route.openshift.io
+  scope: Namespaced
+  names: {kind: Route, plural: routes, singular: route, listKind: RouteList}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`
+
+// offered has an update service offer 1.1.0 to the cluster.
+func offered(s *sandbox) {
+	s.shell(`kubectl patch clusterversion version --type=merge -p '{"spec":{"upstream":"https://updates.example.com/graph","channel":"stable"}}'`)
+	s.eventually("kubectl get clusterversion version -o json | jq -e '.status.availableUpdates[0]'")
+}
+
+// condition is an event that has to come true.
+func condition(script string) func(*sandbox) {
+	return func(s *sandbox) { s.eventually(script) }
+}
+
 func walks() []walk {
 	return []walk{
 		{
 			name:  "make",
 			pages: []string{"docs/user/make-your-own-platform.md"},
+			prepare: func(s *sandbox) {
+				// The images that the example names are in no registry; here it names some that are.
+				s.shell("cp -r examples/platform/1.1.0 own")
+				for name, digest := range s.pushComponents() {
+					s.shell("sed -i 's,/platform/" + name + "@sha256:[0-9a-f]*,/platform/" + name + "@" + digest + ",' own/image-references")
+				}
+			},
+			replaced: []string{"examples/platform/1.1.0", "own", "platform/dns:hotfix", "platform/example-backup:1"},
+		},
+		{
+			name:    "readme",
+			pages:   []string{"README.md"},
+			prepare: installed,
+		},
+		{
+			name:  "helm",
+			pages: []string{"docs/user/helm.md"},
+			prepare: func(s *sandbox) {
+				s.releases()
+				s.cluster()
+				s.shell("cp pull-secret.json config.json")
+				s.replaced = append([]string{"make chart ", s.make("chart CHART_DIR=$PWD/bin/chart ")}, s.replaced...)
+			},
+			after: func(s *sandbox) {
+				s.pods("1.0.0")
+				s.shell("cvo upgrade wait --timeout=100s | grep 'complete\\|is at'")
+			},
+		},
+		{
+			name:    "mirror",
+			pages:   []string{"docs/user/mirror.md"},
+			prepare: published,
+			replaced: []string{
+				"quay.example.com/platform/release:2.1.0-x86_64", "registry.example.com/platform/release:1.0.0",
+				"quay.example.com/platform/release:2.2.0-x86_64", "registry.example.com/platform/release:1.1.0",
+				"2.1.0-x86_64", "1.0.0-…", "2.1.0", "1.0.0", "2.2.0", "1.1.0",
+			},
+		},
+		{
+			name:    "jobs",
+			pages:   []string{"docs/user/job-retrieval.md"},
+			prepare: published,
+			before: []event{
+				{"POD_IP=", func(s *sandbox) {
+					s.shell(s.resolve("cvo install --no-operator --release-image registry.example.com/platform/release@sha256:… --trust trust.yaml"))
+					s.replaced = append([]string{"POD_IP=… cvo start …", "env POD_IP=127.0.0.1 cvo " + strings.Join(s.start("1.0.0", nil), " ") + " --trust trust.yaml"}, s.replaced...)
+				}},
+				{"kubectl -n openshift-cluster-version get jobs,pods", func(s *sandbox) {
+					s.shell("cvo upgrade wait --timeout=100s")
+					s.shell(s.resolve("cvo upgrade --to-image registry.example.com/platform/release@sha256:… --allow-explicit-upgrade"))
+					s.eventually("kubectl -n openshift-cluster-version get job -l k8s-app=retrieve-openshift-release | grep version-")
+				}},
+			},
 		},
 		{
 			name: "look",
 			pages: []string{
 				"docs/user/compare-releases.md", "docs/user/inspect-releases.md", "docs/user/lint.md", "docs/user/permissions.md",
-				"docs/user/metrics.md", "docs/user/trust.md", "examples/platform/README.md",
+				"docs/user/metrics.md", "docs/user/trust.md", "docs/user/image.md", "examples/platform/README.md",
 			},
-			before: []event{{"cvo release keygen", script("rm -r keys")}},
+			before: []event{
+				{"cvo release keygen", script("rm -r keys")},
+				{"bin/cvo release keygen", script("rm -r keys")},
+				{"bin/cvo release keygen", script("rm -r keys")},
+			},
 			prepare: func(s *sandbox) {
-				s.releases()
+				installed(s)
 				for _, folder := range []string{"release:1.0.0", "release-1.0.0:1.0.0", "release-1.1.0:1.1.0"} {
 					name, version, _ := strings.Cut(folder, ":")
 					s.shell("cvo release extract --quiet registry.example.com/platform/release:" + version + " --layout image --to " + name)
 				}
-				s.cluster()
+				s.shell("kubectl create namespace ops")
 			},
 			replaced: []string{
 				"registry.example/platform/release:2.0.0", "registry.example.com/platform/release:1.1.0",
 				"mirror.example/platform/release:2.0.0", "registry.example.com/platform/release:1.1.0",
 				"platform/release:2.0.0", "platform/release:1.1.0", "registry.example/", "registry.example.com/",
+				"localhost:5000/", "registry.example.com/", "bin/example/1.0.0.mapping", "images.mapping",
 			},
 		},
 		{
@@ -154,6 +269,20 @@ func walks() []walk {
 			prepare: func(s *sandbox) { s.releases(); s.cluster() },
 			before: []event{
 				{"cvo install --release-image", func(s *sandbox) { s.deployed("1.0.0") }},
+				{"cvo install --release-image registry.example.com/platform/release:1.0.0 --trust trust.yaml --render", func(s *sandbox) { s.cluster() }},
+				{"cvo install --no-operator", func(s *sandbox) {
+					s.shell("kubectl -n openshift-cluster-version get deployment cluster-version-operator")
+					s.cluster()
+				}},
+				{"cvo uninstall --dry-run", func(s *sandbox) {
+					s.shell("cvo upgrade wait --timeout=100s")
+					s.background("bash", "-c", collector)
+				}},
+			},
+			replaced: []string{"cvo uninstall --dry-run", "cvo uninstall --dry-run", "cvo uninstall", "cvo uninstall --yes"},
+			after: func(s *sandbox) {
+				s.shell("! kubectl get clusterversions && ! kubectl get namespace openshift-cluster-version")
+				s.shell("kubectl -n example-dns get deployment example-dns-operator")
 			},
 		},
 		{
@@ -168,15 +297,42 @@ func walks() []walk {
 			},
 		},
 		{
-			name:  "upgrade",
-			pages: []string{"docs/user/upgrade.md"},
+			name:   "upgrade",
+			pages:  []string{"docs/user/upgrade.md"},
+			before: []event{{"cp -P", script("mkdir -p .local/bin")}},
 			prepare: func(s *sandbox) {
 				installed(s)
-				s.shell(`kubectl patch clusterversion version --type=merge -p '{"spec":{"upstream":"https://updates.example.com/graph","channel":"stable"}}'`)
-				s.eventually("kubectl get clusterversion version -o json | jq -e '.status.availableUpdates[0]'")
+				offered(s)
 			},
 			replaced: []string{
 				"4.14.3", "1.1.0", "4.15.3", "1.1.0", "1.2.3", "1.1.0", "4.14.1", "1.0.0", "4.15.1", "1.0.0", "stable-4.14", "stable", "fast-4.14", "fast",
+				"registry.example/", "registry.example.com/",
+			},
+		},
+		{
+			name: "choose",
+			pages: []string{
+				"docs/user/preflight.md", "docs/user/recommend.md", "docs/user/preconditions.md", "docs/user/upgrade-status.md",
+				"docs/user/wait.md",
+			},
+			prepare: choosing,
+			before: []event{
+				{"cvo upgrade\n", condition("kubectl get releaserollout version -o json | jq -e '.status.preflight.state == \"Passed\"'")},
+				{"kubectl patch clusterversion version --type merge", script("cvo upgrade pause && cvo upgrade --clear")},
+				{"kubectl explain", script("cvo upgrade --clear")},
+				{"cvo upgrade recommend --version", func(s *sandbox) {
+					s.alerts.Alert(firing("KubeNodeNotReady", "warning"), firing("PodDisruptionBudgetLimit", "critical"))
+				}},
+				{"kubectl get clusterversion version -o jsonpath='{.status.conditions[?(@.type==\"ReleaseAccepted", gated},
+				{"kubectl get clusterversion version -o jsonpath='{.status.conditions[?(@.type==\"Upgradeable", notUpgradeable},
+				{"cvo upgrade status\n", acknowledged},
+				{"cvo upgrade --to=", func(s *sandbox) {
+					s.shell("cvo upgrade --clear && cvo upgrade resume")
+					s.eventually(`kubectl get clusterversion version -o json | jq -e '.status.history[0] | .version == "1.0.0" and .state == "Completed"'`)
+				}},
+			},
+			replaced: []string{
+				"4.15.3", "1.1.0", "4.15.2", "1.1.0", "4.15.1", "1.0.0", "4.15:", "1.1:", "1.2.0", "1.1.0", "ack-1.1-", "ack-1.0-", "stable-4.15", "stable",
 				"registry.example/", "registry.example.com/",
 			},
 		},
@@ -206,11 +362,66 @@ func walks() []walk {
 			before: []event{
 				{"cvo release keygen", script("rm -r keys")},
 				{"cvo upgrade wait", func(s *sandbox) { s.pods("1.0.0", "registry.example.com/platform/moved") }},
+				{"kubectl -n openshift-cluster-version delete deployment", script("true")},
+				{"kubectl -n openshift-cluster-version delete deployment", func(s *sandbox) { movedOver(s); s.end(s.operator) }},
 			},
 			replaced: []string{"--to-image-base", "--mapping-file images.mapping --from-dir examples/platform/1.0.0 --to-image-base"},
-			after:    movedOver,
+			after: func(s *sandbox) {
+				original := s.shell("kubectl -n openshift-cluster-version get deployment cluster-version-operator -o json | jq -r '.spec.template.spec.containers[].image'")
+				assert.Equal(s, "registry.example.com/original:v1\n", original)
+			},
 		},
 	}
+}
+
+// firing is an alert.
+func firing(name, severity string) promv1.Alert {
+	return promv1.Alert{State: promv1.AlertStateFiring, Labels: model.LabelSet{"alertname": model.LabelValue(name), "severity": model.LabelValue(severity), "namespace": "example-dns"}}
+}
+
+// gated has something to be acknowledged before the update that is asked for.
+func gated(s *sandbox) {
+	s.shell(`kubectl -n openshift-config create configmap admin-acks
+kubectl -n openshift-config-managed create configmap admin-gates --from-literal=ack-1.0-storage-api=` +
+		`'Version 1.2 removes the old storage API. See https://example.com/storage-1.2 and acknowledge.'
+cvo upgrade --to 1.1.0 --allow-upgrade-with-warnings`)
+	s.eventually(`kubectl get clusterversion version -o json | jq -e '.status.conditions[] | select(.type == "ReleaseAccepted" and .reason == "PreconditionChecks")'`)
+}
+
+// notUpgradeable has an operator object as well.
+func notUpgradeable(s *sandbox) {
+	s.end(s.actors) // they report for their operators
+	s.shell(upgradeable("False", "One or more machine config pools are degraded"))
+	s.eventually(`kubectl get clusterversion version -o json | jq -e '.status.conditions[] | select(.type == "Upgradeable") | .message | contains("multiple")'`)
+}
+
+// acknowledged has the operator object no more: the update is accepted by itself.
+func acknowledged(s *sandbox) {
+	s.shell(upgradeable("True", ""))
+	s.act()
+	s.eventually(`kubectl get clusterversion version -o json | jq -e '.status.conditions[] | select(.type == "ReleaseAccepted" and .reason == "PayloadLoaded")'`)
+}
+
+func upgradeable(status, message string) string {
+	return fmt.Sprintf(`kubectl get clusteroperator machine-config -o json | jq '.status.conditions |= map(select(.type != "Upgradeable")) + `+
+		`[{type: "Upgradeable", status: %q, reason: "DegradedPool", message: %q, lastTransitionTime: "2026-01-01T00:00:00Z"}]' | `+
+		`kubectl replace --subresource=status -f -`, status, message)
+}
+
+// published is a cluster, and releases that their publisher has signed by OpenPGP.
+func published(s *sandbox) {
+	s.releases()
+	s.shell("cvo release keygen --type openpgp --name vendor --out vendor && sed 's,file:.*,https://signatures.example.com,' vendor/trust.yaml >trust.yaml")
+	for _, version := range []string{"1.0.0", "1.1.0"} {
+		s.shell("cvo release sign registry.example.com/platform/release:" + version + " --key vendor/private.asc --store signatures")
+	}
+	s.replaced = append([]string{
+		"sha256:080c…", s.digests["1.0.0"], "sha256-080cb9b06e25df48", strings.Replace(s.digests["1.0.0"], ":", "-", 1)[:len("sha256-080cb9b06e25df48")],
+	}, s.replaced...)
+	s.cluster()
+	folder := filepath.Join(s.tool("go", "list", "-m", "-f", "{{.Dir}}", "github.com/openshift/api"), "config", "v1", "zz_generated.crd-manifests")
+	s.shell("kubectl create namespace openshift-config-managed && kubectl apply -f " + folder + "/0000_10_config-operator_01_imagedigestmirrorsets.crd.yaml -f " +
+		folder + "/0000_10_config-operator_01_imagetagmirrorsets.crd.yaml && kubectl wait --for condition=Established crd --all")
 }
 
 // original is a cluster as the original operator leaves it: the objects of a release, written by updates.
