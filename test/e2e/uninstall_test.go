@@ -47,7 +47,7 @@ func testUninstall(t *testing.T, s *site) {
 	require.Greater(t, len(before), 100)
 	t.Run("without the operator the platform stays", func(t *testing.T) {
 		l, began := l.in(t), time.Now()
-		l.mustRun("uninstall", "--yes", "--timeout=3m")
+		l.uninstall(nil, "--timeout=3m")
 		t.Logf("the operator is gone after %s", since(began))
 		_, err := l.clusterVersion()
 		assert.True(t, apierrors.IsNotFound(err) || meta.IsNoMatchError(err), "%v", err)
@@ -78,40 +78,50 @@ func (l *life) uninstallPlatform() {
 	}
 	setFinalizers(`["` + finalizer + `"]`)
 
+	told := false
 	began := time.Now()
-	command := exec.CommandContext(l.Context(), l.CVO, "uninstall", "--with-platform", "--yes", "--timeout=5m")
+	out := l.uninstall(func(line string) {
+		if told || !strings.Contains(line, finalizer) {
+			return
+		}
+		told = true
+		assert.Contains(l, line, "ConfigMap example-dns/example-dns (finalizers "+finalizer+")")
+		require.NoError(l, l.client.Get(l.Context(), client.ObjectKeyFromObject(held), held), "what has a finalizer stays")
+		assert.NotNil(l, held.DeletionTimestamp)
+		namespace, err := l.kube.CoreV1().Namespaces().Get(l.Context(), held.Namespace, metav1.GetOptions{})
+		require.NoError(l, err)
+		assert.Nil(l, namespace.DeletionTimestamp, "the namespace waits for its turn")
+		setFinalizers("null")
+	}, "--with-platform", "--timeout=5m")
+	require.True(l, told, "the finalizer is named")
+	l.Logf("the platform is gone after %s", since(began))
+
+	l.reverse(began)
+	for name, object := range l.everything() {
+		kind, _, _ := strings.Cut(name, ".")
+		assert.Contains(l, out, kind+" "+strings.TrimPrefix(object.Namespace+"/"+object.Name, "/")+" kept", "what is left is told of")
+	}
+}
+
+// uninstall runs cvo uninstall, logs its progress, hands every line of it to seen and returns what it prints.
+func (l *life) uninstall(seen func(string), flags ...string) string {
+	l.Helper()
+	began := time.Now()
+	command := exec.CommandContext(l.Context(), l.CVO, append([]string{"uninstall", "--yes"}, flags...)...)
 	command.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig)
 	var out bytes.Buffer
 	command.Stdout = &out
 	progress, err := command.StderrPipe()
 	require.NoError(l, err)
 	require.NoError(l, command.Start())
-	var said []string
-	told := false
 	for lines := bufio.NewScanner(progress); lines.Scan(); {
-		said = append(said, lines.Text())
-		if told || !strings.Contains(lines.Text(), finalizer) {
-			continue
+		l.Logf("%5.1f s  %s", time.Since(began).Seconds(), lines.Text())
+		if seen != nil {
+			seen(lines.Text())
 		}
-		told = true
-		assert.Contains(l, lines.Text(), "ConfigMap example-dns/example-dns (finalizers "+finalizer+")")
-		require.NoError(l, l.client.Get(l.Context(), client.ObjectKeyFromObject(held), held), "what has a finalizer stays")
-		assert.NotNil(l, held.DeletionTimestamp)
-		namespace, err := l.kube.CoreV1().Namespaces().Get(l.Context(), held.Namespace, metav1.GetOptions{})
-		require.NoError(l, err)
-		assert.Nil(l, namespace.DeletionTimestamp, "the namespace waits for its turn")
-		l.Logf("after %s: %s", since(began), lines.Text())
-		setFinalizers("null")
 	}
-	require.NoError(l, command.Wait(), strings.Join(said, "\n"))
-	require.True(l, told, "the finalizer is named in: %s", strings.Join(said, "\n"))
-	l.Logf("the platform is gone after %s", since(began))
-
-	l.reverse(began)
-	for name, object := range l.everything() {
-		kind, _, _ := strings.Cut(name, ".")
-		assert.Contains(l, out.String(), kind+" "+strings.TrimPrefix(object.Namespace+"/"+object.Name, "/")+" kept", "what is left is told of")
-	}
+	require.NoError(l, command.Wait())
+	return out.String()
 }
 
 // reverse makes sure that the platform went the way back on which it came: custom resources first, while their
@@ -142,6 +152,9 @@ func (l *life) reverse(since time.Time) {
 	deleted := map[int][]env.AuditEvent{}
 	for _, e := range events {
 		n, known := level(e.Object)
+		if e.Object.Group == "batch" {
+			continue // the Job of a release before has no place in this one
+		}
 		if known && e.Write() && e.Verb == "delete" && strings.HasPrefix(e.UserAgent, "cvo-uninstall") && e.Object.Resource != "clusterversions" {
 			deleted[n] = append(deleted[n], e) // the ClusterVersion goes first, so that nobody brings back what is deleted
 		}
