@@ -70,7 +70,7 @@ func installed(t *testing.T, s *site) *life {
 	l := newLife(t, s)
 	if _, err := l.clusterVersion(); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		l.trustRegistry()
-		l.install(l.release("1.0.0"), append(l.bare, "--wait")...)
+		l.install(l.release("1.0.0"), append(l.flags, "--wait")...)
 	} else {
 		require.NoError(t, err)
 	}
@@ -89,7 +89,7 @@ func (l *life) releaseOf(r platform.Release) string {
 	if pullspec := l.releases[r.Version]; pullspec != "" && len(r.Changes) == 0 {
 		return pullspec
 	}
-	r.Changes = slices.Concat(r.Changes, l.network)
+	r.Changes = slices.Concat(l.edits, r.Changes)
 	pullspec, err := l.Release(l.Context(), r)
 	require.NoError(l, err)
 	l.releases[r.Version] = pullspec

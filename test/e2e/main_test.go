@@ -53,7 +53,8 @@ func TestPlatform(t *testing.T) {
 // TestFault is what production brings, on a cluster whose network of pods the platform brings.
 func TestFault(t *testing.T) {
 	t.Parallel()
-	follow(t, newSite(t, siteOptions{suffix: "-fault", ownNetwork: true}), []step{
+	few := []string{"example-config", afflicted, "example-network", "example-storage", "machine-config"}
+	follow(t, newSite(t, siteOptions{suffix: "-fault", ownNetwork: true, components: few}), []step{
 		{"OwnNetwork", testOwnNetwork},
 		{"Webhook", testFaultWebhook},
 		{"Namespace", testFaultNamespace},

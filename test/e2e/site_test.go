@@ -28,10 +28,10 @@ type site struct {
 	registry *registry.Registry
 	// pullSecret is a file with the registry's password.
 	pullSecret string
-	// network is what releases have to bring, since the cluster has no network of pods; else empty.
-	network []platform.Change
-	// bare says how `cvo install` is told of that.
-	bare []string
+	// edits are made to the manifests of all releases.
+	edits []platform.Change
+	// flags are those of `cvo install` that the cluster needs.
+	flags []string
 	// releases are pullspecs by version.
 	releases map[string]string
 }
@@ -42,6 +42,8 @@ type siteOptions struct {
 	suffix string
 	// ownNetwork leaves it to the release to bring the network of pods.
 	ownNetwork bool
+	// components are those that releases have; default all of the example platform.
+	components []string
 }
 
 // newSite makes everything that tests stand on, or finds what CVO_E2E_KEEP has left, and removes it after the test.
@@ -50,7 +52,7 @@ func newSite(t *testing.T, o siteOptions) *site {
 	began := time.Now()
 	s := &site{releases: map[string]string{}}
 	name := cluster.DefaultName() + o.suffix
-	options := cluster.Options{Name: name, Dir: filepath.Join("../../bin/e2e", name), NoNetwork: o.ownNetwork, Progress: progress{t}}
+	options := cluster.Options{Name: name, Dir: filepath.Join("../../bin/e2e", name), NoNetwork: o.ownNetwork, Progress: progress{t, began}}
 	if os.Getenv("CVO_E2E_ATTACH") == "1" {
 		s.attach(t, options)
 	} else {
@@ -61,11 +63,14 @@ func newSite(t *testing.T, o siteOptions) *site {
 		})
 		s.create(t, options)
 	}
+	if len(o.components) > 0 {
+		s.edits = append(s.edits, platform.Only(o.components...))
+	}
 	if o.ownNetwork {
 		manifest, err := s.Network(t.Context())
 		require.NoError(t, err)
-		s.network = []platform.Change{platform.With("example-network", "0000_05_example-network_00_pods.yaml", included(manifest))}
-		s.bare = []string{"--bring-your-own-network"}
+		s.edits = append(s.edits, platform.With("example-network", "0000_05_example-network_00_pods.yaml", included(manifest)))
+		s.flags = []string{"--bring-your-own-network"}
 	}
 	t.Logf("from nothing to the cluster %s, a registry, and the images of the operator and of components in it: %s", name, since(began))
 	return s
@@ -139,13 +144,16 @@ func included(manifests string) string {
 	return strings.ReplaceAll(manifests, "\nmetadata:\n", "\nmetadata:\n  annotations:\n    "+platform.Included+"\n")
 }
 
-// progress writes lines to a test's log.
-type progress struct{ t *testing.T }
+// progress writes lines to a test's log, with the time since it began.
+type progress struct {
+	t     *testing.T
+	began time.Time
+}
 
 func (p progress) Write(data []byte) (int, error) {
 	for line := range strings.Lines(string(data)) {
 		if line = strings.TrimSpace(line); line != "" {
-			p.t.Log(line)
+			p.t.Logf("%5.1f s  %s", time.Since(p.began).Seconds(), line)
 		}
 	}
 	return len(data), nil

@@ -162,14 +162,15 @@ func Audit(file string) ([]AuditEvent, error) {
 		return nil, fmt.Errorf("reading the audit log: %w", err)
 	}
 	defer f.Close()
-	events, err := parseAudit(f)
+	events, err := ParseAudit(f)
 	if err != nil {
 		return nil, fmt.Errorf("reading the audit log %s: %w", file, err)
 	}
 	return events, nil
 }
 
-func parseAudit(in io.Reader) ([]AuditEvent, error) {
+// ParseAudit reads a log, or a part of it that begins and ends with a line.
+func ParseAudit(in io.Reader) ([]AuditEvent, error) {
 	var events []AuditEvent
 	r := bufio.NewReaderSize(in, 1<<16)
 	for n := 1; ; n++ {

@@ -16,7 +16,7 @@ const auditSample = `{"stage":"ResponseComplete","verb":"create","requestURI":"/
 {"stage":"ResponseComplete","verb":"de`
 
 func TestParseAudit(t *testing.T) {
-	events, err := parseAudit(strings.NewReader(auditSample))
+	events, err := ParseAudit(strings.NewReader(auditSample))
 	require.NoError(t, err)
 	require.Len(t, events, 2, "stages other than the last and an incomplete line are left out")
 	assert.Equal(t, "namespaces a", events[0].Object.String(), "the name of a created object comes from the answer")
@@ -25,14 +25,14 @@ func TestParseAudit(t *testing.T) {
 	assert.Equal(t, "widgets.x c/b/status", events[1].Object.String())
 	assert.False(t, events[1].Write(), "a dry run writes nothing")
 
-	_, err = parseAudit(strings.NewReader("{\n"))
+	_, err = ParseAudit(strings.NewReader("{\n"))
 	assert.ErrorContains(t, err, "line 1")
 }
 
 func FuzzParseAudit(f *testing.F) {
 	f.Add(auditSample)
 	f.Fuzz(func(t *testing.T, log string) {
-		events, _ := parseAudit(strings.NewReader(log))
+		events, _ := ParseAudit(strings.NewReader(log))
 		assert.LessOrEqual(t, len(events), strings.Count(log, "\n"))
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"text/template"
 	"time"
 
@@ -65,6 +66,12 @@ type Cluster struct {
 	Workers      []string
 
 	dir, kind string
+	audit     struct {
+		sync.Mutex
+		// read is how many bytes of the log events are.
+		read   int
+		events []env.AuditEvent
+	}
 }
 
 // DefaultName is the name of a cluster that is given none: that of NameEnv, else cvo-e2e.
@@ -195,14 +202,25 @@ func auditPatch(version, args string) string {
 `
 }
 
-// Audit returns the requests that the API server has answered since a moment, with what writes have answered.
+// Audit returns the requests that the API server has answered since a moment, with what writes have answered. What was
+// read before is not read again.
 func (c *Cluster) Audit(ctx context.Context, since time.Time) ([]env.AuditEvent, error) {
-	file := filepath.Join(c.dir, "audit.log")
-	if _, err := docker.Run(ctx, nil, "cp", c.ControlPlane+":"+auditLog, file); err != nil {
+	c.audit.Lock()
+	defer c.audit.Unlock()
+	var log bytes.Buffer
+	err := docker.Pipe(ctx, nil, &log, "exec", c.ControlPlane, "tail", "--bytes=+"+strconv.Itoa(c.audit.read+1), auditLog)
+	if err != nil {
 		return nil, fmt.Errorf("reading the audit log: %w", err)
 	}
-	events, err := env.Audit(file)
-	return slices.DeleteFunc(events, func(e env.AuditEvent) bool { return e.Received.Before(since) }), err
+	log.Truncate(bytes.LastIndexByte(log.Bytes(), '\n') + 1) // the last line may be being written
+	read := log.Len()
+	events, err := env.ParseAudit(&log)
+	if err != nil {
+		return nil, fmt.Errorf("reading the audit log: %w", err)
+	}
+	c.audit.read += read
+	c.audit.events = append(c.audit.events, events...)
+	return slices.DeleteFunc(slices.Clone(c.audit.events), func(e env.AuditEvent) bool { return e.Received.Before(since) }), nil
 }
 
 // Network returns the manifests of the network that a cluster without NoNetwork has, as a list of YAML documents. The node

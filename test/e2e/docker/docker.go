@@ -15,13 +15,20 @@ import (
 // Run runs docker with arguments and returns what it prints, without white space around it. The error tells what it
 // printed to stderr.
 func Run(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
+	var stdout bytes.Buffer
+	err := Pipe(ctx, stdin, &stdout, args...)
+	return strings.TrimSpace(stdout.String()), err
+}
+
+// Pipe runs docker with arguments and hands on what it prints as it is.
+func Pipe(ctx context.Context, stdin io.Reader, stdout io.Writer, args ...string) error {
 	command := exec.CommandContext(ctx, "docker", args...)
-	var stdout, stderr bytes.Buffer
-	command.Stdin, command.Stdout, command.Stderr = stdin, &stdout, &stderr
+	var stderr bytes.Buffer
+	command.Stdin, command.Stdout, command.Stderr = stdin, stdout, &stderr
 	if err := command.Run(); err != nil {
-		return strings.TrimSpace(stdout.String()), fmt.Errorf("running docker %s: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
+		return fmt.Errorf("running docker %s: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
 	}
-	return strings.TrimSpace(stdout.String()), nil
+	return nil
 }
 
 // AwaitNetwork waits until somebody has made a network.

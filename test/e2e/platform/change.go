@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,6 +42,24 @@ func Without(component string, file ...string) Change {
 			return err
 		}
 		return os.RemoveAll(path)
+	}
+}
+
+// Only takes all components away but some.
+func Only(components ...string) Change {
+	return func(dir string) error {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			if entry.IsDir() && !slices.Contains(components, entry.Name()) {
+				if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	}
 }
 

@@ -46,10 +46,14 @@ func run(ctx context.Context) error {
 	}
 	images := ggcr.New(ggcr.WithReferrersSupport(true), ggcr.WithBlobHandler(ggcr.NewDiskBlobHandler("/data")),
 		ggcr.Logger(log.New(io.Discard, "", 0)))
+	// The library locks all uploads while it reads the body of one. In HTTP/2 the bodies of others would meanwhile fill the
+	// window that all share, until nobody gets on.
+	oneByOne := &http.Protocols{}
+	oneByOne.SetHTTP1(true)
 	faults := &faulty{next: guarded(images, os.Getenv("REGISTRY_USER"), os.Getenv("REGISTRY_PASSWORD")), now: time.Now}
 	servers := []*http.Server{
 		{
-			Addr: ":5000", Handler: faults, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0),
+			Addr: ":5000", Handler: faults, Protocols: oneByOne, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0),
 			TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 		},
 		{Addr: ":5001", Handler: faults.control(), ReadHeaderTimeout: time.Minute},
