@@ -178,13 +178,28 @@ func (u *remover) list(ctx context.Context) ([]metav1.PartialObjectMetadata, err
 		}
 		for _, item := range list.Items {
 			item.SetGroupVersionKind(gvk)
-			if !seen[item.UID] {
+			if !seen[item.UID] && !ofController(&item) {
 				seen[item.UID] = true
 				all = append(all, item)
 			}
 		}
 	}
-	return all, nil
+	services := map[types.NamespacedName]bool{}
+	for i := range all {
+		if all[i].GroupVersionKind() == corev1.SchemeGroupVersion.WithKind("Service") {
+			services[client.ObjectKeyFromObject(&all[i])] = true
+		}
+	}
+	return slices.DeleteFunc(all, func(object metav1.PartialObjectMetadata) bool { // they have no owner, and go with the Service
+		return object.GroupVersionKind() == corev1.SchemeGroupVersion.WithKind("Endpoints") && services[client.ObjectKeyFromObject(&object)]
+	}), nil
+}
+
+// ofController reports whether a controller has made an object for another, whose labels it gave it: no release brought
+// it, and it goes with the other.
+func ofController(object *metav1.PartialObjectMetadata) bool {
+	owner := metav1.GetControllerOf(object)
+	return owner != nil && owner.Kind != "ClusterVersion"
 }
 
 // kinds are all that can be listed and deleted. An API whose server is away is a reason to stop: what it has would be

@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -250,12 +251,19 @@ func TestUninstallPlatformInReverse(t *testing.T) {
 	brought("", 0, deploymentOf("base", "of-nobody"))
 	brought("", 0, &corev1.Secret{ObjectMeta: named("base", "of-nobody")})
 	brought("", 0, &corev1.Namespace{ObjectMeta: named("", "of-nobody")})
+	// What the cluster's controllers make of a Service has its labels, and goes with it.
+	service := &corev1.Service{ObjectMeta: named("base", "dns"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 53}}}}
+	brought("0000_20_dns_25-service.yaml", 1, service)
+	brought("", 0, &corev1.Endpoints{ObjectMeta: named("base", "dns")}) //nolint:staticcheck // controllers still make them
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: named("base", "dns-x7z"), AddressType: discoveryv1.AddressTypeIPv4}
+	slice.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: "dns", UID: service.UID, Controller: new(true)}}
+	brought("", 0, slice)
 	clients, err := kubernetes.NewForConfig(cfg)
 	require.NoError(t, err)
 	require.NoError(t, inventory.NewStore(clients.CoreV1(), api.OperatorNamespace, "version").Save(t.Context(), inv))
 
 	released := sync.OnceFunc(func() {
-		assert.Len(t, inv.Records, 12)
+		assert.Len(t, inv.Records, 13)
 		for id := range inv.Records {
 			live := &metav1.PartialObjectMetadata{}
 			live.SetGroupVersionKind(schema.GroupVersionKind{Group: id.Group, Version: inv.Records[id].Version, Kind: id.Kind})
@@ -281,7 +289,7 @@ func TestUninstallPlatformInReverse(t *testing.T) {
 	for _, want := range []string{
 		"Widget base/held", "ValidatingWebhookConfiguration hook", "Deployment base/of-nobody", "Secret base/of-nobody",
 		"ConfigMap late/before-its-namespace", "Namespace late",
-		"Deployment base/dns", "ServiceAccount base/dns", "ClusterRole dns", "ClusterOperator dns",
+		"Deployment base/dns", "Service base/dns", "ServiceAccount base/dns", "ClusterRole dns", "ClusterOperator dns",
 		"ConfigMap base/second", "ConfigMap base/first", "Namespace base", "Namespace of-nobody",
 		"CustomResourceDefinition clusterversions.config.openshift.io",
 	} {
@@ -289,6 +297,7 @@ func TestUninstallPlatformInReverse(t *testing.T) {
 		assert.Greater(t, at, last, "%s in its turn of %q", want, names)
 		last = at
 	}
+	assert.False(t, slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "Endpoint") }), "%q", names)
 	crd := slices.Index(names, "CustomResourceDefinition widgets.example.com")
 	assert.Greater(t, crd, slices.Index(names, "ClusterOperator dns"), "a definition of an early runlevel goes late")
 	assert.Less(t, crd, slices.Index(names, "Namespace of-nobody"))
