@@ -119,15 +119,23 @@ func (g *Graph) Components() []string {
 	return slices.Compact(names)
 }
 
-// Backward returns the tasks in the reverse order, step by step: what waits for a task is in an earlier step. There are as
-// many steps as the critical path has tasks, and each lists its tasks in the order of the graph.
+// Backward returns the tasks in the reverse order, step by step: what waits for a task is in an earlier step, and a task is
+// in the last step that what it waits for allows. So what many components of a runlevel begin with, such
+// as their namespaces, shares a step, however long each of them is. There are as many steps as the critical path has tasks,
+// and each lists its tasks in the order of the graph.
 func (g *Graph) Backward() [][]*Node {
-	var steps [][]*Node
-	for _, n := range g.tasks {
-		for len(steps) < g.rest[n.Index] {
-			steps = append(steps, nil)
+	behind := make([]int, len(g.nodes)) // the longest path of tasks to each node, itself included
+	longest := 0
+	for i, n := range g.nodes {
+		for _, p := range g.preds[i] {
+			behind[i] = max(behind[i], behind[p.Index])
 		}
-		step := &steps[g.rest[n.Index]-1]
+		behind[i] += boolInt(!n.Barrier())
+		longest = max(longest, behind[i])
+	}
+	steps := make([][]*Node, longest)
+	for _, n := range g.tasks {
+		step := &steps[longest-behind[n.Index]]
 		*step = append(*step, n)
 	}
 	return steps

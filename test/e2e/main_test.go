@@ -43,9 +43,9 @@ func TestPlatform(t *testing.T) {
 		{"Install", testInstall},
 		{"Cluster", testCluster},
 		{"Update", testUpdate},
-		{"JobRetrieval", testJobRetrieval},
 		{"Misbehaviour", testMisbehaviour},
 		{"Failover", testFailover},
+		{"JobRetrieval", testJobRetrieval},
 		{"Uninstall", testUninstall},
 	})
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // testOwnNetwork installs a release that brings the network of pods, on a cluster none of whose nodes is ready for want of
-// one. The operator stays in the network of its nodes: it may have to repair that of pods.
+// one. The operator stays in the network of its nodes, for it may have to repair that of pods, until it is installed anew.
 func testOwnNetwork(t *testing.T, s *site) {
 	l := newLife(t, s)
 	if _, err := l.clusterVersion(); err == nil {
@@ -26,9 +26,18 @@ func testOwnNetwork(t *testing.T, s *site) {
 	}
 	began := time.Now()
 	l.trustRegistry()
-	l.install(l.release("1.0.0"), "--bring-your-own-network", "--wait")
+	release := l.release("1.0.0")
+	l.install(release, append(l.flags, "--wait")...)
 	t.Logf("from a cluster without a network to a platform: %s", since(began))
-	for _, pod := range l.settled(l.image()) {
+	for _, pod := range l.settled(release) {
 		assert.True(t, pod.Spec.HostNetwork, pod.Name)
 	}
+
+	began = time.Now()
+	l.uninstall(nil)
+	l.install(release, "--wait")
+	for _, pod := range l.settled(release) {
+		assert.False(t, pod.Spec.HostNetwork, pod.Name)
+	}
+	t.Logf("installed anew, in the network of pods: %s", since(began))
 }

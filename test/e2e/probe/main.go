@@ -12,7 +12,8 @@ import (
 )
 
 func main() {
-	client := &http.Client{Timeout: 10 * time.Second}
+	// A connection that was made before a service had its way might lead somewhere else for good.
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	http.HandleFunc("GET /name", func(w http.ResponseWriter, _ *http.Request) {
 		name, err := os.Hostname()
 		reply(w, []byte(name), err)
