@@ -26,6 +26,8 @@ const (
 	// taken for dead.
 	renewal = 3 * time.Second
 	silence = 4 * renewal
+	// notice is by when an operator that lost the Lease has tried to renew it, as a rule: twice its default retry period.
+	notice = 2 * time.Second
 	// farewell bounds giving the Lease back at the end of a removal that was interrupted.
 	farewell = 5 * time.Second
 
@@ -89,6 +91,21 @@ func (u *remover) take(ctx context.Context) error {
 		return fmt.Errorf("taking Lease %s: %w", u.leaseKey(), err)
 	}
 	return nil
+}
+
+// unnoticed waits until whoever led before should know that it leads no more. Until then it would repair what is done to
+// its Deployment: pods would start only to be ended, and a kubelet may wait out the whole grace period of one that is ended
+// while it starts.
+func (u *remover) unnoticed(ctx context.Context) error {
+	if !u.clock.Now().Before(u.fenced) {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-u.clock.After(notice):
+		return nil
+	}
 }
 
 func own(lease *coordinationv1.Lease, now time.Time, seconds int32) {

@@ -225,13 +225,16 @@ func (u *remover) kinds(context.Context) ([]schema.GroupVersionKind, error) {
 }
 
 // stop has no operator act any more. The Lease is taken from whoever leads, in the cluster or outside: an operator that
-// cannot renew it does not write. Then the Deployment is scaled down, again and again if need be, because the operator
-// repairs it while it still can.
+// cannot renew it does not write. Then the Deployment is scaled down, again and again if need be, because an operator that
+// renews slowly repairs it while it still can.
 func (u *remover) stop(ctx context.Context) error {
 	if u.removal.DryRun {
 		return nil
 	}
 	if err := u.take(ctx); err != nil {
+		return err
+	}
+	if err := u.unnoticed(ctx); err != nil {
 		return err
 	}
 	said := ""
