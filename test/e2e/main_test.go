@@ -36,7 +36,8 @@ type step struct {
 	test func(*testing.T, *site)
 }
 
-// TestPlatform is the life of a platform, from a bare cluster to a bare cluster. It and TestFault run side by side.
+// TestPlatform is the life of a platform, from a bare cluster to a bare cluster. It, TestFault and TestNetwork run side
+// by side, each on a cluster of its own.
 func TestPlatform(t *testing.T) {
 	t.Parallel()
 	follow(t, newSite(t, siteOptions{}), []step{
@@ -50,19 +51,31 @@ func TestPlatform(t *testing.T) {
 	})
 }
 
-// TestFault is what production brings, on a cluster whose network of pods the platform brings.
+// TestFault is what production brings in the middle of updates.
 func TestFault(t *testing.T) {
 	t.Parallel()
-	few := []string{"example-config", afflicted, "example-network", "example-storage", "machine-config"}
-	follow(t, newSite(t, siteOptions{suffix: "-fault", ownNetwork: true, components: few}), []step{
-		{"OwnNetwork", testOwnNetwork},
+	follow(t, newSite(t, siteOptions{suffix: "-fault", components: few()}), []step{
 		{"Webhook", testFaultWebhook},
 		{"Namespace", testFaultNamespace},
 		{"Killed", testFaultKilled},
 		{"Node", testFaultNode},
-		{"Registry", testFaultRegistry},
 		{"Server", testFaultServer},
 	})
+}
+
+// TestNetwork is a platform that brings the network of pods, and a registry that is away for a minute, which is best spent
+// beside other tests.
+func TestNetwork(t *testing.T) {
+	t.Parallel()
+	follow(t, newSite(t, siteOptions{suffix: "-network", ownNetwork: true, workers: 1, components: few()}), []step{
+		{"Own", testOwnNetwork},
+		{"Registry", testFaultRegistry},
+	})
+}
+
+// few components are enough for a fault: one that is afflicted, one that stays, and what they need.
+func few() []string {
+	return []string{"example-config", afflicted, "example-network", "example-storage", "machine-config"}
 }
 
 func follow(t *testing.T, s *site, steps []step) {

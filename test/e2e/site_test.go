@@ -40,6 +40,8 @@ type site struct {
 type siteOptions struct {
 	// suffix tells the cluster's name from that of other sites.
 	suffix string
+	// workers are how many nodes there are beside that of the control plane; default 2.
+	workers int
 	// ownNetwork leaves it to the release to bring the network of pods.
 	ownNetwork bool
 	// components are those that releases have; default all of the example platform.
@@ -52,7 +54,7 @@ func newSite(t *testing.T, o siteOptions) *site {
 	began := time.Now()
 	s := &site{releases: map[string]string{}}
 	name := cluster.DefaultName() + o.suffix
-	options := cluster.Options{Name: name, Dir: filepath.Join("../../bin/e2e", name), NoNetwork: o.ownNetwork, Progress: progress{t, began}}
+	options := cluster.Options{Name: name, Dir: filepath.Join("../../bin/e2e", name), Workers: o.workers, NoNetwork: o.ownNetwork, Progress: progress{t, began}}
 	if os.Getenv("CVO_E2E_ATTACH") == "1" {
 		s.attach(t, options)
 	} else {
