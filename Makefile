@@ -106,8 +106,8 @@ integration: crds kube-tools ## Run only the tests of the built operator as a pr
 
 .PHONY: e2e
 e2e: crds ## Run the tests on a real cluster, made by kind in Docker (KIND_NODE_IMAGE, CVO_E2E_KEEP=1: docs/dev/e2e.md)
-	@image=$$(test/e2e/prepare.sh) && echo "node image: $$image" && \
-	  CVO_E2E=1 KIND_NODE_IMAGE=$$image go test -timeout 60m -count 1 -v -parallel 3 $(TESTFLAGS) ./test/e2e
+	@prepared=$$(test/e2e/prepare.sh) && set -- $$prepared && echo "node image: $$1, clusters side by side: $$2" && \
+	  CVO_E2E=1 KIND_NODE_IMAGE=$$1 go test -timeout 60m -count 1 -v -parallel $$2 $(TESTFLAGS) ./test/e2e
 
 .PHONY: property
 property: crds kube-tools ## Try applying with SEEDS random histories against a real kube-apiserver, some under faults

@@ -136,7 +136,7 @@ func host(lease *coordinationv1.Lease) string {
 // the trouble is over.
 func testMisbehaviour(t *testing.T, s *site) {
 	l := installed(t, s)
-	to := l.asUpdate(l.small("example-network", "example-identity", "example-ingress"))
+	to := l.asUpdate(l.small("example-network", "example-dns", "example-storage"))
 	set := func(component string, switches map[string]string) {
 		require.NoError(t, platform.SetSwitches(t.Context(), l.kube, component, switches))
 	}
@@ -145,8 +145,8 @@ func testMisbehaviour(t *testing.T, s *site) {
 		switches  map[string]string
 	}{
 		{"example-network", map[string]string{"slow": "10m@" + to.Version}},
-		{"example-identity", map[string]string{"crashLoop": "true@" + to.Version}},
-		{"example-ingress", map[string]string{"degraded": "true@" + to.Version}},
+		{"example-dns", map[string]string{"crashLoop": "true@" + to.Version}},
+		{"example-storage", map[string]string{"degraded": "true@" + to.Version}},
 	}
 	for _, trouble := range troubles {
 		set(trouble.component, trouble.switches)

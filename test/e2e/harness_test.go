@@ -113,7 +113,7 @@ func (l *life) small(components ...string) platform.Release {
 	if _, ok := l.reported("example-autoscaler"); !ok {
 		r.From = "1.0.0" // which has no such component
 	}
-	stays, ok := l.reported("example-storage")
+	stays, ok := l.reported("example-config")
 	require.True(l, ok, "the version of a component that stays")
 	r.Changes = []platform.Change{unchanged(stays, components...)}
 	return r

@@ -44,14 +44,12 @@ func TestPlatform(t *testing.T) {
 		{"Install", testInstall},
 		{"Cluster", testCluster},
 		{"Update", testUpdate},
-		{"Misbehaviour", testMisbehaviour},
-		{"Failover", testFailover},
 		{"JobRetrieval", testJobRetrieval},
 		{"Uninstall", testUninstall},
 	})
 }
 
-// TestFault is what production brings in the middle of updates.
+// TestFault is what production brings, most of it in the middle of updates.
 func TestFault(t *testing.T) {
 	t.Parallel()
 	follow(t, newSite(t, siteOptions{suffix: "-fault", components: few()}), []step{
@@ -60,16 +58,18 @@ func TestFault(t *testing.T) {
 		{"Killed", testFaultKilled},
 		{"Node", testFaultNode},
 		{"Server", testFaultServer},
+		{"Failover", testFailover},
 	})
 }
 
-// TestNetwork is a platform that brings the network of pods, and a registry that is away for a minute, which is best spent
-// beside other tests.
+// TestNetwork is a platform that brings the network of pods, a registry that is away for a minute, which is best spent
+// beside other tests, and components that misbehave.
 func TestNetwork(t *testing.T) {
 	t.Parallel()
 	follow(t, newSite(t, siteOptions{suffix: "-network", ownNetwork: true, workers: 1, components: few()}), []step{
 		{"Own", testOwnNetwork},
 		{"Registry", testFaultRegistry},
+		{"Misbehaviour", testMisbehaviour},
 	})
 }
 

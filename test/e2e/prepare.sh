@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes this machine ready for `make e2e` and prints the name of the node image on stdout: the one that KIND_NODE_IMAGE
-# names, else the public one, else our own, where no public one can be pulled or run.
+# Makes this machine ready for `make e2e` and prints two words on stdout: the name of the node image, which is the one that
+# KIND_NODE_IMAGE names, else the public one, else our own, where no public one can be pulled or run; and how many clusters
+# may run side by side.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -18,11 +19,21 @@ if test/e2e/quirks/dockerd.sh needed && [ "${CVO_E2E_QUIRKS:-}" != 1 ]; then
   exit 1
 fi
 
+# Every node takes about a dozen instances of inotify, and a kubelet that gets none does not join its cluster.
+side_by_side=${CVO_E2E_PARALLEL:-3}
+instances=$((64 + 64 * side_by_side)) limit=$(cat /proc/sys/fs/inotify/max_user_instances)
+if [ "$limit" -lt "$instances" ] && ! sysctl -qw fs.inotify.max_user_instances=$instances 2>/dev/null; then
+  side_by_side=1
+  echo "e2e: fs.inotify.max_user_instances is $limit here, so clusters run one after another;" >&2
+  echo "e2e: for less than half the time: sudo sysctl fs.inotify.max_user_instances=$instances" >&2
+fi
+
 test/kube/build.sh kind >&2
 if [ -n "${KIND_NODE_IMAGE:-}" ]; then
-  echo "$KIND_NODE_IMAGE"
+  image=$KIND_NODE_IMAGE
 elif [ "${CVO_E2E_QUIRKS:-}" != 1 ] && { docker image inspect "$public" >/dev/null 2>&1 || docker pull "$public" >&2; }; then
-  echo "$public"
+  image=$public
 else
-  test/e2e/node/build.sh
+  image=$(test/e2e/node/build.sh)
 fi
+echo "$image" "$side_by_side"

@@ -20,6 +20,10 @@ import (
 	"text/template"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -77,7 +81,7 @@ type Cluster struct {
 // DefaultName is the name of a cluster that is given none: that of NameEnv, else cvo-e2e.
 func DefaultName() string { return cmp.Or(os.Getenv(NameEnv), defaultName) }
 
-// Create creates a cluster and returns when its control plane is ready, if it has a network.
+// Create creates a cluster and returns when all nodes are ready, if it has a network.
 func Create(ctx context.Context, o Options) (*Cluster, error) {
 	o.Image = cmp.Or(o.Image, os.Getenv(NodeImageEnv))
 	if o.Image == "" {
@@ -133,7 +137,41 @@ func (c *Cluster) create(ctx context.Context, o Options) error {
 	if err := c.run(ctx, o.Progress, args...); err != nil {
 		return err
 	}
-	return c.look(ctx)
+	if err := c.look(ctx); err != nil {
+		return err
+	}
+	if o.NoNetwork {
+		return nil
+	}
+	return c.awaitNodes(ctx, o.Workers+1)
+}
+
+// awaitNodes waits for the nodes that kind does not wait for: those without the control plane.
+func (c *Cluster) awaitNodes(ctx context.Context, want int) error {
+	client, err := kubernetes.NewForConfig(c.Config)
+	if err != nil {
+		return fmt.Errorf("waiting for nodes: %w", err)
+	}
+	ready := 0
+	err = wait.PollUntilContextTimeout(ctx, time.Second, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+		nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, nil //nolint:nilerr // asked again
+		}
+		ready = 0
+		for _, node := range nodes.Items {
+			if slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
+				return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
+			}) {
+				ready++
+			}
+		}
+		return ready == want, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for nodes: %d of %d are ready: %w", ready, want, err)
+	}
+	return nil
 }
 
 // look finds out what the cluster consists of.
