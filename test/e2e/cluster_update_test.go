@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -132,38 +134,75 @@ func host(lease *coordinationv1.Lease) string {
 	return pod
 }
 
-// testMisbehaviour updates to a release while components have trouble: it is told of each, by name, and completed when
-// the trouble is over.
+// testMisbehaviour updates to a release while components have trouble: it is told of each, by name, what comes after it is
+// not touched, and the update is completed when the trouble is over.
 func testMisbehaviour(t *testing.T, s *site) {
 	l := installed(t, s)
-	to := l.asUpdate(l.small("example-network", "example-dns", "example-storage"))
+	from, to := l.version(), l.asUpdate(l.small("example-network", "example-dns", "example-storage"))
 	set := func(component string, switches map[string]string) {
 		require.NoError(t, platform.SetSwitches(t.Context(), l.kube, component, switches))
 	}
+	said := func(operator *configv1.ClusterOperator, kind configv1.ClusterStatusConditionType) string {
+		for _, c := range operator.Status.Conditions {
+			if c.Type == kind {
+				return fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message)
+			}
+		}
+		return ""
+	}
 	troubles := []struct {
-		component string
-		switches  map[string]string
+		component, key, value string
+		// shows reports whether the component itself has the trouble by now.
+		shows func(*configv1.ClusterOperator) bool
+		// after is a component of a later runlevel.
+		after string
 	}{
-		{"example-network", map[string]string{"slow": "10m@" + to.Version}},
-		{"example-dns", map[string]string{"crashLoop": "true@" + to.Version}},
-		{"example-storage", map[string]string{"degraded": "true@" + to.Version}},
+		{"example-network", "slow", "10m", func(o *configv1.ClusterOperator) bool {
+			return strings.HasPrefix(said(o, configv1.OperatorProgressing), "True ")
+		}, "example-storage"},
+		{"example-dns", "crashLoop", "true", func(*configv1.ClusterOperator) bool { return l.crashes("example-dns") }, "example-storage"},
+		{"example-storage", "degraded", "true", func(o *configv1.ClusterOperator) bool {
+			return strings.HasPrefix(said(o, configv1.OperatorDegraded), "True ToldBySwitch")
+		}, ""},
 	}
 	for _, trouble := range troubles {
-		set(trouble.component, trouble.switches)
+		set(trouble.component, map[string]string{trouble.key: trouble.value + "@" + to.Version})
 		t.Cleanup(func() { _ = platform.SetSwitches(context.WithoutCancel(t.Context()), l.kube, trouble.component, nil) })
 	}
 	began := time.Now()
 	l.update(to)
 	for _, trouble := range troubles {
+		operator := &configv1.ClusterOperator{}
+		require.True(t, awaitObject(l, operator, "", trouble.component, patience, func() bool { return trouble.shows(operator) }),
+			"%s: waiting for %s: %+v", trouble.component, trouble.key, operator.Status)
 		cv := l.await(trouble.component+" to be told of", func(cv *configv1.ClusterVersion) bool {
-			return strings.Contains(condition(cv, "Progressing").Message+condition(cv, "Failing").Message, trouble.component)
+			_, waited, _ := strings.Cut(condition(cv, "Progressing").Message, "waiting on ")
+			return strings.Contains(waited, trouble.component)
 		})
-		t.Logf("after %s, because of %v: Progressing=%s, Failing=%s %s", since(began), trouble.switches,
-			condition(cv, "Progressing").Message, condition(cv, "Failing").Status, condition(cv, "Failing").Message)
+		t.Logf("after %s, because of %s: %s", since(began), trouble.key, condition(cv, "Progressing").Message)
+		assert.Equal(t, configv1.PartialUpdate, cv.Status.History[0].State)
+		if trouble.after != "" {
+			version, _ := l.reported(trouble.after)
+			assert.Equal(t, from, version, "%s is of a later runlevel", trouble.after)
+		}
 		set(trouble.component, nil)
 	}
 	l.completed(to.Version)
 	t.Logf("completed after %s", since(began))
+}
+
+// crashes reports whether a container of a component's operator ended with an error.
+func (l *life) crashes(component string) bool {
+	pods, err := l.kube.CoreV1().Pods(component).List(l.Context(), metav1.ListOptions{LabelSelector: "app=" + component + "-operator"})
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool {
+		return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+			ended := c.LastTerminationState.Terminated
+			return ended != nil && ended.ExitCode != 0
+		})
+	})
 }
 
 // testFailover measures how long nobody leads.
