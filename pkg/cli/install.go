@@ -37,6 +37,8 @@ type installOptions struct {
 	namespace    string
 	noOperator   bool
 	ownNetwork   bool
+	// podNetwork: the opposite was said, not only left out.
+	podNetwork bool
 	clusterAdmin bool
 	retrieval    string
 	channel      string
@@ -92,6 +94,7 @@ the operator from running; 130 interrupted.`,
 			if err := o.validate(); err != nil {
 				return err
 			}
+			o.podNetwork = cmd.Flags().Changed("bring-your-own-network") && !o.ownNetwork
 			return o.run(cmd.Context(), streams)
 		},
 	}
@@ -367,6 +370,9 @@ func (o *installOptions) deploy(ctx context.Context, streams Streams, cfg *rest.
 	}
 	if err := o.reclaim(ctx, streams, cfg); err != nil {
 		return refused(err)
+	}
+	if o.podNetwork && there.Network() {
+		return &RefusedError{errors.New("the operator was installed with --bring-your-own-network, and would set back what takes it out of its node's network: remove it with 'cvo uninstall', which leaves the platform as it is, and install it again")}
 	}
 	o.ownNetwork = o.ownNetwork || there.Network()
 	settings.ExistingPullSecret = there.PullSecret

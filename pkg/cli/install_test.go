@@ -207,6 +207,15 @@ func TestInstall(t *testing.T) {
 		require.ErrorContains(t, err, "cvo upgrade --to-image "+next.ByDigest())
 		assert.Equal(t, ExitRefused, ExitCode(err))
 	})
+	t.Run("it takes no operator out of its node's network", func(t *testing.T) {
+		_, errs, err := b.run(t, img, append([]string{"--bring-your-own-network"}, flags...)...)
+		require.NoError(t, err, errs)
+		_, _, err = b.run(t, img, append([]string{"--bring-your-own-network=false"}, flags...)...)
+		require.ErrorContains(t, err, "remove it with 'cvo uninstall'")
+		assert.Equal(t, ExitRefused, ExitCode(err))
+		_, errs, err = b.run(t, img, flags...)
+		require.NoError(t, err, errs)
+	})
 }
 
 // testWaits plays what a cluster's controllers and nodes say of the operator, of which an API server has none.
