@@ -120,7 +120,7 @@ func newReplica(t *testing.T, options Options) *replica {
 	t.Cleanup(func() { _ = e.close() })
 	r := &replica{
 		endpoint: e, url: "https://" + e.listener.Addr().String(), elected: make(chan struct{}),
-		clock: testingclock.NewFakePassiveClock(time.Now()),
+		clock: testingclock.NewFakePassiveClock(time.Now().Add(time.Minute)), // it stands, and certificates are issued later
 	}
 	cfg := controlPlane.Config("operator-test")
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
