@@ -138,7 +138,7 @@ func host(lease *coordinationv1.Lease) string {
 // not touched, and the update is completed when the trouble is over.
 func testMisbehaviour(t *testing.T, s *site) {
 	l := installed(t, s)
-	from, to := l.version(), l.asUpdate(l.small("example-network", "example-dns", "example-storage"))
+	to := l.asUpdate(l.small("example-network", "example-dns", "example-storage"))
 	set := func(component string, switches map[string]string) {
 		require.NoError(t, platform.SetSwitches(t.Context(), l.kube, component, switches))
 	}
@@ -165,7 +165,9 @@ func testMisbehaviour(t *testing.T, s *site) {
 			return strings.HasPrefix(said(o, configv1.OperatorDegraded), "True ToldBySwitch")
 		}, ""},
 	}
+	before := map[string]string{}
 	for _, trouble := range troubles {
+		before[trouble.component], _ = l.reported(trouble.component)
 		set(trouble.component, map[string]string{trouble.key: trouble.value + "@" + to.Version})
 		t.Cleanup(func() { _ = platform.SetSwitches(context.WithoutCancel(t.Context()), l.kube, trouble.component, nil) })
 	}
@@ -183,7 +185,7 @@ func testMisbehaviour(t *testing.T, s *site) {
 		assert.Equal(t, configv1.PartialUpdate, cv.Status.History[0].State)
 		if trouble.after != "" {
 			version, _ := l.reported(trouble.after)
-			assert.Equal(t, from, version, "%s is of a later runlevel", trouble.after)
+			assert.Equal(t, before[trouble.after], version, "%s is of a later runlevel", trouble.after)
 		}
 		set(trouble.component, nil)
 	}
