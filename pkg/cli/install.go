@@ -38,7 +38,7 @@ type installOptions struct {
 	noOperator   bool
 	ownNetwork   bool
 	// podNetwork: the opposite was said, not only left out.
-	podNetwork bool
+	podNetwork   bool
 	clusterAdmin bool
 	retrieval    string
 	channel      string
