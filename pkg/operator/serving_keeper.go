@@ -33,8 +33,8 @@ type servingKeeper struct {
 	failures int
 
 	noted
-	secret *corev1.Secret
-	bundle *corev1.ConfigMap
+	secret lastKnown[*corev1.Secret]
+	bundle lastKnown[*corev1.ConfigMap]
 }
 
 // Writes that are for free, and the time after which there is another one.
@@ -80,10 +80,10 @@ func (*servingKeeper) NeedLeaderElection() bool { return false }
 func (k *servingKeeper) Start(ctx context.Context) error {
 	watchAll(ctx, func() { k.keepOn(ctx) },
 		newSingle(k.client.Secrets(k.namespace), &corev1.Secret{}, api.ServingCAName, each(func(secret *corev1.Secret) {
-			k.note(func() { k.secret = secret })
+			k.note(func() { k.secret.tell(secret) })
 		})),
 		newSingle(k.client.ConfigMaps(k.namespace), &corev1.ConfigMap{}, api.ServingCAName, each(func(bundle *corev1.ConfigMap) {
-			k.note(func() { k.bundle = bundle })
+			k.note(func() { k.bundle.tell(bundle) })
 		})),
 	)
 	return nil
@@ -160,9 +160,9 @@ func (k *servingKeeper) renewLeaf(ctx context.Context, ca servingCA, now time.Ti
 // keepCA returns the CA after it has made sure that the Secret holds it as it should be now.
 func (k *servingKeeper) keepCA(ctx context.Context, now time.Time) (servingCA, error) {
 	k.mu.Lock()
-	secret := k.secret
+	seen := k.secret
 	k.mu.Unlock()
-	if secret != nil {
+	if secret := seen.object; secret != nil {
 		ca, err := parseServingCA(secret.Data)
 		if err == nil {
 			k.known = ca
@@ -173,13 +173,13 @@ func (k *servingKeeper) keepCA(ctx context.Context, now time.Time) (servingCA, e
 		if renewErr != nil || err == nil && !changed {
 			return wanted, renewErr
 		}
-		return wanted, k.writeSecret(ctx, secret, wanted)
+		return wanted, k.writeSecret(ctx, seen, wanted)
 	}
 	wanted, _, err := k.renewed(now)
 	if err != nil {
 		return servingCA{}, err
 	}
-	return wanted, k.writeSecret(ctx, nil, wanted)
+	return wanted, k.writeSecret(ctx, seen, wanted)
 }
 
 // renewed is what is known as it should be now; if nothing is known, a new CA.
@@ -194,7 +194,7 @@ func (k *servingKeeper) renewed(now time.Time) (servingCA, bool, error) {
 const servingCADescription = "kubernetes.io/description"
 
 // writeSecret creates the Secret, or replaces what it holds if nobody has changed it since it was seen.
-func (k *servingKeeper) writeSecret(ctx context.Context, seen *corev1.Secret, ca servingCA) error {
+func (k *servingKeeper) writeSecret(ctx context.Context, seen lastKnown[*corev1.Secret], ca servingCA) error {
 	data, err := ca.data()
 	if err != nil {
 		return err
@@ -204,15 +204,15 @@ func (k *servingKeeper) writeSecret(ctx context.Context, seen *corev1.Secret, ca
 	}
 	secrets := k.client.Secrets(k.namespace)
 	var written *corev1.Secret
-	if seen == nil {
+	if seen.object == nil {
 		written, err = secrets.Create(ctx, &corev1.Secret{
 			ObjectMeta: k.meta("The authority that signs the serving certificates of the version operator. It is made again if deleted."),
 			Type:       corev1.SecretTypeTLS, Data: data,
 		}, metav1.CreateOptions{})
 	} else {
-		seen = seen.DeepCopy()
-		seen.Data = data
-		written, err = secrets.Update(ctx, seen, metav1.UpdateOptions{})
+		secret := seen.object.DeepCopy()
+		secret.Data = data
+		written, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
 	}
 	if k.repairs.take(err); err != nil {
 		return fmt.Errorf("writing Secret %s/%s: %w", k.namespace, api.ServingCAName, err)
@@ -221,7 +221,7 @@ func (k *servingKeeper) writeSecret(ctx context.Context, seen *corev1.Secret, ca
 	k.known = ca
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.secret = written
+	k.secret.wrote(seen, written)
 	return nil
 }
 
@@ -231,7 +231,7 @@ func (k *servingKeeper) keepBundle(ctx context.Context, ca servingCA) error {
 	seen := k.bundle
 	k.mu.Unlock()
 	bundle := ca.bundle()
-	if seen != nil && seen.Data[api.CABundleKey] == bundle {
+	if seen.object != nil && seen.object.Data[api.CABundleKey] == bundle {
 		return nil
 	}
 	if !k.repairs.fill(k.clock.Now()) {
@@ -240,25 +240,25 @@ func (k *servingKeeper) keepBundle(ctx context.Context, ca servingCA) error {
 	configMaps := k.client.ConfigMaps(k.namespace)
 	var written *corev1.ConfigMap
 	var err error
-	if seen == nil {
+	if seen.object == nil {
 		written, err = configMaps.Create(ctx, &corev1.ConfigMap{
 			ObjectMeta: k.meta("The certificates by which clients know the version operator."),
 			Data:       map[string]string{api.CABundleKey: bundle},
 		}, metav1.CreateOptions{})
 	} else {
-		seen = seen.DeepCopy()
-		if seen.Data == nil {
-			seen.Data = map[string]string{}
+		configMap := seen.object.DeepCopy()
+		if configMap.Data == nil {
+			configMap.Data = map[string]string{}
 		}
-		seen.Data[api.CABundleKey] = bundle
-		written, err = configMaps.Update(ctx, seen, metav1.UpdateOptions{})
+		configMap.Data[api.CABundleKey] = bundle
+		written, err = configMaps.Update(ctx, configMap, metav1.UpdateOptions{})
 	}
 	if k.repairs.take(err); err != nil {
 		return fmt.Errorf("writing ConfigMap %s/%s: %w", k.namespace, api.ServingCAName, err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.bundle = written
+	k.bundle.wrote(seen, written)
 	return nil
 }
 

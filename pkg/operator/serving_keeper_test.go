@@ -242,6 +242,37 @@ func TestServingCAIsPutRightWithinBounds(t *testing.T) {
 	assert.LessOrEqual(t, k.reads.Load(), int64(2), "one list for each of the two, or none where the API server streams them")
 }
 
+// Its deletion may be told before the answer to the write that made it has come.
+func TestServingCAComesBackWhenDeletedWhileItIsWritten(t *testing.T) {
+	namespace := newServingNamespace(t)
+	running := make(chan *kept, 1)
+	var once atomic.Bool
+	deleted := make(chan struct{})
+	cfg := controlPlane.Config("test")
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(req)
+			if req.Method != http.MethodPost || !strings.HasSuffix(req.URL.Path, "/configmaps") || once.Swap(true) {
+				return response, err
+			}
+			k := <-running
+			deletion := k.cluster.ConfigMaps(namespace).Delete(t.Context(), api.ServingCAName, metav1.DeleteOptions{})
+			assert.NoError(t, deletion) //nolint:testifylint // not the test's goroutine
+			assert.Eventually(t, func() bool {
+				k.mu.Lock()
+				defer k.mu.Unlock()
+				return k.bundle.told == 2
+			}, time.Minute, 10*time.Millisecond, "its creation and its deletion")
+			close(deleted)
+			return response, err
+		})
+	})
+	k := keepServing(t, cfg, namespace, time.Now())
+	running <- k
+	<-deleted
+	trusted(t, k)
+}
+
 func TestServingCAIsWrittenByWhoeverLeads(t *testing.T) {
 	namespace := newServingNamespace(t)
 	clk := testingclock.NewFakePassiveClock(time.Now())

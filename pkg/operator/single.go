@@ -127,6 +127,25 @@ func (n *noted) note(change func()) {
 	}
 }
 
+// lastKnown is the state of an object that is written here and watched: what the watch told last, or a write of which it has
+// not told yet. Its object is nil while there is none.
+type lastKnown[T any] struct {
+	object T
+	// told counts what the watch has told.
+	told int
+}
+
+// tell takes over what the watch tells.
+func (l *lastKnown[T]) tell(object T) { l.object, l.told = object, l.told+1 }
+
+// wrote takes over what the server returned for a write to what was seen, unless the watch has told something since: that
+// is this write or what came after it, such as its deletion, of which no other word would come.
+func (l *lastKnown[T]) wrote(seen lastKnown[T], written T) {
+	if l.told == seen.told {
+		l.object = written
+	}
+}
+
 // whileServed watches one object for as long as its kind is served. The kind may come with a release, long after the
 // start, or never: its definition tells, so that no request asks in vain.
 type whileServed struct {
