@@ -7,11 +7,9 @@ import (
 	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
-)
 
-// versionToken stands for the release's version in a manifest; with "-" and a key behind it, for the version of
-// something inside a component, such as 0.0.1-snapshot-kubernetes.
-const versionToken = "0.0.1-snapshot"
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
 
 // placeholder is one rule of a component's image-references: wherever from stands, to is meant.
 type placeholder struct{ from, to string }
@@ -111,27 +109,27 @@ func skipSuffix(data []byte, at int) int {
 // replaceVersions puts the release's version in place of 0.0.1-snapshot, and the version of key in place of
 // 0.0.1-snapshot-key. No word character may stand on either side. An unknown key is an error.
 func replaceVersions(data []byte, version string, keyed map[string]string) ([]byte, error) {
-	if !bytes.Contains(data, []byte(versionToken)) {
+	if !bytes.Contains(data, []byte(manifest.VersionPlaceholder)) {
 		return data, nil
 	}
 	var out bytes.Buffer
 	for at := 0; at < len(data); {
-		start := bytes.Index(data[at:], []byte(versionToken))
+		start := bytes.Index(data[at:], []byte(manifest.VersionPlaceholder))
 		if start < 0 {
 			out.Write(data[at:])
 			break
 		}
 		start += at
-		end := start + len(versionToken)
+		end := start + len(manifest.VersionPlaceholder)
 		key, keyEnd := versionKey(data, end)
 		to := version
 		switch {
 		case start > 0 && isWord(data[start-1]), end < len(data) && isWord(data[end]):
-			to = versionToken
+			to = manifest.VersionPlaceholder
 		case key != "":
 			var known bool
 			if to, known = keyed[key]; !known {
-				return nil, fmt.Errorf("unknown version reference %q in %s-%s: no image of the component, and no component version given, has it", key, versionToken, key)
+				return nil, fmt.Errorf("unknown version reference %q in %s-%s: no image of the component, and no component version given, has it", key, manifest.VersionPlaceholder, key)
 			}
 			end = keyEnd
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 func TestGiveNames(t *testing.T) {
@@ -127,7 +128,7 @@ func FuzzSubstitute(f *testing.F) {
 		}
 		replaced, err := replaceVersions(data, "1.0.0", nil)
 		if err == nil && string(replaced) != string(data) {
-			assert.Contains(t, string(data), versionToken)
+			assert.Contains(t, string(data), manifest.VersionPlaceholder)
 		}
 	})
 }

@@ -6,12 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 )
-
-// versionPlaceholder is what assembling a release replaces by its version, and, with "-" and a name behind it, by that
-// of something inside a component.
-const versionPlaceholder = "0.0.1-snapshot"
 
 // imagePlaceholders are repositories that stand for images until a release is assembled, by the habit of those who write
 // operators for OpenShift.
@@ -71,10 +68,10 @@ func (c *check) findImages(f *file) {
 
 // findPlaceholders looks for what assembling the release should have replaced.
 func (f *file) findPlaceholders() {
-	for _, mark := range append([]string{versionPlaceholder}, imagePlaceholders()...) {
+	for _, mark := range append([]string{manifest.VersionPlaceholder}, imagePlaceholders()...) {
 		rule := "image-placeholder"
 		switch {
-		case mark != versionPlaceholder:
+		case mark != manifest.VersionPlaceholder:
 		case path.Dir(f.name) == payload.OperatorDir:
 			rule = "operator-placeholder"
 		default:

@@ -348,7 +348,7 @@ func (c *check) checkClusterOperator(o *object) {
 			o.file.found.field("operator-versions", o, where, "status.versions: %q is there twice", name)
 		}
 		versions[name] = value
-		if name == "operator" && c.metadata != nil && value != "" && value != c.metadata.Version && !strings.Contains(value, versionPlaceholder) {
+		if name == "operator" && c.metadata != nil && value != "" && value != c.metadata.Version && !strings.Contains(value, manifest.VersionPlaceholder) {
 			o.file.found.field("operator-version", o, append(where, "version"),
 				"the version of the operator is %q, that of the release %s: who reports the release's version never settles", value, c.metadata.Version)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 // Rule is one thing that Check looks for. IDs do not change, so that a list of disabled rules keeps its meaning.
@@ -235,11 +236,11 @@ func objectRules() []Rule {
 		},
 		{
 			ID: "operator-versions", Severity: Error, Summary: "ClusterOperators say which versions they will report.",
-			Why: "The rollout fails at a ClusterOperator without status.versions, and does not wait for what is not listed.", Remedy: "add status.versions with name operator and version " + versionPlaceholder + ", which becomes the release's",
+			Why: "The rollout fails at a ClusterOperator without status.versions, and does not wait for what is not listed.", Remedy: "add status.versions with name operator and version " + manifest.VersionPlaceholder + ", which becomes the release's",
 		},
 		{
 			ID: "operator-version", Severity: Warning, Summary: "ClusterOperators expect the version of the release.",
-			Why: "Operators report the release's version. One that expects another waits for ever.", Remedy: "write " + versionPlaceholder + " in the component's manifest, which becomes the release's version",
+			Why: "Operators report the release's version. One that expects another waits for ever.", Remedy: "write " + manifest.VersionPlaceholder + " in the component's manifest, which becomes the release's version",
 		},
 		{
 			ID: "operator-alone", Severity: Warning, Summary: "ClusterOperators come with something that runs.",
@@ -260,11 +261,11 @@ func imageRules() []Rule {
 	return []Rule{
 		{
 			ID: "version-placeholder", Severity: Error, Summary: "Versions are filled in.",
-			Why: "Operators would report a version that no release has.", Remedy: "assemble the release with cvo release new, which replaces " + versionPlaceholder,
+			Why: "Operators would report a version that no release has.", Remedy: "assemble the release with cvo release new, which replaces " + manifest.VersionPlaceholder,
 		},
 		{
 			ID: "operator-placeholder", Severity: Warning, Summary: "The version operator's own manifests name no version.",
-			Why: "The folder manifests/ comes as it is from the version operator's image: nothing is filled in there.", Remedy: "leave " + versionPlaceholder + " out of the version operator's manifests, or give cvo release new the folder as a component",
+			Why: "The folder manifests/ comes as it is from the version operator's image: nothing is filled in there.", Remedy: "leave " + manifest.VersionPlaceholder + " out of the version operator's manifests, or give cvo release new the folder as a component",
 		},
 		{
 			ID: "image-placeholder", Severity: Error, Summary: "Images are filled in.",
