@@ -138,8 +138,13 @@ func (r *Reader) Attachments(ctx context.Context, img release.Image) ([]release.
 	if err != nil {
 		return nil, err
 	}
+	s.once = true // whoever verifies waits for the answer
 	c := &collector{repository: s, limits: r.opts.Limits, subject: img.Digest}
-	if err := errors.Join(c.tagged(ctx), c.referrers(ctx), errors.Join(c.errs...)); err != nil {
+	err = c.tagged(ctx)
+	if !s.allOver() {
+		err = errors.Join(err, c.referrers(ctx))
+	}
+	if err := errors.Join(err, errors.Join(c.errs...)); err != nil {
 		return c.found, fmt.Errorf("reading signatures of %s: %w", img.ByDigest(), err)
 	}
 	return c.found, nil

@@ -8,11 +8,14 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -624,6 +627,71 @@ func TestAttachments(t *testing.T) {
 		defer remove()
 		_, err := r.Attachments(t.Context(), img)
 		require.ErrorIs(t, err, image.ErrUnauthorized)
+	})
+}
+
+// Whoever verifies waits for the answer: that nobody listens is found out once for each registry, not for each place where
+// a signature may lie.
+func TestAttachmentsOfARegistryThatIsDown(t *testing.T) {
+	source, mirror := fixture.StartRegistry(t), fixture.StartRegistry(t)
+	built := build(t, []entry{{"manifests/a.yaml", "a", 0}})
+	img := push(t, source, built)
+	_, err := fixture.Push(t.Context(), mirror, built, "mirrored/release:1")
+	require.NoError(t, err)
+	signed, err := mutate.AppendLayers(empty.Image, static.NewLayer([]byte("document"), "application/vnd.dev.cosign.simplesigning.v1+json"))
+	require.NoError(t, err)
+	_, err = fixture.Push(t.Context(), mirror, signed, "mirrored/release:sha256-"+img.Digest.Hex()+".sig")
+	require.NoError(t, err)
+
+	const nowhere = "down.example:5000"
+	lost := release.Image{Pullspec: nowhere + "/platform/release@" + string(img.Digest), Digest: img.Digest}
+	for _, tt := range []struct {
+		name    string
+		mirrors []string
+		// fails is what becomes of every connection, hellos how often one is tried: as often as for a single request.
+		fails  error
+		hellos int
+		found  int
+		says   []string
+	}{
+		{name: "refusals end it", fails: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}, hellos: 5, says: []string{nowhere + " cannot be reached"}},
+		{name: "a connection that nobody answers ends it", fails: &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}, hellos: 2, says: []string{nowhere + " cannot be reached"}},
+		{
+			name: "another repository there is not asked", mirrors: []string{nowhere},
+			fails: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}, hellos: 5,
+			says: []string{nowhere + "/mirrored/release: ", nowhere + "/platform/release: "},
+		},
+		{
+			name: "a mirror elsewhere is asked", mirrors: []string{nowhere, mirror.Host()},
+			fails: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}, hellos: 5, found: 1,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			mirror.Reset()
+			var tried atomic.Int64
+			transport := roundTripper(func(req *http.Request) (*http.Response, error) {
+				if req.URL.Host == nowhere {
+					tried.Add(1)
+					return nil, tt.fails
+				}
+				return http.DefaultTransport.RoundTrip(req)
+			})
+			found, err := open(t, image.Options{Access: mirroredBy(t, transport, "", nowhere, tt.mirrors...)}).Attachments(t.Context(), lost)
+			assert.EqualValues(t, tt.hellos, tried.Load())
+			assert.Len(t, found, tt.found)
+			for _, text := range tt.says {
+				require.ErrorContains(t, err, text)
+				assert.Equal(t, 1, strings.Count(err.Error(), text), "nothing is told twice: %v", err)
+			}
+			assert.Equal(t, tt.found, mirror.Count(http.MethodGet, "/referrers/"), "elsewhere the search goes on")
+		})
+	}
+	t.Run("one that answers with errors is asked for everything", func(t *testing.T) {
+		source.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/"), Status: http.StatusForbidden})
+		source.Reset()
+		_, err := open(t, image.Options{}).Attachments(t.Context(), img)
+		require.ErrorIs(t, err, image.ErrUnauthorized)
+		assert.Equal(t, 1, source.Count(http.MethodGet, "/referrers/"))
 	})
 }
 

@@ -28,6 +28,8 @@ const maxIndexDepth = 3
 type Repository struct {
 	reader *Reader
 	source name.Repository // what the image's pullspec names, be it asked or not
+	// once: a registry to which there is no connection is not asked again, even if there are no others.
+	once   bool
 	mu     sync.Mutex
 	places []*candidate
 }
@@ -39,6 +41,8 @@ type candidate struct {
 	failed  error
 	lacking bool
 	served  bool
+	// gone: it is not asked any more at all.
+	gone bool
 }
 
 // Repository returns where the content of an image lies. Nothing is asked yet.
@@ -259,6 +263,9 @@ type wish struct {
 func (s *Repository) try(ctx context.Context, w wish, ask func(place) error) error {
 	answers := map[*candidate]error{}
 	for _, c := range s.order() {
+		if s.isOver(c) {
+			continue // since this very question
+		}
 		err := ask(c.place)
 		s.learn(ctx, c, err, w.content)
 		var local localError
@@ -311,6 +318,18 @@ func (s *Repository) order() []*candidate {
 	return good
 }
 
+// isOver reports whether a place is not to be asked at all any more.
+func (s *Repository) isOver(c *candidate) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return c.gone
+}
+
+// allOver reports whether no place is to be asked any more.
+func (s *Repository) allOver() bool {
+	return !slices.ContainsFunc(s.places, func(c *candidate) bool { return !s.isOver(c) })
+}
+
 // learn remembers how a place answered. What this machine's disk does wrong, or a caller that goes, says nothing of it.
 func (s *Repository) learn(ctx context.Context, c *candidate, err error, content bool) {
 	s.mu.Lock()
@@ -324,6 +343,20 @@ func (s *Repository) learn(ctx context.Context, c *candidate, err error, content
 		c.lacking = c.lacking || content
 	default:
 		c.failed = err
+		if s.once && registry.NoConnection(err) {
+			s.leave(c, err)
+		}
+	}
+}
+
+// leave remembers that there is no connection to the registry of a place, where others may lie, too.
+func (s *Repository) leave(c *candidate, err error) {
+	here, ok := c.place.(*remotePlace)
+	for _, other := range s.places {
+		there, remote := other.place.(*remotePlace)
+		if other == c || ok && remote && here.repo.RegistryStr() == there.repo.RegistryStr() {
+			other.gone, other.failed = true, cmp.Or(other.failed, err)
+		}
 	}
 }
 

@@ -37,6 +37,12 @@ import (
 // mirrored is access by which a host's content, by digest and by tag, is looked for at other hosts first.
 func mirrored(t testing.TB, policy configv1.MirrorSourcePolicy, source string, mirrors ...string) *reach.Access {
 	t.Helper()
+	return mirroredBy(t, nil, policy, source, mirrors...)
+}
+
+// mirroredBy is mirrored, by a transport; nil for the usual one.
+func mirroredBy(t testing.TB, transport http.RoundTripper, policy configv1.MirrorSourcePolicy, source string, mirrors ...string) *reach.Access {
+	t.Helper()
 	var places []configv1.ImageMirror
 	for _, m := range mirrors {
 		places = append(places, configv1.ImageMirror(m+"/mirrored"))
@@ -49,7 +55,7 @@ func mirrored(t testing.TB, policy configv1.MirrorSourcePolicy, source string, m
 		Spec:       configv1.ImageTagMirrorSetSpec{ImageTagMirrors: []configv1.ImageTagMirrors{{Source: source + "/platform", Mirrors: places, MirrorSourcePolicy: policy}}},
 	})
 	require.NoError(t, err)
-	return reach.New(reach.Options{Mirrors: set, Backoff: time.Millisecond})
+	return reach.New(reach.Options{Mirrors: set, Transport: transport, Backoff: time.Millisecond})
 }
 
 func flip(data []byte) []byte {

@@ -107,6 +107,13 @@ func unreached(host string, err error) error {
 	return &UnreachedError{Says: strings.Replace(says, "%s", host, 1), Err: err}
 }
 
+// NoConnection reports whether an error says that nothing listens at a registry, or that it does not answer: another
+// request would wait as long, in vain. A registry that answers, be it with an error, may answer the next one better.
+func NoConnection(err error) bool {
+	var operation *net.OpError
+	return errors.As(err, &operation) && (operation.Op == "dial" || operation.Op == "proxyconnect") || slow(err)
+}
+
 // unauthorized says what is wrong with the credentials of a request: what the registry, or its token server, was shown.
 func unauthorized(host string, req *http.Request) string {
 	remedy := fmt.Sprintf("add credentials for %s to the pull secret, or check those that are there", host)
