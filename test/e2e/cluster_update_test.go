@@ -178,8 +178,7 @@ func testMisbehaviour(t *testing.T, s *site) {
 		require.True(t, awaitObject(l, operator, "", trouble.component, patience, func() bool { return trouble.shows(operator) }),
 			"%s: waiting for %s: %+v", trouble.component, trouble.key, operator.Status)
 		cv := l.await(trouble.component+" to be told of", func(cv *configv1.ClusterVersion) bool {
-			_, waited, _ := strings.Cut(condition(cv, "Progressing").Message, "waiting on ")
-			return strings.Contains(waited, trouble.component)
+			return waitsOn(cv, trouble.component)
 		})
 		t.Logf("after %s, because of %s: %s", since(began), trouble.key, condition(cv, "Progressing").Message)
 		assert.Equal(t, configv1.PartialUpdate, cv.Status.History[0].State)
@@ -191,6 +190,13 @@ func testMisbehaviour(t *testing.T, s *site) {
 	}
 	l.completed(to.Version)
 	t.Logf("completed after %s", since(began))
+}
+
+// waitsOn reports whether the operator says that it waits for a component, which it may say with for how long.
+func waitsOn(cv *configv1.ClusterVersion, component string) bool {
+	_, waited, _ := strings.Cut(condition(cv, "Progressing").Message, ", waiting ")
+	_, components, _ := strings.Cut(waited, "on ")
+	return slices.Contains(strings.Split(components, ", "), component)
 }
 
 // crashes reports whether a container of a component's operator ended with an error.

@@ -132,7 +132,7 @@ func testFaultNode(t *testing.T, s *site) {
 	o.goOn()
 	cv := o.await("another leader to complete the update, or to tell what it waits for", func(cv *configv1.ClusterVersion) bool {
 		return cv.Status.History[0].State == configv1.CompletedUpdate ||
-			strings.Contains(condition(cv, "Progressing").Message, "waiting on "+afflicted) && o.waitsFor(node)
+			waitsOn(cv, afflicted) && o.waitsFor(node)
 	})
 	t.Logf("%s leads: %s", second, condition(cv, "Progressing").Message)
 	o.told = fmt.Sprintf("other replica leads after %.1f s", took.Seconds())

@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -115,7 +113,7 @@ func (l *life) small(components ...string) platform.Release {
 	}
 	stays, ok := l.reported("example-config")
 	require.True(l, ok, "the version of a component that stays")
-	r.Changes = []platform.Change{unchanged(stays, components...)}
+	r.Changes = []platform.Change{platform.Unchanged(stays, components...)}
 	return r
 }
 
@@ -140,27 +138,6 @@ func (l *life) reported(component string) (string, bool) {
 		}
 	}
 	return "", false
-}
-
-// unchanged leaves all components at a version, but some.
-func unchanged(version string, but ...string) platform.Change {
-	return func(dir string) error {
-		return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-			switch {
-			case err != nil:
-				return err
-			case slices.Contains(but, entry.Name()):
-				return fs.SkipDir
-			case entry.IsDir():
-				return nil
-			}
-			data, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			return os.WriteFile(path, []byte(strings.ReplaceAll(string(data), "0.0.1-snapshot", version)), 0o644) //nolint:gosec // manifests are no secret
-		})
-	}
 }
 
 // trustRegistry has the operator trust the registry, whose certificate is from no public authority.

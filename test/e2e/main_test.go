@@ -18,11 +18,11 @@ func TestMain(m *testing.M) {
 		return
 	}
 	log.SetLogger(logr.Discard())
-	interrupted := make(chan os.Signal, 1)
-	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		fmt.Printf("%s: removing clusters and registries\n", <-interrupted)
-		if err := removeAll(context.Background()); err != nil {
+		fmt.Printf("%s: removing clusters and registries\n", <-interrupts)
+		if err := interrupted(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		os.Exit(130)
@@ -40,36 +40,36 @@ type step struct {
 // by side, each on a cluster of its own.
 func TestPlatform(t *testing.T) {
 	t.Parallel()
-	follow(t, newSite(t, siteOptions{}), []step{
+	follow(t, newSite(t, siteOptions{suffix: platformSite}), []step{
 		{"Install", testInstall},
 		{"Cluster", testCluster},
 		{"Update", testUpdate},
-		{"JobRetrieval", testJobRetrieval},
 		{"Uninstall", testUninstall},
 	})
 }
 
-// TestFault is what production brings, most of it in the middle of updates.
+// TestFault is what production brings in the middle of updates, and one that is brought by a Job.
 func TestFault(t *testing.T) {
 	t.Parallel()
-	follow(t, newSite(t, siteOptions{suffix: "-fault", components: few()}), []step{
+	follow(t, newSite(t, siteOptions{suffix: faultSite, components: few()}), []step{
 		{"Webhook", testFaultWebhook},
-		{"Namespace", testFaultNamespace},
 		{"Killed", testFaultKilled},
 		{"Node", testFaultNode},
-		{"Server", testFaultServer},
-		{"Failover", testFailover},
+		{"JobRetrieval", testJobRetrieval},
 	})
 }
 
-// TestNetwork is a platform that brings the network of pods, a registry that is away for a minute, which is best spent
-// beside other tests, and components that misbehave.
+// TestNetwork is a platform that brings the network of pods, with faults that take no third node, and components that
+// misbehave.
 func TestNetwork(t *testing.T) {
 	t.Parallel()
-	follow(t, newSite(t, siteOptions{suffix: "-network", ownNetwork: true, workers: 1, components: few()}), []step{
+	follow(t, newSite(t, siteOptions{suffix: networkSite, ownNetwork: true, workers: 1, components: few()}), []step{
 		{"Own", testOwnNetwork},
 		{"Registry", testFaultRegistry},
 		{"Misbehaviour", testMisbehaviour},
+		{"Namespace", testFaultNamespace},
+		{"Server", testFaultServer},
+		{"Failover", testFailover},
 	})
 }
 

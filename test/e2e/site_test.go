@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -48,21 +46,30 @@ type siteOptions struct {
 	components []string
 }
 
+// The suffixes of all sites.
+const (
+	platformSite = ""
+	faultSite    = "-fault"
+	networkSite  = "-network"
+)
+
+// cluster is what a site's cluster is made by.
+func (o siteOptions) cluster() cluster.Options {
+	name := cluster.DefaultName() + o.suffix
+	return cluster.Options{Name: name, Dir: filepath.Join("../../bin/e2e", name), Workers: o.workers, NoNetwork: o.ownNetwork}
+}
+
 // newSite makes everything that tests stand on, or finds what CVO_E2E_KEEP has left, and removes it after the test.
 func newSite(t *testing.T, o siteOptions) *site {
 	t.Helper()
 	began := time.Now()
 	s := &site{releases: map[string]string{}}
-	name := cluster.DefaultName() + o.suffix
-	options := cluster.Options{Name: name, Dir: filepath.Join("../../bin/e2e", name), Workers: o.workers, NoNetwork: o.ownNetwork, Progress: progress{t, began}}
-	if os.Getenv("CVO_E2E_ATTACH") == "1" {
+	options := o.cluster()
+	options.Progress = progress{t, began}
+	if attached() {
 		s.attach(t, options)
 	} else {
-		forget := onInterrupt(func(ctx context.Context) error { return remove(ctx, options) })
-		t.Cleanup(func() {
-			require.NoError(t, remove(context.WithoutCancel(t.Context()), options))
-			forget()
-		})
+		t.Cleanup(func() { require.NoError(t, remove(context.WithoutCancel(t.Context()), options)) })
 		s.create(t, options)
 	}
 	if len(o.components) > 0 {
@@ -74,7 +81,7 @@ func newSite(t *testing.T, o siteOptions) *site {
 		s.edits = append(s.edits, platform.With("example-network", "0000_05_example-network_00_pods.yaml", included(manifest)))
 		s.flags = []string{"--bring-your-own-network"}
 	}
-	t.Logf("from nothing to the cluster %s, a registry, and the images of the operator and of components in it: %s", name, since(began))
+	t.Logf("from nothing to the cluster %s, a registry, and the images of the operator and of components in it: %s", options.Name, since(began))
 	return s
 }
 
@@ -161,37 +168,17 @@ func (p progress) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-var _ io.Writer = progress{}
-
-// toRemove is what must not be left behind when somebody interrupts the tests.
-var toRemove struct {
-	sync.Mutex
-	next int
-	all  map[int]func(context.Context) error
+// interrupted removes what somebody who interrupts the tests would leave behind: all clusters, unless they were there before.
+func interrupted(ctx context.Context) error {
+	if attached() {
+		return nil
+	}
+	var errs []error
+	for _, suffix := range []string{platformSite, faultSite, networkSite} {
+		errs = append(errs, remove(ctx, siteOptions{suffix: suffix}.cluster()))
+	}
+	return errors.Join(errs...)
 }
 
-// onInterrupt has a function called if the tests are interrupted before what it returns is called.
-func onInterrupt(remove func(context.Context) error) (forget func()) {
-	toRemove.Lock()
-	defer toRemove.Unlock()
-	if toRemove.all == nil {
-		toRemove.all = map[int]func(context.Context) error{}
-	}
-	id := toRemove.next
-	toRemove.next++
-	toRemove.all[id] = remove
-	return func() {
-		toRemove.Lock()
-		defer toRemove.Unlock()
-		delete(toRemove.all, id)
-	}
-}
-
-func removeAll(ctx context.Context) (err error) {
-	toRemove.Lock()
-	defer toRemove.Unlock()
-	for _, remove := range toRemove.all {
-		err = errors.Join(err, remove(ctx))
-	}
-	return err
-}
+// attached reports whether the tests run on what is there.
+func attached() bool { return os.Getenv("CVO_E2E_ATTACH") == "1" }

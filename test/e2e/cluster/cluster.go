@@ -258,7 +258,13 @@ func (c *Cluster) Audit(ctx context.Context, since time.Time) ([]env.AuditEvent,
 	}
 	c.audit.read += read
 	c.audit.events = append(c.audit.events, events...)
-	return slices.DeleteFunc(slices.Clone(c.audit.events), func(e env.AuditEvent) bool { return e.Received.Before(since) }), nil
+	var found []env.AuditEvent
+	for _, e := range c.audit.events { // about in the order of their ends
+		if !e.Received.Before(since) {
+			found = append(found, e)
+		}
+	}
+	return found, nil
 }
 
 // Network returns the manifests of the network that a cluster without NoNetwork has, as a list of YAML documents. The node

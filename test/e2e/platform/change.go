@@ -3,6 +3,7 @@ package platform
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/cluster-version/cvo/examples/operator/switches"
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 // Change edits the manifests of a release, one folder for each component, before it is made.
@@ -60,6 +62,27 @@ func Only(components ...string) Change {
 			}
 		}
 		return nil
+	}
+}
+
+// Unchanged leaves all components at a version, but some, so that an update brings nothing else.
+func Unchanged(version string, but ...string) Change {
+	return func(dir string) error {
+		return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case slices.Contains(but, entry.Name()):
+				return fs.SkipDir
+			case entry.IsDir():
+				return nil
+			}
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(path, []byte(strings.ReplaceAll(string(data), manifest.VersionPlaceholder, version)), 0o644) //nolint:gosec // manifests are no secret
+		})
 	}
 }
 
