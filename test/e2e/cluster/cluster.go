@@ -191,7 +191,7 @@ func (c *Cluster) look(ctx context.Context) error {
 
 // configuration lets the kubelet run on control groups of version 1 too, which it refuses by default, and lets nodes
 // look into certs.d for registries to trust, which older container runtimes do not by default. The API server logs who
-// asks for what, see Audit.
+// asks for what, see Audit. No cluster outlives its machine, so etcd leaves it to the kernel when its data reach the disk.
 func configuration(o Options, auditPolicy string) string {
 	return `kind: Cluster
 apiVersion: kind.x-k8s.io/v1alpha4
@@ -204,10 +204,12 @@ kubeadmConfigPatches:
   kind: KubeletConfiguration
   apiVersion: kubelet.config.k8s.io/v1beta1
   failCgroupV1: false
-` + auditPatch("v1beta3", `
+` + clusterPatch("v1beta3", `
+      unsafe-no-fsync: "true"`, `
     audit-policy-file: `+auditPolicyFile+`
     audit-log-path: `+auditLog+`
-    audit-log-maxsize: "4096"`) + auditPatch("v1beta4", `
+    audit-log-maxsize: "4096"`) + clusterPatch("v1beta4", `
+      - {name: unsafe-no-fsync, value: "true"}`, `
     - {name: audit-policy-file, value: `+auditPolicyFile+`}
     - {name: audit-log-path, value: `+auditLog+`}
     - {name: audit-log-maxsize, value: "4096"}`) + `containerdConfigPatches:
@@ -227,13 +229,16 @@ const (
 	auditLog        = auditDir + "/audit.log"
 )
 
-// auditPatch is for one version of kubeadm's configuration; kind leaves that aside which it does not use.
-func auditPatch(version, args string) string {
+// clusterPatch is for one version of kubeadm's configuration; kind leaves that aside which it does not use.
+func clusterPatch(version, etcdArgs, serverArgs string) string {
 	return `- |
   kind: ClusterConfiguration
   apiVersion: kubeadm.k8s.io/` + version + `
+  etcd:
+    local:
+      extraArgs:` + etcdArgs + `
   apiServer:
-    extraArgs:` + args + `
+    extraArgs:` + serverArgs + `
     extraVolumes:
     - {name: audit-policy, hostPath: ` + auditPolicyFile + `, mountPath: ` + auditPolicyFile + `, readOnly: true, pathType: File}
     - {name: audit-log, hostPath: ` + auditDir + `, mountPath: ` + auditDir + `, pathType: DirectoryOrCreate}
