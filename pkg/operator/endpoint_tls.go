@@ -219,11 +219,7 @@ func (*tlsProfile) NeedLeaderElection() bool { return false }
 func (p *tlsProfile) Start(ctx context.Context) error {
 	server := &whileServed{client: p.client, resource: configv1.GroupVersion.WithResource("apiservers"), name: "cluster", seen: p.handshakes.seen}
 	definition := newDefinition(p.client, apiServerDefinition, func(crd *unstructured.Unstructured) {
-		served := established(crd)
-		server.serve(ctx, served)
-		if !served {
-			p.handshakes.use(nil)
-		}
+		server.serve(ctx, established(crd))
 	})
 	definition.RunWithContext(ctx)
 	return nil

@@ -71,7 +71,6 @@ func (s *settings) Start(ctx context.Context, queue workqueue.TypedRateLimitingI
 			}
 		},
 	}
-	// A definition that goes takes its objects along first, and that is told.
 	definition := newDefinition(s.client, featureGateDefinition, func(crd *unstructured.Unstructured) {
 		s.gates.serve(ctx, established(crd))
 	})

@@ -147,7 +147,7 @@ func (l *lastKnown[T]) wrote(seen lastKnown[T], written T) {
 }
 
 // whileServed watches one object for as long as its kind is served. The kind may come with a release, long after the
-// start, or never: its definition tells, so that no request asks in vain.
+// start, or never: its definition tells, so that no request asks in vain. A kind that goes takes the object along.
 type whileServed struct {
 	client   dynamic.Interface
 	resource schema.GroupVersionResource
@@ -158,6 +158,9 @@ type whileServed struct {
 	// stop ends the watch, nil while the kind is not served; first reports whether it has told.
 	stop  context.CancelFunc
 	first toolscache.InformerSynced
+	// telling is held while seen is called, and guards there: what was seen last is no absence.
+	telling sync.Mutex
+	there   bool
 }
 
 // serve starts the watch once the kind is served, and ends it when it is no more.
@@ -166,13 +169,37 @@ func (w *whileServed) serve(ctx context.Context, served bool) {
 	defer w.mu.Unlock()
 	switch {
 	case served && w.stop == nil:
-		watch := newSingle(w.client.Resource(w.resource), &unstructured.Unstructured{}, w.name, each(w.seen))
 		ctx, stop := context.WithCancel(ctx)
+		watch := newSingle(w.client.Resource(w.resource), &unstructured.Unstructured{}, w.name, each(w.tell(ctx)))
 		w.stop, w.first = stop, watch.HasSynced
 		go watch.RunWithContext(ctx)
 	case !served && w.stop != nil:
-		w.stop()
+		w.end()
 		w.stop, w.first = nil, nil
+	}
+}
+
+// end ends the watch and tells what it would have told, had it not been overtaken by that of the definition.
+func (w *whileServed) end() {
+	w.telling.Lock()
+	defer w.telling.Unlock()
+	w.stop()
+	if w.there {
+		w.there = false
+		w.seen(nil)
+	}
+}
+
+// tell is what the watch calls that lasts as long as ctx. One that was ended may have one more thing to say; another watch
+// may have said by then what is true.
+func (w *whileServed) tell(ctx context.Context) func(*unstructured.Unstructured) {
+	return func(u *unstructured.Unstructured) {
+		w.telling.Lock()
+		defer w.telling.Unlock()
+		if ctx.Err() == nil {
+			w.there = u != nil
+			w.seen(u)
+		}
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -76,4 +78,34 @@ func TestSingleWatchesOneObject(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotNil(t, <-seen)
 	<-changes
+}
+
+// TestWatchEndsWithItsKind: watches of a definition and of its objects do not wait for each other, so that an object has
+// gone may not have been told yet when its kind goes.
+func TestWatchEndsWithItsKind(t *testing.T) {
+	name := newServingNamespace(t)
+	seen := make(chan *unstructured.Unstructured, 100)
+	w := &whileServed{
+		client: dynamic.NewForConfigOrDie(controlPlane.Config("test")), name: name,
+		resource: corev1.SchemeGroupVersion.WithResource("namespaces"), // any kind will do
+		seen:     func(u *unstructured.Unstructured) { seen <- u },
+	}
+	for range 2 {
+		w.serve(t.Context(), true)
+		there := <-seen
+		require.NotNil(t, there)
+		assert.Equal(t, name, there.GetName())
+		for range 2 {
+			w.serve(t.Context(), false)
+			assert.True(t, w.told())
+		}
+		require.Len(t, seen, 1, "whoever looks at it knows at once")
+		assert.Nil(t, <-seen)
+
+		ended, cancel := context.WithCancel(t.Context())
+		late := w.tell(ended)
+		cancel()
+		late(there)
+		assert.Empty(t, seen, "what an ended watch has still to say is not true any more")
+	}
 }
