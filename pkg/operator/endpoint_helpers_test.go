@@ -112,7 +112,6 @@ type replica struct {
 // newReplica serves as Run does, but leads only if it is told to, and tells what the test wants.
 func newReplica(t *testing.T, options Options) *replica {
 	t.Helper()
-	awaitClientCA(t)
 	options.Listen, options.Name, options.Namespace = "127.0.0.1:0", "version-"+strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")), "default"
 	options.RenewDeadline = 20 * time.Second
 	e, err := newEndpoint(t.Context(), options)
@@ -163,16 +162,6 @@ func newReplica(t *testing.T, options Options) *replica {
 		})
 	}
 	return r
-}
-
-// awaitClientCA waits until the API server has published which client certificates it accepts, a moment after its start.
-func awaitClientCA(t *testing.T) {
-	t.Helper()
-	configMaps := kubernetes.NewForConfigOrDie(controlPlane.Config("test")).CoreV1().ConfigMaps(clientCANamespace)
-	require.Eventually(t, func() bool {
-		published, err := configMaps.Get(t.Context(), clientCAName, metav1.GetOptions{})
-		return err == nil && published.Data[clientCAKey] != ""
-	}, time.Minute, 50*time.Millisecond)
 }
 
 // lead has the replica lead and tell of a rollout.
