@@ -182,7 +182,10 @@ func (m *memory) follow(look Controls) (news []event, changed bool) {
 		if m.passer != nil {
 			m.passer.Resume()
 		}
-		if k.told && k.boundary != nil {
+		switch {
+		case look.Rollout == nil: // whoever asked for the pause may be somebody else
+			news = append(news, pauseDeleted())
+		case k.told && k.boundary != nil:
 			news = append(news, rolloutResumed(k.boundary.before))
 		}
 		k.boundary, k.told = nil, false
@@ -320,6 +323,7 @@ func (m *memory) pausedCondition() *metav1.Condition {
 // writeControl writes what there is to tell, if it is not what was written last, and not too often.
 func (c *Reconciler) writeControl(log logr.Logger) func(context.Context) Next {
 	var retry time.Time // after a write that failed, whatever wakes us
+	failure := ""
 	return func(ctx context.Context) Next {
 		look := c.options.Control.Look()
 		if !look.Served {
@@ -345,12 +349,14 @@ func (c *Reconciler) writeControl(log logr.Logger) func(context.Context) Next {
 			}
 		}
 		if err := c.options.Control.Put(ctx, next); err != nil {
-			if ctx.Err() == nil {
-				log.Info("release rollout not written", "error", err.Error())
+			if ctx.Err() == nil && err.Error() != failure {
+				failure = err.Error()
+				log.Info("release rollout not written", "error", failure)
 			}
 			retry = now.Add(recordRetry)
 			return Next{After: recordRetry}
 		}
+		failure = ""
 		c.mu.Lock()
 		c.memory.control.written, c.memory.control.writtenAt = &next, now
 		c.mu.Unlock()
@@ -396,6 +402,10 @@ func rolloutPaused(version string, before int, reason string) event {
 
 func rolloutResumed(before int) event {
 	return normal(api.EventRolloutResumed, "Resumed the update, which was paused before runlevel %02d", before)
+}
+
+func pauseDeleted() event {
+	return normal(api.EventRolloutResumed, "Updates are not paused any more: the ReleaseRollout that asked for it was deleted")
 }
 
 func definitionOutdated(missing string) event {

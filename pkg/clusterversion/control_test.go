@@ -169,6 +169,28 @@ func TestFollowTellsOfPauseAndResumptionOnce(t *testing.T) {
 	assert.Empty(t, news)
 }
 
+// A pause may be somebody else's than the deletion: that it is over is told, whether there was an update to hold back or not.
+func TestFollowTellsOfAPauseThatWasDeleted(t *testing.T) {
+	for name, reached := range map[string]bool{"an update is held back": true, "there is no update": false} {
+		t.Run(name, func(t *testing.T) {
+			m := &memory{planned: "r@1.1.0", passer: &rollout.Passer{}}
+			m.follow(asks(api.ReleaseRolloutSpec{Paused: true}))
+			if reached {
+				p := heldAt(&rollout.Pause{Before: 20, Reached: true}, 10, 0)
+				m.track(underUpdate(), &p, noon())
+			}
+			gone := Controls{Schema: everyField(), Served: true}
+			news, changed := m.follow(gone)
+			assert.True(t, changed)
+			require.Equal(t, api.EventRolloutResumed, newsOf(news))
+			assert.Equal(t, "Updates are not paused any more: the ReleaseRollout that asked for it was deleted", news[0].message)
+			news, changed = m.follow(gone)
+			assert.False(t, changed)
+			assert.Empty(t, news)
+		})
+	}
+}
+
 func TestRecall(t *testing.T) {
 	before := int32(20)
 	object := func(paused bool) Controls {
@@ -315,18 +337,48 @@ func TestClockSetBack(t *testing.T) {
 	assert.GreaterOrEqual(t, entry.Runlevels[0].Took.Duration, time.Duration(0))
 }
 
-// puts counts the writes of a ReleaseRollout, which all fail.
-type puts struct{ count int }
+// puts counts the writes of a ReleaseRollout.
+type puts struct {
+	count int
+	err   error
+	// rollout is what the watch has told of.
+	rollout *api.ReleaseRollout
+}
 
-func (p *puts) Look() Controls { return asks(api.ReleaseRolloutSpec{}) }
+func (p *puts) Look() Controls {
+	return Controls{Schema: everyField(), Served: true, Rollout: p.rollout}
+}
 
-func (p *puts) Put(context.Context, api.ReleaseRolloutStatus) error {
+func (p *puts) Put(_ context.Context, status api.ReleaseRolloutStatus) error {
 	p.count++
-	return errors.New("refused")
+	if p.err == nil {
+		p.rollout = &api.ReleaseRollout{Status: status}
+	}
+	return p.err
+}
+
+// What was told is told again when it has been deleted, though there is nothing new; once, and only if there is anything.
+func TestReleaseRolloutIsWrittenAgainWhenDeleted(t *testing.T) {
+	clk, control := testingclock.NewFakeClock(noon()), &puts{}
+	c := &Reconciler{clock: clk, options: Options{Control: control}}
+	write := c.writeControl(logr.Discard())
+	assert.Equal(t, Next{}, write(t.Context()))
+	assert.Zero(t, control.count, "there is nothing to tell, and nobody asks")
+
+	c.memory.control.history = []api.CompletedRollout{{To: "1.1.0"}}
+	for deletions := range 3 {
+		assert.Equal(t, Next{}, write(t.Context()))
+		assert.Equal(t, deletions+1, control.count)
+		require.NotNil(t, control.rollout)
+		assert.Len(t, control.rollout.Status.History, 1)
+		assert.Equal(t, Next{}, write(t.Context()))
+		assert.Equal(t, deletions+1, control.count, "it is there")
+		control.rollout = nil
+	}
 }
 
 func TestReleaseRolloutIsNotWrittenAgainAtOnce(t *testing.T) {
-	clk, control := testingclock.NewFakeClock(noon()), &puts{}
+	clk, control := testingclock.NewFakeClock(noon()), &puts{err: errors.New("refused"), rollout: &api.ReleaseRollout{}}
 	c := &Reconciler{clock: clk, options: Options{Control: control}}
 	write := c.writeControl(logr.Discard())
 	assert.Equal(t, recordRetry, write(t.Context()).After)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -30,8 +31,11 @@ const clusterVersionDefinition = "clusterversions.config.openshift.io"
 // control watches what administrators control beyond the ClusterVersion, and writes what there is to tell of it. It is a
 // source of the controller, which waits for its first answers, and implements clusterversion.Control.
 type control struct {
+	clock  clock.PassiveClock
 	client dynamic.Interface
 	name   string
+	// repairs bounds how often the ReleaseRollout is made, for somebody may keep deleting it.
+	repairs bucket
 
 	synced []toolscache.InformerSynced
 	// changed has the ClusterVersion reconciled.
@@ -43,14 +47,18 @@ type control struct {
 	look clusterversion.Controls
 }
 
-func newControl(mgr manager.Manager, options Options) (*control, error) {
+func newControl(clk clock.PassiveClock, mgr manager.Manager, options Options) (*control, error) {
 	client, err := dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("creating dynamic client: %w", err)
 	}
-	c := &control{client: client, name: options.Name}
+	return controlOf(clk, client, options.Name), nil
+}
+
+func controlOf(clk clock.PassiveClock, client dynamic.Interface, name string) *control {
+	c := &control{clock: clk, client: client, name: name, repairs: bucket{left: repairsAtOnce, at: clk.Now()}}
 	c.rollout = &whileServed{client: client, resource: releaseRollouts(), name: c.name, seen: c.seen}
-	return c, nil
+	return c
 }
 
 // Look implements clusterversion.Control.
@@ -124,30 +132,41 @@ func releaseRolloutOf(u *unstructured.Unstructured) *api.ReleaseRollout {
 }
 
 // Put implements clusterversion.Control. It replaces the status and looks at nothing else, so that it conflicts with
-// nobody: nobody else writes it.
+// nobody: nobody else writes it. It is not called twice at a time.
 func (c *control) Put(ctx context.Context, status api.ReleaseRolloutStatus) error {
+	if err := c.put(ctx, status); err != nil {
+		return fmt.Errorf("writing %s %s: %w", api.ReleaseRolloutKind, c.name, err)
+	}
+	return nil
+}
+
+func (c *control) put(ctx context.Context, status api.ReleaseRolloutStatus) error {
 	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/status", "value": status}})
 	if err != nil {
-		return fmt.Errorf("encoding %s %s: %w", api.ReleaseRolloutKind, c.name, err)
+		return fmt.Errorf("encoding it: %w", err)
 	}
 	write := func() error {
 		_, err := c.client.Resource(releaseRollouts()).Patch(
 			ctx, c.name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, "status")
 		return err
 	}
-	if err = write(); apierrors.IsNotFound(err) {
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(api.ReleaseRolloutVersion.WithKind(api.ReleaseRolloutKind))
-		u.SetName(c.name)
-		_, err = c.client.Resource(releaseRollouts()).Create(ctx, u, metav1.CreateOptions{FieldManager: api.FieldManager})
-		if err == nil || apierrors.IsAlreadyExists(err) {
-			err = write()
-		}
+	if c.Look().Rollout == nil && !c.repairs.fill(c.clock.Now()) {
+		return errTooMany
 	}
-	if err != nil {
-		return fmt.Errorf("writing %s %s: %w", api.ReleaseRolloutKind, c.name, err)
+	if err = write(); !apierrors.IsNotFound(err) {
+		return err
 	}
-	return nil
+	if !c.repairs.fill(c.clock.Now()) {
+		return errTooMany
+	}
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(api.ReleaseRolloutVersion.WithKind(api.ReleaseRolloutKind))
+	u.SetName(c.name)
+	_, err = c.client.Resource(releaseRollouts()).Create(ctx, u, metav1.CreateOptions{FieldManager: api.FieldManager})
+	if c.repairs.take(err); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return write()
 }
 
 // update changes the look, and has the ClusterVersion reconciled if that makes a difference. Our own writes of status

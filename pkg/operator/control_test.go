@@ -1,14 +1,24 @@
 package operator
 
 import (
+	"net/http"
 	"os"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/workqueue"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion"
 )
 
@@ -84,4 +94,90 @@ func TestPauseHoldsWhateverStatusSays(t *testing.T) {
 	}
 	assert.Nil(t, releaseRolloutOf(nil))
 	assert.Nil(t, releaseRolloutOf(&unstructured.Unstructured{Object: map[string]any{"spec": "paused"}}))
+}
+
+// TestReleaseRolloutComesBackWithinBounds: whoever deletes it has it made again at once, and whoever goes on deleting it
+// does not have the operator write for ever. Nobody is asked meanwhile.
+func TestReleaseRolloutComesBackWithinBounds(t *testing.T) {
+	_, err := envtest.InstallCRDs(controlPlane.Config("test"), envtest.CRDInstallOptions{
+		ErrorIfPathMissing: true, Paths: []string{"../../manifests/0000_00_cluster-version-operator_02_releaserollouts.crd.yaml"},
+	})
+	require.NoError(t, err)
+	admin := dynamic.NewForConfigOrDie(controlPlane.Config("test")).Resource(releaseRollouts())
+
+	var writes, reads atomic.Int64
+	cfg := controlPlane.Config("test")
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			switch {
+			case req.Method != http.MethodGet:
+				writes.Add(1)
+			case req.URL.Query().Get("watch") == "":
+				reads.Add(1)
+			}
+			return next.RoundTrip(req)
+		})
+	})
+	clk := testingclock.NewFakePassiveClock(time.Now())
+	c := controlOf(clk, dynamic.NewForConfigOrDie(cfg), "deleted")
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(queue.ShutDown)
+	require.NoError(t, c.Start(t.Context(), queue))
+	require.NoError(t, c.WaitForSync(t.Context()))
+	listed := reads.Load()
+	require.Eventually(t, func() bool { return c.Look().Served }, time.Minute, 10*time.Millisecond)
+
+	// changed waits until a reconcile is asked for, as that is what has it written.
+	changed := func(there bool) {
+		t.Helper()
+		for {
+			request, ended := queue.Get()
+			require.False(t, ended)
+			queue.Done(request)
+			if (c.Look().Rollout != nil) == there {
+				return
+			}
+		}
+	}
+	status := api.ReleaseRolloutStatus{
+		Conditions: []metav1.Condition{{Type: api.RolloutPaused, Status: metav1.ConditionFalse, Reason: api.ReasonNotAsked, LastTransitionTime: metav1.NewTime(clk.Now())}},
+		History:    []api.CompletedRollout{{To: "1.1.0", StartedAt: metav1.NewTime(clk.Now()), CompletedAt: metav1.NewTime(clk.Now())}},
+	}
+	remove := func() {
+		t.Helper()
+		require.NoError(t, admin.Delete(t.Context(), "deleted", metav1.DeleteOptions{}))
+		changed(false)
+	}
+	for i := range repairsAtOnce {
+		require.NoError(t, c.Put(t.Context(), status))
+		changed(true)
+		made, err := admin.Get(t.Context(), "deleted", metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.Len(t, releaseRolloutOf(made).Status.History, 1)
+		assert.Zero(t, releaseRolloutOf(made).Spec, "nobody asks for a pause in the name of whoever deleted it")
+		assert.EqualValues(t, 3*(i+1), writes.Load(), "it is not there, it is made, it is written")
+		remove()
+	}
+	require.ErrorIs(t, c.Put(t.Context(), status), errTooMany)
+	assert.EqualValues(t, 3*repairsAtOnce, writes.Load(), "nobody is asked what the watch has told")
+	clk.SetTime(clk.Now().Add(repairsEvery))
+	require.NoError(t, c.Put(t.Context(), status))
+	changed(true)
+	before := writes.Load()
+	require.NoError(t, c.Put(t.Context(), status), "what is there is written whenever there is something to tell")
+	assert.Equal(t, before+1, writes.Load())
+
+	remove()
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"paused": true}}}
+	u.SetGroupVersionKind(api.ReleaseRolloutVersion.WithKind(api.ReleaseRolloutKind))
+	u.SetName("deleted")
+	_, err = admin.Create(t.Context(), u, metav1.CreateOptions{})
+	require.NoError(t, err)
+	changed(true)
+	require.NoError(t, c.Put(t.Context(), status), "what somebody else has made takes nothing of the budget")
+	made, err := admin.Get(t.Context(), "deleted", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.True(t, releaseRolloutOf(made).Spec.Paused)
+	remove()
+	assert.LessOrEqual(t, reads.Load(), listed+1, "one list of the kind, or none where the API server streams it")
 }

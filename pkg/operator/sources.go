@@ -32,7 +32,7 @@ func newSources(ctx context.Context, mgr manager.Manager, core corev1client.Core
 	if s.voices, err = newVoices(ctx, clock.RealClock{}, mgr.GetCache(), core, options.Name); err != nil {
 		return nil, err
 	}
-	if s.control, err = newControl(mgr, options); err != nil {
+	if s.control, err = newControl(clock.RealClock{}, mgr, options); err != nil {
 		return nil, err
 	}
 	return s, nil
