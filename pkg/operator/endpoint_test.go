@@ -79,7 +79,7 @@ func TestEndpointLetsInWhomTheClusterKnowsAndAllows(t *testing.T) {
 		t.Run("it answers "+c.name, func(t *testing.T) {
 			client := r.client(t, c.cfg)
 			snapshot, _, err := client.Rollout(t.Context(), true, "")
-			assert.Equal(t, c.rollout, code(t, err))
+			require.Equal(t, c.rollout, code(t, err), "%v", err)
 			if c.rollout == http.StatusOK {
 				assert.Len(t, snapshot.Objects, 2)
 			} else {
