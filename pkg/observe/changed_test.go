@@ -2,7 +2,6 @@ package observe_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -165,7 +164,7 @@ func TestDeleting(t *testing.T) {
 	them.edit(t, configMaps, ns, "a", func(obj map[string]any) { set(t, obj, []any{"example.com/two"}, "metadata", "finalizers") })
 	state = w.until(t, scope, ns, "a", func(l observe.Look) bool { return there(l) && len(l.State.Finalizers) == 1 }).State
 	assert.Equal(t, []string{"example.com/two"}, state.Finalizers)
-	require.Eventually(t, func() bool { return w.changes.Load() > changes }, patience, time.Millisecond)
+	w.toldAfter(t, changes)
 	them.edit(t, configMaps, ns, "a", func(obj map[string]any) { set(t, obj, []any{}, "metadata", "finalizers") })
 	w.until(t, scope, ns, "a", gone)
 

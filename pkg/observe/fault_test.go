@@ -101,7 +101,7 @@ func TestExpired(t *testing.T) {
 	before, changes := len(l.asked(to("relics"))), w.changes.Load()
 	l.cut(io.EOF)
 	w.until(t, scope, "", "a", gone)
-	assert.Greater(t, w.changes.Load(), changes)
+	w.toldAfter(t, changes)
 	requests := l.asked(to("relics"))[before:]
 	require.Len(t, requests, 2)
 	assert.False(t, requests[0].initial)
@@ -223,7 +223,7 @@ func TestDefinitionComesAndGoes(t *testing.T) {
 		us.delete(t, definitions, "", definition.GetName())
 		w.until(t, scope, "", "a", func(l observe.Look) bool { return l.State == nil })
 		w.until(t, scope, "", "a", func(l observe.Look) bool { return !l.Synced })
-		assert.Greater(t, w.changes.Load(), changes)
+		w.toldAfter(t, changes)
 		before := len(l.asked(to("widgets")))
 		require.Eventually(t, func() bool { return len(l.asked(to("widgets"))) >= before+3 }, patience, time.Millisecond)
 	}

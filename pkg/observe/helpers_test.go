@@ -115,6 +115,12 @@ func (w watching) until(t testing.TB, s observe.Scope, namespace, name string, w
 	return look
 }
 
+// toldAfter waits until more changes have been told than that. Each can be looked at a moment before it is told.
+func (w watching) toldAfter(t testing.TB, changes int64) {
+	t.Helper()
+	require.Eventually(t, func() bool { return w.changes.Load() > changes }, patience, time.Millisecond)
+}
+
 func there(l observe.Look) bool { return l.Synced && l.State != nil }
 func gone(l observe.Look) bool  { return l.Synced && l.State == nil }
 
