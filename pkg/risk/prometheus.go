@@ -11,9 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/api"
+	promapi "github.com/prometheus/client_golang/api"
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // Limits of what is sent to a Prometheus, and of its answers. A query that classifies a cluster has one result; lists are
@@ -54,7 +56,7 @@ func NewPrometheus(options PrometheusOptions) (*Prometheus, error) {
 	if options.TokenFile != "" && target.Scheme != "https" && !isLoopback(target.Hostname()) {
 		return nil, fmt.Errorf("a token must not be sent to %s in the clear: use https, or no token", target.Redacted())
 	}
-	client, err := api.NewClient(api.Config{Address: options.URL, Client: newHTTPClient(target, options)})
+	client, err := promapi.NewClient(promapi.Config{Address: options.URL, Client: newHTTPClient(target, options)})
 	if err != nil {
 		return nil, fmt.Errorf("preparing to ask %s: %w", target.Redacted(), err)
 	}
@@ -121,9 +123,9 @@ func (p *Prometheus) Alerts(ctx context.Context) ([]promv1.Alert, error) {
 
 // reading is a client that sends nothing but GET: the proxy in front of a cluster's Prometheus takes a POST for the wish
 // to change something. The library asks by POST, and by GET when it is told that the server does not know that.
-type reading struct{ api.Client }
+type reading struct{ promapi.Client }
 
-// Do implements api.Client.
+// Do implements promapi.Client.
 func (c reading) Do(ctx context.Context, req *http.Request) (*http.Response, []byte, error) {
 	if req.Method != http.MethodGet {
 		return &http.Response{StatusCode: http.StatusNotImplemented}, nil, nil
@@ -173,10 +175,10 @@ func (p *Prometheus) explain(ctx context.Context, err error) error {
 		if strings.HasSuffix(said.Msg, "401") || strings.HasSuffix(said.Msg, "403") {
 			text += " (grant the operator's service account the right to read metrics)"
 		}
-		return unreachable{fmt.Errorf("asking Prometheus at %s: %s", p.host, text)}
+		return unreachable{fmt.Errorf("asking Prometheus at %s: %w", p.host, api.Reworded(said, text))}
 	default:
 	}
-	return fmt.Errorf("asking Prometheus at %s: %s", p.host, text)
+	return fmt.Errorf("asking Prometheus at %s: %w", p.host, api.Reworded(said, text))
 }
 
 // errAnswer: there was an answer, which is of no use.
@@ -197,7 +199,7 @@ func plain(ctx context.Context, err error) error {
 		err = &net.OpError{Op: ofNet.Op, Net: ofNet.Net, Addr: ofNet.Addr, Err: ofNet.Err}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return errors.New("no answer in time")
+		return api.Reworded(err, "no answer in time")
 	}
 	return err
 }

@@ -151,6 +151,13 @@ func TestPrometheusMisbehaves(t *testing.T) {
 				require.ErrorContains(t, err, strings.ReplaceAll(tc.err, "HOST", strings.TrimPrefix(server.URL, "http://")))
 				assert.Equal(t, tc.down, isUnreachable(err))
 				assert.Less(t, len(err.Error()), 1000)
+				if ctx.Err() != nil {
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+				}
+				if tc.name == "refuses the query" || tc.name == "forbids" {
+					var said *promv1.Error
+					require.ErrorAs(t, err, &said)
+				}
 				texts = append(texts, err.Error())
 			}
 			assert.Equal(t, texts[0], texts[1])

@@ -22,6 +22,8 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/prometheus/prometheus/util/annotations"
 	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // maxLocalSamples bounds the memory that the evaluation of an expression may take here.
@@ -55,7 +57,7 @@ func (l *Local) Query(ctx context.Context, expression string) ([]float64, error)
 	}
 	expr, err := l.parser.ParseExpr(expression)
 	if err != nil {
-		return nil, fmt.Errorf("reading the query: %s", printable(model.LabelValue(err.Error())))
+		return nil, fmt.Errorf("reading the query: %w", onOneLine(err))
 	}
 	if expr.Type() != parser.ValueTypeVector {
 		return nil, fmt.Errorf("the result of the query is a %s, not a vector", expr.Type())
@@ -79,7 +81,7 @@ func (l *Local) evaluate(ctx context.Context, present *metrics, expression strin
 	defer query.Close()
 	vector, err := query.Exec(ctx).Vector()
 	if err != nil {
-		return nil, fmt.Errorf("evaluating the query: %s", printable(model.LabelValue(err.Error())))
+		return nil, fmt.Errorf("evaluating the query: %w", onOneLine(err))
 	}
 	values := make([]float64, len(vector))
 	for i, sample := range vector {
@@ -90,6 +92,9 @@ func (l *Local) evaluate(ctx context.Context, present *metrics, expression strin
 	}
 	return values, nil
 }
+
+// onOneLine is an error whose text may quote a query, fit for a condition.
+func onOneLine(err error) error { return api.Reworded(err, printable(model.LabelValue(err.Error()))) }
 
 // Alerts implements Source. Without a Prometheus there are none.
 func (l *Local) Alerts(context.Context) ([]promv1.Alert, error) { return nil, nil }

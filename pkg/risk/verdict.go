@@ -10,6 +10,8 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // verdict is what the rules of a risk come to.
@@ -52,7 +54,7 @@ func (e *Evaluator) record(expression string, match bool, err error) {
 // verdict goes through rules in their order: the first that can be evaluated decides. An expression that has to be asked
 // for ends it, if it may be.
 func (e *Evaluator) verdict(rules []configv1.ClusterCondition, now time.Time, may func(expression string) bool) verdict {
-	var failed []string
+	var failed []error
 	var next time.Time
 	for _, rule := range rules {
 		var v verdict
@@ -73,13 +75,22 @@ func (e *Evaluator) verdict(rules []configv1.ClusterCondition, now time.Time, ma
 			v.next = next
 			return v
 		}
-		failed = append(failed, v.err.Error())
+		failed = append(failed, v.err)
 	}
 	if len(failed) == 0 {
-		failed = append(failed, "it has no rule of a type that is known here")
+		failed = append(failed, errors.New("it has no rule of a type that is known here"))
 	}
-	slices.Sort(failed)
-	return verdict{err: errors.New(strings.Join(slices.Compact(failed), "; ")), next: next}
+	return verdict{err: allOf(failed), next: next}
+}
+
+// allOf is several errors on one line, whose text is the same in whichever order they came.
+func allOf(errs []error) error {
+	var texts []string
+	for _, err := range errs {
+		texts = append(texts, err.Error())
+	}
+	slices.Sort(texts)
+	return api.Reworded(errors.Join(errs...), strings.Join(slices.Compact(texts), "; "))
 }
 
 // look tells what is known of an expression.

@@ -115,6 +115,9 @@ func (e *UnverifiedError) sort() {
 // plainNetworkError drops from an error what differs between two equal failures: the local port of a connection. What is
 // known of a registry that is not reached stays.
 func plainNetworkError(err error) string {
+	if unread, ok := errors.AsType[*signatureError](err); ok {
+		return unread.name + ": " + plainNetworkError(unread.err)
+	}
 	if unreached, ok := errors.AsType[*registry.UnreachedError](err); ok {
 		return unreached.Says + ": " + plainNetworkError(unreached.Err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ProtonMail/go-crypto/openpgp"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -38,11 +39,11 @@ func (r keyringRoot) check(c candidate, image release.Image, now time.Time) (rel
 	if c.message == nil {
 		return release.Evidence{}, errors.New("not an OpenPGP message")
 	}
-	var failures []string
+	var failures []error
 	for _, s := range c.message.signatures {
 		e, err := r.checkSignature(c.message.body, s, now)
 		if err != nil {
-			failures = append(failures, err.Error())
+			failures = append(failures, err)
 			continue
 		}
 		if err := checkAtomicClaim(c.message.body, image.Digest); err != nil {
@@ -55,8 +56,12 @@ func (r keyringRoot) check(c candidate, image release.Image, now time.Time) (rel
 }
 
 // oneOrMore makes one line of what was said about the signatures of a message.
-func oneOrMore(failures []string) error {
-	return errors.New(strings.Join(slices.Compact(failures), " and "))
+func oneOrMore(failures []error) error {
+	texts := make([]string, len(failures))
+	for i, err := range failures {
+		texts[i] = err.Error()
+	}
+	return api.Reworded(errors.Join(failures...), strings.Join(slices.Compact(texts), " and "))
 }
 
 func (r keyringRoot) checkSignature(body []byte, s messageSignature, now time.Time) (release.Evidence, error) {
@@ -70,7 +75,7 @@ func (r keyringRoot) checkSignature(body []byte, s messageSignature, now time.Ti
 	if len(keys) == 0 {
 		return release.Evidence{}, r.unknown(s)
 	}
-	var failures []string
+	var failures []error
 	for _, k := range keys {
 		err := r.checkWithKey(k, body, s, now)
 		if err == nil {
@@ -79,7 +84,7 @@ func (r keyringRoot) checkSignature(body []byte, s messageSignature, now time.Ti
 				Algorithm: algorithmName(k.PublicKey, s.hash()), SignedAt: s.created().UTC(),
 			}, nil
 		}
-		failures = append(failures, err.Error())
+		failures = append(failures, err)
 	}
 	return release.Evidence{}, oneOrMore(failures)
 }

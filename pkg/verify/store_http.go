@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/registry"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -117,7 +118,7 @@ func (s *httpStore) fetch(ctx context.Context, digest release.Digest, first, wid
 			a.Message, a.found, err = s.get(ctx, u, retries)
 			if err != nil {
 				a.unreachable = unreachable(err)
-				a.err = fmt.Errorf("%s: %s", a.Name, plainNetworkError(err))
+				a.err = &signatureError{a.Name, api.Reworded(err, plainNetworkError(err))}
 			}
 			answers[i] = a
 			return nil

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -152,6 +153,9 @@ func TestUnreachableServerIsAskedForOneSignature(t *testing.T) {
 	store, pauses := impatient(t, "http://"+listener.Addr().String())
 	assert.Equal(t, []string{"error: signature-1: dial tcp " + listener.Addr().String() + ": connect: connection refused"}, collect(t, store))
 	assert.Len(t, pauses(), 2)
+	for _, err := range store.Signatures(t.Context(), digest) {
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	}
 }
 
 func TestHTTPStoreAsksForNoMoreThanItNeeds(t *testing.T) {

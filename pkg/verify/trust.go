@@ -244,7 +244,7 @@ func strictYAML(data []byte, into any) error {
 func concise(err error) error {
 	const most = 500
 	if text := err.Error(); len(text) > most {
-		return errors.New(api.Excerpt(text, most))
+		return api.Reworded(err, api.Excerpt(text, most))
 	}
 	return err
 }
