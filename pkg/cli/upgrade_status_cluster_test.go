@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/pem"
 	"io"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -15,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/insight"
 	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/fixture"
 )
 
 // updatingCluster is a real API server that gets, step by step, what a cluster with an update under way has.
@@ -92,17 +94,6 @@ func (c *updatingCluster) assess(config *rest.Config) (a *insight.Assessment, te
 	}
 	return a, out.String(), missing
 }
-
-const routeCRD = `apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: routes.route.openshift.io}
-spec:
-  group: route.openshift.io
-  scope: Namespaced
-  names: {kind: Route, plural: routes, singular: route, listKind: RouteList}
-  versions:
-  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
-`
 
 func TestUpgradeStatusOfCluster(t *testing.T) {
 	e := env.New(t, env.Options{Audit: env.AuditNone})
@@ -207,29 +198,28 @@ estimate: {remainingLow: 11m0s, remainingHigh: 25m0s, basis: History, rollouts: 
 	})
 
 	t.Run("it asks Prometheus with the user's token", func(t *testing.T) {
-		prometheus := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Authorization") != "Bearer veras" || r.URL.Path != "/api/v1/alerts" {
-				w.WriteHeader(http.StatusForbidden)
-				return
-			}
-			_, _ = w.Write([]byte(`{"status":"success","data":{"alerts":[{"labels":{"alertname":"Hot","severity":"critical","namespace":"kitchen"},
-"annotations":{"summary":"it burns"},"state":"firing","activeAt":"2026-01-02T10:15:00Z"}]}}`))
-		}))
+		alerts := fixture.StartQueryAPI(t)
+		alerts.OnlyFor("veras")
+		alerts.Alert(promv1.Alert{
+			State: promv1.AlertStateFiring, ActiveAt: time.Date(2026, 1, 2, 10, 15, 0, 0, time.UTC),
+			Labels:      model.LabelSet{"alertname": "Hot", "severity": "critical", "namespace": "kitchen"},
+			Annotations: model.LabelSet{"summary": "it burns"},
+		})
+		prometheus := httptest.NewTLSServer(alerts)
 		defer prometheus.Close()
 		withToken := rest.CopyConfig(c.config)
 		withToken.BearerToken = "veras"
 
 		crd := filepath.Join(t.TempDir(), "routes.yaml")
-		require.NoError(t, os.WriteFile(crd, []byte(routeCRD), 0o600))
+		require.NoError(t, os.WriteFile(crd, []byte(fixture.RouteDefinition), 0o600))
 		_, err := envtest.InstallCRDs(c.config, envtest.CRDInstallOptions{Paths: []string{crd}, ErrorIfPathMissing: true})
 		require.NoError(t, err)
-		c.putText([]byte("{apiVersion: v1, kind: Namespace, metadata: {name: openshift-monitoring}}"))
+		c.putText([]byte(fixture.PrometheusNamespace))
 		c.putText([]byte("{apiVersion: v1, kind: Namespace, metadata: {name: openshift-config-managed}}"))
 		_, _, missing := c.assess(withToken)
 		assert.Contains(t, missing[insight.SectionHealth], "no Route openshift-monitoring/thanos-querier")
 
-		c.putText([]byte("{apiVersion: route.openshift.io/v1, kind: Route, metadata: {name: thanos-querier, namespace: openshift-monitoring}, spec: {host: '" +
-			prometheus.Listener.Addr().String() + "'}}"))
+		c.putText([]byte(fixture.PrometheusRoute(prometheus.Listener.Addr().String())))
 		_, _, missing = c.assess(withToken)
 		assert.Contains(t, missing[insight.SectionHealth], "certificate", "the token is for nobody whose certificate is not known")
 

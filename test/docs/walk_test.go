@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/test/fixture"
 )
 
 // walk is what a reader does who goes through pages from top to bottom in one place.
@@ -146,26 +148,12 @@ done`
 func choosing(s *sandbox) {
 	installed(s)
 	offered(s)
-	s.shell("kubectl apply -f - <<EOF\n" + prometheusRoute + "EOF")
-	s.shell(`kubectl create namespace openshift-monitoring
-kubectl -n openshift-monitoring create -f - <<EOF
-{"apiVersion": "route.openshift.io/v1", "kind": "Route", "metadata": {"name": "thanos-querier"}, "spec": {"host": "prometheus.example.com"}}
-EOF
-kubectl create serviceaccount vera && kubectl create clusterrolebinding vera --clusterrole cluster-admin --serviceaccount default:vera
+	s.shell("kubectl apply -f - <<EOF\n" + fixture.RouteDefinition + "---\n" + fixture.PrometheusNamespace + "EOF\n" +
+		"kubectl wait --for condition=Established crd routes.route.openshift.io\n" +
+		"kubectl create -f - <<EOF\n" + fixture.PrometheusRoute("prometheus.example.com") + "EOF")
+	s.shell(`kubectl create serviceaccount vera && kubectl create clusterrolebinding vera --clusterrole cluster-admin --serviceaccount default:vera
 kubectl config set-credentials vera --token="$(kubectl create token vera)" && kubectl config set-context --current --user vera`)
 }
-
-// prometheusRoute is as much of the definition of Routes as has them served.
-const prometheusRoute = `apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: routes.route.openshift.io}
-spec:
-  group: route.openshift.io
-  scope: Namespaced
-  names: {kind: Route, plural: routes, singular: route, listKind: RouteList}
-  versions:
-  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
-`
 
 // offered has an update service offer 1.1.0 to the cluster.
 func offered(s *sandbox) {
@@ -379,12 +367,13 @@ func firing(name, severity string) promv1.Alert {
 	return promv1.Alert{State: promv1.AlertStateFiring, Labels: model.LabelSet{"alertname": model.LabelValue(name), "severity": model.LabelValue(severity), "namespace": "example-dns"}}
 }
 
-// gated has something to be acknowledged before the update that is asked for.
+// gated has something to be acknowledged before the update that is asked for. By then the operator may tell so already,
+// and recommend the update no more.
 func gated(s *sandbox) {
 	s.shell(`kubectl -n openshift-config create configmap admin-acks
 kubectl -n openshift-config-managed create configmap admin-gates --from-literal=ack-1.0-storage-api=` +
 		`'Version 1.2 removes the old storage API. See https://example.com/storage-1.2 and acknowledge.'
-cvo upgrade --to 1.1.0 --allow-upgrade-with-warnings`)
+cvo upgrade --to 1.1.0 --allow-upgrade-with-warnings --allow-not-recommended`)
 	s.eventually(`kubectl get clusterversion version -o json | jq -e '.status.conditions[] | select(.type == "ReleaseAccepted" and .reason == "PreconditionChecks")'`)
 }
 
