@@ -69,14 +69,24 @@ func (c *clientCA) roots(ctx context.Context) (*x509.CertPool, error) {
 	if !due {
 		return pool, nil
 	}
-	read, err, _ := c.reading.Do(clientCAKey, func() (any, error) {
+	reading := c.reading.DoChan(clientCAKey, func() (any, error) {
 		if pool, due := c.current(); !due {
 			return pool, nil // read while we came here
 		}
+		// It is for all who wait, whoever of them gives up.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
+		defer cancel()
 		return c.read(ctx)
 	})
-	if fresh, ok := read.(*x509.CertPool); ok && err == nil {
-		return fresh, nil
+	var err error
+	select {
+	case read := <-reading:
+		if fresh, ok := read.Val.(*x509.CertPool); ok && read.Err == nil {
+			return fresh, nil
+		}
+		err = read.Err
+	case <-ctx.Done():
+		err = ctx.Err()
 	}
 	if pool != nil {
 		return pool, nil
