@@ -112,16 +112,26 @@ func versions(t *testing.T, c client.Client, plan install.Plan) map[string]strin
 	return all
 }
 
-// settled waits until the API server itself has stopped to write to CRDs, whose conditions it sets after they are established.
+// settled waits until the CRDs of a plan are established, which is the last that the API server itself writes to them.
 func settled(t *testing.T, c client.Client, plan install.Plan) {
 	t.Helper()
-	last := map[string]string{}
-	require.Eventually(t, func() bool {
-		now := versions(t, c, plan)
-		same := assert.ObjectsAreEqual(last, now)
-		last = now
-		return same
-	}, stepTimeout, stepTick)
+	for _, item := range plan.Items {
+		if !item.Is("apiextensions.k8s.io", "CustomResourceDefinition") {
+			continue
+		}
+		require.EventuallyWithT(t, func(collect *assert.CollectT) {
+			live := &unstructured.Unstructured{}
+			live.SetGroupVersionKind(item.GVK())
+			if !assert.NoError(collect, c.Get(t.Context(), client.ObjectKeyFromObject(item.Object), live)) {
+				return
+			}
+			conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
+			assert.True(collect, slices.ContainsFunc(conditions, func(each any) bool {
+				condition, _ := each.(map[string]any)
+				return condition["type"] == "Established" && condition["status"] == "True"
+			}))
+		}, stepTimeout, stepTick, item.ID())
+	}
 }
 
 func TestDeploy(t *testing.T) {
