@@ -15,28 +15,25 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 const (
-	// uninstaller is the holder of the Lease while an operator is removed.
-	uninstaller = "cvo-uninstall"
 	// leaseSeconds is how long the Lease keeps operators from starting after a removal was killed.
 	leaseSeconds = 60
 	// renewal is how often a removal renews the Lease, and silence is how long nobody has to renew it for a removal to be
 	// taken for dead.
 	renewal = 3 * time.Second
 	silence = 4 * renewal
-	// notice is by when an operator that lost the Lease has tried to renew it, as a rule: twice its default retry period.
+	// notice is by when an operator that lost the Lease has tried to renew it and given its word, as a rule: twice its
+	// default retry period.
 	notice = 2 * time.Second
 	// farewell bounds giving the Lease back at the end of a removal that was interrupted.
 	farewell = 5 * time.Second
 
 	// farthest bounds what is believed of a fence.
 	farthest = 10 * time.Minute
-
-	// fencedUntil and fencedFrom tell a later run until when whoever led before may not have noticed.
-	fencedUntil = "cvo.cluster-version.github.io/fenced-until"
-	fencedFrom  = "cvo.cluster-version.github.io/fenced-from"
 )
 
 // hold is what a removal knows of the Lease that it has taken; the zero value is that of one that holds none.
@@ -74,14 +71,14 @@ func (u *remover) take(ctx context.Context) error {
 		u.hold = hold{held: true, renewed: now}
 		switch holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder {
 		case "":
-		case uninstaller:
-			u.fencedHolder = lease.Annotations[fencedFrom]
+		case api.UninstallHolder:
+			u.fencedHolder = lease.Annotations[api.FencedFromAnnotation]
 			u.fenced = fence(lease, now)
 		default:
 			u.fencedHolder = holder
 			u.fenced = now.Add(time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second)
-			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, fencedFrom, holder)
-			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, fencedUntil, u.fenced.UTC().Format(time.RFC3339Nano))
+			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, api.FencedFromAnnotation, holder)
+			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, api.FencedUntilAnnotation, u.fenced.UTC().Format(time.RFC3339Nano))
 		}
 		own(lease, now, leaseSeconds)
 		lease.Spec.AcquireTime = lease.Spec.RenewTime
@@ -93,29 +90,38 @@ func (u *remover) take(ctx context.Context) error {
 	return nil
 }
 
-// unnoticed waits until whoever led before should know that it leads no more. Until then it would repair what is done to
-// its Deployment: pods would start only to be ended, and a kubelet may wait out the whole grace period of one that is ended
-// while it starts.
-func (u *remover) unnoticed(ctx context.Context) error {
-	if !u.clock.Now().Before(u.fenced) {
+// hear looks whether whoever led before has given its word that it writes nothing any more: then it has taken its name off
+// the Lease. Nobody else does while a removal has it, and whoever is named there instead has led since.
+func (u *remover) hear(ctx context.Context) error {
+	if !u.fencing() {
 		return nil
 	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-u.clock.After(notice):
-		return nil
+	lease := &coordinationv1.Lease{}
+	switch err := u.Get(ctx, u.leaseKey(), lease); {
+	case apierrors.IsNotFound(err):
+		return nil // nobody is left to give a word, and time tells as well
+	case err != nil:
+		return fmt.Errorf("reading Lease %s: %w", u.leaseKey(), err)
+	case ptr.Deref(lease.Spec.HolderIdentity, "") != api.UninstallHolder:
+		return nil // which renew tells of
 	}
+	if named := lease.Annotations[api.FencedFromAnnotation]; named != u.fencedHolder {
+		u.fencedHolder, u.fenced = named, fence(lease, u.clock.Now())
+	}
+	return nil
 }
 
+// fencing reports whether somebody who led before may still act.
+func (u *remover) fencing() bool { return u.clock.Now().Before(u.fenced) }
+
 func own(lease *coordinationv1.Lease, now time.Time, seconds int32) {
-	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new(uninstaller), new(seconds)
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new(api.UninstallHolder), new(seconds)
 	lease.Spec.RenewTime = &metav1.MicroTime{Time: now}
 }
 
 // fence is from when on whoever led before a removal does not act any more; zero if that is past, or nothing believable.
 func fence(lease *coordinationv1.Lease, now time.Time) time.Time {
-	until, err := time.Parse(time.RFC3339Nano, lease.Annotations[fencedUntil])
+	until, err := time.Parse(time.RFC3339Nano, lease.Annotations[api.FencedUntilAnnotation])
 	if err != nil || !until.After(now) || until.After(now.Add(farthest)) {
 		return time.Time{}
 	}
@@ -128,9 +134,9 @@ func (u *remover) renew(ctx context.Context) error {
 	if !u.held || now.Sub(u.renewed) < renewal {
 		return nil
 	}
-	lost := uninstaller // also if there is none any more
+	lost := api.UninstallHolder // also if there is none any more
 	err := u.editLease(ctx, u.leaseKey(), func(lease *coordinationv1.Lease) bool {
-		if lost = ptr.Deref(lease.Spec.HolderIdentity, ""); lost != uninstaller {
+		if lost = ptr.Deref(lease.Spec.HolderIdentity, ""); lost != api.UninstallHolder {
 			return false
 		}
 		own(lease, now, leaseSeconds)
@@ -139,7 +145,7 @@ func (u *remover) renew(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("renewing Lease %s: %w", u.leaseKey(), err)
-	case lost != uninstaller:
+	case lost != api.UninstallHolder:
 		u.held = false
 		return fmt.Errorf("renewing Lease %s: %q has it, which may bring back what is deleted: stop it and do this again", u.leaseKey(), lost)
 	}
@@ -156,7 +162,7 @@ func (u *remover) giveBack(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
 	err := u.editLease(ctx, u.leaseKey(), func(lease *coordinationv1.Lease) bool {
-		ours := ptr.Deref(lease.Spec.HolderIdentity, "") == uninstaller
+		ours := ptr.Deref(lease.Spec.HolderIdentity, "") == api.UninstallHolder
 		if ours {
 			vacate(lease, u.clock.Now())
 		}
@@ -176,8 +182,8 @@ func vacate(lease *coordinationv1.Lease, now time.Time) {
 	}
 	own(lease, now, 1)
 	lease.Spec.HolderIdentity = new("")
-	delete(lease.Annotations, fencedFrom)
-	delete(lease.Annotations, fencedUntil)
+	delete(lease.Annotations, api.FencedFromAnnotation)
+	delete(lease.Annotations, api.FencedUntilAnnotation)
 }
 
 // Reclaim takes the Lease from a removal that was killed, so that an operator can start at once. It refuses if the removal
@@ -198,7 +204,7 @@ func Reclaim(ctx context.Context, clk clock.Clock, cfg *rest.Config, namespace, 
 			return true, nil
 		case err != nil:
 			return false, err
-		case ptr.Deref(lease.Spec.HolderIdentity, "") != uninstaller, ptr.Deref(lease.Spec.LeaseDurationSeconds, 0) < leaseSeconds:
+		case ptr.Deref(lease.Spec.HolderIdentity, "") != api.UninstallHolder, ptr.Deref(lease.Spec.LeaseDurationSeconds, 0) < leaseSeconds:
 			return true, nil // it is given back, or about to run out
 		case since.IsZero():
 			since, first = clk.Now(), lease.Spec.RenewTime
@@ -216,7 +222,7 @@ func Reclaim(ctx context.Context, clk clock.Clock, cfg *rest.Config, namespace, 
 	}
 	renewed := false
 	err = c.editLease(ctx, key, func(lease *coordinationv1.Lease) bool {
-		held := ptr.Deref(lease.Spec.HolderIdentity, "") == uninstaller
+		held := ptr.Deref(lease.Spec.HolderIdentity, "") == api.UninstallHolder
 		renewed = held && !first.Equal(lease.Spec.RenewTime)
 		if !held || renewed {
 			return false

@@ -225,8 +225,12 @@ func (u *remover) kinds(context.Context) ([]schema.GroupVersionKind, error) {
 }
 
 // stop has no operator act any more. The Lease is taken from whoever leads, in the cluster or outside: an operator that
-// cannot renew it does not write. Then the Deployment is scaled down, again and again if need be, because an operator that
-// renews slowly repairs it while it still can.
+// cannot renew it does not write, and gives its word for that as soon as no write of it is under way; without its word, as
+// from one of an earlier version or one that is stopped, it is waited until its fence is closed for certain. Then the
+// Deployment is scaled down, again and again if need be, because an operator that renews slowly repairs it while it still
+// can. That begins with the word, or when an operator should have noticed: until then it would repair what is done to its
+// Deployment, pods would start only to be ended, and a kubelet may wait out the whole grace period of one that is ended
+// while it starts.
 func (u *remover) stop(ctx context.Context) error {
 	if u.removal.DryRun {
 		return nil
@@ -234,12 +238,16 @@ func (u *remover) stop(ctx context.Context) error {
 	if err := u.take(ctx); err != nil {
 		return err
 	}
-	if err := u.unnoticed(ctx); err != nil {
-		return err
-	}
+	noticed := u.clock.Now().Add(notice)
 	said := ""
-	return wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		if err := errors.Join(u.renew(ctx), u.scaleDown(ctx)); err != nil {
+	return wait.PollUntilContextCancel(ctx, glance, true, func(ctx context.Context) (bool, error) {
+		if err := errors.Join(u.renew(ctx), u.hear(ctx)); err != nil {
+			return false, err
+		}
+		if u.fencing() && u.clock.Now().Before(noticed) {
+			return false, nil
+		}
+		if err := u.scaleDown(ctx); err != nil {
 			return false, err
 		}
 		pods := &corev1.PodList{}
@@ -250,7 +258,7 @@ func (u *remover) stop(ctx context.Context) error {
 		switch {
 		case len(pods.Items) > 0:
 			waiting = fmt.Sprintf("waiting for %d pods of the operator to end", len(pods.Items))
-		case u.clock.Now().Before(u.fenced):
+		case u.fencing():
 			waiting = fmt.Sprintf("waiting until %s, for operator %s to notice that it leads no more", u.fenced.UTC().Format(time.TimeOnly), u.fencedHolder)
 		default:
 			return true, nil
@@ -262,6 +270,9 @@ func (u *remover) stop(ctx context.Context) error {
 		return false, nil
 	})
 }
+
+// glance is how often it is looked whether the operator has stopped.
+const glance = 250 * time.Millisecond
 
 func (u *remover) scaleDown(ctx context.Context) error {
 	deployment := &appsv1.Deployment{}

@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // candidate is the Lease as this process takes part in the election: it looks at the Lease only while it is its turn to
@@ -23,6 +25,8 @@ type candidate struct {
 	fence *fence
 	// post is where this process stands; nil outside of the cluster.
 	post *post
+	// word is given when an uninstall has taken the Lease from this process.
+	word *word
 
 	// leading: the Lease is ours, and we have made sure that it should be.
 	leading atomic.Bool
@@ -31,6 +35,8 @@ type candidate struct {
 	othersAt time.Time
 	// ending: the Lease is not wanted any more.
 	ending bool
+	// claimed: this process has asked for the Lease, so an uninstall that has it may have taken it from this one.
+	claimed bool
 	// standingIn: nobody leads, so this process does until it is stopped, though another is to replace it.
 	standingIn bool
 }
@@ -41,9 +47,10 @@ var errOthers = errors.New("somebody else has it")
 // errReplaced is why a Lease that was won is given back.
 var errReplaced = errors.New("this replica is being replaced")
 
-// Get implements resourcelock.Interface. To a process whose turn it is not it returns once that changes.
+// Get implements resourcelock.Interface. To a process whose turn it is not it returns once that changes, unless somebody
+// waits for its word.
 func (c *candidate) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	if c.post != nil && !c.leading.Load() && !c.ending {
+	if c.post != nil && !c.leading.Load() && !c.ending && !c.owesWord() {
 		if err := c.turn(ctx); err != nil {
 			return nil, nil, err
 		}
@@ -64,10 +71,31 @@ func (c *candidate) read(ctx context.Context) (*resourcelock.LeaderElectionRecor
 			c.othersAt = c.clock.Now()
 		}
 		if c.leading.Swap(false) {
+			c.standingIn = false
 			c.fence.shut()
+		}
+		if c.owesWord() {
+			c.giveWord(ctx)
 		}
 	}
 	return record, raw, nil
+}
+
+// owesWord reports whether an uninstall may be waiting to hear that this process writes nothing any more.
+func (c *candidate) owesWord() bool { return c.claimed && c.holder == api.UninstallHolder }
+
+// giveWord tells the uninstall so if that is true; if not, the next look at the Lease tries again. The elector looks once a
+// retry period until it gives up renewing, and a last time before the process ends, for whatever reason.
+func (c *candidate) giveWord(ctx context.Context) {
+	given, err := c.word.give(ctx, c.fence)
+	if err != nil {
+		c.log.Info("not telling the uninstall yet that nothing is written any more", "error", err.Error())
+		return
+	}
+	c.claimed = false
+	if given {
+		c.log.Info("told the uninstall that nothing is written any more")
+	}
 }
 
 // turn waits until it is this process's turn. Being replaced it waits for whoever replaces it; if nobody holds the Lease
@@ -151,6 +179,7 @@ func (c *candidate) write(
 		}
 		return send(ctx, record)
 	}
+	c.claimed = true // whatever the answer says
 	sent := c.clock.Now()
 	if err := send(ctx, record); err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/fake"
+	k8sfake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
@@ -86,6 +87,7 @@ func standing(template, desired, templateNow, desiredNow string) (*candidate, *m
 	lock := &memoryLock{}
 	return &candidate{
 		Interface: lock, clock: clock.RealClock{}, log: logr.Discard(), fence: newFence(clock.RealClock{}, 12*time.Second), post: p,
+		word: &word{leases: k8sfake.NewClientset().CoordinationV1().Leases("x"), name: "version", identity: "me"},
 	}, lock
 }
 

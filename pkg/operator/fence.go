@@ -34,6 +34,8 @@ type fence struct {
 	// under counts the writes under way, idle is closed when there are none; nil while nobody waits for that.
 	under int
 	idle  chan struct{}
+	// broke is when the last write ended without an answer; zero if none has.
+	broke time.Time
 
 	// refused counts the writes that were not sent though this process holds the Lease.
 	refused atomic.Uint64
@@ -95,6 +97,29 @@ func (f *fence) close(ctx context.Context) {
 	case <-idle:
 	case <-ctx.Done():
 	}
+}
+
+// settle waits until writes under way have ended, for as long as it takes one to be answered as a rule.
+func (f *fence) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, f.slack())
+	defer cancel()
+	f.close(ctx)
+}
+
+// settled reports that the fence is shut and that no write that it let through can change anything any more. Each is
+// counted before it is sent, and ends with the server's answer; so this leaves out no moment, as time does between looking
+// at the clock and sending. One that ended without an answer is waited for as long as others wait to lead.
+func (f *fence) settled() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.renewed.IsZero() && f.under == 0 && (f.broke.IsZero() || sinceBoth(f.clock.Now(), f.broke) >= f.lease)
+}
+
+// unanswered notes that the effect of a write is not known, and may still come.
+func (f *fence) unanswered() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broke = f.clock.Now()
 }
 
 // errFenced is why a write was not sent.
@@ -168,8 +193,12 @@ func (t fenced) RoundTrip(r *http.Request) (*http.Response, error) {
 	})
 	resp, err := t.next.RoundTrip(r)
 	if err != nil {
+		t.unanswered()
 		over()
 		return nil, err
+	}
+	if resp.StatusCode >= http.StatusInternalServerError {
+		t.unanswered() // such as that the time is up, which does not end what the server has begun
 	}
 	resp.Body = &ending{resp.Body, over}
 	return resp, nil

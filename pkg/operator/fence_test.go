@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -167,6 +168,50 @@ func TestFenceWaits(t *testing.T) {
 	close(answer)
 	<-closed
 	require.NoError(t, <-ended)
+}
+
+// TestFenceSettles has writes end in many ways. Once the fence is shut it says whether any of them may still take effect.
+func TestFenceSettles(t *testing.T) {
+	t.Parallel()
+	const lease = 12 * time.Second
+	broken := errors.New("connection reset")
+	for _, tt := range []struct {
+		name, method string
+		status       int
+		err          error
+		settled      bool
+	}{
+		{"done", http.MethodPatch, http.StatusOK, nil, true},
+		{"refused for what is there", http.MethodPut, http.StatusConflict, nil, true},
+		{"refused for now", http.MethodPost, http.StatusTooManyRequests, nil, true},
+		{"the server's time is up", http.MethodPatch, http.StatusGatewayTimeout, nil, false},
+		{"something between has no server", http.MethodDelete, http.StatusBadGateway, nil, false},
+		{"etcd does not answer", http.MethodPatch, http.StatusInternalServerError, nil, false},
+		{"the connection breaks", http.MethodPatch, 0, broken, false},
+		{"given up", http.MethodPatch, 0, context.DeadlineExceeded, false},
+		{"a read breaks", http.MethodGet, 0, broken, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFence(clock.RealClock{}, lease)
+				assert.True(t, f.settled(), "it has never led")
+				f.renew(time.Now())
+				assert.False(t, f.settled(), "it is open")
+				err := send(t, f.wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
+					if tt.err != nil {
+						return nil, tt.err
+					}
+					return &http.Response{StatusCode: tt.status, Body: io.NopCloser(strings.NewReader("{}")), Request: r}, nil
+				})), tt.method, aWrite)
+				require.ErrorIs(t, err, tt.err)
+				f.settle(t.Context())
+				assert.Equal(t, tt.settled, f.settled())
+				time.Sleep(lease)
+				assert.True(t, f.settled(), "nobody waits longer for it")
+			})
+		})
+	}
 }
 
 func TestSinceBoth(t *testing.T) {

@@ -58,6 +58,10 @@ func newManager(ctx context.Context, options Options, end *endpoint, p *post) (m
 		return nil, err
 	}
 	cfg.Wrap(fence.wrap)
+	elected := &candidate{
+		Interface: lock, clock: clock.RealClock{}, log: options.Log, fence: fence, post: p,
+		word: &word{leases: end.leases, name: options.Name, identity: lock.Identity()},
+	}
 	once := true
 	mgr, err := manager.New(cfg, manager.Options{
 		Scheme:                              scheme,
@@ -67,7 +71,7 @@ func newManager(ctx context.Context, options Options, end *endpoint, p *post) (m
 		Metrics:                             metricsserver.Options{BindAddress: noListener}, // endpoint serves them
 		HealthProbeBindAddress:              noListener,
 		LeaderElection:                      true,
-		LeaderElectionResourceLockInterface: &candidate{Interface: lock, clock: clock.RealClock{}, log: options.Log, fence: fence, post: p},
+		LeaderElectionResourceLockInterface: elected,
 		LeaderElectionReleaseOnCancel:       true,
 		LeaseDuration:                       &options.LeaseDuration,
 		RenewDeadline:                       &options.RenewDeadline,

@@ -1,0 +1,108 @@
+package integration_test
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// TestUninstallStopsLeader has 'cvo uninstall' take the Lease from operators that run, of which one is stopped.
+func TestUninstallStopsLeader(t *testing.T) {
+	t.Parallel()
+	p := newPlatform(t)
+	img := p.push(newTiny(t).files("1.0.0"), "1.0.0", true)
+	_, err := p.run("install", "--no-operator", "--release-image", img.ByDigest(), "--trust", p.trust)
+	require.NoError(t, err)
+	p.start("operators")
+
+	// The leader gives its word. Without it the uninstall would wait for the whole lease.
+	const long = 2 * time.Minute
+	leader := p.operator(img.ByDigest(), "--leader-elect-lease-duration", long.String(), "--leader-elect-renew-deadline", "1m")
+	p.await("1.0.0 to complete", time.Minute, completed("1.0.0"))
+	first := p.holder(func(holder string) bool { return holder != "" })
+	took, waited := p.stopsOperator(nil)
+	assert.Less(t, took, long)
+	t.Logf("the leader's word was heard %.1f s after the start of cvo uninstall", took.Seconds())
+	for _, line := range waited {
+		t.Log(line)
+	}
+	leader.logged(t, "told the uninstall that nothing is written any more")
+	p.holder(func(holder string) bool { return holder == first }) // the uninstall was interrupted: it leads again
+	leader.end(t)
+
+	// One that is stopped gives no word, and does not write when it goes on, either.
+	leader = p.operator(img.ByDigest())
+	second := p.holder(func(holder string) bool { return holder != "" && holder != first })
+	require.NoError(t, leader.Process.Signal(syscall.SIGSTOP))
+	var goesOn time.Time
+	took, waited = p.stopsOperator(func() {
+		goesOn = time.Now()
+		require.NoError(t, leader.Process.Signal(syscall.SIGCONT))
+		select {
+		case <-leader.exited: // it has found out that it leads no more
+		case <-time.After(time.Minute):
+			assert.Fail(t, "the operator goes on", tail(leader.log))
+		}
+	})
+	assert.GreaterOrEqual(t, took, 10*time.Second, "its lease")
+	assert.Contains(t, strings.Join(waited, "\n"), "for operator "+second+" to notice that it leads no more")
+	t.Logf("a leader that is stopped was waited for until %.1f s after the start of cvo uninstall", took.Seconds())
+	for _, e := range p.audit(goesOn) {
+		if e.Write() && strings.HasPrefix(e.UserAgent, operatorAgent) && e.Object.Resource != "leases" {
+			assert.Fail(t, "written after the Lease was taken", "%s %s", e.Verb, e.Object)
+		}
+	}
+}
+
+// holder waits until somebody holds the Lease of whom a condition is true.
+func (p *platform) holder(condition func(string) bool) (holder string) {
+	p.t.Helper()
+	leases := kubernetes.NewForConfigOrDie(p.env.Config("integration")).CoordinationV1().Leases(api.OperatorNamespace)
+	require.Eventually(p.t, func() bool {
+		lease, err := leases.Get(p.t.Context(), "version", metav1.GetOptions{})
+		if err != nil || lease.Spec.HolderIdentity == nil {
+			return false
+		}
+		holder = *lease.Spec.HolderIdentity
+		return condition(holder)
+	}, time.Minute, 50*time.Millisecond)
+	return holder
+}
+
+// stopsOperator runs cvo uninstall, and interrupts it when it has stopped the operator: after that was looked at, if
+// asked. It returns how long that took, and what cvo said meanwhile.
+func (p *platform) stopsOperator(look func()) (took time.Duration, said []string) {
+	p.t.Helper()
+	began := time.Now()
+	cmd := exec.CommandContext(p.t.Context(), filepath.Join(binaries, "cvo"), "uninstall", "--yes", "--timeout=5m")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+p.env.Kubeconfig)
+	progress, err := cmd.StderrPipe()
+	require.NoError(p.t, err)
+	require.NoError(p.t, cmd.Start())
+	for lines := bufio.NewScanner(progress); lines.Scan(); {
+		said = append(said, lines.Text())
+		if took == 0 && strings.Contains(lines.Text(), "out of the ClusterVersion's hands") { // which comes next
+			took = time.Since(began)
+			if look != nil {
+				look()
+			}
+			require.NoError(p.t, cmd.Process.Signal(os.Interrupt))
+		}
+	}
+	err = cmd.Wait()
+	require.Error(p.t, err)
+	require.NotZero(p.t, took, said)
+	return took, said
+}
