@@ -194,9 +194,10 @@ func (m *memory) follow(look Controls) (news []event, changed bool) {
 }
 
 // hold has a Passer hold back the rollout of the image that is planned, if that is asked for: where it was held back
-// before, else at the next boundary.
+// before, else at the next boundary. What a complete release gives the cluster anew is no update: it has no other release to
+// wait between, and mostly comes before a runlevel that has begun long ago.
 func (m *memory) hold(passer *rollout.Passer) {
-	if passer == nil || !m.control.paused {
+	if passer == nil || !m.control.paused || m.adds {
 		return
 	}
 	before := rollout.NoBoundary
@@ -229,7 +230,7 @@ func (k *controlMemory) recall(r *api.ReleaseRollout) {
 func (m *memory) track(cv *configv1.ClusterVersion, progress *rollout.Progress, now time.Time) (news []event) {
 	k := &m.control
 	k.estimate = nil
-	if progress.Mode != release.Updating {
+	if progress.Mode != release.Updating || m.adds {
 		k.current = nil
 		return nil
 	}

@@ -112,6 +112,21 @@ func TestTrackKeepsSoManyUpdates(t *testing.T) {
 	assert.Equal(t, tick(10*(2*api.ReleaseRolloutHistory-1)), &m.control.history[0].StartedAt, "the newest first")
 }
 
+// What a complete release gives the cluster anew, as for a capability, is no update: it tells nothing of how long one takes, and
+// is not held back.
+func TestAdditionsAreNoUpdates(t *testing.T) {
+	m := &memory{planned: "r@1.1.0", passer: &rollout.Passer{}, adds: true}
+	m.follow(asks(api.ReleaseRolloutSpec{Paused: true}))
+	for _, p := range []rollout.Progress{heldAt(nil, 10, 0), heldAt(nil, 10, 10)} {
+		assert.Empty(t, m.track(underUpdate(), &p, noon()))
+		assert.Nil(t, m.control.current)
+		assert.Nil(t, p.Estimate)
+		m.progress = &p
+	}
+	assert.Empty(t, m.control.history)
+	assert.Equal(t, api.ReasonNoUpdate, m.pausedCondition().Reason)
+}
+
 func TestEstimateIsToldWithTheProgress(t *testing.T) {
 	m := &memory{planned: "r@1.1.0"}
 	took := metav1.Duration{Duration: 10 * time.Minute}

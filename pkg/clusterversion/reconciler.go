@@ -89,8 +89,10 @@ type memory struct {
 	// resumeFailure is why the release of the history could not be taken up again.
 	resumeFailure string
 	// planKey names the rollout that progress and settled belong to, planned its release image.
-	planKey  string
-	planned  string
+	planKey string
+	planned string
+	// adds: that rollout is no update, but of what a completed release gives the cluster anew, as for a capability.
+	adds     bool
 	progress *rollout.Progress
 	settled  rollout.Settled
 	// another: that rollout is of another release than the one whose passes passer made; restored is what the inventory of
@@ -478,6 +480,7 @@ func (c *Reconciler) rollOut(ctx context.Context, r *round) error {
 		c.memory.resumed = c.memory.planned == "" || c.memory.resumed && !another
 		c.memory.another = c.memory.another || another
 		c.memory.planKey, c.memory.planned, c.memory.progress = key, r.accepted.Image(), nil
+		c.memory.adds = mode == release.Updating && completes(r.original, r.accepted.Image())
 		c.memory.settled = c.memory.settled.Restart(another)
 	}
 	c.mu.Unlock()

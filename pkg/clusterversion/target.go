@@ -142,6 +142,12 @@ func imagesOf(cv *configv1.ClusterVersion, version string) []string {
 	return images
 }
 
+// completes reports whether image is the release that completed last, and nothing was asked for since.
+func completes(cv *configv1.ClusterVersion, image string) bool {
+	history := cv.Status.History
+	return len(history) > 0 && history[0].State == configv1.CompletedUpdate && history[0].Image == image
+}
+
 // modeOf says what a rollout of image is for, by the history: an install until a release has completed, a
 // reconciliation of the release that completed last, else an update. What a completed release gets anew, such as the
 // objects of a capability that was just switched on, is rolled out like an update, in order and with the patience that
@@ -153,7 +159,7 @@ func modeOf(cv *configv1.ClusterVersion, image string) release.Mode {
 	switch {
 	case !completed:
 		return release.Initializing
-	case history[0].State != configv1.CompletedUpdate || history[0].Image != image,
+	case !completes(cv, image),
 		progressing != nil && progressing.Status == configv1.ConditionTrue:
 		return release.Updating
 	}

@@ -253,6 +253,66 @@ func TestPauseWithoutDefinition(t *testing.T) {
 	l.await("4.2.1", time.Minute, at("4.2.1"))
 }
 
+// TestPauseAndCapabilities switches capabilities on while updates are paused. What a complete release has for them is no update,
+// whatever its runlevel; what an update has for them waits with the rest of it.
+func TestPauseAndCapabilities(t *testing.T) {
+	t.Parallel()
+	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	for level, capability := range map[string]string{"15": "Console", "30": "Insights", "40": "Storage"} {
+		l.tiny.definitions["release-manifests/0000_"+level+"_optional_01.yaml"] = optional(strings.ToLower(capability), api.CapabilityAnnotation, capability)
+	}
+	l.create(rolloutDefinition)
+	l.own = l.release("4.2.0", l.signer)
+	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
+	require.NoError(t, err)
+	enable := func(capabilities ...configv1.ClusterVersionCapability) {
+		l.edit(func(spec *configv1.ClusterVersionSpec) {
+			spec.Capabilities = &configv1.ClusterVersionCapabilitiesSpec{
+				BaselineCapabilitySet: configv1.ClusterVersionCapabilitySetNone, AdditionalEnabledCapabilities: capabilities,
+			}
+		})
+	}
+	enabled := func(n int) func(*configv1.ClusterVersion) bool {
+		return func(cv *configv1.ClusterVersion) bool { return len(cv.Status.Capabilities.EnabledCapabilities) == n }
+	}
+	enable()
+	l.start("operators")
+	l.cvo = l.operator(l.own.ByDigest())
+	l.await("4.2.0 to complete", time.Minute, at("4.2.0"))
+
+	_, err = l.run("upgrade", "pause")
+	require.NoError(t, err)
+	for n, capability := range []configv1.ClusterVersionCapability{"Console", "Insights"} {
+		enable([]configv1.ClusterVersionCapability{"Console", "Insights"}[:n+1]...)
+		l.gets(strings.ToLower(string(capability)))
+		l.await(string(capability), time.Minute, func(cv *configv1.ClusterVersion) bool { return at("4.2.0")(cv) && enabled(n+1)(cv) })
+	}
+	l.tells("that there was nothing to hold back", func(r *api.ReleaseRollout) bool {
+		return strings.HasPrefix(pausedAs(r), "False|NoUpdate|") && r.Status.Current == nil
+	})
+
+	l.update(configv1.Update{Image: l.release("4.2.1", l.signer).ByDigest()})
+	l.await("4.2.1 to be held back", time.Minute, progresses("Working towards 4.2.1: paused before runlevel 00"))
+	enable("Console", "Insights", "Storage")
+	l.await("Storage to be part of the update", time.Minute, enabled(3))
+	l.await("4.2.1 to be held back still", time.Minute, progresses("Working towards 4.2.1: paused before runlevel 00"))
+	l.logged("rollout started")
+	assert.False(t, l.has("storage"))
+	version, _ := l.settings("a")
+	assert.Equal(t, "4.2.0", version)
+	_, err = l.run("upgrade", "resume")
+	require.NoError(t, err)
+	l.gets("storage")
+	l.await("4.2.1", time.Minute, at("4.2.1"))
+	paused := 0
+	for _, e := range l.story() {
+		if e == api.EventRolloutPaused {
+			paused++
+		}
+	}
+	assert.Equal(t, 1, paused, "it was held back once")
+}
+
 // TestReleaseRolloutRules has the API server check what its definition says.
 func TestReleaseRolloutRules(t *testing.T) {
 	t.Parallel()
