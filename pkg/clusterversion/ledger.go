@@ -34,6 +34,9 @@ type ledger struct {
 	mu     sync.Mutex
 	opened bool
 	inv    inventory.Inventory
+	// plan and passer are those of the rollout that inv is kept for.
+	plan   *rollout.Plan
+	passer *rollout.Passer
 	// saved is the count of changes that the store has, savedAt when it was last written.
 	saved   uint64
 	savedAt time.Time
@@ -66,8 +69,9 @@ func (l *ledger) open(ctx context.Context, log logr.Logger) (*inventory.Inventor
 	return &inv, nil
 }
 
-// begin notes which objects the release names; those that it does not name any more are orphans from now on.
-func (l *ledger) begin(p *payload.Payload) {
+// begin notes which objects the release names; those that it does not name any more are orphans from now on. The rollout
+// before has ended, and what it did since that was written last is taken over first.
+func (l *ledger) begin(p *payload.Payload, plan *rollout.Plan, passer *rollout.Passer) {
 	named := make(map[manifest.ID]bool, len(p.Manifests)+len(p.Excluded))
 	for _, m := range p.Manifests {
 		named[m.ID()] = true
@@ -77,6 +81,10 @@ func (l *ledger) begin(p *payload.Payload) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.passer != nil {
+		l.inv = l.inv.With(l.passer.Settled().Records(l.plan)...)
+	}
+	l.plan, l.passer = plan, passer
 	l.inv = inventory.Plan(l.inv, named, p.Release.Version)
 	_, l.inv.Digest, _ = strings.Cut(p.Release.Image, "@")
 	l.saved = unsaved
@@ -107,13 +115,14 @@ func (l *ledger) step(log logr.Logger, plan *rollout.Plan, passer *rollout.Passe
 	}
 }
 
-// flush writes what a rollout has done since the last write, however short ago that was.
+// flush writes what a rollout has done since the last write, however short ago that was. One that another has replaced has
+// nothing to say any more: it would name again what the other has found to be orphans.
 func (l *ledger) flush(ctx context.Context, plan *rollout.Plan, passer *rollout.Passer) error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
 	changes := passer.Changes()
 	l.mu.Lock()
-	if l.saved == changes {
+	if l.passer != passer || l.saved == changes {
 		l.mu.Unlock()
 		return nil
 	}
