@@ -169,7 +169,6 @@ func TestManyScopes(t *testing.T) {
 		return true
 	}, patience, time.Millisecond)
 	t.Logf("%d watches after %s", n, time.Since(begin))
-	assert.Less(t, time.Since(begin), 30*time.Second)
 	assert.Len(t, l.asked(all), n, "a watch costs one request")
 	for _, r := range l.asked(all) {
 		assert.True(t, r.initial)
