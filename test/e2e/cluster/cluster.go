@@ -206,13 +206,13 @@ kubeadmConfigPatches:
   failCgroupV1: false
 ` + clusterPatch("v1beta3", `
       unsafe-no-fsync: "true"`, `
-    audit-policy-file: `+auditPolicyFile+`
-    audit-log-path: `+auditLog+`
-    audit-log-maxsize: "4096"`) + clusterPatch("v1beta4", `
+      audit-policy-file: `+auditPolicyFile+`
+      audit-log-path: `+auditLog+`
+      audit-log-maxsize: "4096"`) + clusterPatch("v1beta4", `
       - {name: unsafe-no-fsync, value: "true"}`, `
-    - {name: audit-policy-file, value: `+auditPolicyFile+`}
-    - {name: audit-log-path, value: `+auditLog+`}
-    - {name: audit-log-maxsize, value: "4096"}`) + `containerdConfigPatches:
+      - {name: audit-policy-file, value: `+auditPolicyFile+`}
+      - {name: audit-log-path, value: `+auditLog+`}
+      - {name: audit-log-maxsize, value: "4096"}`) + `containerdConfigPatches:
 - |
   [plugins."io.containerd.grpc.v1.cri".registry]
     config_path = "/etc/containerd/certs.d"
