@@ -22,6 +22,9 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
+// wordLease is long enough for a write to be held back on a slow machine.
+const wordLease = 2 * DefaultLeaseDuration
+
 // leader is a candidate that leads, by a Lease of the control plane.
 type leader struct {
 	*candidate
@@ -39,7 +42,7 @@ func newLeader(t *testing.T, between func(http.RoundTripper) http.RoundTripper) 
 	lock := &resourcelock.LeaseLock{Client: admin.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: identity}}
 	lock.LeaseMeta.Namespace, lock.LeaseMeta.Name = "default", name
 	clk := testingclock.NewFakePassiveClock(time.Now())
-	f := newFence(clk, DefaultLeaseDuration)
+	f := newFence(clk, wordLease)
 	cfg := controlPlane.Config("operator-test")
 	if between != nil {
 		cfg.Wrap(between)
@@ -74,7 +77,7 @@ func (l *leader) taken(t *testing.T, from string) {
 		lease.Annotations = map[string]string{
 			"example.com/else":        "stays",
 			api.FencedFromAnnotation:  from,
-			api.FencedUntilAnnotation: time.Now().Add(DefaultLeaseDuration).UTC().Format(time.RFC3339Nano),
+			api.FencedUntilAnnotation: time.Now().Add(wordLease).UTC().Format(time.RFC3339Nano),
 		}
 		_, err = l.word.leases.Update(t.Context(), lease, metav1.UpdateOptions{})
 		return err == nil
@@ -184,7 +187,7 @@ func TestWordAfterNoAnswer(t *testing.T) {
 			c, _ := standing(releaseB, releaseB, releaseB, releaseB)
 			l.post = c.post
 			assert.False(t, l.looks(t))
-			l.clock.SetTime(l.clock.Now().Add(DefaultLeaseDuration - time.Millisecond))
+			l.clock.SetTime(l.clock.Now().Add(wordLease - time.Millisecond))
 			assert.False(t, l.looks(t), "others would not lead yet either")
 			l.clock.SetTime(l.clock.Now().Add(time.Millisecond))
 			assert.True(t, l.looks(t))
