@@ -38,6 +38,8 @@ type Risks interface {
 	Evaluate(ctx context.Context, risks []configv1.ConditionalUpdateRisk) risk.Answers
 	Alerts(ctx context.Context) ([]configv1.ConditionalUpdateRisk, error)
 	AlertsDue() time.Time
+	// RememberAlerts takes over the alerts among risks that an earlier process knew.
+	RememberAlerts(risks []configv1.ConditionalUpdateRisk)
 }
 
 // The slots in which it is found out which updates there are.
@@ -100,6 +102,9 @@ func (c *Reconciler) lookForUpdates(ctx context.Context, r *round) error {
 	query, problem := questionFor(r.original, service)
 	c.mu.Lock()
 	m := &c.memory.updates
+	if !m.asked && service.Risks != nil {
+		service.Risks.RememberAlerts(r.original.Status.ConditionalUpdateRisks)
+	}
 	m.ask(query, problem, r.original.Status, c.clock.Now())
 	m.withAlerts = r.control.schema.AcceptRisks
 	r.updates = m.known
@@ -213,12 +218,7 @@ func restoredUpdates(status configv1.ClusterVersionStatus) updategraph.Updates {
 
 // foundInCluster reports whether a risk is none of the update service: an alert, or an obstacle.
 func foundInCluster(r configv1.ConditionalUpdateRisk) bool {
-	for _, c := range r.Conditions {
-		if c.Type == risk.Applies && strings.HasPrefix(c.Reason, "Alert:") {
-			return true
-		}
-	}
-	return slices.ContainsFunc([]string{
+	return risk.IsAlert(r) || slices.ContainsFunc([]string{
 		upgradeable.SourceOverrides, upgradeable.SourceAdminAck, upgradeable.SourceOperators, upgradeable.SourceDeletions, upgradeable.SourceUpdating,
 	}, func(source string) bool { return strings.HasPrefix(r.Name, source) })
 }

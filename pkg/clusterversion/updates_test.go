@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -129,6 +130,8 @@ type teller struct {
 	applies   metav1.ConditionStatus
 	alerts    []configv1.ConditionalUpdateRisk
 	evaluated []string
+	// remembered are the risks that status told of when this process started.
+	remembered []string
 	*Reconciler
 	starts map[string]func(context.Context) Next
 	keys   map[string]string
@@ -157,6 +160,12 @@ func (f *teller) Evaluate(_ context.Context, risks []configv1.ConditionalUpdateR
 
 func (f *teller) Alerts(context.Context) ([]configv1.ConditionalUpdateRisk, error) {
 	return f.alerts, nil
+}
+
+func (f *teller) RememberAlerts(risks []configv1.ConditionalUpdateRisk) {
+	for _, r := range risks {
+		f.remembered = append(f.remembered, r.Name)
+	}
 }
 
 func (f *teller) AlertsDue() time.Time { return f.clock.Now().Add(time.Second) }
@@ -303,6 +312,48 @@ func TestUpdatesAreKept(t *testing.T) {
 	assert.Empty(t, late.AvailableUpdates, "but not for ever")
 	assert.Empty(t, late.ConditionalUpdates)
 	assert.Equal(t, told, said(late, configv1.RetrievedUpdates))
+}
+
+// noMetrics is a source that answers nobody.
+type noMetrics struct{}
+
+func (noMetrics) Query(context.Context, string) ([]float64, error) { return nil, risk.ErrUnreachable }
+
+func (noMetrics) Alerts(context.Context) ([]promv1.Alert, error) { return nil, risk.ErrUnreachable }
+
+// TestRisksAfterARestartWithoutPrometheus: nothing becomes recommended because nobody can tell what speaks against it.
+func TestRisksAfterARestartWithoutPrometheus(t *testing.T) {
+	prepared := func() *teller {
+		f := newTeller()
+		f.updates.Conditional[0].Risks[0].MatchingRules = []configv1.ClusterCondition{{Type: "PromQL", PromQL: &configv1.PromQLClusterCondition{PromQL: "fire"}}}
+		return f
+	}
+	f, cv := prepared(), asking()
+	f.alerts = []configv1.ConditionalUpdateRisk{{
+		Name: "Smoke", URL: "https://example.com/smoke", Message: "It smokes.", MatchingRules: []configv1.ClusterCondition{{Type: "Always"}},
+		Conditions: []metav1.Condition{{Type: risk.Applies, Status: metav1.ConditionTrue, Reason: "Alert:firing", Message: "It smokes."}},
+	}}
+	cv.Status = f.look(t, cv, everyField())
+	_, conditional := versions(cv.Status)
+	require.Equal(t, []string{"1.1.0 False Smoke", "1.0.3 False Smoke", "1.0.1 False Smoke"}, conditional)
+
+	f = prepared()
+	f.options.Updates.Risks = risk.New(f.clock, noMetrics{}, risk.Options{})
+	cv.Status = f.look(t, cv, everyField())
+	available, conditional := versions(cv.Status)
+	assert.Empty(t, available)
+	assert.Equal(t, []string{"1.1.0 False Smoke", "1.0.3 False MultipleReasons", "1.0.1 False Smoke"}, conditional, "the alert of before still speaks against all")
+
+	f.clock.SetTime(now.Add(20 * time.Minute))
+	cv.Status = f.look(t, cv, everyField())
+	available, conditional = versions(cv.Status)
+	assert.Equal(t, []string{"1.1.0", "1.0.1"}, available, "an alert does not count for ever")
+	assert.Equal(t, []string{"1.0.3 Unknown EvaluationFailed"}, conditional, "and a query that nobody answers counts as long as it takes")
+
+	f = newTeller()
+	f.look(t, cv, everyField())
+	f.look(t, cv, everyField())
+	assert.Equal(t, []string{"Fire"}, f.remembered, "a process takes over once what there was")
 }
 
 func TestUpdatesOfAnotherQuestion(t *testing.T) {

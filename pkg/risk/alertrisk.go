@@ -65,6 +65,9 @@ func slowing() []string {
 	}
 }
 
+// alertReason begins the reason why the risk of an alert applies.
+const alertReason = "Alert:"
+
 // alertRisks makes risks of the alerts that fire and have an impact, sorted by name. The error tells of those that cannot
 // be risks.
 func alertRisks(found []promv1.Alert, now time.Time) ([]configv1.ConditionalUpdateRisk, error) {
@@ -119,7 +122,7 @@ func alertRisk(name string, instances []promv1.Alert, now time.Time) configv1.Co
 		Name: name, Message: message, URL: cmp.Or(append(slices.Sorted(maps.Keys(runbooks)), noRunbook)...),
 		MatchingRules: []configv1.ClusterCondition{{Type: always}},
 		Conditions: []metav1.Condition{{
-			Type: Applies, Status: metav1.ConditionTrue, Reason: "Alert:" + string(promv1.AlertStateFiring), Message: message,
+			Type: Applies, Status: metav1.ConditionTrue, Reason: alertReason + string(promv1.AlertStateFiring), Message: message,
 			LastTransitionTime: metav1.NewTime(now).Rfc3339Copy(),
 		}},
 	}

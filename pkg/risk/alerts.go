@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 )
 
 // alerts are the risks of the alerts that fire, as far as they are known.
@@ -38,6 +40,30 @@ func (e *Evaluator) Alerts(ctx context.Context) ([]configv1.ConditionalUpdateRis
 		e.recordAlerts(found, err)
 	}
 	return e.knownAlerts()
+}
+
+// RememberAlerts takes over what was last known of alerts, as by an earlier process: the risks that Alerts returned, whatever
+// others are among them. They count as long as others that were just read, until they can be read.
+func (e *Evaluator) RememberAlerts(risks []configv1.ConditionalUpdateRisk) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.alerts.found.IsZero() {
+		return
+	}
+	for _, risk := range risks {
+		if IsAlert(risk) {
+			e.alerts.risks = append(e.alerts.risks, *risk.DeepCopy())
+		}
+	}
+	if len(e.alerts.risks) > 0 {
+		e.alerts.found = e.clock.Now()
+	}
+}
+
+// IsAlert reports whether a risk is an alert that fires.
+func IsAlert(risk configv1.ConditionalUpdateRisk) bool {
+	applies := meta.FindStatusCondition(risk.Conditions, Applies)
+	return applies != nil && strings.HasPrefix(applies.Reason, alertReason)
 }
 
 // AlertsDue is when to ask for alerts again: until then they stay what they are.

@@ -161,3 +161,35 @@ func TestAlertsAreKept(t *testing.T) {
 		assert.Empty(t, known)
 	})
 }
+
+// TestAlertsOfAnEarlierProcess: they count until others can be read, for as long as they would have without a restart.
+func TestAlertsOfAnEarlierProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		found, err := alertsOf(t, alert("Etcd", "critical"))
+		require.NoError(t, err)
+		err = errors.New("away")
+		s := &source{alerts: func(context.Context) ([]promv1.Alert, error) { return nil, err }}
+		e := risk.New(clock.RealClock{}, s, risk.Options{})
+		e.RememberAlerts(append(risks(3), found...))
+		assert.Zero(t, e.AlertsDue(), "others are asked for at once")
+		start := time.Now()
+		for time.Since(start) <= 15*time.Minute {
+			known, err := e.Alerts(t.Context())
+			require.EqualError(t, err, "asking for alerts: away")
+			require.Equal(t, found, known, "and no risk that is none")
+			time.Sleep(time.Minute)
+		}
+		known, _ := e.Alerts(t.Context())
+		assert.Empty(t, known)
+
+		e = risk.New(clock.RealClock{}, s, risk.Options{})
+		err = nil
+		known, told := e.Alerts(t.Context())
+		require.NoError(t, told)
+		assert.Empty(t, known)
+		e.RememberAlerts(found)
+		known, told = e.Alerts(t.Context())
+		require.NoError(t, told)
+		assert.Empty(t, known, "what was read is newer")
+	})
+}
