@@ -134,7 +134,32 @@ runlevel for every ClusterOperator.`,
 		newUninstallCmd(streams), newUpgradeCmd(streams),
 	)
 	completeTheRest(root)
+	addCobrasOwn(root)
 	return root
+}
+
+// addCobrasOwn adds the commands help and completion, which cobra would add by itself: then what they do not know would
+// be no error.
+func addCobrasOwn(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = usageArgs(func(_ *cobra.Command, topic []string) error {
+				if _, unknown, err := root.Find(topic); err != nil || len(unknown) > 0 {
+					return fmt.Errorf("unknown help topic %q for %q", strings.Join(topic, " "), root.Name())
+				}
+				return nil
+			})
+		case "completion":
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+			cmd.Args = usageArgs(cobra.NoArgs)
+			for _, shell := range cmd.Commands() {
+				shell.Args = usageArgs(cobra.NoArgs)
+			}
+		}
+	}
 }
 
 // usageArgs makes a positional-argument check answer with a UsageError.
