@@ -39,7 +39,7 @@ func TestFaults(t *testing.T) {
 	resume, err := e.PauseEtcd()
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, resume()) }) // or it could not be stopped
-	require.Eventually(t, func() bool { // what it had begun it may still answer
+	require.Eventually(t, func() bool {               // what it had begun it may still answer
 		soon, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer stop()
 		err := create(soon, "paused")
