@@ -177,6 +177,9 @@ func (c *candidate) write(
 			// The elector goes by what it saw last, and would give back what it has lost without having seen it.
 			return fmt.Errorf("not giving the Lease back: %w: %q", errOthers, c.holder)
 		}
+		if !c.fence.settled() {
+			return fmt.Errorf("not giving the Lease back, which runs out: %w", errUnanswered)
+		}
 		return send(ctx, record)
 	}
 	c.claimed = true // whatever the answer says
@@ -212,8 +215,13 @@ func (c *candidate) confirm(ctx context.Context) error {
 	return nil
 }
 
-// giveBack has nobody hold the Lease. If that fails it runs out.
+// giveBack has nobody hold the Lease. If that fails, or what was written when it was held before may still take effect, it
+// runs out.
 func (c *candidate) giveBack(ctx context.Context, record resourcelock.LeaderElectionRecord) {
+	if !c.fence.settled() {
+		c.log.Info("lease not given back", "error", errUnanswered.Error())
+		return
+	}
 	c.log.Info("giving the Lease back: another release's operator replaces this one")
 	record.HolderIdentity, record.LeaseDurationSeconds = "", 1
 	if err := c.Interface.Update(ctx, record); err != nil {

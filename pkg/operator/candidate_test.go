@@ -242,6 +242,36 @@ func TestCandidateLeavesOthersLease(t *testing.T) {
 	}
 }
 
+// TestCandidateLetsTheLeaseRunOut has a leader end that does not know what came of a write: nobody may lead while it may
+// still take effect.
+func TestCandidateLetsTheLeaseRunOut(t *testing.T) {
+	t.Parallel()
+	for known, want := range map[bool]string{true: "", false: "me"} {
+		synctest.Test(t, func(t *testing.T) {
+			c, lock := standing(releaseA, releaseA, releaseA, releaseA)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := elect(ctx, t, c)
+			time.Sleep(DefaultRetryPeriod / 2)
+			synctest.Wait()
+			require.NoError(t, begin(c))
+			if !known {
+				c.fence.unanswered()
+			}
+			c.fence.over()
+			cancel()
+			<-ended
+			assert.Equal(t, want, lock.record.HolderIdentity, "it is known what came of the write: %t", known)
+			require.ErrorIs(t, begin(c), errFenced)
+		})
+	}
+
+	// The same for one that finds out that it is not its turn when it has won the Lease again.
+	c, lock := standing(releaseA, releaseA, releaseB, releaseB)
+	c.fence.unanswered()
+	require.ErrorIs(t, c.Update(t.Context(), recordOf("me")), errReplaced)
+	assert.Equal(t, "me", lock.record.HolderIdentity)
+}
+
 // TestCandidateLooksAnew has a leader find out that others have led meanwhile: before it writes again it makes sure that
 // it is still its turn.
 func TestCandidateLooksAnew(t *testing.T) {

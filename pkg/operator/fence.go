@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,8 @@ func (f *fence) end() time.Duration { return f.lease * 5 / 6 }
 func (f *fence) most() time.Duration  { return f.lease / 2 }
 func (f *fence) least() time.Duration { return f.lease / 6 }
 
-// slack is how much longer the answer may take to arrive, so that it can tell why the server took so long.
+// slack is how much longer the answer may take to arrive, so that it can tell why the server took so long; and how long it
+// is waited for when the caller has gone.
 func (f *fence) slack() time.Duration { return f.lease / 12 }
 
 // maxRetryPeriod is the retry period at which the fence stays open between two renewals, one of them late.
@@ -173,14 +175,22 @@ func (t fenced) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !changesCluster(r) {
 		return t.next.RoundTrip(r)
 	}
-	timeout, err := t.begin()
+	caller := r.Context()
+	err := caller.Err()
+	var timeout time.Duration
+	if err == nil {
+		timeout, err = t.begin()
+	}
 	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // as a RoundTripper has to
 		}
 		return nil, fmt.Errorf("not sending %s %s: %w", r.Method, r.URL.Path, err)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), timeout+t.slack())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(caller), timeout+t.slack())
+	// A caller that goes, as all do when the process is to end, does not take the write along: only an answer tells what
+	// came of it, and mostly it is on its way.
+	stay := context.AfterFunc(caller, func() { time.AfterFunc(t.slack(), cancel) })
 	r = r.Clone(ctx)
 	query := r.URL.Query()
 	if asked, err := time.ParseDuration(query.Get("timeout")); err != nil || asked > timeout || asked <= 0 {
@@ -188,6 +198,7 @@ func (t fenced) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.URL.RawQuery = query.Encode()
 	}
 	over := sync.OnceFunc(func() {
+		stay()
 		cancel()
 		t.fence.over()
 	})
@@ -195,7 +206,7 @@ func (t fenced) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		t.unanswered()
 		over()
-		return nil, err
+		return nil, cmp.Or(caller.Err(), err)
 	}
 	if resp.StatusCode >= http.StatusInternalServerError {
 		t.unanswered() // such as that the time is up, which does not end what the server has begun

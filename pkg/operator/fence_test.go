@@ -170,6 +170,60 @@ func TestFenceWaits(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
+// TestFenceOutlastsCallers has the caller of a write go, as all do when the process is told to end. The answer is waited for,
+// but not for long.
+func TestFenceOutlastsCallers(t *testing.T) {
+	t.Parallel()
+	const lease = 12 * time.Second
+	for _, tt := range []struct {
+		name             string
+		before           time.Duration
+		took             time.Duration
+		answered, begins bool
+	}{
+		{"the answer is on its way", time.Second, lease/12 - time.Millisecond, true, true},
+		{"there is none", time.Second, lease, false, true},
+		{"it was not sent yet", 0, 0, true, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFence(clock.RealClock{}, lease)
+			f.renew(time.Now())
+			ctx, cancel := context.WithCancel(t.Context())
+			began := false
+			transport := f.wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
+				began = true
+				select {
+				case <-r.Context().Done():
+					return nil, r.Context().Err()
+				case <-time.After(tt.before + tt.took):
+				}
+				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+			}))
+			if tt.before == 0 {
+				cancel()
+			} else {
+				time.AfterFunc(tt.before, cancel)
+			}
+			start := time.Now()
+			r, err := http.NewRequestWithContext(ctx, http.MethodPatch, aWrite, http.NoBody)
+			require.NoError(t, err)
+			resp, err := transport.RoundTrip(r)
+			if err == nil {
+				err = resp.Body.Close()
+			}
+			assert.Equal(t, tt.begins, began, tt.name)
+			assert.LessOrEqual(t, time.Since(start), tt.before+lease/12, tt.name)
+			if tt.begins && tt.answered {
+				require.NoError(t, err, tt.name)
+			} else {
+				require.ErrorIs(t, err, context.Canceled, tt.name)
+			}
+			f.settle(t.Context())
+			assert.Equal(t, tt.answered, f.settled(), tt.name)
+		})
+	}
+}
+
 // TestFenceSettles has writes end in many ways. Once the fence is shut it says whether any of them may still take effect.
 func TestFenceSettles(t *testing.T) {
 	t.Parallel()
