@@ -268,10 +268,14 @@ func (c *Reconciler) accept(ctx context.Context, r *round) error {
 }
 
 // ask makes sure that the question of a round is the one that is asked. It reports whether preconditions that have
-// refused the release are to be asked again: whatever changed in the spec may be what they were about.
+// refused the release are to be asked again: whatever changed in the spec may be what they were about. What changes while
+// they are asked is told them after their answer.
 func (m *memory) ask(r *round) (weigh bool) {
 	q := newQuestion(r.cv, m.canonical(r.target), r.settings)
 	if m.acceptKey != "" && q.sameTarget(m.asked) && q.answeredBy(r.cv, m.asked, m.latest) {
+		if !m.latest.answered() {
+			return false
+		}
 		weigh = m.latest.Err != nil && m.latest.loaded() && m.generation != r.cv.Generation
 		m.generation = r.cv.Generation
 		return weigh

@@ -198,5 +198,12 @@ func TestAsk(t *testing.T) {
 	cv.Generation++
 	assert.True(t, m.ask(r), "any change of the spec has a refused release weighed again")
 	assert.False(t, m.ask(r), "once")
+
+	m.latest.Err = nil
+	cv.Generation++
+	assert.False(t, m.ask(r), "it is being weighed")
+	m.latest.Err = errUnsigned
+	assert.True(t, m.ask(r), "what changed meanwhile may not have been looked at")
+	assert.False(t, m.ask(r), "once")
 	assert.Equal(t, "3", m.acceptKey)
 }
