@@ -98,7 +98,12 @@ func NewFolder(parent, name string) (*Folder, error) {
 		if err := os.Mkdir(temporary, 0o755); err != nil {
 			return nil, err
 		}
-		return os.Open(temporary)
+		f, err := os.Open(temporary)
+		if errors.Is(err, fs.ErrNotExist) {
+			// Somebody who swept was faster than we were to open it: another name will do.
+			return nil, fs.ErrExist
+		}
+		return f, err
 	})
 	if err != nil {
 		return nil, err

@@ -114,3 +114,22 @@ func TestKilled(t *testing.T) {
 	require.NoError(t, f.Release())
 	assert.Equal(t, []string{"file", "folder"}, names(t, dir), "the next process removes it")
 }
+
+func TestFoldersOfManyWriters(t *testing.T) {
+	parent := t.TempDir()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 100 {
+				f, err := NewFolder(parent, "folder")
+				if !assert.NoError(t, err, "what others sweep is in nobody's way") {
+					return
+				}
+				assert.DirExists(t, f.Path)
+				assert.NoError(t, f.Release())
+			}
+		})
+	}
+	all.Wait()
+	assert.Empty(t, names(t, parent))
+}
