@@ -71,8 +71,7 @@ func layoutIndex(dir string) (*v1.IndexManifest, error) {
 // writeLayout adds one image or index to a layout, in place of what has the same name. It is written beside the layout
 // and moved there: first content, each file whole under its digest, then the list that leads to it.
 func writeLayout(dir, as string, add func(layout.Path, layout.Option) error) (err error) {
-	present, err := layoutIndex(dir)
-	if err != nil {
+	if _, err := layoutIndex(dir); err != nil {
 		return err
 	}
 	named := layout.WithAnnotations(map[string]string{image.RefNameAnnotation: as})
@@ -107,13 +106,29 @@ func writeLayout(dir, as string, add func(layout.Path, layout.Option) error) (er
 	if err != nil {
 		return err
 	}
-	present.Manifests = slices.DeleteFunc(present.Manifests, func(m v1.Descriptor) bool { return m.Annotations[image.RefNameAnnotation] == as })
-	present.Manifests = append(present.Manifests, added.Manifests...)
-	err = atomicfile.Write(filepath.Join(dir, layoutIndexFile), 0o644, func(w io.Writer) error { return json.NewEncoder(w).Encode(present) })
-	if err != nil {
+	if err := list(dir, as, added.Manifests); err != nil {
 		return fmt.Errorf("writing the OCI layout %s: %w", dir, err)
 	}
 	return nil
+}
+
+// list names images in a layout, one process after the other: what somebody else has added since is kept.
+func list(dir, as string, added []v1.Descriptor) (err error) {
+	folder, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, folder.Close()) }()
+	if err := atomicfile.Lock(folder); err != nil {
+		return err
+	}
+	index, err := layoutIndex(dir)
+	if err != nil {
+		return err
+	}
+	index.Manifests = slices.DeleteFunc(index.Manifests, func(m v1.Descriptor) bool { return m.Annotations[image.RefNameAnnotation] == as })
+	index.Manifests = append(index.Manifests, added...)
+	return atomicfile.Write(filepath.Join(dir, layoutIndexFile), 0o644, func(w io.Writer) error { return json.NewEncoder(w).Encode(index) })
 }
 
 func moveBlobs(from, to string) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/image"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -173,4 +174,21 @@ func TestWriteLayer(t *testing.T) {
 
 func digestOf(data []byte) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(data))
+}
+
+func TestLayoutOfTwoWriters(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "oci")
+	r := assembled(t, small())
+	require.NoError(t, r.WriteLayout(dir))
+	require.NoError(t, writeLayout(dir, "slow", func(p layout.Path, o layout.Option) error {
+		require.NoError(t, WriteLayout(r.Image, dir, "quick"), "while the other has begun")
+		return p.AppendImage(r.Image, o)
+	}))
+	index, err := layoutIndex(dir)
+	require.NoError(t, err)
+	var names []string
+	for _, m := range index.Manifests {
+		names = append(names, m.Annotations[image.RefNameAnnotation])
+	}
+	assert.Equal(t, []string{r.Version, "quick", "slow"}, names, "neither loses what the other has added")
 }
