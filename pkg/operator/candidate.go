@@ -154,7 +154,8 @@ func (c *candidate) sight(ctx context.Context) string {
 // Create implements resourcelock.Interface. A Lease that is gone was deleted by somebody, and whoever had it may not know
 // yet: until that one does not write any more for certain, only it makes a new one.
 func (c *candidate) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	if left := c.fence.lease - sinceBoth(c.clock.Now(), c.othersAt); !c.leading.Load() && !c.othersAt.IsZero() && left > 0 {
+	// By the monotonic clock alone: one that is set forth ends no wait.
+	if left := c.fence.lease - c.clock.Since(c.othersAt); !c.leading.Load() && !c.othersAt.IsZero() && left > 0 {
 		return fmt.Errorf("not making the Lease anew, which was deleted: %w for another %s: %s", errOthers, left.Round(time.Second), c.holder)
 	}
 	return c.write(ctx, record, c.Interface.Create)

@@ -114,7 +114,8 @@ func (f *fence) settle(ctx context.Context) {
 func (f *fence) settled() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.renewed.IsZero() && f.under == 0 && (f.broke.IsZero() || sinceBoth(f.clock.Now(), f.broke) >= f.lease)
+	// By the monotonic clock alone: one that is set forth ends no wait.
+	return f.renewed.IsZero() && f.under == 0 && (f.broke.IsZero() || f.clock.Since(f.broke) >= f.lease)
 }
 
 // unanswered notes that the effect of a write is not known, and may still come.
@@ -154,7 +155,7 @@ func (f *fence) over() {
 	}
 }
 
-// sinceBoth is the time between two moments by the clock that says more. The monotonic one goes on while a process is
+// sinceBoth is how old something is, by the clock that says more. The monotonic one goes on while a process is
 // stopped, but not while the machine sleeps; the other one is set right after that. Where it is set forth for another
 // reason, the next renewal opens the fence again.
 func sinceBoth(now, then time.Time) time.Duration {

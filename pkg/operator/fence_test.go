@@ -268,6 +268,34 @@ func TestFenceSettles(t *testing.T) {
 	}
 }
 
+// setForth is a clock that somebody sets forth; time goes by as before.
+type setForth struct{ by time.Duration }
+
+func (c *setForth) Now() time.Time                     { return time.Now().Add(c.by) }
+func (c *setForth) Since(then time.Time) time.Duration { return time.Since(then) }
+
+// TestClockThatIsSetForthEndsNoWait: others' writes, and ours at the server, know nothing of our clock.
+func TestClockThatIsSetForthEndsNoWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		clk := &setForth{}
+		f := newFence(clk, 12*time.Second)
+		f.unanswered()
+		follower, lock := standing(releaseA, releaseA, releaseA, releaseA)
+		follower.clock, follower.fence = clk, newFence(clk, 12*time.Second)
+		lock.set(recordOf("other"))
+		_, _, err := follower.Get(t.Context())
+		require.NoError(t, err)
+
+		clk.by = time.Hour
+		assert.False(t, f.settled())
+		require.ErrorIs(t, follower.Create(t.Context(), recordOf("me")), errOthers)
+		time.Sleep(12 * time.Second)
+		assert.True(t, f.settled())
+		require.NoError(t, follower.Create(t.Context(), recordOf("me")))
+	})
+}
+
 func TestSinceBoth(t *testing.T) {
 	t.Parallel()
 	then := time.Now()
