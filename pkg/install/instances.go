@@ -49,7 +49,7 @@ func (u *remover) instances(ctx context.Context, name string) (string, error) {
 			continue
 		}
 		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(schema.GroupVersionKind{Group: crd.Spec.Group, Version: version.Name, Kind: crd.Spec.Names.ListKind})
+		list.SetGroupVersionKind(listOf(schema.GroupVersionKind{Group: crd.Spec.Group, Version: version.Name, Kind: crd.Spec.Names.Kind}))
 		switch err := u.List(ctx, list); {
 		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 			continue

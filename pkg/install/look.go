@@ -62,7 +62,7 @@ func (u *remover) list(ctx context.Context) ([]metav1.PartialObjectMetadata, err
 	seen := map[types.UID]bool{}
 	for _, gvk := range kinds {
 		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(gvk)
+		list.SetGroupVersionKind(listOf(gvk))
 		switch err := u.List(ctx, list, client.MatchingLabels{api.OwnedByLabel: u.removal.Name}); {
 		case meta.IsNoMatchError(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
 			continue
@@ -86,6 +86,12 @@ func (u *remover) list(ctx context.Context) ([]metav1.PartialObjectMetadata, err
 	return slices.DeleteFunc(all, func(object metav1.PartialObjectMetadata) bool { // they have no owner, and go with the Service
 		return object.GroupVersionKind() == corev1.SchemeGroupVersion.WithKind("Endpoints") && services[client.ObjectKeyFromObject(&object)]
 	}), nil
+}
+
+// listOf is the kind of a list. The client takes "List" off the end of what it is given, also off that of a kind which
+// ends so itself, and finds nothing then.
+func listOf(gvk schema.GroupVersionKind) schema.GroupVersionKind {
+	return gvk.GroupVersion().WithKind(gvk.Kind + "List")
 }
 
 // ofController reports whether a controller has made an object for another, whose labels it gave it: no release brought

@@ -85,7 +85,7 @@ func (u *remover) operator(ctx context.Context) error {
 // roles finds the roles and bindings of the operator outside its namespace, by name and by who made them.
 func (u *remover) roles(ctx context.Context, gvk schema.GroupVersionKind) ([]*metav1.PartialObjectMetadata, error) {
 	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(gvk)
+	list.SetGroupVersionKind(listOf(gvk))
 	if err := u.List(ctx, list); err != nil {
 		return nil, fmt.Errorf("listing %s: %w", gvk.GroupKind(), err)
 	}
