@@ -17,8 +17,13 @@ import (
 // disown removes the references to the ClusterVersion from what releases brought. The garbage collector would do so for
 // a deletion that orphans; but what it does not know of yet it would delete as soon as the owner is gone.
 func (u *remover) disown(ctx context.Context) error {
-	if u.version == nil || u.removal.DryRun {
+	if u.removal.DryRun {
 		return nil
+	}
+	// Until it was stopped, the operator may have made more than was there at first, or made something anew.
+	var err error
+	if u.owned, err = u.list(ctx); err != nil || u.version == nil {
+		return err
 	}
 	if len(u.owned) > 0 {
 		u.say(fmt.Sprintf("taking %d objects out of the ClusterVersion's hands", len(u.owned)))
