@@ -61,6 +61,9 @@ func (u *remover) list(ctx context.Context) ([]metav1.PartialObjectMetadata, err
 	var all []metav1.PartialObjectMetadata
 	seen := map[types.UID]bool{}
 	for _, gvk := range kinds {
+		if err := u.renew(ctx); err != nil {
+			return nil, err
+		}
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(listOf(gvk))
 		switch err := u.List(ctx, list, client.MatchingLabels{api.OwnedByLabel: u.removal.Name}); {

@@ -1,14 +1,19 @@
 package install_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/cluster-version/cvo/pkg/install"
 )
@@ -53,4 +58,38 @@ func TestUninstallSeesTheLastWrites(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, there(t, c, configMap("last")))
 	assert.False(t, there(t, c, configMap("of-the-platform")))
+}
+
+// TestUninstallKeepsTheLeaseAllTheWhile has each request that is about one object take as long as the Lease may go
+// without being renewed.
+func TestUninstallKeepsTheLeaseAllTheWhile(t *testing.T) {
+	t.Parallel()
+	cfg, c, cv := installed(t)
+	require.NoError(t, c.Create(t.Context(), leaseOf("", 1)))
+	collectGarbage(t, c)
+	for i := range 6 {
+		require.NoError(t, c.Create(t.Context(), ofPlatform(cv, configMap(fmt.Sprintf("slow-%d", i)))))
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("slow-%d", i)}}
+		require.NoError(t, c.Create(t.Context(), ofPlatform(cv, namespace)))
+	}
+	clk := clocktesting.NewFakeClock(time.Now())
+	var mu sync.Mutex
+	silent, longest, slow := 0, 0, 0
+	watched := before(cfg, func(r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case takesLease(r):
+			silent = 0
+		case strings.Contains(r.URL.Path, "slow-") && (r.Method == http.MethodDelete || strings.HasSuffix(r.URL.Path, "/persistentvolumeclaims")):
+			clk.Step(3 * time.Second)
+			slow++
+			silent++
+			longest = max(longest, silent)
+		}
+	})
+	_, err := install.Uninstall(t.Context(), clk, watched, install.Removal{Platform: true}, func(install.Result) {}, func(text string) { t.Log(text) })
+	require.NoError(t, err)
+	assert.Equal(t, 18, slow)
+	assert.Equal(t, 1, longest, "somebody may take the uninstall for dead")
 }

@@ -27,6 +27,9 @@ func (u *remover) platform(ctx context.Context) error {
 		if u.own(object) {
 			continue
 		}
+		if err := u.renew(ctx); err != nil {
+			return err
+		}
 		why, err := u.keep(ctx, object)
 		if err != nil {
 			return err

@@ -42,6 +42,9 @@ func (u *remover) startRemoval(ctx context.Context, object *metav1.PartialObject
 	if u.removal.DryRun {
 		return nil
 	}
+	if err := u.renew(ctx); err != nil {
+		return err
+	}
 	if guarded(object) {
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+allowDeletion+`":"true"}}}`))
 		if err := u.Patch(ctx, object.DeepCopy(), patch, client.FieldOwner(Manager)); err != nil {
