@@ -37,14 +37,17 @@ type delivery struct {
 	token [sha256.Size]byte
 	read  func(ctx context.Context, stream io.Reader) error
 	done  chan error
+	// taken is set, under the inbox's lock, once somebody has begun to send; over is closed when nothing is read any more.
+	taken bool
+	over  chan struct{}
 }
 
 // expect has the inbox wait for one stream, which is read by read. It returns the token that opens the inbox for it, where
-// the outcome is told, at most once, and what ends the wait.
+// the outcome is told, at most once, and what ends the wait: after it nothing is read any more.
 func (b *Inbox) expect(ctx context.Context, name string, read func(context.Context, io.Reader) error) (token string, outcome <-chan error, end func()) {
 	token = rand.Text()
 	ctx, cancel := context.WithCancel(ctx)
-	d := &delivery{ctx: ctx, token: sha256.Sum256([]byte(token)), read: read, done: make(chan error, 1)}
+	d := &delivery{ctx: ctx, token: sha256.Sum256([]byte(token)), read: read, done: make(chan error, 1), over: make(chan struct{})}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.waiting == nil {
@@ -54,8 +57,12 @@ func (b *Inbox) expect(ctx context.Context, name string, read func(context.Conte
 	return token, d.done, func() {
 		b.mu.Lock()
 		delete(b.waiting, name)
+		taken := d.taken
 		b.mu.Unlock()
 		cancel()
+		if taken {
+			<-d.over
+		}
 	}
 }
 
@@ -73,6 +80,7 @@ func (b *Inbox) take(name, token string) (*delivery, bool) {
 		return nil, false
 	}
 	delete(b.waiting, name)
+	d.taken = true
 	return d, true
 }
 
@@ -102,6 +110,7 @@ const answerTime = 10 * time.Second
 
 // receive reads the stream for as long as the delivery has time, whatever limits the server has for other requests.
 func (d *delivery) receive(w http.ResponseWriter, req *http.Request) error {
+	defer close(d.over)
 	control := http.NewResponseController(w)
 	deadline, limited := d.ctx.Deadline()
 	if !limited {

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -250,4 +251,55 @@ func TestSendWantsAReleaseImage(t *testing.T) {
 			require.ErrorContains(t, pack(io.Discard, c.files), c.want)
 		})
 	}
+}
+
+// unlimited is a writer of answers whose connection takes deadlines.
+type unlimited struct{ http.ResponseWriter }
+
+func (unlimited) SetReadDeadline(time.Time) error  { return nil }
+func (unlimited) SetWriteDeadline(time.Time) error { return nil }
+
+func TestInboxEndsOnlyWhenNothingIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var inbox Inbox
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		disk := make(chan struct{})
+		token, outcome, end := inbox.expect(ctx, "one", func(ctx context.Context, _ io.Reader) error {
+			<-ctx.Done()
+			<-disk // is slow, and asks nobody
+			return ctx.Err()
+		})
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodPut, Path+"one", strings.NewReader("x"))
+		req.Header.Set("Authorization", "Bearer "+token)
+		go inbox.ServeHTTP(unlimited{httptest.NewRecorder()}, req)
+		synctest.Wait()
+		var ended atomic.Bool
+		go func() {
+			end()
+			ended.Store(true)
+		}()
+		synctest.Wait()
+		assert.False(t, ended.Load(), "who waited would look at what is still written")
+		close(disk)
+		synctest.Wait()
+		assert.True(t, ended.Load())
+		require.ErrorIs(t, <-outcome, errLate)
+		end()
+	})
+}
+
+// TestSendIsReadAfterItsError is for the race detector.
+func TestSendIsReadAfterItsError(t *testing.T) {
+	read := make(chan struct{})
+	transport := roundTripper(func(req *http.Request) (*http.Response, error) {
+		go func() {
+			defer close(read)
+			_, _ = req.Body.Read(make([]byte, 1))
+		}()
+		return nil, errors.New("connection reset")
+	})
+	_, err := send(t.Context(), &http.Client{Transport: transport}, "https://operator/", "x", releaseFiles())
+	require.ErrorContains(t, err, "connection reset")
+	<-read
 }

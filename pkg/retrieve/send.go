@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -65,7 +66,7 @@ func send(ctx context.Context, client *http.Client, url, token string, image fs.
 	req.Header.Set("Expect", "100-continue")
 	resp, err := client.Do(req)
 	if err != nil {
-		return body.read, fmt.Errorf("sending the release to the operator: %w", err)
+		return body.read.Load(), fmt.Errorf("sending the release to the operator: %w", err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusNoContent {
@@ -75,15 +76,15 @@ func send(ctx context.Context, client *http.Client, url, token string, image fs.
 	return true, fmt.Errorf("the operator answered %s: %s", resp.Status, strings.TrimSpace(string(text)))
 }
 
-// started notes that something was read.
+// started notes that something was read. A client may go on reading after it has reported an error.
 type started struct {
 	io.Reader
-	read bool
+	read atomic.Bool
 }
 
 // Read implements io.Reader.
 func (s *started) Read(p []byte) (int, error) {
-	s.read = true
+	s.read.Store(true)
 	return s.Reader.Read(p)
 }
 
