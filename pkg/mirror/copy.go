@@ -258,27 +258,23 @@ func (c *copier) put(ctx context.Context, n *node, tags []string) error {
 // upload brings one blob.
 func (c *copier) upload(ctx context.Context, t *transfer) error {
 	sent := false
-	var read int64
+	counts := &reads{report: func(n int64) { c.report(t.node.image, n, false) }}
 	err := c.try(ctx, func(ctx context.Context) error {
-		c.report(t.node.image, -read, false)
-		read = 0
+		count := counts.begin()
 		var err error
 		sent, err = t.node.to.Upload(ctx, t.desc, t.node.origin, func() (io.ReadCloser, error) {
 			body, err := t.node.from.Blob(ctx, t.desc)
 			if err != nil {
 				return nil, err
 			}
-			return &countedBody{ReadCloser: body, count: func(n int64) {
-				read += n
-				c.report(t.node.image, n, false)
-			}}, nil
+			return &countedBody{ReadCloser: body, count: count}, nil
 		})
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	c.report(t.node.image, t.desc.Size-read, false)
+	counts.end(t.desc.Size)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if sent {
@@ -288,6 +284,49 @@ func (c *copier) upload(ctx context.Context, t *transfer) error {
 		c.result.Spared++
 	}
 	return nil
+}
+
+// reads counts what is read of one blob, by the attempt of the moment alone: an HTTP client may still read for an attempt
+// that has failed, or succeeded, already.
+type reads struct {
+	report func(int64)
+
+	mu      sync.Mutex
+	attempt int
+	bytes   int64
+}
+
+// begin takes back what earlier attempts have counted, and returns what counts for the next.
+func (r *reads) begin() (count func(int64)) {
+	r.end(0)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	attempt := r.attempt
+	return func(n int64) {
+		if r.add(attempt, n) {
+			r.report(n)
+		}
+	}
+}
+
+// add reports whether an attempt still counts.
+func (r *reads) add(attempt int, n int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.attempt != attempt {
+		return false
+	}
+	r.bytes += n
+	return true
+}
+
+// end has no attempt count any more, and so many bytes stand.
+func (r *reads) end(bytes int64) {
+	r.mu.Lock()
+	more := bytes - r.bytes
+	r.attempt, r.bytes = r.attempt+1, bytes
+	r.mu.Unlock()
+	r.report(more)
 }
 
 // report moves an image on.

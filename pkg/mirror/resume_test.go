@@ -2,14 +2,19 @@ package mirror_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -123,5 +128,48 @@ func TestKilledAgainAndAgain(t *testing.T) {
 				requireComplete(t, p, inRegistry(target))
 			}
 		})
+	}
+}
+
+// slowToNotice is a target whose first upload fails, and that reads on for it when all uploads are over.
+type slowToNotice struct {
+	mirror.Target
+
+	mu   sync.Mutex
+	body io.ReadCloser
+}
+
+func (s *slowToNotice) Upload(ctx context.Context, desc v1.Descriptor, origin name.Repository, open func() (io.ReadCloser, error)) (bool, error) {
+	s.mu.Lock()
+	first := s.body == nil
+	if first {
+		body, err := open()
+		s.body = body
+		s.mu.Unlock()
+		return false, errors.Join(err, io.ErrUnexpectedEOF)
+	}
+	s.mu.Unlock()
+	return s.Target.Upload(ctx, desc, origin, open)
+}
+
+func (s *slowToNotice) finish() error {
+	_, err := io.Copy(io.Discard, s.body)
+	return errors.Join(err, s.body.Close())
+}
+
+func TestProgressOfAnAttemptThatIsOver(t *testing.T) {
+	p := publish(t, fixture.StartRegistry(t), "1.0.0", 1)
+	to := &slowToNotice{Target: mirror.NewLayout(filepath.Join(t.TempDir(), "mirror"))}
+	var mu sync.Mutex
+	last := map[string]mirror.Event{}
+	result := copied(t, p.image.Pullspec, to, mirror.Options{Width: 1, Progress: func(e mirror.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		last[e.Name] = e
+	}})
+	require.Equal(t, 1, result.Retries)
+	require.NoError(t, to.finish())
+	for _, e := range last {
+		assert.Equal(t, e.Total, e.Done, "it counts %s once", e.Name)
 	}
 }

@@ -166,8 +166,8 @@ func (r *Repository) Upload(ctx context.Context, desc v1.Descriptor, origin name
 		return false, nil
 	}
 	if err := u.send(ctx, location, open); err != nil {
-		if u.failed != nil {
-			return true, u.failed
+		if cause := u.cause(); cause != nil {
+			return true, cause
 		}
 		return true, registry.Explain("uploading to", ref, err)
 	}

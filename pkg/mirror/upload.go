@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -18,8 +19,24 @@ type upload struct {
 	client *http.Client
 	repo   name.Repository
 	desc   v1.Descriptor
+
+	// mu: the client may still read the bytes when it has answered already.
+	mu sync.Mutex
 	// failed is what the source of the bytes did wrong, of which the client says only that the request broke off.
 	failed error
+}
+
+func (u *upload) fail(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.failed = err
+}
+
+// cause is what the source of the bytes did wrong, nil if nothing.
+func (u *upload) cause() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.failed
 }
 
 func (u *upload) url(path string, query url.Values) string {
@@ -73,7 +90,7 @@ func (u *upload) location(a answer) (string, error) {
 func (u *upload) send(ctx context.Context, location string, open func() (io.ReadCloser, error)) error {
 	body, err := open()
 	if err != nil {
-		u.failed = err
+		u.fail(err)
 		return err
 	}
 	_, err = u.do(ctx, http.MethodPut, location, &watchedBody{ReadCloser: body, upload: u}, http.StatusCreated, http.StatusNoContent)
@@ -96,6 +113,7 @@ func (u *upload) do(ctx context.Context, method, at string, body io.ReadCloser, 
 		req.Body, req.ContentLength = body, u.desc.Size
 		if u.desc.Size == 0 {
 			req.Body = http.NoBody
+			_ = body.Close() // nobody else would
 		}
 		req.Header.Set("Content-Type", "application/octet-stream")
 	}
@@ -121,7 +139,7 @@ type watchedBody struct {
 func (b *watchedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		b.upload.failed = err
+		b.upload.fail(err)
 	}
 	return n, err
 }
