@@ -87,6 +87,18 @@ func TestTrackTimesRunlevels(t *testing.T) {
 	assert.Nil(t, m.control.current)
 }
 
+// TestTrackBelievesNoEndWithoutABeginning: the status that a process begins with may be anybody's.
+func TestTrackBelievesNoEndWithoutABeginning(t *testing.T) {
+	m := &memory{planned: "r@1.1.0"}
+	m.control.recall(&api.ReleaseRollout{Status: api.ReleaseRolloutStatus{Current: &api.CurrentRollout{
+		To: "1.1.0", Image: "r@1.1.0", StartedAt: *tick(0),
+		Runlevels: []api.RunlevelProgress{{Runlevel: 10, StartedAt: tick(0)}, {Runlevel: 20, CompletedAt: tick(3)}},
+	}}})
+	p := heldAt(nil, 4, 0)
+	m.track(underUpdate(), &p, tick(5).Time)
+	assert.Equal(t, []api.RunlevelProgress{{Runlevel: 10, Manifests: 10, StartedAt: tick(0)}, {Runlevel: 20, Manifests: 10}}, m.control.current.Runlevels)
+}
+
 func TestTrackDoesNotCountPauses(t *testing.T) {
 	m := &memory{planned: "r@1.1.0"}
 	step := func(minutes int, p rollout.Progress) { m.track(underUpdate(), &p, tick(minutes).Time) }

@@ -41,6 +41,9 @@ func trackRollout(known *api.CurrentRollout, next api.CurrentRollout, progress r
 		if i := slices.IndexFunc(before, func(r api.RunlevelProgress) bool { return r.Runlevel == entry.Runlevel }); i >= 0 {
 			entry.StartedAt, entry.CompletedAt = before[i].StartedAt, before[i].CompletedAt
 		}
+		if entry.StartedAt == nil {
+			entry.CompletedAt = nil // by whoever wrote that: nothing ends that did not begin
+		}
 		done := level.Done == level.Total
 		held := progress.Paused != nil && level.Runlevel >= progress.Paused.Before
 		if entry.StartedAt == nil && (done || begun && !held) {
