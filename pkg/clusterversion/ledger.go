@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -34,9 +35,10 @@ type ledger struct {
 	mu     sync.Mutex
 	opened bool
 	inv    inventory.Inventory
-	// plan and passer are those of the rollout that inv is kept for.
+	// plan and passer are those of the rollout that inv is kept for; begun counts those that have begun.
 	plan   *rollout.Plan
 	passer *rollout.Passer
+	begun  int
 	// saved is the count of changes that the store has, savedAt when it was last written.
 	saved   uint64
 	savedAt time.Time
@@ -70,8 +72,9 @@ func (l *ledger) open(ctx context.Context, log logr.Logger) (*inventory.Inventor
 }
 
 // begin notes which objects the release names; those that it does not name any more are orphans from now on. The rollout
-// before has ended, and what it did since that was written last is taken over first.
-func (l *ledger) begin(p *payload.Payload, plan *rollout.Plan, passer *rollout.Passer) {
+// before has ended, and what it did since that was written last is taken over first. The key that is returned is no other
+// rollout's: one that is wanted again is not written for by the work of the one before.
+func (l *ledger) begin(p *payload.Payload, plan *rollout.Plan, passer *rollout.Passer) (key string) {
 	named := make(map[manifest.ID]bool, len(p.Manifests)+len(p.Excluded))
 	for _, m := range p.Manifests {
 		named[m.ID()] = true
@@ -88,6 +91,8 @@ func (l *ledger) begin(p *payload.Payload, plan *rollout.Plan, passer *rollout.P
 	l.inv = inventory.Plan(l.inv, named, p.Release.Version)
 	_, l.inv.Digest, _ = strings.Cut(p.Release.Image, "@")
 	l.saved = unsaved
+	l.begun++
+	return strconv.Itoa(l.begun)
 }
 
 // step writes what a rollout has done since the last write: when everything has settled at once, and while a rollout is

@@ -147,9 +147,9 @@ func (w *rolling) begin(ctx context.Context) error {
 	if !current {
 		return errSuperseded
 	}
-	w.ledger.begin(p, plan, engine.Passer)
+	key := w.ledger.begin(p, plan, engine.Passer)
 	w.plan, w.engine = plan, engine
-	w.runner.Start(SlotInventory, w.key, w.ledger.step(w.log, plan, engine.Passer))
+	w.runner.Start(SlotInventory, key, w.ledger.step(w.log, plan, engine.Passer))
 	w.log.Info("rollout started", "release", p.Release.Version, "mode", w.mode, "manifests", len(manifests))
 	return nil
 }

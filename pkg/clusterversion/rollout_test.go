@@ -119,6 +119,23 @@ func TestRolloutThatIsNotWantedAnyMoreTakesNothingOver(t *testing.T) {
 	assert.NotNil(t, c.memory.restored, "the inventory is read once, and is for the rollout that begins")
 }
 
+// TestRolloutThatIsWantedAgainIsRecorded: an edit is taken back before what it asks for has begun, so that the rollout
+// before begins anew, under the same key.
+func TestRolloutThatIsWantedAgainIsRecorded(t *testing.T) {
+	cv := clusterAt(completed("1.1.0"))
+	a := acceptedRelease("1.1.0")
+	engine := func(*configv1.ClusterVersion, *payload.Payload) Engine { return Engine{Passer: &rollout.Passer{}} }
+	background, store := slots{}, &savedInventory{}
+	c := New(clock.RealClock{}, nil, nil, background, Stages{}, store, engine, func() {}, Options{})
+	c.memory.planKey = "wanted"
+	for range 2 {
+		w := &rolling{Reconciler: c, key: "wanted", mode: release.Reconciling, r: &round{original: cv, cv: cv, accepted: &a}}
+		require.NoError(t, w.begin(t.Context()))
+	}
+	background[SlotInventory].step(t.Context())
+	assert.Equal(t, 1, store.saves, "what is written is the inventory of the rollout that is under way")
+}
+
 func TestBelieved(t *testing.T) {
 	id := manifest.ID{Kind: "ConfigMap", Namespace: "ns", Name: "a"}
 	kept := func(version string) inventory.Inventory {
