@@ -155,6 +155,13 @@ type round struct {
 	requeue   time.Duration
 }
 
+// within has the next reconcile come not later than that.
+func (r *round) within(d time.Duration) {
+	if r.requeue == 0 || d < r.requeue {
+		r.requeue = d
+	}
+}
+
 // step is one part of a reconcile.
 type step struct {
 	name string

@@ -48,8 +48,12 @@ func (c *Reconciler) writeStatus(ctx context.Context, r *round) error {
 		updates: r.updates, obstacles: r.obstacles, control: r.control, now: now,
 	})
 	r.requeue = recheck
-	if now.Before(refusal.until) {
-		status = reduced(before, status, refusal.fields)
+	if left := refusal.until.Sub(now); left > 0 {
+		less := reduced(before, status, refusal.fields)
+		if !equality.Semantic.DeepEqual(less, status) {
+			r.within(left)
+		}
+		status = less
 	}
 	if equality.Semantic.DeepEqual(before, status) {
 		return nil
@@ -61,6 +65,7 @@ func (c *Reconciler) writeStatus(ctx context.Context, r *round) error {
 	next, err := c.patchStatus(ctx, r, status)
 	if apierrors.IsInvalid(err) {
 		next, status, err = c.writeReduced(ctx, r, status, err)
+		r.within(refusalInterval) // what is left out may be all that is new, and then there is no event
 	}
 	if err != nil {
 		return err

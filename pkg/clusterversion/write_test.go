@@ -255,7 +255,9 @@ func TestRefusedStatus(t *testing.T) {
 			s.refuse = func(status configv1.ClusterVersionStatus, _ bool) error { return tt.refuse(status) }
 			for range 5 {
 				s.clock.SetTime(s.clock.Now().Add(2 * time.Second))
-				s.reconcile(t)
+				result := s.reconcile(t)
+				assert.Positive(t, result.RequeueAfter, "no event tells when it is time to try again")
+				assert.LessOrEqual(t, result.RequeueAfter, refusalInterval)
 			}
 			status := s.get(t).Status
 			assert.Empty(t, status.History)
