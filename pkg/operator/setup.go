@@ -3,15 +3,18 @@ package operator
 import (
 	"context"
 	"fmt"
+	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/clusterversion"
 	"github.com/cluster-version/cvo/pkg/inventory"
@@ -141,10 +144,21 @@ func (s *setup) stages(retriever *retrieve.Retriever) clusterversion.Stages {
 	return stages
 }
 
+// retryMost is how late at most a reconcile is tried again that has failed: what it failed of may pass without an event.
+// By default it would be a quarter of an hour.
+const retryMost = 30 * time.Second
+
+func controllerOptions() controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: 1,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, retryMost),
+	}
+}
+
 func (s *setup) addController(context.Context) error {
 	controller := builder.ControllerManagedBy(s.manager).Named("clusterversion").
 		For(&configv1.ClusterVersion{}).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1})
+		WithOptions(controllerOptions())
 	for _, source := range s.sources.all() {
 		controller.WatchesRawSource(source)
 	}
