@@ -168,10 +168,11 @@ func notify(wake chan<- struct{}) {
 // version returns the ClusterVersion that the informer has; nil without an error if it is not there yet.
 func (f *updateFollower) version(informer cache.SharedIndexInformer) (*configv1.ClusterVersion, error) {
 	cv := &configv1.ClusterVersion{}
+	complete := informer.HasSynced() // before the look: a list that arrives in between is no deletion
 	switch found, err := stored(informer, f.name, cv); {
 	case err != nil:
 		return nil, err
-	case !found && informer.HasSynced():
+	case !found && complete:
 		return nil, fmt.Errorf("ClusterVersion %q was deleted", f.name)
 	case !found:
 		return nil, nil //nolint:nilnil // another event follows
