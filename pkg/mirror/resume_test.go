@@ -131,6 +131,28 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	}
 }
 
+func TestFolderThatCouldNotBeFinished(t *testing.T) {
+	registry := fixture.StartRegistry(t)
+	p := publish(t, registry, "1.0.0", 2)
+	dir := filepath.Join(t.TempDir(), "mirror")
+	to := mirror.NewLayout(dir)
+	plan, _, err := planOf(t, p.image.Pullspec, to, false, mirror.Options{})
+	require.NoError(t, err)
+	_, err = plan.Copy(t.Context())
+	require.NoError(t, err)
+	// A disk that is full leaves room for the folder, and not for the list in it.
+	inTheWay := filepath.Join(dir, "index.json", "x")
+	require.NoError(t, os.MkdirAll(inTheWay, 0o755))
+	require.Error(t, to.Close())
+	require.NoError(t, os.RemoveAll(filepath.Dir(inTheWay)))
+
+	registry.Reset()
+	result := copied(t, p.image.Pullspec, mirror.NewLayout(dir), mirror.Options{})
+	assert.Zero(t, result.Blobs, "the next attempt goes on where that one was")
+	requireComplete(t, p, inFolder(dir))
+	assert.NoDirExists(t, filepath.Join(dir, ".partial"))
+}
+
 // slowToNotice is a target whose first upload fails, and that reads on for it when all uploads are over.
 type slowToNotice struct {
 	mirror.Target

@@ -282,7 +282,10 @@ func (l *Layout) Close() error {
 	if err != nil {
 		err = fmt.Errorf("writing the OCI layout %s: %w", l.dir, err)
 	}
-	err = errors.Join(err, os.RemoveAll(filepath.Join(l.dir, partialDir)))
+	if err == nil {
+		// Until there is a layout, this folder is by what the next attempt knows that it may go on here.
+		err = os.RemoveAll(filepath.Join(l.dir, partialDir))
+	}
 	l.release()
 	return err
 }
