@@ -94,6 +94,8 @@ func TestJudgeWait(t *testing.T) {
 		{"it takes a runlevel without manifests for the one below", "runlevel=15", awaited("1.1.0", "1.1.0", partial, working), half, waitReached, "Update to 1.1.0 has completed runlevel 15."},
 		{"it waits for a runlevel", "runlevel=20", awaited("1.1.0", "1.1.0", partial, working), half, waitGoesOn, working.Message},
 		{"it does not take runlevels of another release", "runlevel=10", awaited("1.1.0", "1.1.0", partial, working), runlevels{version: "1.0.0", done: half.done}, waitGoesOn, working.Message},
+		{"it does not take runlevels of another image for this release's", "runlevel=10", awaited("1.1.0", "1.1.0", partial, working), runlevels{version: "1.1.0", image: "registry.example/release@sha256:other", done: half.done}, waitGoesOn, working.Message},
+		{"it takes those of the image in a mirror", "runlevel=10", awaited("1.1.0", "1.1.0", partial, working), runlevels{version: "1.1.0", image: "mirror.example/copy@sha256:1.1.0", done: half.done}, waitReached, "Update to 1.1.0 has completed runlevel 10."},
 		{"it knows no runlevels", "runlevel=0", awaited("1.1.0", "1.1.0", partial, working), runlevels{version: "1.1.0"}, waitGoesOn, working.Message},
 		{"it tells a pause", "completed", awaited("1.1.0", "1.1.0", partial, working), runlevels{paused: "Held back before runlevel 20."}, waitGoesOn, "Held back before runlevel 20."},
 		{"it knows an image by its digest in a mirror", "completed", changed(awaited("1.1.0", "1.1.0", done), func(cv *configv1.ClusterVersion) {
@@ -121,11 +123,12 @@ func TestJudgeWait(t *testing.T) {
 }
 
 func TestRunlevelsOfAnAccount(t *testing.T) {
-	snapshot := &rollout.Snapshot{Progress: rollout.Progress{Release: release.Release{Version: "1.1.0"}, Runlevels: []rollout.Runlevel{
+	snapshot := &rollout.Snapshot{Progress: rollout.Progress{Release: release.Release{Version: "1.1.0", Image: waitRelease("1.1.0").Image}, Runlevels: []rollout.Runlevel{
 		{Runlevel: 0, Total: 2, Done: 2}, {Runlevel: 10, Total: 2, Done: 1},
 	}}}
 	got := accountLevels(snapshot)
-	assert.Equal(t, "1.1.0", got.version)
+	assert.True(t, got.of(waitRelease("1.1.0")))
+	assert.False(t, got.of(waitRelease("1.2.0")))
 	assert.True(t, got.upTo(9))
 	assert.False(t, got.upTo(10))
 }

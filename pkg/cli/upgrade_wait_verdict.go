@@ -32,11 +32,18 @@ type waitVerdict struct {
 
 // runlevels tells of an update's runlevels which are done.
 type runlevels struct {
-	version string
+	version, image string
 	// done has an entry for each runlevel of the release.
 	done map[int]bool
 	// paused is why nothing of the next runlevel begins; empty if it does.
 	paused string
+}
+
+// of reports whether they are those of a release. What tells of them may be later than the ClusterVersion or before it,
+// and a version can have been made twice.
+func (r runlevels) of(desired configv1.Release) bool {
+	told, wanted := digestOf(r.image), digestOf(desired.Image)
+	return r.version == desired.Version && (told == "" || wanted == "" || told == wanted)
 }
 
 // upTo reports whether every runlevel up to this one is done.
@@ -55,7 +62,7 @@ func rolloutLevels(object *api.ReleaseRollout) runlevels {
 		r.paused = cmp.Or(paused.Message, "paused")
 	}
 	if current := object.Status.Current; current != nil {
-		r.version = current.To
+		r.version, r.image = current.To, current.Image
 		for _, level := range current.Runlevels {
 			r.done[int(level.Runlevel)] = level.CompletedAt != nil
 		}
@@ -64,7 +71,7 @@ func rolloutLevels(object *api.ReleaseRollout) runlevels {
 }
 
 func accountLevels(snapshot *rollout.Snapshot) runlevels {
-	r := runlevels{version: snapshot.Progress.Release.Version, done: map[int]bool{}}
+	r := runlevels{version: snapshot.Progress.Release.Version, image: snapshot.Progress.Release.Image, done: map[int]bool{}}
 	for _, level := range snapshot.Progress.Runlevels {
 		r.done[level.Runlevel] = level.Done == level.Total
 	}
@@ -103,7 +110,7 @@ func judgeWait(goal waitGoal, cv *configv1.ClusterVersion, levels runlevels) wai
 		v.state, v.message = waitRefused, fmt.Sprintf("the cluster refuses the update to %s: %s: %s", name, accepted.Reason, accepted.Message)
 	case goal.accepted && begun && len(cv.Status.History) > 0:
 		v.state, v.message = waitReached, fmt.Sprintf("Update to %s is accepted.", name)
-	case !goal.completed && !goal.accepted && begun && levels.version == cv.Status.Desired.Version && levels.upTo(goal.runlevel):
+	case !goal.completed && !goal.accepted && begun && levels.of(cv.Status.Desired) && levels.upTo(goal.runlevel):
 		v.state, v.message = waitReached, fmt.Sprintf("Update to %s has completed runlevel %d.", name, goal.runlevel)
 	case goal.failFast && begun && failing != nil && failing.Status == configv1.ConditionTrue:
 		v.state, v.message = waitFails, fmt.Sprintf("the update to %s fails: %s: %s", name, failing.Reason, failing.Message)
