@@ -37,6 +37,8 @@ type updateFollower struct {
 	mu     sync.Mutex
 	told   string
 	levels runlevels
+	// answered is what the operator said last: as long as it stays so, it does not say it again.
+	answered runlevels
 }
 
 // follow returns when the goal is reached, or cannot be. It also returns the last verdict if ctx ends.
@@ -182,13 +184,16 @@ func (f *updateFollower) version(informer cache.SharedIndexInformer) (*configv1.
 
 // readLevels learns which runlevels are done from the ReleaseRollout, or where that does not tell, from the operator.
 func (f *updateFollower) readLevels(ctx context.Context, goal waitGoal, rollouts cache.SharedIndexInformer) {
+	f.levels = f.answered
 	if rollouts != nil {
 		object := &api.ReleaseRollout{}
 		if found, err := stored(rollouts, f.name, object); err == nil && found {
-			f.levels = rolloutLevels(object)
-			if len(f.levels.done) > 0 {
+			told := rolloutLevels(object)
+			if len(told.done) > 0 {
+				f.levels = told
 				return
 			}
+			f.levels.paused = told.paused
 		}
 	}
 	if goal.completed {
@@ -200,7 +205,8 @@ func (f *updateFollower) readLevels(ctx context.Context, goal waitGoal, rollouts
 	case err != nil && !errors.Is(err, errNoRollout):
 		f.tell(fmt.Sprintf("warning: runlevels are not known: %v", err))
 	case snapshot != nil:
-		f.levels = accountLevels(snapshot)
+		f.answered = accountLevels(snapshot)
+		f.levels.version, f.levels.image, f.levels.done = f.answered.version, f.answered.image, f.answered.done
 	}
 }
 
