@@ -26,7 +26,7 @@ func (e *entry) absent(content inventory.Content, look observe.Look, now time.Ti
 	}
 }
 
-// follow notes how the deletion that a tombstone asked for goes on.
+// follow notes how the deletion that a tombstone asked for goes on, as its watch tells it.
 func (e *entry) follow(state *observe.State, now time.Time) {
 	switch {
 	case e.result != Deleting:

@@ -256,6 +256,13 @@ func TestRunFollowsTombstones(t *testing.T) {
 		require.Len(t, progress.Deletions, 1)
 		assert.Equal(t, "waiting for its finalizers x", progress.Deletions[0].Message)
 
+		c.unsynced = true
+		progress, settled = c.roll(t, plan, settled)
+		assert.Len(t, progress.Deletions, 1, "a watch that tells nothing does not tell that it is gone")
+		c.unsynced = false
+		progress, settled = c.roll(t, plan, settled)
+		assert.Len(t, progress.Deletions, 1)
+
 		c.vanish("a")
 		progress, settled = c.roll(t, plan, settled)
 		assert.Empty(t, c.took())
@@ -278,6 +285,11 @@ func TestRunFollowsTombstones(t *testing.T) {
 		progress, settled := c.roll(t, plan, rollout.Settled{})
 		assert.Equal(t, []string{"apply a"}, c.took())
 		assert.Equal(t, "a="+rollout.ReasonDeleting, waitsFor(progress))
+		c.unsynced = true
+		progress, settled = c.roll(t, plan, settled)
+		assert.Empty(t, c.took(), "it may be there still")
+		assert.Equal(t, "a="+rollout.ReasonDeleting, waitsFor(progress))
+		c.unsynced = false
 		c.vanish("a")
 		delete(c.answers, "a")
 		_, _ = c.roll(t, plan, settled)

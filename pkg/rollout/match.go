@@ -52,7 +52,7 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 		s.verdict = fighting(t.id, e.repairs)
 	case need.apply:
 		p.apply(ctx, n, t, s, content, look, need)
-	case n.Manifest.Tombstone():
+	case n.Manifest.Tombstone() && look.Synced:
 		e.follow(look.State, now)
 	case look.State != nil && look.State.Deleting && !t.gated:
 		s.verdict = ending(t.id, look.State.Finalizers, p.left(ctx, n.Manifest, look.State))
