@@ -177,7 +177,7 @@ func TestTombstone(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	m := configMap(t, ns, "a", tombstone, "{}")
-	must(t, a, configMap(t, ns, "a", "{}", "{}"))
+	uid := must(t, a, configMap(t, ns, "a", "{}", "{}")).UID
 	record.take()
 
 	change, err := a.Apply(t.Context(), m, release.Initializing)
@@ -187,7 +187,7 @@ func TestTombstone(t *testing.T) {
 	assert.Empty(t, record.take())
 	live(t, m)
 
-	assert.Equal(t, apply.Change{Action: apply.Deleted}, must(t, a, m))
+	assert.Equal(t, apply.Change{Action: apply.Deleted, UID: uid}, must(t, a, m))
 	_, err = read(t, m)
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
 	assert.Len(t, record.take(), 2)
@@ -249,14 +249,14 @@ func TestTombstoneSparesAnObjectThatTookTheName(t *testing.T) {
 func TestTombstoneOfAnObjectThatGoesMeanwhile(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
-	must(t, a, configMap(t, ns, "a", "{}", "{}"))
+	uid := must(t, a, configMap(t, ns, "a", "{}", "{}")).UID
 	m := configMap(t, ns, "a", tombstone, "{}")
 	record.before = func(r *http.Request) {
 		if r.Method == http.MethodDelete {
 			assert.NoError(t, somebody(t).Delete(t.Context(), m.Object.DeepCopy()))
 		}
 	}
-	assert.Equal(t, apply.Change{Action: apply.Deleted}, must(t, a, m))
+	assert.Equal(t, apply.Change{Action: apply.Deleted, UID: uid}, must(t, a, m))
 }
 
 func TestTombstoneOfAKindThatIsNotServed(t *testing.T) {

@@ -36,10 +36,11 @@ func (a *Applier) end(ctx context.Context, t target, meta *metav1.PartialObjectM
 ) (Change, error) {
 	if meta.DeletionTimestamp == nil {
 		var err error
+		uid := meta.UID
 		meta, err = a.client.delete(ctx, t, meta, unchanged, propagation(gk))
 		switch {
 		case apierrors.IsNotFound(err), err == nil && meta == nil:
-			return Change{Action: Deleted}, nil
+			return Change{Action: Deleted, UID: uid}, nil
 		case err != nil:
 			return Change{}, err
 		}

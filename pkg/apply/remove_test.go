@@ -44,12 +44,12 @@ func TestTombstonesOfWorkloadsWaitForTheirChildren(t *testing.T) {
 		t.Run(tt.kind, func(t *testing.T) {
 			a, record := connect(t, owner)
 			m, _ := change{apiVersion: tt.apiVersion, kind: tt.kind, text: tt.text, old: tt.text, next: "spec: {}"}.manifests(t, ns, "dead", "note: x")
-			must(t, a, m)
+			uid := must(t, a, m).UID
 			record.take()
 			got := must(t, a, buried(m))
 			assert.Equal(t, []string{http.MethodGet, http.MethodDelete}, methods(record.take()))
 			if !tt.foreground {
-				assert.Equal(t, apply.Change{Action: apply.Deleted}, got)
+				assert.Equal(t, apply.Change{Action: apply.Deleted, UID: uid}, got)
 				return
 			}
 			assert.Equal(t, apply.Deleting, got.Action)
@@ -114,7 +114,7 @@ func TestPrune(t *testing.T) {
 	assert.Contains(t, got.Message, "taken its name")
 	assert.Equal(t, []string{http.MethodGet}, methods(record.take()))
 
-	assert.Equal(t, apply.Change{Action: apply.Deleted}, prune(uid))
+	assert.Equal(t, apply.Change{Action: apply.Deleted, UID: uid}, prune(uid))
 	assert.Equal(t, []string{http.MethodGet, http.MethodDelete}, methods(record.take()))
 	_, err := read(t, m)
 	assert.True(t, apierrors.IsNotFound(err))

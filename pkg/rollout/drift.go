@@ -68,7 +68,7 @@ func assess(t *task, m *manifest.Manifest, e *entry, content inventory.Content, 
 		}
 		return need{apply: true}
 	case m.Tombstone():
-		return assessTombstone(e, look)
+		return assessTombstone(e, look, now)
 	case look.State == nil:
 		return assessAbsent(t, e, look)
 	}
@@ -76,13 +76,19 @@ func assess(t *task, m *manifest.Manifest, e *entry, content inventory.Content, 
 }
 
 // assessTombstone has an object deleted that is there again after its deletion.
-func assessTombstone(e *entry, look observe.Look) need {
+func assessTombstone(e *entry, look observe.Look, now time.Time) need {
 	e.trusted = true
 	if look.State == nil || e.result == Skipped || (look.State.UID == e.uid && look.State.Deleting) {
 		return need{}
 	}
 	if look.State.UID == e.uid && older(look.State.ResourceVersion, e.resourceVersion) {
 		return need{} // the watch has yet to tell of the deletion
+	}
+	if e.result == Deleted && look.State.UID == e.uid { // the same, or the server has not done what it said
+		if until := e.at.Add(watchPatience); now.Before(until) {
+			return need{at: until}
+		}
+		return need{apply: true}
 	}
 	if e.result == Deleted {
 		return need{apply: true, drift: DriftReappeared}

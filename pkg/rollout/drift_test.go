@@ -297,6 +297,39 @@ func TestRunFollowsTombstones(t *testing.T) {
 	})
 }
 
+func TestRunDoesNotTakeLateWatchesForWhatReappears(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		plan := newPlan(t, release.Reconciling,
+			parse(t, "10_a_01", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: a, annotations: {release.openshift.io/delete: "true"}}}`))
+		c.states["a"] = observe.State{UID: "1", ResourceVersion: "1"}
+		c.answers["a"] = apply.Change{Action: apply.Deleted, UID: "1"}
+		var told []rollout.Repaired
+		passer := c.passer()
+		passer.Repaired = func(r rollout.Repaired) { told = append(told, r) }
+		_, settled, err := passer.Run(t.Context(), plan, rollout.Settled{})
+		require.NoError(t, err)
+		assert.Equal(t, []string{"apply a"}, c.took())
+		progress, settled, err := passer.Run(t.Context(), plan, settled)
+		require.NoError(t, err)
+		assert.True(t, progress.Complete)
+		assert.Empty(t, c.took(), "the watch has not told of the deletion yet")
+		assert.Equal(t, 10*time.Second, time.Until(progress.RetryAt))
+
+		time.Sleep(10 * time.Second)
+		_, settled, err = passer.Run(t.Context(), plan, settled)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"apply a"}, c.took(), "it is there all the same")
+		assert.Empty(t, told)
+
+		c.touch("a", func(s *observe.State) { s.UID = "2" })
+		_, _, err = passer.Run(t.Context(), plan, settled)
+		require.NoError(t, err)
+		require.Len(t, told, 1)
+		assert.Equal(t, rollout.DriftReappeared, told[0].Reason)
+	})
+}
+
 func TestRunLetsFinishedJobsGo(t *testing.T) {
 	job := func(ttl string) *manifest.Manifest {
 		return parse(t, "10_a_01", "{apiVersion: batch/v1, kind: Job, metadata: {namespace: ns, name: a}, spec: {"+ttl+"}}")
