@@ -121,9 +121,11 @@ type pass struct {
 	plan   *Plan
 	before Settled
 
-	mu       sync.Mutex // guards slots, reported and Rand; never held while applying
+	mu       sync.Mutex // guards what follows, and Rand; never held while applying
 	slots    []slot
 	reported time.Time
+	// reporting: a report is being received. Another one does not overtake it, or progress would run backwards.
+	reporting bool
 }
 
 func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
@@ -201,14 +203,17 @@ func (p *pass) finish(n *taskgraph.Node, s slot) {
 	p.mu.Lock()
 	p.slots[n.Index] = s
 	now := p.Clock.Now()
-	due := p.Report != nil && now.Sub(p.reported) >= interval
+	due := p.Report != nil && !p.reporting && now.Sub(p.reported) >= interval
 	var progress Progress
 	if due {
-		p.reported = now
+		p.reported, p.reporting = now, true
 		progress = p.progressLocked()
 	}
 	p.mu.Unlock()
 	if due {
 		p.Report(progress)
+		p.mu.Lock()
+		p.reporting = false
+		p.mu.Unlock()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -386,6 +387,32 @@ func TestReportIsThrottled(t *testing.T) {
 		_, _, err = passer.Run(t.Context(), newPlan(t, release.Updating, list...), settled)
 		require.NoError(t, err)
 		assert.Empty(t, done, "a pass that takes no time has nothing to tell before its end")
+	})
+}
+
+// TestReportsDoNotOvertake has a report take so long that the next one is due before it is received.
+func TestReportsDoNotOvertake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		c.onApply = func(_ context.Context, name string) error {
+			time.Sleep(map[string]time.Duration{"a": 1, "b": 2, "c": 5}[name] * time.Second)
+			return nil
+		}
+		passer := c.passer()
+		var mu sync.Mutex
+		var done []int
+		passer.Report = func(p rollout.Progress) {
+			if p.Done == 1 {
+				time.Sleep(2 * time.Second)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			done = append(done, p.Done)
+		}
+		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"), configMap(t, "10_a_02", "b"), configMap(t, "10_a_03", "c"))
+		_, _, err := passer.Run(t.Context(), plan, rollout.Settled{})
+		require.NoError(t, err)
+		assert.Equal(t, []int{1, 3}, done)
 	})
 }
 
