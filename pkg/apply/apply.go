@@ -50,7 +50,8 @@ const (
 
 // Change is the receipt for one manifest.
 type Change struct {
-	Action          Action
+	Action Action
+	// UID is that of the object; of one that was deleted, what it was, empty if it was not there.
 	UID             types.UID
 	Generation      int64
 	ResourceVersion string
@@ -159,11 +160,18 @@ func (a *Applier) apply(ctx context.Context, t target, m *manifest.Manifest) (Ch
 // createOnly creates an object unless it is there, by a POST.
 //
 // The API server holds a POST of a custom resource for two seconds if the CRD was established less than that ago, and
-// the pass with it; an apply it does not hold. So an object of a kind that is new is applied: nobody can have made it
-// before. If somebody makes it at this moment, their values stand, because the apply is not forced.
+// the pass with it; an apply it does not hold. So an object of a kind that is new is applied. An apply would make one that
+// is there ours, so we look first: when discovery was read the kind was not served, but that may be long ago. If
+// somebody makes it at this moment, their values stand, because the apply is not forced.
 func (a *Applier) createOnly(ctx context.Context, t target, m *manifest.Manifest) (Change, error) {
 	if !t.isNew {
 		return a.create(ctx, t, m)
+	}
+	switch _, err := a.client.get(ctx, t); {
+	case err == nil:
+		return Change{Action: Kept}, nil
+	case !apierrors.IsNotFound(err):
+		return Change{}, err
 	}
 	s, err := a.sending(t, m, false)
 	if err != nil {

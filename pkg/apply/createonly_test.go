@@ -49,8 +49,9 @@ func TestCreateOnlyCustomResource(t *testing.T) {
 	m := onceWidget(t, "once.example.com", "ours")
 	assert.Equal(t, apply.Created, must(t, a, m).Action)
 	requests := record.take()
-	require.Len(t, requests, 1)
-	assert.Equal(t, http.MethodPatch, requests[0].method)
+	require.Len(t, requests, 2)
+	assert.Equal(t, http.MethodGet, requests[0].method)
+	assert.Equal(t, http.MethodPatch, requests[1].method)
 
 	merge(t, m, `{"spec": {"byName": {"a": {"known": "theirs"}}}}`)
 	before := live(t, m)
@@ -61,6 +62,25 @@ func TestCreateOnlyCustomResource(t *testing.T) {
 	requests = record.take()
 	require.Len(t, requests, 1, "of a kind that was there before, nothing is read either")
 	assert.Equal(t, http.MethodPost, requests[0].method)
+}
+
+// TestCreateOnlyLeavesAnObjectOfANewKind has somebody else be the first to use a kind that discovery did not have when it
+// was read. Nothing that they say contradicts the manifest, so no conflict would keep an apply from making it ours.
+func TestCreateOnlyLeavesAnObjectOfANewKind(t *testing.T) {
+	crd := widgets(t, "early.example.com")
+	mapper := newKind(t, crd)
+	serveCRD(t, crd)
+	a, _ := connectBy(t, owner, mapper)
+	m := onceWidget(t, "early.example.com", "ours")
+	require.NoError(t, somebody(t).Create(t.Context(), parse(t, `
+apiVersion: early.example.com/v1
+kind: Widget
+metadata: {namespace: default, name: once}
+spec: {byName: {b: {known: theirs}}}
+`).Object))
+	before := live(t, m)
+	assert.Equal(t, apply.Change{Action: apply.Kept}, must(t, a, m))
+	assert.Equal(t, before, live(t, m))
 }
 
 func TestCreateOnlyLeavesAnObjectThatAppearsMeanwhile(t *testing.T) {
