@@ -30,17 +30,19 @@ func (w *Watcher) startHeralds(ctx context.Context, group *sync.WaitGroup) conte
 			return version == r.Version && group == r.Group
 		},
 	} {
-		herald := &stream{
+		sink := &herald{told: func(name string) {
+			w.hear(unserved, func(r schema.GroupVersionResource) bool { return brings(name, r) })
+		}}
+		stream := &stream{
 			resource: resource, client: w.client.Resource(resource),
-			log: w.log.WithValues("resource", resource.GroupResource().String(), "for", "resources that are not served"),
-			sink: herald(func(name string) {
-				w.hear(unserved, func(r schema.GroupVersionResource) bool { return brings(name, r) })
-			}),
+			log:    w.log.WithValues("resource", resource.GroupResource().String(), "for", "resources that are not served"),
+			sink:   sink,
 			forget: func() {},
 			turned: func(_, _ trouble) {},
 			news:   make(chan struct{}, 1), failures: newBackoff(), deaths: newBackoff(),
 		}
-		group.Go(func() { herald.run(ctx) })
+		sink.complete = stream.complete
+		group.Go(func() { stream.run(ctx) })
 	}
 	return cancel
 }
@@ -80,12 +82,16 @@ func (w *Watcher) turned(before, after trouble) {
 }
 
 // herald is told the name of each object that appears or changes, and keeps none.
-type herald func(name string)
+type herald struct {
+	told func(name string)
+	// complete is called when the initial state is complete.
+	complete func()
+}
 
-var _ cache.TransformingStore = herald(nil)
+var _ cache.TransformingStore = (*herald)(nil)
 
 // Transformer has the Reflector keep names only while it collects the initial state.
-func (h herald) Transformer() cache.TransformFunc {
+func (h *herald) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) { return nameOf(obj) }
 }
 
@@ -101,30 +107,31 @@ func nameOf(obj any) (string, error) {
 }
 
 // Add implements cache.ReflectorStore.
-func (h herald) Add(obj any) error { return h.Update(obj) }
+func (h *herald) Add(obj any) error { return h.Update(obj) }
 
 // Update implements cache.ReflectorStore.
-func (h herald) Update(obj any) error {
+func (h *herald) Update(obj any) error {
 	name, err := nameOf(obj)
 	if err != nil {
 		return err
 	}
-	h(name)
+	h.told(name)
 	return nil
 }
 
 // Replace implements cache.ReflectorStore.
-func (h herald) Replace(list []any, _ string) error {
+func (h *herald) Replace(list []any, _ string) error {
 	for _, obj := range list {
 		if err := h.Update(obj); err != nil {
 			return err
 		}
 	}
+	h.complete()
 	return nil
 }
 
 // Delete implements cache.ReflectorStore.
-func (h herald) Delete(any) error { return nil }
+func (h *herald) Delete(any) error { return nil }
 
 // Resync implements cache.ReflectorStore; it is not used.
-func (h herald) Resync() error { return nil }
+func (h *herald) Resync() error { return nil }

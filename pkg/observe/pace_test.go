@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -375,6 +376,26 @@ func TestServedHerald(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.True(t, w.Look(scope, "", "a").Synced)
 		assert.Equal(t, 0, heralds(), "it is served")
+	})
+}
+
+// TestHeraldsStay is about these two watches while they have nothing to tell: they are not begun again and again.
+func TestHeraldsStay(t *testing.T) {
+	a := &answers{watch: refusing(404, "NotFound")}
+	bubble(t, a, logr.Discard(), func(t *testing.T, w watching) {
+		heralds := func() map[string]*io.PipeWriter {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return maps.Clone(a.open)
+		}
+		w.Look(observe.Scope{Resource: things}, "", "a")
+		time.Sleep(time.Minute)
+		before := heralds()
+		require.Len(t, before, 2)
+		time.Sleep(10 * time.Minute)
+		for path, in := range heralds() {
+			assert.Same(t, before[path], in, path)
+		}
 	})
 }
 
