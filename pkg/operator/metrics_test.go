@@ -270,6 +270,13 @@ func TestTransitions(t *testing.T) {
 	h.OnUpdate("no", "object")
 	h.OnDelete(state())
 	assert.Empty(t, tr.counts())
+
+	for i := range 2 * maxSeries {
+		h.OnUpdate(state(), state(clusterCondition(fmt.Sprint("Type", i), "True", "", 1)))
+	}
+	h.OnUpdate(state(), state(clusterCondition("Type0", "True", "", 1)))
+	assert.Len(t, tr.counts(), maxSeries, "who makes up conditions takes no more memory than that")
+	assert.Equal(t, 2, tr.counts()[transition{"dns", "Type0"}])
 }
 
 func TestInstallationOf(t *testing.T) {

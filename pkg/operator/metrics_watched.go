@@ -60,13 +60,20 @@ func (t *transitions) changed(name string, before, after []configv1.ClusterOpera
 	defer t.mu.Unlock()
 	for kind, status := range newer {
 		if older[kind] != status {
-			t.byCondition[transition{name, string(kind)}]++
+			t.count(transition{name, string(kind)})
 		}
 	}
 	for kind := range older {
 		if _, still := newer[kind]; !still {
-			t.byCondition[transition{name, string(kind)}]++
+			t.count(transition{name, string(kind)})
 		}
+	}
+}
+
+// count counts one more, unless there are more conditions by now than are told of: their types are others' texts.
+func (t *transitions) count(key transition) {
+	if _, known := t.byCondition[key]; known || len(t.byCondition) < maxSeries {
+		t.byCondition[key]++
 	}
 }
 
