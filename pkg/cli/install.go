@@ -400,7 +400,11 @@ func (o *installOptions) deploy(ctx context.Context, streams Streams, cfg *rest.
 	report.Objects, err = install.Deploy(ctx, cfg, plan, injection, func(r install.Result) {
 		o.tell(streams, "%s %s", r, r.Outcome)
 	})
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		report.Message = err.Error()
+		return o.finish(ctx, streams, report, err)
+	case err != nil:
 		return refused(err)
 	}
 	report.Reached = "applied"

@@ -169,6 +169,9 @@ func TestInstall(t *testing.T) {
 	require.NoError(t, os.WriteFile(secret, []byte(`{"auths":{"registry.example":{"auth":"dXNlcjpwYXNz"}}}`), 0o600))
 	flags := []string{"--pull-secret", secret, "--payload-retrieval=job", "--channel=stable", "--wait=none", "-o", "json"}
 
+	_, errs, err := b.run(t, img, "--timeout=1ns")
+	assert.Equal(t, ExitUpdating, ExitCode(err), "the time is over before anything is applied")
+	assert.Contains(t, errs, "error: not deployed within 1ns: ")
 	out, errs, err := b.run(t, img, flags...)
 	require.NoError(t, err, errs)
 	assert.Contains(t, errs, "is signed by")
