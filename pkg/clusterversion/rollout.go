@@ -48,12 +48,13 @@ type rolling struct {
 
 	plan   *rollout.Plan
 	engine Engine
-	// pruned is when the deletion of an orphan was last asked for.
-	pruned map[manifest.ID]time.Time
+	// pruned is when the deletion of an orphan was last asked for; unpruned are those that may be gone by another time.
+	pruned   map[manifest.ID]time.Time
+	unpruned map[manifest.ID]bool
 }
 
 func (c *Reconciler) rolloutStep(log logr.Logger, key string, mode release.Mode, r *round) func(context.Context) Next {
-	w := &rolling{Reconciler: c, log: log, key: key, mode: mode, r: r, pruned: map[manifest.ID]time.Time{}}
+	w := &rolling{Reconciler: c, log: log, key: key, mode: mode, r: r, pruned: map[manifest.ID]time.Time{}, unpruned: map[manifest.ID]bool{}}
 	return w.step
 }
 
@@ -85,13 +86,17 @@ func (w *rolling) step(ctx context.Context) Next {
 		return Next{Done: true}
 	}
 	w.progressed(w.r.original, w.key, progress)
+	var again time.Duration
 	if progress.Complete {
 		w.engine.Completed(ctx)
-		w.prune(ctx)
+		again = w.prune(ctx)
 	}
 	w.mu.Lock()
 	next := Next{After: nextStory(w.memory.story, progress, w.clock.Now())}
 	w.mu.Unlock()
+	if again > 0 && (next.After == 0 || again < next.After) {
+		next.After = again
+	}
 	if !progress.RetryAt.IsZero() {
 		retry := max(progress.RetryAt.Sub(w.clock.Now()), time.Millisecond)
 		if next.After == 0 || retry < next.After {
