@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -224,6 +225,28 @@ func TestAdoptionGivesUpOnAWriterThatNeverStops(t *testing.T) {
 }
 
 // TestAdoptionIsHealed has the process die between the patch and the second apply.
+// TestAdoptionGivesUpOnAnOperatorThatStillRuns has one of our name update the object between any two requests of ours, with
+// fields that the manifest does not have.
+func TestAdoptionGivesUpOnAnOperatorThatStillRuns(t *testing.T) {
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	m := configMap(t, ns, "a", "{}", "{b: x}")
+	original(t, configMap(t, ns, "a", "{}", "{a: x, b: x}"))
+	n := 0
+	record.before = func(r *http.Request) {
+		if r.Header.Get("Content-Type") == string(types.ApplyPatchType) {
+			n++
+			as(t, api.FieldManager, m, types.MergePatchType, fmt.Sprintf(`{"data":{"a%d":"y"}}`, n))
+		}
+	}
+	_, err := a.Apply(t.Context(), m, release.Reconciling)
+	var failure *apply.Error
+	require.ErrorAs(t, err, &failure)
+	assert.Equal(t, api.ReasonResourceConflict, failure.Reason)
+	assert.NotContains(t, err.Error(), "%!")
+	assert.Contains(t, err.Error(), "still writes them")
+}
+
 func TestAdoptionIsHealed(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)

@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -97,7 +98,8 @@ func (s *sending) receipt(got answer) Change {
 // manifest does not have, and applies once more to remove them: two more requests, once in an object's life. Killed in
 // between, the next apply removes them.
 func (s *sending) adopt(ctx context.Context, got answer) (Change, answer, error) {
-	var conflict error
+	var conflict error = apierrors.NewConflict(s.target.resource.GroupResource(), s.target.name,
+		errors.New("an earlier operator, or one by our name, still writes them"))
 	for range attempts {
 		entries, needed := ownership.Adopt(s.m.GVK(), got.meta.ManagedFields)
 		if !needed {
