@@ -142,6 +142,7 @@ func TestLoadTemplates(t *testing.T) {
 		{"fills in an image", `'{{index .Images "console-plugin"}}'`, "registry.example/plugin@sha256:1"},
 		{"undoes escapes", `'{{ "{{ $labels.x }}" }}'`, "{{ $labels.x }}"},
 		{"says who brings the network", `'{{ if .BringYourOwnNetwork }}we{{ else }}they{{ end }}'`, "we"},
+		{"puts together", `'{{ print "a" 1 2 true "b" .ClusterProfile nil nil }}'`, "a1 2 trueb" + "self-managed-high-availability<nil> <nil>"},
 		{"decides", `'{{ if eq .ClusterProfile "hypershift" }}a{{ else }}b{{ end }}'`, "b"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -160,6 +161,9 @@ func TestLoadTemplates(t *testing.T) {
 		{"a loop in a branch", "{{ if true }}{{ range .Images }}{{ end }}{{ end }}", "is not available"},
 		{"recursion", `{{ define "a" }}{{ template "a" }}{{ end }}{{ template "a" }}`, "defines templates"},
 		{"printf and its widths", `{{ printf "%1000000000d" 1 }}`, `function "printf" is not available`},
+		{"a value that doubles", "{{ with print .ReleaseImage }}" + strings.Repeat("{{ with print . . }}", 14) + strings.Repeat("{{ end }}", 15), "it prints more than 65536 bytes"},
+		{"a variable that doubles", "{{ $x := .ReleaseImage }}" + strings.Repeat("{{ $x = print $x $x }}", 14), "it prints more than 65536 bytes"},
+		{"conditions without a bottom", strings.Repeat("{{if 1}}", 1_000_000), "it has 1000000 actions, the limit is 10000"},
 		{"functions in brackets", `{{ (printf "%9999999d" 1).x }}`, `function "printf" is not available`},
 	} {
 		t.Run("leaves out a file with "+tt.name, func(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"path"
+	"reflect"
+	"strings"
 	"text/template"
 	"text/template/parse"
 
@@ -46,11 +48,24 @@ func Render(file string, text []byte, image, profile string, references map[stri
 	return newTemplater(image, profile, references, Options{}).execute(path.Base(file), text)
 }
 
+// Bounds of one template; real ones have a handful of actions, and print a name or two.
+const (
+	// maxActions bounds how deep a template nests, too: whoever reads it goes as deep, and a stack that is used up ends
+	// the process.
+	maxActions = 10_000
+	// maxPrinted bounds what print makes: a template that prints what it has printed would double it each time.
+	maxPrinted = 64 << 10
+)
+
 // execute renders one file. Templates come from outside and run here, so only a subset is allowed whose cost is bound
-// by its length: text, values, conditions and the functions of templateFuncs; no loops, no recursion, no printf (whose
+// by its length: text, values, conditions and the functions of allowedFunction; no loops, no recursion, no printf (whose
 // widths make megabytes of nothing).
 func (t *templater) execute(name string, text []byte) ([]byte, error) {
-	tmpl, err := template.New(name).Option("missingkey=error").Funcs(template.FuncMap{"index": imageIndex}).Parse(string(text))
+	if actions := bytes.Count(text, []byte("{{")); actions > maxActions {
+		return nil, fmt.Errorf("reading template: it has %d actions, the limit is %d", actions, maxActions)
+	}
+	functions := template.FuncMap{"index": imageIndex, "print": (&printer{left: maxPrinted}).print}
+	tmpl, err := template.New(name).Option("missingkey=error").Funcs(functions).Parse(string(text))
 	if err != nil {
 		return nil, fmt.Errorf("reading template: %w", err)
 	}
@@ -78,6 +93,26 @@ func imageIndex(images map[string]string, name string) (string, error) {
 	}
 	return pullspec, nil
 }
+
+// printer replaces the built-in print by one that makes no more than so many bytes.
+type printer struct{ left int }
+
+func (p *printer) print(values ...any) (string, error) {
+	var out strings.Builder
+	for i, v := range values {
+		text := fmt.Sprint(v)
+		if i > 0 && !isText(v) && !isText(values[i-1]) {
+			text = " " + text // as fmt.Sprint has it
+		}
+		if p.left -= len(text); p.left < 0 {
+			return "", fmt.Errorf("it prints more than %d bytes", maxPrinted)
+		}
+		out.WriteString(text)
+	}
+	return out.String(), nil
+}
+
+func isText(v any) bool { return reflect.ValueOf(v).Kind() == reflect.String }
 
 func allowedFunction(name string) bool {
 	switch name {
