@@ -17,8 +17,9 @@ import (
 )
 
 // servingKeeper keeps the operator's CA in a Secret that all replicas share and its certificates in a ConfigMap for
-// clients, and has this replica serve with a certificate that the CA has signed. Every replica does all of it, but writes
-// only while it leads; the others see it. What somebody deletes or spoils comes back, with the same CA.
+// clients, and has this replica serve with a certificate that the CA has signed. Every replica does all of it, whether or
+// not it leads: of writes at the same time the API server takes one, and the others see it. What somebody deletes or spoils
+// comes back, with the same CA.
 type servingKeeper struct {
 	clock       clock.Clock
 	client      corev1client.CoreV1Interface
