@@ -239,7 +239,10 @@ func (o *releaseNewOptions) download(ctx context.Context, u *url.URL) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	client := http.Client{Transport: transport}
+	client := &http.Client{Transport: transport}
+	if !o.registry.insecure {
+		client = registry.StayInTLS(client)
+	}
 	defer client.CloseIdleConnections()
 	response, err := client.Do(request)
 	if err != nil {

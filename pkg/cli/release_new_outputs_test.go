@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -128,6 +129,10 @@ func TestReleaseNewFromURLAndCluster(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
+	secure := httptest.NewTLSServer(http.RedirectHandler(server.URL+"/stream", http.StatusFound))
+	t.Cleanup(secure.Close)
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
 	want, _ := newRelease(t, "-f", p.stream(t), "--name", "1.0.0", "--dry-run")
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{"apiVersion":"v1","kind":"Config","current-context":"x",
@@ -148,6 +153,7 @@ func TestReleaseNewFromURLAndCluster(t *testing.T) {
 		{"a stream that the cluster does not have", "give it by --from-image-stream-file", []string{"--from-image-stream", "platform", "-n", "other", "--kubeconfig", kubeconfig}},
 		{"a URL that is not there", "answers 404", []string{"-f", server.URL + "/gone"}},
 		{"an answer without end", "it has more than", []string{"-f", server.URL + "/endless"}},
+		{"a URL that leads out of TLS", "refusing a redirect from https to http", []string{"-f", secure.URL, "--certificate-authority", authority}},
 		{"a URL without TLS", "use https, or --insecure", []string{"-f", "http://streams.example/x"}},
 		{"a file that is not there", "no such file", []string{"-f", "/nonexistent/x"}},
 	} {
