@@ -32,13 +32,14 @@ type observer struct {
 	watcher *observe.Watcher
 	mapper  *apply.DiscoveryMapper
 
-	mu       sync.Mutex
-	used     map[observe.Scope]bool
-	unserved map[schema.GroupVersionKind]bool
+	mu   sync.Mutex
+	used map[observe.Scope]bool
+	// unserved are kinds that are not served, with the answer that says so.
+	unserved map[schema.GroupVersionKind]error
 }
 
 func newObserver(c cache.Cache, watcher *observe.Watcher, mapper *apply.DiscoveryMapper) *observer {
-	return &observer{cache: c, watcher: watcher, mapper: mapper, used: map[observe.Scope]bool{}, unserved: map[schema.GroupVersionKind]bool{}}
+	return &observer{cache: c, watcher: watcher, mapper: mapper, used: map[observe.Scope]bool{}, unserved: map[schema.GroupVersionKind]error{}}
 }
 
 // Object implements rollout.Observer.
@@ -58,9 +59,11 @@ func (o *observer) Object(id manifest.ID) client.Object {
 func (o *observer) Look(ctx context.Context, m *manifest.Manifest, byName bool) observe.Look {
 	mapping, ok := o.mapper.Known(ctx, m.GVK())
 	if !ok && m.Tombstone() {
-		if mapping, ok = o.mayBeServed(ctx, m.GVK()); !ok {
+		var err error
+		if mapping, err = o.find(ctx, m.GVK()); apply.IsNoMatch(err) {
 			return observe.Look{Synced: true} // there is no such kind, so there is no such object
 		}
+		ok = err == nil
 	}
 	if !ok {
 		return observe.Look{}
@@ -77,23 +80,22 @@ func (o *observer) Look(ctx context.Context, m *manifest.Manifest, byName bool) 
 	return o.watcher.Look(scope, namespace, name)
 }
 
-// mayBeServed returns the mapping of a kind that a tombstone names. That there is none is asked once for a payload: from
-// then on a kind counts as served as soon as discovery, read for another reason, has it.
-func (o *observer) mayBeServed(ctx context.Context, gvk schema.GroupVersionKind) (apply.Mapping, bool) {
+// find returns the mapping of a kind that a tombstone names. That there is none is asked once for a payload: from then on a
+// kind counts as served as soon as discovery, read for another reason, has it.
+func (o *observer) find(ctx context.Context, gvk schema.GroupVersionKind) (apply.Mapping, error) {
 	o.mu.Lock()
-	asked := o.unserved[gvk]
+	err := o.unserved[gvk]
 	o.mu.Unlock()
-	if asked {
-		return apply.Mapping{}, false
+	if err != nil {
+		return apply.Mapping{}, err
 	}
 	mapping, err := o.mapper.Mapping(ctx, gvk)
 	if apply.IsNoMatch(err) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		o.unserved[gvk] = true
-		return apply.Mapping{}, false
+		o.unserved[gvk] = err
 	}
-	return mapping, true
+	return mapping, err
 }
 
 func (o *observer) use(scope observe.Scope) {
