@@ -53,8 +53,10 @@ func (o *Options) setDefaults() {
 const (
 	// ruleTimeout is how long the evaluation of one rule may take.
 	ruleTimeout = time.Minute
-	// unused is how long an answer is remembered that nobody asks for.
-	unused = 24 * time.Hour
+	// unused is how long an answer is remembered that nobody asks for, mostUnused how many of these: an update service may
+	// think of others each time.
+	unused     = 24 * time.Hour
+	mostUnused = 1000
 	// firstRetry is how soon what failed is tried again the first time, lastRetry how late at most.
 	firstRetry, lastRetry = 10 * time.Second, 10 * time.Minute
 )
@@ -126,11 +128,6 @@ func (e *Evaluator) wanted(risks []configv1.ConditionalUpdateRisk, asked map[str
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := e.clock.Now()
-	for expression, a := range e.answers {
-		if now.Sub(a.used) > unused {
-			delete(e.answers, expression)
-		}
-	}
 	var expressions []string
 	for _, risk := range risks {
 		verdict := e.verdict(risk.MatchingRules, now, func(expression string) bool { return !asked[expression] })
@@ -139,8 +136,29 @@ func (e *Evaluator) wanted(risks []configv1.ConditionalUpdateRisk, asked map[str
 			expressions = append(expressions, verdict.wanted)
 		}
 	}
+	e.forget(now)
 	slices.SortStableFunc(expressions, func(a, b string) int { return e.failures(a) - e.failures(b) })
 	return expressions
+}
+
+// forget drops answers that nobody has asked for: those of long ago, and of more than are remembered the oldest.
+func (e *Evaluator) forget(now time.Time) {
+	var idle []string
+	for expression, a := range e.answers {
+		switch {
+		case now.Sub(a.used) > unused:
+			delete(e.answers, expression)
+		case a.used.Before(now):
+			idle = append(idle, expression)
+		}
+	}
+	if len(idle) <= mostUnused {
+		return
+	}
+	slices.SortFunc(idle, func(a, b string) int { return e.answers[a].used.Compare(e.answers[b].used) })
+	for _, expression := range idle[:len(idle)-mostUnused] {
+		delete(e.answers, expression)
+	}
 }
 
 // failures is how often an expression has failed in a row. What failed is asked for last, in case that it is what brings

@@ -190,6 +190,30 @@ func TestEvaluateBounds(t *testing.T) {
 	})
 }
 
+// TestEvaluateForgets has an update service tell of other risks each time. What nobody asks for any more is remembered, for a
+// release may come back, but not without a bound.
+func TestEvaluateForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const kept, more = 1000, 10
+		s := &source{query: func(context.Context, string) ([]float64, error) { return []float64{0}, nil }}
+		e := risk.New(clock.RealClock{}, s, risk.Options{Rate: 1e6, Burst: 1e6})
+		all := risks(kept + more)
+		for i := range all {
+			e.Evaluate(t.Context(), all[i:i+1])
+			time.Sleep(time.Millisecond)
+		}
+		assert.EqualValues(t, kept+more, s.calls.Load())
+		e.Evaluate(t.Context(), nil)
+		e.Evaluate(t.Context(), all[more:])
+		assert.EqualValues(t, kept+more, s.calls.Load(), "the latest are known")
+		e.Evaluate(t.Context(), all[:more])
+		assert.EqualValues(t, kept+2*more, s.calls.Load(), "the oldest are not")
+		e.Evaluate(t.Context(), all)
+		time.Sleep(time.Millisecond)
+		assert.EqualValues(t, kept+2*more, s.calls.Load(), "all that are asked for are remembered")
+	})
+}
+
 func risks(n int) []configv1.ConditionalUpdateRisk {
 	var all []configv1.ConditionalUpdateRisk
 	for i := range n {
