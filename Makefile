@@ -98,7 +98,7 @@ test: crds kube-tools peers helm ## Run all tests; CVO_TESTDATA=DIR adds those o
 	@$(if $(RACE),true,echo "no C compiler: testing without the race detector")
 	go test $(RACE) -timeout 20m $(TESTFLAGS) ./pkg/... ./cmd/... ./manifests/...
 	$(if $(RACE),go test -timeout 10m -run 'Hostile|RealReleaseSettings' $(TESTFLAGS) $(UNRACED))
-	go test -timeout 30m $(TESTFLAGS) $$(go list ./test/... ./examples/... | grep -v '/test/e2e$$')
+	go test -timeout 45m $(TESTFLAGS) $$(go list ./test/... ./examples/... | grep -v '/test/e2e$$')
 
 .PHONY: integration
 integration: crds kube-tools ## Run only the tests of the built operator as a process against a real kube-apiserver
