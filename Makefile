@@ -10,8 +10,6 @@ MAKEFLAGS += --no-builtin-rules
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/cluster-version/cvo/pkg/cli.version=$(VERSION)
 
-# The race detector needs cgo, and cgo a C compiler; without one the tests run without it.
-RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 TESTFLAGS ?=
 FUZZTIME ?= 20s
 SEEDS ?= 500
@@ -88,16 +86,28 @@ generate: ## Write generated files anew
 
 ##@ Test
 
-UNRACED = $(shell grep -rlE --include='*_test.go' 'fixture[.](HostileYAML|Often|RaceDetector)' pkg | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+# Of test/integration the gate runs an install, an update, a restart and the repair of drift.
+MAIN_PATHS := ^(TestExamplePlatform|TestInventory|TestBudget|TestDrift)$$
 
-# -race costs two to three times the time, and ten times where documents are parsed: under it hostile ones are short and
-# real releases few, and all of them are parsed without it. The packages under test/ start the operator as a process of
-# its own or move whole releases, and have little to race with in the test's process.
 .PHONY: test
-test: crds kube-tools peers helm ## Run all tests; CVO_TESTDATA=DIR adds those on real releases
-	@$(if $(RACE),true,echo "no C compiler: testing without the race detector")
-	go test $(RACE) -timeout 20m $(TESTFLAGS) ./pkg/... ./cmd/... ./manifests/...
-	$(if $(RACE),go test -timeout 10m -run 'Hostile|RealReleaseSettings' $(TESTFLAGS) $(UNRACED))
+test: crds kube-tools ## Run the tests that decide whether a change may land; CVO_TESTDATA=DIR adds those on real releases
+	go test -timeout 20m $(TESTFLAGS) ./pkg/... ./cmd/... ./manifests/...
+	go test -timeout 20m -run '$(MAIN_PATHS)' $(TESTFLAGS) ./test/integration
+
+# Each ring continues after a failure of another, and the failures are listed at the end.
+.PHONY: test-all
+test-all: ## Run every test: test, race, outer and e2e, one after the other, whatever fails
+	@failed=; for ring in test race outer e2e; do $(MAKE) $$ring || failed="$$failed $$ring"; done; \
+	  [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
+
+# The race detector takes two to three times the time, and ten times where documents are parsed. Under it, hostile documents
+# are short and real releases few; `make test` parses all of them.
+.PHONY: race
+race: crds kube-tools ## Run the tests of the packages under the race detector, which needs a C compiler
+	CGO_ENABLED=1 go test -race -timeout 20m $(TESTFLAGS) ./pkg/... ./cmd/... ./manifests/...
+
+.PHONY: outer
+outer: crds kube-tools peers helm ## Run the tests of whole programs: integration, exchanges with other tools, docs, histories
 	go test -timeout 45m $(TESTFLAGS) $$(go list ./test/... ./examples/... | grep -v '/test/e2e$$')
 
 .PHONY: integration
