@@ -1,5 +1,5 @@
 # The operator's image, which release images are built on (cvo release new --to-image-base). `make image` builds it for
-# several architectures, also without a container engine: pkg/assemble describes the same image.
+# several architectures, also without a container engine: pkg/author/assemble/program describes the same image.
 ARG BUILDER=docker.io/library/golang:1.26
 FROM --platform=$BUILDPLATFORM $BUILDER AS build
 WORKDIR /src
@@ -12,11 +12,12 @@ RUN go generate ./manifests \
  && install -d -m 755 /out/etc/ssl/certs /out/manifests \
  && go run ./hack/image -root-certificates /out/ca-certificates.crt \
  && install -m 444 /out/ca-certificates.crt /out/etc/ssl/certs/ \
- && install -m 444 manifests/0000_*.yaml /out/manifests/
+ && install -m 444 manifests/0000_*.yaml /out/manifests/ \
+ && go run ./hack/overlay /overlay/overlay.json
 ARG VERSION=unknown
 ARG TARGETARCH
 RUN CGO_ENABLED=0 GOOS=linux GOARCH=$TARGETARCH GOAMD64=v1 GOARM64=v8.0 GOFLAGS=-mod=readonly \
-      go build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/cluster-version/cvo/pkg/cli.version=$VERSION" \
+      go build -trimpath -buildvcs=false -overlay /overlay/overlay.json -ldflags "-s -w -X github.com/cluster-version/cvo/pkg/cli.version=$VERSION" \
       -o /out/cvo ./cmd/cvo
 
 FROM scratch

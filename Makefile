@@ -10,6 +10,9 @@ MAKEFLAGS += --no-builtin-rules
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/cluster-version/cvo/pkg/cli.version=$(VERSION)
 
+# With this overlay the linker drops all methods that nothing calls: a fifth of the binary.
+OVERLAY := .cache/overlay/overlay.json
+
 TESTFLAGS ?=
 FUZZTIME ?= 20s
 SEEDS ?= 500
@@ -22,6 +25,8 @@ export CVO_TESTDATA_REQUIRED := 1
 endif
 
 GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
+GREMLINS := go tool -modfile=tools/go.mod gremlins
+GOTESTSUM := go tool -modfile=tools/go.mod gotestsum
 
 ##@ Try it
 
@@ -41,7 +46,8 @@ demo: build kube-tools ## Install and update the example platform on a control p
 
 .PHONY: build
 build: crds ## Build bin/cvo, static, reproducible, with its version; bin/kubectl-cvo is the same as a plugin
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/cvo ./cmd/cvo
+	@go run ./hack/overlay $(OVERLAY)
+	CGO_ENABLED=0 go build -trimpath -overlay $(OVERLAY) -ldflags '$(LDFLAGS)' -o bin/cvo ./cmd/cvo
 	@ln -sf cvo bin/kubectl-cvo
 	@install -m 755 hack/kubectl_complete-cvo bin/kubectl_complete-cvo
 
@@ -86,33 +92,74 @@ generate: ## Write generated files anew
 
 ##@ Test
 
-# Of test/integration the gate runs an install, an update, a restart and the repair of drift.
-MAIN_PATHS := ^(TestExamplePlatform|TestInventory|TestBudget|TestDrift)$$
+# Packages of which hardly a test goes without a control plane, a built binary or programs of others.
+WHOLE := bench|chart|demo|docs|e2e|env|image|integration|interop|mirrorbench|property
 
+.PHONY: check
+check: crds ## Run the tests that need no control plane, for each edit (under a minute once everything is compiled)
+	go test -short $(TESTFLAGS) $$(go list ./... | grep -vE '/test/($(WHOLE))$$')
+
+# gotest runs tests and notes their times under a name, for the list of the slowest.
+gotest = $(GOTESTSUM) --format standard-quiet --jsonfile .cache/test/$(1).json --
+slowest = cat .cache/test/*.json | $(GOTESTSUM) tool slowest --threshold 1s --num 5
+
+PACKAGES := ./pkg/... ./internal/... ./cmd/... ./manifests/...
+# Of test/integration the gate runs an install, an update, a restart and the repair of drift.
+MAIN_PATHS := ^(TestExamplePlatformInstallsAndUpdates|TestRealReleasesInstallAndUpdate|TestInventoryKeepsDroppedObjects|TestKilledOperatorContinues|TestDriftIsRepairedByOneWrite)$$
+
+# `make verify` vets the tests, so `go test` need not.
 .PHONY: test
 test: crds kube-tools ## Run the tests that decide whether a change may land; CVO_TESTDATA=DIR adds those on real releases
-	go test -timeout 20m $(TESTFLAGS) ./pkg/... ./cmd/... ./manifests/...
-	go test -timeout 20m -run '$(MAIN_PATHS)' $(TESTFLAGS) ./test/integration
+	@rm -rf .cache/test && mkdir -p .cache/test
+	@failed=0; \
+	  $(call gotest,packages) -vet=off -timeout 20m $(TESTFLAGS) $(PACKAGES) || failed=1; \
+	  $(call gotest,paths) -vet=off -timeout 20m -run '$(MAIN_PATHS)' $(TESTFLAGS) ./test/integration || failed=1; \
+	  echo 'the slowest tests:'; $(slowest); exit $$failed
 
 # Each ring continues after a failure of another, and the failures are listed at the end.
 .PHONY: test-all
-test-all: ## Run every test: test, race, outer and e2e, one after the other, whatever fails
-	@failed=; for ring in test race outer e2e; do $(MAKE) $$ring || failed="$$failed $$ring"; done; \
+test-all: ## Run every test: test, race, outer, interop and e2e, one after the other, whatever fails
+	@failed=; for ring in test race outer interop e2e; do $(MAKE) $$ring || failed="$$failed $$ring"; done; \
 	  [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
-# The race detector takes two to three times the time, and ten times where documents are parsed. Under it, hostile documents
-# are short and real releases few; `make test` parses all of them.
-.PHONY: race
-race: crds kube-tools ## Run the tests of the packages under the race detector, which needs a C compiler
-	CGO_ENABLED=1 go test -race -timeout 20m $(TESTFLAGS) ./pkg/... ./cmd/... ./manifests/...
+# folders is the list of packages with a file that matches; its argument is what grep gets.
+folders = $(shell grep -rlE $(1) pkg internal cmd manifests | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+# Packages that start goroutines or synchronize them, themselves or in their tests.
+GOROUTINES := '"sync|/errgroup"|[.]Go[(]|^[[:space:]]+go [a-zA-Z.]+[(]|[.]Parallel[(]'
+CONCURRENT = $(filter $(call folders,--include='*_test.go' '^func (Test|Fuzz|Example)'),$(call folders,--include='*.go' $(GOROUTINES)))
 
+# The race detector costs two to three times the time, and ten times where documents are parsed. Under it, hostile documents
+# are short and real releases few; `make test` parses all of them. A process that the detector watches sleeps for a second
+# before it exits unless GORACE sets another time.
+.PHONY: race
+race: crds kube-tools ## Run the tests of packages with goroutines under the race detector, which needs a C compiler
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 go test -race -vet=off -timeout 20m $(TESTFLAGS) $(CONCURRENT)
+
+# The longest packages come first, so that the others run beside them.
 .PHONY: outer
-outer: crds kube-tools peers helm ## Run the tests of whole programs: integration, exchanges with other tools, docs, histories
-	go test -timeout 45m $(TESTFLAGS) $$(go list ./test/... ./examples/... | grep -v '/test/e2e$$')
+outer: crds kube-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories
+	go test -vet=off -timeout 45m $(TESTFLAGS) $$(go list ./test/integration ./test/image ./test/... ./examples/... | grep -vE '/test/(e2e|interop)$$')
+
+.PHONY: interop
+interop: peers ## Exchange images and signatures with cosign, crane, skopeo, Fulcio and Rekor
+	go test -timeout 15m -count 1 $(TESTFLAGS) ./test/interop
 
 .PHONY: integration
 integration: crds kube-tools ## Run only the tests of the built operator as a process against a real kube-apiserver
 	go test -timeout 30m -count 1 $(TESTFLAGS) ./test/integration
+
+# An older API server with the same etcd. The second run lists before it watches, as clients of such clusters do. The gates are fields of
+# pods that the tests set and that this version serves on request only.
+COMPAT := $(CURDIR)/bin/kube-compat
+COMPAT_ENV := CVO_KUBE_BIN=$(COMPAT) CVO_KUBE_FEATURE_GATES=ImageVolume=true,HostnameOverride=true,EnvFiles=true,ContainerRestartRules=true
+
+.PHONY: compat
+compat: crds kube-tools ## Run the tests of applying, property and integration against kube-apiserver 1.34, with watch lists on and off
+	CVO_KUBE_BIN=$(COMPAT) CVO_KUBE_MODULE=test/kube/compat test/kube/build.sh kube-apiserver
+	ln -sf ../kube/etcd $(COMPAT)/etcd
+	$(COMPAT_ENV) go test -timeout 60m -count 1 $(TESTFLAGS) ./pkg/apply/... ./test/property ./test/integration
+	KUBE_FEATURE_WatchListClient=false $(COMPAT_ENV) \
+	  go test -timeout 60m -count 1 $(TESTFLAGS) ./pkg/apply/... ./test/property ./test/integration
 
 .PHONY: e2e
 e2e: crds ## Run the tests on a real cluster, made by kind in Docker (KIND_NODE_IMAGE, CVO_E2E_KEEP=1: docs/dev/e2e.md)
@@ -126,6 +173,11 @@ property: crds kube-tools ## Try applying with SEEDS random histories against a 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser of outside bytes for FUZZTIME each
 	hack/fuzz.sh '$(FUZZTIME)'
+
+.PHONY: mutate
+mutate: crds ## List the mutations of a package that its tests do not notice (PKG=./pkg/engine/gate)
+	@[ -n "$(PKG)" ] || { echo 'name a package: make mutate PKG=./pkg/engine/gate' >&2; exit 2; }
+	$(GREMLINS) unleash --workers 1 --timeout-coefficient 20 $(PKG)
 
 .PHONY: bench
 bench: crds kube-tools ## Measure the operator against a plain loader (BENCH_FLAGS=--scale, --plot=FILE, --help)

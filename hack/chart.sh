@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Packs the Helm chart as bin/chart/cluster-version-operator-VERSION.tgz, with the CustomResourceDefinitions of the
-# pinned API module. The same commit gives the same file.
+# pinned API module. The same commit results in the same file.
 #
-#   VERSION    version of the chart and of the operator; default that of git
+#   VERSION    version of the chart and the operator; default from git
 #   CHART_DIR  where to write; default bin/chart
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo unknown)}
-# Helm wants a semantic version; a commit that no tag names comes before the first release.
+# Helm requires a semantic version; an untagged commit sorts before the first release.
 chart=${version#v}
 if ! [[ $chart =~ ^[0-9]+\.[0-9]+\.[0-9]+([-+].*)?$ ]]; then chart=0.0.0-$(tr -c 'A-Za-z0-9\n-' - <<<"g$version"); fi
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}

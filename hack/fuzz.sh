@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of the module, one after the other, for the time given (default 20s), and stops at the first
-# finding. `go test -fuzz` takes one target of one package at a time, hence the loop.
+# Runs every fuzz target of the module sequentially, each for the given time (default 20s), and stops at the first
+# finding. `go test -fuzz` accepts only one target of one package, hence the loop.
 #
-#   hack/fuzz.sh [TIME] [PATTERN]   only targets of which "package target" matches the pattern, a regular expression
-#   hack/fuzz.sh --list [PATTERN]   prints them
+#   hack/fuzz.sh [TIME] [PATTERN]   only targets whose "package target" matches the regular expression
+#   hack/fuzz.sh --list [PATTERN]   lists the targets
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -12,7 +12,7 @@ pattern=${2:-.}
 
 # targets prints "package target" for every target that a test file declares.
 targets() {
-  grep -rnE --include='*_test.go' '^func Fuzz[A-Z]\w*\(' -- cmd pkg test |
+  grep -rnE --include='*_test.go' '^func Fuzz[A-Z]\w*\(' -- cmd internal pkg test |
     sed -E 's|^(.*)/[^/]+_test\.go:[0-9]+:func (Fuzz\w+)\(.*|./\1 \2|' | sort -u
 }
 
@@ -29,14 +29,13 @@ fi
 for target in "${found[@]}"; do
   read -r package name <<<"$target"
   echo "== $package $name ($fuzztime)"
-  # To make an input shorter takes a minute by default, and is done for every input that is new: that leaves no time to
-  # look for others.
+  # By default, minimizing an input takes a minute and happens for every new input. That would leave no time to find other inputs.
   if ! go test -run '^$' -fuzz "^$name\$" -fuzztime "$fuzztime" -fuzzminimizetime 1s "$package"; then
     cat >&2 <<TEXT
-$package $name failed. If an input broke it, the input is a new file in $package/testdata/fuzz/$name, named above.
-Run that again:        go test -run '^$name\$/^FILE\$' $package
-Look for it again:     go test -run '^\$' -fuzz '^$name\$' -fuzzminimizetime 1s $package
-Once it is mended, commit the file: from then on every test run has it.
+$package $name failed. If an input caused the failure, it is a new file in $package/testdata/fuzz/$name, named above.
+Run the input again:  go test -run '^$name\$/^FILE\$' $package
+Search again:         go test -run '^\$' -fuzz '^$name\$' -fuzzminimizetime 1s $package
+After the fix, commit the file, so that every test run includes it.
 TEXT
     exit 1
   fi

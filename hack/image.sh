@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Builds the operator's image, the base of release images, as an OCI layout: from the Dockerfile where a builder for it
-# is and works, otherwise with Go alone. Both have the same content. The same commit, built the same way with the same
+# Builds the operator's image, the base of release images, as an OCI layout: from the Dockerfile if a working builder is
+# available, otherwise with Go alone. Both images have the same content. The same commit, built the same way with the same
 # Go, has the same digest on every machine.
 #
-#   ARCH      architectures, as Go names them; default "amd64 arm64". One makes an image, more make an index
-#   VERSION   stamped into the binary and the name of the image in the layout; default that of git
+#   ARCH      Go architectures; default "amd64 arm64". One results in an image, several in an index
+#   VERSION   version of the binary and name of the image in the layout; default from git
 #   PUSH      tag in a registry to push to, with the credentials of docker login or podman login; default none
-#   CA        file with certificates to trust that registry by, besides the system's
+#   CA        file with certificates to trust for that registry, in addition to the system's
 #   OCI_DIR   where to write the layout; default bin/image
 #   ENGINE    docker (with buildx), podman, buildah or none; default the first that works
-#   BUILDER   image with Go that the Dockerfile builds in; default golang
+#   BUILDER   image with Go for the build in the Dockerfile; default golang
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -25,8 +25,8 @@ mkdir -p bin
 work=$(mktemp -d bin/image-build-XXXXXX)
 trap 'rm -rf "$work"' EXIT
 
-# usable ENGINE: the engine is there, runs, and can make images for several architectures. Docker's default driver
-# cannot, unless Docker keeps its images in containerd.
+# usable ENGINE succeeds if the engine is installed, runs, and can build images for several architectures. Docker's
+# default driver cannot, unless Docker stores its images in containerd.
 usable() {
   case $1 in
   docker)
@@ -60,13 +60,14 @@ build_with() {
   return $status
 }
 
-# build_alone writes the binaries, and says how to pack them. What the environment might change about them is set.
+# build_alone builds the binaries and adds the arguments that pack them. It sets every variable that could change them.
 build_alone() {
   local arch
   go generate ./manifests
+  go run ./hack/overlay "$work/overlay/overlay.json"
   for arch in "${arches[@]}"; do
     CGO_ENABLED=0 GOOS=linux GOARCH=$arch GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT='' GOFLAGS=-mod=readonly \
-      go build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/cluster-version/cvo/pkg/cli.version=$version" \
+      go build -trimpath -buildvcs=false -overlay "$work/overlay/overlay.json" -ldflags "-s -w -X github.com/cluster-version/cvo/pkg/cli.version=$version" \
       -o "$work/cvo-$arch" ./cmd/cvo
     pack+=(-binary "$arch=$work/cvo-$arch")
   done
@@ -85,7 +86,7 @@ else
       engine=$candidate
       break
     fi
-    echo "info: $candidate could not build the Dockerfile, see above: going on without it" >&2
+    echo "info: $candidate could not build the Dockerfile, see above: continuing without it" >&2
     rm -rf "$work/oci"
   done
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails if a Markdown file links to a file that is not there, or to a heading that its target does not have. Links to
-# other sites are left alone: a check must not fail because somebody else's server is down.
+# Fails if a Markdown file links to a missing file, or to a heading that its target does not have. It ignores links to
+# other sites, because the check must not fail when another server is down.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

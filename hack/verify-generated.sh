@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails if `make generate` would change a file. It compares before and after instead of asking git for a clean tree,
-# so that it also works amid uncommitted work; what was out of date is up to date afterwards.
+# Fails if `make generate` would change a file. It compares the files before and after, so it also works with uncommitted
+# changes. It leaves the updated files in place.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -15,7 +15,7 @@ before=$(snapshot)
 go generate ./...
 after=$(snapshot)
 if [ "$before" != "$after" ]; then
-  echo "generated files were out of date; they are written now, commit them:" >&2
+  echo "generated files were out of date and are updated now; commit them:" >&2
   diff <(echo "$before") <(echo "$after") | sed -n 's/^[<>] [0-9a-f]*  /  /p' | sort -u >&2
   exit 1
 fi

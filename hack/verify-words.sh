@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Fails if the tree speaks of somebody's own machine: an absolute path into a home or working directory, a host of a
-# private network, a module proxy other than the public one. Whoever clones this repository has none of them.
+# Fails if the tree depends on one developer's machine: an absolute path into a home or working directory, a host of a
+# private network, or a module proxy other than the public one. Other clones of this repository do not have them. It also
+# fails if a declared Go name is a word that the reader would have to decode.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,18 +20,30 @@ refuse() {
 }
 
 # /home/core is the login of image-based node systems, whose SSH keys the node stage writes.
-refuse "absolute paths of somebody's machine" \
+refuse "absolute paths of one machine" \
   "(^|[^A-Za-z0-9._~/*\$})-])/(root|home|work|Users)/" '/home/core(/|[^A-Za-z0-9])'
 refuse "hosts of a private network" \
   'https?://[A-Za-z0-9.-]+\.(internal|intranet|corp|lan|home\.arpa)([:/"]|$)'
-refuse "a module proxy or checksum setting that only one place has" \
+refuse "a module proxy or checksum setting for one place" \
   '(GOPROXY|GOSUMDB|GONOSUMDB|GONOPROXY|GOPRIVATE)[ ]*[:?]?=' 'GOPROXY=(https://proxy\.golang\.org|direct|off)'
 
-# Only one function looks for real releases, and it decides whether their absence skips or fails a test.
+# Only one function looks for real releases. It decides whether a missing release skips or fails a test.
 lookups=$(git grep --untracked -nE '(Getenv|LookupEnv)\("CVO_TESTDATA|"CVO_TESTDATA"' -- '*.go' \
   ':!test/fixture/testdata.go' || true)
 if [ -n "$lookups" ]; then
   printf 'use fixture.Testdata to find real releases:\n%s\n' "$lookups" >&2
+  bad=1
+fi
+
+# names that do not describe their value or action
+folders=(pkg internal cmd charts manifests test hack examples)
+words='tell|tells|told|hear|hears|heard|farewell|passing|sending|whom|whoever|nobody|somebody|anew|spot|post'
+names=$(git grep --untracked -nE \
+  -e "^func (\([^)]*\) )?($words)[[({]" -e "^(type|var|const) ($words) " -e "(^|[^A-Za-z0-9_.\"])($words)(, [A-Za-z0-9_]+)* :=" \
+  -e "^[[:space:]]+($words) +([*[]|map|func|string|int|bool|time\\.|error)" -- "${folders[@]/%/*.go}" |
+  grep -vE '^[^:]+:[0-9]+:[[:space:]]*//' || true)
+if [ -n "$names" ]; then
+  printf 'rename these, as a colleague would say them:\n%s\n' "$names" >&2
   bad=1
 fi
 exit $bad

@@ -54,7 +54,7 @@ func run(to string) error {
 		return err
 	}
 	return each(manifests.Monitoring(), func(name string, text []byte) error {
-		// These are no templates: what they have in braces is for Prometheus.
+		// These are not templates: text in braces is for Prometheus.
 		literal := strings.ReplaceAll(string(text), "{{", `{{ "{{" }}`)
 		return write(to, "monitoring-"+strings.TrimPrefix(name, strings.Replace(prefix, "_00_", "_90_", 1)),
 			fmt.Sprintf(header, "monitoring/"+name)+"{{- if .Values.monitoring }}\n"+literal+"{{- end }}\n")
@@ -82,7 +82,7 @@ func write(folder, name, text string) error {
 	return os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644) //nolint:gosec // a file of the repository
 }
 
-// values are what the operator renders its set with, and where the chart has it from.
+// values maps the values that the operator inserts into its set to values of the chart.
 var values = strings.NewReplacer(
 	"{{.ReleaseImage}}", `{{ include "cvo.releaseImage" . }}`,
 	"{{.ClusterProfile}}", "{{ .Values.clusterProfile }}",
@@ -105,7 +105,7 @@ func template(name, text string) (string, error) {
 		if kept.MatchString(document) {
 			documents[i] = strings.Replace(document, "  annotations:\n", "  annotations:\n    helm.sh/resource-policy: keep\n", 1)
 			if documents[i] == document {
-				return "", fmt.Errorf("an object that is to be kept has no annotations")
+				return "", fmt.Errorf("object %d of the chart should be kept, but has no annotations", i+1)
 			}
 		}
 	}

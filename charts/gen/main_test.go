@@ -14,7 +14,7 @@ import (
 
 const deployment = "0000_00_cluster-version-operator_03_deployment.yaml"
 
-func TestTemplate(t *testing.T) {
+func TestTemplateInsertsValues(t *testing.T) {
 	object := func(kind string) string {
 		return "kind: " + kind + "\nmetadata:\n  annotations:\n    a: b\n"
 	}
@@ -50,8 +50,8 @@ func TestTemplate(t *testing.T) {
 	}
 }
 
-// TestRun: what a manifest that has gone had left goes, and what is written by hand stays.
-func TestRun(t *testing.T) {
+// TestRunRemovesObsoleteTemplates: templates of removed manifests are deleted, and handwritten files are kept.
+func TestRunRemovesObsoleteTemplates(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"manifest-00_gone.yaml", "monitoring-00_gone.yaml", "secret.yaml"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("mine"), 0o600))

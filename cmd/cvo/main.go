@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/cluster-version/cvo/pkg/cli"
+	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
 func main() { os.Exit(run()) }
@@ -15,9 +16,10 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	cmd := cli.New(cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once, for example while it renders an endless template
+	cmd := cli.New(command.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	cli.InvokedAs(cmd, os.Args[0])
-	err := cmd.ExecuteContext(ctx)
-	cli.PrintError(os.Stderr, err)
-	return cli.ExitCode(err)
+	executed, err := cmd.ExecuteContextC(ctx)
+	cli.PrintError(os.Stderr, executed, err)
+	return command.ExitCode(err)
 }

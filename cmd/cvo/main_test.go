@@ -9,9 +9,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	image "github.com/cluster-version/cvo/pkg/author/assemble/program"
 )
 
-// asProgram is set where the test binary shall be the program.
+// asProgram is the environment variable that makes the test binary run as cvo.
 const asProgram = "CVO_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -21,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program is the program under another file name.
+// program returns a link with the given name to the test binary.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -31,7 +33,7 @@ func program(t *testing.T, name string) string {
 	return link
 }
 
-// call runs a program and returns what it prints and its exit code.
+// call runs a program and returns its output and its exit code.
 func call(t *testing.T, env []string, file string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs strings.Builder
@@ -43,7 +45,7 @@ func call(t *testing.T, env []string, file string, args ...string) (stdout, stde
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-func TestProgramSpeaksOfItselfAsItWasCalled(t *testing.T) {
+func TestProgramUsesTheNameItWasCalledBy(t *testing.T) {
 	for name, called := range map[string]string{"cvo": "cvo", "kubectl-cvo": "kubectl cvo"} {
 		t.Run(name, func(t *testing.T) {
 			file := program(t, name)
@@ -54,7 +56,7 @@ func TestProgramSpeaksOfItselfAsItWasCalled(t *testing.T) {
 			assert.Contains(t, out, "\n  "+called+" upgrade diff ./release --full\n")
 
 			out, _, _ = call(t, nil, file, "upgrade", "status", "--help")
-			assert.Contains(t, out, "\n'"+called+" status' tells")
+			assert.Contains(t, out, "\n'"+called+" status' shows")
 			assert.NotContains(t, strings.ReplaceAll(out, "kubectl cvo ", ""), "kubectl")
 
 			out, _, code = call(t, nil, file, "completion", "bash")
@@ -69,8 +71,8 @@ func TestProgramSpeaksOfItselfAsItWasCalled(t *testing.T) {
 	}
 }
 
-// kubectl asks a program of its own what to offer, which lies beside the plugin.
-func TestKubectlCompletesThroughTheScript(t *testing.T) {
+// kubectl completes a plugin's arguments with a script next to the plugin.
+func TestKubectlCompletionUsesTheScript(t *testing.T) {
 	plugin := program(t, "kubectl-cvo")
 	script, err := filepath.Abs("../../hack/kubectl_complete-cvo")
 	require.NoError(t, err)
@@ -83,7 +85,7 @@ func TestKubectlCompletesThroughTheScript(t *testing.T) {
 func TestKubectlFindsThePlugin(t *testing.T) {
 	kubectl, err := exec.LookPath("kubectl")
 	if err != nil {
-		t.Skip("there is no kubectl here")
+		t.Skip("kubectl is not installed")
 	}
 	path := "PATH=" + filepath.Dir(program(t, "kubectl-cvo")) + ":" + os.Getenv("PATH")
 	out, errs, code := call(t, []string{path}, kubectl, "cvo", "upgrade", "status", "--help")
@@ -92,10 +94,10 @@ func TestKubectlFindsThePlugin(t *testing.T) {
 	assert.Contains(t, out, "\nUsage:\n  kubectl cvo upgrade status [flags]\n")
 	_, errs, code = call(t, []string{path}, kubectl, "cvo", "upgrade", "--clear", "--to-latest")
 	assert.Equal(t, "error: --clear may not be specified with any other flags\n", errs)
-	assert.Equal(t, 2, code, "kubectl hands it on")
+	assert.Equal(t, 2, code, "kubectl passes the exit code on")
 }
 
-func TestErrorsPrintAsKubectlPrintsThem(t *testing.T) {
+func TestErrorsArePrintedLikeKubectl(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(kubeconfig, []byte("apiVersion: v1\nkind: Config\ncurrent-context: \"\x1b[31mred\"\n"), 0o600))
 	out, errs, code := call(t, nil, program(t, "cvo"), "upgrade", "status", "--kubeconfig", kubeconfig+"\x1b[31m")
@@ -103,5 +105,23 @@ func TestErrorsPrintAsKubectlPrintsThem(t *testing.T) {
 	assert.Equal(t, 1, code)
 	assert.Equal(t, 1, strings.Count(errs, "error: "))
 	assert.True(t, strings.HasPrefix(errs, "error: "))
-	assert.NotContains(t, errs, "\x1b", "what a terminal would take for a command")
+	assert.NotContains(t, errs, "\x1b", "control sequences are replaced")
+}
+
+// TestReleasesContainTheRunningProgram makes a release with the test binary, which Go links statically only without cgo.
+func TestReleasesContainTheRunningProgram(t *testing.T) {
+	file := program(t, "cvo")
+	binary, err := os.ReadFile(file)
+	require.NoError(t, err)
+	architecture, dynamic := image.Architecture(binary)
+	out, errs, code := call(t, nil, file, "release", "new", "--from-dir", "../../examples/platform/1.0.0", "--name", "1.0.0", "--offline", "--dry-run")
+	if dynamic != nil {
+		assert.Empty(t, out)
+		assert.Contains(t, errs, "error: this cvo cannot be the operator in the release: ")
+		assert.Contains(t, errs, "build with CGO_ENABLED=0")
+		assert.Equal(t, 2, code)
+		return
+	}
+	assert.Zero(t, code)
+	assert.Contains(t, errs, "info: The release contains this operator for nodes with linux/"+architecture+"\n")
 }

@@ -1,5 +1,6 @@
-// Command operator is every program of the example platform: the operator of a component, the pods that it looks after,
-// and the Job that saves objects before an update. It behaves unless switches tell it otherwise; see package switches.
+// Command operator contains every program of the example platform: the operator of a component, the pods that it manages,
+// and the Job that saves objects before an update. The programs behave unless switches make them misbehave; see package
+// switches.
 package main
 
 import (
@@ -46,7 +47,7 @@ func run() int {
 	return 0
 }
 
-// program is what all commands know about themselves.
+// program is the state shared by all commands.
 type program struct {
 	pod.Options
 	kubeconfig string
@@ -56,7 +57,7 @@ func (p *program) bind(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&p.Namespace, "namespace", "", "namespace that the program runs in (required)")
 	f.StringVar(&p.Version, "version", os.Getenv(report.VersionVariable), "version of the program; default $"+report.VersionVariable)
-	f.StringToStringVar(&p.Switches, "switch", nil, "KEY=VALUE of a switch, unless ConfigMap "+switches.ConfigMap+" says otherwise (repeat for more)")
+	f.StringToStringVar(&p.Switches, "switch", nil, "KEY=VALUE of a switch, unless ConfigMap "+switches.ConfigMap+" overrides it (repeat for more)")
 	f.StringVar(&p.kubeconfig, "kubeconfig", "", "kubeconfig file; default $KUBECONFIG, then the pod's service account")
 	_ = cmd.MarkFlagRequired("namespace")
 	p.Clock = clock.RealClock{}
@@ -93,7 +94,7 @@ func newOperatorCommand() *cobra.Command {
 	var leaderElection bool
 	cmd := &cobra.Command{
 		Use:     "operator --component NAME --namespace NAMESPACE [--operand KIND/NAME ...]",
-		Short:   "Look after the operands of a component and report its ClusterOperator",
+		Short:   "Watch the operands of a component and report its ClusterOperator",
 		Example: "  operator operator --component example-dns --namespace example-dns --operand deployment/example-dns --listen :8081",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -112,9 +113,9 @@ func newOperatorCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&p.Listen, "listen", ":8081", "address of the probes /healthz and /readyz; empty for none")
 	f.StringVar(&o.Component, "component", "", "name of the ClusterOperator (required)")
-	f.StringSliceVar(&o.Operands, "operand", nil, "KIND/NAME of a deployment, daemonset or statefulset to look after (repeat for more)")
-	f.StringToStringVar(&o.Others, "report-version", nil, "NAME=VERSION of something else that has its version when the operands are rolled out")
-	f.BoolVar(&leaderElection, "leader-election", false, "agree with others of this Deployment who reports, by a Lease")
+	f.StringSliceVar(&o.Operands, "operand", nil, "KIND/NAME of a deployment, daemonset or statefulset to watch (repeat for more)")
+	f.StringToStringVar(&o.Others, "report-version", nil, "additional NAME=VERSION to report once the operands are rolled out")
+	f.BoolVar(&leaderElection, "leader-election", false, "elect the reporting replica of this Deployment with a Lease")
 	_ = cmd.MarkFlagRequired("component")
 	return cmd
 }
@@ -124,7 +125,7 @@ func newServeCommand() *cobra.Command {
 	var address, folder string
 	cmd := &cobra.Command{
 		Use:   "serve --workload NAME --namespace NAMESPACE",
-		Short: "Serve the files of a folder, and a page that says who serves them",
+		Short: "Serve the files of a folder, and a page with the name of the server",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.stay(cmd.Context(), manager.RunnableFunc(func(ctx context.Context) error {
@@ -142,7 +143,7 @@ func newServeCommand() *cobra.Command {
 		},
 	}
 	p.bindWorkload(cmd)
-	cmd.Flags().StringVar(&address, "address", ":8080", "address to serve at")
+	cmd.Flags().StringVar(&address, "address", ":8080", "listen address")
 	cmd.Flags().StringVar(&folder, "config", "", "folder to serve under /config/; default none")
 	return cmd
 }
@@ -152,7 +153,7 @@ func newAgentCommand() *cobra.Command {
 	var folder string
 	cmd := &cobra.Command{
 		Use:   "agent --workload NAME --namespace NAMESPACE",
-		Short: "Stay on a node",
+		Short: "Run on a node until stopped",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if folder != "" {
@@ -164,7 +165,7 @@ func newAgentCommand() *cobra.Command {
 		},
 	}
 	p.bindWorkload(cmd)
-	cmd.Flags().StringVar(&folder, "config", "", "folder with its configuration; default none")
+	cmd.Flags().StringVar(&folder, "config", "", "folder with the agent's configuration; default none")
 	return cmd
 }
 
@@ -186,7 +187,7 @@ func newBackupCommand() *cobra.Command {
 	}
 	p.bind(cmd)
 	f := cmd.Flags()
-	f.StringVar(&p.Workload, "workload", "", "name that switches are prefixed by (required)")
+	f.StringVar(&p.Workload, "workload", "", "name that prefixes its switches (required)")
 	f.StringVar(&o.To, "to", "", "name of the ConfigMap (required)")
 	f.StringSliceVar(&o.Kinds, "kind", []string{"Platform", "Network", "VolumePool"}, "kinds to save")
 	_ = cmd.MarkFlagRequired("to")
@@ -196,12 +197,12 @@ func newBackupCommand() *cobra.Command {
 
 func (p *program) bindWorkload(cmd *cobra.Command) {
 	p.bind(cmd)
-	cmd.Flags().StringVar(&p.Workload, "workload", "", "name of the Deployment, DaemonSet or StatefulSet, by which switches are prefixed (required)")
+	cmd.Flags().StringVar(&p.Workload, "workload", "", "name of the Deployment, DaemonSet or StatefulSet, which prefixes its switches (required)")
 	cmd.Flags().StringVar(&p.Listen, "listen", ":8081", "address of the probes /healthz and /readyz; empty for none")
 	_ = cmd.MarkFlagRequired("workload")
 }
 
-// stay does the work until the program is told to end.
+// stay does the work until the program is stopped.
 func (p *program) stay(ctx context.Context, work manager.Runnable) error {
 	config, err := p.config()
 	if err != nil {
@@ -217,7 +218,7 @@ func (p *program) stay(ctx context.Context, work manager.Runnable) error {
 	return m.Start(ctx)
 }
 
-// pages serves who this is, and its configuration.
+// pages serves the program's identity and its configuration.
 func pages(o pod.Options, folder string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {

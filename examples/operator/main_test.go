@@ -44,8 +44,8 @@ func TestMain(m *testing.M) {
 	env.Main(m, env.Options{}, func(e *env.Env) { control = e })
 }
 
-// platform is the example platform in a cluster without kubelets: its objects are there, and its programs run in this
-// process, each with the arguments of its manifest and as the service account that its manifest names.
+// platform is the example platform in a cluster without kubelets. Its objects exist, and its programs run in this process,
+// each with the arguments of its manifest and as the service account that its manifest names.
 type platform struct {
 	t       *testing.T
 	client  client.Client
@@ -53,7 +53,7 @@ type platform struct {
 	pods    map[string]template
 }
 
-// template is that of a workload's pods.
+// template is the template of a workload's pods.
 type template struct {
 	namespace string
 	spec      corev1.PodSpec
@@ -65,7 +65,7 @@ func install(t *testing.T, version string) *platform {
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, configv1.Install(scheme))
-	c, err := client.New(control.Config("test"), client.Options{Scheme: scheme})
+	c, err := client.New(control.For(t).Config("test"), client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	p := &platform{t: t, client: c, version: version, pods: map[string]template{}}
 	data, err := fs.ReadFile(manifests.FS(), "0000_00_cluster-version-operator_01_clusteroperators.crd.yaml")
@@ -85,7 +85,7 @@ func install(t *testing.T, version string) *platform {
 	return p
 }
 
-// releaseName is what a file is called in a release, whose order it has.
+// releaseName returns the name of a file in a release, which determines its order.
 func releaseName(file string) string {
 	name := filepath.Base(file)
 	if strings.HasPrefix(name, "0000_") {
@@ -94,7 +94,7 @@ func releaseName(file string) string {
 	return "0000_50_" + filepath.Base(filepath.Dir(file)) + "_" + name
 }
 
-// create creates an object as soon as its kind is served, and remembers what runs in its pods.
+// create creates an object as soon as its kind is served, and remembers the programs in its pods.
 func (p *platform) create(document string) {
 	p.t.Helper()
 	obj := &unstructured.Unstructured{}
@@ -116,7 +116,7 @@ func (p *platform) create(document string) {
 	}
 }
 
-// run runs the program of a workload until the context ends, and returns how it ended.
+// run runs the program of a workload until the context ends, and returns its error.
 func (p *platform) run(ctx context.Context, t *testing.T, name string, more ...string) error {
 	t.Helper()
 	return p.command(t, name, more...)(ctx)
@@ -128,7 +128,7 @@ func (p *platform) command(t *testing.T, name string, more ...string) func(conte
 	workload, found := p.pods[name]
 	require.True(t, found, name)
 	user := "system:serviceaccount:" + workload.namespace + ":" + workload.spec.ServiceAccountName
-	config, err := control.User(user, "system:serviceaccounts")
+	config, err := control.For(t).User(user, "system:serviceaccounts")
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
@@ -150,7 +150,7 @@ func (p *platform) command(t *testing.T, name string, more ...string) func(conte
 			arg = "--config=" + t.TempDir()
 		}
 		if strings.HasPrefix(arg, "--listen=") || strings.HasPrefix(arg, "--address=") {
-			continue // all of them are in one network here
+			continue // all programs share one network here
 		}
 		args = append(args, arg)
 	}
@@ -166,7 +166,7 @@ func (p *platform) command(t *testing.T, name string, more ...string) func(conte
 	return cmd.ExecuteContext
 }
 
-// start runs programs beside the test, which fails if one of them ends early.
+// start runs programs in the background. The test fails if one of them ends early.
 func (p *platform) start(names ...string) {
 	p.t.Helper()
 	ctx, stop := context.WithCancel(p.t.Context())
@@ -189,7 +189,7 @@ func (p *platform) start(names ...string) {
 	})
 }
 
-// rollOut reports a workload rolled out, as its controller would.
+// rollOut marks a workload as rolled out, as its controller would.
 func (p *platform) rollOut() {
 	p.t.Helper()
 	deployments, daemons, stateful := &appsv1.DeploymentList{}, &appsv1.DaemonSetList{}, &appsv1.StatefulSetList{}
@@ -215,7 +215,7 @@ func (p *platform) rollOut() {
 	}
 }
 
-// awaitOperator waits until a ClusterOperator says what is wanted.
+// awaitOperator waits until a ClusterOperator reports the wanted state.
 func (p *platform) awaitOperator(t *testing.T, name, what string, wanted func(*configv1.ClusterOperator) bool) {
 	t.Helper()
 	co := &configv1.ClusterOperator{}
@@ -227,8 +227,8 @@ func (p *platform) awaitOperator(t *testing.T, name, what string, wanted func(*c
 	}
 }
 
-// says reports whether a ClusterOperator has a condition, as Type=Status and the beginning of its reason.
-func says(condition, reason string) func(*configv1.ClusterOperator) bool {
+// hasCondition reports whether a ClusterOperator has a condition, given as Type=Status and the beginning of its reason.
+func hasCondition(condition, reason string) func(*configv1.ClusterOperator) bool {
 	return func(co *configv1.ClusterOperator) bool {
 		return slices.ContainsFunc(co.Status.Conditions, func(c configv1.ClusterOperatorStatusCondition) bool {
 			return string(c.Type)+"="+string(c.Status) == condition && c.Reason == reason
@@ -245,11 +245,11 @@ func version(co *configv1.ClusterOperator) string {
 	return ""
 }
 
-// TestPlatform runs every program of the platform under the rights that its manifests give it.
-func TestPlatform(t *testing.T) {
+// TestPlatformRunsWithItsPermissions runs every program of the platform with the permissions from its manifests.
+func TestPlatformRunsWithItsPermissions(t *testing.T) {
 	p := install(t, "1.1.0")
 	require.NoError(t, p.run(t.Context(), t, "example-backup/example-backup-1.1.0"))
-	t.Run("saves and prunes", p.testBackup)
+	t.Run("saves objects and prunes backups", p.testBackup)
 
 	var staying []string
 	for name, workload := range p.pods {
@@ -262,25 +262,25 @@ func TestPlatform(t *testing.T) {
 	operators := &configv1.ClusterOperatorList{}
 	require.NoError(t, p.client.List(t.Context(), operators))
 	require.Len(t, operators.Items, 10)
-	p.awaitOperator(t, "example-dns", "to wait for its operand", says("Progressing=True", "RollingOut"))
+	p.awaitOperator(t, "example-dns", "to wait for its operand", hasCondition("Progressing=True", "RollingOut"))
 	p.rollOut()
 	for _, co := range operators.Items {
 		p.awaitOperator(t, co.Name, "to report its version", func(co *configv1.ClusterOperator) bool {
-			return version(co) == "1.1.0" && says("Available=True", "AsExpected")(co) && says("Degraded=False", "AsExpected")(co)
+			return version(co) == "1.1.0" && hasCondition("Available=True", "AsExpected")(co) && hasCondition("Degraded=False", "AsExpected")(co)
 		})
 	}
 	p.awaitOperator(t, "example-network", "to report the version of cni", func(co *configv1.ClusterOperator) bool {
 		return slices.Contains(co.Status.Versions, configv1.OperandVersion{Name: "cni", Version: "1.5.1"})
 	})
 
-	t.Run("obeys switches", p.testSwitches)
-	t.Run("crashes as it is told", p.testCrash)
-	t.Run("has all the rights that it needs", testRights)
+	t.Run("follows the switches", p.testSwitches)
+	t.Run("crashes if a switch says so", p.testCrash)
+	t.Run("has all permissions that it needs", testPermissions)
 }
 
-// testRights looks for requests that were refused.
-func testRights(t *testing.T) {
-	events, err := env.Audit(control.AuditLog)
+// testPermissions looks for rejected requests.
+func testPermissions(t *testing.T) {
+	events, err := env.Audit(control.For(t).AuditLog)
 	require.NoError(t, err)
 	asked := 0
 	for _, e := range events {
@@ -296,19 +296,19 @@ func (p *platform) testSwitches(t *testing.T) {
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "example-dns", Name: switches.ConfigMap}}
 	config.Data = map[string]string{"degraded": "true@1.1.0", "unavailable": "true@9.9.9"}
 	require.NoError(t, p.client.Create(t.Context(), config))
-	p.awaitOperator(t, "example-dns", "to be degraded", says("Degraded=True", "ToldBySwitch"))
-	p.awaitOperator(t, "example-dns", "to stay available", says("Available=True", "AsExpected"))
-	p.awaitOperator(t, "example-identity", "to be left alone", says("Degraded=False", "AsExpected"))
+	p.awaitOperator(t, "example-dns", "to be degraded", hasCondition("Degraded=True", "SetBySwitch"))
+	p.awaitOperator(t, "example-dns", "to stay available", hasCondition("Available=True", "AsExpected"))
+	p.awaitOperator(t, "example-identity", "to be unaffected", hasCondition("Degraded=False", "AsExpected"))
 
 	config.Data = map[string]string{"unheard-of": "true"}
 	require.NoError(t, p.client.Update(t.Context(), config))
-	p.awaitOperator(t, "example-dns", "to say what it does not understand", says("Degraded=True", "SwitchNotUnderstood"))
+	p.awaitOperator(t, "example-dns", "to report the invalid switch", hasCondition("Degraded=True", "InvalidSwitch"))
 
 	require.NoError(t, p.client.Delete(t.Context(), config))
-	p.awaitOperator(t, "example-dns", "to be well again", says("Degraded=False", "AsExpected"))
+	p.awaitOperator(t, "example-dns", "to recover", hasCondition("Degraded=False", "AsExpected"))
 }
 
-// testCrash runs a program that a switch ends.
+// testCrash runs a program that a switch crashes.
 func (p *platform) testCrash(t *testing.T) {
 	ended := make(chan error, 1)
 	run := p.command(t, crashing)
@@ -317,24 +317,24 @@ func (p *platform) testCrash(t *testing.T) {
 	config.Data = map[string]string{"example-console.crashLoop": "true"}
 	require.NoError(t, p.client.Create(t.Context(), config))
 	require.ErrorIs(t, <-ended, pod.ErrSwitchedOff)
-	require.ErrorIs(t, p.run(t.Context(), t, crashing), pod.ErrSwitchedOff, "once more")
+	require.ErrorIs(t, p.run(t.Context(), t, crashing), pod.ErrSwitchedOff, "it crashes again")
 
 	config.Data = map[string]string{}
 	require.NoError(t, p.client.Update(t.Context(), config))
 	require.ErrorIs(t, p.run(t.Context(), t, crashing, "--switch=example-console.crashLoop=true"), pod.ErrSwitchedOff)
-	p.awaitOperator(t, "example-console", "to be well, as no switch is meant for it", says("Degraded=False", "AsExpected"))
+	p.awaitOperator(t, "example-console", "to be healthy, because no switch applies to it", hasCondition("Degraded=False", "AsExpected"))
 }
 
-// crashing is the program that testCrash needs for itself.
+// crashing is the program that only testCrash runs.
 const crashing = "example-console/example-console"
 
-// testBackup looks for what the Job has saved, and lets it run again until the oldest goes.
+// testBackup checks the objects that the Job has saved, and reruns it until the oldest backup is deleted.
 func (p *platform) testBackup(t *testing.T) {
 	saved := &corev1.ConfigMap{}
 	require.NoError(t, p.client.Get(t.Context(), client.ObjectKey{Namespace: "example-backup", Name: "before-1.1.0"}, saved))
 	assert.Contains(t, saved.Data["platform.json"], `"clusterName":"example"`)
 	assert.Contains(t, saved.Data["network.json"], `"mtu":1400`)
-	require.NoError(t, p.run(t.Context(), t, "example-backup/example-backup-1.1.0"), "a pod that runs again")
+	require.NoError(t, p.run(t.Context(), t, "example-backup/example-backup-1.1.0"), "a pod may run again")
 
 	for i := range 6 { // 1.1.0 keeps five
 		require.NoError(t, p.run(t.Context(), t, "example-backup/example-backup-1.1.0", fmt.Sprintf("--to=zz-%d", i)))
@@ -343,5 +343,5 @@ func (p *platform) testBackup(t *testing.T) {
 	require.NoError(t, p.client.List(t.Context(), list, client.InNamespace("example-backup"), client.HasLabels{"platform.example.com/backup"}))
 	assert.Len(t, list.Items, 5)
 
-	require.ErrorContains(t, p.run(t.Context(), t, "example-backup/example-backup-1.1.0", "--switch=example-backup.crashLoop=true"), "as a switch says")
+	require.ErrorContains(t, p.run(t.Context(), t, "example-backup/example-backup-1.1.0", "--switch=example-backup.crashLoop=true"), "because of a switch")
 }

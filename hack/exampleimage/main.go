@@ -1,6 +1,5 @@
-// Command exampleimage makes the component images of the example platform without a container engine: one for each that
-// a release of it lists, all of them with the same program. It pushes them and prints, for `cvo release new
-// --mapping-file`, where each of them can be pulled.
+// Command exampleimage builds the component images of the example platform without a container engine: one for each entry in a release's
+// list, all with the same program. It pushes the images and writes their pullspecs to mapping files for `cvo release new --mapping-file`.
 package main
 
 import (
@@ -20,14 +19,16 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cluster-version/cvo/hack/packing"
-	"github.com/cluster-version/cvo/pkg/assemble"
-	"github.com/cluster-version/cvo/pkg/registry"
+	"github.com/cluster-version/cvo/pkg/author/assemble/input"
+	"github.com/cluster-version/cvo/pkg/author/assemble/program"
+	"github.com/cluster-version/cvo/pkg/author/assemble/publish"
+	"github.com/cluster-version/cvo/pkg/oci/registry"
 )
 
-// versionsLabel is how images say which versions of what they contain.
+// versionsLabel is the image label with the versions of the contents.
 const versionsLabel = "io.openshift.build.versions"
 
-// atOnce is how many images are pushed at a time.
+// atOnce is the number of parallel pushes.
 const atOnce = 4
 
 type options struct {
@@ -47,15 +48,15 @@ func main() {
 func run(ctx context.Context, args []string, stdout io.Writer) error {
 	var o options
 	flags := flag.NewFlagSet("exampleimage", flag.ExitOnError)
-	flags.StringVar(&o.binary, "binary", "", "static `file` of examples/operator for linux")
-	flags.StringVar(&o.architecture, "architecture", runtime.GOARCH, "its architecture")
+	flags.StringVar(&o.binary, "binary", "", "statically linked `file` of examples/operator for linux")
+	flags.StringVar(&o.architecture, "architecture", runtime.GOARCH, "architecture of the binary")
 	flags.StringVar(&o.platforms, "platforms", "examples/platform", "`folder` with a folder for each version of the platform")
 	flags.StringVar(&o.push, "to", "", "`prefix` of the repositories to push to, such as registry.example.com/platform")
 	flags.StringVar(&o.mappings, "mappings", "", "`folder` to write VERSION.mapping to for each version, with the image of each component")
 	o.registry.AddFlags(flags)
-	_ = flags.Parse(args) // which exits instead
+	_ = flags.Parse(args) // it exits on an error
 	if o.binary == "" || o.push == "" || o.mappings == "" || flags.NArg() > 0 {
-		return errors.New("-binary, -to and -mappings are required, and nothing but flags")
+		return errors.New("-binary, -to and -mappings are required, and other arguments are not allowed")
 	}
 	return o.run(ctx, stdout)
 }
@@ -86,7 +87,7 @@ func (o options) run(ctx context.Context, stdout io.Writer) error {
 	return nil
 }
 
-// program is the image that all components share but for its labels, so that registries and nodes have it once.
+// program returns the image that all components share except for its labels, so registries and nodes store it once.
 func (o options) program() (v1.Image, error) {
 	binary, err := os.ReadFile(o.binary)
 	if err != nil {
@@ -96,19 +97,19 @@ func (o options) program() (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return assemble.ProgramImage(assemble.ProgramImageOptions{
+	return program.Image(program.Options{
 		Name: "example-operator", Binary: binary, Architecture: o.architecture, Created: made,
 	})
 }
 
-// pushAll pushes the images of one version of the platform, some at a time, and returns the file of its mapping.
+// pushAll pushes the images of one version of the platform in parallel and returns the path of its mapping file.
 func (o options) pushAll(ctx context.Context, access *registry.Access, program v1.Image, list string) (string, error) {
 	version := filepath.Base(filepath.Dir(list))
 	data, err := os.ReadFile(list)
 	if err != nil {
 		return "", err
 	}
-	stream, err := assemble.ParseImageStream(data)
+	stream, err := input.ParseImageStream(data)
 	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", list, err)
 	}
@@ -121,7 +122,7 @@ func (o options) pushAll(ctx context.Context, access *registry.Access, program v
 			if err != nil {
 				return err
 			}
-			pushed, err := assemble.Push(ctx, access, img, strings.TrimSuffix(o.push, "/")+"/"+tag.Name+":"+version)
+			pushed, err := publish.Push(ctx, access, img, strings.TrimSuffix(o.push, "/")+"/"+tag.Name+":"+version)
 			lines[i] = tag.Name + "=" + pushed.ByDigest() + "\n"
 			return err
 		})
@@ -129,14 +130,14 @@ func (o options) pushAll(ctx context.Context, access *registry.Access, program v
 	if err := group.Wait(); err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(o.mappings, 0o755); err != nil { //nolint:gosec // a mapping is no secret
+	if err := os.MkdirAll(o.mappings, 0o755); err != nil { //nolint:gosec // a mapping is not secret
 		return "", err
 	}
 	file := filepath.Join(o.mappings, version+".mapping")
-	return file, os.WriteFile(file, []byte(strings.Join(lines, "")), 0o644) //nolint:gosec // a mapping is no secret
+	return file, os.WriteFile(file, []byte(strings.Join(lines, "")), 0o644) //nolint:gosec // a mapping is not secret
 }
 
-// labelled is the program as a component of one version, which says what it contains if the list does.
+// labelled returns the program as a component of one version, with the versions of its contents if the list has them.
 func labelled(program v1.Image, tag imagev1.TagReference, version string) (v1.Image, error) {
 	config, err := program.ConfigFile()
 	if err != nil {

@@ -28,7 +28,7 @@ spec:
     from: {kind: DockerImage, name: registry.example.com/second:1}
 `
 
-// platforms is a folder with lists of images, by version.
+// platforms writes lists of images, by version, and returns their folder.
 func platforms(t *testing.T, lists map[string]string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -46,7 +46,7 @@ func binary(t *testing.T) (file string) {
 	return file
 }
 
-func TestEveryComponentIsWhereItsMappingSays(t *testing.T) {
+func TestEveryComponentMatchesItsMapping(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	registry := fixture.StartRegistry(t)
 	program, dir, mappings := binary(t), platforms(t, map[string]string{"1.0.0": list, "1.1.0": list}), filepath.Join(t.TempDir(), "new")
@@ -65,7 +65,7 @@ func TestEveryComponentIsWhereItsMappingSays(t *testing.T) {
 		return found
 	}
 	first := push()
-	assert.Equal(t, first, push(), "the same platform has other images")
+	assert.Equal(t, first, push(), "the same platform has the same images")
 	require.Len(t, first, 2)
 
 	layers := map[v1.Hash]bool{}
@@ -95,10 +95,10 @@ func TestEveryComponentIsWhereItsMappingSays(t *testing.T) {
 			}
 		}
 	}
-	assert.Len(t, layers, 1, "nodes pull the program once")
+	assert.Len(t, layers, 1, "nodes pull the program only once")
 }
 
-func TestRunRefuses(t *testing.T) {
+func TestRunRejectsWrongArguments(t *testing.T) {
 	registry := fixture.StartRegistry(t)
 	program := binary(t)
 	broken, err := json.Marshal(map[string]string{"kind": "Pod", "apiVersion": "v1"})
@@ -109,16 +109,16 @@ func TestRunRefuses(t *testing.T) {
 		args []string
 		text string
 	}{
-		"no registry":             {[]string{"-binary", program, "-mappings", t.TempDir()}, "are required"},
-		"a folder without lists":  {[]string{"-binary", program, "-to", to, "-mappings", t.TempDir(), "-platforms", t.TempDir()}, "no */image-references"},
-		"a list of another kind":  {[]string{"-binary", program, "-to", to, "-mappings", t.TempDir(), "-platforms", platforms(t, map[string]string{"1.0.0": string(broken)})}, "1.0.0/image-references"},
-		"a program that is none":  {[]string{"-binary", program + "x", "-to", to, "-mappings", t.TempDir(), "-platforms", good}, "no such file"},
-		"an authority that is no": {[]string{"-binary", program, "-to", to, "-mappings", t.TempDir(), "-platforms", good, "-certificate-authority", program}, "no PEM certificate"},
-		"credentials that are no": {[]string{"-binary", program, "-to", to, "-mappings", t.TempDir(), "-platforms", good, "-registry-config", program}, "-registry-config"},
+		"rejects a missing registry":     {[]string{"-binary", program, "-mappings", t.TempDir()}, "are required"},
+		"rejects a folder without lists": {[]string{"-binary", program, "-to", to, "-mappings", t.TempDir(), "-platforms", t.TempDir()}, "no */image-references"},
+		"rejects a list of another kind": {[]string{"-binary", program, "-to", to, "-mappings", t.TempDir(), "-platforms", platforms(t, map[string]string{"1.0.0": string(broken)})}, "1.0.0/image-references"},
+		"rejects a missing program":      {[]string{"-binary", program + "x", "-to", to, "-mappings", t.TempDir(), "-platforms", good}, "no such file"},
+		"rejects an invalid authority":   {[]string{"-binary", program, "-to", to, "-mappings", t.TempDir(), "-platforms", good, "-certificate-authority", program}, "no PEM certificate"},
+		"rejects invalid credentials":    {[]string{"-binary", program, "-to", to, "-mappings", t.TempDir(), "-platforms", good, "-registry-config", program}, "-registry-config"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorContains(t, run(t.Context(), c.args, io.Discard), c.text)
 		})
 	}
-	assert.Empty(t, registry.Requests(), "what is refused is pushed in part")
+	assert.Empty(t, registry.Requests(), "nothing of a rejected image is pushed")
 }

@@ -1,6 +1,6 @@
-// Command image packs the operator's image without a container engine: root certificates, the binary and the operator's
-// manifests, for one architecture or as an index for several. hack/image.sh calls it; the result is what the Dockerfile
-// describes. Nothing in it depends on the machine or on the time.
+// Command image packs the operator's image without a container engine: root certificates, the binary and the operator's manifests, for one
+// architecture or as an index for several. hack/image.sh calls it. The result matches the image that the Dockerfile describes, and depends
+// neither on the machine nor on the time.
 package main
 
 import (
@@ -17,8 +17,10 @@ import (
 
 	"github.com/cluster-version/cvo/hack/packing"
 	"github.com/cluster-version/cvo/manifests"
-	"github.com/cluster-version/cvo/pkg/assemble"
-	"github.com/cluster-version/cvo/pkg/registry"
+	"github.com/cluster-version/cvo/pkg/author/assemble/input"
+	"github.com/cluster-version/cvo/pkg/author/assemble/program"
+	"github.com/cluster-version/cvo/pkg/author/assemble/publish"
+	"github.com/cluster-version/cvo/pkg/oci/registry"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -40,16 +42,16 @@ func main() {
 func run(ctx context.Context, args []string, stdout io.Writer) error {
 	var o options
 	flags := flag.NewFlagSet("image", flag.ExitOnError)
-	flags.Var(&o.binaries, "binary", "`architecture=file` of a static cvo for linux (repeat it for an index)")
-	flags.StringVar(&o.from, "from-oci", "", "OCI `layout` of one image or index that was built elsewhere, instead of -binary")
+	flags.Var(&o.binaries, "binary", "`architecture=file` of a static cvo for linux (repeat for an index)")
+	flags.StringVar(&o.from, "from-oci", "", "OCI `layout` with one image or index that was built elsewhere, instead of -binary")
 	flags.StringVar(&o.version, "version", "", "`version` for the image's labels")
 	flags.StringVar(&o.revision, "revision", "", "`commit` for the image's labels")
 	flags.StringVar(&o.layout, "to-oci", "", "OCI `layout` to write to")
 	flags.StringVar(&o.as, "as", "latest", "`name` of the image in the layout")
 	flags.StringVar(&o.push, "to-image", "", "`tag` in a registry to push to")
 	o.registry.AddFlags(flags)
-	flags.StringVar(&o.roots, "root-certificates", "", "`file` to write the root certificates to, and nothing else")
-	_ = flags.Parse(args) // which exits instead
+	flags.StringVar(&o.roots, "root-certificates", "", "write only the root certificates, to this `file`")
+	_ = flags.Parse(args) // it exits on an error
 	return o.run(ctx, stdout)
 }
 
@@ -73,7 +75,7 @@ func (b *binaries) Set(value string) error {
 
 func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	if o.roots != "" {
-		return os.WriteFile(o.roots, rootCertificates(), 0o644) //nolint:gosec // everybody may read what everybody trusts
+		return os.WriteFile(o.roots, program.RootCertificates(), 0o644) //nolint:gosec // the certificates are public
 	}
 	made, err := o.make()
 	if err != nil {
@@ -122,8 +124,8 @@ func (o *options) images() (images []v1.Image, err error) {
 	case !manifests.Complete():
 		return nil, errors.New("the CustomResourceDefinitions are missing: run go generate ./manifests")
 	}
-	opts := assemble.OperatorImageOptions{Certificates: rootCertificates(), Version: o.version, Revision: o.revision}
-	if opts.Manifests, err = assemble.ReadFiles(manifests.FS()); err != nil {
+	opts := program.OperatorOptions{Certificates: program.RootCertificates(), Version: o.version, Revision: o.revision}
+	if opts.Manifests, err = input.ReadFiles(manifests.FS()); err != nil {
 		return nil, err
 	}
 	if opts.Created, err = packing.Created(); err != nil {
@@ -134,11 +136,11 @@ func (o *options) images() (images []v1.Image, err error) {
 		if opts.Binary, err = os.ReadFile(b.file); err != nil {
 			return nil, err
 		}
-		img, err := assemble.OperatorImage(opts)
+		img, err := program.Operator(opts)
 		if err != nil {
 			return nil, fmt.Errorf("for %s: %w", b.architecture, err)
 		}
-		if err := tellSize(b.architecture, img); err != nil {
+		if err := printSize(b.architecture, img); err != nil {
 			return nil, err
 		}
 		images = append(images, img)
@@ -146,8 +148,8 @@ func (o *options) images() (images []v1.Image, err error) {
 	return images, nil
 }
 
-// tellSize says how much a node pulls.
-func tellSize(architecture string, img v1.Image) error {
+// printSize prints the compressed size of an image, which is the amount that a node pulls.
+func printSize(architecture string, img v1.Image) error {
 	layers, err := img.Layers()
 	if err != nil {
 		return err
@@ -174,11 +176,11 @@ func newOutput(images []v1.Image) (output, error) {
 	if len(images) == 1 {
 		return output{image: images[0]}, nil
 	}
-	index, err := assemble.OperatorIndex(images)
+	index, err := program.Index(images)
 	return output{index: index}, err
 }
 
-// readOutput opens what stands alone in a layout.
+// readOutput opens the only image or index in a layout.
 func readOutput(dir string) (output, error) {
 	all, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
@@ -189,7 +191,7 @@ func readOutput(dir string) (output, error) {
 		return output{}, fmt.Errorf("opening the OCI layout %s: %w", dir, err)
 	}
 	if len(list.Manifests) != 1 {
-		return output{}, fmt.Errorf("the OCI layout %s holds %d images, not one", dir, len(list.Manifests))
+		return output{}, fmt.Errorf("the OCI layout %s contains %d images instead of one", dir, len(list.Manifests))
 	}
 	only := list.Manifests[0]
 	if only.MediaType.IsIndex() {
@@ -200,7 +202,7 @@ func readOutput(dir string) (output, error) {
 	return output{image: img}, err
 }
 
-// Digest is that of the manifest.
+// Digest returns the digest of the manifest.
 func (o output) Digest() (v1.Hash, error) {
 	if o.index != nil {
 		return o.index.Digest()
@@ -210,14 +212,14 @@ func (o output) Digest() (v1.Hash, error) {
 
 func (o output) writeLayout(dir, as string) error {
 	if o.index != nil {
-		return assemble.WriteIndexLayout(o.index, dir, as)
+		return publish.IndexToLayout(o.index, dir, as)
 	}
-	return assemble.WriteLayout(o.image, dir, as)
+	return publish.ToLayout(o.image, dir, as)
 }
 
 func (o output) push(ctx context.Context, access *registry.Access, tag string) (release.Image, error) {
 	if o.index != nil {
-		return assemble.PushIndex(ctx, access, o.index, tag)
+		return publish.PushIndex(ctx, access, o.index, tag)
 	}
-	return assemble.Push(ctx, access, o.image, tag)
+	return publish.Push(ctx, access, o.image, tag)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-func program(t *testing.T) (file string) {
+func writeProgram(t *testing.T) (file string) {
 	t.Helper()
 	require.True(t, manifests.Complete(), "run make crds")
 	file = filepath.Join(t.TempDir(), "cvo")
@@ -27,10 +27,10 @@ func program(t *testing.T) (file string) {
 	return file
 }
 
-// TestFromLayout: what an engine has built is pushed as it is.
-func TestFromLayout(t *testing.T) {
+// TestLayoutIsPushedUnchanged checks that an image built by an engine is pushed unchanged.
+func TestLayoutIsPushedUnchanged(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
-	registry, cvo := fixture.StartRegistry(t), program(t)
+	registry, cvo := fixture.StartRegistry(t), writeProgram(t)
 	for name, args := range map[string][]string{
 		"an image": {"-binary", "arm64=" + cvo},
 		"an index": {"-binary", "amd64=" + cvo, "-binary", "arm64=" + cvo},
@@ -52,8 +52,8 @@ func TestFromLayout(t *testing.T) {
 	}
 }
 
-func TestRunRefuses(t *testing.T) {
-	cvo, two := program(t), t.TempDir()
+func TestRunRejectsWrongArguments(t *testing.T) {
+	cvo, two := writeProgram(t), t.TempDir()
 	path, err := layout.Write(two, empty.Index)
 	require.NoError(t, err)
 	for range 2 {
@@ -66,13 +66,13 @@ func TestRunRefuses(t *testing.T) {
 		epoch string
 		text  string
 	}{
-		"nothing":                {text: "-binary is missing"},
-		"a layout of two images": {args: []string{"-from-oci", two}, text: "holds 2 images, not one"},
-		"a layout that is none":  {args: []string{"-from-oci", t.TempDir()}, text: "opening the OCI layout"},
-		"a time that is none":    {args: []string{"-binary", "arm64=" + cvo}, epoch: "yesterday", text: "SOURCE_DATE_EPOCH"},
-		"a program that is none": {args: []string{"-binary", "arm64=" + cvo + "x"}, text: "no such file"},
-		"an image by its digest": {
-			args: []string{"-binary", "arm64=" + cvo, "-to-image", "127.0.0.1:1/cvo@sha256:" + strings.Repeat("0", 64)}, text: "pushed to a tag",
+		"rejects missing arguments":      {text: "-binary is missing"},
+		"rejects a layout of two images": {args: []string{"-from-oci", two}, text: "contains 2 images instead of one"},
+		"rejects an invalid layout":      {args: []string{"-from-oci", t.TempDir()}, text: "opening the OCI layout"},
+		"rejects an invalid time":        {args: []string{"-binary", "arm64=" + cvo}, epoch: "yesterday", text: "SOURCE_DATE_EPOCH"},
+		"rejects a missing program":      {args: []string{"-binary", "arm64=" + cvo + "x"}, text: "no such file"},
+		"rejects a push to a digest": {
+			args: []string{"-binary", "arm64=" + cvo, "-to-image", "127.0.0.1:1/cvo@sha256:" + strings.Repeat("0", 64)}, text: "a tag instead of a digest",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

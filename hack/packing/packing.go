@@ -1,5 +1,5 @@
-// Package packing is what the commands of this folder that make images have in common: how they reach the registry that
-// they push to, and the time that images are of.
+// Package packing contains the code that the image-building commands in this folder share: access to the target registry,
+// and the creation time of images.
 package packing
 
 import (
@@ -9,22 +9,23 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/cluster-version/cvo/pkg/registry"
+	"github.com/cluster-version/cvo/pkg/oci/registry"
+	"github.com/cluster-version/cvo/pkg/oci/registry/credentials"
 )
 
-// Registry says how a registry is reached, with the flags that cvo has for it.
+// Registry provides access to a registry, with the same flags as cvo. The zero value uses cvo's defaults.
 type Registry struct {
 	credentials, insecure, authority string
 }
 
-// AddFlags adds the flags.
+// AddFlags adds the flags to a flag set.
 func (r *Registry) AddFlags(flags *flag.FlagSet) {
-	flags.StringVar(&r.credentials, "registry-config", "", "`file` with credentials for the registry; default as cvo has it")
-	flags.StringVar(&r.insecure, "insecure-registry", "", "`host` or host:port that is reached over HTTP, or HTTPS without checking its certificate")
+	flags.StringVar(&r.credentials, "registry-config", "", "`file` with credentials for the registry; default as in cvo")
+	flags.StringVar(&r.insecure, "insecure-registry", "", "`host` or host:port to reach over HTTP, or over HTTPS without certificate checks")
 	flags.StringVar(&r.authority, "certificate-authority", "", "`file` with certificates to trust besides the system's")
 }
 
-// Access reaches the registry as the flags say.
+// Access returns access to the registry, as the flags describe it. It fails if a file cannot be read or parsed.
 func (r *Registry) Access() (*registry.Access, error) {
 	options := registry.Options{}
 	if r.insecure != "" {
@@ -32,7 +33,7 @@ func (r *Registry) Access() (*registry.Access, error) {
 	}
 	var err error
 	if r.credentials != "" {
-		if options.Keychain, err = registry.ConfigFile(r.credentials); err != nil {
+		if options.Keychain, err = credentials.File(r.credentials); err != nil {
 			return nil, fmt.Errorf("-registry-config: %w", err)
 		}
 	}
@@ -48,7 +49,8 @@ func (r *Registry) Access() (*registry.Access, error) {
 	return registry.New(options), nil
 }
 
-// Created is SOURCE_DATE_EPOCH (reproducible-builds.org), or the beginning of Unix time.
+// Created returns the time in SOURCE_DATE_EPOCH (reproducible-builds.org), or the Unix epoch if the variable is not set. It fails for an
+// invalid number.
 func Created() (time.Time, error) {
 	epoch := os.Getenv("SOURCE_DATE_EPOCH")
 	if epoch == "" {

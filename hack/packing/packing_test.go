@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCreated(t *testing.T) {
+func TestCreationTimeComesFromTheEnvironment(t *testing.T) {
 	for _, test := range []struct {
 		name, epoch string
 		want        time.Time
@@ -27,7 +27,7 @@ func TestCreated(t *testing.T) {
 	}{
 		{"is the same each time without SOURCE_DATE_EPOCH", "", time.Unix(0, 0), ""},
 		{"is SOURCE_DATE_EPOCH", "1700000000", time.Unix(1700000000, 0), ""},
-		{"is not guessed from another form", "2023-11-14", time.Time{}, "SOURCE_DATE_EPOCH"},
+		{"rejects other time formats", "2023-11-14", time.Time{}, "SOURCE_DATE_EPOCH"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv("SOURCE_DATE_EPOCH", test.epoch)
@@ -42,8 +42,8 @@ func TestCreated(t *testing.T) {
 	}
 }
 
-// TestAccess pushes to a registry over TLS that wants a password.
-func TestAccess(t *testing.T) {
+// TestAccessUsesCAAndCredentials pushes to a registry over TLS that requires a password.
+func TestAccessUsesCAAndCredentials(t *testing.T) {
 	stored := registryWithPassword(t)
 	file := func(name string, data []byte) string {
 		path := filepath.Join(t.TempDir(), name)
@@ -53,7 +53,7 @@ func TestAccess(t *testing.T) {
 	host := stored.Listener.Addr().String()
 	authority := file("ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: stored.Certificate().Raw}))
 	credentials := file("config.json", []byte(`{"auths":{"`+host+`":{"auth":"cHVzaGVyOnNlY3JldA=="}}}`)) // pusher:secret
-	nobody := file("empty.json", []byte(`{"auths":{}}`))
+	emptyFile := file("empty.json", []byte(`{"auths":{}}`))
 
 	for _, test := range []struct {
 		name string
@@ -62,8 +62,8 @@ func TestAccess(t *testing.T) {
 	}{
 		{"pushes with credentials and an authority", []string{"-registry-config", credentials, "-certificate-authority", authority}, ""},
 		{"pushes without checking the certificate", []string{"-registry-config", credentials, "-insecure-registry", host}, ""},
-		{"trusts no certificate by itself", []string{"-registry-config", credentials}, "certificate"},
-		{"has no password of its own", []string{"-registry-config", nobody, "-certificate-authority", authority}, "401"},
+		{"trusts only system certificates", []string{"-registry-config", credentials}, "certificate"},
+		{"requires credentials", []string{"-registry-config", emptyFile, "-certificate-authority", authority}, "401"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := push(t, host, test.args)
@@ -75,9 +75,9 @@ func TestAccess(t *testing.T) {
 		})
 	}
 	for _, test := range []struct{ name, flag, value string }{
-		{"names credentials that are not there", "-registry-config", filepath.Join(t.TempDir(), "none")},
-		{"names an authority that is not there", "-certificate-authority", filepath.Join(t.TempDir(), "none")},
-		{"names an authority that is no certificate", "-certificate-authority", credentials},
+		{"names a missing credentials file", "-registry-config", filepath.Join(t.TempDir(), "none")},
+		{"names a missing authority file", "-certificate-authority", filepath.Join(t.TempDir(), "none")},
+		{"names an authority that is not a certificate", "-certificate-authority", credentials},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := flags(t, test.flag, test.value).Access()
@@ -105,7 +105,7 @@ func registryWithPassword(t *testing.T) *httptest.Server {
 		}
 		next.ServeHTTP(w, r)
 	}))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that do not trust it hang up
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that do not trust the server close the connection
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server
@@ -119,5 +119,5 @@ func push(t *testing.T, host string, args []string) error {
 	require.NoError(t, err)
 	to, err := access.Reference(host + "/program:1")
 	require.NoError(t, err)
-	return remote.Write(to, image, append(access.Remote(), remote.WithContext(t.Context()))...)
+	return remote.Write(to, image, access.RemoteFor(t.Context())...)
 }

@@ -1,6 +1,5 @@
-// Package apicrd makes the CustomResourceDefinitions of ClusterVersion and ClusterOperator of those in the module
-// github.com/openshift/api at the version that go.mod pins. It runs the go command, so it is for building and testing,
-// not for the operator.
+// Package apicrd generates the CustomResourceDefinitions of ClusterVersion and ClusterOperator. It copies them from the version of
+// github.com/openshift/api that go.mod pins. It runs the go command, so it is for building and testing, not for the operator.
 package apicrd
 
 import (
@@ -17,26 +16,25 @@ import (
 
 const (
 	module = "github.com/openshift/api"
-	// folder holds the generated definitions, one file for each feature set where they differ.
+	// folder contains the generated definitions: one file for each kind, or several if the feature sets differ.
 	folder = "config/v1/zz_generated.crd-manifests"
-	// operators and versions are the definitions that belong to the operator itself; the rest of the folder belongs to
-	// other components. Of ClusterVersion there is one for each feature set: this is the one that has every field.
+	// operators and versions are the two definitions that the operator needs. The rest of the folder belongs to other components. The
+	// folder has a definition of ClusterVersion for each feature set. This one has every field.
 	operators = "0000_00_cluster-version-operator_01_clusteroperators.crd.yaml"
 	versions  = "0000_00_cluster-version-operator_01_clusterversions-CustomNoUpgrade.crd.yaml"
 	// Versions is the file name of the definition of ClusterVersion that Copy writes.
 	Versions = "0000_00_cluster-version-operator_01_clusterversions.crd.yaml"
-	// written matches what Copy writes now, or did before.
+	// written matches all files that this or an earlier version of Copy writes.
 	written = "0000_00_cluster-version-operator_01_*.crd.yaml"
 )
 
-// onlyCustom has clusters of one feature set alone get a definition.
+// onlyCustom is the annotation that limits a definition to clusters with one feature set.
 const onlyCustom = "    release.openshift.io/feature-set: CustomNoUpgrade\n"
 
-// Copy writes the definitions into a folder and returns the names of the files written; what it wrote there under other
-// names before is removed. ClusterOperator is as the module has it. Of ClusterVersion it writes one for all feature sets,
-// that which has every field: the operator works with all of them, while the module's own choice for ordinary clusters
-// lacks the mode of an update and the risks that an administrator accepts. The current directory must lie within this
-// module or its workspace.
+// Copy writes the definitions into a folder and returns the names of the written files. It removes files that earlier versions wrote there
+// under other names. It copies ClusterOperator unchanged. For ClusterVersion, it writes one definition with every field for all feature
+// sets, because the operator supports all of them. The module's own definition for ordinary clusters lacks the mode of an update and the
+// accepted risks. The current directory must be inside this module or its workspace.
 func Copy(ctx context.Context, to string) ([]string, error) {
 	from, err := Dir(ctx)
 	if err != nil {
@@ -46,11 +44,11 @@ func Copy(ctx context.Context, to string) ([]string, error) {
 	for i, source := range []string{operators, versions} {
 		data, err := os.ReadFile(filepath.Join(from, source))
 		if err != nil {
-			return nil, fmt.Errorf("reading a definition, which the pinned %s may have moved: %w", module, err)
+			return nil, fmt.Errorf("reading a definition (the pinned %s may have moved it): %w", module, err)
 		}
 		if source == versions {
 			if bytes.Count(data, []byte(onlyCustom)) != 1 {
-				return nil, fmt.Errorf("%s of the pinned %s does not say once that it is for one feature set alone", source, module)
+				return nil, fmt.Errorf("%s of the pinned %s must contain the annotation for feature set CustomNoUpgrade exactly once", source, module)
 			}
 			data = bytes.Replace(data, []byte(onlyCustom), nil, 1)
 		}
@@ -61,7 +59,8 @@ func Copy(ctx context.Context, to string) ([]string, error) {
 	return names, removeOthers(to, names)
 }
 
-// removeOthers removes definitions of earlier versions of this package: a set with two definitions of one kind is none.
+// removeOthers removes definitions that earlier versions of this package wrote, because the set must have only one definition for each
+// kind.
 func removeOthers(from string, names []string) error {
 	found, err := filepath.Glob(filepath.Join(from, written))
 	if err != nil {
@@ -78,7 +77,8 @@ func removeOthers(from string, names []string) error {
 	return nil
 }
 
-// writeChanged leaves an equal file alone, so that its modification time, and what is built from it, stays.
+// writeChanged writes a file unless its content is equal. An equal file keeps its modification time, so files built from it stay up to
+// date.
 func writeChanged(path string, data []byte) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return nil
@@ -89,13 +89,13 @@ func writeChanged(path string, data []byte) error {
 	return nil
 }
 
-// Dir is the folder of the pinned module that holds the definitions of all its kinds of this group.
+// Dir returns the folder of the pinned module with the definitions of all kinds of this API group.
 func Dir(ctx context.Context) (string, error) {
 	dir, err := moduleDir(ctx)
 	return filepath.Join(dir, folder), err
 }
 
-// moduleDir asks twice: a module that is not in the cache yet has no folder until it is downloaded.
+// moduleDir returns the module's folder. A module outside the module cache has no folder until it is downloaded.
 func moduleDir(ctx context.Context) (string, error) {
 	dir, err := runGo(ctx, "list", "-m", "-f", "{{.Dir}}", module)
 	if err != nil || dir != "" {
@@ -106,7 +106,7 @@ func moduleDir(ctx context.Context) (string, error) {
 	}
 	dir, err = runGo(ctx, "list", "-m", "-f", "{{.Dir}}", module)
 	if err == nil && dir == "" {
-		err = errors.New("module " + module + " is not in the module cache after downloading it")
+		err = errors.New("downloading module " + module + " left nothing in the module cache")
 	}
 	return dir, err
 }

@@ -11,11 +11,12 @@ import (
 
 	"github.com/cluster-version/cvo/manifests/apicrd"
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// TestOneDefinitionOfClusterVersion: ordinary clusters get the fields that the module keeps from them.
-func TestOneDefinitionOfClusterVersion(t *testing.T) {
+// TestOrdinaryClustersGetAllFields checks that ordinary clusters get the fields that the module's definition lacks.
+func TestOrdinaryClustersGetAllFields(t *testing.T) {
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "0000_00_cluster-version-operator_01_clusterversions-Default.crd.yaml")
 	require.NoError(t, os.WriteFile(stale, nil, 0o600))
@@ -26,7 +27,7 @@ func TestOneDefinitionOfClusterVersion(t *testing.T) {
 
 	require.NoError(t, err)
 	assert.Len(t, names, 2)
-	assert.NoFileExists(t, stale, "two definitions of one kind make no set")
+	assert.NoFileExists(t, stale, "the set must not have two definitions of one kind")
 	assert.FileExists(t, other)
 	data, err := os.ReadFile(filepath.Join(dir, apicrd.Versions))
 	require.NoError(t, err)
@@ -34,7 +35,7 @@ func TestOneDefinitionOfClusterVersion(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	for _, set := range []string{"", "TechPreviewNoUpgrade", "CustomNoUpgrade", "OKD"} {
-		why, excluded := manifest.Filter{Profile: api.DefaultProfile, FeatureSet: set}.Exclude(list[0])
+		why, excluded := inclusion.Filter{Profile: api.DefaultProfile, FeatureSet: set}.Exclude(list[0])
 		assert.False(t, excluded, "feature set %q: %s", set, why)
 	}
 	for _, field := range []string{"mode", "acceptRisks", "conditionalUpdateRisks", "riskNames"} {
@@ -42,8 +43,8 @@ func TestOneDefinitionOfClusterVersion(t *testing.T) {
 	}
 }
 
-// TestCopyLeavesEqualFilesAlone: what is built of them is built anew where they have changed only.
-func TestCopyLeavesEqualFilesAlone(t *testing.T) {
+// TestCopyDoesNotRewriteEqualFiles checks that an equal file keeps its modification time, so nothing is rebuilt.
+func TestCopyDoesNotRewriteEqualFiles(t *testing.T) {
 	dir := t.TempDir()
 	names, err := apicrd.Copy(t.Context(), dir)
 	require.NoError(t, err)
@@ -60,18 +61,18 @@ func TestCopyLeavesEqualFilesAlone(t *testing.T) {
 	require.NoError(t, err)
 	same, err := os.Stat(filepath.Join(dir, names[1]))
 	require.NoError(t, err)
-	assert.True(t, same.ModTime().Equal(before), "an equal file was written again")
+	assert.True(t, same.ModTime().Equal(before), "an equal file must not be rewritten")
 	data, err := os.ReadFile(changed)
 	require.NoError(t, err)
 	assert.NotEqual(t, "edited", string(data))
 }
 
-func TestCopyRefuses(t *testing.T) {
+func TestCopyReportsMissingSources(t *testing.T) {
 	_, err := apicrd.Copy(t.Context(), filepath.Join(t.TempDir(), "missing"))
 	require.ErrorContains(t, err, "writing a definition")
 
 	t.Setenv("GOWORK", "off")
 	t.Chdir(t.TempDir())
 	_, err = apicrd.Copy(t.Context(), t.TempDir())
-	require.ErrorContains(t, err, "running go list -m", "a folder of no module pins no definitions")
+	require.ErrorContains(t, err, "running go list -m", "a directory outside a module has no pinned definitions")
 }

@@ -1,5 +1,5 @@
 // Command gen completes the operator's own manifests with the CustomResourceDefinitions of the pinned API module. It
-// writes them into the current directory, which `go generate ./manifests` makes the folder of the set; -to names another.
+// writes them into the current directory, which is the folder of the set for `go generate ./manifests`; -to sets another.
 package main
 
 import (
@@ -19,5 +19,5 @@ func main() {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
-	fmt.Fprintf(os.Stderr, "%d definitions in %s\n", len(names), *to)
+	fmt.Fprintf(os.Stderr, "wrote %d CustomResourceDefinitions into %s\n", len(names), *to)
 }

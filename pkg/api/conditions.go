@@ -2,19 +2,27 @@ package api
 
 import configv1 "github.com/openshift/api/config/v1"
 
-// Condition types of ClusterVersion beyond those that config/v1 names.
+// Condition types of ClusterVersion that config/v1 does not define.
 const (
-	// Failing is True when the release cannot be applied, Unknown when an operator takes longer than expected.
+	// Failing is True if the operator cannot apply the release. It is Unknown if a cluster operator takes longer than expected.
 	Failing configv1.ClusterStatusConditionType = "Failing"
-	// ReleaseAccepted tells whether the desired release was retrieved, verified and found fit.
+	// ReleaseAccepted reports whether the desired release was retrieved, verified and accepted.
 	ReleaseAccepted configv1.ClusterStatusConditionType = "ReleaseAccepted"
 	// Invalid is present only while the spec is invalid.
 	Invalid configv1.ClusterStatusConditionType = "Invalid"
-	// ImplicitlyEnabledCapabilities tells whether capabilities are on that nobody asked for.
+	// ImplicitlyEnabledCapabilities reports whether capabilities are enabled that the spec does not request.
 	ImplicitlyEnabledCapabilities configv1.ClusterStatusConditionType = "ImplicitlyEnabledCapabilities"
 )
 
-// Reasons of the ReleaseAccepted condition: the step that is running or that failed.
+// Condition types of conditional updates and of their risks in the status of a ClusterVersion.
+const (
+	// UpdateRecommended reports whether a conditional update is recommended for this cluster.
+	UpdateRecommended = "Recommended"
+	// RiskApplies reports whether a risk applies to this cluster.
+	RiskApplies = "Applies"
+)
+
+// Reasons for the ReleaseAccepted condition. Each names the step that is running or has failed.
 const (
 	ReasonRetrievePayload      = "RetrievePayload"
 	ReasonLoadPayload          = "LoadPayload"
@@ -24,7 +32,7 @@ const (
 	ReasonPayloadLoaded        = "PayloadLoaded"
 )
 
-// Reasons of Failing and Progressing, read by dashboards and alert rules of existing clusters.
+// Reasons for Failing and Progressing that dashboards and alert rules of existing clusters use.
 const (
 	ReasonMultipleErrors               = "MultipleErrors"
 	ReasonSlowClusterOperator          = "SlowClusterOperator"
@@ -36,6 +44,7 @@ const (
 	ReasonClusterOperatorUpdating      = "ClusterOperatorUpdating"
 	ReasonClusterOperatorsUpdating     = "ClusterOperatorsUpdating"
 	ReasonClusterOperatorNoVersions    = "ClusterOperatorNoVersions"
+	ReasonClusterOperatorsNoVersions   = "ClusterOperatorsNoVersions"
 	ReasonWorkloadNotAvailable         = "WorkloadNotAvailable"
 	ReasonWorkloadNotProgressing       = "WorkloadNotProgressing"
 	ReasonImageVerificationFailed      = "ImageVerificationFailed"
@@ -54,13 +63,26 @@ const (
 	ReasonPreconditionCheckFailed      = "UpgradePreconditionCheckFailed"
 )
 
-// Reasons of Failing and Progressing while the operator of another release is to take over.
+// Reasons for Failing and Progressing while the operator waits for another release's operator to take over.
 const (
 	ReasonOperatorHandover    = "OperatorHandover"
 	ReasonOperatorNotStarting = "OperatorNotStarting"
 )
 
-// Reasons of the Events on ClusterVersion.
+// Reasons for Failing and Progressing that concern a single object of the release.
+const (
+	// ReasonNotObserved means that no watch has delivered the applied state of an object yet.
+	ReasonNotObserved = "NotObserved"
+	// ReasonDeleting means that an object must disappear before the operator can apply it again.
+	ReasonDeleting = "Deleting"
+	// ReasonFight means that repairs are paused because another client keeps changing the object.
+	ReasonFight            = "ChangedByOthersAgainAndAgain"
+	ReasonNotEstablished   = "NotEstablished"
+	ReasonNotAvailable     = "NotAvailable"
+	ReasonNamesNotAccepted = "NamesNotAccepted"
+)
+
+// Reasons for Events on ClusterVersion.
 const (
 	EventRetrievePayload            = "RetrievePayload"
 	EventRetrievePayloadFailed      = "RetrievePayloadFailed"
@@ -71,6 +93,7 @@ const (
 	EventPreconditionWarn           = "PreconditionWarn"
 	EventPreconditionsPassed        = "PreconditionsPassed"
 	EventPayloadLoaded              = "PayloadLoaded"
+	EventNothingIncluded            = "NothingIncluded"
 	EventUpdateStarted              = "UpdateStarted"
 	EventUpdateCompleted            = "UpdateCompleted"
 	EventNodesHandedOver            = "NodesHandedOver"
@@ -84,4 +107,6 @@ const (
 	EventClusterOperatorWaitedFor   = "ClusterOperatorWaitedFor"
 	EventRolloutFailing             = "RolloutFailing"
 	EventRolloutRecovered           = "RolloutRecovered"
+	EventRolloutStopped             = "RolloutStopped"
+	EventInsecureRegistries         = "InsecureRegistries"
 )

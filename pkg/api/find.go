@@ -2,7 +2,7 @@ package api
 
 import configv1 "github.com/openshift/api/config/v1"
 
-// FindCondition returns the condition of that type, to be read or changed, or nil.
+// FindCondition returns a pointer to the condition with the given type, or nil if there is none.
 func FindCondition(
 	conditions []configv1.ClusterOperatorStatusCondition, kind configv1.ClusterStatusConditionType,
 ) *configv1.ClusterOperatorStatusCondition {

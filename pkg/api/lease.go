@@ -1,12 +1,12 @@
 package api
 
-// What 'cvo uninstall' and operators tell each other on the operator's Lease.
+// The protocol between 'cvo uninstall' and operators on the operator's Lease.
 const (
-	// UninstallHolder holds the Lease while an operator is removed.
+	// UninstallHolder is the holder of the Lease during an uninstall.
 	UninstallHolder = "cvo-uninstall"
-	// FencedFromAnnotation names who held the Lease before and may still write, FencedUntilAnnotation says until when if it
-	// does not say more. An operator that is named removes both as its word that nothing of it is under way, and that it
-	// writes nothing more before it holds the Lease again.
+	// FencedFromAnnotation names the former holder of the Lease, which may still write. FencedUntilAnnotation is the latest time of such a
+	// write. The named operator removes both annotations to confirm that it has no write pending and will not write before it holds the
+	// Lease again.
 	FencedFromAnnotation  = "cvo.cluster-version.github.io/fenced-from"
 	FencedUntilAnnotation = "cvo.cluster-version.github.io/fenced-until"
 )

@@ -1,21 +1,25 @@
-// Package api holds the names that travel over the wire between the version operator, its clients and the payloads:
-// objects, annotations, labels, condition types, reasons. The types behind them come from github.com/openshift/api.
-// It contains no behaviour; where a name is read by existing tools, compatibility with OpenShift decides it.
+// Package api holds the names that the version operator, its clients and its payloads exchange: objects, annotations, labels, condition
+// types and reasons, and the types of our own objects. The other types are in github.com/openshift/api. Names that existing tools read are
+// the same as in OpenShift. The only behavior is in three functions: one finds a condition, one shortens a text and one rewords an error.
 package api
 
 // Objects and namespaces that every cluster has.
 const (
-	// ClusterVersionName is the name of the one ClusterVersion object.
+	// ClusterVersionName is the name of the only ClusterVersion object.
 	ClusterVersionName = "version"
-	// OperatorNamespace is where the operator runs unless it is told otherwise.
+	// OperatorNamespace is the operator's default namespace.
 	OperatorNamespace = "openshift-cluster-version"
-	// OperatorDeployment is the Deployment in that namespace whose pods the operator is.
+	// OperatorDeployment is the name of the operator's Deployment in that namespace, also in OpenShift. Its container has the same name.
 	OperatorDeployment = "cluster-version-operator"
-	// ReleaseRole is the ClusterRole, and its binding, with what applying the running release takes; UpdateRole has what an
-	// update or a preflight takes beyond, for as long as that lasts.
+	// OperatorService is the name of the Service in front of the operator's endpoint.
+	OperatorService = "cluster-version-operator"
+	// OperatorComponent is the component of the operator's own manifests, by convention.
+	OperatorComponent = "cluster-version-operator"
+	// ReleaseRole is the name of the ClusterRole with the permissions to apply the running release, and of its binding. UpdateRole adds
+	// permissions while an update or a preflight runs.
 	ReleaseRole = "cluster-version-operator-release"
 	UpdateRole  = "cluster-version-operator-update"
-	// OperatorServiceAccount is the account in that namespace that the operator runs as.
+	// OperatorServiceAccount is the operator's account in that namespace.
 	OperatorServiceAccount = "cluster-version-operator"
 	// ConfigNamespace holds configuration written by administrators, such as the pull secret.
 	ConfigNamespace = "openshift-config"
@@ -25,74 +29,78 @@ const (
 	MachineConfigOperator = "machine-config"
 )
 
-// Objects in ConfigNamespace and ConfigManagedNamespace that say how the outside is reached and who is trusted there.
+// Objects in ConfigNamespace and ConfigManagedNamespace that configure trust and access to external servers.
 const (
 	// PullSecret holds credentials for registries.
 	PullSecret = "pull-secret"
-	// PullSecretCopy is a copy of it in the operator's namespace, which the operator's pods are started with.
+	// PullSecretCopy is a copy of PullSecret in the operator's namespace, for the operator's pods.
 	PullSecretCopy            = "cluster-version-operator-pull-secret"
-	PullSecretCopyDescription = "Copy of Secret " + ConfigNamespace + "/" + PullSecret + ", which the version operator keeps equal."
+	PullSecretCopyDescription = "Copy of Secret " + ConfigNamespace + "/" + PullSecret + ", kept in sync by the version operator."
 	// TrustedCABundle holds the certificates that the cluster trusts, under CABundleKey.
 	TrustedCABundle = "trusted-ca-bundle"
 	CABundleKey     = "ca-bundle.crt"
-	// ServingCAName is that of the Secret with the operator's own CA, and of the ConfigMap with its certificates for clients.
+	// ServingCAName names the Secret with the operator's own CA, and the ConfigMap with its certificates for clients.
 	ServingCAName = "cluster-version-operator-serving-ca"
-	// TrustConfigMap holds an administrator's trust policy, in the form of --trust.
+	// TrustConfigMap holds an administrator's trust policy, in the format of --trust.
 	TrustConfigMap = "cluster-version-operator-trust"
-	// AdminGatesConfigMap, in ConfigManagedNamespace, holds what an administrator has to acknowledge before an update to
-	// another minor version, AdminAcksConfigMap, in ConfigNamespace, what has been acknowledged.
+	// RegistriesConfigMap lists the registries without TLS, and the mirror sets, that were given to 'cvo install'.
+	RegistriesConfigMap = "cluster-version-operator-registries"
+	// AdminGatesConfigMap, in ConfigManagedNamespace, lists the gates that an administrator must acknowledge before an update to another
+	// minor version. AdminAcksConfigMap, in ConfigNamespace, holds the acknowledgments.
 	AdminGatesConfigMap = "admin-gates"
 	AdminAcksConfigMap  = "admin-acks"
 )
 
-// FieldManager is the server-side apply field manager of everything the operator writes. It is the name that
-// OpenShift's operator writes under, so ownership carries over when a cluster moves.
+// FieldManager is the field manager for all server-side apply requests of the operator. OpenShift's operator uses the same name, so a
+// migrated cluster keeps its field ownership.
 const FieldManager = "cluster-version-operator"
 
-// OwnedByLabel marks every object that a release brought; its value is the name of the ClusterVersion. Watches
-// select on it.
+// OwnedByLabel marks every object that was applied from a release; its value is the name of the ClusterVersion. Watches
+// select by this label.
 const OwnedByLabel = "cvo.cluster-version.github.io/owned-by"
 
-// InventoryLabel marks the ConfigMaps that hold what releases have applied; its value is the name of the ClusterVersion.
-// They do not carry OwnedByLabel: no release brings them.
+// InventoryLabel marks the ConfigMaps that list the applied objects; its value is the name of the ClusterVersion. They
+// do not have OwnedByLabel, because they are not part of a release.
 const InventoryLabel = "cvo.cluster-version.github.io/inventory"
 
 // ApplySetLabel marks the members of an ApplySet; its value is the ID of the set (KEP-3659, "kubectl apply --prune").
 const ApplySetLabel = "applyset.kubernetes.io/part-of"
 
-// Annotations on manifests that change what is sent for them, and annotations and labels that tell who fills in a part
-// of an object.
+// Annotations that change how a manifest is applied, and annotations and labels that ask another client to fill in part of an object.
 const (
-	// InjectProxyAnnotation names the containers, by commas, that get the cluster's proxy.
+	// InjectProxyAnnotation lists the containers, separated by commas, that get the cluster's proxy.
 	InjectProxyAnnotation = "config.openshift.io/inject-proxy"
-	// InjectTLSAnnotation asks for the cluster's TLS profile in the configuration files of a ConfigMap.
+	// InjectTLSAnnotation requests the cluster's TLS profile in the configuration files of a ConfigMap.
 	InjectTLSAnnotation = "config.openshift.io/inject-tls"
-	// InjectCABundleAnnotation asks OpenShift's service CA operator for its CA.
+	// InjectCABundleAnnotation requests the CA of OpenShift's service CA operator.
 	InjectCABundleAnnotation = "service.beta.openshift.io/inject-cabundle"
-	// InjectTrustedCABundleLabel asks OpenShift's network operator for the cluster's CAs.
+	// InjectTrustedCABundleLabel requests the cluster's CAs from OpenShift's network operator.
 	InjectTrustedCABundleLabel = "config.openshift.io/inject-trusted-cabundle"
 )
 
-// Annotations that ask cert-manager's CA injector for a CA.
+// Annotations that request a CA from cert-manager's CA injector.
 const (
 	CertManagerInjectAnnotation          = "cert-manager.io/inject-ca-from"
 	CertManagerInjectSecretAnnotation    = "cert-manager.io/inject-ca-from-secret"
 	CertManagerInjectAPIServerAnnotation = "cert-manager.io/inject-apiserver-ca"
 )
 
-// PruneAnnotation, "true" on the ClusterVersion or in the metadata of a release, has the objects of earlier releases that
-// no manifest names any more deleted, once the release is complete.
+// PruneAnnotation enables deletion of orphans if it is "true" on the ClusterVersion or in a release's metadata. Orphans are objects of
+// earlier releases without a manifest in the current one. The operator deletes them after the release is complete.
 const PruneAnnotation = "cvo.cluster-version.github.io/prune-orphans"
 
-// KubernetesVersionsKey in the metadata of a release gives the range of API server versions that the release is made for,
-// such as ">=1.30.0 <1.38.0".
+// WaitAnnotation on the manifest of a Deployment, DaemonSet or StatefulSet is "false" if no rollout waits for its pods.
+const WaitAnnotation = "cvo.cluster-version.github.io/wait"
+
+// KubernetesVersionsKey is the key in a release's metadata for the supported range of API server versions, such as
+// ">=1.30.0 <1.38.0".
 const KubernetesVersionsKey = "cvo.cluster-version.github.io/kubernetes-versions"
 
-// UserDocs is where the pages for users are read.
+// UserDocs is the address of the pages for users.
 const UserDocs = "https://github.com/cluster-version/cvo/blob/main/docs/user/"
 
-// Annotations on manifests that decide whether and how a manifest is applied (reference: OpenShift library-go
-// manifest inclusion rules, and the operator's own apply rules).
+// Annotations that decide whether and how a manifest is applied (reference: OpenShift library-go manifest inclusion rules, and the
+// operator's own apply rules).
 const (
 	IncludePrefix              = "include.release.openshift.io/"
 	ExcludePrefix              = "exclude.release.openshift.io/"
@@ -107,6 +115,10 @@ const (
 	VerificationSignatureLabel = "release.openshift.io/verification-signatures"
 )
 
+// AnnotatedManifestsAnnotation of image-references lists the manifests of a release that got the annotation of a profile when the release
+// was made, because they named none. The value is a JSON object with the profile and the list.
+const AnnotatedManifestsAnnotation = "cvo.cluster-version.github.io/annotated-manifests"
+
 // DefaultProfile is the cluster profile when CLUSTER_PROFILE is unset.
 const DefaultProfile = "self-managed-high-availability"
 
@@ -118,8 +130,12 @@ const (
 	ReleaseBaseLabel = "io.openshift.release.base-image-digest"
 	// OperatorLabel marks a component image that contributes manifests.
 	OperatorLabel = "io.openshift.release.operator"
-	// ComponentVersionsLabel lists the versions of things inside a component image, as "k=v,k2=v2".
+	// ComponentVersionsLabel lists the versions of software inside a component image, as "k=v,k2=v2".
 	ComponentVersionsLabel = "io.openshift.build.versions"
-	// ComponentDisplayNamesLabel says what people call them, as "k=text,k2=text".
+	// ComponentDisplayNamesLabel lists the display names of that software, as "k=text,k2=text".
 	ComponentDisplayNamesLabel = "io.openshift.build.version-display-names"
+	// CommitAnnotation names the commit that a component image was built from, on its tag in image-references.
+	CommitAnnotation = "io.openshift.build.commit.id"
+	// SourceAnnotation is the URL of the repository with that commit.
+	SourceAnnotation = "io.openshift.build.source-location"
 )

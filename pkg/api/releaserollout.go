@@ -5,47 +5,47 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ReleaseRolloutVersion and ReleaseRolloutKind identify the cluster-scoped object by which an administrator pauses
-// updates, and in which the operator tells of them what ClusterVersion has no field for. It bears the name of the
-// ClusterVersion; objects of other names are not looked at.
+// ReleaseRolloutVersion and ReleaseRolloutKind identify the cluster-scoped object in which an administrator pauses updates. The operator
+// also uses it to report update state that has no field in ClusterVersion. The object has the same name as the ClusterVersion; the operator
+// ignores all others.
 var ReleaseRolloutVersion = schema.GroupVersion{Group: "cvo.cluster-version.github.io", Version: "v1alpha1"}
 
 // Names of ReleaseRollout.
 const (
 	ReleaseRolloutKind     = "ReleaseRollout"
 	ReleaseRolloutResource = "releaserollouts"
-	// ReleaseRolloutDefinition is the name of its definition.
+	// ReleaseRolloutDefinition is the name of its CRD.
 	ReleaseRolloutDefinition = "releaserollouts.cvo.cluster-version.github.io"
 )
 
-// Bounds of a ReleaseRollout, as its definition has them.
+// Limits of a ReleaseRollout. Its CRD also enforces them.
 const (
-	// ReleaseRolloutReason is how long spec.reason may be.
+	// ReleaseRolloutReason is the maximum length of spec.reason.
 	ReleaseRolloutReason = 256
-	// ReleaseRolloutHistory is how many completed updates are kept.
+	// ReleaseRolloutHistory is the maximum number of completed updates.
 	ReleaseRolloutHistory = 5
-	// ReleaseRolloutObjects is how many objects a preflight lists, ReleaseRolloutText how long a text may be.
+	// ReleaseRolloutObjects is the maximum number of objects in a preflight. ReleaseRolloutText is the maximum length of a text.
 	ReleaseRolloutObjects = 50
 	ReleaseRolloutText    = 4096
 )
 
 // Conditions of a ReleaseRollout, and their reasons.
 const (
-	// RolloutPaused is True when an update is held back before a runlevel.
+	// RolloutPaused is True while an update waits before a runlevel.
 	RolloutPaused = "Paused"
-	// ReasonPaused: nothing below the boundary is under way any more. ReasonPausing: what has begun goes on to its gates.
+	// ReasonPaused means that no work remains below the boundary, ReasonPausing that started work is still being finished.
 	ReasonPaused  = "BeforeRunlevel"
 	ReasonPausing = "Pausing"
-	// ReasonNoUpdate: there is nothing to hold back. ReasonNotAsked: nobody asks for it.
+	// ReasonNoUpdate means that there is no update to pause, ReasonNotAsked that no pause is requested.
 	ReasonNoUpdate = "NoUpdate"
 	ReasonNotAsked = "NotAsked"
-	// RolloutDefinitionComplete tells whether the definition of ClusterVersion has every field that the operator uses.
+	// RolloutDefinitionComplete reports whether the CRD of ClusterVersion has every field that the operator uses.
 	RolloutDefinitionComplete = "DefinitionComplete"
 	ReasonFieldsMissing       = "FieldsMissing"
 	ReasonAllFields           = "AllFields"
 )
 
-// Reasons of events about what a ReleaseRollout asks for.
+// Reasons for events about pauses, preflights and the CRD of ClusterVersion.
 const (
 	EventRolloutPaused      = "RolloutPaused"
 	EventRolloutResumed     = "RolloutResumed"
@@ -56,7 +56,7 @@ const (
 	EventDefinitionOutdated = "DefinitionOutdated"
 )
 
-// ReleaseRollout pauses updates and tells how they go.
+// ReleaseRollout pauses updates and reports their progress.
 type ReleaseRollout struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -64,49 +64,49 @@ type ReleaseRollout struct {
 	Status            ReleaseRolloutStatus `json:"status,omitzero"`
 }
 
-// ReleaseRolloutSpec is what an administrator asks for.
+// ReleaseRolloutSpec is an administrator's request.
 type ReleaseRolloutSpec struct {
-	// Paused holds updates back at the next runlevel boundary.
+	// Paused pauses updates at the next runlevel boundary.
 	Paused bool `json:"paused,omitempty"`
-	// Reason says why, for others to read.
+	// Reason is a human-readable reason for the pause.
 	Reason string `json:"reason,omitempty"`
 }
 
-// ReleaseRolloutStatus is what the operator tells.
+// ReleaseRolloutStatus is the operator's report.
 type ReleaseRolloutStatus struct {
 	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
 	Conditions         []metav1.Condition `json:"conditions,omitempty"`
-	// Current is the update under way, Estimate when it will be complete.
+	// Current is the current update; nil if there is none. Estimate estimates its completion.
 	Current  *CurrentRollout  `json:"current,omitempty"`
 	Estimate *RolloutEstimate `json:"estimate,omitempty"`
-	// History are the updates that completed, the newest first.
+	// History lists the completed updates, newest first.
 	History   []CompletedRollout `json:"history,omitempty"`
 	Preflight *Preflight         `json:"preflight,omitempty"`
 }
 
-// CurrentRollout is the update under way.
+// CurrentRollout is the current update.
 type CurrentRollout struct {
 	From string `json:"from,omitempty"`
 	To   string `json:"to"`
-	// Image is by digest.
+	// Image is the pullspec by digest.
 	Image     string      `json:"image"`
 	Mode      string      `json:"mode"`
 	StartedAt metav1.Time `json:"startedAt"`
-	// PausedBefore is the runlevel that is not begun while updates are paused.
+	// PausedBefore is the runlevel before which the update pauses; nil without a pause.
 	PausedBefore *int32             `json:"pausedBefore,omitempty"`
 	Runlevels    []RunlevelProgress `json:"runlevels,omitempty"`
 }
 
-// RunlevelProgress tells when a runlevel was worked on.
+// RunlevelProgress is the progress of a runlevel.
 type RunlevelProgress struct {
 	Runlevel  int32 `json:"runlevel"`
 	Manifests int32 `json:"manifests"`
-	// StartedAt does not count the pause before it.
+	// StartedAt is the time when work on the runlevel started, after any pause before it; nil if it has not started.
 	StartedAt   *metav1.Time `json:"startedAt,omitempty"`
 	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
 }
 
-// CompletedRollout is an update that completed.
+// CompletedRollout is a completed update.
 type CompletedRollout struct {
 	From        string             `json:"from,omitempty"`
 	To          string             `json:"to"`
@@ -122,35 +122,36 @@ type RunlevelDuration struct {
 	Took      metav1.Duration `json:"took"`
 }
 
-// RolloutEstimate is when the update under way will be complete.
+// RolloutEstimate is the estimated completion of the current update.
 type RolloutEstimate struct {
-	// RemainingLow and RemainingHigh are how much work is left, when this was written.
+	// RemainingLow and RemainingHigh are the bounds of the remaining time when the estimate was written.
 	RemainingLow  metav1.Duration `json:"remainingLow"`
 	RemainingHigh metav1.Duration `json:"remainingHigh"`
-	// EarliestCompletion and LatestCompletion are missing while the update is paused.
+	// EarliestCompletion and LatestCompletion are absent while the update is paused. EarliestCompletion is also absent if the update may
+	// complete at any moment.
 	EarliestCompletion *metav1.Time `json:"earliestCompletion,omitempty"`
 	LatestCompletion   *metav1.Time `json:"latestCompletion,omitempty"`
-	// Basis is what it is made of: History, of so many Rollouts, or ThisRollout.
+	// Basis is the source of the estimate: ThisRollout or History. With History, Rollouts is the number of updates it is based on.
 	Basis    string `json:"basis"`
 	Rollouts int32  `json:"rollouts,omitempty"`
 }
 
-// Preflight is what was found of a release that was looked at without being rolled out.
+// Preflight is the result of checking a release without rolling it out.
 type Preflight struct {
 	Version string `json:"version,omitempty"`
-	// Image is as it was asked for, and by digest once that is known.
+	// Image is the requested pullspec, and after it has been resolved, the pullspec by digest.
 	Image string `json:"image"`
 	// State is Running, Passed, Objected or Failed.
 	State string `json:"state"`
-	// Step is the one that runs, or that failed, or the last one.
+	// Step is the running step, the failed step or the last step.
 	Step      string       `json:"step"`
 	Message   string       `json:"message,omitempty"`
 	StartedAt metav1.Time  `json:"startedAt"`
 	EndedAt   *metav1.Time `json:"endedAt,omitempty"`
-	// VerifiedBy are those whose signatures were accepted; Forced is the failure of verification that was forced past.
+	// VerifiedBy lists the accepted signatures. Forced is the verification failure that force overrode; empty if there is none.
 	VerifiedBy []SignatureEvidence `json:"verifiedBy,omitempty"`
 	Forced     string              `json:"forced,omitempty"`
-	// Preconditions that object.
+	// Preconditions lists the failed preconditions.
 	Preconditions []PreflightObjection `json:"preconditions,omitempty"`
 	Changes       *PreflightChanges    `json:"changes,omitempty"`
 }
@@ -161,11 +162,11 @@ const (
 	PreflightPassed   = "Passed"
 	PreflightObjected = "Objected"
 	PreflightFailed   = "Failed"
-	// PreflightDryRun is the step after those of acceptance.
+	// PreflightDryRun is the step that follows the steps of ReleaseAccepted.
 	PreflightDryRun = "DryRun"
 )
 
-// PreflightObjection is what a precondition says against an update.
+// PreflightObjection is a precondition's reason to block an update.
 type PreflightObjection struct {
 	Name     string `json:"name"`
 	Reason   string `json:"reason"`
@@ -173,7 +174,7 @@ type PreflightObjection struct {
 	Blocking bool   `json:"blocking"`
 }
 
-// PreflightChanges sums up what an update would do to the objects of the cluster.
+// PreflightChanges counts the changes that an update would make to objects in the cluster.
 type PreflightChanges struct {
 	Created   int32 `json:"created"`
 	Changed   int32 `json:"changed"`
@@ -182,12 +183,12 @@ type PreflightChanges struct {
 	Refused   int32 `json:"refused"`
 	Unchanged int32 `json:"unchanged"`
 	Unknown   int32 `json:"unknown"`
-	// Objects are those that something would happen to, what would be refused first: the first of ObjectCount.
+	// Objects lists the first of ObjectCount objects that would change. Objects with rejected changes come first.
 	Objects     []PreflightObject `json:"objects,omitempty"`
 	ObjectCount int32             `json:"objectCount"`
 }
 
-// PreflightObject is what an update would do to one object.
+// PreflightObject is the change that an update would make to one object.
 type PreflightObject struct {
 	Object   string `json:"object"`
 	Runlevel int32  `json:"runlevel"`

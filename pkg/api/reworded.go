@@ -1,7 +1,7 @@
 package api
 
-// Reworded returns an error that reads as text does and is all that err is in the sense of errors.Is and errors.As: for
-// conditions and logs, where the same failure has to read the same each time, on one line of a bounded length.
+// Reworded returns an error with the given text that still wraps err for errors.Is and errors.As. Use it for conditions and logs, where the
+// same failure must always have the same text, on one line of limited length.
 func Reworded(err error, text string) error { return &reworded{text, err} }
 
 type reworded struct {

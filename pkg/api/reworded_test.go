@@ -11,7 +11,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-func TestReworded(t *testing.T) {
+func TestRewordedKeepsTheCause(t *testing.T) {
 	path := &fs.PathError{Op: "open", Path: "/tmp/of-a-process-4711", Err: fs.ErrNotExist}
 	err := fmt.Errorf("reading the key: %w", api.Reworded(path, "there is none"))
 	require.EqualError(t, err, "reading the key: there is none")

@@ -15,21 +15,21 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/manifest"
-	"github.com/cluster-version/cvo/pkg/ownership"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // original creates the object of a manifest as OpenShift's operator does.
 func original(t *testing.T, m *manifest.Manifest) {
 	t.Helper()
-	require.NoError(t, somebody(t).Create(t.Context(), m.Object.DeepCopy(), client.FieldOwner(api.FieldManager)))
+	require.NoError(t, otherClient(t).Create(t.Context(), m.Object.DeepCopy(), client.FieldOwner(api.FieldManager)))
 }
 
 // as patches the object of a manifest under the name of a field manager.
 func as(t *testing.T, manager string, m *manifest.Manifest, kind types.PatchType, patch string) {
 	t.Helper()
-	require.NoError(t, somebody(t).Patch(t.Context(), live(t, m), client.RawPatch(kind, []byte(patch)), client.FieldOwner(manager)))
+	require.NoError(t, otherClient(t).Patch(t.Context(), live(t, m), client.RawPatch(kind, []byte(patch)), client.FieldOwner(manager)))
 }
 
 func methods(requests []*exchange) (list []string) {
@@ -54,7 +54,7 @@ func former(obj *unstructured.Unstructured) (names []string) {
 	return names
 }
 
-func TestAdoptionRemovesWhatTheManifestDropped(t *testing.T) {
+func TestAdoptionRemovesFieldsThatTheManifestDropped(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	old := parse(t, `
@@ -83,16 +83,16 @@ binaryData: {oldBinary: eA==}
 	assert.Equal(t, map[string]string{"both": "x", "theirs": "y", api.OwnedByLabel: owner.Name}, obj.GetLabels())
 	assert.Equal(t, map[string]string{"both": "x", "theirs": "y"}, obj.GetAnnotations())
 	assert.Equal(t, map[string]any{"both": "x", "theirs": "y", "edited": "y", "service-ca.crt": "cert"}, obj.Object["data"],
-		"what somebody has written since is theirs, what somebody removed stays so")
+		"other clients own what they write later, and removed fields stay removed")
 	assert.NotContains(t, obj.Object, "binaryData")
 	assert.Empty(t, former(obj))
 
 	again := must(t, a, m)
 	assert.Equal(t, change.ResourceVersion, again.ResourceVersion)
-	assert.Len(t, record.take(), 1, "once in an object's life")
+	assert.Len(t, record.take(), 1, "adoption must happen only once")
 }
 
-func TestAdoptionOfListEntries(t *testing.T) {
+func TestAdoptionRemovesDroppedListEntries(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	old := deployment(t, ns, "a", 3, "        env: [{name: KEPT, value: '1'}, {name: OLD, value: '1'}]", "      - {name: side, image: example.com/side}",
@@ -102,7 +102,7 @@ func TestAdoptionOfListEntries(t *testing.T) {
 	as(t, "mesh", old, types.StrategicMergePatchType,
 		`{"spec":{"template":{"spec":{"containers":[{"name":"injected","image":"example.com/i"},{"name":"main","env":[{"name":"THEIRS","value":"1"}]}]}}}}`)
 	scale := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"replicas": int64(5)}}}
-	require.NoError(t, somebody(t).SubResource("scale").Update(t.Context(), live(t, old), client.WithSubResourceBody(scale),
+	require.NoError(t, otherClient(t).SubResource("scale").Update(t.Context(), live(t, old), client.WithSubResourceBody(scale),
 		client.FieldOwner("hpa")))
 
 	m := deployment(t, ns, "a", 0, "        env: [{name: KEPT, value: '1'}]")
@@ -112,7 +112,7 @@ func TestAdoptionOfListEntries(t *testing.T) {
 	obj := live(t, m)
 	pod, _, _ := unstructured.NestedMap(obj.Object, "spec", "template", "spec")
 	replicas, _, _ := unstructured.NestedInt64(obj.Object, "spec", "replicas")
-	assert.EqualValues(t, 5, replicas, "an autoscaler's")
+	assert.EqualValues(t, 5, replicas, "the autoscaler's replicas are kept")
 	assert.Equal(t, []string{"injected", "main"}, names(pod["containers"]))
 	for _, c := range pod["containers"].([]any) {
 		if c := c.(map[string]any); c["name"] == "main" {
@@ -136,9 +136,9 @@ func names(list any) (names []string) {
 	return names
 }
 
-// TestAdoptionWaitsUntilThereIsSomethingToRemove leaves the entry of the former manager as long as the manifest has all
-// of its fields: most objects never need more than one request.
-func TestAdoptionWaitsUntilThereIsSomethingToRemove(t *testing.T) {
+// TestAdoptionWaitsForAFieldToRemove keeps the entry of the former manager while the manifest has all of its fields. So most objects never
+// need more than one request.
+func TestAdoptionWaitsForAFieldToRemove(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	first := configMap(t, ns, "a", "{note: x}", "{a: x, b: x}")
@@ -153,11 +153,11 @@ func TestAdoptionWaitsUntilThereIsSomethingToRemove(t *testing.T) {
 	assert.Equal(t, map[string]any{"a": "x"}, live(t, second).Object["data"])
 }
 
-func TestAdoptionOfWhatWasBootstrapped(t *testing.T) {
+func TestAdoptionRemovesBootstrappedFields(t *testing.T) {
 	ns := namespace(t)
 	a, _ := connect(t, owner)
 	old := configMap(t, ns, "a", "{}", "{a: x, bootstrapped: x}")
-	require.NoError(t, somebody(t).Create(t.Context(), old.Object.DeepCopy(), client.FieldOwner("cluster-bootstrap")))
+	require.NoError(t, otherClient(t).Create(t.Context(), old.Object.DeepCopy(), client.FieldOwner("cluster-bootstrap")))
 	as(t, api.FieldManager, old, types.MergePatchType, `{"data":{"updated":"x"}}`)
 	m := configMap(t, ns, "a", "{}", "{a: x}")
 	must(t, a, m)
@@ -165,8 +165,8 @@ func TestAdoptionOfWhatWasBootstrapped(t *testing.T) {
 	assert.Empty(t, former(live(t, m)))
 }
 
-// TestStrippedManagedFieldsAreNotAdopted: the server gives all fields of such an object to a manager of its own making,
-// whoever set them.
+// TestStrippedManagedFieldsAreNotAdopted applies an object without managedFields. The server assigns all of its fields to an invented
+// manager, whoever wrote them.
 func TestStrippedManagedFieldsAreNotAdopted(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
@@ -205,7 +205,7 @@ func TestAdoptionSurvivesAnotherWriter(t *testing.T) {
 	assert.Len(t, record.take(), 7)
 }
 
-func TestAdoptionGivesUpOnAWriterThatNeverStops(t *testing.T) {
+func TestAdoptionGivesUpOnAPersistentWriter(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	old := configMap(t, ns, "a", "{}", "{a: x, old: x}")
@@ -224,10 +224,9 @@ func TestAdoptionGivesUpOnAWriterThatNeverStops(t *testing.T) {
 	require.ErrorContains(t, err, "taking over fields of an earlier operator")
 }
 
-// TestAdoptionIsHealed has the process die between the patch and the second apply.
-// TestAdoptionGivesUpOnAnOperatorThatStillRuns has one of our name update the object between any two requests of ours, with
-// fields that the manifest does not have.
-func TestAdoptionGivesUpOnAnOperatorThatStillRuns(t *testing.T) {
+// TestAdoptionNamesAnOperatorThatStillRuns makes an operator with our name update the object between our requests, with fields that the
+// manifest does not have.
+func TestAdoptionNamesAnOperatorThatStillRuns(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	m := configMap(t, ns, "a", "{}", "{b: x}")
@@ -244,10 +243,10 @@ func TestAdoptionGivesUpOnAnOperatorThatStillRuns(t *testing.T) {
 	require.ErrorAs(t, err, &failure)
 	assert.Equal(t, api.ReasonResourceConflict, failure.Reason)
 	assert.NotContains(t, err.Error(), "%!")
-	assert.Contains(t, err.Error(), "still writes them")
+	assert.Contains(t, err.Error(), "keeps writing them")
 }
 
-func TestAdoptionIsHealed(t *testing.T) {
+func TestInterruptedAdoptionIsCompleted(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	original(t, configMap(t, ns, "a", "{}", "{a: x, old: x}"))
@@ -270,8 +269,9 @@ func TestAdoptionIsHealed(t *testing.T) {
 	assert.Equal(t, map[string]any{"a": "x"}, live(t, m).Object["data"])
 }
 
-// TestAdoptionOfAClaim leaves its spec, where defaults that the original wrote could never be removed again.
-func TestAdoptionOfAClaim(t *testing.T) {
+// TestAdoptionKeepsTheSpecOfAClaim checks that a claim's spec is not adopted, because defaults that OpenShift's operator wrote there could never be
+// removed.
+func TestAdoptionKeepsTheSpecOfAClaim(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	text := "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {namespace: " + ns + ", name: a, labels: {old: x}}\n" + pvcSpec
@@ -286,15 +286,15 @@ func TestAdoptionOfAClaim(t *testing.T) {
 	assert.Len(t, record.take(), 1)
 }
 
-// TestAdoptionGivesBackWhatCannotBeRemoved: the manifest dropped a field that the server does not let go.
-func TestAdoptionGivesBackWhatCannotBeRemoved(t *testing.T) {
+// TestAdoptionReleasesImmutableFields drops a field that the server refuses to remove.
+func TestAdoptionReleasesImmutableFields(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	original(t, parse(t, "apiVersion: v1\nkind: Secret\nmetadata: {namespace: "+ns+", name: a}\nimmutable: true\ndata: {a: eA==}"))
 	m := parse(t, "apiVersion: v1\nkind: Secret\nmetadata: {namespace: "+ns+", name: a}\ndata: {a: eA==}")
 	change := must(t, a, m)
 	assert.Len(t, record.take(), 4)
-	assert.Contains(t, change.Message, "fields that an earlier operator set cannot be removed: immutable: field is immutable")
+	assert.Contains(t, change.Message, "fields set by an earlier operator cannot be removed: immutable: field is immutable")
 	obj := live(t, m)
 	assert.Equal(t, obj.GetResourceVersion(), change.ResourceVersion)
 	assert.Equal(t, ownership.Ours(obj.GetManagedFields()), change.Fields)
@@ -304,7 +304,7 @@ func TestAdoptionGivesBackWhatCannotBeRemoved(t *testing.T) {
 	assert.Len(t, record.take(), 1)
 }
 
-// TestStatusIsNotAdopted: the original wrote the status of a ClusterOperator when it created it.
+// TestStatusIsNotAdopted applies a ClusterOperator whose status OpenShift's operator wrote when it created the object.
 func TestStatusIsNotAdopted(t *testing.T) {
 	serveClusterOperators(t)
 	a, record := connect(t, owner)
@@ -313,10 +313,10 @@ func TestStatusIsNotAdopted(t *testing.T) {
 	old.Object["spec"] = map[string]any{}
 	old.Object["status"] = map[string]any{"relatedObjects": completeRelated}
 	old.SetLabels(map[string]string{"old": "x"})
-	require.NoError(t, somebody(t).Create(t.Context(), old.DeepCopy(), client.FieldOwner(api.FieldManager)))
+	require.NoError(t, otherClient(t).Create(t.Context(), old.DeepCopy(), client.FieldOwner(api.FieldManager)))
 	status := live(t, m)
 	status.Object["status"] = map[string]any{"versions": []any{map[string]any{"name": "operator", "version": "1"}}}
-	require.NoError(t, somebody(t).Status().Update(t.Context(), status, client.FieldOwner(api.FieldManager)))
+	require.NoError(t, otherClient(t).Status().Update(t.Context(), status, client.FieldOwner(api.FieldManager)))
 	must(t, a, m)
 	assert.Len(t, record.take(), 3, "status was written")
 	assert.NotContains(t, live(t, m).GetLabels(), "old")
@@ -324,8 +324,8 @@ func TestStatusIsNotAdopted(t *testing.T) {
 	assert.Len(t, versions, 1)
 }
 
-// TestAdoptionIsSilentAfterwards moves kinds of a real payload: created by update, then applied, then applied again.
-func TestAdoptionIsSilentAfterwards(t *testing.T) {
+// TestAdoptedObjectsNeedOneRequest checks kinds of a real payload: created by an update, applied, and applied again.
+func TestAdoptedObjectsNeedOneRequest(t *testing.T) {
 	ns := namespace(t)
 	for _, text := range []string{
 		"apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {type: NodePort, selector: {a: b}, ports: [{port: 80}]}",
@@ -346,13 +346,13 @@ func TestAdoptionIsSilentAfterwards(t *testing.T) {
 			a, record := connect(t, owner)
 			old := m.Object.DeepCopy()
 			old.SetLabels(map[string]string{"old": "x"})
-			require.NoError(t, somebody(t).Create(t.Context(), old, client.FieldOwner(api.FieldManager)))
+			require.NoError(t, otherClient(t).Create(t.Context(), old, client.FieldOwner(api.FieldManager)))
 			before := live(t, m)
 			first := must(t, a, m)
 			assert.Equal(t, adoption, written(record.take()))
 			after := live(t, m)
 			assert.NotContains(t, after.GetLabels(), "old")
-			assert.Equal(t, before.Object["spec"], after.Object["spec"], "defaults and what the server allocated stay")
+			assert.Equal(t, before.Object["spec"], after.Object["spec"], "defaults and allocated values are kept")
 			second := must(t, a, m)
 			assert.Equal(t, first.ResourceVersion, second.ResourceVersion)
 			assert.Len(t, written(record.take()), 1)
@@ -360,7 +360,7 @@ func TestAdoptionIsSilentAfterwards(t *testing.T) {
 	}
 }
 
-// written leaves out that a Job which changed a second or more after it was created is looked at, for whether it failed.
+// written omits the read of a Job that changed a second or more after its creation. That read checks whether the Job failed.
 func written(requests []*exchange) []string {
 	return slices.DeleteFunc(methods(requests), func(method string) bool { return method == http.MethodGet })
 }

@@ -1,104 +1,125 @@
-// Package apply makes one object of a cluster match its manifest and says what that took. It takes a manifest and
-// returns a Change; it keeps nothing between calls, waits for nothing, and leaves order, retries and the question
-// whether the object works to its callers.
+// Package apply makes one object in the cluster match its manifest and reports the change. It takes a manifest and returns a Change. It
+// keeps no state between calls and does not wait. Callers decide on order and retries, and check whether the object works.
 //
-// Objects are written by server-side apply under one field manager with conflicts forced. Requests go through a
-// schema-free REST client that asks for metadata alone as the answer: it carries all that callers need
-// (uid, resourceVersion, generation, field ownership) and spares a copy of the object.
+// It writes objects with server-side apply, one field manager and forced conflicts. Its REST client has no schemas and requests only
+// metadata in the response. Metadata contains everything that callers need (uid, resourceVersion, generation, field ownership), and avoids
+// a copy of the object.
 //
-// One object takes one request in the normal case. Only an answer or a refusal that asks for it leads to more: fields that
-// an earlier operator wrote by update are adopted, what does not go with the manifest is taken out of the way, whoever
-// owns it, an object with a field that cannot be changed is deleted and created again if its manifest allows it, and
-// what server-side apply does not take is left out and told.
+// Normally, one request per object is enough. Only some responses and rejections require more:
+//
+//   - Fields that an earlier operator wrote by update are adopted.
+//   - Values that contradict the manifest are removed, whoever owns them.
+//   - An object with an immutable field that must change is deleted and recreated, if its manifest allows it.
+//   - Parts that server-side apply does not accept are omitted and reported.
 package apply
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/inject"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
+	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/manifest"
-	"github.com/cluster-version/cvo/pkg/ownership"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// Action says what happened to an object.
+// Action is what Apply did with an object.
 type Action string
 
 const (
-	// Created: it was not there.
+	// Created means that the object did not exist.
 	Created Action = "created"
-	// Applied: the server accepted our fields; whether that changed anything shows in the resource version.
+	// Applied means that the server accepted our fields. The resource version shows whether that changed anything.
 	Applied Action = "applied"
-	// Kept: a create-only object that was there already.
+	// Kept means that a create-only object already existed.
 	Kept Action = "kept"
-	// Deleted: a tombstone whose object is gone, or was never there.
+	// Deleted means that the object of a tombstone does not exist anymore, or never existed.
 	Deleted Action = "deleted"
-	// Deleting: on its way out; a tombstone's object, or one that has to be gone before it can be created again.
+	// Deleting means that the object is being deleted, either for a tombstone or to be recreated.
 	Deleting Action = "deleting"
-	// Recreated: it was deleted and created again, because a field that its manifest changed is immutable.
+	// Recreated means that the object was deleted and recreated, because its manifest changed an immutable field.
 	Recreated Action = "recreated"
-	// Skipped: nothing was done, deliberately.
+	// Skipped means that the applier deliberately did nothing.
 	Skipped Action = "skipped"
 )
 
-// Change is the receipt for one manifest.
+// Change is the result for one manifest.
 type Change struct {
 	Action Action
-	// UID is that of the object; of one that was deleted, what it was, empty if it was not there.
+	// UID is the UID of the object or of the deleted object; empty if there was none.
 	UID             types.UID
 	Generation      int64
 	ResourceVersion string
-	// Fields stands for what is ours of the object now; zero for an object that is not ours, or gone.
+	// Fields is the hash of our current fields; zero if the object is not ours or does not exist.
 	Fields ownership.Hash
-	// Deleting tells that the object has a deletion timestamp: it goes as soon as its finalizers let it, whatever was
-	// applied. Unless it is a tombstone's it has to be applied again then.
+	// Time is the time of our managedFields entry, see ownership.Time.
+	Time int64
+	// Deleting reports whether the object has a deletion timestamp. The server removes it once its finalizers are done, even if it was just
+	// applied. The caller must then apply it again, unless it belongs to a tombstone.
 	Deleting bool
-	// Dropped lists what was left out of the manifest: fields that the server's schema does not know, and entries of a
-	// list that a later entry with the same key replaces.
+	// Dropped lists the parts of the manifest that were omitted: fields that the server's schema does not have, and list entries that a
+	// later entry with the same key replaces.
 	Dropped []string
-	// Message says why something was skipped or recreated, or what a deletion waits for; may be empty.
+	// Message explains why the object was skipped or recreated, or what a deletion waits for. It may be empty.
 	Message string
 }
 
-// Owner is the ClusterVersion that all objects belong to; the zero value marks nothing, for what must be there before it.
-type Owner struct {
-	Name string
-	UID  types.UID
-	// ApplySet is the ID of the ApplySet that all objects are labelled as parts of (KEP-3659); empty: none.
-	ApplySet string
+// Mapper finds the mapping of a kind, see kinds.Mapper.
+type Mapper interface {
+	Mapping(ctx context.Context, gvk schema.GroupVersionKind) (kinds.Mapping, error)
 }
 
 // Applier applies the manifests of one release for one owner.
 type Applier struct {
-	client *client
-	mapper Mapper
-	owner  Owner
-
-	injection Injection
+	client  *request.Client
+	mapper  Mapper
+	builder body.Builder
+	// strict is true if unknown fields are an error.
+	strict bool
 }
 
-// New returns an Applier that talks to the API server over client, finds resources by mapper and marks objects as
-// belonging to owner. Client-side rate limits are off: API priority and fairness decides, and the client honours
-// its Retry-After.
-func New(conn *Connection, mapper Mapper, owner Owner) *Applier {
-	return &Applier{client: conn.client, mapper: mapper, owner: owner}
+// New returns an Applier that uses client for requests and mapper to find resources, and marks objects as belonging to owner. Client-side
+// rate limits are off, because the API server limits requests by priority and fairness, and the client honors its Retry-After.
+func New(client *request.Client, mapper Mapper, owner body.Owner) *Applier {
+	return &Applier{client: client, mapper: mapper, builder: body.Builder{Owner: owner}}
 }
 
-// RequestTimeout bounds a single request.
-const RequestTimeout = 30 * time.Second
+// WithValues returns a copy of the Applier that injects a cluster's values.
+func (a *Applier) WithValues(values inject.Values) *Applier {
+	out := *a
+	out.builder.Values = values
+	return &out
+}
 
-// Apply makes the object match its manifest. Errors are *Error, which carry the reason that status reports.
+// Strict returns a copy of the Applier for which fields that the server does not know are an error. The Applier itself omits them.
+func (a *Applier) Strict() *Applier {
+	out := *a
+	out.strict = true
+	return &out
+}
+
+// Content returns a hash of the object that Apply sends, see body.Builder.Hash.
+func (a *Applier) Content(m *manifest.Manifest) ([sha256.Size]byte, error) {
+	sum, err := a.builder.Hash(m)
+	return sum, wrap(m, err)
+}
+
+// Apply makes the object match its manifest. Its errors are of type *Error, with the reason for the status.
 func (a *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.Mode) (Change, error) {
-	target, err := a.target(ctx, m)
+	target, mapping, err := a.target(ctx, m)
 	if err != nil {
-		if m.Tombstone() && IsNoMatch(err) {
+		if m.Tombstone() && kinds.IsNoMatch(err) {
 			return Change{Action: Deleted, Message: "its kind is not served"}, nil
 		}
 		return Change{}, wrap(m, err)
@@ -106,12 +127,12 @@ func (a *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.
 	var change Change
 	switch {
 	case m.Tombstone() && mode == release.Initializing:
-		return Change{Action: Skipped, Message: "tombstones delete nothing during an install"}, nil
+		return Change{Action: Skipped, Message: "tombstones have no effect during an install"}, nil
 	case m.Tombstone():
 		change, err = a.remove(ctx, target, m)
 	case m.CreateOnly():
-		change, err = a.createOnly(ctx, target, m)
-	case isClusterOperator(m):
+		change, err = a.createOnly(ctx, target, m, mapping.New)
+	case body.IsClusterOperator(m):
 		change, err = a.clusterOperator(ctx, target, m)
 	default:
 		change, _, err = a.apply(ctx, target, m)
@@ -119,27 +140,28 @@ func (a *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.
 	return change, wrap(m, err)
 }
 
-func (a *Applier) target(ctx context.Context, m *manifest.Manifest) (target, error) {
+// target returns the address of a manifest's object and the mapping of its kind.
+func (a *Applier) target(ctx context.Context, m *manifest.Manifest) (request.Target, kinds.Mapping, error) {
 	mapping, err := a.mapper.Mapping(ctx, m.GVK())
 	if err != nil {
-		return target{}, err
+		return request.Target{}, mapping, err
 	}
-	t := target{resource: mapping.Resource, name: m.Object.GetName(), custom: mapping.Custom, isNew: mapping.New}
-	if t.name == "" {
-		return target{}, fmt.Errorf("%w: metadata.name is missing", errManifest)
+	t := request.Target{Resource: mapping.Resource, Name: m.Object.GetName()}
+	if t.Name == "" {
+		return request.Target{}, mapping, fmt.Errorf("%w: metadata.name is missing", body.ErrManifest)
 	}
 	if mapping.Namespaced {
-		if t.namespace = m.Object.GetNamespace(); t.namespace == "" {
-			return target{}, fmt.Errorf("%w: metadata.namespace is missing, and the kind is namespaced", errManifest)
+		if t.Namespace = m.Object.GetNamespace(); t.Namespace == "" {
+			return request.Target{}, mapping, fmt.Errorf("%w: metadata.namespace is missing, and the kind is namespaced", body.ErrManifest)
 		}
 	}
-	return t, nil
+	return t, mapping, nil
 }
 
-// apply writes the object, forcing its values upon whoever set others. In the normal case that is one request. The
-// answer, or the refusal, tells whether more is needed.
-func (a *Applier) apply(ctx context.Context, t target, m *manifest.Manifest) (Change, answer, error) {
-	s, err := a.sending(t, m, true)
+// apply writes the object and overrides values of other writers. Normally, it needs one request. The response or the rejection decides
+// whether it needs more.
+func (a *Applier) apply(ctx context.Context, t request.Target, m *manifest.Manifest) (Change, answer, error) {
+	s, err := a.newSubmission(t, m, true)
 	if err != nil {
 		return Change{}, answer{}, err
 	}
@@ -150,30 +172,30 @@ func (a *Applier) apply(ctx context.Context, t target, m *manifest.Manifest) (Ch
 		if err != nil || !isJob(m) {
 			return change, got, err
 		}
-		return s.runAgain(ctx, change, got)
+		return s.rerun(ctx, change, got)
 	case isRefusal(err):
 		return s.refused(ctx, err)
 	}
 	return Change{}, answer{}, err
 }
 
-// createOnly creates an object unless it is there, by a POST.
+// createOnly creates an object with a POST unless it exists.
 //
-// The API server holds a POST of a custom resource for two seconds if the CRD was established less than that ago, and
-// the pass with it; an apply it does not hold. So an object of a kind that is new is applied. An apply would make one that
-// is there ours, so we look first: when discovery was read the kind was not served, but that may be long ago. If
-// somebody makes it at this moment, their values stand, because the apply is not forced.
-func (a *Applier) createOnly(ctx context.Context, t target, m *manifest.Manifest) (Change, error) {
-	if !t.isNew {
+// For two seconds after a CRD is established, the API server delays every POST of its custom resources by two seconds, and so delays the
+// pass. It does not delay an apply, so createOnly applies objects of a new kind. But an apply would take ownership of an existing object.
+// So createOnly first reads the object: the last discovery did not have the kind, but may be outdated. If another client creates the object
+// in between, its values win, because the apply is not forced.
+func (a *Applier) createOnly(ctx context.Context, t request.Target, m *manifest.Manifest, isNew bool) (Change, error) {
+	if !isNew {
 		return a.create(ctx, t, m)
 	}
-	switch _, err := a.client.get(ctx, t); {
+	switch _, err := a.client.Get(ctx, t); {
 	case err == nil:
 		return Change{Action: Kept}, nil
 	case !apierrors.IsNotFound(err):
 		return Change{}, err
 	}
-	s, err := a.sending(t, m, false)
+	s, err := a.newSubmission(t, m, false)
 	if err != nil {
 		return Change{}, err
 	}
@@ -187,18 +209,18 @@ func (a *Applier) createOnly(ctx context.Context, t target, m *manifest.Manifest
 	return s.receipt(got), nil
 }
 
-// create posts an object; one that exists is settled, whatever it looks like: also the one that an earlier POST of ours
-// created whose answer was lost.
-func (a *Applier) create(ctx context.Context, t target, m *manifest.Manifest) (Change, error) {
-	body, dropped, err := a.prepared(m, t.namespace != "")
+// create posts an object. It keeps an existing object, whatever its content. This is not an error: another client may own the object, or an
+// earlier POST of ours may have succeeded without a response.
+func (a *Applier) create(ctx context.Context, t request.Target, m *manifest.Manifest) (Change, error) {
+	content, dropped, err := a.builder.Build(m, t.Namespace != "")
 	if err != nil {
 		return Change{}, err
 	}
-	data, err := json.Marshal(body)
+	data, err := json.Marshal(content)
 	if err != nil {
-		return Change{}, fmt.Errorf("%w: %w", errManifest, err)
+		return Change{}, fmt.Errorf("%w: %w", body.ErrManifest, err)
 	}
-	meta, unknown, err := a.client.create(ctx, t, data)
+	meta, unknown, err := a.client.Create(ctx, t, data)
 	if apierrors.IsAlreadyExists(err) {
 		return Change{Action: Kept}, nil
 	}
@@ -213,7 +235,7 @@ func (a *Applier) create(ctx context.Context, t target, m *manifest.Manifest) (C
 func receipt(action Action, meta *metav1.PartialObjectMetadata) Change {
 	change := Change{
 		Action: action, UID: meta.UID, Generation: meta.Generation, ResourceVersion: meta.ResourceVersion,
-		Fields: ownership.Ours(meta.ManagedFields),
+		Fields: ownership.Ours(meta.ManagedFields), Time: ownership.Time(meta.ManagedFields),
 	}
 	if meta.DeletionTimestamp != nil {
 		change.Deleting = true

@@ -15,12 +15,13 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/manifest"
-	"github.com/cluster-version/cvo/pkg/ownership"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// configMap is a manifest of a ConfigMap with the annotations and data given as YAML flow mappings.
+// configMap returns a ConfigMap manifest. Annotations and data are YAML flow mappings.
 func configMap(t *testing.T, namespace, name, annotations, data string) *manifest.Manifest {
 	t.Helper()
 	return parse(t, fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: %s, name: %s, annotations: %s}\ndata: %s",
@@ -30,7 +31,7 @@ func configMap(t *testing.T, namespace, name, annotations, data string) *manifes
 func merge(t *testing.T, m *manifest.Manifest, patch string) {
 	t.Helper()
 	obj := live(t, m)
-	require.NoError(t, somebody(t).Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))))
+	require.NoError(t, otherClient(t).Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
 func TestApplyCreatesThenWritesNothing(t *testing.T) {
@@ -41,9 +42,10 @@ func TestApplyCreatesThenWritesNothing(t *testing.T) {
 	obj := live(t, m)
 	assert.Equal(t, apply.Change{
 		Action: apply.Created, UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), Generation: obj.GetGeneration(),
-		Fields: ownership.Ours(obj.GetManagedFields()),
+		Fields: ownership.Ours(obj.GetManagedFields()), Time: ownership.Time(obj.GetManagedFields()),
 	}, first)
 	assert.NotZero(t, first.Fields)
+	assert.NotZero(t, first.Time)
 	assert.Equal(t, map[string]any{"k": "v"}, obj.Object["data"])
 	assert.Equal(t, map[string]string{"note": "x"}, obj.GetAnnotations())
 	assert.Equal(t, metav1.ManagedFieldsOperationApply, ours(obj).Operation)
@@ -51,7 +53,7 @@ func TestApplyCreatesThenWritesNothing(t *testing.T) {
 	second := must(t, a, m)
 	want := first
 	want.Action = apply.Applied
-	assert.Equal(t, want, second, "the resource version stays")
+	assert.Equal(t, want, second, "the resource version must not change")
 	requests := record.take()
 	require.Len(t, requests, 2)
 	for _, r := range requests {
@@ -60,7 +62,7 @@ func TestApplyCreatesThenWritesNothing(t *testing.T) {
 	}
 }
 
-func TestApplyReportsGeneration(t *testing.T) {
+func TestApplyReportsTheGeneration(t *testing.T) {
 	ns := namespace(t)
 	a, _ := connect(t, owner)
 	m := deployment(t, ns, "a", 1)
@@ -69,7 +71,7 @@ func TestApplyReportsGeneration(t *testing.T) {
 	assert.EqualValues(t, 2, must(t, a, m).Generation)
 }
 
-// deployment is a manifest with one container and the YAML lines given added to it.
+// deployment returns a manifest with one container and additional YAML lines.
 func deployment(t *testing.T, namespace, name string, replicas int, lines ...string) *manifest.Manifest {
 	t.Helper()
 	text := fmt.Sprintf(`apiVersion: apps/v1
@@ -91,7 +93,8 @@ spec:
 	return parse(t, text)
 }
 
-func TestApplyKeepsForeignFieldsAndTakesItsOwnBack(t *testing.T) {
+//threat:another-client-loosens
+func TestApplyKeepsForeignFieldsAndRestoresItsOwn(t *testing.T) {
 	ns := namespace(t)
 	a, _ := connect(t, owner)
 	must(t, a, configMap(t, ns, "a", "{old: '1', both: '1'}", "{old: '1', both: '1', mine: '1'}"))
@@ -102,16 +105,16 @@ func TestApplyKeepsForeignFieldsAndTakesItsOwnBack(t *testing.T) {
 	obj := live(t, m)
 	assert.Equal(t, map[string]string{"both": "1", "foreign": "f"}, obj.GetAnnotations())
 	assert.Equal(t, map[string]any{"both": "1", "mine": "1", "foreign": "f"}, obj.Object["data"],
-		"what the manifest no longer has is gone, what is not ours stays, what is ours is forced back")
+		"dropped fields are removed, foreign fields stay, and our fields are restored")
 }
 
-func TestApplyRemovesListEntriesThatAManifestDrops(t *testing.T) {
+func TestApplyRemovesDroppedListEntries(t *testing.T) {
 	ns := namespace(t)
 	a, _ := connect(t, owner)
 	must(t, a, deployment(t, ns, "a", 1, "      - {name: side, image: example.com/side}"))
 	m := deployment(t, ns, "a", 1)
 	patch := `{"spec":{"template":{"spec":{"containers":[{"name":"injected","image":"example.com/i"}]}}}}`
-	require.NoError(t, somebody(t).Patch(t.Context(), live(t, m), client.RawPatch(types.StrategicMergePatchType, []byte(patch))))
+	require.NoError(t, otherClient(t).Patch(t.Context(), live(t, m), client.RawPatch(types.StrategicMergePatchType, []byte(patch))))
 
 	must(t, a, m)
 	containers, _, err := unstructured.NestedSlice(live(t, m).Object, "spec", "template", "spec", "containers")
@@ -123,7 +126,7 @@ func TestApplyRemovesListEntriesThatAManifestDrops(t *testing.T) {
 	assert.ElementsMatch(t, []any{"main", "injected"}, names)
 }
 
-func TestApplyScope(t *testing.T) {
+func TestApplyUsesTheScopeOfTheKind(t *testing.T) {
 	a, record := connect(t, owner)
 	m := parse(t, "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: stray, namespace: nowhere}")
 	assert.Equal(t, apply.Created, must(t, a, m).Action)
@@ -135,10 +138,10 @@ func TestApplyScope(t *testing.T) {
 	require.ErrorAs(t, err, &failure)
 	assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
 	require.ErrorContains(t, err, "metadata.namespace is missing")
-	assert.Empty(t, record.take(), "nothing is sent")
+	assert.Empty(t, record.take(), "no request is sent")
 }
 
-func TestCreateOnly(t *testing.T) {
+func TestCreateOnlyObjectIsNeverChanged(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	const once = `{release.openshift.io/create-only: "True"}`
@@ -149,7 +152,7 @@ func TestCreateOnly(t *testing.T) {
 	assert.Equal(t, obj.GetUID(), first.UID)
 	assert.Equal(t, owner.Name, obj.GetLabels()[api.OwnedByLabel])
 	require.Len(t, obj.GetOwnerReferences(), 1)
-	assert.Nil(t, obj.GetOwnerReferences()[0].Controller, "it is owned without being controlled")
+	assert.Nil(t, obj.GetOwnerReferences()[0].Controller, "the owner is not the controller")
 
 	merge(t, m, `{"data":{"k":"theirs"}}`)
 	before := live(t, m)
@@ -173,7 +176,7 @@ func TestCreateOnlyReportsUnknownFields(t *testing.T) {
 
 const tombstone = `{release.openshift.io/delete: "true"}`
 
-func TestTombstone(t *testing.T) {
+func TestTombstoneDeletesTheObject(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	m := configMap(t, ns, "a", tombstone, "{}")
@@ -192,7 +195,7 @@ func TestTombstone(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
 	assert.Len(t, record.take(), 2)
 
-	assert.Equal(t, apply.Change{Action: apply.Deleted}, must(t, a, m), "it is settled if absent")
+	assert.Equal(t, apply.Change{Action: apply.Deleted}, must(t, a, m), "a missing object is settled")
 	assert.Len(t, record.take(), 1)
 }
 
@@ -210,24 +213,26 @@ func TestTombstoneWaitsForFinalizers(t *testing.T) {
 		assert.Equal(t, apply.Deleting, change.Action)
 		assert.Equal(t, uid, change.UID)
 		assert.Regexp(t, `^deleted at 20\S+Z, waiting for its finalizers example.com/one, example.com/two$`, change.Message)
-		assert.Len(t, record.take(), requests, "deletion is asked for once")
+		assert.Len(t, record.take(), requests, "the deletion is requested once")
 	}
 	merge(t, m, `{"metadata":{"finalizers":null}}`)
 	assert.Equal(t, apply.Deleted, must(t, a, m).Action)
 }
 
-// TestTombstoneOfANamespace has no finalizers in its metadata, and nobody in this cluster who empties it.
-func TestTombstoneOfANamespace(t *testing.T) {
+// TestTombstoneWaitsForANamespaceToBeEmptied deletes a namespace. It has no finalizers in its metadata, and no controller empties it in
+// this cluster.
+func TestTombstoneWaitsForANamespaceToBeEmptied(t *testing.T) {
 	a, _ := connect(t, owner)
 	m := parse(t, "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: "+namespace(t)+"\n  annotations: "+tombstone)
 	for range 2 {
 		change := must(t, a, m)
 		assert.Equal(t, apply.Deleting, change.Action)
-		assert.Contains(t, change.Message, "waiting for the server to end it")
+		assert.Contains(t, change.Message, "waiting for the server to remove it")
 	}
 }
 
-func TestTombstoneSparesAnObjectThatTookTheName(t *testing.T) {
+//threat:object-another-owner
+func TestTombstoneSparesANewObjectWithTheSameName(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	must(t, a, configMap(t, ns, "a", "{}", "{}"))
@@ -235,8 +240,8 @@ func TestTombstoneSparesAnObjectThatTookTheName(t *testing.T) {
 	theirs := configMap(t, ns, "a", "{}", "{theirs: x}").Object
 	record.before = func(r *http.Request) {
 		if r.Method == http.MethodDelete {
-			assert.NoError(t, somebody(t).Delete(t.Context(), theirs.DeepCopy()))
-			assert.NoError(t, somebody(t).Create(t.Context(), theirs.DeepCopy()))
+			assert.NoError(t, otherClient(t).Delete(t.Context(), theirs.DeepCopy()))
+			assert.NoError(t, otherClient(t).Create(t.Context(), theirs.DeepCopy()))
 		}
 	}
 	_, err := a.Apply(t.Context(), m, release.Updating)
@@ -246,20 +251,20 @@ func TestTombstoneSparesAnObjectThatTookTheName(t *testing.T) {
 	assert.Equal(t, map[string]any{"theirs": "x"}, live(t, m).Object["data"])
 }
 
-func TestTombstoneOfAnObjectThatGoesMeanwhile(t *testing.T) {
+func TestTombstoneAcceptsADeletionByAnotherClient(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	uid := must(t, a, configMap(t, ns, "a", "{}", "{}")).UID
 	m := configMap(t, ns, "a", tombstone, "{}")
 	record.before = func(r *http.Request) {
 		if r.Method == http.MethodDelete {
-			assert.NoError(t, somebody(t).Delete(t.Context(), m.Object.DeepCopy()))
+			assert.NoError(t, otherClient(t).Delete(t.Context(), m.Object.DeepCopy()))
 		}
 	}
 	assert.Equal(t, apply.Change{Action: apply.Deleted, UID: uid}, must(t, a, m))
 }
 
-func TestTombstoneOfAKindThatIsNotServed(t *testing.T) {
+func TestTombstoneOfAnUnservedKindIsSettled(t *testing.T) {
 	a, record := connect(t, owner)
 	m := parse(t, "apiVersion: gone.example.com/v1\nkind: Gone\nmetadata:\n  name: a\n  annotations: "+tombstone)
 	change := must(t, a, m)
@@ -268,7 +273,7 @@ func TestTombstoneOfAKindThatIsNotServed(t *testing.T) {
 	assert.Empty(t, record.take())
 }
 
-func TestApplyReportsAKindThatIsNotServed(t *testing.T) {
+func TestApplyReportsAnUnservedKind(t *testing.T) {
 	a, _ := connect(t, owner)
 	m := parse(t, "apiVersion: gone.example.com/v1\nkind: Gone\nmetadata: {name: a}")
 	for _, do := range []func() (apply.Change, error){
@@ -279,7 +284,7 @@ func TestApplyReportsAKindThatIsNotServed(t *testing.T) {
 		var failure *apply.Error
 		require.ErrorAs(t, err, &failure)
 		assert.Equal(t, api.ReasonResourceTypeMissing, failure.Reason)
-		assert.True(t, apply.IsNoMatch(err))
+		assert.True(t, kinds.IsNoMatch(err))
 		assert.Same(t, m, failure.Manifest)
 	}
 }

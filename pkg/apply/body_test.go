@@ -10,10 +10,11 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-func TestOwnerAndLabel(t *testing.T) {
+func TestBodyHasOwnerAndLabel(t *testing.T) {
 	ns := namespace(t)
 	config := configMap(t, ns, "other", "{}", "{}")
 	a, _ := connect(t, owner)
@@ -23,23 +24,23 @@ func TestOwnerAndLabel(t *testing.T) {
 		APIVersion: "config.openshift.io/v1", Kind: "ClusterVersion", Name: "version", UID: owner.UID, Controller: &controlled,
 	}
 	them := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: other.UID}
-	nobody := metav1.OwnerReference{APIVersion: "config.openshift.io/v1", Kind: "ClusterVersion", Name: "version", UID: "x"}
+	former := metav1.OwnerReference{APIVersion: "config.openshift.io/v1", Kind: "ClusterVersion", Name: "version", UID: "x"}
 	label := map[string]string{api.OwnedByLabel: "version", "mine": "1"}
 
 	for _, tt := range []struct {
 		name   string
-		by     apply.Owner
+		by     body.Owner
 		owners []metav1.OwnerReference
 		labels map[string]string
 		want   []metav1.OwnerReference
 	}{
 		{"marks objects as ours", owner, nil, label, []metav1.OwnerReference{us}},
 		{"keeps the manifest's own owners", owner, []metav1.OwnerReference{them}, label, []metav1.OwnerReference{them}},
-		{"keeps all owners if one is another", owner, []metav1.OwnerReference{nobody, them}, label, []metav1.OwnerReference{nobody, them}},
-		{"replaces a ClusterVersion that the manifest names", owner, []metav1.OwnerReference{nobody}, label, []metav1.OwnerReference{us}},
-		{"marks nothing without an owner", apply.Owner{}, nil, map[string]string{"mine": "1"}, nil},
-		{"keeps other owners without one", apply.Owner{}, []metav1.OwnerReference{them}, map[string]string{"mine": "1"}, []metav1.OwnerReference{them}},
-		{"names no ClusterVersion without one", apply.Owner{}, []metav1.OwnerReference{nobody}, map[string]string{"mine": "1"}, nil},
+		{"keeps all owners if one is not a ClusterVersion", owner, []metav1.OwnerReference{former, them}, label, []metav1.OwnerReference{former, them}},
+		{"replaces a ClusterVersion that the manifest names", owner, []metav1.OwnerReference{former}, label, []metav1.OwnerReference{us}},
+		{"adds no label without an owner", body.Owner{}, nil, map[string]string{"mine": "1"}, nil},
+		{"keeps other owners if there is no owner", body.Owner{}, []metav1.OwnerReference{them}, map[string]string{"mine": "1"}, []metav1.OwnerReference{them}},
+		{"removes a ClusterVersion if there is no owner", body.Owner{}, []metav1.OwnerReference{former}, map[string]string{"mine": "1"}, nil},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
 			a, _ := connect(t, tt.by)
@@ -51,13 +52,13 @@ func TestOwnerAndLabel(t *testing.T) {
 			obj := live(t, m)
 			assert.Equal(t, tt.want, obj.GetOwnerReferences())
 			assert.Equal(t, tt.labels, obj.GetLabels())
-			assert.Equal(t, before, m.Object, "the manifest is shared")
-			require.NoError(t, somebody(t).Delete(t.Context(), obj))
+			assert.Equal(t, before, m.Object, "the manifest must not change")
+			require.NoError(t, otherClient(t).Delete(t.Context(), obj))
 		})
 	}
 }
 
-func TestBodyLeavesOutWhatOthersWrite(t *testing.T) {
+func TestBodyOmitsServerFields(t *testing.T) {
 	ns := namespace(t)
 	a, _ := connect(t, owner)
 	m := parse(t, `apiVersion: apps/v1
@@ -84,7 +85,7 @@ status: {replicas: 7}
 	assert.Equal(t, change.ResourceVersion, must(t, a, m).ResourceVersion)
 }
 
-func TestSecurityContextConstraints(t *testing.T) {
+func TestSecurityContextConstraintsGetAllFields(t *testing.T) {
 	serveCRD(t, fromAPI(t, "security/v1/zz_generated.crd-manifests/0000_03_config-operator_01_securitycontextconstraints.crd.yaml"))
 	a, _ := connect(t, owner)
 	m := parse(t, `apiVersion: security.openshift.io/v1
@@ -98,11 +99,11 @@ runAsUser: {type: RunAsAny}
 	assert.Equal(t, apply.Created, change.Action)
 	assert.Empty(t, change.Dropped)
 	obj := live(t, m).Object
-	assert.Equal(t, true, obj["allowHostPorts"], "what the manifest says stays")
+	assert.Equal(t, true, obj["allowHostPorts"], "the manifest's values are kept")
 	assert.Equal(t, []any{"secret"}, obj["volumes"])
 	assert.Equal(t, false, obj["allowPrivilegedContainer"])
 	assert.Contains(t, obj, "requiredDropCapabilities")
-	assert.NotContains(t, m.Object.Object, "allowHostPID", "the manifest is shared")
+	assert.NotContains(t, m.Object.Object, "allowHostPID", "the manifest must not change")
 	assert.Equal(t, change.ResourceVersion, must(t, a, m).ResourceVersion)
 
 	change, err := a.Apply(t.Context(), m, release.Reconciling)

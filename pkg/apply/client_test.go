@@ -17,16 +17,18 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-func TestConnectRefusesABrokenConfig(t *testing.T) {
-	_, err := apply.Connect(&rest.Config{Host: "http://[::"}, http.DefaultClient)
+func TestConnectRejectsABrokenConfig(t *testing.T) {
+	_, err := request.Connect(&rest.Config{Host: "http://[::"}, http.DefaultClient)
 	require.Error(t, err)
 }
 
-// TestAnswersAreMetadata applies a CRD of several hundred kilobytes, which no answer may contain.
-func TestAnswersAreMetadata(t *testing.T) {
+// TestResponsesContainOnlyMetadata applies a CRD of several hundred kilobytes. No response may contain it.
+func TestResponsesContainOnlyMetadata(t *testing.T) {
 	a, record := connect(t, owner)
 	m := fromAPI(t, "config/v1/zz_generated.crd-manifests/0000_10_config-operator_01_infrastructures-Default.crd.yaml")
 	must(t, a, m)
@@ -50,14 +52,14 @@ func TestAnswersAreMetadata(t *testing.T) {
 	}
 }
 
-// fixed maps every kind to one resource, where there is no discovery to ask.
-type fixed apply.Mapping
+// fixed maps every kind to one resource, for tests without discovery.
+type fixed kinds.Mapping
 
-func (f fixed) Mapping(ctx context.Context, _ schema.GroupVersionKind) (apply.Mapping, error) {
-	return apply.Mapping(f), ctx.Err()
+func (f fixed) Mapping(ctx context.Context, _ schema.GroupVersionKind) (kinds.Mapping, error) {
+	return kinds.Mapping(f), ctx.Err()
 }
 
-// answering makes an Applier whose server gives the same answer to everything.
+// answering returns an Applier whose server answers every request with the same response.
 func answering(t *testing.T, code int, contentType, body string) *apply.Applier {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -71,38 +73,39 @@ func answering(t *testing.T, code int, contentType, body string) *apply.Applier 
 
 func to(t *testing.T, url string, client *http.Client) *apply.Applier {
 	t.Helper()
-	connection, err := apply.Connect(&rest.Config{Host: url}, client)
+	connection, err := request.Connect(&rest.Config{Host: url}, client)
 	require.NoError(t, err)
 	things := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}
 	return apply.New(connection, fixed{Resource: things}, owner)
 }
 
-// TestServersThatSendWholeObjects are aggregated ones that know no other representation.
-func TestServersThatSendWholeObjects(t *testing.T) {
+// TestWholeObjectsInResponsesAreRead uses whole objects, which some aggregated API servers return because they support no other
+// representation.
+func TestWholeObjectsInResponsesAreRead(t *testing.T) {
 	a := answering(t, 200, "application/json",
 		`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a","uid":"u","generation":3,"resourceVersion":"9"},"spec":{"x":1}}`)
 	assert.Equal(t, apply.Change{Action: apply.Applied, UID: "u", Generation: 3, ResourceVersion: "9"}, must(t, a, thing(t, "")))
 }
 
-func TestAnswersThatCannotBeRead(t *testing.T) {
+func TestUnreadableResponsesAreErrors(t *testing.T) {
 	for _, tt := range []struct{ name, contentType, body string }{
-		{"refuses what is no JSON", "application/json", "{"},
-		{"refuses a field of the wrong type", "application/json", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":5}}`},
-		{"refuses an object without a name", "application/json", `{"apiVersion":"example.com/v1","kind":"Thing"}`},
-		{"refuses another media type", "text/html", `<html>`},
+		{"rejects text that is not JSON", "application/json", "{"},
+		{"rejects a field of the wrong type", "application/json", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":5}}`},
+		{"rejects an object without a name", "application/json", `{"apiVersion":"example.com/v1","kind":"Thing"}`},
+		{"rejects another media type", "text/html", `<html>`},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
 			_, err := answering(t, 200, tt.contentType, tt.body).Apply(t.Context(), thing(t, ""), release.Updating)
 			var failure *apply.Error
 			require.ErrorAs(t, err, &failure)
 			assert.Equal(t, api.ReasonPayloadFailed, failure.Reason)
-			assert.ErrorContains(t, err, "reading the server's answer")
+			assert.ErrorContains(t, err, "reading the server's response")
 		})
 	}
 }
 
-// TestRequestsEnd has a server that never answers.
-func TestRequestsEnd(t *testing.T) {
+// TestRequestsTimeOutWithoutAResponse uses a server that never responds.
+func TestRequestsTimeOutWithoutAResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
@@ -113,7 +116,7 @@ func TestRequestsEnd(t *testing.T) {
 		var failure *apply.Error
 		require.ErrorAs(t, err, &failure)
 		assert.Equal(t, api.ReasonClusterDown, failure.Reason)
-		assert.Equal(t, apply.RequestTimeout, time.Since(began))
+		assert.Equal(t, request.Timeout, time.Since(began))
 	})
 }
 

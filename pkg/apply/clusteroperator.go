@@ -9,18 +9,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
+	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/manifest"
-	"github.com/cluster-version/cvo/pkg/ownership"
 )
 
-func isClusterOperator(m *manifest.Manifest) bool {
-	return m.Is("config.openshift.io", "ClusterOperator")
-}
-
-// Precreate creates a ClusterOperator with the related objects of its manifest if it is not there, so that the
-// component's pods find it when they start. An existing one is left alone.
+// Precreate creates a ClusterOperator with the related objects of its manifest if it does not exist, so that the component's pods find it
+// when they start. It does not change an existing ClusterOperator.
 func (a *Applier) Precreate(ctx context.Context, m *manifest.Manifest) (Change, error) {
-	target, err := a.target(ctx, m)
+	target, _, err := a.target(ctx, m)
 	if err != nil {
 		return Change{}, wrap(m, err)
 	}
@@ -31,11 +29,11 @@ func (a *Applier) Precreate(ctx context.Context, m *manifest.Manifest) (Change, 
 	return change, wrap(m, err)
 }
 
-// clusterOperator applies the metadata of a ClusterOperator. Its status belongs to the operator that it speaks for,
-// but for relatedObjects as long as nobody has written any status: they tell must-gather tools and the operator itself
-// where to look before it has reported anything. The answer tells by its managed fields whether anybody has, so a patch
-// that failed after the object was created is made up for.
-func (a *Applier) clusterOperator(ctx context.Context, t target, m *manifest.Manifest) (Change, error) {
+// clusterOperator applies the metadata of a ClusterOperator. The status belongs to the component's operator. Only relatedObjects are set
+// until the first status is written, because must-gather tools and the operator itself need them before the first report. The managed
+// fields in the response show whether a status was ever written. So if that patch fails after the object was created, the next apply
+// repeats it.
+func (a *Applier) clusterOperator(ctx context.Context, t request.Target, m *manifest.Manifest) (Change, error) {
 	change, got, err := a.apply(ctx, t, m)
 	if err != nil || got.meta == nil || change.Deleting || ownership.StatusWritten(got.meta.ManagedFields) {
 		return change, err
@@ -43,9 +41,9 @@ func (a *Applier) clusterOperator(ctx context.Context, t target, m *manifest.Man
 	return change, a.relatedObjects(ctx, t, m, change.ResourceVersion)
 }
 
-// relatedObjects fills the status of a ClusterOperator that nobody has written yet. An operator that was faster has
-// written its own status, which stands: the resource version decides that.
-func (a *Applier) relatedObjects(ctx context.Context, t target, m *manifest.Manifest, resourceVersion string) error {
+// relatedObjects sets the related objects in the status of a ClusterOperator without a status. If the component's operator writes a status
+// first, the resource version detects that, and its status wins.
+func (a *Applier) relatedObjects(ctx context.Context, t request.Target, m *manifest.Manifest, resourceVersion string) error {
 	related := relatedObjects(m)
 	if len(related) == 0 {
 		return nil
@@ -55,16 +53,16 @@ func (a *Applier) relatedObjects(ctx context.Context, t target, m *manifest.Mani
 		"status":   map[string]any{"relatedObjects": related},
 	})
 	if err != nil {
-		return fmt.Errorf("%w: related objects: %w", errManifest, err)
+		return fmt.Errorf("%w: related objects: %w", body.ErrManifest, err)
 	}
-	if err := a.client.patchStatus(ctx, t, data); err != nil && !apierrors.IsConflict(err) {
+	if err := a.client.PatchStatus(ctx, t, data); err != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("setting related objects: %w", err)
 	}
 	return nil
 }
 
-// relatedObjects returns the related objects of a manifest with the strings that the CRD requires: real manifests leave
-// them out where they would be empty (all objects of a resource, the core group), and typed clients send them.
+// relatedObjects returns the related objects of a manifest, with all strings that the CRD requires. Real manifests omit empty ones (for all
+// objects of a resource, or the core group), but typed clients send them.
 func relatedObjects(m *manifest.Manifest) []any {
 	list, _, _ := unstructured.NestedFieldNoCopy(m.Object.Object, "status", "relatedObjects")
 	entries, _ := list.([]any)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -38,7 +39,7 @@ func serveClusterOperators(t *testing.T) {
 	serveCRD(t, fromAPI(t, "config/v1/zz_generated.crd-manifests/0000_00_cluster-version-operator_01_clusteroperators.crd.yaml"))
 }
 
-// completeRelated is what becomes of the related objects above.
+// completeRelated returns the related objects above with all required fields.
 var completeRelated = []any{
 	map[string]any{"group": "", "resource": "namespaces", "name": "a"},
 	map[string]any{"group": "example.com", "resource": "things", "name": ""},
@@ -75,20 +76,20 @@ func TestClusterOperatorIsCreatedWithRelatedObjects(t *testing.T) {
 			obj := live(t, m)
 			assert.Equal(t, completeRelated, related(obj))
 			assert.Equal(t, map[string]any{}, obj.Object["spec"])
-			assert.NotContains(t, obj.Object["status"], "versions", "they are the operator's to report")
+			assert.NotContains(t, obj.Object["status"], "versions", "only the component's operator reports versions")
 			assert.Equal(t, owner.Name, obj.GetLabels()[api.OwnedByLabel])
-			assert.Equal(t, before, m.Object, "the manifest is shared")
+			assert.Equal(t, before, m.Object, "the manifest must not change")
 
 			merge(t, m, `{"metadata":{"annotations":{"note":"theirs"}}}`)
 			change, err = tt.create(a, m)
 			require.NoError(t, err)
 			assert.Equal(t, tt.again, change.Action)
-			assert.Len(t, record.take(), 1, "status is the operator's")
+			assert.Len(t, record.take(), 1, "the status is not written again")
 		})
 	}
 }
 
-func TestPrecreatedThenApplied(t *testing.T) {
+func TestPrecreatedObjectIsAppliedLater(t *testing.T) {
 	serveClusterOperators(t)
 	a, _ := connect(t, owner)
 	m := clusterOperator(t, "both")
@@ -101,14 +102,14 @@ func TestPrecreatedThenApplied(t *testing.T) {
 	assert.Equal(t, completeRelated, related(live(t, m)))
 }
 
-func TestRelatedObjectsOfAFasterOperatorStand(t *testing.T) {
+func TestRelatedObjectsOfAFasterOperatorAreKept(t *testing.T) {
 	serveClusterOperators(t)
 	a, record := connect(t, owner)
 	m := clusterOperator(t, "fast")
 	record.before = func(r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/status") {
 			patch := []byte(`{"status":{"relatedObjects":[{"group":"","resource":"pods","name":"theirs"}]}}`)
-			assert.NoError(t, somebody(t).Status().Patch(t.Context(), live(t, m), client.RawPatch(types.MergePatchType, patch)))
+			assert.NoError(t, otherClient(t).Status().Patch(t.Context(), live(t, m), client.RawPatch(types.MergePatchType, patch)))
 		}
 	}
 	change, err := a.Precreate(t.Context(), m)
@@ -117,8 +118,8 @@ func TestRelatedObjectsOfAFasterOperatorStand(t *testing.T) {
 	assert.Equal(t, []any{map[string]any{"group": "", "resource": "pods", "name": "theirs"}}, related(live(t, m)))
 }
 
-// TestRelatedObjectsThatWereNotWritten has the patch fail after the create; the next apply makes up for it.
-func TestRelatedObjectsThatWereNotWritten(t *testing.T) {
+// TestMissingRelatedObjectsAreWrittenLater makes the patch after the create fail. The next apply repeats it.
+func TestMissingRelatedObjectsAreWrittenLater(t *testing.T) {
 	serveClusterOperators(t)
 	for _, tt := range []struct {
 		name   string
@@ -153,26 +154,26 @@ func TestRelatedObjectsThatWereNotWritten(t *testing.T) {
 	}
 }
 
-// TestStatusOfStrippedManagedFields: nobody is known to have written it, but there is one.
-func TestStatusOfStrippedManagedFields(t *testing.T) {
+// TestStatusOfAnUnknownWriterIsKept applies a ClusterOperator with a status whose writer is unknown.
+func TestStatusOfAnUnknownWriterIsKept(t *testing.T) {
 	serveClusterOperators(t)
 	a, record := connect(t, owner)
 	m := clusterOperator(t, "stripped")
-	require.NoError(t, somebody(t).Create(t.Context(), func() *unstructured.Unstructured {
+	require.NoError(t, otherClient(t).Create(t.Context(), func() *unstructured.Unstructured {
 		obj := m.Object.DeepCopy()
 		obj.Object["spec"] = map[string]any{}
 		delete(obj.Object, "status")
 		return obj
 	}()))
 	patch := []byte(`{"status":{"relatedObjects":[{"group":"","resource":"pods","name":"theirs"}]}}`)
-	require.NoError(t, somebody(t).Status().Patch(t.Context(), live(t, m), client.RawPatch(types.MergePatchType, patch)))
+	require.NoError(t, otherClient(t).Status().Patch(t.Context(), live(t, m), client.RawPatch(types.MergePatchType, patch)))
 	merge(t, m, `{"metadata":{"managedFields":[{}]}}`)
 	must(t, a, m)
 	assert.Len(t, record.take(), 1)
 	assert.Len(t, related(live(t, m)), 1)
 }
 
-func TestClusterOperatorWithoutRelatedObjects(t *testing.T) {
+func TestClusterOperatorWithoutRelatedObjectsNeedsOneRequest(t *testing.T) {
 	serveClusterOperators(t)
 	a, record := connect(t, owner)
 	m := parse(t, "apiVersion: config.openshift.io/v1\nkind: ClusterOperator\nmetadata: {name: bare}")
@@ -180,7 +181,7 @@ func TestClusterOperatorWithoutRelatedObjects(t *testing.T) {
 	assert.Len(t, record.take(), 1)
 }
 
-func TestRelatedObjectsThatTheServerRefuses(t *testing.T) {
+func TestRejectedRelatedObjectsAreReported(t *testing.T) {
 	serveClusterOperators(t)
 	for _, create := range []func(*apply.Applier, *manifest.Manifest) error{
 		func(a *apply.Applier, m *manifest.Manifest) error {
@@ -197,11 +198,11 @@ func TestRelatedObjectsThatTheServerRefuses(t *testing.T) {
 		require.ErrorAs(t, err, &failure)
 		assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
 		require.ErrorContains(t, err, "setting related objects")
-		require.NoError(t, somebody(t).Delete(t.Context(), live(t, m)))
+		require.NoError(t, otherClient(t).Delete(t.Context(), live(t, m)))
 	}
 }
 
-func TestRealClusterOperators(t *testing.T) {
+func TestRealClusterOperatorsAreApplied(t *testing.T) {
 	serveClusterOperators(t)
 	a, _ := connect(t, owner)
 	for _, m := range realManifests(t, "config.openshift.io", "ClusterOperator") {
@@ -212,4 +213,26 @@ func TestRealClusterOperators(t *testing.T) {
 		want, _, _ := unstructured.NestedSlice(m.Object.Object, "status", "relatedObjects")
 		assert.Len(t, related(live(t, m)), len(want), "%s", m)
 	}
+}
+
+// TestPrecreatedClusterOperatorChangesItsOwner applies a precreated ClusterOperator for a ClusterVersion that was deleted and recreated.
+// The creation left a managedFields entry that owns the reference to the earlier ClusterVersion.
+func TestPrecreatedClusterOperatorChangesItsOwner(t *testing.T) {
+	serveClusterOperators(t)
+	m := clusterOperator(t, "reowned")
+	before, _ := connect(t, owner)
+	_, err := before.Precreate(t.Context(), m)
+	require.NoError(t, err)
+	must(t, before, m)
+
+	next := body.Owner{Name: owner.Name, UID: "5b5c5d5e-0000-4000-8000-000000000002"}
+	after, record := connect(t, next)
+	must(t, after, m)
+	references := live(t, m).GetOwnerReferences()
+	require.Len(t, references, 1)
+	assert.Equal(t, next.UID, references[0].UID)
+
+	record.take()
+	must(t, after, m)
+	assert.Len(t, record.take(), 1, "the next apply needs one request")
 }

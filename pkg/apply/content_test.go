@@ -7,10 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/inject"
+	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-func TestContent(t *testing.T) {
+func TestContentChangesWithTheSentObject(t *testing.T) {
 	parse := func(text string) *manifest.Manifest {
 		list, err := manifest.Parse("0000_10_a_01.yaml", []byte(text), manifest.Limits{})
 		require.NoError(t, err)
@@ -23,21 +26,21 @@ func TestContent(t *testing.T) {
 			spec: {template: {spec: {containers: [{name: c, image: i}]}}}}`
 		plain = "{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: ns, name: a}, spec: {template: {spec: {containers: [{name: c, image: i}]}}}}"
 	)
-	a := apply.New(&apply.Connection{}, nil, owner)
-	proxy := a.WithInjection(apply.Injection{Proxy: apply.Proxy{HTTP: "http://proxy"}})
-	other := apply.New(&apply.Connection{}, nil, apply.Owner{Name: owner.Name, UID: "other"})
+	a := apply.New(&request.Client{}, nil, owner)
+	proxy := a.WithValues(inject.Values{Proxy: inject.Proxy{HTTP: "http://proxy"}})
+	other := apply.New(&request.Client{}, nil, body.Owner{Name: owner.Name, UID: "other"})
 	for _, tt := range []struct {
 		name          string
 		by, than      *apply.Applier
 		text, another string
 		same          bool
 	}{
-		{name: "is that of an equal manifest", by: a, than: a, text: configMap, another: configMap, same: true},
+		{name: "is equal for an equal manifest", by: a, than: a, text: configMap, another: configMap, same: true},
 		{name: "changes with the manifest", by: a, than: a, text: configMap, another: "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: a}, data: {k: w}}"},
 		{name: "changes with the owner", by: a, than: other, text: configMap, another: configMap},
-		{name: "leaves out a status, which is not sent", by: a, than: a, text: operator, another: "{apiVersion: config.openshift.io/v1, kind: ClusterOperator, metadata: {name: a}}", same: true},
-		{name: "changes with what is injected", by: a, than: proxy, text: proxied, another: proxied},
-		{name: "does not change with what is not injected", by: a, than: proxy, text: plain, another: plain, same: true},
+		{name: "omits the status, which is not sent", by: a, than: a, text: operator, another: "{apiVersion: config.openshift.io/v1, kind: ClusterOperator, metadata: {name: a}}", same: true},
+		{name: "changes with the injection", by: a, than: proxy, text: proxied, another: proxied},
+		{name: "ignores unused injections", by: a, than: proxy, text: plain, another: plain, same: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			one, err := tt.by.Content(parse(tt.text))

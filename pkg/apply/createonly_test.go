@@ -12,6 +12,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -32,16 +33,16 @@ func known(t *testing.T, m *manifest.Manifest) string {
 	return value
 }
 
-// newKind is a mapper that knew the API server before the CRD was there.
+// newKind returns a mapper that read discovery before the CRD existed.
 func newKind(t *testing.T, crd *manifest.Manifest) apply.Mapper {
 	t.Helper()
-	mapper := apply.NewDiscoveryMapper(clock.RealClock{}, discoverer(t), []*manifest.Manifest{crd})
+	mapper := kinds.NewMapper(clock.RealClock{}, discoverer(t), []*manifest.Manifest{crd})
 	require.False(t, mapper.Served(t.Context(), crd.GVK().GroupKind().WithVersion("v0")))
 	return mapper
 }
 
-// TestCreateOnlyCustomResource applies without having waited since the CRD was established: a POST would be held then.
-func TestCreateOnlyCustomResource(t *testing.T) {
+// TestCreateOnlyCustomResourceNeedsNoWait applies right after the CRD is established, when the server would delay a POST.
+func TestCreateOnlyCustomResourceNeedsNoWait(t *testing.T) {
 	crd := widgets(t, "once.example.com")
 	mapper := newKind(t, crd)
 	serveCRD(t, crd)
@@ -55,24 +56,24 @@ func TestCreateOnlyCustomResource(t *testing.T) {
 
 	merge(t, m, `{"spec": {"byName": {"a": {"known": "theirs"}}}}`)
 	before := live(t, m)
-	later := apply.NewDiscoveryMapper(clock.RealClock{}, discoverer(t), []*manifest.Manifest{crd})
+	later := kinds.NewMapper(clock.RealClock{}, discoverer(t), []*manifest.Manifest{crd})
 	a, record = connectBy(t, owner, later)
 	assert.Equal(t, apply.Change{Action: apply.Kept}, must(t, a, m))
 	assert.Equal(t, before, live(t, m))
 	requests = record.take()
-	require.Len(t, requests, 1, "of a kind that was there before, nothing is read either")
+	require.Len(t, requests, 1, "objects of an older kind are not read first")
 	assert.Equal(t, http.MethodPost, requests[0].method)
 }
 
-// TestCreateOnlyLeavesAnObjectOfANewKind has somebody else be the first to use a kind that discovery did not have when it
-// was read. Nothing that they say contradicts the manifest, so no conflict would keep an apply from making it ours.
-func TestCreateOnlyLeavesAnObjectOfANewKind(t *testing.T) {
+// TestCreateOnlyKeepsAForeignObjectOfANewKind lets another client be the first to use a kind that the last discovery lacked. Its values do
+// not contradict the manifest, so an apply would take ownership of the object without a conflict.
+func TestCreateOnlyKeepsAForeignObjectOfANewKind(t *testing.T) {
 	crd := widgets(t, "early.example.com")
 	mapper := newKind(t, crd)
 	serveCRD(t, crd)
 	a, _ := connectBy(t, owner, mapper)
 	m := onceWidget(t, "early.example.com", "ours")
-	require.NoError(t, somebody(t).Create(t.Context(), parse(t, `
+	require.NoError(t, otherClient(t).Create(t.Context(), parse(t, `
 apiVersion: early.example.com/v1
 kind: Widget
 metadata: {namespace: default, name: once}
@@ -83,7 +84,7 @@ spec: {byName: {b: {known: theirs}}}
 	assert.Equal(t, before, live(t, m))
 }
 
-func TestCreateOnlyLeavesAnObjectThatAppearsMeanwhile(t *testing.T) {
+func TestCreateOnlyKeepsAnObjectCreatedMeanwhile(t *testing.T) {
 	crd := widgets(t, "race.example.com")
 	mapper := newKind(t, crd)
 	serveCRD(t, crd)
@@ -91,17 +92,17 @@ func TestCreateOnlyLeavesAnObjectThatAppearsMeanwhile(t *testing.T) {
 	m := onceWidget(t, "race.example.com", "ours")
 	record.before = func(r *http.Request) {
 		if r.Method == http.MethodPatch {
-			assert.NoError(t, somebody(t).Create(t.Context(), onceWidget(t, "race.example.com", "theirs").Object))
+			assert.NoError(t, otherClient(t).Create(t.Context(), onceWidget(t, "race.example.com", "theirs").Object))
 		}
 	}
 	assert.Equal(t, apply.Change{Action: apply.Kept}, must(t, a, m))
 	assert.Equal(t, "theirs", known(t, m))
 }
 
-func TestNewKindsGrowUp(t *testing.T) {
+func TestKindCountsAsNewForAWhile(t *testing.T) {
 	clk := clocktesting.NewFakePassiveClock(time.Now())
 	crd := widgets(t, "young.example.com")
-	mapper := apply.NewDiscoveryMapper(clk, discoverer(t), []*manifest.Manifest{crd})
+	mapper := kinds.NewMapper(clk, discoverer(t), []*manifest.Manifest{crd})
 	gvk := onceWidget(t, "young.example.com", "x").GVK()
 	require.False(t, mapper.Served(t.Context(), gvk))
 	for _, tt := range []struct {

@@ -11,14 +11,14 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// TestCustomResourceOfOthersEmptied: others made what the last entry of is ours, and goes. The server would leave null in
-// its place, which the schema refuses.
-func TestCustomResourceOfOthersEmptied(t *testing.T) {
+// TestLastEntryOfAForeignMapIsRemoved removes our entry from a map that another writer created, when it is the last entry. The server would
+// leave null in its place, which the schema rejects.
+func TestLastEntryOfAForeignMapIsRemoved(t *testing.T) {
 	serveCRD(t, parse(t, formsCRD))
 	ns := namespace(t)
 	for _, tt := range []struct{ name, theirs, ours, next, want string }{
 		{"a map", `text: t, map: {ours: x}`, `map: {ours: two}`, `number: 1`, `spec: {text: t, number: 1, map: null}`},
-		{"a map with theirs in it", `text: t, map: {ours: x, theirs: x}`, `map: {ours: two}`, `number: 1`, `spec: {text: t, number: 1, map: {ours: null, theirs: x}}`},
+		{"a map with an entry of another writer", `text: t, map: {ours: x, theirs: x}`, `map: {ours: two}`, `number: 1`, `spec: {text: t, number: 1, map: {ours: null, theirs: x}}`},
 		{"an object in an object", `text: t, object: {b: {c: x}}`, `object: {b: {c: two}}`, `number: 1`, `spec: {text: t, number: 1, object: null}`},
 		{"a set", `text: t, set: [ours]`, `set: [ours]`, `number: 1`, `spec: {text: t, number: 1}`},
 		{"a list", `text: t, keyed: [{name: a, value: x}]`, `keyed: [{name: a, value: two}]`, `number: 1`, `spec: {text: t, number: 1}`},
@@ -41,7 +41,7 @@ func TestCustomResourceOfOthersEmptied(t *testing.T) {
 				way.write(t, parsed(tt.theirs))
 				must(t, a, parsed(tt.ours))
 				next := parsed(tt.next)
-				foretold, err := a.Foretell(t.Context(), next, release.Updating)
+				predicted, err := a.Predict(t.Context(), next, release.Updating)
 				require.NoError(t, err)
 				record.take()
 				assert.Equal(t, apply.Applied, must(t, a, next).Action)
@@ -51,7 +51,7 @@ func TestCustomResourceOfOthersEmptied(t *testing.T) {
 				if tt.want != "" {
 					assertMatches(t, tt.want, obj.Object)
 				}
-				assert.Equal(t, stored(obj), stored(foretold.Object))
+				assert.Equal(t, stored(obj), stored(predicted.Object))
 				must(t, a, next)
 				assert.Len(t, record.take(), 1)
 			})

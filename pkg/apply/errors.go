@@ -7,26 +7,31 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/drop"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// Error says which manifest could not be applied and in which class the failure falls.
+// Error is the failure to apply a manifest, with its class.
 type Error struct {
-	// Manifest is the one that failed.
+	// Manifest is the manifest that failed.
 	Manifest *manifest.Manifest
-	// Reason is one of the UpdatePayload… reasons of package api.
+	// Reason is one of the UpdatePayload… reasons in package api.
 	Reason string
-	// Cause explains the class in words; empty where the class is unknown.
+	// Cause explains the class; empty if the class is unknown.
 	Cause string
-	// Fields are those that the server calls invalid, sorted; nil if it names none.
+	// Fields lists the fields that the server rejected as invalid, sorted; nil if it named none.
 	Fields []string
-	// Remedy says what to change, and where; empty where that is not known.
+	// Remedy says what to change and where; empty if unknown.
 	Remedy string
 	Err    error
 }
@@ -55,8 +60,8 @@ func wrap(m *manifest.Manifest, err error) error {
 		e.Reason, e.Cause, e.Fields, e.Remedy = api.ReasonResourceInvalid, r.cause, r.fields, r.remedy
 		return e
 	}
-	if match := unaskedWebhook.FindStringSubmatch(err.Error()); match != nil {
-		e.Remedy = fmt.Sprintf("repair the service behind webhook %s, or remove that webhook from its ValidatingWebhookConfiguration or MutatingWebhookConfiguration", match[1])
+	if match := failedWebhook.FindStringSubmatch(err.Error()); match != nil {
+		e.Remedy = fmt.Sprintf("repair the service behind webhook %s, or remove the webhook from its ValidatingWebhookConfiguration or MutatingWebhookConfiguration", match[1])
 	}
 	for _, c := range causes(err) {
 		if c.field != "" && !slices.Contains(e.Fields, c.field) {
@@ -67,35 +72,42 @@ func wrap(m *manifest.Manifest, err error) error {
 	return e
 }
 
+// failedWebhook matches the server's error if it could not call a webhook whose failurePolicy is Fail.
+var failedWebhook = regexp.MustCompile(`failed calling webhook "([^"]+)"`)
+
 var (
-	// errManifest marks failures that the manifest alone explains.
-	errManifest = errors.New("the manifest cannot be sent")
-	// errAnswer marks answers that cannot be read.
-	errAnswer = errors.New("reading the server's answer")
+	// namedWebhook matches the server's error if a webhook did not respond or rejected the object.
+	namedWebhook = regexp.MustCompile(`(?:failed calling|admission) webhook "[^"]+"`)
+	// webhookService matches the URL at which a server calls the service of an admission or conversion webhook.
+	webhookService = regexp.MustCompile(`https://([a-z0-9-]+)\.([a-z0-9-]+)\.svc[:/?"]`)
 )
 
-// unaskedWebhook is in what a server says that could not ask a webhook whose failurePolicy is Fail.
-var unaskedWebhook = regexp.MustCompile(`failed calling webhook "([^"]+)"`)
-
-// IsAway reports whether a request failed because nobody answered it, be it the server or a webhook that the server had to
-// ask. It is none of the manifest's fault, and over as soon as they are back, which no event tells.
-func IsAway(err error) bool {
-	failure, ok := errors.AsType[*Error](err)
-	return ok && (failure.Reason == api.ReasonClusterDown || unaskedWebhook.MatchString(failure.Err.Error()))
+// Webhook reports whether an error names an admission webhook. It also returns the service that the server could not call, or zero if there
+// is none.
+func Webhook(err error) (named bool, service types.NamespacedName) {
+	text := err.Error()
+	if match := webhookService.FindStringSubmatch(text); match != nil {
+		service = types.NamespacedName{Namespace: match[2], Name: match[1]}
+	}
+	return namedWebhook.MatchString(text), service
 }
 
-// IsNoMatch reports whether the server does not know the object's kind.
-func IsNoMatch(err error) bool { return meta.IsNoMatchError(err) || errors.Is(err, ErrNoMatch) }
+// IsUnavailable reports whether a request failed because the server, or a webhook that it called, did not respond. The manifest is not the
+// cause. The error disappears when they are back, and no event announces that.
+func IsUnavailable(err error) bool {
+	failure, ok := errors.AsType[*Error](err)
+	return ok && (failure.Reason == api.ReasonClusterDown || failedWebhook.MatchString(failure.Err.Error()))
+}
 
-// classify follows the classes of OpenShift's operator, whose reasons alerts and support tools know. A cancelled
-// request says nothing about the cluster, one that ran out of time does.
+// classify uses the classes of OpenShift's operator, because alerts and support tools know their reasons. A canceled request says nothing
+// about the cluster, but a timeout does.
 func classify(err error) (reason, cause string) {
 	switch {
-	case IsNoMatch(err), errors.Is(err, ErrUnavailable):
+	case kinds.IsNoMatch(err), errors.Is(err, kinds.ErrUnavailable):
 		return api.ReasonResourceTypeMissing, "the server does not recognize this resource, check extension API servers"
-	case errors.Is(err, errManifest), isTypeError(err):
+	case errors.Is(err, body.ErrManifest), drop.IsTypeError(err):
 		return api.ReasonResourceInvalid, "the object is invalid, possibly due to local cluster configuration"
-	case errors.Is(err, errAnswer), errors.Is(err, context.Canceled):
+	case errors.Is(err, request.ErrAnswer), errors.Is(err, context.Canceled):
 		return api.ReasonPayloadFailed, ""
 	}
 	switch apierrors.ReasonForError(err) {
@@ -118,10 +130,34 @@ func classify(err error) (reason, cause string) {
 	}
 	var status apierrors.APIStatus
 	switch {
-	case !errors.As(err, &status): // nobody answered
+	case !errors.As(err, &status): // there was no response
 		return api.ReasonClusterDown, "the server is down or not responding"
 	case status.Status().Code == http.StatusInternalServerError:
 		return api.ReasonClusterError, "the server is reporting an internal error"
 	}
 	return api.ReasonPayloadFailed, ""
+}
+
+// Explain describes an error without the object's identity. It omits the values that a server repeats for an invalid object, which may be a
+// whole pod template.
+func Explain(err error) string {
+	if failure, ok := errors.AsType[*Error](err); ok {
+		err = failure.Err
+	}
+	if r, ok := errors.AsType[*refusal](err); ok {
+		return r.text
+	}
+	if apierrors.IsInvalid(err) {
+		return summary(err)
+	}
+	return err.Error()
+}
+
+// conversionError is part of the server's error about a value that does not fit the Go type of a built-in kind, such as Secret data that is
+// not base64. The error has code 500 and no reason.
+const conversionError = "failed to convert new object ("
+
+// IsManifestError reports whether the manifest itself causes the error, because it cannot be sent or does not match the schema.
+func IsManifestError(err error) bool {
+	return err != nil && (errors.Is(err, body.ErrManifest) || drop.IsTypeError(err) || strings.Contains(err.Error(), conversionError))
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,11 +15,12 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-func TestReasonsOfStatuses(t *testing.T) {
+func TestErrorStatusesHaveReasons(t *testing.T) {
 	const other = api.ReasonPayloadFailed
 	for _, tt := range []struct {
 		status metav1.StatusReason
@@ -64,7 +66,7 @@ func TestReasonsOfStatuses(t *testing.T) {
 	}
 }
 
-func TestReasonsWithoutAStatus(t *testing.T) {
+func TestErrorsWithoutAStatusHaveReasons(t *testing.T) {
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
 	m := thing(t, "")
@@ -73,10 +75,10 @@ func TestReasonsWithoutAStatus(t *testing.T) {
 		do   func() (apply.Change, error)
 		want string
 	}{
-		{"calls a refused connection a cluster that is down", func() (apply.Change, error) {
+		{"reports a refused connection as ClusterDown", func() (apply.Change, error) {
 			return to(t, closed.URL, closed.Client()).Apply(t.Context(), m, release.Updating)
 		}, api.ReasonClusterDown},
-		{"does not blame the cluster for a cancelled request", func() (apply.Change, error) {
+		{"does not blame the cluster for a canceled request", func() (apply.Change, error) {
 			ctx, cancel := withCancel(t)
 			client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 				cancel()
@@ -85,13 +87,13 @@ func TestReasonsWithoutAStatus(t *testing.T) {
 			})}
 			return to(t, closed.URL, client).Apply(ctx, m, release.Updating)
 		}, api.ReasonPayloadFailed},
-		{"does not blame the cluster for what never was sent", func() (apply.Change, error) {
-			return to(t, closed.URL, closed.Client()).Apply(cancelled(t), m, release.Updating)
+		{"does not blame the cluster for an unsent request", func() (apply.Change, error) {
+			return to(t, closed.URL, closed.Client()).Apply(canceled(t), m, release.Updating)
 		}, api.ReasonPayloadFailed},
-		{"takes a proxy's answer for the server's", func() (apply.Change, error) {
+		{"treats a proxy's response like the server's", func() (apply.Change, error) {
 			return answering(t, 503, "text/plain", "no backend").Apply(t.Context(), m, release.Updating)
 		}, api.ReasonClusterDown},
-		{"knows a type error", func() (apply.Change, error) {
+		{"recognizes a type error", func() (apply.Change, error) {
 			return answering(t, 500, "application/json", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,
 				"message":"failed to create typed patch object (/a; example.com/v1, Kind=Thing): .spec.x: expected numeric, got string"}`).
 				Apply(t.Context(), m, release.Updating)
@@ -106,8 +108,8 @@ func TestReasonsWithoutAStatus(t *testing.T) {
 	}
 }
 
-// TestFailuresOfEveryRequest has a server that refuses the request that each kind of manifest makes first.
-func TestFailuresOfEveryRequest(t *testing.T) {
+// TestEveryRequestReportsItsFailure uses a server that rejects the first request for each kind of manifest.
+func TestEveryRequestReportsItsFailure(t *testing.T) {
 	a := answering(t, 403, "application/json", `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
 	for _, annotations := range []string{
 		"", `release.openshift.io/create-only: "true"`, `release.openshift.io/delete: "true"`,
@@ -116,7 +118,7 @@ func TestFailuresOfEveryRequest(t *testing.T) {
 		var failure *apply.Error
 		require.ErrorAs(t, err, &failure, annotations)
 		assert.Equal(t, api.ReasonResourceForbidden, failure.Reason)
-		assert.False(t, apply.IsNoMatch(err))
+		assert.False(t, kinds.IsNoMatch(err))
 	}
 	_, err := a.Precreate(t.Context(), thing(t, ""))
 	require.Error(t, err)
@@ -132,8 +134,8 @@ func TestRealTypeErrorsAreInvalid(t *testing.T) {
 	assert.Equal(t, api.ReasonResourceInvalid, failure.Reason, "%v", err)
 }
 
-// TestManifestsThatCannotBeSent come from no file, but from a bug of ours they may.
-func TestManifestsThatCannotBeSent(t *testing.T) {
+// TestUnsendableManifestsAreErrors uses manifests that cannot come from a file, but could result from a bug in this operator.
+func TestUnsendableManifestsAreErrors(t *testing.T) {
 	a := answering(t, 201, "application/json", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
 	unnamed := thing(t, "")
 	unnamed.Object.SetName("")
@@ -149,4 +151,20 @@ func TestManifestsThatCannotBeSent(t *testing.T) {
 		assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
 		assert.ErrorContains(t, err, "the manifest cannot be sent")
 	}
+}
+
+func TestManifestErrorsAreRecognized(t *testing.T) {
+	ns := namespace(t)
+	a, _ := connect(t, owner)
+	for text, want := range map[string]bool{
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: NS}\ndata: [a]":   true,
+		"apiVersion: v1\nkind: Secret\nmetadata: {name: a, namespace: NS}\ndata: {a: '%'}": true,
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}":                             true,
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: NS-missing}":      false,
+	} {
+		_, err := a.Predict(t.Context(), parse(t, strings.ReplaceAll(text, "NS", ns)), release.Updating)
+		require.Error(t, err)
+		assert.Equal(t, want, apply.IsManifestError(err), err)
+	}
+	assert.False(t, apply.IsManifestError(nil))
 }

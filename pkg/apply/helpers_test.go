@@ -25,6 +25,9 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/env"
@@ -32,16 +35,16 @@ import (
 	"github.com/cluster-version/cvo/test/fixture/authority"
 )
 
-// controlPlane is shared by all tests of the package; each has a namespace and names of its own.
+// controlPlane is shared by all tests of the package. Each test has its own namespace and names.
 var controlPlane *env.Env
 
 func TestMain(m *testing.M) {
 	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { controlPlane = e })
 }
 
-var owner = apply.Owner{Name: "version", UID: "5b5c5d5e-0000-4000-8000-000000000001"}
+var owner = body.Owner{Name: "version", UID: "5b5c5d5e-0000-4000-8000-000000000001"}
 
-// exchange is one request and what came back.
+// exchange is one request with its response.
 type exchange struct {
 	method, path, query string
 	accept, contentType string
@@ -50,7 +53,7 @@ type exchange struct {
 	sent, received      int64
 }
 
-// recorder notes every exchange. before, if set, is called ahead of each request.
+// recorder records every exchange. If before is set, it is called before each request.
 type recorder struct {
 	next   http.RoundTripper
 	before func(*http.Request)
@@ -78,7 +81,7 @@ func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// counted counts what is read of a body.
+// counted counts the bytes read from a body.
 type counted struct {
 	io.ReadCloser
 	n *int64
@@ -90,7 +93,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// take returns what was recorded since the last call.
+// take returns the exchanges recorded since the last call.
 func (r *recorder) take() []*exchange {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,40 +102,40 @@ func (r *recorder) take() []*exchange {
 	return taken
 }
 
-// connect makes an Applier that talks to the control plane, and the recorder of its requests, discovery left out.
-func connect(t *testing.T, by apply.Owner) (*apply.Applier, *recorder) {
+// connect returns an Applier for the control plane and the recorder of its requests, without those for discovery.
+func connect(t *testing.T, by body.Owner) (*apply.Applier, *recorder) {
 	t.Helper()
-	return connectBy(t, by, apply.NewDiscoveryMapper(clock.RealClock{}, discoverer(t), nil))
+	return connectBy(t, by, kinds.NewMapper(clock.RealClock{}, discoverer(t), nil))
 }
 
-func connectBy(t *testing.T, by apply.Owner, mapper apply.Mapper) (*apply.Applier, *recorder) {
+func connectBy(t *testing.T, by body.Owner, mapper apply.Mapper) (*apply.Applier, *recorder) {
 	t.Helper()
-	config := controlPlane.Config("apply")
+	config := controlPlane.For(t).Config("apply")
 	record := &recorder{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { record.next = next; return record })
 	httpClient, err := rest.HTTPClientFor(config)
 	require.NoError(t, err)
-	connection, err := apply.Connect(config, httpClient)
+	connection, err := request.Connect(config, httpClient)
 	require.NoError(t, err)
 	return apply.New(connection, mapper, by), record
 }
 
 func discoverer(t *testing.T) *discovery.DiscoveryClient {
 	t.Helper()
-	d, err := discovery.NewDiscoveryClientForConfig(controlPlane.Config("discovery"))
+	d, err := discovery.NewDiscoveryClientForConfig(controlPlane.For(t).Config("discovery"))
 	require.NoError(t, err)
 	return d
 }
 
-// somebody is a client that is not us.
-func somebody(t *testing.T) client.WithWatch {
+// otherClient returns a client that writes under other field manager names.
+func otherClient(t *testing.T) client.WithWatch {
 	t.Helper()
-	c, err := client.NewWithWatch(controlPlane.Config("somebody"), client.Options{})
+	c, err := client.NewWithWatch(controlPlane.For(t).Config("somebody"), client.Options{})
 	require.NoError(t, err)
 	return c
 }
 
-// parse reads one manifest.
+// parse parses one manifest.
 func parse(t *testing.T, text string) *manifest.Manifest {
 	t.Helper()
 	list, err := manifest.Parse("0000_50_x_y.yaml", []byte(text), manifest.Limits{})
@@ -141,7 +144,7 @@ func parse(t *testing.T, text string) *manifest.Manifest {
 	return list[0]
 }
 
-// fromAPI reads a manifest of the API module that go.mod pins.
+// fromAPI reads a manifest from the API module that go.mod pins.
 func fromAPI(t *testing.T, path ...string) *manifest.Manifest {
 	t.Helper()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/openshift/api").Output()
@@ -158,17 +161,17 @@ func must(t *testing.T, a *apply.Applier, m *manifest.Manifest) apply.Change {
 	return change
 }
 
-// namespace makes a namespace that belongs to the test.
+// namespace creates a namespace for the test.
 func namespace(t *testing.T) string {
 	t.Helper()
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
 	name = strings.TrimRight(name[:min(len(name), 60)], "-")
-	a, _ := connect(t, apply.Owner{})
+	a, _ := connect(t, body.Owner{})
 	must(t, a, parse(t, "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: "+name))
 	return name
 }
 
-// live returns the object of a manifest as the cluster has it.
+// live returns the object of a manifest as stored in the cluster.
 func live(t *testing.T, m *manifest.Manifest) *unstructured.Unstructured {
 	t.Helper()
 	obj, err := read(t, m)
@@ -180,18 +183,18 @@ func read(t *testing.T, m *manifest.Manifest) (*unstructured.Unstructured, error
 	t.Helper()
 	obj := &unstructured.Unstructured{}
 	obj.SetGroupVersionKind(m.GVK())
-	err := somebody(t).Get(t.Context(), client.ObjectKeyFromObject(m.Object), obj)
+	err := otherClient(t).Get(t.Context(), client.ObjectKeyFromObject(m.Object), obj)
 	return obj, err
 }
 
 // serveCRD applies a CRD and waits until its kind is served.
 func serveCRD(t *testing.T, crd *manifest.Manifest) {
 	t.Helper()
-	a, _ := connect(t, apply.Owner{})
+	a, _ := connect(t, body.Owner{})
 	must(t, a, crd)
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(crd.GVK())
-	w, err := somebody(t).Watch(t.Context(), list, client.MatchingFields{metav1.ObjectNameField: crd.Object.GetName()})
+	w, err := otherClient(t).Watch(t.Context(), list, client.MatchingFields{metav1.ObjectNameField: crd.Object.GetName()})
 	require.NoError(t, err)
 	defer w.Stop()
 	for event := range w.ResultChan() {
@@ -208,14 +211,14 @@ func serveCRD(t *testing.T, crd *manifest.Manifest) {
 	require.FailNow(t, "the watch ended before the CRD was established")
 }
 
-// discovered waits until discovery tells of the kind too, which comes a moment after the CRD is established.
+// discovered waits until discovery also lists the kind, which happens shortly after the CRD is established.
 func discovered(t *testing.T, crd *manifest.Manifest) {
 	t.Helper()
 	group, _, _ := unstructured.NestedString(crd.Object.Object, "spec", "group")
 	kind, _, _ := unstructured.NestedString(crd.Object.Object, "spec", "names", "kind")
 	versions, _, _ := unstructured.NestedSlice(crd.Object.Object, "spec", "versions")
 	version, _ := versions[0].(map[string]any)["name"].(string)
-	d, err := discovery.NewDiscoveryClientForConfig(controlPlane.Config("tests"))
+	d, err := discovery.NewDiscoveryClientForConfig(controlPlane.For(t).Config("tests"))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		list, err := d.ServerResourcesForGroupVersion(group + "/" + version)
@@ -223,7 +226,7 @@ func discovered(t *testing.T, crd *manifest.Manifest) {
 	}, 30*time.Second, 20*time.Millisecond)
 }
 
-// ours returns the field manager entry of an object that apply writes, nil if there is none.
+// ours returns the managedFields entry of our applies in an object, or nil if there is none.
 func ours(obj *unstructured.Unstructured) *metav1.ManagedFieldsEntry {
 	for _, e := range obj.GetManagedFields() {
 		if e.Manager == api.FieldManager && e.Subresource == "" {
@@ -233,8 +236,8 @@ func ours(obj *unstructured.Unstructured) *metav1.ManagedFieldsEntry {
 	return nil
 }
 
-// cancelled returns a context that is already cancelled.
-func cancelled(t *testing.T) context.Context {
+// canceled returns a context that is already canceled.
+func canceled(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := withCancel(t)
 	cancel()
@@ -248,7 +251,7 @@ func withCancel(t *testing.T) (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// realManifests returns the manifests of a kind in the files of a real release, the first of each name.
+// realManifests returns the manifests of a kind in a real release, the first of each name.
 func realManifests(t *testing.T, group, kind string) []*manifest.Manifest {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(fixture.Testdata(t), "payloads/4.23.0/release-manifests/*"))
@@ -274,13 +277,13 @@ func realManifests(t *testing.T, group, kind string) []*manifest.Manifest {
 	return found
 }
 
-// thing is a manifest of a kind that only the tests' own servers know.
+// thing returns a manifest of a kind that only the tests' own servers serve.
 func thing(t *testing.T, annotations string) *manifest.Manifest {
 	t.Helper()
 	return parse(t, "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a, annotations: {"+annotations+"}}")
 }
 
-// encodedBundle returns a CA bundle as the API wants it in JSON.
+// encodedBundle returns a CA bundle in the JSON form of the API.
 func encodedBundle(t *testing.T) string {
 	t.Helper()
 	a, err := authority.New("bundle")
@@ -288,7 +291,7 @@ func encodedBundle(t *testing.T) string {
 	return base64.StdEncoding.EncodeToString(a.Certificate)
 }
 
-// eventually and tick are for what the server itself does a moment later.
+// eventually and tick are for actions that the server completes a moment later.
 const (
 	eventually = 30 * time.Second
 	tick       = 20 * time.Millisecond

@@ -9,13 +9,14 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/inject"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-var proxy = apply.Injection{Proxy: apply.Proxy{HTTP: "http://p", No: "localhost"}}
+var proxy = inject.Values{Proxy: inject.Proxy{HTTP: "http://p", No: "localhost"}}
 
-// podsOf is a workload of that kind whose pods have containers a and b and an init container i.
+// podsOf returns a workload of a kind whose pods have containers a and b and init container i.
 func podsOf(t *testing.T, ns, kind, inject string) *manifest.Manifest {
 	t.Helper()
 	version, extra, level := "apps/v1", "selector: {matchLabels: {app: a}}", 1
@@ -52,12 +53,12 @@ func TestProxyIsInjected(t *testing.T) {
 		t.Run("it sets the environment of a "+kind, func(t *testing.T) {
 			m := podsOf(t, ns, kind, "a, i")
 			before := m.Object.DeepCopy()
-			assert.True(t, apply.Injected(m))
+			assert.True(t, inject.Requested(m))
 			a, _ := connect(t, owner)
-			a = a.WithInjection(proxy)
+			a = a.WithValues(proxy)
 			must(t, a, m)
 			assertQuiet(t, a, m)
-			assert.Equal(t, before, m.Object, "the manifest is shared")
+			assert.Equal(t, before, m.Object, "the manifest must not change")
 
 			path := []string{"spec", "template", "spec"}
 			if kind == "CronJob" {
@@ -67,12 +68,12 @@ func TestProxyIsInjected(t *testing.T) {
 			require.NoError(t, err)
 			injected := []any{
 				map[string]any{"name": "HTTP_PROXY", "value": "http://p"},
-				map[string]any{"name": "HTTPS_PROXY"}, // set, to nothing
+				map[string]any{"name": "HTTPS_PROXY"}, // set to an empty value
 				map[string]any{"name": "NO_PROXY", "value": "localhost"},
 			}
 			other := []any{map[string]any{"name": "OTHER", "value": "x"}}
 			containers, _ := pods["containers"].([]any)
-			assert.Equal(t, append(other, injected...), containers[0].(map[string]any)["env"], "the injection wins over the manifest")
+			assert.Equal(t, append(other, injected...), containers[0].(map[string]any)["env"], "injected values override the manifest's")
 			assert.NotContains(t, containers[1], "env")
 			inits, _ := pods["initContainers"].([]any)
 			assert.Equal(t, injected, inits[0].(map[string]any)["env"])
@@ -80,34 +81,34 @@ func TestProxyIsInjected(t *testing.T) {
 	}
 }
 
-func TestUnknownContainersAreRefused(t *testing.T) {
+func TestUnknownContainersAreRejected(t *testing.T) {
 	m := podsOf(t, namespace(t), "Deployment", "a,nobody")
 	a, record := connect(t, owner)
-	a = a.WithInjection(proxy)
+	a = a.WithValues(proxy)
 	_, err := a.Apply(t.Context(), m, release.Updating)
 	var failure *apply.Error
 	require.ErrorAs(t, err, &failure)
 	assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
 	require.ErrorContains(t, err, `requested injection for non-existent container: "nobody"`)
-	assert.Empty(t, record.take(), "nothing is sent")
+	assert.Empty(t, record.take(), "no request is sent")
 	_, err = a.Content(m)
 	require.ErrorAs(t, err, &failure)
 	assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
 
-	must(t, a.WithInjection(apply.Injection{}), m) // without a proxy there is nothing to inject
+	must(t, a.WithValues(inject.Values{}), m) // without a proxy, nothing is injected
 }
 
-func TestProxyThatGoesIsTakenOut(t *testing.T) {
+func TestRemovedProxyIsRemovedFromPods(t *testing.T) {
 	m := podsOf(t, namespace(t), "Deployment", "b")
 	a, _ := connect(t, owner)
-	must(t, a.WithInjection(proxy), m)
+	must(t, a.WithValues(proxy), m)
 	must(t, a, m)
 	containers, _, err := unstructured.NestedSlice(live(t, m).Object, "spec", "template", "spec", "containers")
 	require.NoError(t, err)
 	assert.NotContains(t, containers[1], "env")
 }
 
-func TestOperatorsOwnDeploymentGetsTheInternalAddress(t *testing.T) {
+func TestOwnDeploymentGetsTheInternalAddress(t *testing.T) {
 	const text = `apiVersion: apps/v1
 kind: Deployment
 metadata: {namespace: openshift-cluster-version, name: cluster-version-operator}
@@ -125,9 +126,9 @@ spec:
 	a, _ := connect(t, owner)
 	must(t, a, parse(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: openshift-cluster-version}"))
 	m := parse(t, text)
-	assert.True(t, apply.Injected(m))
-	env := func(i apply.APIServer) (first, second any) {
-		must(t, a.WithInjection(apply.Injection{APIServer: i}), m)
+	assert.True(t, inject.Requested(m))
+	env := func(i inject.APIServer) (first, second any) {
+		must(t, a.WithValues(inject.Values{APIServer: i}), m)
 		containers, _, err := unstructured.NestedSlice(live(t, m).Object, "spec", "template", "spec", "containers")
 		require.NoError(t, err)
 		return containers[0].(map[string]any)["env"], containers[1].(map[string]any)["env"]
@@ -138,13 +139,13 @@ spec:
 		}
 		return list
 	}
-	first, second := env(apply.APIServer{Host: "api-int.example.com"})
+	first, second := env(inject.APIServer{Host: "api-int.example.com"})
 	assert.Equal(t, named("A", "b", "KUBERNETES_SERVICE_HOST", "api-int.example.com", "KUBERNETES_SERVICE_PORT", "443"), first)
 	assert.Nil(t, second)
-	first, _ = env(apply.APIServer{Host: "fd00::1", Port: "6444"})
+	first, _ = env(inject.APIServer{Host: "fd00::1", Port: "6444"})
 	assert.Equal(t, named("A", "b", "KUBERNETES_SERVICE_HOST", "fd00::1", "KUBERNETES_SERVICE_PORT", "6444"), first)
-	first, _ = env(apply.APIServer{Port: "6444"})
-	assert.ElementsMatch(t, named("KUBERNETES_SERVICE_PORT", "6443", "KUBERNETES_SERVICE_HOST", "127.0.0.1", "A", "b"), first, "without a host the manifest's stand")
+	first, _ = env(inject.APIServer{Port: "6444"})
+	assert.ElementsMatch(t, named("KUBERNETES_SERVICE_PORT", "6443", "KUBERNETES_SERVICE_HOST", "127.0.0.1", "A", "b"), first, "without a host, the manifest's values are kept")
 }
 
 func TestTLSIsInjected(t *testing.T) {
@@ -159,42 +160,42 @@ data:
     kind: GenericOperatorConfig
   other: "kind: GenericOperatorConfig"
 `)
-	assert.True(t, apply.Injected(m))
+	assert.True(t, inject.Requested(m))
 	before := m.Object.DeepCopy()
 	a, _ := connect(t, owner)
-	a = a.WithInjection(apply.Injection{TLS: apply.TLS{MinVersion: "VersionTLS13", CipherSuites: []string{"X"}}})
+	a = a.WithValues(inject.Values{TLS: inject.TLS{MinVersion: "VersionTLS13", CipherSuites: []string{"X"}}})
 	must(t, a, m)
 	assertQuiet(t, a, m)
 	assert.Equal(t, map[string]any{
 		"config.yaml": "# kept\napiVersion: operator.openshift.io/v1alpha1\nkind: GenericOperatorConfig\nservingInfo:\n  cipherSuites:\n  - X\n  minTLSVersion: VersionTLS13\n",
 		"other":       "kind: GenericOperatorConfig",
 	}, live(t, m).Object["data"])
-	assert.Equal(t, before, m.Object, "the manifest is shared")
+	assert.Equal(t, before, m.Object, "the manifest must not change")
 }
 
-func TestContentChangesWithWhatIsInjected(t *testing.T) {
+func TestContentChangesWithInjectedValues(t *testing.T) {
 	plain, _ := connect(t, owner)
 	content := func(a *apply.Applier, m *manifest.Manifest) [32]byte {
 		sum, err := a.Content(m)
 		require.NoError(t, err)
 		return sum
 	}
-	other := plain.WithInjection(apply.Injection{
-		Proxy: proxy.Proxy, TLS: apply.NewTLS(nil), APIServer: apply.APIServer{Host: "api-int"},
+	other := plain.WithValues(inject.Values{
+		Proxy: proxy.Proxy, TLS: inject.TLSOf(nil), APIServer: inject.APIServer{Host: "api-int"},
 	})
-	asking := podsOf(t, "ns", "Deployment", "a")
-	assert.NotEqual(t, content(plain, asking), content(other, asking))
-	assert.Equal(t, content(other, asking), content(plain.WithInjection(proxy), asking), "only its part matters")
+	requesting := podsOf(t, "ns", "Deployment", "a")
+	assert.NotEqual(t, content(plain, requesting), content(other, requesting))
+	assert.Equal(t, content(other, requesting), content(plain.WithValues(proxy), requesting), "only requested values matter")
 
 	silent := podsOf(t, "ns", "Deployment", "a")
 	silent.Object.SetAnnotations(nil)
-	assert.False(t, apply.Injected(silent))
+	assert.False(t, inject.Requested(silent))
 	assert.Equal(t, content(plain, silent), content(other, silent))
 	set := plain
-	assert.Equal(t, content(plain, asking), content(set.WithInjection(apply.Injection{}), asking))
+	assert.Equal(t, content(plain, requesting), content(set.WithValues(inject.Values{}), requesting))
 }
 
-func TestApplySetLabel(t *testing.T) {
+func TestMembersHaveTheApplySetLabel(t *testing.T) {
 	ns := namespace(t)
 	member := owner
 	member.ApplySet = "applyset-abc-v1"

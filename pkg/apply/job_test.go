@@ -25,7 +25,7 @@ func job(t *testing.T, namespace, annotations, image string) *manifest.Manifest 
 		strings.Replace(jobSpec, "image: i", "image: "+image, 1))
 }
 
-// conclude writes the status of a Job as the job controller does.
+// conclude writes a Job's status as the job controller does.
 func conclude(t *testing.T, m *manifest.Manifest, conditions ...string) {
 	t.Helper()
 	concludeAt(t, m, time.Now(), conditions...)
@@ -43,7 +43,7 @@ func concludeAt(t *testing.T, m *manifest.Manifest, at time.Time, conditions ...
 		done = `"completionTime":"` + now + `","succeeded":1,`
 	}
 	patch := `{"status":{"startTime":"` + now + `",` + done + `"conditions":[` + strings.Join(list, ",") + `]}}`
-	require.NoError(t, somebody(t).Status().Patch(t.Context(), live(t, m), client.RawPatch(types.MergePatchType, []byte(patch)),
+	require.NoError(t, otherClient(t).Status().Patch(t.Context(), live(t, m), client.RawPatch(types.MergePatchType, []byte(patch)),
 		client.FieldOwner("kube-controller-manager")))
 }
 
@@ -53,23 +53,23 @@ func TestFailedJobsRunAgainWhenTheirManifestChanges(t *testing.T) {
 	first := job(t, ns, "", "i")
 	uid := must(t, a, first).UID
 	conclude(t, first, "FailureTarget", "Failed")
-	assert.Equal(t, apply.Applied, must(t, a, first).Action, "not by itself")
+	assert.Equal(t, apply.Applied, must(t, a, first).Action, "a failed Job must not rerun without a change")
 	record.take()
 
 	next := job(t, ns, "", "j")
 	got := must(t, a, next)
 	assert.Equal(t, apply.Deleting, got.Action)
-	assert.Contains(t, got.Message, "foregroundDeletion; it is created again then, since it failed, and spec.template cannot be changed")
-	assert.Equal(t, []string{"PATCH apply-patch", "GET", "GET", "POST", "DELETE"}, methods(record.take()))
-	end(t, next)
+	assert.Contains(t, got.Message, "foregroundDeletion; then it will be recreated, because it failed and spec.template cannot be changed")
+	assert.Equal(t, []string{"PATCH apply-patch", "GET", "POST", "PUT", "DELETE"}, methods(record.take()))
+	collectGarbage(t, next)
 	got = must(t, a, next)
 	assert.Equal(t, apply.Created, got.Action)
 	assert.NotEqual(t, uid, got.UID)
 }
 
-// TestFailedJobsRunAgainWhenTheServerTakesTheChange: a Job's labels and deadline can be changed, but that helps a failed one
-// as little as anything.
-func TestFailedJobsRunAgainWhenTheServerTakesTheChange(t *testing.T) {
+// TestFailedJobsRunAgainEvenIfTheChangeIsMutable changes a failed Job's labels and deadline. They are mutable, but changing them has no
+// effect on a failed Job.
+func TestFailedJobsRunAgainEvenIfTheChangeIsMutable(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	first := job(t, ns, "note: x", "i")
@@ -82,27 +82,27 @@ func TestFailedJobsRunAgainWhenTheServerTakesTheChange(t *testing.T) {
 	concluded := time.Now().Add(-time.Hour)
 	concludeAt(t, first, concluded, "FailureTarget", "Failed")
 	must(t, a, first)
-	assert.Len(t, record.take(), 1, "it does not run again by itself")
+	assert.Len(t, record.take(), 1, "it must not rerun without another change")
 	require.Eventually(t, func() bool { return time.Since(live(t, first).GetCreationTimestamp().Time) > time.Second }, eventually, tick)
 
-	foretold, err := a.Foretell(t.Context(), next, release.Updating)
+	predicted, err := a.Predict(t.Context(), next, release.Updating)
 	require.NoError(t, err)
-	assert.Equal(t, apply.Recreated, foretold.Action)
+	assert.Equal(t, apply.Recreated, predicted.Action)
 	record.take()
 	got := must(t, a, next)
 	assert.Equal(t, apply.Deleting, got.Action)
-	assert.Contains(t, got.Message, "it is created again then, since it failed, and has been changed since")
-	assert.Equal(t, []string{"PATCH apply-patch", "GET", "GET", "POST", "DELETE"}, methods(record.take()))
+	assert.Contains(t, got.Message, "then it will be recreated, because it failed and has been changed since")
+	assert.Equal(t, []string{"PATCH apply-patch", "GET", "POST", "DELETE"}, methods(record.take()))
 	again := must(t, a, next)
 	assert.True(t, again.Deleting)
-	end(t, next)
+	collectGarbage(t, next)
 	got = must(t, a, next)
 	assert.Equal(t, apply.Created, got.Action)
 	assert.NotEqual(t, uid, got.UID)
 	assert.Equal(t, apply.Applied, must(t, a, next).Action)
 }
 
-// TestRunningJobsAreChanged: what the server takes is for a Job that has not failed.
+// TestRunningJobsAreChanged changes a Job that has not failed, which the server accepts.
 func TestRunningJobsAreChanged(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
@@ -118,10 +118,10 @@ func TestRunningJobsAreChanged(t *testing.T) {
 		assert.Equal(t, []string{"PATCH apply-patch", "GET"}, methods(record.take()))
 	}
 	concludeAt(t, first, time.Now().Add(time.Minute), "FailureTarget", "Failed")
-	assert.Equal(t, uid, must(t, a, next).UID, "it failed after that")
+	assert.Equal(t, uid, must(t, a, next).UID, "the change came before the failure")
 }
 
-func TestOtherJobsAreNotRunAgainUnasked(t *testing.T) {
+func TestOtherJobsRunAgainOnlyByAnnotation(t *testing.T) {
 	ns := namespace(t)
 	for _, tt := range []struct {
 		name       string
@@ -152,14 +152,14 @@ func TestOtherJobsAreNotRunAgainUnasked(t *testing.T) {
 			allowed := job(t, ns, recreateAnnotation, "j")
 			allowed.Object.SetName(slug(tt.name))
 			assert.Equal(t, apply.Deleting, must(t, a, allowed).Action)
-			end(t, allowed)
+			collectGarbage(t, allowed)
 			assert.Equal(t, apply.Created, must(t, a, allowed).Action)
 		})
 	}
 }
 
-// TestJobsWithSelectors have what made OpenShift's operator panic.
-func TestJobsWithSelectors(t *testing.T) {
+// TestSelectorsOfJobsAreDropped uses selectors that made OpenShift's operator panic.
+func TestSelectorsOfJobsAreDropped(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	text := "apiVersion: batch/v1\nkind: Job\nmetadata: {namespace: " + ns + ", name: a}\n"
@@ -167,8 +167,8 @@ func TestJobsWithSelectors(t *testing.T) {
 	before := m.Object.DeepCopy()
 	got := must(t, a, m)
 	assert.Equal(t, apply.Created, got.Action)
-	assert.Equal(t, []string{".spec.selector"}, got.Dropped, "the server makes it, and takes no other")
-	assert.Equal(t, before, m.Object, "the manifest is shared")
+	assert.Equal(t, []string{".spec.selector"}, got.Dropped, "the server sets the selector and rejects any other")
+	assert.Equal(t, before, m.Object, "the manifest must not change")
 	assert.Equal(t, got.ResourceVersion, must(t, a, m).ResourceVersion)
 	assert.Len(t, record.take(), 2)
 
@@ -188,8 +188,8 @@ func TestJobsWithSelectors(t *testing.T) {
 	assert.Equal(t, got.ResourceVersion, must(t, a, manual).ResourceVersion)
 }
 
-// TestJobsThatGoMeanwhile: what was refused is not there any more when it is looked at.
-func TestJobsThatGoMeanwhile(t *testing.T) {
+// TestJobDeletedMeanwhileIsCreated deletes the rejected Job before it is read.
+func TestJobDeletedMeanwhileIsCreated(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	first := job(t, ns, "", "i")
@@ -198,14 +198,14 @@ func TestJobsThatGoMeanwhile(t *testing.T) {
 	record.before = func(r *http.Request) {
 		if r.Method == http.MethodGet && !gone {
 			gone = true
-			assert.NoError(t, somebody(t).Delete(t.Context(), live(t, first), client.PropagationPolicy(metav1.DeletePropagationBackground)))
+			assert.NoError(t, otherClient(t).Delete(t.Context(), live(t, first), client.PropagationPolicy(metav1.DeletePropagationBackground)))
 		}
 	}
 	got := must(t, a, job(t, ns, "", "j"))
 	assert.Contains(t, []apply.Action{apply.Recreated, apply.Created}, got.Action)
 }
 
-func TestJobsThatCannotBeLookedAt(t *testing.T) {
+func TestUnreadableJobIsReported(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	must(t, a, job(t, ns, "", "i"))

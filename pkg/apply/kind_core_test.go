@@ -2,10 +2,10 @@ package apply_test
 
 import "testing"
 
-func TestCoreKinds(t *testing.T) {
+func TestCoreKindsKeepForeignFields(t *testing.T) {
 	runKindTests(t, []kindTest{
 		{
-			// What a release drops stays for ever under OpenShift's operator, whose merges only add
+			// In OpenShift's operator, entries that a release drops stay forever, because its merges only add
 			// (https://github.com/openshift/machine-api-operator/pull/1159).
 			name: "owns keys, labels and annotations of a ConfigMap one by one",
 			first: `
@@ -33,7 +33,7 @@ binaryData: {y: aGVsbG8=, c: null}
 immutable: true`,
 		},
 		{
-			name: "owns keys of a Secret, given as data or as text",
+			name: "owns keys of a Secret, given as data or as stringData",
 			first: `
 apiVersion: v1
 kind: Secret
@@ -51,7 +51,7 @@ stringData: {a: "2", n: "1"}`,
 			updated: `{data: {a: Mg==, n: MQ==, x: MQ==, b: null, c: null}}`,
 		},
 		{
-			name: "leaves a bundle that is injected into a ConfigMap alone",
+			name: "keeps a CA bundle injected into a ConfigMap",
 			first: `
 apiVersion: v1
 kind: ConfigMap
@@ -75,7 +75,7 @@ metadata:
 			updated: `{data: {service-ca.crt: injected, ca-bundle.crt: injected too, a: null}}`,
 		},
 		{
-			name: "leaves labels of a Namespace that a label syncer sets, and takes back its own",
+			name: "keeps a label syncer's labels on a Namespace and restores its own",
 			first: `
 apiVersion: v1
 kind: Namespace
@@ -103,7 +103,7 @@ metadata:
   annotations: {openshift.io/node-selector: "", workload.openshift.io/allowed: null, openshift.io/sa.scc.mcs: "s0:c1"}`,
 		},
 		{
-			name: "leaves secrets that controllers add to a ServiceAccount",
+			name: "keeps secrets that controllers add to a ServiceAccount",
 			first: `
 apiVersion: v1
 kind: ServiceAccount
@@ -122,7 +122,7 @@ secrets: [{name: ours}]`,
 		},
 		{
 			// The server keeps pull secrets as one value, unlike those of a pod.
-			name: "owns the pull secrets of a ServiceAccount as a whole, if its manifest names any",
+			name: "owns the pull secrets of a ServiceAccount as a whole if its manifest lists any",
 			first: `
 apiVersion: v1
 kind: ServiceAccount
@@ -138,7 +138,7 @@ metadata: {name: NS, namespace: NS}`,
 			updated: `{metadata: {labels: {x: "1"}}, imagePullSecrets: null}`,
 		},
 		{
-			name: "owns the fields of a PriorityClass that may change",
+			name: "owns the mutable fields of a PriorityClass",
 			first: `
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass

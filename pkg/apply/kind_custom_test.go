@@ -8,7 +8,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// formsCRD has every way in which a schema can treat a field.
+// formsCRD has fields with every form of schema.
 const formsCRD = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -55,19 +55,19 @@ func widgetText(spec string) string {
 	return "apiVersion: forms.example.com/v1\nkind: Widget\nmetadata: {name: NS, namespace: NS}\nspec: {" + spec + "}"
 }
 
-func TestOddFormsOfCustomResourcesAreAppliedOnce(t *testing.T) {
+func TestUnusualFormsOfCustomResourcesAreAppliedOnce(t *testing.T) {
 	serveCRD(t, parse(t, formsCRD))
 	ns := namespace(t)
 	for _, tt := range []struct{ name, spec string }{
 		{"empty things", `object: {}, map: {}, list: [], set: [], keyed: [], free: {}, atomic: {}, deep: {}, text: ""`},
 		{"empty things inside", `object: {b: {}}, free: {a: [], b: {}, c: null}`},
-		{"a null where it may be", `nullable: null`},
-		{"a null where there is a default", `defaulted: null`},
+		{"a null in a nullable field", `nullable: null`},
+		{"a null in a field with a default", `defaulted: null`},
 		{"numbers in other forms", `number: 1.0, integer: 2.0, either: "50%"`},
 		{"large numbers", `number: 1.0e+3, integer: 9007199254740993, either: 5`},
 		{"a set in any order", `set: [c, a, b]`},
-		{"durations and quantities as they are", `text: 60m, map: {a: 1000m, b: "1h0m0s"}`},
-		{"an object inside", `embedded: {apiVersion: v1, kind: Pod, metadata: {name: a, creationTimestamp: null, labels: {}}, status: {}}`},
+		{"durations and quantities as written", `text: 60m, map: {a: 1000m, b: "1h0m0s"}`},
+		{"an embedded object", `embedded: {apiVersion: v1, kind: Pod, metadata: {name: a, creationTimestamp: null, labels: {}}, status: {}}`},
 		{"nothing", ``},
 	} {
 		t.Run("it applies "+tt.name+" once", func(t *testing.T) {
@@ -75,19 +75,18 @@ func TestOddFormsOfCustomResourcesAreAppliedOnce(t *testing.T) {
 			a, _ := connect(t, owner)
 			must(t, a, m)
 			assertQuiet(t, a, m)
-			require.NoError(t, somebody(t).Delete(t.Context(), m.Object.DeepCopy()))
+			require.NoError(t, otherClient(t).Delete(t.Context(), m.Object.DeepCopy()))
 		})
 	}
 }
 
-func TestCustomKinds(t *testing.T) {
+func TestCustomResourcesKeepForeignFields(t *testing.T) {
 	serveCRD(t, parse(t, formsCRD))
 	runKindTests(t, []kindTest{
 		{
-			// OpenShift's operator replaces all that is not built in, foreign labels with it, as soon as its spec
-			// differs, and never looks at its metadata alone. Defaults that a manifest does not name differ for ever
-			// (CVO#862).
-			name:     "owns single fields of a custom resource, and leaves defaults, labels and status of others",
+			// OpenShift's operator replaces a whole custom resource, including foreign labels, as soon as its spec differs, and never
+			// compares the metadata alone. Defaults that a manifest lacks always count as a difference (CVO#862).
+			name:     "owns single fields of a custom resource and keeps defaults and foreign labels and status",
 			first:    "apiVersion: forms.example.com/v1\nkind: Widget\nmetadata: {name: NS, namespace: NS, labels: {a: b}, annotations: {a: b}}\nspec: {text: a, object: {a: a, b: {c: c}}, set: [a, b], keyed: [{name: a, value: a}, {name: b}], list: [a], map: {a: a, b: b}}",
 			foreign:  `{metadata: {labels: {x: y1}}, spec: {number: 5, deep: {a: z}, object: {b: {}}, map: {x: x}}}`,
 			tamper:   `{metadata: {labels: {a: other}, annotations: {a: null}}}`,
@@ -98,7 +97,7 @@ func TestCustomKinds(t *testing.T) {
 	})
 }
 
-func TestCustomResourceEmptied(t *testing.T) {
+func TestLastEntryOfAMapIsRemoved(t *testing.T) {
 	serveCRD(t, parse(t, formsCRD))
 	ns := namespace(t)
 	for _, tt := range []struct{ name, before, after, want string }{
@@ -113,7 +112,7 @@ func TestCustomResourceEmptied(t *testing.T) {
 			require.NoError(t, err)
 			assertMatches(t, tt.want, live(t, m).Object)
 			assertQuiet(t, a, m)
-			require.NoError(t, somebody(t).Delete(t.Context(), m.Object.DeepCopy()))
+			require.NoError(t, otherClient(t).Delete(t.Context(), m.Object.DeepCopy()))
 		})
 	}
 }

@@ -17,14 +17,13 @@ import (
 	"github.com/cluster-version/cvo/test/fixture/authority"
 )
 
-// blank is what manifests say that leave the rest to an injector: a line without anything.
+// blank is the bundle, an empty line, of manifests that let an injector set the bundle.
 const blank = "Cg=="
 
-// The server takes any other only if it is a certificate.
+// The server accepts only certificates as bundles, except for a blank one.
 var bundle, otherBundle = someCertificate(), someCertificate()
 
-// someCertificate makes a self-signed certificate, as a CA bundle holds it, in whose base64 nothing reads like the
-// placeholder of a namespace.
+// someCertificate returns a self-signed certificate in the form of a CA bundle. Its base64 does not contain the placeholder of a namespace.
 func someCertificate() string {
 	for {
 		a, err := authority.New("bundle")
@@ -64,8 +63,8 @@ kind: APIService
 metadata: {name: v1.NS.aggregated.example.com, annotations: {INJECT}}
 spec: {group: NS.aggregated.example.com, version: v1, groupPriorityMinimum: 1000, versionPriority: 10, service: {namespace: x, name: svc}}`
 
-// asking has a manifest ask the service CA operator for its CA.
-func asking(text string) string {
+// requestingServiceCA returns a manifest that requests the CA of the service CA operator.
+func requestingServiceCA(text string) string {
 	return strings.ReplaceAll(text, "INJECT", `service.beta.openshift.io/inject-cabundle: "true"`)
 }
 
@@ -81,7 +80,7 @@ func mutating(text string) string {
 	return strings.ReplaceAll(text, "KIND", "MutatingWebhookConfiguration")
 }
 
-func TestExtensionKinds(t *testing.T) {
+func TestExtensionKindsKeepInjectedBundles(t *testing.T) {
 	injectedHooks := kindTest{
 		foreign: `
 webhooks:
@@ -108,14 +107,14 @@ webhooks:
 	runKindTests(t, []kindTest{
 		{
 			// CVO#870: the bundle of a CRD's conversion.
-			name:    "leaves an injected bundle of a CRD's conversion alone",
-			first:   asking(conversion),
+			name:    "keeps an injected bundle of a CRD's conversion",
+			first:   requestingServiceCA(conversion),
 			foreign: `{spec: {conversion: {webhook: {clientConfig: {caBundle: ` + otherBundle + `}}}}, metadata: {annotations: {x: "1"}}}`,
 			tamper:  `{spec: {names: {shortNames: [other]}, conversion: {webhook: {clientConfig: {service: {name: z}}}}}}`,
 			repaired: `
 metadata: {annotations: {x: "1"}}
 spec: {names: {shortNames: [gt]}, conversion: {webhook: {clientConfig: {caBundle: ` + otherBundle + `, service: {name: svc}}}}}`,
-			second: strings.NewReplacer("categories: [all]", "singular: gadget", "b: {type: string}", "c: {type: string}").Replace(asking(conversion)),
+			second: strings.NewReplacer("categories: [all]", "singular: gadget", "b: {type: string}", "c: {type: string}").Replace(requestingServiceCA(conversion)),
 			updated: `
 spec:
   names: {categories: null, singular: gadget}
@@ -123,7 +122,7 @@ spec:
   versions: [{schema: {openAPIV3Schema: {properties: {a: {type: string}, b: null, c: {type: string}}}}}]`,
 		},
 		{
-			name:     "takes back the bundle of a CRD's conversion that nobody may inject",
+			name:     "reverts the bundle of a CRD's conversion without an injector",
 			first:    strings.NewReplacer("INJECT", "", blank, bundle).Replace(conversion),
 			foreign:  `{metadata: {annotations: {x: "1"}}}`,
 			tamper:   `{spec: {conversion: {webhook: {clientConfig: {caBundle: ` + otherBundle + `}}}}}`,
@@ -132,7 +131,7 @@ spec:
 			updated:  `{spec: {conversion: {strategy: Webhook, webhook: {clientConfig: {caBundle: null}}}}}`,
 		},
 		{
-			name:     "leaves the bundle of a CRD's conversion alone in whose place its manifest has a blank one",
+			name:     "keeps the bundle of a CRD's conversion if the manifest has a blank one",
 			first:    strings.ReplaceAll(conversion, "INJECT", ""),
 			foreign:  `{spec: {conversion: {webhook: {clientConfig: {caBundle: ` + otherBundle + `}}}}}`,
 			tamper:   `{spec: {names: {shortNames: [other]}}}`,
@@ -140,25 +139,25 @@ spec:
 			second:   strings.NewReplacer("INJECT", "", "caBundle: "+blank+", ", "").Replace(conversion),
 			updated:  `{spec: {conversion: {strategy: Webhook, webhook: {clientConfig: {caBundle: ` + otherBundle + `}}}}}`,
 		},
-		withHooks("leaves injected bundles of validating webhooks and webhooks of others alone", asking(validating(webhooks))),
-		withHooks("leaves bundles of cert-manager in mutating webhooks and webhooks of others alone", certManaged(mutating(webhooks))),
+		withHooks("keeps injected bundles and foreign webhooks of a ValidatingWebhookConfiguration", requestingServiceCA(validating(webhooks))),
+		withHooks("keeps cert-manager's bundles and foreign webhooks of a MutatingWebhookConfiguration", certManaged(mutating(webhooks))),
 		{
-			name:     "leaves the injected bundle of an APIService alone",
-			first:    asking(apiService),
+			name:     "keeps the injected bundle of an APIService",
+			first:    requestingServiceCA(apiService),
 			foreign:  `{spec: {caBundle: ` + otherBundle + `}}`,
 			tamper:   `{spec: {versionPriority: 11, service: {name: z}}}`,
 			repaired: `{spec: {versionPriority: 10, caBundle: ` + otherBundle + `, service: {name: svc}}}`,
-			second:   strings.ReplaceAll(asking(apiService), "versionPriority: 10", "versionPriority: 12"),
+			second:   strings.ReplaceAll(requestingServiceCA(apiService), "versionPriority: 10", "versionPriority: 12"),
 			updated:  `{spec: {versionPriority: 12, caBundle: ` + otherBundle + `}}`,
 		},
 	})
 }
 
-func TestSecurityContextConstraintsAreOurs(t *testing.T) {
+func TestSecurityContextConstraintsUsersAreOwnedIfListed(t *testing.T) {
 	serveCRD(t, fromAPI(t, "security/v1/zz_generated.crd-manifests/0000_03_config-operator_01_securitycontextconstraints.crd.yaml"))
 	runKindTests(t, []kindTest{
 		{
-			name: "leaves users of a SecurityContextConstraints to whom others list them, if the manifest lists none",
+			name: "keeps users of a SecurityContextConstraints if the manifest lists none",
 			first: `
 apiVersion: security.openshift.io/v1
 kind: SecurityContextConstraints
@@ -218,7 +217,7 @@ users: [a]`,
 	})
 }
 
-// imageStreams serves the kind as OpenShift's API server does, which merges tags by their names.
+// imageStreams serves the kind as OpenShift's API server does, which merges tags by name.
 const imageStreams = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -245,8 +244,8 @@ spec:
                 x-kubernetes-list-map-keys: [name]
                 items: {type: object, required: [name], x-kubernetes-preserve-unknown-fields: true, properties: {name: {type: string}}}`
 
-// CVO#870: OpenShift's operator looks at a tag's image and import policy alone.
-func TestImageStreamTags(t *testing.T) {
+// CVO#870: OpenShift's operator checks only the image and the import policy of a tag.
+func TestEveryFieldOfAnImageStreamTagIsRepaired(t *testing.T) {
 	serveCRD(t, parse(t, imageStreams))
 	ns := namespace(t)
 	manifestOf := func(tags string) *manifest.Manifest {
@@ -266,7 +265,7 @@ func TestImageStreamTags(t *testing.T) {
 	tags[0].(map[string]any)["generation"] = int64(3)
 	tags = append(tags, map[string]any{"name": "theirs"})
 	require.NoError(t, unstructured.SetNestedSlice(obj.Object, tags, "spec", "tags"))
-	require.NoError(t, somebody(t).Update(t.Context(), obj))
+	require.NoError(t, otherClient(t).Update(t.Context(), obj))
 
 	must(t, a, first)
 	assertMatches(t, "spec: {tags: [{name: a, generation: 3, referencePolicy: {type: Source}}, {name: b}, {name: theirs}]}", live(t, first).Object)
@@ -276,7 +275,7 @@ func TestImageStreamTags(t *testing.T) {
 	assertMatches(t, "spec: {tags: [{name: a, referencePolicy: {type: Local}}, {name: theirs}, {name: c}]}", live(t, first).Object)
 }
 
-func TestStoredVersionsOfACRDMustStay(t *testing.T) {
+func TestDroppingAStoredVersionOfACRDIsReported(t *testing.T) {
 	const versions = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

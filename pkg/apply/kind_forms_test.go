@@ -8,10 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// An object that the server stores in other words than its manifest uses looks changed at the next apply, and is
-// written again and again (CVO#862, CVO#870, CVO#993). NS stands for the test's namespace, which names things
-// without one as well.
-func TestOddFormsAreAppliedOnce(t *testing.T) {
+// If the server stores an object in a different form than its manifest, each apply changes the object, and the operator writes it repeatedly
+// (CVO#862, CVO#870, CVO#993). NS stands for the test's namespace and is part of the names of cluster-scoped objects.
+func TestUnusualFormsAreAppliedOnce(t *testing.T) {
 	serveClusterOperators(t)
 	ns := namespace(t)
 	for _, tt := range []struct{ name, manifest string }{
@@ -21,7 +20,7 @@ func TestOddFormsAreAppliedOnce(t *testing.T) {
 		{"null fields", configMapText("labels: null, annotations: null", "data: null")},
 		{"null values of a map", configMapText("", "data: {c: null}")},
 		{"empty text", configMapText(`labels: {a: ""}`, `data: {a: ""}`)},
-		{"text with line breaks of all sorts", configMapText(``, `data: {a: "x\r\ny\tz \u2028 é \u0001"}`)},
+		{"text with different line breaks", configMapText(``, `data: {a: "x\r\ny\tz \u2028 é \u0001"}`)},
 		{"binary data with line breaks", configMapText(``, "binaryData:\n  a: |\n    aGVsbG8g\n    d29ybGQ=\n")},
 		{"immutable false", configMapText(``, "immutable: false")},
 		{"a secret with stringData", secretText(`stringData: {a: hello}`)},
@@ -34,26 +33,26 @@ func TestOddFormsAreAppliedOnce(t *testing.T) {
 		{"empty structs inside affinity", deploymentText("", `affinity: {nodeAffinity: {}, podAffinity: {}, podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: []}}`)},
 		{"empty structs of a container", containerText(`resources: {}` + "\nsecurityContext: {capabilities: {}}\nlifecycle: {}")},
 		{"empty resources", containerText(`resources: {limits: {}, requests: {}}`)},
-		{"an empty resources.limits beside requests", containerText(`resources: {limits: {}, requests: {cpu: 1}}`)},
+		{"empty resources.limits next to requests", containerText(`resources: {limits: {}, requests: {cpu: 1}}`)},
 		{"quantities in other forms", containerText(`resources: {limits: {cpu: 1000m, memory: 0.5Gi, ephemeral-storage: 1.5G}, requests: {cpu: 0.10, memory: 1024Ki}}`)},
 		{"quantities as numbers", containerText(`resources: {limits: {cpu: 2, memory: 1073741824}, requests: {cpu: 1.5, memory: 1e9}}`)},
 		{"quantities finer than the server keeps", containerText(`resources: {limits: {cpu: 0.0001, memory: 100m}}`)},
 		{"an emptyDir with a size in another form", deploymentText("", `volumes: [{name: a, emptyDir: {sizeLimit: 0.5Gi, medium: ""}}]`)},
 		{"ports as text and number", containerText(`ports: [{name: a, containerPort: 80}]` + "\nlivenessProbe: {httpGet: {port: 80, path: \"\"}}\nreadinessProbe: {tcpSocket: {port: a}}")},
-		{"zeros that mean nothing", deploymentText("", `hostNetwork: false`+"\nhostPID: false\nhostname: \"\"\nserviceAccountName: \"\"\npriorityClassName: \"\"\nterminationGracePeriodSeconds: 0")},
-		{"zeros of a container", containerText(`tty: false` + "\nstdin: false\nworkingDir: \"\"\nimagePullPolicy: \"\"\nterminationMessagePath: \"\"")},
-		{"zeros of a probe", containerText(`livenessProbe: {exec: {command: [a]}, initialDelaySeconds: 0, timeoutSeconds: 0, periodSeconds: 0}`)},
+		{"zero values without effect", deploymentText("", `hostNetwork: false`+"\nhostPID: false\nhostname: \"\"\nserviceAccountName: \"\"\npriorityClassName: \"\"\nterminationGracePeriodSeconds: 0")},
+		{"zero values of a container", containerText(`tty: false` + "\nstdin: false\nworkingDir: \"\"\nimagePullPolicy: \"\"\nterminationMessagePath: \"\"")},
+		{"zero values of a probe", containerText(`livenessProbe: {exec: {command: [a]}, initialDelaySeconds: 0, timeoutSeconds: 0, periodSeconds: 0}`)},
 		{"empty values in the environment", containerText(`env: [{name: A, value: ""}, {name: B}, {name: C, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]`)},
 		{"null in the environment", containerText(`env: [{name: A, value: null}, {name: B, value: x, valueFrom: null}]`)},
-		{"a service account twice named", deploymentText("", "serviceAccount: a\nserviceAccountName: a")},
-		{"the deprecated service account alone", deploymentText("", "serviceAccount: a")},
+		{"a service account in both fields", deploymentText("", "serviceAccount: a\nserviceAccountName: a")},
+		{"only the deprecated service account field", deploymentText("", "serviceAccount: a")},
 		{"a topology spread with an empty selector", deploymentText("", `topologySpreadConstraints: [{maxSkew: 1, topologyKey: a, whenUnsatisfiable: DoNotSchedule, labelSelector: {}}]`)},
 		{"tolerations in any order", deploymentText("", `tolerations: [{operator: Exists}, {key: b, operator: Exists, effect: ""}, {key: a}]`)},
 		{"projected volumes without a mode", deploymentText("", `volumes: [{name: a, projected: {sources: [{configMap: {name: x}}, {secret: {name: z, items: []}}, {downwardAPI: {items: [{path: l, fieldRef: {fieldPath: metadata.labels}}]}}, {serviceAccountToken: {path: t}}]}}]`)},
-		{"projected volumes with nothing", deploymentText("", `volumes: [{name: a, projected: {sources: []}}]`)},
+		{"empty projected volumes", deploymentText("", `volumes: [{name: a, projected: {sources: []}}]`)},
 		{"a status in the template", deploymentText(`metadata: {labels: {app: a}, creationTimestamp: null, resourceVersion: "1", uid: x, generation: 3}`, "")},
 		{"an empty strategy", workloadText("Deployment", "strategy: {}\nminReadySeconds: 0\npaused: false\nstatus: {}")},
-		{"a rolling update in other words", workloadText("Deployment", `strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: "25%", maxUnavailable: 0}}`)},
+		{"a rolling update in another form", workloadText("Deployment", `strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: "25%", maxUnavailable: 0}}`)},
 		{"an empty rolling update", workloadText("Deployment", `strategy: {type: RollingUpdate, rollingUpdate: {}}`)},
 		{"no replicas", workloadText("Deployment", `replicas: null`)},
 		{"a number written as a float", workloadText("Deployment", `replicas: 2.0`)},
@@ -66,7 +65,7 @@ func TestOddFormsAreAppliedOnce(t *testing.T) {
 		{"a Service with empty things", serviceText("selector: {}\nexternalIPs: []\nports: [{port: 80}]\nsessionAffinity: \"\"\nclusterIP: \"\"\ntype: \"\"")},
 		{"a headless Service without ports", serviceText("clusterIP: None\nselector: {a: b}\nports: []")},
 		{"a Service with a port as text", serviceText("ports: [{port: 80, name: \"\", targetPort: http, protocol: TCP}]")},
-		{"a Service with two ports of one number", serviceText("ports: [{port: 80, name: a}, {port: 80, name: b, protocol: UDP}]")},
+		{"a Service with two ports with the same number", serviceText("ports: [{port: 80, name: a}, {port: 80, name: b, protocol: UDP}]")},
 		{"a load balancer with empty status", serviceText("type: LoadBalancer\nports: [{port: 80}]\nloadBalancerSourceRanges: []\nstatus: {loadBalancer: {}}")},
 		{"a NetworkPolicy with empty selectors", "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: NS, namespace: NS}\nspec: {podSelector: {}, policyTypes: [Ingress], ingress: [{}, {from: []}, {from: [{podSelector: {}}, {namespaceSelector: {}}]}]}"},
 		{"a NetworkPolicy with an empty matchLabels", "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: NS2, namespace: NS}\nspec: {podSelector: {matchLabels: {}}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {matchLabels: {}, matchExpressions: []}}], ports: []}]}"},
@@ -76,7 +75,7 @@ func TestOddFormsAreAppliedOnce(t *testing.T) {
 		{"a ServiceAccount", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: NS, namespace: NS}\nsecrets: []\nimagePullSecrets: []\nautomountServiceAccountToken: false"},
 		{"a Role with empty rules", "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: NS, namespace: NS}\nrules: [{apiGroups: [\"\"], resources: [pods], verbs: [get], resourceNames: []}]"},
 		{"a ClusterRole with aggregation and rules", "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: NS}\naggregationRule: {clusterRoleSelectors: [{matchLabels: {a: b}}]}\nrules: []"},
-		{"a binding with subjects in short", "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: NS}\nroleRef: {kind: ClusterRole, name: x}\nsubjects: [{kind: ServiceAccount, name: a, namespace: b}, {kind: Group, name: c}]"},
+		{"a binding with short subjects", "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: NS}\nroleRef: {kind: ClusterRole, name: x}\nsubjects: [{kind: ServiceAccount, name: a, namespace: b}, {kind: Group, name: c}]"},
 		{"a binding with the old API group of subjects", "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: NS2}\nroleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: x}\nsubjects: [{kind: ServiceAccount, name: a, namespace: b, apiGroup: \"\"}]"},
 		{"a binding without subjects", "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: NS, namespace: NS}\nroleRef: {kind: ClusterRole, name: x, apiGroup: rbac.authorization.k8s.io}\nsubjects: []"},
 		{"a Namespace with empty spec", "apiVersion: v1\nkind: Namespace\nmetadata: {name: NS-odd, labels: {}}\nspec: {}\nstatus: {}"},
@@ -108,8 +107,8 @@ func TestOddFormsAreAppliedOnce(t *testing.T) {
 			a, _ := connect(t, owner)
 			must(t, a, m)
 			assertQuiet(t, a, m)
-			assert.Equal(t, before, m.Object, "the manifest is shared")
-			require.NoError(t, client.IgnoreNotFound(somebody(t).Delete(t.Context(), m.Object.DeepCopy())))
+			assert.Equal(t, before, m.Object, "the manifest must not change")
+			require.NoError(t, client.IgnoreNotFound(otherClient(t).Delete(t.Context(), m.Object.DeepCopy())))
 		})
 	}
 }

@@ -21,13 +21,13 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// inNamespace fills in the namespace of a test, and the name that objects of its tables share.
+// inNamespace inserts the namespace of a test and the name that all objects in its tables share.
 func inNamespace(ns, text string) string {
 	return strings.NewReplacer("ns-odd", "odd-"+ns, "NS", ns).Replace(text)
 }
 
-// assertQuiet applies a manifest that was applied before and asserts that this writes nothing. Controllers of the API
-// server itself, which fill in statuses, may write in between; their writes end.
+// assertQuiet asserts that applying a manifest again writes nothing. The API server's own controllers, which set statuses, may write in
+// between, but not forever.
 func assertQuiet(t *testing.T, a *apply.Applier, m *manifest.Manifest) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Second); ; {
@@ -37,13 +37,13 @@ func assertQuiet(t *testing.T, a *apply.Applier, m *manifest.Manifest) {
 			return
 		}
 		if time.Now().After(end) {
-			assert.Fail(t, "applying again writes again", cmp.Diff(before, live(t, m)))
+			assert.Fail(t, "applying again must not write", cmp.Diff(before, live(t, m)))
 			return
 		}
 	}
 }
 
-// indent puts a block of YAML that many levels deeper.
+// indent indents a block of YAML by a number of levels.
 func indent(levels int, text string) string {
 	pad := strings.Repeat("  ", levels)
 	return pad + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+pad) + "\n"
@@ -64,7 +64,7 @@ func serviceText(spec string) string {
 	return "apiVersion: v1\nkind: Service\nmetadata: {name: NS, namespace: NS}\nspec:\n" + indent(1, spec)
 }
 
-// deploymentText is one with these parts of its pod template, beside a container.
+// deploymentText returns a Deployment with the given parts of its pod template and one container.
 func deploymentText(metadata, spec string) string {
 	if metadata == "" {
 		metadata = "metadata: {labels: {app: a}}"
@@ -73,13 +73,13 @@ func deploymentText(metadata, spec string) string {
 		indent(2, metadata) + "    spec:\n      containers: [{name: c, image: example.com/c}]\n" + indent(3, spec)
 }
 
-// containerText is a Deployment with these fields of its one container.
+// containerText returns a Deployment with the given fields of its container.
 func containerText(fields string) string {
 	return "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: NS, namespace: NS}\nspec:\n  selector: {matchLabels: {app: a}}\n  template:\n" +
 		"    metadata: {labels: {app: a}}\n    spec:\n      containers:\n      - name: c\n        image: example.com/c\n" + indent(4, fields)
 }
 
-// workloadText is one of a kind of apps/v1 with these fields of its spec.
+// workloadText returns an apps/v1 object of a kind with the given fields of its spec.
 func workloadText(kind, spec string) string {
 	selector := "  selector: {matchLabels: {app: a}}\n"
 	if strings.Contains(spec, "selector: {match") {
@@ -89,7 +89,7 @@ func workloadText(kind, spec string) string {
 		"  template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: example.com/c}]}}\n" + indent(1, spec)
 }
 
-// crdText is a CRD of that group with these fields of its spec and this schema.
+// crdText returns a CRD of a group with the given fields of its spec and the given schema.
 func crdText(group, spec, schema string) string {
 	names, _, _ := strings.Cut(spec[strings.Index(spec, "plural: ")+len("plural: "):], "}")
 	plural, _, _ := strings.Cut(names, ",")
@@ -98,23 +98,22 @@ func crdText(group, spec, schema string) string {
 		"  versions:\n  - name: v1\n    served: true\n    storage: true\n    schema:\n      openAPIV3Schema:\n" + indent(4, schema)
 }
 
-// kindTest follows one object through two releases, with foreign hands on it. Of the YAML texts, NS stands for the
-// test's namespace, and for the name of the object.
+// kindTest follows one object through two releases and a foreign edit. In the YAML texts, NS stands for the test's namespace and for the
+// name of the object.
 type kindTest struct {
 	name string
 	// first is the manifest of the first release.
 	first string
-	// foreign adds something beside what is ours, tamper changes or removes something that is ours: patches, strategic
-	// for the kinds that know those.
+	// foreign adds fields next to ours. tamper changes or removes our fields. Both are patches, strategic ones for kinds that support them.
 	foreign, tamper string
-	// repaired is what the object says after the first manifest was applied again, see matches.
+	// repaired is the expected object after the first manifest is applied again, see mismatches.
 	repaired string
-	// second is the manifest of the next release, updated what the object says after it.
+	// second is the manifest of the next release. updated is the expected object after it is applied.
 	second, updated string
 }
 
-// runKindTests asserts for each kind that its object is created, that applying again writes nothing, that a foreign
-// addition stays and a foreign change is undone, and that the next release changes, adds and removes what it says.
+// runKindTests asserts for each kind that its object is created, that applying it again writes nothing, that foreign additions stay and
+// foreign changes are reverted, and that the next release changes, adds and removes fields.
 func runKindTests(t *testing.T, tests []kindTest) {
 	t.Helper()
 	ns := namespace(t)
@@ -132,7 +131,7 @@ func runKindTests(t *testing.T, tests []kindTest) {
 			assertQuiet(t, a, first)
 			foreignEdit(t, first, fill(tt.tamper))
 			changed := live(t, first).GetResourceVersion()
-			require.NotEqual(t, changed, must(t, a, first).ResourceVersion, "the foreign change was none of ours")
+			require.NotEqual(t, changed, must(t, a, first).ResourceVersion, "the foreign edit must change one of our fields")
 			assertMatches(t, fill(tt.repaired), live(t, first).Object)
 			assertQuiet(t, a, first)
 
@@ -143,7 +142,7 @@ func runKindTests(t *testing.T, tests []kindTest) {
 	}
 }
 
-// foreignEdit patches an object as somebody else.
+// foreignEdit patches an object as another client.
 func foreignEdit(t *testing.T, m *manifest.Manifest, text string) {
 	t.Helper()
 	patch, err := yaml.YAMLToJSON([]byte(text))
@@ -154,11 +153,11 @@ func foreignEdit(t *testing.T, m *manifest.Manifest, text string) {
 	}
 	before := live(t, m)
 	after := before.DeepCopy()
-	require.NoError(t, somebody(t).Patch(t.Context(), after, client.RawPatch(how, patch), client.FieldOwner("somebody")))
-	require.NotEqual(t, before.GetResourceVersion(), after.GetResourceVersion(), "the foreign edit changes nothing: %s", text)
+	require.NoError(t, otherClient(t).Patch(t.Context(), after, client.RawPatch(how, patch), client.FieldOwner("somebody")))
+	require.NotEqual(t, before.GetResourceVersion(), after.GetResourceVersion(), "the foreign edit changed nothing: %s", text)
 }
 
-// field returns a value that must be there.
+// field returns a value that must exist.
 func field(t *testing.T, obj *unstructured.Unstructured, path ...string) any {
 	t.Helper()
 	value, found, err := unstructured.NestedFieldNoCopy(obj.Object, path...)
@@ -178,8 +177,8 @@ func assertMatches(t *testing.T, want string, got map[string]any) {
 	}
 }
 
-// mismatches compares what is expected with what is there: of a map the keys that are expected, with null for a key that
-// must not be there; of a list all items, those with a name in any order and others in theirs; anything else for equality.
+// mismatches compares an expected with an actual value. Maps must have the expected keys; null means that a key must be absent. Lists must
+// have the same items; items with names may be in any order. All other values must be equal.
 func mismatches(path string, want, got any) []string {
 	var errs []string
 	switch want := want.(type) {
@@ -192,9 +191,9 @@ func mismatches(path string, want, got any) []string {
 			item := there[key]
 			switch {
 			case value == nil && item != nil:
-				errs = append(errs, fmt.Sprintf("%s.%s: is still there: %v", path, key, item))
+				errs = append(errs, fmt.Sprintf("%s.%s: still exists: %v", path, key, item))
 			case value != nil && item == nil:
-				errs = append(errs, fmt.Sprintf("%s.%s: is missing", path, key))
+				errs = append(errs, fmt.Sprintf("%s.%s: missing", path, key))
 			case value != nil:
 				errs = append(errs, mismatches(path+"."+key, value, item)...)
 			}
@@ -216,7 +215,7 @@ func mismatches(path string, want, got any) []string {
 	return errs
 }
 
-// counterpart returns the item of the same name, or where there are no names the one at the same place.
+// counterpart returns the item with the same name, or at the same position if items have no names.
 func counterpart(want any, items []any, place int) any {
 	named, _ := want.(map[string]any)
 	if named["name"] == nil {

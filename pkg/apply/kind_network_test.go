@@ -10,10 +10,10 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-func TestNetworkKinds(t *testing.T) {
+func TestNetworkKindsKeepForeignFields(t *testing.T) {
 	runKindTests(t, []kindTest{
 		{
-			name: "leaves a Service the addresses and node ports that the server gave it",
+			name: "keeps the addresses and node ports that the server assigns to a Service",
 			first: `
 apiVersion: v1
 kind: Service
@@ -93,8 +93,8 @@ func TestServiceKeepsItsAddresses(t *testing.T) {
 	assert.Equal(t, nodePort, field(t, after, "spec", "ports").([]any)[0].(map[string]any)["nodePort"])
 }
 
-// A port that changes its number is another entry to the server, with the same name.
-func TestServicePortChangesItsNumber(t *testing.T) {
+// To the server, a port with another number is a new entry with the same name.
+func TestServicePortKeepsItsNameWithANewNumber(t *testing.T) {
 	ns := namespace(t)
 	a, _ := connect(t, owner)
 	must(t, a, parse(t, inNamespace(ns, serviceText("ports: [{name: web, port: 80}, {name: b, port: 81}]"))))
@@ -103,8 +103,8 @@ func TestServicePortChangesItsNumber(t *testing.T) {
 	assertMatches(t, "spec: {ports: [{name: web, port: 8080, targetPort: 8080}, {name: b}]}", live(t, m).Object)
 }
 
-// TestNetworkPolicyRestrictsWhatItHasRulesFor: the server's default stands from the time when there were fewer rules.
-func TestNetworkPolicyRestrictsWhatItHasRulesFor(t *testing.T) {
+// TestNetworkPolicyGetsTheTypesOfItsRules adds rules to a policy whose types the server set by default for an earlier release.
+func TestNetworkPolicyGetsTheTypesOfItsRules(t *testing.T) {
 	ns := namespace(t)
 	a, _ := connect(t, owner)
 	policy := func(rules string) *manifest.Manifest {

@@ -26,7 +26,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// unset are the fields that no manifest can set, or all fields of a struct, with the reason.
+// unset lists the fields that no manifest can set, or all fields of a struct, with reasons.
 var unset = map[string]string{
 	"EphemeralContainer":       ephemeral,
 	"EphemeralContainerCommon": ephemeral,
@@ -58,20 +58,19 @@ var unset = map[string]string{
 }
 
 const (
-	ephemeral = "the server takes ephemeral containers by a subresource of a running pod alone"
-	gated     = "the server clears it unless a feature gate is on that is off by default"
+	ephemeral = "the server accepts ephemeral containers only through a subresource of a running pod"
+	gated     = "the server clears it unless a feature gate is enabled that is off by default"
 	newer     = "newer than the API server of these tests"
 )
 
-// keys are the fields by which the server tells the entries of a list apart: changing one takes ours away and adds
-// another, which stays.
+// keys lists the fields that identify list entries for the server. Changing one removes our entry and adds another, which stays.
 var keys = []string{
 	"Container.name", "Volume.name", "EnvVar.name", "ContainerPort.containerPort", "ContainerPort.protocol", "VolumeMount.mountPath",
 	"VolumeDevice.devicePath", "LocalObjectReference.name", "PodResourceClaim.name", "ResourceClaim.name", "HostAlias.ip",
 	"TopologySpreadConstraint.topologyKey", "TopologySpreadConstraint.whenUnsatisfiable", "PodSchedulingGate.name",
 }
 
-// podManifests are the manifests of testdata/pods-*.yaml, which together set every field of a pod.
+// podManifests returns the manifests in testdata/pods-*.yaml, which together set every field of a pod.
 func podManifests(t *testing.T, ns string) []*manifest.Manifest {
 	t.Helper()
 	files, err := filepath.Glob("testdata/pods-*.yaml")
@@ -86,7 +85,7 @@ func podManifests(t *testing.T, ns string) []*manifest.Manifest {
 	return all
 }
 
-// podSpecOf returns where an object holds its pods, and their spec.
+// podSpecOf returns the pod spec of an object.
 func podSpecOf(t *testing.T, object *unstructured.Unstructured) map[string]any {
 	t.Helper()
 	path := []string{"spec", "template", "spec"}
@@ -98,16 +97,15 @@ func podSpecOf(t *testing.T, object *unstructured.Unstructured) map[string]any {
 	return spec
 }
 
-// leaf is a value of a pod spec that a manifest sets, and the field of the Go type behind it.
+// leaf is a value that a manifest sets in a pod spec, and the field of its Go type.
 type leaf struct {
-	path  []any // keys and places
+	path  []any // keys and indexes
 	field string
 }
 
 func (l leaf) String() string { return strings.ReplaceAll(fmt.Sprint(l.path), " ", ".") }
 
-// leaves walks a value of type t as a manifest words it. visit gets every field that is set; isLeaf tells those whose
-// value has no fields of its own.
+// leaves walks a manifest's value of type t and calls visit for every set field. isLeaf reports whether the value has no fields of its own.
 func leaves(t reflect.Type, value any, path []any, name string, visit func(l leaf, isLeaf bool)) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -144,7 +142,7 @@ type podField struct {
 	of    reflect.Type
 }
 
-// podFields maps the names of fields in JSON to their types and the struct that declares them.
+// podFields returns the types of fields by JSON name, and the structs that declare them.
 func podFields(t reflect.Type) map[string]podField {
 	fields := map[string]podField{}
 	for f := range t.Fields() {
@@ -158,7 +156,7 @@ func podFields(t reflect.Type) map[string]podField {
 	return fields
 }
 
-// allFields are the fields of all structs that a type consists of, as Struct.field.
+// allFields collects the fields of all structs in a type, as Struct.field.
 func allFields(t reflect.Type, into map[string]bool, seen map[reflect.Type]bool) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -174,7 +172,7 @@ func allFields(t reflect.Type, into map[string]bool, seen map[reflect.Type]bool)
 	}
 }
 
-// A field that Kubernetes adds to pods fails here until a manifest of testdata sets it.
+// This test fails when Kubernetes adds a field to pods, until a manifest in testdata sets it.
 func TestEveryPodFieldIsSet(t *testing.T) {
 	missing := map[string]bool{}
 	allFields(reflect.TypeFor[corev1.PodSpec](), missing, map[reflect.Type]bool{})
@@ -188,21 +186,21 @@ func TestEveryPodFieldIsSet(t *testing.T) {
 			owner, _, _ := strings.Cut(field, ".")
 			return field == name || owner == name
 		})
-		assert.Less(t, len(missing), before, "%s is set after all", name)
+		assert.Less(t, len(missing), before, "%s is set, so remove it from unset", name)
 	}
-	assert.Empty(t, slices.Sorted(maps.Keys(missing)), "no manifest sets these")
+	assert.Empty(t, slices.Sorted(maps.Keys(missing)), "no manifest sets these fields")
 }
 
-// TestEveryPodFieldIsRepaired has somebody change or remove each value of each pod by an update. OpenShift's operator
-// leaves many as they are: startupProbe, lifecycle, imagePullPolicy, hostPID, topologySpreadConstraints, dnsConfig.
+// TestEveryPodFieldIsRepaired lets another client change or remove each value of each pod by an update. OpenShift's operator ignores many
+// changes: startupProbe, lifecycle, imagePullPolicy, hostPID, topologySpreadConstraints, dnsConfig.
 func TestEveryPodFieldIsRepaired(t *testing.T) {
 	ns := namespace(t)
 	a, _ := connect(t, owner)
-	c := somebody(t)
+	c := otherClient(t)
 	for _, m := range podManifests(t, ns) {
 		t.Run(m.Object.GetName(), func(t *testing.T) {
 			change := must(t, a, m)
-			require.Empty(t, change.Dropped, "the server does not know these")
+			require.Empty(t, change.Dropped, "the server does not have these fields")
 			assertQuiet(t, a, m)
 			spec := podSpecOf(t, m.Object)
 			var all []leaf
@@ -213,7 +211,7 @@ func TestEveryPodFieldIsRepaired(t *testing.T) {
 			})
 			require.NotEmpty(t, all)
 			before := live(t, m)
-			require.Empty(t, lacks("", podSpecOf(t, before), spec), "the server drops this")
+			require.Empty(t, lacks("", podSpecOf(t, before), spec), "the server drops this field")
 			var steady []string
 			for _, l := range all {
 				tampered := tamper(t, c, before, l)
@@ -234,13 +232,12 @@ func TestEveryPodFieldIsRepaired(t *testing.T) {
 				}
 				before = after
 			}
-			assert.ElementsMatch(t, bound[m.Object.GetName()], steady, "nobody can change these")
+			assert.ElementsMatch(t, bound[m.Object.GetName()], steady, "these fields are immutable")
 		})
 	}
 }
 
-// bound are the values of a manifest that cannot change alone, because others stand or fall with them, or because only
-// one value is allowed.
+// bound lists the values of a manifest that cannot change alone, because other values depend on them or only one value is allowed.
 var bound = map[string][]string{
 	"main": {
 		"[affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.0.matchFields.0.key]",
@@ -274,8 +271,8 @@ var bound = map[string][]string{
 	"windows": {"[hostNetwork]", "[os.name]"},
 }
 
-// tamper changes the value at a leaf as somebody else, in the first way that the server takes. It returns the object that
-// came of it, nil if there was no way.
+// tamper changes the value of a leaf as another client, in the first way that the server accepts. It returns the resulting object, or nil
+// if the server accepted no change.
 func tamper(t *testing.T, c client.Client, before *unstructured.Unstructured, l leaf) *unstructured.Unstructured {
 	t.Helper()
 	var edits []func(spec map[string]any)
@@ -302,7 +299,7 @@ func tamper(t *testing.T, c client.Client, before *unstructured.Unstructured, l 
 	return nil
 }
 
-// lacks returns the place of something wanted that is not there, "" if all of it is.
+// lacks returns the path of the first wanted value that is missing, or "" if none is.
 func lacks(path string, there, want any) string {
 	switch want := want.(type) {
 	case map[string]any:
@@ -336,9 +333,9 @@ func isQuantity(a, b any) bool {
 	return errA == nil && errB == nil && x.Cmp(y) == 0
 }
 
-// others returns values that may stand in the place of one; nil removes it.
+// others returns candidates for replacing a value; nil removes it.
 func others(value any) []any {
-	// What may stand in place of the values that the server has a choice of; a list of all words would be long.
+	// Replacements for values of which the server accepts only a few. Listing all words would take too long.
 	choices := map[string][]any{
 		"Always": {"Never", "OnFailure"}, "Never": {"Always", "PreemptLowerPriority", "OnFailure"}, "OnFailure": {"Never"},
 		"Ignore": {"Honor"}, "Honor": {"Ignore"}, "UDP": {"TCP"}, "HTTPS": {"HTTP"}, "OnRootMismatch": {"Always"}, "Strict": {"Merge"},
@@ -377,7 +374,7 @@ func valueAt(value any, path []any) any {
 	return value
 }
 
-// removeEntry takes an entry out of a list.
+// removeEntry removes an entry from a list.
 func removeEntry(root map[string]any, path []any) {
 	list, _ := valueAt(root, path[:len(path)-1]).([]any)
 	if place, ok := path[len(path)-1].(int); ok {
@@ -398,7 +395,7 @@ func setAt(root map[string]any, path []any, value any) {
 	parent[key] = value
 }
 
-// typed returns the pods of an object in the types of Kubernetes, in which 1000m is 1.
+// typed returns the pod spec of an object as a Kubernetes type, for which 1000m equals 1.
 func typed(t *testing.T, obj *unstructured.Unstructured) corev1.PodSpec {
 	t.Helper()
 	convert := runtime.DefaultUnstructuredConverter

@@ -2,10 +2,10 @@ package apply_test
 
 import "testing"
 
-func TestAccessKinds(t *testing.T) {
+func TestRBACRulesAreOwnedAsAWhole(t *testing.T) {
 	runKindTests(t, []kindTest{
 		{
-			name: "takes rules out of a Role that others put in",
+			name: "removes rules that other writers add to a Role",
 			first: `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -22,7 +22,7 @@ rules: [{apiGroups: [""], resources: [pods], verbs: [get, list]}]`,
 			updated: `{metadata: {labels: {x: "1"}}, rules: [{resources: [pods], verbs: [get, list]}]}`,
 		},
 		{
-			name: "closes a Role without rules",
+			name: "removes all rules from a Role without rules",
 			first: `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -39,8 +39,8 @@ rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]`,
 			updated: `{rules: [{resources: [pods]}]}`,
 		},
 		{
-			// CVO#993: the rules are gathered by a controller, which undoes whatever a manifest says of them.
-			name: "leaves the rules of an aggregated ClusterRole to the controller",
+			// CVO#993: a controller aggregates the rules and reverts rules in a manifest.
+			name: "keeps the rules that the controller aggregates in a ClusterRole",
 			first: `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -62,7 +62,7 @@ aggregationRule: {clusterRoleSelectors: [{matchLabels: {a: b}}, {matchLabels: {c
 rules: [{resources: [pods]}]`,
 		},
 		{
-			name: "takes subjects out of a RoleBinding that others put in",
+			name: "removes subjects that other writers add to a RoleBinding",
 			first: `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -81,7 +81,7 @@ subjects: [{kind: Group, name: c}]`,
 			updated: `{subjects: [{kind: Group, name: c}]}`,
 		},
 		{
-			name: "closes a ClusterRoleBinding without subjects",
+			name: "removes all subjects from a ClusterRoleBinding without subjects",
 			first: `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

@@ -25,6 +25,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/inject"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/apply/request"
+	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -32,7 +36,7 @@ import (
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// Every manifest of a real release is written once, and once more where something is injected into it.
+// Every manifest of a real release is written once, and once more if something is injected into it.
 func TestRealManifestsAreAppliedOnce(t *testing.T) {
 	data := fixture.Testdata(t)
 	e := env.New(t, env.Options{Audit: env.AuditNone})
@@ -46,17 +50,17 @@ func TestRealManifestsAreAppliedOnce(t *testing.T) {
 	createNamespaces(t, c, stages)
 	httpClient, err := rest.HTTPClientFor(e.Config("apply"))
 	require.NoError(t, err)
-	connection, err := apply.Connect(e.Config("apply"), httpClient)
+	connection, err := request.Connect(e.Config("apply"), httpClient)
 	require.NoError(t, err)
 	d, err := discovery.NewDiscoveryClientForConfig(e.Config("discovery"))
 	require.NoError(t, err)
 	written := 0
 	for _, stage := range stages {
-		plain := apply.New(connection, apply.NewDiscoveryMapper(clock.RealClock{}, d, nil), owner)
-		injecting := plain.WithInjection(apply.Injection{
-			Proxy:     apply.Proxy{HTTP: "http://proxy", No: "localhost"},
-			TLS:       apply.NewTLS(nil),
-			APIServer: apply.APIServer{Host: "api-int"},
+		plain := apply.New(connection, kinds.NewMapper(clock.RealClock{}, d, nil), owner)
+		injecting := plain.WithValues(inject.Values{
+			Proxy:     inject.Proxy{HTTP: "http://proxy", No: "localhost"},
+			TLS:       inject.TLSOf(nil),
+			APIServer: inject.APIServer{Host: "api-int"},
 		})
 		var workers errgroup.Group
 		workers.SetLimit(8)
@@ -65,7 +69,7 @@ func TestRealManifestsAreAppliedOnce(t *testing.T) {
 		for i, m := range stage {
 			workers.Go(func() error {
 				errs[i] = settle(t.Context(), plain, m)
-				if apply.Injected(m) {
+				if inject.Requested(m) {
 					errs[i] = errors.Join(errs[i], settle(t.Context(), injecting, m))
 				}
 				return nil
@@ -78,8 +82,7 @@ func TestRealManifestsAreAppliedOnce(t *testing.T) {
 	assert.Greater(t, written, 800)
 }
 
-// settle applies a manifest until that writes nothing. Controllers of the API server, which fill in statuses, may write
-// in between.
+// settle applies a manifest until nothing is written. The API server's own controllers, which set statuses, may write in between.
 func settle(ctx context.Context, a *apply.Applier, m *manifest.Manifest) error {
 	last := ""
 	for range 10 {
@@ -89,10 +92,10 @@ func settle(ctx context.Context, a *apply.Applier, m *manifest.Manifest) error {
 		}
 		last = change.ResourceVersion
 	}
-	return fmt.Errorf("%s is written again and again", m)
+	return fmt.Errorf("%s never settles: every apply writes it", m)
 }
 
-// realStages returns the objects of a release in an order in which they can be applied.
+// realStages returns the objects of a release in an order that works for applying them.
 func realStages(t *testing.T, data string) [4][]*manifest.Manifest {
 	t.Helper()
 	var stages [4][]*manifest.Manifest
@@ -108,7 +111,7 @@ func realStages(t *testing.T, data string) [4][]*manifest.Manifest {
 	return stages
 }
 
-// stageOf puts last what stands in the way of others on a cluster where no component runs.
+// stageOf puts manifests last that would block others in a cluster without running components.
 func stageOf(m *manifest.Manifest) int {
 	switch gvk := m.GVK(); {
 	case gvk.Kind == "Namespace":
@@ -121,17 +124,17 @@ func stageOf(m *manifest.Manifest) int {
 	return 2
 }
 
-// realRelease returns what a cluster with every capability gets of a release.
+// realRelease returns the manifests of a release for a cluster with every capability.
 func realRelease(t *testing.T, release fs.FS) []*manifest.Manifest {
 	t.Helper()
 	p, err := payload.Load(release, "registry.example/release", payload.Options{
-		Filter: manifest.Filter{Capabilities: manifest.AllCapabilities(nil)},
+		Filter: inclusion.Filter{Capabilities: inclusion.AllCapabilities(nil)},
 	})
 	require.NoError(t, err)
 	return p.Manifests
 }
 
-// createNamespaces makes those that real platforms get from their installer or from another component.
+// createNamespaces creates the namespaces that the installer or other components create on real platforms.
 func createNamespaces(t *testing.T, c client.Client, stages [4][]*manifest.Manifest) {
 	t.Helper()
 	for _, stage := range stages {
@@ -146,7 +149,7 @@ func createNamespaces(t *testing.T, c client.Client, stages [4][]*manifest.Manif
 	}
 }
 
-// established waits until every CRD is.
+// established waits until all CRDs are established.
 func established(t *testing.T, c client.Client) {
 	t.Helper()
 	var last error

@@ -2,10 +2,10 @@ package apply_test
 
 import "testing"
 
-func TestWorkloadKinds(t *testing.T) {
+func TestWorkloadKindsKeepForeignFields(t *testing.T) {
 	runKindTests(t, []kindTest{
 		{
-			name: "leaves a Deployment the replicas that an autoscaler sets, a sidecar and a restart",
+			name: "keeps an autoscaler's replicas, a sidecar and a restart of a Deployment",
 			first: `
 apiVersion: apps/v1
 kind: Deployment
@@ -128,7 +128,7 @@ spec:
       volumes: [{name: v}, {name: mesh}]`,
 		},
 		{
-			name: "owns the replicas of a Deployment whose manifest names them",
+			name: "owns the replicas of a Deployment if its manifest sets them",
 			first: `
 apiVersion: apps/v1
 kind: Deployment
@@ -145,7 +145,7 @@ spec: {replicas: 3, selector: {matchLabels: {app: a}}, strategy: {type: Recreate
 			updated: `{metadata: {annotations: {deployment.kubernetes.io/revision: "1"}}, spec: {replicas: 3, strategy: {type: Recreate, rollingUpdate: null}}}`,
 		},
 		{
-			// OpenShift's operator leaves the update strategy of a DaemonSet as it is.
+			// OpenShift's operator ignores the update strategy of a DaemonSet.
 			name: "owns the update strategy of a DaemonSet",
 			first: `
 apiVersion: apps/v1
@@ -170,7 +170,7 @@ spec:
 			updated: `{spec: {minReadySeconds: null, updateStrategy: {type: OnDelete, rollingUpdate: null}, template: {spec: {hostPID: null, hostNetwork: null, containers: [{name: c, image: i}, {name: x}]}}}}`,
 		},
 		{
-			name: "owns what may change of a StatefulSet",
+			name: "owns the mutable fields of a StatefulSet",
 			first: `
 apiVersion: apps/v1
 kind: StatefulSet
@@ -221,7 +221,7 @@ spec:
 			updated: `{spec: {suspend: true, schedule: "1 * * * *", timeZone: Etc/UTC, concurrencyPolicy: Allow, failedJobsHistoryLimit: 1, jobTemplate: {spec: {backoffLimit: 3, ttlSecondsAfterFinished: null, template: {spec: {restartPolicy: OnFailure}}}}}}`,
 		},
 		{
-			name: "owns what may change of a Job",
+			name: "owns the mutable fields of a Job",
 			first: `
 apiVersion: batch/v1
 kind: Job

@@ -23,6 +23,8 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -45,9 +47,9 @@ func widgets(t *testing.T, group string) *manifest.Manifest {
 	return parse(t, strings.ReplaceAll(widgetCRD, "GROUP", group))
 }
 
-// asked counts the readings of discovery.
+// asked counts the reads of discovery.
 type asked struct {
-	apply.Discovery
+	kinds.Discovery
 	mu    sync.Mutex
 	times int
 }
@@ -59,7 +61,7 @@ func (a *asked) ServerGroupsAndResourcesWithContext(ctx context.Context) ([]*met
 	return a.Discovery.ServerGroupsAndResourcesWithContext(ctx)
 }
 
-// discoveryFunc answers as the test says.
+// discoveryFunc implements Discovery with a function.
 type discoveryFunc func(context.Context) ([]*metav1.APIResourceList, error)
 
 func (f discoveryFunc) ServerGroupsAndResourcesWithContext(ctx context.Context) ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
@@ -74,13 +76,13 @@ func TestMapperNeedsNoRequestForCRDsOfTheRelease(t *testing.T) {
 	cluster.Object.Object["spec"].(map[string]any)["scope"] = "Cluster"
 	none := discoveryFunc(func(context.Context) ([]*metav1.APIResourceList, error) { return nil, nil })
 	d := &asked{Discovery: none}
-	m := apply.NewDiscoveryMapper(clock.RealClock{}, d, []*manifest.Manifest{
+	m := kinds.NewMapper(clock.RealClock{}, d, []*manifest.Manifest{
 		widgets(t, "ours.example.com"), dead, cluster, configMap(t, "a", "b", "{}", "{}"),
 	})
 
 	got, err := m.Mapping(t.Context(), schema.GroupVersionKind{Group: "ours.example.com", Version: "v1", Kind: "Widget"})
 	require.NoError(t, err)
-	assert.Equal(t, apply.Mapping{
+	assert.Equal(t, kinds.Mapping{
 		Resource: schema.GroupVersionResource{Group: "ours.example.com", Version: "v1", Resource: "widgets"}, Namespaced: true, Custom: true,
 	}, got)
 	got, err = m.Mapping(t.Context(), schema.GroupVersionKind{Group: "wide.example.com", Version: "v1", Kind: "Widget"})
@@ -92,22 +94,22 @@ func TestMapperNeedsNoRequestForCRDsOfTheRelease(t *testing.T) {
 		{Group: "ours.example.com", Version: "v1alpha1", Kind: "Widget"}, {Group: "dead.example.com", Version: "v1", Kind: "Widget"},
 	} {
 		_, err = m.Mapping(t.Context(), gvk)
-		assert.ErrorIs(t, err, apply.ErrNoMatch, "not served, or to be deleted")
+		assert.ErrorIs(t, err, kinds.ErrNoMatch, "kinds that are not served or are to be deleted have no match")
 	}
 }
 
 func TestMapperReadsDiscoveryOnce(t *testing.T) {
 	d := &asked{Discovery: discoverer(t)}
-	m := apply.NewDiscoveryMapper(clocktesting.NewFakePassiveClock(time.Now()), d, nil)
+	m := kinds.NewMapper(clocktesting.NewFakePassiveClock(time.Now()), d, nil)
 	for _, tt := range []struct {
 		gvk  schema.GroupVersionKind
-		want apply.Mapping
+		want kinds.Mapping
 	}{
-		{schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, apply.Mapping{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespaced: true}},
-		{schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, apply.Mapping{Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}}},
+		{schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, kinds.Mapping{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespaced: true}},
+		{schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, kinds.Mapping{Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}}},
 		{
 			schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"},
-			apply.Mapping{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Namespaced: true},
+			kinds.Mapping{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Namespaced: true},
 		},
 	} {
 		got, err := m.Mapping(t.Context(), tt.gvk)
@@ -115,15 +117,15 @@ func TestMapperReadsDiscoveryOnce(t *testing.T) {
 		assert.Equal(t, tt.want, got)
 	}
 	_, err := m.Mapping(t.Context(), schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"})
-	require.ErrorIs(t, err, apply.ErrNoMatch, "subresources are no kinds to apply")
+	require.ErrorIs(t, err, kinds.ErrNoMatch, "subresources are not kinds")
 	assert.Equal(t, 1, d.times)
 }
 
-func TestCustomResourceOfTheRelease(t *testing.T) {
+func TestCustomResourceOfTheReleaseNeedsNoDiscovery(t *testing.T) {
 	crd := widgets(t, "release.example.com")
 	serveCRD(t, crd)
 	d := &asked{Discovery: discoverer(t)}
-	a, _ := connectBy(t, owner, apply.NewDiscoveryMapper(clock.RealClock{}, d, []*manifest.Manifest{crd}))
+	a, _ := connectBy(t, owner, kinds.NewMapper(clock.RealClock{}, d, []*manifest.Manifest{crd}))
 	m := parse(t, "apiVersion: release.example.com/v1\nkind: Widget\nmetadata: {name: a, namespace: default}")
 	assert.Equal(t, apply.Created, must(t, a, m).Action)
 	assert.Zero(t, d.times)
@@ -132,17 +134,17 @@ func TestCustomResourceOfTheRelease(t *testing.T) {
 func TestMapperFindsKindsThatAppearLater(t *testing.T) {
 	clk := clocktesting.NewFakePassiveClock(time.Now())
 	d := &asked{Discovery: discoverer(t)}
-	m := apply.NewDiscoveryMapper(clk, d, nil)
+	m := kinds.NewMapper(clk, d, nil)
 	gvk := schema.GroupVersionKind{Group: "later.example.com", Version: "v1", Kind: "Widget"}
 	_, err := m.Mapping(t.Context(), gvk)
-	require.ErrorIs(t, err, apply.ErrNoMatch)
+	require.ErrorIs(t, err, kinds.ErrNoMatch)
 
 	serveCRD(t, widgets(t, gvk.Group))
 	_, err = m.Mapping(t.Context(), gvk)
-	require.ErrorIs(t, err, apply.ErrNoMatch)
-	assert.Equal(t, 1, d.times, "it does not ask at every miss")
+	require.ErrorIs(t, err, kinds.ErrNoMatch)
+	assert.Equal(t, 1, d.times, "a miss must not always cause a read")
 
-	assert.Eventually(t, func() bool { // aggregated discovery follows a CRD shortly after it is established
+	assert.Eventually(t, func() bool { // aggregated discovery lists a CRD shortly after it is established
 		clk.SetTime(clk.Now().Add(time.Second))
 		mapping, err := m.Mapping(t.Context(), gvk)
 		return err == nil && mapping.Resource.Resource == "widgets" && mapping.Namespaced
@@ -151,29 +153,29 @@ func TestMapperFindsKindsThatAppearLater(t *testing.T) {
 	clk.SetTime(clk.Now().Add(time.Hour))
 	_, err = m.Mapping(t.Context(), gvk)
 	require.NoError(t, err)
-	assert.Equal(t, times, d.times, "what is known is not asked for again")
+	assert.Equal(t, times, d.times, "known kinds must not cause a read")
 }
 
-func TestMapperMissesShareOneRead(t *testing.T) {
+func TestParallelMapperMissesShareOneRead(t *testing.T) {
 	d := &asked{Discovery: discoverer(t)}
-	m := apply.NewDiscoveryMapper(clocktesting.NewFakePassiveClock(time.Now()), d, nil)
+	m := kinds.NewMapper(clocktesting.NewFakePassiveClock(time.Now()), d, nil)
 	var group sync.WaitGroup
 	for range 50 {
 		group.Go(func() {
 			_, known := m.Mapping(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
 			_, unknown := m.Mapping(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: "Nothing"})
-			assert.True(t, known == nil && errors.Is(unknown, apply.ErrNoMatch), "%v, %v", known, unknown)
+			assert.True(t, known == nil && errors.Is(unknown, kinds.ErrNoMatch), "%v, %v", known, unknown)
 		})
 	}
 	group.Wait()
 	assert.Equal(t, 1, d.times)
 }
 
-// TestMapperReadOutlivesACancelledCaller has one of two callers give up while the read they share goes on.
-func TestMapperReadOutlivesACancelledCaller(t *testing.T) {
+// TestMapperReadOutlivesACanceledCaller cancels one of two callers while their shared read continues.
+func TestMapperReadOutlivesACanceledCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer := make(chan struct{})
-		m := apply.NewDiscoveryMapper(clock.RealClock{}, discoveryFunc(func(ctx context.Context) ([]*metav1.APIResourceList, error) {
+		m := kinds.NewMapper(clock.RealClock{}, discoveryFunc(func(ctx context.Context) ([]*metav1.APIResourceList, error) {
 			<-answer
 			return coreV1("Pod", "pods"), ctx.Err()
 		}), nil)
@@ -193,13 +195,13 @@ func TestMapperReadOutlivesACancelledCaller(t *testing.T) {
 
 func TestMapperGivesUpOnASilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := apply.NewDiscoveryMapper(clock.RealClock{}, discoveryFunc(func(ctx context.Context) ([]*metav1.APIResourceList, error) {
+		m := kinds.NewMapper(clock.RealClock{}, discoveryFunc(func(ctx context.Context) ([]*metav1.APIResourceList, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}), nil)
 		_, err := m.Mapping(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: "Pod"})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.NotErrorIs(t, err, apply.ErrNoMatch)
+		assert.NotErrorIs(t, err, kinds.ErrNoMatch)
 	})
 }
 
@@ -209,7 +211,7 @@ func coreV1(kind, resource string) []*metav1.APIResourceList {
 	}}
 }
 
-func TestMapperWithPartlyBrokenDiscovery(t *testing.T) {
+func TestMapperUsesPartlyBrokenDiscovery(t *testing.T) {
 	clk := clocktesting.NewFakePassiveClock(time.Now())
 	extension := schema.GroupVersion{Group: "ext.example.com", Version: "v1"}
 	whole := append(coreV1("Pod", "pods"),
@@ -220,46 +222,47 @@ func TestMapperWithPartlyBrokenDiscovery(t *testing.T) {
 		}},
 		&metav1.APIResourceList{GroupVersion: "a/b/c", APIResources: []metav1.APIResource{{Name: "bad", Kind: "Bad"}}})
 	lists, failure := whole, error(nil)
-	m := apply.NewDiscoveryMapper(clk, discoveryFunc(func(context.Context) ([]*metav1.APIResourceList, error) {
+	m := kinds.NewMapper(clk, discoveryFunc(func(context.Context) ([]*metav1.APIResourceList, error) {
 		return lists, failure
 	}), nil)
-	ask := func(gvk schema.GroupVersionKind) (apply.Mapping, error) {
+	ask := func(gvk schema.GroupVersionKind) (kinds.Mapping, error) {
 		clk.SetTime(clk.Now().Add(time.Second))
 		return m.Mapping(t.Context(), gvk)
 	}
 	got, err := ask(schema.GroupVersionKind{Group: "other.example.com", Version: "v2", Kind: "Review"})
 	require.NoError(t, err)
-	assert.Equal(t, extension.WithResource("reviews"), got.Resource, "a kind of another group is served where it was found")
+	assert.Equal(t, extension.WithResource("reviews"), got.Resource, "a kind of another group keeps the resource under which it was found")
 
 	lists = coreV1("Secret", "secrets")
 	failure = &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{extension: errors.New("no endpoints")}}
 	_, err = ask(schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
-	require.NoError(t, err, "the rest is usable")
+	require.NoError(t, err, "other APIs must stay usable")
 	_, err = ask(extension.WithKind("Thing"))
-	require.NoError(t, err, "what was known of the broken part stays")
+	require.NoError(t, err, "known kinds of the failed API must be kept")
 	_, err = ask(extension.WithKind("New"))
-	require.ErrorIs(t, err, apply.ErrUnavailable)
+	require.ErrorIs(t, err, kinds.ErrUnavailable)
 	require.ErrorContains(t, err, "no endpoints")
 	_, err = ask(schema.GroupVersionKind{Version: "v1", Kind: "Pod"})
-	require.ErrorIs(t, err, apply.ErrNoMatch, "what is gone is gone")
+	require.ErrorIs(t, err, kinds.ErrNoMatch, "a removed kind must not be found")
 
 	lists, failure = nil, errors.New("connection refused")
 	_, err = ask(schema.GroupVersionKind{Version: "v1", Kind: "Pod"})
 	require.EqualError(t, err, "reading discovery: connection refused")
 	_, err = ask(schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
-	require.NoError(t, err, "what was known stays")
+	require.NoError(t, err, "known kinds must be kept")
 }
 
-// TestUnreachableServer must not pass for one without the kind: its tombstones would count as settled.
-func TestUnreachableServer(t *testing.T) {
+// TestUnreachableServerIsNotAMissingKind checks that an unreachable server does not count as a server without the kind. Otherwise,
+// tombstones would count as settled.
+func TestUnreachableServerIsNotAMissingKind(t *testing.T) {
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
 	config := &rest.Config{Host: closed.URL}
 	d, err := discovery.NewDiscoveryClientForConfig(config)
 	require.NoError(t, err)
-	connection, err := apply.Connect(config, closed.Client())
+	connection, err := request.Connect(config, closed.Client())
 	require.NoError(t, err)
-	a := apply.New(connection, apply.NewDiscoveryMapper(clock.RealClock{}, d, nil), owner)
+	a := apply.New(connection, kinds.NewMapper(clock.RealClock{}, d, nil), owner)
 	for _, annotations := range []string{"", `release.openshift.io/delete: "true"`} {
 		_, err := a.Apply(t.Context(), thing(t, annotations), release.Updating)
 		var failure *apply.Error
@@ -268,8 +271,8 @@ func TestUnreachableServer(t *testing.T) {
 	}
 }
 
-// TestAPIServiceWithoutBackend has a real server whose discovery is broken in part.
-func TestAPIServiceWithoutBackend(t *testing.T) {
+// TestAPIServiceWithoutBackendDoesNotHideOtherKinds uses a real server whose discovery is partly broken.
+func TestAPIServiceWithoutBackendDoesNotHideOtherKinds(t *testing.T) {
 	a, _ := connect(t, owner)
 	service := parse(t, `apiVersion: apiregistration.k8s.io/v1
 kind: APIService
@@ -279,15 +282,15 @@ spec: {group: down.example.com, version: v1, groupPriorityMinimum: 1, versionPri
 `)
 	must(t, a, service)
 	t.Cleanup(func() {
-		assert.NoError(t, somebody(t).Delete(context.WithoutCancel(t.Context()), service.Object.DeepCopy(), client.GracePeriodSeconds(0)))
+		assert.NoError(t, otherClient(t).Delete(context.WithoutCancel(t.Context()), service.Object.DeepCopy(), client.GracePeriodSeconds(0)))
 	})
 	gvk := schema.GroupVersionKind{Group: "down.example.com", Version: "v1", Kind: "Thing"}
 	clk := clocktesting.NewFakePassiveClock(time.Now())
-	m := apply.NewDiscoveryMapper(clk, discoverer(t), nil)
-	require.Eventually(t, func() bool { // until the server has noticed
+	m := kinds.NewMapper(clk, discoverer(t), nil)
+	require.Eventually(t, func() bool { // until the server notices that the backend is missing
 		clk.SetTime(clk.Now().Add(time.Second))
 		_, err := m.Mapping(t.Context(), gvk)
-		return errors.Is(err, apply.ErrUnavailable)
+		return errors.Is(err, kinds.ErrUnavailable)
 	}, 20*time.Second, 50*time.Millisecond)
 	_, err := m.Mapping(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: "Pod"})
 	require.NoError(t, err)
@@ -296,7 +299,7 @@ spec: {group: down.example.com, version: v1, groupPriorityMinimum: 1, versionPri
 	tomb := parse(t, "apiVersion: down.example.com/v1\nkind: Thing\nmetadata:\n  name: a\n  annotations: "+tombstone)
 	_, err = a.Apply(t.Context(), tomb, release.Updating)
 	var failure *apply.Error
-	require.ErrorAs(t, err, &failure, "the object may be there")
+	require.ErrorAs(t, err, &failure, "the object may exist")
 	assert.Equal(t, api.ReasonResourceTypeMissing, failure.Reason)
-	assert.False(t, apply.IsNoMatch(err))
+	assert.False(t, kinds.IsNoMatch(err))
 }

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// podOf is a workload whose pods have the text given.
+// podOf returns a workload whose pods contain the given text.
 func podOf(kind, pod string) (apiVersion, text, at string) {
 	if kind == "CronJob" {
 		return "batch/v1", cronJob(pod), "spec.jobTemplate.spec.template.spec."
@@ -19,7 +19,7 @@ func podOf(kind, pod string) (apiVersion, text, at string) {
 	return "apps/v1", workload("", "", pod), podAt
 }
 
-func TestServiceAccountsAreDropped(t *testing.T) {
+func TestDroppedServiceAccountsAreRemoved(t *testing.T) {
 	ns := namespace(t)
 	for _, kind := range []string{"Deployment", "DaemonSet", "StatefulSet", "CronJob"} {
 		for _, field := range []string{"serviceAccountName", "serviceAccount"} {
@@ -43,7 +43,7 @@ func TestServiceAccountsAreDropped(t *testing.T) {
 	}
 }
 
-// nested puts JSON below a path that ends in a dot.
+// nested puts JSON under a path that ends with a dot.
 func nested(path, text string) string {
 	steps := splitPath(path)
 	for _, step := range slices.Backward(steps) {
@@ -52,12 +52,12 @@ func nested(path, text string) string {
 	return text
 }
 
-func TestServiceAccountsOfOthersStay(t *testing.T) {
+func TestForeignServiceAccountsAreKept(t *testing.T) {
 	ns := namespace(t)
 	a, _ := connect(t, owner)
 	_, text, path := podOf("Deployment", "serviceAccountName: x, ")
 	first, next := change{apiVersion: "apps/v1", kind: "Deployment", text: text, old: "serviceAccountName: x, ", next: ""}.manifests(t, ns, "a", "note: x")
-	require.NoError(t, somebody(t).Create(t.Context(), first.Object.DeepCopy(), client.FieldOwner("kubectl-create")))
+	require.NoError(t, otherClient(t).Create(t.Context(), first.Object.DeepCopy(), client.FieldOwner("kubectl-create")))
 	must(t, a, first)
 	must(t, a, next)
 	assert.Equal(t, "x", at(live(t, first).Object, path+"serviceAccountName"))

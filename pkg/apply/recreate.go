@@ -4,19 +4,24 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/request"
 )
 
 var crdKind = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
 
-// propagation is how what belongs to an object goes with it: first for workloads, so that their pods are gone when they
-// are, and in the background for everything else.
+// propagation returns the deletion policy for an object's dependents. The dependents of workloads are deleted first, so that no pods remain
+// when the workload is gone. Those of other kinds are deleted in the background.
 func propagation(gk schema.GroupKind) metav1.DeletionPropagation {
 	workloads := map[string][]string{
 		"apps":  {"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet"},
@@ -29,55 +34,56 @@ func propagation(gk schema.GroupKind) metav1.DeletionPropagation {
 	return metav1.DeletePropagationBackground
 }
 
-// recreate deletes the object and creates it again. What takes time to go is reported as Deleting; an apply of a later
-// pass is refused again while it is there, comes here again and sees it going, and creates it when it is gone.
-// Nothing is deleted that the server would not let us create.
-func (s *sending) recreate(ctx context.Context, refused error, why string) (Change, answer, error) {
-	var seen types.UID
+// recreate deletes the live object and creates it again. If the deletion takes time, it reports Deleting. While the object exists, the
+// server rejects the apply of each later pass, which leads back here. Once the object is gone, the apply creates it. Callers must check
+// first that the server accepts a new object, see creatable.
+func (s *submission) recreate(ctx context.Context, live *unstructured.Unstructured, why string) (Change, answer, error) {
+	meta := &metav1.PartialObjectMetadata{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, meta); err != nil {
+		return Change{}, answer{}, fmt.Errorf("%w: %w", request.ErrAnswer, err)
+	}
+	seen := meta.UID
 	for range attempts {
-		meta, err := s.applier.client.get(ctx, s.target)
 		switch {
-		case apierrors.IsNotFound(err):
-			return s.createAgain(ctx, why)
-		case err != nil:
-			return Change{}, answer{}, err
 		case meta.DeletionTimestamp != nil:
-			return going(meta, why), answer{}, nil
-		case seen == "":
-			if err := s.creatable(ctx, refused); err != nil {
-				return Change{}, answer{}, err
-			}
+			return deletingChange(meta, why), answer{}, nil
 		case seen != meta.UID:
-			return Change{}, answer{}, fmt.Errorf("deleting it to create it again, since %s: somebody else has created it meanwhile", why)
+			return Change{}, answer{}, fmt.Errorf("deleting it to recreate it, because %s: another client has recreated it in the meantime", why)
 		}
-		seen = meta.UID
-		left, err := s.applier.client.delete(ctx, s.target, meta, true, propagation(s.m.GVK().GroupKind()))
+		left, err := s.applier.client.Delete(ctx, s.target, meta, true, propagation(s.m.GVK().GroupKind()))
 		switch {
 		case apierrors.IsConflict(err):
-			continue
 		case apierrors.IsNotFound(err), err == nil && left == nil:
-			return s.createAgain(ctx, why)
+			return s.recreateMissing(ctx, why)
 		case err != nil:
-			return Change{}, answer{}, fmt.Errorf("deleting it to create it again, since %s: %w", why, err)
+			return Change{}, answer{}, fmt.Errorf("deleting it to recreate it, because %s: %w", why, err)
+		default:
+			return deletingChange(left, why), answer{}, nil
 		}
-		return going(left, why), answer{}, nil
+		meta, err = s.applier.client.Get(ctx, s.target)
+		switch {
+		case apierrors.IsNotFound(err):
+			return s.recreateMissing(ctx, why)
+		case err != nil:
+			return Change{}, answer{}, err
+		}
 	}
-	return Change{}, answer{}, fmt.Errorf("deleting it to create it again: %w",
-		apierrors.NewConflict(s.target.resource.GroupResource(), s.target.name, fmt.Errorf("it changed each time")))
+	return Change{}, answer{}, fmt.Errorf("deleting it to recreate it: %w",
+		apierrors.NewConflict(s.target.Resource.GroupResource(), s.target.Name, fmt.Errorf("it kept changing")))
 }
 
-// going is the change of an object that has to be gone first.
-func going(meta *metav1.PartialObjectMetadata, why string) Change {
+// deletingChange returns the change for an object that must be deleted first.
+func deletingChange(meta *metav1.PartialObjectMetadata, why string) Change {
 	change := receipt(Deleting, meta)
 	change.Deleting = true
-	change.Message = waiting(meta) + "; it is created again then, since " + why
+	change.Message = waiting(meta) + "; then it will be recreated, because " + why
 	return change
 }
 
-func (s *sending) createAgain(ctx context.Context, why string) (Change, answer, error) {
+func (s *submission) recreateMissing(ctx context.Context, why string) (Change, answer, error) {
 	got, err := s.send(ctx)
 	if err != nil {
-		return Change{}, answer{}, fmt.Errorf("creating it again: %w", err)
+		return Change{}, answer{}, fmt.Errorf("recreating it: %w", err)
 	}
 	change := s.receipt(got)
 	if got.created {
@@ -87,34 +93,89 @@ func (s *sending) createAgain(ctx context.Context, why string) (Change, answer, 
 	return change, got, nil
 }
 
-// creatable has the server say whether it would take the object as a new one, before the one that is there is deleted
-// for it. What only the latter is in the way of (an address, a port) does not count, and neither does a webhook that
-// cannot be asked without consequences.
-func (s *sending) creatable(ctx context.Context, refused error) error {
-	data, err := json.Marshal(s.body)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errManifest, err)
+// asNewObject is the server's judgment of a manifest as a new object.
+type asNewObject string
+
+const (
+	accepted asNewObject = "Accepted"
+	rejected asNewObject = "Rejected"
+	// undetermined means that the operator may create the object only under its own name, by an apply. It may create objects under other
+	// names if the manifest allows recreating this one (package permission).
+	undetermined asNewObject = "Undetermined"
+)
+
+// creatable asks the server in a dry run with a generated name whether it would accept the manifest as a new object. If the server rejects
+// that as invalid, a dry run with the object's own name decides, because some kinds have fixed names, and the server validates a new object
+// before it notices that the object exists.
+func (s *submission) creatable(ctx context.Context, live *unstructured.Unstructured) (asNewObject, error) {
+	names := []bool{true, false}
+	if hasFixedName(s.m.GVK().GroupKind()) {
+		names = names[1:]
 	}
-	err = s.applier.client.check(ctx, s.target, data)
-	switch {
-	case err == nil, apierrors.IsAlreadyExists(err):
-		return nil
-	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "dry run"):
-		return nil
-	case apierrors.IsInvalid(err):
-		list := slices.DeleteFunc(causes(err), func(c cause) bool { return strings.Contains(c.detail, "already allocated") })
-		if len(list) == 0 {
-			return nil
+	for _, generated := range names {
+		data, err := json.Marshal(s.asNew(live, generated))
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", body.ErrManifest, err)
 		}
-		fields, _ := immutable(causes(refused))
-		if len(fields) == 0 {
-			return refused // it is simply invalid
-		}
-		return &refusal{
-			cause: "the object that is there cannot become this one", fields: fields, err: err,
-			text:   "a new one would be refused as well: " + summary(err),
-			remedy: "correct the manifest; nothing was deleted",
+		err = s.applier.client.Check(ctx, s.target, data)
+		switch {
+		case err == nil, apierrors.IsAlreadyExists(err):
+			return accepted, nil
+		case apierrors.IsForbidden(err):
+			return undetermined, nil
+		case !apierrors.IsInvalid(err):
+			return "", fmt.Errorf("checking whether it can be recreated: %w", err)
 		}
 	}
-	return fmt.Errorf("asking whether it could be created again: %w", err)
+	return rejected, nil
+}
+
+// hasFixedName reports whether the names of a kind depend on its content.
+func hasFixedName(gk schema.GroupKind) bool {
+	return gk == crdKind || gk == schema.GroupKind{Group: "apiregistration.k8s.io", Kind: "APIService"}
+}
+
+// asNew returns the body of a new object under a generated name or its own name. It omits addresses and ports that the live Service holds,
+// because the new one gets them only after the old one is deleted.
+func (s *submission) asNew(live *unstructured.Unstructured, generated bool) map[string]any {
+	object := maps.Clone(s.body)
+	if generated {
+		metadata, _ := object["metadata"].(map[string]any)
+		metadata = maps.Clone(metadata)
+		delete(metadata, "name")
+		metadata["generateName"] = s.target.Name + "-"
+		object["metadata"] = metadata
+	}
+	spec, ok := object["spec"].(map[string]any)
+	held, _ := live.Object["spec"].(map[string]any)
+	if !ok || held == nil || !s.m.Is("", "Service") {
+		return object
+	}
+	spec = maps.Clone(spec)
+	if spec["clusterIP"] != "None" && reflect.DeepEqual(spec["clusterIP"], held["clusterIP"]) {
+		delete(spec, "clusterIP")
+		delete(spec, "clusterIPs")
+	}
+	if fmt.Sprint(spec["healthCheckNodePort"]) == fmt.Sprint(held["healthCheckNodePort"]) {
+		delete(spec, "healthCheckNodePort")
+	}
+	ports, _ := spec["ports"].([]any)
+	heldPorts, _ := held["ports"].([]any)
+	ports = slices.Clone(ports)
+	for i, item := range ports {
+		port, _ := item.(map[string]any)
+		if port["nodePort"] != nil && slices.ContainsFunc(heldPorts, func(other any) bool {
+			old, _ := other.(map[string]any)
+			return fmt.Sprint(old["nodePort"]) == fmt.Sprint(port["nodePort"])
+		}) {
+			port = maps.Clone(port)
+			delete(port, "nodePort")
+			ports[i] = port
+		}
+	}
+	if len(ports) > 0 {
+		spec["ports"] = ports
+	}
+	object["spec"] = spec
+	return object
 }

@@ -14,30 +14,33 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
+	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/manifest"
-	"github.com/cluster-version/cvo/pkg/ownership"
 )
 
-// remove deletes the object that a tombstone names, and only the one seen: the UID is a precondition, so an object
-// that somebody creates in between survives until the next look.
-func (a *Applier) remove(ctx context.Context, t target, m *manifest.Manifest) (Change, error) {
-	meta, err := a.client.get(ctx, t)
+// remove deletes a tombstone's object. The UID is a precondition, so an object that another client creates in between survives until the
+// next check.
+func (a *Applier) remove(ctx context.Context, t request.Target, m *manifest.Manifest) (Change, error) {
+	meta, err := a.client.Get(ctx, t)
 	if apierrors.IsNotFound(err) {
 		return Change{Action: Deleted}, nil
 	}
 	if err != nil {
 		return Change{}, err
 	}
-	return a.end(ctx, t, meta, m.GVK().GroupKind(), false)
+	return a.deleteLive(ctx, t, meta, m.GVK().GroupKind(), false)
 }
 
-// end deletes the object seen, unless it is on its way out already.
-func (a *Applier) end(ctx context.Context, t target, meta *metav1.PartialObjectMetadata, gk schema.GroupKind, unchanged bool,
+// deleteLive deletes the observed object unless it is already being deleted.
+func (a *Applier) deleteLive(ctx context.Context, t request.Target, meta *metav1.PartialObjectMetadata, gk schema.GroupKind, unchanged bool,
 ) (Change, error) {
 	if meta.DeletionTimestamp == nil {
 		var err error
 		uid := meta.UID
-		meta, err = a.client.delete(ctx, t, meta, unchanged, propagation(gk))
+		meta, err = a.client.Delete(ctx, t, meta, unchanged, propagation(gk))
 		switch {
 		case apierrors.IsNotFound(err), err == nil && meta == nil:
 			return Change{Action: Deleted, UID: uid}, nil
@@ -50,24 +53,22 @@ func (a *Applier) end(ctx context.Context, t target, meta *metav1.PartialObjectM
 	return change, nil
 }
 
-// waiting says what an object that is being deleted waits for, and since when. It says the same each time.
+// waiting describes since when the deletion of an object waits, and for what. The text is the same each time.
 func waiting(meta *metav1.PartialObjectMetadata) string {
 	since := ""
 	if meta.DeletionTimestamp != nil {
 		since = "deleted at " + meta.DeletionTimestamp.UTC().Format(time.RFC3339) + ", "
 	}
 	if len(meta.Finalizers) == 0 {
-		return since + "waiting for the server to end it"
+		return since + "waiting for the server to remove it"
 	}
 	return since + "waiting for its finalizers " + strings.Join(slices.Sorted(slices.Values(meta.Finalizers)), ", ")
 }
 
-// Prune deletes an orphan: an object that an earlier release brought and that no manifest names any more, known by its
-// kind and name, and by its UID if that is not empty. It deletes what is ours alone: the object has the UID, our Apply
-// entry and the label of our owner.
-// Everything else is Skipped with a Message that says why, and so are, always, the kinds that hold more than a release
-// brought: volumes, claims, DataVolumes, namespaces, the ClusterVersion, and CRDs as long as there are objects of their
-// kind. Errors name the object.
+// Prune deletes an orphan: an object of an earlier release without a manifest in the current one. The caller passes its kind and name, and
+// its UID if known. Prune deletes only objects of ours, which have the UID, our Apply entry and our owner's label. It skips all others,
+// with a Message that gives the reason. It always skips kinds that hold more than the release shipped: volumes, claims, DataVolumes,
+// namespaces, the ClusterVersion, and CRDs while objects of their kind exist. Errors name the object.
 func (a *Applier) Prune(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, uid types.UID) (Change, error) {
 	change, err := a.prune(ctx, gvk, namespace, name, uid)
 	if err != nil {
@@ -78,53 +79,53 @@ func (a *Applier) Prune(ctx context.Context, gvk schema.GroupVersionKind, namesp
 
 func (a *Applier) prune(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, uid types.UID) (Change, error) {
 	gk := gvk.GroupKind()
-	if manifest.HoldsMore(gk) {
-		return skipped("a %s is never pruned, since what it holds would go with it: only a manifest that deletes it does that", gvk.Kind), nil
+	if _, irreplaceable := manifest.Irreplaceable(gk); irreplaceable {
+		return skipped("the operator never prunes objects of kind %s, because their content would also be deleted: use a tombstone to delete it", gvk.Kind), nil
 	}
 	mapping, err := a.mapper.Mapping(ctx, gvk)
-	if IsNoMatch(err) {
+	if kinds.IsNoMatch(err) {
 		return Change{Action: Deleted, Message: "its kind is not served"}, nil
 	}
 	if err != nil {
 		return Change{}, err
 	}
-	t := target{resource: mapping.Resource, name: name, custom: mapping.Custom}
+	t := request.Target{Resource: mapping.Resource, Name: name}
 	if mapping.Namespaced {
-		t.namespace = namespace
+		t.Namespace = namespace
 	}
-	if t.name == "" || (mapping.Namespaced && t.namespace == "") {
-		return Change{}, fmt.Errorf("%w: it has no name or no namespace", errManifest)
+	if t.Name == "" || (mapping.Namespaced && t.Namespace == "") {
+		return Change{}, fmt.Errorf("%w: it has no name or no namespace", body.ErrManifest)
 	}
-	meta, err := a.client.get(ctx, t)
+	meta, err := a.client.Get(ctx, t)
 	switch {
 	case apierrors.IsNotFound(err):
 		return Change{Action: Deleted}, nil
 	case err != nil:
 		return Change{}, err
 	case uid != "" && meta.UID != uid:
-		return skipped("it is not the object that an earlier release brought, but one that has taken its name"), nil
-	case a.owner.Name == "" || meta.Labels[api.OwnedByLabel] != a.owner.Name:
-		return skipped("its label %s does not say that it is ours", api.OwnedByLabel), nil
+		return skipped("it is a newer object with the same name as the object of an earlier release"), nil
+	case a.builder.Owner.Name == "" || meta.Labels[api.OwnedByLabel] != a.builder.Owner.Name:
+		return skipped("its label %s does not mark it as the version operator's", api.OwnedByLabel), nil
 	case ownership.Ours(meta.ManagedFields) == (ownership.Hash{}):
-		return skipped("nothing of it was applied by us"), nil
+		return skipped("the version operator owns none of its fields"), nil
 	}
 	if gk == crdKind && meta.DeletionTimestamp == nil {
 		if reason, err := a.instances(ctx, t); err != nil || reason != "" {
 			return skipped("%s", reason), err
 		}
 	}
-	return a.end(ctx, t, meta, gk, true)
+	return a.deleteLive(ctx, t, meta, gk, true)
 }
 
 func skipped(format string, args ...any) Change {
 	return Change{Action: Skipped, Message: fmt.Sprintf(format, args...)}
 }
 
-// instances says why a CRD must stay: there are objects of its kind, or it cannot be known whether there are any. All
-// versions serve the same objects, so one is asked.
-func (a *Applier) instances(ctx context.Context, t target) (reason string, err error) {
+// instances returns the reason to keep a CRD: objects of its kind exist, or it is unknown whether they do. All versions serve the same
+// objects, so it lists only one.
+func (a *Applier) instances(ctx context.Context, t request.Target) (reason string, err error) {
 	var crd apiextensionsv1.CustomResourceDefinition
-	if err := a.client.object(ctx, t, &crd); err != nil {
+	if err := a.client.Decode(ctx, t, &crd); err != nil {
 		return "", err
 	}
 	version := ""
@@ -134,17 +135,17 @@ func (a *Applier) instances(ctx context.Context, t target) (reason string, err e
 		}
 	}
 	if version == "" {
-		return "it serves no version, so whether there are objects of its kind cannot be known", nil
+		return "it serves no version, so its objects cannot be listed", nil
 	}
 	resource := schema.GroupVersionResource{Group: crd.Spec.Group, Version: version, Resource: crd.Spec.Names.Plural}
-	found, err := a.client.any(ctx, resource)
+	found, err := a.client.Any(ctx, resource)
 	switch {
 	case apierrors.IsNotFound(err):
-		return "its kind is not served yet, so whether there are objects of it cannot be known", nil
+		return "its kind is not served yet, so its objects cannot be listed", nil
 	case err != nil:
 		return "", fmt.Errorf("looking for %s: %w", resource.GroupResource(), err)
 	case found:
-		return fmt.Sprintf("there are %s, which would go with it", resource.GroupResource()), nil
+		return fmt.Sprintf("%s exist and would be deleted with it", resource.GroupResource()), nil
 	}
 	return "", nil
 }

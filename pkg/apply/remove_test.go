@@ -13,12 +13,13 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// buried returns the tombstone of a manifest.
-func buried(m *manifest.Manifest) *manifest.Manifest {
+// tombstoneOf returns the tombstone of a manifest.
+func tombstoneOf(m *manifest.Manifest) *manifest.Manifest {
 	dead := *m
 	dead.Object = m.Object.DeepCopy()
 	dead.Object.SetAnnotations(map[string]string{api.DeleteAnnotation: "true"})
@@ -46,7 +47,7 @@ func TestTombstonesOfWorkloadsWaitForTheirChildren(t *testing.T) {
 			m, _ := change{apiVersion: tt.apiVersion, kind: tt.kind, text: tt.text, old: tt.text, next: "spec: {}"}.manifests(t, ns, "dead", "note: x")
 			uid := must(t, a, m).UID
 			record.take()
-			got := must(t, a, buried(m))
+			got := must(t, a, tombstoneOf(m))
 			assert.Equal(t, []string{http.MethodGet, http.MethodDelete}, methods(record.take()))
 			if !tt.foreground {
 				assert.Equal(t, apply.Change{Action: apply.Deleted, UID: uid}, got)
@@ -55,19 +56,19 @@ func TestTombstonesOfWorkloadsWaitForTheirChildren(t *testing.T) {
 			assert.Equal(t, apply.Deleting, got.Action)
 			assert.True(t, got.Deleting)
 			assert.Contains(t, got.Message, "waiting for its finalizers foregroundDeletion")
-			end(t, m)
-			assert.Equal(t, apply.Change{Action: apply.Deleted}, must(t, a, buried(m)))
+			collectGarbage(t, m)
+			assert.Equal(t, apply.Change{Action: apply.Deleted}, must(t, a, tombstoneOf(m)))
 		})
 	}
 }
 
-func TestTombstonesDeleteAgainWhatReappears(t *testing.T) {
+func TestTombstonesDeleteReappearingObjects(t *testing.T) {
 	ns := namespace(t)
 	a, _ := connect(t, owner)
 	m := configMap(t, ns, "a", "{}", "{}")
 	for range 2 {
-		require.NoError(t, somebody(t).Create(t.Context(), m.Object.DeepCopy()))
-		got, err := a.Apply(t.Context(), buried(m), release.Reconciling)
+		require.NoError(t, otherClient(t).Create(t.Context(), m.Object.DeepCopy()))
+		got, err := a.Apply(t.Context(), tombstoneOf(m), release.Reconciling)
 		require.NoError(t, err)
 		assert.Equal(t, apply.Deleted, got.Action)
 		_, err = read(t, m)
@@ -75,21 +76,21 @@ func TestTombstonesDeleteAgainWhatReappears(t *testing.T) {
 	}
 }
 
-// TestApplyTellsOfAnObjectThatGoes: whatever is applied to it, it will not be there soon.
-func TestApplyTellsOfAnObjectThatGoes(t *testing.T) {
+// TestApplyReportsAPendingDeletion applies an object that is being deleted and will soon not exist, even though it was just applied.
+func TestApplyReportsAPendingDeletion(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	m := configMap(t, ns, "a", "{}", "{a: x}")
 	m.Object.SetFinalizers([]string{"example.com/stuck"})
 	assert.False(t, must(t, a, m).Deleting)
-	require.NoError(t, somebody(t).Delete(t.Context(), live(t, m)))
+	require.NoError(t, otherClient(t).Delete(t.Context(), live(t, m)))
 	record.take()
 
 	got := must(t, a, m)
 	assert.Equal(t, apply.Applied, got.Action)
 	assert.True(t, got.Deleting)
 	assert.Regexp(t, `^deleted at \S+, waiting for its finalizers example.com/stuck$`, got.Message)
-	assert.Equal(t, got, must(t, a, m), "it says the same each time")
+	assert.Equal(t, got, must(t, a, m), "the message must be the same each time")
 	assert.Len(t, record.take(), 2)
 
 	merge(t, m, `{"metadata":{"finalizers":null}}`)
@@ -98,7 +99,7 @@ func TestApplyTellsOfAnObjectThatGoes(t *testing.T) {
 	assert.False(t, got.Deleting)
 }
 
-func TestPrune(t *testing.T) {
+func TestPruneDeletesTheObjectWithTheUID(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	m := configMap(t, ns, "a", "{}", "{a: x}")
@@ -111,7 +112,7 @@ func TestPrune(t *testing.T) {
 	}
 	got := prune("another")
 	assert.Equal(t, apply.Skipped, got.Action)
-	assert.Contains(t, got.Message, "taken its name")
+	assert.Contains(t, got.Message, "a newer object with the same name")
 	assert.Equal(t, []string{http.MethodGet}, methods(record.take()))
 
 	assert.Equal(t, apply.Change{Action: apply.Deleted, UID: uid}, prune(uid))
@@ -138,28 +139,31 @@ func TestPruneWaitsForFinalizers(t *testing.T) {
 	}
 }
 
-func TestPruneSparesWhatIsNotOurs(t *testing.T) {
+//threat:object-another-owner
+func TestPruneSparesForeignObjects(t *testing.T) {
 	ns := namespace(t)
 	a, _ := connect(t, owner)
-	stranger, _ := connect(t, apply.Owner{Name: "another", UID: "u"})
-	nobody, _ := connect(t, apply.Owner{})
+	stranger, _ := connect(t, body.Owner{Name: "another", UID: "u"})
+	ownerless, _ := connect(t, body.Owner{})
 	for _, tt := range []struct {
 		name, why string
 		make      func(m *manifest.Manifest)
 	}{
-		{"theirs", "label", func(m *manifest.Manifest) { require.NoError(t, somebody(t).Create(t.Context(), m.Object.DeepCopy())) }},
+		{"theirs", "label", func(m *manifest.Manifest) {
+			require.NoError(t, otherClient(t).Create(t.Context(), m.Object.DeepCopy()))
+		}},
 		{"another-owner", "label", func(m *manifest.Manifest) { must(t, stranger, m) }},
-		{"no-owner", "label", func(m *manifest.Manifest) { must(t, nobody, m) }},
-		{"labelled", "applied by us", func(m *manifest.Manifest) {
+		{"no-owner", "label", func(m *manifest.Manifest) { must(t, ownerless, m) }},
+		{"labelled", "owns none of its fields", func(m *manifest.Manifest) {
 			obj := m.Object.DeepCopy()
 			obj.SetLabels(map[string]string{api.OwnedByLabel: owner.Name})
-			require.NoError(t, somebody(t).Create(t.Context(), obj))
+			require.NoError(t, otherClient(t).Create(t.Context(), obj))
 		}},
 		{"unlabelled", "label", func(m *manifest.Manifest) {
 			must(t, a, m)
 			merge(t, m, `{"metadata":{"labels":{"`+api.OwnedByLabel+`":null}}}`)
 		}},
-		{"given-up", "applied by us", func(m *manifest.Manifest) {
+		{"given-up", "owns none of its fields", func(m *manifest.Manifest) {
 			must(t, a, m)
 			merge(t, m, `{"metadata":{"managedFields":[{}]}}`)
 		}},
@@ -175,13 +179,13 @@ func TestPruneSparesWhatIsNotOurs(t *testing.T) {
 		})
 	}
 	m := configMap(t, ns, "no-owner", "{}", "{a: x}")
-	got, err := nobody.Prune(t.Context(), m.GVK(), ns, "no-owner", live(t, m).GetUID())
+	got, err := ownerless.Prune(t.Context(), m.GVK(), ns, "no-owner", live(t, m).GetUID())
 	require.NoError(t, err)
-	assert.Equal(t, apply.Skipped, got.Action, "without an owner nothing is ours")
+	assert.Equal(t, apply.Skipped, got.Action, "without an owner, no object is ours")
 }
 
-// TestPruneSparesAnObjectThatIsGivenAway loses the label between the look and the deletion.
-func TestPruneSparesAnObjectThatIsGivenAway(t *testing.T) {
+// TestPruneSparesAnObjectThatLosesOurLabel removes the label between the read and the deletion.
+func TestPruneSparesAnObjectThatLosesOurLabel(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	m := configMap(t, ns, "a", "{}", "{}")
@@ -197,7 +201,8 @@ func TestPruneSparesAnObjectThatIsGivenAway(t *testing.T) {
 	live(t, m)
 }
 
-func TestPruneNeverDeletesWhatHoldsMore(t *testing.T) {
+//threat:object-content-pruned
+func TestPruneNeverDeletesObjectsThatHoldData(t *testing.T) {
 	a, record := connect(t, owner)
 	for _, text := range []string{
 		"apiVersion: v1\nkind: Namespace", "apiVersion: v1\nkind: PersistentVolume", "apiVersion: v1\nkind: PersistentVolumeClaim",
@@ -212,7 +217,7 @@ func TestPruneNeverDeletesWhatHoldsMore(t *testing.T) {
 	}
 }
 
-func TestPruneOfACRD(t *testing.T) {
+func TestPruneKeepsACRDWithObjects(t *testing.T) {
 	crd := parse(t, "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: prunes.union.example.com}\n"+
 		strings.Replace(conversionCRD("prunes", ""), "versions: [{name: v1, served: true, storage: true,",
 			"versions: [{name: v1beta1, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}, {name: v1, served: true, storage: true,", 1))
@@ -220,20 +225,20 @@ func TestPruneOfACRD(t *testing.T) {
 	serveCRD(t, crd)
 	uid := must(t, a, crd).UID
 	obj := parse(t, "apiVersion: union.example.com/v1beta1\nkind: Kprunes\nmetadata: {namespace: default, name: a}")
-	require.NoError(t, somebody(t).Create(t.Context(), obj.Object.DeepCopy()))
+	require.NoError(t, otherClient(t).Create(t.Context(), obj.Object.DeepCopy()))
 	record.take()
 
 	got, err := a.Prune(t.Context(), crd.GVK(), "", "prunes.union.example.com", uid)
 	require.NoError(t, err)
 	assert.Equal(t, apply.Skipped, got.Action)
-	assert.Equal(t, "there are prunes.union.example.com, which would go with it", got.Message)
+	assert.Equal(t, "prunes.union.example.com exist and would be deleted with it", got.Message)
 	requests := record.take()
 	assert.Len(t, requests, 3)
 	assert.Equal(t, "/apis/union.example.com/v1/prunes", requests[2].path)
 	assert.Contains(t, requests[2].query, "limit=1")
 	assert.Contains(t, requests[2].accept, "PartialObjectMetadataList")
 
-	require.NoError(t, somebody(t).Delete(t.Context(), obj.Object.DeepCopy()))
+	require.NoError(t, otherClient(t).Delete(t.Context(), obj.Object.DeepCopy()))
 	require.Eventually(t, func() bool {
 		got, err := a.Prune(t.Context(), crd.GVK(), "", "prunes.union.example.com", uid)
 		return assert.NoError(t, err) && (got.Action == apply.Deleted || got.Action == apply.Deleting)
@@ -241,7 +246,7 @@ func TestPruneOfACRD(t *testing.T) {
 	requireGone(t, crd)
 }
 
-func TestPruneOfACRDThatServesNothing(t *testing.T) {
+func TestPruneKeepsACRDWithoutServedVersions(t *testing.T) {
 	crd := parse(t, "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: silent.union.example.com}\n"+
 		strings.Replace(conversionCRD("silent", ""), "served: true", "served: false", 1))
 	a, _ := connect(t, owner)
@@ -252,7 +257,7 @@ func TestPruneOfACRDThatServesNothing(t *testing.T) {
 	assert.Contains(t, got.Message, "serves no version")
 }
 
-func TestPruneOfAClusterOperator(t *testing.T) {
+func TestPruneDeletesAClusterOperator(t *testing.T) {
 	serveClusterOperators(t)
 	a, _ := connect(t, owner)
 	m := clusterOperator(t, "orphan")
@@ -262,7 +267,7 @@ func TestPruneOfAClusterOperator(t *testing.T) {
 	assert.Equal(t, apply.Deleted, got.Action)
 }
 
-func TestPruneOfAKindThatIsNotServed(t *testing.T) {
+func TestPruneOfAnUnservedKindIsSettled(t *testing.T) {
 	a, _ := connect(t, owner)
 	m := parse(t, "apiVersion: gone.example.com/v1\nkind: Gone\nmetadata: {name: a}")
 	got, err := a.Prune(t.Context(), m.GVK(), "", "a", "u")
@@ -273,11 +278,11 @@ func TestPruneOfAKindThatIsNotServed(t *testing.T) {
 	require.ErrorContains(t, err, "no namespace")
 }
 
-// requireGone waits until an object is no more.
+// requireGone waits until an object no longer exists.
 func requireGone(t *testing.T, m *manifest.Manifest) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		err := somebody(t).Get(t.Context(), client.ObjectKeyFromObject(m.Object), m.Object.DeepCopy())
+		err := otherClient(t).Get(t.Context(), client.ObjectKeyFromObject(m.Object), m.Object.DeepCopy())
 		return apierrors.IsNotFound(err)
 	}, eventually, tick)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-func TestTheLastOfSeveralEntriesCounts(t *testing.T) {
+func TestLastOfRepeatedEntriesWins(t *testing.T) {
 	ns := namespace(t)
 	of := func(container, pod string) *manifest.Manifest {
 		return parse(t, "apiVersion: apps/v1\nkind: Deployment\nmetadata: {namespace: "+ns+", name: a}\n"+workload("", container, pod))
@@ -31,7 +31,7 @@ func TestTheLastOfSeveralEntriesCounts(t *testing.T) {
 			[]string{`.spec.template.spec.containers[name="c"].env[name="A"]`},
 		},
 		{
-			"ports, one with the protocol by default", of("ports: [{containerPort: 80, name: x}, {containerPort: 80, protocol: UDP, name: u}, {containerPort: 80, protocol: TCP, name: z}], ", ""), container + "ports",
+			"ports, one of them with the default protocol", of("ports: [{containerPort: 80, name: x}, {containerPort: 80, protocol: UDP, name: u}, {containerPort: 80, protocol: TCP, name: z}], ", ""), container + "ports",
 			[]any{
 				map[string]any{"containerPort": int64(80), "protocol": "UDP", "name": "u"},
 				map[string]any{"containerPort": int64(80), "protocol": "TCP", "name": "z"},
@@ -49,7 +49,7 @@ func TestTheLastOfSeveralEntriesCounts(t *testing.T) {
 			[]string{`.spec.template.spec.imagePullSecrets[name="s"]`},
 		},
 		{
-			"finalizers, a set", parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: "+ns+", name: a, finalizers: [a.b/c, x.y/z, a.b/c]}"), "metadata.finalizers",
+			"finalizers, which are a set", parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: "+ns+", name: a, finalizers: [a.b/c, x.y/z, a.b/c]}"), "metadata.finalizers",
 			[]any{"x.y/z", "a.b/c"},
 			[]string{`.metadata.finalizers[="a.b/c"]`},
 		},
@@ -59,7 +59,7 @@ func TestTheLastOfSeveralEntriesCounts(t *testing.T) {
 			[]string{`.spec.ports[port=80,protocol="TCP"]`},
 		},
 		{
-			"secrets of a ServiceAccount, and a field nobody knows", parse(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {namespace: "+ns+", name: a}\nsecrets: [{name: s}, {name: s}]\nfoo: 1"), "secrets",
+			"secrets of a ServiceAccount, and an unknown field", parse(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {namespace: "+ns+", name: a}\nsecrets: [{name: s}, {name: s}]\nfoo: 1"), "secrets",
 			[]any{map[string]any{"name": "s"}},
 			[]string{".foo", `.secrets[name="s"]`},
 		},
@@ -72,14 +72,14 @@ func TestTheLastOfSeveralEntriesCounts(t *testing.T) {
 			assert.Equal(t, apply.Created, got.Action)
 			assert.ElementsMatch(t, tt.dropped, got.Dropped)
 			assert.LessOrEqual(t, len(record.take()), 3)
-			assert.Equal(t, before, tt.m.Object, "the manifest is shared")
+			assert.Equal(t, before, tt.m.Object, "the manifest must not change")
 			assert.Equal(t, tt.want, at(live(t, tt.m).Object, tt.at))
 			assert.Equal(t, got.ResourceVersion, must(t, a, tt.m).ResourceVersion)
 		})
 	}
 }
 
-func TestRepeatedEntriesThatAreNotThere(t *testing.T) {
+func TestMissingRepeatedEntriesAreErrors(t *testing.T) {
 	a := answering(t, 500, "application/json", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,
 		"message":"failed to create typed patch object (/a; example.com/v1, Kind=Thing): .spec.x: duplicate entries for key [name=\"a\"]"}`)
 	_, err := a.Apply(t.Context(), thing(t, ""), release.Updating)

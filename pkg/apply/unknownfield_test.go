@@ -66,7 +66,7 @@ spec: {byName: {a: {known: x}, a.b: {known: x, foo: 1}, "a.b[c] d: e": {foo.bar:
 			change := must(t, a, m)
 			assert.Equal(t, apply.Created, change.Action)
 			assert.ElementsMatch(t, tt.want, change.Dropped)
-			assert.Equal(t, before, m.Object, "the manifest is shared")
+			assert.Equal(t, before, m.Object, "the manifest must not change")
 			assert.LessOrEqual(t, len(record.take()), len(tt.want)+1)
 			assert.NotContains(t, fmt.Sprint(live(t, m).Object["spec"]), "foo")
 
@@ -77,7 +77,17 @@ spec: {byName: {a: {known: x}, a.b: {known: x, foo: 1}, "a.b[c] d: e": {foo.bar:
 	}
 }
 
-func TestTooManyUnknownFields(t *testing.T) {
+func TestStrictApplierRejectsUnknownFields(t *testing.T) {
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	m := parse(t, "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: "+ns+", name: strict}, data: {a: b}, oops: 1}")
+	_, err := a.Strict().Apply(t.Context(), m, release.Updating)
+	require.ErrorContains(t, err, ".oops: field not declared in schema")
+	assert.Len(t, record.take(), 1)
+	assert.Equal(t, []string{".oops"}, must(t, a, m).Dropped, "the applier itself still omits them")
+}
+
+func TestTooManyUnknownFieldsAreAnError(t *testing.T) {
 	a, record := connect(t, owner)
 	m := configMap(t, namespace(t), "a", "{}", "{}")
 	for i := range 100 {
@@ -90,15 +100,15 @@ func TestTooManyUnknownFields(t *testing.T) {
 	assert.Less(t, len(record.take()), 40)
 }
 
-// TestUnknownFieldThatIsNotThere has a server that complains of what was not sent: asking again would never end.
-func TestUnknownFieldThatIsNotThere(t *testing.T) {
+// TestUnsentUnknownFieldIsNotRetried uses a server that complains about a field that was not sent. Retrying would never end.
+func TestUnsentUnknownFieldIsNotRetried(t *testing.T) {
 	a := answering(t, 500, "application/json", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,
 		"message":"failed to create typed patch object (/a; example.com/v1, Kind=Thing): .spec.nothing: field not declared in schema"}`)
 	_, err := a.Apply(t.Context(), thing(t, ""), release.Updating)
 	require.ErrorContains(t, err, ".spec.nothing: field not declared in schema")
 }
 
-func TestRealClusterRoleBindings(t *testing.T) {
+func TestUnknownFieldsOfRealBindingsAreDropped(t *testing.T) {
 	a, _ := connect(t, owner)
 	dropped := 0
 	for _, m := range realManifests(t, "rbac.authorization.k8s.io", "ClusterRoleBinding") {

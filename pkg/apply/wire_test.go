@@ -16,10 +16,11 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// reply is an answer that a test's own transport makes up.
+// reply returns a response that a test's own transport makes up.
 func reply(r *http.Request, code int, headers http.Header, body string) *http.Response {
 	if headers == nil {
 		headers = http.Header{}
@@ -37,7 +38,7 @@ func tooMany(r *http.Request, after string) *http.Response {
 		`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","code":429,"message":"wait"}`)
 }
 
-func TestRetryAfterIsHonoured(t *testing.T) {
+func TestRetryAfterIsHonored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Duration
 		began := time.Now()
@@ -46,7 +47,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			assert.Contains(t, string(body), `"Thing"`, "the body is sent each time")
+			assert.Contains(t, string(body), `"Thing"`, "the body must be sent each time")
 			at = append(at, time.Since(began))
 			if len(at) < 3 {
 				return tooMany(r, "4"), nil
@@ -60,7 +61,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	})
 }
 
-func TestAnOverloadedServerIsCalledSo(t *testing.T) {
+func TestOverloadedServerIsReportedAsOverloaded(t *testing.T) {
 	for _, after := range []string{"1", "20", "3600"} {
 		t.Run("retry after "+after, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -75,13 +76,13 @@ func TestAnOverloadedServerIsCalledSo(t *testing.T) {
 				require.ErrorAs(t, err, &failure)
 				t.Logf("%d requests, %s: %v", requests, time.Since(began), err)
 				assert.Equal(t, api.ReasonClusterOverloaded, failure.Reason, "%v", err)
-				assert.LessOrEqual(t, time.Since(began), apply.RequestTimeout)
+				assert.LessOrEqual(t, time.Since(began), request.Timeout)
 			})
 		})
 	}
 }
 
-func TestFailuresOnTheWire(t *testing.T) {
+func TestBrokenConnectionsAreReported(t *testing.T) {
 	status := func(code int, reason string) roundTripper {
 		return func(r *http.Request) (*http.Response, error) {
 			return reply(r, code, nil, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"`+reason+`","code":`+
@@ -93,27 +94,27 @@ func TestFailuresOnTheWire(t *testing.T) {
 		do   roundTripper
 		want string
 	}{
-		{"calls a dropped connection a cluster that is down", func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNRESET }, api.ReasonClusterDown},
-		{"calls one that ends early so, too", func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }, api.ReasonClusterDown},
-		{"calls an answer that breaks off so, too", func(r *http.Request) (*http.Response, error) {
+		{"reports a dropped connection as ClusterDown", func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNRESET }, api.ReasonClusterDown},
+		{"reports a connection that ends early as ClusterDown", func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }, api.ReasonClusterDown},
+		{"reports a truncated response as ClusterDown", func(r *http.Request) (*http.Response, error) {
 			resp := reply(r, 200, nil, "")
 			resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(appliedThing[:20]), broken{}))
 			resp.ContentLength = -1
 			return resp, nil
 		}, api.ReasonClusterDown},
-		{"waits no longer than a request may take for an answer", func(r *http.Request) (*http.Response, error) {
+		{"waits for a response no longer than the request timeout", func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
 		}, api.ReasonClusterDown},
-		{"waits no longer for the rest of an answer", func(r *http.Request) (*http.Response, error) {
+		{"waits for the rest of a response no longer than the timeout", func(r *http.Request) (*http.Response, error) {
 			resp := reply(r, 200, nil, "")
 			resp.Body = io.NopCloser(slow{r})
 			resp.ContentLength = -1
 			return resp, nil
 		}, api.ReasonClusterDown},
-		{"tells an internal error", status(500, "InternalError"), api.ReasonClusterError},
-		{"tells a conflict", status(409, "Conflict"), api.ReasonResourceConflict},
-		{"tells a server that is not there", status(503, "ServiceUnavailable"), api.ReasonClusterDown},
+		{"reports an internal error", status(500, "InternalError"), api.ReasonClusterError},
+		{"reports a conflict", status(409, "Conflict"), api.ReasonResourceConflict},
+		{"reports a missing server", status(503, "ServiceUnavailable"), api.ReasonClusterDown},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -123,18 +124,18 @@ func TestFailuresOnTheWire(t *testing.T) {
 				var failure *apply.Error
 				require.ErrorAs(t, err, &failure)
 				assert.Equal(t, tt.want, failure.Reason, "%v", err)
-				assert.LessOrEqual(t, time.Since(began), apply.RequestTimeout)
+				assert.LessOrEqual(t, time.Since(began), request.Timeout)
 			})
 		})
 	}
 }
 
-// broken is a connection that is lost.
+// broken is the body of a response whose connection is lost.
 type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, syscall.ECONNRESET }
 
-// slow is an answer that never ends.
+// slow is the body of a response that never ends.
 type slow struct{ r *http.Request }
 
 func (s slow) Read([]byte) (int, error) {
@@ -142,8 +143,8 @@ func (s slow) Read([]byte) (int, error) {
 	return 0, s.r.Context().Err()
 }
 
-// TestLostAnswers has the server do what it is asked, and the answer never arrive.
-func TestLostAnswers(t *testing.T) {
+// TestRequestsWithLostResponsesAreRepeated lets the server process each request but loses the response.
+func TestRequestsWithLostResponsesAreRepeated(t *testing.T) {
 	ns := namespace(t)
 	for _, tt := range []struct {
 		name, annotations, method string
@@ -157,7 +158,7 @@ func TestLostAnswers(t *testing.T) {
 			a, record := connect(t, owner)
 			m := configMap(t, ns, tt.name, tt.annotations, "{a: x}")
 			if m.Tombstone() {
-				require.NoError(t, somebody(t).Create(t.Context(), m.Object.DeepCopy()))
+				require.NoError(t, otherClient(t).Create(t.Context(), m.Object.DeepCopy()))
 			}
 			next := record.next
 			record.next = roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -5,8 +5,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// completeTheRest settles what a shell offers where a command has not said it: files for flags that are called a file,
-// folders for those that are called a folder, else nothing. cobra would offer files everywhere.
+// completeTheRest sets the shell completion of flags that define none: files for values named file or path, folders for values named
+// folder, and nothing for other values. cobra's default would offer files everywhere.
 func completeTheRest(cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -28,12 +28,4 @@ func completeTheRest(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		completeTheRest(sub)
 	}
-}
-
-// completeFolders completes an argument that may be an OCI layout.
-func completeFolders(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return nil, cobra.ShellCompDirectiveFilterDirs
 }

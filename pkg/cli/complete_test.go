@@ -9,26 +9,29 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
-func TestCompletionOfArguments(t *testing.T) {
+func TestArgumentsAreCompleted(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		line string
 		want string
 	}{
-		{"it offers formats", "release sign --output ", "text json yaml :4"},
-		{"it offers modes of lint", "release new --lint ", "error off warn :4"},
-		{"it offers files where a file is meant", "release sign x --key ", ":0"},
-		{"it offers folders where a folder is meant", "release keygen --out ", ":16"},
-		{"it offers nothing where nothing is known", "release keygen --email ", ":4"},
-		{"it offers no files as arguments", "status ", ":4"},
-		{"it offers layouts", "release verify ", ":16"},
-		{"it offers one release where one is wanted", "release verify x ", ":4"},
+		{"offers formats", "release sign --output ", "text json yaml :4"},
+		{"offers lint modes", "release new --lint ", "error off warn :4"},
+		{"offers files for flags that take a file", "release sign x --key ", ":0"},
+		{"offers folders for flags that take a folder", "release keygen --out ", ":16"},
+		{"offers nothing for free text", "release keygen --email ", ":4"},
+		{"offers no files as arguments", "status ", ":4"},
+		{"offers layouts", "release verify ", ":16"},
+		{"offers formats that kubectl can apply", "trust from-image-policy x --output ", "json yaml :4"},
+		{"offers no second release", "release verify x ", ":4"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
-			cmd := New(Streams{Out: &out, Err: &bytes.Buffer{}})
+			cmd := New(command.Streams{Out: &out, Err: &bytes.Buffer{}})
 			cmd.SetArgs(append([]string{cobra.ShellCompNoDescRequestCmd}, strings.Split(tt.line, " ")...))
 			require.NoError(t, cmd.ExecuteContext(t.Context()))
 			got := strings.Fields(out.String())
@@ -37,10 +40,10 @@ func TestCompletionOfArguments(t *testing.T) {
 	}
 }
 
-// TestFlagsAgree: a name means the same everywhere. Where it names something else of a command, it is listed here.
-func TestFlagsAgree(t *testing.T) {
+// TestFlagsWithTheSameNameMeanTheSame checks that a flag has the same meaning in all commands, with the exceptions listed here.
+func TestFlagsWithTheSameNameMeanTheSame(t *testing.T) {
 	exceptions := map[string]bool{
-		"cvo release new": true, // --name is the release's, --output the list of images, as the original has them
+		"cvo release new": true, // --name names the release, and --output prints the list of images, as in oc
 	}
 	seen := map[string]*pflag.Flag{}
 	var visit func(cmd *cobra.Command)
@@ -48,7 +51,7 @@ func TestFlagsAgree(t *testing.T) {
 		if !exceptions[cmd.CommandPath()] {
 			for _, name := range []string{"name", "namespace", "kubeconfig", "context", "registry-config", "platform", "quiet"} {
 				f := cmd.Flags().Lookup(name)
-				if f == nil || cmd.Name() == "keygen" && name == "name" { // the key's
+				if f == nil || cmd.Name() == "keygen" && name == "name" { // the name of the key
 					continue
 				}
 				if first := seen[name]; first != nil {
@@ -63,16 +66,16 @@ func TestFlagsAgree(t *testing.T) {
 			visit(sub)
 		}
 	}
-	visit(New(Streams{}))
+	visit(New(command.Streams{}))
 	assert.Len(t, seen, 7)
 }
 
-func TestUsageErrors(t *testing.T) {
+func TestUnknownArgumentsAreUsageErrors(t *testing.T) {
 	for _, line := range []string{"foo", "release foo", "upgrade foo", "status foo", "--foo", "release keygen --out x -o xml"} {
-		t.Run("it refuses cvo "+line, func(t *testing.T) {
-			cmd := New(Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
+		t.Run("rejects cvo "+line, func(t *testing.T) {
+			cmd := New(command.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 			cmd.SetArgs(strings.Fields(line))
-			assert.Equal(t, ExitUsage, ExitCode(cmd.ExecuteContext(t.Context())))
+			assert.Equal(t, command.ExitUsage, command.ExitCode(cmd.ExecuteContext(t.Context())))
 		})
 	}
 }

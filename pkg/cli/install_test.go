@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,13 +25,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/install"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/install/target"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// bare is a cluster with nothing in it, and a registry with releases for it.
+// bare is an empty cluster and a registry with releases for it.
 type bare struct {
 	registry *fixture.Registry
 	signer   *fixture.KeySigner
@@ -59,7 +59,7 @@ func newBare(t *testing.T) *bare {
 	return b
 }
 
-// push makes a release of the operator's own set, or of the files of it that keep takes.
+// push pushes a release with the operator's own files, or with the files that keep selects.
 func (b *bare) push(t *testing.T, version, entrypoint string, keep func(file string) bool) release.Image {
 	t.Helper()
 	files := fstest.MapFS{
@@ -104,7 +104,7 @@ func (b *bare) run(t *testing.T, img release.Image, args ...string) (stdout, std
 	}, args...)...)
 }
 
-func TestInstallRefuses(t *testing.T) {
+func TestInstallRejectsUnusableReleases(t *testing.T) {
 	b := newBare(t)
 	unsigned := b.push(t, "1.0.0", "/cvo", nil)
 	other := b.push(t, "1.0.1", "/usr/bin/cluster-version-operator", nil)
@@ -116,53 +116,73 @@ func TestInstallRefuses(t *testing.T) {
 		name, want string
 		img        release.Image
 	}{
-		{"it refuses what nobody signed", "unable to verify", unsigned},
-		{"it refuses an image that starts something else", `runs ["/usr/bin/cluster-version-operator"]: this release does not bring this operator`, other},
-		{"it refuses a release without a Deployment", "has no Deployment.apps openshift-cluster-version/cluster-version-operator", without},
+		{"rejects an unsigned release", "unable to verify", unsigned},
+		{"rejects an image that starts another program", `runs ["/usr/bin/cluster-version-operator"]: this release does not contain this operator`, other},
+		{"rejects a release without a Deployment", "has no Deployment.apps openshift-cluster-version/cluster-version-operator", without},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, _, err := b.run(t, tt.img)
 			require.ErrorContains(t, err, tt.want)
-			assert.Equal(t, ExitRefused, ExitCode(err))
+			assert.Equal(t, command.ExitRefused, command.ExitCode(err))
 			if tt.img != unsigned {
 				require.ErrorContains(t, err, "--no-operator")
 			}
 			err = b.client.Get(t.Context(), client.ObjectKey{Name: api.OperatorNamespace}, &corev1.Namespace{})
-			assert.True(t, apierrors.IsNotFound(err), "a refused release left something behind")
+			assert.True(t, apierrors.IsNotFound(err), "a rejected release left objects behind")
 		})
 	}
+	t.Run("it warns about a profile that the release does not know", func(t *testing.T) {
+		_, errs, err := b.run(t, without, "--profile=edge")
+		require.Error(t, err)
+		assert.Contains(t, errs, "warning: nothing will be installed: none of the ")
+		assert.Contains(t, errs, "no annotation include.release.openshift.io/edge")
+		assert.Contains(t, errs, "check --profile")
+	})
 }
 
-func TestInstallUsage(t *testing.T) {
+func TestInstallRejectsWrongArguments(t *testing.T) {
+	folder := emptyLayout(t)
 	for _, tt := range []struct{ args, want string }{
 		{"", "--release-image is missing"},
 		{"--release-image a", "--trust is missing"},
-		{"--release-image a --trust b --payload-retrieval=pigeon", "want one of registry, job"},
-		{"--release-image a --trust b --wait=forever", "want deployed, completed or none"},
-		{"--release-image a --trust b --timeout=-1s", "it is over before it begins"},
-		{"--release-image a --trust b --no-operator --render c", "give one or the other"},
+		{"--release-image a --trust b --payload-retrieval=pigeon", "use one of registry, job"},
+		{"--release-image a --trust b --wait=forever", "use deployed, completed or none"},
+		{"--release-image a --trust b --timeout=-1s", "use a positive duration"},
+		{"--release-image a --trust b --no-operator --render c", "use either --no-operator"},
 		{"--release-image a --trust b --upstream nowhere", "--upstream"},
+		{"--release-image a --trust b --cluster-id nonsense", `--cluster-id="nonsense": want a random (version 4) UUID`},
+		{"--release-image a --trust b --cluster-id 11111111-2222-1333-8444-555555555555", "want a random (version 4) UUID"},
+		{"--release-image a --trust b --no-operator --cluster-admin", "--cluster-admin: --no-operator creates no account"},
+		{"--release-image a --trust b --no-operator --payload-retrieval=job", "--payload-retrieval: --no-operator starts no operator"},
+		{"--release-image a --trust b --no-operator --bring-your-own-network=false", "--bring-your-own-network: --no-operator starts no operator"},
+		{"--release-image a --trust b --no-operator --wait", "--wait: --no-operator starts no operator to wait for"},
+		{"--release-image a --trust b --render c --wait=none", "--wait: --render applies nothing"},
+		{"--release-image a --trust b --render c --timeout=1m", "--timeout: --render applies nothing"},
+		{"--release-image a --trust b --render c --kubeconfig=d", "--kubeconfig: --render uses no cluster"},
+		{"--release-image " + folder + ":1.0.0 --trust b", "push the release to a registry"},
 	} {
-		t.Run("it refuses "+tt.args, func(t *testing.T) {
+		t.Run("rejects "+tt.args, func(t *testing.T) {
 			_, _, err := runCvo(t, append([]string{"install"}, strings.Fields(tt.args)...)...)
 			require.ErrorContains(t, err, tt.want)
-			assert.Equal(t, ExitUsage, ExitCode(err))
+			assert.Equal(t, command.ExitUsage, command.ExitCode(err))
 		})
 	}
 }
 
-func outcomes(t *testing.T, stdout string) map[install.Outcome]int {
+func outcomes(t *testing.T, stdout string) map[target.Outcome]int {
 	t.Helper()
-	var report installReport
+	var report struct {
+		Objects []target.Result `json:"objects"`
+	}
 	require.NoError(t, json.Unmarshal([]byte(stdout), &report), stdout)
-	count := map[install.Outcome]int{}
+	count := map[target.Outcome]int{}
 	for _, object := range report.Objects {
 		count[object.Outcome]++
 	}
 	return count
 }
 
-func TestInstall(t *testing.T) {
+func TestInstallDeploysTheOperator(t *testing.T) {
 	b := newBare(t)
 	img := b.signed(t, "1.0.0")
 	secret := filepath.Join(t.TempDir(), "pull-secret.json")
@@ -170,25 +190,25 @@ func TestInstall(t *testing.T) {
 	flags := []string{"--pull-secret", secret, "--payload-retrieval=job", "--channel=stable", "--wait=none", "-o", "json"}
 
 	_, errs, err := b.run(t, img, "--timeout=1ns")
-	assert.Equal(t, ExitUpdating, ExitCode(err), "the time is over before anything is applied")
+	assert.Equal(t, command.ExitUpdating, command.ExitCode(err), "the timeout passes before anything is applied")
 	assert.Contains(t, errs, "error: not deployed within 1ns: ")
 	out, errs, err := b.run(t, img, flags...)
 	require.NoError(t, err, errs)
 	assert.Contains(t, errs, "is signed by")
 	count := outcomes(t, out)
-	require.Positive(t, count[install.Created])
+	require.Positive(t, count[target.Created])
 	out, errs, err = b.run(t, img, flags...)
 	require.NoError(t, err, errs)
 	again := outcomes(t, out)
-	assert.Equal(t, count[install.Created], again[install.Unchanged]+again[install.Changed])
-	assert.LessOrEqual(t, again[install.Changed], 0, out)
+	assert.Equal(t, count[target.Created], again[target.Unchanged]+again[target.Changed])
+	assert.LessOrEqual(t, again[target.Changed], 0, out)
 
 	trust := &corev1.ConfigMap{}
 	require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Namespace: api.ConfigNamespace, Name: api.TrustConfigMap}, trust))
 	assert.Contains(t, trust.Data["trust-policy.yaml"], "publicKeys")
 
-	t.Run("it says what keeps the operator from running, and ends when it runs", b.testWaits(img))
-	t.Run("it leaves updates to cvo upgrade", func(t *testing.T) {
+	t.Run("reports why the operator does not run, and returns once it runs", b.testWaits(img))
+	t.Run("leaves updates to cvo upgrade", func(t *testing.T) {
 		cv := &configv1.ClusterVersion{}
 		require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Name: "version"}, cv))
 		cv.Status = configv1.ClusterVersionStatus{
@@ -206,28 +226,28 @@ func TestInstall(t *testing.T) {
 
 		next := b.signed(t, "1.1.0")
 		_, _, err = b.run(t, next)
-		require.ErrorContains(t, err, "the cluster is at release 1.0.0")
+		require.ErrorContains(t, err, "the cluster already runs release 1.0.0")
 		require.ErrorContains(t, err, "cvo upgrade --to-image "+next.ByDigest())
-		assert.Equal(t, ExitRefused, ExitCode(err))
+		assert.Equal(t, command.ExitRefused, command.ExitCode(err))
 	})
-	t.Run("it takes no operator out of its node's network", func(t *testing.T) {
+	t.Run("keeps the operator on its node's network", func(t *testing.T) {
 		_, errs, err := b.run(t, img, append([]string{"--bring-your-own-network"}, flags...)...)
 		require.NoError(t, err, errs)
 		_, _, err = b.run(t, img, append([]string{"--bring-your-own-network=false"}, flags...)...)
 		require.ErrorContains(t, err, "remove it with 'cvo uninstall'")
-		assert.Equal(t, ExitRefused, ExitCode(err))
+		assert.Equal(t, command.ExitRefused, command.ExitCode(err))
 		_, errs, err = b.run(t, img, flags...)
 		require.NoError(t, err, errs)
 	})
 }
 
-// testWaits plays what a cluster's controllers and nodes say of the operator, of which an API server has none.
+// testWaits plays the controllers and nodes that report on the operator. An API server alone lacks them.
 func (b *bare) testWaits(img release.Image) func(*testing.T) {
 	return func(t *testing.T) {
-		key := client.ObjectKey{Namespace: api.OperatorNamespace, Name: install.Operator}
+		key := client.ObjectKey{Namespace: api.OperatorNamespace, Name: target.Operator}
 		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "cluster-version-operator-1", Labels: map[string]string{"k8s-app": install.Operator}},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: install.Operator, Image: img.ByDigest()}}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "cluster-version-operator-1", Labels: map[string]string{"k8s-app": target.Operator}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: target.Operator, Image: img.ByDigest()}}},
 		}
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "default"}}
 		require.NoError(t, b.client.Create(t.Context(), account))
@@ -239,7 +259,7 @@ func (b *bare) testWaits(img release.Image) func(*testing.T) {
 		}
 		require.NoError(t, b.client.Create(t.Context(), pod))
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
-			Name: install.Operator, Image: img.ByDigest(),
+			Name: target.Operator, Image: img.ByDigest(),
 			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling image"}},
 		}}
 		require.NoError(t, b.client.Status().Update(t.Context(), pod))
@@ -248,10 +268,10 @@ func (b *bare) testWaits(img release.Image) func(*testing.T) {
 		defer interrupt()
 		var out bytes.Buffer
 		errs := &watched{text: "ImagePullBackOff", then: interrupt}
-		cmd := New(Streams{In: strings.NewReader(""), Out: &out, Err: errs})
+		cmd := New(command.Streams{In: strings.NewReader(""), Out: &out, Err: errs})
 		cmd.SetArgs([]string{"install", "--kubeconfig", b.env.Kubeconfig, "--trust", b.trust, "--release-image", img.ByDigest(), "--timeout=5m"})
 		err := cmd.ExecuteContext(ctx)
-		assert.Equal(t, ExitInterrupted, ExitCode(err))
+		assert.Equal(t, command.ExitInterrupted, command.ExitCode(err))
 		assert.Contains(t, errs.String(), "warning: Pod cluster-version-operator-1: container cluster-version-operator: ImagePullBackOff: Back-off pulling image\n")
 		assert.Contains(t, errs.String(), "error: interrupted: 0 of ")
 
@@ -269,7 +289,7 @@ func (b *bare) testWaits(img release.Image) func(*testing.T) {
 	}
 }
 
-// watched is a stream that does something once a text was written to it.
+// watched is a stream that calls then once text has been written to it.
 type watched struct {
 	text string
 	then func()
@@ -294,20 +314,51 @@ func (w *watched) String() string {
 	return w.buf.String()
 }
 
-func TestInstallOutcome(t *testing.T) {
-	over, cancel := context.WithCancelCause(t.Context())
-	cancel(errWaitOver)
-	o := &installOptions{wait: waitDeployed, timeout: time.Minute}
-	streams := Streams{Out: io.Discard, Err: io.Discard}
-	waiting := installReport{Message: "0 of 2 replicas"}
-	assert.Equal(t, ExitUpdating, ExitCode(o.finish(over, streams, waiting, context.Canceled)))
-	waiting.Troubles = []string{"Pod a: no node takes it"}
-	err := o.finish(over, streams, waiting, context.Canceled)
-	assert.Equal(t, ExitAttention, ExitCode(err))
-	assert.EqualError(t, err, "not deployed within 1m0s: 0 of 2 replicas; Pod a: no node takes it")
+// TestInstallWithoutOperatorKeepsTheAdministratorsChoices prepares a cluster with every option that an administrator can choose.
+func TestInstallWithoutOperatorKeepsTheAdministratorsChoices(t *testing.T) {
+	b := newBare(t)
+	img := b.signed(t, "1.0.0")
+	secret := filepath.Join(t.TempDir(), "pull-secret.json")
+	require.NoError(t, os.WriteFile(secret, []byte(`{"auths":{"registry.example":{"auth":"dXNlcjpwYXNz"}}}`), 0o600))
+	flags := []string{
+		"--no-operator", "--pull-secret", secret, "--channel=stable", "--upstream=https://updates.example.com/graph",
+		"--cluster-id=11111111-2222-4333-8444-555555555555", "--capability=None", "--capability=Console", "-o", "json",
+	}
+	out, errs, err := b.run(t, img, flags...)
+	require.NoError(t, err, errs)
+	assert.Positive(t, outcomes(t, out)[target.Created])
+	assert.Contains(t, out, `"reached": "prepared"`)
+	cv := &configv1.ClusterVersion{}
+	require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Name: "version"}, cv))
+	assert.Equal(t, configv1.ClusterVersionSpec{
+		ClusterID: "11111111-2222-4333-8444-555555555555", Channel: "stable", Upstream: "https://updates.example.com/graph",
+		Capabilities: &configv1.ClusterVersionCapabilitiesSpec{
+			BaselineCapabilitySet: configv1.ClusterVersionCapabilitySetNone, AdditionalEnabledCapabilities: []configv1.ClusterVersionCapability{"Console"},
+		},
+	}, cv.Spec)
+	stored := &corev1.Secret{}
+	require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Namespace: api.ConfigNamespace, Name: api.PullSecret}, stored))
+	assert.Contains(t, string(stored.Data[corev1.DockerConfigJsonKey]), "registry.example")
+
+	out, errs, err = b.run(t, img, append(flags, "--cluster-id=66666666-2222-4333-8444-555555555555", "--channel=fast")...)
+	require.NoError(t, err, errs)
+	assert.Zero(t, outcomes(t, out)[target.Created])
+	assert.Contains(t, errs, `its cluster ID is "11111111-2222-4333-8444-555555555555": edit spec.clusterID to change it`)
+	assert.Contains(t, errs, `its channel is "stable"`)
+
+	require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Name: "version"}, cv))
+	completed := metav1.Now()
+	cv.Status.Desired = configv1.Release{Version: "2.0.0", Image: "registry.example/release@sha256:" + strings.Repeat("2", 64)}
+	cv.Status.History = []configv1.UpdateHistory{{
+		State: configv1.CompletedUpdate, Version: "2.0.0", Image: cv.Status.Desired.Image, StartedTime: completed, CompletionTime: &completed,
+	}}
+	require.NoError(t, b.client.Status().Update(t.Context(), cv))
+	_, errs, err = b.run(t, img, "--no-operator")
+	require.NoError(t, err, errs)
+	assert.Contains(t, errs, "warning: the cluster already runs release 2.0.0", "a preparation of another release is allowed, but does not update the cluster")
 }
 
-func TestInstallRender(t *testing.T) {
+func TestInstallRendersManifestsWithoutACluster(t *testing.T) {
 	b := &bare{registry: fixture.StartRegistry(t)}
 	var err error
 	b.signer, err = fixture.NewKeySigner()
@@ -329,5 +380,5 @@ func TestInstallRender(t *testing.T) {
 	assert.Contains(t, string(data), "CVO_PAYLOAD_RETRIEVAL\n          value: job\n")
 	assert.Contains(t, string(data), "image: "+img.ByDigest())
 	_, _, err = runCvo(t, "install", "--trust", b.trust, "--release-image", img.ByDigest(), "--render", folder)
-	assert.Equal(t, ExitRefused, ExitCode(err))
+	assert.Equal(t, command.ExitRefused, command.ExitCode(err))
 }

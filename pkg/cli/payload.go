@@ -5,23 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/cluster-version/cvo/pkg/operator"
-	"github.com/cluster-version/cvo/pkg/retrieve"
+	"github.com/cluster-version/cvo/internal/folder"
+	"github.com/cluster-version/cvo/internal/inputfile"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/kube/serve"
+	"github.com/cluster-version/cvo/pkg/oci/retrieve"
 )
 
-// newPayloadCmd has what the operator's own pods run; nobody types it.
-func newPayloadCmd(streams Streams) *cobra.Command {
+// newPayloadCmd returns the hidden command that the operator's own pods run.
+func newPayloadCmd(streams command.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    strings.Join(retrieve.Command()[:1], " "),
-		Short:  "What the operator's own pods run",
+		Short:  "Commands for the operator's own pods",
 		Hidden: true,
-		Args:   usageArgs(cobra.NoArgs),
+		Args:   command.UsageArgs(cobra.NoArgs),
 	}
 	cmd.AddCommand(newPayloadSendCmd(streams))
 	return cmd
@@ -32,53 +34,57 @@ type payloadSendOptions struct {
 	timeout                                time.Duration
 }
 
-func newPayloadSendCmd(streams Streams) *cobra.Command {
+func newPayloadSendCmd(streams command.Streams) *cobra.Command {
 	o := &payloadSendOptions{}
 	cmd := &cobra.Command{
 		Use:   retrieve.Command()[1] + " --folder DIR --server URL --fingerprint KEY --token-file FILE",
 		Short: "Send the manifests of a mounted release image to the operator",
-		Long: `Send the files in manifests/ and release-manifests/ of a release image that is mounted here to the operator that asked for
-them. The pods of the Jobs that 'cvo start --payload-retrieval=job' makes run this.`,
+		Long: `Send the files in manifests/ and release-manifests/ of a mounted release image to the operator that requested them. The pods
+of the Jobs that 'cvo start --payload-retrieval=job' creates run this command.`,
 		Example: `  cvo payload send --folder /release --server https://10.0.0.7:9099/retrieval/version-1.1.0-0a1b2c3d4e \
     --fingerprint GZr2n0… --token-file /etc/retrieval/token`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: command.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.folder, retrieve.FolderFlag, "", "`folder` where the release image is mounted (required)")
 	f.StringVar(&o.server, retrieve.ServerFlag, "", "`URL` to send to (required)")
 	f.StringVar(&o.fingerprint, retrieve.FingerprintFlag, "", "`fingerprint` of the operator's key (required)")
-	f.StringVar(&o.tokenFile, retrieve.TokenFileFlag, "", "`file` with the token that opens the way once (required)")
-	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long to try")
+	f.StringVar(&o.tokenFile, retrieve.TokenFileFlag, "", "`file` with the one-time token (required)")
+	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long to retry")
 	return cmd
 }
 
-// maxToken bounds the token that is read.
+// maxToken is the maximum size of the token in bytes.
 const maxToken = 4 << 10
 
-func (o *payloadSendOptions) run(ctx context.Context, streams Streams) error {
+func (o *payloadSendOptions) run(ctx context.Context, streams command.Streams) error {
 	if o.folder == "" || o.server == "" || o.fingerprint == "" || o.tokenFile == "" {
-		return &UsageError{errors.New("--folder, --server, --fingerprint and --token-file are all needed: the operator gives them to the pods of its Jobs")}
+		return &command.UsageError{Err: errors.New("--folder, --server, --fingerprint and --token-file are required: the operator sets them in the pods of its Jobs")}
 	}
-	token, err := os.ReadFile(o.tokenFile)
+	token, err := inputfile.Read(o.tokenFile)
 	if err != nil {
 		return fmt.Errorf("reading the token: %w", err)
 	}
 	if len(token) > maxToken {
-		return fmt.Errorf("reading the token: %s has %d bytes, which is no token", o.tokenFile, len(token))
+		return fmt.Errorf("reading the token: %s has %d bytes and is not a token", o.tokenFile, len(token))
 	}
-	config, err := operator.Trust{Fingerprint: o.fingerprint}.TLS()
+	config, err := serve.Trust{Fingerprint: o.fingerprint}.TLS()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	client := &http.Client{
-		// The operator is reached inside the cluster, whatever proxy leads out of it.
+		// The transport ignores proxies from the environment, because the operator is in the same cluster.
 		Transport:     &http.Transport{TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second, ExpectContinueTimeout: time.Minute},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	if err := retrieve.Send(ctx, client, o.server, strings.TrimSpace(string(token)), os.DirFS(o.folder)); err != nil {
+	files, err := folder.Open(o.folder)
+	if err != nil {
+		return err
+	}
+	if err := retrieve.Send(ctx, client, o.server, strings.TrimSpace(string(token)), files); err != nil {
 		return err
 	}
 	fmt.Fprintln(streams.Err, "sent")

@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// pluginName is the file name under which kubectl finds the command as its own: kubectl cvo.
+// pluginName is the file name by which kubectl finds the command as the plugin "kubectl cvo".
 const pluginName = "kubectl-cvo"
 
-// InvokedAs lets a command made by New speak of itself as it was called: as kubectl's plugin if the program's file has
-// that name, in usage, examples and completions, so that what they print can be typed.
+// InvokedAs sets the command name in usage, examples and completions. For a program file with the name of kubectl's plugin the name is
+// "kubectl cvo", so that users can type the printed commands.
 func InvokedAs(root *cobra.Command, program string) {
 	if strings.TrimSuffix(filepath.Base(program), ".exe") != pluginName {
 		return
@@ -25,7 +25,7 @@ func InvokedAs(root *cobra.Command, program string) {
 	}
 	own := regexp.MustCompile(`\b` + root.Name() + ` (` + strings.Join(verbs, "|") + `)\b`)
 	rename := func(text string) string { return own.ReplaceAllString(text, called+" $1") }
-	// The name is the file's: completion scripts are for what the shell calls.
+	// cobra's name stays the file name, because completion scripts are registered for the name that the shell calls.
 	root.Use = pluginName
 	if root.Annotations == nil {
 		root.Annotations = map[string]string{}

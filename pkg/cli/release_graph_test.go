@@ -27,11 +27,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/cluster-version/cvo/pkg/taskgraph"
+	"github.com/cluster-version/cvo/pkg/author/inspect"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/engine/drawing"
 	"github.com/cluster-version/cvo/test/golden"
 )
 
-// smallRelease is a release of three components in which something is drawn forward and something left out.
+// smallRelease is a release of three components with one manifest moved forward and one excluded manifest.
 var smallRelease = map[string]string{
 	"release-manifests/release-metadata": `{"kind":"cincinnati-metadata-v0","version":"1.2.3"}`,
 	"release-manifests/image-references": `{"kind":"ImageStream","apiVersion":"image.openshift.io/v1","metadata":{"name":"1.2.3"},"spec":{"tags":[]}}`,
@@ -83,7 +85,7 @@ func writeRelease(t *testing.T) string {
 	return dir
 }
 
-func TestReleaseGraph(t *testing.T) {
+func TestReleaseGraphMatchesTheGoldenFiles(t *testing.T) {
 	dir := writeRelease(t)
 	for _, tt := range []struct {
 		name string
@@ -106,11 +108,11 @@ func TestReleaseGraph(t *testing.T) {
 	}
 }
 
-func TestReleaseGraphFormats(t *testing.T) {
+func TestReleaseGraphPrintsJSONAndYAML(t *testing.T) {
 	dir := writeRelease(t)
 	out, _, err := runGraph(t, dir, "-o", "json")
 	require.NoError(t, err)
-	var d taskgraph.Document
+	var d drawing.Document
 	require.NoError(t, json.Unmarshal([]byte(out), &d))
 	assert.Equal(t, 5, d.Summary.Manifests)
 	out, _, err = runGraph(t, dir, "-o", "yaml")
@@ -124,8 +126,8 @@ func TestReleaseGraphFormats(t *testing.T) {
 	require.NoError(t, xml.Unmarshal([]byte(out), new(struct{ XMLName xml.Name })))
 }
 
-// TestReleaseGraphOfImage reads the same release from a registry.
-func TestReleaseGraphOfImage(t *testing.T) {
+// TestReleaseGraphReadsAnImage reads the same release from a registry.
+func TestReleaseGraphReadsAnImage(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive(t))), nil })
@@ -158,35 +160,35 @@ func TestReleaseGraphOfImage(t *testing.T) {
 
 	_, _, err = runGraph(t, strings.Replace(pullspec, "1.2.3", "missing", 1))
 	require.ErrorContains(t, err, "resolving")
-	assert.Equal(t, ExitFailed, ExitCode(err))
+	assert.Equal(t, command.ExitFailed, command.ExitCode(err))
 }
 
-func TestReleaseGraphRefuses(t *testing.T) {
+func TestReleaseGraphRejectsWrongArguments(t *testing.T) {
 	dir := writeRelease(t)
 	for _, tt := range []struct {
 		name, want string
 		args       []string
 	}{
-		{"no argument", "accepts 1 arg", nil},
-		{"an unknown mode", `unknown mode "sideways"`, []string{dir, "--mode", "sideways"}},
-		{"an unknown output", `unknown output "png"`, []string{dir, "-o", "png"}},
-		{"a picture of what is left out", "--excluded prints text", []string{dir, "--excluded", "-o", "svg"}},
-		{"an unknown capability", `unknown capability "Cosole"`, []string{dir, "--capability", "Cosole"}},
-		{"an unknown feature set", `unknown feature set "Preview"`, []string{dir, "--feature-set", "Preview"}},
-		{"a file", "is a file", []string{filepath.Join(dir, "release-manifests", "release-metadata")}},
+		{"it rejects a missing argument", "accepts 1 arg", nil},
+		{"it rejects an unknown mode", `unknown mode "sideways"`, []string{dir, "--mode", "sideways"}},
+		{"it rejects an unknown output", `unknown output "png"`, []string{dir, "-o", "png"}},
+		{"it rejects a picture of excluded manifests", "--excluded prints text", []string{dir, "--excluded", "-o", "svg"}},
+		{"it rejects an unknown capability", `unknown capability "Cosole"`, []string{dir, "--capability", "Cosole"}},
+		{"it rejects an unknown feature set", `unknown feature set "Preview"`, []string{dir, "--feature-set", "Preview"}},
+		{"it rejects a file", "is a file", []string{filepath.Join(dir, "release-manifests", "release-metadata")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, _, err := runGraph(t, tt.args...)
 			require.ErrorContains(t, err, tt.want)
-			assert.Equal(t, ExitUsage, ExitCode(err))
+			assert.Equal(t, command.ExitUsage, command.ExitCode(err))
 		})
 	}
 	_, _, err := runGraph(t, filepath.Join(dir, "missing"))
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	_, _, err = runGraph(t, filepath.Join(dir, "manifests"))
-	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorIs(t, err, inspect.ErrNoRelease)
 	broken := errors.New("broken pipe")
-	cmd := New(Streams{Out: failingWriter{broken}, Err: io.Discard})
+	cmd := New(command.Streams{Out: failingWriter{broken}, Err: io.Discard})
 	cmd.SetArgs([]string{"release", "graph", dir, "--excluded"})
 	require.ErrorIs(t, cmd.ExecuteContext(t.Context()), broken)
 }
@@ -198,13 +200,13 @@ func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 func runGraph(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, info bytes.Buffer
-	cmd := New(Streams{In: strings.NewReader(""), Out: &out, Err: &info})
+	cmd := New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &info})
 	cmd.SetArgs(append([]string{"release", "graph"}, args...))
 	err = cmd.ExecuteContext(t.Context())
 	return out.String(), info.String(), err
 }
 
-// archive is the small release as a layer.
+// archive returns the small release as a layer.
 func archive(t *testing.T) []byte {
 	t.Helper()
 	var out bytes.Buffer

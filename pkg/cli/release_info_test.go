@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
 	"os"
@@ -18,22 +17,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/cluster-version/cvo/pkg/assemble"
+	"github.com/cluster-version/cvo/pkg/author/assemble/publish"
+	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// looked is a registry with a small release of two components, signed by nobody.
-type looked struct {
+// unsignedRelease is a registry with a small unsigned release of two components.
+type unsignedRelease struct {
 	registry *fixture.Registry
 	files    fstest.MapFS
 	image    release.Image
 	dns      string
 }
 
-func newLooked(t *testing.T) *looked {
+func newUnsignedRelease(t *testing.T) *unsignedRelease {
 	t.Helper()
-	l := &looked{registry: fixture.StartRegistry(t), files: fstest.MapFS{}}
+	l := &unsignedRelease{registry: fixture.StartRegistry(t), files: fstest.MapFS{}}
 	component, err := fixture.ReleaseImage(fstest.MapFS{"release-manifests/release-metadata": {Data: []byte(`{"version":"dns"}`)}})
 	require.NoError(t, err)
 	pushed, err := fixture.Push(t.Context(), l.registry, component, "platform/dns:1")
@@ -50,23 +50,23 @@ func newLooked(t *testing.T) *looked {
 	return l
 }
 
-func TestReleaseInfo(t *testing.T) {
-	l := newLooked(t)
-	_, digest, _ := strings.Cut(l.dns, "@")
+func TestReleaseInfoDescribesAndComparesReleases(t *testing.T) {
+	l := newUnsignedRelease(t)
+	digest := string(release.Pullspec(l.dns).Digest())
 	for _, tt := range []struct {
 		name string
 		args []string
 		want string
 	}{
-		{"it names images", []string{"-o", "name"}, "dns\n"},
-		{"it prints pullspecs", []string{"-o", "pullspec"}, l.dns + "\n"},
-		{"it prints digests", []string{"-o", "digest"}, digest + "\n"},
-		{"it prints the image of a component", []string{"--image-for", "dns"}, l.dns + "\n"},
-		{"it prints what an expression takes", []string{"-o", "jsonpath={.metadata.version} {.references.spec.tags[*].name}"}, "1.2.3 dns"},
-		{"it takes expressions without braces", []string{"-o", "jsonpath=.digest"}, string(l.image.Digest)},
-		{"it prints what a template makes", []string{"-o", `go-template={{.digest}}{{"\n"}}`}, string(l.image.Digest) + "\n"},
-		{"it does not write sizes as floats", []string{"--include-images", "-o", `go-template={{len .images.dns.layers}} {{.images.dns.name}}`}, "1 " + l.dns},
-		{"it verifies", []string{"--verify"}, string(l.image.Digest) + " 2026-03-01T12:00:00Z 1.2.3\n"},
+		{"names images", []string{"-o", "name"}, "dns\n"},
+		{"prints pullspecs", []string{"-o", "pullspec"}, l.dns + "\n"},
+		{"prints digests", []string{"-o", "digest"}, digest + "\n"},
+		{"prints the image of a component", []string{"--image-for", "dns"}, l.dns + "\n"},
+		{"evaluates a JSONPath expression", []string{"-o", "jsonpath={.metadata.version} {.references.spec.tags[*].name}"}, "1.2.3 dns"},
+		{"accepts expressions without braces", []string{"-o", "jsonpath=.digest"}, string(l.image.Digest)},
+		{"executes a template", []string{"-o", `go-template={{.digest}}{{"\n"}}`}, string(l.image.Digest) + "\n"},
+		{"does not print sizes as floats", []string{"--include-images", "-o", `go-template={{len .images.dns.layers}} {{.images.dns.name}}`}, "1 " + l.dns},
+		{"verifies", []string{"--verify"}, string(l.image.Digest) + " 2026-03-01T12:00:00Z 1.2.3\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			out, errs, err := runCvo(t, append([]string{"release", "info", l.image.Pullspec}, tt.args...)...)
@@ -75,7 +75,7 @@ func TestReleaseInfo(t *testing.T) {
 			assert.Contains(t, errs, "its signatures are not checked")
 		})
 	}
-	t.Run("it prints the same as JSON and as YAML", func(t *testing.T) {
+	t.Run("prints the same data as JSON and YAML", func(t *testing.T) {
 		inJSON, _, err := runCvo(t, "release", "info", l.image.Pullspec, "-o", "json")
 		require.NoError(t, err)
 		inYAML, _, err := runCvo(t, "release", "info", l.image.Pullspec, "-o", "yaml")
@@ -84,7 +84,7 @@ func TestReleaseInfo(t *testing.T) {
 		require.NoError(t, err)
 		assert.JSONEq(t, inJSON, string(converted))
 	})
-	t.Run("it tells text, sizes and contents", func(t *testing.T) {
+	t.Run("prints pullspecs, commits, sizes and contents", func(t *testing.T) {
 		for flag, want := range map[string]string{
 			"--pullspecs": "  dns  " + l.dns, "--commits": "  dns       abc", "--size": "  NAME AGE LAYERS SIZE MB UNIQUE MB BASE\n",
 			"--contents": "# 0000_10_config_00_cluster.yaml\n" + smallRelease["release-manifests/0000_10_config_00_cluster.yaml"],
@@ -94,7 +94,7 @@ func TestReleaseInfo(t *testing.T) {
 			assert.Contains(t, out, want, flag)
 		}
 	})
-	t.Run("it compares two releases", func(t *testing.T) {
+	t.Run("compares two releases", func(t *testing.T) {
 		same, _, err := runCvo(t, "release", "info", l.image.Pullspec, l.image.ByDigest())
 		require.NoError(t, err)
 		assert.Equal(t, "Releases are identical\n", same)
@@ -112,65 +112,66 @@ func TestReleaseInfo(t *testing.T) {
 	})
 }
 
-func TestReleaseInfoVerifyRefuses(t *testing.T) {
-	l := newLooked(t)
+func TestReleaseInfoRejectsATamperedComponent(t *testing.T) {
+	l := newUnsignedRelease(t)
 	l.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/platform/dns/manifests/"), Rewrite: func(b []byte) []byte { return append(b, ' ') }})
 	out, _, err := runCvo(t, "release", "info", l.image.Pullspec, "--verify")
 	require.ErrorContains(t, err, "may have been tampered with")
-	assert.Equal(t, ExitRefused, ExitCode(err))
+	assert.Equal(t, command.ExitRefused, command.ExitCode(err))
 	assert.Empty(t, out)
 }
 
-func TestReleaseInspectUsage(t *testing.T) {
+func TestReleaseInspectionRejectsWrongArguments(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	for _, tt := range []struct {
 		args string
 		want string
 		code int
 	}{
-		{"info a --size --verify", "--size, --verify exclude each other", ExitUsage},
-		{"info a b c", "3 releases are named", ExitUsage},
-		{"info a -o xml", `unknown output "xml": use one of json, yaml, jsonpath=`, ExitUsage},
-		{"info a -o jsonpath={.a", "--output jsonpath: ", ExitUsage},
-		{"info a -o go-template={{", "--output go-template: ", ExitUsage},
-		{"info a b --size", "--size is about one release", ExitUsage},
-		{"info a --contents -o json", "--contents prints files", ExitUsage},
-		{"info a --changelog x", "--changelog is not for this command: it takes clones", ExitUsage},
-		{"info a --bugs x", "--bugs is not for this command", ExitUsage},
-		{"info a --rpmdb", "--rpmdb is not for this command", ExitUsage},
-		{"info ./nothing", "is neither an OCI layout nor a folder", ExitFailed},
-		{"info 1.2.3", `the semantic version "1.2.3" cannot be resolved without a cluster`, ExitFailed},
-		{"info", "no release is named", ExitFailed},
-		{"extract a --command oc", "--command is not for this command: it is about one vendor's client", ExitUsage},
-		{"extract a --tools", "--tools is not for this command", ExitUsage},
-		{"extract a --git x", "--git is not for this command: 'cvo release info --commits'", ExitUsage},
-		{"extract a --from b", "named twice", ExitUsage},
-		{"extract a --layout round", `unknown --layout "round"`, ExitUsage},
-		{"extract a --cloud aws", "use it with --credentials-requests", ExitUsage},
-		{"extract a --install-config x", "use it with --included", ExitUsage},
-		{"extract a --layout image --included", "leave --included", ExitUsage},
-		{"extract a --file x --to y", "leave --to out", ExitUsage},
-		{"extract a --to=", "--to is empty", ExitUsage},
-		{"extract a -o xml", "use text, json, yaml", ExitUsage},
-		{"extract . --trust x", "a folder, which nobody can sign", ExitUsage},
+		{"info a --size --verify", "--size, --verify exclude each other", command.ExitUsage},
+		{"info a b c", "got 3 releases", command.ExitUsage},
+		{"info a -o xml", `unknown output "xml": use one of json, yaml, jsonpath=`, command.ExitUsage},
+		{"info a -o jsonpath={.a", "--output jsonpath: ", command.ExitUsage},
+		{"info a -o go-template={{", "--output go-template: ", command.ExitUsage},
+		{"info a b --size", "--size requires a single release", command.ExitUsage},
+		{"info a --contents -o json", "--contents prints files", command.ExitUsage},
+		{"info a --changelog x", "--changelog is not supported: it requires clones", command.ExitUsage},
+		{"info a --bugs x", "--bugs is not supported", command.ExitUsage},
+		{"info a --rpmdb", "--rpmdb is not supported", command.ExitUsage},
+		{"info ./nothing", "is neither an OCI layout nor a folder", command.ExitFailed},
+		{"info bin/platform:1.0.0", `"bin/platform:1.0.0" is neither an OCI layout nor a folder, and names no registry: check the path, or use docker.io/bin/platform:1.0.0`, command.ExitFailed},
+		{"info 1.2.3", `the semantic version "1.2.3" cannot be resolved without a cluster`, command.ExitFailed},
+		{"info", "name a release, or connect to a cluster", command.ExitFailed},
+		{"extract a --command oc", "--command is not supported: it is for one vendor's client", command.ExitUsage},
+		{"extract a --tools", "--tools is not supported", command.ExitUsage},
+		{"extract a --git x", "--git is not supported: list repositories and commits with 'cvo release info --commits'", command.ExitUsage},
+		{"extract a --from b", "named twice", command.ExitUsage},
+		{"extract a --layout round", `unknown --layout "round"`, command.ExitUsage},
+		{"extract a --cloud aws", "use it with --credentials-requests", command.ExitUsage},
+		{"extract a --install-config x", "use it with --included", command.ExitUsage},
+		{"extract a --layout image --included", "omit --included", command.ExitUsage},
+		{"extract a --file x --to y", "omit --to", command.ExitUsage},
+		{"extract a --to=", "--to is empty", command.ExitUsage},
+		{"extract a -o xml", "use text, json, yaml", command.ExitUsage},
+		{"extract . --trust x", "folders cannot be signed", command.ExitUsage},
 	} {
-		t.Run("it refuses "+tt.args, func(t *testing.T) {
+		t.Run("rejects "+tt.args, func(t *testing.T) {
 			_, _, err := runCvo(t, append([]string{"release"}, strings.Split(tt.args, " ")...)...)
 			require.ErrorContains(t, err, tt.want)
-			assert.Equal(t, tt.code, ExitCode(err))
+			assert.Equal(t, tt.code, command.ExitCode(err))
 		})
 	}
 }
 
-func TestReleaseExtract(t *testing.T) {
-	l := newLooked(t)
+func TestReleaseExtractWritesTheFilesOfARelease(t *testing.T) {
+	l := newUnsignedRelease(t)
 	flat := map[string]string{}
 	for name, f := range l.files {
 		if base, ok := strings.CutPrefix(name, "release-manifests/"); ok {
 			flat[base] = string(f.Data)
 		}
 	}
-	t.Run("it writes what the original writes, where it writes it", func(t *testing.T) {
+	t.Run("writes the same files as oc, at the same paths", func(t *testing.T) {
 		to := filepath.Join(t.TempDir(), "out")
 		out, errs, err := runCvo(t, "release", "extract", "--from", l.image.Pullspec, "--to", to)
 		require.NoError(t, err)
@@ -180,17 +181,20 @@ func TestReleaseExtract(t *testing.T) {
 
 		require.NoError(t, os.WriteFile(filepath.Join(to, "release-metadata"), []byte("mine"), 0o644))
 		_, _, err = runCvo(t, "release", "extract", l.image.Pullspec, "--to", to)
-		require.ErrorContains(t, err, "nothing was written: "+to+" has other files of these names already: release-metadata: name another folder, or replace them with --overwrite")
-		assert.Equal(t, ExitFailed, ExitCode(err))
+		require.ErrorContains(t, err, "nothing was written: "+to+" already has different files with these names: release-metadata: name another folder, or replace them with --overwrite")
+		assert.Equal(t, command.ExitFailed, command.ExitCode(err))
 		out, _, err = runCvo(t, "release", "extract", l.image.Pullspec, "--to", to, "--overwrite", "-o", "json")
 		require.NoError(t, err)
-		var result extractResult
+		var result struct {
+			Files, Unchanged int
+			Version          string
+		}
 		require.NoError(t, json.Unmarshal([]byte(out), &result))
 		assert.Equal(t, len(flat), result.Files)
 		assert.Equal(t, len(flat)-1, result.Unchanged)
 		assert.Equal(t, "1.2.3", result.Version)
 	})
-	t.Run("it follows an install config", func(t *testing.T) {
+	t.Run("follows an install config", func(t *testing.T) {
 		config, to := filepath.Join(t.TempDir(), "install-config.yaml"), filepath.Join(t.TempDir(), "out")
 		require.NoError(t, os.WriteFile(config, []byte("apiVersion: v1\nplatform: {gcp: {}}\ncapabilities: {baselineCapabilitySet: None}\n"), 0o600))
 		out, _, err := runCvo(t, "release", "extract", l.image.Pullspec, "--to", to, "--included", "--install-config", config, "-o", "json")
@@ -199,12 +203,13 @@ func TestReleaseExtract(t *testing.T) {
 		assert.NotContains(t, contents(t, to)["0000_50_console_00.yaml"], "name: console,")
 		_, _, err = runCvo(t, "release", "extract", l.image.Pullspec, "--to", to, "--included", "--install-config", config, "--credentials-requests", "--cloud", "aws")
 		require.ErrorContains(t, err, "--cloud is aws, but the cluster's platform is gcp")
-		assert.Equal(t, ExitUsage, ExitCode(err))
+		assert.Equal(t, command.ExitUsage, command.ExitCode(err))
 	})
 }
 
-func TestReleaseExtractVerifiesFirst(t *testing.T) {
-	l := newLooked(t)
+//threat:release-mirrored-extracted
+func TestReleaseExtractVerifiesBeforeItWrites(t *testing.T) {
+	l := newUnsignedRelease(t)
 	signer, err := fixture.NewSigner("platform", fixture.SignerOptions{})
 	require.NoError(t, err)
 	store := filepath.Join(t.TempDir(), "store")
@@ -216,10 +221,10 @@ func TestReleaseExtractVerifiesFirst(t *testing.T) {
 	for _, args := range [][]string{{"extract", l.image.Pullspec, "--to", to}, {"info", l.image.Pullspec}, {"graph", l.image.Pullspec}} {
 		_, _, err = runCvo(t, append([]string{"release"}, append(args, "--trust", trust)...)...)
 		require.Error(t, err)
-		assert.Equal(t, ExitRefused, ExitCode(err), args)
+		assert.Equal(t, command.ExitRefused, command.ExitCode(err), args)
 	}
 	assert.NoDirExists(t, to)
-	assert.Zero(t, l.registry.Count("GET", "/platform/release/blobs/"), "nothing of it was read")
+	assert.Zero(t, l.registry.Count("GET", "/platform/release/blobs/"), "its content was not read")
 
 	_, err = signer.WriteSignature(store, l.image)
 	require.NoError(t, err)
@@ -230,12 +235,12 @@ func TestReleaseExtractVerifiesFirst(t *testing.T) {
 	assert.DirExists(t, to)
 }
 
-func TestReleaseLayoutsAndFolders(t *testing.T) {
-	l := newLooked(t)
+func TestReleasesAreReadFromLayoutsAndFolders(t *testing.T) {
+	l := newUnsignedRelease(t)
 	img, err := fixture.ReleaseImage(l.files)
 	require.NoError(t, err)
 	oci := filepath.Join(t.TempDir(), "oci")
-	require.NoError(t, assemble.WriteLayout(img, oci, "1.2.3"))
+	require.NoError(t, publish.ToLayout(img, oci, "1.2.3"))
 	_, err = layout.FromPath(oci)
 	require.NoError(t, err)
 	whole, flat := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "flat")
@@ -259,8 +264,8 @@ func TestReleaseLayoutsAndFolders(t *testing.T) {
 	}
 }
 
-// TestReleaseOfCluster finds releases by what a ClusterVersion knows, on a real API server.
-func TestReleaseOfCluster(t *testing.T) {
+// TestReleaseNameIsResolvedByTheClusterVersion resolves releases with a ClusterVersion on a real API server.
+func TestReleaseNameIsResolvedByTheClusterVersion(t *testing.T) {
 	d, running := newDiffed(t)
 	update := d.push(t, d.tree(t, "1.1.0", map[string]string{
 		"0000_20_x.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: kept}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: unmanaged}\n",
@@ -283,17 +288,17 @@ func TestReleaseOfCluster(t *testing.T) {
 	}
 	out, err := version()
 	require.NoError(t, err)
-	assert.Equal(t, "1.0.0", out, "the cluster's own")
+	assert.Equal(t, "1.0.0", out, "the cluster's current release")
 	out, err = version("1.1.0")
 	require.NoError(t, err)
 	assert.Equal(t, "1.1.0", out, "a conditional update")
 	_, err = version("1.9.0")
-	require.ErrorContains(t, err, `the semantic version "1.9.0" is not present in the cluster version status, cannot be resolved: it knows "1.0.0", "1.1.0"; name the image instead`)
+	require.ErrorContains(t, err, `the semantic version "1.9.0" is not present in the cluster version status, cannot be resolved: the cluster lists "1.0.0", "1.1.0"; name the image instead`)
 
 	to := filepath.Join(t.TempDir(), "out")
 	out, _, err = runCvo(t, "release", "extract", "1.1.0", "--kubeconfig", d.env.Kubeconfig, "--included", "--to", to, "-o", "json")
 	require.NoError(t, err)
-	assert.Contains(t, out, `"name": "kept"`, "an override takes it out")
+	assert.Contains(t, out, `"name": "kept"`, "an override excludes it")
 	_, rest, _ := strings.Cut(contents(t, to)["0000_20_x.yaml"], "name: ")
 	assert.NotContains(t, rest, "kept")
 
@@ -303,8 +308,8 @@ func TestReleaseOfCluster(t *testing.T) {
 	assert.Contains(t, completed, "1.1.0\t"+update.ByDigest())
 }
 
-func TestReleaseCompletion(t *testing.T) {
-	l := newLooked(t)
+func TestReleaseArgumentsAreCompleted(t *testing.T) {
+	l := newUnsignedRelease(t)
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	for line, want := range map[string]string{
 		"release extract x --layout ":                         "flat\nimage\n",
@@ -318,25 +323,4 @@ func TestReleaseCompletion(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, out, want, line)
 	}
-}
-
-// FuzzFindVersion resolves versions by what a ClusterVersion says: a version that is found is one that it has, with its
-// image, and what is not there is an error that names no control characters.
-func FuzzFindVersion(f *testing.F) {
-	f.Add([]byte(`{"status":{"desired":{"version":"1.0.0","image":"a"},"availableUpdates":[{"version":"1.1.0","image":"b"}],"conditionalUpdates":[{"release":{"version":"1.2.0","image":"c"}}],"history":[{"version":"0.9.0","image":"d"}]}}`), "1.2.0")
-	f.Add([]byte(`{"status":{"history":[{"version":"1.0.0"},{"version":"\u001b","image":"x"}]}}`), "1.0.0")
-	f.Fuzz(func(t *testing.T, data []byte, version string) {
-		cv := &configv1.ClusterVersion{}
-		if json.Unmarshal(data, cv) != nil {
-			return
-		}
-		image, err := findVersion(cv, version)
-		if err != nil {
-			assert.Empty(t, image)
-			assert.False(t, bytes.ContainsAny([]byte(err.Error()), "\x1b\n"), "%q", err)
-			return
-		}
-		assert.Contains(t, knownReleases(cv), knownRelease{version, image})
-		assert.NotEmpty(t, image)
-	})
 }

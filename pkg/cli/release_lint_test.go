@@ -11,21 +11,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/cluster-version/cvo/pkg/inspect"
-	"github.com/cluster-version/cvo/pkg/lint"
+	"github.com/cluster-version/cvo/pkg/author/compare"
+	"github.com/cluster-version/cvo/pkg/author/lint/finding"
+	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
-// runRelease runs a subcommand of release.
+// runRelease runs a subcommand of "release".
 func runRelease(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := New(Streams{In: strings.NewReader(""), Out: &out, Err: &bytes.Buffer{}})
+	cmd := New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &bytes.Buffer{}})
 	cmd.SetArgs(append([]string{"release"}, args...))
 	err = cmd.ExecuteContext(t.Context())
 	return out.String(), err
 }
 
-// soundRelease is the small release with a CRD that serves something.
+// soundRelease writes the small release with a CRD that serves a version.
 func soundRelease(t *testing.T) string {
 	t.Helper()
 	dir := writeRelease(t)
@@ -37,7 +38,7 @@ func soundRelease(t *testing.T) string {
 	return dir
 }
 
-// brokenRelease is it with one file more.
+// brokenRelease writes soundRelease with one more file.
 func brokenRelease(t *testing.T, name, content string) string {
 	t.Helper()
 	dir := soundRelease(t)
@@ -45,7 +46,7 @@ func brokenRelease(t *testing.T, name, content string) string {
 	return dir
 }
 
-func TestReleaseLint(t *testing.T) {
+func TestReleaseLintExitCodeFollowsTheFindings(t *testing.T) {
 	sound := soundRelease(t)
 	broken := brokenRelease(t, "0000_50_console_10.yaml", "a: {\n")
 	for _, tt := range []struct {
@@ -54,56 +55,84 @@ func TestReleaseLint(t *testing.T) {
 		exit int
 		says string
 	}{
-		{name: "it accepts warnings", args: []string{sound}, says: "warning crd-after-use"},
-		{name: "it refuses warnings when strict", args: []string{sound, "--strict"}, exit: ExitRefused},
+		{name: "accepts warnings", args: []string{sound}, says: "warning crd-after-use"},
+		{name: "rejects warnings with --strict", args: []string{sound, "--strict"}, exit: command.ExitRefused},
 		{
-			name: "it has nothing against what is not looked for", says: "0 errors, 0 warnings",
+			name: "ignores disabled rules", says: "0 errors, 0 warnings",
 			args: []string{sound, "--strict", "--disable", "crd-after-use,verification-missing"},
 		},
-		{name: "it refuses errors", args: []string{broken}, exit: ExitRefused, says: "release-manifests/0000_50_console_10.yaml:1: error syntax: "},
-		{name: "it does not know every rule", args: []string{sound, "--disable", "grammar"}, exit: ExitUsage},
-		{name: "it does not know every output", args: []string{sound, "-o", "xml"}, exit: ExitUsage},
-		{name: "it wants a version of Kubernetes", args: []string{sound, "--kubernetes-version", "new"}, exit: ExitUsage},
-		{name: "it wants a release", exit: ExitUsage},
-		{name: "it lists rules", args: []string{"--rules"}, says: "duplicate-object"},
-		{name: "it explains rules", args: []string{"--explain", "selector"}, says: "Remedy: give the pods the labels"},
-		{name: "it does not explain what it does not know", args: []string{"--explain", "grammar"}, exit: ExitUsage},
-		{name: "it explains nothing besides looking", args: []string{"--explain", "selector", sound}, exit: ExitUsage},
+		{name: "rejects errors", args: []string{broken}, exit: command.ExitRefused, says: "release-manifests/0000_50_console_10.yaml:1: error syntax: "},
+		{name: "rejects an unknown rule", args: []string{sound, "--disable", "grammar"}, exit: command.ExitUsage},
+		{name: "rejects an unknown output", args: []string{sound, "-o", "xml"}, exit: command.ExitUsage},
+		{name: "requires a valid Kubernetes version", args: []string{sound, "--kubernetes-version", "new"}, exit: command.ExitUsage},
+		{name: "requires a release", exit: command.ExitUsage},
+		{name: "lists rules", args: []string{"--rules"}, says: "duplicate-object"},
+		{name: "explains rules", args: []string{"--explain", "selector"}, says: "Remedy: give the pods the labels"},
+		{name: "rejects an unknown rule to explain", args: []string{"--explain", "grammar"}, exit: command.ExitUsage},
+		{name: "rejects --explain together with a release", args: []string{"--explain", "selector", sound}, exit: command.ExitUsage},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			out, err := runRelease(t, append([]string{"lint"}, tt.args...)...)
 
-			assert.Equal(t, tt.exit, ExitCode(err), "%v", err)
+			assert.Equal(t, tt.exit, command.ExitCode(err), "%v", err)
 			assert.Contains(t, out, tt.says)
 		})
 	}
 }
 
-func TestReleaseLintFormats(t *testing.T) {
+func TestReleaseLintComparesWithThePreviousRelease(t *testing.T) {
+	before, after := t.TempDir(), t.TempDir()
+	crd := "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata:\n  name: things.example.com\n  annotations: {include.release.openshift.io/self-managed-high-availability: 'true'}\n" +
+		"spec: {group: example.com, names: {kind: Thing, plural: things}, scope: Cluster, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}\n"
+	tombstone := "apiVersion: example.com/v1\nkind: Thing\nmetadata:\n  name: x\n  annotations: {include.release.openshift.io/self-managed-high-availability: 'true', release.openshift.io/delete: 'true'}\n"
+	for dir, text := range map[string]string{before: crd, after: tombstone} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "web"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "web", "0000_50_web_10.yaml"), []byte(text), 0o644))
+	}
+	releases := t.TempDir()
+	old, next := filepath.Join(releases, "old"), filepath.Join(releases, "new")
+	operator := operatorSet(t)
+	_, errs, err := runCvo(t, "release", "new", "--operator-manifests", operator, "--from-dir", before, "--name", "1.0.0", "--to-dir", old)
+	require.NoError(t, err, errs)
+	_, errs, err = runCvo(t, "release", "new", "--operator-manifests", operator, "--from-dir", after, "--name", "1.1.0", "--to-dir", next)
+	require.NoError(t, err, "a tombstone needs no CRD: %s", errs)
+	out, errs, err := runCvo(t, "release", "lint", next)
+	require.NoError(t, err, errs)
+	assert.NotContains(t, out, "unknown-kind")
+	out, errs, err = runCvo(t, "release", "lint", next, "--from", old, "--info")
+	require.NoError(t, err, errs)
+	assert.Contains(t, out, "warning kind-dropped: release 1.0.0 has the CRD things.example.com")
+	assert.NotContains(t, out, "tombstone-kind")
+	_, errs, err = runCvo(t, "release", "new", "--operator-manifests", operator, "--from-dir", after, "--name", "1.1.0", "--dry-run", "--from", old)
+	require.NoError(t, err, errs)
+	assert.Contains(t, errs, "warning kind-dropped: release 1.0.0 has the CRD things.example.com")
+}
+
+func TestReleaseLintPrintsJSONAndYAML(t *testing.T) {
 	dir := brokenRelease(t, "0000_50_console_10.yaml", "a: {\n")
 
 	out, err := runRelease(t, "lint", dir, "-o", "json")
-	assert.Equal(t, ExitRefused, ExitCode(err))
-	var report lint.Report
+	assert.Equal(t, command.ExitRefused, command.ExitCode(err))
+	var report finding.Report
 	require.NoError(t, json.Unmarshal([]byte(out), &report))
 	assert.Equal(t, 1, report.Totals.Errors)
 
 	out, err = runRelease(t, "lint", dir, "-o", "yaml")
-	assert.Equal(t, ExitRefused, ExitCode(err))
+	assert.Equal(t, command.ExitRefused, command.ExitCode(err))
 	assert.Contains(t, out, "rule: syntax")
 
 	out, err = runRelease(t, "lint", dir, "-o", "sarif")
-	assert.Equal(t, ExitRefused, ExitCode(err))
+	assert.Equal(t, command.ExitRefused, command.ExitCode(err))
 	assert.Contains(t, out, `"ruleId": "syntax"`)
 
 	out, err = runRelease(t, "lint", "--rules", "-o", "json")
 	require.NoError(t, err)
-	var rules []lint.Rule
+	var rules []finding.Rule
 	require.NoError(t, json.Unmarshal([]byte(out), &rules))
-	assert.Equal(t, lint.Rules(), rules)
+	assert.Equal(t, finding.Rules(), rules)
 }
 
-func TestReleaseDiff(t *testing.T) {
+func TestReleaseDiffPrintsChanges(t *testing.T) {
 	from := soundRelease(t)
 	to := brokenRelease(t, "0000_50_shop_10.yaml", `
 apiVersion: v1
@@ -117,21 +146,21 @@ metadata: {name: shop, namespace: console, annotations: {include.release.openshi
 		says string
 		not  string
 	}{
-		{name: "it tells what is new", args: []string{from, to}, says: "+ ConfigMap console/shop  added"},
-		{name: "it tells of one component", args: []string{from, to, "--component", "config"}, says: "Releases are identical"},
-		{name: "it tells of one part", args: []string{from, to, "--only", "images"}, says: "1 added", not: "console/shop"},
-		{name: "it exits with another code if that is asked for", args: []string{from, to, "--exit-code"}, exit: ExitRefused, says: "console/shop"},
-		{name: "it does so whatever part is told of", args: []string{from, to, "--exit-code", "--only", "images"}, exit: ExitRefused},
-		{name: "it knows what is the same", args: []string{from, from, "--exit-code"}, says: "Releases are identical"},
-		{name: "it does not know every part", args: []string{from, to, "--only", "words"}, exit: ExitUsage},
-		{name: "it does not know every output", args: []string{from, to, "-o", "xml"}, exit: ExitUsage},
-		{name: "it wants two releases", args: []string{from}, exit: ExitUsage},
-		{name: "it fails where there is no release", args: []string{from, t.TempDir()}, exit: ExitFailed},
+		{name: "prints additions", args: []string{from, to}, says: "+ ConfigMap console/shop  added"},
+		{name: "prints one component", args: []string{from, to, "--component", "config"}, says: "Releases are identical"},
+		{name: "prints one part", args: []string{from, to, "--only", "images"}, says: "1 added", not: "console/shop"},
+		{name: "sets the exit code with --exit-code", args: []string{from, to, "--exit-code"}, exit: command.ExitRefused, says: "console/shop"},
+		{name: "sets the exit code for any part", args: []string{from, to, "--exit-code", "--only", "images"}, exit: command.ExitRefused},
+		{name: "reports identical releases", args: []string{from, from, "--exit-code"}, says: "Releases are identical"},
+		{name: "rejects an unknown part", args: []string{from, to, "--only", "words"}, exit: command.ExitUsage},
+		{name: "rejects an unknown output", args: []string{from, to, "-o", "xml"}, exit: command.ExitUsage},
+		{name: "requires two releases", args: []string{from}, exit: command.ExitUsage},
+		{name: "fails for a folder without a release", args: []string{from, t.TempDir()}, exit: command.ExitFailed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			out, err := runRelease(t, append([]string{"diff"}, tt.args...)...)
 
-			assert.Equal(t, tt.exit, ExitCode(err), "%v", err)
+			assert.Equal(t, tt.exit, command.ExitCode(err), "%v", err)
 			assert.Contains(t, out, tt.says)
 			if tt.not != "" {
 				assert.NotContains(t, out, tt.not)
@@ -140,7 +169,7 @@ metadata: {name: shop, namespace: console, annotations: {include.release.openshi
 	}
 	out, err := runRelease(t, "diff", from, to, "-o", "json")
 	require.NoError(t, err)
-	var c inspect.Comparison
+	var c compare.Result
 	require.NoError(t, json.Unmarshal([]byte(out), &c))
 	assert.Equal(t, 1, c.Totals.ObjectsAdded)
 	out, err = runRelease(t, "diff", from, to, "-o", "jsonpath={.totals.objectsAdded}")

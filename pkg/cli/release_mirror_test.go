@@ -21,9 +21,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/cluster-version/cvo/pkg/registry"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/cli/release/mirror"
+	"github.com/cluster-version/cvo/pkg/oci/registry"
+	"github.com/cluster-version/cvo/pkg/oci/registry/mirrorset"
 	"github.com/cluster-version/cvo/pkg/release"
-	"github.com/cluster-version/cvo/pkg/verify"
+	"github.com/cluster-version/cvo/pkg/verify/store"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
 )
@@ -78,18 +81,18 @@ func (m *mirrorable) sign() {
 	require.NoError(m.t, err)
 }
 
-// run mirrors, and keeps what was printed.
+// run runs "release mirror" and records its output.
 func (m *mirrorable) run(args ...string) error {
 	m.t.Helper()
 	var out, errs bytes.Buffer
-	cmd := New(Streams{In: &bytes.Buffer{}, Out: &out, Err: &errs})
+	cmd := New(command.Streams{In: &bytes.Buffer{}, Out: &out, Err: &errs})
 	cmd.SetArgs(append([]string{"release", "mirror"}, args...))
 	err := cmd.ExecuteContext(m.t.Context())
 	m.stdout, m.stderrText = m.plain(out.String()), m.plain(errs.String())
 	return err
 }
 
-// plain replaces what differs between two runs.
+// plain replaces the parts of a text that differ between two runs.
 func (m *mirrorable) plain(text string) string {
 	return strings.NewReplacer(m.source.Host(), "SOURCE", m.target.Host(), "TARGET", m.dir, "DIR",
 		string(m.image.Digest), "RELEASE", m.image.Digest.Hex()[:16], "RELEASE16").Replace(text)
@@ -97,7 +100,7 @@ func (m *mirrorable) plain(text string) string {
 
 func (m *mirrorable) to() string { return m.target.Host() + "/mirror/platform" }
 
-func TestReleaseMirrorToRegistry(t *testing.T) {
+func TestReleaseMirrorCopiesToARegistry(t *testing.T) {
 	m := newMirrorable(t, false)
 	m.sign()
 	require.NoError(t, m.run(m.image.Pullspec, "--to", m.to(), "--trust", m.trust))
@@ -106,7 +109,7 @@ Success
 Update image:  TARGET/mirror/platform:1.2.3-x86_64
 Mirror prefix: TARGET/mirror/platform
 
-For a cluster to be installed from the mirror, in install-config.yaml:
+To install a cluster from the mirror, add this to install-config.yaml:
 
 imageDigestSources:
 - mirrors:
@@ -116,7 +119,7 @@ imageDigestSources:
   - TARGET/mirror/platform
   source: SOURCE/upstream/release
 
-For a cluster that exists, to be given to kubectl apply (ImageDigestMirrorSet and ImageTagMirrorSet):
+For an existing cluster, apply this with kubectl (ImageDigestMirrorSet and ImageTagMirrorSet):
 
 apiVersion: config.openshift.io/v1
 kind: ImageDigestMirrorSet
@@ -147,13 +150,13 @@ spec:
 		assert.Equal(t, 1, m.target.Count("PUT", "/manifests/"+tag+"$"), tag)
 	}
 
-	t.Run("its mirror sets lead to the mirror", func(t *testing.T) {
+	t.Run("the mirror sets refer to the mirror", func(t *testing.T) {
 		_, sets, _ := strings.Cut(m.stdout, "ImageTagMirrorSet):\n\n")
-		objects, err := registry.ParseMirrorSets([]byte(strings.NewReplacer("SOURCE", m.source.Host(), "TARGET", m.target.Host()).Replace(sets)))
+		objects, err := mirrorset.Parse([]byte(strings.NewReplacer("SOURCE", m.source.Host(), "TARGET", m.target.Host()).Replace(sets)))
 		require.NoError(t, err)
 		require.Len(t, objects, 2)
 		assert.IsType(t, &configv1.ImageDigestMirrorSet{}, objects[0])
-		mirrors, err := registry.NewMirrors(objects...)
+		mirrors, err := mirrorset.New(objects...)
 		require.NoError(t, err)
 		access := registry.New(registry.Options{Mirrors: mirrors})
 		ref, err := access.Reference(m.components[0].ByDigest())
@@ -162,7 +165,7 @@ spec:
 	})
 }
 
-func TestReleaseMirrorThroughFolder(t *testing.T) {
+func TestReleaseMirrorCopiesThroughAFolder(t *testing.T) {
 	m := newMirrorable(t, false)
 	m.sign()
 	folder := filepath.Join(m.dir, "carried")
@@ -173,12 +176,12 @@ Success
 Update image:  DIR/carried:1.2.3-x86_64
 Mirror prefix: DIR/carried
 
-To copy it into a registry, where there is one:
+To copy it to a registry:
 
   cvo release mirror --from-dir DIR/carried --from 1.2.3-x86_64 --to REGISTRY/REPOSITORY
 `, m.stdout)
 
-	// On the other side there is neither the first registry nor the store.
+	// The other network reaches neither the source registry nor its store.
 	require.NoError(t, m.source.Close())
 	require.NoError(t, os.RemoveAll(m.store))
 	config := filepath.Join(m.dir, "config")
@@ -194,23 +197,25 @@ To copy it into a registry, where there is one:
 	assert.Equal(t, "openshift-config-managed", cm.Namespace)
 	assert.Equal(t, "sha256-"+m.image.Digest.Hex(), cm.Name)
 	assert.Contains(t, cm.Labels, "release.openshift.io/verification-signatures")
-	assert.Contains(t, cm.BinaryData, verify.ConfigMapKey(m.image.Digest, 1))
+	assert.Contains(t, cm.BinaryData, store.ConfigMapKey(m.image.Digest, 1))
 }
 
-func TestReleaseMirrorRefuses(t *testing.T) {
+//threat:release-verified-own accepts a release that its own keys have signed
+//threat:release-mirrored-extracted rejects a release without a trusted signature
+func TestReleaseMirrorRejectsUntrustedReleases(t *testing.T) {
 	for _, tt := range []struct {
 		name, args    string
 		inPayload     bool
 		signed        bool
 		want, warning string
 	}{
-		{name: "a release that nobody trusted signed", args: "--trust TRUST", want: "nothing was copied"},
-		{name: "a release that its own keys have not signed", inPayload: true, want: "name whom you trust with --trust"},
-		{name: "a release that brings no keys", want: "the release brings no keys of its own"},
-		{name: "nothing if told so", args: "--insecure-skip-verification", warning: "although nobody trusted is known to have signed it"},
-		{name: "nothing that its own keys have signed", inPayload: true, signed: true, warning: "against the keys that it brings itself"},
+		{name: "rejects a release without a trusted signature", args: "--trust TRUST", want: "nothing was copied"},
+		{name: "rejects a release without a signature by its own keys", inPayload: true, want: "add --trust FILE"},
+		{name: "rejects a release without keys", want: "the release contains no keys"},
+		{name: "accepts any release with --insecure-skip-verification", args: "--insecure-skip-verification", warning: "copying without a trusted signature"},
+		{name: "accepts a release that its own keys have signed", inPayload: true, signed: true, warning: "verifying the release with its own keys"},
 	} {
-		t.Run("it refuses "+tt.name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			m := newMirrorable(t, tt.inPayload)
 			if tt.signed {
 				m.sign()
@@ -224,14 +229,14 @@ func TestReleaseMirrorRefuses(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, err, tt.want)
-			assert.Equal(t, ExitRefused, ExitCode(err))
-			assert.Empty(t, m.target.Requests(), "verified before anything is copied")
+			assert.Equal(t, command.ExitRefused, command.ExitCode(err))
+			assert.Empty(t, m.target.Requests(), "the command verifies before it copies")
 			assert.Zero(t, m.source.Count("GET", "/components/"))
 		})
 	}
 }
 
-func TestReleaseMirrorSaysWhatItWouldDo(t *testing.T) {
+func TestReleaseMirrorDryRunListsTheCopies(t *testing.T) {
 	m := newMirrorable(t, false)
 	m.sign()
 	lines := fmt.Sprintf(`SOURCE/upstream/release@RELEASE TARGET/mirror/platform:1.2.3-x86_64
@@ -250,12 +255,12 @@ SOURCE/upstream/components@%s TARGET/mirror/platform:1.2.3-x86_64-dns
 	assert.NoDirExists(t, folder)
 }
 
-func TestReleaseMirrorNamesImages(t *testing.T) {
+func TestReleaseMirrorNamesImagesByTemplate(t *testing.T) {
 	m := newMirrorable(t, false)
 	m.sign()
 	require.NoError(t, m.run(m.image.Pullspec, "--to", m.to()+":${component}_${version}", "--to-release-image", m.target.Host()+"/mirror/release:newest",
 		"--trust", m.trust, "-o", "json"))
-	var result mirrorResult
+	var result mirror.Result
 	require.NoError(t, json.Unmarshal([]byte(m.stdout), &result))
 	var names []string
 	for _, img := range result.Images {
@@ -270,13 +275,13 @@ func TestReleaseMirrorNamesImages(t *testing.T) {
 	assert.Equal(t, 1, m.target.Count("PUT", "/mirror/release/manifests/newest"))
 
 	require.NoError(t, m.run(m.image.Pullspec, "--to", m.to(), "--skip-release-image", "--trust", m.trust, "-o", "yaml"))
-	result = mirrorResult{}
+	result = mirror.Result{}
 	require.NoError(t, yaml.Unmarshal([]byte(m.stdout), &result))
 	assert.Len(t, result.Images, 2)
 	assert.Empty(t, result.Image)
 }
 
-func TestReleaseMirrorSince(t *testing.T) {
+func TestReleaseMirrorOmitsImagesOfAnEarlierRelease(t *testing.T) {
 	m := newMirrorable(t, false)
 	m.sign()
 	older, err := fixture.PushRelease(t.Context(), m.source, fstest.MapFS{
@@ -289,59 +294,59 @@ func TestReleaseMirrorSince(t *testing.T) {
 	blobsOf := func(args ...string) int {
 		t.Helper()
 		require.NoError(t, m.run(append([]string{m.image.Pullspec, "--trust", m.trust, "-o", "json"}, args...)...))
-		var result mirrorResult
+		var result mirror.Result
 		require.NoError(t, json.Unmarshal([]byte(m.stdout), &result))
 		return result.Copied.Blobs
 	}
 	whole := blobsOf("--to-dir", filepath.Join(m.dir, "whole"))
 	assert.Equal(t, whole-2, blobsOf("--to-dir", filepath.Join(m.dir, "difference"), "--since", older.Pullspec),
-		"the layer and the configuration of the console are on the other side")
+		"the layer and the configuration of the console are already at the target")
 }
 
-func TestReleaseMirrorPrintsOlderForm(t *testing.T) {
+func TestReleaseMirrorPrintsImageContentSourcePoliciesOnRequest(t *testing.T) {
 	m := newMirrorable(t, false)
 	m.sign()
 	require.NoError(t, m.run(m.image.Pullspec, "--to", m.to(), "--trust", m.trust, "--print-mirror-instructions", "icsp"))
 	assert.Contains(t, m.stdout, "imageContentSources:")
 	assert.Contains(t, m.stdout, "kind: ImageContentSourcePolicy")
 	assert.NotContains(t, m.stdout, "MirrorSet")
-	assert.Contains(t, m.stderrText, "warning: ImageContentSourcePolicy is no longer served")
+	assert.Contains(t, m.stderrText, "warning: newer clusters no longer serve ImageContentSourcePolicy")
 }
 
-func TestReleaseMirrorUsage(t *testing.T) {
+func TestReleaseMirrorRejectsWrongArguments(t *testing.T) {
 	for _, tt := range []struct{ name, args, want string }{
-		{"a release", "--to example.com/x", "which release?"},
-		{"a destination", "example.com/x:1", "where to?"},
-		{"one destination", "example.com/x:1 --to example.com/y --to-dir d", "exclude each other"},
-		{"one folder", "example.com/x:1 --to file:///d --to-dir d", "both --to file:///d and --to-dir d"},
-		{"one release", "example.com/x:1 --from example.com/z:1 --to example.com/y", "give one"},
+		{"a release", "--to example.com/x", "no release: name its image"},
+		{"a destination", "example.com/x:1", "no destination"},
+		{"a single destination", "example.com/x:1 --to example.com/y --to-dir d", "exclude each other"},
+		{"a single folder", "example.com/x:1 --to file:///d --to-dir d", "both --to file:///d and --to-dir d"},
+		{"a single release", "example.com/x:1 --from example.com/z:1 --to example.com/y", "use one of them"},
 		{"known instructions", "example.com/x:1 --to example.com/y --print-mirror-instructions all", "use idms, icsp or none"},
-		{"one way to trust", "example.com/x:1 --to example.com/y --trust t --insecure-skip-verification", "exclude each other"},
-		{"a folder that is a mirror", "--from-dir . --to example.com/y", "no file oci-layout"},
+		{"a single trust option", "example.com/x:1 --to example.com/y --trust t --insecure-skip-verification", "exclude each other"},
+		{"a folder with a mirror", "--from-dir . --to example.com/y", "it has no file oci-layout"},
 		{"a known output", "example.com/x:1 --to example.com/y -o xml", "use text, json, yaml"},
 	} {
-		t.Run("it asks for "+tt.name, func(t *testing.T) {
-			cmd := New(Streams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
+		t.Run("requires "+tt.name, func(t *testing.T) {
+			cmd := New(command.Streams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 			cmd.SetArgs(append([]string{"release", "mirror"}, strings.Fields(tt.args)...))
 			err := cmd.ExecuteContext(t.Context())
 			require.ErrorContains(t, err, tt.want)
-			assert.Equal(t, ExitUsage, ExitCode(err))
+			assert.Equal(t, command.ExitUsage, command.ExitCode(err))
 		})
 	}
 	m := newMirrorable(t, false)
 	m.sign()
 	for to, want := range map[string]string{
 		m.to() + ":latest":                    "all images would get the same tag",
-		m.to() + "/${component}":              "may stand in the tag only",
-		m.to() + "@" + string(m.image.Digest): "a digest nowhere",
+		m.to() + "/${component}":              "only in the tag",
+		m.to() + "@" + string(m.image.Digest): "omit the digest",
 	} {
 		err := m.run(m.image.Pullspec, "--trust", m.trust, "--to", to)
 		require.ErrorContains(t, err, want, to)
-		assert.Equal(t, ExitUsage, ExitCode(err), to)
+		assert.Equal(t, command.ExitUsage, command.ExitCode(err), to)
 	}
 }
 
-func TestReleaseMirrorAppliesSignatures(t *testing.T) {
+func TestReleaseMirrorAppliesSignaturesToTheCluster(t *testing.T) {
 	m := newMirrorable(t, false)
 	m.sign()
 	cfg := env.New(t, env.Options{}).Config("test")
@@ -372,7 +377,7 @@ func TestReleaseMirrorAppliesSignatures(t *testing.T) {
 
 	m.sign()
 	require.NoError(t, m.run(args...))
-	assert.Len(t, signatures(), 2, "those of others stay")
+	assert.Len(t, signatures(), 2, "signatures of other writers are kept")
 
 	require.NoError(t, os.RemoveAll(m.store))
 	m.sign()

@@ -26,12 +26,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
 var sourceTime = time.Date(2026, 4, 1, 8, 30, 0, 0, time.UTC)
 
-// componentImage is an image with files in layers of their own, one after the other.
+// componentImage returns an image with one layer for each map of files, in this order.
 func componentImage(t *testing.T, labels map[string]string, layers ...map[string]string) v1.Image {
 	t.Helper()
 	img := empty.Image
@@ -53,7 +54,7 @@ func componentImage(t *testing.T, labels map[string]string, layers ...map[string
 	return img
 }
 
-// namespace is a manifest that every cluster gets.
+// namespace returns a manifest for every cluster.
 func namespace(name, more string) string {
 	return "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: " + name + "\n  annotations:\n    " +
 		api.IncludePrefix + api.DefaultProfile + ": \"true\"\n" + more
@@ -78,7 +79,7 @@ func newPlatform(t *testing.T) *platform {
 	return p
 }
 
-// operatorBase is an image to build releases on.
+// operatorBase returns an image to build releases on.
 func operatorBase(t *testing.T, architecture string) v1.Image {
 	t.Helper()
 	img := componentImage(t, map[string]string{"of": "the base"}, map[string]string{
@@ -93,7 +94,7 @@ func operatorBase(t *testing.T, architecture string) v1.Image {
 	return img
 }
 
-// operator brings manifests in two layers, the upper of which takes one away and replaces one.
+// operator returns an image with manifests in two layers. The upper layer deletes one of them and replaces another.
 func (p *platform) operator(t *testing.T, text string) v1.Image {
 	t.Helper()
 	return componentImage(t, map[string]string{api.OperatorLabel: "true"},
@@ -157,7 +158,7 @@ func pulled(t *testing.T, pullspec string) v1.Image {
 	return img
 }
 
-// references reads the list of images of a release.
+// references reads the image references of a release.
 func references(t *testing.T, pullspec string) (stream imagev1.ImageStream, byName map[string]imagev1.TagReference) {
 	t.Helper()
 	out, _, err := runCvo(t, "release", "extract", pullspec, "--file", "image-references")
@@ -177,61 +178,61 @@ func extracted(t *testing.T, pullspec, file string) string {
 	return out
 }
 
-func TestReleaseNewFromImageStream(t *testing.T) {
+func TestReleaseNewReadsAnImageStream(t *testing.T) {
 	p := newPlatform(t)
 	to := p.Host() + "/release:1.0.0"
 	digest, errs := newRelease(t, "-f", p.stream(t), "--name", "1.0.0", "--previous", "0.9.0", "--to-image", to)
 
-	t.Run("it takes the newest image of each tag and leaves out what nobody refers to", func(t *testing.T) {
+	t.Run("uses the newest image of each tag and omits unreferenced images", func(t *testing.T) {
 		stream, tags := references(t, to)
 		assert.Equal(t, []string{"cluster-version-operator", "dns", "dns-operator"}, slices.Sorted(maps.Keys(tags)))
 		for component, tag := range tags {
 			assert.Equal(t, p.images[component], tag.From.Name)
 		}
 		assert.Equal(t, map[string]string{"release.openshift.io/from-image-stream": "ci/platform"}, stream.Annotations)
-		assert.Equal(t, sourceTime, stream.CreationTimestamp.UTC(), "the newest manifest tells the time")
+		assert.Equal(t, sourceTime, stream.CreationTimestamp.UTC(), "the time comes from the newest manifest")
 	})
-	t.Run("it copies where an image was built from", func(t *testing.T) {
+	t.Run("copies the source of each image", func(t *testing.T) {
 		_, tags := references(t, to)
 		assert.Equal(t, map[string]string{
 			"io.openshift.build.commit.id": "abc", "io.openshift.build.source-location": "https://git.example/dns", api.ComponentVersionsLabel: "resolver=9.1.0+build.3",
 		}, tags["dns"].Annotations)
 	})
-	t.Run("it puts images and versions in place", func(t *testing.T) {
+	t.Run("replaces the placeholders of images and versions", func(t *testing.T) {
 		file := extracted(t, to, "0000_30_dns_00.yaml")
 		assert.Contains(t, file, "image: "+p.images["dns"]+"\n")
 		assert.Contains(t, file, "version: 1.0.0\n")
 		assert.Contains(t, file, "resolver: 9.1.0\n")
 	})
-	t.Run("it reads all layers of an image, and what upper ones take away", func(t *testing.T) {
+	t.Run("reads all layers of an image, including deletions in upper layers", func(t *testing.T) {
 		assert.Contains(t, extracted(t, to, "0000_50_dns-operator_10_more.yaml"), "name: dns-more")
 		_, _, err := runCvo(t, "release", "extract", to, "--file", "0000_50_dns-operator_gone.yaml")
 		assert.ErrorContains(t, err, "did not contain")
 	})
-	t.Run("it builds on the operator's image", func(t *testing.T) {
+	t.Run("builds on the operator's image", func(t *testing.T) {
 		config, err := pulled(t, to).ConfigFile()
 		require.NoError(t, err)
 		_, base, _ := strings.Cut(p.images["cluster-version-operator"], "@")
 		assert.Equal(t, map[string]string{api.ReleaseLabel: "1.0.0", api.ReleaseBaseLabel: base}, config.Config.Labels)
 		assert.Equal(t, []string{"/cvo"}, config.Config.Entrypoint)
 	})
-	t.Run("it tells what it reads", func(t *testing.T) {
+	t.Run("reports the images that it reads", func(t *testing.T) {
 		_, dns, _ := strings.Cut(p.images["dns"], "@")
 		assert.Contains(t, errs, "info: Loading "+dns+" dns\n")
 		assert.Contains(t, errs, "info: Included 3 images from 1 input operators into the release\n")
 		assert.Contains(t, errs, "info: Pushed to "+to+"\n")
 		assert.NotContains(t, errs, "warning: ")
 	})
-	t.Run("it reads from standard input", func(t *testing.T) {
+	t.Run("reads from standard input", func(t *testing.T) {
 		data, err := os.ReadFile(p.stream(t))
 		require.NoError(t, err)
 		var out, errOut bytes.Buffer
-		cmd := New(Streams{In: bytes.NewReader(data), Out: &out, Err: &errOut})
+		cmd := New(command.Streams{In: bytes.NewReader(data), Out: &out, Err: &errOut})
 		cmd.SetArgs([]string{"release", "new", "-f", "-", "--name", "1.0.0", "--previous", "0.9.0", "--dry-run"})
 		require.NoError(t, cmd.ExecuteContext(t.Context()), errOut.String())
 		assert.True(t, strings.HasPrefix(out.String(), digest))
 	})
-	t.Run("it keeps what is included and passes over what is excluded", func(t *testing.T) {
+	t.Run("keeps included images and drops excluded images", func(t *testing.T) {
 		_, _, err := runCvo(t, "release", "new", "-f", p.stream(t), "--exclude", "dns", "--dry-run")
 		require.ErrorContains(t, err, `no input image tag named "dns"`)
 		out, _, err := runCvo(t, "release", "new", "-f", p.stream(t), "--exclude", "dns-operator", "--include", "unused", "-o", "yaml")
@@ -240,29 +241,29 @@ func TestReleaseNewFromImageStream(t *testing.T) {
 		require.NoError(t, yaml.Unmarshal([]byte(out), &stream))
 		require.Len(t, stream.Spec.Tags, 2)
 		assert.Equal(t, "unused", stream.Spec.Tags[1].Name)
-		assert.Regexp(t, `^0\.0\.1-\d{4}-\d\d-\d\d-\d{6}$`, stream.Name, "a release has a name")
+		assert.Regexp(t, `^0\.0\.1-\d{4}-\d\d-\d\d-\d{6}$`, stream.Name, "a release gets a default name")
 	})
 }
 
-func TestReleaseNewAgain(t *testing.T) {
+func TestReleaseNewReproducesARelease(t *testing.T) {
 	p := newPlatform(t)
 	to := p.Host() + "/release:1.0.0"
 	oci := filepath.Join(t.TempDir(), "oci")
 	digest, _ := newRelease(t, "-f", p.stream(t), "--name", "1.0.0", "--previous", "0.9.0", "--next", "2.0.0", "--metadata", `{"url":"https://x","n":12345678901234567890}`,
 		"--component-versions", "kernel=6.1.0", "--component-versions-display-names", "kernel=Linux (LTS)", "--include", "unused", "--to-image", to, "--to-oci", oci)
 	for _, from := range []string{to, p.Host() + "/release@" + digest, oci, oci + ":1.0.0"} {
-		t.Run("it makes the same release again from "+strings.TrimPrefix(from, oci), func(t *testing.T) {
+		t.Run("reproduces the release from "+strings.TrimPrefix(from, oci), func(t *testing.T) {
 			again, errs := newRelease(t, "--from-release", from, "--dry-run")
 			assert.Equal(t, digest, again)
 			assert.Contains(t, errs, "info: Included 4 images from 1 input operators")
 		})
 	}
-	t.Run("it makes it without a word to the components' registry", func(t *testing.T) {
+	t.Run("does not contact the components' registry with --offline", func(t *testing.T) {
 		_, _, err := runCvo(t, "release", "new", "--from-release", to, "--offline", "--dry-run")
-		require.ErrorContains(t, err, "0000_30_dns_00.yaml: no component brings it")
-		assert.Equal(t, ExitRefused, ExitCode(err))
+		require.ErrorContains(t, err, "0000_30_dns_00.yaml: no component contains it")
+		assert.Equal(t, command.ExitRefused, command.ExitCode(err))
 	})
-	t.Run("it says which file another program changed", func(t *testing.T) {
+	t.Run("names the file that another program changed", func(t *testing.T) {
 		img := pulled(t, to)
 		changed := changeRelease(t, img, func(name string, data []byte) []byte {
 			if name == "release-manifests/0000_30_dns_00.yaml" {
@@ -273,11 +274,11 @@ func TestReleaseNewAgain(t *testing.T) {
 		p.push(t, "changed", changed)
 		_, _, err := runCvo(t, "release", "new", "--from-release", p.images["changed"], "--dry-run")
 		require.ErrorContains(t, err, "the release could not be reproduced from its inputs")
-		require.ErrorContains(t, err, "0000_30_dns_00.yaml: line 10 is another")
+		require.ErrorContains(t, err, "0000_30_dns_00.yaml: line 10 differs")
 		assert.NotContains(t, err.Error(), "0000_50_dns-operator_10_more.yaml")
-		assert.Equal(t, ExitRefused, ExitCode(err))
+		assert.Equal(t, command.ExitRefused, command.ExitCode(err))
 	})
-	t.Run("it says what is another in the configuration", func(t *testing.T) {
+	t.Run("reports the difference in the configuration", func(t *testing.T) {
 		config, err := pulled(t, to).ConfigFile()
 		require.NoError(t, err)
 		config = config.DeepCopy()
@@ -286,15 +287,15 @@ func TestReleaseNewAgain(t *testing.T) {
 		require.NoError(t, err)
 		p.push(t, "changed", changed)
 		_, _, err = runCvo(t, "release", "new", "--from-release", p.images["changed"], "--dry-run")
-		assert.ErrorContains(t, err, `configuration: config.Entrypoint: ["/evil"], not ["/cvo"]`)
+		assert.ErrorContains(t, err, `configuration: config.Entrypoint: original ["/evil"], rebuilt ["/cvo"]`)
 	})
-	t.Run("it refuses an image that is no release", func(t *testing.T) {
+	t.Run("rejects an image that is not a release", func(t *testing.T) {
 		_, _, err := runCvo(t, "release", "new", "--from-release", p.images["dns"], "--dry-run")
-		assert.ErrorContains(t, err, "so it is no release")
+		assert.ErrorContains(t, err, "so the image is not a release")
 	})
 }
 
-// changeRelease writes the last layer of a release anew.
+// changeRelease returns a release whose last layer is rewritten by change.
 func changeRelease(t *testing.T, img v1.Image, change func(name string, data []byte) []byte) v1.Image {
 	t.Helper()
 	layers, err := img.Layers()
@@ -333,18 +334,18 @@ func changeRelease(t *testing.T, img v1.Image, change func(name string, data []b
 	return changed
 }
 
-func TestReleaseNewReplacesImages(t *testing.T) {
+func TestReleaseNewReplacesNamedImages(t *testing.T) {
 	p := newPlatform(t)
 	old := p.Host() + "/release:1.0.0"
 	digest, _ := newRelease(t, "-f", p.stream(t), "--name", "1.0.0", "--previous", "0.9.0", "--metadata", `{"url":"https://x"}`, "--to-image", old)
-	t.Run("it replaces one image and keeps the rest", func(t *testing.T) {
+	t.Run("replaces one image and keeps the rest", func(t *testing.T) {
 		to := p.Host() + "/release:1.0.1"
 		mine := p.push(t, "mine", componentImage(t, map[string]string{api.ComponentVersionsLabel: "resolver=9.2.0"}, map[string]string{"x": "y"}))
 		_, errs := newRelease(t, "--from-release", old, "--name", "1.0.1", "dns="+p.Host()+"/mine:v1", "--to-image", to)
 		stream, tags := references(t, to)
 		assert.Equal(t, mine, tags["dns"].From.Name, "a tag becomes a digest")
 		assert.Equal(t, "true", tags["dns"].Annotations["io.openshift.release.override"])
-		assert.Empty(t, tags["dns"].Annotations["io.openshift.build.commit.id"], "what was known of the old image is not said of the new one")
+		assert.Empty(t, tags["dns"].Annotations["io.openshift.build.commit.id"], "annotations of the old image are dropped")
 		assert.Empty(t, tags["dns-operator"].Annotations)
 		assert.Equal(t, p.Host()+"/release@"+digest, stream.Annotations["release.openshift.io/from-release"])
 		file := extracted(t, to, "0000_30_dns_00.yaml")
@@ -359,9 +360,9 @@ func TestReleaseNewReplacesImages(t *testing.T) {
 		assert.Equal(t, base, config.Config.Labels[api.ReleaseBaseLabel])
 
 		again, _ := newRelease(t, "--from-release", to, "--dry-run")
-		assert.Equal(t, remoteDigest(t, to), again, "a release made from another can be made again")
+		assert.Equal(t, remoteDigest(t, to), again, "a release derived from another is reproducible")
 	})
-	t.Run("it replaces an operator with what it brings, and takes overrides from a file", func(t *testing.T) {
+	t.Run("replaces an operator and its manifests, and reads overrides from a file", func(t *testing.T) {
 		p.push(t, "operator-v2", p.operator(t, "v2"))
 		file := filepath.Join(t.TempDir(), "mapping")
 		require.NoError(t, os.WriteFile(file, []byte("# mine\n\n dns-operator="+p.Host()+"/operator-v2:v1\n"), 0o644))
@@ -369,7 +370,7 @@ func TestReleaseNewReplacesImages(t *testing.T) {
 		newRelease(t, "--from-release", old, "--name", "1.0.2", "--mapping-file", file, "--to-image", to)
 		assert.Contains(t, extracted(t, to, "0000_30_dns_00.yaml"), "text: v2")
 	})
-	t.Run("it builds on the operator's image that replaces another", func(t *testing.T) {
+	t.Run("builds on the replaced image of the operator", func(t *testing.T) {
 		p.push(t, "cvo2", operatorBase(t, "arm64"))
 		to := p.Host() + "/release:1.0.3"
 		newRelease(t, "--from-release", old, "--name", "1.0.3", "cluster-version-operator="+p.Host()+"/cvo2:v1", "--to-image", to)
@@ -379,9 +380,9 @@ func TestReleaseNewReplacesImages(t *testing.T) {
 		assert.Equal(t, base, config.Config.Labels[api.ReleaseBaseLabel])
 		assert.Equal(t, "arm64", config.Architecture)
 	})
-	t.Run("it warns of an image that nobody refers to", func(t *testing.T) {
+	t.Run("warns about an unreferenced image", func(t *testing.T) {
 		_, errs := newRelease(t, "--from-release", old, "--name", "1.0.4", "extra="+p.images["unused"], "--dry-run")
-		assert.Contains(t, errs, "warning: Image extra is left out, because no component refers to it: keep it with --include extra")
+		assert.Contains(t, errs, "warning: Image extra is omitted because no component refers to it: keep it with --include extra")
 	})
 }
 
@@ -392,7 +393,7 @@ func remoteDigest(t *testing.T, pullspec string) string {
 	return digest.String()
 }
 
-func TestReleaseNewFromReleaseOfFolders(t *testing.T) {
+func TestReleaseNewReproducesAReleaseBuiltFromFolders(t *testing.T) {
 	p := newPlatform(t)
 	old := p.Host() + "/release:1.0.0"
 	folder := t.TempDir()
@@ -400,20 +401,20 @@ func TestReleaseNewFromReleaseOfFolders(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "ntp", "ns.yaml"), []byte(namespace("ntp", "    version: 0.0.1-snapshot\n")), 0o644))
 	digest, _ := newRelease(t, "-f", p.stream(t), "--from-dir", folder, "--name", "1.0.0", "--created", "2026-05-01T00:00:00Z", "--to-image", old)
 
-	t.Run("it proves a release with the folder that it was made of", func(t *testing.T) {
+	t.Run("reproduces a release from its folder", func(t *testing.T) {
 		again, _ := newRelease(t, "--from-release", old, "--from-dir", folder, "--dry-run")
 		assert.Equal(t, digest, again)
 		_, _, err := runCvo(t, "release", "new", "--from-release", old, "--dry-run")
-		assert.ErrorContains(t, err, "0000_50_ntp_ns.yaml: no component brings it: name the folder that it came from by --from-dir")
+		assert.ErrorContains(t, err, "0000_50_ntp_ns.yaml: no component contains it: add its folder with --from-dir")
 	})
-	t.Run("it loses no manifest that only a folder has", func(t *testing.T) {
+	t.Run("rejects a rebuild that drops a manifest from a folder", func(t *testing.T) {
 		args := []string{"--from-release", old, "--name", "1.0.1", "dns=" + p.images["unused"], "--component-versions", "resolver=1.0.0", "--dry-run"}
 		_, _, err := runCvo(t, append([]string{"release", "new"}, args...)...)
-		require.ErrorContains(t, err, "1 manifests of "+old+" come from none of its images, such as 0000_50_ntp_ns.yaml")
-		assert.Equal(t, ExitRefused, ExitCode(err))
+		require.ErrorContains(t, err, "1 manifests of "+old+" do not come from its images, such as 0000_50_ntp_ns.yaml")
+		assert.Equal(t, command.ExitRefused, command.ExitCode(err))
 		newRelease(t, append(args, "--from-dir", folder)...)
 	})
-	t.Run("it builds again on a base that is none of its images", func(t *testing.T) {
+	t.Run("rebuilds on a base outside the release's images", func(t *testing.T) {
 		p.push(t, "base", operatorBase(t, "s390x"))
 		to := p.Host() + "/based:1.0.0"
 		digest, _ := newRelease(t, "--from-dir", folder, "--name", "1.0.0", "--to-image-base", p.Host()+"/base:v1", "--to-image", to)
@@ -426,13 +427,13 @@ func TestReleaseNewFromReleaseOfFolders(t *testing.T) {
 		require.NoError(t, err)
 		_, base, _ := strings.Cut(p.images["base"], "@")
 		assert.Equal(t, base, config.Config.Labels[api.ReleaseBaseLabel])
-		assert.Len(t, config.RootFS.DiffIDs, 2, "the layer of the old release is none of the new one's")
+		assert.Len(t, config.RootFS.DiffIDs, 2, "the new release lacks the layer of the old one")
 	})
-	t.Run("it knows the kinds that a base brings", func(t *testing.T) {
+	t.Run("recognizes the kinds in a base", func(t *testing.T) {
 		newRelease(t, "--from-dir", filepath.Join(examples, "1.0.0"), "--name", "1.0.0", "--offline",
 			"--to-image-base", p.Host()+"/base:v1", "--dry-run")
 	})
-	t.Run("it makes a release on nothing again", func(t *testing.T) {
+	t.Run("reproduces a release without a base", func(t *testing.T) {
 		oci := filepath.Join(t.TempDir(), "oci")
 		digest, _ := newRelease(t, "--from-dir", folder, "--name", "1.0.0", "--operator-manifests", operatorSet(t), "--to-oci", oci)
 		again, _ := newRelease(t, "--from-release", oci, "--from-dir", folder, "--dry-run")
@@ -440,7 +441,7 @@ func TestReleaseNewFromReleaseOfFolders(t *testing.T) {
 	})
 }
 
-func TestReleaseNewKeepsManifestList(t *testing.T) {
+func TestReleaseNewKeepsAllPlatforms(t *testing.T) {
 	p := newPlatform(t)
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	digests := map[string]string{}
@@ -463,11 +464,11 @@ func TestReleaseNewKeepsManifestList(t *testing.T) {
 	require.NoError(t, err)
 	got, err := remote.Index(pushed)
 	require.NoError(t, err)
-	t.Run("it makes an index of a release for each platform", func(t *testing.T) {
+	t.Run("creates an index with a release for each platform", func(t *testing.T) {
 		require.NoError(t, validate.Index(got))
 		hash, err := got.Digest()
 		require.NoError(t, err)
-		assert.Equal(t, digest, hash.String(), "the index's digest is the release's")
+		assert.Equal(t, digest, hash.String(), "the digest of the release is the digest of the index")
 		list, err := got.IndexManifest()
 		require.NoError(t, err)
 		assert.Equal(t, types.DockerManifestList, list.MediaType)
@@ -485,28 +486,28 @@ func TestReleaseNewKeepsManifestList(t *testing.T) {
 			require.NoError(t, err)
 			last = append(last, manifest.Layers[len(manifest.Layers)-1].Digest)
 		}
-		assert.Equal(t, last[0], last[1], "all have the same layer")
+		assert.Equal(t, last[0], last[1], "all platforms have the same layer")
 	})
 	for _, from := range []string{to, oci} {
-		t.Run("it makes the index again from "+filepath.Base(from), func(t *testing.T) {
+		t.Run("reproduces the index from "+filepath.Base(from), func(t *testing.T) {
 			again, _ := newRelease(t, "--from-release", from, "--keep-manifest-list", "--dry-run")
 			assert.Equal(t, digest, again)
 		})
 	}
-	t.Run("it makes one platform of it again", func(t *testing.T) {
+	t.Run("reproduces one platform of an index", func(t *testing.T) {
 		again, _ := newRelease(t, "--from-release", to, "--platform", "linux/arm64", "--dry-run")
 		list, err := got.IndexManifest()
 		require.NoError(t, err)
 		assert.Equal(t, list.Manifests[1].Digest.String(), again)
 	})
-	t.Run("it wants a base", func(t *testing.T) {
+	t.Run("requires a base", func(t *testing.T) {
 		_, _, err := runCvo(t, "release", "new", "--from-dir", filepath.Join(examples, "1.0.0"), "--keep-manifest-list", "--dry-run")
 		require.ErrorContains(t, err, "there is no base image")
-		assert.Equal(t, ExitUsage, ExitCode(err))
+		assert.Equal(t, command.ExitUsage, command.ExitCode(err))
 	})
 }
 
-func TestReleaseNewOperatorLabel(t *testing.T) {
+func TestReleaseNewReadsOperatorLabels(t *testing.T) {
 	p := newPlatform(t)
 	for value, operators := range map[string]string{"true": "1", "1": "1", "T": "1", "false": "0", "0": "0", "": "0"} {
 		t.Run(fmt.Sprintf("it finds %s operators for %q", operators, value), func(t *testing.T) {
@@ -516,16 +517,17 @@ func TestReleaseNewOperatorLabel(t *testing.T) {
 		})
 	}
 	for label, value := range map[string]string{api.OperatorLabel: "yes", api.ComponentVersionsLabel: "kubernetes", api.ComponentDisplayNamesLabel: "kubernetes=<b>"} {
-		t.Run("it refuses "+label+"="+value, func(t *testing.T) {
+		t.Run("rejects "+label+"="+value, func(t *testing.T) {
 			p.push(t, "x", componentImage(t, map[string]string{label: value}, map[string]string{"a": "b"}))
 			_, _, err := runCvo(t, "release", "new", "x="+p.images["x"], "--operator-manifests", operatorSet(t), "--dry-run")
 			require.ErrorContains(t, err, "component x: ")
 			require.ErrorContains(t, err, label)
-			assert.ErrorContains(t, err, "build the image again")
+			assert.ErrorContains(t, err, "rebuild the image")
 		})
 	}
 }
 
+//threat:release-cannot-rebuilt
 func TestReleaseNewIsReproducible(t *testing.T) {
 	p := newPlatform(t)
 	folders := []string{t.TempDir(), t.TempDir()}
@@ -549,5 +551,5 @@ func TestReleaseNewIsReproducible(t *testing.T) {
 	setUmask(t, 0o077)
 	oci := filepath.Join(t.TempDir(), "oci")
 	got, _ := newRelease(t, slices.Concat([]string{"dns-operator=" + p.images["dns-operator"], "--previous", "0.2.0,0.1.0,0.2.0", "dns=" + p.images["dns"], "--operator-manifests", operatorSet(t), "--from-dir", folders[1], "--to-oci", oci, "--created", "2026-05-01T09:00:00+07:00"}, base)...)
-	assert.Equal(t, want, got, "neither folders, file times, order, time zone nor umask go into a release")
+	assert.Equal(t, want, got, "folders, file times, order, time zone and umask do not affect a release")
 }

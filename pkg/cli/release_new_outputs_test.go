@@ -14,9 +14,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cluster-version/cvo/pkg/cli/release/create"
 )
 
-func TestReleaseNewOutputs(t *testing.T) {
+func TestReleaseNewWritesEachOutput(t *testing.T) {
 	p := newPlatform(t)
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -24,7 +26,7 @@ func TestReleaseNewOutputs(t *testing.T) {
 	args := []string{"-f", p.stream(t), "--name", "1.0.0", "--previous", "0.9.0"}
 	digest, _ := newRelease(t, append(args, "--to-image", to, "--to-dir", in("dir"), "--to-file", in("layer.tar.gz"), "--to-signature", in("claim"), "--result-file", in("result"))...)
 
-	t.Run("it writes the claim that signers sign", func(t *testing.T) {
+	t.Run("writes the claim that signers sign", func(t *testing.T) {
 		var claim struct {
 			Critical struct {
 				Type  string
@@ -44,27 +46,27 @@ func TestReleaseNewOutputs(t *testing.T) {
 		assert.Equal(t, digest, claim.Critical.Image.Digest)
 		assert.Equal(t, p.Host()+"/release", claim.Critical.Identity.Reference)
 	})
-	t.Run("it writes what came out for scripts", func(t *testing.T) {
+	t.Run("writes a result file for scripts", func(t *testing.T) {
 		data, err := os.ReadFile(in("result"))
 		require.NoError(t, err)
-		assert.JSONEq(t, fmt.Sprintf(`{"digest": %q, "name": "1.0.0", "created": "2026-04-01T08:30:00Z", "image": %q, "images": 3, "operators": 1, "leftOut": ["unused"]}`,
+		assert.JSONEq(t, fmt.Sprintf(`{"digest": %q, "name": "1.0.0", "created": "2026-04-01T08:30:00Z", "image": %q, "images": 3, "operators": 1, "leftOut": ["unused"], "platforms": ["linux/amd64"]}`,
 			digest, to+"@"+digest), string(data))
 		out, _, err := runCvo(t, append([]string{"release", "new", "--dry-run", "--result-file", "-"}, args...)...)
 		require.NoError(t, err)
-		var result releaseNewResult
+		var result create.Summary
 		require.NoError(t, json.Unmarshal([]byte(out), &result))
 		assert.Equal(t, digest, result.Digest)
 		assert.Empty(t, result.Image, "nothing was pushed")
 	})
-	t.Run("it writes the layer, also to standard output", func(t *testing.T) {
+	t.Run("writes the layer, also to standard output", func(t *testing.T) {
 		want, err := os.ReadFile(in("layer.tar.gz"))
 		require.NoError(t, err)
 		out, errs, err := runCvo(t, append([]string{"release", "new", "--to-file", "-"}, args...)...)
 		require.NoError(t, err)
 		assert.Equal(t, string(want), out)
-		assert.Contains(t, errs, digest+" 1.0.0 ", "what is printed goes where the layer does not")
+		assert.Contains(t, errs, digest+" 1.0.0 ", "text goes to the stream that the layer does not use")
 	})
-	t.Run("it writes the folders of the release, of one time", func(t *testing.T) {
+	t.Run("writes the folders of the release with one timestamp", func(t *testing.T) {
 		files := contents(t, in("dir"))
 		assert.Contains(t, files, "manifests/0000_00_cluster-version-operator_00.yaml")
 		assert.Equal(t, extracted(t, to, "0000_30_dns_00.yaml"), files["release-manifests/0000_30_dns_00.yaml"])
@@ -72,15 +74,15 @@ func TestReleaseNewOutputs(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, sourceTime, info.ModTime().UTC())
 	})
-	t.Run("it refuses what is there", func(t *testing.T) {
+	t.Run("does not overwrite existing files", func(t *testing.T) {
 		for _, again := range [][]string{
 			{"--to-dir", in("dir")}, {"--to-file", in("claim")}, {"--to-image", to, "--to-signature", in("claim")}, {"--dry-run", "--result-file", in("claim")},
 		} {
 			_, _, err := runCvo(t, append(append([]string{"release", "new"}, args...), again...)...)
-			assert.ErrorContains(t, err, "is there already", "%q", again)
+			assert.ErrorContains(t, err, ": name an", "%q", again)
 		}
 	})
-	t.Run("it prints the list of images and stops", func(t *testing.T) {
+	t.Run("prints the list of images and stops", func(t *testing.T) {
 		for _, output := range []string{"json", "yaml"} {
 			out, errs, err := runCvo(t, append([]string{"release", "new", "-o", output, "--to-dir", in("not-written")}, args...)...)
 			require.NoError(t, err)
@@ -91,7 +93,7 @@ func TestReleaseNewOutputs(t *testing.T) {
 			assert.NoDirExists(t, in("not-written"))
 		}
 	})
-	t.Run("it mirrors what the release consists of", func(t *testing.T) {
+	t.Run("mirrors the images of the release", func(t *testing.T) {
 		mirrored := p.Host() + "/mirrored:1.0.0"
 		_, errs := newRelease(t, append(args, "--mirror", p.Host()+"/all", "--to-image", mirrored)...)
 		assert.Contains(t, errs, "info: Mirrored 3 images to "+p.Host()+"/all\n")
@@ -107,7 +109,7 @@ func TestReleaseNewOutputs(t *testing.T) {
 	})
 }
 
-func TestReleaseNewFromURLAndCluster(t *testing.T) {
+func TestReleaseNewReadsImageStreamsFromURLAndCluster(t *testing.T) {
 	p := newPlatform(t)
 	data, err := os.ReadFile(p.stream(t))
 	require.NoError(t, err)
@@ -138,11 +140,11 @@ func TestReleaseNewFromURLAndCluster(t *testing.T) {
 	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{"apiVersion":"v1","kind":"Config","current-context":"x",
 "clusters":[{"name":"x","cluster":{"server":"`+server.URL+`"}}],"contexts":[{"name":"x","context":{"cluster":"x","namespace":"ci"}}]}`), 0o600))
 
-	t.Run("it reads an image stream from a URL", func(t *testing.T) {
+	t.Run("reads an image stream from a URL", func(t *testing.T) {
 		got, _ := newRelease(t, "-f", server.URL+"/stream", "--name", "1.0.0", "--dry-run")
 		assert.Equal(t, want, got)
 	})
-	t.Run("it reads an image stream of a cluster", func(t *testing.T) {
+	t.Run("reads an image stream of a cluster", func(t *testing.T) {
 		got, _ := newRelease(t, "--from-image-stream", "platform", "--kubeconfig", kubeconfig, "--name", "1.0.0", "--dry-run")
 		assert.Equal(t, want, got)
 	})
@@ -150,14 +152,14 @@ func TestReleaseNewFromURLAndCluster(t *testing.T) {
 		name, want string
 		args       []string
 	}{
-		{"a stream that the cluster does not have", "give it by --from-image-stream-file", []string{"--from-image-stream", "platform", "-n", "other", "--kubeconfig", kubeconfig}},
-		{"a URL that is not there", "answers 404", []string{"-f", server.URL + "/gone"}},
-		{"an answer without end", "it has more than", []string{"-f", server.URL + "/endless"}},
-		{"a URL that leads out of TLS", "refusing a redirect from https to http", []string{"-f", secure.URL, "--certificate-authority", authority}},
-		{"a URL without TLS", "use https, or --insecure", []string{"-f", "http://streams.example/x"}},
-		{"a file that is not there", "no such file", []string{"-f", "/nonexistent/x"}},
+		{"a stream missing from the cluster", "use --from-image-stream-file", []string{"--from-image-stream", "platform", "-n", "other", "--kubeconfig", kubeconfig}},
+		{"a missing URL", "responded with 404", []string{"-f", server.URL + "/gone"}},
+		{"an endless response", "it has more than", []string{"-f", server.URL + "/endless"}},
+		{"a redirect from HTTPS to HTTP", "refusing a redirect from https to http", []string{"-f", secure.URL, "--certificate-authority", authority}},
+		{"a URL without TLS", "use https, or add --insecure", []string{"-f", "http://streams.example/x"}},
+		{"a missing file", "no such file", []string{"-f", "/nonexistent/x"}},
 	} {
-		t.Run("it refuses "+tt.name, func(t *testing.T) {
+		t.Run("rejects "+tt.name, func(t *testing.T) {
 			_, _, err := runCvo(t, append([]string{"release", "new", "--dry-run"}, tt.args...)...)
 			assert.ErrorContains(t, err, tt.want)
 		})

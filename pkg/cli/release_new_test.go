@@ -18,28 +18,29 @@ import (
 
 	"github.com/cluster-version/cvo/manifests"
 	"github.com/cluster-version/cvo/manifests/apicrd"
-	"github.com/cluster-version/cvo/pkg/assemble"
+	"github.com/cluster-version/cvo/pkg/author/assemble/input"
+	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 )
 
 const examples = "../../examples/platform"
 
-// runCvo runs a command and returns what it prints.
+// runCvo runs a command and returns its output.
 func runCvo(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	cmd := New(Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	cmd := New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	cmd.SetArgs(args)
 	err = cmd.ExecuteContext(t.Context())
 	return out.String(), errs.String(), err
 }
 
-// operatorSet is the operator's own manifests with the CustomResourceDefinitions, which a fresh clone does not have.
+// operatorSet returns a folder with the operator's own manifests and its CRDs, which a fresh clone lacks.
 func operatorSet(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	files, err := assemble.ReadFiles(manifests.FS())
+	files, err := input.ReadFiles(manifests.FS())
 	require.NoError(t, err)
 	for _, f := range files {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o644))
@@ -64,13 +65,13 @@ func contents(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-func TestReleaseNewAndExtract(t *testing.T) {
+func TestExtractReadsBackTheBuiltExamplePlatform(t *testing.T) {
 	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(s.Close)
 	repository := strings.TrimPrefix(s.URL, "http://") + "/platform/release"
 	set, dir := operatorSet(t), t.TempDir()
 	for version, previous := range map[string]string{"1.0.0": "", "1.1.0": "1.0.0"} {
-		t.Run("it builds and reads back the example platform "+version, func(t *testing.T) {
+		t.Run("builds and reads back the example platform "+version, func(t *testing.T) {
 			written, oci, extracted := filepath.Join(dir, version), filepath.Join(dir, "oci"), filepath.Join(dir, version+"-extracted")
 			args := []string{
 				"release", "new", "--from-dir", filepath.Join(examples, version), "--name", version, "--previous", previous,
@@ -86,7 +87,7 @@ func TestReleaseNewAndExtract(t *testing.T) {
 
 			again, _, err := runCvo(t, append(args[:len(args)-6], "--dry-run")...)
 			require.NoError(t, err)
-			assert.Equal(t, out, again, "equal input gives an equal digest")
+			assert.Equal(t, out, again, "the same input results in the same digest")
 
 			for i, ref := range []string{repository + ":" + version, repository + "@" + digest, oci + ":" + version} {
 				to := extracted + string(rune('a'+i))
@@ -103,7 +104,7 @@ func TestReleaseNewAndExtract(t *testing.T) {
 	}
 }
 
-// checkPlatform looks at what a cluster gets from a version of the example platform.
+// checkPlatform checks the manifests that a cluster gets from a version of the example platform.
 func checkPlatform(t *testing.T, dir, version string) {
 	t.Helper()
 	p, err := payload.Load(os.DirFS(dir), "registry.example.com/release@sha256:"+strings.Repeat("a", 64), payload.Options{TemplateErrors: true})
@@ -125,7 +126,7 @@ func checkPlatform(t *testing.T, dir, version string) {
 		}
 	}
 	for _, excluded := range p.Excluded {
-		assert.Contains(t, excluded.Manifest.File, "clusterversions-", "only definitions of other feature sets are left out")
+		assert.Contains(t, excluded.Manifest.File, "clusterversions-", "only CRDs of other feature sets are excluded")
 	}
 	assert.GreaterOrEqual(t, len(runlevels), 6)
 	assert.GreaterOrEqual(t, len(components), 10)
@@ -138,8 +139,8 @@ func checkPlatform(t *testing.T, dir, version string) {
 	}
 }
 
-func TestExamplePlatformRoles(t *testing.T) {
-	t.Run("it tombstones only what the version before had", func(t *testing.T) {
+func TestExamplePlatformDropsObjectsWithTombstones(t *testing.T) {
+	t.Run("adds tombstones only for objects of the previous version", func(t *testing.T) {
 		old, next := objects(t, "1.0.0"), objects(t, "1.1.0")
 		for id, m := range next {
 			if m.Tombstone() {
@@ -148,7 +149,7 @@ func TestExamplePlatformRoles(t *testing.T) {
 		}
 		for id, m := range old {
 			if !m.Is("batch", "Job") {
-				assert.Contains(t, next, id, "what a release drops needs a tombstone")
+				assert.Contains(t, next, id, "dropped objects need a tombstone")
 			}
 		}
 	})
@@ -156,7 +157,7 @@ func TestExamplePlatformRoles(t *testing.T) {
 
 func objects(t *testing.T, version string) map[manifest.ID]*manifest.Manifest {
 	t.Helper()
-	folder, err := assemble.ReadFolder(os.DirFS(filepath.Join(examples, version)))
+	folder, err := input.ReadFolder(os.DirFS(filepath.Join(examples, version)))
 	require.NoError(t, err)
 	found := map[manifest.ID]*manifest.Manifest{}
 	for _, c := range folder.Components {
@@ -171,47 +172,55 @@ func objects(t *testing.T, version string) map[manifest.ID]*manifest.Manifest {
 	return found
 }
 
-func TestReleaseNewRefuses(t *testing.T) {
+func TestReleaseNewRejectsWrongArguments(t *testing.T) {
 	platform := filepath.Join(examples, "1.0.0")
 	for _, tt := range []struct {
 		name string
 		args []string
 		want string
 	}{
-		{"no input", []string{"--name", "1.0.0", "--dry-run"}, "nothing to assemble"},
-		{"no output", []string{"--name", "1.0.0", "--from-dir", platform}, "nowhere to write to"},
-		{"two operators", []string{"--name", "1.0.0", "--from-dir", platform, "--dry-run", "--to-image-base", "x", "--operator-manifests", "y"}, "leave out --operator-manifests"},
+		{"a missing input", []string{"--name", "1.0.0", "--dry-run"}, "nothing to assemble"},
+		{"a missing output", []string{"--name", "1.0.0", "--from-dir", platform}, "no output: use --to-image"},
+		{"two operators", []string{"--name", "1.0.0", "--from-dir", platform, "--dry-run", "--to-image-base", "x", "--operator-manifests", "y"}, "omit --operator-manifests"},
+		{"no operator and a base", []string{"--from-dir", platform, "--dry-run", "--no-operator", "--to-image-base", "x"}, "omit --no-operator or the others"},
+		{"no operator and a base component", []string{"--from-dir", platform, "--dry-run", "--no-operator", "--to-image-base-tag", "x"}, "omit --no-operator or the others"},
+		{"no operator and its program", []string{"--from-dir", platform, "--dry-run", "--no-operator", "--arch", "arm64=x"}, "omit --no-operator or the others"},
+		{"two operators for an architecture", []string{"--from-dir", platform, "--dry-run", "--arch", "arm64=x", "--to-image-base", "x"}, "omit --arch or the others"},
+		{"an architecture without a file", []string{"--from-dir", platform, "--dry-run", "--arch", "arm64"}, "use for example arm64=FILE"},
+		{"another system", []string{"--from-dir", platform, "--dry-run", "--arch", "darwin/arm64=x"}, `"darwin/arm64=x" is not an architecture and a file for Linux`},
+		{"an architecture twice", []string{"--from-dir", platform, "--dry-run", "--arch", "arm64=x", "--arch", "linux/arm64=y"}, "--arch gives arm64 twice"},
+		{"a missing program", []string{"--from-dir", platform, "--dry-run", "--arch", "arm64=/nonexistent"}, "--arch arm64=/nonexistent: open"},
 		{"an unknown output", []string{"--name", "1.0.0", "--from-dir", platform, "-o", "xml"}, `--output "xml" is not known`},
-		{"metadata that is no object", []string{"--name", "1.0.0", "--from-dir", platform, "--dry-run", "--metadata", "[]"}, "is not a JSON object"},
-		{"a strange time", []string{"--name", "1.0.0", "--from-dir", platform, "--dry-run", "--created", "today"}, "--created"},
-		{"strange versions", []string{"--name", "1.0.0", "--from-dir", platform, "--dry-run", "--component-versions", "x"}, "is not key=version"},
-		{"two lists", []string{"--from-release", "x", "-f", "y", "--dry-run"}, "each give the list of images"},
-		{"a list from a cluster and a file", []string{"--from-image-stream", "x", "-f", "y", "--dry-run"}, "each give the list of images"},
-		{"a reference mode without a stream", []string{"--from-dir", platform, "--reference-mode", "source", "--dry-run"}, "--reference-mode is about"},
-		{"a namespace without a stream", []string{"--from-dir", platform, "-n", "x", "--dry-run"}, "--namespace is that of"},
-		{"an index of no base", []string{"--from-dir", platform, "--keep-manifest-list", "--operator-manifests", "x", "--dry-run"}, "leave out one of the two"},
-		{"a signature of no image", []string{"--from-dir", platform, "--to-signature", "x", "--dry-run"}, "name it with --to-image"},
-		{"two things on standard output", []string{"--from-dir", platform, "--to-file", "-", "--result-file", "-"}, "cannot both be standard output"},
-		{"an unknown way of linting", []string{"--from-dir", platform, "--lint", "x", "--dry-run"}, `--lint "x" is not known`},
+		{"metadata that is not an object", []string{"--name", "1.0.0", "--from-dir", platform, "--dry-run", "--metadata", "[]"}, "is not a JSON object"},
+		{"an invalid time", []string{"--name", "1.0.0", "--from-dir", platform, "--dry-run", "--created", "today"}, "--created"},
+		{"invalid component versions", []string{"--name", "1.0.0", "--from-dir", platform, "--dry-run", "--component-versions", "x"}, "is not key=version"},
+		{"two lists", []string{"--from-release", "x", "-f", "y", "--dry-run"}, "each set the list of images"},
+		{"a list from a cluster and a file", []string{"--from-image-stream", "x", "-f", "y", "--dry-run"}, "each set the list of images"},
+		{"a reference mode without a stream", []string{"--from-dir", platform, "--reference-mode", "source", "--dry-run"}, "--reference-mode requires"},
+		{"a namespace without a stream", []string{"--from-dir", platform, "-n", "x", "--dry-run"}, "--namespace requires"},
+		{"an index without a base", []string{"--from-dir", platform, "--keep-manifest-list", "--operator-manifests", "x", "--dry-run"}, "omit one of the two"},
+		{"a signature without an image", []string{"--from-dir", platform, "--to-signature", "x", "--dry-run"}, "name it with --to-image"},
+		{"two outputs on standard output", []string{"--from-dir", platform, "--to-file", "-", "--result-file", "-"}, "cannot both be standard output"},
+		{"an unknown lint mode", []string{"--from-dir", platform, "--lint", "x", "--dry-run"}, `--lint "x" is not known`},
 		{"an unknown rule", []string{"--from-dir", platform, "--lint-disable", "x", "--dry-run"}, `unknown rule "x"`},
-		{"strange display names", []string{"--from-dir", platform, "--component-versions-display-names", "x", "--dry-run"}, "is not key=name"},
+		{"invalid display names", []string{"--from-dir", platform, "--component-versions-display-names", "x", "--dry-run"}, "is not key=name"},
 		{"a component twice", []string{"a=x@sha256:1", "a=x@sha256:1", "--dry-run"}, `component "a" is given twice`},
-		{"a component excluded and replaced", []string{"a=x", "--exclude", "a", "--dry-run"}, `component "a" is excluded and wanted`},
-		{"a component excluded and included", []string{"a=x", "--exclude", "b", "--include", "b", "--dry-run"}, `component "b" is excluded and wanted`},
-		{"a component of two folders", []string{"--from-dir", platform, "--from-dir", platform, "--dry-run"}, "comes from another folder already"},
-		{"a base that no component is", []string{"--from-dir", platform, "--to-image-base-tag", "nobody", "--dry-run"}, `there is no image "nobody" to build on`},
-		{"a mapping file that is not there", []string{"--mapping-file", "/nonexistent", "--dry-run"}, "reading --mapping-file"},
-		{"a strange argument", []string{"--name", "1.0.0", "--from-dir", platform, "--dry-run", "dns"}, "is not COMPONENT=PULLSPEC"},
+		{"a component excluded and replaced", []string{"a=x", "--exclude", "a", "--dry-run"}, `component "a" is both excluded and included`},
+		{"a component excluded and included", []string{"a=x", "--exclude", "b", "--include", "b", "--dry-run"}, `component "b" is both excluded and included`},
+		{"a component in two folders", []string{"--from-dir", platform, "--from-dir", platform, "--dry-run"}, "is already in another source"},
+		{"a base that is not a component", []string{"--from-dir", platform, "--to-image-base-tag", "nobody", "--dry-run"}, `there is no image "nobody" to build on`},
+		{"a missing mapping file", []string{"--mapping-file", "/nonexistent", "--dry-run"}, "reading --mapping-file"},
+		{"an invalid argument", []string{"--name", "1.0.0", "--from-dir", platform, "--dry-run", "dns"}, "is not COMPONENT=PULLSPEC"},
 	} {
-		t.Run("it refuses "+tt.name, func(t *testing.T) {
+		t.Run("rejects "+tt.name, func(t *testing.T) {
 			_, _, err := runCvo(t, append([]string{"release", "new"}, tt.args...)...)
 			require.ErrorContains(t, err, tt.want)
-			assert.Equal(t, ExitUsage, ExitCode(err))
+			assert.Equal(t, command.ExitUsage, command.ExitCode(err))
 		})
 	}
 }
 
-func TestReleaseNewOverrides(t *testing.T) {
+func TestReleaseNewAcceptsImageOverrides(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("c", 64)
 	out, _, err := runCvo(t, "release", "new", "--from-dir", filepath.Join(examples, "1.0.0"), "--name", "1.0.0",
 		"--operator-manifests", operatorSet(t), "--offline", "-o", "json", "example-dns=registry.example.com/mine@"+digest)
@@ -221,19 +230,20 @@ func TestReleaseNewOverrides(t *testing.T) {
 	assert.Contains(t, out, `"io.openshift.release.override": "true"`)
 }
 
-func TestReleaseNewWithoutBase(t *testing.T) {
+func TestReleaseNewAddsCRDsWithoutAnOperator(t *testing.T) {
 	if !manifests.Complete() {
-		t.Skip("this test binary was built before go generate ./manifests: it carries no definitions")
+		t.Skip("this test binary was built before go generate ./manifests: it contains no CRDs")
 	}
 	dir := t.TempDir()
-	_, _, err := runCvo(t, "release", "new", "--from-dir", filepath.Join(examples, "1.0.0"), "--name", "1.0.0", "--to-dir", dir)
+	_, errs, err := runCvo(t, "release", "new", "--from-dir", filepath.Join(examples, "1.0.0"), "--name", "1.0.0", "--no-operator", "--to-dir", dir)
 	require.NoError(t, err)
+	assert.Contains(t, errs, "info: The release contains no operator: install it with 'cvo start' outside the cluster\n")
 	files := contents(t, filepath.Join(dir, "manifests"))
 	assert.Contains(t, files, "0000_00_cluster-version-operator_01_clusteroperators.crd.yaml")
-	assert.NotContains(t, files, "0000_00_cluster-version-operator_30_deployment.yaml", "there is no operator in it to run")
+	assert.NotContains(t, files, "0000_00_cluster-version-operator_30_deployment.yaml", "the release contains no operator")
 }
 
-func TestReleaseNewMonitoring(t *testing.T) {
+func TestReleaseNewAddsMonitoringOnRequest(t *testing.T) {
 	layout := filepath.Join(t.TempDir(), "release")
 	release := func(args ...string) map[string]string {
 		dir := filepath.Join(t.TempDir(), "out")
@@ -244,10 +254,10 @@ func TestReleaseNewMonitoring(t *testing.T) {
 	}
 	const rules = "0000_90_cluster-version-operator_02_prometheusrule.yaml"
 	platform := []string{"--from-dir", filepath.Join(examples, "1.0.0"), "--name", "1.0.0"}
-	assert.NotContains(t, release(platform...), rules, "most clusters do not serve the kinds")
+	assert.NotContains(t, release(platform...), rules, "most clusters do not serve these kinds")
 
 	with := release(append(platform, "--monitoring", "--to-oci", layout)...)
-	assert.Contains(t, with[rules], "{{ $labels.name }}", "it is no template")
+	assert.Contains(t, with[rules], "{{ $labels.name }}", "placeholders in alerts are kept")
 	names, err := fs.Glob(manifests.Monitoring(), "*.yaml")
 	require.NoError(t, err)
 	require.Len(t, names, 3)
@@ -256,43 +266,30 @@ func TestReleaseNewMonitoring(t *testing.T) {
 	}
 	again := release("--from-release", layout, "--from-dir", platform[1], "--name", "1.0.1", "--monitoring")
 	assert.Equal(t, with[rules], again[rules])
-	assert.Len(t, again, len(with), "what the release brought along is replaced")
+	assert.Len(t, again, len(with), "files of the old release are replaced")
 }
 
-func TestCreationTime(t *testing.T) {
-	got, err := creationTime("", "1700000000")
-	require.NoError(t, err)
-	assert.Equal(t, int64(1700000000), got.Unix())
-	got, err = creationTime("2026-01-01T00:00:00Z", "1700000000")
-	require.NoError(t, err)
-	assert.Equal(t, 2026, got.Year(), "the flag counts more than the environment")
-	got, err = creationTime("", "")
-	require.NoError(t, err)
-	assert.True(t, got.IsZero())
-	_, err = creationTime("", "x")
-	assert.ErrorContains(t, err, "$SOURCE_DATE_EPOCH")
-}
-
-func TestReleaseNewLints(t *testing.T) {
+//threat:mistakes-release-made
+func TestReleaseNewLintsFirst(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(folder, "dns"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "dns", "0000_30_dns_00.yaml"),
 		[]byte(namespace("dns", "")+"---\n"+strings.Replace(namespace("x", ""), "kind: Namespace", "kind: ConfigMap", 1)), 0o644))
 	to := filepath.Join(t.TempDir(), "out")
 	args := []string{"release", "new", "--from-dir", folder, "--name", "1.0.0", "--operator-manifests", operatorSet(t)}
-	t.Run("it makes no release with an error in it", func(t *testing.T) {
+	t.Run("builds no release with an error", func(t *testing.T) {
 		_, errs, err := runCvo(t, append(args, "--to-dir", to)...)
-		require.ErrorContains(t, err, "release 1.0.0 is not fit to be applied: ")
-		assert.Equal(t, ExitRefused, ExitCode(err))
-		assert.Contains(t, errs, "release-manifests/0000_30_dns_00.yaml:")
+		require.ErrorContains(t, err, "release 1.0.0 cannot be applied: ")
+		assert.Equal(t, command.ExitRefused, command.ExitCode(err))
+		assert.Contains(t, errs, filepath.Join(folder, "dns", "0000_30_dns_00.yaml")+":")
 		assert.NoDirExists(t, to)
 	})
-	t.Run("it prints what is wrong and goes on if asked to", func(t *testing.T) {
+	t.Run("prints the problems and continues with --lint=warn", func(t *testing.T) {
 		_, errs, err := runCvo(t, append(args, "--lint", "warn", "--dry-run")...)
 		require.NoError(t, err)
-		assert.Contains(t, errs, "release-manifests/0000_30_dns_00.yaml:")
+		assert.Contains(t, errs, filepath.Join(folder, "dns", "0000_30_dns_00.yaml")+":")
 	})
-	t.Run("it says nothing if asked to", func(t *testing.T) {
+	t.Run("prints nothing with --lint=off", func(t *testing.T) {
 		_, errs, err := runCvo(t, append(args, "--lint", "off", "--dry-run")...)
 		require.NoError(t, err)
 		assert.NotContains(t, errs, "release-manifests/")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// setUmask changes what new files are closed to, for all of the process, until the test ends.
+// setUmask sets the umask of the whole process until the test ends.
 func setUmask(t *testing.T, mask int) {
 	t.Helper()
 	old := syscall.Umask(mask)

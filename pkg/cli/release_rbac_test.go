@@ -13,10 +13,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/permission"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/engine/permission"
 )
 
-// rolesOf reads what release rbac prints as JSON, by kind and name.
+// rolesOf parses the JSON output of "release rbac", by kind and name.
 func rolesOf(t *testing.T, args ...string) (roles map[string]rbacv1.ClusterRole, subjects map[string]rbacv1.Subject) {
 	t.Helper()
 	out, err := runRelease(t, append([]string{"rbac", "-o", "json"}, args...)...)
@@ -40,7 +41,7 @@ func rolesOf(t *testing.T, args ...string) (roles map[string]rbacv1.ClusterRole,
 	return roles, subjects
 }
 
-func TestReleaseRBAC(t *testing.T) {
+func TestReleaseRBACPrintsTheNeededRoles(t *testing.T) {
 	from, to := soundRelease(t), soundRelease(t)
 	more := filepath.Join(to, "release-manifests", "0000_50_more_01.yaml")
 	require.NoError(t, os.WriteFile(more, []byte(`
@@ -55,10 +56,10 @@ metadata: {name: more, namespace: x, annotations: {include.release.openshift.io/
 		args []string
 		more bool
 	}{
-		{"it has nothing of other releases", []string{from}, false},
-		{"it has what a capability may bring that nobody knows", []string{to}, true},
-		{"it leaves out what the cluster does not get", []string{to, "--capability", "None"}, false},
-		{"it is for both ends of an update", []string{from, "--from", to}, true},
+		{"excludes rules of other releases", []string{from}, false},
+		{"includes rules of unknown capabilities", []string{to}, true},
+		{"excludes rules of manifests that the cluster does not get", []string{to, "--capability", "None"}, false},
+		{"covers both releases of an update", []string{from, "--from", to}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			roles, subjects := rolesOf(t, tt.args...)
@@ -68,12 +69,12 @@ metadata: {name: more, namespace: x, annotations: {include.release.openshift.io/
 		})
 	}
 
-	t.Run("it has the operator's own roles for another account", func(t *testing.T) {
+	t.Run("prints the operator's own roles for another account", func(t *testing.T) {
 		roles, subjects := rolesOf(t, from, "--operator", "--service-account", "ops/updater")
 		for _, name := range []string{api.ReleaseRole, "cluster-version-operator", "openshift-cluster-version/cluster-version-operator", "openshift-config/cluster-version-operator"} {
 			assert.Contains(t, roles, name)
 		}
-		assert.NotContains(t, roles, "cluster-version-operator-viewer", "that is for people")
+		assert.NotContains(t, roles, "cluster-version-operator-viewer", "the viewer role is for people")
 		assert.Contains(t, subjects, api.UpdateRole)
 		for name, subject := range subjects {
 			assert.Equal(t, rbacv1.Subject{Kind: "ServiceAccount", Namespace: "ops", Name: "updater"}, subject, name)
@@ -84,7 +85,7 @@ metadata: {name: more, namespace: x, annotations: {include.release.openshift.io/
 			}
 		}
 	})
-	t.Run("it prints what kubectl applies", func(t *testing.T) {
+	t.Run("prints objects that kubectl can apply", func(t *testing.T) {
 		out, err := runRelease(t, "rbac", from)
 		require.NoError(t, err)
 		documents := strings.Split(out, "---\n")
@@ -97,15 +98,15 @@ metadata: {name: more, namespace: x, annotations: {include.release.openshift.io/
 	})
 	for _, args := range [][]string{{from, "-o", "text"}, {from, "--service-account", "updater"}, {from, "--service-account", "/x"}} {
 		_, err := runRelease(t, append([]string{"rbac"}, args...)...)
-		var usage *UsageError
+		var usage *command.UsageError
 		assert.ErrorAs(t, err, &usage, "%v", args)
 	}
 }
 
-// TestReleaseNewBringsItsRole: the file covers everything in the release, itself as well, is made again to the last byte,
-// and is nothing that lint objects to.
-func TestReleaseNewBringsItsRole(t *testing.T) {
-	platform := []string{"new", "--from-dir", "../../examples/platform/1.0.0", "--name", "1.0.0", "--created", "2026-01-01T00:00:00Z"}
+// TestReleaseNewAddsASufficientRole checks that the role in a release covers everything in the release, including the role itself. The role
+// is reproduced byte for byte, and lint accepts it.
+func TestReleaseNewAddsASufficientRole(t *testing.T) {
+	platform := []string{"new", "--from-dir", "../../examples/platform/1.0.0", "--name", "1.0.0", "--no-operator", "--created", "2026-01-01T00:00:00Z"}
 	dir := filepath.Join(t.TempDir(), "release")
 	_, err := runRelease(t, append(platform, "--to-dir", dir)...)
 	require.NoError(t, err)

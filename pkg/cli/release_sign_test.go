@@ -11,17 +11,20 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/cluster-version/cvo/pkg/image"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/cli/release/signing"
+	"github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify"
+	"github.com/cluster-version/cvo/pkg/verify/policy"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// runSigning runs cvo and returns what it prints.
+// runSigning runs cvo and returns its output.
 func runSigning(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := New(Streams{In: &bytes.Buffer{}, Out: &out, Err: &bytes.Buffer{}})
+	cmd := New(command.Streams{In: &bytes.Buffer{}, Out: &out, Err: &bytes.Buffer{}})
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(t.Context())
 	return out.String(), err
@@ -31,11 +34,11 @@ func signedBy(t *testing.T, trustFile string, img release.Image) ([]release.Evid
 	t.Helper()
 	data, err := os.ReadFile(trustFile)
 	require.NoError(t, err)
-	policy, err := verify.ParseTrust(trustFile, data)
+	trust, err := policy.Parse(trustFile, data)
 	require.NoError(t, err)
 	reader, err := image.New(image.Options{})
 	require.NoError(t, err)
-	v, err := verify.New(policy, verify.Sources{Attachments: reader}, nil)
+	v, err := verify.New(trust, verify.Sources{Attachments: reader}, nil)
 	require.NoError(t, err)
 	return v.Verify(t.Context(), img)
 }
@@ -50,15 +53,15 @@ func pushRelease(t *testing.T) release.Image {
 	return img
 }
 
-func TestKeygenAndSign(t *testing.T) {
+func TestSignaturesOfGeneratedKeysVerify(t *testing.T) {
 	for _, kind := range []string{"openpgp", "sigstore"} {
-		t.Run("it makes a "+kind+" key whose signatures its trust policy accepts", func(t *testing.T) {
+		t.Run("creates a "+kind+" key whose signatures its trust policy accepts", func(t *testing.T) {
 			img, dir := pushRelease(t), filepath.Join(t.TempDir(), "keys")
 			passphrase := filepath.Join(t.TempDir(), "passphrase")
 			require.NoError(t, os.WriteFile(passphrase, []byte("secret\n"), 0o600))
 			out, err := runSigning(t, "release", "keygen", "--type", kind, "--out", dir, "--passphrase-file", passphrase, "-o", "json")
 			require.NoError(t, err)
-			var made madeKey
+			var made signing.GeneratedKey
 			require.NoError(t, json.Unmarshal([]byte(out), &made))
 			_, err = signedBy(t, made.Trust, img)
 			require.ErrorIs(t, err, verify.ErrUnverified)
@@ -69,7 +72,7 @@ func TestKeygenAndSign(t *testing.T) {
 			}
 			out, err = runSigning(t, args...)
 			require.NoError(t, err)
-			var signed signedRelease
+			var signed signing.SignedRelease
 			require.NoError(t, json.Unmarshal([]byte(out), &signed))
 			assert.Equal(t, img.ByDigest(), signed.Image)
 			assert.NotEmpty(t, signed.Signatures)
@@ -82,7 +85,76 @@ func TestKeygenAndSign(t *testing.T) {
 	}
 }
 
-func TestSignUsage(t *testing.T) {
+// TestKeygenKeepsExistingKeys gives the command a folder with a file of a key. It must reject the folder before it reads
+// the passphrase: a person who types one expects a key.
+func TestKeygenKeepsExistingKeys(t *testing.T) {
+	for kind, names := range map[string][]string{
+		"openpgp": {"private.asc", "public.asc", "trust.yaml"}, "sigstore": {"private.pem", "public.pem", "trust.yaml"},
+	} {
+		for _, name := range names {
+			dir := t.TempDir()
+			file := filepath.Join(dir, name)
+			require.NoError(t, os.WriteFile(file, []byte("mine"), 0o600))
+			_, err := runSigning(t, "release", "keygen", "--type", kind, "--out", dir, "--passphrase-file", filepath.Join(dir, "missing"))
+			require.ErrorContains(t, err, file+" already exists: choose another folder")
+			left, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			assert.Len(t, left, 1)
+		}
+	}
+}
+
+// emptyLayout returns an OCI layout without an image.
+func emptyLayout(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "oci-layout"), nil, 0o600))
+	return dir
+}
+
+// TestSignatureInALayoutTravelsWithTheImage signs a release in a folder with two keys, and then copies it to a registry.
+func TestSignatureInALayoutTravelsWithTheImage(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "release")
+	_, err := runSigning(t, "release", "mirror", newMirrorable(t, false).image.ByDigest(), "--to-dir", folder, "--insecure-skip-verification")
+	require.NoError(t, err)
+	name := folder + ":1.2.3-x86_64"
+	reader, err := image.New(image.Options{})
+	require.NoError(t, err)
+	img, err := reader.Resolve(t.Context(), name)
+	require.NoError(t, err)
+	keys := t.TempDir()
+	var trusts []string
+	for _, signer := range []string{"one", "two"} {
+		dir := filepath.Join(keys, signer)
+		_, err := runSigning(t, "release", "keygen", "--type", "sigstore", "--out", dir)
+		require.NoError(t, err)
+		trusts = append(trusts, filepath.Join(dir, "trust.yaml"))
+		_, err = signedBy(t, trusts[len(trusts)-1], img)
+		require.Error(t, err, "not signed yet")
+		out, err := runSigning(t, "release", "sign", name, "--key", filepath.Join(dir, "private.pem"), "--reference", "registry.example/platform")
+		require.NoError(t, err)
+		assert.Contains(t, out, folder+":sha256-"+img.Digest.Hex()+".sig")
+	}
+
+	repository := fixture.StartRegistry(t).Host() + "/platform"
+	_, err = runSigning(t, "release", "mirror", "--from-dir", folder, "--to", repository, "--trust", trusts[0])
+	require.NoError(t, err)
+	copied, err := reader.Resolve(t.Context(), repository+"@"+string(img.Digest))
+	require.NoError(t, err)
+	for _, trust := range trusts {
+		for _, place := range []release.Image{img, copied} {
+			evidence, err := signedBy(t, trust, place)
+			require.NoError(t, err, "%s %s", trust, place.Pullspec)
+			assert.Len(t, evidence, 1)
+		}
+	}
+	for _, attach := range []string{"tag", "referrer"} {
+		_, err := runSigning(t, "release", "sign", name, "--key", filepath.Join(keys, "one", "private.pem"), "--reference", "registry.example/platform", "--attach", attach)
+		require.NoError(t, err, attach)
+	}
+}
+
+func TestSignRejectsWrongArguments(t *testing.T) {
 	dir := t.TempDir()
 	for _, kind := range []string{"openpgp", "sigstore"} {
 		_, err := runSigning(t, "release", "keygen", "--type", kind, "--out", filepath.Join(dir, kind))
@@ -94,21 +166,23 @@ func TestSignUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"no image", []string{"release", "sign", "--key", pem}, "accepts 1 arg(s)"},
-		{"no key", []string{"release", "sign", "x"}, "--key is required"},
-		{"no place for an OpenPGP signature", []string{"release", "sign", "x", "--key", pgp}, "use --store DIR or --configmap FILE"},
+		{"a missing image", []string{"release", "sign", "--key", pem}, "accepts 1 arg(s)"},
+		{"a missing key", []string{"release", "sign", "x"}, "--key is required"},
+		{"an OpenPGP signature without a destination", []string{"release", "sign", "x", "--key", pgp}, "use --store DIR or --configmap FILE"},
 		{"an OpenPGP key and --attach", []string{"release", "sign", "x", "--key", pgp, "--attach", "tag"}, "--attach is for sigstore keys"},
 		{"a sigstore key and --store", []string{"release", "sign", "x", "--key", pem, "--store", "y"}, "are for OpenPGP keys"},
-		{"an unknown way to attach", []string{"release", "sign", "x", "--key", pem, "--attach", "glue"}, "use tag, referrer or both"},
+		{"an OCI layout", []string{"release", "sign", emptyLayout(t) + ":1.0.0", "--key", pem}, "add --reference with the repository that the image gets"},
+		{"an unknown attach mode", []string{"release", "sign", "x", "--key", pem, "--attach", "glue"}, "use tag, referrer or both"},
 		{"an unknown output", []string{"release", "sign", "x", "--key", pem, "-o", "xml"}, "use text, json, yaml"},
-		{"no folder", []string{"release", "keygen"}, "--out is required"},
+		{"a missing folder", []string{"release", "keygen"}, "--out is required"},
 		{"an unknown type", []string{"release", "keygen", "--out", dir, "--type", "x509"}, "use sigstore or openpgp"},
+		{"a store that is not the URL of one", []string{"release", "keygen", "--type", "openpgp", "--out", dir, "--store", "javascript:alert(1)"}, "--store: signature store"},
 		{"a store for a sigstore key", []string{"release", "keygen", "--out", dir, "--store", "https://x"}, "--store is for OpenPGP keys"},
 	} {
-		t.Run("it refuses "+test.name, func(t *testing.T) {
+		t.Run("rejects "+test.name, func(t *testing.T) {
 			_, err := runSigning(t, test.args...)
 			require.ErrorContains(t, err, test.want)
-			assert.Equal(t, ExitUsage, ExitCode(err))
+			assert.Equal(t, command.ExitUsage, command.ExitCode(err))
 		})
 	}
 }

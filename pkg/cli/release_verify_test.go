@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture"
 	"github.com/cluster-version/cvo/test/golden"
@@ -39,13 +41,13 @@ func pushedRelease(t *testing.T, files fstest.MapFS) release.Image {
 func runVerify(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	cmd := New(Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	cmd := New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	cmd.SetArgs(append([]string{"release", "verify"}, args...))
 	err = cmd.ExecuteContext(t.Context())
 	return out.String(), errs.String(), err
 }
 
-// written writes a value as YAML to a file.
+// written writes a value as YAML to a file and returns its path.
 func written(t *testing.T, name string, value any) string {
 	t.Helper()
 	data, err := yaml.Marshal(value)
@@ -61,7 +63,7 @@ func trustDocument(spec fields) fields {
 	return fields{"apiVersion": "cvo.cluster-version.github.io/v1alpha1", "kind": "TrustPolicy", "metadata": fields{"name": "platform"}, "spec": spec}
 }
 
-// verifyGolden compares output in which everything that is made anew for each test has been named.
+// verifyGolden compares output with a golden file after replacing the values that differ in each run.
 func verifyGolden(t *testing.T, file, output string, img release.Image) {
 	t.Helper()
 	for _, mask := range []struct{ pattern, name string }{
@@ -79,7 +81,7 @@ func verifyGolden(t *testing.T, file, output string, img release.Image) {
 	golden.AssertFile(t, filepath.Join("testdata", "release_verify", file), output)
 }
 
-func TestReleaseVerify(t *testing.T) {
+func TestReleaseVerifyReportsSignatures(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	img := pushedRelease(t, nil)
 	sigstore, err := fixture.NewSigstore(at)
@@ -134,25 +136,25 @@ func TestReleaseVerify(t *testing.T) {
 		args         []string
 		exit         int
 	}{
-		{"it tells who signed", "verified.txt", []string{"--trust", trust, "--signatures", signatures}, 0},
-		{"it tells who signed as JSON", "verified.json", []string{"--trust", trust, "--signatures", signatures, "-o", "json"}, 0},
-		{"it counts to a threshold", "threshold.txt", []string{"--trust", threshold}, 0},
-		{"it says who has not signed", "refused.txt", []string{"--trust", refusing}, ExitRefused},
-		{"it says who has not signed as JSON", "refused.json", []string{"--trust", refusing, "-o", "json"}, ExitRefused},
+		{"prints the signers", "verified.txt", []string{"--trust", trust, "--signatures", signatures}, 0},
+		{"prints the signers as JSON", "verified.json", []string{"--trust", trust, "--signatures", signatures, "-o", "json"}, 0},
+		{"counts the signers of a threshold", "threshold.txt", []string{"--trust", threshold}, 0},
+		{"prints the missing signers", "refused.txt", []string{"--trust", refusing}, command.ExitRefused},
+		{"prints the missing signers as JSON", "refused.json", []string{"--trust", refusing, "-o", "json"}, command.ExitRefused},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for _, ref := range []string{img.Pullspec, img.ByDigest()} {
 				stdout, stderr, err := runVerify(t, append([]string{ref}, test.args...)...)
-				require.Equal(t, test.exit, ExitCode(err), "%v", err)
+				require.Equal(t, test.exit, command.ExitCode(err), "%v", err)
 				verifyGolden(t, test.golden, stdout, img)
 				if test.exit == 0 && strings.HasSuffix(test.golden, ".txt") {
-					assert.Contains(t, stderr, "who signed, not how old it is")
+					assert.Contains(t, stderr, "does not prove that a release is recent")
 				}
 			}
 		})
 	}
 
-	t.Run("it tells the same as YAML, with signatures from a folder", func(t *testing.T) {
+	t.Run("prints the same data as YAML, with signatures from a folder", func(t *testing.T) {
 		asJSON, _, err := runVerify(t, img.Pullspec, "--trust", trust, "--signatures", filepath.Dir(signatures), "-o", "json")
 		require.NoError(t, err)
 		asYAML, _, err := runVerify(t, img.Pullspec, "--trust", trust, "--signatures", filepath.Dir(signatures), "-o", "yaml")
@@ -163,7 +165,7 @@ func TestReleaseVerify(t *testing.T) {
 		assert.Contains(t, asJSON, "signatures.yaml: ConfigMap openshift-config-managed/signatures")
 	})
 
-	t.Run("it judges by ClusterImagePolicies, under the name that is asked", func(t *testing.T) {
+	t.Run("applies ClusterImagePolicies to the given name", func(t *testing.T) {
 		policies := written(t, "policies.yaml", fields{
 			"apiVersion": "config.openshift.io/v1", "kind": "ClusterImagePolicy", "metadata": fields{"name": "platform"},
 			"spec": fields{"scopes": []string{"vendor.example"}, "policy": fields{
@@ -176,19 +178,26 @@ func TestReleaseVerify(t *testing.T) {
 		named, err := sigstore.Classic(team, claim, fixture.SigstoreForm{Unlogged: true})
 		require.NoError(t, err)
 
-		_, _, err = runVerify(t, img.Pullspec, "--policy", policies)
-		require.Equal(t, ExitRefused, ExitCode(err))
-		require.ErrorContains(t, err, "no scope of the ClusterImagePolicies matches")
-		_, _, err = runVerify(t, img.Pullspec, "--policy", policies, "--as", "vendor.example/platform/release:1.2.3")
-		require.Equal(t, ExitRefused, ExitCode(err))
+		root := []string{img.Pullspec, "--trust", trust, "--signatures", signatures, "--policy", policies}
+		asVendor := append(slices.Clone(root), "--as", "vendor.example/platform/release:1.2.3")
+		_, stderr, err := runVerify(t, root...)
+		require.NoError(t, err)
+		assert.Contains(t, stderr, "No ClusterImagePolicy has a scope that matches")
+		_, _, err = runVerify(t, asVendor...)
+		require.Equal(t, command.ExitRefused, command.ExitCode(err))
+		require.ErrorContains(t, err, "against ClusterImagePolicy platform, scope vendor.example;")
 		require.ErrorContains(t, err, "which signedIdentity ExactRepository does not accept")
 		require.NoError(t, fixture.PushAttachment(t.Context(), img, named))
-		stdout, _, err := runVerify(t, img.Pullspec, "--policy", policies, "--as", "vendor.example/platform/release:1.2.3")
+		stdout, _, err := runVerify(t, asVendor...)
 		require.NoError(t, err)
-		assert.Contains(t, stdout, "ClusterImagePolicy platform, scope vendor.example")
+		assert.Regexp(t, `(?m)^And: +ClusterImagePolicy platform, scope vendor.example$`, stdout)
+
+		_, _, err = runVerify(t, img.Pullspec, "--trust", refusing, "--policy", policies, "--as", "vendor.example/platform/release:1.2.3")
+		require.Equal(t, command.ExitRefused, command.ExitCode(err), "a policy does not replace the root of trust")
+		require.ErrorContains(t, err, "against public keys: stranger (trust from ")
 	})
 
-	t.Run("it takes the keys of a release, and says what that is worth", func(t *testing.T) {
+	t.Run("accepts the keys of a release with a warning", func(t *testing.T) {
 		cm, err := yaml.Marshal(fields{
 			"apiVersion": "v1", "kind": "ConfigMap", "metadata": fields{
 				"namespace": "openshift-config-managed", "name": "release-verification",
@@ -207,36 +216,36 @@ func TestReleaseVerify(t *testing.T) {
 		assert.Contains(t, stderr, "whose own signatures were not checked")
 
 		_, stderr, err = runVerify(t, running.Pullspec, "--release", running.Pullspec)
-		require.Equal(t, ExitRefused, ExitCode(err))
-		assert.Contains(t, stderr, "the release vouches for itself")
+		require.Equal(t, command.ExitRefused, command.ExitCode(err))
+		assert.Contains(t, stderr, "these keys come from the release itself")
 	})
 
-	t.Run("it refuses what makes no sense", func(t *testing.T) {
+	t.Run("rejects contradictory flags", func(t *testing.T) {
 		for _, test := range []struct {
 			args []string
 			exit int
 			want string
 		}{
-			{[]string{img.Pullspec}, ExitUsage, "say whom to trust"},
-			{[]string{"--trust", trust}, ExitUsage, "accepts 1 arg"},
-			{[]string{img.Pullspec, "--trust", trust, "--policy", trust}, ExitUsage, "use one of them"},
-			{[]string{img.Pullspec, "--trust", trust, "--release", "x"}, ExitUsage, "leave out --release"},
-			{[]string{img.Pullspec, "--trust", trust, "-o", "xml"}, ExitUsage, "use text, json, yaml"},
-			{[]string{img.Pullspec, "--trust", trust, "--timeout", "0s"}, ExitUsage, "leaves no time"},
-			{[]string{img.Pullspec, "--trust", refusing, "--signatures", signatures}, ExitUsage, "names no keyring"},
-			{[]string{img.Pullspec, "--trust", "missing.yaml"}, ExitFailed, "missing.yaml"},
-			{[]string{img.Pullspec, "--policy", trust}, ExitFailed, "expected a ClusterImagePolicy"},
-			{[]string{img.Pullspec, "--trust", trust, "--signatures", trust}, ExitFailed, "it holds no ConfigMap"},
-			{[]string{img.Repository() + ":none", "--trust", trust}, ExitFailed, "resolving"},
+			{[]string{img.Pullspec}, command.ExitUsage, "name a root of trust"},
+			{[]string{"--trust", trust}, command.ExitUsage, "accepts 1 arg"},
+			{[]string{img.Pullspec, "--policy", trust}, command.ExitUsage, "cvo trust from-image-policy"},
+			{[]string{img.Pullspec, "--trust", trust, "--release", "x"}, command.ExitUsage, "omit --release"},
+			{[]string{img.Pullspec, "--trust", trust, "-o", "xml"}, command.ExitUsage, "use text, json, yaml"},
+			{[]string{img.Pullspec, "--trust", trust, "--timeout", "0s"}, command.ExitUsage, "use a positive duration"},
+			{[]string{img.Pullspec, "--trust", refusing, "--signatures", signatures}, command.ExitUsage, "names no keyring"},
+			{[]string{img.Pullspec, "--trust", "missing.yaml"}, command.ExitFailed, "missing.yaml"},
+			{[]string{img.Pullspec, "--trust", trust, "--policy", trust}, command.ExitFailed, "expected ClusterImagePolicy"},
+			{[]string{img.Pullspec, "--trust", trust, "--signatures", trust}, command.ExitFailed, "it contains no ConfigMap"},
+			{[]string{img.Repository() + ":none", "--trust", trust}, command.ExitFailed, "resolving"},
 		} {
 			_, _, err := runVerify(t, test.args...)
 			require.ErrorContains(t, err, test.want)
-			assert.Equal(t, test.exit, ExitCode(err), "%v", test.args)
+			assert.Equal(t, test.exit, command.ExitCode(err), "%v", test.args)
 		}
 	})
 }
 
-func TestReleaseVerifyHostile(t *testing.T) {
+func TestReleaseVerifyLimitsSignatureFiles(t *testing.T) {
 	img := pushedRelease(t, nil)
 	vendor, err := fixture.NewSigner("vendor", fixture.SignerOptions{})
 	require.NoError(t, err)
@@ -247,7 +256,7 @@ func TestReleaseVerifyHostile(t *testing.T) {
 	}))
 	file := filepath.Join(t.TempDir(), "signatures.yaml")
 	for name, body := range fixture.HostileYAML() {
-		t.Run("it reads within bounds a file of signatures with "+name, func(t *testing.T) {
+		t.Run("limits its work for a signature file with "+name, func(t *testing.T) {
 			require.NoError(t, os.WriteFile(file, []byte("apiVersion: v1\nkind: ConfigMap\n"+body), 0o600))
 			fixture.Bounded(t, func() {
 				_, _, err := runVerify(t, img.Pullspec, "--trust", trust, "--signatures", file)
@@ -255,7 +264,7 @@ func TestReleaseVerifyHostile(t *testing.T) {
 			})
 		})
 	}
-	t.Run("it refuses a file of signatures that no ConfigMap can be", func(t *testing.T) {
+	t.Run("rejects a signature file that is larger than a ConfigMap", func(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte("a: "+strings.Repeat("x", 3<<20)), 0o600))
 		_, _, err := runVerify(t, img.Pullspec, "--trust", trust, "--signatures", file)
 		require.ErrorContains(t, err, "larger than 2097152 bytes")

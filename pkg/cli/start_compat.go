@@ -3,24 +3,22 @@ package cli
 import (
 	"flag"
 	"slices"
-	"strings"
 
 	"github.com/go-logr/logr"
-	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 )
 
-// compatFlags are the flags of OpenShift's operator that have no meaning here, or none yet. They are accepted so that
-// the Deployment of an existing payload starts this operator; using one is warned of.
+// compatFlags are flags of OpenShift's operator that have no effect here. The operator accepts them with a warning, so that the Deployment
+// of an existing payload can start it.
 type compatFlags struct{ set *pflag.FlagSet }
 
-// compatMeaning tells for each flag why it changes nothing.
+// compatMeaning returns the reason why each flag has no effect.
 func compatMeaning() map[string]string {
 	return map[string]string{
-		"node-name":          "no pod has to run on the operator's node: payloads are pulled from the registry",
-		"enable-auto-update": "updates are asked for by spec.desiredUpdate alone",
-		"hypershift":         "the profile is chosen by CLUSTER_PROFILE alone",
+		"node-name":          "the operator pulls payloads from the registry and needs no pod on its node",
+		"enable-auto-update": "only spec.desiredUpdate requests updates",
+		"hypershift":         "only CLUSTER_PROFILE selects the profile",
 	}
 }
 
@@ -36,7 +34,7 @@ func (c *compatFlags) add(flags *pflag.FlagSet) {
 			_ = flags.MarkHidden(name)
 		}
 	}
-	// klog's own flags, of which -v is ours.
+	// klog's own flags, except -v, which this program defines.
 	logging := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	logging.VisitAll(func(f *flag.Flag) {
@@ -47,7 +45,7 @@ func (c *compatFlags) add(flags *pflag.FlagSet) {
 	})
 }
 
-// warn tells which of the flags were given although they change nothing.
+// warn logs the given flags that have no effect.
 func (c *compatFlags) warn(log logr.Logger) {
 	meaning := compatMeaning()
 	var given []string
@@ -60,15 +58,4 @@ func (c *compatFlags) warn(log logr.Logger) {
 	for _, name := range given {
 		log.Info("flag has no effect", "flag", "--"+name, "because", meaning[name])
 	}
-}
-
-// capabilityList reads a comma-separated list of capabilities.
-func capabilityList(text string) []configv1.ClusterVersionCapability {
-	var list []configv1.ClusterVersionCapability
-	for name := range strings.SplitSeq(text, ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			list = append(list, configv1.ClusterVersionCapability(name))
-		}
-	}
-	return list
 }

@@ -10,27 +10,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/install"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/install/target"
 )
 
-func TestUninstallRefuses(t *testing.T) {
+func TestUninstallRejectsWrongArguments(t *testing.T) {
 	for _, tt := range []struct {
 		args, want string
 		code       int
 	}{
-		{"--delete-data", "add --with-platform", ExitUsage},
-		{"--timeout=-1s", "it is over before it begins", ExitUsage},
-		{"-o table", "unknown output", ExitUsage},
+		{"--delete-data", "requires --with-platform", command.ExitUsage},
+		{"--timeout=-1s", "use a positive duration", command.ExitUsage},
+		{"-o table", "unknown output", command.ExitUsage},
 	} {
-		t.Run("it refuses "+tt.args, func(t *testing.T) {
+		t.Run("rejects "+tt.args, func(t *testing.T) {
 			_, _, err := runCvo(t, append([]string{"uninstall"}, strings.Fields(tt.args)...)...)
 			require.ErrorContains(t, err, tt.want)
-			assert.Equal(t, tt.code, ExitCode(err))
+			assert.Equal(t, tt.code, command.ExitCode(err))
 		})
 	}
 }
 
-func TestUninstallAsks(t *testing.T) {
+func TestUninstallAsksForConfirmation(t *testing.T) {
 	b := newBare(t)
 	img := b.signed(t, "1.0.0")
 	_, errs, err := b.run(t, img, "--wait=none")
@@ -38,7 +39,7 @@ func TestUninstallAsks(t *testing.T) {
 
 	_, _, err = runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig)
 	require.ErrorContains(t, err, "add --yes")
-	assert.Equal(t, ExitRefused, ExitCode(err))
+	assert.Equal(t, command.ExitRefused, command.ExitCode(err))
 
 	out, errs, err := runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig, "--dry-run")
 	require.NoError(t, err, errs)
@@ -46,11 +47,11 @@ func TestUninstallAsks(t *testing.T) {
 	assert.Contains(t, out, "Namespace openshift-cluster-version would be deleted\n")
 	assert.NotContains(t, out, "clusteroperators")
 	deployment := &appsv1.Deployment{}
-	require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Namespace: api.OperatorNamespace, Name: install.Operator}, deployment))
+	require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Namespace: api.OperatorNamespace, Name: target.Operator}, deployment))
 	assert.Positive(t, *deployment.Spec.Replicas)
 
-	// Nobody collects garbage here, so the deletion that orphans does not end.
+	// No garbage collector runs here, so the orphaning deletion does not finish.
 	_, errs, err = runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig, "--yes", "--timeout=5s")
-	assert.Equal(t, ExitUpdating, ExitCode(err), errs)
+	assert.Equal(t, command.ExitUpdating, command.ExitCode(err), errs)
 	assert.Contains(t, errs, "error: not done within 5s: ")
 }

@@ -7,6 +7,9 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/test/clusterversions"
 )
 
 func accepting(names ...string) []configv1.AcceptRisk {
@@ -19,7 +22,7 @@ func accepting(names ...string) []configv1.AcceptRisk {
 
 // accepts tests "cvo upgrade accept".
 func (c *requestCluster) accepts(t *testing.T) {
-	toUpdate := &configv1.Update{Version: "4.14.3", Image: releaseOf("", "3").Image}
+	toUpdate := &configv1.Update{Version: "4.14.3", Image: clusterversions.Release("", "3").Image}
 	const toUpdateToo = "Accept risks are kept beside the update"
 	for _, test := range []struct {
 		name   string
@@ -27,30 +30,30 @@ func (c *requestCluster) accepts(t *testing.T) {
 		args   []string
 		out    string
 		errs   string
-		// spec is empty where nothing is sent; tries where it is tried before.
+		// spec is empty if no patch is sent. tries means that a dry run precedes the patch.
 		spec  string
 		tries bool
 	}{
 		{
-			name: "accepts the first", args: []string{"SlowDisks,LostLeases"}, tries: true,
+			name: "accepts the first risks", args: []string{"SlowDisks,LostLeases"}, tries: true,
 			out: "info: Accept risks are [LostLeases, SlowDisks]\n", spec: `{"desiredUpdate":{"acceptRisks":[{"name":"LostLeases"},{"name":"SlowDisks"}]}}`,
 		},
 		{
-			name: "adds to those there are, and takes back", args: []string{" A , C-,Z,-D"}, update: &configv1.Update{Version: "4.14.3", AcceptRisks: accepting("Z", "C", "D", "B")},
+			name: "adds and withdraws risks", args: []string{" A , C-,Z,-D"}, update: &configv1.Update{Version: "4.14.3", AcceptRisks: accepting("Z", "C", "D", "B")},
 			out: "info: Accept risks are [Z, B, A]\n", spec: `{"desiredUpdate":{"acceptRisks":[{"name":"Z"},{"name":"B"},{"name":"A"}]}}`,
-			errs: "warning: No update that the cluster knows has risk \"A\"\n",
+			errs: "warning: No update known to the cluster has risk \"A\"\n",
 		},
 		{
-			name: "replaces", args: []string{"--replace", "SlowDisks,B"}, update: &configv1.Update{Version: "4.14.3", AcceptRisks: accepting("A", "B")},
+			name: "replaces the accepted risks", args: []string{"--replace", "SlowDisks,B"}, update: &configv1.Update{Version: "4.14.3", AcceptRisks: accepting("A", "B")},
 			out: "info: Accept risks are [B, SlowDisks]\n", spec: `{"desiredUpdate":{"acceptRisks":[{"name":"B"},{"name":"SlowDisks"}]}}`,
 		},
 		{
-			name: "changes nothing", args: []string{"A,C-"}, update: &configv1.Update{Version: "4.14.3", AcceptRisks: accepting("A")},
+			name: "sends nothing if nothing changes", args: []string{"A,C-"}, update: &configv1.Update{Version: "4.14.3", AcceptRisks: accepting("A")},
 			out: "info: Accept risks are not changed\n",
 		},
 		{name: "has nothing to clear", args: []string{"--clear"}, out: "info: Accept risks are not changed\n"},
 		{
-			name: "clears, and leaves the update", args: []string{"--clear"}, update: &configv1.Update{Version: "4.14.3", AcceptRisks: accepting("A")},
+			name: "clears the risks and keeps the update", args: []string{"--clear"}, update: &configv1.Update{Version: "4.14.3", AcceptRisks: accepting("A")},
 			out: "info: Accept risks are []\n", spec: `{"desiredUpdate":{"acceptRisks":null}}`,
 		},
 		{
@@ -63,7 +66,7 @@ func (c *requestCluster) accepts(t *testing.T) {
 		},
 	} {
 		t.Run("accept "+test.name, func(t *testing.T) {
-			cv := withUpdates(restingCluster())
+			cv := clusterversions.WithUpdates(clusterversions.Resting())
 			cv.Spec.DesiredUpdate = test.update
 			c.put(t, cv)
 			out, errs, code := c.cvo(t, append([]string{"accept"}, test.args...)...)
@@ -90,19 +93,19 @@ func (c *requestCluster) accepts(t *testing.T) {
 			}
 		})
 	}
-	t.Run("accept refuses more than a cluster keeps", func(t *testing.T) {
-		cv := restingCluster()
+	t.Run("accept rejects more risks than a cluster keeps", func(t *testing.T) {
+		cv := clusterversions.Resting()
 		cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.1"}
-		for i := range maxAcceptRisks {
+		for i := range 1000 {
 			cv.Spec.DesiredUpdate.AcceptRisks = append(cv.Spec.DesiredUpdate.AcceptRisks, configv1.AcceptRisk{Name: "R" + strings.Repeat("x", i%200) + string(rune('a'+i/200))})
 		}
 		c.put(t, cv)
 		_, errs, code := c.cvo(t, "accept", "one-more")
-		assert.Equal(t, ExitRefused, code)
-		assert.Contains(t, errs, "error: 1001 risks would be accepted, and a cluster keeps 1000")
+		assert.Equal(t, command.ExitRefused, code)
+		assert.Contains(t, errs, "error: 1001 accepted risks would exceed the limit of 1000")
 	})
-	t.Run("accept offers risks after those that are typed", func(t *testing.T) {
-		cv := withUpdates(restingCluster())
+	t.Run("accept completes risks after the typed ones", func(t *testing.T) {
+		cv := clusterversions.WithUpdates(clusterversions.Resting())
 		cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.3", AcceptRisks: accepting("SlowDisks")}
 		c.put(t, cv)
 		assert.Equal(t, []string{"X,LostLeases", "X,SlowDisks-"}, c.complete(t, "accept", "X,"))
@@ -110,41 +113,41 @@ func (c *requestCluster) accepts(t *testing.T) {
 	})
 }
 
-func TestUpgradeAcceptTellsThatTheDefinitionLacksIt(t *testing.T) {
+func TestUpgradeAcceptReportsAMissingField(t *testing.T) {
 	c := newRequestCluster(t, "config/v1/zz_generated.crd-manifests/*_clusterversions-Default.crd.yaml")
-	c.put(t, withUpdates(restingCluster()))
+	c.put(t, clusterversions.WithUpdates(clusterversions.Resting()))
 	for _, args := range [][]string{{"accept", "SlowDisks"}, {"accept", "SlowDisks", "--dry-run"}} {
 		out, errs, code := c.cvo(t, args...)
 		assert.Empty(t, out)
 		assert.Contains(t, errs, "error: unable to accept risks: the API server drops spec.desiredUpdate.acceptRisks")
 		assert.Contains(t, errs, "ClusterUpdateAcceptRisks")
-		assert.Equal(t, ExitFailed, code)
+		assert.Equal(t, command.ExitFailed, code)
 	}
 	for _, patch := range c.sent() {
-		assert.Equal(t, "All", patch.DryRun, "half a request would leave the spec invalid")
+		assert.Equal(t, "All", patch.DryRun, "without the field, the request would leave the spec invalid")
 	}
 	assert.Nil(t, c.get(t).Spec.DesiredUpdate)
 
 	out, _, code := c.cvo(t, "--to=4.14.3")
-	assert.Equal(t, "Requested update to 4.14.3\n", out, "updates do not need it")
+	assert.Equal(t, "Requested update to 4.14.3\n", out, "updates do not need the field")
 	assert.Zero(t, code)
 }
 
-func TestUpgradeAcceptReadsItsArgument(t *testing.T) {
+func TestUpgradeAcceptParsesItsArgument(t *testing.T) {
 	for _, test := range []struct {
 		args []string
 		want string
 	}{
 		{nil, "no risks given"},
-		{[]string{"A", "B"}, "accepts at most 1 arg(s), received 2"},
+		{[]string{"A", "B"}, `unexpected argument "B": use 'cvo upgrade accept `},
 		{[]string{""}, `illegal risk ""`},
 		{[]string{"A,,B"}, `illegal risk ""`},
 		{[]string{"A,-"}, `illegal risk "-"`},
 		{[]string{"A,--"}, `illegal risk "--"`},
 		{[]string{"A,A-"}, "both Risk and Risk-: A"},
-		{[]string{"--replace", "A,B-"}, "--replace accepts nothing but"},
+		{[]string{"--replace", "A,B-"}, "which --replace does not allow"},
 		{[]string{"--replace", "--clear"}, "--clear and --replace are mutually exclusive"},
-		{[]string{"--clear", "A"}, "give no names"},
+		{[]string{"--clear", "A"}, "omit their names"},
 		{[]string{strings.Repeat("x", 257)}, "more than 256 characters"},
 		{[]string{"A", "--dry-run=maybe"}, "use none, server or client"},
 		{[]string{"A", "-o", "xml"}, `unknown output "xml"`},
@@ -153,7 +156,7 @@ func TestUpgradeAcceptReadsItsArgument(t *testing.T) {
 			out, errs, code := upgradeWith(t, "/nonexistent", append([]string{"accept"}, test.args...)...)
 			assert.Empty(t, out)
 			assert.Contains(t, errs, test.want)
-			assert.Equal(t, ExitUsage, code)
+			assert.Equal(t, command.ExitUsage, code)
 		})
 	}
 }

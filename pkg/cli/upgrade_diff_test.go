@@ -22,15 +22,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply/inject"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/pkg/install"
+	"github.com/cluster-version/cvo/pkg/install/plan"
+	installtarget "github.com/cluster-version/cvo/pkg/install/target"
 	"github.com/cluster-version/cvo/pkg/payload"
-	"github.com/cluster-version/cvo/pkg/preview"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-func TestUpgradeDiffUsage(t *testing.T) {
+func TestUpgradeDiffRejectsWrongArguments(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for _, tt := range []struct {
@@ -39,13 +43,13 @@ func TestUpgradeDiffUsage(t *testing.T) {
 		says string
 	}{
 		{"it needs a release", []string{"upgrade", "diff"}, "accepts 1 arg(s)"},
-		{"it knows its outputs", []string{"upgrade", "diff", "x", "-o", "xml"}, `unknown output "xml": use text, json or yaml`},
-		{"it has no arguments of its own", []string{"upgrade", "1.1.0"}, "unknown command"},
+		{"it rejects an unknown output", []string{"upgrade", "diff", "x", "-o", "xml"}, `unknown output "xml": use text, json or yaml`},
+		{"it rejects further arguments", []string{"upgrade", "1.1.0"}, "unknown command"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, _, err := runCvo(t, tt.args...)
 			require.ErrorContains(t, err, tt.says)
-			assert.Equal(t, ExitUsage, ExitCode(err))
+			assert.Equal(t, command.ExitUsage, command.ExitCode(err))
 		})
 	}
 	out, _, err := runCvo(t, "upgrade", "diff", "--help")
@@ -53,7 +57,7 @@ func TestUpgradeDiffUsage(t *testing.T) {
 	assert.Contains(t, out, "cvo upgrade diff ./release --full")
 }
 
-// diffed is a cluster that runs the release of the running registry image.
+// diffed is a cluster that runs a release, and the registry with that release.
 type diffed struct {
 	registry *fixture.Registry
 	signer   *fixture.Signer
@@ -62,7 +66,7 @@ type diffed struct {
 	env      *env.Env
 }
 
-// tree is a release with the CRDs of the operator's set and some manifests of its own. What it is signed with is in it.
+// tree returns a release with the CRDs of the operator's set and the given manifests. It contains its signing keys.
 func (d *diffed) tree(t *testing.T, version string, manifests map[string]string) fstest.MapFS {
 	t.Helper()
 	files := fstest.MapFS{
@@ -138,7 +142,10 @@ func newDiffed(t *testing.T) (*diffed, release.Image) {
 	running := d.push(t, files, "1.0.0", true)
 	p, err := payload.Load(files, running.ByDigest(), payload.Options{})
 	require.NoError(t, err)
-	require.NoError(t, install.Prepare(t.Context(), d.env.Config("install"), p, install.Options{}))
+	objects, err := plan.NewPreparation(p, plan.Settings{})
+	require.NoError(t, err)
+	_, err = install.Deploy(t.Context(), d.env.Config("install"), objects, inject.Values{}, nil)
+	require.NoError(t, err)
 	cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}
 	require.NoError(t, d.client.Get(t.Context(), client.ObjectKeyFromObject(cv), cv))
 	cv.Status = configv1.ClusterVersionStatus{
@@ -153,7 +160,7 @@ func newDiffed(t *testing.T) (*diffed, release.Image) {
 	return d, running
 }
 
-func TestUpgradeDiff(t *testing.T) {
+func TestUpgradeDiffPreviewsARelease(t *testing.T) {
 	d, running := newDiffed(t)
 	config := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: default}\ndata: {a: b}\n"
 	files := d.tree(t, "1.1.0", map[string]string{"0000_20_a_config.yaml": config})
@@ -165,7 +172,7 @@ func TestUpgradeDiff(t *testing.T) {
 		return runCvo(t, append([]string{"upgrade", "diff", "--kubeconfig", d.env.Kubeconfig}, args...)...)
 	}
 
-	t.Run("it follows the keys of the running release", func(t *testing.T) {
+	t.Run("it trusts the keys of the running release", func(t *testing.T) {
 		out, errs, err := diff(target.Pullspec)
 		require.NoError(t, err, errs)
 		assert.Contains(t, out, "What an update to 1.1.0 ("+target.ByDigest()+") would do")
@@ -173,25 +180,25 @@ func TestUpgradeDiff(t *testing.T) {
 		assert.Regexp(t, `\n3 created, 3 changed \(\d+ fields\), 0 deleted, 0 recreated, 0 refused, 0 unchanged, \d+ excluded\n$`, out)
 		assert.Contains(t, out, "the cluster has no inventory in namespace openshift-cluster-version")
 		assert.Contains(t, errs, "is signed by openpgp key "+d.signer.KeyID())
-		assert.NotContains(t, errs, "manifests", "nobody who is no terminal is told of progress")
+		assert.NotContains(t, errs, "manifests", "progress is printed only on terminals")
 	})
-	t.Run("it follows an administrator's trust", func(t *testing.T) {
+	t.Run("it trusts an administrator's keys", func(t *testing.T) {
 		_, errs, err := diff(target.ByDigest(), "--trust", d.trust(t, d.signer))
 		require.NoError(t, err, errs)
 		_, _, err = diff(target.ByDigest(), "--trust", d.trust(t, stranger))
-		assert.Equal(t, ExitRefused, ExitCode(err), "%v", err)
+		assert.Equal(t, command.ExitRefused, command.ExitCode(err), "%v", err)
 	})
-	t.Run("it looks at an unsigned release only if forced", func(t *testing.T) {
+	t.Run("it examines an unsigned release only if forced", func(t *testing.T) {
 		out, _, err := diff(unsigned.Pullspec)
 		require.Error(t, err)
-		assert.Equal(t, ExitRefused, ExitCode(err), "%v", err)
+		assert.Equal(t, command.ExitRefused, command.ExitCode(err), "%v", err)
 		assert.Empty(t, out)
 		out, errs, err := diff(unsigned.Pullspec, "--force-unverified")
 		require.NoError(t, err)
 		assert.Contains(t, out, "What an update to 1.2.0")
-		assert.Contains(t, errs, "is not verified, but looked at all the same (--force-unverified)")
+		assert.Contains(t, errs, "without verification because of --force-unverified")
 	})
-	t.Run("it takes a folder, with or without a scheme, and prints for scripts", func(t *testing.T) {
+	t.Run("it accepts a folder, with or without a scheme, and prints YAML for scripts", func(t *testing.T) {
 		dir := t.TempDir()
 		require.NoError(t, os.CopyFS(dir, files))
 		out, errs, err := diff(dir, "-o", "json")
@@ -204,12 +211,12 @@ func TestUpgradeDiff(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, yaml, "\n  verdict: created\n")
 	})
-	t.Run("it says by its exit code that something would be refused", func(t *testing.T) {
+	t.Run("it sets the exit code if objects are rejected", func(t *testing.T) {
 		dir := t.TempDir()
 		require.NoError(t, os.CopyFS(dir, d.tree(t, "1.1.0", map[string]string{"0000_20_a_config.yaml": strings.Replace(config, "name: a", "name: NOT_A_NAME", 1)})))
 		out, _, err := diff(dir)
-		require.EqualError(t, err, "the cluster would refuse 1 manifests of release 1.1.0")
-		assert.Equal(t, ExitRefused, ExitCode(err))
+		require.EqualError(t, err, "the cluster would reject 1 manifests of release 1.1.0")
+		assert.Equal(t, command.ExitRefused, command.ExitCode(err))
 		assert.Contains(t, out, "ConfigMap default/NOT_A_NAME  0000_20_a_config.yaml\n  refused: ")
 	})
 	t.Run("it renders manifests as the operator in the cluster does", func(t *testing.T) {
@@ -230,13 +237,13 @@ func TestUpgradeDiff(t *testing.T) {
 
 		labels := map[string]string{"app": "operator"}
 		deployment := &appsv1.Deployment{
-			ObjectMeta: metav1.ObjectMeta{Namespace: api.OperatorNamespace, Name: install.Operator},
+			ObjectMeta: metav1.ObjectMeta{Namespace: api.OperatorNamespace, Name: installtarget.Operator},
 			Spec: appsv1.DeploymentSpec{
 				Selector: &metav1.LabelSelector{MatchLabels: labels},
 				Template: corev1.PodTemplateSpec{
 					ObjectMeta: metav1.ObjectMeta{Labels: labels},
 					Spec: corev1.PodSpec{Containers: []corev1.Container{{
-						Name: install.Operator, Image: "registry.example/a", Env: []corev1.EnvVar{{Name: "CVO_BRING_YOUR_OWN_NETWORK", Value: "true"}},
+						Name: installtarget.Operator, Image: "registry.example/a", Env: []corev1.EnvVar{{Name: "CVO_BRING_YOUR_OWN_NETWORK", Value: "true"}},
 					}}},
 				},
 			},
@@ -257,7 +264,7 @@ func TestUpgradeDiff(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, out, "\n2 created, ")
 	})
-	t.Run("it takes a context", func(t *testing.T) {
+	t.Run("it accepts a context", func(t *testing.T) {
 		kubeconfig, err := clientcmd.LoadFromFile(d.env.Kubeconfig)
 		require.NoError(t, err)
 		kubeconfig.Contexts["other"] = kubeconfig.Contexts[kubeconfig.CurrentContext]
@@ -269,17 +276,17 @@ func TestUpgradeDiff(t *testing.T) {
 		_, _, err = runCvo(t, "upgrade", "diff", target.Pullspec, "--kubeconfig", file, "--context", "missing")
 		require.ErrorContains(t, err, "kubectl config get-contexts")
 	})
-	t.Run("it does not take a file", func(t *testing.T) {
+	t.Run("it rejects a file", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "file")
 		require.NoError(t, os.WriteFile(file, nil, 0o600))
 		_, _, err := diff(file)
-		assert.Equal(t, ExitUsage, ExitCode(err), "%v", err)
+		assert.Equal(t, command.ExitUsage, command.ExitCode(err), "%v", err)
 		_, _, err = diff("file://" + file + "/nowhere")
 		var missing *fs.PathError
 		require.ErrorAs(t, err, &missing)
 	})
-	t.Run("it needs a release that runs", func(t *testing.T) {
+	t.Run("it requires a running release", func(t *testing.T) {
 		_, _, err := diff(running.Pullspec, "--name", "another")
-		require.ErrorContains(t, err, "the cluster has no ClusterVersion another")
+		require.ErrorContains(t, err, "ClusterVersion another does not exist")
 	})
 }

@@ -30,17 +30,21 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/update/request"
+	"github.com/cluster-version/cvo/pkg/view/overview"
+	"github.com/cluster-version/cvo/test/clusterversions"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/golden"
 )
 
-// sentPatch is a patch as it arrived at the API server.
+// sentPatch is a patch as the API server received it.
 type sentPatch struct {
 	DryRun string
 	Body   map[string]any
 }
 
-// spec is what the patch says of the spec, as JSON.
+// spec returns the spec in the patch, as JSON.
 func (p sentPatch) spec(t *testing.T) string {
 	t.Helper()
 	data, err := json.Marshal(p.Body["spec"])
@@ -48,7 +52,7 @@ func (p sentPatch) spec(t *testing.T) string {
 	return string(data)
 }
 
-// requestCluster is a real API server behind a proxy that sees what the command sends.
+// requestCluster is a real API server behind a proxy that records the command's requests.
 type requestCluster struct {
 	*testing.T
 	env        *env.Env
@@ -57,7 +61,7 @@ type requestCluster struct {
 
 	mu      sync.Mutex
 	patches []sentPatch
-	// meanwhile is called before a patch is passed on.
+	// meanwhile is called before a patch is forwarded.
 	meanwhile func()
 }
 
@@ -90,7 +94,7 @@ func (c *requestCluster) proxied(cfg *rest.Config) string {
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPatch {
-			c.see(r)
+			c.record(r)
 		}
 		proxy.ServeHTTP(w, r)
 	}))
@@ -104,8 +108,8 @@ func (c *requestCluster) proxied(cfg *rest.Config) string {
 	return file
 }
 
-func (c *requestCluster) see(r *http.Request) {
-	// Not require: this is another goroutine than the test's.
+func (c *requestCluster) record(r *http.Request) {
+	// require must not run outside the test's goroutine.
 	patch := sentPatch{DryRun: r.URL.Query().Get("dryRun")}
 	data, err := io.ReadAll(r.Body)
 	if err == nil {
@@ -126,14 +130,14 @@ func (c *requestCluster) see(r *http.Request) {
 	}
 }
 
-// sent is what has arrived since put.
+// sent returns the patches since the last call of put.
 func (c *requestCluster) sent() []sentPatch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.patches)
 }
 
-// onPatch does something before each patch is passed on, until put.
+// onPatch calls a function before each patch is forwarded, until put.
 func (c *requestCluster) onPatch(meanwhile func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +168,7 @@ func (c *requestCluster) get(t *testing.T) *configv1.ClusterVersion {
 	return cv
 }
 
-// change changes the status as somebody else would, until it is stored.
+// change changes the status as another client does, and retries until it is stored.
 func (c *requestCluster) change(change func(*configv1.ClusterVersion)) {
 	for {
 		cv := &configv1.ClusterVersion{}
@@ -191,18 +195,18 @@ func (c *requestCluster) cvo(t *testing.T, args ...string) (stdout, stderr strin
 func upgradeWith(t *testing.T, kubeconfig string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	cmd := New(Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	cmd := New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	cmd.SetArgs(append(append([]string{"upgrade"}, args...), "--kubeconfig", kubeconfig))
 	err := cmd.ExecuteContext(t.Context())
-	PrintError(&errs, err)
-	return out.String(), errs.String(), ExitCode(err)
+	command.PrintError(&errs, err)
+	return out.String(), errs.String(), command.ExitCode(err)
 }
 
-// complete returns what a shell offers.
+// complete returns the completions of a shell.
 func (c *requestCluster) complete(t *testing.T, args ...string) []string {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := New(Streams{In: strings.NewReader(""), Out: &out, Err: io.Discard})
+	cmd := New(command.Streams{In: strings.NewReader(""), Out: &out, Err: io.Discard})
 	cmd.SetArgs(append([]string{"__complete", "upgrade", "--kubeconfig", c.kubeconfig}, args...))
 	require.NoError(t, cmd.ExecuteContext(t.Context()))
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -211,78 +215,69 @@ func (c *requestCluster) complete(t *testing.T, args ...string) []string {
 
 const allFieldsCRD = "config/v1/zz_generated.crd-manifests/*_clusterversions-CustomNoUpgrade.crd.yaml"
 
-// mirrored is a release in a mirror.
-func mirrored(char string) string { return "mirror.example:5000/copy@" + digestOfChar(char) }
-
-func TestUpgradeRequests(t *testing.T) {
+func TestUpgradeWritesTheRequest(t *testing.T) {
 	c := newRequestCluster(t, allFieldsCRD)
-	rel := func(char string) string { return releaseOf("", char).Image }
+	rel := func(char string) string { return clusterversions.Release("", char).Image }
 	for _, test := range []struct {
 		name   string
 		change func(*configv1.ClusterVersion)
 		args   []string
-		// out is stdout, errs what stderr has to contain, spec the spec of the one patch.
+		// out is stdout, errs is a part of stderr, and spec is the spec of the only patch.
 		out  string
 		errs []string
 		spec string
 		code int
 	}{
 		{
-			name: "asks for a recommended update", args: []string{"--to=4.14.3"},
+			name: "requests a recommended update", args: []string{"--to=4.14.3"},
 			out:  "Requested update to 4.14.3\n",
 			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + rel("3") + `","version":"4.14.3"}}`,
 		},
 		{
-			name: "asks for the newest by version, not by text", args: []string{"--to-latest=true"},
+			name: "requests the newest by version, not by text", args: []string{"--to-latest=true"},
 			out:  "Requested update to 4.14.10\n",
 			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + rel("a") + `","version":"4.14.10"}}`,
 		},
 		{
-			name: "takes a newer one that is not recommended if allowed", args: []string{"--to-latest", "--allow-not-recommended"},
+			name: "requests a newer update that is not recommended, if allowed", args: []string{"--to-latest", "--allow-not-recommended"},
 			out: "Requested update to 4.14.12\n",
 			errs: []string{"warning: with --allow-not-recommended you have accepted the risks with 4.14.12 and bypassed " +
 				"Recommended=Unknown EvaluationFailed: Could not evaluate exposure to update risk SlowDisks\n"},
 			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + rel("c") + `","version":"4.14.12"}}`,
 		},
 		{
-			name: "keeps the pullspec of a mirror", args: []string{"--to-image=" + mirrored("3")},
+			name: "keeps the pullspec of a mirror", args: []string{"--to-image=" + clusterversions.Mirrored("3")},
 			out:  "Requested update to 4.14.3\n",
-			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + mirrored("3") + `","version":"4.14.3"}}`,
+			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + clusterversions.Mirrored("3") + `","version":"4.14.3"}}`,
 		},
 		{
-			name: "keeps it for a conditional update, too", args: []string{"--to-image=" + mirrored("4"), "--allow-not-recommended"},
+			name: "keeps the pullspec of a mirror for a conditional update", args: []string{"--to-image=" + clusterversions.Mirrored("4"), "--allow-not-recommended"},
 			out:  "Requested update to 4.14.4\n",
 			errs: []string{"bypassed Recommended=False MultipleReasons: Slow disks get slower."},
-			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + mirrored("4") + `","version":"4.14.4"}}`,
+			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + clusterversions.Mirrored("4") + `","version":"4.14.4"}}`,
 		},
 		{
-			name: "refuses a conditional update", args: []string{"--to=4.14.4"}, code: ExitRefused,
+			name: "rejects a conditional update", args: []string{"--to=4.14.4"}, code: command.ExitRefused,
 			errs: []string{"error: the update 4.14.4 is not one of the recommended updates, but is available as a conditional update. " +
 				"To accept the Recommended=False risk and to proceed with update use --allow-not-recommended.\n  Reason: MultipleReasons\n" +
 				"  Message: Slow disks get slower. https://issues.example/1\n  \n  Leases get lost. https://issues.example/2\n"},
 		},
 		{
-			name: "refuses an image that it does not know", args: []string{"--to-image=" + mirrored("e")}, code: ExitRefused,
+			name: "rejects an unknown image", args: []string{"--to-image=" + clusterversions.Mirrored("e")}, code: command.ExitRefused,
 			errs: []string{"error: the update is not one of the possible targets: 4.14.10, 4.14.9-rc.1, 4.14.3. specify --allow-explicit-upgrade to continue with the update.\n"},
 		},
 		{
-			name: "takes it if allowed", args: []string{"--to-image=" + mirrored("e"), "--allow-explicit-upgrade"},
-			out:  "Requested update to release image " + mirrored("e") + "\n",
+			name: "requests an unknown image if allowed", args: []string{"--to-image=" + clusterversions.Mirrored("e"), "--allow-explicit-upgrade"},
+			out:  "Requested update to release image " + clusterversions.Mirrored("e") + "\n",
 			errs: []string{"warning: The requested upgrade image is not one of the available updates. You have used --allow-explicit-upgrade for the update to proceed anyway\n"},
-			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + mirrored("e") + `","version":""}}`,
+			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + clusterversions.Mirrored("e") + `","version":""}}`,
 		},
 		{
-			name: "forces a tag", args: []string{"--to-image=registry.example/rel:4.14.3", "--allow-explicit-upgrade", "--force"},
-			out:  "Requested update to release image registry.example/rel:4.14.3\n",
-			errs: []string{"warning: Using by-tag pull specs is dangerous", "warning: --force overrides cluster verification"},
-			spec: `{"desiredUpdate":{"architecture":"","force":true,"image":"registry.example/rel:4.14.3","version":""}}`,
-		},
-		{
-			name: "goes on with the others if a listed pullspec is none", args: []string{"--to-image=" + mirrored("a")},
+			name: "ignores an invalid listed pullspec", args: []string{"--to-image=" + clusterversions.Mirrored("a")},
 			change: func(cv *configv1.ClusterVersion) { cv.Status.AvailableUpdates[0].Image = "not a pullspec" },
 			out:    "Requested update to 4.14.10\n",
 			errs:   []string{"warning: unable to calculate match for the update target in available updates: "},
-			spec:   `{"desiredUpdate":{"architecture":"","force":false,"image":"` + mirrored("a") + `","version":"4.14.10"}}`,
+			spec:   `{"desiredUpdate":{"architecture":"","force":false,"image":"` + clusterversions.Mirrored("a") + `","version":"4.14.10"}}`,
 		},
 		{
 			name: "has nothing to do for the current version", args: []string{"--to=4.14.1"},
@@ -293,12 +288,12 @@ func TestUpgradeRequests(t *testing.T) {
 			out: "info: Cluster is already at " + rel("1") + "\n",
 		},
 		{
-			name: "tells that something else is asked for all the same", args: []string{"--to=4.14.1"},
+			name: "warns that another update is requested", args: []string{"--to=4.14.1"},
 			change: func(cv *configv1.ClusterVersion) {
 				cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.3", Image: rel("3")}
 			},
 			out:  "info: Cluster is already at version 4.14.1\n",
-			errs: []string{"warning: spec.desiredUpdate asks for 4.14.3 all the same"},
+			errs: []string{"warning: spec.desiredUpdate still requests 4.14.3"},
 		},
 		{
 			name: "forces the current target", args: []string{"--to=4.14.1", "--force"},
@@ -307,14 +302,14 @@ func TestUpgradeRequests(t *testing.T) {
 			spec: `{"desiredUpdate":{"architecture":"","force":true,"image":"` + rel("1") + `","version":"4.14.1"}}`,
 		},
 		{
-			name: "does not force what is forced", args: []string{"--to=4.14.1", "--force"},
+			name: "does not force a forced request", args: []string{"--to=4.14.1", "--force"},
 			change: func(cv *configv1.ClusterVersion) {
 				cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.1", Image: rel("1"), Force: true}
 			},
 			out: "info: Cluster is already at version 4.14.1\n",
 		},
 		{
-			name: "forgets what an earlier request had, but for accepted risks", args: []string{"--to=4.14.3"},
+			name: "drops an earlier request except for its accepted risks", args: []string{"--to=4.14.3"},
 			change: func(cv *configv1.ClusterVersion) {
 				cv.Spec.DesiredUpdate = &configv1.Update{
 					Version: "4.14.10", Image: rel("a"), Force: true, Mode: "Preflight", AcceptRisks: []configv1.AcceptRisk{{Name: "B"}, {Name: "A"}},
@@ -324,31 +319,31 @@ func TestUpgradeRequests(t *testing.T) {
 			spec: `{"desiredUpdate":{"acceptRisks":[{"name":"B"},{"name":"A"}],"architecture":"","force":false,"image":"` + rel("3") + `","mode":null,"version":"4.14.3"}}`,
 		},
 		{
-			name: "is refused while the cluster is not well", args: []string{"--to=4.14.3"}, code: ExitRefused,
+			name: "rejects a request while the cluster has failures", args: []string{"--to=4.14.3"}, code: command.ExitRefused,
 			change: func(cv *configv1.ClusterVersion) {
-				set(cv, api.Failing, configv1.ConditionTrue, "Broken", "it\nbroke")
-				set(cv, api.Invalid, configv1.ConditionTrue, "Wrong", "spec")
-				set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Busy", "working")
+				clusterversions.Set(cv, api.Failing, configv1.ConditionTrue, "Broken", "it\nbroke")
+				clusterversions.Set(cv, api.Invalid, configv1.ConditionTrue, "Wrong", "spec")
+				clusterversions.Set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Busy", "working")
 			},
 			errs: []string{"error: the cluster version object is invalid, you must correct the invalid state first:\n\n  Reason: Wrong\n  Message: spec\n\n" +
 				"the cluster is experiencing an error reconciling \"4.14.1\":\n\n  Reason: Broken\n  Message: it\n  broke\n\n" +
 				"the cluster is already upgrading:\n\n  Reason: Busy\n  Message: working\n\nIf you want to upgrade anyway, use --allow-upgrade-with-warnings.\n"},
 		},
 		{
-			name: "goes on if allowed", args: []string{"--to=4.14.3", "--allow-upgrade-with-warnings"},
+			name: "requests despite failures if allowed", args: []string{"--to=4.14.3", "--allow-upgrade-with-warnings"},
 			change: func(cv *configv1.ClusterVersion) {
-				set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Busy", "\x1b[31mworking")
+				clusterversions.Set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Busy", "\x1b[31mworking")
 			},
 			out:  "Requested update to 4.14.3\n",
 			errs: []string{"warning: --allow-upgrade-with-warnings is bypassing: the cluster is already upgrading:\n\n  Reason: Busy\n  Message: ?[31mworking\n"},
 			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + rel("3") + `","version":"4.14.3"}}`,
 		},
 		{
-			name: "does not care for slow operators, or what the cluster checks itself", args: []string{"--to=4.14.3"},
+			name: "ignores slow operators, and conditions that the cluster checks itself", args: []string{"--to=4.14.3"},
 			change: func(cv *configv1.ClusterVersion) {
-				set(cv, api.Failing, configv1.ConditionUnknown, "Slow", "")
-				set(cv, configv1.OperatorUpgradeable, configv1.ConditionFalse, "No", "")
-				set(cv, api.ReleaseAccepted, configv1.ConditionFalse, "No", "")
+				clusterversions.Set(cv, api.Failing, configv1.ConditionUnknown, "Slow", "")
+				clusterversions.Set(cv, configv1.OperatorUpgradeable, configv1.ConditionFalse, "No", "")
+				clusterversions.Set(cv, api.ReleaseAccepted, configv1.ConditionFalse, "No", "")
 			},
 			out:  "Requested update to 4.14.3\n",
 			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + rel("3") + `","version":"4.14.3"}}`,
@@ -359,45 +354,47 @@ func TestUpgradeRequests(t *testing.T) {
 			spec: `{"desiredUpdate":{"architecture":"Multi","force":false,"image":"","version":"4.14.1"}}`,
 		},
 		{
-			name: "changes it once", args: []string{"--to-multi-arch"}, code: ExitRefused,
+			name: "changes the architecture only once", args: []string{"--to-multi-arch"}, code: command.ExitRefused,
 			change: func(cv *configv1.ClusterVersion) {
 				cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.1", Architecture: "Multi"}
 			},
 			errs: []string{"error: info: Update to multi cluster architecture has already been requested\n"},
 		},
 		{
-			name: "knows of guards when it changes the architecture", args: []string{"--to-multi-arch"}, code: ExitRefused,
+			name: "checks the guards before it changes the architecture", args: []string{"--to-multi-arch"}, code: command.ExitRefused,
 			change: func(cv *configv1.ClusterVersion) {
-				set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Busy", "working")
+				clusterversions.Set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Busy", "working")
 			},
 			errs: []string{"error: the cluster is already upgrading:"},
 		},
 		{
-			name: "cannot change it before the version is known", args: []string{"--to-multi-arch"}, code: ExitRefused,
+			name: "cannot change the architecture before the version is known", args: []string{"--to-multi-arch"}, code: command.ExitRefused,
 			change: func(cv *configv1.ClusterVersion) { cv.Status = configv1.ClusterVersionStatus{} },
-			errs:   []string{"error: the cluster does not tell its version yet"},
+			errs:   []string{"error: the cluster has not reported its version yet"},
 		},
 		{name: "has nothing to clear", args: []string{"--clear"}, out: "info: No update in progress\n"},
 		{
-			name: "has nothing to clear but accepted risks, which stay", args: []string{"--clear"}, out: "info: No update in progress\n",
+			name: "keeps accepted risks when there is nothing else to clear", args: []string{"--clear"}, out: "info: No update in progress\n",
 			change: func(cv *configv1.ClusterVersion) {
 				cv.Spec.DesiredUpdate = &configv1.Update{AcceptRisks: []configv1.AcceptRisk{{Name: "A"}}}
 			},
 		},
 		{
-			name: "clears what was reached", args: []string{"--clear", "--force"},
+			name: "clears a completed request", args: []string{"--clear", "--force"},
 			change: func(cv *configv1.ClusterVersion) {
 				cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.1", Image: rel("1")}
 			},
 			out: "Cleared the update field, still at 4.14.1\n", spec: `{"desiredUpdate":null}`,
 		},
 		{
-			name: "cancels", args: []string{"--clear"},
-			change: func(cv *configv1.ClusterVersion) { cv.Spec.DesiredUpdate = &configv1.Update{Image: mirrored("3")} },
-			out:    "Cancelled requested upgrade to " + mirrored("3") + "\n", spec: `{"desiredUpdate":null}`,
+			name: "cancels an update", args: []string{"--clear"},
+			change: func(cv *configv1.ClusterVersion) {
+				cv.Spec.DesiredUpdate = &configv1.Update{Image: clusterversions.Mirrored("3")}
+			},
+			out: "Cancelled requested upgrade to " + clusterversions.Mirrored("3") + "\n", spec: `{"desiredUpdate":null}`,
 		},
 		{
-			name: "cancels and keeps accepted risks", args: []string{"--clear"},
+			name: "cancels an update and keeps accepted risks", args: []string{"--clear"},
 			change: func(cv *configv1.ClusterVersion) {
 				cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.3", Force: true, AcceptRisks: []configv1.AcceptRisk{{Name: "A"}}}
 			},
@@ -406,7 +403,7 @@ func TestUpgradeRequests(t *testing.T) {
 		},
 	} {
 		t.Run("it "+test.name, func(t *testing.T) {
-			cv := withUpdates(restingCluster())
+			cv := clusterversions.WithUpdates(clusterversions.Resting())
 			if test.change != nil {
 				test.change(cv)
 			}
@@ -427,60 +424,61 @@ func TestUpgradeRequests(t *testing.T) {
 			}
 			require.Len(t, c.sent(), 1)
 			assert.JSONEq(t, test.spec, c.sent()[0].spec(t))
-			assert.NotEmpty(t, c.sent()[0].Body["metadata"].(map[string]any)["resourceVersion"], "it holds for what was looked at")
+			assert.NotEmpty(t, c.sent()[0].Body["metadata"].(map[string]any)["resourceVersion"], "the patch requires the resource version that was read")
 			if update := c.get(t).Spec.DesiredUpdate; update != nil {
 				assert.Empty(t, update.Mode)
 			}
 		})
 	}
 
-	t.Run("it looks again if somebody was faster", func(t *testing.T) {
-		c.put(t, withUpdates(restingCluster()))
+	t.Run("tags", func(t *testing.T) { testTags(t, c) })
+	t.Run("it retries after a conflict", func(t *testing.T) {
+		c.put(t, clusterversions.WithUpdates(clusterversions.Resting()))
 		var once sync.Once
 		c.onPatch(func() {
 			once.Do(func() {
-				c.change(func(cv *configv1.ClusterVersion) { set(cv, "Other", configv1.ConditionTrue, "", "") })
+				c.change(func(cv *configv1.ClusterVersion) { clusterversions.Set(cv, "Other", configv1.ConditionTrue, "", "") })
 			})
 		})
 		out, errs, code := c.cvo(t, "--to=4.14.4", "--allow-not-recommended")
 		assert.Equal(t, "Requested update to 4.14.4\n", out)
-		assert.Equal(t, 1, strings.Count(errs, "warning:"), "warnings are told once")
+		assert.Equal(t, 1, strings.Count(errs, "warning:"), "warnings are printed once")
 		assert.Zero(t, code)
 		assert.Len(t, c.sent(), 2)
 		assert.Equal(t, "4.14.4", c.get(t).Spec.DesiredUpdate.Version)
 	})
-	t.Run("its guards look again, too", func(t *testing.T) {
-		c.put(t, withUpdates(restingCluster()))
+	t.Run("it checks the guards again after a conflict", func(t *testing.T) {
+		c.put(t, clusterversions.WithUpdates(clusterversions.Resting()))
 		c.onPatch(func() {
 			c.change(func(cv *configv1.ClusterVersion) {
-				set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Other", "somebody else's update")
+				clusterversions.Set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Other", "another client's update")
 			})
 		})
 		_, errs, code := c.cvo(t, "--to=4.14.3")
-		assert.Equal(t, ExitRefused, code)
+		assert.Equal(t, command.ExitRefused, code)
 		assert.Contains(t, errs, "error: the cluster is already upgrading:\n\n  Reason: Other\n")
 		assert.Len(t, c.sent(), 1)
 		assert.Nil(t, c.get(t).Spec.DesiredUpdate)
 	})
-	t.Run("it gives up in the end", func(t *testing.T) {
-		c.put(t, withUpdates(restingCluster()))
+	t.Run("it gives up after repeated conflicts", func(t *testing.T) {
+		c.put(t, clusterversions.WithUpdates(clusterversions.Resting()))
 		var round atomic.Int32
 		c.onPatch(func() {
 			c.change(func(cv *configv1.ClusterVersion) {
-				set(cv, "Other", configv1.ConditionTrue, "", strings.Repeat("x", int(round.Add(1))))
+				clusterversions.Set(cv, "Other", configv1.ConditionTrue, "", strings.Repeat("x", int(round.Add(1))))
 			})
 		})
 		_, errs, code := c.cvo(t, "--to=4.14.3")
-		assert.Equal(t, ExitFailed, code)
+		assert.Equal(t, command.ExitFailed, code)
 		assert.Contains(t, errs, "error: Unable to upgrade: ")
-		assert.Contains(t, errs, "somebody keeps changing it; try again\n")
+		assert.Contains(t, errs, "another client keeps changing it; try again\n")
 		assert.Greater(t, len(c.sent()), 2)
 		assert.Nil(t, c.get(t).Spec.DesiredUpdate)
 	})
 
 	for _, dryRun := range []string{"--dry-run", "--dry-run=server", "--dry-run=client"} {
-		t.Run("it tries "+dryRun, func(t *testing.T) {
-			c.put(t, withUpdates(restingCluster()))
+		t.Run("it supports "+dryRun, func(t *testing.T) {
+			c.put(t, clusterversions.WithUpdates(clusterversions.Resting()))
 			version := c.get(t).ResourceVersion
 			out, errs, code := c.cvo(t, "--to=4.14.3", dryRun)
 			assert.Empty(t, errs)
@@ -493,85 +491,85 @@ func TestUpgradeRequests(t *testing.T) {
 				require.Len(t, c.sent(), 1)
 				assert.Equal(t, "All", c.sent()[0].DryRun)
 			}
-			assert.Equal(t, "Requested update to 4.14.3 ("+kind+")\nThe merge patch: {\"metadata\":{\"resourceVersion\":\""+version+"\"},"+
+			assert.Equal(t, "Requested update to 4.14.3 ("+kind+")\nMerge patch: {\"metadata\":{\"resourceVersion\":\""+version+"\"},"+
 				"\"spec\":{\"desiredUpdate\":{\"architecture\":\"\",\"force\":false,\"image\":\""+rel("3")+"\",\"version\":\"4.14.3\"}}}\n", out)
 			assert.Nil(t, c.get(t).Spec.DesiredUpdate)
 		})
 	}
-	t.Run("it tells scripts what was asked for", func(t *testing.T) {
+	t.Run("it reports the request to scripts", func(t *testing.T) {
 		for _, format := range []string{"json", "yaml"} {
-			c.put(t, withUpdates(restingCluster()))
+			c.put(t, clusterversions.WithUpdates(clusterversions.Resting()))
 			out, _, code := c.cvo(t, "--to=4.14.4", "--allow-not-recommended", "-o", format)
 			require.Zero(t, code)
-			var got request
+			var got request.Request
 			require.NoError(t, yaml.UnmarshalStrict([]byte(out), &got), out)
 			assert.Equal(t, "update", got.Action)
 			assert.True(t, got.Changed)
 			assert.Equal(t, "4.14.1", got.From.Version)
-			assert.Equal(t, requestEnd{Version: "4.14.4", Image: rel("4")}, got.To)
+			assert.Equal(t, request.End{Version: "4.14.4", Image: rel("4")}, got.To)
 			assert.Equal(t, "Requested update to 4.14.4", got.Message)
 			assert.Len(t, got.Warnings, 1)
 			assert.Contains(t, got.Patch, "spec")
 
 			out, _, code = c.cvo(t, "--to=4.14.4", "--allow-not-recommended", "-o", format)
 			require.Zero(t, code)
-			got = request{}
+			got = request.Request{}
 			require.NoError(t, yaml.UnmarshalStrict([]byte(out), &got))
-			assert.False(t, got.Changed, "it is asked for already")
+			assert.False(t, got.Changed, "the update is already requested")
 		}
 	})
-	t.Run("it warns where the control plane is hosted", func(t *testing.T) {
+	t.Run("it warns about a hosted control plane", func(t *testing.T) {
 		infrastructure := &configv1.Infrastructure{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
 		require.NoError(t, c.api.Create(t.Context(), infrastructure))
 		infrastructure.Status.ControlPlaneTopology = configv1.ExternalTopologyMode
 		infrastructure.Status.InfrastructureTopology = configv1.SingleReplicaTopologyMode
 		require.NoError(t, c.api.Status().Update(t.Context(), infrastructure))
-		c.put(t, withUpdates(restingCluster()))
+		c.put(t, clusterversions.WithUpdates(clusterversions.Resting()))
 		_, errs, code := c.cvo(t, "--to=4.14.3")
 		assert.Zero(t, code)
 		assert.Contains(t, errs, "warning: The control plane of this cluster is hosted elsewhere")
 		require.NoError(t, c.api.Delete(t.Context(), infrastructure))
 	})
 	t.Run("it prints the overview", func(t *testing.T) {
-		c.put(t, withUpdates(restingCluster()))
+		c.put(t, clusterversions.WithUpdates(clusterversions.Resting()))
 		c.change(func(cv *configv1.ClusterVersion) {
-			set(cv, api.Failing, configv1.ConditionUnknown, "SlowClusterOperator", "waiting on dns over 30 minutes")
-			set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "", "Working towards 4.14.3: 139 of 859 done (16% complete), waiting on dns")
+			clusterversions.Set(cv, api.Failing, configv1.ConditionUnknown, "SlowClusterOperator", "waiting on dns over 30 minutes")
+			clusterversions.Set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "", "Working towards 4.14.3: 139 of 859 done (16% complete), waiting on dns")
 		})
 		out, errs, code := c.cvo(t, "--include-not-recommended")
-		golden.Assert(t, "upgrade-overview/progressing-all", out+"--- stderr\n"+errs)
-		assert.Zero(t, code, "scripts of the original expect that")
+		golden.AssertFile(t, "../view/overview/testdata/upgrade-overview/progressing-all.golden", out+"--- stderr\n"+errs)
+		assert.Zero(t, code, "scripts for oc expect exit code 0")
 
 		same, errs, code := c.cvo(t, "--include-not-recommended", "--exit-code")
 		assert.Equal(t, out, same)
 		assert.Empty(t, errs)
-		assert.Equal(t, ExitUpdating, code)
+		assert.Equal(t, command.ExitUpdating, code)
 
 		text, _, code := c.cvo(t, "-o=json", "--exit-code")
-		assert.Equal(t, ExitUpdating, code)
-		var got upgradeOverview
+		assert.Equal(t, command.ExitUpdating, code)
+		var got overview.Overview
 		require.NoError(t, json.Unmarshal([]byte(text), &got))
-		assert.Equal(t, stateUpdating, got.State)
+		assert.Equal(t, overview.Updating, got.State)
 		assert.Equal(t, "4.14.10", got.Recommended[0].Version)
 		require.Len(t, got.NotRecommended, 2)
 		assert.Equal(t, "https://issues.example/1", got.NotRecommended[0].Risks[0].URL)
 	})
 	t.Run("it offers versions", func(t *testing.T) {
-		c.put(t, withUpdates(restingCluster()))
+		c.put(t, clusterversions.WithUpdates(clusterversions.Resting()))
 		assert.Equal(t, []string{
 			"4.14.10\trecommended", "4.14.9-rc.1\trecommended", "4.14.3\trecommended",
 			"4.14.12\tnot recommended: EvaluationFailed", "4.14.4\tnot recommended: MultipleReasons",
 		}, c.complete(t, "--to", ""))
 	})
-	t.Run("it tells who may not ask", func(t *testing.T) {
-		c.put(t, withUpdates(restingCluster()))
+	t.Run("it reports missing permissions", func(t *testing.T) {
+		c.put(t, clusterversions.WithUpdates(clusterversions.Resting()))
 		grant := &updatingCluster{T: t, config: c.env.Config("tests")}
 		vera, err := c.env.User("vera")
 		require.NoError(t, err)
 		kubeconfig := c.proxied(vera)
 		out, errs, code := upgradeWith(t, kubeconfig)
 		assert.Empty(t, out)
-		assert.Equal(t, ExitFailed, code)
+		assert.Equal(t, command.ExitFailed, code)
 		assert.Contains(t, errs, "error: reading ClusterVersion \"version\": ")
 		assert.Contains(t, errs, "cluster-reader")
 
@@ -586,24 +584,24 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: version-
 		for _, args := range [][]string{{"--to=4.14.3"}, {"--to=4.14.3", "--dry-run"}} {
 			out, errs, code = upgradeWith(t, kubeconfig, args...)
 			assert.Empty(t, out)
-			assert.Equal(t, ExitFailed, code)
+			assert.Equal(t, command.ExitFailed, code)
 			assert.Contains(t, errs, "error: Unable to upgrade: ")
-			assert.Contains(t, errs, "may patch clusterversions")
+			assert.Contains(t, errs, "permission to patch clusterversions")
 		}
 	})
 
 	c.settings(t)
 	c.accepts(t)
 	c.preflights(t)
-	c.goesBack(t)
+	c.rollsBack(t)
 
-	t.Run("it tells that there is no ClusterVersion", func(t *testing.T) {
-		c.put(t, restingCluster())
+	t.Run("it reports a missing ClusterVersion", func(t *testing.T) {
+		c.put(t, clusterversions.Resting())
 		require.NoError(t, c.api.Delete(t.Context(), c.get(t)))
 		for _, args := range [][]string{nil, {"--to=4.14.3"}, {"--clear"}, {"channel", "x"}, {"accept", "R"}, {"rollback"}} {
 			out, errs, code := c.cvo(t, args...)
 			assert.Empty(t, out)
-			assert.Equal(t, ExitFailed, code)
+			assert.Equal(t, command.ExitFailed, code)
 			assert.Contains(t, errs, "error: No cluster version information available - you must be connected to an OpenShift version 4 server")
 		}
 		assert.Empty(t, c.complete(t, "--to", ""))

@@ -24,12 +24,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/cluster-version/cvo/pkg/insight"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/view/collect"
+	"github.com/cluster-version/cvo/pkg/view/insight"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// updatingCluster is a real API server that gets, step by step, what a cluster with an update under way has.
+// updatingCluster is a real API server on which a test creates the objects of an updating cluster, step by step.
 type updatingCluster struct {
 	*testing.T
 	config *rest.Config
@@ -62,10 +64,10 @@ func (c *updatingCluster) put(object *unstructured.Unstructured) {
 	}
 }
 
-// putText creates the object, or the objects of the list, that a text describes.
+// putText creates the object, or the objects of the list, in a text.
 func (c *updatingCluster) putText(text []byte) {
 	c.Helper()
-	objects, err := parseObjects[map[string]any](text)
+	objects, err := collect.ParseObjects[map[string]any](text)
 	require.NoError(c, err)
 	for _, object := range objects {
 		c.put(&unstructured.Unstructured{Object: object})
@@ -81,10 +83,10 @@ func (c *updatingCluster) putDump(suffixes ...string) {
 	}
 }
 
-// assess returns the assessment, its text and why sections are not complete.
+// assess returns the assessment, its text and the reasons why sections are incomplete.
 func (c *updatingCluster) assess(config *rest.Config) (a *insight.Assessment, text string, missing map[insight.Section]string) {
 	c.Helper()
-	a, err := assessCluster(c.Context(), config, "version")
+	a, err := collect.Assess(c.Context(), config, "version")
 	require.NoError(c, err)
 	var out bytes.Buffer
 	require.NoError(c, a.Text(&out, insight.Details{Nodes: true}))
@@ -95,24 +97,24 @@ func (c *updatingCluster) assess(config *rest.Config) (a *insight.Assessment, te
 	return a, out.String(), missing
 }
 
-func TestUpgradeStatusOfCluster(t *testing.T) {
+func TestUpgradeStatusReadsACluster(t *testing.T) {
 	e := env.New(t, env.Options{Audit: env.AuditNone})
 	c := &updatingCluster{T: t, config: e.Config("tests")}
 
-	_, err := assessCluster(t.Context(), c.config, "version")
+	_, err := collect.Assess(t.Context(), c.config, "version")
 	require.ErrorContains(t, err, "this cluster has no ClusterVersions")
 
 	c.crds("config/v1/zz_generated.crd-manifests/*_clusterversions-Default.crd.yaml", "config/v1/zz_generated.crd-manifests/*_clusteroperators.crd.yaml")
-	_, err = assessCluster(t.Context(), c.config, "version")
+	_, err = collect.Assess(t.Context(), c.config, "version")
 	require.ErrorContains(t, err, `there is no ClusterVersion "version"`)
 
 	c.putDump("cv", "co")
 	a, text, missing := c.assess(c.config)
 	for _, m := range a.Missing {
-		assert.Equal(t, m.Section != insight.SectionHealth, m.Absent, "%s: a cluster without pools is no error", m.Section)
+		assert.Equal(t, m.Section != insight.SectionHealth, m.Absent, "%s: a cluster without pools is not an error", m.Section)
 	}
 	assert.Contains(t, text, "Completion:      50% (1 operators updated, 1 updating, 0 waiting)\n")
-	assert.Contains(t, text, "\nControl Plane Nodes: not known: this cluster has no MachineConfigPools\n")
+	assert.Contains(t, text, "\nControl Plane Nodes: unknown: this cluster has no MachineConfigPools\n")
 	assert.Equal(t, "this cluster has no MachineConfigPools", missing[insight.SectionWorkers])
 	assert.Contains(t, missing[insight.SectionHealth], "the kubeconfig has no token")
 
@@ -126,7 +128,7 @@ func TestUpgradeStatusOfCluster(t *testing.T) {
 	require.NotNil(t, a.ControlPlanePool)
 	assert.Contains(t, missing[insight.SectionWorkers], "MachineConfig unheard-of")
 
-	t.Run("it tells who may not read what", func(t *testing.T) {
+	t.Run("it reports missing permissions", func(t *testing.T) {
 		c.putText([]byte(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: onlooker},
 rules: [{apiGroups: [config.openshift.io, machineconfiguration.openshift.io], resources: ["*"], verbs: [get, list]}]}`))
 		c.putText([]byte(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: onlooker},
@@ -139,7 +141,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: onlooker
 		assert.Contains(t, text, "Completion:      50%")
 	})
 
-	t.Run("it makes do with the ClusterVersion", func(t *testing.T) {
+	t.Run("it needs only the ClusterVersion", func(t *testing.T) {
 		c.putText([]byte(`{kind: List, items: [
 {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: glance}, rules: [{apiGroups: [config.openshift.io], resources: [clusterversions], verbs: [get]}]},
 {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: glance}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: glance},
@@ -148,9 +150,9 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: onlooker
 		require.NoError(t, err)
 		kubeconfig := kubeconfigOf(t, otto)
 		out, errs, code := upgradeWith(t, kubeconfig, "status")
-		assert.Equal(t, ExitPartial, code)
+		assert.Equal(t, command.ExitPartial, code)
 		assert.Contains(t, out, "Target Version:  1.2.0 (from 1.1.0)\n")
-		assert.Contains(t, out, "\nOperators:       not known: reading ClusterOperators: ")
+		assert.Contains(t, out, "\nOperators:       unknown: reading ClusterOperators: ")
 		for _, section := range []insight.Section{insight.SectionOperators, insight.SectionControlNodes, insight.SectionWorkers, insight.SectionHealth} {
 			assert.Contains(t, errs, "warning: "+string(section)+": ")
 		}
@@ -158,14 +160,14 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: onlooker
 		assert.Zero(t, code)
 		assert.Contains(t, out, "\n1.1.0     Completed   ")
 		out, _, code = upgradeWith(t, kubeconfig, "recommend")
-		assert.Equal(t, ExitPartial, code)
+		assert.Equal(t, command.ExitPartial, code)
 		assert.Contains(t, out, "Failed to check for at least some preconditions: the kubeconfig has no token")
 		_, errs, code = upgradeWith(t, kubeconfig, "recommend", "--version", "9.0.0")
-		assert.Equal(t, ExitFailed, code)
+		assert.Equal(t, command.ExitFailed, code)
 		assert.Contains(t, errs, "error: no updates available, so cannot display context for the requested release 9.0.0\n")
 	})
 
-	t.Run("it tells the operator's own estimate", func(t *testing.T) {
+	t.Run("it shows the operator's own estimate", func(t *testing.T) {
 		_, err := envtest.InstallCRDs(c.config, envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: []string{
 			"../../manifests/0000_00_cluster-version-operator_02_releaserollouts.crd.yaml",
 		}})
@@ -179,12 +181,12 @@ estimate: {remainingLow: 11m0s, remainingHigh: 25m0s, basis: History, rollouts: 
 		assert.Contains(t, a.Summary(), ", 11m to 25m left;")
 	})
 
-	t.Run("it follows what changes", func(t *testing.T) {
+	t.Run("it prints changes", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		reader, writer := io.Pipe()
 		ended := make(chan error, 1)
 		go func() {
-			cmd := New(Streams{In: strings.NewReader(""), Out: writer, Err: io.Discard})
+			cmd := New(command.Streams{In: strings.NewReader(""), Out: writer, Err: io.Discard})
 			cmd.SetArgs([]string{"upgrade", "status", "--watch", "--kubeconfig", e.Kubeconfig})
 			ended <- cmd.ExecuteContext(ctx)
 			_ = writer.Close()
@@ -197,7 +199,7 @@ estimate: {remainingLow: 11m0s, remainingHigh: 25m0s, basis: History, rollouts: 
 		assert.NoError(t, <-ended)
 	})
 
-	t.Run("it asks Prometheus with the user's token", func(t *testing.T) {
+	t.Run("it queries Prometheus with the user's token", func(t *testing.T) {
 		alerts := fixture.StartQueryAPI(t)
 		alerts.OnlyFor("veras")
 		alerts.Alert(promv1.Alert{
@@ -221,7 +223,7 @@ estimate: {remainingLow: 11m0s, remainingHigh: 25m0s, basis: History, rollouts: 
 
 		c.putText([]byte(fixture.PrometheusRoute(prometheus.Listener.Addr().String())))
 		_, _, missing = c.assess(withToken)
-		assert.Contains(t, missing[insight.SectionHealth], "certificate", "the token is for nobody whose certificate is not known")
+		assert.Contains(t, missing[insight.SectionHealth], "certificate", "the token is not sent to a server with an unknown certificate")
 
 		authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: prometheus.Certificate().Raw})
 		bundle, err := yaml.Marshal(map[string]any{
@@ -236,6 +238,6 @@ estimate: {remainingLow: 11m0s, remainingHigh: 25m0s, basis: History, rollouts: 
 
 		withToken.BearerToken = "somebody-elses"
 		_, _, missing = c.assess(withToken)
-		assert.Contains(t, missing[insight.SectionHealth], "403 Forbidden: the role cluster-monitoring-view lets you")
+		assert.Contains(t, missing[insight.SectionHealth], "403 Forbidden: ask an administrator for ClusterRole cluster-monitoring-view")
 	})
 }

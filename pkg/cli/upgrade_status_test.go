@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -17,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/cluster-version/cvo/pkg/insight"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/view/collect"
+	"github.com/cluster-version/cvo/pkg/view/insight"
 	"github.com/cluster-version/cvo/test/fixture"
 	"github.com/cluster-version/cvo/test/golden"
 )
@@ -26,18 +27,18 @@ import (
 func upgradeStatus(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	cmd := New(Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	cmd := New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	cmd.SetArgs(append([]string{"upgrade", "status"}, args...))
 	err := cmd.ExecuteContext(t.Context())
-	return out.String(), errs.String(), ExitCode(err)
+	return out.String(), errs.String(), command.ExitCode(err)
 }
 
-func TestUpgradeStatusOfRealDumps(t *testing.T) {
-	dumps, err := filepath.Glob(filepath.Join(fixture.Testdata(t), "cluster-dumps", "status", "*"+dumpSuffix))
+func TestUpgradeStatusMatchesOcForRealDumps(t *testing.T) {
+	dumps, err := filepath.Glob(filepath.Join(fixture.Testdata(t), "cluster-dumps", "status", "*"+collect.DumpSuffix))
 	require.NoError(t, err)
 	require.NotEmpty(t, dumps)
 	for _, dump := range dumps {
-		prefix := strings.TrimSuffix(dump, dumpSuffix)
+		prefix := strings.TrimSuffix(dump, collect.DumpSuffix)
 		for flag, suffix := range map[string]string{"none": ".output", "all": ".detailed-output"} {
 			t.Run(filepath.Base(prefix)+suffix, func(t *testing.T) {
 				want, err := os.ReadFile(prefix + suffix)
@@ -51,10 +52,10 @@ func TestUpgradeStatusOfRealDumps(t *testing.T) {
 	}
 }
 
-const nodesDump = "testdata/upgrade-status/nodes" + dumpSuffix
+const nodesDump = "testdata/upgrade-status/nodes" + collect.DumpSuffix
 
-func TestUpgradeStatusGolden(t *testing.T) {
-	for _, details := range upgradeStatusDetails() {
+func TestUpgradeStatusMatchesTheGoldenFiles(t *testing.T) {
+	for _, details := range []string{"none", "all", "nodes", "health", "operators"} {
 		t.Run("prints details="+details, func(t *testing.T) {
 			out, errs, code := upgradeStatus(t, "--mock-clusterversion", nodesDump, "--details="+details)
 			assert.Empty(t, errs)
@@ -64,7 +65,7 @@ func TestUpgradeStatusGolden(t *testing.T) {
 	}
 }
 
-func TestUpgradeStatusForScripts(t *testing.T) {
+func TestUpgradeStatusPrintsJSONAndYAML(t *testing.T) {
 	for _, output := range []string{"json", "yaml"} {
 		out, _, code := upgradeStatus(t, "--mock-clusterversion", nodesDump, "-o", output)
 		assert.Zero(t, code)
@@ -93,7 +94,7 @@ func TestUpgradeStatusForScripts(t *testing.T) {
 	}
 }
 
-// copyDump copies a dump without the files that drop names, so that one thing is missing.
+// copyDump copies a dump without the files that match drop, so that one input is missing.
 func copyDump(t *testing.T, drop string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -107,44 +108,44 @@ func copyDump(t *testing.T, drop string) string {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, filepath.Base(file)), data, 0o600))
 	}
-	return filepath.Join(dir, "nodes"+dumpSuffix)
+	return filepath.Join(dir, "nodes"+collect.DumpSuffix)
 }
 
-func TestUpgradeStatusTellsWhatIsMissing(t *testing.T) {
+func TestUpgradeStatusReportsMissingParts(t *testing.T) {
 	for _, tt := range []struct{ name, drop, inPlace, still string }{
-		{"it does without operators", "-co.yaml", "Operators:       not known: ", "Worker Pool Nodes: worker"},
-		{"it does without pools", "-mcp.yaml", "Control Plane Nodes: not known: ", "Completion:      50%"},
-		{"it does without nodes", "-node.yaml", "Not all is known: ", "Completion:      50%"},
-		{"it does without MachineConfigs", "-mc.yaml", "Not all is known: ", "VERSION"},
+		{"it works without operators", "-co.yaml", "Operators:       unknown: ", "Worker Pool Nodes: worker"},
+		{"it works without pools", "-mcp.yaml", "Control Plane Nodes: unknown: ", "Completion:      50%"},
+		{"it works without nodes", "-node.yaml", "Missing data: ", "Completion:      50%"},
+		{"it works without MachineConfigs", "-mc.yaml", "Missing data: ", "VERSION"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			out, errs, code := upgradeStatus(t, "--mock-clusterversion", copyDump(t, tt.drop))
-			assert.Equal(t, ExitPartial, code)
+			assert.Equal(t, command.ExitPartial, code)
 			assert.Contains(t, out, tt.inPlace)
 			assert.Contains(t, out, tt.still)
 			assert.Contains(t, errs, "warning: ")
 			assert.Contains(t, errs, "nodes"+tt.drop)
 		})
 	}
-	_, _, code := upgradeStatus(t, "--mock-clusterversion", copyDump(t, dumpSuffix))
-	assert.Equal(t, ExitFailed, code)
+	_, _, code := upgradeStatus(t, "--mock-clusterversion", copyDump(t, collect.DumpSuffix))
+	assert.Equal(t, command.ExitFailed, code)
 }
 
-func TestUpgradeStatusUsage(t *testing.T) {
+func TestUpgradeStatusRejectsWrongArguments(t *testing.T) {
 	for name, args := range map[string][]string{
-		"unknown details":       {"--details", "some"},
-		"unknown output":        {"-o", "xml"},
-		"a dump without prefix": {"--mock-clusterversion", "version.yaml"},
-		"following a dump":      {"--watch", "--from-dir", "x"},
-		"two sources":           {"--mock-clusterversion", nodesDump, "--from-dir", "x"},
-		"a cluster and a dump":  {"--from-dir", "x", "--context", "y"},
+		"it rejects unknown details":       {"--details", "some"},
+		"it rejects an unknown output":     {"-o", "xml"},
+		"it rejects a dump without prefix": {"--mock-clusterversion", "version.yaml"},
+		"it rejects --watch for a dump":    {"--watch", "--from-dir", "x"},
+		"it rejects two sources":           {"--mock-clusterversion", nodesDump, "--from-dir", "x"},
+		"it rejects a cluster with a dump": {"--from-dir", "x", "--context", "y"},
 	} {
 		_, _, code := upgradeStatus(t, args...)
-		assert.Equal(t, ExitUsage, code, name)
+		assert.Equal(t, command.ExitUsage, code, name)
 	}
 }
 
-func TestUpgradeStatusOfMustGather(t *testing.T) {
+func TestUpgradeStatusReadsAMustGather(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "must-gather", "registry-example-sha256-1")
 	for suffix, folder := range map[string]string{
 		"-cv":   "config.openshift.io/clusterversions",
@@ -160,11 +161,11 @@ func TestUpgradeStatusOfMustGather(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "all.yaml"), data, 0o600))
 	}
 	out, errs, code := upgradeStatus(t, "--from-dir", filepath.Dir(root))
-	assert.Equal(t, ExitPartial, code)
-	assert.Contains(t, errs, "warning: health: this must-gather does not tell which alerts fired: ")
-	assert.Contains(t, errs, "warning: workers: the release of MachineConfig unheard-of is not known")
+	assert.Equal(t, command.ExitPartial, code)
+	assert.Contains(t, errs, "warning: health: this must-gather has no alerts: ")
+	assert.Contains(t, errs, "warning: workers: the release of MachineConfig unheard-of is unknown, and so is the version of its nodes")
 	assert.Contains(t, out, "Worker Pool Nodes: worker\n")
-	assert.Contains(t, out, "Node worker-quiet is degraded", "a reason that is empty hides nothing here")
+	assert.Contains(t, out, "Node worker-quiet is degraded", "an empty reason does not hide the node")
 
 	rules := filepath.Join(root, "monitoring", "prometheus")
 	require.NoError(t, os.MkdirAll(rules, 0o755))
@@ -175,24 +176,24 @@ func TestUpgradeStatusOfMustGather(t *testing.T) {
 	assert.NotContains(t, errs, "warning: health")
 	require.NoError(t, os.WriteFile(filepath.Join(rules, "rules.json"), []byte(`<html>`), 0o600))
 	_, errs, code = upgradeStatus(t, "--from-dir", filepath.Dir(root))
-	assert.Equal(t, ExitPartial, code)
+	assert.Equal(t, command.ExitPartial, code)
 	assert.Contains(t, errs, "rules.json: invalid character")
 
 	_, _, code = upgradeStatus(t, "--from-dir", t.TempDir())
-	assert.Equal(t, ExitFailed, code)
+	assert.Equal(t, command.ExitFailed, code)
 }
 
-func TestUpgradeStatusOfRealDumpsWithPartsRemoved(t *testing.T) {
-	dumps, err := filepath.Glob(filepath.Join(fixture.Testdata(t), "cluster-dumps", "status", "*"+dumpSuffix))
+func TestUpgradeStatusToleratesPartsMissingFromRealDumps(t *testing.T) {
+	dumps, err := filepath.Glob(filepath.Join(fixture.Testdata(t), "cluster-dumps", "status", "*"+collect.DumpSuffix))
 	require.NoError(t, err)
 	require.NotEmpty(t, dumps)
 	for _, dump := range dumps {
-		read, err := readDump(dump)
+		read, err := collect.Dump(dump)
 		require.NoError(t, err)
 		for _, tt := range []struct {
 			name   string
 			remove func(*insight.Input)
-			// missing is empty if what is removed need not be missed in every dump.
+			// missing is empty if some dumps do not need the removed data.
 			missing insight.Section
 		}{
 			{"all operators", func(in *insight.Input) { in.Operators = nil }, insight.SectionOperators},
@@ -229,7 +230,7 @@ func TestUpgradeStatusOfRealDumpsWithPartsRemoved(t *testing.T) {
 			{"status", func(in *insight.Input) { in.ClusterVersion.Status = configv1.ClusterVersionStatus{} }, insight.SectionVersion},
 			{"everything else", func(in *insight.Input) { *in = insight.Input{ClusterVersion: in.ClusterVersion} }, insight.SectionOperators},
 		} {
-			t.Run(strings.TrimSuffix(filepath.Base(dump), dumpSuffix)+" without "+tt.name, func(t *testing.T) {
+			t.Run(strings.TrimSuffix(filepath.Base(dump), collect.DumpSuffix)+" without "+tt.name, func(t *testing.T) {
 				in := copyInput(read)
 				in.AsOriginal = false
 				tt.remove(&in)
@@ -255,7 +256,7 @@ func eachOf[T any](objects []T, change func(*T)) {
 	}
 }
 
-// copyInput leaves what was read as it is for the next test.
+// copyInput copies the input, so that a test does not change it for the next test.
 func copyInput(in insight.Input) insight.Input {
 	in.ClusterVersion = in.ClusterVersion.DeepCopy()
 	in.Operators = (&configv1.ClusterOperatorList{Items: in.Operators}).DeepCopy().Items
@@ -263,61 +264,4 @@ func copyInput(in insight.Input) insight.Input {
 	in.Nodes = (&corev1.NodeList{Items: in.Nodes}).DeepCopy().Items
 	in.Releases = maps.Clone(in.Releases)
 	return in
-}
-
-func TestUpgradeStatusChanges(t *testing.T) {
-	assess := func(change func(*insight.Input)) *insight.Assessment {
-		in, err := readDump(nodesDump)
-		require.NoError(t, err)
-		change(&in)
-		a, err := insight.Assess(in)
-		require.NoError(t, err)
-		return a
-	}
-	same := func(*insight.Input) {}
-	later := func(in *insight.Input) { in.Now = in.Now.Add(time.Second) }
-	fewer := func(in *insight.Input) { in.Nodes = in.Nodes[:1] }
-	for _, tt := range []struct {
-		name, output string
-		terminal     bool
-		steps        []func(*insight.Input)
-		news         []bool
-		want         string
-	}{
-		{"it writes lines", "", false, []func(*insight.Input){same, same, later, fewer}, []bool{true, false, false, true}, "Z 1.2.0 (from 1.1.0): Progressing, 1 of 2 operators updated"},
-		{"it redraws a terminal", "", true, []func(*insight.Input){same, same, fewer}, []bool{true, false, true}, clearScreen + "= Control Plane =\n"},
-		{"it writes an object a line", outputJSON, false, []func(*insight.Input){same, same, later, fewer}, []bool{true, false, false, true}, `{"at":"`},
-		{"it writes documents", outputYAML, false, []func(*insight.Input){same, same, later, fewer}, []bool{true, false, false, true}, "---\nat: "},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var out, errs bytes.Buffer
-			o := &upgradeStatusOptions{output: tt.output}
-			show := o.changes(Streams{Out: &out, Err: &errs}, tt.terminal)
-			for i, step := range tt.steps {
-				out.Reset()
-				require.NoError(t, show(assess(step)))
-				assert.Equal(t, tt.news[i], out.Len() > 0, "step %d: %s", i, &out)
-				if tt.news[i] {
-					assert.Contains(t, out.String(), tt.want)
-				}
-			}
-		})
-	}
-}
-
-func FuzzParseObjects(f *testing.F) {
-	for _, seed := range []string{
-		"apiVersion: config.openshift.io/v1\nkind: ClusterOperator\nmetadata: {name: a}\n",
-		"kind: List\nitems:\n- kind: ClusterOperator\n  metadata: {name: a}\n- null\n",
-		"kind: ClusterOperatorList\n", "items: {}", "[]", "", "a: &a [*a]", "kind: X\nitems: [&b {metadata: {name: c}}, *b]",
-	} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		operators, err := parseObjects[configv1.ClusterOperator](data)
-		if err != nil {
-			assert.Empty(t, operators)
-		}
-		_, _ = parseAlerts(data)
-	})
 }

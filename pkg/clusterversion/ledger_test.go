@@ -14,15 +14,16 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/apply"
-	"github.com/cluster-version/cvo/pkg/inventory"
+	"github.com/cluster-version/cvo/pkg/clusterversion/ledger"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	"github.com/cluster-version/cvo/pkg/engine/observe"
+	"github.com/cluster-version/cvo/pkg/engine/rollout"
 	"github.com/cluster-version/cvo/pkg/manifest"
-	"github.com/cluster-version/cvo/pkg/observe"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
-	"github.com/cluster-version/cvo/pkg/rollout"
 )
 
-// takesAll is a cluster that takes whatever is applied.
+// takesAll is a cluster that accepts every apply.
 type takesAll struct{ rollout.Applier }
 
 func (takesAll) Apply(context.Context, *manifest.Manifest, release.Mode) (apply.Change, error) {
@@ -33,29 +34,33 @@ func (takesAll) Content(m *manifest.Manifest) ([sha256.Size]byte, error) {
 	return sha256.Sum256(m.Raw), nil
 }
 
-// seesNothing has no watch that has told anything.
+// seesNothing is an Observer whose watches have delivered nothing.
 type seesNothing struct{ rollout.Observer }
 
 func (seesNothing) Look(context.Context, *manifest.Manifest, bool) observe.Look {
 	return observe.Look{}
 }
 
-// savedInventory is the store's.
+// savedInventory is an in-memory store.
 type savedInventory struct {
 	inventory.Inventory
 
-	saves int
+	saves   int
+	failure error
 }
 
 func (s *savedInventory) Load(context.Context) (inventory.Inventory, error) { return s.Inventory, nil }
 
 func (s *savedInventory) Save(_ context.Context, inv inventory.Inventory) error {
+	if s.failure != nil {
+		return s.failure
+	}
 	s.Inventory, s.saves = inv, s.saves+1
 	return nil
 }
 
-// rolledOut is a release of these ConfigMaps that was rolled out, and what did that; the ledger began with it before.
-func rolledOut(t *testing.T, l *ledger, version string, names ...string) (*rollout.Plan, *rollout.Passer) {
+// rolledOut begins a rollout of these ConfigMaps in the ledger and runs it. It returns the plan and the passer.
+func rolledOut(t *testing.T, l *ledger.Ledger, version string, names ...string) (*rollout.Plan, *rollout.Passer) {
 	t.Helper()
 	p := &payload.Payload{Release: release.Release{Version: version, Image: "registry.example/release@sha256:" + version}}
 	for _, name := range names {
@@ -66,21 +71,21 @@ func rolledOut(t *testing.T, l *ledger, version string, names ...string) (*rollo
 	plan, err := rollout.NewPlan(p.Release, p.Manifests, release.Updating)
 	require.NoError(t, err)
 	passer := &rollout.Passer{Clock: clock.RealClock{}, Applier: takesAll{}, Observer: seesNothing{}, Rand: rand.New(rand.NewPCG(1, 1))}
-	l.begin(p, plan, passer)
+	l.Begin(p, plan, passer)
 	_, _, err = passer.Run(t.Context(), plan, rollout.Settled{})
 	require.NoError(t, err)
 	return plan, passer
 }
 
-// TestLedgerOfARolloutThatIsReplaced: the writer of the inventory is told to end only after another rollout has begun.
-func TestLedgerOfARolloutThatIsReplaced(t *testing.T) {
+// TestReplacedRolloutSavesNoInventory replaces a rollout. The writer of its inventory is canceled only after the new rollout has started.
+func TestReplacedRolloutSavesNoInventory(t *testing.T) {
 	store := &savedInventory{}
-	l := &ledger{clock: clock.RealClock{}, store: store}
-	_, err := l.open(t.Context(), logr.Discard())
+	l := ledger.New(clock.RealClock{}, store)
+	_, err := l.Open(t.Context(), logr.Discard())
 	require.NoError(t, err)
 	orphans := func() []string {
 		var names []string
-		for _, r := range l.orphans() {
+		for _, r := range l.Orphans() {
 			names = append(names, r.ID.Name)
 		}
 		return names
@@ -89,12 +94,12 @@ func TestLedgerOfARolloutThatIsReplaced(t *testing.T) {
 	oldPlan, oldPasser := rolledOut(t, l, "1.0.0", "kept", "left")
 	assert.Empty(t, orphans())
 	newPlan, newPasser := rolledOut(t, l, "1.1.0", "kept", "made")
-	assert.Equal(t, []string{"left"}, orphans(), "it was applied, though that was not written yet")
+	assert.Equal(t, []string{"left"}, orphans(), "the object was applied, although that was not saved yet")
 
-	require.NoError(t, l.flush(t.Context(), oldPlan, oldPasser))
+	require.NoError(t, l.Flush(t.Context(), logr.Discard(), oldPlan, oldPasser))
 	assert.Zero(t, store.saves)
-	assert.Equal(t, []string{"left"}, orphans(), "what comes late from the one before names it no more")
-	require.NoError(t, l.flush(t.Context(), newPlan, newPasser))
+	assert.Equal(t, []string{"left"}, orphans(), "late results of the previous rollout are dropped")
+	require.NoError(t, l.Flush(t.Context(), logr.Discard(), newPlan, newPasser))
 	assert.Equal(t, 1, store.saves)
 	var names []string
 	for id := range maps.Keys(store.Records) {
@@ -102,4 +107,22 @@ func TestLedgerOfARolloutThatIsReplaced(t *testing.T) {
 	}
 	slices.Sort(names)
 	assert.Equal(t, []string{"kept", "left", "made"}, names)
+}
+
+// TestClosedLedgerReadsAgain reads a closed inventory from the store again. A rollout that is still ending saves nothing.
+func TestClosedLedgerReadsAgain(t *testing.T) {
+	store := &savedInventory{}
+	l := ledger.New(clock.RealClock{}, store)
+	open := func() *inventory.Inventory {
+		inv, err := l.Open(t.Context(), logr.Discard())
+		require.NoError(t, err)
+		return inv
+	}
+	require.NotNil(t, open())
+	plan, passer := rolledOut(t, l, "1.0.0", "a")
+	require.Nil(t, open())
+	l.Close()
+	require.NoError(t, l.Flush(t.Context(), logr.Discard(), plan, passer))
+	assert.Zero(t, store.saves)
+	assert.NotNil(t, open())
 }

@@ -6,32 +6,33 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/release"
-	"github.com/cluster-version/cvo/pkg/rollout"
-	"github.com/cluster-version/cvo/pkg/updategraph"
+	updategraph "github.com/cluster-version/cvo/pkg/update/graph"
 )
 
-// Metrics counts what becomes of releases that the cluster is asked to run, and of questions which there are.
+// Metrics counts the results of acceptances and of requests to the update service.
 type Metrics struct{ acceptances, fetches *prometheus.CounterVec }
 
-// Results of an acceptance, as a label.
+// Results of an acceptance, used as label values.
 const (
 	resultAccepted = "accepted"
 	resultRefused  = "refused"
 )
 
-// resultRetrieved is that of an update service that answered; other results are the reasons of updategraph.Error.
+// resultRetrieved is the result of a request that the update service answered. The other results are the reasons of updategraph.Error.
 const resultRetrieved = "retrieved"
 
 // NewMetrics registers the metrics.
 func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{acceptances: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "cvo_clusterversion_acceptances_total",
-		Help: "Attempts to accept a release, by the step that the attempt ended with and by what it came to.",
+		Help: "Attempts to accept a release, by last step and result.",
 	}, []string{"step", "result"})}
 	m.fetches = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "cvo_updategraph_fetches_total",
-		Help: "Questions to the update service, by what they came to: retrieved, or the reason why not.",
+		Help: "Requests to the update service, by result: retrieved, or the reason of the failure.",
 	}, []string{"result"})
 	if err := registry.Register(m.acceptances); err != nil {
 		return nil, err
@@ -39,7 +40,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	return m, registry.Register(m.fetches)
 }
 
-// fetched counts a question to the update service; nil counts nothing.
+// fetched counts a request to the update service. A nil Metrics counts nothing.
 func (m *Metrics) fetched(err error) {
 	if m == nil {
 		return
@@ -53,8 +54,8 @@ func (m *Metrics) fetched(err error) {
 	m.fetches.WithLabelValues(result).Inc()
 }
 
-// answered counts an attempt that has come to an end; nil counts nothing.
-func (m *Metrics) answered(a Acceptance) {
+// answered counts a completed attempt to accept a release. A nil Metrics counts nothing.
+func (m *Metrics) answered(a accept.Acceptance) {
 	switch {
 	case m == nil:
 	case a.Done:
@@ -64,26 +65,24 @@ func (m *Metrics) answered(a Acceptance) {
 	}
 }
 
-// Measured is what metrics are made of that the ClusterVersion does not say.
+// Measured holds values for metrics that are not in the ClusterVersion.
 type Measured struct {
-	// Running is the release that is rolled out, by the image that status names, and Created is when it was assembled;
-	// empty and zero before the first was accepted.
+	// Running is the release that is rolled out, with the image in status. Created is the time when it was assembled. Both are zero before
+	// the first acceptance.
 	Running release.Release
 	Created time.Time
-	// Progress is that of the rollout under way, nil if there is none.
-	Progress *rollout.Progress
-	// Retrieved is when updates were last retrieved, or the question changed; zero for never. UpdateService is what the
-	// process was told to ask in place of the ClusterVersion's upstream.
+	// Progress is the progress of the rollout under way, nil if there is none.
+	Progress *report.Progress
+	// Retrieved is the time when updates were last retrieved or the query changed; zero for never. UpdateService is the configured service
+	// that overrides the ClusterVersion's upstream, empty for none.
 	Retrieved     time.Time
 	UpdateService string
 }
 
-// Measured returns what there is to measure now. It never waits.
+// Measured returns the current values without blocking on I/O.
 func (c *Reconciler) Measured() Measured {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	m := Measured{Progress: c.memory.progress, Retrieved: c.memory.updates.since, UpdateService: c.options.Updates.Service}
-	if a := c.memory.accepted; a != nil {
+	m := Measured{Progress: c.control.Estimated(c.underway.snapshot().progress), Retrieved: c.updates.Retrieved(), UpdateService: c.options.Updates.Service}
+	if a := c.acceptance.snapshot().accepted; a != nil {
 		m.Running, m.Created = a.Payload.Release, a.Payload.Created
 		m.Running.Image = a.Image()
 	}

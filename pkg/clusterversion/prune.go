@@ -10,27 +10,29 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
-	"github.com/cluster-version/cvo/pkg/inventory"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/clusterversion/background"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// Pruner deletes objects of earlier releases, and refuses where data or other people's objects would go with them;
-// *apply.Applier is one.
+// Pruner deletes objects of earlier releases. It refuses if that would also delete data or objects of other owners. *apply.Applier
+// implements it.
 type Pruner interface {
 	Prune(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, uid types.UID) (apply.Change, error)
 }
 
-// pruneInterval is how long an orphan that could not be deleted is left alone.
+// pruneInterval is the time between two attempts to delete an orphan.
 const pruneInterval = 10 * time.Minute
 
-// prune deletes what no manifest names any more, if the release or the administrator asks for it. It does so only once
-// the release is complete: until then the way back is open, and its objects with it. It returns when it has to be called
-// again though nothing may happen, 0 for never.
+// prune deletes objects that the release does not contain, if the release or an administrator requests it. It waits until the release is
+// complete: before that, the cluster may return to the earlier release, which needs its objects. prune returns the time until its next call
+// without an event, 0 for never.
 func (w *rolling) prune(ctx context.Context) time.Duration {
-	if !asksToPrune(w.r) || w.mode != release.Reconciling {
+	if !requestsPruning(w.r) || w.mode != release.Reconciling {
 		return 0
 	}
-	due := slices.DeleteFunc(w.ledger.orphans(), func(o inventory.Record) bool {
+	due := slices.DeleteFunc(w.ledger.Orphans(), func(o inventory.Record) bool {
 		return w.clock.Since(w.pruned[o.ID]) < pruneInterval
 	})
 	if len(due) == 0 {
@@ -38,7 +40,7 @@ func (w *rolling) prune(ctx context.Context) time.Duration {
 	}
 	if w.engine.Permit != nil {
 		if err := w.engine.Permit(ctx, due); err != nil {
-			w.log.Info("orphans may not be deleted", "error", err.Error()) // each request tells so itself
+			w.log.Info("cannot get the permission to delete orphans", "error", err.Error()) // the failed deletions report it again
 		}
 	}
 	for _, orphan := range due {
@@ -51,9 +53,9 @@ func (w *rolling) prune(ctx context.Context) time.Duration {
 	return w.pruneAgain()
 }
 
-// pruneAgain is how long it takes until the first orphan is due that is left for the moment.
+// pruneAgain returns the time until the next attempt to delete an orphan, 0 if no deletion failed.
 func (w *rolling) pruneAgain() (next time.Duration) {
-	for _, o := range w.ledger.orphans() {
+	for _, o := range w.ledger.Orphans() {
 		left := max(pruneInterval-w.clock.Since(w.pruned[o.ID]), time.Millisecond)
 		if w.unpruned[o.ID] && (next == 0 || left < next) {
 			next = left
@@ -62,8 +64,8 @@ func (w *rolling) pruneAgain() (next time.Duration) {
 	return next
 }
 
-// asksToPrune reports whether the release's metadata or the ClusterVersion asks to delete orphans.
-func asksToPrune(r *round) bool {
+// requestsPruning reports whether the release's metadata or the ClusterVersion requests that orphans are deleted.
+func requestsPruning(r *round) bool {
 	return r.accepted.Payload.Release.Prune || r.original.Annotations[api.PruneAnnotation] == "true"
 }
 
@@ -74,17 +76,17 @@ func (w *rolling) pruneOne(ctx context.Context, orphan inventory.Record) {
 	gvk := schema.GroupVersionKind{Group: id.Group, Version: orphan.Version, Kind: id.Kind}
 	change, err := w.engine.Pruner.Prune(ctx, gvk, id.Namespace, id.Name, "")
 	switch {
-	case err != nil && !apply.IsNoMatch(err):
+	case err != nil && !kinds.IsNoMatch(err):
 		w.unpruned[id] = true
-		w.log.Info("orphan not deleted", "object", id.String(), "error", err.Error())
+		w.log.Info("cannot delete the orphan", "object", id.String(), "error", err.Error())
 	case err != nil, change.Action == apply.Deleted:
-		w.ledger.forget(id)
-		w.runner.Wake(SlotInventory)
-		w.emit(w.r.original, []event{orphanPruned(orphan)})
+		w.ledger.Forget(id)
+		w.runner.Wake(background.SlotInventory)
+		w.emitter.Emit(w.r.original, orphanPruned(orphan))
 	default:
 		if change.Action == apply.Deleting {
 			w.unpruned[id] = true
 		}
-		w.log.Info("orphan not deleted yet", "object", id.String(), "state", change.Action, "reason", change.Message)
+		w.log.Info("orphan is not deleted yet", "object", id.String(), "state", change.Action, "reason", change.Message)
 	}
 }

@@ -15,55 +15,56 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// answers is a Pruner with an answer for each name.
-type answers map[string]struct {
+// pruned is a Pruner with an answer for each object name.
+type pruned map[string]struct {
 	action apply.Action
 	err    error
 }
 
-func (a answers) Prune(_ context.Context, _ schema.GroupVersionKind, _, name string, _ types.UID) (apply.Change, error) {
-	return apply.Change{Action: a[name].action}, a[name].err
+func (p pruned) Prune(_ context.Context, _ schema.GroupVersionKind, _, name string, _ types.UID) (apply.Change, error) {
+	return apply.Change{Action: p[name].action}, p[name].err
 }
 
-// TestPruneIsTriedAgainByTime: what could not be deleted yet makes no event by which it would be tried again.
-func TestPruneIsTriedAgainByTime(t *testing.T) {
+// TestPruneIsRetriedByTime retries on a timer, because no event announces that an orphan can now be deleted.
+func TestPruneIsRetriedByTime(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		action apply.Action
 		err    error
 		again  time.Duration
 	}{
-		{"what failed", "", errors.New("no"), pruneInterval},
-		{"what is on its way out", apply.Deleting, nil, pruneInterval},
-		{"but not what is left on purpose", apply.Skipped, nil, 0},
-		{"nor what is gone", apply.Deleted, nil, 0},
+		{"retries a failed deletion", "", errors.New("no"), pruneInterval},
+		{"checks an object that is being deleted again", apply.Deleting, nil, pruneInterval},
+		{"does not retry an object that is kept on purpose", apply.Skipped, nil, 0},
+		{"does not retry a deleted object", apply.Deleted, nil, 0},
 	} {
-		t.Run("it tries again "+tt.name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			clk := clocktesting.NewFakePassiveClock(now)
-			c := New(clk, nil, record.NewFakeRecorder(10), idle{}, Stages{}, &savedInventory{}, nil, func() {}, Options{})
-			_, err := c.ledger.open(t.Context(), logr.Discard())
+			c := New(clk, nil, record.NewFakeRecorder(10), idle{}, accept.Stages{}, &savedInventory{}, nil, func() {}, Options{})
+			_, err := c.ledger.Open(t.Context(), logr.Discard())
 			require.NoError(t, err)
 			rolledOut(t, c.ledger, "1.0.0", "kept", "left")
 			rolledOut(t, c.ledger, "1.1.0", "kept")
 			a := acceptedRelease("1.1.0")
 			a.Payload.Release.Prune = true
-			pruner := answers{"left": {tt.action, tt.err}}
+			pruner := pruned{"left": {tt.action, tt.err}}
 			w := &rolling{
 				Reconciler: c, mode: release.Reconciling, pruned: map[manifest.ID]time.Time{}, unpruned: map[manifest.ID]bool{},
 				r: &round{original: clusterAt(), accepted: &a}, engine: Engine{Pruner: pruner, Completed: func(context.Context) {}},
 			}
 			assert.Equal(t, tt.again, w.prune(t.Context()))
 			clk.SetTime(now.Add(time.Minute))
-			assert.Equal(t, max(tt.again-time.Minute, 0), w.prune(t.Context()), "whatever pass comes by meanwhile")
+			assert.Equal(t, max(tt.again-time.Minute, 0), w.prune(t.Context()), "other passes do not change the time")
 			clk.SetTime(now.Add(pruneInterval))
-			pruner["left"] = answers{"": {apply.Deleted, nil}}[""]
+			pruner["left"] = pruned{"": {apply.Deleted, nil}}[""]
 			if tt.again > 0 {
 				assert.Zero(t, w.prune(t.Context()))
-				assert.Empty(t, c.ledger.orphans())
+				assert.Empty(t, c.ledger.Orphans())
 			}
 		})
 	}

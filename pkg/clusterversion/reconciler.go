@@ -1,8 +1,9 @@
-// Package clusterversion reconciles the ClusterVersion: it reads which release the cluster shall run, has it retrieved,
-// verified and weighed, has it rolled out, and writes what comes of it into the object's status, which nobody else
-// writes. A reconcile strings the stages together and returns at once; what takes time runs in the background
-// (see Runner) and leaves its results in the reconciler's memory. The memory can be lost at any time: after a restart
-// spec, history and the cluster itself say where to go on.
+// Package clusterversion reconciles the ClusterVersion. It reads the requested release from the spec; has it retrieved, verified, checked
+// and rolled out; and writes the result to the status. No other component writes that status.
+//
+// A reconcile runs its steps in order and returns at once. Slow work runs in the background (see background.Runner) and stores its results
+// with their owners: the acceptance, the rollout under way, the search for updates and the control. All of this state can be lost at any
+// time. After a restart, the spec, the history and the cluster itself show where to continue.
 package clusterversion
 
 import (
@@ -11,15 +12,13 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
@@ -27,100 +26,76 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/inventory"
-	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/clusterversion/background"
+	"github.com/cluster-version/cvo/pkg/clusterversion/control"
+	"github.com/cluster-version/cvo/pkg/clusterversion/event"
+	"github.com/cluster-version/cvo/pkg/clusterversion/history"
+	"github.com/cluster-version/cvo/pkg/clusterversion/ledger"
+	"github.com/cluster-version/cvo/pkg/clusterversion/preflight"
+	"github.com/cluster-version/cvo/pkg/clusterversion/publish"
+	"github.com/cluster-version/cvo/pkg/clusterversion/releasestatus"
+	"github.com/cluster-version/cvo/pkg/clusterversion/request"
+	"github.com/cluster-version/cvo/pkg/clusterversion/status"
+	"github.com/cluster-version/cvo/pkg/clusterversion/updates"
 	"github.com/cluster-version/cvo/pkg/release"
-	"github.com/cluster-version/cvo/pkg/rollout"
-	"github.com/cluster-version/cvo/pkg/upgradeable"
+	"github.com/cluster-version/cvo/pkg/update/upgradeable"
 )
 
 // Options are the settings of a Reconciler.
 type Options struct {
-	// Name of the ClusterVersion.
+	// Name is the name of the ClusterVersion.
 	Name string
-	// Namespace of the operator, where its events are written; default api.OperatorNamespace.
+	// Namespace is the operator's namespace, to which it writes events; default api.OperatorNamespace.
 	Namespace string
-	// ReleaseImage is the operator's own release.
+	// ReleaseImage is the image of the operator's own release.
 	ReleaseImage string
-	// StatusInterval is the least time between two status writes; default 1 s.
+	// StatusInterval is the least time between two status writes without an edge, see status.IsEdge; default 1 s.
 	StatusInterval time.Duration
-	// Control tells what administrators control beyond the ClusterVersion, and Preview what an update would do; nil for
-	// nothing, both or none.
-	Control Control
-	Preview Preview
-	// Updates tells which updates there are.
-	Updates Updates
-	// Events returns those about the ClusterVersion that are still there, so that after a restart none is written again;
-	// nil for none.
-	Events func(ctx context.Context, cv *configv1.ClusterVersion) ([]corev1.Event, error)
-	// Metrics count what becomes of releases that are asked for; nil for none.
+	// Control holds requests of administrators that are not in the ClusterVersion. Preview reports what an update would change. Either both
+	// are set or both are nil.
+	Control control.Object
+	Preview preflight.Preview
+	// Updates configures the search for available updates. Metrics counts its requests.
+	Updates updates.Options
+	// Record stores the ReleaseStatus with the requests and the evidence of each release. If it is nil, nothing is stored.
+	Record releasestatus.Object
+	// Metrics counts the results of requested releases; nil counts nothing.
 	Metrics *Metrics
 }
 
 // Reconciler reconciles the one ClusterVersion of a cluster.
 type Reconciler struct {
-	clock    clock.PassiveClock
-	client   client.Client
-	recorder record.EventRecorder
-	runner   Runner
-	stages   Stages
-	ledger   *ledger
-	engine   EngineFor
-	changed  func()
-	options  Options
+	clock   clock.PassiveClock
+	client  client.Client
+	emitter event.Emitter
+	runner  background.Runner
+	stages  accept.Stages
+	ledger  *ledger.Ledger
+	engine  EngineFor
+	changed func()
+	options Options
 
-	mu     sync.Mutex
-	memory memory
+	// subject is the ClusterVersion to which all state belongs. Only Reconcile uses it, and calls of Reconcile do not overlap.
+	subject subject
+
+	// The owners of the state. Lock underway before control.
+	acceptance *acceptance
+	underway   *underway
+	updates    *updates.Search
+	control    *control.Control
+	// record is the ReleaseStatus. publisher writes the status of the ClusterVersion.
+	record    *releasestatus.Record
+	publisher *publish.Publisher
+	// unretrievedAhead: the last preflight could not retrieve its release.
+	unretrievedAhead atomic.Bool
 }
 
-// memory is what the background has found so far.
-type memory struct {
-	// acceptKey names the question that is asked, questions counts them. latest is its answer or, while it is asked again
-	// about the same release with other settings, the one before.
-	acceptKey string
-	questions int
-	asked     question
-	latest    Acceptance
-	// generation is that of the ClusterVersion that the preconditions were last asked about.
-	generation int64
-	// accepted is the release that is rolled out; serial counts those that were.
-	accepted *Acceptance
-	serial   int
-	// resumeFailure is why the release of the history could not be taken up again.
-	resumeFailure string
-	// planKey names the rollout that progress and settled belong to, planned its release image.
-	planKey string
-	planned string
-	// adds: that rollout is no update, but of what a completed release gives the cluster anew, as for a capability.
-	adds     bool
-	progress *rollout.Progress
-	settled  rollout.Settled
-	// another: that rollout is of another release than the one whose passes passer made; restored is what the inventory of
-	// a predecessor knows, until a rollout begins with it.
-	another  bool
-	restored *inventory.Inventory
-	passer   *rollout.Passer
-	control  controlMemory
-	updates  updateMemory
-	// story is what has been told of the rollout; said are headlines of what a predecessor of this process told of it.
-	story story
-	said  map[string]bool
-	// written is the resource version of our last status write; older objects in the cache are not looked at.
-	written   string
-	writtenAt time.Time
-	// conflicts counts the status writes in a row that somebody else was faster than.
-	conflicts int
-	// refusal is what the API server refused of our status last.
-	refusal refusal
-	// resumed: the rollout is one that a predecessor of this process began, and has not counted as far as that yet.
-	resumed bool
-}
-
-// New returns a Reconciler. engine makes what rolls out a payload, store keeps what was applied; changed has to bring
-// about a reconcile soon, it is called when the background has found something.
+// New returns a Reconciler. engine makes the engine that rolls out a payload, and store stores the inventory. The Reconciler calls changed
+// when the background has a result; changed must trigger a reconcile soon.
 func New(
-	clk clock.PassiveClock, c client.Client, recorder record.EventRecorder, runner Runner, stages Stages,
-	store Store, engine EngineFor, changed func(), options Options,
+	clk clock.PassiveClock, c client.Client, recorder record.EventRecorder, runner background.Runner, stages accept.Stages,
+	store ledger.Store, engine EngineFor, changed func(), options Options,
 ) *Reconciler {
 	if options.Namespace == "" {
 		options.Namespace = api.OperatorNamespace
@@ -128,58 +103,83 @@ func New(
 	if options.StatusInterval == 0 {
 		options.StatusInterval = time.Second
 	}
+	options.Updates.Asked = options.Metrics.fetched
+	emitter := event.Emitter{Recorder: recorder, Namespace: options.Namespace}
+	controls := control.New(clk, options.Control)
 	r := &Reconciler{
-		clock: clk, client: c, recorder: recorder, runner: runner, stages: stages,
-		ledger: &ledger{clock: clk, store: store}, engine: engine, changed: changed, options: options,
+		clock: clk, client: c, emitter: emitter, runner: runner, stages: stages,
+		ledger: ledger.New(clk, store), engine: engine, changed: changed, options: options,
+		acceptance: &acceptance{clock: clk, own: options.ReleaseImage},
+		underway:   &underway{clock: clk, control: controls},
+		updates:    updates.New(clk, runner, changed, options.Updates),
+		control:    controls,
+		record:     releasestatus.New(clk, options.Record, options.Name, options.Namespace),
+		publisher:  publish.New(clk, c, emitter, options.Name, options.StatusInterval),
 	}
-	r.stages.obstacles = r.findObstacles
+	r.stages.Obstacles, r.stages.NamesService = r.findObstacles, options.Updates.NamesService()
+	if r.record.Stores() {
+		r.ledger.Report = r.inventorySaved
+	}
 	return r
 }
 
-// round is one reconcile: what it read, and what its steps found for the steps after.
+// round is one reconcile: the objects that it read and the results of its steps. A rollout keeps the round in which it was planned.
 type round struct {
-	// original is the object as read; cv is the copy that steps work on.
+	// original is the object as read. cv is the copy that the steps change.
 	original, cv *configv1.ClusterVersion
-	// contended: others write to the object so often that it was read past the cache.
+	// contended means that cv was read past the cache, because other clients write it too often.
 	contended bool
 	invalid   field.ErrorList
-	target    Target
-	settings  Settings
-	latest    Acceptance
-	accepted  *Acceptance
-	serial    int
-	progress  *rollout.Progress
-	updates   knownUpdates
+	target    request.Target
+	// installing reports that no release has completed yet.
+	installing bool
+	// pending says when the request that waits for the first install starts; empty if none waits.
+	pending string
+	// request is the serial number of the target's request. forced are the digests that were ever forced.
+	request  int
+	forced   sets.Set[string]
+	settings accept.Settings
+	latest   accept.Acceptance
+	accepted *accept.Acceptance
+	serial   int
+	updates  updates.Known
+	// shown is the state of the rollout for all later steps, so that they agree: the rollout continues during a reconcile.
+	shown     reported
 	obstacles []upgradeable.Obstacle
-	control   control
+	// schema lists the optional fields of ClusterVersion that the cluster has. preflight is the release to examine without a rollout, nil
+	// for none.
+	schema    control.Schema
+	preflight *request.Target
 	requeue   time.Duration
 }
 
-// within has the next reconcile come not later than that.
+// within requeues after at most d; 0 has no effect.
 func (r *round) within(d time.Duration) {
-	if r.requeue == 0 || d < r.requeue {
+	if d > 0 && (r.requeue == 0 || d < r.requeue) {
 		r.requeue = d
 	}
 }
 
-// step is one part of a reconcile.
+// step is a part of a reconcile.
 type step struct {
 	name string
 	run  func(ctx context.Context, r *round) error
 }
 
-// steps is the order of a reconcile. Status comes before the rollout: a rollout starts only once the history, as read
-// back from the API server, says what is being rolled out, so that a crash at any moment finds it there.
+// steps returns the steps of a reconcile in order. The status comes before the rollout, because a rollout starts only after the API server
+// has confirmed a history with the release. After a crash at any moment, the history names the release.
 func (c *Reconciler) steps() []step {
 	return []step{
-		{"reading what administrators control", c.readControl},
+		{"reading the administrator's controls", c.readControl},
+		{"reading the record of the last request", c.readRecord},
 		{"validating the spec", c.validate},
 		{"looking for updates", c.lookForUpdates},
 		{"choosing the release", c.choose},
 		{"reading the settings", c.readSettings},
 		{"accepting the release", c.accept},
-		{"looking at a release ahead", c.lookAhead},
-		{"looking for obstacles", c.lookForObstacles},
+		{"starting a preflight", c.startPreflight},
+		{"reading the progress of the rollout", c.readProgress},
+		{"finding obstacles", c.lookForObstacles},
 		{"writing status", c.writeStatus},
 		{"rolling out", c.rollOut},
 	}
@@ -190,21 +190,28 @@ func (c *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if req.Name != c.options.Name {
 		return reconcile.Result{}, nil
 	}
-	cv, contended, err := c.read(ctx, req.Name)
-	if err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	if cv.DeletionTimestamp != nil {
+	cv, contended, err := c.publisher.Read(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		c.stop(ctx, deletedText(req.Name))
+		return reconcile.Result{}, nil
+	case err != nil:
+		return reconcile.Result{}, err
+	case !c.workFor(ctx, cv):
 		return reconcile.Result{}, nil
 	}
-	if wait := c.stale(cv); wait > 0 {
+	if wait := c.publisher.Behind(cv); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	r := &round{original: cv, cv: cv.DeepCopy(), contended: contended}
-	for _, step := range c.steps() {
+	steps := c.steps()
+	if _, removed := c.publisher.Removed(cv); removed {
+		steps = []step{{"restoring the history", c.restoreHistory}}
+	}
+	for _, step := range steps {
 		if err := step.run(ctx, r); err != nil {
 			if apierrors.IsConflict(err) {
-				c.conflicted()
+				c.publisher.Conflicted()
 				return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
 			}
 			return reconcile.Result{}, fmt.Errorf("%s: %w", step.name, err)
@@ -213,310 +220,190 @@ func (c *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: r.requeue}, nil
 }
 
-// stalePatience is how long the event of our own write may take. A cache that stays behind for longer tells that the cluster
-// was set back, as from a backup of etcd.
-const stalePatience = 30 * time.Second
-
-// stale is how long to wait for a cache that is behind our own last write, whose event is on the way; 0 if it is not.
-func (c *Reconciler) stale(cv *configv1.ClusterVersion) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.memory.written == "" {
-		return 0
+// restoreHistory writes our last status again. Nothing is decided from a history without the completed releases. The running work continues.
+func (c *Reconciler) restoreHistory(ctx context.Context, r *round) error {
+	last, _ := c.publisher.Removed(r.original)
+	result, err := c.publisher.Write(ctx, publish.Draft{Original: r.original, Contended: r.contended, Status: last})
+	if err != nil {
+		return err
 	}
-	if order, err := resourceversion.CompareResourceVersion(cv.ResourceVersion, c.memory.written); err != nil || order >= 0 {
-		return 0
+	r.within(result.Again)
+	if result.Object != nil {
+		logr.FromContextOrDiscard(ctx).Info("history restored", "releases", len(last.History))
 	}
-	if wait := stalePatience - c.clock.Since(c.memory.writtenAt); wait > 0 {
-		return wait
-	}
-	c.memory.written = ""
-	return 0
+	return nil
 }
 
 func (c *Reconciler) validate(_ context.Context, r *round) error {
-	r.invalid = validate(r.cv)
+	r.invalid = request.Validate(r.cv)
 	return nil
 }
 
-func (c *Reconciler) choose(_ context.Context, r *round) error {
+// lookForUpdates starts the requests to the update service in the background and reads the known updates.
+func (c *Reconciler) lookForUpdates(ctx context.Context, r *round) error {
+	r.updates = c.updates.Look(ctx, r.original, r.schema.AcceptRisks)
+	return nil
+}
+
+func (c *Reconciler) choose(ctx context.Context, r *round) error {
 	invalid := r.original.Spec.DesiredUpdate != nil && r.cv.Spec.DesiredUpdate == nil
 	if !invalid {
-		c.mu.Lock()
-		r.cv.Spec.DesiredUpdate = c.memory.control.keepMode(r.cv.Spec.DesiredUpdate, r.cv.Generation, r.control.schema)
-		c.mu.Unlock()
+		r.cv.Spec.DesiredUpdate = c.control.KeepMode(r.cv.Spec.DesiredUpdate, r.cv.Generation, r.schema)
 	}
-	cv, preflight := withoutPreflight(r.cv, c.options.ReleaseImage)
-	r.control.preflight = preflight
-	r.target = chooseTarget(cv, c.options.ReleaseImage, invalid || cv != r.cv)
+	own := c.acceptance.snapshot().identity.OwnImage(c.options.ReleaseImage)
+	cv, target := preflight.Without(r.cv, own)
+	r.preflight = target
+	r.target = request.Choose(cv, own, invalid || cv != r.cv)
+	r.installing = history.Mode(cv, own) == release.Initializing
+	c.identify(ctx, r, cv, invalid)
+	known := c.acceptance.snapshot()
+	if r.installing {
+		recorded := !c.record.Stores() || known.identity.HasInstall(c.record.Status())
+		r.target, r.pending = known.identity.InstallTarget(cv, own, known.inherited, invalid || cv != r.cv, recorded)
+	}
+	r.target, r.request = known.identity.Pin(r.target), known.identity.Serial()
 	return nil
 }
 
-// accept has the target examined in the background, unless that is under way or done, and takes over the result.
+// readSettings reads from memory the settings that select the manifests of the cluster.
+func (c *Reconciler) readSettings(_ context.Context, r *round) error {
+	r.settings = c.stages.Settings()
+	return nil
+}
+
+// accept starts the examination of the target in the background, unless it is running or done. It adopts the result after the result is
+// recorded.
 func (c *Reconciler) accept(ctx context.Context, r *round) error {
-	c.mu.Lock()
-	weigh := c.memory.ask(r)
-	r.latest = c.memory.latest
-	key := c.memory.acceptKey
-	if r.latest.Done && (c.memory.accepted == nil || c.memory.accepted.Payload != r.latest.Payload) {
-		c.memory.adopt(r.latest)
-	}
-	r.accepted, r.serial = c.memory.accepted, c.memory.serial
-	c.mu.Unlock()
-	log := logr.FromContextOrDiscard(ctx)
-	c.runner.Start(SlotAccept, key, c.acceptStep(log, key, r.target, r.settings))
-	if weigh {
-		c.weighAgain()
-	}
-	if r.accepted != nil && c.stages.Record != nil {
-		c.runner.Start(SlotRecord, strconv.Itoa(r.serial), c.record(log, r.original, *r.accepted))
-	}
-	return nil
-}
-
-// ask makes sure that the question of a round is the one that is asked. It reports whether preconditions that have
-// refused the release are to be asked again: whatever changed in the spec may be what they were about. What changes while
-// they are asked is told them after their answer.
-func (m *memory) ask(r *round) (weigh bool) {
-	q := newQuestion(r.cv, m.canonical(r.target), r.settings)
-	if m.acceptKey != "" && q.sameTarget(m.asked) && q.answeredBy(r.cv, m.asked, m.latest) {
-		if !m.latest.answered() {
-			return false
-		}
-		weigh = m.latest.Err != nil && m.latest.loaded() && m.generation != r.cv.Generation
-		m.generation = r.cv.Generation
-		return weigh
-	}
-	if m.acceptKey == "" || !q.sameTarget(m.asked) {
-		m.latest = Acceptance{}
-		q.target = r.target
-	}
-	m.questions++
-	m.acceptKey, m.asked, m.generation = strconv.Itoa(m.questions), q, r.cv.Generation
-	return false
-}
-
-// weighAgain has a release that preconditions have refused weighed again at once. It is not retrieved, verified or read
-// again.
-func (c *Reconciler) weighAgain() {
-	c.mu.Lock()
-	refused := c.memory.latest.Err != nil && c.memory.latest.loaded()
-	c.mu.Unlock()
-	if refused {
-		c.runner.Wake(SlotAccept)
-	}
-}
-
-// RetrieveAgain has a release that could not be retrieved tried again at once, because what decides about that has changed,
-// such as the pull secret. It may be called at any time.
-func (c *Reconciler) RetrieveAgain() {
-	c.mu.Lock()
-	waits := c.memory.latest.Err != nil && c.memory.latest.Step == api.ReasonRetrievePayload || c.memory.resumeFailure != "" && c.memory.accepted == nil
-	c.mu.Unlock()
-	if waits {
-		c.runner.Wake(SlotAccept)
-	}
-}
-
-// adopt makes an accepted release the one that is rolled out. What was applied of another release stays as long as the
-// manifests of this one say the same.
-func (m *memory) adopt(a Acceptance) {
-	m.accepted, m.planKey, m.progress = &a, "", nil
-	m.serial++
-}
-
-// canonical names a target as it was named when it was accepted: a tag that was resolved then stays resolved, though
-// status names it by digest, and what was forced then needs no force to stay.
-func (m *memory) canonical(target Target) Target {
-	if !m.latest.Done || (target.Image != m.latest.Image() && target.Image != m.asked.target.Image) {
-		return target
-	}
-	if target.Version == "" || target.Version == m.latest.Payload.Release.Version {
-		return m.asked.target
-	}
-	return target
-}
-
-// Retries of an acceptance that failed for reasons that may pass: a registry that is back is noticed within half a minute.
-// What preconditions object to is mostly told by an event.
-const (
-	acceptRetryMin = 2 * time.Second
-	acceptRetryMax = 30 * time.Second
-	weighRetryMax  = 2 * time.Minute
-)
-
-func (c *Reconciler) acceptStep(log logr.Logger, key string, target Target, settings Settings) func(context.Context) Next {
-	attempt := 0
-	known := c.known(target)
-	var refused *Acceptance // by preconditions alone
-	return func(ctx context.Context) Next {
-		cv := &configv1.ClusterVersion{}
-		if err := c.client.Get(ctx, types.NamespacedName{Name: c.options.Name}, cv); err != nil {
-			return Next{After: acceptRetryMin}
-		}
-		in := acceptInput{Stages: c.stages, cv: cv, settings: settings, own: c.options.ReleaseImage, known: known}
-		running, missing := c.running(), false
-		if running == nil {
-			running, missing = c.resume(ctx, log, in, key, target)
-		}
-		in.running = running
-		report := func(a Acceptance) { c.acceptanceChanged(cv, key, a) }
-		var a Acceptance
-		if refused != nil {
-			a = weighAgain(ctx, in, *refused, report)
+	recheck := c.acceptance.ask(r.cv, r.target, r.request, r.settings)
+	known := c.acceptance.snapshot()
+	r.latest = known.latest
+	if news := known.news(); news != nil {
+		if err := c.keepAccepted(ctx, r, *news); err != nil {
+			r.latest = news.Rejected(err)
+			r.within(acceptRetry.First)
 		} else {
-			a = accept(ctx, in, target, report)
+			c.underway.supersede()
+			c.acceptance.adopt(*news)
 		}
-		if ctx.Err() != nil {
-			return Next{Done: true}
-		}
-		report(a)
-		if a.Err != nil {
-			log.Info("release not accepted", "image", target.Image, "step", a.Step, "error", a.Err.Error())
-		}
-		if a.Done || !missing && !transient(a) {
-			return Next{Done: true}
-		}
-		if a.loaded() && !missing && !a.byTag() { // a tag may lead elsewhere by the next attempt
-			refused = &a
-		}
-		attempt++
-		longest := acceptRetryMax
-		if refused != nil {
-			longest = weighRetryMax
-		}
-		return Next{After: min(acceptRetryMin<<min(attempt-1, 10), longest)}
 	}
-}
-
-// known is what is known already of the release that is asked for, nil if nothing.
-func (c *Reconciler) known(target Target) *Acceptance {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if a := c.memory.latest; a.loaded() && c.memory.asked.target.Image != "" && c.memory.canonical(target).Image == a.Target.Image {
-		return &a
+	adopted := c.acceptance.snapshot()
+	r.accepted, r.serial, r.forced = adopted.accepted, adopted.serial, adopted.identity.ForcedDigests()
+	log := logr.FromContextOrDiscard(ctx)
+	c.runner.Start(background.SlotAccept, known.key, c.acceptStep(log, known.key, r.target, r.settings))
+	if recheck {
+		c.recheckPreconditions()
+	}
+	if r.accepted != nil && c.record.Stores() {
+		c.runner.Start(background.SlotRecord, strconv.Itoa(r.serial), c.record.Preserve(log, r.original, r.accepted.Verified))
 	}
 	return nil
 }
 
-// running is the release that is rolled out, nil before the first of this process.
-func (c *Reconciler) running() *Acceptance {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.memory.accepted
+// recheckPreconditions immediately repeats the preconditions for a release that they have rejected. It does not retrieve, verify or read
+// the release again.
+func (c *Reconciler) recheckPreconditions() {
+	if c.acceptance.snapshot().refused() {
+		c.runner.Wake(background.SlotAccept)
+	}
 }
 
-// resume takes up again what the history says, see resumeTarget, and returns it, nil if there is none. If it
-// is missing, because it cannot be had now, it has to be tried again.
-func (c *Reconciler) resume(
-	ctx context.Context, log logr.Logger, in acceptInput, key string, asked Target,
-) (running *Acceptance, missing bool) {
-	cv := in.cv
-	target, ok := resumeTarget(cv, c.options.ReleaseImage, asked)
-	if !ok {
-		return nil, false
+// RetrieveAgain retries at once a release that could not be retrieved, also by a preflight. It is for changes of the inputs
+// of a retrieval, such as the pull secret, and may be called at any time.
+func (c *Reconciler) RetrieveAgain() {
+	if c.acceptance.snapshot().awaitsRetrievalInputs() {
+		c.runner.Wake(background.SlotAccept)
 	}
-	in.known = nil
-	a := accept(ctx, in, target, func(Acceptance) {})
-	if ctx.Err() != nil {
-		return nil, true
+	if c.unretrievedAhead.Load() {
+		c.runner.Wake(background.SlotPreflight)
 	}
-	c.mu.Lock()
-	told := c.memory.resumeFailure == a.Message
-	if c.memory.acceptKey == key && a.Done && c.memory.accepted == nil {
-		c.memory.adopt(a)
-	} else if a.Err != nil {
-		c.memory.resumeFailure = a.Message
-	}
-	c.mu.Unlock()
-	if a.Err != nil {
-		log.Info("release of the history not taken up again", "image", target.Image, "step", a.Step, "error", a.Err.Error())
-		if !told {
-			c.emit(cv, []event{warning(failureEvent(a.Step), "%s", a.Message)})
+}
+
+// readProgress reads what the status is about to show about the rollout.
+func (c *Reconciler) readProgress(_ context.Context, r *round) error {
+	key := ""
+	if r.accepted != nil {
+		var err error
+		if key, err = planKey(r, status.RolloutMode(r.original.Status, *r.accepted)); err != nil {
+			return err
 		}
-		return nil, true
 	}
-	c.changed()
-	return &a, false
+	r.shown = c.underway.report(key, r.original.Status)
+	return nil
 }
 
-// acceptanceChanged stores a result, tells what is new in it, and has it reconciled.
-func (c *Reconciler) acceptanceChanged(cv *configv1.ClusterVersion, key string, a Acceptance) {
-	c.mu.Lock()
-	if c.memory.acceptKey != key {
-		c.mu.Unlock()
-		return
+// lookForObstacles finds the obstacles to updates to another minor version. If they have changed since the preconditions rejected a
+// release, it has the preconditions checked again at once.
+func (c *Reconciler) lookForObstacles(_ context.Context, r *round) error {
+	r.obstacles = status.Obstacles(r.cv, c.obstructions(), r.accepted, r.shown.latest)
+	if r.latest.Err != nil && !slices.Equal(r.obstacles, r.latest.Obstacles) {
+		c.recheckPreconditions()
 	}
-	before := c.memory.latest
-	if before.answered() && a.Err == nil && !a.Done {
-		// It is tried or asked again; until there is an answer, the last one stands.
-		c.mu.Unlock()
-		return
-	}
-	c.memory.latest = a
-	c.mu.Unlock()
-	c.options.Metrics.answered(a)
-	if !restated(cv, a) {
-		c.emit(cv, acceptanceEvents(before, a))
-	}
-	c.changed()
+	return nil
 }
 
-func (c *Reconciler) emit(cv *configv1.ClusterVersion, list []event) {
-	// The operator's namespace is where OpenShift's operator writes them.
-	regarding := &corev1.ObjectReference{
-		APIVersion: configv1.GroupVersion.String(), Kind: "ClusterVersion", Namespace: c.options.Namespace, Name: cv.Name, UID: cv.UID,
-	}
-	for _, e := range list {
-		c.recorder.Event(regarding, e.kind, e.reason, e.message)
-	}
+// findObstacles returns the obstacles as of the last watch events and the known state of the rollout. It makes no request.
+func (c *Reconciler) findObstacles(cv *configv1.ClusterVersion) []upgradeable.Obstacle {
+	return status.Obstacles(cv, c.obstructions(), c.acceptance.snapshot().accepted, c.underway.snapshot().progress)
 }
 
-// rollOut has the accepted release rolled out in the background, in the mode that the history asks for.
+// obstructions returns the cluster state that blocks updates to another minor version, as of the last watch events.
+func (c *Reconciler) obstructions() upgradeable.Cluster {
+	if c.stages.Cluster == nil {
+		return upgradeable.Cluster{}
+	}
+	return c.stages.Cluster()
+}
+
+// writeStatus computes the status, writes it if it differs, and emits the events of rollouts that started or ended with it. After a write,
+// the round continues with the API server's answer and does not wait for the watch.
+func (c *Reconciler) writeStatus(ctx context.Context, r *round) error {
+	before, shown := r.original.Status, r.shown
+	next, recheck := status.Next(r.cv, status.Observed{
+		Invalid: r.invalid, Target: r.target, Latest: r.latest, Pending: r.pending, Accepted: r.accepted, Progress: shown.progress, Forced: r.forced,
+		Updates: r.updates, Obstacles: r.obstacles, Schema: r.schema, Now: c.clock.Now(),
+	})
+	r.within(recheck)
+	result, err := c.publisher.Write(ctx, publish.Draft{Original: r.original, Contended: r.contended, Status: next, Edge: shown.newRunlevel})
+	if err != nil {
+		return err
+	}
+	r.within(result.Again)
+	if result.Object == nil {
+		return nil
+	}
+	c.underway.wrote(shown.reached)
+	r.original = result.Object
+	news := status.HistoryEvents(before, result.Status)
+	for _, e := range news {
+		logr.FromContextOrDiscard(ctx).Info("history changed", "event", e.Reason, "message", e.Message)
+	}
+	c.emitter.Emit(r.original, slices.Concat(news, status.FailingEvents(before, result.Status))...)
+	return nil
+}
+
+// rollOut starts the rollout of the accepted release in the background, in the mode that follows from the history.
 func (c *Reconciler) rollOut(ctx context.Context, r *round) error {
 	if r.accepted == nil {
 		return nil
 	}
-	if !recorded(r.original.Status, *r.accepted, r.control.schema) {
-		return nil // the write of status brings the next reconcile
+	if !status.Recorded(r.original.Status, *r.accepted, r.schema) {
+		return nil // the status is not written yet
 	}
-	mode := modeOf(r.original, r.accepted.Image())
+	mode := status.RolloutMode(r.original.Status, *r.accepted)
 	key, err := planKey(r, mode)
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	if c.memory.planKey != key {
-		another := c.memory.planned != r.accepted.Image()
-		c.memory.resumed = c.memory.planned == "" || c.memory.resumed && !another
-		c.memory.another = c.memory.another || another
-		c.memory.planKey, c.memory.planned, c.memory.progress = key, r.accepted.Image(), nil
-		c.memory.adds = mode == release.Updating && completes(r.original, r.accepted.Image())
-		c.memory.settled = c.memory.settled.Restart(another)
-	}
-	c.mu.Unlock()
-	c.runner.Start(SlotRollout, key, c.rolloutStep(logr.FromContextOrDiscard(ctx), key, mode, r))
+	c.underway.plan(key, r.accepted.Image(), mode == release.Updating && history.Completes(r.original, r.accepted.Image()))
+	c.runner.Start(background.SlotRollout, key, c.rolloutStep(logr.FromContextOrDiscard(ctx), key, mode, r))
 	return nil
 }
 
-// planKey is everything that a rollout depends on.
+// planKey returns a key made from everything that a rollout depends on.
 func planKey(r *round, mode release.Mode) (string, error) {
 	overrides, err := json.Marshal(r.cv.Spec.Overrides)
 	if err != nil {
 		return "", fmt.Errorf("encoding the overrides: %w", err)
 	}
-	return fmt.Sprintf("%d %s %s %s %t", r.serial, r.accepted.Image(), mode, overrides, asksToPrune(r)), nil
-}
-
-// managed returns the manifests that the spec's overrides leave to us.
-func managed(a Acceptance, overrides []configv1.ComponentOverride) []*manifest.Manifest {
-	if len(overrides) == 0 {
-		return a.Payload.Manifests
-	}
-	filter := a.filter
-	filter.Overrides = overrides
-	return slices.DeleteFunc(slices.Clone(a.Payload.Manifests), func(m *manifest.Manifest) bool {
-		_, excluded := filter.Exclude(m)
-		return excluded
-	})
+	return fmt.Sprintf("%d %s %s %s %t", r.serial, r.accepted.Image(), mode, overrides, requestsPruning(r)), nil
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"math/rand/v2"
 	"testing"
+	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
@@ -14,27 +16,33 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/apply"
-	"github.com/cluster-version/cvo/pkg/inventory"
+	"github.com/cluster-version/cvo/pkg/clusterversion/background"
+	"github.com/cluster-version/cvo/pkg/clusterversion/control"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	"github.com/cluster-version/cvo/pkg/engine/observe"
+	"github.com/cluster-version/cvo/pkg/engine/rollout"
 	"github.com/cluster-version/cvo/pkg/manifest"
-	"github.com/cluster-version/cvo/pkg/observe"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
-	"github.com/cluster-version/cvo/pkg/rollout"
 )
 
-// halted applies everything but the object of one name, at which it waits until it is cut short.
+// halted applies every object except the one with the given name. There it blocks until it is canceled.
 type halted struct {
 	at      string
 	reached func()
 }
 
 func (h halted) Apply(ctx context.Context, m *manifest.Manifest, _ release.Mode) (apply.Change, error) {
-	if m.Object.GetName() == h.at {
+	if h.reached != nil && m.Object.GetName() == h.at {
 		h.reached()
 		<-ctx.Done()
 		return apply.Change{}, ctx.Err()
 	}
 	return apply.Change{Action: apply.Created, UID: "u", ResourceVersion: "1"}, nil
+}
+
+func (h halted) ApplyStrict(ctx context.Context, m *manifest.Manifest, mode release.Mode) (apply.Change, error) {
+	return h.Apply(ctx, m, mode)
 }
 
 func (halted) Precreate(context.Context, *manifest.Manifest) (apply.Change, error) {
@@ -47,17 +55,17 @@ func (halted) Content(m *manifest.Manifest) ([sha256.Size]byte, error) {
 }
 
 func (halted) Live(context.Context, *manifest.Manifest) (*unstructured.Unstructured, error) {
-	return nil, nil //nolint:nilnil // there is no such object
+	return nil, nil //nolint:nilnil // no object exists
 }
 
-// unseen is an Observer that no watch has told anything.
+// unseen is an Observer whose watches have delivered nothing.
 type unseen struct{}
 
 func (unseen) Object(manifest.ID) client.Object { return nil }
 
 func (unseen) Look(context.Context, *manifest.Manifest, bool) observe.Look { return observe.Look{} }
 
-// cutShort makes a pass over a release that is cut short when it has applied its first object of two.
+// cutShort runs a pass over a release of two objects and cancels it after the first.
 func cutShort(t *testing.T) (*rollout.Plan, *rollout.Passer) {
 	t.Helper()
 	p, err := payload.Load(files("1.1.0", "release-manifests/0000_20_b_01.yaml", `
@@ -75,68 +83,121 @@ metadata: {namespace: ns, name: b, annotations: {include.release.openshift.io/se
 	return plan, passer
 }
 
-// TestPassThatWasCutShortIsTakenOver: what it has applied is there, whatever is rolled out next.
-func TestPassThatWasCutShortIsTakenOver(t *testing.T) {
+// TestCanceledPassKeepsItsResults starts another rollout after a canceled pass. It knows the objects that the pass has applied.
+func TestCanceledPassKeepsItsResults(t *testing.T) {
 	plan, passer := cutShort(t)
-	t.Run("it goes on where the same release was", func(t *testing.T) {
-		m := &memory{passer: passer}
-		m.takeOver(plan.Release)
-		assert.Equal(t, 1, m.settled.Progress(plan).Done, "progress does not run backwards when what the cluster gets changes")
+	p := &payload.Payload{Release: plan.Release}
+	// rolled returns the state after a rollout of an image with that passer, and then one of the image next.
+	rolled := func(t *testing.T, next string) rollout.Settled {
+		t.Helper()
+		u := &underway{clock: clock.RealClock{}, control: control.New(clock.RealClock{}, nil)}
+		u.plan("first", imageOf("1.1.0"), false)
+		require.True(t, u.begin("first", beginning{plan: plan, passer: passer, payload: p}))
+		u.plan("second", next, false)
+		require.True(t, u.begin("second", beginning{plan: plan, passer: &rollout.Passer{}, payload: p}))
+		settled := u.snapshot().settled
+		u.plan("third", next, false)
+		require.True(t, u.begin("third", beginning{plan: plan, passer: &rollout.Passer{}, payload: p}))
+		assert.Equal(t, settled.Progress(plan).Done, u.snapshot().settled.Progress(plan).Done, "a rollout without a pass changes nothing")
+		return settled
+	}
+	t.Run("continues where the same release stopped", func(t *testing.T) {
+		assert.Equal(t, 1, rolled(t, imageOf("1.1.0")).Progress(plan).Done, "progress does not decrease when the selection of manifests changes")
 	})
-	t.Run("it knows on the way back what the other release has left", func(t *testing.T) {
-		m := &memory{passer: passer, another: true}
-		m.takeOver(plan.Release)
-		assert.Zero(t, m.settled.Progress(plan).Done)
-		require.Len(t, m.settled.Records(plan), 1)
-		assert.Equal(t, "a", m.settled.Records(plan)[0].ID.Name)
-		assert.False(t, m.another, "the next rollout is not of another release than this one")
-	})
-	t.Run("it keeps what is known where no pass was made", func(t *testing.T) {
-		m := &memory{passer: &rollout.Passer{}, settled: passer.Settled()}
-		m.takeOver(plan.Release)
-		assert.Equal(t, 1, m.settled.Progress(plan).Done)
+	t.Run("knows after a rollback which objects the other release has applied", func(t *testing.T) {
+		settled := rolled(t, imageOf("1.0.0"))
+		assert.Zero(t, settled.Progress(plan).Done)
+		require.Len(t, settled.Records(plan), 1)
+		assert.Equal(t, "a", settled.Records(plan)[0].ID.Name)
 	})
 }
 
-// blank is an inventory that knows nothing.
+// blank is an empty inventory.
 type blank struct{}
 
 func (blank) Load(context.Context) (inventory.Inventory, error) { return inventory.Inventory{}, nil }
 
 func (blank) Save(context.Context, inventory.Inventory) error { return nil }
 
-// TestRolloutThatIsNotWantedAnyMoreTakesNothingOver: a rollout is superseded before it has begun.
-func TestRolloutThatIsNotWantedAnyMoreTakesNothingOver(t *testing.T) {
-	_, passer := cutShort(t)
-	cv := clusterAt(partial("1.1.0"), completed("1.0.0"))
-	a := acceptedRelease("1.1.0")
-	engine := func(*configv1.ClusterVersion, *payload.Payload) Engine { return Engine{Passer: &rollout.Passer{}} }
-	c := New(clock.RealClock{}, nil, nil, idle{}, Stages{}, blank{}, engine, func() {}, Options{})
-	c.memory.planKey, c.memory.passer = "wanted", passer
-	w := &rolling{Reconciler: c, key: "superseded", mode: release.Updating, r: &round{original: cv, cv: cv, accepted: &a}}
-	require.ErrorIs(t, w.begin(t.Context()), errSuperseded)
-	assert.Same(t, passer, c.memory.passer)
-	assert.NotNil(t, c.memory.restored, "the inventory is read once, and is for the rollout that begins")
+// counted counts the applied objects and the reads of the inventory.
+type counted struct {
+	halted
+	savedInventory
+
+	applied, loads int
 }
 
-// TestRolloutThatIsWantedAgainIsRecorded: an edit is taken back before what it asks for has begun, so that the rollout
-// before begins anew, under the same key.
-func TestRolloutThatIsWantedAgainIsRecorded(t *testing.T) {
-	cv := clusterAt(completed("1.1.0"))
-	a := acceptedRelease("1.1.0")
-	engine := func(*configv1.ClusterVersion, *payload.Payload) Engine { return Engine{Passer: &rollout.Passer{}} }
-	background, store := slots{}, &savedInventory{}
-	c := New(clock.RealClock{}, nil, nil, background, Stages{}, store, engine, func() {}, Options{})
-	c.memory.planKey = "wanted"
-	for range 2 {
-		w := &rolling{Reconciler: c, key: "wanted", mode: release.Reconciling, r: &round{original: cv, cv: cv, accepted: &a}}
-		require.NoError(t, w.begin(t.Context()))
+func (c *counted) Apply(ctx context.Context, m *manifest.Manifest, mode release.Mode) (apply.Change, error) {
+	c.applied++
+	return c.halted.Apply(ctx, m, mode)
+}
+
+func (c *counted) Load(ctx context.Context) (inventory.Inventory, error) {
+	c.loads++
+	return c.savedInventory.Load(ctx)
+}
+
+// rollingOut returns a reconciler that has accepted the first release. The test runs the steps in the slots.
+func rollingOut(t *testing.T) (*scribe, slots, *counted) {
+	t.Helper()
+	registry, work, cluster := newShelf("1.0.0"), slots{}, &counted{}
+	engine := func(*configv1.ClusterVersion, *payload.Payload) Engine {
+		return Engine{
+			Passer:    &rollout.Passer{Clock: clock.RealClock{}, Applier: cluster, Observer: unseen{}, Rand: rand.New(rand.NewPCG(1, 1))},
+			Prepare:   func(context.Context) error { return nil },
+			Completed: func(context.Context) {},
+		}
 	}
-	background[SlotInventory].step(t.Context())
-	assert.Equal(t, 1, store.saves, "what is written is the inventory of the rollout that is under way")
+	s := newScribe(t, func(p *parts) { p.stages, p.runner, p.store, p.engine = registry.stages(), work, cluster, engine })
+	s.reconcile(t)
+	work[background.SlotAccept].step(t.Context())
+	s.at(time.Minute)
+	s.reconcile(t)
+	require.Contains(t, work, background.SlotRollout)
+	return s, work, cluster
 }
 
-func TestBelieved(t *testing.T) {
+// overrides replaces the overrides, which makes another rollout the wanted one.
+func (s *scribe) overrides(t *testing.T, after time.Duration, list ...configv1.ComponentOverride) {
+	t.Helper()
+	s.edit(t, func(cv *configv1.ClusterVersion) { cv.Spec.Overrides = list })
+	s.at(after)
+	s.reconcile(t)
+}
+
+// TestSupersededRolloutIsDiscarded supersedes a rollout before it has started.
+func TestSupersededRolloutIsDiscarded(t *testing.T) {
+	s, work, cluster := rollingOut(t)
+	superseded := work[background.SlotRollout].step
+	s.overrides(t, 2*time.Minute, configv1.ComponentOverride{Kind: "ConfigMap", Namespace: "ns", Name: "other", Unmanaged: true})
+	next := superseded(t.Context())
+	assert.Positive(t, next.After)
+	assert.Zero(t, cluster.applied)
+	_, reported := s.Snapshot()
+	assert.False(t, reported)
+
+	work[background.SlotRollout].step(t.Context())
+	assert.Positive(t, cluster.applied)
+	assert.Equal(t, 1, cluster.loads, "the inventory is read once and kept for the rollout that begins")
+	_, reported = s.Snapshot()
+	assert.True(t, reported)
+}
+
+// TestRestartedRolloutIsRecorded reverts an edit before its rollout begins, so the earlier rollout restarts under the same key.
+func TestRestartedRolloutIsRecorded(t *testing.T) {
+	s, work, cluster := rollingOut(t)
+	first := work[background.SlotRollout].key
+	work[background.SlotRollout].step(t.Context())
+	s.overrides(t, 2*time.Minute, configv1.ComponentOverride{Kind: "ConfigMap", Namespace: "ns", Name: "other", Unmanaged: true})
+	require.NotEqual(t, first, work[background.SlotRollout].key)
+	s.overrides(t, 3*time.Minute)
+	require.Equal(t, first, work[background.SlotRollout].key)
+	work[background.SlotRollout].step(t.Context())
+	work[background.SlotInventory].step(t.Context())
+	assert.Equal(t, 1, cluster.saves, "the inventory of the current rollout is saved")
+}
+
+func TestOnlyRecordsOfTheSameReleaseAreTrusted(t *testing.T) {
 	id := manifest.ID{Kind: "ConfigMap", Namespace: "ns", Name: "a"}
 	kept := func(version string) inventory.Inventory {
 		return inventory.Inventory{Digest: string(digestOf(version)), Records: map[manifest.ID]inventory.Record{
@@ -144,10 +205,10 @@ func TestBelieved(t *testing.T) {
 		}}
 	}
 	next := release.Release{Version: "1.0.0", Image: imageOf("1.0.0")}
-	assert.Equal(t, inventory.Content{1}, believed(kept("1.0.0"), next).Records[id].Content)
+	assert.Equal(t, inventory.Content{1}, reliable(kept("1.0.0"), next).Records[id].Content)
 	other := kept("1.1.0")
-	assert.Zero(t, believed(other, next).Records[id].Content, "values of the other release may stand there")
-	assert.Equal(t, inventory.Content{1}, other.Records[id].Content, "the inventory itself stays as it was read")
+	assert.Zero(t, reliable(other, next).Records[id].Content, "the object may have values of the other release")
+	assert.Equal(t, inventory.Content{1}, other.Records[id].Content, "the inventory itself is unchanged")
 	next.Image = "example.com/r:tag"
-	assert.Equal(t, inventory.Content{1}, believed(kept("1.1.0"), next).Records[id].Content, "it may be the same")
+	assert.Equal(t, inventory.Content{1}, reliable(kept("1.1.0"), next).Records[id].Content, "for a tag, the release may be the same")
 }

@@ -17,22 +17,26 @@ import (
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/pkg/install/target"
 )
 
-// State is how far the operator's Deployment is.
+// State is the progress of the operator's Deployment.
 type State struct {
-	// Running says that the Deployment is available, and no pod of an earlier template is left.
+	// Running reports whether a pod of the current template is available. The others are its standbys: on the host network of a cluster
+	// with one node, they never start.
 	Running bool
-	// Message says in a sentence how far it is.
+	// Message summarizes the progress in one sentence.
 	Message string
-	// Troubles are what keeps pods from running, each with the pod and the words of who knows, sorted.
+	// Troubles are the reasons why pods do not run, sorted. Each names the pod and quotes the event or status.
 	Troubles []string
 }
 
-// Await follows the operator's Deployment until it runs, and tells each state that differs from the one before. It
-// returns the last state, also if ctx ends.
-func Await(ctx context.Context, cfg *rest.Config, namespace string, tell func(State)) (State, error) {
-	c, err := connect(cfg, nil)
+// Await follows the operator's Deployment until it runs and calls report with each new state. It returns the last state, even when ctx
+// ends.
+func Await(ctx context.Context, cfg *rest.Config, namespace string, report func(State)) (State, error) {
+	c, err := target.Connect(cfg, nil)
 	if err != nil {
 		return State{}, err
 	}
@@ -47,11 +51,11 @@ func Await(ctx context.Context, cfg *rest.Config, namespace string, tell func(St
 		list   func() client.ObjectList
 		only   client.ListOption
 	}{
-		{&appsv1.Deployment{}, func() client.ObjectList { return &appsv1.DeploymentList{} }, client.MatchingFields{metav1.ObjectNameField: Operator}},
-		{&corev1.Pod{}, func() client.ObjectList { return &corev1.PodList{} }, client.MatchingLabels{podLabel: Operator}},
+		{&appsv1.Deployment{}, func() client.ObjectList { return &appsv1.DeploymentList{} }, client.MatchingFields{metav1.ObjectNameField: target.Operator}},
+		{&corev1.Pod{}, func() client.ObjectList { return &corev1.PodList{} }, client.MatchingLabels{target.PodLabel: target.Operator}},
 		{&corev1.Event{}, func() client.ObjectList { return &corev1.EventList{} }, client.MatchingFields{}},
 	} {
-		informer := toolscache.NewSharedIndexInformer(c.source(namespace, kind.list, kind.only), kind.object, 0, toolscache.Indexers{})
+		informer := toolscache.NewSharedIndexInformer(source(c, namespace, kind.list, kind.only), kind.object, 0, toolscache.Indexers{})
 		changed := func(any) { notify(wake) }
 		_, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 			AddFunc: changed, UpdateFunc: func(_, o any) { changed(o) }, DeleteFunc: changed,
@@ -69,9 +73,9 @@ func Await(ctx context.Context, cfg *rest.Config, namespace string, tell func(St
 			return last, ctx.Err()
 		case <-wake:
 		}
-		state := Diagnose(only[*appsv1.Deployment](stores[0]), only[*corev1.Pod](stores[1]), only[*corev1.Event](stores[2]))
+		state := diagnose(only[*appsv1.Deployment](stores[0]), only[*corev1.Pod](stores[1]), only[*corev1.Event](stores[2]))
 		if state.Message != last.Message || !slices.Equal(state.Troubles, last.Troubles) || state.Running {
-			tell(state)
+			report(state)
 		}
 		if last = state; state.Running {
 			return last, nil
@@ -79,13 +83,10 @@ func Await(ctx context.Context, cfg *rest.Config, namespace string, tell func(St
 	}
 }
 
-// podLabel is what the operator's pods are known by.
-const podLabel = "k8s-app"
-
 func notify(wake chan<- struct{}) {
 	select {
 	case wake <- struct{}{}:
-	default: // one is waiting, and will see this change too
+	default: // a pending signal covers this change too
 	}
 }
 
@@ -100,7 +101,7 @@ func only[T any](store toolscache.Store) []T {
 }
 
 // source lists and watches the objects of one kind in a namespace.
-func (c *cluster) source(namespace string, list func() client.ObjectList, some client.ListOption) *toolscache.ListWatch {
+func source(c *target.Cluster, namespace string, list func() client.ObjectList, some client.ListOption) *toolscache.ListWatch {
 	return &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			into := list()
@@ -112,11 +113,10 @@ func (c *cluster) source(namespace string, list func() client.ObjectList, some c
 	}
 }
 
-// Diagnose says how far the operator's Deployment is, and what keeps its pods from running, from what the cluster has of
-// them. Events of objects other than these are left aside.
-func Diagnose(deployments []*appsv1.Deployment, pods []*corev1.Pod, events []*corev1.Event) State {
+// diagnose derives the state of the operator's Deployment from objects of the cluster. It ignores events about other objects.
+func diagnose(deployments []*appsv1.Deployment, pods []*corev1.Pod, events []*corev1.Event) State {
 	if len(deployments) == 0 {
-		return State{Message: "the operator's Deployment is not there"}
+		return State{Message: "the operator's Deployment does not exist"}
 	}
 	d := deployments[0]
 	replicas := int32(1)
@@ -124,14 +124,15 @@ func Diagnose(deployments []*appsv1.Deployment, pods []*corev1.Pod, events []*co
 		replicas = *d.Spec.Replicas
 	}
 	s := d.Status
-	state := State{Message: fmt.Sprintf("%d of %d replicas of the operator updated, %d available", min(s.UpdatedReplicas, replicas), replicas, s.AvailableReplicas)}
+	state := State{
+		// More pods are available than there are old ones.
+		Running: s.ObservedGeneration >= d.Generation && s.AvailableReplicas > s.Replicas-s.UpdatedReplicas,
+		Message: fmt.Sprintf("%d of %d operator replicas updated, %d available", min(s.UpdatedReplicas, replicas), replicas, s.AvailableReplicas),
+	}
 	warnings := lastWarnings(events)
 	for _, condition := range s.Conditions {
-		switch {
-		case condition.Type == appsv1.DeploymentReplicaFailure && condition.Status == corev1.ConditionTrue:
+		if condition.Type == appsv1.DeploymentReplicaFailure && condition.Status == corev1.ConditionTrue {
 			state.Troubles = append(state.Troubles, fmt.Sprintf("Deployment %s: %s: %s", d.Name, condition.Reason, brief(condition.Message)))
-		case condition.Type == appsv1.DeploymentAvailable && condition.Status == corev1.ConditionTrue:
-			state.Running = s.ObservedGeneration >= d.Generation && s.UpdatedReplicas >= replicas && s.Replicas == s.UpdatedReplicas
 		}
 	}
 	for _, pod := range pods {
@@ -146,11 +147,11 @@ func Diagnose(deployments []*appsv1.Deployment, pods []*corev1.Pod, events []*co
 	return state
 }
 
-// lastWarnings finds for each object the last warning about it.
+// lastWarnings returns the last warning about each object.
 func lastWarnings(events []*corev1.Event) map[types.UID]*corev1.Event {
 	last := map[types.UID]*corev1.Event{}
 	for _, event := range events {
-		// A back-off tells that something is tried again, not why it did not work.
+		// A back-off event reports a retry, not the cause of the failure.
 		if event.Type != corev1.EventTypeWarning || event.Reason == "BackOff" || strings.HasPrefix(event.Message, "Error: ") {
 			continue
 		}
@@ -172,22 +173,22 @@ func eventTime(event *corev1.Event) eventMoment {
 	return eventMoment{moment.UnixNano(), event.Name}
 }
 
-// eventMoment orders events, also those of the same second.
+// eventMoment orders events, including events of the same second.
 type eventMoment struct {
 	at   int64
 	name string
 }
 
-// Compare is as cmp.Compare.
+// Compare works like cmp.Compare.
 func (m eventMoment) Compare(other eventMoment) int {
 	return cmp.Or(cmp.Compare(m.at, other.at), cmp.Compare(m.name, other.name))
 }
 
-// podTrouble says why a pod does not run; empty if it does, or if nothing says that it won't.
+// podTrouble returns the reason why a pod does not run. It is empty if the pod runs or nothing indicates that it will fail.
 func podTrouble(pod *corev1.Pod, warning *corev1.Event) string {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
-			return fmt.Sprintf("no node takes it: %s: %s", condition.Reason, brief(condition.Message))
+			return fmt.Sprintf("no node accepts it: %s: %s", condition.Reason, brief(condition.Message))
 		}
 	}
 	ready := len(pod.Status.ContainerStatuses) > 0
@@ -195,7 +196,7 @@ func podTrouble(pod *corev1.Pod, warning *corev1.Event) string {
 		ready = ready && status.Ready
 		switch waiting, ended := status.State.Waiting, cmp.Or(status.State.Terminated, status.LastTerminationState.Terminated); {
 		case ended != nil && !status.Ready && (waiting != nil || status.State.Terminated != nil):
-			reason := "it ended"
+			reason := "terminated"
 			if waiting != nil {
 				reason = waiting.Reason
 			}
@@ -215,16 +216,12 @@ func podTrouble(pod *corev1.Pod, warning *corev1.Event) string {
 
 const maxWords = 600
 
-// brief is the beginning of a message, on one line.
+// brief returns the beginning of a message, on one line.
 func brief(message string) string {
-	message = strings.Join(strings.Fields(message), " ")
-	if len(message) > maxWords {
-		return strings.ToValidUTF8(message[:maxWords], "") + "…"
-	}
-	return message
+	return printable.Excerpt(strings.Join(strings.Fields(message), " "), maxWords)
 }
 
-// ending is the end of a log, on one line: that is where it says what went wrong.
+// ending returns the end of a log on one line, because the last lines usually name the error.
 func ending(message string) string {
 	message = strings.Join(strings.Fields(message), " ")
 	if len(message) > maxWords {

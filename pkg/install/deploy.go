@@ -1,9 +1,10 @@
+// Package install installs the version operator in a cluster. It takes a verified release and the administrator's choices, checks for an
+// existing installation, applies a plan from package plan, and follows the operator until it runs. Installing a second time changes
+// nothing. The operator then installs the rest of the release. Package uninstall removes the operator.
 package install
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -12,72 +13,50 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
-	"github.com/cluster-version/cvo/pkg/inventory"
+	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/inject"
+	"github.com/cluster-version/cvo/pkg/engine/gate"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	"github.com/cluster-version/cvo/pkg/install/plan"
+	"github.com/cluster-version/cvo/pkg/install/target"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// Outcome says what became of an object.
-type Outcome string
-
-// Outcomes of an installation.
-const (
-	Created   Outcome = "created"
-	Changed   Outcome = "changed"
-	Unchanged Outcome = "unchanged"
-	Deleted   Outcome = "deleted"
-	Kept      Outcome = "kept"
-)
-
-// Result is what was done about one object.
-type Result struct {
-	APIVersion string  `json:"apiVersion"`
-	Kind       string  `json:"kind"`
-	Namespace  string  `json:"namespace,omitempty"`
-	Name       string  `json:"name"`
-	Outcome    Outcome `json:"outcome"`
-	// Message adds what a reader should know, may be empty.
-	Message string `json:"message,omitempty"`
-}
-
-// String reads like "Service openshift-cluster-version/cluster-version-operator".
-func (r Result) String() string {
-	if r.Namespace == "" {
-		return r.Kind + " " + r.Name
-	}
-	return r.Kind + " " + r.Namespace + "/" + r.Name
-}
-
-func newResult(object *unstructured.Unstructured, outcome Outcome) Result {
-	return Result{
+func newResult(object *unstructured.Unstructured, outcome target.Outcome) target.Result {
+	return target.Result{
 		APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Namespace: object.GetNamespace(), Name: object.GetName(), Outcome: outcome,
 	}
 }
 
-// Deploy brings everything of a plan into the cluster, and says so item by item. What is there as it should be is not
-// written to. done may be nil.
-func Deploy(ctx context.Context, cfg *rest.Config, plan Plan, injection apply.Injection, done func(Result)) ([]Result, error) {
+// Deploy installs all items of a plan in the cluster and calls done with each result; done may be nil. Deploy does not write to objects
+// that already match.
+func Deploy(ctx context.Context, cfg *rest.Config, p plan.Plan, injection inject.Values, done func(target.Result)) ([]target.Result, error) {
 	if done == nil {
-		done = func(Result) {}
+		done = func(target.Result) {}
 	}
-	c, err := connect(cfg, plan.manifests)
+	c, err := target.Connect(cfg, p.Manifests)
 	if err != nil {
 		return nil, err
 	}
-	d := &deployer{c, plan, injection}
+	d := &deployer{c, p, injection}
 	if err := d.check(ctx); err != nil {
 		return nil, err
 	}
-	var results []Result
-	for _, item := range plan.Items {
-		result, err := d.bring(ctx, item)
+	var results []target.Result
+	for _, item := range p.Items {
+		result, err := d.applyItem(ctx, item)
 		if err != nil {
 			return results, fmt.Errorf("installing %s: %w", item.ID(), err)
 		}
@@ -92,30 +71,33 @@ func Deploy(ctx context.Context, cfg *rest.Config, plan Plan, injection apply.In
 	return results, nil
 }
 
-// deployer carries out a plan.
+// deployer installs a plan.
 type deployer struct {
-	*cluster
-	plan      Plan
-	injection apply.Injection
+	*target.Cluster
+	plan      plan.Plan
+	injection inject.Values
 }
 
-// check refuses what the cluster would refuse, before anything is written: another release, and what somebody else has set
-// to other values than an administrator chose.
+// check returns an error before any write if the cluster would reject the installation. It rejects an installation of another release, and
+// choices in fields that another client has set to other values.
 func (d *deployer) check(ctx context.Context) error {
-	there, err := d.look(ctx, d.plan.Settings.Namespace, d.plan.Settings.Name)
+	there, err := readExisting(ctx, d.Cluster, d.plan.Settings.Namespace, d.plan.Settings.Name)
 	if err != nil {
 		return err
 	}
-	if err := there.Refuse(d.plan.Image); err != nil {
+	if err = there.CheckDeletion(); err == nil && d.plan.Deploys() {
+		err = there.CheckRelease(d.plan.Image)
+	}
+	if err != nil {
 		return err
 	}
 	for _, item := range d.plan.Items {
-		if item.how != chosen {
+		if item.Mode != plan.AsInstaller {
 			continue
 		}
-		live, err := d.metadata(ctx, item.Object)
+		live, err := d.Metadata(ctx, item.Object)
 		if err == nil && live != nil {
-			_, err = d.choose(ctx, item.Object, client.DryRunAll)
+			_, err = d.applyChoice(ctx, item.Object, client.DryRunAll)
 		}
 		if err != nil {
 			return fmt.Errorf("installing %s: %w", item.ID(), err)
@@ -124,118 +106,106 @@ func (d *deployer) check(ctx context.Context) error {
 	return nil
 }
 
-// bring has one object be as the item says.
-func (d *deployer) bring(ctx context.Context, item Item) (Result, error) {
-	live, err := d.metadata(ctx, item.Object)
+// applyItem makes one object match its item.
+func (d *deployer) applyItem(ctx context.Context, item plan.Item) (target.Result, error) {
+	live, err := d.Metadata(ctx, item.Object)
 	if err != nil {
-		return Result{}, err
+		return target.Result{}, err
 	}
 	var version string
 	switch {
-	case item.how == once && live != nil:
-		return newResult(item.Object, Unchanged), nil
-	case item.how == once:
+	case item.Mode == plan.CreateOnce && live != nil:
+		return newResult(item.Object, target.Unchanged), nil
+	case item.Mode == plan.CreateOnce:
 		err = d.create(ctx, item.Object)
 		if apierrors.IsAlreadyExists(err) {
-			return newResult(item.Object, Unchanged), nil
+			return newResult(item.Object, target.Unchanged), nil
 		}
-	case item.how == chosen:
-		version, err = d.choose(ctx, item.Object)
-	case item.deployment():
+	case item.Mode == plan.AsInstaller:
+		version, err = d.applyChoice(ctx, item.Object)
+	case item.IsDeployment():
 		version, err = d.deployment(ctx, item.Manifest, live)
 	default:
 		version, err = d.release(ctx, item.Manifest, live)
 	}
 	switch {
 	case err != nil:
-		return Result{}, err
+		return target.Result{}, err
 	case live == nil:
-		return newResult(item.Object, Created), nil
+		return newResult(item.Object, target.Created), nil
 	case live.ResourceVersion == version:
-		return newResult(item.Object, Unchanged), nil
+		return newResult(item.Object, target.Unchanged), nil
 	}
-	return newResult(item.Object, Changed), nil
+	return newResult(item.Object, target.Changed), nil
 }
 
-// metadata reads the metadata of the object that is there; nil if there is none.
-func (c *cluster) metadata(ctx context.Context, object client.Object) (*metav1.PartialObjectMetadata, error) {
-	live := &metav1.PartialObjectMetadata{}
-	live.SetGroupVersionKind(object.GetObjectKind().GroupVersionKind())
-	switch err := c.Get(ctx, client.ObjectKeyFromObject(object), live); {
-	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-		return nil, nil //nolint:nilnil // there is none
-	case err != nil:
-		return nil, fmt.Errorf("reading it: %w", err)
-	}
-	return live, nil
-}
-
-// create creates an object. A kind that was defined a moment ago may be served and not yet be listed as such.
-func (c *cluster) create(ctx context.Context, object *unstructured.Unstructured) error {
+// create creates an object. The server may serve a newly defined kind before it lists the kind.
+func (d *deployer) create(ctx context.Context, object *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, establishTimeout)
 	defer cancel()
 	return retry.OnError(wait.Backoff{Duration: 100 * time.Millisecond, Steps: 100, Factor: 1.1, Cap: 5 * time.Second},
 		func(err error) bool { return meta.IsNoMatchError(err) && ctx.Err() == nil },
-		func() error { return c.Create(ctx, object.DeepCopy(), client.FieldOwner(api.FieldManager)) })
+		func() error { return d.Create(ctx, object.DeepCopy(), client.FieldOwner(api.FieldManager)) })
 }
 
-// release applies a manifest as the operator does. An object that the operator has marked as the ClusterVersion's stays
-// marked: to apply it without the mark would take that off.
+// release applies a manifest as the operator does. It keeps the owner reference to the ClusterVersion that the operator has set, because
+// applying the manifest without it would remove it.
 func (d *deployer) release(ctx context.Context, m *manifest.Manifest, live *metav1.PartialObjectMetadata) (version string, err error) {
-	owner := apply.Owner{}
+	owner := body.Owner{}
 	if live != nil {
 		owner = ownerOf(live, d.plan.Settings.Namespace)
 	}
-	applier := apply.New(d.connection, d.mapper, owner).WithInjection(d.injection)
+	applier := apply.New(d.Connection, d.Mapper, owner).WithValues(d.injection)
 	change, err := applier.Apply(ctx, m, release.Initializing)
 	return change.ResourceVersion, err
 }
 
-// ownerOf is the ClusterVersion that the operator has marked an object with; the zero value if it has not.
-func ownerOf(live *metav1.PartialObjectMetadata, namespace string) apply.Owner {
+// ownerOf returns the ClusterVersion that the operator has recorded as the object's owner, or the zero value.
+func ownerOf(live *metav1.PartialObjectMetadata, namespace string) body.Owner {
 	name := live.Labels[api.OwnedByLabel]
 	for _, reference := range live.OwnerReferences {
 		if reference.Kind == "ClusterVersion" && reference.Name == name && name != "" {
-			return apply.Owner{Name: name, UID: reference.UID, ApplySet: inventory.ApplySetID(namespace, name)}
+			return body.Owner{Name: name, UID: reference.UID, ApplySet: inventory.ApplySetID(namespace, name)}
 		}
 	}
-	return apply.Owner{}
+	return body.Owner{}
 }
 
-// choose applies what an administrator chose, under the installer's name. Without client.ForceOwnership, values that
-// somebody else has set are a refusal.
-func (c *cluster) choose(ctx context.Context, object *unstructured.Unstructured, options ...client.ApplyOption) (version string, err error) {
+// applyChoice applies the administrator's choices under the installer's name. Without client.ForceOwnership, it fails for
+// values that another client has set.
+func (d *deployer) applyChoice(ctx context.Context, object *unstructured.Unstructured, options ...client.ApplyOption) (version string, err error) {
 	applied := object.DeepCopy()
-	err = c.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), append(options, client.FieldOwner(Manager))...)
+	err = d.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), append(options, client.FieldOwner(target.Manager))...)
 	if apierrors.IsConflict(err) {
-		return "", &Refusal{fmt.Errorf("somebody else has set it: %w: change it with what wrote it, or delete it and install again", err)}
+		return "", &target.Refusal{Err: fmt.Errorf("another client has set these fields: %w: change them with that client, or delete the object and install again", err)}
 	}
 	return applied.GetResourceVersion(), err
 }
 
-// deployment applies the operator's Deployment with the choices in its environment. They are the installer's fields, not
-// the operator's, so that they stay when the operator applies the Deployment of the next release. When it is created they
-// are in it from the start, so that no pod is started without them, and change hands without a change.
+// deployment applies the operator's Deployment with the choices in its environment. The installer owns these fields, so they survive when
+// the operator applies the Deployment of the next release. A new Deployment is created with the choices, so that no pod starts without
+// them. Applying them afterwards changes only their owner.
 //
-// Whether the cluster is to stay at this release is asked once more: an update that was begun since would be set back.
+// Just before the write, deployment checks again whether the cluster is to stay at this release. Without the check, the write would revert
+// an update that has started meanwhile.
 func (d *deployer) deployment(ctx context.Context, m *manifest.Manifest, live *metav1.PartialObjectMetadata) (version string, err error) {
 	there := Existing{ClusterVersion: &configv1.ClusterVersion{}}
 	if err := d.Get(ctx, client.ObjectKey{Name: d.plan.Settings.Name}, there.ClusterVersion); err != nil {
 		return "", fmt.Errorf("reading ClusterVersion %s: %w", d.plan.Settings.Name, err)
 	}
-	if err := there.Refuse(d.plan.Image); err != nil {
+	if err := there.CheckRelease(d.plan.Image); err != nil {
 		return "", err
 	}
-	choices := d.plan.Settings.environment()
+	choices := d.plan.Settings.Environment()
 	if len(choices) > 0 && live == nil {
-		with, err := withEnvironment(m, choices)
+		with, err := plan.WithEnvironment(m, choices)
 		if err != nil {
 			return "", err
 		}
 		if _, err := d.release(ctx, with, nil); err != nil {
 			return "", err
 		}
-		if _, err := d.choose(ctx, choicesOf(m, choices), client.ForceOwnership); err != nil {
+		if _, err := d.applyChoice(ctx, plan.ChoicesOf(m, choices), client.ForceOwnership); err != nil {
 			return "", err
 		}
 	}
@@ -243,80 +213,29 @@ func (d *deployer) deployment(ctx context.Context, m *manifest.Manifest, live *m
 	if err != nil || len(choices) == 0 {
 		return version, err
 	}
-	return d.choose(ctx, choicesOf(m, choices), client.ForceOwnership)
+	return d.applyChoice(ctx, plan.ChoicesOf(m, choices), client.ForceOwnership)
 }
 
-// environment are the choices that outlive updates.
-func (s Settings) environment() []any {
-	if s.Retrieval == "" {
-		return nil
-	}
-	return []any{map[string]any{"name": retrievalVariable, "value": s.Retrieval}}
-}
+// establishTimeout limits the wait for one CRD. An API server usually needs much less than a second.
+const establishTimeout = time.Minute
 
-// choicesOf is the part of the Deployment that is the installer's.
-func choicesOf(m *manifest.Manifest, environment []any) *unstructured.Unstructured {
-	part := &unstructured.Unstructured{}
-	part.SetGroupVersionKind(m.GVK())
-	part.SetNamespace(m.Object.GetNamespace())
-	part.SetName(m.Object.GetName())
-	_ = unstructured.SetNestedSlice(part.Object, []any{map[string]any{"name": Operator, "env": environment}}, "spec", "template", "spec", "containers")
-	return part
-}
-
-// withEnvironment is a Deployment with more variables in the operator's container, in the place of those with the same name.
-func withEnvironment(m *manifest.Manifest, environment []any) (*manifest.Manifest, error) {
-	with := *m
-	with.Object = m.Object.DeepCopy()
-	path := []string{"spec", "template", "spec", "containers"}
-	containers, _, err := unstructured.NestedSlice(with.Object.Object, path...)
-	if err != nil {
-		return nil, err
+// established waits until the API server serves the kind of a CRD.
+func (d *deployer) established(ctx context.Context, m *manifest.Manifest) error {
+	ctx, cancel := context.WithTimeout(ctx, establishTimeout)
+	defer cancel()
+	selector := client.MatchingFields{metav1.ObjectNameField: m.Object.GetName()}
+	lw := &toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			list := &gate.CRDList{}
+			return list, d.List(ctx, list, selector, &client.ListOptions{Raw: &options})
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return d.Watch(ctx, &gate.CRDList{}, selector, &client.ListOptions{Raw: &options})
+		},
 	}
-	for _, item := range containers {
-		container, ok := item.(map[string]any)
-		if !ok || container["name"] != Operator {
-			continue
-		}
-		container["env"] = mergeEnvironment(container["env"], environment)
-		return &with, unstructured.SetNestedSlice(with.Object.Object, containers, path...)
-	}
-	return nil, errors.New("it has no container " + Operator)
-}
-
-func mergeEnvironment(have any, more []any) []any {
-	var merged []any
-	set := map[any]bool{}
-	for _, item := range more {
-		set[item.(map[string]any)["name"]] = true
-	}
-	list, _ := have.([]any)
-	for _, item := range list {
-		if variable, ok := item.(map[string]any); ok && !set[variable["name"]] {
-			merged = append(merged, item)
-		}
-	}
-	return append(merged, more...)
-}
-
-// Refusal is a deliberate no: the cluster is not such that the installer may go on.
-type Refusal struct{ Err error }
-
-func (r *Refusal) Error() string { return r.Err.Error() }
-
-// Unwrap returns the cause.
-func (r *Refusal) Unwrap() error { return r.Err }
-
-// CheckPullSecret reports what is wrong with the credentials in a file.
-func CheckPullSecret(data []byte) error {
-	var config struct {
-		Auths map[string]json.RawMessage `json:"auths"`
-	}
-	if err := json.Unmarshal(data, &config); err != nil {
-		return fmt.Errorf("it is no dockerconfigjson: %w", err)
-	}
-	if len(config.Auths) == 0 {
-		return errors.New("it has no credentials under auths: give a file such as 'docker login' or 'podman login --authfile' writes")
-	}
-	return nil
+	_, err := watchtools.UntilWithSync(ctx, lw, &gate.CRD{}, nil, func(e watch.Event) (bool, error) {
+		crd, ok := e.Object.(*gate.CRD)
+		return ok && gate.Check(crd, gate.Want{Manifest: m, Mode: release.Initializing}).State == gate.Settled, nil
+	})
+	return err
 }

@@ -17,34 +17,36 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/install/plan"
+	"github.com/cluster-version/cvo/pkg/install/target"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// Existing is what a cluster has already of an installation; the zero value is a bare cluster.
+// Existing is the part of an installation that a cluster already has. The zero value describes a cluster without any.
 type Existing struct {
-	// ClusterVersion is nil if there is none.
+	// ClusterVersion is nil if it does not exist.
 	ClusterVersion *configv1.ClusterVersion
-	// Deployment is that of the operator; nil if there is none.
+	// Deployment is the operator's Deployment; nil if it does not exist.
 	Deployment *appsv1.Deployment
-	// PullSecret are the cluster's credentials for registries; nil if there are none.
+	// PullSecret holds the cluster's registry credentials; nil if there are none.
 	PullSecret []byte
-	// Bundle holds the certificates that the operator trusts besides the system's; nil if there is none.
+	// Bundle is the ConfigMap with the certificates that the operator trusts in addition to the system's; nil if it does not exist.
 	Bundle *corev1.ConfigMap
-	// ending are the objects that an installation needs and that are being deleted.
-	ending []string
+	// beingDeleted lists the objects that an installation needs but that are being deleted.
+	beingDeleted []string
 }
 
-// Look finds out what a cluster has of an installation.
+// Look reads the existing part of an installation from a cluster.
 func Look(ctx context.Context, cfg *rest.Config, namespace, name string) (Existing, error) {
-	c, err := connect(cfg, nil)
+	c, err := target.Connect(cfg, nil)
 	if err != nil {
 		return Existing{}, err
 	}
-	return c.look(ctx, namespace, name)
+	return readExisting(ctx, c, namespace, name)
 }
 
-func (c *cluster) look(ctx context.Context, namespace, name string) (e Existing, err error) {
+func readExisting(ctx context.Context, c *target.Cluster, namespace, name string) (e Existing, err error) {
 	cv, deployment, secret, bundle := &configv1.ClusterVersion{}, &appsv1.Deployment{}, &corev1.Secret{}, &corev1.ConfigMap{}
 	for _, part := range []struct {
 		what string
@@ -53,7 +55,7 @@ func (c *cluster) look(ctx context.Context, namespace, name string) (e Existing,
 		take func()
 	}{
 		{"ClusterVersion", client.ObjectKey{Name: name}, cv, func() { e.ClusterVersion = cv }},
-		{"Deployment", client.ObjectKey{Namespace: namespace, Name: Operator}, deployment, func() { e.Deployment = deployment }},
+		{"Deployment", client.ObjectKey{Namespace: namespace, Name: target.Operator}, deployment, func() { e.Deployment = deployment }},
 		{
 			"Secret",
 			client.ObjectKey{Namespace: api.ConfigNamespace, Name: api.PullSecret},
@@ -70,26 +72,26 @@ func (c *cluster) look(ctx context.Context, namespace, name string) (e Existing,
 			part.take()
 		}
 	}
-	if e.ending, err = c.ending(ctx, namespace, name); err != nil {
+	if e.beingDeleted, err = findBeingDeleted(ctx, c, namespace, name); err != nil {
 		return Existing{}, err
 	}
 	return e, nil
 }
 
-// ending finds what an installation needs and somebody has asked to delete.
-func (c *cluster) ending(ctx context.Context, namespace, name string) ([]string, error) {
+// findBeingDeleted returns the objects that an installation needs but that are being deleted.
+func findBeingDeleted(ctx context.Context, c *target.Cluster, namespace, name string) ([]string, error) {
 	ids := []manifest.ID{{Group: configv1.GroupName, Kind: "ClusterVersion", Name: name}}
 	for _, namespace := range []string{namespace, api.ConfigNamespace, api.ConfigManagedNamespace} {
 		ids = append(ids, manifest.ID{Kind: "Namespace", Name: namespace})
 	}
-	for _, crd := range append(neededCRDs(), operatorCRDs()...) {
-		ids = append(ids, crdID(crd))
+	for _, crd := range append(target.NeededCRDs(), target.OperatorCRDs()...) {
+		ids = append(ids, target.CRD(crd))
 	}
 	var ending []string
 	for _, id := range ids {
 		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: id.Name}}
 		object.SetGroupVersionKind(schema.GroupVersionKind{Group: id.Group, Version: "v1", Kind: id.Kind})
-		live, err := c.metadata(ctx, object)
+		live, err := c.Metadata(ctx, object)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", id, err)
 		}
@@ -100,18 +102,17 @@ func (c *cluster) ending(ctx context.Context, namespace, name string) ([]string,
 	return ending, nil
 }
 
-// Ending refuses an installation into a cluster that something of it is just being deleted from; nil if there is nothing
-// such. What is installed now would go with it.
-func (e Existing) Ending() error {
-	if len(e.ending) == 0 {
+// CheckDeletion returns an error if objects of an installation are being deleted, because new objects would be deleted with them.
+func (e Existing) CheckDeletion() error {
+	if len(e.beingDeleted) == 0 {
 		return nil
 	}
-	return &Refusal{fmt.Errorf("%s is being deleted: let 'cvo uninstall' end what it has begun, or wait until it is gone, and install then", strings.Join(e.ending, ", "))}
+	return &target.Refusal{Err: fmt.Errorf("%s is being deleted: let 'cvo uninstall' finish, or wait until it is gone, then install again", strings.Join(e.beingDeleted, ", "))}
 }
 
-// Refuse says why a release cannot be installed into the cluster; nil if it can.
-func (e Existing) Refuse(image string) error {
-	if err := e.Ending(); err != nil {
+// CheckRelease returns the reason why a release cannot be installed into the cluster; nil if it can.
+func (e Existing) CheckRelease(image string) error {
+	if err := e.CheckDeletion(); err != nil {
 		return err
 	}
 	if e.ClusterVersion == nil {
@@ -119,21 +120,21 @@ func (e Existing) Refuse(image string) error {
 	}
 	status := e.ClusterVersion.Status
 	if len(status.History) == 0 {
-		return nil // nothing was ever installed, so what was tried before is replaced
+		return nil // no release was ever installed, so the new release replaces the earlier attempt
 	}
 	if !release.SameImage(status.Desired.Image, image) {
-		return &Refusal{fmt.Errorf("the cluster is at release %s (%s) already: an install does not update; use 'cvo upgrade --to-image %s'",
+		return &target.Refusal{Err: fmt.Errorf("the cluster already runs release %s (%s), and 'cvo install' does not update it: use 'cvo upgrade --to-image %s'",
 			status.Desired.Version, status.Desired.Image, image)}
 	}
-	if asked := e.asked(); asked != "" {
-		return &Refusal{fmt.Errorf("the cluster was asked to update to %s: an install would set it back; let 'cvo upgrade wait' tell when it is there, or take the request back with 'cvo upgrade --clear'", asked)}
+	if requested := e.requested(); requested != "" {
+		return &target.Refusal{Err: fmt.Errorf("the ClusterVersion requests an update to %s, which an install would revert: wait for it with 'cvo upgrade wait', or cancel it with 'cvo upgrade --clear'", requested)}
 	}
 	return nil
 }
 
-// asked is the release that spec asks for and the operator has not answered for yet; empty if there is none. From then on
-// the release that status desires decides, whether the operator has accepted or refused.
-func (e Existing) asked() string {
+// requested returns the release that spec requests and that the operator has not answered yet, or an empty string. Once the operator has
+// accepted or rejected the request, the desired release in status counts.
+func (e Existing) requested() string {
 	cv := e.ClusterVersion
 	update, accepted := cv.Spec.DesiredUpdate, api.FindCondition(cv.Status.Conditions, api.ReleaseAccepted)
 	answered := cv.Status.ObservedGeneration == cv.Generation && (accepted == nil || accepted.Status != configv1.ConditionUnknown)
@@ -147,25 +148,25 @@ func (e Existing) asked() string {
 	return ""
 }
 
-// Distrusts says what to do about certificates that are trusted here, and not by the operator in the cluster because its
-// bundle is there already and lacks them; empty if there is nothing to do. The bundle is not changed: it is somebody's.
-func (e Existing) Distrusts(s Settings) string {
+// TrustWarning returns a warning with the remedy if the cluster's existing bundle lacks certificates that this install trusts; otherwise an
+// empty string. An install does not change another owner's bundle.
+func (e Existing) TrustWarning(s plan.Settings) string {
 	added := strings.TrimSpace(string(s.Authorities))
 	if added == "" || e.Bundle == nil || strings.Contains(e.Bundle.Data[api.CABundleKey], added) {
 		return ""
 	}
-	return fmt.Sprintf("ConfigMap %s/%s is there already without the certificates of --certificate-authority, and stays as it is: add them to its key %s, else the operator may not reach the registry",
+	return fmt.Sprintf("the existing ConfigMap %s/%s lacks the certificates of --certificate-authority: add them to its key %s, or the operator may not reach the registry",
 		api.ConfigManagedNamespace, api.TrustedCABundle, api.CABundleKey)
 }
 
-// Network reports whether the operator was installed to run before the cluster has a network.
+// Network reports whether the installed operator can run before the cluster has a network.
 func (e Existing) Network() bool {
 	if e.Deployment == nil {
 		return false
 	}
 	for _, container := range e.Deployment.Spec.Template.Spec.Containers {
 		for _, variable := range container.Env {
-			if container.Name == Operator && variable.Name == networkVariable && variable.Value == "true" {
+			if container.Name == target.Operator && variable.Name == plan.NetworkVariable && variable.Value == "true" {
 				return true
 			}
 		}
@@ -173,24 +174,39 @@ func (e Existing) Network() bool {
 	return false
 }
 
-// Unlike lists what the settings ask for and the ClusterVersion that is there has otherwise. It is not changed: it is
-// its administrators'.
-func (e Existing) Unlike(s Settings) []string {
+// warnings describes requested settings that the installation ignores, because the cluster already has other values.
+func (e Existing) warnings(s plan.Settings) []string {
+	var warnings []string
+	if warning := e.TrustWarning(s); warning != "" {
+		warnings = append(warnings, warning)
+	}
+	for _, difference := range e.Differences(s) {
+		warnings = append(warnings, fmt.Sprintf("keeping the existing ClusterVersion %s: %s", s.Name, difference))
+	}
+	return warnings
+}
+
+// Differences lists the settings that differ from the existing ClusterVersion. An install does not change the ClusterVersion,
+// because it belongs to its administrators.
+func (e Existing) Differences(s plan.Settings) []string {
 	if e.ClusterVersion == nil {
 		return nil
 	}
-	var unlike []string
+	var difference []string
 	spec := e.ClusterVersion.Spec
 	if s.Channel != "" && s.Channel != spec.Channel {
-		unlike = append(unlike, fmt.Sprintf("its channel is %q: use 'cvo upgrade channel %s' to change it", spec.Channel, s.Channel))
+		difference = append(difference, fmt.Sprintf("its channel is %q: use 'cvo upgrade channel %s' to change it", spec.Channel, s.Channel))
 	}
 	if s.Upstream != "" && s.Upstream != string(spec.Upstream) {
-		unlike = append(unlike, fmt.Sprintf("its update service is %q: edit spec.upstream to change it", spec.Upstream))
+		difference = append(difference, fmt.Sprintf("its update service is %q: edit spec.upstream to change it", spec.Upstream))
+	}
+	if s.ClusterID != "" && s.ClusterID != string(spec.ClusterID) {
+		difference = append(difference, fmt.Sprintf("its cluster ID is %q: edit spec.clusterID to change it", spec.ClusterID))
 	}
 	if s.Capabilities != nil && !equalCapabilities(s.Capabilities, spec.Capabilities) {
-		unlike = append(unlike, "it asks for other capabilities: edit spec.capabilities to change them")
+		difference = append(difference, "it requests other capabilities: edit spec.capabilities to change them")
 	}
-	return unlike
+	return difference
 }
 
 func equalCapabilities(a, b *configv1.ClusterVersionCapabilitiesSpec) bool {

@@ -20,65 +20,86 @@ import (
 	yamlv2 "go.yaml.in/yaml/v2"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cluster-version/cvo/internal/aliases"
 )
 
-var byteOrderMark = []byte("\xef\xbb\xbf")
+// guessBytes is how far the original operator searches for the first "{" of a JSON stream.
+const guessBytes = 1024
 
-// stream decodes all documents of a file. Which bytes count as JSON follows the decoder that the original reads
-// manifests with (k8s.io/apimachinery NewYAMLOrJSONDecoder), because the payload hash depends on it: a file that
-// begins with "{" is a stream of JSON documents, and what follows the first of them that does not parse is YAML.
+// stream decodes all documents of a file. It detects JSON as the original's decoder does (k8s.io/apimachinery NewYAMLOrJSONDecoder),
+// because the payload hash depends on it. A file that begins with "{" is a stream of JSON documents. If its first or second document is
+// invalid, the rest is read as YAML.
 func (p *parser) stream(data []byte) {
 	rest, line := data, 0
 	if startsJSON(data) {
-		n, err := p.json(data)
-		rest = data[n:]
+		used, decoded, err := p.json(data)
 		if err == nil {
 			return
 		}
-		if p.document > 1 || !maybeYAML(rest) {
-			p.begin(1 + bytes.Count(data[:n], []byte("\n")))
+		start, ok := skipSpace(data[used:])
+		rest, line = data[used+start:], bytes.Count(data[:used+start], []byte("\n"))
+		if !ok || decoded > 1 || !maybeYAML(rest) {
+			p.begin(1 + bytes.Count(data[:used], []byte("\n")))
 			p.fail("", err)
 			return
 		}
-		line = bytes.Count(data[:n], []byte("\n"))
 	}
-	p.yaml(bytes.TrimPrefix(rest, byteOrderMark), line)
+	p.yaml(rest, line)
 }
 
 func startsJSON(data []byte) bool {
+	data = data[:min(len(data), guessBytes)]
 	return bytes.HasPrefix(bytes.TrimLeftFunc(data, unicode.IsSpace), []byte("{"))
 }
 
-// maybeYAML tells whether what JSON could not read may still be YAML: a separator, or a flow mapping such as {a: b}.
+// skipSpace returns the number of bytes up to the first line break that the original skips between JSON and YAML. ok is false if fewer than
+// four bytes follow: the original reads four bytes at a time and then reports the JSON decoder's error.
+func skipSpace(data []byte) (n int, ok bool) {
+	for n+utf8.UTFMax <= len(data) {
+		r, size := utf8.DecodeRune(data[n:])
+		if !unicode.IsSpace(r) {
+			return n, true
+		}
+		n += size
+		if r == '\n' {
+			return n, true
+		}
+	}
+	return n, false
+}
+
+// maybeYAML reports whether text that is not JSON may be YAML: a separator or a flow mapping such as {a: b}.
 func maybeYAML(data []byte) bool {
-	for _, chunk := range splitDocuments(data) {
-		if skippable(chunk.data) {
+	for d := range documents(data) {
+		if d.err != nil || blank(d.text) {
 			continue
 		}
-		_, err := decodeYAML(chunk.data)
+		_, err := decodeYAML(d.text)
 		return err == nil
 	}
 	return true
 }
 
-// json decodes documents from the start of data as long as they are JSON. It returns how many bytes it used and, if
-// not all, why.
-func (p *parser) json(data []byte) (int, error) {
+// json decodes documents from the start of data as long as they are JSON. It returns the number of bytes read and of values decoded, and an
+// error if text remains.
+func (p *parser) json(data []byte) (used, decoded int, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
-	for used := 0; !p.full; used = int(decoder.InputOffset()) {
+	for ; !p.full; used = int(decoder.InputOffset()) {
 		var raw json.RawMessage
 		switch err := decoder.Decode(&raw); {
 		case errors.Is(err, io.EOF):
-			return len(data), nil
+			return len(data), decoded, nil
 		case err != nil:
-			return used, fmt.Errorf("parsing JSON: %w", err)
+			return used, decoded, fmt.Errorf("parsing JSON: %w", err)
 		}
+		decoded++
 		if bytes.Equal(raw, []byte("null")) {
 			continue
 		}
 		p.begin(1 + bytes.Count(data[:int(decoder.InputOffset())-len(raw)], []byte("\n")))
 		if len(raw) > p.limits.ObjectBytes {
-			// Not yet certain to be too large: a list is measured item by item.
+			// A list may still be acceptable: the limit applies to each of its items.
 			if !bytes.Contains(raw, []byte(`"items"`)) {
 				p.fail("", fmt.Errorf("%w: %d bytes as JSON, the limit is %d", ErrTooLarge, len(raw), p.limits.ObjectBytes))
 				continue
@@ -95,31 +116,36 @@ func (p *parser) json(data []byte) (int, error) {
 		}
 		p.add(bytes.Clone(raw), value)
 	}
-	return len(data), nil
+	return len(data), decoded, nil
 }
 
-// yaml decodes data as YAML documents; line is how many lines of the file lie before it.
+// yaml decodes data as YAML documents. line is the number of lines of the file before data.
 func (p *parser) yaml(data []byte, line int) {
-	for _, chunk := range splitDocuments(data) {
+	for d := range documents(data) {
 		if p.full {
 			return
 		}
-		if skippable(chunk.data) {
+		if d.err != nil {
+			p.begin(line + d.line + 1)
+			p.fail("", d.err)
 			continue
 		}
-		first := line + chunk.line + firstLine(chunk.data)
-		decoded, repeated, err := p.decode(chunk.data)
+		if blank(d.text) {
+			continue
+		}
+		first := line + d.line + firstLine(d.text)
+		decoded, repeated, err := p.decode(d.text)
 		if err != nil {
 			p.begin(first)
-			p.fail("", shiftLine(err, line+chunk.line))
+			p.fail("", shiftLine(err, line+d.line))
 			continue
 		}
 		if decoded == nil {
 			continue
 		}
 		p.begin(first)
-		p.note(repeated, line+chunk.line)
-		raw, value, err := p.convert(chunk.data, decoded)
+		p.note(repeated, line+d.line)
+		raw, value, err := p.convert(d.text, decoded)
 		if err != nil {
 			field, cause := fieldOf(err)
 			p.fail(field, cause)
@@ -129,7 +155,7 @@ func (p *parser) yaml(data []byte, line int) {
 	}
 }
 
-// decodeYAML decodes one document and refuses more of them: the library would drop what follows in silence.
+// decodeYAML decodes one document. It rejects further documents, which the library would silently drop.
 func decodeYAML(data []byte) (any, error) { return decodeYAMLWith(data, false) }
 
 func decodeYAMLWith(data []byte, strict bool) (any, error) {
@@ -140,38 +166,38 @@ func decodeYAMLWith(data []byte, strict bool) (any, error) {
 		return nil, err
 	}
 	if err := decoder.Decode(&more); err == nil {
-		return nil, errors.New("text after the end of the document: separate documents by a line of ---")
+		return nil, errors.New("text after the end of the document: separate documents with a --- line")
 	} else if !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	return value, nil
 }
 
-// convert makes the object and its compact JSON. A document may be a list of many objects, so it gets the budget of a
-// file; items are measured alone.
-func (p *parser) convert(chunk []byte, decoded any) ([]byte, any, error) {
+// convert returns the object and its compact JSON. A document may be a list of many objects, so it has the size limit of a file, and each
+// item has the limit of an object.
+func (p *parser) convert(text []byte, decoded any) ([]byte, any, error) {
 	c := converter{depth: p.limits.Depth, left: p.limits.FileBytes}
 	value, err := c.convert(decoded, 0)
-	if errors.Is(err, errTooLarge) {
-		return nil, nil, errTooLarge
+	if errors.Is(err, aliases.ErrTooLarge) {
+		return nil, nil, aliases.ErrTooLarge
 	}
 	if err != nil {
-		// Once more in the order of keys, so that of several mistakes the same one is named each time.
+		// A second conversion in the order of keys makes the reported error deterministic.
 		c = converter{depth: p.limits.Depth, left: p.limits.FileBytes, sorted: true}
 		_, err = c.convert(decoded, 0)
 		return nil, nil, err
 	}
-	return encode(chunk, value, c.inexact)
+	return encode(text, value, c.inexact)
 }
 
-// encode makes the compact JSON of a document. Values that JSON would not carry over unchanged (integers beyond 64
-// bits with sign) take the slow way over text, which is what the original does with every document.
-func encode(chunk []byte, value any, inexact bool) ([]byte, any, error) {
+// encode returns the compact JSON of a document. For values that JSON would change (integers outside the signed 64-bit range), it uses the
+// slow conversion through text, as the original does for every document.
+func encode(text []byte, value any, inexact bool) ([]byte, any, error) {
 	if !inexact {
 		raw, err := compactJSON(value)
 		return raw, value, err
 	}
-	raw, err := yaml.YAMLToJSON(chunk)
+	raw, err := yaml.YAMLToJSON(text)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -182,54 +208,12 @@ func encode(chunk []byte, value any, inexact bool) ([]byte, any, error) {
 	return raw, decoded, nil
 }
 
-// compactJSON escapes <, > and & as encoding/json does by default: the payload hash is made over such text.
+// compactJSON escapes <, > and & as encoding/json does by default, because the payload hash covers the escaped text.
 func compactJSON(value any) ([]byte, error) { return json.Marshal(value) }
-
-type chunk struct {
-	data []byte
-	line int // lines of the stream before it
-}
-
-// splitDocuments splits at lines that are "---" or "..." at column 0, where YAML allows nothing else to begin with
-// them: an indented "---" belongs to a block scalar. What follows "--- " on its line belongs to the document it opens.
-func splitDocuments(data []byte) []chunk {
-	var chunks []chunk
-	start, startLine, line := 0, 0, 0
-	for pos := 0; pos < len(data); line++ {
-		end := pos + bytes.IndexByte(data[pos:], '\n') + 1
-		if end == pos {
-			end = len(data)
-		}
-		if text := data[pos:end]; isMarker(text) {
-			chunks = append(chunks, chunk{data[start:pos], startLine})
-			start, startLine = pos+3, line
-		}
-		pos = end
-	}
-	return append(chunks, chunk{data[start:], startLine})
-}
-
-func isMarker(line []byte) bool {
-	if !bytes.HasPrefix(line, []byte("---")) && !bytes.HasPrefix(line, []byte("...")) {
-		return false
-	}
-	return len(line) == 3 || strings.IndexByte(" \t\r\n", line[3]) >= 0
-}
-
-// skippable tells whether a document is nothing but blank lines and comments.
-func skippable(data []byte) bool {
-	for line := range bytes.Lines(data) {
-		line = bytes.TrimSpace(bytes.TrimPrefix(line, byteOrderMark))
-		if len(line) > 0 && line[0] != '#' {
-			return false
-		}
-	}
-	return true
-}
 
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
-// shiftLine turns the line that the YAML library counts inside a document into the line of the file.
+// shiftLine converts the library's line number in a document to the line number in the file.
 func shiftLine(err error, offset int) error {
 	match := yamlLine.FindStringSubmatch(err.Error())
 	if match == nil {
@@ -243,7 +227,7 @@ func shiftLine(err error, offset int) error {
 	return &lineError{line: n + offset, text: text}
 }
 
-// lineError is a mistake on a line of the file, which its text names already.
+// lineError is an error at a line of the file; its text contains the line.
 type lineError struct {
 	line int
 	text string
@@ -251,21 +235,8 @@ type lineError struct {
 
 func (e *lineError) Error() string { return e.text }
 
-// firstLine counts lines up to the first with content, from 1.
-func firstLine(data []byte) int {
-	n := 0
-	for line := range bytes.Lines(data) {
-		n++
-		line = bytes.TrimSpace(bytes.TrimPrefix(line, byteOrderMark))
-		if len(line) > 0 && line[0] != '#' {
-			break
-		}
-	}
-	return max(n, 1)
-}
-
-// converter turns what the YAML library decodes into the types of JSON objects, as sigs.k8s.io/yaml followed by
-// decoding into an unstructured object would, without the way over text. It expands aliases, so it counts bytes.
+// converter converts the YAML library's values to JSON types. The result is the same as decoding with sigs.k8s.io/yaml into an unstructured
+// object, without the conversion through text. It expands aliases, so it limits the total size.
 type converter struct {
 	depth   int
 	left    int
@@ -273,13 +244,11 @@ type converter struct {
 	sorted  bool
 }
 
-var errTooLarge = errors.New("larger than a file may be once aliases are expanded")
-
-// spend takes bytes from the budget.
+// spend subtracts bytes from the budget.
 func (c *converter) spend(n int) error {
 	c.left -= n
 	if c.left < 0 {
-		return errTooLarge
+		return aliases.ErrTooLarge
 	}
 	return nil
 }
@@ -292,7 +261,7 @@ func (c *converter) convert(value any, depth int) (any, error) {
 		return c.list(v, depth+1)
 	case string:
 		if !utf8.ValidString(v) {
-			return nil, errors.New("holds bytes that are not UTF-8: encode them as base64 without !!binary")
+			return nil, errors.New("contains bytes that are not UTF-8: encode them as base64 without !!binary")
 		}
 		return shared(v), c.spend(len(v) + 2)
 	case int:
@@ -305,18 +274,18 @@ func (c *converter) convert(value any, depth int) (any, error) {
 	case nil, bool, int64:
 		return v, c.spend(1)
 	default:
-		return nil, fmt.Errorf("holds a %T, which JSON cannot", v)
+		return nil, fmt.Errorf("contains a %T, which JSON cannot represent", v)
 	}
 }
 
-// shared returns the one copy in memory of a text. The manifests of a release repeat themselves, and those of two even
-// more, which an operator holds at once during an update: real ones take a sixth less memory for it.
+// shared returns the unique copy of a text in memory. Texts recur within a release, and even more in the two releases that an operator
+// holds during an update. Sharing them saves a sixth of the memory of real releases.
 func shared(text string) string { return unique.Make(text).Value() }
 
-// float makes an integer of what JSON writes as one.
+// float converts a number without a fraction to an integer, as JSON does.
 func (c *converter) float(f float64) (any, error) {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return nil, fmt.Errorf("is %v, which JSON cannot hold", f)
+		return nil, fmt.Errorf("is %v, which JSON cannot represent", f)
 	}
 	if f == math.Trunc(f) {
 		c.inexact = c.inexact || math.Abs(f) >= 1<<53 || f == 0 && math.Signbit(f)
@@ -329,7 +298,7 @@ func (c *converter) float(f float64) (any, error) {
 
 func (c *converter) list(v []any, depth int) (any, error) {
 	if depth > c.depth {
-		return nil, fmt.Errorf("nests deeper than %d", c.depth)
+		return nil, fmt.Errorf("is nested deeper than %d levels", c.depth)
 	}
 	out := make([]any, len(v))
 	for i, item := range v {
@@ -343,7 +312,7 @@ func (c *converter) list(v []any, depth int) (any, error) {
 
 func (c *converter) object(v map[any]any, depth int) (any, error) {
 	if depth > c.depth {
-		return nil, fmt.Errorf("nests deeper than %d", c.depth)
+		return nil, fmt.Errorf("is nested deeper than %d levels", c.depth)
 	}
 	out := make(map[string]any, len(v))
 	for k, item := range c.entries(v) {
@@ -352,7 +321,7 @@ func (c *converter) object(v map[any]any, depth int) (any, error) {
 			return nil, err
 		}
 		if _, ok := out[key]; ok {
-			return nil, fmt.Errorf("has the key %q both as text and as another type", key)
+			return nil, fmt.Errorf("has the key %q both as a string and as another type", key)
 		}
 		if err := c.spend(len(key) + 4); err != nil {
 			return nil, err
@@ -364,7 +333,7 @@ func (c *converter) object(v map[any]any, depth int) (any, error) {
 	return out, nil
 }
 
-// entries ranges over a map, in the order of its keys where that was asked for.
+// entries iterates over a map, in the order of its keys if sorted is set.
 func (c *converter) entries(v map[any]any) iter.Seq2[any, any] {
 	if !c.sorted {
 		return maps.All(v)
@@ -381,7 +350,7 @@ func (c *converter) entries(v map[any]any) iter.Seq2[any, any] {
 	}
 }
 
-// keyString makes text of a key, as sigs.k8s.io/yaml does.
+// keyString converts a key to text as sigs.k8s.io/yaml does.
 func keyString(key any) (string, error) {
 	switch k := key.(type) {
 	case string:
@@ -406,11 +375,11 @@ func keyString(key any) (string, error) {
 		}
 		return strconv.FormatFloat(k, 'g', -1, 32), nil
 	default:
-		return "", fmt.Errorf("has a key of type %T, JSON knows only text", key)
+		return "", fmt.Errorf("has a key of type %T: JSON keys are strings", key)
 	}
 }
 
-// pathError carries the path to a value while an error travels up; it is never seen outside.
+// pathError adds the path of a value to an error on the way up. It never leaves the package.
 type pathError struct {
 	path string
 	err  error
@@ -442,7 +411,7 @@ func fieldOf(err error) (string, error) {
 	return "", err
 }
 
-// checkDepth refuses JSON that nests deeper than the limit.
+// checkDepth rejects JSON that is nested deeper than the limit.
 func checkDepth(value any, left int) error {
 	var children []any
 	switch v := value.(type) {
@@ -456,7 +425,7 @@ func checkDepth(value any, left int) error {
 		return nil
 	}
 	if left == 0 {
-		return errors.New("nests too deep")
+		return errors.New("is nested too deeply")
 	}
 	for _, child := range children {
 		if err := checkDepth(child, left-1); err != nil {

@@ -9,29 +9,29 @@ import (
 	yamlv2 "go.yaml.in/yaml/v2"
 )
 
-// RepeatedKey is a key that one map of a YAML document has more than once; the last of them counts.
+// RepeatedKey is a key that occurs more than once in a map of a YAML document. Its last occurrence wins.
 type RepeatedKey struct {
-	// Document counts from 1.
+	// Document is the position of the document in the file, from 1.
 	Document int
-	// Line is that of a later one.
+	// Line is the line of the repetition.
 	Line int
 	Key  string
 }
 
-// Examined is what a file holds, mistakes or not.
+// Examined is the content of a file with its errors.
 type Examined struct {
-	// Manifests are the objects that can be read.
+	// Manifests are the valid objects.
 	Manifests []*Manifest
-	// Errors are those that Parse would join, in the order of the file.
+	// Errors are the errors that Parse would join, in the order of the file.
 	Errors []*Error
-	// Repeated are keys that come more than once.
+	// Repeated are the repeated keys.
 	Repeated []RepeatedKey
-	// Lines are those on which the documents begin, in their order: Lines[m.Document-1].
+	// Lines are the first lines of the documents: Lines[m.Document-1].
 	Lines []int
 }
 
-// Examine reads a file as Parse does, but goes on after mistakes and tells where everything is. It is for those who
-// look at releases; who applies one takes Parse.
+// Examine reads a file as Parse does, but continues after errors and returns positions. It is for tools that inspect releases. To apply a
+// release, use Parse.
 func Examine(file string, data []byte, limits Limits) Examined {
 	p := parser{file: path.Base(file), limits: limits.WithDefaults(), seen: map[ID]int{}, strict: true}
 	p.runlevel, p.component = Place(p.file)
@@ -48,8 +48,8 @@ func Examine(file string, data []byte, limits Limits) Examined {
 	return out
 }
 
-// decode decodes one document and, when strict, returns what the library says of repeated keys. Strict decoding keeps
-// the first of them, so such a document is decoded once more.
+// decode decodes one document. If strict, it also returns the library's errors about repeated keys. Strict decoding keeps the first of
+// several values, so decode then decodes the document again without it.
 func (p *parser) decode(data []byte) (any, []string, error) {
 	if !p.strict {
 		value, err := decodeYAML(data)
@@ -66,7 +66,7 @@ func (p *parser) decode(data []byte) (any, []string, error) {
 
 var repeatedKey = regexp.MustCompile(`^line (\d+): key "?(.*?)"? already set in map$`)
 
-// note keeps what the library says of repeated keys, with lines of the file.
+// note records the repeated keys in the library's errors, with line numbers of the file.
 func (p *parser) note(repeated []string, line int) {
 	for _, text := range repeated {
 		match := repeatedKey.FindStringSubmatch(text)

@@ -1,16 +1,14 @@
 package manifest
 
-// Limits bound what parsing one file may cost. The zero value stands for the defaults, which leave real releases at
-// least twice the room they use.
+// Limits bounds the cost of parsing one file. The zero value selects the defaults, which are at least twice what real releases need.
 type Limits struct {
-	// FileBytes bounds one file; default 8 MiB.
+	// FileBytes limits the size of a file; default 8 MiB.
 	FileBytes int
-	// Documents bounds the objects of one file, items of lists included; default 2000.
+	// Documents limits the number of objects in a file, including the items of lists; default 2000.
 	Documents int
-	// Depth bounds how deep maps and lists nest in one object; default 128.
+	// Depth limits the nesting of maps and lists in an object; default 128.
 	Depth int
-	// ObjectBytes bounds one object as compact JSON, after aliases are expanded; default 1.5 MiB, above which etcd
-	// refuses to store it.
+	// ObjectBytes limits the size of an object as compact JSON with expanded aliases; default 1.5 MiB, the limit of an etcd request.
 	ObjectBytes int
 }
 

@@ -1,6 +1,6 @@
-// Package manifest holds one manifest of a release: parsing it from a file's bytes, its identity, the runlevel and
-// component that its file name gives it, and the rules that decide whether a cluster includes it. It takes bytes and
-// cluster settings and returns values; it reads no files and talks to no cluster.
+// Package manifest handles the single manifests of a release. It parses them from a file's bytes, identifies their objects, and derives
+// runlevel and component from the file name. It takes bytes and returns values. It reads no files and contacts no cluster. Package inclusion
+// decides which clusters include a manifest.
 package manifest
 
 import (
@@ -14,26 +14,26 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// Manifest is one object of a release. Treat it as read-only: it is shared by everything that works on a release.
+// Manifest is one object of a release. It is read-only, because everything that uses the release shares it.
 type Manifest struct {
-	// File is the base name of the file it came from.
+	// File is the base name of its file.
 	File string
-	// Document is its position in that file, from 1; items of an expanded List share their document.
+	// Document is the position in that file, from 1. The items of an expanded List share their document.
 	Document int
 	// Runlevel and Component come from the file name, see ParseName.
 	Runlevel  int
 	Component string
-	// Raw is what the payload hash is computed over: the document as compact JSON with sorted keys, or, if the file is
-	// written as JSON (whatever its extension), the document's bytes as they stand in it, without surrounding space.
-	// Loading a payload drops it: with the object it would double what an operator holds of a release.
+	// Raw is the input of the payload hash: the document as compact JSON with sorted keys. If the file is JSON (with any extension), Raw is
+	// the document's bytes in the file, without surrounding space. payload.Load sets Raw to nil, because it would double the memory of a
+	// release.
 	Raw []byte
-	// Content is the SHA-256 of Raw. It changes when the manifest does.
+	// Content is the SHA-256 of Raw. It changes whenever the manifest changes.
 	Content [sha256.Size]byte
 	// Object is the decoded document.
 	Object *unstructured.Unstructured
 }
 
-// ID identifies an object in a cluster; the API version is left out, because an object is the same in all of them.
+// ID identifies an object in a cluster. It has no API version, because the object is the same in all versions.
 type ID struct {
 	Group     string `json:"group,omitempty"`
 	Kind      string `json:"kind"`
@@ -41,7 +41,7 @@ type ID struct {
 	Name      string `json:"name"`
 }
 
-// String reads like `Deployment.apps openshift-x/y`.
+// String returns text such as `Deployment.apps openshift-x/y`.
 func (id ID) String() string {
 	kind := id.Kind
 	if id.Group != "" {
@@ -62,29 +62,48 @@ func (m *Manifest) ID() ID {
 // GVK returns the object's group, version and kind.
 func (m *Manifest) GVK() schema.GroupVersionKind { return m.Object.GroupVersionKind() }
 
-// Is reports whether the object is of that group and kind, whatever its version.
+// Is reports whether the object is of a group and kind, in any version.
 func (m *Manifest) Is(group, kind string) bool {
 	gvk := m.GVK()
 	return gvk.Group == group && gvk.Kind == kind
 }
 
-// Tombstone reports whether the manifest asks for the object's deletion.
+// Tombstone reports whether the manifest requests that its object is deleted.
 func (m *Manifest) Tombstone() bool {
-	return m.annotation(api.DeleteAnnotation) == "true"
+	return m.Annotation(api.DeleteAnnotation) == "true"
 }
 
-// CreateOnly reports whether the object is created if missing and never changed after. Upstream compares without case.
+// CreateOnly reports whether the object is created if missing and never updated. Like upstream, it ignores case.
 func (m *Manifest) CreateOnly() bool {
-	return strings.EqualFold(m.annotation(api.CreateOnlyAnnotation), "true")
+	return strings.EqualFold(m.Annotation(api.CreateOnlyAnnotation), "true")
 }
 
-// annotation reads one annotation; GetAnnotations copies all of them, and a pass asks a thousand manifests.
-func (m *Manifest) annotation(key string) string {
+// Workload reports whether the object is a Deployment, DaemonSet or StatefulSet, whose pods a rollout may wait for.
+func (m *Manifest) Workload() bool {
+	gvk := m.GVK()
+	return gvk.Group == "apps" && (gvk.Kind == "Deployment" || gvk.Kind == "DaemonSet" || gvk.Kind == "StatefulSet")
+}
+
+// Annotation returns the value of one annotation. GetAnnotations would copy all of them for each of a thousand manifests.
+func (m *Manifest) Annotation(key string) string {
 	metadata, _ := m.Object.Object["metadata"].(map[string]any)
 	annotations, _ := metadata["annotations"].(map[string]any)
 	value, _ := annotations[key].(string)
 	return value
 }
 
-// String reads like `0000_50_dns_02-deployment.yaml[2] Deployment.apps openshift-dns/dns`.
+// String returns text such as `0000_50_dns_02-deployment.yaml[2] Deployment.apps openshift-dns/dns`.
 func (m *Manifest) String() string { return fmt.Sprintf("%s[%d] %s", m.File, m.Document, m.ID()) }
+
+// IsEmpty reports whether a value inside an object is absent, an empty list or an empty map.
+func IsEmpty(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		return len(v) == 0
+	case []any:
+		return len(v) == 0
+	}
+	return false
+}

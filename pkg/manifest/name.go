@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// DefaultRunlevel is the runlevel of a file whose name carries none: where assembling a release puts such files.
+// DefaultRunlevel is the runlevel of files without one in their names. Assembling a release uses the same number.
 const DefaultRunlevel = 50
 
 var (
 	namePattern = regexp.MustCompile(`^0000_(\d{1,6})_([a-zA-Z0-9]+(?:-[a-zA-Z0-9]+)*)_`)
-	// Real releases hold a file without a fourth part; its component is all that follows the runlevel.
+	// Real releases contain a file without a fourth part. Its component is everything after the runlevel.
 	shortNamePattern = regexp.MustCompile(`^0000_(\d{1,6})_([a-zA-Z0-9]+(?:-[a-zA-Z0-9]+)*)(?:\.[a-zA-Z0-9]+)*$`)
 )
 
-// IsFile tells by its name whether a file of a release is read as manifests; all others are left out.
+// IsFile reports whether a file of this name in a release contains manifests.
 func IsFile(name string) bool {
 	switch path.Ext(name) {
 	case ".yaml", ".yml", ".json":
@@ -25,10 +25,9 @@ func IsFile(name string) bool {
 	return false
 }
 
-// ParseName reads the runlevel and the component from a manifest's file name, 0000_<runlevel>_<component>_<rest>;
-// without a third underscore the component is all that follows the runlevel, up to the extension. A file name of
-// another form is not ok: Parse then takes DefaultRunlevel and the name without its extension as the component, which
-// is what assembling a release makes of such a file.
+// ParseName returns the runlevel and the component from a manifest's file name, 0000_<runlevel>_<component>_<rest>. Without a third
+// underscore, the component is everything between the runlevel and the extension. ok is false for all other names. For these, Parse uses
+// DefaultRunlevel, and the name without extension as the component, as assembling a release does.
 func ParseName(file string) (runlevel int, component string, ok bool) {
 	match := namePattern.FindStringSubmatch(file)
 	if match == nil {
@@ -44,7 +43,7 @@ func ParseName(file string) (runlevel int, component string, ok bool) {
 	return runlevel, match[2], true
 }
 
-// Place is ParseName with the fallback for names of another form: where a manifest of that file stands in a release.
+// Place returns the runlevel and the component of a file's manifests. It is ParseName with the fallback for other names.
 func Place(file string) (runlevel int, component string) {
 	if runlevel, component, ok := ParseName(file); ok {
 		return runlevel, component

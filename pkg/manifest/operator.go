@@ -1,9 +1,20 @@
 package manifest
 
-import "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-// OperatorContainer returns the container of the operator in its Deployment: the one that is called like the Deployment,
-// else the first. It is nil for anything else.
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// IsOperatorDeployment reports whether an object in a release is the operator's own Deployment: by convention, the one with its name in its
+// default namespace.
+func IsOperatorDeployment(u *unstructured.Unstructured) bool {
+	gvk := u.GroupVersionKind()
+	return gvk.Group == "apps" && gvk.Kind == "Deployment" && u.GetName() == api.OperatorDeployment && u.GetNamespace() == api.OperatorNamespace
+}
+
+// OperatorContainer returns the operator's container in its Deployment: the container with the Deployment's name, or else the first one. It
+// returns nil if there are no containers.
 func OperatorContainer(deployment map[string]any) map[string]any {
 	name, _, _ := unstructured.NestedString(deployment, "metadata", "name")
 	list, _, _ := unstructured.NestedFieldNoCopy(deployment, "spec", "template", "spec", "containers")
@@ -21,7 +32,7 @@ func OperatorContainer(deployment map[string]any) map[string]any {
 	return first
 }
 
-// OperatorImage returns the image of the operator in its Deployment, empty if there is none.
+// OperatorImage returns the image of the operator in its Deployment, or "" if there is none.
 func OperatorImage(deployment map[string]any) string {
 	image, _ := OperatorContainer(deployment)["image"].(string)
 	return image

@@ -13,23 +13,25 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/cluster-version/cvo/internal/errorset"
 )
 
-// Error says what is wrong with one document of a file.
+// Error is an error in one document of a file.
 type Error struct {
 	// File is the base name of the file.
 	File string
-	// Document counts from 1; 0 means the file as a whole.
+	// Document is the position of the document in the file, from 1; 0 for the whole file.
 	Document int
-	// Field is the path inside the document, such as metadata.name; empty for the document as a whole.
+	// Field is the path in the document, such as metadata.name; empty for the whole document.
 	Field string
-	// Line is that of the mistake where the file does not parse, else that on which the document begins; 0 if unknown.
+	// Line is the line of a syntax error, otherwise the first line of the document; 0 if unknown.
 	Line int
 	// Err is the cause.
 	Err error
 }
 
-// Error reads like `0000_50_dns_x.yaml[2]: metadata.name: missing`.
+// Error returns text such as `0000_50_dns_x.yaml[2]: metadata.name: missing`.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.File)
@@ -47,21 +49,22 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Causes of an Error that callers tell from others.
+// Causes of an Error that callers distinguish.
 var (
-	// ErrTwice: a file brings one object twice.
-	ErrTwice = errors.New("is in this file twice")
-	// ErrTooLarge: an object is larger than a cluster stores.
+	// ErrTwice means that a file contains one object twice.
+	ErrTwice = errors.New("occurs twice in this file")
+	// ErrTooLarge means that an object is larger than a cluster can store.
 	ErrTooLarge = errors.New("the object is too large")
 )
 
-// Parse reads all objects of one file, in order. It takes what real releases hold: several YAML documents split by
-// "---" at the start of a line, a byte order mark, JSON inside .yaml files, documents of comments only, repeated keys
-// (the last one wins, as in the original), lists (replaced by their items), status sections, objects of metadata alone.
-// It does not validate specs. Objects have a kind, an apiVersion and a metadata.name, each once per file.
+// Parse reads all objects of one file, in order. It accepts everything found in real releases: several YAML documents separated by lines
+// that begin with "---", a byte order mark, JSON in .yaml files, documents with comments only, and status sections. It also accepts objects
+// with metadata only, lists (replaced by their items) and repeated keys (the last one wins, as in the original). It does not validate
+// specs. Every object needs a kind, an apiVersion and a metadata.name, and may occur once per file. Annotations and labels must be strings.
+// The original loads objects without apiVersion, which no API server accepts. If one annotation is not a string, it ignores all annotations
+// of the object. Here, both are errors.
 //
-// All errors of the file, up to a hundred, are returned together, joined and sorted, each an *Error that names document
-// and field.
+// Parse returns all errors of the file, up to a hundred, joined and sorted. Each is an *Error that names the document and the field.
 func Parse(file string, data []byte, limits Limits) ([]*Manifest, error) {
 	p := parser{file: path.Base(file), limits: limits.WithDefaults(), seen: map[ID]int{}}
 	p.runlevel, p.component = Place(p.file)
@@ -69,18 +72,10 @@ func Parse(file string, data []byte, limits Limits) ([]*Manifest, error) {
 		return nil, &Error{File: p.file, Err: err}
 	}
 	p.stream(data)
-	if err := JoinSorted(p.errs); err != nil {
+	if err := errorset.Join(p.errs); err != nil {
 		return nil, err
 	}
 	return p.manifests, nil
-}
-
-// JoinSorted joins errors in the order of their texts, so that a repeated failure reads the same; each text is kept
-// once. It returns nil if there are none.
-func JoinSorted(errs []error) error {
-	errs = slices.Clone(errs)
-	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return errors.Join(slices.CompactFunc(errs, func(a, b error) bool { return a.Error() == b.Error() })...)
 }
 
 func checkBytes(data []byte, limits Limits) error {
@@ -88,7 +83,7 @@ func checkBytes(data []byte, limits Limits) error {
 		return fmt.Errorf("the file has %d bytes, the limit is %d: split it", len(data), limits.FileBytes)
 	}
 	if i := bytes.IndexByte(data, 0); i >= 0 {
-		return fmt.Errorf("NUL byte at offset %d: manifests are UTF-8 text", i)
+		return fmt.Errorf("NUL byte at offset %d: manifests must be UTF-8 text", i)
 	}
 	if !utf8.Valid(data) {
 		return fmt.Errorf("not UTF-8 text (offset %d): save it as UTF-8", invalidOffset(data))
@@ -107,7 +102,7 @@ func invalidOffset(data []byte) int {
 	return len(data)
 }
 
-// maxErrors bounds what is told of one file.
+// maxErrors limits the number of errors reported for one file.
 const maxErrors = 100
 
 // parser collects the objects and the errors of one file.
@@ -118,19 +113,19 @@ type parser struct {
 	limits    Limits
 
 	document  int
-	line      int  // on which the document begins
-	full      bool // nothing more is looked at
+	line      int  // the first line of the document
+	full      bool // the rest of the file is ignored
 	manifests []*Manifest
 	errs      []error
 	seen      map[ID]int
 
-	// strict has repeated keys noted; lines are those on which the documents begin.
+	// strict records repeated keys. lines are the first lines of the documents.
 	strict   bool
 	repeated []RepeatedKey
 	lines    []int
 }
 
-// begin counts a document that begins on a line of the file.
+// begin starts a document at a line of the file.
 func (p *parser) begin(line int) {
 	p.document++
 	p.line = line
@@ -147,11 +142,11 @@ func (p *parser) fail(field string, err error) {
 		p.errs = append(p.errs, &Error{File: p.file, Document: p.document, Field: field, Line: line, Err: err})
 	case !p.full:
 		p.full = true
-		p.errs = append(p.errs, &Error{File: p.file, Err: fmt.Errorf("more than %d mistakes, the rest of the file is not looked at", maxErrors)})
+		p.errs = append(p.errs, &Error{File: p.file, Err: fmt.Errorf("more than %d errors: the rest of the file was not checked", maxErrors)})
 	}
 }
 
-// add takes one decoded document. A list becomes its items.
+// add adds one decoded document. It replaces a list with its items.
 func (p *parser) add(raw []byte, value any) {
 	object, ok := value.(map[string]any)
 	if !ok {
@@ -193,7 +188,7 @@ func (p *parser) addObject(raw []byte, object map[string]any) {
 	p.manifests = append(p.manifests, m)
 }
 
-// listItems tells whether an object is a list as kubectl writes them: a kind that ends in List, items, and no name.
+// listItems reports whether an object is a list in kubectl's form: a kind that ends in List, items, and no name.
 func listItems(object map[string]any) ([]any, bool) {
 	kind, _ := object["kind"].(string)
 	items, ok := object["items"].([]any)
@@ -205,7 +200,7 @@ func listItems(object map[string]any) ([]any, bool) {
 	return items, !named
 }
 
-// addItems adds a list's items. Items of a typed list (RoleList) may leave out what the list's own kind tells.
+// addItems adds a list's items. Items of a typed list (such as RoleList) may omit kind and apiVersion, which the list implies.
 func (p *parser) addItems(list map[string]any, items []any) {
 	kind := strings.TrimSuffix(list["kind"].(string), "List")
 	for i, item := range items {
@@ -237,8 +232,8 @@ func (p *parser) addItems(list map[string]any, items []any) {
 	}
 }
 
-// checkIdentity looks only at what identifies an object and at what the inclusion rules read. Annotations of a wrong
-// type matter: read leniently they would be no annotations at all, and the object would be left out in silence.
+// checkIdentity checks only the fields that identify an object or decide its inclusion. Annotations of a wrong type are errors, because
+// ignoring them would silently exclude the object.
 func checkIdentity(object map[string]any) []*Error {
 	var errs []*Error
 	fail := func(field, format string, args ...any) {
@@ -251,7 +246,7 @@ func checkIdentity(object map[string]any) []*Error {
 		case !present || value == nil || ok && s == "":
 			fail(field, "missing")
 		case !ok:
-			fail(field, "is a %s, not a string", describe(value))
+			fail(field, "must be a string, not a %s", describe(value))
 		}
 		return s
 	}
@@ -267,13 +262,13 @@ func checkIdentity(object map[string]any) []*Error {
 		return errs
 	}
 	if meta["generateName"] != nil && meta["name"] == nil {
-		fail("metadata.generateName", "not possible in a release, whose objects are applied again and again: use metadata.name")
+		fail("metadata.generateName", "not allowed, because the objects of a release are applied repeatedly: use metadata.name")
 	} else {
 		requireString(meta, "name", "metadata.name")
 	}
 	if ns, ok := meta["namespace"]; ok && ns != nil {
 		if _, ok := ns.(string); !ok {
-			fail("metadata.namespace", "is a %s, not a string", describe(ns))
+			fail("metadata.namespace", "must be a string, not a %s", describe(ns))
 		}
 	}
 	for _, key := range []string{"annotations", "labels"} {
@@ -288,17 +283,17 @@ func checkStringMap(value any, field string, fail func(field, format string, arg
 	}
 	entries, ok := value.(map[string]any)
 	if !ok {
-		fail(field, "is a %s, not an object", describe(value))
+		fail(field, "must be an object, not a %s", describe(value))
 		return
 	}
 	for _, k := range slices.Sorted(maps.Keys(entries)) {
 		if _, ok := entries[k].(string); !ok {
-			fail(fmt.Sprintf("%s[%s]", field, k), "is a %s, not a string: quote it", describe(entries[k]))
+			fail(fmt.Sprintf("%s[%s]", field, k), "must be a string, not a %s: quote it", describe(entries[k]))
 		}
 	}
 }
 
-// describe names a decoded value's type as JSON knows it.
+// describe returns the JSON type of a decoded value.
 func describe(value any) string {
 	switch value.(type) {
 	case nil:

@@ -12,18 +12,22 @@ import (
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// TestHostileManifests parses what is made to be expensive: as a document of its own, behind a good one, and as JSON.
-func TestHostileManifests(t *testing.T) {
+// TestHostileManifestsAreRejectedInTime parses expensive input: as the only document, after a valid document, and as JSON.
+//
+//threat:deep-nesting deep JSON
+//threat:huge-documents-many many objects
+//threat:objects-above-1 an object of 1.5 MB
+func TestHostileManifestsAreRejectedInTime(t *testing.T) {
 	files := map[string]string{
-		"deep JSON":                    `{"a":` + strings.Repeat(`{"a":`, fixture.Often(700_000)),
-		"a list of JSON in JSON":       `{"kind":"List","apiVersion":"v1","items":[` + strings.Repeat(`{},`, fixture.Often(1_000_000)) + `{}]}`,
-		"lists in lists":               strings.Repeat(`{"apiVersion":"v1","kind":"List","items":[`, 10_000),
-		"annotations that are no text": "apiVersion: v1\nkind: A\nmetadata:\n  name: a\n  annotations: {" + manyKeys(fixture.Often(100_000)) + "}\n",
-		"many documents":               strings.Repeat("---\n", fixture.Often(2_000_000)),
-		"many objects":                 strings.Repeat("apiVersion: v1\nkind: A\nmetadata: {name: a}\n---\n", fixture.Often(50_000)),
-		"an object of 1.5 MB":          object("a", "x: "+strings.Repeat("y", 3<<19)),
-		"an object of 1.5 MB as XML":   "<" + strings.Repeat("a", 3<<19) + ">",
-		"a file of 8 MiB and a byte":   strings.Repeat("#", 8<<20+1),
+		"deep JSON":                        `{"a":` + strings.Repeat(`{"a":`, fixture.Often(700_000)),
+		"a list of JSON in JSON":           `{"kind":"List","apiVersion":"v1","items":[` + strings.Repeat(`{},`, fixture.Often(1_000_000)) + `{}]}`,
+		"lists in lists":                   strings.Repeat(`{"apiVersion":"v1","kind":"List","items":[`, 10_000),
+		"annotations that are not strings": "apiVersion: v1\nkind: A\nmetadata:\n  name: a\n  annotations: {" + manyKeys(fixture.Often(100_000)) + "}\n",
+		"many documents":                   strings.Repeat("---\n", fixture.Often(2_000_000)),
+		"many objects":                     strings.Repeat("apiVersion: v1\nkind: A\nmetadata: {name: a}\n---\n", fixture.Often(50_000)),
+		"an object of 1.5 MB":              object("a", "x: "+strings.Repeat("y", 3<<19)),
+		"an object of 1.5 MB as XML":       "<" + strings.Repeat("a", 3<<19) + ">",
+		"a file of 8 MiB and a byte":       strings.Repeat("#", 8<<20+1),
 	}
 	for name, text := range fixture.HostileYAML() {
 		files[name] = object("a") + text
@@ -51,7 +55,7 @@ func TestHostileManifests(t *testing.T) {
 	}
 }
 
-// manyKeys are the entries of a map, in one line.
+// manyKeys returns the entries of a map on one line.
 func manyKeys(n int) string {
 	var b strings.Builder
 	for i := range n {

@@ -8,30 +8,33 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// RecreateValue is the value of api.OnImmutableAnnotation that allows to delete an object and to create it again.
+// RecreateValue is the value of api.OnImmutableAnnotation that allows deleting and recreating an object.
 const RecreateValue = "recreate"
 
-// HoldsMore reports whether the deletion of an object of a kind takes along what no manifest can bring back: data,
-// everything in a namespace, the platform.
-func HoldsMore(gk schema.GroupKind) bool {
+// Irreplaceable reports whether deleting an object of a kind also deletes content that no manifest can restore: data, everything in a
+// namespace, or the platform itself. The reason continues a sentence that starts with the object's name, such as "holds data".
+func Irreplaceable(gk schema.GroupKind) (reason string, ok bool) {
 	switch gk {
-	case schema.GroupKind{Kind: "Namespace"},
-		schema.GroupKind{Kind: "PersistentVolume"},
+	case schema.GroupKind{Kind: "PersistentVolume"},
 		schema.GroupKind{Kind: "PersistentVolumeClaim"},
-		schema.GroupKind{Group: "cdi.kubevirt.io", Kind: "DataVolume"},
-		schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterVersion"}:
-		return true
+		schema.GroupKind{Group: "cdi.kubevirt.io", Kind: "DataVolume"}:
+		return "holds data", true
+	case schema.GroupKind{Kind: "Namespace"}:
+		return "its content would be deleted with it", true
+	case schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterVersion"}:
+		return "owns all objects of the release", true
 	}
-	return false
+	return "", false
 }
 
-// NeverRecreated reports whether the object is of a kind that is never deleted to be created again, whatever its manifest
-// says: one that holds more, or all objects of a kind.
+// NeverRecreated reports whether objects of this kind must not be deleted and recreated, even if the manifest allows it. Deleting one would
+// lose its content or all objects of a kind.
 func (m *Manifest) NeverRecreated() bool {
-	return HoldsMore(m.GVK().GroupKind()) || m.Is("apiextensions.k8s.io", "CustomResourceDefinition")
+	_, irreplaceable := Irreplaceable(m.GVK().GroupKind())
+	return irreplaceable || m.Is("apiextensions.k8s.io", "CustomResourceDefinition")
 }
 
-// Recreated reports whether the manifest allows to delete its object and to create it again where it cannot be changed.
+// Recreated reports whether the manifest allows deleting and recreating its object when it cannot be changed.
 func (m *Manifest) Recreated() bool {
-	return strings.EqualFold(m.annotation(api.OnImmutableAnnotation), RecreateValue) && !m.NeverRecreated()
+	return strings.EqualFold(m.Annotation(api.OnImmutableAnnotation), RecreateValue) && !m.NeverRecreated()
 }

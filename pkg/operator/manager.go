@@ -5,87 +5,88 @@ import (
 	"fmt"
 
 	configv1 "github.com/openshift/api/config/v1"
-	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/cluster-version/cvo/pkg/gate"
+	"github.com/cluster-version/cvo/pkg/engine/cluster"
+	"github.com/cluster-version/cvo/pkg/kube/apiserver"
+	"github.com/cluster-version/cvo/pkg/kube/lead"
+	"github.com/cluster-version/cvo/pkg/kube/leader"
+	"github.com/cluster-version/cvo/pkg/kube/process"
+	"github.com/cluster-version/cvo/pkg/kube/serve"
+	"github.com/cluster-version/cvo/pkg/kube/telemetry"
+	"github.com/cluster-version/cvo/pkg/operator/handover"
 )
 
-// noListener is how controller-runtime spells that nothing is served.
-const noListener = "0"
-
-// NewScheme knows the kinds that the operator reads and writes by their types.
-func NewScheme() (*runtime.Scheme, error) {
-	scheme := runtime.NewScheme()
-	for _, install := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, configv1.Install, operatorv1alpha1.Install} {
-		if err := install(scheme); err != nil {
-			return nil, fmt.Errorf("preparing scheme: %w", err)
-		}
-	}
-	gate.AddToScheme(scheme)
-	return scheme, nil
+// contender is this process as a candidate in leader election, with the manager that runs the election.
+type contender struct {
+	manager   manager.Manager
+	candidate *lead.Candidate
+	lease     *lead.Lease
+	// unfenced is the API server configuration for the serving CA, which every replica maintains.
+	unfenced *rest.Config
+	registry metrics.RegistererGatherer
 }
 
-func newManager(ctx context.Context, options Options, end *endpoint, p *post) (manager.Manager, error) {
-	scheme, err := NewScheme()
-	if err != nil {
-		return nil, err
-	}
-	cacheOptions, err := cacheOptions(options.Name)
+// contend returns this process as a contender. Everything that its manager runs ends with ctx.
+func contend(ctx context.Context, options Options, identity leader.Identity, self *handover.Deployment) (*contender, error) {
+	scheme, err := cluster.NewScheme()
 	if err != nil {
 		return nil, err
 	}
 	cfg := rest.CopyConfig(options.Config)
-	cfg.QPS = -1 // priority and fairness on the server decides
+	cfg.QPS = -1 // no client-side limit: the server's API Priority and Fairness limits the rate
 	cfg.UserAgent = "cluster-version-operator"
-	cfg.WarningHandlerWithContext = warnings{}
-	lock, err := end.lock(cfg, options)
-	if err != nil {
+	cfg.WarningHandlerWithContext = apiserver.Warnings{}
+	c := &contender{unfenced: rest.CopyConfig(cfg)}
+	if c.lease, err = lead.NewLease(cfg, options.Namespace, options.Name, identity, options.RenewDeadline); err != nil {
 		return nil, err
 	}
-	// Everything but the Lease goes through the fence: clients that are made of the manager's configuration, or share its
-	// HTTP client, write only while this process leads.
-	fence := newFence(clock.RealClock{}, options.LeaseDuration)
-	if err := fence.measure(metrics.Registry); err != nil {
+	// Everything but the Lease and the serving CA goes through the fence. Clients with the manager's configuration or its HTTP client write only while this
+	// process leads.
+	c.candidate = lead.New(clock.RealClock{}, c.lease, lead.Options{
+		Turn: self.Turn(), LeaseDuration: options.LeaseDuration, RetryPeriod: options.RetryPeriod, Log: options.Log,
+	})
+	if c.registry, err = telemetry.Registry(); err != nil {
 		return nil, err
 	}
-	cfg.Wrap(fence.wrap)
-	elected := &candidate{
-		Interface: lock, clock: clock.RealClock{}, log: options.Log, fence: fence, post: p,
-		word: &word{leases: end.leases, name: options.Name, identity: lock.Identity()},
+	if err := c.candidate.Fence().Register(c.registry, "operator"); err != nil {
+		return nil, err
 	}
-	once := true
-	mgr, err := manager.New(cfg, manager.Options{
+	cfg.Wrap(c.candidate.Fence().Wrap)
+	once, graceful := true, process.RunnableLimit
+	c.manager, err = manager.New(cfg, manager.Options{
 		Scheme:                              scheme,
 		Logger:                              options.Log,
-		Cache:                               cacheOptions,
+		Cache:                               cluster.CacheOptions(options.Name),
 		Client:                              client.Options{Cache: &client.CacheOptions{Unstructured: false}},
-		Metrics:                             metricsserver.Options{BindAddress: noListener}, // endpoint serves them
-		HealthProbeBindAddress:              noListener,
+		Metrics:                             telemetry.Unserved(), // the endpoint serves them
+		HealthProbeBindAddress:              serve.NoListener,
 		LeaderElection:                      true,
-		LeaderElectionResourceLockInterface: elected,
+		LeaderElectionResourceLockInterface: c.candidate,
 		LeaderElectionReleaseOnCancel:       true,
 		LeaseDuration:                       &options.LeaseDuration,
 		RenewDeadline:                       &options.RenewDeadline,
 		RetryPeriod:                         &options.RetryPeriod,
+		GracefulShutdownTimeout:             &graceful,
 		BaseContext:                         func() context.Context { return ctx },
+		MapperProvider:                      process.MapperUntil(ctx),
 		Controller:                          config.Controller{SkipNameValidation: &once},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
-	return mgr, nil
+	if err := c.manager.Add(process.EveryReplica(c.candidate.Follow)); err != nil {
+		return nil, fmt.Errorf("watching the Lease: %w", err)
+	}
+	return c, nil
 }
 
-// checkServed fails early and with a remedy where a bare cluster was not prepared.
+// checkServed returns an error with a remedy if the cluster does not serve a kind that the operator needs.
 func checkServed(mgr manager.Manager) error {
 	for _, kind := range []string{"ClusterVersion", "ClusterOperator"} {
 		gvk := configv1.GroupVersion.WithKind(kind)

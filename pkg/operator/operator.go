@@ -1,61 +1,76 @@
-// Package operator wires the version operator: clients, caches, leader election, the background runner, the endpoint for
-// views and metrics, and the stages that the ClusterVersion reconciler strings together. It contains no rule of its own
-// about releases or objects.
+// Package operator runs the version operator as a process. Run creates the parts and connects them: clients, caches, leader election, the
+// background work, the endpoint for views and metrics, and the stages of the ClusterVersion reconciler. It returns when the process has to
+// exit. It decides nothing itself; the rules are in the packages that it connects.
 package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/cluster-version/cvo/pkg/clusterversion/background"
+	"github.com/cluster-version/cvo/pkg/kube/apiserver"
+	"github.com/cluster-version/cvo/pkg/kube/process"
+	"github.com/cluster-version/cvo/pkg/operator/endpoint"
+	"github.com/cluster-version/cvo/pkg/operator/handover"
 )
 
-// Run works until ctx ends, and returns nil then. It needs the CRDs of ClusterVersion and ClusterOperator.
+// Run runs the operator until ctx ends and then returns nil. If it loses the Lease, it returns an error. The cluster must have the CRDs of
+// ClusterVersion and ClusterOperator.
+//
+// At the end, Run waits at most process.EndLimit for its parts. If a part is still running then, the log has its stacks and the error names
+// it. The process has to exit when Run returns.
 func Run(ctx context.Context, options Options) error {
 	options.setDefaults()
 	if err := options.check(); err != nil {
 		return err
 	}
 	ctx = logr.NewContext(ctx, options.Log)
-	ask, err := askServer(options.Config)
+	options.Config = apiserver.LimitBuffers(options.Config)
+	if err := apiserver.Await(ctx, clock.RealClock{}, options.Config); errors.Is(err, apiserver.ErrAway) {
+		options.Log.Info("ending", "error", err.Error())
+		return nil // ctx has ended
+	} else if err != nil {
+		return err
+	}
+	end, err := endpoint.Listen(ctx, options.endpoint())
 	if err != nil {
 		return err
 	}
-	if err := awaitServer(ctx, clock.RealClock{}, ask); err != nil {
-		return err
-	}
-	end, err := newEndpoint(ctx, options)
+	defer func() { _ = end.Close() }()
+	self, err := handover.Find(ctx, options.Config, handover.Options{
+		PodNamespace: options.PodNamespace, PodName: options.PodName, ClusterVersion: options.Name, ReleaseImage: options.ReleaseImage,
+	})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = end.close() }()
-	p, err := findPost(ctx, options.Config, options)
+	p := &process.Process{Log: options.Log}
+	managed := p.Managed(ctx)
+	contender, err := contend(managed, options, end.Identity, self)
 	if err != nil {
 		return err
 	}
-	mgr, err := newManager(ctx, options, end, p)
-	if err != nil {
+	if err := checkServed(contender.manager); err != nil {
 		return err
 	}
-	if err := checkServed(mgr); err != nil {
-		return err
-	}
-	background, stop := context.WithCancel(ctx)
+	working, stop := context.WithCancel(ctx)
 	defer stop()
-	run := newRunner(background)
-	defer run.Wait()
-	defer stop()
-	set := &setup{manager: mgr, runner: run, options: options, endpoint: end, post: p}
+	slots := background.NewSlots(working)
+	set := &setup{contender: contender, slots: slots, options: options, endpoint: end, self: self}
 	if err := set.run(ctx); err != nil {
 		return err
 	}
-	if err := mgr.Start(ctx); err != nil {
+	p.Start, p.Candidate = func() error { return contender.manager.Start(managed) }, contender.candidate
+	p.Background, p.StopBackground = slots, stop
+	if err := p.Run(ctx); err != nil {
 		return fmt.Errorf("running the operator: %w", err)
 	}
 	return nil
 }
 
-// SetLogger sends what controller-runtime logs outside of any context to the same place.
+// SetLogger makes log receive the messages that controller-runtime logs without a context.
 func SetLogger(log logr.Logger) { ctrl.SetLogger(log) }

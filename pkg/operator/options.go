@@ -6,77 +6,66 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/image"
-	"github.com/cluster-version/cvo/pkg/registry"
-	"github.com/cluster-version/cvo/pkg/verify"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/clusterversion/outside"
+	"github.com/cluster-version/cvo/pkg/kube/fence"
+	"github.com/cluster-version/cvo/pkg/kube/lead"
+	"github.com/cluster-version/cvo/pkg/kube/serve"
+	"github.com/cluster-version/cvo/pkg/oci/retrieve"
+	"github.com/cluster-version/cvo/pkg/operator/endpoint"
+	"github.com/cluster-version/cvo/pkg/update/metrics"
+	"github.com/cluster-version/cvo/pkg/update/service"
 )
 
 // Options are the settings of the operator process.
 type Options struct {
-	// Config leads to the API server.
+	// Config is the configuration of clients for the API server.
 	Config *rest.Config
-	// Log receives everything.
+	// Version is the version of this program.
+	Version string
+	// Log receives all messages.
 	Log logr.Logger
-	// ReleaseImage is the operator's own release.
+	// ReleaseImage is the image of the operator's own release.
 	ReleaseImage string
-	// Local holds the files of the operator's own release; nil to pull it like any other.
+	// Local has the files of the operator's own release; nil to pull it like any other release.
 	Local fs.FS
-	// Name of the ClusterVersion; default "version".
+	// Name is the name of the ClusterVersion; default "version".
 	Name string
-	// Namespace of the Lease; default api.OperatorNamespace.
+	// Namespace is the namespace of the Lease; default api.OperatorNamespace.
 	Namespace string
-	// Listen is the address of metrics, health and the account of the rollout, over TLS; "0" or empty for none.
+	// Listen is the TLS address that serves metrics, health and the rollout; "0" or empty for none.
 	Listen string
-	// ServingCertFile and ServingKeyFile hold the certificate to serve with, and are read again when they change; empty
-	// for one that is made at start. Clients that know the fingerprint in the Lease are served the latter anyway.
+	// ServingCertFile and ServingKeyFile hold the serving certificate and are reloaded when they change. If they are empty, a certificate
+	// is created at the start. Clients that know the fingerprint in the Lease always get the created certificate.
 	ServingCertFile, ServingKeyFile string
-	// ServingCertOptional: where the files are missing, a certificate of the operator's own CA serves until they appear.
+	// ServingCertOptional makes the operator use a certificate of its own CA while the files are missing.
 	ServingCertOptional bool
-	// PodIP is the address of the pod that the operator runs in; empty outside of one.
+	// PodIP is the address of the operator's pod; empty outside of a pod.
 	PodIP string
-	// TLS says which handshakes are accepted, before what the cluster's TLS profile wants.
-	TLS TLS
-	// Access says how registries are reached, as far as it is not for the cluster's configuration to say.
-	Access registry.Options
-	// Images says how images are read; its Access is made from the above.
-	Images image.Options
-	// Retrieval is how release images are read; default from their registry.
-	Retrieval Retrieval
-	// Policy is the administrator's root of trust; nil to find one in the cluster, see Outside.
-	Policy *verify.Policy
-	// Profile, ExcludeID: see manifest.Filter.
-	Profile, ExcludeID string
-	// BringYourOwnNetwork: see payload.Options.
-	BringYourOwnNetwork bool
-	// AlwaysEnable lists capabilities that are on whatever the ClusterVersion asks for.
-	AlwaysEnable []configv1.ClusterVersionCapability
-	// UpdateService says which update service is asked.
-	UpdateService UpdateService
-	// Metrics says against what the risks of updates are evaluated.
-	Metrics MetricsSource
-	// PodNamespace and PodName are those of the pod that this process is; empty outside of a cluster.
+	// TLS restricts the accepted handshakes. It takes precedence over the cluster's TLS profile.
+	TLS serve.TLS
+	// Outside configures the access to release images and their signatures.
+	Outside outside.Options
+	// Retrieval is the method of reading release images; default retrieve.FromRegistry.
+	Retrieval retrieve.Method
+	// Settings are the operator's own settings that select manifests.
+	Settings accept.Settings
+	// UpdateService configures the requests to the update service.
+	UpdateService service.Options
+	// Metrics configures the Prometheus that evaluates the risks of updates.
+	Metrics metrics.Source
+	// PodNamespace and PodName identify the pod of this process; empty outside of a cluster.
 	PodNamespace, PodName string
-	// LeaseDuration, RenewDeadline and RetryPeriod of leader election; default DefaultLeaseDuration and so on.
+	// LeaseDuration, RenewDeadline and RetryPeriod configure leader election; the defaults are lead.DefaultLeaseDuration and so on.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
-	// Width is how many manifests are applied at a time; default 16.
+	// Width is the number of manifests that are applied in parallel; default 16.
 	Width int
-	// Seed of the spread of retries.
+	// Seed is the seed of the random numbers that spread retries and requests over time.
 	Seed uint64
 }
-
-// The times of leader election. A leader that dies without a word is replaced within 20 s whatever the moment: the lease,
-// and twice the retry period with its spread of up to 120 %, once for the last look at a renewal and once for the look
-// that finds the lease run out. One that ends hands over within one retry period. The Lease is written once a retry
-// period, and is the only thing that is written while nothing happens.
-const (
-	DefaultLeaseDuration = 12 * time.Second
-	DefaultRenewDeadline = 8 * time.Second
-	DefaultRetryPeriod   = time.Second
-)
 
 func (o *Options) setDefaults() {
 	if o.Name == "" {
@@ -86,18 +75,26 @@ func (o *Options) setDefaults() {
 		o.Namespace = api.OperatorNamespace
 	}
 	if o.Listen == "" {
-		o.Listen = noListener
+		o.Listen = serve.NoListener
 	}
 	if o.LeaseDuration == 0 {
-		o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = DefaultLeaseDuration, DefaultRenewDeadline, DefaultRetryPeriod
+		o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = lead.DefaultLeaseDuration, lead.DefaultRenewDeadline, lead.DefaultRetryPeriod
 	}
 }
 
-// check refuses settings that contradict each other.
+// check rejects contradictory settings.
 func (o *Options) check() error {
-	if limit := maxRetryPeriod(o.LeaseDuration); o.RetryPeriod > limit {
-		return fmt.Errorf("a leader that renews every %s cannot be sure of a lease of %s between two renewals: renew at least every %s",
+	if limit := fence.MaxRetryPeriod(o.LeaseDuration); o.RetryPeriod > limit {
+		return fmt.Errorf("a retry period of %s is too long for a lease of %s, which may expire between two renewals: use at most %s",
 			o.RetryPeriod, o.LeaseDuration, limit)
 	}
 	return nil
+}
+
+// endpoint returns the settings of the endpoint.
+func (o *Options) endpoint() endpoint.Options {
+	return endpoint.Options{
+		Listen: o.Listen, TLS: o.TLS, CertFile: o.ServingCertFile, KeyFile: o.ServingKeyFile, CertOptional: o.ServingCertOptional,
+		Namespace: o.Namespace, PodName: o.PodName, PodIP: o.PodIP,
+	}
 }

@@ -3,41 +3,60 @@ package operator
 import (
 	"context"
 	"fmt"
+	"net"
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
+	corev1 "k8s.io/api/core/v1"
+	batchv1client "k8s.io/client-go/kubernetes/typed/batch/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion"
-	"github.com/cluster-version/cvo/pkg/inventory"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/clusterversion/archive"
+	"github.com/cluster-version/cvo/pkg/clusterversion/background"
+	"github.com/cluster-version/cvo/pkg/clusterversion/event"
+	"github.com/cluster-version/cvo/pkg/clusterversion/outside"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	"github.com/cluster-version/cvo/pkg/engine/report"
+	"github.com/cluster-version/cvo/pkg/kube/events"
+	"github.com/cluster-version/cvo/pkg/oci/retrieve"
+	"github.com/cluster-version/cvo/pkg/operator/clustermetrics"
+	"github.com/cluster-version/cvo/pkg/operator/endpoint"
+	"github.com/cluster-version/cvo/pkg/operator/engines"
+	"github.com/cluster-version/cvo/pkg/operator/handover"
+	"github.com/cluster-version/cvo/pkg/operator/insecure"
+	"github.com/cluster-version/cvo/pkg/operator/pullsecret"
+	"github.com/cluster-version/cvo/pkg/operator/sources"
 	"github.com/cluster-version/cvo/pkg/payload"
-	"github.com/cluster-version/cvo/pkg/precondition"
 	"github.com/cluster-version/cvo/pkg/release"
-	"github.com/cluster-version/cvo/pkg/retrieve"
 )
 
-// setup connects the reconciler to its collaborators and the manager. Each step sets what later ones need.
+// setup connects the reconciler to its collaborators and the manager. Each step sets values that later steps need.
 type setup struct {
-	manager  manager.Manager
-	runner   *runner
-	options  Options
-	endpoint *endpoint
-	// post is nil outside of the cluster.
-	post *post
+	*contender
 
+	slots    *background.Slots
+	options  Options
+	endpoint *endpoint.Endpoint
+	// self is nil outside of the cluster.
+	self *handover.Deployment
+
+	clock      clock.WithTicker
 	core       corev1client.CoreV1Interface
-	measures   *measures
-	engines    *engines
-	sources    *sources
+	measures   *clustermetrics.Measures
+	engines    *engines.Engines
+	sources    *sources.Sources
 	recorder   record.EventRecorder
+	insecure   *insecure.Reporter
 	reconciler *clusterversion.Reconciler
 }
 
@@ -49,7 +68,7 @@ func (s *setup) run(ctx context.Context) error {
 		s.makeReconciler,
 		s.addController,
 		s.addKeepers,
-		s.watchGates,
+		s.watchOperators,
 		s.collect,
 		s.serve,
 	} {
@@ -60,92 +79,118 @@ func (s *setup) run(ctx context.Context) error {
 	return nil
 }
 
-// connect makes what most of the others share.
+// connect creates the client and the metrics that most other steps use.
 func (s *setup) connect(context.Context) (err error) {
+	s.clock = clock.RealClock{}
 	if s.core, err = corev1client.NewForConfigAndClient(s.manager.GetConfig(), s.manager.GetHTTPClient()); err != nil {
 		return fmt.Errorf("creating client: %w", err)
 	}
-	s.measures, err = newMeasures(metrics.Registry)
+	s.measures, err = clustermetrics.New(s.registry)
 	return err
 }
 
-// prepareRollout makes what applies releases, and follows what becomes of this process meanwhile.
+// prepareRollout creates the engines that apply releases and follows the Deployment of this process.
 func (s *setup) prepareRollout(ctx context.Context) (err error) {
-	if s.engines, err = newEngines(s.manager, s.runner, s.post, s.options); err != nil {
+	s.engines, err = engines.New(ctx, s.clock, s.manager, s.registry, s.self, func() { s.slots.Wake(background.SlotRollout) }, engines.Options{
+		Name: s.options.Name, Namespace: s.options.Namespace, Width: s.options.Width, Seed: s.options.Seed,
+	})
+	if err != nil || s.self == nil {
 		return err
 	}
-	if s.post == nil {
-		return nil
-	}
-	return s.post.follow(ctx, s.manager, s.engines.changed)
+	return s.self.Follow(ctx, s.manager, s.engines.Changed)
 }
 
 func (s *setup) prepareSources(ctx context.Context) (err error) {
-	s.sources, err = newSources(ctx, s.manager, s.core, s.options)
+	s.sources, err = sources.New(ctx, s.clock, s.manager, s.core, s.options.Name, s.options.Settings)
 	return err
 }
 
 func (s *setup) makeReconciler(ctx context.Context) (err error) {
-	if s.recorder, err = newRecorder(ctx, s.manager, s.options.Namespace); err != nil {
+	if s.recorder, err = events.NewRecorder(ctx, s.manager, s.options.Namespace); err != nil {
 		return err
 	}
-	retriever, err := newRetriever(s.engines.clock, s.manager, s.core, s.endpoint, s.options)
+	emitter := event.Emitter{Recorder: s.recorder, Namespace: s.options.Namespace}
+	s.insecure = insecure.New(s.clock, s.manager.GetAPIReader(), emitter, s.options.Name, s.options.Outside.Access.Insecure)
+	retriever, err := s.retriever()
 	if err != nil {
 		return err
 	}
-	updates, err := newUpdates(s.engines.clock, s.manager.GetAPIReader(), metrics.Registry, s.options)
+	updates, err := newUpdates(s.clock, s.manager.GetAPIReader(), s.registry, s.options)
 	if err != nil {
 		return err
 	}
 	store := inventory.NewStore(s.core, s.options.Namespace, s.options.Name)
 	s.reconciler = clusterversion.New(
-		s.engines.clock, s.manager.GetClient(), s.recorder, s.runner, s.stages(retriever), store, s.engines.make, s.sources.changed,
+		s.clock, s.manager.GetClient(), s.recorder, s.slots, s.stages(retriever), store, s.engines.Make, s.sources.Changed,
 		clusterversion.Options{
-			Name: s.options.Name, Namespace: s.options.Namespace, ReleaseImage: s.options.ReleaseImage, Control: s.sources.control,
-			Preview: newPreview(s.manager, store, s.engines.allowed, s.options), Events: eventsAbout(s.manager.GetAPIReader(), s.options.Namespace),
-			Metrics: s.measures.acceptance, Updates: updates,
+			Name: s.options.Name, Namespace: s.options.Namespace, ReleaseImage: s.options.ReleaseImage, Control: s.sources.Control,
+			Preview: s.engines.Preview(store), Metrics: s.measures.Acceptance, Updates: updates,
+			Record: archive.New(s.manager.GetAPIReader(), s.manager.GetClient(), s.options.Outside.Images),
 		})
 	return nil
 }
 
-// stages are those of an update that reach beyond the reconciler; releases are read by the retriever, if there is one.
-func (s *setup) stages(retriever *retrieve.Retriever) clusterversion.Stages {
-	open := func(ctx context.Context, cv *configv1.ClusterVersion) (*Outside, error) {
-		return OpenOutside(ctx, s.engines.clock, s.manager.GetAPIReader(), cv, s.options)
+// priorityClass is the priority class of the operator's own pods.
+const priorityClass = "system-cluster-critical"
+
+// retriever returns the retriever if releases are retrieved by Jobs, and nil otherwise.
+func (s *setup) retriever() (*retrieve.Retriever, error) {
+	if s.options.Retrieval != retrieve.ByJob {
+		return nil, nil //nolint:nilnil // nil is a valid answer
 	}
-	stages := clusterversion.Stages{
-		Outside: func(ctx context.Context, cv *configv1.ClusterVersion) (clusterversion.Outside, error) {
-			outside, err := open(ctx, cv)
+	batch, err := batchv1client.NewForConfigAndClient(s.manager.GetConfig(), s.manager.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("creating client for retrieval Jobs: %w", err)
+	}
+	address := ""
+	if _, port, err := net.SplitHostPort(s.endpoint.Address()); err == nil && s.options.PodIP != "" {
+		address = net.JoinHostPort(s.options.PodIP, port)
+	}
+	return retrieve.New(s.clock, batch, s.core, &s.endpoint.Inbox, retrieve.Options{
+		Name: s.options.Name, Namespace: s.options.Namespace, Sender: s.options.ReleaseImage,
+		Address: address, Fingerprint: s.endpoint.Identity.Fingerprint,
+		PullSecrets:   []corev1.LocalObjectReference{{Name: api.PullSecretCopy}},
+		PriorityClass: priorityClass,
+	})
+}
+
+// stages returns the stages of an update outside of the reconciler. If retriever is not nil, it reads the releases.
+func (s *setup) stages(retriever *retrieve.Retriever) accept.Stages {
+	open := func(ctx context.Context, cv *configv1.ClusterVersion) (*outside.Outside, error) {
+		return outside.Open(ctx, s.clock, s.manager.GetAPIReader(), cv, s.options.Outside)
+	}
+	stages := accept.Stages{
+		Outside: func(ctx context.Context, cv *configv1.ClusterVersion) (accept.Outside, error) {
+			opened, err := open(ctx, cv)
 			if err != nil {
 				return nil, err
 			}
-			return s.measures.verifications.outside(outside.retrievedBy(retriever)), nil
+			return s.measures.CountVerifications(opened.RetrievedBy(retriever)), nil
 		},
-		Record:   releaseRecord{s.manager.GetAPIReader(), s.manager.GetClient(), s.options.Images},
 		Local:    s.options.Local,
-		Settings: s.sources.settings.current,
-		Cluster:  s.sources.voices.cluster,
-		Server:   func(ctx context.Context) precondition.Server { return server(ctx, s.engines.discoverer) },
-		Permit:   s.engines.allowed.rollout,
+		Settings: s.sources.Settings.Current,
+		Cluster:  s.sources.Obstacles.Cluster,
+		Server:   s.engines.Server,
+		Permit:   s.engines.Permit,
 	}
-	if s.post == nil {
+	if s.self == nil {
 		return stages
 	}
 	stages.Successor = func(ctx context.Context, cv *configv1.ClusterVersion, img release.Image, target *payload.Payload) error {
-		if retriever != nil { // who asks no registry
-			return target.CheckOperator(s.post.id(), nil)
+		if retriever != nil { // releases are read without access to the registry
+			return target.CheckOperator(s.self.ID(), nil)
 		}
-		outside, err := open(ctx, cv)
+		opened, err := open(ctx, cv)
 		if err != nil {
 			return err
 		}
-		return target.CheckOperator(s.post.id(), func() ([]string, error) { return outside.Entrypoint(ctx, img) })
+		return target.CheckOperator(s.self.ID(), func() ([]string, error) { return opened.Entrypoint(ctx, img) })
 	}
 	return stages
 }
 
-// retryMost is how late at most a reconcile is tried again that has failed: what it failed of may pass without an event.
-// By default it would be a quarter of an hour.
+// retryMost is the longest time until a failed reconcile is retried. It is short, because the cause may end without an event.
+// controller-runtime's default is about a quarter of an hour.
 const retryMost = 30 * time.Second
 
 func controllerOptions() controller.Options {
@@ -155,11 +200,15 @@ func controllerOptions() controller.Options {
 	}
 }
 
-func (s *setup) addController(context.Context) error {
+func (s *setup) addController(ctx context.Context) error {
+	// The watch starts with the other caches, before the election, so a new leader reconciles at once.
+	if _, err := s.manager.GetCache().GetInformer(ctx, &configv1.ClusterVersion{}, cache.BlockUntilSynced(false)); err != nil {
+		return fmt.Errorf("watching the ClusterVersion: %w", err)
+	}
 	controller := builder.ControllerManagedBy(s.manager).Named("clusterversion").
 		For(&configv1.ClusterVersion{}).
 		WithOptions(controllerOptions())
-	for _, source := range s.sources.all() {
+	for _, source := range s.sources.All() {
 		controller.WatchesRawSource(source)
 	}
 	if err := controller.Complete(s.reconciler); err != nil {
@@ -168,27 +217,46 @@ func (s *setup) addController(context.Context) error {
 	return nil
 }
 
-// addKeepers adds what goes on beside the reconciler for as long as this process leads.
+// addKeepers adds other work that runs while this process leads.
 func (s *setup) addKeepers(context.Context) error {
-	if s.options.PodName != "" { // nobody else is started with the copy
-		if err := s.manager.Add(newPullSecretKeeper(clock.RealClock{}, s.core, s.options.Namespace)); err != nil {
-			return fmt.Errorf("keeping the copy of the pull secret: %w", err)
+	if s.options.PodName != "" { // only pods use the copy
+		if err := s.manager.Add(pullsecret.NewKeeper(s.clock, s.core, s.options.Namespace)); err != nil {
+			return fmt.Errorf("starting the copy of the pull secret: %w", err)
 		}
 	}
-	if err := watchWay(s.manager, s.core, s.reconciler.RetrieveAgain); err != nil {
-		return fmt.Errorf("watching how releases are retrieved: %w", err)
+	retrieveAgain := func() {
+		s.reconciler.RetrieveAgain()
+		s.insecure.Changed()
+	}
+	if err := s.manager.Add(s.sources.RetrievalInputs(s.core, retrieveAgain)); err != nil {
+		return fmt.Errorf("watching the inputs of retrievals: %w", err)
+	}
+	if err := s.manager.Add(s.insecure); err != nil {
+		return fmt.Errorf("reporting insecure registries: %w", err)
+	}
+	if err := s.manager.Add(s.sources.Record(s.reconciler.RecordChanged)); err != nil {
+		return fmt.Errorf("watching the ReleaseStatus: %w", err)
 	}
 	return nil
 }
 
-func (s *setup) watchGates(ctx context.Context) error {
-	return watchGates(ctx, s.manager.GetCache(), s.engines.changed)
-}
+func (s *setup) watchOperators(ctx context.Context) error { return s.engines.WatchOperators(ctx) }
 
 func (s *setup) collect(ctx context.Context) error {
-	return s.measures.collect(ctx, s.manager, s.core, s.options, s.reconciler)
+	return s.measures.Collect(ctx, s.manager, s.core, s.options.Name, s.reconciler.Measured)
 }
 
+// snapshot returns the state of the rollout for the endpoint.
+func (s *setup) snapshot() (report.Snapshot, bool) {
+	out, ok := s.reconciler.Snapshot()
+	out.OperatorVersion, out.InsecureRegistries = s.options.Version, s.insecure.Registries()
+	return out, ok
+}
+
+// serve serves the endpoint and reports leader election as events.
 func (s *setup) serve(ctx context.Context) error {
-	return s.endpoint.serve(ctx, s.manager, s.reconciler.Snapshot, s.recorder)
+	s.lease.RecordEvents(s.recorder)
+	return s.endpoint.Serve(ctx, s.manager, s.unfenced, endpoint.Sources{
+		Metrics: s.registry, Snapshot: s.snapshot, Leader: s.lease.Leader,
+	})
 }

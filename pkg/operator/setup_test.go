@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// TestFailuresAreRetriedSoon: however long something failed, its end is noticed soon.
+// TestFailuresAreRetriedSoon checks that the operator retries soon, even after a long series of failures.
 func TestFailuresAreRetriedSoon(t *testing.T) {
 	limiter := controllerOptions().RateLimiter
 	for range 100 {

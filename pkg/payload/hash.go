@@ -8,10 +8,10 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// payloadHash is the VersionHash of OpenShift's operator: FNV-1, 64 bits, big-endian, in URL-safe base64 with padding,
-// over the raw bytes of the manifests that loading includes, in load order. At load the original checks no overrides
-// and lets unknown capabilities pass (disabled ones too: they are left out at apply time), so neither moves the hash;
-// profile, feature set, feature gates and major version do.
+// payloadHash is the VersionHash of OpenShift's operator: 64-bit FNV-1 over the raw bytes of the included manifests in load order,
+// big-endian, in URL-safe base64 with padding. When the original loads a release, it ignores overrides and accepts unknown and disabled
+// capabilities, because it applies those rules later. So these do not change the hash, while profile, feature set, feature gates and major
+// version do.
 type payloadHash struct{ hash.Hash64 }
 
 func newHash() payloadHash { return payloadHash{fnv.New64()} }

@@ -16,19 +16,19 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cluster-version/cvo/internal/aliases"
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
 const (
-	// MetadataKind is what clients of the update protocol check first in release-metadata.
+	// MetadataKind is the kind of release-metadata. Clients of the update protocol check it first.
 	MetadataKind = "cincinnati-metadata-v0"
-	// maxMetadataBytes bounds release-metadata and image-references; real ones have 200 bytes and 90 kB.
+	// maxMetadataBytes limits the size of release-metadata and of image-references. Real ones have 200 bytes and 90 kB.
 	maxMetadataBytes = 4 << 20
 )
 
-// Keys of Metadata.Metadata (OpenShift's Cincinnati graph metadata).
+// Keys of Metadata.Metadata, from OpenShift's Cincinnati graph metadata.
 const (
 	urlKey          = "url"
 	architectureKey = "release.openshift.io/architecture"
@@ -44,8 +44,8 @@ type Metadata struct {
 	Metadata map[string]any `json:"metadata,omitempty"`
 }
 
-// ReadMetadata reads release-metadata from the root of a release. Its kind must be cincinnati-metadata-v0 and its
-// version strict SemVer.
+// ReadMetadata reads release-metadata from the root of a release. It requires the kind cincinnati-metadata-v0 and a
+// strict semantic version.
 func ReadMetadata(fsys fs.FS) (*Metadata, error) {
 	data, err := readFile(fsys, MetadataFile, maxMetadataBytes)
 	if err != nil {
@@ -54,14 +54,14 @@ func ReadMetadata(fsys fs.FS) (*Metadata, error) {
 	return ParseMetadata(data)
 }
 
-// ParseMetadata reads the text of release-metadata, as ReadMetadata does.
+// ParseMetadata parses release-metadata, with the same requirements as ReadMetadata.
 func ParseMetadata(data []byte) (*Metadata, error) {
 	m := &Metadata{}
 	if err := decode(data, m); err != nil {
 		return nil, fmt.Errorf("%s: %w", MetadataFile, err)
 	}
 	if m.Kind != MetadataKind {
-		return nil, fmt.Errorf("%s: kind: is %q, not %q", MetadataFile, m.Kind, MetadataKind)
+		return nil, fmt.Errorf("%s: kind is %q, not %q", MetadataFile, m.Kind, MetadataKind)
 	}
 	if m.Version == "" {
 		return nil, fmt.Errorf("%s: version: missing", MetadataFile)
@@ -72,15 +72,15 @@ func ParseMetadata(data []byte) (*Metadata, error) {
 	return m, nil
 }
 
-// decode reads YAML that is not trusted to be as small as it looks.
+// decode parses YAML. It rejects YAML whose aliases expand to a large size.
 func decode(data []byte, into any) error {
-	if err := manifest.CheckAliases(data); err != nil {
+	if err := aliases.Check(data); err != nil {
 		return err
 	}
 	return yaml.Unmarshal(data, into)
 }
 
-// Release takes from the metadata what the other stages know. What it cannot read is left out and said in a warning.
+// Release returns the release that the metadata describes. It leaves out invalid fields and returns a warning for each.
 func (m *Metadata) Release(image string) (release.Release, []string) {
 	r := release.Release{Version: m.Version, Image: image}
 	var warnings []string
@@ -91,7 +91,7 @@ func (m *Metadata) Release(image string) (release.Release, []string) {
 		value, present := m.Metadata[key]
 		s, ok := value.(string)
 		if present && !ok {
-			warn(key, "is not a string")
+			warn(key, "must be a string")
 		}
 		return s
 	}
@@ -112,19 +112,19 @@ func (m *Metadata) Release(image string) (release.Release, []string) {
 	if s := text(architectureKey); s == "multi" {
 		r.Architecture = "Multi"
 	} else if s != "" {
-		warn(architectureKey, "%q is not known, only \"multi\" is", s)
+		warn(architectureKey, "%q is unknown: only \"multi\" is allowed", s)
 	}
 	if s := text(channelsKey); s != "" {
 		for channel := range strings.SplitSeq(s, ",") {
 			if channel == "" {
-				warn(channelsKey, "holds an empty name")
+				warn(channelsKey, "contains an empty name")
 				continue
 			}
 			r.Channels = append(r.Channels, channel)
 		}
 		slices.Sort(r.Channels)
 	}
-	// A range that cannot be read is kept as it is, for a precondition to refuse: left out, it would let every server pass.
+	// An invalid range is kept so that a precondition can reject it. Without a range, every server would be accepted.
 	if value, present := m.Metadata[api.KubernetesVersionsKey]; present {
 		r.Kubernetes = strings.ToValidUTF8(strings.TrimSpace(fmt.Sprint(value)), "?")
 		r.Kubernetes = cmp.Or(r.Kubernetes[:min(len(r.Kubernetes), release.MaxKubernetesRange+1)], `""`)
@@ -132,8 +132,8 @@ func (m *Metadata) Release(image string) (release.Release, []string) {
 	return r, warnings
 }
 
-// ReadReferences reads image-references, an ImageStream written as YAML or JSON, from the root of a release. Keys are
-// read without case, because real ones spell from.Name.
+// ReadReferences reads image-references, an ImageStream in YAML or JSON, from the root of a release. It ignores the case of keys, because
+// real files differ from the API in case (from.Name).
 func ReadReferences(fsys fs.FS) (*imagev1.ImageStream, error) {
 	data, err := readFile(fsys, ReferencesFile, maxMetadataBytes)
 	if err != nil {
@@ -142,19 +142,19 @@ func ReadReferences(fsys fs.FS) (*imagev1.ImageStream, error) {
 	return ParseReferences(data)
 }
 
-// ParseReferences reads the text of image-references, as ReadReferences does.
+// ParseReferences parses image-references as ReadReferences does.
 func ParseReferences(data []byte) (*imagev1.ImageStream, error) {
 	stream := &imagev1.ImageStream{}
 	if err := decode(data, stream); err != nil {
 		return nil, fmt.Errorf("%s: %w", ReferencesFile, err)
 	}
 	if stream.Kind != "ImageStream" || stream.APIVersion != imagev1.GroupVersion.String() {
-		return nil, fmt.Errorf("%s: kind: is %q of %q, not ImageStream of %q", ReferencesFile, stream.Kind, stream.APIVersion, imagev1.GroupVersion)
+		return nil, fmt.Errorf("%s: kind is %q in %q, not ImageStream in %q", ReferencesFile, stream.Kind, stream.APIVersion, imagev1.GroupVersion)
 	}
 	return stream, nil
 }
 
-// ImageReferences leads from the names of a stream's tags to the pullspecs they stand for.
+// ImageReferences returns the pullspecs of a stream's tags by tag name.
 func ImageReferences(stream *imagev1.ImageStream) map[string]string {
 	images := make(map[string]string, len(stream.Spec.Tags))
 	for _, tag := range stream.Spec.Tags {
@@ -165,7 +165,7 @@ func ImageReferences(stream *imagev1.ImageStream) map[string]string {
 	return images
 }
 
-// readFile reads a regular file up to a limit; one that is larger is an error before it is read.
+// readFile reads a regular file. It rejects a file that exceeds the limit before reading it.
 func readFile(fsys fs.FS, name string, limit int) ([]byte, error) {
 	f, err := fsys.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -180,10 +180,10 @@ func readFile(fsys fs.FS, name string, limit int) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", name, cause(err))
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: is not a regular file", name)
+		return nil, fmt.Errorf("%s: not a regular file", name)
 	}
 	if info.Size() > int64(limit) {
-		return nil, fmt.Errorf("%s: has %d bytes, the limit is %d", name, info.Size(), limit)
+		return nil, fmt.Errorf("%s: too large: %d bytes, the limit is %d", name, info.Size(), limit)
 	}
 	var content bytes.Buffer
 	content.Grow(int(info.Size()) + bytes.MinRead)
@@ -192,15 +192,15 @@ func readFile(fsys fs.FS, name string, limit int) ([]byte, error) {
 	}
 	data := content.Bytes()
 	if len(data) > limit {
-		return nil, fmt.Errorf("%s: has more than %d bytes", name, limit)
+		return nil, fmt.Errorf("%s: too large: more than %d bytes", name, limit)
 	}
 	if !utf8.Valid(data) {
-		return nil, fmt.Errorf("%s: is not UTF-8 text", name)
+		return nil, fmt.Errorf("%s: not UTF-8 text", name)
 	}
 	return data, nil
 }
 
-// cause drops the path of a file system error, which its caller has named already.
+// cause returns a file system error without its path. The caller adds the path.
 func cause(err error) error {
 	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathErr.Err

@@ -10,8 +10,10 @@ import (
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// TestHostileMetadata reads the two files that tell of a release, which are read before anything else of it.
-func TestHostileMetadata(t *testing.T) {
+// TestHostileMetadataIsRejectedInTime reads the two metadata files, because a release's metadata is read before its manifests.
+//
+//threat:yaml-alias-bombs
+func TestHostileMetadataIsRejectedInTime(t *testing.T) {
 	readers := map[string]func(text string) error{
 		payload.MetadataFile: func(text string) error {
 			_, err := payload.ParseMetadata([]byte("kind: cincinnati-metadata-v0\nversion: 1.0.0\n" + text))

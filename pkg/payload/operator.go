@@ -12,18 +12,18 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// operatorBinary is what a container has to run to be this operator, whichever folder it is in.
+// operatorBinary is the base name of this operator's command in a container.
 const operatorBinary = "cvo"
 
-// ErrOtherOperator is why a release is refused whose Deployment of the operator would not run this operator.
-var ErrOtherOperator = errors.New("this release does not bring this operator: build it on the image of this operator (cvo release new --to-image-base), or run the operator outside of the cluster")
+// ErrOtherOperator rejects a release whose operator Deployment would not run this operator.
+var ErrOtherOperator = errors.New("this release does not contain this operator: rebuild it with this operator (cvo release new with --to-image-base or --arch), or run the operator outside the cluster")
 
-// CheckOperator tells why the Deployment of that name would not run this operator, in the version of the release; nil if
-// it would, or if the release has no such Deployment.
+// CheckOperator checks that the named Deployment would run this operator from the release's image. If not, it returns an error with the
+// reason. It accepts a release without such a Deployment.
 //
-// A container that names no command runs what its image says. entrypoint finds that out; it is nil where the image's
-// configuration cannot be read, as by a Job, to which a release is a folder of files. Then the release has to bring the
-// definition of a kind that only this operator has: such manifests come with an image of this operator.
+// A container without a command runs its image's entrypoint, which the function entrypoint returns. entrypoint is nil if the image's
+// configuration cannot be read, for example because a Job retrieved the release's files. In that case the release must have the CRD of a
+// kind that only this operator has, because only this operator's image contains that manifest.
 func (p *Payload) CheckOperator(deployment manifest.ID, entrypoint func() ([]string, error)) error {
 	for _, m := range p.Manifests {
 		if m.ID() != deployment || m.Tombstone() {
@@ -34,20 +34,20 @@ func (p *Payload) CheckOperator(deployment manifest.ID, entrypoint func() ([]str
 		}
 		container := manifest.OperatorContainer(m.Object.Object)
 		if image, _ := container["image"].(string); !release.SameImage(image, p.Release.Image) {
-			return other("runs image %q, which is not that of the release", image)
+			return other("runs image %q instead of the release image", image)
 		}
 		command, _, _ := unstructured.NestedStringSlice(container, "command")
 		switch {
 		case len(command) > 0:
 		case entrypoint == nil:
 			if !p.hasOwnKind() {
-				return other("runs what its image starts, which cannot be told without the registry, and the release has no CustomResourceDefinition %s", ownKind)
+				return other("has no command, so the registry would have to show which program it runs, and the release has no CustomResourceDefinition %s", ownKind)
 			}
 			continue
 		default:
 			var err error
 			if command, err = entrypoint(); err != nil {
-				return fmt.Errorf("finding out what the operator of release %s runs: %w", p.Release.Version, err)
+				return fmt.Errorf("checking the operator of release %s: %w", p.Release.Version, err)
 			}
 		}
 		if len(command) == 0 || path.Base(command[0]) != operatorBinary {
@@ -57,7 +57,7 @@ func (p *Payload) CheckOperator(deployment manifest.ID, entrypoint func() ([]str
 	return nil
 }
 
-// ownKind is the definition of a kind that only this operator has.
+// ownKind is the CRD of a kind that only this operator has.
 const ownKind = "releasestatuses.cvo.cluster-version.github.io"
 
 func (p *Payload) hasOwnKind() bool {

@@ -12,7 +12,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-func TestCheckOperator(t *testing.T) {
+func TestCheckOperatorRejectsImagesOfOtherPrograms(t *testing.T) {
 	t.Parallel()
 	const image, mirrored = "registry.example/release@sha256:bbbb", "mirror.example/release@sha256:bbbb"
 	id := manifest.ID{Group: "apps", Kind: "Deployment", Namespace: "x", Name: "operator"}
@@ -40,18 +40,18 @@ func TestCheckOperator(t *testing.T) {
 		manifests  []*manifest.Manifest
 		want       string
 	}{
-		{"takes a release on the operator's image", starts("/cvo"), manifests(image), ""},
-		{"takes one that is pulled from elsewhere", starts("/cvo"), manifests(mirrored), ""},
-		{"takes one whose Deployment names the operator", starts("/bin/sh"), manifests(image, "/usr/bin/cvo"), ""},
-		{"takes one that brings no operator", starts("/bin/sh"), nil, ""},
-		{"refuses another operator", starts("/usr/bin/cluster-version-operator"), manifests(image), `Deployment.apps x/operator runs ["/usr/bin/cluster-version-operator"]: this release does not bring this operator`},
-		{"refuses a Deployment that names another", starts("/cvo"), manifests(image, "/usr/bin/cluster-version-operator"), "does not bring this operator"},
-		{"refuses an image that runs nothing", starts(), manifests(image), "runs []"},
-		{"refuses an operator apart from the release", starts("/cvo"), manifests("registry.example/operator@sha256:cccc"), "which is not that of the release"},
-		{"takes, where no image can be read, the manifests of the operator", nil, append(manifests(image), definition), ""},
-		{"takes, where no image can be read, a Deployment that names the operator", nil, manifests(image, "/cvo"), ""},
-		{"refuses, where no image can be read, what it cannot tell", nil, manifests(image), "cannot be told without the registry, and the release has no CustomResourceDefinition " + ownKind},
-		{"refuses, where no image can be read, a Deployment that names another", nil, append(manifests(image, "/bin/sh"), definition), `runs ["/bin/sh"]`},
+		{"accepts a release on the operator's image", starts("/cvo"), manifests(image), ""},
+		{"accepts a release pulled from a mirror", starts("/cvo"), manifests(mirrored), ""},
+		{"accepts a Deployment with the operator's command", starts("/bin/sh"), manifests(image, "/usr/bin/cvo"), ""},
+		{"accepts a release without an operator", starts("/bin/sh"), nil, ""},
+		{"rejects another operator", starts("/usr/bin/cluster-version-operator"), manifests(image), `Deployment.apps x/operator runs ["/usr/bin/cluster-version-operator"]: this release does not contain this operator`},
+		{"rejects a Deployment with another command", starts("/cvo"), manifests(image, "/usr/bin/cluster-version-operator"), "does not contain this operator"},
+		{"rejects an image without an entrypoint", starts(), manifests(image), "runs []"},
+		{"rejects an operator from another image", starts("/cvo"), manifests("registry.example/operator@sha256:cccc"), "instead of the release image"},
+		{"accepts the operator's manifests if no image can be read", nil, append(manifests(image), definition), ""},
+		{"accepts a Deployment with the operator's command if no image can be read", nil, manifests(image, "/cvo"), ""},
+		{"rejects an unknown operator if no image can be read", nil, manifests(image), "the registry would have to show which program it runs, and the release has no CustomResourceDefinition " + ownKind},
+		{"rejects a Deployment with another command if no image can be read", nil, append(manifests(image, "/bin/sh"), definition), `runs ["/bin/sh"]`},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -66,11 +66,11 @@ func TestCheckOperator(t *testing.T) {
 			assert.ErrorAs(t, err, new(*Error))
 		})
 	}
-	t.Run("it does not take an image that could not be read for another operator", func(t *testing.T) {
+	t.Run("it distinguishes an unreadable image from another operator", func(t *testing.T) {
 		t.Parallel()
 		p := &Payload{Release: release.Release{Version: "1.1.0", Image: image}, Manifests: manifests(image)}
-		err := p.CheckOperator(id, func() ([]string, error) { return nil, errors.New("registry is away") })
-		require.ErrorContains(t, err, "finding out what the operator of release 1.1.0 runs: registry is away")
+		err := p.CheckOperator(id, func() ([]string, error) { return nil, errors.New("registry is unreachable") })
+		require.ErrorContains(t, err, "checking the operator of release 1.1.0: registry is unreachable")
 		require.NotErrorIs(t, err, ErrOtherOperator)
 	})
 }

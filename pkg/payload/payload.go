@@ -1,6 +1,6 @@
-// Package payload turns the two manifest folders of a release image into a Payload: what the release says of itself,
-// the images it refers to, its manifests in load order with the left-out ones and why, and the payload hash. It takes
-// a file system (of an image or a folder) and the settings of a cluster; it fetches, verifies and applies nothing.
+// Package payload turns the two manifest folders of a release image into a Payload: the release's description, its images, its manifests in
+// load order, the excluded manifests with reasons, and the payload hash. It takes a file system (of an image or a folder) and the settings
+// of a cluster. It does not fetch, verify or apply anything.
 package payload
 
 import (
@@ -12,80 +12,82 @@ import (
 
 	"github.com/blang/semver/v4"
 
+	"github.com/cluster-version/cvo/internal/errorset"
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// The folders and files of a release image.
+// Folders and files of a release image.
 const (
 	// OperatorDir holds the version operator's own manifests, which are templates.
 	OperatorDir = "manifests"
-	// ReleaseDir holds everybody else's manifests, which are not.
+	// ReleaseDir holds the manifests of all other components, which are not templates.
 	ReleaseDir = "release-manifests"
-	// MetadataFile is where the release says its version.
+	// MetadataFile contains the version of the release.
 	MetadataFile = ReleaseDir + "/release-metadata"
 	// ReferencesFile lists the images of the release.
 	ReferencesFile = ReleaseDir + "/image-references"
 )
 
-// Options are the settings of a cluster; the zero value is a plain self-managed cluster with every manifest of the
-// default feature set.
+// Options are the settings of a cluster. The zero value stands for a plain self-managed cluster with all manifests of the default feature
+// set.
 type Options struct {
-	// Filter decides what is included. A zero MajorVersion stands for that of the release.
-	Filter manifest.Filter
-	// Limits bound each file.
+	// Filter selects the manifests. If MajorVersion is nil, Load uses the release's major version.
+	Filter inclusion.Filter
+	// Limits bounds each file.
 	Limits manifest.Limits
-	// Running is a release that is in memory already. What the new one has in common with it, which is most of two
-	// releases in a row, it shares with it instead of holding it a second time.
+	// Running is a release that is already in memory, or nil. The new release shares equal values with it; two consecutive releases have
+	// most values in common.
 	Running *Payload
-	// TemplateErrors makes a template that cannot be read or executed an error. By default its file is left out with a
-	// warning, because an older operator must be able to read a newer release.
+	// TemplateErrors turns a broken template into an error. By default, Load skips its file with a warning, because an older operator must
+	// be able to read a newer release.
 	TemplateErrors bool
-	// BringYourOwnNetwork is what templates get under this name: whether the release installs the cluster's pod network
-	// itself, so that the operator has to run before there is one.
+	// BringYourOwnNetwork is a value for templates: it is true if the release installs the cluster's pod network, so the operator must run
+	// before that network exists.
 	BringYourOwnNetwork bool
 }
 
 // Payload is a loaded release. Treat it as read-only.
 type Payload struct {
-	// Release is what the release says of itself; its Image is the one given to Load.
+	// Release describes the release. Its Image is the image passed to Load.
 	Release release.Release
-	// Created is when the release was assembled; zero if it does not say.
+	// Created is when the release was assembled; zero if unknown.
 	Created time.Time
-	// References lead from the short name of an image to its pullspec.
+	// References maps the short names of the release's images to pullspecs.
 	References map[string]string
-	// Hash is the VersionHash of the ClusterVersion's status: a hash over what the filter keeps, capabilities and
-	// overrides left aside.
+	// Hash is the VersionHash for the ClusterVersion's status. It covers the manifests that the filter keeps without its rules for
+	// capabilities and overrides.
 	Hash string
-	// Manifests are the included ones in load order: the operator's own folder by file name, then the release's. They
-	// have no Raw any more.
+	// Manifests lists the included manifests in load order: the operator's own folder by file name, then the release's. Their Raw is nil.
 	Manifests []*manifest.Manifest
-	// Excluded are the others, in load order.
+	// Excluded lists the excluded manifests in load order.
 	Excluded []Exclusion
-	// Warnings are what a reader should know although the payload is fit for use, in load order.
+	// Warnings lists problems that do not prevent the use of the payload, in load order.
 	Warnings []string
 }
 
-// Exclusion is a manifest that this cluster does not get.
+// Exclusion is a manifest that this cluster does not include.
 type Exclusion struct {
-	// Manifest keeps of its object only apiVersion, kind and metadata, to save memory.
+	// Manifest is the manifest. To save memory, its object is reduced to apiVersion, kind and metadata.
 	Manifest *manifest.Manifest
-	// Reason is a sentence without full stop, see manifest.Filter.
+	// Reason is the reason without a full stop, see inclusion.Filter.
 	Reason string
 }
 
-// Error says that a payload is not what it should be. errors.As gives its Reason to callers.
+// Error reports an invalid payload. Callers get its Reason with errors.As.
 type Error struct {
-	// Reason is one of those of package api.
+	// Reason is one of the reasons in package api.
 	Reason string
 	// Name is the image or the folder.
 	Name string
-	// Err are the causes, joined and sorted.
+	// Err contains the causes, joined and sorted.
 	Err error
 }
 
-// Error reads like `loading payload registry.example/release@sha256:…: 0000_50_x.yaml[2]: metadata.name: missing`.
+// Error returns text such as `loading payload registry.example/release@sha256:…: 0000_50_x.yaml[2]: metadata.name:
+// missing`.
 func (e *Error) Error() string {
 	if e.Name == "" {
 		return fmt.Sprintf("loading payload: %v", e.Err)
@@ -96,16 +98,18 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Load reads a release from the root of its image (or of a folder laid out like it). image is the pullspec that
-// templates are given and that the Payload carries. All errors are reported together, in one *Error with reason
-// UpdatePayloadIntegrity; a missing folder or file can be told by errors.Is(err, fs.ErrNotExist).
+// Load loads a release from the root of its image or of a folder with the same layout. image is the pullspec for the templates and the
+// Payload. Load reports all errors together in one *Error with reason UpdatePayloadIntegrity. A missing folder or file matches
+// fs.ErrNotExist.
 //
-// Files are read as the original does: in each folder by name, .yaml, .yml and .json only, no sub-folders. Unlike it,
-// lists are expanded, one object in two files (after filtering) is an error that names both, and ImageStreams in
-// several files become one with the tags of all.
+// In each folder, Load reads the files with the extensions .yaml, .yml and .json in the order of their names, as the original does. It
+// ignores subfolders. Load differs from the original as follows. It expands lists. It merges the tags of an ImageStream that occurs in
+// several files. Any other object that occurs in two files after filtering is an error that names both files. Objects without apiVersion,
+// annotations that are not strings, and text after the end marker of a document are also errors. The original ignores such objects or fails
+// later.
 func Load(fsys fs.FS, image string, opts Options) (*Payload, error) {
 	p, errs := load(fsys, image, opts)
-	if err := manifest.JoinSorted(errs); err != nil {
+	if err := errorset.Join(errs); err != nil {
 		return nil, &Error{Reason: api.ReasonPayloadIntegrity, Name: image, Err: err}
 	}
 	return p, nil
@@ -130,20 +134,20 @@ func load(fsys fs.FS, image string, opts Options) (*Payload, []error) {
 		return nil, errs
 	}
 	if references.Name != metadata.Version {
-		return nil, []error{fmt.Errorf("%s: metadata.name: is %q, but %s says version %q", ReferencesFile, references.Name, MetadataFile, metadata.Version)}
+		return nil, []error{fmt.Errorf("%s: metadata.name is %q, but the version in %s is %q", ReferencesFile, references.Name, MetadataFile, metadata.Version)}
 	}
 	p := &Payload{Created: references.CreationTimestamp.UTC(), References: ImageReferences(references)}
 	if references.CreationTimestamp.IsZero() {
 		p.Created = time.Time{}
 	}
 	p.Release, p.Warnings = metadata.Release(image)
-	if opts.Filter.MajorVersion == 0 {
-		opts.Filter.MajorVersion = semver.MustParse(metadata.Version).Major
+	if opts.Filter.MajorVersion == nil {
+		opts.Filter.MajorVersion = new(semver.MustParse(metadata.Version).Major)
 	}
 	return p, p.read(fsys, image, opts)
 }
 
-// read filters the manifests of all files into the payload, file by file, so that what is left out is not held.
+// read adds the manifests that the filter keeps to the payload, file by file, so that excluded content does not stay in memory.
 func (p *Payload) read(fsys fs.FS, image string, opts Options) []error {
 	k := keeper{filter: opts.Filter, unconditional: opts.Filter.Unconditional(), hash: newHash(), sharer: newSharer()}
 	if opts.Running != nil {
@@ -167,13 +171,16 @@ func (p *Payload) read(fsys fs.FS, image string, opts Options) []error {
 	var warnings []string
 	p.Manifests, warnings, errs = unique(p.Manifests)
 	p.Warnings = append(p.Warnings, warnings...)
+	if nothing := p.Nothing(); nothing != "" {
+		p.Warnings = append(p.Warnings, nothing)
+	}
 	return errs
 }
 
-// keeper decides what a payload holds.
+// keeper selects the content of a payload.
 type keeper struct {
 	*sharer
-	filter, unconditional manifest.Filter
+	filter, unconditional inclusion.Filter
 	hash                  payloadHash
 }
 
@@ -194,12 +201,12 @@ func (k *keeper) keep(p *Payload, manifests []*manifest.Manifest) {
 	}
 }
 
-// Optional returns the manifests that capabilities alone keep from a cluster with this filter, in load order. Of their
-// objects there is only what Excluded keeps.
-func (p *Payload) Optional(filter manifest.Filter) []*manifest.Manifest {
+// Optional returns the manifests that only capabilities exclude from a cluster with this filter, in load order. Their objects are reduced
+// as in Excluded.
+func (p *Payload) Optional(filter inclusion.Filter) []*manifest.Manifest {
 	filter = filter.Unconditional()
-	if filter.MajorVersion == 0 {
-		filter.MajorVersion = semver.MustParse(p.Release.Version).Major
+	if filter.MajorVersion == nil {
+		filter.MajorVersion = new(semver.MustParse(p.Release.Version).Major)
 	}
 	var optional []*manifest.Manifest
 	for _, e := range p.Excluded {
@@ -210,8 +217,8 @@ func (p *Payload) Optional(filter manifest.Filter) []*manifest.Manifest {
 	return optional
 }
 
-// Verification returns the ConfigMap whose annotation makes it the release's root of trust, the first in load order;
-// nil if there is none.
+// Verification returns the ConfigMap that is annotated as the release's root of trust; the first one in load order, or nil if there is
+// none.
 func (p *Payload) Verification() *manifest.Manifest {
 	for _, m := range p.Manifests {
 		if _, ok := m.Object.GetAnnotations()[api.VerificationAnnotation]; ok && m.Is("", "ConfigMap") {
@@ -225,11 +232,11 @@ func checkDir(fsys fs.FS, dir string) error {
 	info, err := fs.Stat(fsys, dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s: no such folder, so this is no release image: %w", dir, fs.ErrNotExist)
+		return fmt.Errorf("%s: no such folder, so this is not a release image: %w", dir, fs.ErrNotExist)
 	case err != nil:
 		return fmt.Errorf("%s: %w", dir, err)
 	case !info.IsDir():
-		return fmt.Errorf("%s: is not a folder", path.Clean(dir))
+		return fmt.Errorf("%s: not a folder", path.Clean(dir))
 	}
 	return nil
 }

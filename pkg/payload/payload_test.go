@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 )
@@ -31,12 +32,12 @@ const (
 	included = "    include.release.openshift.io/self-managed-high-availability: \"true\"\n"
 )
 
-// configMap makes an included ConfigMap of a name, with more lines after it.
+// configMap returns an included ConfigMap with the given name and further lines.
 func configMap(name string, more ...string) string {
 	return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: " + name + "\n  annotations:\n" + included + strings.Join(more, "\n") + "\n"
 }
 
-// files makes a release of metadata, references and what is given as name, content, name, content.
+// files returns a release with metadata, references and the files nameContents: name, content, name, content.
 func files(nameContents ...string) fstest.MapFS {
 	out := fstest.MapFS{
 		payload.MetadataFile:            {Data: []byte(metadata)},
@@ -57,7 +58,7 @@ func identities(p *payload.Payload) []string {
 	return out
 }
 
-func TestLoad(t *testing.T) {
+func TestLoadOrdersManifestsAndReadsMetadata(t *testing.T) {
 	p, err := payload.Load(files(
 		"release-manifests/0000_90_b_00.yaml", configMap("b90"),
 		"release-manifests/0000_10_z_00.yml", configMap("z10")+"---\n"+configMap("z10-2"),
@@ -70,7 +71,7 @@ func TestLoad(t *testing.T) {
 		"README.md", "nothing",
 	), "registry.example/release@sha256:0", payload.Options{})
 	require.NoError(t, err)
-	assert.Equal(t, []string{"cvo", "cvo90", "a10", "z10", "z10-2", "b90"}, identities(p), "the operator's folder first, each by file name")
+	assert.Equal(t, []string{"cvo", "cvo90", "a10", "z10", "z10-2", "b90"}, identities(p), "the operator's folder comes first; each folder is ordered by file name")
 	assert.Equal(t, "1.2.3", p.Release.Version)
 	assert.Equal(t, "registry.example/release@sha256:0", p.Release.Image)
 	assert.Equal(t, "https://example.com/notes", p.Release.URL)
@@ -78,7 +79,7 @@ func TestLoad(t *testing.T) {
 	assert.Equal(t, []string{"fast-1", "stable-1"}, p.Release.Channels)
 	assert.Equal(t, time.Date(2026, 8, 22, 1, 2, 3, 0, time.UTC), p.Created)
 	assert.Equal(t, map[string]string{"console-plugin": "registry.example/plugin@sha256:1"}, p.References)
-	assert.Equal(t, []string{"release-manifests/release-metadata: metadata.io.openshift.upgrades.graph.release.channels: holds an empty name"}, p.Warnings)
+	assert.Equal(t, []string{"release-manifests/release-metadata: metadata.io.openshift.upgrades.graph.release.channels: contains an empty name"}, p.Warnings)
 	require.Len(t, p.Excluded, 1)
 	assert.Equal(t, "out", p.Excluded[0].Manifest.ID().Name)
 	assert.Equal(t, "no annotations", p.Excluded[0].Reason)
@@ -86,25 +87,29 @@ func TestLoad(t *testing.T) {
 	assert.Nil(t, p.Verification())
 }
 
-func TestLoadVerification(t *testing.T) {
+func TestLoadFindsTheVerificationConfigMap(t *testing.T) {
 	p, err := payload.Load(files("release-manifests/0000_90_keys_00.yaml", configMap("keys", `    release.openshift.io/verification-config-map: ""`)), "x", payload.Options{})
 	require.NoError(t, err)
-	require.NotNil(t, p.Verification(), "present but empty counts")
+	require.NotNil(t, p.Verification(), "an empty annotation counts")
 	assert.Equal(t, "keys", p.Verification().ID().Name)
 }
 
-func TestLoadTakesTheReleasesMajorVersion(t *testing.T) {
+func TestLoadFiltersByTheMajorVersion(t *testing.T) {
 	crd := func(name, majors string) string {
 		return "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata:\n  name: " + name + "\n  annotations:\n" + included + "    release.openshift.io/major-version: \"" + majors + "\"\n"
 	}
 	p, err := payload.Load(files("release-manifests/crd.yaml", crd("one", "1,2")+crd("four", "4")), "x", payload.Options{})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"cvo", "one"}, identities(p))
+	p, err = payload.Load(files("release-manifests/crd.yaml", crd("one", "1,2")+crd("zero", "0"),
+		payload.MetadataFile, strings.ReplaceAll(metadata, "1.2.3", "0.9.0"), payload.ReferencesFile, strings.ReplaceAll(references, "1.2.3", "0.9.0")), "x", payload.Options{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"cvo", "zero"}, identities(p), "0 is a valid major version")
 }
 
-// TestHash: the constant was computed apart, by the definition of FNV-1, over the three raw documents in load order.
-// The left-out document does not count; the one of an unknown capability does, though it is left out as well.
-func TestHash(t *testing.T) {
+// TestHashMatchesTheDefinition compares the hash with a constant that was computed independently from the definition of FNV-1 over the raw
+// documents in load order. Excluded documents do not count, except one that is excluded only by an unknown capability.
+func TestHashMatchesTheDefinition(t *testing.T) {
 	fsys := files(
 		"manifests/0000_00_cvo_00.yaml", configMap("a"),
 		"release-manifests/0000_10_a_00.yaml", "\n{ \"kind\": \"ConfigMap\", \"apiVersion\": \"v1\",\n  \"metadata\": {\"name\": \"b\", \"annotations\": {\"include.release.openshift.io/self-managed-high-availability\": \"true\"}} }\n",
@@ -114,12 +119,12 @@ func TestHash(t *testing.T) {
 	const want = "lMvMBLDq5RE="
 	for _, tt := range []struct {
 		name   string
-		filter manifest.Filter
+		filter inclusion.Filter
 		count  int
 	}{
-		{"is over what loading keeps", manifest.Filter{}, 3},
-		{"does not depend on capabilities", manifest.Filter{Capabilities: manifest.AllCapabilities(nil)}, 2},
-		{"does not depend on overrides", manifest.Filter{Overrides: []configv1.ComponentOverride{{Kind: "ConfigMap", Name: "b", Unmanaged: true}}}, 2},
+		{"covers the loaded manifests", inclusion.Filter{}, 3},
+		{"does not depend on capabilities", inclusion.Filter{Capabilities: inclusion.AllCapabilities(nil)}, 2},
+		{"does not depend on overrides", inclusion.Filter{Overrides: []configv1.ComponentOverride{{Kind: "ConfigMap", Name: "b", Unmanaged: true}}}, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := payload.Load(fsys, "x", payload.Options{Filter: tt.filter})
@@ -130,20 +135,21 @@ func TestHash(t *testing.T) {
 	}
 }
 
-func TestLoadTemplates(t *testing.T) {
+//threat:templates-loop-nest
+func TestLoadRendersTemplates(t *testing.T) {
 	load := func(t *testing.T, text string, opts payload.Options) (*payload.Payload, error) {
 		t.Helper()
 		return payload.Load(files("manifests/0000_00_cvo_01.yaml", configMap("templated", "data:", "  x: "+text),
 			"release-manifests/0000_10_a_00.yaml", configMap("literal", `data: {x: "{{ .ReleaseImage }}"}`)), "registry.example/r@sha256:0", opts)
 	}
 	for _, tt := range []struct{ name, text, want string }{
-		{"fills in the release image", "'{{.ReleaseImage}}'", "registry.example/r@sha256:0"},
-		{"fills in the profile", "{{ .ClusterProfile }}", "self-managed-high-availability"},
-		{"fills in an image", `'{{index .Images "console-plugin"}}'`, "registry.example/plugin@sha256:1"},
-		{"undoes escapes", `'{{ "{{ $labels.x }}" }}'`, "{{ $labels.x }}"},
-		{"says who brings the network", `'{{ if .BringYourOwnNetwork }}we{{ else }}they{{ end }}'`, "we"},
-		{"puts together", `'{{ print "a" 1 2 true "b" .ClusterProfile nil nil }}'`, "a1 2 trueb" + "self-managed-high-availability<nil> <nil>"},
-		{"decides", `'{{ if eq .ClusterProfile "hypershift" }}a{{ else }}b{{ end }}'`, "b"},
+		{"inserts the release image", "'{{.ReleaseImage}}'", "registry.example/r@sha256:0"},
+		{"inserts the profile", "{{ .ClusterProfile }}", "self-managed-high-availability"},
+		{"inserts an image", `'{{index .Images "console-plugin"}}'`, "registry.example/plugin@sha256:1"},
+		{"resolves escapes", `'{{ "{{ $labels.x }}" }}'`, "{{ $labels.x }}"},
+		{"inserts BringYourOwnNetwork", `'{{ if .BringYourOwnNetwork }}we{{ else }}they{{ end }}'`, "we"},
+		{"concatenates values", `'{{ print "a" 1 2 true "b" .ClusterProfile nil nil }}'`, "a1 2 trueb" + "self-managed-high-availability<nil> <nil>"},
+		{"evaluates conditions", `'{{ if eq .ClusterProfile "hypershift" }}a{{ else }}b{{ end }}'`, "b"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := load(t, tt.text, payload.Options{BringYourOwnNetwork: true})
@@ -161,17 +167,17 @@ func TestLoadTemplates(t *testing.T) {
 		{"a loop in a branch", "{{ if true }}{{ range .Images }}{{ end }}{{ end }}", "is not available"},
 		{"recursion", `{{ define "a" }}{{ template "a" }}{{ end }}{{ template "a" }}`, "defines templates"},
 		{"printf and its widths", `{{ printf "%1000000000d" 1 }}`, `function "printf" is not available`},
-		{"a value that doubles", "{{ with print .ReleaseImage }}" + strings.Repeat("{{ with print . . }}", 14) + strings.Repeat("{{ end }}", 15), "it prints more than 65536 bytes"},
-		{"a variable that doubles", "{{ $x := .ReleaseImage }}" + strings.Repeat("{{ $x = print $x $x }}", 14), "it prints more than 65536 bytes"},
-		{"conditions without a bottom", strings.Repeat("{{if 1}}", 1_000_000), "it has 1000000 actions, the limit is 10000"},
+		{"a value that keeps doubling", "{{ with print .ReleaseImage }}" + strings.Repeat("{{ with print . . }}", 14) + strings.Repeat("{{ end }}", 15), "its output has more than 65536 bytes"},
+		{"a variable that keeps doubling", "{{ $x := .ReleaseImage }}" + strings.Repeat("{{ $x = print $x $x }}", 14), "its output has more than 65536 bytes"},
+		{"very deep conditions", strings.Repeat("{{if 1}}", 1_000_000), "it has 1000000 actions, the limit is 10000"},
 		{"functions in brackets", `{{ (printf "%9999999d" 1).x }}`, `function "printf" is not available`},
 	} {
-		t.Run("leaves out a file with "+tt.name, func(t *testing.T) {
+		t.Run("skips a file with "+tt.name, func(t *testing.T) {
 			p, err := load(t, tt.text, payload.Options{})
 			require.NoError(t, err)
 			assert.Equal(t, []string{"cvo", "literal"}, identities(p))
 			require.Len(t, p.Warnings, 2)
-			assert.Contains(t, p.Warnings[1], "manifests/0000_00_cvo_01.yaml: left out: ")
+			assert.Contains(t, p.Warnings[1], "manifests/0000_00_cvo_01.yaml: skipped: ")
 			assert.Contains(t, p.Warnings[1], tt.want)
 			_, err = load(t, tt.text, payload.Options{TemplateErrors: true})
 			require.ErrorContains(t, err, tt.want)
@@ -179,13 +185,14 @@ func TestLoadTemplates(t *testing.T) {
 	}
 }
 
-func TestLoadDuplicates(t *testing.T) {
+//threat:one-object-twice
+func TestLoadRejectsDuplicates(t *testing.T) {
 	gated := configMap("x", "    release.openshift.io/feature-gate: A")
 	fsys := files("release-manifests/0000_10_a_00.yaml", gated, "release-manifests/0000_10_b_00.yaml", configMap("x"))
 	p, err := payload.Load(fsys, "x", payload.Options{})
-	require.NoError(t, err, "variants are fine as long as filtering leaves one")
+	require.NoError(t, err, "variants are allowed if the filter keeps only one")
 	assert.Equal(t, []string{"cvo", "x"}, identities(p))
-	_, err = payload.Load(fsys, "x", payload.Options{Filter: manifest.Filter{Gates: sets.New("A")}})
+	_, err = payload.Load(fsys, "x", payload.Options{Filter: inclusion.Filter{Gates: sets.New("A")}})
 	require.ErrorContains(t, err, "ConfigMap x is in two files, 0000_10_a_00.yaml and 0000_10_b_00.yaml")
 }
 
@@ -212,8 +219,8 @@ func TestLoadMergesImageStreams(t *testing.T) {
 	assert.Len(t, p.Warnings, 3)
 
 	for name, broken := range map[string]string{
-		"spec.tags: is not a list":         "spec: {tags: x}\n",
-		"spec.tags[0]: is not an object":   "spec: {tags: [x]}\n",
+		"spec.tags must be a list":         "spec: {tags: x}\n",
+		"spec.tags[0] must be an object":   "spec: {tags: [x]}\n",
 		"spec.tags[0].name: missing":       "spec: {tags: [{}]}\n",
 		"ImageStream.image.openshift.io s": "spec: {tags: [{name: 1}]}\n",
 	} {
@@ -224,7 +231,31 @@ func TestLoadMergesImageStreams(t *testing.T) {
 	}
 }
 
-func TestLoadErrors(t *testing.T) {
+// TestEmptyPayloadListsTheReasons checks that a payload without manifests for the cluster explains why, with the most frequent reason
+// first.
+func TestEmptyPayloadListsTheReasons(t *testing.T) {
+	fsys := files("release-manifests/0000_10_a.yaml", configMap("a"), "release-manifests/0000_10_b.yaml", configMap("b", "    "+api.CapabilityAnnotation+": Nonesuch"))
+	p, err := payload.Load(fsys, "x", payload.Options{Filter: inclusion.Filter{ExcludeID: "x"}})
+	require.NoError(t, err)
+	assert.Empty(t, p.Nothing())
+	p, err = payload.Load(fsys, "x", payload.Options{Filter: inclusion.Filter{Profile: "edge"}})
+	require.NoError(t, err)
+	const want = "none of the 3 manifests of release 1.2.3 is for this cluster: no annotation include.release.openshift.io/edge (3)"
+	assert.Equal(t, want, p.Nothing())
+	assert.Contains(t, p.Warnings, want)
+	excluded := func(reasons ...string) (list []payload.Exclusion) {
+		for _, reason := range reasons {
+			list = append(list, payload.Exclusion{Reason: reason})
+		}
+		return list
+	}
+	p = &payload.Payload{Excluded: excluded("e", "a", "d", "b", "c", "b")}
+	assert.Contains(t, p.Nothing(), "none of the 6 manifests of release  is for this cluster: b (2), a (1), c (1), and 2 more reasons")
+	assert.Contains(t, (&payload.Payload{}).Nothing(), "has no manifests")
+}
+
+//threat:payload-does-parse
+func TestLoadReportsBrokenReleases(t *testing.T) {
 	without := func(drop ...string) fstest.MapFS {
 		fsys := files()
 		for _, name := range drop {
@@ -241,18 +272,18 @@ func TestLoadErrors(t *testing.T) {
 		{"names missing folders", fstest.MapFS{}, []string{"manifests: no such folder", "release-manifests: no such folder", "release-metadata: no such file", "image-references: no such file"}},
 		{"names a missing operator folder", without("manifests/0000_00_cvo_00.yaml"), []string{"manifests: no such folder"}},
 		{"names missing metadata", without(payload.MetadataFile), []string{"release-manifests/release-metadata: no such file"}},
-		{"names a file in a folder's place", fstest.MapFS{"manifests": {Data: []byte("x")}}, []string{"manifests: is not a folder"}},
-		{"names metadata of another kind", files(payload.MetadataFile, `{"kind":"x","version":"1.2.3"}`), []string{`kind: is "x", not "cincinnati-metadata-v0"`}},
+		{"names a file in place of a folder", fstest.MapFS{"manifests": {Data: []byte("x")}}, []string{"manifests: not a folder"}},
+		{"names metadata of another kind", files(payload.MetadataFile, `{"kind":"x","version":"1.2.3"}`), []string{`kind is "x", not "cincinnati-metadata-v0"`}},
 		{"names a missing version", files(payload.MetadataFile, `{"kind":"cincinnati-metadata-v0"}`), []string{"version: missing"}},
 		{"names a version that is not strict", files(payload.MetadataFile, `{"kind":"cincinnati-metadata-v0","version":"v1.2"}`), []string{`version: "v1.2" is not a semantic version`}},
 		{"names broken metadata", files(payload.MetadataFile, "{"), []string{"release-manifests/release-metadata: "}},
 		{"names large metadata", files(payload.MetadataFile, large), []string{"the limit is 4194304"}},
-		{"names references of another kind", files(payload.ReferencesFile, `{"kind":"ConfigMap","apiVersion":"v1"}`), []string{`kind: is "ConfigMap" of "v1", not ImageStream`}},
-		{"names references of another version", files(payload.ReferencesFile, strings.Replace(references, "1.2.3", "1.2.4", 1)), []string{`metadata.name: is "1.2.4", but release-manifests/release-metadata says version "1.2.3"`}},
-		{"names a large file", files("release-manifests/a.yaml", large), []string{"release-manifests/a.yaml: has 9437184 bytes, the limit is 8388608"}},
-		{"names metadata that is no text", files(payload.MetadataFile, "\xff"), []string{"is not UTF-8 text"}},
+		{"names references of another kind", files(payload.ReferencesFile, `{"kind":"ConfigMap","apiVersion":"v1"}`), []string{`kind is "ConfigMap" in "v1", not ImageStream`}},
+		{"names references of another version", files(payload.ReferencesFile, strings.Replace(references, "1.2.3", "1.2.4", 1)), []string{`metadata.name is "1.2.4", but the version in release-manifests/release-metadata is "1.2.3"`}},
+		{"names a large file", files("release-manifests/a.yaml", large), []string{"release-manifests/a.yaml: too large: 9437184 bytes, the limit is 8388608"}},
+		{"names metadata that is not UTF-8", files(payload.MetadataFile, "\xff"), []string{"not UTF-8 text"}},
 		{
-			"reports all at once, sorted",
+			"reports all errors at once, sorted",
 			files("release-manifests/c.yaml", "kind: A\n---\n"+configMap("dup"), "release-manifests/a.yaml", "apiVersion: v1\nkind: A\n---\n{{", "manifests/b.yaml", "\x00"),
 			[]string{"a.yaml[1]: metadata.name: missing\na.yaml[2]: parsing", "\nb.yaml: NUL byte at offset 0", "\nc.yaml[1]: apiVersion: missing\nc.yaml[1]: metadata.name: missing"},
 		},
@@ -273,13 +304,13 @@ func TestLoadErrors(t *testing.T) {
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-func TestMetadataWarnings(t *testing.T) {
+func TestInvalidMetadataCausesWarnings(t *testing.T) {
 	for _, tt := range []struct{ name, metadata, want string }{
-		{"an address that is no text", `{"url": 7}`, "metadata.url: is not a string"},
-		{"an address that is none", `{"url": "http://a b"}`, `metadata.url: "http://a b" is not a URL`},
-		{"another architecture", `{"release.openshift.io/architecture": "amd64"}`, `"amd64" is not known, only "multi" is`},
+		{"an address that is not a string", `{"url": 7}`, "metadata.url: must be a string"},
+		{"an invalid address", `{"url": "http://a b"}`, `metadata.url: "http://a b" is not a URL`},
+		{"another architecture", `{"release.openshift.io/architecture": "amd64"}`, `"amd64" is unknown: only "multi" is allowed`},
 	} {
-		t.Run("are given for "+tt.name, func(t *testing.T) {
+		t.Run("warns about "+tt.name, func(t *testing.T) {
 			p, err := payload.Load(files(payload.MetadataFile, `{"kind":"cincinnati-metadata-v0","version":"1.2.3","metadata":`+tt.metadata+`}`), "x", payload.Options{})
 			require.NoError(t, err)
 			require.Len(t, p.Warnings, 1)
@@ -290,6 +321,7 @@ func TestMetadataWarnings(t *testing.T) {
 	}
 }
 
+//threat:release-metadata
 func FuzzReadMetadata(f *testing.F) {
 	f.Add([]byte(metadata))
 	f.Add([]byte("kind: cincinnati-metadata-v0\nversion: 1.0.0\n"))
@@ -304,6 +336,8 @@ func FuzzReadMetadata(f *testing.F) {
 	})
 }
 
+//threat:templates-loop-nest
+//threat:templates-manifests
 func FuzzTemplate(f *testing.F) {
 	f.Add(`{{.ReleaseImage}}{{ index .Images "console-plugin" }}{{ "{{" }}`)
 	f.Add(`{{ with $x := .Images }}{{ $x.y }}{{ end }}`)
@@ -314,7 +348,7 @@ func FuzzTemplate(f *testing.F) {
 	})
 }
 
-// text is a manifest's object as compact JSON.
+// text returns a manifest's object as compact JSON.
 func text(t *testing.T, m *manifest.Manifest) string {
 	t.Helper()
 	data, err := json.Marshal(m.Object.Object)

@@ -1,6 +1,7 @@
 package payload
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"iter"
@@ -12,18 +13,18 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// maxFiles bounds the manifest files of one folder; real releases have fewer than a thousand.
+// maxFiles limits the number of manifest files in a folder. Real releases have fewer than a thousand.
 const maxFiles = 20_000
 
-// result is what became of one file.
+// result is the outcome of reading one file.
 type result struct {
 	manifests []*manifest.Manifest
 	warning   string
 	err       error
 }
 
-// readManifests reads both folders and yields what became of each file, in load order. Files are read in parallel but
-// never far ahead of who takes the results: what a release needs in memory is decided by what is kept of it.
+// readManifests reads both folders and yields the result of each file in load order. It reads files in parallel, but only a few files ahead
+// of the consumer, so that memory use depends only on the manifests that the consumer keeps.
 func readManifests(fsys fs.FS, t *templater) iter.Seq[result] {
 	var names []string
 	for _, dir := range []string{OperatorDir, ReleaseDir} {
@@ -36,13 +37,13 @@ func readManifests(fsys fs.FS, t *templater) iter.Seq[result] {
 	return inOrder(names, runtime.GOMAXPROCS(0), func(name string) result { return t.readFile(fsys, name) })
 }
 
-// inOrder calls do for all names, some at a time, and yields the results in the order of the names. Twice as many as
-// are worked on may wait to be taken.
+// inOrder calls do for all names, several in parallel, and yields the results in the order of the names. The number of results that wait
+// for the consumer is at most twice the number of parallel calls.
 func inOrder(names []string, width int, do func(name string) result) iter.Seq[result] {
 	return func(yield func(result) bool) {
 		slots := make(chan chan result, 2*width)
 		var group errgroup.Group
-		group.SetLimit(width + 1) // and the one that starts the others
+		group.SetLimit(width + 1) // plus the goroutine that starts the others
 		stopped := make(chan struct{})
 		group.Go(func() error {
 			defer close(slots)
@@ -66,12 +67,12 @@ func inOrder(names []string, width int, do func(name string) result) iter.Seq[re
 			}
 		}
 		close(stopped)
-		_ = group.Wait() // each file's error is in its result
+		_ = group.Wait() // errors are in the results
 	}
 }
 
-// manifestFiles lists a folder's manifest files in byte order. Real releases also hold a shell script and an empty
-// .gitkeep; anything but .yaml, .yml and .json is nobody's manifest.
+// manifestFiles lists a folder's manifest files in byte order. It ignores other files: real releases also contain a shell script and an
+// empty .gitkeep.
 func manifestFiles(fsys fs.FS, dir string) ([]string, error) {
 	entries, err := fs.ReadDir(fsys, dir)
 	if err != nil {
@@ -83,7 +84,7 @@ func manifestFiles(fsys fs.FS, dir string) ([]string, error) {
 			continue
 		}
 		name := path.Join(dir, e.Name())
-		// A folder may hold symbolic links (mounted ConfigMaps do), so what counts is what they lead to.
+		// The folder may contain symbolic links, as mounted ConfigMaps do. The type of their targets decides.
 		if info, err := fs.Stat(fsys, name); err == nil && info.IsDir() {
 			continue
 		}
@@ -94,6 +95,10 @@ func manifestFiles(fsys fs.FS, dir string) ([]string, error) {
 	}
 	return names, nil
 }
+
+// parsedBytes bounds the length of the files that are parsed at the same time: the parser needs twenty times as much memory.
+// A longer file is parsed alone. Real releases have five such files, for a quarter of their bytes.
+const parsedBytes = 512 << 10
 
 func (t *templater) readFile(fsys fs.FS, name string) result {
 	data, err := readFile(fsys, name, t.limits.FileBytes)
@@ -106,9 +111,14 @@ func (t *templater) readFile(fsys fs.FS, name string) result {
 			return result{err: fmt.Errorf("%s: %w", name, err)}
 		}
 		if err != nil {
-			return result{warning: fmt.Sprintf("%s: left out: %v", name, err)}
+			return result{warning: fmt.Sprintf("%s: skipped: %v", name, err)}
 		}
 	}
+	weight := min(int64(len(data)), parsedBytes)
+	if err := t.parsing.Acquire(context.Background(), weight); err != nil {
+		return result{err: err}
+	}
+	defer t.parsing.Release(weight)
 	manifests, err := manifest.Parse(path.Base(name), data, t.limits)
 	if err != nil {
 		return result{err: err}

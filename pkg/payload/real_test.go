@@ -14,15 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// realOptions are those under which the original counts 983 and 1005 manifests: default profile and feature set, no
-// feature gate, every capability.
+// realOptions returns the options with which the original counts 983 and 1005 manifests: default profile and feature set, no feature gates,
+// all capabilities.
 func realOptions() payload.Options {
-	return payload.Options{Filter: manifest.Filter{Capabilities: manifest.AllCapabilities(nil)}, TemplateErrors: true}
+	return payload.Options{Filter: inclusion.Filter{Capabilities: inclusion.AllCapabilities(nil)}, TemplateErrors: true}
 }
 
 func loadReal(t testing.TB, version string, opts payload.Options) *payload.Payload {
@@ -33,7 +34,7 @@ func loadReal(t testing.TB, version string, opts payload.Options) *payload.Paylo
 	return p
 }
 
-// defaults are the payloads under realOptions, loaded once for all tests that only look.
+// defaults loads the payloads with realOptions once for all tests that do not modify them.
 var defaults = map[string]func() (*payload.Payload, error){
 	"4.22.9": sync.OnceValues(func() (*payload.Payload, error) { return loadDefault("4.22.9") }),
 	"4.23.0": sync.OnceValues(func() (*payload.Payload, error) { return loadDefault("4.23.0") }),
@@ -52,7 +53,7 @@ func realPayload(t testing.TB, version string) *payload.Payload {
 	return p
 }
 
-// find returns the included manifest of an identity as ID.String writes it, nil if there is none.
+// find returns the included manifest with an identity in the form of ID.String, or nil if there is none.
 func find(p *payload.Payload, id string) *manifest.Manifest {
 	for _, m := range p.Manifests {
 		if m.ID().String() == id {
@@ -62,7 +63,7 @@ func find(p *payload.Payload, id string) *manifest.Manifest {
 	return nil
 }
 
-// excluded returns the reasons why manifests of a file were left out.
+// excluded returns the reasons why manifests of a file are excluded.
 func excluded(p *payload.Payload, file string) []string {
 	var reasons []string
 	for _, e := range p.Excluded {
@@ -73,9 +74,9 @@ func excluded(p *payload.Payload, file string) []string {
 	return reasons
 }
 
-// TestRealReleaseCounts holds the numbers against the original's: 983 and 1005. It counts the ImageStream
-// openshift/driver-toolkit of 4.23.0 twice, once for each of its two files; merged it is one, hence 1004.
-func TestRealReleaseCounts(t *testing.T) {
+// TestRealReleaseHasTheSameCountsAsTheOriginal compares the number of manifests with the original's: 983 and 1005. The original counts the
+// ImageStream openshift/driver-toolkit of 4.23.0 once for each of its two files. Merged, it counts once, hence 1004.
+func TestRealReleaseHasTheSameCountsAsTheOriginal(t *testing.T) {
 	for _, tt := range []struct {
 		version                              string
 		original, included, merged, excluded int
@@ -100,14 +101,14 @@ func TestRealReleaseCounts(t *testing.T) {
 	}
 }
 
-func TestRealReleaseLoadsTheSameTwice(t *testing.T) {
+func TestRealReleaseLoadsIdenticallyTwice(t *testing.T) {
 	first, second := realPayload(t, "4.23.0"), loadReal(t, "4.23.0", realOptions())
 	require.True(t, reflect.DeepEqual(first, second))
 }
 
-// TestRealReleaseHash: the hash covers what loading keeps, so it must not move with what an
-// administrator switches, but with what makes another platform.
-func TestRealReleaseHash(t *testing.T) {
+// TestRealReleaseHashDependsOnSettings checks which settings change the hash: profile, feature set and gates do, capabilities do not.
+// TestRealReleaseHashMatchesTheOriginal checks its value.
+func TestRealReleaseHashDependsOnSettings(t *testing.T) {
 	all := realPayload(t, "4.23.0")
 	opts := realOptions()
 	opts.Filter.Capabilities.Enabled = nil
@@ -121,7 +122,7 @@ func TestRealReleaseHash(t *testing.T) {
 	assert.NotEqual(t, all.Hash, realPayload(t, "4.22.9").Hash)
 }
 
-func TestRealReleaseOrder(t *testing.T) {
+func TestRealReleaseIsOrderedByFile(t *testing.T) {
 	p := realPayload(t, "4.23.0")
 	assert.True(t, strings.HasPrefix(p.Manifests[0].File, "0000_00_cluster-version-operator"))
 	folders, last := 1, ""
@@ -131,12 +132,13 @@ func TestRealReleaseOrder(t *testing.T) {
 		}
 		last = m.File
 	}
-	assert.Equal(t, 2, folders, "each folder is in byte order, the operator's own comes first")
+	assert.Equal(t, 2, folders, "the operator's folder comes first; each folder is in byte order")
 }
 
-// What the parser and loader must survive, all found in real releases.
+// The following tests check peculiarities that were found in real releases.
 
-func TestRealReleaseRepeatedKeys(t *testing.T) {
+//threat:duplicate-keys
+func TestRealReleaseWithRepeatedKeysLoads(t *testing.T) {
 	p := realPayload(t, "4.23.0")
 	m := p.Verification()
 	require.NotNil(t, m)
@@ -145,10 +147,10 @@ func TestRealReleaseRepeatedKeys(t *testing.T) {
 	assert.Contains(t, m.Object.Object["data"], "verifier-public-key-redhat")
 	sa := find(p, "ServiceAccount openshift-cluster-storage-operator/csi-snapshot-controller-operator")
 	require.NotNil(t, sa)
-	assert.Equal(t, "CSISnapshot", string(sa.Capabilities()[0]))
+	assert.Equal(t, "CSISnapshot", string(inclusion.CapabilitiesOf(sa)[0]))
 }
 
-func TestRealReleaseByteOrderMarks(t *testing.T) {
+func TestRealReleaseWithByteOrderMarksLoads(t *testing.T) {
 	p, marked := realPayload(t, "4.23.0"), 0
 	dir := filepath.Join(fixture.Testdata(t), "payloads", "4.23.0", payload.ReleaseDir)
 	for _, m := range p.Manifests {
@@ -161,12 +163,12 @@ func TestRealReleaseByteOrderMarks(t *testing.T) {
 	assert.Equal(t, 6, marked)
 }
 
-func TestRealReleaseFeatureGates(t *testing.T) {
+func TestRealReleaseHasOneFeatureGate(t *testing.T) {
 	p := realPayload(t, "4.23.0")
 	m := find(p, "FeatureGate.config.openshift.io cluster")
 	require.NotNil(t, m)
 	assert.Equal(t, "0000_05_config-operator_02_featuregate.cr.yaml", m.File)
-	// Eight more files bring the same object, as JSON with .yaml names, for the config operator alone.
+	// Eight more files contain the same object as JSON in .yaml files, for the config operator only.
 	others := map[string]int{}
 	for _, e := range p.Excluded {
 		if e.Manifest.Is("config.openshift.io", "FeatureGate") {
@@ -182,7 +184,7 @@ func TestRealReleaseFeatureGates(t *testing.T) {
 	}, others)
 }
 
-func TestRealReleaseManyDocumentsInOneFile(t *testing.T) {
+func TestRealReleaseKeepsAllDocumentsOfAFile(t *testing.T) {
 	documents := map[int]bool{}
 	p := realPayload(t, "4.23.0")
 	for _, m := range p.Manifests {
@@ -196,14 +198,14 @@ func TestRealReleaseManyDocumentsInOneFile(t *testing.T) {
 	assert.Len(t, documents, 21)
 }
 
-func TestRealReleaseLeavesOtherFilesAlone(t *testing.T) {
+func TestRealReleaseSkipsOtherFiles(t *testing.T) {
 	p := realPayload(t, "4.23.0")
 	for _, m := range p.Manifests {
 		assert.Contains(t, []string{".yaml", ".yml", ".json"}, filepath.Ext(m.File))
 	}
 }
 
-func TestRealReleaseTemplates(t *testing.T) {
+func TestRealReleaseTemplatesAreRendered(t *testing.T) {
 	p := realPayload(t, "4.23.0")
 	textOf := func(id string) string {
 		m := find(p, id)
@@ -219,24 +221,24 @@ func TestRealReleaseTemplates(t *testing.T) {
 		}
 		assert.NotContains(t, text(t, m), "{{.ReleaseImage}}")
 	}
-	assert.Greater(t, literal, 20, "braces of everybody else stay")
+	assert.Greater(t, literal, 20, "braces in other files stay unchanged")
 }
 
-func TestRealReleaseScalars(t *testing.T) {
+func TestRealReleaseScalarsKeepTheirTypes(t *testing.T) {
 	p := realPayload(t, "4.23.0")
 	crd := find(p, "CustomResourceDefinition.apiextensions.k8s.io alertmanagerconfigs.monitoring.coreos.com")
 	require.NotNil(t, crd)
-	assert.Equal(t, 6, strings.Count(text(t, crd), `"="`), "a plain = is text")
+	assert.Equal(t, 6, strings.Count(text(t, crd), `"="`), "a plain = is a string")
 	assert.Greater(t, len(text(t, crd)), 700_000, "the largest object of a release")
 	opts := realOptions()
 	opts.Filter.Gates = sets.New("ClusterAPIMachineManagement")
-	opts.Filter.Capabilities = manifest.AllCapabilities(opts.Filter.Gates)
+	opts.Filter.Capabilities = inclusion.AllCapabilities(opts.Filter.Gates)
 	crd = find(loadReal(t, "4.23.0", opts), "CustomResourceDefinition.apiextensions.k8s.io clusterapis.operator.openshift.io")
 	require.NotNil(t, crd)
 	assert.Contains(t, text(t, crd), "9007199254740991")
 }
 
-func TestRealReleaseInclusion(t *testing.T) {
+func TestRealReleaseExclusionsHaveReasons(t *testing.T) {
 	p := realPayload(t, "4.23.0")
 	reasons := map[string]int{}
 	for _, e := range p.Excluded {
@@ -256,9 +258,9 @@ func TestRealReleaseInclusion(t *testing.T) {
 	assert.NotNil(t, find(loadReal(t, "4.23.0", opts), "Deployment.apps openshift-machine-api/cluster-baremetal-operator-hostedcluster"))
 }
 
-// TestRealReleaseSettings loads for other clusters: what must be unique is unique for each. The race detector, which
-// would take minutes, gets the first of them.
-func TestRealReleaseSettings(t *testing.T) {
+// TestRealReleaseObjectsAreUniqueUnderAllSettings loads the releases for other clusters. With the race detector, which would take minutes,
+// it loads only the first.
+func TestRealReleaseObjectsAreUniqueUnderAllSettings(t *testing.T) {
 	for i, tt := range []struct{ version, profile, set string }{
 		{"4.22.9", "single-node-developer", "TechPreviewNoUpgrade"},
 		{"4.22.9", "hypershift", "Default"},
@@ -272,16 +274,16 @@ func TestRealReleaseSettings(t *testing.T) {
 	} {
 		t.Run(tt.version+"/"+tt.profile+"/"+tt.set, func(t *testing.T) {
 			if fixture.RaceDetector && i > 0 {
-				t.Skip("loaded without the race detector by `make test`")
+				t.Skip("`make test` loads it without the race detector")
 			}
-			p := loadReal(t, tt.version, payload.Options{Filter: manifest.Filter{Profile: tt.profile, FeatureSet: tt.set}})
+			p := loadReal(t, tt.version, payload.Options{Filter: inclusion.Filter{Profile: tt.profile, FeatureSet: tt.set}})
 			assert.NotEmpty(t, p.Manifests)
 		})
 	}
 }
 
-func TestRealReleaseTombstonesAndCreateOnly(t *testing.T) {
-	p := loadReal(t, "4.23.0", payload.Options{Filter: manifest.Filter{Gates: sets.New("ClusterAPIMachineManagement")}})
+func TestRealReleaseHasTombstonesAndCreateOnlyManifests(t *testing.T) {
+	p := loadReal(t, "4.23.0", payload.Options{Filter: inclusion.Filter{Gates: sets.New("ClusterAPIMachineManagement")}})
 	tombstones, createOnly := 0, 0
 	for _, m := range p.Manifests {
 		if m.Tombstone() {
@@ -296,7 +298,7 @@ func TestRealReleaseTombstonesAndCreateOnly(t *testing.T) {
 	m := find(p, "Deployment.apps openshift-machine-api/cluster-baremetal-operator-hostedcluster")
 	require.NotNil(t, m)
 	assert.True(t, m.Tombstone())
-	assert.NotNil(t, find(p, "CronJob.batch openshift-operator-lifecycle-manager/collect-profiles"), "metadata alone will do")
+	assert.NotNil(t, find(p, "CronJob.batch openshift-operator-lifecycle-manager/collect-profiles"), "a manifest with metadata only is kept")
 }
 
 func TestRealReleaseKeepsStatus(t *testing.T) {
@@ -332,11 +334,11 @@ func TestRealReleaseMergesImageStreams(t *testing.T) {
 
 func TestRealReleaseKeepsStrayNamespaces(t *testing.T) {
 	assert.NotNil(t, find(realPayload(t, "4.22.9"), "ClusterRoleBinding.rbac.authorization.k8s.io openshift-machine-api/cluster-baremetal-operator"),
-		"scope is for discovery to tell")
+		"only discovery knows the scope")
 }
 
-// TestRealReleasesShare holds the memory of an update: beside the running release the next one takes little.
-func TestRealReleasesShare(t *testing.T) {
+// TestRealReleasesShareMemory limits the memory of an update: the next release needs little memory besides the running one.
+func TestRealReleasesShareMemory(t *testing.T) {
 	running := realPayload(t, "4.22.9")
 	opts := realOptions()
 	opts.Running = running
@@ -360,7 +362,7 @@ func TestRealReleasesShare(t *testing.T) {
 	for _, m := range running.Manifests {
 		count(m.Object.Object, func(at uintptr) { held[at] = true; maps++ })
 	}
-	assert.Less(t, len(held), maps/2, "within one release")
+	assert.Less(t, len(held), maps/2, "equal maps within a release are shared")
 	added := map[uintptr]bool{}
 	for _, m := range next.Manifests {
 		count(m.Object.Object, func(at uintptr) {
@@ -369,7 +371,7 @@ func TestRealReleasesShare(t *testing.T) {
 			}
 		})
 	}
-	assert.Less(t, len(added), len(held)/3, "and with the next")
+	assert.Less(t, len(added), len(held)/3, "equal maps in the next release are shared")
 }
 
 func BenchmarkLoad(b *testing.B) {

@@ -8,30 +8,30 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// sharer gives equal values one place in memory. Two maps in three of a real release have a twin, mostly inside the
-// schemas of CRDs, and nineteen in twenty of the next release have one in the release before. It works because nobody
-// writes to the objects of a payload.
+// sharer stores equal values only once in memory. In a real release, two of three maps have a duplicate, mostly in the schemas of CRDs. In
+// the next release, nineteen of twenty maps also occur in the earlier release. Sharing is safe because objects of a payload are never
+// modified.
 type sharer struct {
 	seed maphash.Seed
-	// maps and lists that are the one copy of their value, by hash. What is in them is the one copy as well, so
-	// comparing two of them goes one step deep.
-	maps  map[uint64][]map[string]any
-	lists map[uint64][][]any
+	// maps and lists hold the unique copies by hash. The content of a unique copy is unique as well, so comparing two of them takes only
+	// one level. Of several values with the same hash, only the first is shared: a release has some hundred thousand values.
+	maps  map[uint64]map[string]any
+	lists map[uint64][]any
 }
 
 func newSharer() *sharer {
-	return &sharer{seed: maphash.MakeSeed(), maps: map[uint64][]map[string]any{}, lists: map[uint64][][]any{}}
+	return &sharer{seed: maphash.MakeSeed(), maps: map[uint64]map[string]any{}, lists: map[uint64][]any{}}
 }
 
-// manifest has the object of a manifest share what it can. Nobody else may know the object yet.
+// manifest makes a manifest's object share its values. The object must not be in use yet.
 func (s *sharer) manifest(m *manifest.Manifest) {
 	for key, value := range m.Object.Object {
 		m.Object.Object[key], _ = s.share(value)
 	}
 }
 
-// share returns the one copy of a value, which is the value itself if it is the first of its kind, and the value's
-// hash. It writes to what is inside of value.
+// share returns the unique copy of a value and the value's hash. The first of several equal values becomes the unique copy. share modifies
+// the content of value.
 func (s *sharer) share(value any) (any, uint64) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -41,7 +41,7 @@ func (s *sharer) share(value any) (any, uint64) {
 			v[key] = shared
 			hash += s.entry(key, h)
 		}
-		return s.oneMap(hash, v), hash
+		return s.sharedMap(hash, v), hash
 	case []any:
 		hash := uint64(len(v)) + 1
 		for i, item := range v {
@@ -49,32 +49,34 @@ func (s *sharer) share(value any) (any, uint64) {
 			v[i], h = s.share(item)
 			hash = maphash.Comparable(s.seed, [2]uint64{hash, h})
 		}
-		return s.oneList(hash, v), hash
+		return s.sharedList(hash, v), hash
 	}
 	return value, s.scalar(value)
 }
 
-func (s *sharer) oneMap(hash uint64, v map[string]any) map[string]any {
-	for _, known := range s.maps[hash] {
-		if sameMap(known, v) {
-			return known
-		}
+func (s *sharer) sharedMap(hash uint64, v map[string]any) map[string]any {
+	known, found := s.maps[hash]
+	if !found {
+		s.maps[hash] = v
 	}
-	s.maps[hash] = append(s.maps[hash], v)
+	if found && sameMap(known, v) {
+		return known
+	}
 	return v
 }
 
-func (s *sharer) oneList(hash uint64, v []any) []any {
-	for _, known := range s.lists[hash] {
-		if sameList(known, v) {
-			return known
-		}
+func (s *sharer) sharedList(hash uint64, v []any) []any {
+	known, found := s.lists[hash]
+	if !found {
+		s.lists[hash] = v
 	}
-	s.lists[hash] = append(s.lists[hash], v)
+	if found && sameList(known, v) {
+		return known
+	}
 	return v
 }
 
-// entry is a map entry's part of the map's hash; the parts are added, for a map has no order.
+// entry returns the contribution of a map entry to the map's hash. The contributions are added, because a map has no order.
 func (s *sharer) entry(key string, value uint64) uint64 {
 	return maphash.Comparable(s.seed, struct {
 		key   string
@@ -89,7 +91,7 @@ func (s *sharer) scalar(value any) uint64 {
 	return maphash.Comparable(s.seed, value)
 }
 
-// learn has later values share what p holds. It writes nothing: others are reading p.
+// learn makes later values share the values of p. It does not modify p, because others may read it concurrently.
 func (s *sharer) learn(p *Payload) {
 	l := learner{sharer: s, seen: map[uintptr]learned{}}
 	for _, m := range p.Manifests {
@@ -100,7 +102,7 @@ func (s *sharer) learn(p *Payload) {
 	}
 }
 
-// learner walks values that share already, each part once.
+// learner walks values that already share parts. It visits each part once.
 type learner struct {
 	*sharer
 	seen map[uintptr]learned
@@ -108,7 +110,7 @@ type learner struct {
 
 type learned struct {
 	hash uint64
-	// one: the value is the one copy, and so is all that is in it.
+	// one is true if the value and all its content are unique copies.
 	one bool
 }
 
@@ -125,8 +127,8 @@ func (l *learner) learn(value any) learned {
 			result.hash += l.entry(key, inner.hash)
 			result.one = result.one && inner.one
 		}
-		// What holds a second copy of something cannot be found by the places of what it holds.
-		result.one = result.one && address(l.oneMap(result.hash, v)) == at
+		// A value that contains copies cannot be found by the addresses of its content.
+		result.one = result.one && address(l.sharedMap(result.hash, v)) == at
 		l.seen[at] = result
 		return result
 	case []any:
@@ -136,7 +138,7 @@ func (l *learner) learn(value any) learned {
 			result.hash = maphash.Comparable(l.seed, [2]uint64{result.hash, inner.hash})
 			result.one = result.one && inner.one
 		}
-		result.one = result.one && same(l.oneList(result.hash, v), v)
+		result.one = result.one && same(l.sharedList(result.hash, v), v)
 		return result
 	}
 	return learned{hash: l.scalar(value), one: true}
@@ -168,7 +170,7 @@ func sameList(a, b []any) bool {
 	return true
 }
 
-// same compares values whose maps and lists are the one copy of their value: scalars by value, the others by place.
+// same compares values whose maps and lists are unique copies: maps and lists by address, scalars by value.
 func same(a, b any) bool {
 	switch x := a.(type) {
 	case map[string]any:
@@ -179,7 +181,7 @@ func same(a, b any) bool {
 		return ok && len(x) == len(y) && (x == nil) == (y == nil) && (len(x) == 0 || &x[0] == &y[0])
 	case float64:
 		y, ok := b.(float64)
-		return ok && math.Float64bits(x) == math.Float64bits(y) // JSON tells -0 from 0
+		return ok && math.Float64bits(x) == math.Float64bits(y) // JSON distinguishes -0 from 0
 	}
 	if _, ok := b.(map[string]any); ok {
 		return false

@@ -20,18 +20,18 @@ func TestShareKeepsValues(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		values []any
-		maps   int // distinct maps and lists that are left
+		maps   int // distinct maps and lists that remain
 		lists  int
 	}{
-		{name: "makes one of equal maps", values: []any{m("a", int64(1)), m("a", int64(1))}, maps: 1},
-		{name: "makes one of equal maps in others", values: []any{m("x", m("a", "b")), m("y", m("a", "b"))}, maps: 3},
-		{name: "makes one of equal lists", values: []any{[]any{"a", m("b", nil)}, []any{"a", m("b", nil)}}, maps: 1, lists: 1},
-		{name: "keeps lists of another order", values: []any{[]any{"a", "b"}, []any{"b", "a"}}, lists: 2},
-		{name: "keeps maps that swap their values", values: []any{m("a", "x", "b", "y"), m("a", "y", "b", "x")}, maps: 2},
-		{name: "keeps a map apart from a list", values: []any{m(), []any{}}, maps: 1, lists: 1},
-		{name: "tells nothing from empty", values: []any{m("a", nil), m("a", ""), m("a", m()), m("a", []any{}), m()}, maps: 5, lists: 1},
-		{name: "tells numbers by type", values: []any{m("a", int64(1)), m("a", 1.5), m("a", "1"), m("a", true)}, maps: 4},
-		{name: "tells -0 from 0", values: []any{m("a", 0.0), m("a", negative)}, maps: 2},
+		{name: "merges equal maps", values: []any{m("a", int64(1)), m("a", int64(1))}, maps: 1},
+		{name: "merges equal nested maps", values: []any{m("x", m("a", "b")), m("y", m("a", "b"))}, maps: 3},
+		{name: "merges equal lists", values: []any{[]any{"a", m("b", nil)}, []any{"a", m("b", nil)}}, maps: 1, lists: 1},
+		{name: "keeps lists in different order", values: []any{[]any{"a", "b"}, []any{"b", "a"}}, lists: 2},
+		{name: "keeps maps with swapped values", values: []any{m("a", "x", "b", "y"), m("a", "y", "b", "x")}, maps: 2},
+		{name: "distinguishes a map from a list", values: []any{m(), []any{}}, maps: 1, lists: 1},
+		{name: "distinguishes null from empty", values: []any{m("a", nil), m("a", ""), m("a", m()), m("a", []any{}), m()}, maps: 5, lists: 1},
+		{name: "distinguishes numbers by type", values: []any{m("a", int64(1)), m("a", 1.5), m("a", "1"), m("a", true)}, maps: 4},
+		{name: "distinguishes -0 from 0", values: []any{m("a", 0.0), m("a", negative)}, maps: 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			want, err := json.Marshal(tt.values)
@@ -49,16 +49,12 @@ func TestShareKeepsValues(t *testing.T) {
 				collect(v, places)
 			}
 			assert.Len(t, places, tt.maps)
-			lists := 0
-			for _, same := range s.lists {
-				lists += len(same)
-			}
-			assert.Equal(t, tt.lists, lists)
+			assert.Len(t, s.lists, tt.lists)
 		})
 	}
 }
 
-// m makes a map of keys and values in turn.
+// m makes a map of alternating keys and values.
 func m(pairs ...any) map[string]any {
 	out := map[string]any{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -67,7 +63,7 @@ func m(pairs ...any) map[string]any {
 	return out
 }
 
-// collect notes where the maps of a value lie.
+// collect records the addresses of the maps in a value.
 func collect(value any, places map[uintptr]bool) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -119,7 +115,7 @@ func TestLoadSharesWithTheRunningRelease(t *testing.T) {
 		"0000_10_a_00.yaml": schema("a", 50), "0000_10_b_00.yaml": schema("b", 50),
 	}), "", Options{})
 	require.NoError(t, err)
-	// Both CRDs have the same 50 fields with a list of one map each.
+	// Both CRDs have the same 50 fields, each with a list of one map.
 	held := places(first)
 	assert.LessOrEqual(t, len(held), 100+10)
 	before := text(t, first)
@@ -133,7 +129,7 @@ func TestLoadSharesWithTheRunningRelease(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, text(t, alone), text(t, beside))
 	assert.Equal(t, alone.Hash, beside.Hash)
-	assert.Equal(t, before, text(t, first), "the running release stays as it is")
+	assert.Equal(t, before, text(t, first), "the running release must not change")
 
 	added := 0
 	for place := range places(beside) {
@@ -141,7 +137,7 @@ func TestLoadSharesWithTheRunningRelease(t *testing.T) {
 			added++
 		}
 	}
-	assert.LessOrEqual(t, added, 10, "only what is new, and what holds it")
+	assert.LessOrEqual(t, added, 10, "only new values and their containers may be added")
 }
 
 func text(t *testing.T, p *Payload) string {
@@ -155,13 +151,13 @@ func text(t *testing.T, p *Payload) string {
 	return b.String()
 }
 
-// A release that was loaded without sharing, or whose objects were merged, is learned as far as it goes.
-func TestLearnTakesUnsharedValues(t *testing.T) {
+// Values are shared as far as possible even if a release was loaded without sharing or its objects were merged.
+func TestLearnSharesMostUnsharedValues(t *testing.T) {
 	p := &Payload{Manifests: []*manifest.Manifest{parseOne(t, schema("a", 3)), parseOne(t, schema("a", 3))}}
 	before := places(p)
 	s := newSharer()
 	s.learn(p)
-	assert.Equal(t, before, places(p), "nothing is moved")
+	assert.Equal(t, before, places(p), "learn must not move any value")
 	shared, _ := s.share(parseOne(t, schema("a", 3)).Object.Object)
 	assert.Equal(t, p.Manifests[0].Object.Object, shared)
 	found := map[uintptr]bool{}
@@ -179,12 +175,12 @@ func parseOne(t *testing.T, text string) *manifest.Manifest {
 	return list[0]
 }
 
-func TestInOrder(t *testing.T) {
+func TestInOrderYieldsResultsInOrder(t *testing.T) {
 	var names []string
 	for i := range 100 {
 		names = append(names, fmt.Sprint(i))
 	}
-	t.Run("keeps the order and does not run ahead", func(t *testing.T) {
+	t.Run("keeps the order and does not read too far ahead", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			const width = 3
 			begun := make(chan struct{}, len(names))
@@ -202,7 +198,7 @@ func TestInOrder(t *testing.T) {
 			assert.LessOrEqual(t, most, 3*width+1)
 		})
 	})
-	t.Run("ends when its caller does", func(t *testing.T) {
+	t.Run("stops when its caller stops", func(t *testing.T) {
 		synctest.Test(t, func(*testing.T) {
 			for r := range inOrder(names, 2, func(name string) result { return result{warning: name} }) {
 				if r.warning == "5" {
@@ -211,7 +207,7 @@ func TestInOrder(t *testing.T) {
 			}
 		})
 	})
-	t.Run("has nothing to say of nothing", func(t *testing.T) {
+	t.Run("yields nothing without names", func(t *testing.T) {
 		for range inOrder(nil, 2, nil) {
 			t.Fail()
 		}

@@ -9,23 +9,26 @@ import (
 	"text/template"
 	"text/template/parse"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// templater renders the operator's own manifests, which are Go templates over a few values.
+// templater renders the operator's own manifests, which are Go templates with a few values.
 type templater struct {
 	values templateValues
 	limits manifest.Limits
 	strict bool
+	// parsing admits files to the parser, by their length.
+	parsing *semaphore.Weighted
 }
 
-// templateValues are what templates of existing releases refer to, and BringYourOwnNetwork, which those of our own do.
+// templateValues holds the values for templates: those that existing releases use, and BringYourOwnNetwork for this operator's.
 type templateValues struct {
-	ReleaseImage   string
-	ClusterProfile string
-	Images         map[string]string
-	// BringYourOwnNetwork is Options.BringYourOwnNetwork.
+	ReleaseImage        string
+	ClusterProfile      string
+	Images              map[string]string
 	BringYourOwnNetwork bool
 }
 
@@ -37,29 +40,32 @@ func newTemplater(image, profile string, images map[string]string, opts Options)
 		values: templateValues{
 			ReleaseImage: image, ClusterProfile: profile, Images: images, BringYourOwnNetwork: opts.BringYourOwnNetwork,
 		},
-		limits: opts.Limits.WithDefaults(),
-		strict: opts.TemplateErrors,
+		limits:  opts.Limits.WithDefaults(),
+		strict:  opts.TemplateErrors,
+		parsing: semaphore.NewWeighted(parsedBytes),
 	}
 }
 
-// Render renders one file of the operator's own folder, as Load does for a cluster with this profile; image is the
-// pullspec of the release and references those of its images by name.
+// AnyRelease is a pullspec for Render where the release has none yet, or where templates of two releases shall be equal.
+const AnyRelease = "release.invalid/release@sha256:0000000000000000000000000000000000000000000000000000000000000000"
+
+// Render renders a file of the operator's own folder as Load does for a cluster with the given profile. image is the release's pullspec.
+// references maps the names of its images to pullspecs.
 func Render(file string, text []byte, image, profile string, references map[string]string) ([]byte, error) {
 	return newTemplater(image, profile, references, Options{}).execute(path.Base(file), text)
 }
 
-// Bounds of one template; real ones have a handful of actions, and print a name or two.
+// Limits of one template. Real templates have a handful of actions and print one or two names.
 const (
-	// maxActions bounds how deep a template nests, too: whoever reads it goes as deep, and a stack that is used up ends
-	// the process.
+	// maxActions also limits the nesting of a template. Parsing recurses for each level, and a stack overflow would kill the process.
 	maxActions = 10_000
-	// maxPrinted bounds what print makes: a template that prints what it has printed would double it each time.
+	// maxPrinted limits the output of print in bytes. A template that prints its own output would double it each time.
 	maxPrinted = 64 << 10
 )
 
-// execute renders one file. Templates come from outside and run here, so only a subset is allowed whose cost is bound
-// by its length: text, values, conditions and the functions of allowedFunction; no loops, no recursion, no printf (whose
-// widths make megabytes of nothing).
+// execute renders one file. Templates come from outside, so execute allows only a subset whose cost is proportional to its length: text,
+// values, conditions and the functions of allowedFunction. It allows no loops, no recursion, and no printf, whose widths could produce
+// megabytes of padding.
 func (t *templater) execute(name string, text []byte) ([]byte, error) {
 	if actions := bytes.Count(text, []byte("{{")); actions > maxActions {
 		return nil, fmt.Errorf("reading template: it has %d actions, the limit is %d", actions, maxActions)
@@ -70,10 +76,10 @@ func (t *templater) execute(name string, text []byte) ([]byte, error) {
 		return nil, fmt.Errorf("reading template: %w", err)
 	}
 	if len(tmpl.Templates()) > 1 {
-		return nil, fmt.Errorf("reading template: defines templates, which this operator does not run")
+		return nil, fmt.Errorf("reading template: it defines templates, which is not supported")
 	}
 	if tmpl.Tree == nil || tmpl.Root == nil {
-		return nil, nil // nothing but space and comments
+		return nil, nil // only space and comments
 	}
 	if err := checkNode(tmpl.Root); err != nil {
 		return nil, fmt.Errorf("reading template: %w", err)
@@ -85,7 +91,7 @@ func (t *templater) execute(name string, text []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// imageIndex replaces the built-in index: a name that the release does not list is an error, not an empty pullspec.
+// imageIndex replaces the built-in index. It rejects a name that the release does not list, instead of returning an empty pullspec.
 func imageIndex(images map[string]string, name string) (string, error) {
 	pullspec, ok := images[name]
 	if !ok {
@@ -94,7 +100,7 @@ func imageIndex(images map[string]string, name string) (string, error) {
 	return pullspec, nil
 }
 
-// printer replaces the built-in print by one that makes no more than so many bytes.
+// printer replaces the built-in print with one whose total output is limited.
 type printer struct{ left int }
 
 func (p *printer) print(values ...any) (string, error) {
@@ -102,10 +108,10 @@ func (p *printer) print(values ...any) (string, error) {
 	for i, v := range values {
 		text := fmt.Sprint(v)
 		if i > 0 && !isText(v) && !isText(values[i-1]) {
-			text = " " + text // as fmt.Sprint has it
+			text = " " + text // as fmt.Sprint does
 		}
 		if p.left -= len(text); p.left < 0 {
-			return "", fmt.Errorf("it prints more than %d bytes", maxPrinted)
+			return "", fmt.Errorf("its output has more than %d bytes", maxPrinted)
 		}
 		out.WriteString(text)
 	}
@@ -122,7 +128,7 @@ func allowedFunction(name string) bool {
 	return false
 }
 
-// checkNode walks a template's tree and refuses everything that is not known to be cheap.
+// checkNode walks a template's tree and rejects all nodes that are not known to be cheap.
 func checkNode(node parse.Node) error {
 	switch n := node.(type) {
 	case *parse.ListNode:
@@ -171,7 +177,7 @@ func checkBranch(n *parse.BranchNode) error {
 	return checkNodes([]parse.Node{n.Pipe, n.List, n.ElseList})
 }
 
-// limitedBuffer refuses to grow beyond its limit.
+// limitedBuffer is a buffer with a limit in bytes. A write beyond the limit fails.
 type limitedBuffer struct {
 	bytes.Buffer
 	limit int

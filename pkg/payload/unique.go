@@ -10,8 +10,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// unique makes every object come from one manifest. Two files may bring one object only as variants of which filtering
-// leaves one; exempt are ImageStreams, whose tags the original merges into one object as it applies file after file.
+// unique ensures that each object has only one manifest. Several files may contain the same object only if the filter keeps one of them.
+// ImageStreams are an exception: the original applies one file after the other and so merges their tags.
 func unique(included []*manifest.Manifest) (out []*manifest.Manifest, warnings []string, errs []error) {
 	positions := make(map[manifest.ID]int, len(included))
 	for _, m := range included {
@@ -29,7 +29,7 @@ func unique(included []*manifest.Manifest) (out []*manifest.Manifest, warnings [
 		}
 		merged, err := mergeTags(first, m)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("merging %s of %s and %s: %w", id, first.File, m.File, err))
+			errs = append(errs, fmt.Errorf("merging %s from %s and %s: %w", id, first.File, m.File, err))
 			continue
 		}
 		out[at] = merged
@@ -38,7 +38,7 @@ func unique(included []*manifest.Manifest) (out []*manifest.Manifest, warnings [
 	return out, warnings, errs
 }
 
-// mergeTags returns the first manifest with the tags of the second: tags of the same name are replaced, others added.
+// mergeTags returns the first manifest with the second one's tags added. A tag of the second one replaces a tag with the same name.
 func mergeTags(first, second *manifest.Manifest) (*manifest.Manifest, error) {
 	base, err := tags(first)
 	if err != nil {
@@ -75,17 +75,17 @@ func mergeTags(first, second *manifest.Manifest) (*manifest.Manifest, error) {
 	return &merged, err
 }
 
-// tags returns a stream's tags, each a map with a name.
+// tags returns a stream's tags. Each is a map with a name.
 func tags(m *manifest.Manifest) ([]map[string]any, error) {
 	list, _, err := unstructured.NestedSlice(m.Object.Object, "spec", "tags")
 	if err != nil {
-		return nil, fmt.Errorf("%s: spec.tags: is not a list", m.File)
+		return nil, fmt.Errorf("%s: spec.tags must be a list", m.File)
 	}
 	out := make([]map[string]any, len(list))
 	for i, entry := range list {
 		tag, ok := entry.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("%s: spec.tags[%d]: is not an object", m.File, i)
+			return nil, fmt.Errorf("%s: spec.tags[%d] must be an object", m.File, i)
 		}
 		if name, ok := tag["name"].(string); !ok || name == "" {
 			return nil, fmt.Errorf("%s: spec.tags[%d].name: missing", m.File, i)
@@ -95,7 +95,7 @@ func tags(m *manifest.Manifest) ([]map[string]any, error) {
 	return out, nil
 }
 
-// slim keeps of a manifest what a report about it needs.
+// slim returns a manifest reduced to the parts that reports need.
 func slim(m *manifest.Manifest) *manifest.Manifest {
 	out := *m
 	out.Object = &unstructured.Unstructured{Object: map[string]any{}}

@@ -9,7 +9,9 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// FuzzParseDigest checks that what is taken for a digest is one, and can stand in a path, a tag and a ConfigMap's key.
+// FuzzParseDigest checks that an accepted digest is valid and safe in a path, a tag and a ConfigMap key.
+//
+//threat:pullspecs-digests
 func FuzzParseDigest(f *testing.F) {
 	hex := strings.Repeat("0a", 32)
 	for _, seed := range []string{"", "sha256:", "sha256:" + hex, "sha256:" + strings.ToUpper(hex), "sha256:" + hex + "\n", "sha512:" + hex, "sha256:../" + hex[3:]} {
@@ -26,7 +28,9 @@ func FuzzParseDigest(f *testing.F) {
 	})
 }
 
-// FuzzImage takes pullspecs apart: by digest an image is named once, whatever tag or digest it was asked for by.
+// FuzzImage checks that an image has one name by digest, regardless of the tag or digest in the original pullspec.
+//
+//threat:pullspecs-digests
 func FuzzImage(f *testing.F) {
 	for _, seed := range []string{"", "a", "registry.example:5000/a:b", "registry.example/a@sha256:0", "a:b@c@d", ":", "@", "//::"} {
 		f.Add(seed)

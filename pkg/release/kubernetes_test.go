@@ -10,20 +10,20 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-func TestKubernetesRange(t *testing.T) {
+func TestKubernetesRangeIncludesItsVersions(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		text    string
 		in, out []string
 	}{
 		{
-			name: "it has both ends", text: ">=1.30.0 <1.38.0",
+			name: "it includes the versions between both ends", text: ">=1.30.0 <1.38.0",
 			in: []string{"v1.30.0", "1.37.9", "v1.36.3"}, out: []string{"v1.29.14", "v1.38.0", "v2.0.0"},
 		},
-		{name: "it is several ranges", text: ">=1.30.0 <1.31.0 || 1.33.x", in: []string{"v1.30.2", "v1.33.0"}, out: []string{"v1.31.0", "v1.34.0"}},
-		{name: "it takes a vendor's build for the version it was built from", text: ">=1.31.2", in: []string{"v1.31.2-eks-a737599", "v1.31.2+k3s1", "v1.31.2-gke.100"}},
-		{name: "it takes a pre-release for the version it leads to", text: "<1.38.0", out: []string{"v1.38.0-alpha.1"}},
-		{name: "it does not mind spaces around", text: " >=1.30.0 ", in: []string{"v1.30.0"}},
+		{name: "it combines several ranges", text: ">=1.30.0 <1.31.0 || 1.33.x", in: []string{"v1.30.2", "v1.33.0"}, out: []string{"v1.31.0", "v1.34.0"}},
+		{name: "it treats a vendor's build as its base version", text: ">=1.31.2", in: []string{"v1.31.2-eks-a737599", "v1.31.2+k3s1", "v1.31.2-gke.100"}},
+		{name: "it treats a pre-release as its final version", text: "<1.38.0", out: []string{"v1.38.0-alpha.1"}},
+		{name: "it ignores surrounding spaces", text: " >=1.30.0 ", in: []string{"v1.30.0"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r, err := release.ParseKubernetesRange(tt.text)
@@ -39,18 +39,18 @@ func TestKubernetesRange(t *testing.T) {
 	}
 }
 
-func TestKubernetesRangeRefuses(t *testing.T) {
+func TestInvalidKubernetesRangesAreRejected(t *testing.T) {
 	for _, text := range []string{"", " ", "1.30 or so", ">=banana", "||", ">=1.30.0 ||", "true", strings.Repeat(">=1.0.0 ", 40)} {
 		_, err := release.ParseKubernetesRange(text)
-		require.ErrorContains(t, err, `">=1.30.0 <1.38.0"`, "%q is refused with an example", text)
+		require.ErrorContains(t, err, `">=1.30.0 <1.38.0"`, "the error for %q shows an example", text)
 	}
 	r, err := release.ParseKubernetesRange(">=1.30.0")
 	require.NoError(t, err)
 	_, err = r.Contains("unknown")
-	assert.EqualError(t, err, `"unknown" is no version of Kubernetes`)
+	assert.EqualError(t, err, `"unknown" is not a Kubernetes version`)
 }
 
-// FuzzParseKubernetesRange asks ranges and versions of any form whether one is in the other.
+//threat:versions-ranges-versions
 func FuzzParseKubernetesRange(f *testing.F) {
 	for _, seed := range [][2]string{
 		{">=1.30.0 <1.38.0", "v1.36.3"},

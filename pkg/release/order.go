@@ -8,8 +8,8 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 )
 
-// CompareVersions orders versions by precedence, the lowest first, and equal ones by their text. What is no version comes
-// before all that are.
+// CompareVersions orders versions by precedence, lowest first. Versions of equal precedence are ordered as text. Invalid versions come
+// first.
 func CompareVersions(a, b string) int {
 	v, errA := semver.Parse(a)
 	w, errB := semver.Parse(b)
@@ -24,7 +24,7 @@ func CompareVersions(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// NewestFirst orders releases by their versions, the highest first; what is no version comes last.
+// NewestFirst orders releases by version, highest first; invalid versions come last.
 func NewestFirst(a, b configv1.Release) int {
 	return cmp.Or(CompareVersions(b.Version, a.Version), strings.Compare(a.Image, b.Image))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-func TestCompareVersions(t *testing.T) {
+func TestVersionsAreComparedByPrecedence(t *testing.T) {
 	sorted := []string{"", "4.9", "latest", "4.9.1", "4.10.0-rc.1", "4.10.0-rc.2", "4.10.0", "4.10.0+a", "4.10.0+b", "10.0.0"}
 	for i, a := range sorted {
 		for j, b := range sorted {
@@ -30,7 +30,7 @@ func TestCompareVersions(t *testing.T) {
 	assert.Equal(t, sorted, shuffled)
 }
 
-func TestNewestFirst(t *testing.T) {
+func TestNewestReleaseIsSortedFirst(t *testing.T) {
 	sorted := []configv1.Release{{Version: "2.0.0"}, {Version: "1.0.0", Image: "a"}, {Version: "1.0.0", Image: "b"}, {Version: "latest"}}
 	shuffled := slices.Clone(sorted)
 	slices.Reverse(shuffled)

@@ -1,5 +1,5 @@
-// Package release holds the nouns that all stages share: a release and its version, digests, resolved images, the
-// evidence of who signed them, and the mode a rollout runs in. Values only; nothing here does I/O.
+// Package release defines the values that all stages share: a release and its version, digests, resolved images, evidence of signatures,
+// and the mode of a rollout. It does no I/O.
 package release
 
 import (
@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// Mode says what a rollout is for; it decides the edges of the task graph and how strict the gates are.
+// Mode is the purpose of a rollout. It decides the edges of the task graph and how strict the gates are.
 type Mode string
 
 const (
-	// Initializing is the first install: only the order that objects imply, gates tolerant.
+	// Initializing is the first install. It orders objects only as they require, and its gates are tolerant.
 	Initializing Mode = "Initializing"
-	// Updating moves from one release to another: ordered by runlevel, every gate strict.
+	// Updating is the change from one release to another. It orders objects by runlevel, and its gates are strict.
 	Updating Mode = "Updating"
-	// Reconciling keeps a completed release as it is: flat, drift repair only.
+	// Reconciling is the maintenance of a completed release. It repairs drift in any order.
 	Reconciling Mode = "Reconciling"
 )
 
-// Modes lists every mode, in the order a cluster passes through them.
+// Modes returns all modes, in the order in which a cluster passes through them.
 func Modes() []Mode { return []Mode{Initializing, Updating, Reconciling} }
 
-// ParseMode reads a mode's name, in any case.
+// ParseMode parses the name of a mode, ignoring case.
 func ParseMode(s string) (Mode, error) {
 	for _, m := range Modes() {
 		if strings.EqualFold(s, string(m)) {
@@ -34,12 +34,12 @@ func ParseMode(s string) (Mode, error) {
 	return "", fmt.Errorf("unknown mode %q: use initializing, updating or reconciling", s)
 }
 
-// Digest is a content address, "sha256:" and 64 lower-case hex digits (OCI image specification, descriptor digests).
+// Digest is a content address: "sha256:" and 64 lower-case hex digits (OCI image specification, descriptor digests).
 type Digest string
 
 var digestPattern = regexp.MustCompile(`^sha256:[a-f0-9]{64}$`)
 
-// ParseDigest accepts only sha256 digests, the one algorithm that registries and signatures of releases use.
+// ParseDigest parses a digest. It accepts only sha256, which all registries and release signatures use.
 func ParseDigest(s string) (Digest, error) {
 	if !digestPattern.MatchString(s) {
 		return "", fmt.Errorf("digest %q is not sha256:<64 hex digits>", s)
@@ -47,69 +47,52 @@ func ParseDigest(s string) (Digest, error) {
 	return Digest(s), nil
 }
 
-// Hex is the digest without its algorithm.
+// Hex returns the digest without its algorithm.
 func (d Digest) Hex() string { return strings.TrimPrefix(string(d), "sha256:") }
 
-// Image is a pullspec resolved to the digest that everything after resolving refers to.
+// Image is a pullspec with its resolved digest. All later steps use the digest.
 type Image struct {
-	// Pullspec is what the user wrote.
+	// Pullspec is the pullspec as the user wrote it.
 	Pullspec string
-	// Digest is what the registry answered: of the index if the pullspec names an index.
+	// Digest is the resolved digest. If the pullspec names an index, it is the digest of the index.
 	Digest Digest
 }
 
-// Repository is the pullspec without tag and digest, such as "registry.example:5000/platform/release".
-func (i Image) Repository() string {
-	s, _, _ := strings.Cut(i.Pullspec, "@")
-	if slash, colon := strings.LastIndex(s, "/"), strings.LastIndex(s, ":"); colon > slash {
-		s = s[:colon]
-	}
-	return s
-}
+// Repository returns the pullspec without tag and digest, such as "registry.example:5000/platform/release".
+func (i Image) Repository() string { return Pullspec(i.Pullspec).Repository() }
 
-// ByDigest is the pullspec that names this content and nothing else.
-func (i Image) ByDigest() string { return i.Repository() + "@" + string(i.Digest) }
+// ByDigest returns the pullspec by digest, which identifies exactly this content.
+func (i Image) ByDigest() string { return string(Pullspec(i.Pullspec).WithDigest(i.Digest)) }
 
-// SameImage reports whether two pullspecs are of one image: by their digests if both have one, wherever it is pulled from.
-func SameImage(a, b string) bool {
-	_, digestA, okA := strings.Cut(a, "@")
-	_, digestB, okB := strings.Cut(b, "@")
-	if okA && okB {
-		return digestA == digestB
-	}
-	return a == b
-}
-
-// Evidence answers for one accepted signature: who signed the digest, with which key, found where.
+// Evidence describes one accepted signature: the signer, the key and the place of the signature.
 type Evidence struct {
-	// Root names the root of trust that was satisfied: a keyring of the trust configuration, a public key, a policy.
+	// Root names the root of trust that accepted the signature: a keyring of the trust configuration, a public key or a policy.
 	Root string `json:"root"`
-	// Threshold names the group of roots for which this one counted; empty if the root must be satisfied by itself.
+	// Threshold names the group of roots that this root counts toward; empty if the root is required on its own.
 	Threshold string `json:"threshold,omitempty"`
 	// Method is "openpgp" or "sigstore".
 	Method string `json:"method"`
-	// Identity is the signer as the key tells it: an OpenPGP user id, the subject of a certificate (an email address,
-	// a URI, a host name); may be empty.
+	// Identity is the signer as named by the key: an OpenPGP user ID or the subject of a certificate (an email address, a URI or a host
+	// name). It may be empty.
 	Identity string `json:"identity,omitempty"`
-	// Issuer is who vouched for the identity to the certificate authority: the OpenID Connect issuer of a keyless
-	// signature.
+	// Issuer is the OpenID Connect issuer that vouched for the identity of a keyless signature. It is empty for other signatures.
 	Issuer string `json:"issuer,omitempty"`
-	// KeyID is the long OpenPGP key id in hex, or the SHA-256 fingerprint of a public key.
+	// KeyID is the long OpenPGP key ID in hex, or the SHA-256 fingerprint of a public key.
 	KeyID string `json:"keyID"`
-	// Fingerprint is that of the signer's primary OpenPGP key, in hex.
+	// Fingerprint is the fingerprint of the signer's primary OpenPGP key, in hex.
 	Fingerprint string `json:"fingerprint,omitempty"`
-	// Algorithm is how the signature was made, such as "RSA-4096/SHA-256"; empty if the method fixes it by the key.
+	// Algorithm is the signature algorithm, such as "RSA-4096/SHA-256"; empty if the key and the method imply it.
 	Algorithm string `json:"algorithm,omitempty"`
-	// Certificate is the SHA-256 fingerprint of the certificate that was used, in hex; empty for bare keys.
+	// Certificate is the SHA-256 fingerprint of the certificate, in hex; empty for bare keys.
 	Certificate string `json:"certificate,omitempty"`
-	// Store is where the signature was found: a URL, a ConfigMap, an image reference.
+	// Store is the location of the signature: a URL, a ConfigMap or an image reference.
 	Store string `json:"store"`
-	// Message is the OpenPGP message that was accepted, for whoever keeps it; it is no part of what is printed.
+	// Message is the accepted OpenPGP message. It is kept to be stored, not printed.
 	Message []byte `json:"-"`
-	// SignedAt is when the signature was made: by the log's or the timestamp authority's word if there is one,
-	// otherwise by the signature's own; zero if nothing says it.
+	// SignedAt is the time of the signature: from the log or the timestamp authority if there is one, otherwise from the signature itself.
+	// It is zero if unknown.
 	SignedAt time.Time `json:"signedAt,omitzero"`
-	// Log is the entry of a transparency log that was checked.
+	// Log is the verified entry of a transparency log; nil if there is none.
 	Log *LogEntry `json:"log,omitempty"`
 }
 
@@ -117,46 +100,46 @@ type Evidence struct {
 type LogEntry struct {
 	// Index is the position in the log.
 	Index int64 `json:"index"`
-	// Time is when the log says that it took the entry; zero if it does not promise one.
+	// Time is when the log accepted the entry; zero if the log does not promise a time.
 	Time time.Time `json:"time,omitzero"`
 }
 
-// Verified is an image whose digest somebody trusted has signed, or that was forced past verification.
+// Verified is an image whose digest is signed by a trusted key, or whose failed verification was overridden by force.
 type Verified struct {
 	Image
-	// Evidence is empty exactly if Forced is set.
+	// Evidence is empty if and only if Forced is set.
 	Evidence []Evidence
-	// Forced is the verification failure that was forced past, nil for a verified image.
+	// Forced is the verification failure that force overrode; nil for a verified image.
 	Forced error
 }
 
-// Attachment is a signature that a registry keeps beside an image (a "sha256-<digest>.sig" tag or an OCI referrer).
+// Attachment is a signature stored next to an image in a registry (a "sha256-<digest>.sig" tag or an OCI referrer).
 type Attachment struct {
-	// Store is the image reference under which it was found.
+	// Store is the image reference of the signature.
 	Store string
-	// MediaType is that of the payload: a simple signing document or a sigstore bundle.
+	// MediaType is the type of the payload: a simple signing document or a sigstore bundle.
 	MediaType string
 	// Payload is the signed document (or the bundle).
 	Payload []byte
-	// Annotations are those of the layer descriptor; "dev.cosignproject.cosign/signature" holds the signature.
+	// Annotations are the annotations of the layer descriptor; "dev.cosignproject.cosign/signature" is the signature.
 	Annotations map[string]string
 }
 
-// Release is what a payload says of itself.
+// Release describes a release, based on its payload's metadata.
 type Release struct {
-	// Version is strict SemVer.
+	// Version is a strict semantic version.
 	Version string `json:"version"`
-	// Image is the pullspec it was loaded from, by digest.
+	// Image is the pullspec of the payload, by digest.
 	Image string `json:"image"`
-	// URL leads to the release notes; may be empty.
+	// URL is the address of the release notes; may be empty.
 	URL string `json:"url,omitempty"`
-	// Channels that the release's metadata lists, sorted.
+	// Channels are the channels in the release's metadata, sorted.
 	Channels []string `json:"channels,omitempty"`
 	// Architecture is "Multi" or empty.
 	Architecture string `json:"architecture,omitempty"`
-	// Prune: objects of earlier releases that this one names no more are deleted once it is complete.
+	// Prune requests that objects of earlier releases without a manifest in this one are deleted once it is complete.
 	Prune bool `json:"prune,omitempty"`
-	// Kubernetes is the range of API server versions that it is made for, in the words of its metadata, which may be no
-	// range at all; see ParseKubernetesRange. Empty for any.
+	// Kubernetes is the supported range of API server versions as written in the metadata; empty for any version. It may be malformed; see
+	// ParseKubernetesRange.
 	Kubernetes string `json:"kubernetes,omitempty"`
 }

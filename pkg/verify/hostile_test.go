@@ -3,9 +3,6 @@ package verify_test
 import (
 	"bytes"
 	"crypto"
-	"fmt"
-	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,10 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/verify"
+	"github.com/cluster-version/cvo/pkg/verify/openpgp"
+	"github.com/cluster-version/cvo/pkg/verify/policy"
+	"github.com/cluster-version/cvo/pkg/verify/store"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// hostileVerify verifies, and holds the cost and the size of the answer against the bounds.
+// hostileVerify verifies and checks that cost and result size stay within their limits.
 func hostileVerify(t *testing.T, v *verify.Verifier) error {
 	t.Helper()
 	var err error
@@ -31,7 +31,8 @@ func hostileVerify(t *testing.T, v *verify.Verifier) error {
 	return err
 }
 
-func TestHostileMessages(t *testing.T) {
+//threat:messages-bomb-nest
+func TestHostileMessagesAreRejectedInTime(t *testing.T) {
 	e, key := rsaKey(t, 2048)
 	id := e.PrimaryKey.KeyId
 	good := sign(t, e, claim(digest))
@@ -47,9 +48,9 @@ func TestHostileMessages(t *testing.T) {
 	zeros := strings.Repeat("\x00", 32<<20)
 	tiny := []byte{0xc0 | 11}
 	for range 20_000 {
-		tiny = append(tiny, 224, 'b') // One byte, and more to come.
+		tiny = append(tiny, 224, 'b') // One byte of a longer body.
 	}
-	fill := func(p []byte) []byte { return bytes.Repeat(p, verify.MaxSignatureSize/len(p)) }
+	fill := func(p []byte) []byte { return bytes.Repeat(p, openpgp.MaxSignatureSize/len(p)) }
 	hugeNumber := bytes.Clone(wrong[:len(wrong)-258])
 	hugeNumber = packetOf(2, append(hugeNumber[6:], append([]byte{0xff, 0xff}, bytes.Repeat([]byte{0xff}, 8192)...)...))
 
@@ -63,32 +64,32 @@ func TestHostileMessages(t *testing.T) {
 		{"a ZIP bomb", compress(t, packet.CompressionZIP, literal(t, zeros)), "decompresses to more than 131072 bytes"},
 		{"a ZLIB bomb", compress(t, packet.CompressionZLIB, literal(t, zeros)), "decompresses to more than 131072 bytes"},
 		{"two bombs that are small enough alone", append(compress(t, packet.CompressionZIP, packetOf(60, make([]byte, 100<<10))), compress(t, packet.CompressionZIP, packetOf(60, make([]byte, 100<<10)))...), "decompresses to more than 131072 bytes"},
-		{"a message of a gigabyte by its own account", append([]byte{0xc0 | 11, 0xff, 0x40, 0, 0, 0}, "b"...), "reading OpenPGP message"},
-		{"a signature of 4 gigabytes by its own account", []byte{0xc0 | 2, 0xff, 0xff, 0xff, 0xff, 0xff, 4}, "reading OpenPGP message"},
-		{"a subpacket of 4 gigabytes by its own account", messageOf(append([]byte{4, 0, 1, 8, 0, 6, 0xff, 0xff, 0xff, 0xff, 0xff, 2}, make([]byte, 20)...), "x"), "signature subpacket truncated"},
+		{"a message with a declared gigabyte", append([]byte{0xc0 | 11, 0xff, 0x40, 0, 0, 0}, "b"...), "reading OpenPGP message"},
+		{"a signature with declared 4 gigabytes", []byte{0xc0 | 2, 0xff, 0xff, 0xff, 0xff, 0xff, 4}, "reading OpenPGP message"},
+		{"a subpacket with declared 4 gigabytes", messageOf(append([]byte{4, 0, 1, 8, 0, 6, 0xff, 0xff, 0xff, 0xff, 0xff, 2}, make([]byte, 20)...), "x"), "signature subpacket truncated"},
 		{"version 6 subpackets of 4 gigabytes", messageOf([]byte{6, 0, 27, 8, 0xff, 0xff, 0xff, 0xff}, "x"), "reading version 6 signature"},
 		{"data in pieces of one byte", tiny, "reading OpenPGP message"},
-		{"nothing but markers", fill([]byte{0xca, 0}), "more than 100 packets"},
-		{"nothing but one-pass packets", fill([]byte{0xc4, 0}), "more than 100 packets"},
-		{"nothing but signatures", fill([]byte{0xc2, 1, 9}), "more than 16 signatures"},
-		{"as many wrong signatures as can be over as much as can be", compress(t, packet.CompressionZIP, append(bytes.Repeat(wrong, 16), literal(t, strings.Repeat(" ", 100<<10))...)), "is not valid"},
+		{"only markers", fill([]byte{0xca, 0}), "more than 100 packets"},
+		{"only one-pass packets", fill([]byte{0xc4, 0}), "more than 100 packets"},
+		{"only signatures", fill([]byte{0xc2, 1, 9}), "more than 16 signatures"},
+		{"the maximum of wrong signatures over the maximum of data", compress(t, packet.CompressionZIP, append(bytes.Repeat(wrong, 16), literal(t, strings.Repeat(" ", 100<<10))...)), "is not valid"},
 		{"a huge number in a signature", append(hugeNumber, literalOf(claim(digest))...), "is not valid"},
 		{"unknown versions", messageOf(append([]byte{200}, make([]byte, 200)...), "x"), "reading version 200 signature"},
-		{"armor without end", []byte("-----BEGIN PGP MESSAGE-----\n\n" + strings.Repeat("A", verify.MaxSignatureSize/2)), "decoding armor"},
+		{"armor without end", []byte("-----BEGIN PGP MESSAGE-----\n\n" + strings.Repeat("A", openpgp.MaxSignatureSize/2)), "decoding armor"},
 		{"armor with headers without end", []byte("-----BEGIN PGP MESSAGE-----\n" + strings.Repeat("A: b\n", 10_000)), "decoding armor"},
-		{"a bit more than is allowed", make([]byte, verify.MaxSignatureSize+1), "larger than 51200 bytes"},
-		{"a name in a notation that fills the status", messageOf(signV4(t, key, 0, crypto.SHA256, append(createdSubpacket(today), hugeNotation()...), issuerSubpacket(id), []byte("x")), "x"), "carries the critical notation"},
+		{"a message just above the limit", make([]byte, openpgp.MaxSignatureSize+1), "larger than 51200 bytes"},
+		{"a notation with a very long name", messageOf(signV4(t, key, 0, crypto.SHA256, append(createdSubpacket(today), hugeNotation()...), issuerSubpacket(id), []byte("x")), "x"), "carries the unknown critical notation"},
 	} {
 		t.Run("it survives "+test.name, func(t *testing.T) {
-			policy := verify.Policy{Keyrings: []verify.Keyring{keyring(t, "k", e)}}
-			// Ten copies, and then one that is good: hostile signatures do not hide it.
+			trust := policy.Policy{Keyrings: []openpgp.Keyring{keyring(t, "k", e)}}
+			// Hostile signatures must not hide a good one that follows ten copies of them.
 			messages := [][]byte{}
 			for range 10 {
 				messages = append(messages, test.message)
 			}
-			err := hostileVerify(t, newVerifier(t, policy, verify.Sources{Local: []verify.Store{memory{name: "memory", messages: messages}}}))
+			err := hostileVerify(t, newVerifier(t, trust, verify.Sources{Local: []store.Store{memory{name: "memory", messages: messages}}}))
 			require.ErrorContains(t, err, test.want)
-			require.NoError(t, hostileVerify(t, newVerifier(t, policy, verify.Sources{Local: []verify.Store{memory{name: "memory", messages: append(messages, good)}}})))
+			require.NoError(t, hostileVerify(t, newVerifier(t, trust, verify.Sources{Local: []store.Store{memory{name: "memory", messages: append(messages, good)}}})))
 		})
 	}
 }
@@ -100,7 +101,8 @@ func hugeNotation() []byte {
 	return append([]byte{0xff, 0, 0, byte((len(body) + 1) >> 8), byte(len(body) + 1), 20 | 0x80}, body...)
 }
 
-func TestHostileConfigMaps(t *testing.T) {
+//threat:configmaps-full-worthless
+func TestHostileConfigMapsAreSearchedWithinBounds(t *testing.T) {
 	e, key := rsaKey(t, 2048)
 	wrong := packetOf(2, signV4(t, key, 0, crypto.SHA256, createdSubpacket(today), issuerSubpacket(e.PrimaryKey.KeyId), []byte("something else")))
 	bomb := compress(t, packet.CompressionZIP, literal(t, strings.Repeat("\x00", 1<<20)))
@@ -110,91 +112,38 @@ func TestHostileConfigMaps(t *testing.T) {
 		message []byte
 		want    string
 	}{
-		{"signatures of others", sign(t, newEntity(t, "mallory"), claim(digest)), "more than 64 signatures, the rest is not looked at"},
-		{"signatures that take time", costly, "more than 64 signatures, the rest is not looked at"},
-		{"bombs", bomb, "more than 200 that are no signatures, the rest is not looked at"},
-		{"noise", []byte("noise"), "more than 200 that are no signatures, the rest is not looked at"},
+		{"signatures of other keys", sign(t, newEntity(t, "mallory"), claim(digest)), "more than 64 signatures, the rest is ignored"},
+		{"signatures that are expensive to check", costly, "more than 64 signatures, the rest is ignored"},
+		{"bombs", bomb, "more than 200 objects that are not signatures, the rest is ignored"},
+		{"noise", []byte("noise"), "more than 200 objects that are not signatures, the rest is ignored"},
 	} {
 		t.Run("it survives a thousand "+test.name, func(t *testing.T) {
-			data := verify.ConfigMapData{Namespace: "n", Name: "c", BinaryData: map[string][]byte{}}
+			data := store.ConfigMapData{Namespace: "n", Name: "c", BinaryData: map[string][]byte{}}
 			for n := range 1000 {
-				data.BinaryData[verify.ConfigMapKey(digest, n)] = test.message
+				data.BinaryData[store.ConfigMapKey(digest, n)] = test.message
 			}
-			v := newVerifier(t, verify.Policy{Keyrings: []verify.Keyring{keyring(t, "k", e)}},
-				verify.Sources{Local: []verify.Store{verify.NewConfigMaps(listOf(data))}})
+			v := newVerifier(t, policy.Policy{Keyrings: []openpgp.Keyring{keyring(t, "k", e)}},
+				verify.Sources{Local: []store.Store{store.NewConfigMaps(listOf(data))}})
 			require.ErrorContains(t, hostileVerify(t, v), test.want)
 		})
 	}
-	t.Run("it stops in the middle when its time is over", func(t *testing.T) {
-		policy := verify.Policy{Keyrings: []verify.Keyring{keyring(t, "k", e)}}
-		v := newVerifier(t, policy, verify.Sources{Local: []verify.Store{endless{bomb}}, StoreTimeout: time.Millisecond})
+	t.Run("it stops the search at its timeout", func(t *testing.T) {
+		trust := policy.Policy{Keyrings: []openpgp.Keyring{keyring(t, "k", e)}}
+		v := newVerifier(t, trust, verify.Sources{Local: []store.Store{endless{bomb}}, StoreTimeout: time.Millisecond})
 		require.ErrorContains(t, hostileVerify(t, v), "no answer within 1ms")
 	})
 }
 
-func TestHostileServers(t *testing.T) {
-	chunk := bytes.Repeat([]byte{0x90}, 64<<10)
-	for _, test := range []struct {
-		name   string
-		answer func(w http.ResponseWriter, r *http.Request, n int)
-		want   string
-	}{
-		{"a body without end", func(w http.ResponseWriter, _ *http.Request, _ int) {
-			for {
-				if _, err := w.Write(chunk); err != nil {
-					return
-				}
-			}
-		}, "signature-9: larger than 51200 bytes"},
-		{"an error page without end", func(w http.ResponseWriter, _ *http.Request, _ int) {
-			w.WriteHeader(http.StatusForbidden)
-			for {
-				if _, err := w.Write(chunk); err != nil {
-					return
-				}
-			}
-		}, "signature-9: the server answered 403 Forbidden"},
-		{"a page that says nothing is there, without end", func(w http.ResponseWriter, _ *http.Request, _ int) {
-			w.WriteHeader(http.StatusNotFound)
-			for {
-				if _, err := w.Write(chunk); err != nil {
-					return
-				}
-			}
-		}, "no signature found"},
-		{"headers without end", func(w http.ResponseWriter, _ *http.Request, n int) {
-			for i := range 12 << 10 {
-				w.Header().Add("X-"+strconv.Itoa(i), strings.Repeat("h", 1<<10))
-			}
-			_, _ = fmt.Fprint(w, n)
-		}, "server response headers exceeded"},
-		{"redirects without end", func(w http.ResponseWriter, r *http.Request, _ int) {
-			http.Redirect(w, r, r.URL.Path, http.StatusFound)
-		}, "stopped after 5 redirects"},
-		{"a redirect to nowhere", func(w http.ResponseWriter, r *http.Request, _ int) {
-			http.Redirect(w, r, "gopher://"+strings.Repeat("x", 10_000), http.StatusFound)
-		}, "unsupported protocol scheme"},
-		{"bodies that break off", func(w http.ResponseWriter, _ *http.Request, _ int) {
-			w.Header().Set("Content-Length", "1000")
-			_, _ = w.Write(chunk[:100])
-			panic(http.ErrAbortHandler)
-		}, "signature-9: EOF"},
-		{"what is no HTTP", func(w http.ResponseWriter, _ *http.Request, _ int) {
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err == nil {
-				_, _ = conn.Write(chunk)
-				_ = conn.Close()
-			}
-		}, "transport connection broken"},
-		{"a thousand signatures", func(w http.ResponseWriter, _ *http.Request, _ int) {
-			_, _ = w.Write([]byte("noise"))
-		}, "signature-9: reading OpenPGP message"},
-	} {
-		t.Run("it survives "+test.name, func(t *testing.T) {
-			store, _ := impatient(t, serve(t, test.answer).URL+"/signatures")
-			v := newVerifier(t, verify.Policy{Keyrings: []verify.Keyring{keyring(t, "k", newEntity(t, "alice"))}},
-				verify.Sources{Exclusive: []verify.Store{store}, StoreTimeout: 5 * time.Second})
-			require.ErrorContains(t, hostileVerify(t, v), test.want)
-		})
+func TestPanicWhileReadingIsARejection(t *testing.T) {
+	bad, good := newEntity(t, "bad"), newEntity(t, "good")
+	trust := policy.Policy{Keyrings: []openpgp.Keyring{keyring(t, "bad", bad), keyring(t, "good", good)}}
+	both := memory{name: "memory", messages: [][]byte{sign(t, bad, claim(digest)), sign(t, good, claim(digest))}}
+	for _, sources := range []verify.Sources{{Local: []store.Store{both}}, {Exclusive: []store.Store{both}}} {
+		_, err := verify.PanickingVerifier(newVerifier(t, trust, sources)).Verify(t.Context(), image())
+		refused := &verify.UnverifiedError{}
+		require.ErrorAs(t, err, &refused)
+		require.ErrorContains(t, err, "reading the signature: panic: index out of range")
+		require.Len(t, refused.Missing, 1)
+		assert.Equal(t, "bad", refused.Missing[0].Name)
 	}
 }

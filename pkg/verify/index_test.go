@@ -8,38 +8,42 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/require"
 
-	registryimage "github.com/cluster-version/cvo/pkg/image"
+	registryimage "github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify"
+	"github.com/cluster-version/cvo/pkg/verify/policy"
+	"github.com/cluster-version/cvo/pkg/verify/sigstore"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// Of an image for several architectures, the index and each platform's image are signed for themselves: a signature of
-// one does not count for another, wherever somebody puts it.
-func TestIndexAndPlatform(t *testing.T) {
+// TestIndexAndPlatformsAreSignedSeparately checks that the index and the platform images of a multi-architecture image need separate
+// signatures. A signature of one does not count for another, wherever it is stored.
+//
+//threat:signature-one-platform
+func TestIndexAndPlatformsAreSignedSeparately(t *testing.T) {
 	s := newSigstore(t)
 	signer := ci(t, s)
 	bare, err := fixture.NewSigstoreSigner()
 	require.NoError(t, err)
-	key, err := verify.NewPublicKey("team", bare.PublicKey())
+	key, err := sigstore.NewPublicKey("team", bare.PublicKey())
 	require.NoError(t, err)
-	keyless := verify.Authority{Name: "ci", TrustRoot: trustIn(t, s), Identities: byWorkflow()}
+	keyless := sigstore.Authority{Name: "ci", TrustRoot: trustIn(t, s), Identities: byWorkflow()}
 	for _, test := range []struct {
-		name   string
-		policy verify.Policy
-		sign   func(release.Image) (release.Attachment, error)
+		name  string
+		trust policy.Policy
+		sign  func(release.Image) (release.Attachment, error)
 	}{
-		{"a key, classic", verify.Policy{SigstoreKeys: []verify.PublicKey{key}}, func(img release.Image) (release.Attachment, error) {
+		{"a key, classic", policy.Policy{SigstoreKeys: []sigstore.PublicKey{key}}, func(img release.Image) (release.Attachment, error) {
 			return s.Classic(bare, []byte(simpleSigning(img.Digest)), fixture.SigstoreForm{Unlogged: true})
 		}},
-		{"a key, as a bundle", verify.Policy{SigstoreKeys: []verify.PublicKey{key}}, func(img release.Image) (release.Attachment, error) {
-			return s.Statement(bare, []byte(statement(img.Digest, verify.SignPredicate)), fixture.SigstoreForm{Unlogged: true})
+		{"a key, as a bundle", policy.Policy{SigstoreKeys: []sigstore.PublicKey{key}}, func(img release.Image) (release.Attachment, error) {
+			return s.Statement(bare, []byte(statement(img.Digest, sigstore.SignPredicate)), fixture.SigstoreForm{Unlogged: true})
 		}},
-		{"a certificate, classic", verify.Policy{Authorities: []verify.Authority{keyless}}, func(img release.Image) (release.Attachment, error) {
+		{"a certificate, classic", policy.Policy{Authorities: []sigstore.Authority{keyless}}, func(img release.Image) (release.Attachment, error) {
 			return s.Classic(signer, []byte(simpleSigning(img.Digest)), fixture.SigstoreForm{})
 		}},
-		{"a certificate, as a bundle", verify.Policy{Authorities: []verify.Authority{keyless}}, func(img release.Image) (release.Attachment, error) {
-			return s.Statement(signer, []byte(statement(img.Digest, verify.SignPredicate)), fixture.SigstoreForm{})
+		{"a certificate, as a bundle", policy.Policy{Authorities: []sigstore.Authority{keyless}}, func(img release.Image) (release.Attachment, error) {
+			return s.Statement(signer, []byte(statement(img.Digest, sigstore.SignPredicate)), fixture.SigstoreForm{})
 		}},
 	} {
 		for _, signIndex := range []bool{true, false} {
@@ -47,7 +51,7 @@ func TestIndexAndPlatform(t *testing.T) {
 			if !signIndex {
 				one = "the platform's image"
 			}
-			t.Run("it takes a signature of "+one+" for nothing else: "+test.name, func(t *testing.T) {
+			t.Run("it accepts a signature of "+one+" only for it: "+test.name, func(t *testing.T) {
 				reader, err := registryimage.New(registryimage.Options{})
 				require.NoError(t, err)
 				index, platform := pushIndex(t)
@@ -55,11 +59,11 @@ func TestIndexAndPlatform(t *testing.T) {
 				if !signIndex {
 					signed, unsigned = platform, index
 				}
-				v := newVerifier(t, test.policy, verify.Sources{Attachments: reader})
+				v := newVerifier(t, test.trust, verify.Sources{Attachments: reader})
 				attachment, err := test.sign(signed)
 				require.NoError(t, err)
 				require.NoError(t, fixture.PushAttachment(t.Context(), signed, attachment))
-				require.NoError(t, fixture.PushAttachment(t.Context(), unsigned, attachment), "somebody replays it")
+				require.NoError(t, fixture.PushAttachment(t.Context(), unsigned, attachment), "an attacker replays it")
 				_, err = v.Verify(t.Context(), signed)
 				require.NoError(t, err)
 				_, err = v.Verify(t.Context(), unsigned)

@@ -10,18 +10,19 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify"
+	"github.com/cluster-version/cvo/pkg/verify/policy"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// realDigest is an image that a vendor signed in 2019, with a compressed message and a version 3 signature packet.
+// realDigest is the digest of an image that a vendor signed in 2019, with a compressed message and a version 3 signature packet.
 const realDigest release.Digest = "sha256:e3f12513a4b22a2d7c0e7c9207f52128113758d9d68c7d06b11a0ac7672966f7"
 
-func TestRealSignature(t *testing.T) {
-	trust := filepath.Join(fixture.Testdata(t), "trust")
-	policy, err := verify.ParseTrust("redhat.txt", readFile(t, filepath.Join(trust, "keyrings", "redhat.txt")))
+func TestRealSignatureVerifies(t *testing.T) {
+	dir := filepath.Join(fixture.Testdata(t), "trust")
+	trust, err := policy.Parse("redhat.txt", readFile(t, filepath.Join(dir, "keyrings", "redhat.txt")))
 	require.NoError(t, err)
-	policy.Stores = []string{"file://" + filepath.Join(trust, "signatures")}
-	verifier, err := verify.New(policy, verify.Sources{}, nil)
+	trust.Stores = []string{"file://" + filepath.Join(dir, "signatures")}
+	verifier, err := verify.New(trust, verify.Sources{}, nil)
 	require.NoError(t, err)
 
 	evidence, err := verifier.Verify(t.Context(), release.Image{Pullspec: "registry.example/release:4.1", Digest: realDigest})

@@ -2,86 +2,158 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/verify/openpgp"
+	"github.com/cluster-version/cvo/pkg/verify/policy"
+	"github.com/cluster-version/cvo/pkg/verify/sigstore"
+	"github.com/cluster-version/cvo/pkg/verify/store"
 )
 
-// Methods of evidence.
+// Values of Evidence.Method.
 const (
 	MethodOpenPGP  = "openpgp"
 	MethodSigstore = "sigstore"
 )
 
-// Kinds of roots, as messages name them.
+// Kinds of roots, as in messages.
 const (
 	kindKeyring   = "keyring"
 	kindPublicKey = "public key"
 	kindAuthority = "certificate identity"
 )
 
-// root is one thing to be satisfied. Further kinds of trust are further implementations.
+// root is one root of trust. Each kind of root has an implementation.
 type root interface {
 	name() string
 	method() string
 	kind() string
-	// fingerprints are those of the long-lived keys that satisfy it.
-	fingerprints() []string
-	// check returns who signed if the candidate is a valid signature of the image's digest by this root. Root, Method
-	// and Store of the evidence are filled in by the caller.
+	// check returns the signer if the candidate is a valid signature of the image's digest by this root. The caller sets Root, Method and
+	// Store of the evidence.
 	check(c candidate, image release.Image, now time.Time) (release.Evidence, error)
 }
 
-// candidate is one signature as it was found; either message or sigstore is set.
-type candidate struct {
-	// name tells it from its neighbours in the same place; location is the whole address.
-	name, location string
-	message        *signedMessage
-	// sigstore reads the signature, once for all roots.
-	sigstore func() (*signed, error)
+// keyringRoot is satisfied by a message signed with any key of the keyring.
+type keyringRoot struct {
+	keyring openpgp.Keyring
+	rules   openpgp.Rules
 }
 
-// place is anywhere that signatures of one method are searched.
+func (r keyringRoot) name() string   { return r.keyring.Name }
+func (r keyringRoot) method() string { return MethodOpenPGP }
+func (r keyringRoot) kind() string   { return kindKeyring }
+
+func (r keyringRoot) check(c candidate, image release.Image, now time.Time) (release.Evidence, error) {
+	if c.message == nil {
+		return release.Evidence{}, errors.New("not an OpenPGP message")
+	}
+	return r.keyring.Verify(c.message, image.Digest, r.rules, now)
+}
+
+// publicKeyRoot is satisfied by an attached signature with one of the keys.
+type publicKeyRoot struct{ key sigstore.PublicKey }
+
+func (r publicKeyRoot) name() string   { return r.key.Name }
+func (r publicKeyRoot) method() string { return MethodSigstore }
+func (r publicKeyRoot) kind() string   { return kindPublicKey }
+
+func (r publicKeyRoot) check(c candidate, image release.Image, _ time.Time) (release.Evidence, error) {
+	s, err := c.attached()
+	if err != nil {
+		return release.Evidence{}, err
+	}
+	return r.key.Verify(s, image)
+}
+
+// authorityRoot is satisfied by an attached signature with a certificate that the authority issued to one of the identities.
+type authorityRoot struct{ authority sigstore.Authority }
+
+func (r authorityRoot) name() string   { return r.authority.Name }
+func (r authorityRoot) method() string { return MethodSigstore }
+func (r authorityRoot) kind() string   { return kindAuthority }
+
+func (r authorityRoot) check(c candidate, image release.Image, now time.Time) (release.Evidence, error) {
+	s, err := c.attached()
+	if err != nil {
+		return release.Evidence{}, err
+	}
+	return r.authority.Verify(s, image, now)
+}
+
+// rootsOf returns the roots of a policy in the order of its RootNames.
+func rootsOf(p policy.Policy) []root {
+	var out []root
+	for _, k := range p.Keyrings {
+		out = append(out, keyringRoot{keyring: k, rules: p.Rules})
+	}
+	for _, k := range p.SigstoreKeys {
+		out = append(out, publicKeyRoot{k})
+	}
+	for _, a := range p.Authorities {
+		out = append(out, authorityRoot{a})
+	}
+	return out
+}
+
+// candidate is one unverified signature. Either message or sigstore is set.
+type candidate struct {
+	// name identifies the signature within its place. location is its full address.
+	name, location string
+	message        *openpgp.Message
+	// sigstore parses the signature, only once for all roots.
+	sigstore func() (*sigstore.Signature, error)
+}
+
+func (c candidate) attached() (*sigstore.Signature, error) {
+	if c.sigstore == nil {
+		return nil, errors.New("not attached to the image")
+	}
+	return c.sigstore()
+}
+
+// place is a location with signatures for one method.
 type place struct {
 	name       string
 	method     string
 	candidates func(ctx context.Context, image release.Image) iter.Seq2[candidate, error]
 }
 
-// What a place may contribute to an error: it is shown in the status of an object, and a store that anyone can write to
-// decides how much there is to say.
+// Limits for the remarks about a place in an error. Errors appear in the status of an object, and everyone who can write to a store decides
+// how many signatures it contains.
 const (
 	maxRemarks      = 20
 	maxRemarkLength = 400
 )
 
-// answer is what one place gave.
+// answer is the result of the search in one place.
 type answer struct {
 	place   string
 	remarks []string
-	// unsaid counts what was too much, end comes after it.
-	unsaid int
-	end    string
+	// dropped counts the remarks beyond the limit. end is the last remark, which follows that count.
+	dropped int
+	end     string
 }
 
-func (a *answer) remark(s string) {
+func (a *answer) add(s string) {
 	if len(a.remarks) == maxRemarks {
-		a.unsaid++
+		a.dropped++
 		return
 	}
-	a.remarks = append(a.remarks, api.Excerpt(s, maxRemarkLength))
+	a.remarks = append(a.remarks, printable.Excerpt(s, maxRemarkLength))
 }
 
-// told returns all that is to be said.
-func (a *answer) told() []string {
+// all returns the remarks and the number of dropped ones.
+func (a *answer) all() []string {
 	out := slices.Clone(a.remarks)
-	if a.unsaid > 0 {
-		out = append(out, fmt.Sprintf("and %d more", a.unsaid))
+	if a.dropped > 0 {
+		out = append(out, fmt.Sprintf("and %d more", a.dropped))
 	}
 	if a.end != "" {
 		out = append(out, a.end)
@@ -90,7 +162,7 @@ func (a *answer) told() []string {
 }
 
 // storePlace searches a signature store for OpenPGP messages.
-func storePlace(s Store) place {
+func storePlace(s store.Store) place {
 	return place{
 		name: s.String(), method: MethodOpenPGP,
 		candidates: func(ctx context.Context, image release.Image) iter.Seq2[candidate, error] {
@@ -98,9 +170,9 @@ func storePlace(s Store) place {
 				for sig, err := range s.Signatures(ctx, image.Digest) {
 					c := candidate{name: sig.Name, location: sig.Location}
 					if err == nil {
-						c.message, err = guarded(func() (*signedMessage, error) { return readMessage(sig.Message) })
+						c.message, err = guarded(func() (*openpgp.Message, error) { return openpgp.ReadMessage(sig.Message) })
 						if err != nil {
-							err = &signatureError{name: sig.Name, err: err}
+							err = &store.SignatureError{Name: sig.Name, Err: err}
 						}
 					}
 					if !yield(c, err) {
@@ -118,11 +190,11 @@ func attachmentPlace(source Attachments) place {
 		name: "signatures attached to the image", method: MethodSigstore,
 		candidates: func(ctx context.Context, image release.Image) iter.Seq2[candidate, error] {
 			return func(yield func(candidate, error) bool) {
-				// Some may be there although others could not be read.
+				// The source may return some attachments even if it cannot read others.
 				found, err := source.Attachments(ctx, image)
 				for i := range found {
 					c := candidate{name: found[i].Store, location: found[i].Store}
-					c.sigstore = sync.OnceValues(func() (*signed, error) { return readSigned(found[i]) })
+					c.sigstore = sync.OnceValues(func() (*sigstore.Signature, error) { return sigstore.Read(found[i]) })
 					if !yield(c, nil) {
 						return
 					}
@@ -134,12 +206,3 @@ func attachmentPlace(source Attachments) place {
 		},
 	}
 }
-
-// signatureError names the signature that could not be read.
-type signatureError struct {
-	name string
-	err  error
-}
-
-func (e *signatureError) Error() string { return e.name + ": " + e.err.Error() }
-func (e *signatureError) Unwrap() error { return e.err }

@@ -5,24 +5,61 @@ import (
 	"sync"
 
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/verify/policy"
 )
 
-// demand is something that a policy asks for: that one root has signed, or a number of several.
+// demand is one requirement of a policy: a signature by one root, or by a number of a threshold's members.
 type demand struct {
-	// threshold is the name of the threshold, empty if the demand is for one root.
+	// threshold is the name of the threshold; empty if one root is required.
 	threshold string
-	need      int
-	roots     []int
+	// additional is the name of the additional policy that has the requirement; empty for the root of trust.
+	additional string
+	need       int
+	// roots are the indexes of the roots; for a threshold, in the order of its members.
+	roots []int
 }
 
-// tally collects the answers of all places.
+// requirements returns the roots of the policy and its additional policies, and the demands: every threshold, and every root outside
+// thresholds. Names are unique only within one policy.
+func requirements(p policy.Policy) ([]root, []demand) {
+	roots := rootsOf(p)
+	var demands []demand
+	member := map[string]bool{}
+	for _, t := range p.Thresholds {
+		d := demand{threshold: t.Name, need: t.Required}
+		for _, name := range t.Members {
+			member[name] = true
+			d.roots = append(d.roots, slices.IndexFunc(roots, func(r root) bool { return r.name() == name }))
+		}
+		demands = append(demands, d)
+	}
+	for i, r := range roots {
+		if !member[r.name()] {
+			demands = append(demands, demand{need: 1, roots: []int{i}})
+		}
+	}
+	for _, a := range p.Additional {
+		more, additional := requirements(a)
+		for _, d := range additional {
+			d.additional = a.Name
+			for i := range d.roots {
+				d.roots[i] += len(roots)
+			}
+			demands = append(demands, d)
+		}
+		roots = append(roots, more...)
+	}
+	return roots, demands
+}
+
+// tally collects the answers from all places.
 type tally struct {
 	roots   []root
 	demands []demand
 
 	mu sync.Mutex
-	// found is the evidence for each root. A member of a threshold may have several, of different signers, because
-	// a signer counts only once there.
+	// found is the evidence for each root in the order of discovery. A member of a threshold may have evidence of several signers, because
+	// a threshold counts a signer only once.
 	found   map[int][]release.Evidence
 	answers []answer
 }
@@ -37,7 +74,7 @@ func (t *tally) add(a answer) {
 	t.answers = append(t.answers, a)
 }
 
-// record keeps evidence for a root, unless there is some by the same key and certificate.
+// record stores evidence for a root unless the tally already has evidence with the same key and certificate.
 func (t *tally) record(i int, e release.Evidence) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -46,8 +83,9 @@ func (t *tally) record(i int, e release.Evidence) {
 	}
 }
 
-// marks are by what a signer is known again: the key, with OpenPGP the primary key and the one that signed, which may be
-// a subkey of several; and the identity for which a certificate was issued, whose key may be made for one signature.
+// marks returns the marks that identify a signer, which are keys or identities. For OpenPGP, these are the primary key and the signing key,
+// because a subkey can belong to several primary keys. For a certificate, it is the identity, because the certificate's key may exist for
+// only one signature.
 func marks(e release.Evidence) []string {
 	if e.Method == MethodOpenPGP {
 		return []string{"key " + e.Fingerprint, "signing key " + e.KeyID}
@@ -59,34 +97,13 @@ func marks(e release.Evidence) []string {
 	return out
 }
 
-// signers tells those who sign apart: whoever shares a key or an identity with somebody is the same.
-type signers map[string]string
-
-func (s signers) find(mark string) string {
-	for s[mark] != "" && s[mark] != mark {
-		mark = s[mark]
-	}
-	return mark
-}
-
-func (s signers) add(e release.Evidence) {
-	all := marks(e)
-	for _, m := range all[1:] {
-		if a, b := s.find(all[0]), s.find(m); a != b {
-			s[b] = a
-		}
-	}
-}
-
-func (s signers) of(e release.Evidence) string { return s.find(marks(e)[0]) }
-
 func (t *tally) done() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !slices.ContainsFunc(t.demands, func(d demand) bool { return len(t.counted(d)) < d.need })
 }
 
-// missing returns the roots of one method of which a signature is still of use, by position.
+// missing returns the indexes of the roots with the given method that still need signatures.
 func (t *tally) missing(method string) []int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,39 +121,29 @@ func (t *tally) missing(method string) []int {
 	return out
 }
 
-// counted chooses for as many roots of a demand as possible one evidence each, every signer once: a maximum matching
-// of roots to signers, by augmenting paths.
+// counted returns the evidence that counts, by root. Roots count in the order of the demand. Each uses the first of its evidence whose key
+// and identity have not counted for another root. It does not look for another assignment that would count more roots. Administrators
+// should give every member of a threshold its own signer, or list the narrower member first.
 func (t *tally) counted(d demand) map[int]release.Evidence {
-	who := signers{}
+	used := map[string]bool{}
+	out := map[int]release.Evidence{}
 	for _, i := range d.roots {
 		for _, e := range t.found[i] {
-			who.add(e)
-		}
-	}
-	taken := map[string]int{}
-	chosen := map[int]release.Evidence{}
-	var assign func(root int, tried map[string]bool) bool
-	assign = func(root int, tried map[string]bool) bool {
-		for _, e := range t.found[root] {
-			s := who.of(e)
-			if tried[s] {
+			own := marks(e)
+			if slices.ContainsFunc(own, func(m string) bool { return used[m] }) {
 				continue
 			}
-			tried[s] = true
-			if other, ok := taken[s]; !ok || assign(other, tried) {
-				taken[s], chosen[root] = root, e
-				return true
+			for _, m := range own {
+				used[m] = true
 			}
+			out[i] = e
+			break
 		}
-		return false
 	}
-	for _, i := range d.roots {
-		assign(i, map[string]bool{})
-	}
-	return chosen
+	return out
 }
 
-// evidence returns what counts, in the policy's order of roots.
+// evidence returns the evidence that counts, in the policy's order of roots.
 func (t *tally) evidence() []release.Evidence {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -168,16 +175,16 @@ func (t *tally) refusal(digest release.Digest, policy string, cause error) error
 		for _, i := range d.roots {
 			if _, ok := counted[i]; !ok {
 				e.Missing = append(e.Missing, MissingRoot{
-					Name: t.roots[i].name(), Method: t.roots[i].method(), Kind: t.roots[i].kind(), Threshold: d.threshold,
+					Name: t.roots[i].name(), Method: t.roots[i].method(), Kind: t.roots[i].kind(), Threshold: d.threshold, Policy: d.additional,
 				})
 			}
 		}
 		if d.threshold != "" {
-			e.Thresholds = append(e.Thresholds, MissedThreshold{Name: d.threshold, Required: d.need, Found: len(counted)})
+			e.Thresholds = append(e.Thresholds, MissedThreshold{Name: d.threshold, Required: d.need, Found: len(counted), Policy: d.additional})
 		}
 	}
 	for _, a := range t.answers {
-		e.Answers = append(e.Answers, Answer{Store: a.place, Remarks: a.told()})
+		e.Answers = append(e.Answers, Answer{Store: a.place, Remarks: a.all()})
 	}
 	e.sort()
 	return e

@@ -1,16 +1,16 @@
-// Package verify answers one question: is this digest signed by someone we trust? It takes a policy (whom to trust,
-// and where their signatures are kept), sources that reach those places, and an image that is already resolved to a
-// digest. It returns evidence, one entry for every root of trust, or an error that says which roots are not
-// satisfied and what every place answered. It reads no payload, changes nothing, and remembers nothing.
+// Package verify checks whether a digest is signed by a trusted key. Its inputs are a policy (the trusted signers and the locations of
+// their signatures), sources that give access to these locations, and an image that is already resolved to a digest. It returns evidence,
+// one entry for each root of trust, or an error that lists the unsatisfied roots and the result of the search in each place. It reads no
+// payload, changes nothing and keeps no state.
 //
-// Three kinds of roots exist. An OpenPGP keyring is satisfied by a signed message that carries a claim about the
-// digest; such messages are kept in signature stores. A sigstore public key, and a sigstore certificate authority
-// with the identity that it must have certified, are satisfied by a signature that is attached to the image in its
-// registry. Every root of a policy must be satisfied, except those that are members of a threshold, of which a number
-// must be: a policy with a vendor's keyring and a platform team's key means that both have signed.
+// There are three kinds of roots. An OpenPGP keyring is satisfied by a signed message with a claim about the digest; signature stores
+// contain such messages. A sigstore public key is satisfied by a signature that is attached to the image in its registry. A sigstore
+// certificate authority is also satisfied by such a signature if its certificate has an accepted identity. Every root of a policy must be
+// satisfied, except members of a threshold, which requires only a number of them. So a policy with a vendor's keyring and a platform team's
+// key requires the signatures of both. Additional policies, such as ClusterImagePolicies, only add requirements.
 //
-// Verification says who signed, not how old what they signed is: an older release with a good signature passes here,
-// and is stopped by the preconditions of an update.
+// Verification proves the signer, but not the age of the image. An older release with a valid signature passes. The preconditions of an
+// update reject it.
 package verify
 
 import (
@@ -18,72 +18,73 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/verify/policy"
+	"github.com/cluster-version/cvo/pkg/verify/store"
 )
 
 const (
-	// DefaultStoreTimeout is how long one place may take to answer unless Sources says otherwise.
+	// DefaultStoreTimeout is the default time limit for one place.
 	DefaultStoreTimeout = 30 * time.Second
-	// DefaultSearchTimeout is how long all places together may take unless Sources says otherwise.
+	// DefaultSearchTimeout is the default time limit for all places together.
 	DefaultSearchTimeout = 2 * time.Minute
-	// searchWidth bounds how many places are asked at the same time. It is more than ClusterVersion admits, so that a
-	// store never waits for the deadline of another.
+	// searchWidth is the maximum number of places searched in parallel. It exceeds the number of stores that ClusterVersion allows, so no
+	// store has to wait until another one times out.
 	searchWidth = 40
-	// maxCandidates bounds how many signatures of one digest are looked at in one place, maxNoise how much that is no
-	// signature is passed over there.
+	// maxCandidates is the maximum number of signatures of a digest that are examined in one place. maxNoise is the maximum number of other
+	// objects that are skipped there.
 	maxCandidates = 64
 	maxNoise      = 200
 )
 
-// Attachments finds the signatures that a registry keeps beside an image; package image's Registry does. None is an
-// empty list and no error; what could be read is looked at even if it comes together with an error.
+// Attachments reads the signatures that are attached to an image in its registry. Package image implements it. Without signatures, it
+// returns an empty list and no error. If it returns attachments together with an error, the verifier still examines them.
 type Attachments interface {
 	Attachments(ctx context.Context, image release.Image) ([]release.Attachment, error)
 }
 
-// Sources are the ways by which a verifier reaches signatures. A policy that needs a way which is missing is refused
-// by New.
+// Sources give a verifier access to signatures. New rejects a policy that needs a missing source.
 type Sources struct {
-	// Local stores are asked one after the other before anything else: they cost no request to the outside, and they
-	// are how disconnected clusters bring signatures in. Usually the ConfigMaps of the cluster.
-	Local []Store
-	// Exclusive stores, if there are any, are asked in place of the policy's, all at the same time, if Local has not
-	// answered: those that spec.signatureStores of the cluster names, see ClusterStores. When they are exhausted the
-	// search for OpenPGP signatures ends.
-	Exclusive []Store
-	// Client speaks to http and https stores of the policy; nil means http.DefaultClient. Proxy and certificate
-	// authorities are its business, redirects are bounded by the store.
+	// Local stores, usually the ConfigMaps of the cluster, are searched first, one after another. They need no external requests, and
+	// administrators of disconnected clusters import signatures into them.
+	Local []store.Store
+	// Exclusive stores, if any, replace the policy's stores. They are the stores in spec.signatureStores of the ClusterVersion, see
+	// store.ForCluster. They are searched in parallel if the local stores do not suffice, and no other stores are searched after them.
+	Exclusive []store.Store
+	// Client is the client for http and https stores of the policy; nil means http.DefaultClient. It determines the proxy and the
+	// certificate authorities. The store limits redirects.
 	Client *http.Client
-	// Attachments reaches signatures in the image's registry; needed by policies with sigstore keys.
+	// Attachments reads signatures in the image's registry. It is required for policies with sigstore roots.
 	Attachments Attachments
-	// StoreTimeout is how long each place may take; zero means DefaultStoreTimeout.
+	// StoreTimeout is the time limit for each place; zero means DefaultStoreTimeout.
 	StoreTimeout time.Duration
-	// SearchTimeout is how long all of them together may take; zero means DefaultSearchTimeout.
+	// SearchTimeout is the time limit for all places together; zero means DefaultSearchTimeout.
 	SearchTimeout time.Duration
 }
 
-// remoteStores returns the stores that are asked over the network.
-func (s Sources) remoteStores(policy Policy) ([]Store, error) {
+// remoteStores returns the stores that are searched over the network.
+func (s Sources) remoteStores(p policy.Policy) ([]store.Store, error) {
 	if len(s.Exclusive) > 0 {
 		return s.Exclusive, nil
 	}
-	var out []Store
-	for _, u := range policy.Stores {
-		store, err := OpenStore(u, s.Client)
+	var out []store.Store
+	for _, u := range p.Stores {
+		opened, err := store.Open(u, s.Client)
 		if err != nil {
-			return nil, fmt.Errorf("opening the signature stores of %s: %w", policy.label(), err)
+			return nil, fmt.Errorf("opening the signature stores of %s: %w", p.Label(), err)
 		}
-		out = append(out, store)
+		out = append(out, opened)
 	}
 	return out, nil
 }
 
-// Verifier checks digests against one policy. Make it with New; it is safe for concurrent use.
+// Verifier checks digests against one policy. Create it with New. It is safe for concurrent use.
 type Verifier struct {
 	policy  string
 	roots   []root
@@ -95,15 +96,14 @@ type Verifier struct {
 	clock   clock.PassiveClock
 }
 
-// New returns a verifier for the policy. It refuses a policy without roots (ErrNoPolicy), with two roots of one
-// name, and a policy whose signatures cannot be reached through the sources, so that a verifier never comes into
-// being that would accept everything or could accept nothing.
-func New(policy Policy, sources Sources, clk clock.PassiveClock) (*Verifier, error) {
-	if err := policy.validate(); err != nil {
+// New returns a verifier for the policy. It rejects an invalid policy and a policy whose signatures the sources cannot reach. So no
+// verifier accepts everything, and none rejects everything.
+func New(p policy.Policy, sources Sources, clk clock.PassiveClock) (*Verifier, error) {
+	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	v := &Verifier{policy: policy.Name, roots: policy.roots(), clock: clk}
-	v.demands = policy.demands(v.roots)
+	v := &Verifier{policy: p.Name, clock: clk}
+	v.roots, v.demands = requirements(p)
 	v.timeout, v.total = DefaultStoreTimeout, DefaultSearchTimeout
 	if sources.StoreTimeout > 0 {
 		v.timeout = sources.StoreTimeout
@@ -114,11 +114,11 @@ func New(policy Policy, sources Sources, clk clock.PassiveClock) (*Verifier, err
 	if v.clock == nil {
 		v.clock = clock.RealClock{}
 	}
-	if len(policy.Keyrings) > 0 {
+	if slices.ContainsFunc(v.roots, func(r root) bool { return r.method() == MethodOpenPGP }) {
 		for _, s := range sources.Local {
 			v.local = append(v.local, storePlace(s))
 		}
-		stores, err := sources.remoteStores(policy)
+		stores, err := sources.remoteStores(p)
 		if err != nil {
 			return nil, err
 		}
@@ -126,26 +126,26 @@ func New(policy Policy, sources Sources, clk clock.PassiveClock) (*Verifier, err
 			v.remote = append(v.remote, storePlace(s))
 		}
 		if len(v.local)+len(v.remote) == 0 {
-			return nil, fmt.Errorf("%s has OpenPGP keyrings but names no place to find their signatures: add a URL to "+
-				"spec.openpgp.stores (or a store-* key to the ConfigMap)", policy.label())
+			return nil, fmt.Errorf("%s has OpenPGP keyrings but no store for their signatures: add a URL to "+
+				"spec.openpgp.stores (or a store-* key to the ConfigMap)", p.Label())
 		}
 	}
-	if len(policy.SigstoreKeys)+len(policy.Authorities) > 0 {
+	if slices.ContainsFunc(v.roots, func(r root) bool { return r.method() == MethodSigstore }) {
 		if sources.Attachments == nil {
-			return nil, fmt.Errorf("%s has sigstore roots, but the image's registry cannot be searched here: "+
-				"verify with access to the registry, or remove spec.sigstore", policy.label())
+			return nil, fmt.Errorf("%s has sigstore roots, but the image's registry cannot be searched: "+
+				"verify with access to the registry, or remove spec.sigstore", p.Label())
 		}
 		v.remote = append(v.remote, attachmentPlace(sources.Attachments))
 	}
 	return v, nil
 }
 
-// Verify returns the evidence that every root of the policy has signed the image's digest, in the policy's order.
-// Otherwise the error is an *UnverifiedError (errors.Is(err, ErrUnverified)) that says which roots are missing and
-// what each place answered. The pullspec is not trusted for anything: what counts is the digest.
+// Verify returns evidence that the image's digest satisfies the policy, in the policy's order. Otherwise the error is an *UnverifiedError
+// (errors.Is(err, ErrUnverified)) that lists the missing roots and the result of the search in each place. It does not trust the pullspec:
+// only the digest counts.
 func (v *Verifier) Verify(ctx context.Context, image release.Image) ([]release.Evidence, error) {
 	if v == nil || len(v.roots) == 0 {
-		return nil, ErrNoPolicy
+		return nil, policy.ErrNone
 	}
 	if image.Digest == "" {
 		return nil, fmt.Errorf("%w: release images that are not accessed via digest cannot be verified", ErrUnverified)
@@ -161,9 +161,9 @@ func (v *Verifier) Verify(ctx context.Context, image release.Image) ([]release.E
 	return nil, t.refusal(image.Digest, v.policy, ctx.Err())
 }
 
-// searchAll asks the local places in their order, then the others, until every root is satisfied.
+// searchAll searches the local places in order, and then the other places, until the policy is satisfied.
 func (v *Verifier) searchAll(ctx context.Context, image release.Image, t *tally) {
-	ctx, cancel := context.WithTimeoutCause(ctx, v.total, fmt.Errorf("no answer within %s in all", v.total))
+	ctx, cancel := context.WithTimeoutCause(ctx, v.total, fmt.Errorf("no answer within %s in total", v.total))
 	defer cancel()
 	for _, p := range v.local {
 		t.add(v.search(ctx, p, image, t))
@@ -174,7 +174,7 @@ func (v *Verifier) searchAll(ctx context.Context, image release.Image, t *tally)
 	v.searchRemote(ctx, image, t)
 }
 
-// searchRemote asks places at the same time, so that a slow one holds nobody back, and stops as soon as every root is
+// searchRemote searches places in parallel, so that a slow place does not delay others. It stops as soon as the policy is
 // satisfied.
 func (v *Verifier) searchRemote(ctx context.Context, image release.Image, t *tally) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -193,10 +193,10 @@ func (v *Verifier) searchRemote(ctx context.Context, image release.Image, t *tal
 			return nil
 		})
 	}
-	_ = g.Wait() // No worker returns an error: an answer that is one is part of the tally.
+	_ = g.Wait() // Workers return no errors: failures are in the tally.
 }
 
-// search looks at every signature in one place until nothing that is kept there is missing or the place has no more.
+// search examines the signatures in one place until none are left or no root needs more signatures of this method.
 func (v *Verifier) search(ctx context.Context, p place, image release.Image, t *tally) answer {
 	a := answer{place: p.name}
 	ctx, cancel := context.WithTimeoutCause(ctx, v.timeout, fmt.Errorf("no answer within %s", v.timeout))
@@ -208,15 +208,15 @@ func (v *Verifier) search(ctx context.Context, p place, image release.Image, t *
 			break
 		}
 		if err != nil {
-			a.remark(plainNetworkError(err))
+			a.add(remark(err))
 			if noise++; noise > maxNoise {
-				a.end = fmt.Sprintf("more than %d that are no signatures, the rest is not looked at", maxNoise)
+				a.end = fmt.Sprintf("more than %d objects that are not signatures, the rest is ignored", maxNoise)
 				break
 			}
 			continue
 		}
 		if seen++; seen > maxCandidates {
-			a.end = fmt.Sprintf("more than %d signatures, the rest is not looked at", maxCandidates)
+			a.end = fmt.Sprintf("more than %d signatures, the rest is ignored", maxCandidates)
 			break
 		}
 		for _, i := range t.missing(p.method) {
@@ -226,38 +226,38 @@ func (v *Verifier) search(ctx context.Context, p place, image release.Image, t *
 			return a
 		}
 	}
-	if seen == 0 && len(a.told()) == 0 {
-		a.remark("no signature found")
+	if seen == 0 && len(a.all()) == 0 {
+		a.add("no signature found")
 	}
 	return a
 }
 
-// examine holds one signature against one root.
+// examine checks one signature against one root.
 func (v *Verifier) examine(c candidate, image release.Image, i int, t *tally, a *answer) {
 	r := v.roots[i]
 	e, err := guarded(func() (release.Evidence, error) { return r.check(c, image, v.clock.Now()) })
 	if err != nil {
-		a.remark(fmt.Sprintf("%s: %s: %v", c.name, r.name(), err))
+		a.add(fmt.Sprintf("%s: %s: %v", c.name, r.name(), err))
 		return
 	}
 	e.Root, e.Method, e.Store = r.name(), r.method(), c.location
 	t.record(i, e)
 }
 
-// guarded makes a panic an error. Signatures are written by strangers and read by large libraries: one that stumbles over
-// a signature must not take the process along, for whoever can offer it could do so again at every start.
+// guarded converts a panic to an error. Attackers can write signatures, and large libraries parse them. A signature that makes a library
+// panic must not crash the process, because it would do so after every restart.
 func guarded[T any](read func() (T, error)) (out T, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			var none T
-			out, err = none, fmt.Errorf("it cannot be read: %v", r)
+			out, err = none, fmt.Errorf("reading the signature: panic: %v", r)
 		}
 	}()
 	return read()
 }
 
-// ForceUnsafe returns the image as verified although nobody trusted has signed it: the administrator forced past the
-// failure, which is kept and shown. Who calls it decides about a whole platform; nothing in this package does.
+// ForceUnsafe returns the image as verified although no trusted signature was found, because an administrator used force. The failure is
+// recorded and shown. Nothing in this package calls ForceUnsafe: the decision, which concerns a whole platform, is the caller's.
 func ForceUnsafe(image release.Image, failure error) release.Verified {
 	if failure == nil {
 		failure = errors.New("signature verification was skipped by force")

@@ -14,25 +14,25 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/engine/taskgraph"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
-	"github.com/cluster-version/cvo/pkg/taskgraph"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-func TestParseFlags(t *testing.T) {
+func TestFlagsAreParsed(t *testing.T) {
 	o, err := parseFlags([]string{"--scale", "--foreign", "7"})
 	require.NoError(t, err)
 	assert.Equal(t, defaultObjects, o.objects)
-	assert.Equal(t, 7, o.foreign, "a number of one's own stands")
+	assert.Equal(t, 7, o.foreign, "an explicit number is kept")
 	for _, args := range [][]string{{"x"}, {"--drift", "-1"}, {"-o", "xml"}, {"--runs", "0", "--audit=false"}, {"--plot", "x.svg", "--history", ""}} {
 		_, err := parseFlags(args)
 		assert.Error(t, err, "%v", args)
 	}
 }
 
-// TestSynthesize holds what a synthetic release is made of against the rules for real ones.
-func TestSynthesize(t *testing.T) {
+// TestSyntheticReleaseMeetsTheRules checks a synthetic release against the rules for real releases.
+func TestSyntheticReleaseMeetsTheRules(t *testing.T) {
 	for _, n := range []int{1, 100, 1050} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			dir := t.TempDir()
@@ -64,8 +64,8 @@ func TestSynthesize(t *testing.T) {
 	}
 }
 
-// report is what a bench of two runs might find.
-func report(at time.Time, seconds float64) *Report {
+// benchReport returns an example report with two runs.
+func benchReport(at time.Time, seconds float64) *Report {
 	r := &Report{Time: at, Revision: "v1-" + at.Format("0102"), CPUs: 2, Machine: "a machine", From: Release{"1.0.0", 10}, To: Release{"1.1.0", 12}, Delay: "0s"}
 	for run := range 2 {
 		r.Timed = append(r.Timed,
@@ -84,11 +84,11 @@ func report(at time.Time, seconds float64) *Report {
 	return r
 }
 
-func TestHistory(t *testing.T) {
+func TestHistoryKeepsAllReports(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "history.jsonl")
 	day := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	require.NoError(t, report(day, 6).appendTo(file))
-	require.NoError(t, report(day.AddDate(0, 0, 1), 8).appendTo(file))
+	require.NoError(t, benchReport(day, 6).appendTo(file))
+	require.NoError(t, benchReport(day.AddDate(0, 0, 1), 8).appendTo(file))
 	entries, err := readHistory(file)
 	require.NoError(t, err)
 	require.Len(t, entries, 2)
@@ -112,23 +112,23 @@ func TestHistory(t *testing.T) {
 	assert.ErrorContains(t, err, "line 2")
 }
 
-func TestWriteText(t *testing.T) {
+func TestReportListsEachMeasurement(t *testing.T) {
 	var out strings.Builder
-	require.NoError(t, report(time.Now(), 6).writeText(&out))
+	require.NoError(t, benchReport(time.Now(), 6).writeText(&out))
 	for _, want := range []string{
 		"500 objects, install", "10 edits of 2 kinds by another manager, 9 repaired after 100 ms (p50), 200 ms (p99)",
-		"not repaired: delete Role, 1 of them", "1.200",
+		"not repaired: delete Role (1)", "1.200",
 	} {
 		assert.Contains(t, out.String(), want)
 	}
 }
 
-func TestPlot(t *testing.T) {
+func TestPlotDrawsTheHistory(t *testing.T) {
 	dir := t.TempDir()
 	history, picture := filepath.Join(dir, "history.jsonl"), filepath.Join(dir, "history.svg")
-	require.Error(t, plot(history, picture), "there is none yet")
+	require.Error(t, plot(history, picture), "the history does not exist yet")
 	for i := range 30 {
-		require.NoError(t, report(time.Date(2026, 1, 1+i, 0, 0, 0, 0, time.UTC), 5+float64(i%7)).appendTo(history))
+		require.NoError(t, benchReport(time.Date(2026, 1, 1+i, 0, 0, 0, 0, time.UTC), 5+float64(i%7)).appendTo(history))
 	}
 	require.NoError(t, plot(history, picture))
 	data, err := os.ReadFile(picture)
@@ -139,7 +139,7 @@ func TestPlot(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		require.NoError(t, err, "it is XML")
+		require.NoError(t, err, "the picture is valid XML")
 		switch x := token.(type) {
 		case xml.StartElement:
 			count[x.Name.Local]++
@@ -147,13 +147,13 @@ func TestPlot(t *testing.T) {
 			text += string(x)
 		}
 	}
-	assert.Equal(t, 4, count["polyline"], "ratio, requests, memory and repair, of those phases that were measured")
+	assert.Equal(t, 4, count["polyline"], "the measured phases have ratio, requests, memory and repair")
 	assert.Equal(t, 4*30, count["circle"])
 	assert.Contains(t, text, "install 90")
 	assert.Contains(t, text, "2026-01-30 v1-0130")
 }
 
-func TestCeiling(t *testing.T) {
+func TestCeilingRoundsUpTheScale(t *testing.T) {
 	for value, want := range map[float64]float64{0: 1, 0.9: 1, 1.3: 1.6, 7: 8, 10: 10, 121: 160, 1100: 1200} {
 		assert.InDelta(t, want, ceiling(value), 1e-9, "%v", value)
 	}

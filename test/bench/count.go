@@ -6,10 +6,10 @@ import (
 	"github.com/cluster-version/cvo/test/env"
 )
 
-// operatorAgent is how cvo calls itself; the API server sees it with further parts for single clients.
+// operatorAgent is cvo's user agent. Some of its clients append to it.
 const operatorAgent = "cluster-version-operator"
 
-// countRequests fills in the requests of each phase from the audit log, by when they began.
+// countRequests counts the requests of each phase in the audit log by their start time.
 func (o *operation) countRequests(phases []Phase) error {
 	events, err := env.Audit(o.env.AuditLog)
 	if err != nil {
@@ -45,7 +45,7 @@ func (p *Phase) of(events []env.AuditEvent) []env.AuditEvent {
 	return list
 }
 
-// mutating tells requests that ask for a change, also those that are refused.
+// mutating reports whether a request would change something, even if it is rejected.
 func mutating(e env.AuditEvent) bool {
 	switch e.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
@@ -54,7 +54,7 @@ func mutating(e env.AuditEvent) bool {
 	return false
 }
 
-// background tells what goes on whether or not manifests are written: the Lease, and events.
+// background reports whether a request is independent of applying manifests: one for the Lease or for events.
 func background(e env.AuditEvent) bool {
 	return e.Object.Resource == "leases" || e.Object.Resource == "events"
 }

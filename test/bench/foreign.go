@@ -19,7 +19,7 @@ const (
 	foreignWidth      = 64
 )
 
-// populate fills a cluster with n small ConfigMaps and Secrets that no release knows.
+// populate creates n small ConfigMaps and Secrets that belong to no release.
 func populate(ctx context.Context, e *env.Env, n int) error {
 	if n == 0 {
 		return nil
@@ -51,7 +51,7 @@ func foreignNamespace(i int) string { return fmt.Sprintf("foreign-%02d", i%forei
 
 func createForeign(ctx context.Context, client kubernetes.Interface, i int) (err error) {
 	meta := metav1.ObjectMeta{Namespace: foreignNamespace(i), Name: fmt.Sprintf("foreign-%06d", i)}
-	value := fmt.Sprintf("what somebody else keeps in object %d", i)
+	value := fmt.Sprintf("content of foreign object %d", i)
 	if i%2 == 0 {
 		object := &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"key": value}}
 		_, err = client.CoreV1().ConfigMaps(meta.Namespace).Create(ctx, object, metav1.CreateOptions{})

@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// Entry is one line of the history: what was measured, where, and all figures by name.
+// Entry is a line of the history: the releases, the machine and all figures by name.
 type Entry struct {
 	Time     time.Time `json:"time"`
 	Revision string    `json:"revision"`
 	CPUs     int       `json:"cpus"`
-	// Machine is the model of the processors.
+	// Machine is the processor model.
 	Machine string `json:"machine"`
 	From    string `json:"from"`
 	To      string `json:"to"`
 	Delay   string `json:"delay"`
 	Runs    int    `json:"runs"`
-	// Figures are named scenario/subject/phase/figure, the scenario left out for the pair of releases; medians of the
-	// timed runs, counts of the counting run.
+	// Figures are named scenario/subject/phase/figure, without the scenario for the pair of releases. They are medians of the timed runs
+	// and counts of the counting run.
 	Figures map[string]float64 `json:"figures"`
 }
 
@@ -84,7 +84,7 @@ func figureName(scenario, subject, phase, figure string) string {
 	return name
 }
 
-// timedFigure is a figure of a phase of a timed run.
+// timedFigure is a figure of a phase in a timed run.
 type timedFigure struct {
 	name  string
 	value func(Phase) float64
@@ -104,6 +104,7 @@ func timedFigures() []timedFigure {
 		{"seconds", Phase.seconds},
 		{"rolloutSeconds", Phase.rollout},
 		{"cpuSeconds", func(p Phase) float64 { return p.CPU }},
+		{"serverCPUSeconds", func(p Phase) float64 { return p.ServerCPU }},
 		{"peakMiB", func(p Phase) float64 { return p.PeakMiB }},
 		{"fileMiB", func(p Phase) float64 { return p.FileMiB }},
 		{"edits", drift(func(d Drift) float64 { return float64(d.Edits) })},
@@ -115,7 +116,7 @@ func timedFigures() []timedFigure {
 	}
 }
 
-// appendTo adds the report to a history: a file of JSON lines that only grows.
+// appendTo appends the report to a history, a file of JSON lines.
 func (r *Report) appendTo(file string) error {
 	line, err := json.Marshal(r.entry())
 	if err != nil {
@@ -123,7 +124,7 @@ func (r *Report) appendTo(file string) error {
 	}
 	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
-		return fmt.Errorf("adding to the history: %w", err)
+		return fmt.Errorf("appending to the history: %w", err)
 	}
 	_, err = f.Write(append(line, '\n'))
 	return errors.Join(err, f.Close())
@@ -151,7 +152,7 @@ func readHistory(file string) ([]Entry, error) {
 	return entries, lines.Err()
 }
 
-// machine names the processors as the kernel does; empty where it does not.
+// machine returns the kernel's name for the processors, empty if unknown.
 func machine() string {
 	data, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

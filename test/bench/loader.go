@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/test/env"
 )
@@ -21,14 +22,14 @@ import (
 const (
 	loaderName  = "plain-loader"
 	loaderWidth = 16
-	// loaderPause lies between two rounds over what could not be applied yet.
+	// loaderPause is the pause between two rounds over objects that could not be applied yet.
 	loaderPause = 50 * time.Millisecond
-	// loaderLimit is when the loader gives up, for each thousand objects.
+	// loaderLimit is the time after which the loader gives up, per thousand objects.
 	loaderLimit = 2 * time.Minute
 )
 
-// load measures the plain loader: the least that getting these objects into a cluster can cost with server-side apply.
-// It waits for nothing but the server's answers, and no one plays the platform's operators beside it.
+// load measures the plain loader: the minimum cost of creating these objects with server-side apply. The loader only waits for the server's
+// responses, and no actor plays the platform's operators.
 func (b *bench) load(ctx context.Context, sc scenario) (m Measurement, err error) {
 	m.Subject, m.Scenario = loaderName, sc.name
 	e, err := b.cluster(ctx, env.AuditNone, sc)
@@ -41,13 +42,16 @@ func (b *bench) load(ctx context.Context, sc scenario) (m Measurement, err error
 		if err != nil {
 			return m, err
 		}
-		start := time.Now()
+		profiled := b.startProfile(ctx, e, loaderName, phaseNames()[i])
+		start, before := time.Now(), serverCPU(e)
 		if err := l.run(ctx); err != nil {
 			return m, fmt.Errorf("loading %s: %w", release.payload.Release.Version, err)
 		}
 		m.Phases = append(m.Phases, Phase{
 			Name: phaseNames()[i], Seconds: time.Since(start).Seconds(), Manifests: len(release.payload.Manifests),
+			ServerCPU: serverCPU(e) - before,
 		})
+		profiled()
 	}
 	return m, nil
 }
@@ -55,10 +59,10 @@ func (b *bench) load(ctx context.Context, sc scenario) (m Measurement, err error
 type loader struct {
 	client  dynamic.Interface
 	mapper  apply.Mapper
-	objects [][]*unstructured.Unstructured // in the order of the stages
+	objects [][]*unstructured.Unstructured // in stage order
 }
 
-// newLoader sorts the objects into three stages: namespaces, CRDs, the rest. Tombstones are no objects.
+// newLoader sorts the objects into three stages: namespaces, CRDs and all others. It ignores tombstones.
 func newLoader(e *env.Env, manifests []*manifest.Manifest) (*loader, error) {
 	config := e.Config(loaderName)
 	config.WarningHandler = rest.NoWarnings{}
@@ -71,7 +75,7 @@ func newLoader(e *env.Env, manifests []*manifest.Manifest) (*loader, error) {
 		return nil, err
 	}
 	l := &loader{
-		client: client, mapper: apply.NewDiscoveryMapper(clock.RealClock{}, d, manifests),
+		client: client, mapper: kinds.NewMapper(clock.RealClock{}, d, manifests),
 		objects: make([][]*unstructured.Unstructured, 3),
 	}
 	for _, m := range manifests {
@@ -90,8 +94,8 @@ func newLoader(e *env.Env, manifests []*manifest.Manifest) (*loader, error) {
 	return l, nil
 }
 
-// acceptable is the manifest's object as server-side apply takes it; what real manifests lack or have too much is
-// known here from trying.
+// acceptable returns the manifest's object in a form that server-side apply accepts. Some fields are missing or superfluous in real
+// manifests; experience has shown which.
 func acceptable(m *manifest.Manifest) *unstructured.Unstructured {
 	object := m.Object.DeepCopy()
 	unstructured.RemoveNestedField(object.Object, "status")
@@ -148,7 +152,7 @@ func (l *loader) limit() time.Duration {
 	return time.Duration(1+n/1000) * loaderLimit
 }
 
-// round applies objects, 16 at a time, and returns those that were refused and why.
+// round applies objects, 16 in parallel, and returns the rejected ones with an error.
 func (l *loader) round(ctx context.Context, objects []*unstructured.Unstructured) (refused []*unstructured.Unstructured, err error) {
 	var group errgroup.Group
 	group.SetLimit(loaderWidth)
@@ -159,7 +163,7 @@ func (l *loader) round(ctx context.Context, objects []*unstructured.Unstructured
 			return nil
 		})
 	}
-	_ = group.Wait() // refusals are collected, not returned
+	_ = group.Wait() // rejections are collected, not returned
 	for i, err := range errs {
 		if err != nil {
 			refused = append(refused, objects[i])

@@ -1,14 +1,12 @@
-// Command bench measures what an install, an update, a restart, nothing to do and the repair of drift cost: the built
-// operator, as a process, against control planes of its own, beside a plain loader that server-side-applies the same
-// objects. With --scale it also installs a synthetic release of many objects, and one on a cluster that is full of
-// other people's objects.
+// Command bench measures an install, an update, a restart, an idle period and the repair of drift. It runs the built operator as a process
+// against its own control planes. For comparison, a plain loader applies the same objects with server-side apply. With --scale it also
+// installs a synthetic release with many objects, and a release on a cluster with many foreign objects.
 //
-// A first run keeps an audit log and counts requests; the timed runs keep none. In each timed run the plain loader and
-// every binary under test take their turn on a fresh control plane, in an order that changes from run to run, so that
-// a machine that gets slower or faster does not favour one. Figures are medians. Times only mean something beside the
-// loader's of the same run: that is the ratio in the table.
+// The first run keeps an audit log and counts requests; the timed runs keep none. In each timed run, the plain loader and every binary run
+// on a fresh control plane. Their order changes from run to run, so that a machine that becomes slower or faster favors none. Figures are
+// medians. Compare times only with the loader's time in the same run; the table has that ratio.
 //
-// The releases are 4.22.9 and 4.23.0 of the folder $CVO_TESTDATA, or those of examples/platform without it.
+// The releases are 4.22.9 and 4.23.0 in the folder $CVO_TESTDATA, or those of examples/platform if it is not set.
 package main
 
 import (
@@ -41,6 +39,7 @@ type options struct {
 	history string
 	plot    string
 	keep    string
+	profile time.Duration
 
 	drift     int
 	driftWait time.Duration
@@ -51,7 +50,7 @@ type options struct {
 }
 
 func main() {
-	ctrl.SetLogger(logr.Discard()) // the control plane's client complains without one
+	ctrl.SetLogger(logr.Discard()) // otherwise the control plane's client warns
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := bare(ctx)
 	stop()
@@ -61,7 +60,7 @@ func main() {
 	}
 }
 
-// bare is main without the process around it.
+// bare is main without the process.
 func bare(ctx context.Context) error {
 	o, err := parseFlags(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
@@ -80,21 +79,22 @@ func parseFlags(args []string) (options, error) {
 	var o options
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.IntVar(&o.runs, "runs", 1, "timed runs; 0 only counts requests")
-	f.DurationVar(&o.idle, "idle", time.Minute, "how long to watch the operator do nothing, in every run; 0 leaves it out")
+	f.DurationVar(&o.idle, "idle", time.Minute, "how long to watch the idle operator in every run; 0 skips this")
 	f.DurationVar(&o.delay, "delay", 0, "how long each of the platform's operators takes to report a new version")
-	f.BoolVar(&o.audit, "audit", true, "count requests in a run of its own first")
+	f.BoolVar(&o.audit, "audit", true, "count requests in an additional first run")
 	f.StringVar(&o.binary, "cvo", "", "cvo `binary` to measure; default: built from this module")
-	f.StringVar(&o.compare, "compare", "", "another cvo `binary`, measured in turn with the first")
+	f.StringVar(&o.compare, "compare", "", "another cvo `binary` to compare, measured alternately with the first")
 	f.StringVar(&o.output, "o", "text", "`format` on standard output: text or json")
-	f.StringVar(&o.history, "history", "bench-history.jsonl", "`file` that gets a line of JSON with all figures added; empty for none")
-	f.StringVar(&o.plot, "plot", "", "measure nothing, draw --history into this SVG `file`")
-	f.IntVar(&o.drift, "drift", 200, "hostile edits and deletions on the idle cluster, in every run; 0 for none")
-	f.DurationVar(&o.driftWait, "drift-wait", 10*time.Second, "how long to wait for the repair of each")
-	f.Uint64Var(&o.seed, "seed", 1, "`seed` that the edits are drawn from")
+	f.StringVar(&o.history, "history", "bench-history.jsonl", "`file` to which a JSON line with all figures is appended; empty for none")
+	f.StringVar(&o.plot, "plot", "", "draw --history into this SVG `file` without measuring")
+	f.IntVar(&o.drift, "drift", 200, "number of hostile edits and deletions on the idle cluster in every run")
+	f.DurationVar(&o.driftWait, "drift-wait", 10*time.Second, "how long to wait for each repair")
+	f.Uint64Var(&o.seed, "seed", 1, "`seed` of the random edits")
 	f.BoolVar(&o.scale, "scale", false, "the same as --objects 10000 --foreign 50000")
-	f.IntVar(&o.objects, "objects", 0, "also install a synthetic release of this many objects; 0 leaves it out")
-	f.IntVar(&o.foreign, "foreign", 0, "also install on a cluster that holds this many foreign ConfigMaps and Secrets; 0 leaves it out")
-	f.StringVar(&o.keep, "logs", "", "`folder` that keeps the logs of all processes")
+	f.IntVar(&o.objects, "objects", 0, "also install a synthetic release with this many objects; 0 skips this")
+	f.IntVar(&o.foreign, "foreign", 0, "also install on a cluster with this many foreign ConfigMaps and Secrets; 0 skips this")
+	f.StringVar(&o.keep, "logs", "", "`folder` for the logs of all processes")
+	f.DurationVar(&o.profile, "profile", 0, "how long to profile kube-apiserver from the start of an install and an update, into --logs; 0 skips this")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -103,15 +103,17 @@ func parseFlags(args []string) (options, error) {
 	}
 	switch {
 	case o.plot != "" && o.history == "":
-		return o, errors.New("--plot draws a history: say which by --history")
+		return o, errors.New("--plot needs a history: set --history")
+	case o.profile > 0 && o.keep == "":
+		return o, errors.New("--profile needs a folder: set --logs")
 	case o.drift < 0 || o.objects < 0 || o.foreign < 0:
-		return o, errors.New("there are no negative numbers of edits or objects")
+		return o, errors.New("the numbers of edits and objects must not be negative")
 	case f.NArg() > 0:
-		return o, fmt.Errorf("%q is not understood: bench takes flags only", f.Arg(0))
+		return o, fmt.Errorf("unexpected argument %q: bench takes only flags", f.Arg(0))
 	case o.output != "text" && o.output != "json":
-		return o, fmt.Errorf("-o %q: want text or json", o.output)
+		return o, fmt.Errorf("-o %q: use text or json", o.output)
 	case o.runs < 0 || o.runs == 0 && !o.audit:
-		return o, errors.New("nothing to do: ask for runs or for the audit")
+		return o, errors.New("nothing to do: set --runs or --audit")
 	}
 	return o, nil
 }
@@ -170,7 +172,7 @@ func (b *bench) measure(ctx context.Context) (*Report, error) {
 // count does the counting run of the two releases.
 func (b *bench) count(ctx context.Context, sc scenario, report *Report) error {
 	if !b.options.audit || sc.name != "" {
-		return nil // what scenarios of scale are about is memory and time
+		return nil // scenarios of scale measure only memory and time
 	}
 	for _, s := range b.binaries() {
 		b.say("%scounting the requests of %s", sc.prefix(), s.name)
@@ -186,7 +188,7 @@ func (b *bench) count(ctx context.Context, sc scenario, report *Report) error {
 // time does the timed runs of a scenario.
 func (b *bench) time(ctx context.Context, sc scenario, report *Report) error {
 	subjects := b.binaries()
-	if sc.foreign == 0 { // it would not even see them
+	if sc.foreign == 0 { // the loader does not read foreign objects
 		subjects = append([]subject{{name: loaderName}}, subjects...)
 	}
 	for n := range b.options.runs {
@@ -211,7 +213,7 @@ func (b *bench) one(ctx context.Context, s subject, sc scenario) (Measurement, e
 	return b.operate(ctx, s, sc, false)
 }
 
-// subject is what takes a turn: the plain loader, or a binary.
+// subject is the plain loader or a binary.
 type subject struct{ name, path string }
 
 func (b *bench) binaries() []subject {

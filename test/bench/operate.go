@@ -18,13 +18,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/operator"
+	"github.com/cluster-version/cvo/pkg/engine/report"
+	"github.com/cluster-version/cvo/pkg/kube/serve"
+	"github.com/cluster-version/cvo/pkg/operator/rolloutpage"
 	"github.com/cluster-version/cvo/pkg/release"
-	"github.com/cluster-version/cvo/pkg/rollout"
+	"github.com/cluster-version/cvo/test/endpoint"
 	"github.com/cluster-version/cvo/test/env"
 )
 
-// The phases of a run.
+// Phases of a run.
 const (
 	phaseInstall = "install"
 	phaseUpdate  = "update"
@@ -33,15 +35,15 @@ const (
 	phaseDrift   = "drift"
 )
 
-// phaseNames are the phases in their order.
+// phaseNames returns the phases in order.
 func phaseNames() []string {
 	return []string{phaseInstall, phaseUpdate, phaseRestart, phaseIdle, phaseDrift}
 }
 
-// phaseLimit is when a phase counts as stuck, for each thousand manifests and beyond what the operators' delay explains.
+// phaseLimit is the time after which a phase counts as stuck, per thousand manifests and in addition to the operators' delay.
 const phaseLimit = 5 * time.Minute
 
-// operation is one cvo on one control plane, from install to idle.
+// operation is one cvo on one control plane, from the install to the idle period.
 type operation struct {
 	*bench
 	subject  subject
@@ -49,7 +51,7 @@ type operation struct {
 	env      *env.Env
 	client   client.WithWatch
 	address  string
-	served   *operator.Client
+	served   *serve.Client
 	cvo      *process
 	phases   []Phase
 }
@@ -70,11 +72,11 @@ func (b *bench) operate(ctx context.Context, s subject, sc scenario, audited boo
 	defer op.stop()
 	if err := op.run(ctx); err != nil {
 		if op.cvo != nil {
-			err = fmt.Errorf("%w; the end of its log:\n%s", err, op.cvo.tail())
+			err = fmt.Errorf("%w; end of its log:\n%s", err, op.cvo.tail())
 		}
 		return m, err
 	}
-	op.stop() // open watches are in the audit log only when they end
+	op.stop() // the audit log has open watches only after they end
 	m.Phases = op.phases
 	if audited {
 		err = errors.Join(op.countRequests(m.Phases), op.keepAudit())
@@ -88,7 +90,7 @@ func (o *operation) stop() {
 	}
 }
 
-// keepAudit puts the audit log beside the other logs, if those are kept.
+// keepAudit copies the audit log to the other logs if those are kept.
 func (o *operation) keepAudit() error {
 	if o.options.keep == "" {
 		return nil
@@ -116,9 +118,11 @@ func (o *operation) run(ctx context.Context) error {
 	}
 	defer operators.stop()
 	for _, phase := range o.plan() {
+		profiled := o.startProfile(ctx, o.env, o.subject.name, phase.name)
 		if err := phase.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", phase.name, err)
 		}
+		profiled()
 	}
 	return nil
 }
@@ -128,7 +132,7 @@ type phase struct {
 	run  func(context.Context) error
 }
 
-// plan is what happens in a scenario: all of it where there is something to update to.
+// plan returns the phases of a scenario. Without a release to update to, some are omitted.
 func (o *operation) plan() []phase {
 	if len(o.scenario.releases) == 1 {
 		return []phase{{phaseInstall, o.install}, {phaseIdle, o.idle}}
@@ -138,16 +142,16 @@ func (o *operation) plan() []phase {
 	}
 }
 
-// first and last are the releases that the scenario begins and ends with.
+// first and last return the first and last release of the scenario.
 func (o *operation) first() releaseInput { return o.scenario.releases[0] }
 func (o *operation) last() releaseInput  { return o.scenario.releases[len(o.scenario.releases)-1] }
 
-// limit is when a phase counts as stuck.
+// limit returns the time after which a phase counts as stuck.
 func (o *operation) limit() time.Duration {
 	return time.Duration(1+len(o.last().payload.Manifests)/1000)*phaseLimit + 20*o.options.delay
 }
 
-// launch starts cvo as an administrator would outside of a cluster.
+// launch starts cvo as an administrator would do outside of a cluster.
 func (o *operation) launch() error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -162,19 +166,20 @@ func (o *operation) launch() error {
 	return err
 }
 
-// install goes from the start of the process to the history entry's Completed.
+// install lasts from the start of the process until the history entry is Completed.
 func (o *operation) install(ctx context.Context) error {
+	before := o.used()
 	p := Phase{Name: phaseInstall, Manifests: len(o.first().payload.Manifests), start: time.Now()}
 	if err := o.launch(); err != nil {
 		return err
 	}
-	return o.complete(ctx, p, o.first().payload.Release, usage{})
+	return o.complete(ctx, p, o.first().payload.Release, before)
 }
 
-// update goes from the edit of the ClusterVersion to Completed.
+// update lasts from the edit of the ClusterVersion until Completed.
 func (o *operation) update(ctx context.Context) error {
 	o.cvo.resetPeak()
-	before := o.cvo.usage()
+	before := o.used()
 	p := Phase{Name: phaseUpdate, Manifests: len(o.last().payload.Manifests), start: time.Now()}
 	cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}
 	edit := fmt.Appendf(nil, `{"spec":{"desiredUpdate":{"image":%q}}}`, o.last().image.ByDigest())
@@ -184,8 +189,8 @@ func (o *operation) update(ctx context.Context) error {
 	return o.complete(ctx, p, o.last().payload.Release, before)
 }
 
-// complete watches a rollout to its end, then waits until the operator has said all that it has to say.
-func (o *operation) complete(ctx context.Context, p Phase, rel release.Release, before usage) error {
+// complete watches a rollout to its end and waits until the operator has written its last status.
+func (o *operation) complete(ctx context.Context, p Phase, rel release.Release, before used) error {
 	var accepted time.Time
 	version := rel.Version
 	err := o.await(ctx, func(cv *configv1.ClusterVersion) bool {
@@ -202,8 +207,7 @@ func (o *operation) complete(ctx context.Context, p Phase, rel release.Release, 
 		return err
 	}
 	p.Seconds, p.Rollout = time.Since(p.start).Seconds(), time.Since(accepted).Seconds()
-	after := o.cvo.usage()
-	p.use(before, after)
+	p.use(before, o.used())
 	if err := o.settled(ctx); err != nil {
 		return err
 	}
@@ -212,14 +216,41 @@ func (o *operation) complete(ctx context.Context, p Phase, rel release.Release, 
 	return nil
 }
 
-// use fills in what the process took during the phase.
-func (p *Phase) use(before, after usage) {
-	p.CPU, p.PeakMiB, p.FileMiB = after.cpu-before.cpu, after.peakMiB, after.fileMiB
+// used are the resources that the processes have used so far.
+type used struct {
+	cvo usage
+	// server is the processor time of the control plane.
+	server float64
 }
 
-// restart replaces the process on a cluster where there is nothing to do.
+// used returns the resources used so far. Before cvo starts, those are the resources of the control plane.
+func (o *operation) used() used {
+	u := used{server: serverCPU(o.env)}
+	if o.cvo != nil {
+		u.cvo = o.cvo.usage()
+	}
+	return u
+}
+
+// use sets the resources that were used during the phase.
+func (p *Phase) use(before, after used) {
+	p.CPU, p.PeakMiB, p.FileMiB = after.cvo.cpu-before.cvo.cpu, after.cvo.peakMiB, after.cvo.fileMiB
+	p.ServerCPU = after.server - before.server
+}
+
+// serverCPU returns the processor time of a control plane so far, in seconds.
+func serverCPU(e *env.Env) float64 {
+	var sum float64
+	for _, pid := range e.Processes() {
+		sum += usageOf(pid).cpu
+	}
+	return sum
+}
+
+// restart replaces the process on a cluster without pending work.
 func (o *operation) restart(ctx context.Context) error {
 	o.cvo.stop()
+	before := used{server: serverCPU(o.env)}
 	p := Phase{Name: phaseRestart, Manifests: len(o.last().payload.Manifests), start: time.Now()}
 	if err := o.launch(); err != nil {
 		return err
@@ -228,8 +259,8 @@ func (o *operation) restart(ctx context.Context) error {
 		return err
 	}
 	p.Seconds = time.Since(p.start).Seconds()
-	p.use(usage{}, o.cvo.usage())
-	// The last status is on its way; it belongs here and not to idleness.
+	p.use(before, o.used())
+	// The last status write may still be under way. It belongs to this phase, not to the idle one.
 	time.Sleep(2 * time.Second)
 	p.end = time.Now()
 	o.phases = append(o.phases, p)
@@ -241,14 +272,14 @@ func (o *operation) idle(ctx context.Context) error {
 		return nil
 	}
 	o.cvo.resetPeak()
-	before := o.cvo.usage()
+	before := o.used()
 	p := Phase{Name: phaseIdle, start: time.Now()}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(o.options.idle):
 	}
-	after := o.cvo.usage()
+	after := o.used()
 	p.end = time.Now()
 	p.Seconds = p.end.Sub(p.start).Seconds()
 	p.use(before, after)
@@ -277,8 +308,7 @@ func (o *operation) await(ctx context.Context, condition func(*configv1.ClusterV
 	}
 }
 
-// settled asks the process for its progress until a pass in the mode Reconciling is complete. It looks rarely enough
-// not to be seen in the figures.
+// settled polls the progress of the process until a pass in mode Reconciling is complete. It polls rarely enough not to affect the figures.
 func (o *operation) settled(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, o.limit())
 	defer cancel()
@@ -299,10 +329,10 @@ func (o *operation) settled(ctx context.Context) error {
 	}
 }
 
-// passComplete asks the process that leads. A binary from before it served over TLS is asked where it served then. The
-// connection is kept: handshakes would be seen in the figures.
+// passComplete reads the progress of the leading process. Older binaries serve no TLS and are read at their old address. The connection
+// stays open, because handshakes would affect the figures.
 func (o *operation) passComplete(ctx context.Context) (bool, error) {
-	var progress rollout.Progress
+	var progress report.Progress
 	err := o.ask(ctx, &progress)
 	if err != nil {
 		o.served = nil
@@ -311,21 +341,21 @@ func (o *operation) passComplete(ctx context.Context) (bool, error) {
 	return progress.Complete && progress.Mode == release.Reconciling, err
 }
 
-func (o *operation) ask(ctx context.Context, progress *rollout.Progress) (err error) {
+func (o *operation) ask(ctx context.Context, progress *report.Progress) (err error) {
 	if o.served == nil {
-		o.served, err = operator.Connect(ctx, o.env.Config("bench"), api.OperatorNamespace, api.ClusterVersionName, "https://"+o.address)
+		o.served, err = endpoint.Connect(ctx, o.env.Config("bench"), api.OperatorNamespace, api.ClusterVersionName, "https://"+o.address)
 		if err != nil {
 			return err
 		}
 	}
-	account, _, err := o.served.Rollout(ctx, false, "")
+	account, _, err := rolloutpage.Read(ctx, o.served, false, "")
 	if err == nil {
 		*progress = account.Progress
 	}
 	return err
 }
 
-func (o *operation) askPlainly(ctx context.Context, progress *rollout.Progress) error {
+func (o *operation) askPlainly(ctx context.Context, progress *report.Progress) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.address+"/progress", nil)
 	if err != nil {
 		return err

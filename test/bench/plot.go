@@ -16,23 +16,23 @@ const (
 	plotWidth  = 960
 	panelTop   = 64
 	panelSize  = 200 // height of the drawing area
-	panelGap   = 76  // between two of them, for the title of the lower
+	panelGap   = 76  // between two panels, for the title of the lower one
 	plotLeft   = 92
-	plotRight  = 190 // beside it stand the names
+	plotRight  = 190 // space for the names
 	axisHeight = 64
 )
 
 // panel is one diagram: some figures over the entries of the history.
 type panel struct {
 	title, format string
-	// goal is drawn as a dashed line; 0 for none.
+	// goal is a dashed line; 0 for none.
 	goal  float64
 	lines []line
 }
 
 type line struct{ label, figure, color string }
 
-// Colours that are told apart by everybody (Okabe and Ito).
+// Colors that everyone can distinguish (Okabe and Ito).
 const (
 	blue   = "#0072b2"
 	orange = "#e69f00"
@@ -79,7 +79,7 @@ func plot(history, file string) error {
 	return os.WriteFile(file, []byte(b.String()), 0o644)
 }
 
-// drawHistory writes an SVG with one panel below the other and the entries from left to right.
+// drawHistory writes an SVG with the panels from top to bottom and the entries from left to right.
 func drawHistory(w io.Writer, entries []Entry) {
 	all := panels()
 	height := panelTop + len(all)*(panelSize+panelGap) - panelGap + axisHeight + 16
@@ -100,7 +100,7 @@ func drawHistory(w io.Writer, entries []Entry) {
 	fmt.Fprintln(w, `</svg>`)
 }
 
-// across is where an entry stands.
+// across returns the horizontal position of an entry.
 func across(i, n int) float64 {
 	const room = plotWidth - plotLeft - plotRight
 	if n == 1 {
@@ -137,13 +137,13 @@ func drawPanel(w io.Writer, p panel, entries []Entry, top int) {
 	drawNames(w, names)
 }
 
-// name stands at the end of a line.
+// name is the label at the end of a line.
 type name struct {
 	y           float64
 	text, color string
 }
 
-// drawNames puts names from the top down, each below the one before if they would touch.
+// drawNames draws the names from top to bottom and moves a name down if it would overlap the previous one.
 func drawNames(w io.Writer, names []name) {
 	slices.SortStableFunc(names, func(a, b name) int { return cmp.Compare(a.y, b.y) })
 	free := math.Inf(-1)
@@ -154,7 +154,7 @@ func drawNames(w io.Writer, names []name) {
 	}
 }
 
-// of is the line's figure of an entry, 0 if it has none.
+// of returns the line's figure in an entry, 0 if there is none.
 func (l line) of(e Entry) float64 {
 	value := e.Figures[l.figure]
 	if strings.HasSuffix(l.figure, "p99Seconds") {
@@ -163,7 +163,7 @@ func (l line) of(e Entry) float64 {
 	return value
 }
 
-// drawLine draws a line through the entries that have its figure and returns the last of them, 0 if there is none.
+// drawLine draws a line through the entries that have its figure. It returns the last figure, 0 if there is none.
 func drawLine(w io.Writer, p panel, l line, entries []Entry, up func(float64) float64) (last float64) {
 	var points strings.Builder
 	for i, e := range entries {
@@ -183,7 +183,7 @@ func drawLine(w io.Writer, p panel, l line, entries []Entry, up func(float64) fl
 	return last
 }
 
-// ceiling is the next number of which the quarters are short.
+// ceiling returns the next number whose quarters have few digits.
 func ceiling(value float64) float64 {
 	if value <= 0 {
 		return 1

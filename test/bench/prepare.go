@@ -16,14 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// bench is what all runs share.
+// bench is the state that all runs share.
 type bench struct {
 	options  options
 	dir      string
@@ -35,21 +35,21 @@ type bench struct {
 	trust          string
 	from, to       releaseInput
 	scenarios      []scenario
-	// bootstrap are files with objects that a platform's installer creates before the operator starts.
+	// bootstrap are files with the objects that a platform's installer creates before the operator starts.
 	bootstrap []string
 }
 
-// scenario is a way to fill control planes: the one that all figures are about, and those that show how they grow.
+// scenario is a way to fill control planes. The main scenario has all figures; the others show how figures grow.
 type scenario struct {
-	// name is empty for the first.
+	// name is empty for the main scenario.
 	name string
-	// releases are installed one after the other.
+	// releases are installed sequentially.
 	releases []releaseInput
-	// foreign is how many objects of others are there before.
+	// foreign is the number of foreign objects that exist before the install.
 	foreign int
 }
 
-// prefix begins a message about the scenario.
+// prefix returns the prefix of a message about the scenario.
 func (s scenario) prefix() string {
 	if s.name == "" {
 		return ""
@@ -57,13 +57,13 @@ func (s scenario) prefix() string {
 	return s.name + ": "
 }
 
-// How large a scale row is unless flags say otherwise.
+// Default sizes of --scale.
 const (
 	defaultObjects = 10_000
 	defaultForeign = 50_000
 )
 
-// releaseInput is a release that is measured: signed in the registry, and loaded for the plain loader.
+// releaseInput is a measured release. It is signed in the registry, and loaded for the plain loader.
 type releaseInput struct {
 	image   release.Image
 	payload *payload.Payload
@@ -130,7 +130,7 @@ func (b *bench) prepare(ctx context.Context) error {
 	return nil
 }
 
-// synthetic assembles a release of n objects beside the operator's own.
+// synthetic assembles a release with n objects in addition to the operator's own.
 func (b *bench) synthetic(ctx context.Context, n int) (folder string, err error) {
 	b.say("assembling a release of %d objects", n)
 	source := filepath.Join(b.dir, "synthetic")
@@ -141,16 +141,16 @@ func (b *bench) synthetic(ctx context.Context, n int) (folder string, err error)
 	return folder, b.assemble(ctx, source, fixture.SyntheticVersion, folder)
 }
 
-// assemble makes the files of a release out of those of its components.
+// assemble creates the files of a release from those of its components.
 func (b *bench) assemble(ctx context.Context, source, version, folder string, more ...string) error {
-	args := append([]string{"release", "new", "--offline", "--from-dir", source, "--name", version, "--to-dir", folder}, more...)
+	args := append([]string{"release", "new", "--offline", "--no-operator", "--from-dir", source, "--name", version, "--to-dir", folder}, more...)
 	if out, err := exec.CommandContext(ctx, b.cvo, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("assembling %s of %s: %w: %s", version, source, err, out)
 	}
 	return nil
 }
 
-// build builds the binaries with the flags of `make build`, which change what a process needs.
+// build builds the binaries with the flags of `make build`, because the flags affect the resources of a process.
 func (b *bench) build(ctx context.Context) error {
 	b.cvo, b.operators = b.options.binary, filepath.Join(b.dir, "operators")
 	packages := []string{"./test/operators"}
@@ -158,16 +158,22 @@ func (b *bench) build(ctx context.Context) error {
 		b.cvo = filepath.Join(b.dir, "cvo")
 		packages = append(packages, "./cmd/cvo")
 	}
-	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", b.dir}, packages...)...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	cmd.Stderr = b.progress
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("building (run bench in the module's root): %w", err)
+	overlay := filepath.Join(b.dir, "overlay.json")
+	for _, arguments := range [][]string{
+		{"run", "./hack/overlay", overlay},
+		append([]string{"build", "-trimpath", "-overlay", overlay, "-ldflags=-s -w", "-o", b.dir}, packages...),
+	} {
+		cmd := exec.CommandContext(ctx, "go", arguments...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		cmd.Stderr = b.progress
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("building (run bench in the module's root): %w", err)
+		}
 	}
 	return nil
 }
 
-// folders are the two releases, laid out like the root of a release image.
+// folders returns the two releases, laid out like the root of a release image.
 func (b *bench) folders(ctx context.Context) (from, to string, err error) {
 	if data := os.Getenv(fixture.TestdataEnv); data != "" {
 		payloads := filepath.Join(data, "payloads")
@@ -176,7 +182,7 @@ func (b *bench) folders(ctx context.Context) (from, to string, err error) {
 		}
 		return filepath.Join(payloads, "4.22.9"), filepath.Join(payloads, "4.23.0"), nil
 	}
-	b.say("%s is not set: measuring the small platform of examples/", fixture.TestdataEnv)
+	b.say("%s is not set: measuring the small platform in examples/", fixture.TestdataEnv)
 	var made [2]string
 	for i, version := range []string{"1.0.0", "1.1.0"} {
 		made[i] = filepath.Join(b.dir, "release-"+version)
@@ -197,13 +203,13 @@ func (b *bench) push(ctx context.Context, folder string) (r releaseInput, err er
 	if err != nil {
 		return r, err
 	}
-	filter := manifest.Filter{}
-	filter.Capabilities, _ = manifest.EnabledCapabilities(nil, nil, nil)
+	filter := inclusion.Filter{}
+	filter.Capabilities, _ = inclusion.EnabledCapabilities(nil, nil, nil)
 	r.payload, err = payload.Load(tree, r.image.ByDigest(), payload.Options{Filter: filter})
 	return r, err
 }
 
-// cluster starts a control plane with what a platform's installer creates first.
+// cluster starts a control plane with the objects that a platform's installer creates first.
 func (b *bench) cluster(ctx context.Context, level env.AuditLevel, sc scenario) (*env.Env, error) {
 	e, err := env.Start(env.Options{Audit: level})
 	if err != nil {
@@ -211,7 +217,7 @@ func (b *bench) cluster(ctx context.Context, level env.AuditLevel, sc scenario) 
 	}
 	if err := createAll(ctx, e.Config("bench"), b.bootstrap); err != nil {
 		_ = e.Stop()
-		return nil, fmt.Errorf("creating what comes before a release: %w", err)
+		return nil, fmt.Errorf("creating the objects of the platform's installer: %w", err)
 	}
 	if sc.foreign > 0 {
 		b.say("%screating the foreign objects", sc.prefix())
@@ -249,7 +255,7 @@ func createAll(ctx context.Context, config *rest.Config, files []string) error {
 	return nil
 }
 
-// revision names the commit that was measured, empty if git does not say.
+// revision returns the measured commit, empty if git does not know it.
 func revision(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
 	if err != nil {
@@ -258,7 +264,7 @@ func revision(ctx context.Context) string {
 	return strings.TrimSpace(string(out))
 }
 
-// applyOptions are those of the plain loader.
+// applyOptions returns the options of the plain loader.
 func applyOptions() metav1.ApplyOptions {
 	return metav1.ApplyOptions{FieldManager: loaderName, Force: true}
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// process is a binary at work, with its output in a log file.
+// process is a running binary with its output in a log file.
 type process struct {
 	cmd    *exec.Cmd
 	log    string
@@ -32,13 +32,13 @@ func (b *bench) start(kubeconfig, name, path string, args ...string) (*process, 
 	}
 	go func() {
 		defer close(p.exited)
-		_ = p.cmd.Wait() // killed, in the end
+		_ = p.cmd.Wait() // the process may have been killed
 		_ = log.Close()
 	}()
 	return p, nil
 }
 
-// stop has the process end by itself, and kills it if it does not.
+// stop asks the process to end and kills it if it does not.
 func (p *process) stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -57,21 +57,23 @@ func (p *process) tail() string {
 	return string(data[max(0, len(data)-4000):])
 }
 
-// usage is what the kernel says of a process; it is read from /proc, and empty where there is none.
+// usage is the kernel's accounting of a process, read from /proc. It is empty on systems without /proc.
 type usage struct {
 	cpu     float64 // seconds so far
-	peakMiB float64 // most resident memory since the last reset
-	fileMiB float64 // what of it is the binary's, now
+	peakMiB float64 // peak of resident memory since the last reset
+	fileMiB float64 // current share of the binary
 }
 
-// ticks per second in /proc/*/stat: USER_HZ, which is 100 on all platforms that Go knows.
+// ticks is the number of ticks per second in /proc/*/stat: USER_HZ, which is 100 on all platforms of Go.
 const ticks = 100
 
-func (p *process) usage() usage {
-	dir := filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid))
+func (p *process) usage() usage { return usageOf(p.cmd.Process.Pid) }
+
+func usageOf(pid int) usage {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	var u usage
 	if stat, err := os.ReadFile(filepath.Join(dir, "stat")); err == nil {
-		// The second field is the command in parentheses and may hold spaces; utime and stime are fields 14 and 15.
+		// The second field is the command in parentheses and may contain spaces. utime and stime are the fields 14 and 15.
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 		if len(fields) > 12 {
 			user, _ := strconv.ParseFloat(fields[11], 64)
@@ -85,7 +87,7 @@ func (p *process) usage() usage {
 	return u
 }
 
-// mebibytes reads a line of /proc/*/status, 0 if it is not there.
+// mebibytes reads a line of /proc/*/status, 0 if it is missing.
 func mebibytes(status, key string) float64 {
 	_, after, _ := strings.Cut(status, key)
 	var kib float64
@@ -95,7 +97,7 @@ func mebibytes(status, key string) float64 {
 	return kib / 1024
 }
 
-// resetPeak has the peak start anew, so that each phase has its own.
+// resetPeak resets the peak, so that each phase has its own.
 func (p *process) resetPeak() {
 	_ = os.WriteFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "clear_refs"), []byte("5"), 0)
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Report is everything that one call of bench found. Its JSON is what -o json prints.
+// Report is the result of one call of bench. -o json prints it.
 type Report struct {
 	Time     time.Time `json:"time"`
 	Revision string    `json:"revision,omitempty"`
@@ -19,52 +19,54 @@ type Report struct {
 	Machine  string    `json:"machine,omitempty"`
 	From     Release   `json:"from"`
 	To       Release   `json:"to"`
-	// Delay is how long each of the platform's operators took for a new version.
+	// Delay is the time that each of the platform's operators needed for a new version.
 	Delay string `json:"delay"`
-	// Counted are runs with an audit log: their requests count, their times do not.
+	// Counted are the runs with an audit log. Their requests count, their times do not.
 	Counted []Measurement `json:"counted,omitempty"`
-	// Timed are runs without.
+	// Timed are the runs without an audit log.
 	Timed []Measurement `json:"timed,omitempty"`
 }
 
-// Release is one of the releases, with the number of manifests that the cluster gets.
+// Release is a release with the number of its manifests for the cluster.
 type Release struct {
 	Version   string `json:"version"`
 	Manifests int    `json:"manifests"`
 }
 
-// Measurement is one turn of the plain loader or of a binary.
+// Measurement is a run of the plain loader or of a binary.
 type Measurement struct {
-	// Scenario is empty for the two releases alone.
+	// Scenario is empty for the pair of releases.
 	Scenario string  `json:"scenario,omitempty"`
 	Subject  string  `json:"subject"`
 	Run      int     `json:"run,omitempty"`
 	Phases   []Phase `json:"phases"`
 }
 
-// Phase is one part of a turn.
+// Phase is a part of a run.
 type Phase struct {
 	Name      string `json:"name"`
 	Manifests int    `json:"manifests,omitempty"`
-	// Seconds is from the start of the process (install, restart) or the edit of the ClusterVersion (update) to
-	// Completed, or to a complete pass (restart).
+	// Seconds is the duration of the phase. It starts with the process (install, restart) or the edit of the ClusterVersion (update), and
+	// ends with Completed (install, update) or a complete pass (restart).
 	Seconds float64 `json:"seconds"`
-	// Rollout is the part after the release was accepted, from its entry in the history to Completed: before lie
-	// pulling, verifying, loading and, for an install, the start of the process.
+	// Rollout is the part after the release was accepted, from its history entry to Completed. The part before contains pulling, verifying
+	// and loading and, for an install, the start of the process.
 	Rollout float64 `json:"rolloutSeconds,omitempty"`
-	// CPU are seconds of user and system time of cvo, PeakMiB its most resident memory in this phase, and FileMiB what
-	// the binary has of that: it moves by some MiB with how the file lies in the kernel's cache.
+	// CPU is the user and system time of cvo in seconds. PeakMiB is its largest resident memory in this phase. FileMiB is the binary's
+	// share of that, which varies by some MiB with the kernel's file cache.
 	CPU     float64 `json:"cpuSeconds,omitempty"`
 	PeakMiB float64 `json:"peakMiB,omitempty"`
 	FileMiB float64 `json:"fileMiB,omitempty"`
-	// Requests by user agent and verb, and of those Failed with a code from 400.
+	// ServerCPU is the user and system time of kube-apiserver and etcd in seconds. It limits the speed of a rollout.
+	ServerCPU float64 `json:"serverCPUSeconds,omitempty"`
+	// Requests counts by user agent and verb. Failed counts those with a code of at least 400.
 	Requests map[string]map[string]int `json:"requests,omitempty"`
 	Failed   int                       `json:"failed,omitempty"`
-	// Writes are the requests that ask for a change, Changed those after which the resource version was another; both
-	// without the Lease and events.
+	// Writes counts the requests that would change something, and Changed those that changed the resource version. Both exclude the Lease
+	// and events.
 	Writes  int `json:"writes"`
 	Changed int `json:"changed"`
-	// Drift is what became of the edits, in the phase of that name.
+	// Drift is the result of the edits in the drift phase.
 	Drift *Drift `json:"drift,omitempty"`
 
 	start, end time.Time
@@ -84,14 +86,14 @@ func (r *Report) writeText(out io.Writer) error {
 	fmt.Fprintf(out, "%s (%d manifests) to %s (%d manifests), revision %s, %d CPUs, operators' delay %s\n",
 		r.From.Version, r.From.Manifests, r.To.Version, r.To.Manifests, r.Revision, r.CPUs, r.Delay)
 	if len(r.Timed) > 0 {
-		fmt.Fprintf(out, "\nTimes, medians; the ratio is to the plain loader of the same run\n")
+		fmt.Fprintf(out, "\nMedian times; the ratio compares with the plain loader of the same run\n")
 		r.writeTimes(w)
 		if err := w.Flush(); err != nil {
 			return err
 		}
 	}
 	if len(r.Counted) > 0 {
-		fmt.Fprintf(out, "\nRequests; writes and changes leave out the Lease and events\n")
+		fmt.Fprintf(out, "\nRequests; writes and changes exclude the Lease and events\n")
 		r.writeRequests(w)
 	}
 	if err := w.Flush(); err != nil {
@@ -102,7 +104,7 @@ func (r *Report) writeText(out io.Writer) error {
 }
 
 func (r *Report) writeTimes(w io.Writer) {
-	fmt.Fprintln(w, "phase\tsubject\truns\ttime\tratio\trollout\tratio\tCPU\tpeak\tbinary\t")
+	fmt.Fprintln(w, "phase\tsubject\truns\ttime\tratio\trollout\tratio\tserver CPU\tCPU\tpeak\tbinary\t")
 	for _, scenario := range r.scenarios() {
 		for _, phase := range phaseNames() {
 			for _, subject := range r.subjects(scenario) {
@@ -110,9 +112,10 @@ func (r *Report) writeTimes(w io.Writer) {
 				if len(list) == 0 {
 					continue
 				}
-				fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", rowName(scenario, phase), subject, len(list),
+				fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", rowName(scenario, phase), subject, len(list),
 					figure(median(list, Phase.seconds), "%.2f s"), figure(r.ratio(scenario, subject, phase, Phase.seconds), "%.2f"),
 					figure(median(list, Phase.rollout), "%.2f s"), figure(r.ratio(scenario, subject, phase, Phase.rollout), "%.2f"),
+					figure(median(list, func(p Phase) float64 { return p.ServerCPU }), "%.2f s"),
 					figure(median(list, func(p Phase) float64 { return p.CPU }), "%.2f s"),
 					figure(median(list, func(p Phase) float64 { return p.PeakMiB }), "%.0f MiB"),
 					figure(median(list, func(p Phase) float64 { return p.FileMiB }), "%.0f MiB"))
@@ -129,7 +132,7 @@ func rowName(scenario, phase string) string {
 	return scenario + ", " + phase
 }
 
-// writeDrift tells what became of the hostile edits of each run.
+// writeDrift writes the result of the hostile edits in each run.
 func (r *Report) writeDrift(out io.Writer) {
 	for _, m := range r.all() {
 		for _, p := range m.Phases {
@@ -140,14 +143,14 @@ func (r *Report) writeDrift(out io.Writer) {
 			fmt.Fprintf(out, "\nDrift, %s: %d edits of %d kinds by another manager, %d repaired after %s (p50), %s (p99), %s (max)\n",
 				m.title(), d.Edits, d.Kinds, d.Repaired, milliseconds(d.P50), milliseconds(d.P99), milliseconds(d.Max))
 			if len(p.Requests) > 0 && d.Edits > 0 {
-				fmt.Fprintf(out, "  %.2f writes an edit, %.2f of which changed something\n",
+				fmt.Fprintf(out, "  %.2f writes per edit, %.2f of which changed something\n",
 					float64(p.Writes)/float64(d.Edits), float64(p.Changed)/float64(d.Edits))
 			}
 			for _, kind := range slices.Sorted(maps.Keys(d.NotRepaired)) {
-				fmt.Fprintf(out, "  not repaired: %s, %d of them\n", kind, d.NotRepaired[kind])
+				fmt.Fprintf(out, "  not repaired: %s (%d)\n", kind, d.NotRepaired[kind])
 			}
 			if d.NotTried > 0 {
-				fmt.Fprintf(out, "  %d more were not tried, as others of their kind were not repaired\n", d.NotTried)
+				fmt.Fprintf(out, "  %d more were not tried, because others of their kind were not repaired\n", d.NotTried)
 			}
 		}
 	}
@@ -173,7 +176,7 @@ func (r *Report) writeRequests(w io.Writer) {
 				for _, verb := range verbs {
 					fmt.Fprintf(w, "%s\t", figure(float64(p.Requests[agent][verb]), "%.0f"))
 				}
-				if i > 0 { // the sums stand in the first line of a phase
+				if i > 0 { // only the first line of a phase has the sums
 					fmt.Fprintln(w, "\t\t\t\t")
 					continue
 				}
@@ -187,10 +190,10 @@ func (r *Report) writeRequests(w io.Writer) {
 	}
 }
 
-// all are the measurements of counting and timed runs.
+// all returns the measurements of the counting and timed runs.
 func (r *Report) all() []Measurement { return slices.Concat(r.Counted, r.Timed) }
 
-// scenarios are those that were timed, in the order in which they were.
+// scenarios returns the timed scenarios in order.
 func (r *Report) scenarios() []string {
 	var names []string
 	for _, m := range r.Timed {
@@ -224,7 +227,7 @@ func (r *Report) phases(scenario, subject, phase string) []Phase {
 	return list
 }
 
-// ratio is the median over the runs of a figure to the plain loader's time in the same run, 0 where that has none.
+// ratio returns the median ratio of a figure to the plain loader's time in the same run, 0 without the loader.
 func (r *Report) ratio(scenario, subject, phase string, value func(Phase) float64) float64 {
 	own, plain := r.phases(scenario, subject, phase), r.phases(scenario, loaderName, phase)
 	if subject == loaderName || len(plain) == 0 || len(plain) != len(own) {
@@ -251,7 +254,7 @@ func middle(values []float64) float64 {
 	return (values[(n-1)/2] + values[n/2]) / 2
 }
 
-// figure leaves a cell empty where nothing was measured.
+// figure returns an empty cell for a missing measurement.
 func figure(value float64, format string) string {
 	if value == 0 {
 		return ""

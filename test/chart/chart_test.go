@@ -25,10 +25,10 @@ import (
 
 	"github.com/cluster-version/cvo/manifests"
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/manifest"
-	"github.com/cluster-version/cvo/pkg/operator"
+	"github.com/cluster-version/cvo/pkg/engine/cluster"
+	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/payload"
-	"github.com/cluster-version/cvo/pkg/verify"
+	"github.com/cluster-version/cvo/pkg/verify/policy"
 	"github.com/cluster-version/cvo/test/env"
 )
 
@@ -54,7 +54,7 @@ func helm(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// pack makes the chart as `make chart` does.
+// pack creates the chart as `make chart` does.
 func pack(t *testing.T) (file string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join("hack", "chart.sh"))
@@ -68,7 +68,7 @@ func pack(t *testing.T) (file string) {
 	return file
 }
 
-// rendered are the objects that the operator applies of its own set.
+// rendered returns the objects of the operator's own manifests, as the operator applies them.
 func rendered(t *testing.T, ownNetwork bool) (list []*unstructured.Unstructured) {
 	t.Helper()
 	fsys := fstest.MapFS{
@@ -84,7 +84,7 @@ func rendered(t *testing.T, ownNetwork bool) (list []*unstructured.Unstructured)
 			fsys[path.Join(folder, name)] = &fstest.MapFile{Data: data}
 		}
 	}
-	every := manifest.Filter{FeatureSet: string(configv1.CustomNoUpgrade), Gates: manifest.CapabilityGates().Insert("ClusterUpdateAcceptRisks")}
+	every := inclusion.Filter{FeatureSet: string(configv1.CustomNoUpgrade), Gates: inclusion.CapabilityGates().Insert("ClusterUpdateAcceptRisks")}
 	p, err := payload.Load(fsys, image, payload.Options{TemplateErrors: true, BringYourOwnNetwork: ownNetwork, Filter: every})
 	require.NoError(t, err)
 	for _, m := range p.Manifests {
@@ -99,11 +99,11 @@ func identity(o *unstructured.Unstructured) string {
 	return o.GroupVersionKind().String() + " " + o.GetNamespace() + "/" + o.GetName()
 }
 
-// TestSaysWhatTheManifestsSay: a chart that says something else would be undone by the operator it installs.
-func TestSaysWhatTheManifestsSay(t *testing.T) {
+// TestChartMatchesTheManifests compares the chart with the manifests, because the installed operator would undo any difference.
+func TestChartMatchesTheManifests(t *testing.T) {
 	chart := pack(t)
 	for name, ownNetwork := range map[string]bool{"network of the cluster": false, "network of the release": true} {
-		t.Run("the chart has the manifests with the "+name, func(t *testing.T) {
+		t.Run("has the manifests with the "+name, func(t *testing.T) {
 			args := []string{"template", "cvo", chart, "--kube-version", "1.36.0", "--set", "monitoring=true", "--set", "releaseImage=" + image}
 			if ownNetwork {
 				args = append(args, "--set", "bringYourOwnNetwork=true")
@@ -127,15 +127,15 @@ func TestSaysWhatTheManifestsSay(t *testing.T) {
 	}
 }
 
-func TestInstallUpgradeUninstall(t *testing.T) {
+func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
 	e := env.New(t, env.Options{Audit: env.AuditNone})
-	scheme, err := operator.NewScheme()
+	scheme, err := cluster.NewScheme()
 	require.NoError(t, err)
 	chart := pack(t)
 	args := []string{"--kubeconfig", e.Kubeconfig, "--namespace", "kube-system"}
 	values := []string{
 		chart, "--set", "releaseImage=" + image, "--set-json", `env=[{"name":"CVO_PAYLOAD_RETRIEVAL","value":"job"}]`,
-		"--set-file", "trust=" + file(t, "kind: "+verify.TrustKind), "--set-file", "pullSecret=" + file(t, `{"auths":{}}`), "--set", "clusterAdmin=true",
+		"--set-file", "trust=" + file(t, "kind: "+policy.Kind), "--set-file", "pullSecret=" + file(t, `{"auths":{}}`), "--set", "clusterAdmin=true",
 	}
 	helm(t, append(append([]string{"install", "cvo"}, values...), args...)...)
 	c, err := client.New(e.Config("chart-test"), client.Options{Scheme: scheme})
@@ -143,7 +143,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	deployment, version := &appsv1.Deployment{}, &configv1.ClusterVersion{}
 	operatorKey := client.ObjectKey{Namespace: api.OperatorNamespace, Name: "cluster-version-operator"}
 
-	t.Run("install brings the operator and what was chosen", func(t *testing.T) {
+	t.Run("creates the operator and the chosen objects on install", func(t *testing.T) {
 		require.NoError(t, c.Get(t.Context(), operatorKey, deployment))
 		container := deployment.Spec.Template.Spec.Containers[0]
 		assert.Equal(t, image, container.Image)
@@ -151,14 +151,14 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: api.ClusterVersionName}, version))
 		trust := &corev1.ConfigMap{}
 		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: api.ConfigNamespace, Name: api.TrustConfigMap}, trust))
-		assert.Equal(t, map[string]string{verify.TrustPolicyKey: "kind: " + verify.TrustKind}, trust.Data)
+		assert.Equal(t, map[string]string{policy.DocumentKey: "kind: " + policy.Kind}, trust.Data)
 		for _, key := range []client.ObjectKey{{Namespace: api.ConfigNamespace, Name: "pull-secret"}, {Namespace: api.OperatorNamespace, Name: "cluster-version-operator-pull-secret"}} {
 			secret := &corev1.Secret{}
 			require.NoError(t, c.Get(t.Context(), key, secret))
 			assert.JSONEq(t, `{"auths":{}}`, string(secret.Data[corev1.DockerConfigJsonKey]))
 		}
 	})
-	t.Run("upgrade takes nothing back that the operator has updated", func(t *testing.T) {
+	t.Run("does not revert the operator's updates on upgrade", func(t *testing.T) {
 		updated := strings.Replace(image, "0000", "1111", 1)
 		container := &deployment.Spec.Template.Spec.Containers[0]
 		container.Image = updated
@@ -171,7 +171,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: api.ClusterVersionName}, version))
 		assert.Equal(t, id, version.Spec.ClusterID)
 	})
-	t.Run("uninstall leaves what the platform needs", func(t *testing.T) {
+	t.Run("keeps the objects that the platform needs on uninstall", func(t *testing.T) {
 		helm(t, append([]string{"uninstall", "cvo"}, args...)...)
 		assert.True(t, apierrors.IsNotFound(c.Get(t.Context(), operatorKey, deployment)))
 		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: api.ClusterVersionName}, version))

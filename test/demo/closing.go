@@ -11,27 +11,32 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// closing is the table of what took how long, and what was achieved.
-func closing(s story, width int) string {
+// closing returns the table of durations and results. kept reports whether the cluster is still there for what it suggests.
+func closing(s story, width int, kept bool) string {
 	v := view{palette: newPalette(), story: s, width: width}
 	var b strings.Builder
 	b.WriteString("\n")
 	v.table(&b)
 	v.totals(&b)
 	if !s.stuck.IsZero() {
-		v.remedy(&b)
+		v.failure(&b)
+		if kept {
+			v.remedy(&b)
+		} else {
+			b.WriteString("\n To look at it, and to repair it, run the demo again with --keep.\n\n")
+		}
 	}
 	return b.String()
 }
 
-// Widths of the columns but the components and the bars, which share what is left.
+// Widths of the fixed columns. The columns of components and bars share the rest.
 const (
 	levelColumn     = 9
 	manifestsColumn = 10
 	timeColumn      = 9
 )
 
-// table has a line for each runlevel. The bars at the right show when each was worked on in the last phase.
+// table draws a line for each runlevel. The bars at the right show the runlevel's time in the last phase.
 func (v *view) table(b *strings.Builder) {
 	p := v.story.current()
 	if p == nil {
@@ -59,7 +64,7 @@ func (v *view) table(b *strings.Builder) {
 	fmt.Fprintln(b)
 }
 
-// whole is how long a phase took.
+// whole returns the duration of a phase.
 func (p *phase) whole() string {
 	if p.ended.IsZero() {
 		return "stuck"
@@ -67,7 +72,7 @@ func (p *phase) whole() string {
 	return seconds(p.ended.Sub(p.began))
 }
 
-// fit lists the names that fit, and counts the others.
+// fit lists the names that fit and counts the others.
 func fit(names []string, width int) string {
 	for n := len(names); n > 0; n-- {
 		text := strings.Join(names[:n], ", ")
@@ -88,7 +93,7 @@ func (p *phase) name() string {
 	return "update"
 }
 
-// took is how long a runlevel took, from when its first manifest could be applied until its last gate was met.
+// took returns the duration of a runlevel, from the time when its first manifest could be applied until its last gate was met.
 func (p *phase) took(runlevel int) string {
 	for _, l := range p.levels {
 		switch {
@@ -102,7 +107,7 @@ func (p *phase) took(runlevel int) string {
 	return "-"
 }
 
-// span draws when a runlevel was worked on within its phase.
+// span draws the time of a runlevel within its phase.
 func (v *view) span(p *phase, l level, width int) string {
 	end, stopped := p.ended, l.ended
 	if end.IsZero() {
@@ -146,33 +151,37 @@ func (v *view) totals(b *strings.Builder) {
 	}
 }
 
-// remedy says what an administrator would do about an update that is stuck.
-func (v *view) remedy(b *strings.Builder) {
+// failure prints why an update is stuck, and where.
+func (v *view) failure(b *strings.Builder) {
 	p := v.story.current()
-	name := v.story.failing
 	fmt.Fprintf(b, "\n %s\n", v.bad.Render("Failing: "+oneLine(v.story.failingMessage())))
 	for _, l := range p.levels {
 		if l.ended.IsZero() {
-			fmt.Fprintf(b, " The update stops at runlevel %s: what comes after it stays at %s and goes on working.\n", runlevelName(l), p.from)
+			fmt.Fprintf(b, " The update stops at runlevel %s. All later components stay at %s and keep working.\n", runlevelName(l), p.from)
 			break
 		}
 	}
+}
+
+// remedy prints what an administrator would do about a stuck update.
+func (v *view) remedy(b *strings.Builder) {
+	name := v.story.failing
 	fmt.Fprintf(b, `
- What one would do now:
-   ask the operator what it lacks   kubectl get clusteroperator %s -o yaml
-   look at what it runs             kubectl -n %s get deployments,pods
-   repair it                        the update goes on by itself from here
+ Next steps:
+   see what the operator reports    kubectl get clusteroperator %s -o yaml
+   see what it runs                 kubectl -n %s get deployments,pods
+   repair it                        the update then continues by itself
 
 `, name, name)
 }
 
-// alignRight puts a text to the right end of a column.
+// alignRight aligns a text to the right end of a column.
 func alignRight(s string, width int) string {
 	return strings.Repeat(" ", max(0, width-lipgloss.Width(s))) + s
 }
 
-// whatToTry is what a user may do with everything that is left running.
-func (d *demo) whatToTry() string {
+// nextCommands suggests commands for the system that is left running.
+func (d *demo) nextCommands() string {
 	p := newPalette()
 	image := d.tag(toVersion)
 	cvo := d.options.cvo
@@ -182,7 +191,7 @@ func (d *demo) whatToTry() string {
 		}
 	}
 	return fmt.Sprintf(`
- %[1]s Ctrl-C ends it, and removes %[2]s.
+ %[1]s Press Ctrl-C to end it and remove %[2]s.
 
    export KUBECONFIG=%[3]s
    kubectl get clusterversion,clusteroperators
@@ -198,5 +207,5 @@ func (d *demo) whatToTry() string {
 
    %[4]s release graph %[7]s
    %[4]s release extract %[7]s --layout image --to /tmp/platform
-`, p.strong.Render("Everything is left running."), d.dir, d.control.Kubeconfig, cvo, d.address, d.log(), image, filepath.Join(d.dir, "keys", "trust.yaml"))
+`, p.strong.Render("Everything keeps running."), d.dir, d.control.Kubeconfig, cvo, d.address, d.log(), image, filepath.Join(d.dir, "keys", "trust.yaml"))
 }

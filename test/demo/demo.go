@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/operator"
+	"github.com/cluster-version/cvo/pkg/kube/serve"
+	"github.com/cluster-version/cvo/test/endpoint"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
 	"github.com/cluster-version/cvo/test/operators/actor"
@@ -28,26 +29,26 @@ const (
 	toVersion   = "1.1.0"
 )
 
-// demo is everything that runs.
+// demo holds everything that runs.
 type demo struct {
 	options options
-	// dir holds keys, signatures, the payload cache and logs.
+	// dir has the keys, signatures, the payload cache and the logs.
 	dir string
 
 	control  *env.Env
 	registry *fixture.Registry
-	// images are the pullspecs of the releases by digest, by version.
+	// images are the pullspecs of the releases with digests, by version.
 	images   map[string]string
 	client   client.WithWatch
 	operator *process
-	// address is where the operator listens, and serves what asks it.
+	// address is the operator's listening address. serves is a client of it.
 	address string
-	serves  *operator.Client
-	// sent counts the operator's requests of the phases before.
+	serves  *serve.Client
+	// sent counts the operator's requests in earlier phases.
 	sent requests
 
-	teller *teller
-	// follower and actor are what follows the cluster, and what plays the platform's operators.
+	teller *storyteller
+	// follower follows the cluster. actor plays the platform's operators.
 	follower, actor task
 }
 
@@ -62,7 +63,7 @@ func start(work func(context.Context) error) task {
 	t := task{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(t.done)
-		_ = work(ctx) // it is only ever cancelled; what it does not do is missing in the story
+		_ = work(ctx) // it only ends when canceled; the story lacks what it did not do
 	}()
 	return t
 }
@@ -75,7 +76,7 @@ func (t task) stop() {
 }
 
 func newDemo(o options) (*demo, error) {
-	d := &demo{options: o, images: map[string]string{}, teller: newTeller(o.fail)}
+	d := &demo{options: o, images: map[string]string{}, teller: newStoryteller(o.fail)}
 	if err := d.findFiles(); err != nil {
 		return nil, err
 	}
@@ -84,12 +85,12 @@ func newDemo(o options) (*demo, error) {
 	}
 	var err error
 	if d.dir, err = os.MkdirTemp("", "cvo-demo-"); err != nil {
-		return nil, fmt.Errorf("making a folder for the demo: %w", err)
+		return nil, fmt.Errorf("creating a folder for the demo: %w", err)
 	}
 	return d, nil
 }
 
-// findFiles looks for what the demo needs from the repository, upwards from the working folder.
+// findFiles looks for the repository files that the demo needs in the working folder and its parents.
 func (d *demo) findFiles() error {
 	root, err := os.Getwd()
 	if err != nil {
@@ -106,7 +107,7 @@ func (d *demo) findFiles() error {
 		fallback string
 		remedy   string
 	}{
-		{&d.options.cvo, "bin/cvo", "run `make build`, or name another one with --cvo"},
+		{&d.options.cvo, "bin/cvo", "run `make build`, or name another binary with --cvo"},
 		{&d.options.platforms, "examples/platform", "start the demo inside the repository, or name the folder with --platform"},
 	} {
 		if *f.path == "" {
@@ -120,7 +121,7 @@ func (d *demo) findFiles() error {
 	return err
 }
 
-// checkFail refuses a component that has no operator to fail.
+// checkFail rejects a component without an operator that could fail.
 func (d *demo) checkFail() error {
 	if d.options.fail == "" {
 		return nil
@@ -134,18 +135,18 @@ func (d *demo) checkFail() error {
 		names = append(names, filepath.Base(filepath.Dir(file)))
 	}
 	if !slices.Contains(names, d.options.fail) {
-		return fmt.Errorf("--fail %q: no component of that name has an operator; these have: %s", d.options.fail, strings.Join(names, ", "))
+		return fmt.Errorf("--fail %q: this component has no operator; choose one of: %s", d.options.fail, strings.Join(names, ", "))
 	}
 	return nil
 }
 
-// scene is one part of the demo.
+// scene is a part of the demo.
 type scene struct {
 	name string
 	play func(context.Context) error
 }
 
-// play plays the demo to its end, or until the update is stuck as it should be.
+// play plays the demo to its end, or until the update is stuck as intended.
 func (d *demo) play(ctx context.Context) error {
 	preparation, prepared := errgroup.WithContext(ctx)
 	preparation.Go(func() error {
@@ -166,7 +167,7 @@ func (d *demo) play(ctx context.Context) error {
 	}
 	for _, s := range []scene{
 		{"installing " + fromVersion, d.await},
-		{"asking for " + toVersion, d.askForUpdate},
+		{"requesting " + toVersion, d.askForUpdate},
 		{"updating to " + toVersion, d.await},
 	} {
 		if err := s.play(ctx); err != nil {
@@ -176,7 +177,7 @@ func (d *demo) play(ctx context.Context) error {
 	return nil
 }
 
-// repair has the operator that failed work, and follows the update to its end.
+// repair repairs the failed operator and follows the update to its end.
 func (d *demo) repair(ctx context.Context) error {
 	d.options.fail = ""
 	d.teller.update(func(s *story, now time.Time) {
@@ -190,7 +191,7 @@ func (d *demo) repair(ctx context.Context) error {
 	return d.await(ctx)
 }
 
-// act plays scenes one after the other and tells of each.
+// act plays scenes sequentially and records them in the story.
 func (d *demo) act(ctx context.Context, scenes ...scene) error {
 	for _, s := range scenes {
 		d.teller.update(func(story *story, now time.Time) {
@@ -236,7 +237,7 @@ func (d *demo) makeKey(ctx context.Context) error {
 
 func (d *demo) trust() string { return filepath.Join(d.dir, "keys", "trust.yaml") }
 
-// tag is what a release is pushed as.
+// tag returns the tag of a pushed release.
 func (d *demo) tag(version string) string { return d.registry.Host() + "/platform/release:" + version }
 
 // makeRelease assembles, pushes and signs a release of the example platform.
@@ -244,7 +245,7 @@ func (d *demo) makeRelease(version string, more ...string) func(context.Context)
 	return func(ctx context.Context) error {
 		out, err := d.cvo(ctx, append([]string{
 			"release", "new", "--from-dir", filepath.Join(d.options.platforms, version),
-			"--name", version, "--to-image", d.tag(version),
+			"--name", version, "--no-operator", "--to-image", d.tag(version),
 		}, more...)...)
 		if err != nil {
 			return err
@@ -263,7 +264,7 @@ func (d *demo) prepareCluster(ctx context.Context) error {
 	return err
 }
 
-// startActor has the platform's operators played.
+// startActor starts the actor that plays the platform's operators.
 func (d *demo) startActor(context.Context) error {
 	o := actor.Options{Delay: d.options.delay, Jitter: 1.0 / 3, Seed: 1, WorkloadDelay: d.options.delay / 4}
 	if d.options.fail != "" {
@@ -276,7 +277,7 @@ func (d *demo) startActor(context.Context) error {
 	return nil
 }
 
-// startOperator starts cvo and begins to follow what it does.
+// startOperator starts cvo and follows it.
 func (d *demo) startOperator(ctx context.Context) (err error) {
 	if d.address, err = freeAddress(ctx); err != nil {
 		return err
@@ -295,15 +296,15 @@ func (d *demo) startOperator(ctx context.Context) (err error) {
 	return nil
 }
 
-// untilServed returns when the operator leads and tells of its work.
+// untilServed waits until the operator leads and reports its progress.
 func (d *demo) untilServed(ctx context.Context) error {
 	for {
 		if err := d.operator.running(); err != nil {
 			return err
 		}
-		served, err := operator.Connect(ctx, d.control.Config("demo"), api.OperatorNamespace, api.ClusterVersionName, "https://"+d.address)
+		served, err := endpoint.Connect(ctx, d.control.Config("demo"), api.OperatorNamespace, api.ClusterVersionName, "https://"+d.address)
 		if err == nil {
-			if _, err = served.Metrics(ctx); err == nil {
+			if _, err = endpoint.Metrics(ctx, served); err == nil {
 				d.serves = served
 				return nil
 			}
@@ -334,15 +335,15 @@ func (d *demo) askForUpdate(ctx context.Context) error {
 	return d.client.Patch(ctx, cv, patch)
 }
 
-// patience is how long a rollout may take before the demo gives up, beyond what its operators take.
+// patience is how long a rollout may take before the demo gives up, in addition to the delays of its operators.
 const patience = 2 * time.Minute
 
-// await returns when the ClusterVersion says that the phase is complete, or when it is stuck as it should be.
+// await waits until the ClusterVersion reports that the phase is complete, or until it is stuck as intended.
 func (d *demo) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience+20*d.options.delay)
 	defer cancel()
 	for {
-		story := d.teller.tell()
+		story := d.teller.snapshot()
 		if p := story.current(); !p.ended.IsZero() || !story.stuck.IsZero() {
 			break
 		}
@@ -350,7 +351,7 @@ func (d *demo) await(ctx context.Context) error {
 			return err
 		}
 		if !pause(ctx, 50*time.Millisecond) {
-			return fmt.Errorf("no end in sight: %w: %w", ctx.Err(), conditionsError(story))
+			return fmt.Errorf("the rollout takes too long: %w: %w", ctx.Err(), conditionsError(story))
 		}
 	}
 	sent, err := readRequests(ctx, d.serves)
@@ -362,7 +363,7 @@ func (d *demo) await(ctx context.Context) error {
 	return nil
 }
 
-// conditionsError says where the ClusterVersion stands.
+// conditionsError lists the conditions of the ClusterVersion.
 func conditionsError(s story) error {
 	var texts []string
 	for _, c := range s.conditions {
@@ -371,7 +372,7 @@ func conditionsError(s story) error {
 	return errors.New(strings.Join(texts, "; "))
 }
 
-// stop ends everything that was started, and removes its files.
+// stop ends everything that the demo started and removes its files.
 func (d *demo) stop() error {
 	var errs []error
 	d.follower.stop()
@@ -388,7 +389,7 @@ func (d *demo) stop() error {
 	return errors.Join(append(errs, os.RemoveAll(d.dir))...)
 }
 
-// pause waits; false means that ctx has ended.
+// pause waits. It returns false if ctx has ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

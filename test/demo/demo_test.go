@@ -23,7 +23,7 @@ func buildCVO(t *testing.T) string {
 	return file
 }
 
-// play plays a demo without a terminal, until its end or until it writes the last of the texts.
+// play plays a demo without a terminal until it ends or writes the text last.
 func play(t *testing.T, o options, in, last string) string {
 	t.Helper()
 	temporary := t.TempDir()
@@ -35,12 +35,12 @@ func play(t *testing.T, o options, in, last string) string {
 	require.NoError(t, run(ctx, o, strings.NewReader(in), out), out)
 	left, err := os.ReadDir(temporary)
 	require.NoError(t, err)
-	assert.Empty(t, left, "files left behind")
+	assert.Empty(t, left, "no files are left")
 	t.Log(out)
 	return out.String()
 }
 
-// watched is a buffer that tells when a text was written to it.
+// watched is a buffer that reports when it receives a given text.
 type watched struct {
 	bytes.Buffer
 	until string
@@ -55,9 +55,9 @@ func (w *watched) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func TestDemo(t *testing.T) {
+func TestDemoInstallsAndUpdates(t *testing.T) {
 	cvo := buildCVO(t)
-	t.Run("it installs and updates", func(t *testing.T) {
+	t.Run("installs and updates", func(t *testing.T) {
 		out := play(t, options{cvo: cvo}, "", "")
 		for _, text := range []string{
 			"installed 1.0.0 in ", "updated 1.0.0 to 1.1.0 in ", "signature verified",
@@ -70,8 +70,8 @@ func TestDemo(t *testing.T) {
 		assert.NotContains(t, out, "stuck")
 		assert.NotContains(t, out, "\x1b[")
 	})
-	t.Run("it shows an operator that fails and is repaired", func(t *testing.T) {
-		out := play(t, options{cvo: cvo, fail: "example-dns", keep: true}, "\n", "It ends with Ctrl-C.\n")
+	t.Run("shows an operator that fails and is repaired", func(t *testing.T) {
+		out := play(t, options{cvo: cvo, fail: "example-dns", keep: true}, "\n", "Press Ctrl-C to end it.\n")
 		failed, repaired, ok := strings.Cut(out, "example-dns is repaired")
 		require.True(t, ok)
 		for _, text := range []string{
@@ -88,11 +88,11 @@ func TestDemo(t *testing.T) {
 	})
 }
 
-func TestNewDemoRefuses(t *testing.T) {
+func TestDemoRejectsUnknownComponents(t *testing.T) {
 	cvo := filepath.Join(t.TempDir(), "cvo")
 	require.NoError(t, os.WriteFile(cvo, nil, 0o600))
 	_, err := newDemo(options{cvo: cvo, fail: "example-dsn"})
-	require.ErrorContains(t, err, `--fail "example-dsn": no component of that name has an operator; these have: example-autoscaler, `)
+	require.ErrorContains(t, err, `--fail "example-dsn": this component has no operator; choose one of: example-autoscaler, `)
 	_, err = newDemo(options{cvo: cvo + "-missing"})
 	require.ErrorContains(t, err, "make build")
 }

@@ -16,22 +16,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/operator"
-	"github.com/cluster-version/cvo/pkg/rollout"
+	"github.com/cluster-version/cvo/pkg/engine/report"
+	"github.com/cluster-version/cvo/pkg/kube/serve"
+	"github.com/cluster-version/cvo/pkg/operator/rolloutpage"
+	"github.com/cluster-version/cvo/test/endpoint"
 )
 
-// follower tells what can be seen from outside: ClusterVersion and ClusterOperators by watches, and the operator's
-// account of its progress, which no object holds in such detail.
+// follower collects what is visible from outside: ClusterVersion and ClusterOperators by watches, and the progress from the operator
+// itself, because no object has it in such detail.
 type follower struct {
 	client   client.WithWatch
-	operator *operator.Client
-	teller   *teller
+	operator *serve.Client
+	teller   *storyteller
 }
 
-// progressEvery is how often the progress is asked for: as often as an eye can tell.
+// progressEvery is the polling interval for the progress. The eye cannot see faster changes.
 const progressEvery = 100 * time.Millisecond
 
-// follow returns when ctx ends, which is no error.
+// follow follows the cluster until ctx ends, which is not an error.
 func (f *follower) follow(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { f.watch(ctx, &configv1.ClusterVersionList{}); return nil })
@@ -40,7 +42,7 @@ func (f *follower) follow(ctx context.Context) error {
 	return group.Wait()
 }
 
-// watch watches one kind; a watch that ends is begun again.
+// watch watches one kind and restarts a watch that ends.
 func (f *follower) watch(ctx context.Context, list client.ObjectList) {
 	for ctx.Err() == nil {
 		w, err := f.client.Watch(ctx, list)
@@ -69,15 +71,15 @@ func (f *follower) seen(e watch.Event) {
 	}
 }
 
-// poll asks for the progress now and then until ctx ends. What has not changed is taken over again: whether an update is
-// stuck depends on the conditions too.
+// poll reads the progress regularly until ctx ends. It also updates the story with unchanged progress, because the conditions too decide
+// whether an update is stuck.
 func (f *follower) poll(ctx context.Context) {
-	var account *rollout.Snapshot
+	var account *report.Snapshot
 	tag := ""
 	for pause(ctx, progressEvery) {
-		next, nextTag, err := f.operator.Rollout(ctx, false, tag)
+		next, nextTag, err := rolloutpage.Read(ctx, f.operator, false, tag)
 		if err != nil {
-			continue // nothing has begun, or the operator has ended, which others notice
+			continue // no rollout has started, or the operator has ended, which other code notices
 		}
 		if tag = nextTag; next != nil {
 			account = next
@@ -86,42 +88,42 @@ func (f *follower) poll(ctx context.Context) {
 	}
 }
 
-// progress takes over the operator's account of its progress.
-func (s *story) progress(progress *rollout.Progress, now time.Time) {
+// progress updates the story with the operator's progress.
+func (s *story) progress(progress *report.Progress, now time.Time) {
 	p := s.current()
 	if p == nil {
 		return
 	}
 	before := *p
 	p.observe(now, progress)
-	s.tellProgress(before, p, now)
+	s.noteProgress(before, p, now)
 	if s.stuck.IsZero() && s.isStuck() {
 		s.stuck = now
 	}
 }
 
-// clusterVersion takes over the conditions, and ends the phase when the history says so.
+// clusterVersion updates the conditions and ends the phase when it is complete in the history.
 func (s *story) clusterVersion(cv *configv1.ClusterVersion, now time.Time) {
 	before := s.conditions
 	s.conditions = cv.Status.Conditions
-	s.tellConditions(before, now)
+	s.noteConditions(before, now)
 	p, history := s.current(), cv.Status.History
 	if p == nil || !p.ended.IsZero() || len(history) == 0 || history[0].Version != p.to || history[0].State != configv1.CompletedUpdate {
 		return
 	}
 	if s.condition(configv1.OperatorProgressing).Status != configv1.ConditionFalse {
-		return // the write that says so is on its way
+		return // the status write is still under way
 	}
 	unfinished := *p
 	p.complete(now)
 	p.verified = history[0].Verified
-	s.tellProgress(unfinished, p, now)
-	s.tellCompleted(p, now)
+	s.noteProgress(unfinished, p, now)
+	s.noteCompleted(p, now)
 }
 
-// readRequests counts the requests that the operator has sent to the API server.
-func readRequests(ctx context.Context, from *operator.Client) (requests, error) {
-	text, err := from.Metrics(ctx)
+// readRequests counts the operator's requests to the API server.
+func readRequests(ctx context.Context, from *serve.Client) (requests, error) {
+	text, err := endpoint.Metrics(ctx, from)
 	if err != nil {
 		return requests{}, fmt.Errorf("reading the operator's metrics: %w", err)
 	}
@@ -155,7 +157,7 @@ func (r requests) minus(o requests) requests {
 	return requests{writes: r.writes - o.writes, reads: r.reads - o.reads}
 }
 
-// failingMessage is that of the condition that tells of a failure.
+// failingMessage returns the message of condition Failing, empty if the condition is not True.
 func (s *story) failingMessage() string {
 	if c := s.condition(api.Failing); c.Status == configv1.ConditionTrue {
 		return c.Message

@@ -6,41 +6,41 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/gate"
+	"github.com/cluster-version/cvo/pkg/engine/gate"
+	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
-	"github.com/cluster-version/cvo/pkg/rollout"
 )
 
-// epoch is when every story of the tests begins.
+// epoch is the start of every story in the tests.
 func epoch() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
-// at is so many seconds into the story.
+// at returns the time after this many seconds of the story.
 func at(seconds float64) time.Time { return epoch().Add(time.Duration(seconds * float64(time.Second))) }
 
-func component(name string, done, total int) rollout.Component {
-	return rollout.Component{Name: name, Done: done, Total: total}
+func component(name string, done, total int) report.Component {
+	return report.Component{Name: name, Done: done, Total: total}
 }
 
-func runlevel(number int, components ...rollout.Component) rollout.Runlevel {
-	r := rollout.Runlevel{Runlevel: number, Components: components}
+func runlevel(number int, components ...report.Component) report.Runlevel {
+	r := report.Runlevel{Runlevel: number, Components: components}
 	for _, c := range components {
 		r.Done, r.Total = r.Done+c.Done, r.Total+c.Total
 	}
 	return r
 }
 
-// progressOf sums up runlevels as the operator does.
-func progressOf(version string, mode release.Mode, problems []rollout.Problem, levels ...rollout.Runlevel) *rollout.Progress {
-	p := &rollout.Progress{Release: release.Release{Version: version}, Mode: mode, Problems: problems, Runlevels: levels}
+// progressOf summarizes runlevels as the operator does.
+func progressOf(version string, mode release.Mode, problems []report.Problem, levels ...report.Runlevel) *report.Progress {
+	p := &report.Progress{Release: release.Release{Version: version}, Mode: mode, Problems: problems, Runlevels: levels}
 	for _, l := range levels {
 		p.Done, p.Total = p.Done+l.Done, p.Total+l.Total
 	}
 	return p
 }
 
-func operatorProblem(name string, level int, state gate.State, message string, since time.Time) rollout.Problem {
-	return rollout.Problem{
+func operatorProblem(name string, level int, state gate.State, message string, since time.Time) report.Problem {
+	return report.Problem{
 		ID:       manifest.ID{Group: "config.openshift.io", Kind: "ClusterOperator", Name: name},
 		Runlevel: level, Component: name, State: state, Message: message, Since: since,
 	}
@@ -50,7 +50,7 @@ func condition(kind configv1.ClusterStatusConditionType, status configv1.Conditi
 	return configv1.ClusterOperatorStatusCondition{Type: kind, Status: status, Message: message}
 }
 
-// clusterVersion has the conditions that matter, and a history if a version is given.
+// clusterVersion returns a ClusterVersion with the given conditions, and with a history if a version is given.
 func clusterVersion(completed, accepted, progressing, failing string) *configv1.ClusterVersion {
 	status := func(message string) configv1.ConditionStatus {
 		if message == "" {
@@ -75,7 +75,7 @@ func clusterVersion(completed, accepted, progressing, failing string) *configv1.
 
 const accepted = `Payload loaded version="1.1.0" image="127.0.0.1:41234/platform/release@sha256:757f1ebccc7b4b34e799affc01a954358bc8ebb489d8dbcc3a73347935b7ed4d" architecture=""`
 
-// preparing is a story before anything is installed.
+// preparing returns a story before the install.
 func preparing() story {
 	return story{began: epoch(), operators: map[string]configv1.ClusterOperatorStatus{}, steps: []step{
 		{name: "registry", began: at(0), ended: at(0)},
@@ -85,15 +85,15 @@ func preparing() story {
 	}}
 }
 
-// installing is a story in the middle of the installation.
+// installing returns a story in the middle of the install.
 func installing() story {
 	s := preparing()
 	s.phases = []phase{{to: "1.0.0", began: at(5)}}
 	s.clusterVersion(clusterVersion("", accepted, "Unable to apply 1.0.0: some cluster operators are not available", "Cluster operators dns, network are not available"), at(5.2))
-	s.progress(progressOf("1.0.0", release.Initializing, []rollout.Problem{
+	s.progress(progressOf("1.0.0", release.Initializing, []report.Problem{
 		{
 			ID: manifest.ID{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition", Name: "pools.example.com"}, Runlevel: 10, Component: "config",
-			State: gate.Waiting, Message: "CustomResourceDefinition.apiextensions.k8s.io pools.example.com is not observed yet", Since: at(5.5),
+			State: gate.Waiting, Message: "CustomResourceDefinition.apiextensions.k8s.io pools.example.com has not been observed yet", Since: at(5.5),
 		},
 		operatorProblem("dns", 30, gate.Failed, "Cluster operator dns is not available", at(6)),
 		operatorProblem("network", 30, gate.Failed, "Cluster operator network is not available", time.Time{}),
@@ -102,7 +102,7 @@ func installing() story {
 	return s
 }
 
-// installed is the end of the installation.
+// installed returns a story at the end of the install.
 func installed() story {
 	s := installing()
 	p := progressOf("1.0.0", release.Initializing, nil, runlevel(0, component("cluster-version-operator", 4, 4)), runlevel(10, component("config", 7, 7)),
@@ -114,7 +114,7 @@ func installed() story {
 	return s
 }
 
-// updating is a story in the middle of the update, with names of any width.
+// updating returns a story in the middle of the update, with names of various widths.
 func updating(failing string) story {
 	s := installed()
 	s.failing = failing
@@ -124,19 +124,19 @@ func updating(failing string) story {
 		condition(configv1.OperatorProgressing, configv1.ConditionTrue, "dns is moving to version 1.1.0"),
 	}}
 	s.clusterVersion(clusterVersion("1.0.0", accepted, "Working towards 1.1.0: 29 of 60 done (48% complete), waiting on dns, a-network-with-a-very-long-name", ""), at(9.5))
-	before := []rollout.Runlevel{
+	before := []report.Runlevel{
 		runlevel(0, component("cluster-version-operator", 4, 4)), runlevel(10, component("config", 7, 7)),
 	}
-	after := []rollout.Runlevel{
+	after := []report.Runlevel{
 		runlevel(50, component("console", 0, 6), component("ingress", 0, 6), component("monitoring", 0, 6), component("区域存储", 0, 6), component("autoscaler", 0, 6)),
 		runlevel(80, component(api.MachineConfigOperator, 0, 11)), runlevel(90, component("monitoring", 0, 1)),
 	}
-	levels := func(dns, network int) []rollout.Runlevel {
+	levels := func(dns, network int) []report.Runlevel {
 		middle := runlevel(30, component("dns", dns, 9), component("a-network-with-a-very-long-name", network, 9))
-		return append(append(append([]rollout.Runlevel{}, before...), middle), after...)
+		return append(append(append([]report.Runlevel{}, before...), middle), after...)
 	}
 	s.progress(progressOf("1.1.0", release.Updating, nil, levels(0, 0)...), at(10))
-	s.progress(progressOf("1.1.0", release.Updating, []rollout.Problem{
+	s.progress(progressOf("1.1.0", release.Updating, []report.Problem{
 		operatorProblem("a-network-with-a-very-long-name", 30, gate.Waiting, "Cluster operator a-network-with-a-very-long-name is updating versions", at(11)),
 		operatorProblem("dns", 30, gate.Waiting, "Cluster operator dns is updating versions", at(11.5)),
 		{
@@ -147,7 +147,7 @@ func updating(failing string) story {
 	return s
 }
 
-// stuck is an update whose operator dns fails.
+// stuck returns a story of an update whose operator dns fails.
 func stuck() story {
 	s := updating("dns")
 	s.operators["dns"] = configv1.ClusterOperatorStatus{Conditions: []configv1.ClusterOperatorStatusCondition{
@@ -155,7 +155,7 @@ func stuck() story {
 		condition(configv1.OperatorDegraded, configv1.ConditionTrue, "dns cannot start version 1.1.0 of its operand"),
 	}}
 	s.clusterVersion(clusterVersion("1.0.0", accepted, "Unable to apply 1.1.0: the cluster operator dns is not available", "Cluster operator dns is not available"), at(13))
-	p := progressOf("1.1.0", release.Updating, []rollout.Problem{operatorProblem("dns", 30, gate.Failed, "Cluster operator dns is not available", at(13))})
+	p := progressOf("1.1.0", release.Updating, []report.Problem{operatorProblem("dns", 30, gate.Failed, "Cluster operator dns is not available", at(13))})
 	for _, l := range s.current().levels {
 		if l.Runlevel.Runlevel == 30 {
 			l.Runlevel = runlevel(30, component("dns", 8, 9), component("a-network-with-a-very-long-name", 9, 9))
@@ -166,7 +166,7 @@ func stuck() story {
 	return s
 }
 
-// updated is the end of a demo.
+// updated returns a story at the end of the demo.
 func updated() story {
 	s := updating("")
 	p := progressOf("1.1.0", release.Updating, nil)
@@ -181,7 +181,7 @@ func updated() story {
 	}
 	s.progress(p, at(15))
 	last := *p
-	last.Runlevels = append([]rollout.Runlevel{}, p.Runlevels...)
+	last.Runlevels = append([]report.Runlevel{}, p.Runlevels...)
 	last.Runlevels[4] = runlevel(80, component(api.MachineConfigOperator, 11, 11))
 	last.HandedOver = true
 	s.progress(&last, at(17))

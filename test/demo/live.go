@@ -7,7 +7,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// screen is the live view as bubbletea sees it.
+// screen is the live view as a bubbletea model.
 type screen struct {
 	story         story
 	now           time.Time
@@ -17,10 +17,10 @@ type screen struct {
 
 type tick time.Time
 
-// redraw is how often durations move on.
+// redraw is the interval at which durations are updated.
 const redraw = 100 * time.Millisecond
 
-// linger is how long the last picture stays: the one of success is short, because a table follows.
+// linger is how long the last picture stays. It is short after a success, because a table follows.
 const (
 	lingerDone  = 1500 * time.Millisecond
 	lingerStuck = 12 * time.Second
@@ -60,23 +60,23 @@ func (s screen) View() tea.View {
 	return v
 }
 
-// stage hands the story to the screen.
+// stage sends the story to the screen.
 type stage struct{ program *tea.Program }
 
 func (s stage) show(story story) { s.program.Send(story) }
 
-// live shows on a terminal what play does. Its screen is gone when live returns.
+// live shows the progress of play on a terminal. It restores the terminal before it returns.
 func live(ctx context.Context, d *demo, play func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	program := tea.NewProgram(screen{now: time.Now(), interrupt: cancel, story: d.teller.tell()}, tea.WithoutSignalHandler())
+	program := tea.NewProgram(screen{now: time.Now(), interrupt: cancel, story: d.teller.snapshot()}, tea.WithoutSignalHandler())
 	d.teller.address(stage{program})
 	played := make(chan error, 1)
 	go func() {
 		err := play(ctx)
 		if err == nil {
 			linger := lingerDone
-			if !d.teller.tell().stuck.IsZero() {
+			if !d.teller.snapshot().stuck.IsZero() {
 				linger = lingerStuck
 			}
 			pause(ctx, linger)
@@ -88,8 +88,8 @@ func live(ctx context.Context, d *demo, play func(context.Context) error) error 
 		played <- err
 	}()
 	_, err := program.Run()
-	cancel() // a program that failed has nobody to watch
-	d.teller.address(nobody{})
+	cancel() // nothing to play for without a screen
+	d.teller.address(noAudience{})
 	if e := <-played; e != nil && err == nil {
 		err = e
 	}

@@ -1,7 +1,7 @@
-// Command demo shows a whole platform being installed and updated on this machine, and needs nothing but Go: it starts a
-// control plane and a registry of its own, has the built cvo make and sign two releases of the example platform, runs it
-// as the operator, installs the first release, updates to the second by an edit of the ClusterVersion, and tells in the
-// terminal what happens meanwhile. Package actor plays the platform's operators, so that gates have something to wait for.
+// Command demo shows the install and the update of a whole platform on one machine. It needs only Go. It starts a control plane and a
+// registry, creates and signs two releases of the example platform with the built cvo, and runs cvo as the operator. It installs the first
+// release, updates to the second by editing the ClusterVersion, and shows the events in the terminal. Package actor plays the platform's
+// operators, so that gates have something to wait for.
 package main
 
 import (
@@ -13,8 +13,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 func main() { os.Exit(exitCode()) }
@@ -22,6 +24,7 @@ func main() { os.Exit(exitCode()) }
 func exitCode() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	ctrl.SetLogger(logr.Discard()) // otherwise controller-runtime prints a stack trace if the control plane starts slowly
 	if err := newCommand().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		return 1
@@ -29,7 +32,7 @@ func exitCode() int {
 	return 0
 }
 
-// options are what the command line says.
+// options are the command line options.
 type options struct {
 	noTTY     bool
 	keep      bool
@@ -39,19 +42,19 @@ type options struct {
 	platforms string
 }
 
-// errInterrupted ends a demo that was stopped before its end.
+// errInterrupted reports that the demo was stopped before its end.
 var errInterrupted = errors.New("stopped before the end")
 
 func newCommand() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Install and update the example platform on a control plane of its own, and show it live",
-		Long: `Install and update the example platform on a control plane of its own, and show it live: runlevels as bars, what each
-gate waits for, the conditions of the ClusterVersion, and at the end how long everything took.
+		Short: "Install and update the example platform on a temporary control plane, and show it live",
+		Long: `Install and update the example platform on a temporary control plane, and show it live: runlevels as bars, pending
+gates, the conditions of the ClusterVersion, and at the end the duration of each part.
 
-etcd, kube-apiserver, a registry and cvo run as processes of this machine on ports of 127.0.0.1; nothing is left of
-them at the end. There are no nodes: what the platform's operators would report is reported in their place.`,
+etcd, kube-apiserver, a registry and cvo run as processes on this machine and listen on 127.0.0.1. At the end, the demo
+removes everything. There are no nodes: the demo itself reports the status of the platform's operators.`,
 		Example: `  make demo
   make demo DEMO_FLAGS=--no-tty
   make demo DEMO_FLAGS="--fail example-dns"
@@ -69,11 +72,11 @@ them at the end. There are no nodes: what the platform's operators would report 
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.noTTY, "no-tty", false, "write lines instead of a live view; the default where there is no terminal")
-	f.BoolVar(&o.keep, "keep", false, "leave everything running at the end, until Ctrl-C, and say what to try; after --fail, Enter repairs the operator")
-	f.StringVar(&o.fail, "fail", "", "`COMPONENT` whose operator does not come up at the new version, such as example-dns")
-	f.DurationVar(&o.delay, "delay", 1500*time.Millisecond, "how long an operator takes to reach a new version, give or take a third")
-	f.StringVar(&o.cvo, "cvo", "", "the cvo `binary`; default bin/cvo, which make builds")
-	f.StringVar(&o.platforms, "platform", "", "`folder` with the folders 1.0.0 and 1.1.0; default examples/platform")
+	f.BoolVar(&o.noTTY, "no-tty", false, "write lines instead of a live view; default without a terminal")
+	f.BoolVar(&o.keep, "keep", false, "keep everything running at the end until Ctrl-C, and suggest commands; after --fail, Enter repairs the operator")
+	f.StringVar(&o.fail, "fail", "", "`COMPONENT` whose operator fails at the new version, such as example-dns")
+	f.DurationVar(&o.delay, "delay", 1500*time.Millisecond, "how long an operator takes to reach a new version (± a third)")
+	f.StringVar(&o.cvo, "cvo", "", "the cvo `binary`; default bin/cvo (run make build)")
+	f.StringVar(&o.platforms, "platform", "", "`folder` that contains the releases 1.0.0 and 1.1.0; default examples/platform")
 	return cmd
 }

@@ -9,12 +9,12 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/release"
-	"github.com/cluster-version/cvo/pkg/rollout"
 )
 
-// tellProgress notes what is new in a phase.
-func (s *story) tellProgress(before phase, p *phase, now time.Time) {
+// noteProgress adds notes about changes in a phase.
+func (s *story) noteProgress(before phase, p *phase, now time.Time) {
 	say := func(n note) {
 		n.at = now
 		s.notes = append(s.notes, n)
@@ -37,7 +37,7 @@ func (s *story) tellProgress(before phase, p *phase, now time.Time) {
 	}
 }
 
-// manifests is a number of them.
+// manifests returns a number of manifests as text.
 func manifests(n int) string {
 	if n == 1 {
 		return "1 manifest"
@@ -57,8 +57,8 @@ func componentNames(l level) []string {
 	return names
 }
 
-// waitedFor names what holds a rollout.
-func waitedFor(problems []rollout.Problem) []string {
+// waitedFor names the objects that a rollout waits for.
+func waitedFor(problems []report.Problem) []string {
 	names := make([]string, 0, len(problems))
 	for _, problem := range problems {
 		names = append(names, objectName(problem))
@@ -66,8 +66,8 @@ func waitedFor(problems []rollout.Problem) []string {
 	return names
 }
 
-// objectName is short for ClusterOperators, of which there are most.
-func objectName(p rollout.Problem) string {
+// objectName returns a short name. ClusterOperators, the most frequent objects, get the shortest.
+func objectName(p report.Problem) string {
 	switch {
 	case p.IsClusterOperator():
 		return p.ID.Name
@@ -77,8 +77,8 @@ func objectName(p rollout.Problem) string {
 	return p.ID.Kind + " " + p.ID.Name
 }
 
-// shortName is for the view, where the component beside it says the namespace.
-func shortName(p rollout.Problem) string {
+// shortName returns the name for the view. The component column already shows the namespace.
+func shortName(p report.Problem) string {
 	switch {
 	case p.IsClusterOperator():
 		return p.ID.Name
@@ -88,17 +88,17 @@ func shortName(p rollout.Problem) string {
 	return p.ID.Kind + " " + p.ID.Name
 }
 
-// told are the conditions that are shown, in this order.
-func told() []configv1.ClusterStatusConditionType {
+// shownConditions returns the types of the shown conditions in order.
+func shownConditions() []configv1.ClusterStatusConditionType {
 	return []configv1.ClusterStatusConditionType{
 		api.ReleaseAccepted, configv1.OperatorAvailable, configv1.OperatorProgressing, api.Failing,
 	}
 }
 
-// tellConditions notes conditions that changed in more than a count.
-func (s *story) tellConditions(before []configv1.ClusterOperatorStatusCondition, now time.Time) {
+// noteConditions adds notes about conditions that changed in more than a count.
+func (s *story) noteConditions(before []configv1.ClusterOperatorStatusCondition, now time.Time) {
 	old := story{conditions: before}
-	for _, kind := range told() {
+	for _, kind := range shownConditions() {
 		was, is := old.condition(kind), s.condition(kind)
 		if was.Status == is.Status && was.Reason == is.Reason && (kind == configv1.OperatorProgressing || was.Message == is.Message) {
 			continue
@@ -114,14 +114,14 @@ func (s *story) tellConditions(before []configv1.ClusterOperatorStatusCondition,
 	}
 }
 
-// installing: what is not there yet during an installation is no alarm.
+// installing reports whether the platform is being installed, so that missing parts are normal.
 func (s *story) installing() bool {
 	p := s.current()
 	return p == nil || p.mode == release.Initializing || p.from == ""
 }
 
-// tellCompleted notes the end of a phase.
-func (s *story) tellCompleted(p *phase, now time.Time) {
+// noteCompleted adds a note about the end of a phase.
+func (s *story) noteCompleted(p *phase, now time.Time) {
 	what := "installed " + p.to
 	if p.from != "" {
 		what = fmt.Sprintf("updated %s to %s", p.from, p.to)
@@ -135,7 +135,7 @@ func (s *story) tellCompleted(p *phase, now time.Time) {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// seconds is a duration for people: tenths below a minute.
+// seconds returns a duration for people, with tenths below a minute.
 func seconds(d time.Duration) string {
 	switch {
 	case d < 0:

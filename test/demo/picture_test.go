@@ -11,20 +11,20 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/gate"
+	"github.com/cluster-version/cvo/pkg/engine/gate"
+	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/release"
-	"github.com/cluster-version/cvo/pkg/rollout"
 	"github.com/cluster-version/cvo/test/golden"
 )
 
-// TestPicture keeps the picture of the README like the view; -update draws it anew.
-func TestPicture(t *testing.T) {
+// TestPictureMatchesTheView checks that the picture in the README matches the view. -update redraws it.
+func TestPictureMatchesTheView(t *testing.T) {
 	file := filepath.Join("..", "..", "docs", "images", "demo.svg")
 	got := svg(render(picture(), at(20.4), 100, 26), 100, 26)
 	golden.AssertFile(t, file, got)
 }
 
-// picture is the example platform in the middle of its update.
+// picture returns a story in the middle of the example platform's update.
 func picture() story {
 	s := story{began: epoch(), operators: map[string]configv1.ClusterOperatorStatus{}}
 	s.phases = []phase{{to: "1.0.0", began: at(5), ended: at(10), mode: release.Initializing}, {from: "1.0.0", to: "1.1.0", began: at(10.2)}}
@@ -40,7 +40,7 @@ func picture() story {
 			condition(configv1.OperatorProgressing, configv1.ConditionTrue, name+" is moving to version 1.1.0"),
 		}}
 	}
-	levels := func(first, second, third, fourth, fifth int, now float64, problems ...rollout.Problem) {
+	levels := func(first, second, third, fourth, fifth int, now float64, problems ...report.Problem) {
 		p := progressOf("1.1.0", release.Updating, problems,
 			runlevel(0, component("cluster-version-operator", 8, 8), component("example-config", 1, 1)),
 			runlevel(10, component("example-config", first, 7)), runlevel(20, component("example-backup", second, 8)),
@@ -62,7 +62,7 @@ func picture() story {
 	return s
 }
 
-// svg draws a screen with the few colours that the palette has.
+// svg draws a screen with the few colors of the palette.
 func svg(screen string, columns, rows int) string {
 	const cell, line, margin = 8.43, 18, 14
 	width, height := int(float64(columns)*cell)+2*margin, rows*line+2*margin

@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// cvo runs a command of cvo to its end, notes it, and returns what it printed.
+// cvo runs a command of cvo, adds a note about it, and returns its output.
 func (d *demo) cvo(ctx context.Context, args ...string) (string, error) {
 	d.teller.note(note{kind: commandNote, detail: true, text: "cvo " + commandLine(args)})
 	cmd := exec.CommandContext(ctx, d.options.cvo, args...)
 	cmd.Env = d.environment()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C ends it by way of ctx
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ctx ends it on Ctrl-C
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
@@ -29,7 +29,7 @@ func (d *demo) cvo(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// commandLine is how a user would type it.
+// commandLine returns a command as a user would type it.
 func commandLine(args []string) string {
 	quoted := make([]string, len(args))
 	for i, arg := range args {
@@ -49,7 +49,7 @@ func (d *demo) environment() []string {
 	return environ
 }
 
-// process is the version operator at work.
+// process is a running version operator.
 type process struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
@@ -58,7 +58,7 @@ type process struct {
 
 func (d *demo) log() string { return filepath.Join(d.dir, "cvo.log") }
 
-// startCVO starts a command of cvo that stays; it writes to the log.
+// startCVO starts a command of cvo that keeps running. Its output goes to the log.
 func (d *demo) startCVO(args ...string) (*process, error) {
 	d.teller.note(note{kind: commandNote, detail: true, text: "cvo " + commandLine(args)})
 	log, err := os.Create(d.log())
@@ -80,7 +80,7 @@ func (d *demo) startCVO(args ...string) (*process, error) {
 	return p, d.control.Guard("cvo", p.cmd.Process.Pid)
 }
 
-// running is an error once the process has ended.
+// running returns an error if the process has ended.
 func (p *process) running() error {
 	select {
 	case <-p.exited:
@@ -90,10 +90,10 @@ func (p *process) running() error {
 	}
 }
 
-// stopTimeout is how long the operator may take to end by itself; releasing its Lease takes well under a second.
+// stopTimeout is how long the operator may take to end. Releasing its Lease takes well under a second.
 const stopTimeout = 10 * time.Second
 
-// stop asks the process to end, and kills it if it does not.
+// stop asks the process to end and kills it if it does not.
 func (p *process) stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
 	select {
@@ -117,7 +117,7 @@ func freeAddress(ctx context.Context) (string, error) {
 	return listener.Addr().String(), nil
 }
 
-// logTail is the end of the operator's log, for errors.
+// logTail returns the end of the operator's log for errors.
 func (d *demo) logTail() string {
 	data, err := os.ReadFile(d.log())
 	if err != nil {

@@ -28,46 +28,46 @@ func run(ctx context.Context, o options, in io.Reader, out io.Writer) (err error
 	if !o.keep {
 		return nil
 	}
-	_, _ = lipgloss.Fprint(out, d.whatToTry())
-	if !d.teller.tell().stuck.IsZero() && confirmed(ctx, in, out) {
+	_, _ = lipgloss.Fprint(out, d.nextCommands())
+	if !d.teller.snapshot().stuck.IsZero() && confirmed(ctx, in, out) {
 		if err := d.present(ctx, out, d.repair); err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintln(out, " Everything is still running. It ends with Ctrl-C.")
+		_, _ = fmt.Fprintln(out, " Everything is still running. Press Ctrl-C to end it.")
 	}
 	<-ctx.Done()
 	_, _ = fmt.Fprintln(out, "\nStopping everything.")
 	return nil
 }
 
-// present shows on a terminal, or as lines of text, what a part of the demo does, and then how long everything took.
+// present shows the progress of a part of the demo, on a terminal or as text, and then all durations.
 func (d *demo) present(ctx context.Context, out io.Writer, play func(context.Context) error) error {
 	var err error
 	if d.options.noTTY {
-		d.teller.address(&lines{out: out, told: len(d.teller.tell().notes)})
+		d.teller.address(&lines{out: out, printed: len(d.teller.snapshot().notes)})
 		err = play(ctx)
 	} else {
 		err = live(ctx, d, play)
 	}
 	switch {
-	case ctx.Err() != nil || err == errInterrupted: //nolint:errorlint // nobody wraps it
+	case ctx.Err() != nil || err == errInterrupted: //nolint:errorlint // it is never wrapped
 		return errInterrupted
 	case err != nil:
 		return fmt.Errorf("%w%s", err, d.logTail())
 	}
-	// Fprint leaves out the colours that out cannot show.
-	_, _ = lipgloss.Fprint(out, closing(d.teller.tell(), columns(out)))
+	// Fprint omits colors that out does not support.
+	_, _ = lipgloss.Fprint(out, closing(d.teller.snapshot(), columns(out), d.options.keep))
 	return nil
 }
 
-// confirmed waits for Enter; false means that the demo was stopped instead.
+// confirmed waits for Enter. It returns false if the demo was stopped instead.
 func confirmed(ctx context.Context, in io.Reader, out io.Writer) bool {
-	_, _ = fmt.Fprintln(out, "\n Enter has the operator repaired, and the update goes on.")
+	_, _ = fmt.Fprintln(out, "\n Press Enter to repair the operator. The update then continues.")
 	entered := make(chan struct{})
 	go func() {
 		if _, err := bufio.NewReader(in).ReadString('\n'); err == nil {
 			close(entered)
-		} // without anybody to ask, everything stays as it is
+		} // without input, everything stays unchanged
 	}()
 	select {
 	case <-entered:
@@ -77,7 +77,7 @@ func confirmed(ctx context.Context, in io.Reader, out io.Writer) bool {
 	}
 }
 
-// columns is the width for text that stays.
+// columns returns the width for permanent text.
 func columns(out io.Writer) int {
 	if file, ok := out.(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {

@@ -9,32 +9,32 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/release"
-	"github.com/cluster-version/cvo/pkg/rollout"
 )
 
-// story is all that is known so far; views are made of it. It is a value: whoever has one may keep it.
+// story is the state of the demo so far, from which the views are drawn. It is a value, so a receiver may keep it.
 type story struct {
 	began time.Time
 	steps []step
-	// phases are the install and the update, as far as they have begun.
+	// phases are the install and the update, if they have begun.
 	phases []phase
-	// conditions of the ClusterVersion, and the ClusterOperators by name.
+	// conditions are those of the ClusterVersion. The ClusterOperators are listed by name.
 	conditions []configv1.ClusterOperatorStatusCondition
 	operators  map[string]configv1.ClusterOperatorStatus
 	notes      []note
-	// failing names the component that is to fail; stuck is when nothing but its gate was left to wait for.
+	// failing names the component that is to fail. stuck is the time when its gate was the last pending one.
 	failing string
 	stuck   time.Time
 }
 
-// step is one part of the preparation.
+// step is a part of the preparation.
 type step struct {
 	name         string
 	began, ended time.Time
 }
 
-// note is something that has happened. A detail is of interest only to those who do not see the live view.
+// note is an event. Details are only for audiences without the live view.
 type note struct {
 	at     time.Time
 	kind   noteKind
@@ -51,7 +51,7 @@ const (
 	badNote
 )
 
-// phase is one rollout.
+// phase is a rollout.
 type phase struct {
 	from, to     string
 	began, ended time.Time
@@ -59,22 +59,22 @@ type phase struct {
 	mode         release.Mode
 	total, done  int
 	levels       []level
-	problems     []rollout.Problem
-	// verified: the history says that the release's signature was.
+	problems     []report.Problem
+	// verified reports that the history lists the release as verified.
 	verified bool
 	requests requests
 }
 
-// requests are those that the operator sent to the API server in a phase.
+// requests counts the operator's requests to the API server in a phase.
 type requests struct{ writes, reads int }
 
 type level struct {
-	rollout.Runlevel
+	report.Runlevel
 	began, ended time.Time
 }
 
-// observe takes over the progress that the operator reports; what belongs to another rollout is passed over.
-func (p *phase) observe(now time.Time, progress *rollout.Progress) {
+// observe updates the phase with the operator's progress. It ignores the progress of another rollout.
+func (p *phase) observe(now time.Time, progress *report.Progress) {
 	if progress == nil || progress.Release.Version != p.to || progress.Mode == release.Reconciling || !p.ended.IsZero() {
 		return
 	}
@@ -109,9 +109,9 @@ func (p *phase) observe(now time.Time, progress *rollout.Progress) {
 	}
 }
 
-// waits reports whether a runlevel has a manifest that is worked on.
+// waits reports whether a runlevel has a pending manifest.
 func (p *phase) waits(runlevel int) bool {
-	return slices.ContainsFunc(p.problems, func(problem rollout.Problem) bool { return problem.Runlevel == runlevel })
+	return slices.ContainsFunc(p.problems, func(problem report.Problem) bool { return problem.Runlevel == runlevel })
 }
 
 // complete ends the phase.
@@ -126,7 +126,7 @@ func (p *phase) complete(now time.Time) {
 			l.ended = now
 		}
 		if p.handedOver.IsZero() && slices.Contains(componentNames(*l), api.MachineConfigOperator) {
-			p.handedOver = now // the gate was met between two looks
+			p.handedOver = now // the gate was met between two polls
 		}
 		l.Done = l.Total
 		l.Components = slices.Clone(l.Components)
@@ -136,7 +136,7 @@ func (p *phase) complete(now time.Time) {
 	}
 }
 
-// current is the phase under way, or the last one; nil before the first.
+// current returns the current or last phase, nil before the first.
 func (s *story) current() *phase {
 	if len(s.phases) == 0 {
 		return nil
@@ -144,7 +144,7 @@ func (s *story) current() *phase {
 	return &s.phases[len(s.phases)-1]
 }
 
-// condition is one of the ClusterVersion's; the zero value if it is not there.
+// condition returns a condition of the ClusterVersion, or the zero value.
 func (s *story) condition(kind configv1.ClusterStatusConditionType) configv1.ClusterOperatorStatusCondition {
 	for _, c := range s.conditions {
 		if c.Type == kind {
@@ -154,7 +154,7 @@ func (s *story) condition(kind configv1.ClusterStatusConditionType) configv1.Clu
 	return configv1.ClusterOperatorStatusCondition{Type: kind}
 }
 
-// isStuck reports whether the operator that is to fail is all that holds the update.
+// isStuck reports whether only the failing operator blocks the update.
 func (s *story) isStuck() bool {
 	p := s.current()
 	if s.failing == "" || p == nil || p.from == "" || len(p.problems) == 0 {
@@ -168,7 +168,7 @@ func (s *story) isStuck() bool {
 	return s.condition(api.Failing).Status == configv1.ConditionTrue
 }
 
-// clone copies what update functions change in place.
+// clone copies the parts that update functions change in place.
 func (s *story) clone() story {
 	c := *s
 	c.steps, c.notes, c.phases = slices.Clone(s.steps), slices.Clip(s.notes), slices.Clone(s.phases)
@@ -179,16 +179,16 @@ func (s *story) clone() story {
 	return c
 }
 
-// audience is shown the story whenever it goes on.
+// audience receives the story whenever it changes.
 type audience interface{ show(story) }
 
-// nobody is an audience that does not look.
-type nobody struct{}
+// noAudience is an audience that ignores the story.
+type noAudience struct{}
 
-func (nobody) show(story) {}
+func (noAudience) show(story) {}
 
-// teller keeps the story, to which several goroutines add.
-type teller struct {
+// storyteller holds the story, which several goroutines update.
+type storyteller struct {
 	audience audience
 	now      func() time.Time
 
@@ -196,21 +196,21 @@ type teller struct {
 	story story
 }
 
-func newTeller(failing string) *teller {
-	return &teller{audience: nobody{}, now: time.Now, story: story{
+func newStoryteller(failing string) *storyteller {
+	return &storyteller{audience: noAudience{}, now: time.Now, story: story{
 		began: time.Now(), failing: failing, operators: map[string]configv1.ClusterOperatorStatus{},
 	}}
 }
 
-// address has the story told to somebody else.
-func (t *teller) address(a audience) {
+// address changes the audience.
+func (t *storyteller) address(a audience) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.audience = a
 }
 
-// update changes the story and shows it. The audience must not take long.
-func (t *teller) update(change func(s *story, now time.Time)) {
+// update changes the story and shows it. The audience must return quickly.
+func (t *storyteller) update(change func(s *story, now time.Time)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	change(&t.story, t.now())
@@ -218,15 +218,15 @@ func (t *teller) update(change func(s *story, now time.Time)) {
 }
 
 // note adds a note.
-func (t *teller) note(n note) {
+func (t *storyteller) note(n note) {
 	t.update(func(s *story, now time.Time) {
 		n.at = now
 		s.notes = append(s.notes, n)
 	})
 }
 
-// tell returns the story so far.
-func (t *teller) tell() story {
+// snapshot returns a copy of the story so far.
+func (t *storyteller) snapshot() story {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.story.clone()

@@ -12,18 +12,18 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/gate"
+	"github.com/cluster-version/cvo/pkg/engine/gate"
+	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/release"
-	"github.com/cluster-version/cvo/pkg/rollout"
 )
 
-// The view is made for these widths; wider terminals leave the rest empty, narrower ones cut it off.
+// The view is designed for these widths. Wider terminals leave the rest empty, and narrower ones truncate it.
 const (
 	minColumns = 60
 	maxColumns = 140
 )
 
-// palette are the styles of the view, in the terminal's own colours, so that light and dark ones both work.
+// palette is the styles of the view. It uses the terminal's colors and therefore suits light and dark terminals.
 type palette struct{ title, strong, dim, good, busy, bad, accent lipgloss.Style }
 
 func newPalette() palette {
@@ -42,7 +42,7 @@ type view struct {
 	width, height int
 }
 
-// render returns the lines of a screen of this size, at most height of them, none longer than width.
+// render returns the lines of a screen, at most height lines with at most width columns.
 func render(s story, now time.Time, width, height int) string {
 	v := view{palette: newPalette(), story: s, now: now, width: min(max(width, minColumns), maxColumns), height: max(height, 10)}
 	out := v.head()
@@ -64,7 +64,7 @@ func (v *view) head() []string {
 		heading = v.bad
 	}
 	left := v.title.Render("cvo demo") + "  " + heading.Render(v.heading())
-	right := v.dim.Render("Ctrl-C ends it  ") + clock(v.now.Sub(v.story.began))
+	right := v.dim.Render("Ctrl-C to quit  ") + clock(v.now.Sub(v.story.began))
 	return []string{v.spread(" "+left, right+" ")}
 }
 
@@ -89,7 +89,7 @@ func (v *view) heading() string {
 	return fmt.Sprintf("updating %s → %s", p.from, p.to)
 }
 
-// spread puts one text to the left end of a line, and one to the right.
+// spread aligns one text to the left end of a line and another to the right end.
 func (v *view) spread(left, right string) string {
 	gap := v.width - lipgloss.Width(left) - lipgloss.Width(right)
 	if gap < 1 {
@@ -99,7 +99,7 @@ func (v *view) spread(left, right string) string {
 	return left + strings.Repeat(" ", gap) + right
 }
 
-// preparation lists what is made ready.
+// preparation lists the steps of the preparation.
 func (v *view) preparation() []string {
 	out := []string{""}
 	for _, s := range v.story.steps {
@@ -112,14 +112,14 @@ func (v *view) preparation() []string {
 	return out
 }
 
-// spinner turns with the time, ten frames a second.
+// spinner turns with the time, ten frames per second.
 func (v *view) spinner() string {
 	frames := []string{"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"}
 	return frames[int(v.now.Sub(v.story.began)/(100*time.Millisecond))%len(frames)]
 }
 
-// rollout draws a phase into so many lines. Every block has a height that only the size of the screen and the number of
-// runlevels decide, so that nothing jumps.
+// rollout draws a phase in at most height lines. The height of every block depends only on the screen size and the number of runlevels, so
+// that nothing jumps.
 func (v *view) rollout(p *phase, height int) []string {
 	out := append([]string{v.overall(p), ""}, v.levels(p, max(3, height-13))...)
 	const conditions, fixed = 5, 4 // blank, gates' title, blank, at least one note
@@ -156,7 +156,7 @@ func (v *view) overallStyle(p *phase) lipgloss.Style {
 	return v.title
 }
 
-// bar is full exactly when everything is done.
+// bar is full only when everything is done.
 func (v *view) bar(done, total, width int, style lipgloss.Style) string {
 	full := 0
 	if total > 0 {
@@ -165,7 +165,7 @@ func (v *view) bar(done, total, width int, style lipgloss.Style) string {
 	return style.Render(strings.Repeat("█", full)) + v.dim.Render(strings.Repeat("░", width-full))
 }
 
-// levels draws a line for each runlevel; if there are too many, those around the first that is not complete.
+// levels draws a line for each runlevel. If there are too many, it draws those around the first incomplete one.
 func (v *view) levels(p *phase, height int) []string {
 	levels := p.levels
 	if len(levels) > height {
@@ -203,7 +203,7 @@ func (v *view) level(p *phase, l level) string {
 	return v.spread(left+v.components(p, l, room)+v.handOver(p, l), took+" ")
 }
 
-// handOver marks the runlevel whose end hands the nodes over.
+// handOver marks the runlevel after which the nodes are handed over.
 func (v *view) handOver(p *phase, l level) string {
 	if p.handedOver.IsZero() || !slices.Contains(componentNames(l), api.MachineConfigOperator) {
 		return ""
@@ -211,10 +211,10 @@ func (v *view) handOver(p *phase, l level) string {
 	return v.accent.Render("  → nodes handed over")
 }
 
-// components names those of a runlevel that fit, with those that are worked on before the others.
+// components lists the components of a runlevel that fit, pending ones first.
 func (v *view) components(p *phase, l level, room int) string {
 	order := slices.Clone(l.Components)
-	slices.SortStableFunc(order, func(a, b rollout.Component) int {
+	slices.SortStableFunc(order, func(a, b report.Component) int {
 		return cmp.Compare(v.rank(p, l, a), v.rank(p, l, b))
 	})
 	out := ""
@@ -238,7 +238,7 @@ func (v *view) components(p *phase, l level, room int) string {
 	return out
 }
 
-// The states of a component, in the order in which they are of interest.
+// States of a component, in the order of their importance.
 const (
 	isBroken = iota
 	isBusy
@@ -246,7 +246,7 @@ const (
 	isPending
 )
 
-func (v *view) rank(p *phase, l level, c rollout.Component) int {
+func (v *view) rank(p *phase, l level, c report.Component) int {
 	switch {
 	case c.Done == c.Total:
 		return isDone
@@ -258,7 +258,7 @@ func (v *view) rank(p *phase, l level, c rollout.Component) int {
 	return isBusy
 }
 
-func (v *view) mark(p *phase, l level, c rollout.Component) string {
+func (v *view) mark(p *phase, l level, c report.Component) string {
 	switch v.rank(p, l, c) {
 	case isDone:
 		return v.good.Render("✓")
@@ -270,7 +270,7 @@ func (v *view) mark(p *phase, l level, c rollout.Component) string {
 	return v.dim.Render("·")
 }
 
-func (v *view) componentStyle(p *phase, l level, c rollout.Component) lipgloss.Style {
+func (v *view) componentStyle(p *phase, l level, c report.Component) lipgloss.Style {
 	switch v.rank(p, l, c) {
 	case isBroken:
 		return v.bad
@@ -284,14 +284,14 @@ func (v *view) componentStyle(p *phase, l level, c rollout.Component) lipgloss.S
 
 // broken reports whether a gate of the runlevel, or of one of its components, has failed.
 func (v *view) broken(p *phase, runlevel int, component string) bool {
-	return slices.ContainsFunc(p.problems, func(problem rollout.Problem) bool {
+	return slices.ContainsFunc(p.problems, func(problem report.Problem) bool {
 		return problem.Runlevel == runlevel && (component == "" || problem.Component == component) && v.failed(p, problem)
 	})
 }
 
-// failed tells real failures from what is merely not there yet: while a platform is installed, or a new operator that
-// says that it is on its way.
-func (v *view) failed(p *phase, problem rollout.Problem) bool {
+// failed distinguishes real failures from parts that are not ready yet, because the platform is being installed or a new operator reports
+// progress.
+func (v *view) failed(p *phase, problem report.Problem) bool {
 	if problem.State != gate.Failed || p.mode == release.Initializing {
 		return false
 	}
@@ -305,9 +305,9 @@ func is(status configv1.ClusterOperatorStatus, kind configv1.ClusterStatusCondit
 	})
 }
 
-// gates tells what is waited for, in height lines and a title.
+// gates lists the pending gates in height lines, with a title.
 func (v *view) gates(p *phase, height int) []string {
-	title := "Waiting for nothing"
+	title := "No pending gates"
 	switch n := len(p.problems); n {
 	case 0:
 	case 1:
@@ -328,7 +328,7 @@ func (v *view) gates(p *phase, height int) []string {
 	return fill(out, height+1)
 }
 
-func (v *view) gate(p *phase, problem rollout.Problem, nameWidth int) string {
+func (v *view) gate(p *phase, problem report.Problem, nameWidth int) string {
 	mark := v.busy.Render("●")
 	if v.failed(p, problem) {
 		mark = v.bad.Render("✗")
@@ -343,8 +343,8 @@ func (v *view) gate(p *phase, problem rollout.Problem, nameWidth int) string {
 	return v.spread(left+ansi.Truncate(v.gateText(problem), max(room, 0), "…"), v.dim.Render(since)+" ")
 }
 
-// gateText is what the gate says, without repeating the object's name, and what the operator itself says.
-func (v *view) gateText(problem rollout.Problem) string {
+// gateText returns the gate's message without the object's name, followed by the operator's own message.
+func (v *view) gateText(problem report.Problem) string {
 	text := oneLine(problem.Message)
 	for _, subject := range []string{"Cluster operator " + problem.ID.Name + " ", objectName(problem) + " ", problem.ID.String() + " "} {
 		text = strings.TrimPrefix(text, subject)
@@ -352,14 +352,14 @@ func (v *view) gateText(problem rollout.Problem) string {
 	if !problem.IsClusterOperator() {
 		return text
 	}
-	if own := operatorSays(v.story.operators[problem.ID.Name]); own != "" {
+	if own := operatorMessage(v.story.operators[problem.ID.Name]); own != "" {
 		text += ": " + own
 	}
 	return text
 }
 
-// operatorSays is the message of the condition that matters most.
-func operatorSays(status configv1.ClusterOperatorStatus) string {
+// operatorMessage returns the message of the most important condition.
+func operatorMessage(status configv1.ClusterOperatorStatus) string {
 	for _, kind := range []configv1.ClusterStatusConditionType{configv1.OperatorDegraded, configv1.OperatorProgressing} {
 		for _, c := range status.Conditions {
 			if c.Type == kind && c.Status == configv1.ConditionTrue && c.Message != "" {
@@ -370,13 +370,13 @@ func operatorSays(status configv1.ClusterOperatorStatus) string {
 	return ""
 }
 
-// conditions shows those of the ClusterVersion in so many lines; the one that tells most may take two.
+// conditions shows the conditions of the ClusterVersion in height lines. The most important one may take two.
 func (v *view) conditions(height int) []string {
 	var out []string
 	const typeWidth, statusWidth = 16, 8
 	room := v.width - typeWidth - statusWidth - 2
-	spare := height - len(told())
-	for _, kind := range told() {
+	spare := height - len(shownConditions())
+	for _, kind := range shownConditions() {
 		c := v.story.condition(kind)
 		text := []string{""}
 		if c.Message != "" {
@@ -411,7 +411,7 @@ func (v *view) statusStyle(c configv1.ClusterOperatorStatusCondition) lipgloss.S
 	return v.dim
 }
 
-// notes are the last ones that fit, with a blank line before them if there is room.
+// notes returns the last notes that fit, with a blank line before them if there is space.
 func (v *view) notes(height int) []string {
 	var notes []note
 	for _, n := range v.story.notes {
@@ -441,7 +441,7 @@ func (v *view) notes(height int) []string {
 	return out
 }
 
-// wrap breaks a text between words; names with hyphens stay whole.
+// wrap breaks a text between words and keeps names with hyphens whole.
 func wrap(text string, width int) []string {
 	var out []string
 	line := ""
@@ -465,7 +465,7 @@ func fill(lines []string, height int) []string {
 	return lines[:height]
 }
 
-// pad fills up to a width in cells.
+// pad fills a text up to a width in cells.
 func pad(s string, width int) string {
 	return s + strings.Repeat(" ", max(0, width-lipgloss.Width(s)))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/cluster-version/cvo/test/golden"
 )
 
-func TestRender(t *testing.T) {
+func TestViewMatchesTheGoldenFiles(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		story  story
@@ -37,24 +37,26 @@ func TestRender(t *testing.T) {
 	}
 }
 
-func TestClosing(t *testing.T) {
+func TestClosingTextMatchesTheGoldenFiles(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		story story
 		cols  int
+		kept  bool
 	}{
-		{"updated", updated(), 80},
-		{"updated-wide", updated(), 120},
-		{"stuck", stuck(), 80},
+		{"updated", updated(), 80, false},
+		{"updated-wide", updated(), 120, false},
+		{"stuck", stuck(), 80, true},
+		{"stuck-removed", stuck(), 80, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			golden.Assert(t, "closing-"+test.name, plainText(closing(test.story, test.cols)))
+			golden.Assert(t, "closing-"+test.name, plainText(closing(test.story, test.cols, test.kept)))
 		})
 	}
 }
 
-// TestRenderFits draws every story on screens of many sizes: no line may be too long, and no screen too high.
-func TestRenderFits(t *testing.T) {
+// TestViewFitsTheScreen draws every story on screens of many sizes. No line may be too long and no screen too high.
+func TestViewFitsTheScreen(t *testing.T) {
 	stories := map[string]story{
 		"preparing": preparing(), "installing": installing(), "installed": installed(), "updating": updating(""),
 		"stuck": stuck(), "updated": updated(), "nothing": {began: epoch()},
@@ -73,8 +75,8 @@ func TestRenderFits(t *testing.T) {
 	}
 }
 
-// TestRenderKeepsItsPlaces draws moments of one phase: the conditions stay where they are.
-func TestRenderKeepsItsPlaces(t *testing.T) {
+// TestConditionsKeepTheirPositions draws several moments of a phase. The conditions stay at their positions.
+func TestConditionsKeepTheirPositions(t *testing.T) {
 	line := func(s story) int {
 		for i, l := range strings.Split(plainText(render(s, at(20), 80, 24)), "\n") {
 			if strings.HasPrefix(l, " ReleaseAccepted") {
@@ -88,7 +90,7 @@ func TestRenderKeepsItsPlaces(t *testing.T) {
 	assert.Equal(t, line(installing()), line(installed()))
 }
 
-func TestLines(t *testing.T) {
+func TestLinesReplaceTheViewWithoutATerminal(t *testing.T) {
 	var out bytes.Buffer
 	l := &lines{out: &out}
 	l.show(installing())
@@ -98,7 +100,7 @@ func TestLines(t *testing.T) {
 	golden.Assert(t, "lines", out.String())
 }
 
-func TestSeconds(t *testing.T) {
+func TestSecondsAreRounded(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		-time.Second: "0.0 s", 0: "0.0 s", 1540 * time.Millisecond: "1.5 s", 59 * time.Second: "59.0 s", 61 * time.Second: "1:01 min",
 	} {
@@ -106,7 +108,7 @@ func TestSeconds(t *testing.T) {
 	}
 }
 
-// plainText is what is seen, without colours and spaces at the ends of lines.
+// plainText returns the visible text, without colors and trailing spaces.
 func plainText(s string) string {
 	lines := strings.Split(ansi.Strip(s), "\n")
 	for i := range lines {

@@ -17,30 +17,31 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/cli"
+	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
-// block is a fenced block of a page with what somebody types: lines that begin with a dollar, and what is printed then.
+// block is a fenced block of a page. Its commands begin with a dollar sign, and their output follows.
 type block struct {
 	page string
 	line int
-	// notRun is why the block is not run by a walk, from the HTML comment before it.
+	// notRun is the reason why no walk runs the block, from the HTML comment before it.
 	notRun string
-	// notCompared is why the page shows something else than the walk's release gives, from such a comment as well.
+	// notCompared is the reason why the page shows other output than the walk, also from an HTML comment.
 	notCompared string
 	commands    []typed
 }
 
-// typed is one command with the lines that belong to it, and what the page says that it prints.
+// typed is a command with its continuation lines and its output on the page.
 type typed struct {
 	line   int
 	text   string
 	output []string
 }
 
-// marker excuses a block from being run, or what it shows from being compared, with a reason.
+// marker excludes a block from being run, or its output from being compared, and gives the reason.
 var marker = regexp.MustCompile(`^<!-- not (run|compared): (.+) -->$`)
 
-// commandPages are those whose commands are for readers to type.
+// commandPages returns the pages with commands for readers to type.
 func commandPages(t *testing.T) []string {
 	t.Helper()
 	pages := []string{"README.md", "CONTRIBUTING.md", "examples/platform/README.md"}
@@ -56,7 +57,7 @@ func commandPages(t *testing.T) []string {
 	return pages
 }
 
-// readBlocks finds the blocks of a page.
+// readBlocks returns the blocks of a page.
 func readBlocks(t *testing.T, page string) []block {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, page))
@@ -66,7 +67,7 @@ func readBlocks(t *testing.T, page string) []block {
 	for i := 0; i < len(lines); i++ {
 		language, fenced := strings.CutPrefix(strings.TrimSpace(lines[i]), "```")
 		if !fenced {
-			assert.NotRegexp(t, `^    (\$ |(cvo|kubectl|make|bin/cvo) [a-z-])`, lines[i], "%s:%d: a command outside a ```console block", page, i+1)
+			assert.NotRegexp(t, `^    (\$ |(cvo|kubectl|make|bin/cvo) [a-z-])`, lines[i], "%s:%d: this command is outside of a ```console block", page, i+1)
 			continue
 		}
 		end := i + 1 + slices.IndexFunc(lines[i+1:], func(line string) bool { return strings.TrimSpace(line) == "```" })
@@ -98,7 +99,7 @@ func readCommands(lines []string, first int) []typed {
 		case begins && !open:
 			commands = append(commands, typed{line: first + i, text: text})
 		case len(commands) == 0:
-			continue // output of something that was typed before
+			continue // output of an earlier command
 		case open:
 			commands[len(commands)-1].text += "\n" + line
 		default:
@@ -113,7 +114,7 @@ func readCommands(lines []string, first int) []typed {
 
 var hereDocument = regexp.MustCompile(`<<-?'?(\w+)'?`)
 
-// complete tells whether a shell would begin to work now, or wait for another line.
+// complete reports whether a shell would run the text now instead of waiting for another line.
 func complete(text string) bool {
 	if found := hereDocument.FindStringSubmatch(text); found != nil {
 		return strings.HasSuffix(text, "\n"+found[1])
@@ -121,8 +122,8 @@ func complete(text string) bool {
 	return !strings.HasSuffix(text, `\`) && !strings.HasSuffix(text, "|") && strings.Count(text, "'")%2 == 0
 }
 
-// simple splits what was typed into its simple commands, each a list of words, the way a shell does. Substitutions stay
-// within their word, and are answered as commands of their own.
+// simple splits a command line into its simple commands, as a shell does. Each is a list of words. A substitution stays in its word and is
+// also returned as separate commands.
 func simple(text string) (commands [][]string) {
 	if found := hereDocument.FindStringIndex(text); found != nil {
 		text = text[:found[0]] + strings.TrimLeft(text[found[1]:], " \n")
@@ -185,7 +186,7 @@ func simple(text string) (commands [][]string) {
 	return slices.DeleteFunc(commands, func(words []string) bool { return len(words) == 0 })
 }
 
-// closing is the text before the bracket that closes what the text is within.
+// closing returns the text before the closing bracket of the enclosing pair.
 func closing(text string) string {
 	depth := 1
 	for i, r := range text {
@@ -206,7 +207,7 @@ var (
 	redirection = regexp.MustCompile(`^[012]?[<>]`)
 )
 
-// bare leaves out the shell's own words, assignments before the command, and redirections.
+// bare removes the shell's own words, assignments before the command, and redirections.
 func bare(words []string) []string {
 	var kept []string
 	for i := 0; i < len(words); i++ {
@@ -217,7 +218,7 @@ func bare(words []string) []string {
 			return nil
 		case redirection.MatchString(word):
 			if strings.TrimLeft(word, "012<>&") == "" && !strings.Contains(word, "&") {
-				i++ // the file's name is the next word
+				i++ // the next word is the file's name
 			}
 		default:
 			kept = append(kept, word)
@@ -226,10 +227,10 @@ func bare(words []string) []string {
 	return kept
 }
 
-// TestCommandsParse checks that every command of the documentation is one that its program understands: that there is such
-// a command, with such flags and that many arguments. Nothing is executed here, so pages may say … where their reader has
-// something of his own. The programs are cvo, kubectl and make; what else is typed is listed by the test, and only read.
-func TestCommandsParse(t *testing.T) {
+// TestDocumentedCommandsParse checks that each program accepts its commands in the documentation: the command exists, with these flags and
+// this number of arguments. It executes nothing, so pages may have … instead of a reader's value. The programs are cvo, kubectl and make.
+// The test logs all other commands.
+func TestDocumentedCommandsParse(t *testing.T) {
 	t.Parallel()
 	kubectl := kubectlPath(t)
 	targets := makeTargets(t)
@@ -270,10 +271,10 @@ func TestCommandsParse(t *testing.T) {
 	require.Greater(t, counted["make"], 10)
 }
 
-// parsedByCVO takes a command line as far as it goes without doing what it says.
+// parsedByCVO parses a command line without running the command.
 func parsedByCVO(args []string) error {
 	args = slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "…" })
-	rootCmd := cli.New(cli.Streams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
+	rootCmd := cli.New(command.Streams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 	rootCmd.InitDefaultHelpCmd()
 	rootCmd.InitDefaultCompletionCmd(args...)
 	cmd, rest, err := rootCmd.Find(args)
@@ -286,7 +287,7 @@ func parsedByCVO(args []string) error {
 		return err
 	}
 	if cmd.HasSubCommands() && !cmd.Runnable() {
-		return errors.New("this takes a subcommand")
+		return errors.New("this command needs a subcommand")
 	}
 	if err := cmd.ValidateRequiredFlags(); err != nil && !slices.Contains(args, "--rules") {
 		return err
@@ -294,8 +295,8 @@ func parsedByCVO(args []string) error {
 	return cmd.ValidateArgs(cmd.Flags().Args())
 }
 
-// parsedByKubectl has kubectl read the flags and then print its help instead of doing anything. It does not check arguments
-// there, nor whether there is such a kind.
+// parsedByKubectl lets kubectl parse the flags and print its help. It checks neither the arguments nor the kind of
+// resource.
 func parsedByKubectl(t *testing.T, kubectl string, args []string) error {
 	t.Helper()
 	if at := slices.Index(args, "--"); at >= 0 {
@@ -313,7 +314,7 @@ func parsedByKubectl(t *testing.T, kubectl string, args []string) error {
 	return nil
 }
 
-// kubectlPath is the kubectl that make kube-tools builds.
+// kubectlPath returns the path of the kubectl that make kube-tools builds.
 func kubectlPath(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("CVO_KUBE_BIN")

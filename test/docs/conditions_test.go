@@ -19,10 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/cli"
+	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
-// TestConditionsPageIsComplete checks that docs/user/conditions.md explains every condition and reason that package api
-// names.
+// TestConditionsPageIsComplete checks that docs/user/conditions.md explains every condition and reason in package api.
 func TestConditionsPageIsComplete(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/user/conditions.md"))
 	require.NoError(t, err)
@@ -35,35 +35,35 @@ func TestConditionsPageIsComplete(t *testing.T) {
 	}
 }
 
-// TestEveryReasonHasARemedy checks that whatever reason the operator may give for something, in a condition, a precondition
-// or a refusal, the pages for users have a row about it with what it means or what to do, or a paragraph.
+// TestEveryReasonHasARemedy checks every reason that the operator may give in a condition, a precondition or a rejection. The user pages
+// must have a paragraph about it, or a table row with its meaning or its remedy.
 func TestEveryReasonHasARemedy(t *testing.T) {
 	t.Parallel()
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, page := range userPages(t) {
 		for _, table := range tables(page.text) {
 			for _, row := range table.rows {
 				if filled := slices.DeleteFunc(slices.Clone(row), func(cell string) bool { return cell == "" }); len(filled) > 1 {
-					note(told, strings.Join(filled, " "))
+					note(reported, strings.Join(filled, " "))
 				}
 			}
 		}
 		for _, text := range paragraphs(page.text) {
 			if len(strings.Fields(text)) > 12 {
-				note(told, text)
+				note(reported, text)
 			}
 		}
 	}
 	found := reasons(t)
 	require.Greater(t, len(found), 80)
 	for _, reason := range slices.Sorted(maps.Keys(found)) {
-		assert.True(t, told[reason], "no page in docs/user says what to do about %s (%s)", reason, found[reason])
+		assert.True(t, reported[reason], "no page in docs/user explains %s (%s)", reason, found[reason])
 	}
 }
 
-// TestReasonsOfPagesAreGiven checks that the pages name no reason that nothing gives any more: whatever stands in a column
-// of reasons is in the source of what is shipped, or of the API that it writes.
-func TestReasonsOfPagesAreGiven(t *testing.T) {
+// TestPagesNameNoObsoleteReason checks that every entry in a column of reasons still exists in the shipped source, or in the API that it
+// writes.
+func TestPagesNameNoObsoleteReason(t *testing.T) {
 	t.Parallel()
 	given := literals(t)
 	named := 0
@@ -79,7 +79,7 @@ func TestReasonsOfPagesAreGiven(t *testing.T) {
 				note(reasons, row[column])
 				for reason := range reasons {
 					named++
-					assert.True(t, given[reason], "%s explains the reason %s, which nothing gives", page.name, reason)
+					assert.True(t, given[reason], "%s explains the reason %s, which does not exist", page.name, reason)
 				}
 			}
 		}
@@ -87,8 +87,8 @@ func TestReasonsOfPagesAreGiven(t *testing.T) {
 	require.Greater(t, named, 60)
 }
 
-// TestRemediesParse checks that the commands in tables, which are what a reader is to do, are such.
-func TestRemediesParse(t *testing.T) {
+// TestRemedyCommandsParse checks that the commands in tables, which readers are to run, are valid.
+func TestRemedyCommandsParse(t *testing.T) {
 	t.Parallel()
 	kubectl := kubectlPath(t)
 	seen := map[string]bool{}
@@ -116,15 +116,15 @@ func TestRemediesParse(t *testing.T) {
 	require.Greater(t, len(seen), 20)
 }
 
-// commandNamed tells whether somebody only speaks of a command of cvo, by its name.
+// commandNamed reports whether a text only mentions a command of cvo.
 func commandNamed(words []string) bool {
-	_, rest, err := cli.New(cli.Streams{}).Find(words)
+	_, rest, err := cli.New(command.Streams{}).Find(words)
 	return err == nil && len(rest) == 0
 }
 
 type page struct{ name, text string }
 
-// userPages are the pages for users.
+// userPages returns the pages for users.
 func userPages(t *testing.T) []page {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(root, "docs/user/*.md"))
@@ -138,7 +138,7 @@ func userPages(t *testing.T) []page {
 	return pages
 }
 
-// table is one of a page, cell by cell.
+// table is a table of a page, cell by cell.
 type table struct {
 	head []string
 	rows [][]string
@@ -171,7 +171,7 @@ func tables(text string) []table {
 
 var codeSpan = regexp.MustCompile("`([^`]+)`")
 
-// note adds the reasons that a text names.
+// note adds the reasons in a text.
 func note(reasons map[string]bool, text string) {
 	for _, span := range codeSpan.FindAllStringSubmatch(text, -1) {
 		if camelCase.MatchString(span[1]) {
@@ -180,7 +180,7 @@ func note(reasons map[string]bool, text string) {
 	}
 }
 
-// paragraphs are those of a page, each in one line, without its tables.
+// paragraphs returns the paragraphs of a page without its tables, each on one line.
 func paragraphs(text string) []string {
 	var all []string
 	joined := false
@@ -199,7 +199,7 @@ func paragraphs(text string) []string {
 	return all
 }
 
-// literals are the strings of what is shipped, and of the API that conditions are named by.
+// literals returns the strings in the shipped source and in the API that defines conditions.
 func literals(t *testing.T) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -220,7 +220,7 @@ func literals(t *testing.T) map[string]bool {
 	return found
 }
 
-// sources reads the Go files below a folder, but those of tests.
+// sources parses the Go files in a folder tree, except tests, and calls see for each.
 func sources(t *testing.T, folder string, see func(file *ast.File, path string)) {
 	t.Helper()
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -238,7 +238,8 @@ func sources(t *testing.T, folder string, see func(file *ast.File, path string))
 
 var camelCase = regexp.MustCompile(`^[A-Z][a-z]*[A-Z]?\w+$`)
 
-// reasons are the values of all constants and fields of what is shipped that are called a reason, with where they are.
+// reasons returns the values of all constants and fields of the shipped source that are named as a reason, with their
+// positions.
 func reasons(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}

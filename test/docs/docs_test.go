@@ -1,4 +1,4 @@
-// Package docs_test holds what the documentation says of the code against the code.
+// Package docs_test checks the documentation against the code.
 package docs_test
 
 import (
@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,16 +16,69 @@ import (
 
 const root = "../.."
 
-// TestKnownTroublesNamesTests checks that every test that docs/dev/known-troubles.md names is there.
+// defects is the number of rows in the first table of docs/dev/known-troubles.md.
+const defects = 19
+
+// TestKnownTroublesNamesTests checks that docs/dev/known-troubles.md numbers all defects and that each table row names existing tests.
 func TestKnownTroublesNamesTests(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/dev/known-troubles.md"))
 	require.NoError(t, err)
-	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z]+)`").FindAllStringSubmatch(string(page), -1)
-	require.NotEmpty(t, named)
-	there := tests(t)
-	for _, name := range named {
-		assert.Contains(t, there, name[1])
+	var numbers []int
+	declared, named := tests(t), regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9_]+)`")
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		if len(cells) < 3 || strings.TrimSpace(cells[len(cells)-1]) == "tests" {
+			continue // text, a separator or a heading
+		}
+		if number, err := strconv.Atoi(strings.TrimSpace(cells[0])); err == nil {
+			numbers = append(numbers, number)
+		}
+		found := named.FindAllStringSubmatch(cells[len(cells)-1], -1)
+		assert.NotEmpty(t, found, "no test for: %s", line)
+		for _, name := range found {
+			assert.Contains(t, declared, name[1])
+		}
 	}
+	want := make([]int, defects)
+	for i := range want {
+		want[i] = i + 1
+	}
+	assert.Equal(t, want, numbers)
+}
+
+// TestWalkPageNamesFunctions checks that the walk for newcomers visits nine packages, and that all packages and functions on its page exist.
+func TestWalkPageNamesFunctions(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/dev/walk.md"))
+	require.NoError(t, err)
+	rooms := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| \\d\\. [^|]*\\| `([a-z/]+)\\.([A-Za-z.]+)` ").FindAllStringSubmatch(string(page), -1) {
+		rooms[row[1]] = true
+	}
+	assert.Len(t, rooms, 9)
+	for _, name := range regexp.MustCompile("`(pkg/[a-z/]+)(?:\\.([A-Za-z.]+))?`").FindAllStringSubmatch(string(page), -1) {
+		functions := exported(t, name[1])
+		assert.NotEmpty(t, functions, name[1])
+		if name[2] != "" {
+			assert.Contains(t, functions, name[2], "in %s", name[1])
+		}
+	}
+}
+
+// exported lists the exported functions of a package, with methods as Type.Method.
+func exported(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	declared := regexp.MustCompile(`(?m)^func (?:\(\w+ \*?([A-Z]\w*)(?:\[\w+\])?\) )?([A-Z]\w*)[\[(]`)
+	names := map[string]bool{}
+	files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
+	require.NoError(t, err)
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, match := range declared.FindAllStringSubmatch(string(source), -1) {
+			names[strings.TrimPrefix(match[1]+"."+match[2], ".")] = true
+		}
+	}
+	return names
 }
 
 // tests lists the test functions of the repository.

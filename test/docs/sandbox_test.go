@@ -35,21 +35,23 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cluster-version/cvo/manifests"
-	"github.com/cluster-version/cvo/pkg/assemble"
-	"github.com/cluster-version/cvo/pkg/updategraph"
+	"github.com/cluster-version/cvo/pkg/author/assemble/input"
+	"github.com/cluster-version/cvo/pkg/author/assemble/program"
+	updategraph "github.com/cluster-version/cvo/pkg/update/graph"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
 	"github.com/cluster-version/cvo/test/fixture/authority"
 )
 
-// binaries has cvo, as users have it, and what plays the platform's operators.
+// binaries is the folder with cvo, as users have it, and with the program that plays the platform's operators.
 var binaries string
 
 func TestMain(m *testing.M) {
 	ctrllog.SetLogger(logr.Discard())
 	dir, err := os.MkdirTemp("", "cvo-docs-")
 	if err == nil {
-		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir, "../../cmd/cvo", "../operators")
+		build := exec.Command("go", "build", "-ldflags=-s -w", "-o", dir, "../../cmd/cvo", "../operators")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // a release contains this binary
 		build.Stderr = os.Stderr
 		err = build.Run()
 	}
@@ -66,8 +68,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// putTools puts into a folder what commands are looked for in: beside cvo its plugin, and the kubectl and Helm that make
-// kube-tools and make helm build.
+// putTools fills a folder of the PATH with cvo's kubectl plugin, and with the kubectl and Helm that make kube-tools and make helm build.
 func putTools(dir string) error {
 	for name, target := range map[string]string{
 		"kubectl-cvo": "cvo", "kubectl_complete-cvo": "../../hack/kubectl_complete-cvo", "kubectl": "../../bin/kube/kubectl", "helm": "../../bin/peers/helm",
@@ -88,10 +89,10 @@ func putTools(dir string) error {
 	return nil
 }
 
-// sandbox is where a reader tries the documentation: a folder to work in, cvo and kubectl, registries under the names that
-// the pages use, and perhaps a cluster. Commands are run as they are written. What makes that possible is a proxy in the
-// environment, behind which every host below example.com and .example is the same registry over TLS; but updates.… is the
-// update service, signatures.… a store of signatures, and prometheus.… what the cluster's Route to its Prometheus names.
+// sandbox is the environment in which a reader tries the documentation: a folder, cvo and kubectl, registries with the host names on the
+// pages, and optionally a cluster. Commands run as written, because the environment names a proxy. The proxy leads every host below
+// example.com and .example to the same registry with TLS. The exceptions are updates.… (the update service), signatures.… (a signature
+// store) and prometheus.… (the host in the Route to the cluster's Prometheus).
 type sandbox struct {
 	*testing.T
 	dir      string
@@ -100,14 +101,14 @@ type sandbox struct {
 	alerts   *fixture.QueryAPI
 	proxy    string
 	control  *env.Env
-	// digests are those of the releases, by version.
+	// digests are the digests of the releases, by version.
 	digests map[string]string
-	// replaced are words of a page that mean something else here.
+	// replaced has pairs: a text on a page and its replacement here.
 	replaced []string
 	operator *exec.Cmd
-	// actors play the controllers and the operators of the platform.
+	// actors is the process that plays the controllers and the operators of the platform.
 	actors *exec.Cmd
-	// listen is where the operator listens here; the pages have the default.
+	// listen is the address of the operator's endpoint. The pages have the default address.
 	listen string
 	ran    int
 }
@@ -156,7 +157,7 @@ func freeAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// startProxy starts a proxy that leads to what the sandbox has, and makes the certificates for it.
+// startProxy starts a proxy to the servers of the sandbox and issues their certificates.
 func (s *sandbox) startProxy() {
 	s.Helper()
 	ca, err := authority.New("sandbox")
@@ -168,18 +169,18 @@ func (s *sandbox) startProxy() {
 		certificate, err := ca.Issue(hello.ServerName)
 		return &certificate, err
 	}}
-	front.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that stop hang up
+	front.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that are stopped drop their connections
 	front.StartTLS()
 	s.Cleanup(front.Close)
 
 	s.proxy = fixture.StartProxy(s, func(hostPort string) (string, bool) {
 		host, port, _ := net.SplitHostPort(hostPort)
 		ours := strings.HasSuffix(host, ".example") || strings.HasSuffix(host, ".example.com")
-		return front.Listener.Addr().String(), ours && port != "80" // what is there speaks TLS
+		return front.Listener.Addr().String(), ours && port != "80" // the server at this address uses TLS
 	}).URL
 }
 
-// hosts is what answers for the hosts that the pages name.
+// hosts returns the handler for the hosts on the pages.
 func (s *sandbox) hosts() http.Handler {
 	s.Helper()
 	signatures := http.FileServer(http.Dir(s.path("signatures")))
@@ -204,15 +205,15 @@ func (s *sandbox) hosts() http.Handler {
 	})
 }
 
-// pushBase pushes the operator's image, without a program: nothing is run in a pod here.
+// pushBase pushes the operator's image without a working program, because no pod runs here.
 func (s *sandbox) pushBase() {
 	s.Helper()
 	require.True(s, manifests.Complete(), "run make crds")
-	own, err := assemble.ReadFiles(manifests.FS())
+	own, err := input.ReadFiles(manifests.FS())
 	require.NoError(s, err)
 	index := v1.ImageIndex(empty.Index)
 	for _, architecture := range []string{"amd64", "arm64"} {
-		base, err := assemble.OperatorImage(assemble.OperatorImageOptions{
+		base, err := program.Operator(program.OperatorOptions{
 			Binary: []byte("cvo"), Manifests: own, Architecture: architecture, Version: "v1", Created: time.Unix(1767225600, 0),
 		})
 		require.NoError(s, err)
@@ -233,11 +234,11 @@ func (s *sandbox) pushBase() {
 
 var componentImage = regexp.MustCompile(`registry\.example\.com/platform/([a-z-]+)@`)
 
-// componentVersions are what the images of some components say of what is in them.
+// componentVersions are the versions in the labels of some component images.
 var componentVersions = map[string]string{"example-network": "cni=1.5.1", "example-network-agent": "cni=1.5.1"}
 
-// pushComponents pushes the images that the example platform names, as far as anybody looks into them here, and lists
-// them in a mapping file. It returns their digests by name.
+// pushComponents pushes the images of the example platform, with only the content that is read here, and lists them in a mapping file. It
+// returns their digests by name.
 func (s *sandbox) pushComponents() map[string]string {
 	s.Helper()
 	files, err := filepath.Glob(s.path("examples/platform/*/image-references"))
@@ -268,7 +269,7 @@ func (s *sandbox) pushComponents() map[string]string {
 
 func (s *sandbox) path(name string) string { return filepath.Join(s.dir, name) }
 
-// releases makes and signs 1.0.0 and 1.1.0 of the example platform, as make-your-own-platform.md says.
+// releases creates and signs 1.0.0 and 1.1.0 of the example platform, as make-your-own-platform.md describes.
 func (s *sandbox) releases() {
 	s.Helper()
 	s.shell("cvo release keygen --out keys && cp keys/trust.yaml trust.yaml")
@@ -284,8 +285,8 @@ func (s *sandbox) releases() {
 		configv1.Release{Version: "1.1.0", Image: "registry.example.com/platform/release@" + s.digests["1.1.0"]}))
 }
 
-// cluster starts an API server, and others who play the controllers of Kubernetes and the operators of the platform. One
-// that was there ends.
+// cluster starts an API server, and a process that plays the controllers of Kubernetes and the operators of the platform. It stops an
+// earlier cluster.
 func (s *sandbox) cluster(operators ...string) {
 	s.Helper()
 	if s.control != nil {
@@ -297,13 +298,13 @@ func (s *sandbox) cluster(operators ...string) {
 	s.act(operators...)
 }
 
-// act has the controllers and the operators of the platform work.
+// act starts the controllers and the operators of the platform.
 func (s *sandbox) act(operators ...string) {
 	s.Helper()
 	s.actors = s.background(filepath.Join(binaries, "operators"), operators...)
 }
 
-// end stops what background began.
+// end stops a process that background started.
 func (s *sandbox) end(cmd *exec.Cmd) {
 	if cmd != nil && cmd.ProcessState == nil {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
@@ -330,13 +331,13 @@ func (s *sandbox) background(program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// pods is the operator, in place of the pods of its Deployment, which nobody runs here.
+// pods starts the operator as a process, because nothing here runs the pods of its Deployment.
 func (s *sandbox) pods(version string, repository ...string) {
 	s.Helper()
 	s.operator = s.background(filepath.Join(binaries, "cvo"), s.start(version, repository)...)
 }
 
-// start has the release image's files in a folder, as a pod that runs the image has them.
+// start extracts the release image into a folder, as a pod of the image has it, and returns the arguments for cvo.
 func (s *sandbox) start(version string, repository []string) []string {
 	s.Helper()
 	image := append(repository, "registry.example.com/platform/release")[0] + "@" + s.digests[version]
@@ -349,7 +350,7 @@ func (s *sandbox) start(version string, repository []string) []string {
 	}
 }
 
-// deployed starts the operator as soon as there is a Deployment for it.
+// deployed starts the operator when its Deployment exists.
 func (s *sandbox) deployed(version string, repository ...string) {
 	s.Helper()
 	s.operator = s.background("bash", "-c", `until kubectl -n openshift-cluster-version get deployment cluster-version-operator; do sleep 0.2; done
@@ -368,7 +369,7 @@ func (s *sandbox) environment() []string {
 	return environment
 }
 
-// shell runs what is not on a page and must work.
+// shell runs a script that is not on a page. The script must succeed. shell returns its output.
 func (s *sandbox) shell(script string) string {
 	s.Helper()
 	stdout, both, err := s.bash(script)
@@ -376,7 +377,7 @@ func (s *sandbox) shell(script string) string {
 	return stdout
 }
 
-// tool runs a program as the test itself does, not as in the sandbox.
+// tool runs a program in the environment of the test instead of the sandbox.
 func (s *sandbox) tool(program string, args ...string) string {
 	s.Helper()
 	out, err := exec.CommandContext(s.Context(), program, args...).Output()
@@ -384,7 +385,7 @@ func (s *sandbox) tool(program string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// make is how make is run here: in the repository, with the caches of Go that the sandbox does not have.
+// make returns the command that runs make here: in the repository, with Go's caches, which the sandbox lacks.
 func (s *sandbox) make(args string) string {
 	s.Helper()
 	repository, err := filepath.Abs(root)
@@ -396,7 +397,7 @@ func (s *sandbox) make(args string) string {
 	return script + " make -C " + repository + " " + args
 }
 
-// eventually runs something until it works.
+// eventually runs a script until it succeeds.
 func (s *sandbox) eventually(script string) {
 	s.Helper()
 	var both string
@@ -410,7 +411,7 @@ func (s *sandbox) eventually(script string) {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-	require.Fail(s, "this does not come true", "%s\n%s", script, both)
+	require.Fail(s, "the script did not succeed in time", "%s\n%s", script, both)
 }
 
 const commandTimeout = 2 * time.Minute
@@ -432,7 +433,7 @@ func (s *sandbox) bash(script string) (stdout, both string, err error) {
 	return out.String(), all.text.String(), err
 }
 
-// terminal shows what is printed on either way.
+// terminal records stdout and stderr in the order of the writes.
 type terminal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -450,7 +451,7 @@ var (
 	anyVersion  = regexp.MustCompile(`\b\d+\.\d+\.\d+\b`)
 )
 
-// resolve puts in what a reader puts in: the digest of the release that is meant, for the version that the command names.
+// resolve inserts the digest of the release, as a reader would do, for the version in the command.
 func (s *sandbox) resolve(text string) string {
 	text = strings.NewReplacer(s.replaced...).Replace(text)
 	digest := s.digests["1.1.0"]
@@ -468,7 +469,7 @@ func (s *sandbox) resolve(text string) string {
 	return text
 }
 
-// run runs a command of a page and compares what it prints with what the page shows.
+// run runs a command of a page and compares its output with the page.
 func (s *sandbox) run(page string, c typed) {
 	s.Helper()
 	s.ran++
@@ -488,20 +489,20 @@ func (s *sandbox) run(page string, c typed) {
 	}
 	fails := slices.ContainsFunc(c.output, func(line string) bool { return strings.HasPrefix(line, "error: ") })
 	if fails {
-		require.Error(s, err, "%s\nThe page shows an error here. It printed:\n%s", at, both)
+		require.Error(s, err, "%s\nThe page shows an error, but the command succeeded and printed:\n%s", at, both)
 	} else {
 		require.NoError(s, err, "%s\n%s", at, both)
 	}
 	if missing, ok := shown(s.resolve(strings.Join(c.output, "\n")), both); !ok {
-		require.Fail(s, "the page shows a line that is not printed", "%s\nmissing: %s\nprinted:\n%s", at, missing, both)
+		require.Fail(s, "the page shows a line that the command did not print", "%s\nmissing: %s\nprinted:\n%s", at, missing, both)
 	}
 }
 
-// watch runs a command that only its reader ends, once all that the page shows has been printed.
+// watch runs a command that only its reader ends, and stops it when all output on the page has been printed.
 func (s *sandbox) watch(at, text string, output []string) {
 	s.Helper()
 	page, missing := s.resolve(strings.Join(output, "\n")), ""
-	require.NotEmpty(s, page, "%s: the page does not show what it ends with", at)
+	require.NotEmpty(s, page, "%s: the page does not show the last output", at)
 	cmd := s.background("bash", "-c", "exec "+text)
 	defer s.end(cmd)
 	for deadline := time.Now().Add(commandTimeout); time.Now().Before(deadline); {
@@ -516,14 +517,14 @@ func (s *sandbox) watch(at, text string, output []string) {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-	require.Fail(s, "the page shows a line that is not printed", "%s\nmissing: %s", at, missing)
+	require.Fail(s, "the page shows a line that the command did not print", "%s\nmissing: %s", at, missing)
 }
 
-// volatile is what differs from one run to another: numbers, times, digests and what hangs on them, but not versions.
+// volatile matches text that differs between runs: numbers, times, digests and names derived from them, but not versions.
 var volatile = regexp.MustCompile(`\b\d+\.\d+\.\d+\b|\b(sha256:)?[0-9a-f]{6,}\b|\b[0-9A-F]{16}\b|[0-9]+`)
 
-// shown tells whether every line of a page is printed, in this order; what is printed in between may be more. Spaces and
-// numbers other than versions do not count, … stands for anything.
+// shown reports whether the output has every line of a page in order, possibly with other lines in between. It ignores spaces and all
+// numbers except versions; … matches anything. missing is the first missing line.
 func shown(page, printed string) (missing string, ok bool) {
 	lines := strings.Split(printed, "\n")
 	for wanted := range strings.SplitSeq(page, "\n") {

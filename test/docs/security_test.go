@@ -18,30 +18,30 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// threats are those that docs/security.md must have a row for, by words of its first column.
+// threats are texts that must occur in the first column of docs/security.md.
 var threats = []string{
 	// Retrieval.
 	"tag is moved", "tampered with", "mirror serves other content", "credentials leak", "plain HTTP, a redirect", "tokens expire",
-	"endless answers", "slow and silent", "broken answers", "429", "decompression bombs", "million files", "`..`, absolute paths",
-	"links, devices", "PAX", "schema 1", "foreign and encrypted layers",
+	"endless responses", "slow and silent", "broken responses", "429", "decompression bombs", "million files", "`..`, absolute paths",
+	"links, devices", "PAX", "schema version 1", "foreign and encrypted layers",
 	// Verification.
-	"nobody has signed", "policy with less authority", "wrong key", "expired key", "revoked key", "weak algorithms",
+	"none by a trusted signer", "policy with less authority", "wrong key", "expired key", "revoked key", "weak algorithms",
 	"signature of another digest", "platform's image in place of the index", "wrong identity or issuer", "untrusted log",
 	"tampered inclusion proof", "threshold", "older release, properly signed", "stores that lie", "messages that bomb", "force",
 	// Payload.
 	"alias bombs", "deep nesting", "huge documents", "duplicate keys", "NUL bytes", "byte order mark", "not UTF-8", "1.5 MB",
 	// Cluster.
-	"ClusterVersion is deleted", "raises its own rights", "operator's endpoint", "ClusterVersion holds nonsense", "overrides",
-	// The rest.
-	"mistakes in a release", "cannot be rebuilt", "what we sign", "mirrored, or extracted", "interrupted", "content changes on the way",
+	"ClusterVersion is deleted", "extends its own permissions", "operator's endpoint", "ClusterVersion contains invalid values", "overrides",
+	"operator's field manager name", "forges its managedFields", "replaces the history of ClusterVersion", "makes every save fail",
+	// Other threats.
+	"mistakes in a release", "cannot be rebuilt", "our signatures", "mirrored, or extracted", "interrupted", "content changes on the way",
 	"poisoned", "half-written", "libraries of the host", "modules change",
 }
 
-// evidence is a test that the page names: folder, function, and what stands in the test about one of its cases.
-var evidence = regexp.MustCompile("`((?:pkg|test|cmd)/[a-z0-9/]+)\\.((?:Test|Fuzz)[A-Za-z0-9_]*)(?:/([^`]+))?`")
+// evidence matches a test on the page: folder, function, and the name of one of its cases.
+var evidence = regexp.MustCompile("`((?:pkg|internal|test|cmd)/[a-z0-9/]+)\\.((?:Test|Fuzz)[A-Za-z0-9_]*)(?:/([^`]+))?`")
 
-// TestSecurityNamesTests checks that every row of the tables has a test, and that every test, and every case of one, that
-// is named is there.
+// TestSecurityNamesTests checks that every table row names a test, and that every named test and case exists.
 func TestSecurityNamesTests(t *testing.T) {
 	declared := functions(t)
 	var first []string
@@ -49,7 +49,7 @@ func TestSecurityNamesTests(t *testing.T) {
 		first = append(first, row[0])
 		found := evidence.FindAllStringSubmatch(row[len(row)-1], -1)
 		assert.NotEmpty(t, found, "no test for: %s", row[0])
-		assert.Len(t, found, strings.Count(row[len(row)-1], "`")/2, "this is no test of a package: %s", row[len(row)-1])
+		assert.Len(t, found, strings.Count(row[len(row)-1], "`")/2, "only tests of packages belong here: %s", row[len(row)-1])
 		for _, named := range found {
 			folder, name, of := named[1], named[2], named[3]
 			_, ok := declared[folder+"."+name]
@@ -63,11 +63,11 @@ func TestSecurityNamesTests(t *testing.T) {
 	for _, threat := range threats {
 		assert.True(t, slices.ContainsFunc(first, func(cell string) bool { return strings.Contains(cell, threat) }), "no row for: %s", threat)
 	}
-	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(first))), len(first), "a row is there twice")
+	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(first))), len(first), "a row occurs twice")
 }
 
-// TestEveryParserIsFuzzed checks that the page and hack/fuzz.sh have every fuzz target of what is shipped, and that each
-// has inputs to begin with.
+// TestEveryParserIsFuzzed checks that the page and hack/fuzz.sh list every fuzz target of the shipped source, and that each target has seed
+// inputs.
 func TestEveryParserIsFuzzed(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/security.md"))
 	require.NoError(t, err)
@@ -85,15 +85,16 @@ func TestEveryParserIsFuzzed(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, function.seeded || len(corpus) > 0, "%s has no seeds", name)
 	}
-	assert.Empty(t, missing, "docs/security.md has no row with these")
+	assert.Empty(t, missing, "docs/security.md has no row with these fuzz targets")
 	require.Greater(t, len(declared), 40)
 	out, err := exec.CommandContext(t.Context(), filepath.Join(root, "hack", "fuzz.sh"), "--list").Output()
 	require.NoError(t, err)
 	assert.ElementsMatch(t, declared, strings.Split(strings.TrimSpace(string(out)), "\n"))
 }
 
-// TestOperatorIsStatic checks that whatever builds the operator builds it without a C library, and that nothing in it is
-// written in C then.
+// TestOperatorIsStatic checks that every build of the operator disables cgo and that no dependency needs C code.
+//
+//threat:libraries-host-image
 func TestOperatorIsStatic(t *testing.T) {
 	built := 0
 	for _, file := range []string{"Makefile", "Dockerfile", "hack/image.sh"} {
@@ -117,7 +118,9 @@ func TestOperatorIsStatic(t *testing.T) {
 	assert.Empty(t, strings.TrimSpace(string(out)))
 }
 
-// TestModulesArePinned checks that modules come from where their names say, with the checksums that were reviewed.
+// TestModulesArePinned checks that modules are downloaded under their own names, with the reviewed checksums.
+//
+//threat:modules-change
 func TestModulesArePinned(t *testing.T) {
 	var mod struct {
 		Require []struct{ Path, Version string }
@@ -141,7 +144,7 @@ func TestModulesArePinned(t *testing.T) {
 	assert.Contains(t, string(makefile), "go mod verify")
 }
 
-// rows are the rows of the page's tables, without their heads.
+// rows returns the rows of the page's tables without their headings.
 func rows(t *testing.T) [][]string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(root, "docs/security.md"))
@@ -167,17 +170,17 @@ func rows(t *testing.T) [][]string {
 	return all
 }
 
-// function is a test, or what helps one, as far as its source tells.
+// function is a test or a test helper, as parsed from its source.
 type function struct {
-	// texts are the strings in it.
+	// texts are its string literals.
 	texts []string
-	// names are those that it uses; some are of functions.
+	// names are its identifiers, some of which are functions.
 	names []string
-	// seeded: it adds inputs by itself.
+	// seeded reports whether it adds seed inputs itself.
 	seeded bool
 }
 
-// reached are the strings of a test and of the functions beside it that it calls: long tables are functions of their own.
+// reached returns the strings of a test and of the functions in its folder that it calls, because functions may hold long tables.
 func reached(declared map[string]function, folder, name string, seen map[string]bool) []string {
 	body, ok := declared[folder+"."+name]
 	if !ok || seen[name] {
@@ -191,11 +194,11 @@ func reached(declared map[string]function, folder, name string, seen map[string]
 	return texts
 }
 
-// functions are those of the repository's tests, by folder and name.
+// functions returns the functions of the repository's tests by folder and name.
 func functions(t *testing.T) map[string]function {
 	t.Helper()
 	all := map[string]function{}
-	for _, top := range []string{"cmd", "pkg", "test"} {
+	for _, top := range []string{"cmd", "internal", "pkg", "test"} {
 		err := filepath.WalkDir(filepath.Join(root, top), func(path string, d os.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
 				return err

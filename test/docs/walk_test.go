@@ -16,18 +16,18 @@ import (
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// walk is what a reader does who goes through pages from top to bottom in one place.
+// walk is a reader who follows pages from top to bottom in one sandbox.
 type walk struct {
 	name  string
 	pages []string
-	// prepare makes what the first page takes for granted.
+	// prepare creates the state that the first page assumes.
 	prepare func(*sandbox)
-	// before has what happens in the world before a command that begins so, with a line's end for all of it; each happens
-	// once.
+	// before lists events. Each has the beginning of the command before which it happens; a line break at its end makes it the whole
+	// command. Each event happens once.
 	before []event
-	// after checks what has come of it.
+	// after checks the result.
 	after func(*sandbox)
-	// replaced are words of the pages that mean something else in the sandbox, as pairs.
+	// replaced has pairs: a text on a page and its replacement in the sandbox.
 	replaced []string
 }
 
@@ -36,9 +36,9 @@ type event struct {
 	happens func(*sandbox)
 }
 
-// TestWalks goes through the documentation as its readers do: every command is run as it is written, in the order of the
-// page, and prints what the page shows.
-func TestWalks(t *testing.T) {
+// TestDocumentedOutputIsCurrent follows the documentation as its readers do. It runs every command as written, in page order, and compares
+// the output with the page.
+func TestDocumentedOutputIsCurrent(t *testing.T) {
 	t.Parallel()
 	for _, w := range walks() {
 		t.Run(w.name, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestWalks(t *testing.T) {
 	}
 }
 
-// TestEveryCommandIsWalked checks that what is not run says why, right before its block, and lists that.
+// TestEveryCommandIsWalked checks that the comment before every block that no walk runs gives the reason. It lists the reasons.
 func TestEveryCommandIsWalked(t *testing.T) {
 	t.Parallel()
 	walked := map[string]bool{}
@@ -69,7 +69,7 @@ func TestEveryCommandIsWalked(t *testing.T) {
 			case walked[page]:
 				run += len(b.commands)
 			default:
-				assert.Empty(t, b.commands, "%s:%d: no walk runs this block, and it does not say why", page, b.line)
+				assert.Empty(t, b.commands, "%s:%d: no walk runs this block, and no comment before it gives the reason", page, b.line)
 			}
 		}
 	}
@@ -105,7 +105,7 @@ func (w walk) walk(t *testing.T) {
 		}
 	}
 	for _, e := range events {
-		assert.Fail(t, "no page has this command any more", "%q", e.command)
+		assert.Fail(t, "no page has this command", "%q", e.command)
 	}
 	if w.after != nil {
 		w.after(s)
@@ -113,7 +113,7 @@ func (w walk) walk(t *testing.T) {
 	t.Logf("%d commands run", s.ran)
 }
 
-// ending is what has to be printed even where the page shows something else than the walk: what a watch ends with.
+// ending returns the output to expect even if the page shows other output than the walk: the last line of a watch.
 func ending(c typed) []string {
 	if strings.HasSuffix(c.text, " -w") && len(c.output) > 0 {
 		return c.output[len(c.output)-1:]
@@ -121,12 +121,12 @@ func ending(c typed) []string {
 	return nil
 }
 
-// script is an event that takes commands.
+// script returns an event that runs commands.
 func script(format string, args ...any) func(*sandbox) {
 	return func(s *sandbox) { s.shell(fmt.Sprintf(format, args...)) }
 }
 
-// installed is a cluster with 1.0.0 of the example platform.
+// installed prepares a cluster with 1.0.0 of the example platform.
 func installed(s *sandbox) {
 	s.releases()
 	s.cluster()
@@ -135,7 +135,7 @@ func installed(s *sandbox) {
 	s.shell("cvo upgrade wait --timeout=100s")
 }
 
-// collector plays the controllers that end deletions, which an API server alone does not have.
+// collector plays the controllers that finish deletions, which a bare API server lacks.
 const collector = `while sleep 0.3; do
 	if kubectl get clusterversion version -o json | jq -e '.metadata | has("deletionTimestamp") and any(.finalizers[]?; . == "orphan")'; then
 		kubectl patch clusterversion version --type merge -p '{"metadata":{"finalizers":null}}'
@@ -144,7 +144,7 @@ const collector = `while sleep 0.3; do
 		kubectl replace --raw /api/v1/namespaces/openshift-cluster-version/finalize -f namespace.json
 done`
 
-// choosing is an installed cluster with a Prometheus and an update service that offers 1.1.0.
+// choosing prepares an installed cluster with a Prometheus, and an update service that offers 1.1.0.
 func choosing(s *sandbox) {
 	installed(s)
 	offered(s)
@@ -155,13 +155,17 @@ func choosing(s *sandbox) {
 kubectl config set-credentials vera --token="$(kubectl create token vera)" && kubectl config set-context --current --user vera`)
 }
 
-// offered has an update service offer 1.1.0 to the cluster.
+// backAtFirst succeeds when the cluster is at 1.0.0, requests nothing else and knows updates from there.
+const backAtFirst = `kubectl get clusterversion version -o json | jq -e '.metadata.generation == .status.observedGeneration and
+(.status.history[0] | .version == "1.0.0" and .state == "Completed") and .status.desired.version == "1.0.0" and (.status.availableUpdates | length > 0)'`
+
+// offered makes an update service offer 1.1.0 to the cluster.
 func offered(s *sandbox) {
 	s.shell(`kubectl patch clusterversion version --type=merge -p '{"spec":{"upstream":"https://updates.example.com/graph","channel":"stable"}}'`)
 	s.eventually("kubectl get clusterversion version -o json | jq -e '.status.availableUpdates[0]'")
 }
 
-// condition is an event that has to come true.
+// condition returns an event that waits until a script succeeds.
 func condition(script string) func(*sandbox) {
 	return func(s *sandbox) { s.eventually(script) }
 }
@@ -172,7 +176,7 @@ func walks() []walk {
 			name:  "make",
 			pages: []string{"docs/user/make-your-own-platform.md"},
 			prepare: func(s *sandbox) {
-				// The images that the example names are in no registry; here it names some that are.
+				// The images in the example exist in no registry. Replace them by existing ones.
 				s.shell("cp -r examples/platform/1.1.0 own")
 				for name, digest := range s.pushComponents() {
 					s.shell("sed -i 's,/platform/" + name + "@sha256:[0-9a-f]*,/platform/" + name + "@" + digest + ",' own/image-references")
@@ -307,7 +311,13 @@ func walks() []walk {
 			before: []event{
 				{"cvo upgrade\n", condition("kubectl get releaserollout version -o json | jq -e '.status.preflight.state == \"Passed\"'")},
 				{"kubectl patch clusterversion version --type merge", script("cvo upgrade pause && cvo upgrade --clear")},
-				{"kubectl explain", script("cvo upgrade --clear")},
+				{"kubectl explain", func(s *sandbox) {
+					// The operator may have accepted the update before it is cleared. Before the next page, the cluster then has to return
+					// to 1.0.0 and to receive the updates from there.
+					s.shell("cvo upgrade --clear && cvo upgrade resume")
+					s.eventually(backAtFirst)
+					s.shell("cvo upgrade pause")
+				}},
 				{"cvo upgrade recommend --version", func(s *sandbox) {
 					s.alerts.Alert(firing("KubeNodeNotReady", "warning"), firing("PodDisruptionBudgetLimit", "critical"))
 				}},
@@ -316,7 +326,7 @@ func walks() []walk {
 				{"cvo upgrade status\n", acknowledged},
 				{"cvo upgrade --to=", func(s *sandbox) {
 					s.shell("cvo upgrade --clear && cvo upgrade resume")
-					s.eventually(`kubectl get clusterversion version -o json | jq -e '.status.history[0] | .version == "1.0.0" and .state == "Completed"'`)
+					s.eventually(backAtFirst)
 				}},
 			},
 			replaced: []string{
@@ -362,13 +372,13 @@ func walks() []walk {
 	}
 }
 
-// firing is an alert.
+// firing returns a firing alert.
 func firing(name, severity string) promv1.Alert {
 	return promv1.Alert{State: promv1.AlertStateFiring, Labels: model.LabelSet{"alertname": model.LabelValue(name), "severity": model.LabelValue(severity), "namespace": "example-dns"}}
 }
 
-// gated has something to be acknowledged before the update that is asked for. By then the operator may tell so already,
-// and recommend the update no more.
+// gated requires an acknowledgement before the requested update. By then the operator may already report that, and may no longer recommend
+// the update.
 func gated(s *sandbox) {
 	s.shell(`kubectl -n openshift-config create configmap admin-acks
 kubectl -n openshift-config-managed create configmap admin-gates --from-literal=ack-1.0-storage-api=` +
@@ -377,14 +387,14 @@ cvo upgrade --to 1.1.0 --allow-upgrade-with-warnings --allow-not-recommended`)
 	s.eventually(`kubectl get clusterversion version -o json | jq -e '.status.conditions[] | select(.type == "ReleaseAccepted" and .reason == "PreconditionChecks")'`)
 }
 
-// notUpgradeable has an operator object as well.
+// notUpgradeable makes an operator block the update too.
 func notUpgradeable(s *sandbox) {
-	s.end(s.actors) // they report for their operators
+	s.end(s.actors) // the actors would overwrite the condition
 	s.shell(upgradeable("False", "One or more machine config pools are degraded"))
 	s.eventually(`kubectl get clusterversion version -o json | jq -e '.status.conditions[] | select(.type == "Upgradeable") | .message | contains("multiple")'`)
 }
 
-// acknowledged has the operator object no more: the update is accepted by itself.
+// acknowledged makes that operator permit the update. The cluster then accepts it by itself.
 func acknowledged(s *sandbox) {
 	s.shell(upgradeable("True", ""))
 	s.act()
@@ -397,7 +407,7 @@ func upgradeable(status, message string) string {
 		`kubectl replace --subresource=status -f -`, status, message)
 }
 
-// published is a cluster, and releases that their publisher has signed by OpenPGP.
+// published prepares a cluster with releases that their publisher has signed with OpenPGP.
 func published(s *sandbox) {
 	s.releases()
 	s.shell("cvo release keygen --type openpgp --name vendor --out vendor && sed 's,file:.*,https://signatures.example.com,' vendor/trust.yaml >trust.yaml")
@@ -413,13 +423,13 @@ func published(s *sandbox) {
 		folder + "/0000_10_config-operator_01_imagetagmirrorsets.crd.yaml && kubectl wait --for condition=Established crd --all")
 }
 
-// original is a cluster as the original operator leaves it: the objects of a release, written by updates.
+// original prepares a cluster as OpenShift's operator leaves it, with the objects of a release written by updates.
 func original(s *sandbox) {
 	s.releases()
 	s.cluster()
 	s.shell("cvo release extract --quiet registry.example.com/platform/release:1.0.0 --to written")
 	s.shell("cvo install --no-operator --release-image registry.example.com/platform/release:1.0.0 --trust trust.yaml")
-	// Namespaces and definitions come first in the order of names, but for those that a later runlevel defines.
+	// In file name order, namespaces and definitions come first, except definitions in a later runlevel.
 	s.shell(`for i in 1 2; do kubectl create --field-manager=cluster-version-operator -f written; done >/dev/null 2>&1; true`)
 	s.shell(`kubectl -n openshift-cluster-version create deployment cluster-version-operator --image registry.example.com/original:v1 --dry-run=client -o json |
 jq '.spec.selector.matchLabels = {"k8s-app": .metadata.name} | .spec.template.metadata.labels = .spec.selector.matchLabels' | kubectl create -f -`)
@@ -431,14 +441,14 @@ jq '.spec.selector.matchLabels = {"k8s-app": .metadata.name} | .spec.template.me
 	require.Contains(s, owned, "cluster-version-operator Update")
 }
 
-// owners lists who owns fields of what the release brought, and how.
+// owners lists the field managers of the release's objects and their operations.
 const owners = `kubectl get deployments,services,configmaps,serviceaccounts -A --show-managed-fields -o json | jq -r '.items[] |
 select(.metadata.namespace | startswith("example-")) | .metadata.managedFields[] | select(.subresource == null) | .manager + " " + .operation' | sort | uniq -c`
 
-// movedOver checks that what the original wrote is applied now, and that the history goes on.
+// movedOver checks that the original's objects are now applied and that the history continues.
 func movedOver(s *sandbox) {
 	owned := s.shell(owners)
-	// Entries of the original stay where the release has all their fields; a field that it drops later goes with them.
+	// An entry of the original stays as long as the release has all its fields. Later it is removed with the first dropped field.
 	assert.Contains(s, owned, "cluster-version-operator Apply")
 	history := s.shell("kubectl get clusterversion version -o json | jq -r '.status.history[] | .state + \" \" + .image'")
 	lines := strings.Split(strings.TrimSpace(history), "\n")

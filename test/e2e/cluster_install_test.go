@@ -31,9 +31,9 @@ import (
 	"github.com/cluster-version/cvo/test/env"
 )
 
-// testInstall goes from a bare cluster to a platform, by one command.
+// testInstall installs a platform on a bare cluster with one command.
 func testInstall(t *testing.T, s *site) {
-	l := newLife(t, s)
+	l := newTestPlatform(t, s)
 	if _, err := l.clusterVersion(); err == nil {
 		l.mustRun("uninstall", "--with-platform", "--delete-data", "--yes", "--force", "--timeout=3m")
 	}
@@ -41,20 +41,20 @@ func testInstall(t *testing.T, s *site) {
 	l.trustRegistry()
 	began := time.Now()
 	l.install(release, "--wait")
-	t.Logf("from a bare cluster to a platform: %s", since(began))
+	t.Logf("installed a platform on a bare cluster in %s", since(began))
 
 	pods := l.settled(release)
-	t.Run("two replicas run on different nodes and start fast", func(t *testing.T) {
+	t.Run("runs two replicas on different nodes, which start fast", func(t *testing.T) {
 		assert.NotEqual(t, pods[0].Spec.NodeName, pods[1].Spec.NodeName)
 		for _, pod := range pods {
 			started := pod.Status.ContainerStatuses[0].State.Running.StartedAt.Time
 			took := readySince(pod).Sub(started)
-			t.Logf("%s on %s: %s from its start to being ready", pod.Name, pod.Spec.NodeName, took)
+			t.Logf("%s on %s was ready %s after its start", pod.Name, pod.Spec.NodeName, took)
 			assert.LessOrEqual(t, took, 5*time.Second)
 			assert.Zero(t, pod.Status.ContainerStatuses[0].RestartCount)
 		}
 	})
-	t.Run("every component runs", func(t *testing.T) {
+	t.Run("runs every component", func(t *testing.T) {
 		l, operators := l.in(t), &configv1.ClusterOperatorList{}
 		require.NoError(t, l.client.List(t.Context(), operators))
 		assert.Len(t, operators.Items, 9)
@@ -65,64 +65,66 @@ func testInstall(t *testing.T, s *site) {
 				}
 			}
 		}
-		pods, err := l.kube.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
-		var running int
-		for _, pod := range pods.Items {
-			if strings.HasPrefix(pod.Namespace, "example-") && !readySince(pod).IsZero() {
-				running++
-				assert.Contains(t, pod.Spec.Containers[0].Image, l.registry.Host+"/components/", pod.Name)
+		// A second replica may become ready after its Deployment has become available.
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			pods, err := l.kube.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
+			require.NoError(c, err)
+			var ready int
+			for _, pod := range pods.Items {
+				if strings.HasPrefix(pod.Namespace, "example-") && !readySince(pod).IsZero() {
+					ready++
+					assert.Contains(t, pod.Spec.Containers[0].Image, l.registry.Host+"/components/", pod.Name)
+				}
 			}
-		}
-		t.Logf("%d pods of components are ready", running)
-		assert.GreaterOrEqual(t, running, 20)
+			assert.GreaterOrEqual(c, ready, 20, "pods of components that are ready")
+		}, patience, tick)
 	})
-	t.Run("a second install changes nothing", func(t *testing.T) {
+	t.Run("changes nothing on a second install", func(t *testing.T) {
 		l, again := l.in(t), time.Now()
 		for _, object := range l.install(release).Objects {
 			assert.Equal(t, "unchanged", object.Outcome, "%s %s/%s: %s", object.Kind, object.Namespace, object.Name, object.Message)
 		}
 		for _, e := range l.changes(began) {
-			secret := e.Object.Resource == "secrets" // of which the log keeps nothing, so that every write seems to be a change
+			secret := e.Object.Resource == "secrets" // the log omits Secrets, so every write of one looks like a change
 			if e.Received.After(again) && strings.HasPrefix(e.UserAgent, "cvo-install") && !secret {
 				assert.Fail(t, "changed: "+e.Object.String())
 			}
 		}
 	})
-	t.Run("the service account has no right on everything", func(t *testing.T) { l.in(t).noWildcard(api.OperatorNamespace, "default") })
-	t.Run("the namespace admits only restricted pods", func(t *testing.T) {
+	t.Run("grants the service account no wildcard permission", func(t *testing.T) { l.in(t).noWildcard(api.OperatorNamespace, "default") })
+	t.Run("admits only restricted pods in its namespace", func(t *testing.T) {
 		namespace, err := l.kube.CoreV1().Namespaces().Get(t.Context(), api.OperatorNamespace, metav1.GetOptions{})
 		require.NoError(t, err)
 		assert.Equal(t, "restricted", namespace.Labels["pod-security.kubernetes.io/enforce"])
 	})
-	t.Run("commands from outside", func(t *testing.T) {
+	t.Run("answers commands from outside", func(t *testing.T) {
 		l := l.in(t)
 		assert.Contains(t, l.mustRun("status"), "1.0.0")
 		assert.Contains(t, l.mustRun("upgrade", "status"), "not updating")
 	})
-	t.Run("metrics are served with a certificate that can be checked", func(t *testing.T) {
+	t.Run("serves metrics with a verifiable certificate", func(t *testing.T) {
 		l := l.in(t)
 		for _, pod := range pods {
 			assert.Contains(t, l.metrics(pod), "go_goroutines")
 		}
 	})
-	t.Run("the image is small", func(t *testing.T) {
+	t.Run("has a small image", func(t *testing.T) {
 		size := l.in(t).imageSize(release)
 		t.Logf("the release image: %.1f MB", float64(size)/1e6)
 		assert.Less(t, size, int64(60e6))
 	})
 }
 
-// changes are the writes that changed something since a moment.
-func (l *life) changes(since time.Time) []env.AuditEvent {
+// changes returns the writes since a time that changed something.
+func (l *testPlatform) changes(since time.Time) []env.AuditEvent {
 	l.Helper()
 	events, err := l.Audit(l.Context(), since)
 	require.NoError(l, err)
 	return env.Changes(events)
 }
 
-// noWildcard asks the API server what the operator may do.
-func (l *life) noWildcard(namespaces ...string) {
+// noWildcard checks the operator's permissions in the given namespaces.
+func (l *testPlatform) noWildcard(namespaces ...string) {
 	l.Helper()
 	config := rest.CopyConfig(l.Config)
 	config.Impersonate = rest.ImpersonationConfig{
@@ -149,8 +151,8 @@ func (l *life) noWildcard(namespaces ...string) {
 	}
 }
 
-// metrics reads them from a pod as a Prometheus does: with the published certificates and a token.
-func (l *life) metrics(pod corev1.Pod) string {
+// metrics reads the metrics of a pod as a Prometheus does, with the published certificates and a token.
+func (l *testPlatform) metrics(pod corev1.Pod) string {
 	l.Helper()
 	bundle, err := l.kube.CoreV1().ConfigMaps(api.OperatorNamespace).Get(l.Context(), "cluster-version-operator-serving-ca", metav1.GetOptions{})
 	require.NoError(l, err)
@@ -172,8 +174,8 @@ func (l *life) metrics(pod corev1.Pod) string {
 	return string(body)
 }
 
-// scraper returns the token of an account that may read metrics, and nothing else.
-func (l *life) scraper() string {
+// scraper returns the token of an account that may only read metrics.
+func (l *testPlatform) scraper() string {
 	l.Helper()
 	namespace := newNamespace(l.T, l.kube)
 	named := metav1.ObjectMeta{Name: namespace}
@@ -193,8 +195,8 @@ func (l *life) scraper() string {
 	return token.Status.Token
 }
 
-// forward opens a way to a port of a pod until the test ends, and returns its address here.
-func (l *life) forward(pod corev1.Pod, port string) string {
+// forward forwards a port of a pod until the test ends and returns its local address.
+func (l *testPlatform) forward(pod corev1.Pod, port string) string {
 	l.Helper()
 	url := l.kube.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("portforward").URL()
 	transport, upgrader, err := spdy.RoundTripperFor(l.Config)
@@ -220,8 +222,8 @@ func (l *life) forward(pod corev1.Pod, port string) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local)))
 }
 
-// imageSize is what a node pulls.
-func (l *life) imageSize(pullspec string) (size int64) {
+// imageSize returns the number of bytes that a node pulls.
+func (l *testPlatform) imageSize(pullspec string) (size int64) {
 	l.Helper()
 	reference, err := name.ParseReference(pullspec)
 	require.NoError(l, err)

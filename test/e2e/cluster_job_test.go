@@ -19,13 +19,13 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// testJobRetrieval updates a cluster whose pods do not reach the registry: a Job brings the release, which the node has
-// pulled, and a ConfigMap its signature.
+// testJobRetrieval updates a cluster whose pods cannot reach the registry. A Job provides the release from the image that the node has
+// pulled, and a ConfigMap provides its signature.
 func testJobRetrieval(t *testing.T, s *site) {
 	l := installed(t, s)
 	l.install(l.image(), "--payload-retrieval=job")
 	l.settled(l.image())
-	to := l.asUpdate(l.small(afflicted))
+	to := l.asUpdate(l.small(changedComponent))
 	before := l.signWithConfigMap(to.Image)
 	defer l.trust(before)
 	turnedAway := l.keepPodsFromRegistry()
@@ -33,24 +33,24 @@ func testJobRetrieval(t *testing.T, s *site) {
 	began := time.Now()
 	l.update(to)
 	l.completed(to.Version)
-	t.Logf("to %s: %s", to.Version, since(began))
-	assert.Zero(t, turnedAway(), "attempts of pods to reach the registry")
+	t.Logf("updated to %s in %s", to.Version, since(began))
+	assert.Zero(t, turnedAway(), "no pod tries to reach the registry")
 	var jobs []string
 	for _, e := range l.changes(began) {
 		if e.Object.Resource == "jobs" && e.Object.Namespace == api.OperatorNamespace && e.Verb == "create" {
 			jobs = append(jobs, e.Object.Name)
 		}
 	}
-	require.Len(t, jobs, 1, "Jobs that were made")
+	require.Len(t, jobs, 1, "one Job is created")
 	assert.Contains(t, jobs[0], "version-"+to.Version+"-")
 	for _, pod := range l.settled(to.Image) {
-		assert.Contains(t, pod.Spec.Containers[0].Env, corev1.EnvVar{Name: "CVO_PAYLOAD_RETRIEVAL", Value: "job"}, "the choice outlives the update")
+		assert.Contains(t, pod.Spec.Containers[0].Env, corev1.EnvVar{Name: "CVO_PAYLOAD_RETRIEVAL", Value: "job"}, "the retrieval method survives the update")
 	}
 }
 
-// signWithConfigMap signs a release so that no registry has to be asked, and has the cluster trust that. It returns the
-// policy of before.
-func (l *life) signWithConfigMap(pullspec string) string {
+// signWithConfigMap signs a release with a signature in a ConfigMap, which needs no registry, and makes the cluster trust it. It returns
+// the earlier trust policy.
+func (l *testPlatform) signWithConfigMap(pullspec string) string {
 	l.Helper()
 	keys, ctx := filepath.Join(l.TempDir(), "keys"), l.Context()
 	l.mustRun("release", "keygen", "--type", "openpgp", "--out", keys)
@@ -68,8 +68,8 @@ func (l *life) signWithConfigMap(pullspec string) string {
 	return l.trust(string(policy))
 }
 
-// trust sets the cluster's trust policy and returns the one of before.
-func (l *life) trust(policy string) string {
+// trust sets the cluster's trust policy and returns the earlier one.
+func (l *testPlatform) trust(policy string) string {
 	l.Helper()
 	trusts := l.kube.CoreV1().ConfigMaps(api.ConfigNamespace)
 	trust, err := trusts.Get(l.Context(), api.TrustConfigMap, metav1.GetOptions{})
@@ -82,9 +82,9 @@ func (l *life) trust(policy string) string {
 	return before
 }
 
-// keepPodsFromRegistry lets only nodes reach the registry, and makes sure of that. The function that it returns counts
-// the packets that were turned away since.
-func (l *life) keepPodsFromRegistry() func() int {
+// keepPodsFromRegistry allows only nodes to reach the registry and checks that. The returned function counts the packets rejected since
+// then.
+func (l *testPlatform) keepPodsFromRegistry() func() int {
 	l.Helper()
 	host, port, err := net.SplitHostPort(l.registry.Host)
 	require.NoError(l, err)
@@ -121,9 +121,9 @@ func (l *life) keepPodsFromRegistry() func() int {
 	require.EventuallyWithT(l, func(c *assert.CollectT) {
 		answer, err := l.kube.CoreV1().Pods(namespace).ProxyGet("http", "probe", "8080", "/get", map[string]string{"url": "https://" + l.registry.Host + "/v2/"}).DoRaw(l.Context())
 		require.Error(c, err)
-		require.Contains(c, string(answer), "connection re", "a pod does not reach the registry")
+		require.Contains(c, string(answer), "connection re", "a pod cannot reach the registry")
 	}, patience, tick)
 	before := count()
-	require.NotZero(l, before, "packets of the pod that were turned away")
+	require.NotZero(l, before, "the pod's packets were rejected")
 	return func() int { return count() - before }
 }

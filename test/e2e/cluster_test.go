@@ -21,7 +21,7 @@ const (
 	tick     = 500 * time.Millisecond
 )
 
-// testCluster is about the cluster itself: what other tests stand on.
+// testCluster checks the cluster itself, on which the other tests rely.
 func testCluster(t *testing.T, s *site) {
 	ctx := t.Context()
 	client, err := kubernetes.NewForConfig(s.Config)
@@ -64,17 +64,17 @@ func testCluster(t *testing.T, s *site) {
 			assert.Equal(c, want, answer)
 		}
 	}
-	t.Run("pods on different nodes reach each other", func(t *testing.T) {
+	t.Run("connects pods on different nodes", func(t *testing.T) {
 		require.NotEqual(t, pods["first"].Spec.NodeName, pods["second"].Spec.NodeName)
 		assert.EventuallyWithT(t, answers("/get", "url", "http://"+pods["second"].Status.PodIP+":8080/name", "second"), patience, tick)
 	})
-	t.Run("a service is found by its name", func(t *testing.T) {
+	t.Run("resolves the name of a service", func(t *testing.T) {
 		assert.EventuallyWithT(t, answers("/get", "url", "http://second."+namespace+".svc.cluster.local/name", "second"), patience, tick)
 	})
-	t.Run("an image is a volume", func(t *testing.T) {
+	t.Run("mounts an image as a volume", func(t *testing.T) {
 		assert.EventuallyWithT(t, answers("/file", "path", "/data/words/greeting", "good morning"), patience, tick)
 	})
-	t.Run("the registry is asked by nodes", func(t *testing.T) {
+	t.Run("pulls images from the registry", func(t *testing.T) {
 		requests, err := s.registry.Requests(ctx)
 		require.NoError(t, err)
 		asked := false
@@ -83,7 +83,7 @@ func testCluster(t *testing.T, s *site) {
 		}
 		assert.True(t, asked, "want a manifest read by digest in %v", requests)
 	})
-	t.Run("an image behind the password is not for everybody", func(t *testing.T) {
+	t.Run("needs the password for a private image", func(t *testing.T) {
 		pod := probe("stranger", workers[0], image)
 		pod.Spec.ServiceAccountName = "stranger"
 		pod.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
@@ -102,7 +102,7 @@ func testCluster(t *testing.T, s *site) {
 	})
 }
 
-// newNamespace makes a namespace that ends with the test.
+// newNamespace creates a namespace that is deleted at the end of the test.
 func newNamespace(t *testing.T, client kubernetes.Interface) string {
 	t.Helper()
 	made, err := client.CoreV1().Namespaces().Create(t.Context(),
@@ -116,7 +116,7 @@ func newNamespace(t *testing.T, client kubernetes.Interface) string {
 	return made.Name
 }
 
-// givePullSecret lets pods of a namespace's default ServiceAccount pull behind the password.
+// givePullSecret allows pods of a namespace's default ServiceAccount to pull with the password.
 func givePullSecret(t *testing.T, s *site, client kubernetes.Interface, namespace string) {
 	t.Helper()
 	content, err := s.registry.PullSecret()
@@ -158,7 +158,7 @@ func probe(name, node, image string) *corev1.Pod {
 	}
 }
 
-// waitForPod returns a pod that runs, or ends the test with what it says instead.
+// waitForPod returns a running pod, or fails the test with the pod's state.
 func waitForPod(t *testing.T, client kubernetes.Interface, namespace, name string) (running *corev1.Pod) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {

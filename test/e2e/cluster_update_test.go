@@ -21,7 +21,7 @@ import (
 	"github.com/cluster-version/cvo/test/env"
 )
 
-// testUpdate edits the ClusterVersion. The operator of the new release takes over in the middle.
+// testUpdate edits the ClusterVersion. The operator of the new release takes over during the update.
 func testUpdate(t *testing.T, s *site) {
 	l := installed(t, s)
 	to := l.asUpdate(l.next())
@@ -35,23 +35,23 @@ func testUpdate(t *testing.T, s *site) {
 	began := time.Now()
 	l.update(to)
 	l.completed(to.Version)
-	t.Logf("from %s to %s: %s", from[0].Spec.Containers[0].Image, to.Version, since(began))
+	t.Logf("updated from %s to %s in %s", from[0].Spec.Containers[0].Image, to.Version, since(began))
 	now := map[string]bool{}
 	for _, pod := range l.settled(to.Image) {
 		now[pod.Name] = true
 	}
 
-	t.Run("one leads after the other", func(t *testing.T) {
+	t.Run("both releases lead one after the other", func(t *testing.T) {
 		led := holders()
 		t.Logf("held the Lease: %v", led)
 		changed := slices.IndexFunc(led, func(holder string) bool { return !old[holder] })
-		require.Positive(t, changed, "none of %v is of the new release", led)
+		require.Positive(t, changed, "none of %v belongs to the new release", led)
 		for _, holder := range led[changed:] {
 			assert.True(t, now[holder], "%s led after the operator had been replaced: %v", holder, led)
 		}
 	})
-	t.Run("the old leader writes nothing once the new one does", func(t *testing.T) {
-		events := l.in(t).brought(began)
+	t.Run("the old leader writes nothing after the new one has started", func(t *testing.T) {
+		events := l.in(t).operatorWrites(began)
 		first := time.Time{}
 		count := map[bool]int{}
 		for _, e := range events {
@@ -60,22 +60,22 @@ func testUpdate(t *testing.T, s *site) {
 				first = e.Received
 			}
 		}
-		t.Logf("of what the release brings %d were written by the old leader, %d by the new one", count[true], count[false])
+		t.Logf("the old leader wrote %d objects of the release, the new one %d", count[true], count[false])
 		require.NotZero(t, count[true])
 		require.NotZero(t, count[false])
 		for _, e := range events {
 			assert.False(t, old[e.Pod] && e.Done.After(first), "%s by %s at %s, after %s", e.Object, e.Pod, e.Done, first)
 		}
 	})
-	t.Run("nothing is written twice", func(t *testing.T) {
+	t.Run("no object is written twice", func(t *testing.T) {
 		twice := map[env.AuditObject][]env.AuditEvent{}
-		for _, e := range l.in(t).brought(began) {
+		for _, e := range l.in(t).operatorWrites(began) {
 			twice[e.Object] = append(twice[e.Object], e)
 		}
 		for object, writes := range twice {
 			for i, e := range writes[1:] {
 				if writes[i].Verb == "create" && object.Resource == "clusteroperators" {
-					continue // that of a new component is there before its turn comes, so that it counts as waiting
+					continue // an object of a new component is created early to count as pending
 				}
 				assert.Fail(t, "written twice", "%s: %s by %s, %s by %s", object, writes[i].URI, writes[i].Pod, e.URI, e.Pod)
 			}
@@ -83,8 +83,8 @@ func testUpdate(t *testing.T, s *site) {
 	})
 }
 
-// brought are the writes of the operator's pods to what releases bring: not what it keeps for itself.
-func (l *life) brought(since time.Time) []env.AuditEvent {
+// operatorWrites returns the operator's writes of objects in releases, without its own records.
+func (l *testPlatform) operatorWrites(since time.Time) []env.AuditEvent {
 	l.Helper()
 	events, err := l.Audit(l.Context(), since)
 	require.NoError(l, err)
@@ -93,13 +93,13 @@ func (l *life) brought(since time.Time) []env.AuditEvent {
 		own := o.Resource == "leases" || o.Resource == "events" || strings.HasSuffix(o.Resource, "reviews") || o.Subresource != "" ||
 			o.Resource == "clusterversions" || strings.HasPrefix(o.Resource, "release") ||
 			o.Resource == "configmaps" && strings.HasPrefix(o.Name, "version-inventory-") || o.Name == "signatures-managed" ||
-			strings.HasSuffix(o.Name, "cluster-version-operator-update") // rights that it gives itself while it updates
+			strings.HasSuffix(o.Name, "cluster-version-operator-update") // permissions that it grants itself during an update
 		return own || !e.Write() || !strings.HasPrefix(e.Pod, "cluster-version-operator-")
 	})
 }
 
-// watchLease notes who holds the Lease, until the function is called, which returns them in their order.
-func (l *life) watchLease() func() []string {
+// watchLease records the holders of the Lease until the returned function is called, which returns them in order.
+func (l *testPlatform) watchLease() func() []string {
 	l.Helper()
 	ctx, cancel := context.WithCancel(l.Context())
 	leases := l.kube.CoordinationV1().Leases(api.OperatorNamespace)
@@ -125,7 +125,7 @@ func (l *life) watchLease() func() []string {
 	}
 }
 
-// host is the pod that holds a Lease; empty if none does.
+// host returns the pod that holds a Lease, empty if none does.
 func host(lease *coordinationv1.Lease) string {
 	if lease.Spec.HolderIdentity == nil {
 		return ""
@@ -134,8 +134,8 @@ func host(lease *coordinationv1.Lease) string {
 	return pod
 }
 
-// testMisbehaviour updates to a release while components have trouble: it is told of each, by name, what comes after it is
-// not touched, and the update is completed when the trouble is over.
+// testMisbehaviour updates to a release while components have problems. The operator must report each problem by name and must not touch
+// later components. The update must complete after the problems end.
 func testMisbehaviour(t *testing.T, s *site) {
 	l := installed(t, s)
 	to := l.asUpdate(l.small("example-network", "example-dns", "example-storage"))
@@ -152,7 +152,7 @@ func testMisbehaviour(t *testing.T, s *site) {
 	}
 	troubles := []struct {
 		component, key, value string
-		// shows reports whether the component itself has the trouble by now.
+		// shows reports whether the component itself reports the problem.
 		shows func(*configv1.ClusterOperator) bool
 		// after is a component of a later runlevel.
 		after string
@@ -162,7 +162,7 @@ func testMisbehaviour(t *testing.T, s *site) {
 		}, "example-storage"},
 		{"example-dns", "crashLoop", "true", func(*configv1.ClusterOperator) bool { return l.crashes("example-dns") }, "example-storage"},
 		{"example-storage", "degraded", "true", func(o *configv1.ClusterOperator) bool {
-			return strings.HasPrefix(said(o, configv1.OperatorDegraded), "True ToldBySwitch")
+			return strings.HasPrefix(said(o, configv1.OperatorDegraded), "True SetBySwitch")
 		}, ""},
 	}
 	before := map[string]string{}
@@ -177,14 +177,14 @@ func testMisbehaviour(t *testing.T, s *site) {
 		operator := &configv1.ClusterOperator{}
 		require.True(t, awaitObject(l, operator, "", trouble.component, patience, func() bool { return trouble.shows(operator) }),
 			"%s: waiting for %s: %+v", trouble.component, trouble.key, operator.Status)
-		cv := l.await(trouble.component+" to be told of", func(cv *configv1.ClusterVersion) bool {
+		cv := l.await(trouble.component+" to be reported", func(cv *configv1.ClusterVersion) bool {
 			return waitsOn(cv, trouble.component)
 		})
 		t.Logf("after %s, because of %s: %s", since(began), trouble.key, condition(cv, "Progressing").Message)
 		assert.Equal(t, configv1.PartialUpdate, cv.Status.History[0].State)
 		if trouble.after != "" {
 			version, _ := l.reported(trouble.after)
-			assert.Equal(t, before[trouble.after], version, "%s is of a later runlevel", trouble.after)
+			assert.Equal(t, before[trouble.after], version, "%s belongs to a later runlevel", trouble.after)
 		}
 		set(trouble.component, nil)
 	}
@@ -192,7 +192,7 @@ func testMisbehaviour(t *testing.T, s *site) {
 	t.Logf("completed after %s", since(began))
 }
 
-// waitsOn reports whether the operator says that it waits for a component, which it may say with for how long.
+// waitsOn reports whether the operator reports that it waits for a component, with or without a duration.
 func waitsOn(cv *configv1.ClusterVersion, component string) bool {
 	_, waited, _ := strings.Cut(condition(cv, "Progressing").Message, ", waiting ")
 	_, components, _ := strings.Cut(waited, "on ")
@@ -200,7 +200,7 @@ func waitsOn(cv *configv1.ClusterVersion, component string) bool {
 }
 
 // crashes reports whether a container of a component's operator ended with an error.
-func (l *life) crashes(component string) bool {
+func (l *testPlatform) crashes(component string) bool {
 	pods, err := l.kube.CoreV1().Pods(component).List(l.Context(), metav1.ListOptions{LabelSelector: "app=" + component + "-operator"})
 	if err != nil {
 		return false
@@ -213,7 +213,7 @@ func (l *life) crashes(component string) bool {
 	})
 }
 
-// testFailover measures how long nobody leads.
+// testFailover measures the time without a leader.
 func testFailover(t *testing.T, s *site) {
 	l := installed(t, s)
 	l.settled(l.image())
@@ -222,12 +222,12 @@ func testFailover(t *testing.T, s *site) {
 		do    func(leader string)
 		limit time.Duration
 	}{
-		{"the leader's container is killed", func(leader string) {
+		{"recovers when the leader's container is killed", func(leader string) {
 			pod, err := l.kube.CoreV1().Pods(api.OperatorNamespace).Get(t.Context(), leader, metav1.GetOptions{})
 			require.NoError(t, err)
 			require.NoError(t, l.kill(pod))
 		}, 20 * time.Second},
-		{"the leader's pod is deleted", func(leader string) {
+		{"recovers when the leader's pod is deleted", func(leader string) {
 			require.NoError(t, l.kube.CoreV1().Pods(api.OperatorNamespace).Delete(t.Context(), leader, metav1.DeleteOptions{}))
 		}, 5 * time.Second},
 	} {
@@ -240,15 +240,15 @@ func testFailover(t *testing.T, s *site) {
 			lease := &coordinationv1.Lease{}
 			require.True(t, awaitObject(l, lease, api.OperatorNamespace, api.ClusterVersionName, end.limit, func() bool {
 				return host(lease) != "" && *lease.Spec.HolderIdentity != before
-			}), "nobody leads after %s", end.limit)
+			}), "no replica leads after %s", end.limit)
 			t.Logf("%s leads instead of %s after %s", host(lease), leader, since(began))
 			l.settled(l.image())
 		})
 	}
 }
 
-// image is that of the operator's Deployment.
-func (l *life) image() string {
+// image returns the image of the operator's Deployment.
+func (l *testPlatform) image() string {
 	l.Helper()
 	d, err := l.kube.AppsV1().Deployments(api.OperatorNamespace).Get(l.Context(), api.OperatorDeployment, metav1.GetOptions{})
 	require.NoError(l, err)

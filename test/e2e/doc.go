@@ -1,3 +1,3 @@
-// Package e2e holds tests on a real cluster: nodes made by kind that run pods, whose images they pull from a registry
-// with TLS and a password. `make e2e` runs them; anywhere else they say so and do nothing.
+// Package e2e has tests on a real kind cluster. Its nodes run pods and pull their images from a registry with TLS and a password. `make
+// e2e` runs the tests; otherwise they are skipped with a message.
 package e2e

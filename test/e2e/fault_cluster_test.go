@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// testFaultWebhook: nobody answers for a service that has to be asked about each ConfigMap of a component.
+// testFaultWebhook requires a webhook for each ConfigMap of a component, but the webhook's service does not answer.
 func testFaultWebhook(t *testing.T, s *site) {
-	o := newOrdeal(t, s, "webhook down")
+	o := newScenario(t, s, "webhook down")
 	namespace := newNamespace(t, o.kube)
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "guardian"}, Spec: corev1.ServiceSpec{
 		Selector: map[string]string{"app": "nobody"}, Ports: []corev1.ServicePort{{Port: 443}},
@@ -35,31 +35,31 @@ func testFaultWebhook(t *testing.T, s *site) {
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
 				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
 			}},
-			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: afflicted}},
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: changedComponent}},
 		}},
 	}
 	webhooks := o.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	_, err = webhooks.Create(t.Context(), guardian, metav1.CreateOptions{})
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = webhooks.Delete(context.WithoutCancel(t.Context()), namespace, metav1.DeleteOptions{}) }) // if the test ends early
+	t.Cleanup(func() { _ = webhooks.Delete(context.WithoutCancel(t.Context()), namespace, metav1.DeleteOptions{}) }) // in case the test ends early
 	probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		_, err := o.kube.CoreV1().ConfigMaps(afflicted).Create(t.Context(), probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := o.kube.CoreV1().ConfigMaps(changedComponent).Create(t.Context(), probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		require.ErrorContains(c, err, "failed calling webhook")
 	}, patience, tick)
 
 	o.begin()
-	o.tells("Failing", "True|UpdatePayloadClusterError|", "ConfigMap example-dns/release", `failed calling webhook "guardian.example.com"`,
+	o.awaitMessage("Failing", "True|UpdatePayloadClusterError|", "ConfigMap example-dns/release", `failed calling webhook "guardian.example.com"`,
 		"repair the service behind webhook guardian.example.com")
 	require.NoError(t, webhooks.Delete(t.Context(), namespace, metav1.DeleteOptions{}))
 	o.over(time.Now())
 }
 
-// testFaultNamespace: somebody deletes a namespace of the platform, and an object in it does not go.
+// testFaultNamespace deletes a namespace of the platform as another client, while a finalizer keeps an object in it.
 func testFaultNamespace(t *testing.T, s *site) {
-	o := newOrdeal(t, s, "namespace terminating")
+	o := newScenario(t, s, "namespace terminating")
 	const finalizer = "example.com/hold"
-	configs, namespaces := o.kube.CoreV1().ConfigMaps(afflicted), o.kube.CoreV1().Namespaces()
+	configs, namespaces := o.kube.CoreV1().ConfigMaps(changedComponent), o.kube.CoreV1().Namespaces()
 	held := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "held", Finalizers: []string{finalizer}}}
 	_, err := configs.Create(t.Context(), held, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -67,18 +67,18 @@ func testFaultNamespace(t *testing.T, s *site) {
 		_, err := configs.Patch(ctx, held.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		return err
 	}
-	t.Cleanup(func() { _ = release(context.WithoutCancel(t.Context())) }) // if the test ends early
-	require.NoError(t, namespaces.Delete(t.Context(), afflicted, metav1.DeleteOptions{}))
+	t.Cleanup(func() { _ = release(context.WithoutCancel(t.Context())) }) // in case the test ends early
+	require.NoError(t, namespaces.Delete(t.Context(), changedComponent, metav1.DeleteOptions{}))
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		pods, err := o.kube.CoreV1().Pods(afflicted).List(t.Context(), metav1.ListOptions{})
+		pods, err := o.kube.CoreV1().Pods(changedComponent).List(t.Context(), metav1.ListOptions{})
 		require.NoError(c, err)
 		assert.Empty(c, pods.Items)
-		_, err = o.kube.AppsV1().Deployments(afflicted).Get(t.Context(), afflicted, metav1.GetOptions{})
+		_, err = o.kube.AppsV1().Deployments(changedComponent).Get(t.Context(), changedComponent, metav1.GetOptions{})
 		assert.True(c, apierrors.IsNotFound(err), "%v", err)
 	}, patience, tick)
 
 	o.begin()
-	o.tells("Failing", "True|", "Namespace "+afflicted+" is being deleted", "finalizers remaining: "+finalizer)
+	o.awaitMessage("Failing", "True|", "Namespace "+changedComponent+" is being deleted", "finalizers remaining: "+finalizer)
 	require.NoError(t, release(t.Context()))
-	o.over(time.Now(), afflicted)
+	o.over(time.Now(), changedComponent)
 }

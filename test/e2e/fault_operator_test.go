@@ -20,14 +20,14 @@ import (
 	"github.com/cluster-version/cvo/test/e2e/docker"
 )
 
-// testFaultKilled kills operators twenty times in one update: twice the one that leads, at a random moment of its work,
-// and after each of them others, while they wait for its lease to end.
+// testFaultKilled kills operators twenty times during one update: the leader twice, at random moments of its work, and after each time
+// others while they wait for the Lease to expire.
 func testFaultKilled(t *testing.T, s *site) {
 	others := []int{9, 9}
-	o := newOrdeal(t, s, "operator killed 20 times")
+	o := newScenario(t, s, "operator killed 20 times")
 	seed := uint64(20261122)
 	t.Logf("seed %d", seed)
-	k := &killer{ordeal: o, random: rand.New(rand.NewPCG(seed, 0)), before: map[string]bool{}}
+	k := &killer{scenario: o, random: rand.New(rand.NewPCG(seed, 0)), before: map[string]bool{}}
 	o.hold()
 	o.begin()
 	for _, n := range others {
@@ -40,21 +40,21 @@ func testFaultKilled(t *testing.T, s *site) {
 		o.leader(leader, patience)
 	}
 	over := time.Now()
-	o.halfWay()
-	o.told = fmt.Sprintf("%d of them the leader, in %.0f s", len(others), over.Sub(o.begun).Seconds())
-	o.goOn()
+	o.awaitHalfWay()
+	o.summary = fmt.Sprintf("%d times the leader, in %.0f s", len(others), over.Sub(o.startedAt).Seconds())
+	o.resume()
 	o.over(over)
 }
 
 // killer kills operators.
 type killer struct {
-	*ordeal
+	*scenario
 	random *rand.Rand
-	// before are pods that were killed before.
+	// before are the pods that were already killed once.
 	before map[string]bool
 }
 
-// pause lets a random time pass: the moment itself is what the test varies.
+// pause waits for a random time, so that the test varies the moment.
 func (k *killer) pause(limit time.Duration) {
 	select {
 	case <-time.After(time.Duration(k.random.Int64N(int64(limit)))):
@@ -62,7 +62,7 @@ func (k *killer) pause(limit time.Duration) {
 	}
 }
 
-// one kills the process of the pod of whoever whom names, or of any pod, and returns the name.
+// one kills the process of the named pod, or of any pod, and returns its name.
 func (k *killer) one(whom func() string) (holder string) {
 	k.Helper()
 	var killed string
@@ -83,9 +83,9 @@ func (k *killer) one(whom func() string) (holder string) {
 				break
 			}
 		}
-		require.NoError(c, err) // whoever is about to start will do
+		require.NoError(c, err) // a pod that is starting counts too
 	}, patience, tick/5)
-	if k.before[killed] { // the kubelet would wait before it starts it a third time; another pod starts at once
+	if k.before[killed] { // the kubelet would delay a third start, but starts another pod at once
 		err := k.kube.CoreV1().Pods(api.OperatorNamespace).Delete(k.Context(), killed, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 		require.NoError(k, client.IgnoreNotFound(err))
 	}
@@ -93,13 +93,13 @@ func (k *killer) one(whom func() string) (holder string) {
 	return holder
 }
 
-// testFaultNode stops the node of the leader in the middle of an update. Another leads and either completes the update,
-// or says what it waits for on that node.
+// testFaultNode stops the leader's node during an update. Another operator takes over. It completes the update, or reports that it waits
+// for that node.
 func testFaultNode(t *testing.T, s *site) {
-	o := newOrdeal(t, s, "leader's node stopped")
+	o := newScenario(t, s, "leader's node stopped")
 	o.hold()
 	o.begin()
-	o.halfWay()
+	o.awaitHalfWay()
 	leader, node := o.leaderOnWorker()
 	pods, err := o.kube.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	require.NoError(t, err)
@@ -111,7 +111,7 @@ func testFaultNode(t *testing.T, s *site) {
 			restarts = pod.Status.ContainerStatuses[0].RestartCount
 		}
 	}
-	t.Logf("%s leads on %s, where there also are %s", leader, node, strings.Join(there, ", "))
+	t.Logf("%s leads on %s, which also runs %s", leader, node, strings.Join(there, ", "))
 
 	stopped := time.Now()
 	_, err = docker.Run(t.Context(), nil, "pause", node)
@@ -129,15 +129,15 @@ func testFaultNode(t *testing.T, s *site) {
 	second := o.leader(leader, patience)
 	took := time.Since(stopped)
 	assert.Less(t, took, 20*time.Second+slower)
-	o.goOn()
-	cv := o.await("another leader to complete the update, or to tell what it waits for", func(cv *configv1.ClusterVersion) bool {
+	o.resume()
+	cv := o.await("another leader to complete the update or to report its wait", func(cv *configv1.ClusterVersion) bool {
 		return cv.Status.History[0].State == configv1.CompletedUpdate ||
-			waitsOn(cv, afflicted) && o.waitsFor(node)
+			waitsOn(cv, changedComponent) && o.waitsFor(node)
 	})
 	t.Logf("%s leads: %s", second, condition(cv, "Progressing").Message)
-	o.told = fmt.Sprintf("other replica leads after %.1f s", took.Seconds())
+	o.summary = fmt.Sprintf("other replica leads after %.1f s", took.Seconds())
 	if cv.Status.History[0].State != configv1.CompletedUpdate {
-		o.told += " and waits for the node"
+		o.summary += " and waits for the node"
 		start()
 	}
 	o.over(stopped)
@@ -146,12 +146,12 @@ func testFaultNode(t *testing.T, s *site) {
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		again, err := o.kube.CoreV1().Pods(api.OperatorNamespace).Get(t.Context(), pod, metav1.GetOptions{})
 		require.NoError(c, err)
-		assert.Greater(c, again.Status.ContainerStatuses[0].RestartCount, restarts, "a leader without its lease ends")
+		assert.Greater(c, again.Status.ContainerStatuses[0].RestartCount, restarts, "a leader without its Lease ends")
 		assert.NotNil(c, again.Status.ContainerStatuses[0].State.Running)
 	}, patience, tick)
-	for _, e := range o.changes(stopped.Add(time.Second)) { // what was on its way when the node stopped may have arrived
+	for _, e := range o.changes(stopped.Add(time.Second)) { // requests under way when the node stopped may have arrived
 		own := e.Object.Namespace == api.OperatorNamespace && e.Object.Resource != "deployments"
-		assert.False(t, e.Pod == pod && !own, "a write of a replica that does not lead: %s %s", e.Verb, e.Object)
+		assert.False(t, e.Pod == pod && !own, "a replica that does not lead wrote: %s %s", e.Verb, e.Object)
 	}
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		node, err := o.kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
@@ -163,14 +163,14 @@ func testFaultNode(t *testing.T, s *site) {
 	}, patience, tick)
 }
 
-// waitsFor reports whether nobody can speak for the component that is afflicted, since all who could are on a node.
-func (o *ordeal) waitsFor(node string) bool {
-	pods, err := o.kube.CoreV1().Pods(afflicted).List(o.Context(), metav1.ListOptions{LabelSelector: "app=" + afflicted + "-operator"})
+// waitsFor reports whether all operators of the afflicted component run on a node, so that none can report.
+func (o *scenario) waitsFor(node string) bool {
+	pods, err := o.kube.CoreV1().Pods(changedComponent).List(o.Context(), metav1.ListOptions{LabelSelector: "app=" + changedComponent + "-operator"})
 	return err == nil && !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
 }
 
-// leaderOnWorker has an operator lead whose node may be stopped without stopping the control plane, too.
-func (o *ordeal) leaderOnWorker() (holder, node string) {
+// leaderOnWorker makes an operator on a worker the leader, so that its node can be stopped without the control plane.
+func (o *scenario) leaderOnWorker() (holder, node string) {
 	o.Helper()
 	for {
 		holder := o.leader("", patience)

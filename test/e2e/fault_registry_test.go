@@ -9,14 +9,14 @@ import (
 	"github.com/cluster-version/cvo/test/e2e/registry/control"
 )
 
-// testFaultRegistry asks for an update while the registry does not answer, for a minute.
+// testFaultRegistry requests an update while the registry does not answer for a minute.
 func testFaultRegistry(t *testing.T, s *site) {
-	o := newOrdeal(t, s, "registry down for a minute")
-	t.Cleanup(func() { _ = o.registry.Heal(o.Context()) }) // if the test ends early
+	o := newScenario(t, s, "registry down for a minute")
+	t.Cleanup(func() { _ = o.registry.Heal(o.Context()) }) // in case the test ends early
 	const down = time.Minute
 	back := time.Now().Add(down)
 	require.NoError(t, o.registry.Inject(t.Context(), control.Fault{Kind: control.Down, For: down}))
 	o.begin()
-	o.tells("ReleaseAccepted", "False|RetrievePayload|", o.registry.Host)
+	o.awaitMessage("ReleaseAccepted", "False|RetrievePayload|", o.registry.Host)
 	o.over(back)
 }

@@ -9,24 +9,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// testFaultServer kills the API server in the middle of an update; the kubelet starts it again.
+// testFaultServer kills the API server during an update. The kubelet restarts it.
 func testFaultServer(t *testing.T, s *site) {
-	o := newOrdeal(t, s, "API server restarted")
+	o := newScenario(t, s, "API server restarted")
 	o.hold()
 	o.begin()
-	o.halfWay()
+	o.awaitHalfWay()
 	pod, err := o.kube.CoreV1().Pods("kube-system").Get(t.Context(), "kube-apiserver-"+o.ControlPlane, metav1.GetOptions{})
 	require.NoError(t, err)
-	o.begun = time.Now()
+	o.startedAt = time.Now()
 	require.NoError(t, o.kill(pod))
 	ready := func() bool {
 		_, err := o.kube.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(t.Context())
 		return err == nil
 	}
-	require.Eventually(t, func() bool { return !ready() }, patience, tick/10, "the API server to end")
-	require.Eventually(t, ready, patience, tick/5, "the API server to be back")
+	require.Eventually(t, func() bool { return !ready() }, patience, tick/10, "waiting for the API server to stop")
+	require.Eventually(t, ready, patience, tick/5, "waiting for the API server to return")
 	back := time.Now()
-	o.told = fmt.Sprintf("down for %.1f s", back.Sub(o.begun).Seconds())
-	o.goOn()
+	o.summary = fmt.Sprintf("down for %.1f s", back.Sub(o.startedAt).Seconds())
+	o.resume()
 	o.over(back)
 }

@@ -22,34 +22,35 @@ import (
 	"github.com/cluster-version/cvo/test/env"
 )
 
-// toldWithin is how long the operator may take, after a fault or what asks for the update into it, to tell its exact
-// cause. slower is what a busy machine gets beside it.
+// reportedWithin is how long the operator may take to report the exact cause, after a fault during an update or after the request for an
+// update during a fault. slower is the allowance for a busy machine.
 const (
-	toldWithin = 30 * time.Second
-	slower     = 30 * time.Second
+	reportedWithin = 30 * time.Second
+	slower         = 30 * time.Second
 )
 
-// afflicted is the component that updates with a fault in them change, beside the operator itself.
-const afflicted = "example-dns"
+// changedComponent is the component, besides the operator itself, that an update with a fault changes.
+const changedComponent = "example-dns"
 
-// ordeal is one update with a fault in it. It begins and ends with a platform that is completely installed.
-type ordeal struct {
-	*life
+// scenario is an update with a fault. The platform is completely installed at its start and its end.
+type scenario struct {
+	*testPlatform
 	name string
 	to   configv1.Update
-	// asked is when the update was asked for, begun when the fault was, or the edit that asks for the update into it.
-	asked, begun time.Time
-	told         string
-	// before are the objects of the platform.
+	// requestedAt is the time when the update was requested. startedAt is the time when the fault began, or when the update was requested
+	// during the fault.
+	requestedAt, startedAt time.Time
+	summary                string
+	// before are the objects of the platform at the start.
 	before map[string]types.UID
 }
 
-// newOrdeal makes a release in which little is new, so that an update to it takes seconds, and asks for nothing yet.
-func newOrdeal(t *testing.T, s *site, name string) *ordeal {
+// newScenario creates a release with few changes, so that an update to it takes only seconds. It does not request the update.
+func newScenario(t *testing.T, s *site, name string) *scenario {
 	t.Helper()
 	l := installed(t, s)
-	r := l.small(afflicted)
-	r.Changes = append(r.Changes, platform.With(afflicted, "0000_30_example-dns_02_release.yaml", `apiVersion: v1
+	r := l.small(changedComponent)
+	r.Changes = append(r.Changes, platform.With(changedComponent, "0000_30_example-dns_02_release.yaml", `apiVersion: v1
 kind: ConfigMap
 metadata:
   name: release
@@ -59,39 +60,37 @@ metadata:
 data:
   version: "`+r.Version+`"
 `))
-	return &ordeal{life: l, name: name, to: l.asUpdate(r), told: "nothing to tell", before: l.objects()}
+	return &scenario{testPlatform: l, name: name, to: l.asUpdate(r), summary: "completed", before: l.objects()}
 }
 
-// begin asks for the update.
-func (o *ordeal) begin() {
+// begin requests the update.
+func (o *scenario) begin() {
 	o.Helper()
-	o.asked = time.Now()
-	o.begun = o.asked
+	o.requestedAt = time.Now()
+	o.startedAt = o.requestedAt
 	o.update(o.to)
 }
 
-// hold has the update stop at the component that is afflicted, until it is released: its pods are new, but it does not
-// say so.
-func (o *ordeal) hold() {
+// hold stops the update at the afflicted component until resume: its pods are new, but it does not report the new version.
+func (o *scenario) hold() {
 	o.Helper()
-	require.NoError(o, platform.SetSwitches(o.Context(), o.kube, afflicted, map[string]string{"slow": "1h@" + o.to.Version}))
-	o.Cleanup(func() { _ = platform.SetSwitches(context.WithoutCancel(o.Context()), o.kube, afflicted, nil) }) // if the test ends early
+	require.NoError(o, platform.SetSwitches(o.Context(), o.kube, changedComponent, map[string]string{"slow": "1h@" + o.to.Version}))
+	o.Cleanup(func() { _ = platform.SetSwitches(context.WithoutCancel(o.Context()), o.kube, changedComponent, nil) }) // in case the test ends early
 }
 
-// goOn ends what hold has begun. An API server that was just started may not know yet what an administrator may do.
-func (o *ordeal) goOn() {
+// resume ends hold. An API server that has just started may not know the administrator's permissions yet.
+func (o *scenario) resume() {
 	o.Helper()
 	require.EventuallyWithT(o, func(c *assert.CollectT) {
-		require.NoError(c, platform.SetSwitches(o.Context(), o.kube, afflicted, nil))
+		require.NoError(c, platform.SetSwitches(o.Context(), o.kube, changedComponent, nil))
 	}, patience, tick)
 }
 
-// halfWay waits until everything that the update changes is there, and all that is missing is the word of the component
-// that is afflicted.
-func (o *ordeal) halfWay() {
+// awaitHalfWay waits until all changes of the update are in the cluster and only the changed component's report is missing.
+func (o *scenario) awaitHalfWay() {
 	o.Helper()
 	operator := &configv1.ClusterOperator{}
-	if !awaitObject(o.life, operator, "", afflicted, patience, func() bool {
+	if !awaitObject(o.testPlatform, operator, "", changedComponent, patience, func() bool {
 		return slices.ContainsFunc(operator.Status.Conditions, func(c configv1.ClusterOperatorStatusCondition) bool {
 			return strings.HasPrefix(c.Message, "Moving to "+o.to.Version+": taking ")
 		})
@@ -101,26 +100,26 @@ func (o *ordeal) halfWay() {
 	}
 }
 
-// tells waits until a condition tells the cause in all of these words.
-func (o *ordeal) tells(kind string, words ...string) {
+// awaitMessage waits until a condition names the cause with all of these words.
+func (o *scenario) awaitMessage(kind string, words ...string) {
 	o.Helper()
-	var told configv1.ClusterOperatorStatusCondition
+	var reported configv1.ClusterOperatorStatusCondition
 	cv := &configv1.ClusterVersion{}
-	if !awaitObject(o.life, cv, "", api.ClusterVersionName, toldWithin+slower, func() bool {
-		told = condition(cv, kind)
-		text := fmt.Sprintf("%s|%s|%s", told.Status, told.Reason, told.Message)
+	if !awaitObject(o.testPlatform, cv, "", api.ClusterVersionName, reportedWithin+slower, func() bool {
+		reported = condition(cv, kind)
+		text := fmt.Sprintf("%s|%s|%s", reported.Status, reported.Reason, reported.Message)
 		return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
 	}) {
 		o.explain()
-		require.Fail(o, fmt.Sprintf("waiting for %s to tell %q", kind, words))
+		require.Fail(o, fmt.Sprintf("waiting for %s to report %q", kind, words))
 	}
-	o.told = fmt.Sprintf("cause told after %.1f s", time.Since(o.begun).Seconds())
-	o.Logf("%s: %s=%s %s: %s", o.name, kind, told.Status, told.Reason, told.Message)
+	o.summary = fmt.Sprintf("cause reported after %.1f s", time.Since(o.startedAt).Seconds())
+	o.Logf("%s: %s=%s %s: %s", o.name, kind, reported.Status, reported.Reason, reported.Message)
 }
 
-// over waits for the update to complete since the fault has ended. Nothing may be lost, nor be written twice. What
-// somebody else has deleted was made again.
-func (o *ordeal) over(since time.Time, deleted ...string) {
+// over waits for the update to complete after the end of the fault. No object may be lost or written twice. Objects that another client has
+// deleted must be recreated.
+func (o *scenario) over(since time.Time, deleted ...string) {
 	o.Helper()
 	o.completed(o.to.Version)
 	result := time.Since(since)
@@ -132,16 +131,16 @@ func (o *ordeal) over(since time.Time, deleted ...string) {
 			assert.Fail(o, "lost: "+object)
 		case slices.ContainsFunc(deleted, func(namespace string) bool { return strings.Contains(object, " "+namespace) }):
 		default:
-			assert.Equal(o, uid, now, "%s was deleted and made again", object)
+			assert.Equal(o, uid, now, "%s was deleted and recreated", object)
 		}
 	}
 	twice := o.writtenTwice()
-	assert.Zero(o, twice, "objects that were changed twice for one release")
-	o.Logf("fault: %s: %s, done after %.1f s, %d writes twice", o.name, o.told, result.Seconds(), twice)
+	assert.Zero(o, twice, "no object is changed twice for one release")
+	o.Logf("fault: %s: %s, done after %.1f s, %d objects written twice", o.name, o.summary, result.Seconds(), twice)
 }
 
-// objects are those that the platform consists of, with what tells an object from one that was made again.
-func (l *life) objects() map[string]types.UID {
+// objects returns the objects of the platform with their UIDs, which show whether an object was recreated.
+func (l *testPlatform) objects() map[string]types.UID {
 	l.Helper()
 	found := map[string]types.UID{}
 	for version, kinds := range map[schema.GroupVersion][]string{
@@ -155,12 +154,12 @@ func (l *life) objects() map[string]types.UID {
 			maps.Copy(found, l.objectsOf(version.WithKind(kind)))
 		}
 	}
-	require.NotEmpty(l, found, "objects of the platform")
+	require.NotEmpty(l, found, "the platform has objects")
 	return found
 }
 
-// objectsOf are those of a kind; the ClusterVersion owns what is the platform's.
-func (l *life) objectsOf(kind schema.GroupVersionKind) map[string]types.UID {
+// objectsOf returns the platform's objects of a kind, which are those that the ClusterVersion owns.
+func (l *testPlatform) objectsOf(kind schema.GroupVersionKind) map[string]types.UID {
 	l.Helper()
 	found, list := map[string]types.UID{}, &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
@@ -173,19 +172,19 @@ func (l *life) objectsOf(kind schema.GroupVersionKind) map[string]types.UID {
 	return found
 }
 
-// writtenTwice counts the objects of components that the operator changed more than once since the update was asked for.
-func (o *ordeal) writtenTwice() (twice int) {
+// writtenTwice counts the component objects that the operator has changed more than once since the request.
+func (o *scenario) writtenTwice() (twice int) {
 	o.Helper()
 	counts := map[env.AuditObject]int{}
 	for _, e := range o.changes(time.Time{}) {
 		ofComponent := strings.HasPrefix(e.Object.Namespace, "example-") || strings.HasPrefix(e.Object.Name, "example-") || o.isOperator(e.Object)
-		// Of Secrets the log keeps nothing, so that every write seems to be a change.
-		if e.Received.After(o.asked) && ofComponent && e.Object.Subresource == "" && e.Object.Resource != "secrets" &&
+		// The log omits Secrets, so every write of one looks like a change.
+		if e.Received.After(o.requestedAt) && ofComponent && e.Object.Subresource == "" && e.Object.Resource != "secrets" &&
 			strings.HasPrefix(e.UserAgent, "cluster-version-operator") {
 			counts[e.Object]++
 		}
 	}
-	require.NotEmpty(o, counts, "the audit log tells of the update")
+	require.NotEmpty(o, counts, "the audit log has the update's writes")
 	for object, n := range counts {
 		if n > 1 {
 			o.Logf("%s was changed %d times", object, n)
@@ -195,23 +194,22 @@ func (o *ordeal) writtenTwice() (twice int) {
 	return twice
 }
 
-func (o *ordeal) isOperator(object env.AuditObject) bool {
+func (o *scenario) isOperator(object env.AuditObject) bool {
 	return object.Resource == "deployments" && object.Namespace == api.OperatorNamespace
 }
 
-// leader waits until somebody leads who has not before, and returns what the Lease calls them: a pod that is started
-// again is somebody else.
-func (l *life) leader(before string, limit time.Duration) (holder string) {
+// leader waits for a new leader and returns its identity in the Lease. A restarted pod has a new identity.
+func (l *testPlatform) leader(before string, limit time.Duration) (holder string) {
 	l.Helper()
 	require.Eventually(l, func() bool {
 		holder = l.leads()
 		return holder != "" && holder != before
-	}, limit, tick/5, "another leader than %q", before)
+	}, limit, tick/5, "waiting for a leader other than %q", before)
 	return holder
 }
 
-// leads is who holds the Lease, as far as that can be found out now.
-func (l *life) leads() string {
+// leads returns the current holder of the Lease, empty if unknown.
+func (l *testPlatform) leads() string {
 	lease, err := l.kube.CoordinationV1().Leases(api.OperatorNamespace).Get(l.Context(), api.ClusterVersionName, metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity == nil {
 		return ""
@@ -219,14 +217,14 @@ func (l *life) leads() string {
 	return *lease.Spec.HolderIdentity
 }
 
-// podOf is the pod of a holder of the Lease.
+// podOf returns the pod of a Lease holder.
 func podOf(holder string) string {
 	pod, _, _ := strings.Cut(holder, "_")
 	return pod
 }
 
-// kill ends the process of a pod's container without a word; it is an error if there is none.
-func (l *life) kill(pod *corev1.Pod) error {
+// kill kills the process of a pod's container. It fails if none runs.
+func (l *testPlatform) kill(pod *corev1.Pod) error {
 	l.Helper()
 	if len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].State.Running == nil {
 		return fmt.Errorf("killing %s: it does not run", pod.Name)

@@ -31,22 +31,22 @@ import (
 	"github.com/cluster-version/cvo/test/e2e/platform"
 )
 
-// life is the platform on a site, as whoever runs it has it at hand: files, cvo and clients.
-type life struct {
+// testPlatform is the platform on a site as its administrator sees it, with files, cvo and clients.
+type testPlatform struct {
 	*testing.T
 	*site
 	client client.WithWatch
 	kube   kubernetes.Interface
 }
 
-// newLife returns the means to install and update, and touches no cluster.
-func newLife(t *testing.T, s *site) *life {
+// newTestPlatform returns the tools to install and update a platform, without access to a cluster.
+func newTestPlatform(t *testing.T, s *site) *testPlatform {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), configv1.Install(scheme)))
 	config := rest.CopyConfig(s.Config)
 	config.WarningHandlerWithContext = rest.NoWarnings{}
-	l := &life{T: t, site: s}
+	l := &testPlatform{T: t, site: s}
 	var err error
 	l.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
 	require.NoError(t, err)
@@ -55,17 +55,17 @@ func newLife(t *testing.T, s *site) *life {
 	return l
 }
 
-// in is the same within a subtest.
-func (l *life) in(t *testing.T) *life {
+// in returns the platform for a subtest.
+func (l *testPlatform) in(t *testing.T) *testPlatform {
 	inner := *l
 	inner.T = t
 	return &inner
 }
 
-// installed returns a platform that is completely installed, of whichever version.
-func installed(t *testing.T, s *site) *life {
+// installed returns a completely installed platform of any version.
+func installed(t *testing.T, s *site) *testPlatform {
 	t.Helper()
-	l := newLife(t, s)
+	l := newTestPlatform(t, s)
 	if _, err := l.clusterVersion(); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		l.trustRegistry()
 		l.install(l.release("1.0.0"), append(l.flags, "--wait")...)
@@ -76,13 +76,13 @@ func installed(t *testing.T, s *site) *life {
 	return l
 }
 
-// release makes a release of the example platform, or returns the one that was made before.
-func (l *life) release(version string, previous ...string) string {
+// release creates a release of the example platform, or returns the existing one of that version.
+func (l *testPlatform) release(version string, previous ...string) string {
 	l.Helper()
 	return l.releaseOf(platform.Release{Version: version, Previous: previous})
 }
 
-func (l *life) releaseOf(r platform.Release) string {
+func (l *testPlatform) releaseOf(r platform.Release) string {
 	l.Helper()
 	if pullspec := l.releases[r.Version]; pullspec != "" && len(r.Changes) == 0 {
 		return pullspec
@@ -94,8 +94,8 @@ func (l *life) releaseOf(r platform.Release) string {
 	return pullspec
 }
 
-// next is the release after the one that the cluster has, which may be updated to it.
-func (l *life) next() platform.Release {
+// next returns a release to which the cluster may be updated from its current one.
+func (l *testPlatform) next() platform.Release {
 	l.Helper()
 	from := l.version()
 	var minor int
@@ -104,27 +104,27 @@ func (l *life) next() platform.Release {
 	return platform.Release{Version: fmt.Sprintf("1.%d.0", minor+1), From: "1.1.0", Previous: []string{from}}
 }
 
-// small is next with nothing new but the operator and some components, so that an update takes seconds.
-func (l *life) small(components ...string) platform.Release {
+// small returns a next release with changes only in the operator and some components, so that an update takes only seconds.
+func (l *testPlatform) small(components ...string) platform.Release {
 	l.Helper()
 	r := l.next()
 	if _, ok := l.reported("example-autoscaler"); !ok {
-		r.From = "1.0.0" // which has no such component
+		r.From = "1.0.0" // this version has no such component
 	}
 	stays, ok := l.reported("example-config")
-	require.True(l, ok, "the version of a component that stays")
+	require.True(l, ok, "the version of an unchanged component")
 	r.Changes = []platform.Change{platform.Unchanged(stays, components...)}
 	return r
 }
 
-// asUpdate makes a release and returns what asks for it.
-func (l *life) asUpdate(r platform.Release) configv1.Update {
+// asUpdate creates a release and returns the request for it.
+func (l *testPlatform) asUpdate(r platform.Release) configv1.Update {
 	l.Helper()
 	return configv1.Update{Version: r.Version, Image: l.releaseOf(r)}
 }
 
-// reported is the version that a component reports.
-func (l *life) reported(component string) (string, bool) {
+// reported returns the version that a component reports.
+func (l *testPlatform) reported(component string) (string, bool) {
 	l.Helper()
 	operator := &configv1.ClusterOperator{}
 	err := l.client.Get(l.Context(), client.ObjectKey{Name: component}, operator)
@@ -140,8 +140,8 @@ func (l *life) reported(component string) (string, bool) {
 	return "", false
 }
 
-// trustRegistry has the operator trust the registry, whose certificate is from no public authority.
-func (l *life) trustRegistry() {
+// trustRegistry makes the operator trust the registry, whose certificate is not from a public authority.
+func (l *testPlatform) trustRegistry() {
 	l.Helper()
 	const namespace = "openshift-config-managed"
 	_, err := l.kube.CoreV1().Namespaces().Create(l.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
@@ -158,13 +158,13 @@ func (l *life) trustRegistry() {
 	require.NoError(l, err)
 }
 
-// outcome is what cvo install and cvo uninstall print.
+// outcome is the output of cvo install and cvo uninstall.
 type outcome struct {
 	Reached string
 	Objects []struct{ Kind, Namespace, Name, Outcome, Message string }
 }
 
-func (l *life) install(pullspec string, flags ...string) outcome {
+func (l *testPlatform) install(pullspec string, flags ...string) outcome {
 	l.Helper()
 	args := []string{
 		"install", "--release-image", pullspec, "--trust", l.Platform.Trust, "--pull-secret", l.pullSecret,
@@ -173,15 +173,15 @@ func (l *life) install(pullspec string, flags ...string) outcome {
 	return l.parse(l.mustRun(append(args, flags...)...))
 }
 
-func (l *life) parse(out string) outcome {
+func (l *testPlatform) parse(out string) outcome {
 	l.Helper()
 	var o outcome
 	require.NoError(l, json.Unmarshal([]byte(out), &o), out)
 	return o
 }
 
-// run runs cvo against the cluster and returns what it prints to stdout; the error tells of stderr.
-func (l *life) run(ctx context.Context, args ...string) (string, error) {
+// run runs cvo against the cluster and returns its stdout. An error contains stderr.
+func (l *testPlatform) run(ctx context.Context, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, l.CVO, args...)
 	command.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig)
 	var out, errs bytes.Buffer
@@ -192,8 +192,8 @@ func (l *life) run(ctx context.Context, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// mustRun does the same, and ends the test if that fails, with what the cluster has to say.
-func (l *life) mustRun(args ...string) string {
+// mustRun does the same. On an error it ends the test and logs information about the cluster.
+func (l *testPlatform) mustRun(args ...string) string {
 	l.Helper()
 	out, err := l.run(l.Context(), args...)
 	if err != nil {
@@ -203,8 +203,8 @@ func (l *life) mustRun(args ...string) string {
 	return out
 }
 
-// explain logs what somebody would look at first.
-func (l *life) explain() {
+// explain logs what an administrator would check first.
+func (l *testPlatform) explain() {
 	l.Helper()
 	if cv, err := l.clusterVersion(); err == nil {
 		for _, c := range cv.Status.Conditions {
@@ -229,20 +229,20 @@ func (l *life) explain() {
 	for _, pod := range operators {
 		lines := int64(30)
 		log, _ := l.kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: &lines}).DoRaw(l.Context())
-		l.Logf("the end of what %s says:\n%s", pod.Name, log)
+		l.Logf("end of the log of %s:\n%s", pod.Name, log)
 	}
 	if err != nil {
 		l.Log(err)
 	}
 }
 
-func (l *life) clusterVersion() (*configv1.ClusterVersion, error) {
+func (l *testPlatform) clusterVersion() (*configv1.ClusterVersion, error) {
 	cv := &configv1.ClusterVersion{}
 	return cv, l.client.Get(l.Context(), client.ObjectKey{Name: api.ClusterVersionName}, cv)
 }
 
-// version is the one that was last completed.
-func (l *life) version() string {
+// version returns the last completed version.
+func (l *testPlatform) version() string {
 	l.Helper()
 	cv, err := l.clusterVersion()
 	require.NoError(l, err)
@@ -251,12 +251,12 @@ func (l *life) version() string {
 			return entry.Version
 		}
 	}
-	require.Fail(l, "nothing is completed", "%+v", cv.Status.History)
+	require.Fail(l, "no version has completed", "%+v", cv.Status.History)
 	return ""
 }
 
-// update asks for a release, by editing the ClusterVersion.
-func (l *life) update(to configv1.Update) {
+// update requests a release by editing the ClusterVersion.
+func (l *testPlatform) update(to configv1.Update) {
 	l.Helper()
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"desiredUpdate": to}})
 	require.NoError(l, err)
@@ -264,8 +264,8 @@ func (l *life) update(to configv1.Update) {
 	require.NoError(l, l.client.Patch(l.Context(), cv, client.RawPatch("application/merge-patch+json", patch)))
 }
 
-// completed waits until a version is, and its operators alone are left.
-func (l *life) completed(version string) {
+// completed waits until a version is complete and only its operators are left.
+func (l *testPlatform) completed(version string) {
 	l.Helper()
 	l.await(version+" to be completed", func(cv *configv1.ClusterVersion) bool {
 		h := cv.Status.History
@@ -274,8 +274,8 @@ func (l *life) completed(version string) {
 	})
 }
 
-// await watches the ClusterVersion.
-func (l *life) await(what string, done func(*configv1.ClusterVersion) bool) *configv1.ClusterVersion {
+// await watches the ClusterVersion until done returns true.
+func (l *testPlatform) await(what string, done func(*configv1.ClusterVersion) bool) *configv1.ClusterVersion {
 	l.Helper()
 	cv := &configv1.ClusterVersion{}
 	if !awaitObject(l, cv, "", api.ClusterVersionName, patience, func() bool { return done(cv) }) {
@@ -285,8 +285,8 @@ func (l *life) await(what string, done func(*configv1.ClusterVersion) bool) *con
 	return cv
 }
 
-// awaitObject asks for an object until it is as it should be. An API server that does not answer is asked again.
-func awaitObject(l *life, into client.Object, namespace, name string, limit time.Duration, done func() bool) bool {
+// awaitObject reads an object until done returns true. It retries if the API server does not answer.
+func awaitObject(l *testPlatform, into client.Object, namespace, name string, limit time.Duration, done func() bool) bool {
 	ctx, cancel := context.WithTimeout(l.Context(), limit)
 	defer cancel()
 	for {
@@ -310,8 +310,8 @@ func condition(cv *configv1.ClusterVersion, kind string) configv1.ClusterOperato
 	return configv1.ClusterOperatorStatusCondition{}
 }
 
-// operators are the operator's pods, without those that are about to end.
-func (l *life) operators() ([]corev1.Pod, error) {
+// operators returns the operator's pods without those that are being deleted.
+func (l *testPlatform) operators() ([]corev1.Pod, error) {
 	list, err := l.kube.CoreV1().Pods(api.OperatorNamespace).List(l.Context(), metav1.ListOptions{LabelSelector: "k8s-app=cluster-version-operator"})
 	if err != nil {
 		return nil, err
@@ -319,8 +319,8 @@ func (l *life) operators() ([]corev1.Pod, error) {
 	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil }), nil
 }
 
-// settled waits until two replicas of a release run, and no others.
-func (l *life) settled(image string) []corev1.Pod {
+// settled waits until two replicas of a release and no others run.
+func (l *testPlatform) settled(image string) []corev1.Pod {
 	l.Helper()
 	var pods []corev1.Pod
 	require.EventuallyWithT(l, func(c *assert.CollectT) {
@@ -336,7 +336,7 @@ func (l *life) settled(image string) []corev1.Pod {
 	return pods
 }
 
-// readySince is zero for a pod that is not ready.
+// readySince returns when a pod became ready, the zero time if it is not ready.
 func readySince(pod corev1.Pod) time.Time {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
@@ -346,8 +346,8 @@ func readySince(pod corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// lease is the operators'.
-func (l *life) lease() *coordinationv1.Lease {
+// lease returns the operators' Lease.
+func (l *testPlatform) lease() *coordinationv1.Lease {
 	l.Helper()
 	lease, err := l.kube.CoordinationV1().Leases(api.OperatorNamespace).Get(l.Context(), api.ClusterVersionName, metav1.GetOptions{})
 	require.NoError(l, err)

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv("CVO_E2E") != "1" {
-		fmt.Println("tests on a real cluster are run by `make e2e`, which needs Docker")
+		fmt.Println("run tests on a real cluster with `make e2e` (needs Docker)")
 		return
 	}
 	log.SetLogger(logr.Discard())
@@ -30,14 +30,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// step is a test that goes on where the one before it has left the site.
+// step is a test that continues with the site in the state that the previous step left.
 type step struct {
 	name string
 	test func(*testing.T, *site)
 }
 
-// TestPlatform is the life of a platform, from a bare cluster to a bare cluster. It, TestFault and TestNetwork run side
-// by side, each on a cluster of its own.
+// TestPlatform covers the life of a platform from a bare cluster to a bare cluster. TestPlatform, TestFault and TestNetwork run in parallel
+// on their own clusters.
 func TestPlatform(t *testing.T) {
 	t.Parallel()
 	follow(t, newSite(t, siteOptions{suffix: platformSite}), []step{
@@ -48,7 +48,7 @@ func TestPlatform(t *testing.T) {
 	})
 }
 
-// TestFault is what production brings in the middle of updates, and one that is brought by a Job.
+// TestFault covers faults that occur in production during updates, and a release that a Job provides.
 func TestFault(t *testing.T) {
 	t.Parallel()
 	follow(t, newSite(t, siteOptions{suffix: faultSite, components: few()}), []step{
@@ -59,8 +59,7 @@ func TestFault(t *testing.T) {
 	})
 }
 
-// TestNetwork is a platform that brings the network of pods, with faults that take no third node, and components that
-// misbehave.
+// TestNetwork covers a platform with its own pod network, faults that need no third node, and misbehaving components.
 func TestNetwork(t *testing.T) {
 	t.Parallel()
 	follow(t, newSite(t, siteOptions{suffix: networkSite, ownNetwork: true, workers: 1, components: few()}), []step{
@@ -73,9 +72,9 @@ func TestNetwork(t *testing.T) {
 	})
 }
 
-// few components are enough for a fault: one that is afflicted, one that stays, and what they need.
+// few returns the components that a fault test needs: an afflicted one, an unaffected one, and those that they depend on.
 func few() []string {
-	return []string{"example-config", afflicted, "example-network", "example-storage", "machine-config"}
+	return []string{"example-config", changedComponent, "example-network", "example-storage", "machine-config"}
 }
 
 func follow(t *testing.T, s *site, steps []step) {

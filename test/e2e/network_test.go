@@ -10,12 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// testOwnNetwork installs a release that brings the network of pods, on a cluster none of whose nodes is ready for want of
-// one. The operator stays in the network of its nodes, for it may have to repair that of pods.
+// testOwnNetwork installs a release with its own pod network on a cluster whose nodes are not ready without it. The operator uses the
+// nodes' network, because it may have to repair the pod network.
 func testOwnNetwork(t *testing.T, s *site) {
-	l := newLife(t, s)
+	l := newTestPlatform(t, s)
 	if _, err := l.clusterVersion(); err == nil {
-		t.Skip("this cluster has a platform already, and with it a network")
+		t.Skip("this cluster already has a platform with a network")
 	}
 	nodes, err := l.kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func testOwnNetwork(t *testing.T, s *site) {
 	l.trustRegistry()
 	release := l.release("1.0.0")
 	l.install(release, append(l.flags, "--wait")...)
-	t.Logf("from a cluster without a network to a platform: %s", since(began))
+	t.Logf("installed a platform on a cluster without a network in %s", since(began))
 	for _, pod := range l.settled(release) {
 		assert.True(t, pod.Spec.HostNetwork, pod.Name)
 	}

@@ -1,31 +1,30 @@
 #!/usr/bin/env bash
-# Makes this machine ready for `make e2e` and prints two words on stdout: the name of the node image, which is the one that
-# KIND_NODE_IMAGE names, else the public one, else our own, where no public one can be pulled or run; and how many clusters
-# may run side by side.
+# Prepares this machine for `make e2e` and prints two words on stdout. The first is the node image: the one in KIND_NODE_IMAGE, else the
+# public image, or our own if the public one cannot be pulled or run. The second is the number of clusters that may run in parallel.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-# Of the release of kind that test/kube/go.mod pins.
+# The public image of the kind release in test/kube/go.mod.
 public=docker.io/kindest/node:v1.36.4@sha256:099e049362a1526b2db71494e1947aae99bd16290d7c895f2b7ea312e3cbfaed
 
 if ! problem=$(docker info 2>&1 >/dev/null); then
-  echo "e2e: no Docker runs here: ${problem:-docker info fails}" >&2
-  echo "e2e: install Docker and start it; on a machine without a service manager, root does so with test/e2e/quirks/dockerd.sh start" >&2
+  echo "e2e: Docker is not running: ${problem:-docker info fails}" >&2
+  echo "e2e: install Docker and start it (without a service manager: test/e2e/quirks/dockerd.sh start, as root)" >&2
   exit 1
 fi
 if test/e2e/quirks/dockerd.sh needed && [ "${CVO_E2E_QUIRKS:-}" != 1 ]; then
-  echo "e2e: this machine withholds CAP_SYS_RESOURCE, without which no privileged container starts here: see docs/dev/e2e.md," >&2
+  echo "e2e: this machine does not grant CAP_SYS_RESOURCE, which privileged containers need: see docs/dev/e2e.md," >&2
   echo "e2e: or start Docker with CVO_E2E_QUIRKS=1 test/e2e/quirks/dockerd.sh start and keep CVO_E2E_QUIRKS=1 set" >&2
   exit 1
 fi
 
-# Every node takes about a dozen instances of inotify, and a kubelet that gets none does not join its cluster.
+# Every node needs about a dozen inotify instances. A kubelet that gets none does not join its cluster.
 side_by_side=${CVO_E2E_PARALLEL:-3}
 instances=$((64 + 64 * side_by_side)) limit=$(cat /proc/sys/fs/inotify/max_user_instances)
 if [ "$limit" -lt "$instances" ] && ! sysctl -qw fs.inotify.max_user_instances=$instances 2>/dev/null; then
   side_by_side=1
-  echo "e2e: fs.inotify.max_user_instances is $limit here, so clusters run one after another;" >&2
-  echo "e2e: for less than half the time: sudo sysctl fs.inotify.max_user_instances=$instances" >&2
+  echo "e2e: fs.inotify.max_user_instances is $limit, so clusters run one after another;" >&2
+  echo "e2e: to finish in less than half the time: sudo sysctl fs.inotify.max_user_instances=$instances" >&2
 fi
 
 test/kube/build.sh kind >&2

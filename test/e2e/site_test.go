@@ -19,47 +19,47 @@ import (
 	"github.com/cluster-version/cvo/test/e2e/registry"
 )
 
-// site is a place for tests that follow one another: a cluster, a registry beside it, and what releases are made with.
+// site is an environment for consecutive tests: a cluster, a registry beside it, and the tools to create releases.
 type site struct {
 	*cluster.Cluster
 	*platform.Platform
 	registry *registry.Registry
 	// pullSecret is a file with the registry's password.
 	pullSecret string
-	// edits are made to the manifests of all releases.
+	// edits are applied to the manifests of all releases.
 	edits []platform.Change
-	// flags are those of `cvo install` that the cluster needs.
+	// flags are the flags of `cvo install` that the cluster needs.
 	flags []string
-	// releases are pullspecs by version.
+	// releases are the pullspecs by version.
 	releases map[string]string
 }
 
-// siteOptions say what is special about a site. The zero value is an ordinary one.
+// siteOptions are the special properties of a site. The zero value is an ordinary site.
 type siteOptions struct {
-	// suffix tells the cluster's name from that of other sites.
+	// suffix distinguishes the cluster's name from those of other sites.
 	suffix string
-	// workers are how many nodes there are beside that of the control plane; default 2.
+	// workers is the number of nodes besides the control plane; default 2.
 	workers int
-	// ownNetwork leaves it to the release to bring the network of pods.
+	// ownNetwork leaves the pod network to the release.
 	ownNetwork bool
-	// components are those that releases have; default all of the example platform.
+	// components are the components of the releases; default are all of the example platform.
 	components []string
 }
 
-// The suffixes of all sites.
+// Suffixes of all sites.
 const (
 	platformSite = ""
 	faultSite    = "-fault"
 	networkSite  = "-network"
 )
 
-// cluster is what a site's cluster is made by.
+// cluster returns the options of a site's cluster.
 func (o siteOptions) cluster() cluster.Options {
 	name := cluster.DefaultName() + o.suffix
 	return cluster.Options{Name: name, Dir: filepath.Join("../../bin/e2e", name), Workers: o.workers, NoNetwork: o.ownNetwork}
 }
 
-// newSite makes everything that tests stand on, or finds what CVO_E2E_KEEP has left, and removes it after the test.
+// newSite creates everything that the tests need, or uses what CVO_E2E_KEEP has left, and removes it after the test.
 func newSite(t *testing.T, o siteOptions) *site {
 	t.Helper()
 	began := time.Now()
@@ -81,11 +81,11 @@ func newSite(t *testing.T, o siteOptions) *site {
 		s.edits = append(s.edits, platform.With("example-network", "0000_05_example-network_00_pods.yaml", included(manifest)))
 		s.flags = []string{"--bring-your-own-network"}
 	}
-	t.Logf("from nothing to the cluster %s, a registry, and the images of the operator and of components in it: %s", options.Name, since(began))
+	t.Logf("created the cluster %s, a registry, and the images of the operator and the components in %s", options.Name, since(began))
 	return s
 }
 
-// create makes the cluster beside what is to run in it.
+// create creates the cluster and, in parallel, everything that runs in it.
 func (s *site) create(t *testing.T, o cluster.Options) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(t.Context())
@@ -96,7 +96,7 @@ func (s *site) create(t *testing.T, o cluster.Options) {
 	})
 	group.Go(func() error {
 		defer close(network)
-		return docker.AwaitNetwork(ctx, registry.DefaultNetwork) // which kind makes
+		return docker.AwaitNetwork(ctx, registry.DefaultNetwork) // kind creates this network
 	})
 	group.Go(func() (err error) {
 		<-network
@@ -121,7 +121,7 @@ func (s *site) attach(t *testing.T, o cluster.Options) {
 
 func registryOf(o cluster.Options) string { return o.Name + "-registry" }
 
-// prepare builds and pushes what releases consist of. A cluster that is used again trusts the key of last time.
+// prepare builds and pushes the parts of releases. A reused cluster trusts the earlier key.
 func (s *site) prepare(ctx context.Context, dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -139,21 +139,21 @@ func (s *site) prepare(ctx context.Context, dir string) error {
 	return os.WriteFile(s.pullSecret, secret, 0o600)
 }
 
-// remove deletes a site, unless somebody wants to look at it.
+// remove deletes a site unless it is kept for inspection.
 func remove(ctx context.Context, o cluster.Options) error {
 	if os.Getenv("CVO_E2E_KEEP") == "1" {
-		fmt.Printf("kept: the cluster %s, KUBECONFIG=bin/e2e/%s/kubeconfig; `make e2e` replaces it\n", o.Name, o.Name)
+		fmt.Printf("kept cluster %s (KUBECONFIG=bin/e2e/%s/kubeconfig); `make e2e` replaces it\n", o.Name, o.Name)
 		return nil
 	}
 	return errors.Join(cluster.Delete(ctx, o), (&registry.Registry{Name: registryOf(o)}).Stop(ctx))
 }
 
-// included adds the annotation without which a manifest is in no cluster.
+// included adds the annotation without which no cluster includes a manifest.
 func included(manifests string) string {
 	return strings.ReplaceAll(manifests, "\nmetadata:\n", "\nmetadata:\n  annotations:\n    "+platform.Included+"\n")
 }
 
-// progress writes lines to a test's log, with the time since it began.
+// progress writes lines to a test's log with the time since its start.
 type progress struct {
 	t     *testing.T
 	began time.Time
@@ -168,7 +168,7 @@ func (p progress) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// interrupted removes what somebody who interrupts the tests would leave behind: all clusters, unless they were there before.
+// interrupted removes what interrupted tests have left: all clusters except those that existed before.
 func interrupted(ctx context.Context) error {
 	if attached() {
 		return nil
@@ -180,5 +180,5 @@ func interrupted(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// attached reports whether the tests run on what is there.
+// attached reports whether the tests run on existing clusters.
 func attached() bool { return os.Getenv("CVO_E2E_ATTACH") == "1" }

@@ -26,13 +26,13 @@ import (
 	"github.com/cluster-version/cvo/test/env"
 )
 
-// testUninstall is the last one: it takes the operator out of a cluster, brings it back, and removes everything. The
-// cluster's own garbage collector runs all the time.
+// testUninstall is the last test. It removes the operator from a cluster, reinstalls it, and removes everything. The cluster's own garbage
+// collector runs all the time.
 func testUninstall(t *testing.T, s *site) {
 	l := installed(t, s)
 	release := l.image()
 
-	t.Run("the ClusterVersion is not deleted by accident", func(t *testing.T) {
+	t.Run("prevents an accidental deletion of the ClusterVersion", func(t *testing.T) {
 		l := l.in(t)
 		cv, err := l.clusterVersion()
 		require.NoError(t, err)
@@ -45,30 +45,30 @@ func testUninstall(t *testing.T, s *site) {
 	l.atRest()
 	before := l.everything()
 	require.Greater(t, len(before), 100)
-	t.Run("without the operator the platform stays", func(t *testing.T) {
+	t.Run("keeps the platform without the operator", func(t *testing.T) {
 		l, began := l.in(t), time.Now()
 		l.uninstall(nil, "--timeout=3m")
-		t.Logf("the operator is gone after %s", since(began))
+		t.Logf("removed the operator in %s", since(began))
 		_, err := l.clusterVersion()
 		assert.True(t, apierrors.IsNotFound(err) || meta.IsNoMatchError(err), "%v", err)
 		l.garbageCollected()
 		l.untouched(before)
 	})
-	t.Run("another install adopts the platform and changes nothing of it", func(t *testing.T) {
+	t.Run("adopts the unchanged platform in another install", func(t *testing.T) {
 		l, began := l.in(t), time.Now()
 		l.install(release, "--wait")
-		t.Logf("installed again after %s", since(began))
+		t.Logf("reinstalled in %s", since(began))
 		after := l.everything()
 		for name, object := range before {
 			assert.Equal(t, object.UID, after[name].UID, name)
 			assert.Equal(t, object.Generation, after[name].Generation, name)
 		}
 	})
-	t.Run("the platform goes in reverse order, and waits for a finalizer of others", func(t *testing.T) { l.in(t).uninstallPlatform() })
+	t.Run("deletes the platform in reverse order and waits for a foreign finalizer", func(t *testing.T) { l.in(t).uninstallPlatform() })
 }
 
-// uninstallPlatform has somebody else's finalizer hold an object up, and removes it when it is told of.
-func (l *life) uninstallPlatform() {
+// uninstallPlatform holds an object with another client's finalizer and removes the finalizer when cvo names it.
+func (l *testPlatform) uninstallPlatform() {
 	l.Helper()
 	const finalizer = "example.com/somebody-else"
 	held := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "example-dns", Name: "example-dns"}}
@@ -78,33 +78,33 @@ func (l *life) uninstallPlatform() {
 	}
 	setFinalizers(`["` + finalizer + `"]`)
 
-	told := false
+	reported := false
 	began := time.Now()
 	out := l.uninstall(func(line string) {
-		if told || !strings.Contains(line, finalizer) {
+		if reported || !strings.Contains(line, finalizer) {
 			return
 		}
-		told = true
+		reported = true
 		assert.Contains(l, line, "ConfigMap example-dns/example-dns (finalizers "+finalizer+")")
-		require.NoError(l, l.client.Get(l.Context(), client.ObjectKeyFromObject(held), held), "what has a finalizer stays")
+		require.NoError(l, l.client.Get(l.Context(), client.ObjectKeyFromObject(held), held), "objects with a finalizer are kept")
 		assert.NotNil(l, held.DeletionTimestamp)
 		namespace, err := l.kube.CoreV1().Namespaces().Get(l.Context(), held.Namespace, metav1.GetOptions{})
 		require.NoError(l, err)
-		assert.Nil(l, namespace.DeletionTimestamp, "the namespace waits for its turn")
+		assert.Nil(l, namespace.DeletionTimestamp, "the namespace is not deleted yet")
 		setFinalizers("null")
 	}, "--with-platform", "--timeout=5m")
-	require.True(l, told, "the finalizer is named")
-	l.Logf("the platform is gone after %s", since(began))
+	require.True(l, reported, "cvo names the finalizer")
+	l.Logf("removed the platform in %s", since(began))
 
 	l.reverse(began)
 	for name, object := range l.everything() {
 		kind, _, _ := strings.Cut(name, ".")
-		assert.Contains(l, out, kind+" "+strings.TrimPrefix(object.Namespace+"/"+object.Name, "/")+" kept", "what is left is told of")
+		assert.Contains(l, out, kind+" "+strings.TrimPrefix(object.Namespace+"/"+object.Name, "/")+" kept", "remaining objects are listed")
 	}
 }
 
-// uninstall runs cvo uninstall, logs its progress, hands every line of it to seen and returns what it prints.
-func (l *life) uninstall(seen func(string), flags ...string) string {
+// uninstall runs cvo uninstall, logs its progress, passes every line to seen and returns its output.
+func (l *testPlatform) uninstall(seen func(string), flags ...string) string {
 	l.Helper()
 	began := time.Now()
 	command := exec.CommandContext(l.Context(), l.CVO, append([]string{"uninstall", "--yes"}, flags...)...)
@@ -124,9 +124,9 @@ func (l *life) uninstall(seen func(string), flags ...string) string {
 	return out.String()
 }
 
-// reverse makes sure that the platform went the way back on which it came: custom resources first, while their
-// controllers run, then one runlevel after the other, and the operator last.
-func (l *life) reverse(since time.Time) {
+// reverse checks that the platform was removed in the reverse order of its installation: custom resources first, while their controllers
+// run; then the runlevels one by one; and the operator last.
+func (l *testPlatform) reverse(since time.Time) {
 	l.Helper()
 	events, err := l.Audit(l.Context(), since)
 	require.NoError(l, err)
@@ -153,14 +153,14 @@ func (l *life) reverse(since time.Time) {
 	for _, e := range events {
 		n, known := level(e.Object)
 		if e.Object.Group == "batch" {
-			continue // the Job of a release before has no place in this one
+			continue // the Job of an earlier release has no place in this one
 		}
 		if known && e.Write() && e.Verb == "delete" && strings.HasPrefix(e.UserAgent, "cvo-uninstall") && e.Object.Resource != "clusterversions" {
-			deleted[n] = append(deleted[n], e) // the ClusterVersion goes first, so that nobody brings back what is deleted
+			deleted[n] = append(deleted[n], e) // the ClusterVersion goes first, so that no operator recreates deleted objects
 		}
 	}
 	levels := slices.Sorted(maps.Keys(deleted))
-	require.Equal(l, []int{last, 20, 30, 40, 50, first}, levels, "one deletion at least of each")
+	require.Equal(l, []int{last, 20, 30, 40, 50, first}, levels, "each runlevel has at least one deletion")
 	for i, n := range levels[1:] {
 		for _, later := range deleted[levels[i]] {
 			for _, earlier := range deleted[n] {
@@ -170,8 +170,8 @@ func (l *life) reverse(since time.Time) {
 	}
 }
 
-// atRest waits until no pod of the platform is about to end, for it may have been replaced just before.
-func (l *life) atRest() {
+// atRest waits until no pod of the platform is being deleted, because pods may have just been replaced.
+func (l *testPlatform) atRest() {
 	l.Helper()
 	require.EventuallyWithT(l, func(c *assert.CollectT) {
 		pods, err := l.kube.CoreV1().Pods("").List(l.Context(), metav1.ListOptions{})
@@ -182,9 +182,9 @@ func (l *life) atRest() {
 	}, patience, tick)
 }
 
-// everything finds the objects of all kinds that the platform consists of, those that its workloads made included.
-// What the operator consists of is not among them, nor is what comes and goes.
-func (l *life) everything() map[string]metav1.PartialObjectMetadata {
+// everything returns the objects of the platform of all kinds, including those that its workloads created. It omits the operator's own
+// objects and short-lived ones.
+func (l *testPlatform) everything() map[string]metav1.PartialObjectMetadata {
 	l.Helper()
 	lists, err := l.kube.Discovery().ServerPreferredResources()
 	require.NoError(l, err)
@@ -200,7 +200,7 @@ func (l *life) everything() map[string]metav1.PartialObjectMetadata {
 			list.SetGroupVersionKind(gv.WithKind(resource.Kind + "List"))
 			require.NoError(l, l.client.List(l.Context(), list))
 			for _, object := range list.Items {
-				if strings.HasPrefix(object.Namespace, "example-") || object.Namespace == "" && brought(object) {
+				if strings.HasPrefix(object.Namespace, "example-") || object.Namespace == "" && isReleaseObject(object) {
 					found[strings.TrimPrefix(resource.Kind+"."+gv.Group+" "+object.Namespace+"/"+object.Name, "/")] = object
 				}
 			}
@@ -209,18 +209,18 @@ func (l *life) everything() map[string]metav1.PartialObjectMetadata {
 	return found
 }
 
-// brought says whether a release brought an object of the cluster that is none of the operator's own.
-func brought(object metav1.PartialObjectMetadata) bool {
+// isReleaseObject reports whether an object belongs to a release and is not one of the operator's own.
+func isReleaseObject(object metav1.PartialObjectMetadata) bool {
 	_, ok := object.Labels[api.OwnedByLabel]
 	return ok && !strings.Contains(object.Name, "cluster-version") && object.Name != api.OperatorNamespace &&
 		!strings.HasSuffix(object.Name, ".cvo.cluster-version.github.io") && !strings.HasPrefix(object.Name, "clusterversions.")
 }
 
-// untouched makes sure that everything is there that the platform consisted of, and belongs to nobody who is gone.
-func (l *life) untouched(before map[string]metav1.PartialObjectMetadata) {
+// untouched checks that all objects of the platform still exist and that none has a deleted owner.
+func (l *testPlatform) untouched(before map[string]metav1.PartialObjectMetadata) {
 	l.Helper()
 	now := l.everything()
-	l.Logf("of the platform's %d objects %d are left", len(before), len(now))
+	l.Logf("the platform had %d objects and has %d now", len(before), len(now))
 	for name, object := range before {
 		assert.Equal(l, object.UID, now[name].UID, name)
 		for _, owner := range now[name].OwnerReferences {
@@ -229,9 +229,9 @@ func (l *life) untouched(before map[string]metav1.PartialObjectMetadata) {
 	}
 }
 
-// garbageCollected waits until the cluster's garbage collector has deleted an object whose owner goes now, and thus has
-// seen whatever happened before.
-func (l *life) garbageCollected() {
+// garbageCollected waits until the cluster's garbage collector has deleted an object whose owner was just deleted. By then it has seen all
+// earlier events.
+func (l *testPlatform) garbageCollected() {
 	l.Helper()
 	namespace := newNamespace(l.T, l.kube)
 	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "owner"}}
@@ -243,5 +243,5 @@ func (l *life) garbageCollected() {
 	require.NoError(l, l.client.Delete(l.Context(), owner, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	require.Eventually(l, func() bool {
 		return apierrors.IsNotFound(l.client.Get(l.Context(), client.ObjectKeyFromObject(canary), canary))
-	}, patience, tick/5, "the garbage collector runs")
+	}, patience, tick/5, "waiting for the garbage collector")
 }

@@ -17,14 +17,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// AuditLevel says how much of each request the audit log keeps. Only complete requests are logged (stage
-// ResponseComplete), a watch therefore when it ends.
+// AuditLevel is the amount of detail in the audit log. A request is logged when it is complete, so a watch is logged when it ends. Watches
+// of Leases are also logged when they start, see Watches.
 type AuditLevel string
 
 const (
-	// AuditMetadata keeps who did what to which object when, and the answer's code. The default.
+	// AuditMetadata logs the user, verb, object and time of a request, and the status code of the response. It is the default.
 	AuditMetadata AuditLevel = "Metadata"
-	// AuditWrites keeps, for writes, also the answer, so that AuditEvent.ResourceVersion is known.
+	// AuditWrites also logs the responses to writes, so that AuditEvent.ResourceVersion is known.
 	AuditWrites AuditLevel = "Writes"
 	// AuditNone keeps no audit log.
 	AuditNone AuditLevel = "None"
@@ -32,21 +32,27 @@ const (
 
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
-omitStages: [RequestReceived, ResponseStarted]
+omitStages: [RequestReceived]
 omitManagedFields: true
 rules:
+- level: Metadata
+  verbs: [watch]
+  resources: [{group: coordination.k8s.io, resources: [leases]}]
 %s- level: Metadata
+  omitStages: [ResponseStarted]
 `
 
 const auditWrites = `- level: Metadata
+  omitStages: [ResponseStarted]
   resources:
   - {group: "", resources: [secrets, "serviceaccounts/token"]}
   - {group: authentication.k8s.io}
 - level: RequestResponse
+  omitStages: [ResponseStarted]
   verbs: [create, update, patch, delete, deletecollection]
 `
 
-// AuditPolicy is the policy that API servers are given for a level.
+// AuditPolicy returns the API servers' audit policy for a level.
 func AuditPolicy(level AuditLevel) []byte {
 	rules := ""
 	if level == AuditWrites {
@@ -70,16 +76,16 @@ func (e *Env) configureAudit(level AuditLevel, args *envtest.Arguments) error {
 	e.AuditLog = filepath.Join(e.Dir, "audit.log")
 	args.Set("audit-policy-file", policy)
 	args.Set("audit-log-path", e.AuditLog)
-	args.Set("audit-log-maxsize", "4096") // the default rotates the file at 100 MB, under its reader
+	args.Set("audit-log-maxsize", "4096") // the default rotates the file at 100 MB while we read it
 	return nil
 }
 
-// AuditObject is what a request was about.
+// AuditObject is the object of a request.
 type AuditObject struct {
 	Group, Version, Resource, Subresource, Namespace, Name string
 }
 
-// String reads like `deployments.apps openshift-x/y/status`, without the parts that are empty.
+// String returns a text such as `deployments.apps openshift-x/y/status`, without empty parts.
 func (o AuditObject) String() string {
 	s := o.Resource
 	if o.Group != "" {
@@ -96,29 +102,28 @@ func (o AuditObject) String() string {
 	return s
 }
 
-// AuditEvent is one complete request to the API server.
+// AuditEvent is a complete request to the API server.
 type AuditEvent struct {
-	// Received and Done are when the request came and when its answer was complete.
+	// Received is the time of the request. Done is the time when the response was complete.
 	Received, Done time.Time
-	// Verb is get, list, watch, create, update, patch, delete or deletecollection; an apply is a patch whose URI has a
-	// field manager.
+	// Verb is get, list, watch, create, update, patch, delete or deletecollection. An apply is a patch whose URI has a field manager.
 	Verb string
 	// URI is the path with its query.
 	URI string
-	// User and UserAgent say who asked.
+	// User and UserAgent identify the client.
 	User, UserAgent string
-	// Pod is the name of the pod whose token it was; empty for others.
+	// Pod is the name of the pod to which the token belongs; empty for other clients.
 	Pod string
-	// Object is empty for a request that is about no resource.
+	// Object is empty for a request without a resource.
 	Object AuditObject
-	// Code is the HTTP status of the answer.
+	// Code is the HTTP status of the response.
 	Code int
-	// ResourceVersion is that of the object in the answer: only for writes, only with AuditWrites, not for Secrets.
+	// ResourceVersion is the resource version in the response. It is known only for writes with AuditWrites, and not for Secrets.
 	ResourceVersion string
 }
 
-// Write reports whether the request could have changed something: a write without dryRun that was not refused. To have a
-// token or an access reviewed changes nothing, though it is a creation to the API server.
+// Write reports whether the request may have changed something: a write without dryRun that was not rejected. Reviews of tokens and of
+// access change nothing, although the API server logs them as creations.
 func (a AuditEvent) Write() bool {
 	if a.Object.Group == "authentication.k8s.io" || a.Object.Group == "authorization.k8s.io" {
 		return false
@@ -130,7 +135,7 @@ func (a AuditEvent) Write() bool {
 	return false
 }
 
-// auditLine is the part of audit.k8s.io/v1 Event that we read.
+// auditLine is the part of the audit.k8s.io/v1 Event that we read.
 type auditLine struct {
 	Stage      string
 	Verb       string
@@ -151,26 +156,36 @@ type auditLine struct {
 	StageTimestamp           time.Time
 }
 
-// Audit reads an audit log in the order in which requests were completed. It may be read while the API server writes
-// it: an incomplete last line is left out.
-func Audit(file string) ([]AuditEvent, error) {
+// Audit reads an audit log in the order in which requests were completed. It may be called while the API server writes the log, because it
+// skips an incomplete last line.
+func Audit(file string) ([]AuditEvent, error) { return auditOf(file, "ResponseComplete", "Panic") }
+
+// Watches returns the watches of Leases in the order in which the API server started to answer them, including watches that have not ended.
+// A client that watches a Lease knows the leader without further requests. Done is the time when the response started.
+func Watches(file string) ([]AuditEvent, error) { return auditOf(file, "ResponseStarted") }
+
+func auditOf(file string, stages ...string) ([]AuditEvent, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("reading the audit log: %w: was the control plane started with an audit level?", err)
+		return nil, fmt.Errorf("reading the audit log: %w: start the control plane with an audit level", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the audit log: %w", err)
 	}
 	defer f.Close()
-	events, err := ParseAudit(f)
+	events, err := parseAudit(f, stages)
 	if err != nil {
 		return nil, fmt.Errorf("reading the audit log %s: %w", file, err)
 	}
 	return events, nil
 }
 
-// ParseAudit reads a log, or a part of it that begins and ends with a line.
+// ParseAudit reads an audit log, or a part of it that consists of complete lines.
 func ParseAudit(in io.Reader) ([]AuditEvent, error) {
+	return parseAudit(in, []string{"ResponseComplete", "Panic"})
+}
+
+func parseAudit(in io.Reader, stages []string) ([]AuditEvent, error) {
 	var events []AuditEvent
 	r := bufio.NewReaderSize(in, 1<<16)
 	for n := 1; ; n++ {
@@ -188,7 +203,7 @@ func ParseAudit(in io.Reader) ([]AuditEvent, error) {
 		if err := json.Unmarshal(line, &l); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		if l.Stage == "ResponseComplete" || l.Stage == "Panic" {
+		if slices.Contains(stages, l.Stage) {
 			events = append(events, l.event())
 		}
 	}
@@ -214,22 +229,35 @@ func (l auditLine) event() AuditEvent {
 	return e
 }
 
-// Changes returns the writes that changed an object: those that answered with a resource version that no write before
-// them had answered with, by whomever. The order of the log is that in which requests ended, which is not quite that in
-// which they took effect, so being another version than the one before is not enough. An API server that is killed takes
-// the last lines of its log with it; resource versions only grow, so one that is older than what was answered before the
-// request came is no change either. It needs a log of AuditWrites; without resource versions every write counts.
+// Changes returns the writes that changed an object: those whose response has a resource version that no earlier response to a write had.
+// It needs a log of AuditWrites; without resource versions every write counts.
+//
+// The log is in the order in which requests ended, which may differ from the order in which they took effect. A version that differs from
+// the previous one is therefore not enough. If several responses have the same version, the request that was received first made the
+// change: a client that reacts to a watch event may have its response logged before the write to which it reacts.
+//
+// A killed API server loses the last lines of its log. Resource versions only grow, so a version that is older than one in a response
+// before the request is not a change either.
 func Changes(events []AuditEvent) []AuditEvent {
 	type state struct{ group, resource, namespace, name, resourceVersion string }
+	stateOf := func(e AuditEvent) state {
+		o := e.Object
+		return state{o.Group, o.Resource, o.Namespace, o.Name, e.ResourceVersion}
+	}
+	received := map[state]time.Time{}
+	for _, e := range events {
+		if at, ok := received[stateOf(e)]; e.Write() && (!ok || e.Received.Before(at)) {
+			received[stateOf(e)] = e.Received
+		}
+	}
 	seen, reached := map[state]bool{}, reachedBy(events)
 	var changes []AuditEvent
 	for _, e := range events {
 		if !e.Write() {
 			continue
 		}
-		o := e.Object
-		s := state{o.Group, o.Resource, o.Namespace, o.Name, e.ResourceVersion}
-		if e.ResourceVersion != "" && (seen[s] || !strings.HasPrefix(e.Verb, "delete") && e.revision() < reached(e.Received)) {
+		s := stateOf(e)
+		if e.ResourceVersion != "" && (seen[s] || e.Received.After(received[s]) || !strings.HasPrefix(e.Verb, "delete") && e.revision() < reached(e.Received)) {
 			continue
 		}
 		seen[s] = true
@@ -238,7 +266,7 @@ func Changes(events []AuditEvent) []AuditEvent {
 	return changes
 }
 
-// reachedBy returns what tells the latest resource version that any write had answered with before a moment.
+// reachedBy returns a function that returns the highest resource version in the responses to writes before a time.
 func reachedBy(events []AuditEvent) func(time.Time) uint64 {
 	writes := slices.DeleteFunc(slices.Clone(events), func(e AuditEvent) bool { return !e.Write() || e.revision() == 0 })
 	slices.SortFunc(writes, func(a, b AuditEvent) int { return a.Done.Compare(b.Done) })
@@ -252,7 +280,7 @@ func reachedBy(events []AuditEvent) func(time.Time) uint64 {
 	}
 }
 
-// revision is the resource version as a number, 0 for none.
+// revision returns the resource version as a number, 0 for none.
 func (a AuditEvent) revision() uint64 {
 	n, err := strconv.ParseUint(a.ResourceVersion, 10, 64)
 	if err != nil {

@@ -15,15 +15,20 @@ const auditSample = `{"stage":"ResponseComplete","verb":"create","requestURI":"/
 {"stage":"ResponseComplete","verb":"patch","requestURI":"/apis/x?dryRun=All","objectRef":{"resource":"widgets","apiGroup":"x","name":"b","namespace":"c","subresource":"status"},"responseStatus":{"code":200}}
 {"stage":"ResponseComplete","verb":"de`
 
-func TestParseAudit(t *testing.T) {
+func TestAuditEventsAreParsed(t *testing.T) {
 	events, err := ParseAudit(strings.NewReader(auditSample))
 	require.NoError(t, err)
-	require.Len(t, events, 2, "stages other than the last and an incomplete line are left out")
-	assert.Equal(t, "namespaces a", events[0].Object.String(), "the name of a created object comes from the answer")
+	require.Len(t, events, 2, "other stages than the last and an incomplete line are omitted")
+	assert.Equal(t, "namespaces a", events[0].Object.String(), "the name of a created object comes from the response")
 	assert.Equal(t, int64(100), events[0].Done.Sub(events[0].Received).Milliseconds())
 	assert.True(t, events[0].Write())
 	assert.Equal(t, "widgets.x c/b/status", events[1].Object.String())
 	assert.False(t, events[1].Write(), "a dry run writes nothing")
+
+	watches, err := parseAudit(strings.NewReader(auditSample), []string{"ResponseStarted"})
+	require.NoError(t, err)
+	require.Len(t, watches, 1)
+	assert.Equal(t, "watch", watches[0].Verb)
 
 	_, err = ParseAudit(strings.NewReader("{\n"))
 	assert.ErrorContains(t, err, "line 1")
@@ -37,12 +42,12 @@ func FuzzParseAudit(f *testing.F) {
 	})
 }
 
-func TestChangesTellsRealChangesWhateverTheOrderOfTheLog(t *testing.T) {
+func TestChangesDoNotDependOnTheOrderOfTheLog(t *testing.T) {
 	write := func(name, resourceVersion string) AuditEvent {
 		return AuditEvent{Verb: "patch", Code: 200, Object: AuditObject{Resource: "configmaps", Name: name}, ResourceVersion: resourceVersion}
 	}
 	log := []AuditEvent{
-		write("a", "12"), write("a", "11"), // logged the wrong way round
+		write("a", "12"), write("a", "11"), // logged in reverse order
 		write("a", "12"), // changed nothing
 		write("b", "12"), // another object
 		write("a", "13"),
@@ -50,7 +55,24 @@ func TestChangesTellsRealChangesWhateverTheOrderOfTheLog(t *testing.T) {
 	assert.Equal(t, []AuditEvent{log[0], log[1], log[3], log[4]}, Changes(log))
 }
 
-func TestChangesLeavesOutWhatIsOlderThanTheRequest(t *testing.T) {
+func TestChangesBelongToTheFirstWriteReceived(t *testing.T) {
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	write := func(user, subresource, resourceVersion string, received, done int) AuditEvent {
+		return AuditEvent{
+			Verb: "patch", Code: 200, User: user, ResourceVersion: resourceVersion,
+			Object:   AuditObject{Resource: "deployments", Name: "a", Subresource: subresource},
+			Received: noon.Add(time.Duration(received) * time.Second), Done: noon.Add(time.Duration(done) * time.Second),
+		}
+	}
+	log := []AuditEvent{
+		write("operator", "", "11", 0, 1),
+		write("operator", "", "12", 3, 4), // reacts to the next write and changes nothing, but is logged first
+		write("controller", "status", "12", 2, 5),
+	}
+	assert.Equal(t, []AuditEvent{log[0], log[2]}, Changes(log))
+}
+
+func TestChangesOmitsVersionsOlderThanTheRequest(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	write := func(verb, name, resourceVersion string, received, done int) AuditEvent {
 		return AuditEvent{
@@ -61,9 +83,9 @@ func TestChangesLeavesOutWhatIsOlderThanTheRequest(t *testing.T) {
 	log := []AuditEvent{
 		write("patch", "a", "11", 0, 1),
 		write("patch", "b", "15", 3, 4),  // 12 to 14 are lost
-		write("patch", "a", "13", 5, 6),  // changed nothing: the lost write to a did
-		write("patch", "c", "14", 3, 7),  // came before 15 was answered
-		write("delete", "d", "12", 8, 9), // answers with what it deleted
+		write("patch", "a", "13", 5, 6),  // no change: a lost write changed a
+		write("patch", "c", "14", 3, 7),  // received before the response with 15
+		write("delete", "d", "12", 8, 9), // the response has the deleted object
 		write("patch", "a", "16", 10, 11),
 	}
 	assert.Equal(t, []AuditEvent{log[0], log[1], log[3], log[4], log[5]}, Changes(log))

@@ -8,16 +8,19 @@ import (
 	"runtime"
 )
 
-// BinEnv names the environment variable that holds the folder with etcd and kube-apiserver.
+// BinEnv is the environment variable with the folder that has etcd and kube-apiserver.
 const BinEnv = "CVO_KUBE_BIN"
+
+// GatesEnv is the environment variable with the feature gates of kube-apiserver, as its flag --feature-gates expects them. Options override
+// it. It is for older binaries, which have features of the current version behind a gate.
+const GatesEnv = "CVO_KUBE_FEATURE_GATES"
 
 const (
 	etcdName      = "etcd"
 	apiServerName = "kube-apiserver"
 )
 
-// findBinaries returns the folder with both binaries: the one asked for, else that of BinEnv, else bin/kube below the
-// module's root.
+// findBinaries returns the folder with both binaries: dir if it is set, else the folder in BinEnv, else bin/kube in the module's root.
 func findBinaries(dir string) (string, error) {
 	if dir == "" {
 		dir = os.Getenv(BinEnv)
@@ -31,13 +34,13 @@ func findBinaries(dir string) (string, error) {
 	}
 	for _, name := range []string{etcdName, apiServerName} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			return "", fmt.Errorf("finding %s: %w: run `make kube-tools`, or set %s to a folder that has it", name, err, BinEnv)
+			return "", fmt.Errorf("finding %s: %w: run `make kube-tools`, or set %s to a folder with both binaries", name, err, BinEnv)
 		}
 	}
 	return filepath.Abs(dir)
 }
 
-// moduleRoot looks upwards from the working folder, which `go test` sets to the package's, then from this file.
+// moduleRoot searches from the working folder, which `go test` sets to the package's folder, upwards, and then from this file.
 func moduleRoot() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
@@ -58,5 +61,5 @@ func moduleRoot() (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("finding the module's root from %s: no go.mod of it above: set %s to the folder with etcd and kube-apiserver", wd, BinEnv)
+	return "", fmt.Errorf("finding the module's root: no go.mod of this module in %s or above: set %s to the folder with etcd and kube-apiserver", wd, BinEnv)
 }

@@ -1,7 +1,6 @@
-// Package env starts a real control plane for tests, demos and benchmarks: etcd and kube-apiserver, nothing else, so
-// that no controller, scheduler or garbage collector does anything that the caller did not do. It takes Options and
-// returns an Env with client configurations, a kubeconfig file and the audit log. The binaries are those that
-// `make kube-tools` builds; what runs against the API server is left to others.
+// Package env starts a real control plane for tests, demos and benchmarks. It consists of etcd and kube-apiserver only, so that no
+// controller, scheduler or garbage collector interferes with the caller. Start takes Options and returns an Env with client configurations,
+// a kubeconfig file and the audit log. `make kube-tools` builds the binaries. The caller decides what runs against the API server.
 package env
 
 import (
@@ -20,43 +19,44 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// Options says how a control plane is started. The zero value works.
+// Options are the options of a control plane. The zero value works.
 type Options struct {
-	// BinDir holds etcd and kube-apiserver. Default: $CVO_KUBE_BIN, else bin/kube below the module's root.
+	// BinDir has etcd and kube-apiserver. Default: $CVO_KUBE_BIN, else bin/kube in the module's root.
 	BinDir string
-	// Dir receives etcd's data, certificates, logs, the kubeconfig and the audit log, and stays after Stop; a second
-	// Start with the same Dir finds the first one's objects. Default: a temporary folder that Stop removes.
+	// Dir receives etcd's data, certificates, logs, the kubeconfig and the audit log, and stays after Stop. A second Start with the same
+	// Dir finds the objects of the first. Default: a temporary folder that Stop removes.
 	Dir string
-	// Audit is how much the audit log tells. Default: AuditMetadata.
+	// Audit is the amount of detail in the audit log. Default: AuditMetadata.
 	Audit AuditLevel
-	// APIServerArgs are further flags of kube-apiserver, without the leading dashes; they replace defaults.
+	// APIServerArgs are additional flags of kube-apiserver without the leading dashes. They override defaults.
 	APIServerArgs map[string]string
-	// StartTimeout is for each of the two processes. Default: one minute.
+	// StartTimeout applies to each of the two processes. Default: one minute.
 	StartTimeout time.Duration
-	// Stderr, if set, gets a copy of what both processes log. They always log to <dir>/<process>.log.
+	// Stderr, if set, gets a copy of the logs of both processes. The logs are always in <dir>/<process>.log.
 	Stderr io.Writer
 }
 
-// Env is a running control plane. Several may run in one process; each has its own ports, data and certificates.
+// Env is a running control plane. Several may run in one process, each with its own ports, data and certificates.
 type Env struct {
-	// Dir holds everything of this control plane, see Options.Dir.
+	// Dir has all files of this control plane, see Options.Dir.
 	Dir string
 	// Kubeconfig is the path of a kubeconfig file for a user of group system:masters.
 	Kubeconfig string
-	// AuditLog is the path of the audit log, empty for AuditNone; Audit reads it.
+	// AuditLog is the path of the audit log, empty for AuditNone. Audit reads it.
 	AuditLog string
 
 	testEnv  *envtest.Environment
 	config   *rest.Config
 	guard    *guard
 	logs     []*os.File
+	users    sync.Mutex // locked while envtest signs a certificate for User
 	stopOnce sync.Once
 	stopErr  error
 }
 
-// Start starts etcd, then kube-apiserver, and returns when the API server is ready. It fails with a sentence that names
-// `make kube-tools` if a binary is missing, and with the end of the log if a process does not come up. The processes
-// die with Stop, and also when the calling process is killed.
+// Start starts etcd and kube-apiserver and returns when the API server is ready. If a binary is missing, the error names `make kube-tools`.
+// If a process does not start, the error contains the end of its log. The processes end with Stop, and also when the calling process is
+// killed.
 func Start(o Options) (*Env, error) {
 	bin, err := findBinaries(o.BinDir)
 	if err != nil {
@@ -65,7 +65,7 @@ func Start(o Options) (*Env, error) {
 	e := &Env{Dir: o.Dir}
 	if o.Dir == "" {
 		if e.Dir, err = os.MkdirTemp("", "cvo-env-"); err != nil {
-			return nil, fmt.Errorf("making a folder for the control plane: %w", err)
+			return nil, fmt.Errorf("creating a folder for the control plane: %w", err)
 		}
 	}
 	if e.Dir, err = filepath.Abs(e.Dir); err != nil {
@@ -94,12 +94,12 @@ func (e *Env) start(o Options, bin string) error {
 		return err
 	}
 	e.config = rest.CopyConfig(config)
-	e.config.QPS, e.config.Burst = -1, 0 // nothing that we measure may wait for the client's own limiter
+	e.config.QPS, e.config.Burst = -1, 0 // the client's own limiter must not delay what we measure
 	e.Kubeconfig = filepath.Join(e.Dir, "kubeconfig")
 	return os.WriteFile(e.Kubeconfig, e.testEnv.KubeConfig, 0o600)
 }
 
-// configure fills the envtest environment; nothing runs yet.
+// configure prepares the envtest environment. It starts nothing.
 func (e *Env) configure(o Options, bin string) error {
 	timeout := o.StartTimeout
 	if timeout == 0 {
@@ -110,7 +110,7 @@ func (e *Env) configure(o Options, bin string) error {
 	etcd := &envtest.Etcd{DataDir: filepath.Join(e.Dir, "etcd")}
 	server := &envtest.APIServer{CertDir: filepath.Join(e.Dir, "kube-apiserver")}
 	e.testEnv.ControlPlane.Etcd, e.testEnv.ControlPlane.APIServer = etcd, server
-	// envtest loads the CA only when it makes the certificates itself.
+	// envtest loads the CA only if it creates the certificates itself.
 	if err := os.RemoveAll(server.CertDir); err != nil {
 		return err
 	}
@@ -139,12 +139,15 @@ func (e *Env) configure(o Options, bin string) error {
 	}
 
 	args := server.Configure()
-	// A release brings some sixty Services, several test releases more: envtest's range of 254 addresses is small.
+	// A release has some sixty Services, and several test releases have more. envtest's range of 254 addresses is too small.
 	args.Set("service-cluster-ip-range", "10.0.0.0/16")
-	// The server picks node ports at random. Nobody listens at them here, so let those that tests name rarely be among them.
+	// The server chooses node ports at random. A large range makes collisions with the ports in tests unlikely.
 	args.Set("service-node-port-range", "30000-65535")
 	if err := e.configureAudit(o.Audit, args); err != nil {
 		return err
+	}
+	if gates := os.Getenv(GatesEnv); gates != "" {
+		args.Set("feature-gates", gates)
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.APIServerArgs)) {
 		args.Set(name, o.APIServerArgs[name])
@@ -165,7 +168,7 @@ func (e *Env) log(name string, copyTo io.Writer) (io.Writer, error) {
 	return file, nil
 }
 
-// logTails is the end of every log, for the error of a control plane that does not start.
+// logTails returns the end of every log, for the error about a control plane that does not start.
 func (e *Env) logTails() string {
 	const lines = 5
 	var out strings.Builder
@@ -181,22 +184,36 @@ func (e *Env) logTails() string {
 	return out.String()
 }
 
-// Config returns a client configuration for a user of group system:masters, without client-side rate limit. The user
-// agent names the client in the audit log; empty leaves client-go's.
+// Config returns a client configuration for a user of group system:masters, without a client-side rate limit. The user agent names the
+// client in the audit log; if it is empty, client-go's default is used.
 func (e *Env) Config(userAgent string) *rest.Config {
 	config := rest.CopyConfig(e.config)
 	config.UserAgent = userAgent
 	return config
 }
 
-// User returns a client configuration for another user, authenticated by a certificate; what it may do is decided by
-// the RBAC objects in the cluster.
+// User returns a client configuration for another user, who authenticates with a certificate. The RBAC objects in the cluster determine the
+// user's permissions. Parallel tests may call User: it takes a lock, because envtest's certificate authority counts serial numbers without
+// one.
 func (e *Env) User(name string, groups ...string) (*rest.Config, error) {
+	e.users.Lock()
+	defer e.users.Unlock()
 	user, err := e.testEnv.AddUser(envtest.User{Name: name, Groups: groups}, &rest.Config{QPS: -1})
 	if err != nil {
 		return nil, fmt.Errorf("adding user %q: %w", name, err)
 	}
 	return rest.CopyConfig(user.Config()), nil
+}
+
+// Processes returns the ids of the running processes: etcd and kube-apiserver.
+func (e *Env) Processes() []int {
+	var ids []int
+	for _, name := range []string{etcdName, apiServerName} {
+		if id, err := e.guard.pid(name); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // Stop ends both processes and removes the folder unless Options.Dir named it. It may be called more than once.
@@ -217,8 +234,8 @@ func (e *Env) Stop() error {
 	return e.stopErr
 }
 
-// end stops the processes. The first signal starts a graceful end of the API server, which waits for open watches; at the
-// second it exits at once. Two signals that come close together may arrive as one, so there are more until it is gone.
+// end stops the processes. The first signal starts a graceful shutdown of the API server, which waits for open watches. The second makes it
+// exit at once. Two signals in quick succession may arrive as one, so end repeats them until the process has ended.
 func (e *Env) end() error {
 	e.guard.terminate(apiServerName)
 	ended := make(chan struct{})

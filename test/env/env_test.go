@@ -24,7 +24,7 @@ import (
 	"github.com/cluster-version/cvo/test/env"
 )
 
-// childEnv makes the test binary the program that TestNothingOutlivesAKilledProcess kills.
+// childEnv makes the test binary act as the program that TestNothingOutlivesAKilledProcess kills.
 const childEnv = "CVO_ENV_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	select {}
 }
 
-func TestEnvTellsWhatWasDone(t *testing.T) {
+func TestEnvLogsRequests(t *testing.T) {
 	began := time.Now()
 	e := env.New(t, env.Options{Audit: env.AuditWrites})
 	t.Logf("started in %v", time.Since(began))
@@ -49,7 +49,7 @@ func TestEnvTellsWhatWasDone(t *testing.T) {
 
 	info, err := client.Discovery().ServerVersion()
 	require.NoError(t, err)
-	assert.Equal(t, "1.36", info.Major+"."+info.Minor, "clients read the stamped version")
+	assert.Equal(t, "1.36", info.Major+"."+info.Minor, "clients read the version that the build sets")
 
 	maps := client.CoreV1().ConfigMaps("default")
 	_, err = maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
@@ -87,7 +87,7 @@ func TestEnvTellsWhatWasDone(t *testing.T) {
 
 func line(e env.AuditEvent) string { return fmt.Sprintf("%s %s %d", e.Verb, e.Object, e.Code) }
 
-func TestEnvKeepsItsDir(t *testing.T) {
+func TestEnvKeepsItsFolder(t *testing.T) {
 	dir := t.TempDir()
 	first, err := env.Start(env.Options{Dir: dir, Audit: env.AuditNone})
 	require.NoError(t, err)
@@ -103,13 +103,22 @@ func TestEnvKeepsItsDir(t *testing.T) {
 	second := env.New(t, env.Options{Dir: dir, Audit: env.AuditNone})
 	someone, err := second.User("someone")
 	require.NoError(t, err)
+	t.Run("adds users for parallel tests", func(t *testing.T) {
+		for i := range 4 {
+			t.Run(strconv.Itoa(i), func(t *testing.T) {
+				t.Parallel()
+				_, err := second.User(fmt.Sprintf("parallel-%d", i))
+				require.NoError(t, err)
+			})
+		}
+	})
 	for _, tt := range []struct {
 		name string
 		want func(error) bool
 		by   kubernetes.Interface
 	}{
-		{"finds the objects of the first", func(err error) bool { return err == nil }, kubernetes.NewForConfigOrDie(second.Config(""))},
-		{"lets RBAC decide about other users", apierrors.IsForbidden, kubernetes.NewForConfigOrDie(someone)},
+		{"finds the objects of the first start", func(err error) bool { return err == nil }, kubernetes.NewForConfigOrDie(second.Config(""))},
+		{"authorizes other users with RBAC", apierrors.IsForbidden, kubernetes.NewForConfigOrDie(someone)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := tt.by.CoreV1().Namespaces().Get(t.Context(), "kept", metav1.GetOptions{})
@@ -135,7 +144,7 @@ func TestNothingOutlivesAKilledProcess(t *testing.T) {
 		require.NoError(t, err, dir)
 		pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
 		require.NoError(t, err)
-		require.NoError(t, syscall.Kill(pid, 0), "it runs")
+		require.NoError(t, syscall.Kill(pid, 0), "the process runs")
 		pids = append(pids, pid)
 	}
 
@@ -148,7 +157,7 @@ func TestNothingOutlivesAKilledProcess(t *testing.T) {
 	}, 10*time.Second, 20*time.Millisecond)
 }
 
-// running reports whether a process is there and no zombie: where nobody reaps orphans, they stay as such.
+// running reports whether a process exists and is not a zombie. Orphans stay zombies if no process reaps them.
 func running(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -157,14 +166,14 @@ func running(pid int) bool {
 	return err != nil || !strings.Contains(string(stat), ") Z ")
 }
 
-func TestStartSaysWhatIsMissing(t *testing.T) {
+func TestStartReportsAMissingBinary(t *testing.T) {
 	t.Setenv(env.BinEnv, t.TempDir())
 	_, err := env.Start(env.Options{})
 	require.ErrorContains(t, err, "make kube-tools")
 	require.ErrorContains(t, err, "etcd")
 }
 
-func TestStartShowsTheLogOfAServerThatFails(t *testing.T) {
+func TestStartShowsTheLogOfAFailingServer(t *testing.T) {
 	_, err := env.Start(env.Options{APIServerArgs: map[string]string{"feature-gates": "NoSuchGate=true"}})
 	require.ErrorContains(t, err, "NoSuchGate")
 }

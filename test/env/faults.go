@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// PauseEtcd stops etcd where it is, as a disk that hangs does, and returns what has it go on. The API server answers
-// hardly anything meanwhile.
+// PauseEtcd stops etcd as a hanging disk does, and returns a function that resumes it. In between, the API server answers hardly any
+// request.
 func (e *Env) PauseEtcd() (resume func() error, err error) {
 	if err := e.guard.signal(etcdName, syscall.SIGSTOP); err != nil {
 		return nil, fmt.Errorf("pausing etcd: %w", err)
@@ -31,7 +31,7 @@ func (e *Env) PauseEtcd() (resume func() error, err error) {
 	}, nil
 }
 
-// KillAPIServer ends the API server at once, as a crash does: connections break, and new ones are refused.
+// KillAPIServer ends the API server at once, as a crash does. Connections break, and new ones are refused.
 func (e *Env) KillAPIServer() error {
 	if err := e.guard.signal(apiServerName, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("killing the API server: %w", err)
@@ -39,24 +39,23 @@ func (e *Env) KillAPIServer() error {
 	return nil
 }
 
-// StartAPIServer starts an API server that was killed: on the same port, with the same certificates and data. It returns
-// when the API server is ready.
+// StartAPIServer restarts a killed API server with the same port, certificates and data. It returns when the API server is ready.
 func (e *Env) StartAPIServer(ctx context.Context) error {
 	args, err := os.ReadFile(e.guard.argsFile(apiServerName))
 	if err != nil {
-		return fmt.Errorf("starting the API server again: %w", err)
+		return fmt.Errorf("restarting the API server: %w", err)
 	}
 	log, err := os.OpenFile(filepath.Join(e.Dir, apiServerName+".log"), os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("starting the API server again: %w", err)
+		return fmt.Errorf("restarting the API server: %w", err)
 	}
 	defer log.Close()
-	// The wrapper notes the new process for the guard, which ends it with the control plane.
+	// The wrapper records the new process for the guard, which ends it with the control plane.
 	cmd := exec.Command(e.guard.script(apiServerName), strings.Split(string(bytes.TrimSuffix(args, []byte("\n"))), "\n")...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("starting the API server again: %w", err)
+		return fmt.Errorf("restarting the API server: %w", err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -65,7 +64,7 @@ func (e *Env) StartAPIServer(ctx context.Context) error {
 
 func (e *Env) awaitReady(ctx context.Context, ended <-chan error) error {
 	config := rest.CopyConfig(e.config)
-	config.Timeout = 2 * time.Second // of one attempt
+	config.Timeout = 2 * time.Second // for each attempt
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return err
@@ -89,13 +88,22 @@ func (e *Env) awaitReady(ctx context.Context, ended <-chan error) error {
 
 // signal sends a signal to the process group of a wrapped binary.
 func (g *guard) signal(name string, sig syscall.Signal) error {
-	data, err := os.ReadFile(g.pidFile(name))
+	pid, err := g.pid(name)
 	if err != nil {
 		return err
 	}
+	return syscall.Kill(-pid, sig)
+}
+
+// pid returns the process id of a wrapped binary.
+func (g *guard) pid(name string) (int, error) {
+	data, err := os.ReadFile(g.pidFile(name))
+	if err != nil {
+		return 0, err
+	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
 	if err != nil || pid <= 1 {
-		return errors.New("it was not started")
+		return 0, errors.New("the process was not started")
 	}
-	return syscall.Kill(-pid, sig)
+	return pid, nil
 }

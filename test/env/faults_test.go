@@ -15,8 +15,8 @@ import (
 	"github.com/cluster-version/cvo/test/env"
 )
 
-// TestFaults kills the API server and stops etcd, and finds everything where it was.
-func TestFaults(t *testing.T) {
+// TestObjectsSurviveFaults kills the API server and stops etcd. All objects are unchanged afterwards.
+func TestObjectsSurviveFaults(t *testing.T) {
 	e := env.New(t, env.Options{Audit: env.AuditNone})
 	maps := kubernetes.NewForConfigOrDie(e.Config("test")).CoreV1().ConfigMaps("default")
 	create := func(ctx context.Context, name string) error {
@@ -26,7 +26,7 @@ func TestFaults(t *testing.T) {
 	require.NoError(t, create(t.Context(), "before"))
 
 	require.NoError(t, e.KillAPIServer())
-	require.Eventually(t, func() bool { // while it still dies, it answers
+	require.Eventually(t, func() bool { // a dying server still responds
 		err := create(t.Context(), "during")
 		return err != nil && !apierrors.IsAlreadyExists(err)
 	}, time.Minute, time.Millisecond)
@@ -34,12 +34,12 @@ func TestFaults(t *testing.T) {
 	defer cancel()
 	require.NoError(t, e.StartAPIServer(ctx))
 	_, err := maps.Get(t.Context(), "before", metav1.GetOptions{})
-	require.NoError(t, err, "the same data behind the same port")
+	require.NoError(t, err, "the same port serves the same data")
 
 	resume, err := e.PauseEtcd()
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, resume()) }) // or it could not be stopped
-	require.Eventually(t, func() bool {               // what it had begun it may still answer
+	t.Cleanup(func() { assert.NoError(t, resume()) }) // otherwise etcd could not be stopped
+	require.Eventually(t, func() bool {               // earlier requests may still be answered
 		soon, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer stop()
 		err := create(soon, "paused")

@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// guard sees to it that no server outlives this process, even if it is killed: a shell waits for the end of its
-// standard input, which comes when we close it or die, and then kills what the pid files name. A parent-death signal
-// would not do: it is tied to the thread that forked, and not every system has one.
+// guard ensures that no server outlives this process, even if it is killed. A shell waits for the end of its standard input, which comes
+// when we close it or die. The shell then kills the processes in the pid files. A parent-death signal would not work, because it depends on
+// the forking thread and not every system has one.
 type guard struct {
 	dir   string
 	cmd   *exec.Cmd
@@ -28,14 +28,14 @@ done
 [ "$2" = remove ] && rm -rf "$1"
 exit 0`
 
-// startGuard starts the shell; if remove is set it deletes the folder at the end.
+// startGuard starts the shell. If remove is set, the shell deletes the folder at the end.
 func startGuard(dir string, remove bool) (*guard, error) {
 	what := "keep"
 	if remove {
 		what = "remove"
 	}
 	g := &guard{dir: dir, cmd: exec.Command("sh", "-c", guardScript, "env-guard", dir, what)}
-	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a signal to our process group is not for the guard
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a signal to our process group must not reach the guard
 	stdin, err := g.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func startGuard(dir string, remove bool) (*guard, error) {
 	return g, nil
 }
 
-// wrap writes a script that leaves its process id and its arguments and becomes the binary; envtest keeps both to itself.
+// wrap writes a script that records its process id and its arguments, because envtest reveals neither, and then executes the binary.
 func (g *guard) wrap(name, binary string) (string, error) {
 	script := fmt.Sprintf("#!/bin/sh\necho $$ > %s\nprintf '%%s\\n' \"$@\" > %s\nexec %s \"$@\"\n",
 		quote(g.pidFile(name)), quote(g.argsFile(name)), quote(binary))
@@ -58,12 +58,12 @@ func (g *guard) script(name string) string   { return filepath.Join(g.dir, name+
 func (g *guard) pidFile(name string) string  { return filepath.Join(g.dir, name+".pid") }
 func (g *guard) argsFile(name string) string { return filepath.Join(g.dir, name+".args") }
 
-// terminate sends SIGTERM to the process group of a wrapped binary, if it runs.
+// terminate sends SIGTERM to the process group of a wrapped binary if it runs.
 func (g *guard) terminate(name string) {
-	_ = g.signal(name, syscall.SIGTERM) // it may be gone already
+	_ = g.signal(name, syscall.SIGTERM) // the process may have ended
 }
 
-// stop ends the guard; what still runs is killed.
+// stop ends the guard, which kills any remaining processes.
 func (g *guard) stop() error {
 	if err := g.stdin.Close(); err != nil {
 		return err
@@ -73,8 +73,8 @@ func (g *guard) stop() error {
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// Guard has a process of the caller's end with the control plane at the latest: when the calling process stops it, or
-// is killed. The process must lead a process group. The name tells its file from those of others.
+// Guard ties a process of the caller to the control plane: the process ends at Stop, or when the calling process is killed. It must lead a
+// process group. name distinguishes its pid file from those of other processes.
 func (e *Env) Guard(name string, pid int) error {
 	if err := os.WriteFile(e.guard.pidFile(name), []byte(strconv.Itoa(pid)), 0o600); err != nil {
 		return fmt.Errorf("guarding %s: %w", name, err)

@@ -1,18 +1,24 @@
 package env
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"testing"
 )
 
-// Main is for TestMain: it starts one control plane for the test binary, hands it to use, runs the tests, stops the
-// control plane and exits. A control plane that does not start fails the binary.
+// Main is for TestMain. It starts one control plane for the test binary, passes it to use, runs the tests, stops the control plane and
+// exits. If the control plane does not start, the binary fails. With -short, Main starts none and does not call use; tests get the control
+// plane from For, which then skips them.
 func Main(m *testing.M, o Options, use func(*Env)) {
 	os.Exit(run(m, o, use))
 }
 
 func run(m *testing.M, o Options, use func(*Env)) (code int) {
+	flag.Parse()
+	if testing.Short() {
+		return m.Run()
+	}
 	e, err := Start(o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -28,9 +34,24 @@ func run(m *testing.M, o Options, use func(*Env)) (code int) {
 	return m.Run()
 }
 
-// New starts a control plane for one test that needs an empty cluster, and stops it when the test ends.
+// For returns the control plane of Main to a test that needs it. With -short, when e is nil, it skips the test.
+func (e *Env) For(t testing.TB) *Env {
+	t.Helper()
+	skipShort(t)
+	return e
+}
+
+func skipShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("this test needs a control plane")
+	}
+}
+
+// New starts a control plane for a test that needs an empty cluster, and stops it when the test ends. With -short it skips the test.
 func New(t testing.TB, o Options) *Env {
 	t.Helper()
+	skipShort(t)
 	e, err := Start(o)
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
-// Package fault makes a client's connection to an API server unreliable: it takes an http.RoundTripper and returns one
-// that, at random but from a seed, answers with errors of a server that is overloaded or broken, loses connections
-// before or after the server has seen the request, cuts answers short, is slow, and ends watches early. What clients
-// make of it is left to them.
+// Package fault makes a client's connection to an API server unreliable. It wraps an http.RoundTripper and simulates random faults from a
+// seed. It responds with errors of an overloaded or broken server, loses connections before or after the server receives the request,
+// truncates responses, delays them, and ends watches early. The clients decide how to handle the faults.
 package fault
 
 import (
@@ -24,51 +23,51 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Kind is one way in which a request goes wrong.
+// Kind is a kind of fault.
 type Kind string
 
 const (
-	// InternalError: the server answers 500 and has done nothing.
+	// InternalError responds with 500 without reaching the server.
 	InternalError Kind = "internal error"
-	// Conflict: the server answers 409, as when somebody else wrote in the same moment, and has done nothing.
+	// Conflict responds with 409, as if another client wrote at the same moment, without reaching the server.
 	Conflict Kind = "conflict"
-	// TooManyRequests: the server answers 429 with Retry-After and has done nothing.
+	// TooManyRequests responds with 429 and Retry-After without reaching the server.
 	TooManyRequests Kind = "too many requests"
-	// LostRequest: the connection is reset before the server has seen the request.
+	// LostRequest resets the connection before the server receives the request.
 	LostRequest Kind = "lost request"
-	// LostAnswer: the server does what it is asked, and the connection is reset before its answer arrives.
+	// LostAnswer resets the connection after the server has processed the request and before its response arrives.
 	LostAnswer Kind = "lost answer"
-	// CutAnswer: the server does what it is asked, and its answer ends in the middle.
+	// CutAnswer truncates the response after the server has processed the request.
 	CutAnswer Kind = "cut answer"
-	// Delay: everything is in order, but late.
+	// Delay delays the response.
 	Delay Kind = "delay"
-	// ClosedWatch: a watch ends after a while, without an error.
+	// ClosedWatch ends a watch after a while, without an error.
 	ClosedWatch Kind = "closed watch"
 )
 
-// Kinds are all of them, in the order in which they are drawn.
+// Kinds returns all kinds in the order in which they are drawn.
 func Kinds() []Kind {
 	return []Kind{InternalError, Conflict, TooManyRequests, LostRequest, LostAnswer, CutAnswer, Delay, ClosedWatch}
 }
 
-// Options says how often what goes wrong. The zero value breaks nothing.
+// Options are the rates of faults. The zero value causes none.
 type Options struct {
-	// Seed decides everything random. Requests in parallel share it, so what befalls which depends on their order.
+	// Seed determines all random choices. Parallel requests share it, so their faults depend on their order.
 	Seed uint64
-	// Rates are the shares of requests, from 0 to 1, that each kind befalls; at most one does. ClosedWatch counts for
-	// watches alone, and only it and Delay and the answers of an overloaded server befall them.
+	// Rates are the shares of requests, from 0 to 1, that get each kind of fault. A request gets at most one. ClosedWatch applies only to
+	// watches. Other than that, watches only get Delay and the responses of an overloaded server.
 	Rates map[Kind]float64
-	// RetryAfter is what a 429 asks for, in whole seconds; default 1 s, negative for none: the header is 0 then.
+	// RetryAfter is sent with a 429 in whole seconds; default 1 s. If it is negative, the header is 0.
 	RetryAfter time.Duration
 	// MaxDelay bounds Delay; default 100 ms.
 	MaxDelay time.Duration
-	// MaxWatch bounds how long a watch lives that is closed; default 1 s.
+	// MaxWatch bounds the time until a watch is closed; default 1 s.
 	MaxWatch time.Duration
-	// Spare, if set, names requests that nothing befalls.
+	// Spare, if set, selects requests without faults.
 	Spare func(*http.Request) bool
 }
 
-// Random returns options with random rates from a seed; together they befall at most the given share of all requests.
+// Random returns options with random rates from a seed. Together they affect at most the given share of all requests.
 func Random(seed uint64, share float64) Options {
 	r := rand.New(rand.NewPCG(seed, 1))
 	weights, sum := map[Kind]float64{}, 0.0
@@ -84,7 +83,7 @@ func Random(seed uint64, share float64) Options {
 	return Options{Seed: seed, Rates: weights}
 }
 
-// Transport is an unreliable connection. It is safe for parallel use.
+// Transport is an unreliable connection. It is safe for concurrent use.
 type Transport struct {
 	next    http.RoundTripper
 	options Options
@@ -94,17 +93,17 @@ type Transport struct {
 	count  map[Kind]int
 }
 
-// New makes the connection next unreliable. It fails if the rates are none.
+// New makes the connection next unreliable. It fails if the rates are invalid.
 func New(next http.RoundTripper, o Options) (*Transport, error) {
 	sum := 0.0
 	for kind, rate := range o.Rates {
 		if rate < 0 || rate > 1 {
-			return nil, fmt.Errorf("rate %v of %s: want a share from 0 to 1", rate, kind)
+			return nil, fmt.Errorf("rate %v of %s: must be from 0 to 1", rate, kind)
 		}
 		sum += rate
 	}
 	if sum > 1 {
-		return nil, fmt.Errorf("rates add up to %v: want at most 1", sum)
+		return nil, fmt.Errorf("rates add up to %v: must be at most 1", sum)
 	}
 	if o.RetryAfter == 0 {
 		o.RetryAfter = time.Second
@@ -118,14 +117,14 @@ func New(next http.RoundTripper, o Options) (*Transport, error) {
 	return &Transport{next: next, options: o, random: rand.New(rand.NewPCG(o.Seed, 2)), count: map[Kind]int{}}, nil
 }
 
-// Count returns how many requests each kind has befallen.
+// Count returns the number of requests with each kind of fault.
 func (t *Transport) Count() map[Kind]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.count)
 }
 
-// draw decides what befalls a request, and how much of it.
+// draw chooses the fault of a request and its amount.
 func (t *Transport) draw(watch bool) (kind Kind, amount float64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -152,7 +151,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	kind, amount := t.draw(watch)
 	switch kind {
 	case InternalError:
-		return answer(r, http.StatusInternalServerError, metav1.StatusReasonInternalError, "an internal error, injected", "")
+		return answer(r, http.StatusInternalServerError, metav1.StatusReasonInternalError, "injected internal error", "")
 	case Conflict:
 		return answer(r, http.StatusConflict, metav1.StatusReasonConflict,
 			"Operation cannot be fulfilled: the object has been modified; please apply your changes to the latest version and try again", "")
@@ -167,7 +166,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		_, _ = io.Copy(io.Discard, response.Body) // so that the server has done all of it
+		_, _ = io.Copy(io.Discard, response.Body) // so that the server completes the request
 		_ = response.Body.Close()
 		return nil, reset("read")
 	case CutAnswer:
@@ -191,7 +190,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(r)
 }
 
-// answer is what an API server answers to a request that it refuses.
+// answer returns an API server's response to a rejected request.
 func answer(r *http.Request, code int, reason metav1.StatusReason, message, retryAfter string) (*http.Response, error) {
 	closeBody(r)
 	body, err := json.Marshal(metav1.Status{
@@ -212,19 +211,19 @@ func answer(r *http.Request, code int, reason metav1.StatusReason, message, retr
 	}, nil
 }
 
-// closeBody does what a RoundTripper owes to a request that it does not pass on.
+// closeBody closes the body of a request that is not passed on, as a RoundTripper must do.
 func closeBody(r *http.Request) {
 	if r.Body != nil {
 		_ = r.Body.Close()
 	}
 }
 
-// reset is the error of a connection that the other side has closed.
+// reset returns the error of a connection that the other side has closed.
 func reset(op string) error {
 	return &net.OpError{Op: op, Net: "tcp", Err: os.NewSyscallError(op, syscall.ECONNRESET)}
 }
 
-// cut returns a body that ends, with an error, after a share of what is in it.
+// cut returns a body that ends with an error after a share of its content.
 func cut(body io.ReadCloser, share float64) (io.ReadCloser, error) {
 	data, err := io.ReadAll(body)
 	if closeErr := body.Close(); err == nil {
@@ -237,12 +236,12 @@ func cut(body io.ReadCloser, share float64) (io.ReadCloser, error) {
 	return io.NopCloser(rest), nil
 }
 
-// failing is a reader that only fails.
+// failing is a reader that always fails.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// wait returns when the time is over, or the request.
+// wait waits until the time is over or the request has ended.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -254,19 +253,19 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// closeAfter returns a body that ends, as if the server had ended it, when the time is over.
+// closeAfter returns a body that ends when the time is over, as if the server had ended it.
 func closeAfter(body io.ReadCloser, d time.Duration) io.ReadCloser {
 	b := &timed{ReadCloser: body}
 	b.timer = time.AfterFunc(d, func() {
 		b.mu.Lock()
 		b.over = true
 		b.mu.Unlock()
-		_ = body.Close() // which ends a read that waits
+		_ = body.Close() // this ends a waiting read
 	})
 	return b
 }
 
-// timed is a body with a clock.
+// timed is a body with a time limit.
 type timed struct {
 	io.ReadCloser
 	timer *time.Timer

@@ -22,7 +22,7 @@ import (
 
 const whole = "the whole answer, long enough to be cut"
 
-// serve answers every request, watches without end, and counts them.
+// serve answers and counts every request. Watches never end.
 func serve(t *testing.T) (url string, seen *atomic.Int64) {
 	t.Helper()
 	seen = &atomic.Int64{}
@@ -50,7 +50,7 @@ func always(kind fault.Kind) fault.Options {
 	return fault.Options{Rates: map[fault.Kind]float64{kind: 1}}
 }
 
-// reply is what became of a request.
+// reply is the result of a request.
 type reply struct {
 	code       int
 	retryAfter string
@@ -70,7 +70,7 @@ func request(t *testing.T, c *http.Client, url string) (reply, error) {
 	return reply{response.StatusCode, response.Header.Get("Retry-After"), string(body)}, err
 }
 
-func TestAnswers(t *testing.T) {
+func TestFaultsChangeTheAnswer(t *testing.T) {
 	for _, tt := range []struct {
 		kind       fault.Kind
 		code       int
@@ -81,7 +81,7 @@ func TestAnswers(t *testing.T) {
 		{fault.Conflict, 409, metav1.StatusReasonConflict, ""},
 		{fault.TooManyRequests, 429, metav1.StatusReasonTooManyRequests, "1"},
 	} {
-		t.Run("it answers "+string(tt.kind), func(t *testing.T) {
+		t.Run("answers "+string(tt.kind), func(t *testing.T) {
 			url, seen := serve(t)
 			c, transport := connect(t, always(tt.kind))
 			got, err := request(t, c, url)
@@ -92,13 +92,13 @@ func TestAnswers(t *testing.T) {
 			require.NoError(t, json.Unmarshal([]byte(got.body), &status))
 			assert.Equal(t, tt.reason, status.Reason)
 			assert.Equal(t, tt.code, int(status.Code))
-			assert.Zero(t, seen.Load(), "the server must not see the request")
+			assert.Zero(t, seen.Load(), "the server must not receive the request")
 			assert.Equal(t, map[fault.Kind]int{tt.kind: 1}, transport.Count())
 		})
 	}
 }
 
-func TestConnections(t *testing.T) {
+func TestFaultsBreakTheConnection(t *testing.T) {
 	for _, tt := range []struct {
 		kind fault.Kind
 		seen int64
@@ -108,7 +108,7 @@ func TestConnections(t *testing.T) {
 		{fault.LostAnswer, 1, syscall.ECONNRESET},
 		{fault.CutAnswer, 1, io.ErrUnexpectedEOF},
 	} {
-		t.Run("it has a "+string(tt.kind), func(t *testing.T) {
+		t.Run("causes a "+string(tt.kind), func(t *testing.T) {
 			url, seen := serve(t)
 			c, _ := connect(t, always(tt.kind))
 			got, err := request(t, c, url)
@@ -119,7 +119,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-func TestDelay(t *testing.T) {
+func TestDelayedRequestsAreAnswered(t *testing.T) {
 	url, seen := serve(t)
 	c, _ := connect(t, always(fault.Delay))
 	got, err := request(t, c, url)
@@ -133,25 +133,25 @@ func TestDelay(t *testing.T) {
 	cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	require.NoError(t, err)
-	_, err = c.Do(r) //nolint:bodyclose // there is no answer
+	_, err = c.Do(r) //nolint:bodyclose // no response
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, int64(1), seen.Load())
 }
 
-func TestClosedWatch(t *testing.T) {
+func TestClosedWatchEndsWithoutAnError(t *testing.T) {
 	url, _ := serve(t)
 	o := always(fault.ClosedWatch)
 	o.MaxWatch = time.Millisecond
 	c, transport := connect(t, o)
 	_, err := request(t, c, url+"?watch=true")
-	require.NoError(t, err, "it ends without an error")
+	require.NoError(t, err, "the watch ends without an error")
 	got, err := request(t, c, url)
 	require.NoError(t, err)
 	assert.Equal(t, whole, got.body)
 	assert.Equal(t, map[fault.Kind]int{fault.ClosedWatch: 1}, transport.Count())
 }
 
-func TestSpare(t *testing.T) {
+func TestSparedRequestsHaveNoFaults(t *testing.T) {
 	url, _ := serve(t)
 	o := always(fault.InternalError)
 	o.Spare = func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/healthz") }
@@ -161,12 +161,12 @@ func TestSpare(t *testing.T) {
 	assert.Equal(t, http.StatusOK, got.code)
 }
 
-func TestRatesAndSeeds(t *testing.T) {
+func TestFaultsFollowRateAndSeed(t *testing.T) {
 	url, _ := serve(t)
 	play := func(o fault.Options) map[fault.Kind]int {
 		c, transport := connect(t, o)
 		for range 400 {
-			_, _ = request(t, c, url) // what comes of it is counted
+			_, _ = request(t, c, url) // the transport counts the result
 		}
 		return transport.Count()
 	}
@@ -175,12 +175,12 @@ func TestRatesAndSeeds(t *testing.T) {
 	assert.InDelta(t, 100, count[fault.InternalError], 40)
 	assert.InDelta(t, 100, count[fault.LostRequest], 40)
 	assert.Len(t, count, 2)
-	assert.Equal(t, count, play(o), "a seed does the same each time")
+	assert.Equal(t, count, play(o), "a seed causes the same faults each time")
 	o.Seed = 8
 	assert.NotEqual(t, count, play(o))
 }
 
-func TestRandom(t *testing.T) {
+func TestRandomRatesStayBelowTheSum(t *testing.T) {
 	for seed := range uint64(100) {
 		o := fault.Random(seed, 0.3)
 		sum := 0.0
@@ -195,7 +195,7 @@ func TestRandom(t *testing.T) {
 	assert.NotEqual(t, fault.Random(1, 0.3), fault.Random(2, 0.3))
 }
 
-func TestRatesThatAreNone(t *testing.T) {
+func TestInvalidRatesAreRejected(t *testing.T) {
 	for _, rates := range []map[fault.Kind]float64{
 		{fault.Delay: -0.1}, {fault.Delay: 1.5}, {fault.Delay: 0.6, fault.Conflict: 0.6},
 	} {

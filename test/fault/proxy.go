@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Proxy carries TCP connections to a server, on a port of this machine that stays the same, until something befalls the
-// network. It is for faults that no RoundTripper can play: those of programs of their own.
+// Proxy forwards TCP connections from a constant port of this machine to a server and can simulate network faults. Unlike a RoundTripper,
+// it can affect other programs.
 type Proxy struct {
 	target, address string
 
@@ -19,7 +19,7 @@ type Proxy struct {
 	links    map[*link]struct{}
 }
 
-// NewProxy begins to carry connections to target, an address as net.Dial takes it; Close ends that.
+// NewProxy starts to forward connections to target, an address for net.Dial, until Close.
 func NewProxy(target string) (*Proxy, error) {
 	p := &Proxy{target: target, address: "127.0.0.1:0", links: map[*link]struct{}{}}
 	if err := p.Accept(); err != nil {
@@ -28,14 +28,14 @@ func NewProxy(target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Address is where it listens.
+// Address returns the address on which the proxy listens.
 func (p *Proxy) Address() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.address
 }
 
-// Refuse is a server that is down: connections are reset, new ones refused.
+// Refuse simulates a server that is down. It resets connections and refuses new ones.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +64,7 @@ func (p *Proxy) Accept() error {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
-				return // closed
+				return // the listener is closed
 			}
 			p.carry(conn)
 		}
@@ -72,8 +72,8 @@ func (p *Proxy) Accept() error {
 	return nil
 }
 
-// Lose is a network that is cut: from now on nothing arrives in either direction, and nobody is told. Connections of
-// before or during that time stay dead, as bytes of them are missing.
+// Lose simulates a cut network: nothing arrives in either direction, without any error. Connections that existed during that time stay
+// dead, because they miss bytes.
 func (p *Proxy) Lose() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +90,7 @@ func (p *Proxy) Find() {
 	p.lost = false
 }
 
-// Limit is a slow network: so many bytes a second, for each connection, on their way from the server. 0 is no limit.
+// Limit simulates a slow network. rate is the number of bytes per second from the server, for each connection; 0 is no limit.
 func (p *Proxy) Limit(rate int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +135,7 @@ func (p *Proxy) carry(client net.Conn) {
 	}()
 }
 
-// link is one connection.
+// link is a connection.
 type link struct {
 	ends [2]net.Conn
 
@@ -164,7 +164,7 @@ func (l *link) reset() {
 	}
 }
 
-// copy carries one direction. Of a lost connection it swallows everything, the end too.
+// copy forwards one direction. It drops all data of a lost connection, including the end.
 func (l *link) copy(to, from net.Conn, limit func() int) {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -182,7 +182,7 @@ func (l *link) copy(to, from net.Conn, limit func() int) {
 	}
 }
 
-// send passes on what was read, so many bytes a second, in steps of a tenth of one.
+// send forwards data at a rate in bytes per second, in steps of a tenth of a second.
 func (l *link) send(to net.Conn, data []byte, rate int) bool {
 	for len(data) > 0 && !l.lost() {
 		part := data

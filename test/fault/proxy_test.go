@@ -15,7 +15,7 @@ import (
 	"github.com/cluster-version/cvo/test/fault"
 )
 
-// echo is the address of a server that says what it hears.
+// echo returns the address of a server that echoes its input.
 func echo(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -42,12 +42,12 @@ func say(t *testing.T, conn net.Conn, text string, patience time.Duration) (stri
 		return "", err
 	}
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
-	heard := make([]byte, len(text))
-	n, err := io.ReadFull(conn, heard)
-	return string(heard[:n]), err
+	received := make([]byte, len(text))
+	n, err := io.ReadFull(conn, received)
+	return string(received[:n]), err
 }
 
-func TestProxy(t *testing.T) {
+func TestProxyBreaksConnections(t *testing.T) {
 	proxy, err := fault.NewProxy(echo(t))
 	require.NoError(t, err)
 	t.Cleanup(proxy.Close)
@@ -59,19 +59,19 @@ func TestProxy(t *testing.T) {
 	}
 	const long, short = time.Minute, 100 * time.Millisecond
 	before := dial()
-	heard, err := say(t, before, "hello", long)
+	received, err := say(t, before, "hello", long)
 	require.NoError(t, err)
-	assert.Equal(t, "hello", heard)
+	assert.Equal(t, "hello", received)
 
 	proxy.Lose()
 	during := dial()
 	for _, conn := range []net.Conn{before, during} {
 		_, err = say(t, conn, "anybody?", short)
-		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "silence, no reset")
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "a lost connection is silent")
 	}
 	proxy.Find()
 	_, err = say(t, before, "anybody?", short)
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "what has lost bytes stays dead")
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "a connection that lost bytes stays dead")
 	after := dial()
 	_, err = say(t, after, "hello", long)
 	require.NoError(t, err)
@@ -80,7 +80,7 @@ func TestProxy(t *testing.T) {
 	begun := time.Now()
 	_, err = say(t, after, "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789", long)
 	require.NoError(t, err)
-	assert.GreaterOrEqual(t, time.Since(begun), 99*time.Millisecond, "100 bytes at 1000 a second")
+	assert.GreaterOrEqual(t, time.Since(begun), 99*time.Millisecond, "100 bytes at 1000 bytes per second")
 
 	proxy.Refuse()
 	_, err = say(t, after, "hello", long)

@@ -1,5 +1,4 @@
-// Package golden compares what a test got with a file in testdata, and writes the file anew when the test is run with
-// -update.
+// Package golden compares the result of a test with a file in testdata. With -update, the test rewrites the file.
 package golden
 
 import (
@@ -12,15 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write golden files anew")
+var update = flag.Bool("update", false, "rewrite golden files")
 
-// Assert fails the test if got is not the content of testdata/NAME.golden of the package under test.
+// Assert fails the test if got differs from testdata/NAME.golden in the folder of the package under test.
 func Assert(t testing.TB, name, got string) {
 	t.Helper()
 	AssertFile(t, filepath.Join("testdata", name+".golden"), got)
 }
 
-// AssertFile fails the test if got is not the content of the file.
+// AssertFile fails the test if got differs from the content of the file.
 func AssertFile(t testing.TB, file, got string) {
 	t.Helper()
 	if *update {
@@ -28,6 +27,6 @@ func AssertFile(t testing.TB, file, got string) {
 		require.NoError(t, os.WriteFile(file, []byte(got), 0o644)) //nolint:gosec // a file of the repository
 	}
 	want, err := os.ReadFile(file)
-	require.NoError(t, err, "write it with -update")
-	assert.Equal(t, string(want), got, "%s differs: if that is meant, write it anew with -update", file)
+	require.NoError(t, err, "create it with -update")
+	assert.Equal(t, string(want), got, "%s differs: if this is intended, rewrite it with -update", file)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/cluster-version/cvo/test/golden"
 )
 
-// verdict is a test that another one watches.
+// verdict is a fake test whose result another test checks.
 type verdict struct {
 	testing.TB
 	failed bool
@@ -27,7 +27,7 @@ func (v *verdict) Errorf(format string, args ...any) {
 	v.said += fmt.Sprintf(format, args...)
 }
 
-// FailNow ends the watched test alone.
+// FailNow ends only the fake test.
 func (v *verdict) FailNow() { panic(v) }
 
 func watch(t *testing.T, file, got string) (v *verdict) {
@@ -42,12 +42,12 @@ func watch(t *testing.T, file, got string) (v *verdict) {
 	return v
 }
 
-func TestAssertFile(t *testing.T) {
+func TestDifferentFileFails(t *testing.T) {
 	require.NoError(t, flag.Set("update", "false"))
 	file := filepath.Join(t.TempDir(), "testdata", "deep", "graph.golden")
 
 	missing := watch(t, file, "one\n")
-	assert.True(t, missing.failed, "a file that is not there is no reason to pass")
+	assert.True(t, missing.failed, "a missing file fails the test")
 	assert.Contains(t, missing.said, "-update")
 	assert.NoFileExists(t, file, "only -update writes")
 
@@ -59,7 +59,7 @@ func TestAssertFile(t *testing.T) {
 	assert.False(t, watch(t, file, "one\n").failed)
 	for _, other := range []string{"two\n", "one", "one\n\n", ""} {
 		differs := watch(t, file, other)
-		assert.True(t, differs.failed, "%q is not what is in the file", other)
+		assert.True(t, differs.failed, "%q differs from the file", other)
 		assert.Contains(t, differs.said, file)
 	}
 	data, err := os.ReadFile(file)
@@ -67,7 +67,7 @@ func TestAssertFile(t *testing.T) {
 	assert.Equal(t, "one\n", string(data), "a difference changes no file")
 }
 
-func TestAssert(t *testing.T) {
+func TestAssertReadsTheGoldenFile(t *testing.T) {
 	require.NoError(t, flag.Set("update", "false"))
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.Mkdir("testdata", 0o700))

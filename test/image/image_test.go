@@ -1,5 +1,5 @@
-// Package image_test builds the operator's image as `make image` does where there is no container engine, and looks at
-// what came out: that it is the same wherever it is built, what is in it, and that it runs.
+// Package image_test builds the operator's image as `make image` does without a container engine. It checks that the image is reproducible,
+// contains the expected files and runs.
 package image_test
 
 import (
@@ -30,11 +30,11 @@ import (
 
 const (
 	root = "../.."
-	// most is how much of an image a node pulls at most.
+	// most is the maximum compressed size of an image in bytes.
 	most = 60_000_000
 )
 
-// build runs hack/image.sh of a source tree.
+// build runs hack/image.sh in a source tree.
 func build(t *testing.T, tree string, env ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join("hack", "image.sh"))
@@ -45,7 +45,7 @@ func build(t *testing.T, tree string, env ...string) {
 	t.Log(string(out))
 }
 
-// clone copies the source, without history, to a folder of another name.
+// clone copies the source, without history, to a folder with another name.
 func clone(t *testing.T) (tree string) {
 	t.Helper()
 	tree = t.TempDir()
@@ -58,13 +58,13 @@ func clone(t *testing.T) (tree string) {
 	return tree
 }
 
-func TestImage(t *testing.T) {
+func TestImageHasTheExpectedFiles(t *testing.T) {
 	oci := filepath.Join(t.TempDir(), "oci")
 	registry := startRegistry(t)
 	build(t, root, "OCI_DIR="+oci, "PUSH="+registry.tag, "CA="+registry.authority, "DOCKER_CONFIG="+registry.config)
 	index, list := open(t, oci)
 
-	t.Run("it is an index of images for two architectures", func(t *testing.T) {
+	t.Run("is an index of images for two architectures", func(t *testing.T) {
 		assert.Equal(t, types.OCIImageIndex, list.MediaType)
 		var platforms []string
 		for _, m := range list.Manifests {
@@ -72,19 +72,19 @@ func TestImage(t *testing.T) {
 		}
 		assert.Equal(t, []string{"linux/amd64", "linux/arm64"}, platforms)
 	})
-	t.Run("it is pushed over TLS, with credentials", func(t *testing.T) {
+	t.Run("is pushed over TLS with credentials", func(t *testing.T) {
 		digest, err := index.Digest()
 		require.NoError(t, err)
 		assert.Equal(t, digest.String(), registry.digest(t))
 	})
 	for _, m := range list.Manifests {
-		t.Run("it has what belongs in it for "+m.Platform.Architecture, func(t *testing.T) {
+		t.Run("has the expected files for "+m.Platform.Architecture, func(t *testing.T) {
 			img, err := index.Image(m.Digest)
 			require.NoError(t, err)
 			checkImage(t, img)
 		})
 	}
-	t.Run("it is the same from another folder, without history, and alone", func(t *testing.T) {
+	t.Run("is the same when built as a single image in another folder without history", func(t *testing.T) {
 		again := filepath.Join(t.TempDir(), "oci")
 		build(t, clone(t), "OCI_DIR="+again, "ARCH="+runtime.GOARCH)
 		all, err := layout.ImageIndexFromPath(again)
@@ -94,7 +94,7 @@ func TestImage(t *testing.T) {
 		require.Len(t, single.Manifests, 1)
 		assert.Equal(t, ours(t, list).Digest, single.Manifests[0].Digest)
 	})
-	t.Run("its binary runs, and tells its version", func(t *testing.T) {
+	t.Run("has a binary that prints its version", func(t *testing.T) {
 		img, err := index.Image(ours(t, list).Digest)
 		require.NoError(t, err)
 		out, err := exec.CommandContext(t.Context(), extract(t, img), "--version").CombinedOutput()
@@ -114,7 +114,7 @@ func ours(t *testing.T, list *v1.IndexManifest) v1.Descriptor {
 	return v1.Descriptor{}
 }
 
-// open reads the one index of a layout.
+// open reads the only index of a layout.
 func open(t *testing.T, dir string) (v1.ImageIndex, *v1.IndexManifest) {
 	t.Helper()
 	all, err := layout.ImageIndexFromPath(dir)
@@ -165,7 +165,7 @@ func checkImage(t *testing.T, img v1.Image) {
 	}
 	t.Logf("%.1f MB compressed", float64(compressed)/1e6)
 	assert.Less(t, compressed, int64(most))
-	assert.Greater(t, sets, 10, "the manifests are there, with the definitions")
+	assert.Greater(t, sets, 10, "the image contains the manifests, including the definitions")
 	assert.Equal(t, map[string]int64{
 		"cvo": 0o755, "manifests/": 0o755, "etc/": 0o755, "etc/ssl/": 0o755, "etc/ssl/certs/": 0o755,
 		"etc/ssl/certs/ca-certificates.crt": 0o444,
@@ -187,7 +187,7 @@ func walk(t *testing.T, layer v1.Layer, do func(*tar.Header, io.Reader)) {
 	}
 }
 
-// certificates counts those of a PEM file, all of which can be read.
+// certificates returns the number of certificates in a PEM file and checks that all can be parsed.
 func certificates(t *testing.T, data []byte) (count int) {
 	t.Helper()
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -198,7 +198,7 @@ func certificates(t *testing.T, data []byte) (count int) {
 	return count
 }
 
-// extract takes the binary out of an image.
+// extract extracts the binary from an image.
 func extract(t *testing.T, img v1.Image) (cvo string) {
 	t.Helper()
 	cvo = filepath.Join(t.TempDir(), "cvo")
@@ -211,13 +211,13 @@ func extract(t *testing.T, img v1.Image) (cvo string) {
 			}
 			data, err := io.ReadAll(content)
 			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(cvo, data, 0o755)) //nolint:gosec // it is run
+			require.NoError(t, os.WriteFile(cvo, data, 0o755)) //nolint:gosec // the test runs it
 		})
 	}
 	return cvo
 }
 
-// secureRegistry wants a password, and has a certificate of an authority that nobody knows.
+// secureRegistry is a registry with a password and a certificate of an unknown authority.
 type secureRegistry struct {
 	server                 *httptest.Server
 	tag, authority, config string
@@ -247,7 +247,7 @@ func startRegistry(t *testing.T) secureRegistry {
 	return r
 }
 
-// digest is that of the tag.
+// digest returns the digest of the tag.
 func (r secureRegistry) digest(t *testing.T) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodHead, r.server.URL+"/v2/cvo/manifests/v1.2.3", http.NoBody)

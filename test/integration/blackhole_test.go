@@ -20,7 +20,7 @@ import (
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// blackHole is the address of a server that takes connections and never answers.
+// blackHole returns the address of a server that accepts connections and never responds.
 func blackHole(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,8 +38,8 @@ func blackHole(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// apiService registers an API that nobody serves.
-func (l *life) apiService(group string) {
+// apiService registers an API without a server.
+func (l *testPlatform) apiService(group string) {
 	l.t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": "v1." + group},
@@ -51,11 +51,11 @@ func (l *life) apiService(group string) {
 	require.NoError(l.t, l.client.Create(l.t.Context(), u))
 }
 
-// TestBlackHoles has everything around a cluster away at once: the update service and Prometheus hang, the registry is
-// dead, and an API of the cluster is not served. The operator tells of each, and looks after the cluster as before.
-func TestBlackHoles(t *testing.T) {
-	t.Parallel() // most of it is waiting for those that do not answer
-	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+// TestUnreachableServicesDoNotStopTheOperator takes away everything around a cluster at once: the update service and Prometheus hang, the
+// registry is down, and an API of the cluster is not served. The operator reports each of them and maintains the cluster as before.
+func TestUnreachableServicesDoNotStopTheOperator(t *testing.T) {
+	t.Parallel() // most of the time the test waits for timeouts
+	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
 	require.NoError(t, corev1.AddToScheme(l.client.Scheme()))
 	images := map[string]release.Image{}
 	for _, version := range []string{"4.2.0", "4.2.1", "4.2.2", "4.2.3"} {
@@ -77,7 +77,7 @@ func TestBlackHoles(t *testing.T) {
 	l.cvo = l.operator(l.own.ByDigest(), "--update-service", service.URL()+"/graph", "--metrics-url", "http://"+blackHole(t))
 	l.await("4.2.0 to complete", time.Minute, at("4.2.0"))
 	l.channel("stable")
-	cv := l.await("updates, and risks of which nothing is known", 3*time.Minute, func(cv *configv1.ClusterVersion) bool {
+	cv := l.await("updates with unknown risks", 3*time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return offers("4.2.1")(cv) && len(cv.Status.ConditionalUpdates) == 2
 	})
 	for _, update := range cv.Status.ConditionalUpdates {
@@ -93,20 +93,20 @@ func TestBlackHoles(t *testing.T) {
 	l.channel("fast")
 	wanted := release.Image{Pullspec: l.registry.Host() + "/platform/v4.2.9:1", Digest: images["4.2.3"].Digest}
 	l.update(configv1.Update{Image: wanted.ByDigest()})
-	l.await("each to be told of", 3*time.Minute, func(cv *configv1.ClusterVersion) bool {
+	l.await("each failure to be reported", 3*time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return says(api.ReleaseAccepted, "False|RetrievePayload|")(cv) && says(configv1.RetrievedUpdates, "False|RemoteFailed|")(cv)
 	})
 
 	started := time.Now()
 	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.DesiredUpdate = nil })
-	l.await("the spec to be looked at", 30*time.Second, func(cv *configv1.ClusterVersion) bool {
+	l.await("the spec to be observed", 30*time.Second, func(cv *configv1.ClusterVersion) bool {
 		return cv.Status.ObservedGeneration == cv.Generation && strings.HasPrefix(condition(cv, api.ReleaseAccepted), "True|")
 	})
 	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tiny-a", Name: "settings"}}
 	require.NoError(t, l.client.Delete(t.Context(), settings))
 	require.Eventually(t, func() bool {
 		return l.client.Get(t.Context(), client.ObjectKeyFromObject(settings), settings) == nil
-	}, 30*time.Second, 20*time.Millisecond, "the ConfigMap is made again")
+	}, 30*time.Second, 20*time.Millisecond, "waiting for the ConfigMap to be recreated")
 	t.Logf("observed and repaired within %v", time.Since(started).Round(time.Millisecond))
 	assert.Equal(t, "False||Cluster version is 4.2.0", condition(l.get(), configv1.OperatorProgressing))
 	assert.Equal(t, "False||", condition(l.get(), api.Failing))

@@ -19,9 +19,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// chronicle writes down what the status of the ClusterVersion says over time: for each condition, and for the history,
-// what it says one after the other. How far a count had come when somebody looked, and steps of an acceptance that may
-// be too short to be seen, are left out, so that the same life reads the same on a slow machine and on a fast one.
+// chronicle records the status of the ClusterVersion over time: the sequence of texts of each condition and of the history. It omits counts
+// and short steps of an acceptance, which depend on the time of observation. The record is therefore the same on slow and fast machines.
 type chronicle struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -29,14 +28,14 @@ type chronicle struct {
 	mu     sync.Mutex
 	names  map[string]string
 	tracks map[string][]string
-	// told is called with each new line of a track.
-	told func(track, line string)
+	// onLine is called with each new line of a track; nil for no call.
+	onLine func(track, line string)
 }
 
-// keepChronicle follows the ClusterVersion from now on, until close.
+// keepChronicle records the ClusterVersion until close.
 func keepChronicle(t *testing.T, c client.WithWatch) *chronicle {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // it ends with close, in the middle of a test
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // ends with close, during a test
 	k := &chronicle{cancel: cancel, done: make(chan struct{}), names: map[string]string{}, tracks: map[string][]string{}}
 	go func() {
 		defer close(k.done)
@@ -63,29 +62,29 @@ func keepChronicle(t *testing.T, c client.WithWatch) *chronicle {
 	return k
 }
 
-// name has a text that differs from run to run written as another.
+// name replaces a text that differs from run to run.
 func (k *chronicle) name(text, as string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.names[text] = as
 }
 
-// listen has each new line told; nil for nobody.
-func (k *chronicle) listen(told func(track, line string)) {
+// listen calls a function with each new line from now on; nil stops the calls.
+func (k *chronicle) listen(reported func(track, line string)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.told = told
+	k.onLine = reported
 }
 
-// towards is what an update is for, without how far it had come or what it waited on when somebody looked, and held is
-// where it is held back.
+// towards matches the target of an update without the progress and the pending gates, which depend on the time of observation. held matches
+// the runlevel at which an update is paused.
 var (
 	towards = regexp.MustCompile(`^Working towards \S*[^\s:,]`)
 	held    = regexp.MustCompile(`paused before runlevel \d+$`)
 )
 
-// passing are times, addresses and digests in messages.
-var passing = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|127\.0\.0\.1:\d+|sha256:[0-9a-f]{64}`)
+// volatileText matches times, addresses and digests in messages.
+var volatileText = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|127\.0\.0\.1:\d+|sha256:[0-9a-f]{64}`)
 
 func (k *chronicle) note(cv *configv1.ClusterVersion) {
 	k.mu.Lock()
@@ -95,7 +94,7 @@ func (k *chronicle) note(cv *configv1.ClusterVersion) {
 		track := string(c.Type)
 		seen[track] = true
 		if c.Type == api.ReleaseAccepted && c.Status == configv1.ConditionUnknown {
-			continue // a step that may be over before anybody sees it
+			continue // the step may be too short to be observed
 		}
 		reason, message := c.Reason, c.Message
 		if short := towards.FindString(message); short != "" {
@@ -132,11 +131,10 @@ func (k *chronicle) note(cv *configv1.ClusterVersion) {
 	}
 }
 
-// none is what a condition says that is not there.
+// none stands for a missing condition.
 const none = "(none)"
 
-// fleeting reports whether a line says that an update goes on that was held up before: it may be complete before
-// anybody sees that.
+// fleeting reports whether a line shows that a blocked update continues. The update may complete before that state is observed.
 func fleeting(last, line string) bool {
 	_, version, going := strings.Cut(line, "Working towards ")
 	return going && (strings.Contains(last, "Unable to apply "+version+":") || strings.Contains(last, "Working towards "+version+", paused"))
@@ -146,24 +144,24 @@ func (k *chronicle) write(track, line string) {
 	for _, text := range slices.SortedFunc(maps.Keys(k.names), func(a, b string) int { return len(b) - len(a) }) {
 		line = strings.ReplaceAll(line, text, k.names[text])
 	}
-	line = strings.ReplaceAll(passing.ReplaceAllString(line, "<passing>"), "\n", "\n      ")
+	line = strings.ReplaceAll(volatileText.ReplaceAllString(line, "<passing>"), "\n", "\n      ")
 	lines := k.tracks[track]
 	if last := len(lines) - 1; last >= 0 && (lines[last] == line || fleeting(lines[last], line)) {
 		return
 	} else if last > 0 && lines[last] == none {
-		// Whether nothing was to be told in between depends on when somebody looked.
+		// Whether the condition was missing in between depends on the time of observation.
 		if lines = lines[:last]; lines[last-1] == line {
 			k.tracks[track] = lines
 			return
 		}
 	}
 	k.tracks[track] = append(lines, line)
-	if k.told != nil {
-		k.told(track, line)
+	if k.onLine != nil {
+		k.onLine(track, line)
 	}
 }
 
-// chapter returns what was written since the last chapter, and begins the next with what each track says now.
+// chapter returns the lines since the last chapter and starts a new one with the current line of each track.
 func (k *chronicle) chapter() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -182,7 +180,7 @@ func (k *chronicle) chapter() string {
 	return b.String()
 }
 
-// settled waits until the chronicle has seen the ClusterVersion that is there now.
+// settled waits until the chronicle has seen the current ClusterVersion.
 func (k *chronicle) settled(t *testing.T, c client.Client) {
 	t.Helper()
 	cv := &configv1.ClusterVersion{}

@@ -25,8 +25,8 @@ import (
 	"github.com/cluster-version/cvo/test/golden"
 )
 
-// tiny makes releases of two components, a at runlevel 10 and b at runlevel 20, each a ConfigMap, a Deployment and a
-// ClusterOperator in its own namespace.
+// tiny builds releases with two components, a at runlevel 10 and b at runlevel 20. Each has a ConfigMap, a Deployment and a ClusterOperator
+// in its own namespace.
 type tiny struct{ definitions fstest.MapFS }
 
 func newTiny(t *testing.T) tiny {
@@ -88,23 +88,23 @@ func (r tiny) files(version string) fs.FS {
 	return fsys
 }
 
-// life is a cluster whose life TestClusterVersion follows, chapter by chapter.
-type life struct {
+// testPlatform is a cluster that TestRequestsAreAnsweredInTheClusterVersion takes through several chapters.
+type testPlatform struct {
 	*platform
-	// book is the whole test; platform.t is that of the chapter.
+	// book is the whole test; platform.t is the test of the current chapter.
 	book  *testing.T
 	tiny  tiny
 	own   release.Image
 	cvo   *process
 	other *fixture.Signer
-	// chronicle has what the status said, chapter by chapter.
+	// chronicle records the status by chapter.
 	chronicle *chronicle
-	// actors play the operators of the platform.
+	// actors is the process that plays the platform's operators.
 	actors *process
 }
 
-// release pushes a release to a repository of its own, so that what is asked of it can be counted.
-func (l *life) release(version string, signer *fixture.Signer) release.Image {
+// release pushes a release to its own repository, so that requests for it can be counted.
+func (l *testPlatform) release(version string, signer *fixture.Signer) release.Image {
 	l.t.Helper()
 	img, err := fixture.PushRelease(l.t.Context(), l.registry, l.tiny.files(version), "platform/v"+version+":1")
 	require.NoError(l.t, err)
@@ -120,7 +120,7 @@ func (l *life) release(version string, signer *fixture.Signer) release.Image {
 	return img
 }
 
-// at is the condition that the cluster rests at a version.
+// at returns a condition that holds when the cluster has completed a version.
 func at(version string) func(*configv1.ClusterVersion) bool {
 	return func(cv *configv1.ClusterVersion) bool {
 		return completed(version)(cv) && condition(cv, configv1.OperatorProgressing) == "False||Cluster version is "+version &&
@@ -128,25 +128,25 @@ func at(version string) func(*configv1.ClusterVersion) bool {
 	}
 }
 
-// says is the condition that a condition begins with something.
+// says returns a condition that holds when a status condition begins with a prefix.
 func says(kind configv1.ClusterStatusConditionType, prefix string) func(*configv1.ClusterVersion) bool {
 	return func(cv *configv1.ClusterVersion) bool { return strings.HasPrefix(condition(cv, kind), prefix) }
 }
 
-// refused waits until the cluster says why it does not accept an image, and returns the message.
-func (l *life) refused(reason, image string) string {
+// refused waits until the cluster rejects an image and returns the message.
+func (l *testPlatform) refused(reason, image string) string {
 	l.t.Helper()
-	cv := l.await("the release to be refused", 30*time.Second, func(cv *configv1.ClusterVersion) bool {
+	cv := l.await("the release to be rejected", 30*time.Second, func(cv *configv1.ClusterVersion) bool {
 		c := condition(cv, api.ReleaseAccepted)
 		return strings.HasPrefix(c, "False|"+reason+"|") && strings.Contains(c, image)
 	})
-	assert.True(l.t, strings.HasPrefix(condition(cv, configv1.OperatorProgressing), "False||Cluster version is "), "the rest goes on")
+	assert.True(l.t, strings.HasPrefix(condition(cv, configv1.OperatorProgressing), "False||Cluster version is "), "the other manifests continue")
 	assert.Equal(l.t, "False||", condition(cv, api.Failing))
 	return condition(cv, api.ReleaseAccepted)
 }
 
-// settings returns the version in the ConfigMap of a component, and its resource version.
-func (l *life) settings(component string) (version, resourceVersion string) {
+// settings returns the version in a component's ConfigMap and the ConfigMap's resource version.
+func (l *testPlatform) settings(component string) (version, resourceVersion string) {
 	l.t.Helper()
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion("v1")
@@ -156,15 +156,15 @@ func (l *life) settings(component string) (version, resourceVersion string) {
 	return version, u.GetResourceVersion()
 }
 
-func (l *life) get() *configv1.ClusterVersion {
+func (l *testPlatform) get() *configv1.ClusterVersion {
 	l.t.Helper()
 	cv := &configv1.ClusterVersion{}
 	require.NoError(l.t, l.client.Get(l.t.Context(), client.ObjectKey{Name: "version"}, cv))
 	return cv
 }
 
-// edit changes the spec as an administrator does.
-func (l *life) edit(change func(spec *configv1.ClusterVersionSpec)) {
+// edit edits the spec as an administrator does.
+func (l *testPlatform) edit(change func(spec *configv1.ClusterVersionSpec)) {
 	l.t.Helper()
 	cv := l.get()
 	patch := client.MergeFrom(cv.DeepCopy())
@@ -172,13 +172,13 @@ func (l *life) edit(change func(spec *configv1.ClusterVersionSpec)) {
 	require.NoError(l.t, l.client.Patch(l.t.Context(), cv, patch))
 }
 
-func (l *life) cancel() {
+func (l *testPlatform) cancel() {
 	l.t.Helper()
 	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.DesiredUpdate = nil })
 }
 
-// logged waits until the operator has logged something.
-func (l *life) logged(what string) {
+// logged waits until the operator has logged a text.
+func (l *testPlatform) logged(what string) {
 	l.t.Helper()
 	require.Eventually(l.t, func() bool {
 		data, err := os.ReadFile(l.cvo.log)
@@ -186,44 +186,48 @@ func (l *life) logged(what string) {
 	}, 30*time.Second, 50*time.Millisecond, what)
 }
 
-// restart kills the operator and starts another, which waits for the dead one's lease.
-func (l *life) restart() {
+// restart kills the operator and starts another.
+func (l *testPlatform) restart() {
 	l.t.Helper()
 	l.cvo.kill()
+	l.releaseLease()
 	l.succeed()
 }
 
-// hand has the operator end by itself and starts another, which goes on at once.
-func (l *life) hand() {
+// handOver stops the operator gracefully and starts another, which continues at once.
+func (l *testPlatform) handOver() {
 	l.t.Helper()
 	l.cvo.end(l.t)
 	l.succeed()
 }
 
-// takeUp has another operator go on after a chapter: it finds everything as it is told, and tells the same.
-func (l *life) takeUp(chapter string) {
+// handToNextOperator starts another operator after a chapter and checks that the status stays the same.
+func (l *testPlatform) handToNextOperator(chapter string) {
 	l.t.Helper()
 	refused := says(api.ReleaseAccepted, "False|")(l.get())
-	l.hand()
+	l.handOver()
 	l.logged("rollout started")
 	if refused {
 		l.logged("release not accepted")
 	}
 	l.chronicle.settled(l.t, l.client)
-	assert.Empty(l.t, l.chronicle.chapter(), "told by an operator that was started after %s", chapter)
+	assert.Empty(l.t, l.chronicle.chapter(), "changes after the start of an operator, chapter %q", chapter)
 }
 
-func (l *life) succeed() {
+func (l *testPlatform) succeed() {
 	l.t.Helper()
 	chapter := l.t
-	l.t = l.book // it outlives the chapter
+	l.t = l.book // the process outlives the chapter
 	l.cvo = l.operator(l.own.ByDigest())
 	l.t = chapter
 }
 
-// TestClusterVersion follows one cluster through what administrators ask for, wisely or not.
-func TestClusterVersion(t *testing.T) {
-	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+// TestRequestsAreAnsweredInTheClusterVersion takes a cluster through valid and invalid requests of administrators.
+//
+//threat:overrides ignores an overridden object
+func TestRequestsAreAnsweredInTheClusterVersion(t *testing.T) {
+	t.Parallel()
+	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
 	require.NoError(t, corev1.AddToScheme(l.client.Scheme()))
 	var err error
 	l.other, err = fixture.NewSigner("stranger", fixture.SignerOptions{})
@@ -240,6 +244,7 @@ func TestClusterVersion(t *testing.T) {
 	l.chronicle.name(l.other.KeyID(), "<key of stranger>")
 	l.actors = l.start("operators", "--fail", "tiny-b@4.3.0", "--fail", "tiny-b@4.4.0", "--fail", "tiny-b@4.4.1")
 	l.create(rolloutDefinition)
+	l.create(statusDefinition) // without it, requests by tag are rejected and force is not recorded
 	l.edit(func(spec *configv1.ClusterVersionSpec) {
 		spec.Capabilities = &configv1.ClusterVersionCapabilitiesSpec{BaselineCapabilitySet: configv1.ClusterVersionCapabilitySetNone}
 	})
@@ -247,57 +252,57 @@ func TestClusterVersion(t *testing.T) {
 	l.await("4.2.0 to complete", time.Minute, at("4.2.0"))
 	l.chronicle.settled(t, l.client)
 	book := &strings.Builder{}
-	fmt.Fprintf(book, "an install\n%s", l.chronicle.chapter())
+	fmt.Fprintf(book, "installs a release\n%s", l.chronicle.chapter())
 
 	for _, chapter := range []struct {
 		name string
-		run  func(*testing.T, *life)
+		run  func(*testing.T, *testPlatform)
 	}{
-		{"an image that nobody signed", unsignedImage},
-		{"an image that a stranger signed", wrongKey},
-		{"a layer that is tampered with", tamperedLayer},
-		{"an invalid spec", invalidSpec},
-		{"a version found in the history", versionInHistory},
-		{"an older release", rollbackRefused},
-		{"an older release by force", forced},
-		{"a restart after force", restartAfterForce},
-		{"a restart while a release is refused", restartWhileRefused},
-		{"another target in the middle", retarget},
-		{"a change of mind", cancelled},
-		{"a tag", tag},
-		{"an override", override},
-		{"an operator that fails, and heals", healed},
-		{"restarts at every step", restarts},
-		{"a slow registry", slowRegistry},
-		{"a minor version behind an acknowledgement", acknowledged},
-		{"a capability", capability},
-		{"a feature gate", featureGate},
-		{"a pause", pause},
-		{"a restart during a pause", restartWhilePaused},
+		{"rejects an unsigned image", unsignedImage},
+		{"rejects an image with an unknown signer", wrongKey},
+		{"rejects a tampered layer", tamperedLayer},
+		{"reports an invalid spec", invalidSpec},
+		{"updates to a version in the history", versionInHistory},
+		{"rejects an older release", rollbackRefused},
+		{"accepts an older release with force", forced},
+		{"keeps a forced release after a restart", restartAfterForce},
+		{"keeps a rejection after a restart", restartWhileRefused},
+		{"changes the target during an update", retarget},
+		{"goes back when an update is canceled", canceled},
+		{"updates to a tag once", tag},
+		{"ignores an overridden object", override},
+		{"recovers with a failed operator", healed},
+		{"continues after restarts at every step", restarts},
+		{"stays responsive with a slow registry", slowRegistry},
+		{"waits for an acknowledgement before a minor version", acknowledged},
+		{"enables a capability", capability},
+		{"applies a feature gate", featureGate},
+		{"pauses an update", pause},
+		{"stays paused after a restart", restartWhilePaused},
 	} {
 		passed := t.Run(chapter.name, func(t *testing.T) {
 			l.t = t
 			defer func() { l.t = l.book }()
 			chapter.run(t, l)
 		})
-		require.True(t, passed, "the chapters after this one build on it")
+		require.True(t, passed, "the next chapters depend on this one")
 		l.chronicle.settled(t, l.client)
 		fmt.Fprintf(book, "%s\n%s", chapter.name, l.chronicle.chapter())
-		l.takeUp(chapter.name)
+		l.handToNextOperator(chapter.name)
 	}
 	golden.Assert(t, "clusterversion", book.String())
 }
 
-func unsignedImage(t *testing.T, l *life) {
+func unsignedImage(t *testing.T, l *testPlatform) {
 	img := l.release("4.2.1", nil)
 	_, before := l.settings("a")
 	l.registry.Reset()
 	l.update(configv1.Update{Image: img.ByDigest()})
 	message := l.refused("RetrievePayload", img.ByDigest())
 	assert.Contains(t, message, `Retrieving payload failed version="" image="`+img.ByDigest()+`" failure=The update cannot be verified: unable to verify `+string(img.Digest)+" against keyrings: verifier-public-key-platform")
-	assert.Contains(t, message, "file://"+l.store(), "where it looked")
+	assert.Contains(t, message, "file://"+l.store(), "the message names the store")
 	assert.Contains(t, message, "no signature found")
-	assert.Zero(t, l.registry.Count("GET", "/v4.2.1/blobs/"), "nothing of it is read")
+	assert.Zero(t, l.registry.Count("GET", "/v4.2.1/blobs/"), "nothing of the image is read")
 	_, after := l.settings("a")
 	assert.Equal(t, before, after)
 	cv := l.get()
@@ -305,16 +310,16 @@ func unsignedImage(t *testing.T, l *life) {
 	assert.Equal(t, "4.2.0", cv.Status.Desired.Version)
 }
 
-func wrongKey(t *testing.T, l *life) {
+func wrongKey(t *testing.T, l *testPlatform) {
 	img := l.release("4.2.2", l.other)
 	l.update(configv1.Update{Image: img.ByDigest()})
 	message := l.refused("RetrievePayload", img.ByDigest())
 	assert.Contains(t, message, "The update cannot be verified")
-	assert.Contains(t, message, l.other.KeyID(), "which key was found")
+	assert.Contains(t, message, l.other.KeyID(), "the message names the key")
 	assert.Len(t, l.get().Status.History, 1)
 }
 
-func tamperedLayer(t *testing.T, l *life) {
+func tamperedLayer(t *testing.T, l *testPlatform) {
 	img := l.release("4.2.3", l.signer)
 	heal := l.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/v4.2.3/blobs/"), Rewrite: func(body []byte) []byte {
 		changed := append([]byte{}, body...)
@@ -326,30 +331,30 @@ func tamperedLayer(t *testing.T, l *life) {
 	assert.Contains(t, message, "Unable to download and prepare the update: ")
 	assert.Len(t, l.get().Status.History, 1)
 	heal()
-	cv := l.await("4.2.3 once the registry is honest", time.Minute, at("4.2.3"))
+	cv := l.await("4.2.3 to complete after the registry is repaired", time.Minute, at("4.2.3"))
 	assert.True(t, cv.Status.History[0].Verified)
 	version, _ := l.settings("b")
 	assert.Equal(t, "4.2.3", version)
 }
 
-func invalidSpec(t *testing.T, l *life) {
+func invalidSpec(t *testing.T, l *testPlatform) {
 	l.update(configv1.Update{Version: "9.9.9"})
-	cv := l.await("the spec to be found invalid", 20*time.Second, says(configv1.OperatorProgressing, "False|InvalidClusterVersion|Stopped at 4.2.3: the cluster version is invalid"))
+	cv := l.await("the spec to be reported as invalid", 20*time.Second, says(configv1.OperatorProgressing, "False|InvalidClusterVersion|Stopped at 4.2.3: the cluster version is invalid"))
 	assert.Equal(t, `True|InvalidClusterVersion|The cluster version is invalid: spec.desiredUpdate.version: Invalid value: "9.9.9": when image is empty the update must be an available update`, condition(cv, api.Invalid))
 	assert.Len(t, cv.Status.History, 2)
 	l.cancel()
-	cv = l.await("the spec to be well again", 20*time.Second, at("4.2.3"))
+	cv = l.await("the spec to be valid again", 20*time.Second, at("4.2.3"))
 	assert.Empty(t, condition(cv, api.Invalid))
 	assert.Len(t, cv.Status.History, 2)
 }
 
-func versionInHistory(t *testing.T, l *life) {
+func versionInHistory(t *testing.T, l *testPlatform) {
 	l.update(configv1.Update{Version: "4.2.0"})
-	cv := l.await("the way back to 4.2.0", time.Minute, at("4.2.0"))
+	cv := l.await("the rollback to 4.2.0", time.Minute, at("4.2.0"))
 	assert.Equal(t, l.own.ByDigest(), cv.Status.History[0].Image)
 	assert.Equal(t, []string{"4.2.0", "4.2.3", "4.2.0"}, versions(cv))
 	l.update(configv1.Update{Version: "4.2.3"})
-	l.await("4.2.3 again", time.Minute, at("4.2.3"))
+	l.await("4.2.3 to complete again", time.Minute, at("4.2.3"))
 }
 
 func versions(cv *configv1.ClusterVersion) []string {
@@ -360,7 +365,7 @@ func versions(cv *configv1.ClusterVersion) []string {
 	return list
 }
 
-func rollbackRefused(t *testing.T, l *life) {
+func rollbackRefused(t *testing.T, l *testPlatform) {
 	img := l.release("4.1.0", l.signer)
 	l.update(configv1.Update{Image: img.ByDigest(), Version: "4.1.0"})
 	message := l.refused("PreconditionChecks", img.ByDigest())
@@ -368,10 +373,10 @@ func rollbackRefused(t *testing.T, l *life) {
 	assert.Len(t, l.get().Status.History, 4)
 }
 
-func forced(t *testing.T, l *life) {
+func forced(t *testing.T, l *testPlatform) {
 	img := l.release("4.1.1", nil)
 	l.update(configv1.Update{Image: img.ByDigest(), Version: "4.1.1", Force: true})
-	cv := l.await("4.1.1 by force", time.Minute, at("4.1.1"))
+	cv := l.await("4.1.1 to complete with force", time.Minute, at("4.1.1"))
 	h := cv.Status.History[0]
 	assert.False(t, h.Verified)
 	assert.Contains(t, h.AcceptedRisks, `cannot be verified, but continuing anyway because the update was forced: unable to verify `+string(img.Digest))
@@ -379,19 +384,19 @@ func forced(t *testing.T, l *life) {
 	assert.Contains(t, h.AcceptedRisks, `Precondition "ClusterVersionRollback" failed because of "LowDesiredVersion"`)
 }
 
-func restartAfterForce(t *testing.T, l *life) {
+func restartAfterForce(t *testing.T, l *testPlatform) {
 	l.cancel()
-	before := l.await("the spec to be looked at", 20*time.Second, at("4.1.1"))
+	before := l.await("the spec to be observed", 20*time.Second, at("4.1.1"))
 	l.restart()
 	l.logged("rollout started")
-	cv := l.await("4.1.1 to be kept", 20*time.Second, func(cv *configv1.ClusterVersion) bool {
+	cv := l.await("4.1.1 to stay", 20*time.Second, func(cv *configv1.ClusterVersion) bool {
 		return at("4.1.1")(cv) && says(api.ReleaseAccepted, "True|PayloadLoaded|")(cv)
 	})
 	assert.Equal(t, versions(before), versions(cv))
 	assert.Equal(t, before.Status.History[0].AcceptedRisks, cv.Status.History[0].AcceptedRisks)
 }
 
-func restartWhileRefused(t *testing.T, l *life) {
+func restartWhileRefused(t *testing.T, l *testPlatform) {
 	next := l.release("4.2.5", l.signer)
 	l.update(configv1.Update{Image: next.ByDigest()})
 	l.await("4.2.5", time.Minute, at("4.2.5"))
@@ -404,10 +409,10 @@ func restartWhileRefused(t *testing.T, l *life) {
 	l.logged("release not accepted")
 	l.refused("RetrievePayload", bad.ByDigest())
 	for _, kind := range []configv1.ClusterStatusConditionType{configv1.OperatorAvailable, configv1.OperatorProgressing, api.Failing} {
-		assert.Equal(t, transition(before, kind), transition(l.get(), kind), "%s does not waver", kind)
+		assert.Equal(t, transition(before, kind), transition(l.get(), kind), "%s does not change in between", kind)
 	}
 	l.cancel()
-	l.await("4.2.5 to be left alone", 20*time.Second, func(cv *configv1.ClusterVersion) bool {
+	l.await("4.2.5 to stay", 20*time.Second, func(cv *configv1.ClusterVersion) bool {
 		return at("4.2.5")(cv) && says(api.ReleaseAccepted, "True|")(cv)
 	})
 }
@@ -421,43 +426,43 @@ func transition(cv *configv1.ClusterVersion, kind configv1.ClusterStatusConditio
 	return time.Time{}
 }
 
-// stuck asks for a release whose second operator fails, and waits until the update is held by that.
-func (l *life) stuck(version string) {
+// stuck requests a release whose second operator fails, and waits until it blocks the update.
+func (l *testPlatform) stuck(version string) {
 	l.t.Helper()
 	img := l.release(version, l.signer)
 	l.update(configv1.Update{Image: img.ByDigest()})
-	cv := l.await(version+" to be held", time.Minute, says(api.Failing, "True|ClusterOperatorNotAvailable|Cluster operator tiny-b is not available"))
+	cv := l.await(version+" to be blocked", time.Minute, says(api.Failing, "True|ClusterOperatorNotAvailable|Cluster operator tiny-b is not available"))
 	assert.Equal(l.t, "True|ClusterOperatorNotAvailable|Unable to apply "+version+": the cluster operator tiny-b is not available", condition(cv, configv1.OperatorProgressing))
 	assert.Equal(l.t, configv1.PartialUpdate, cv.Status.History[0].State)
 	assert.True(l.t, says(configv1.OperatorAvailable, "True||Done applying ")(cv))
 }
 
-func retarget(t *testing.T, l *life) {
+func retarget(t *testing.T, l *testPlatform) {
 	l.stuck("4.3.0")
 	img := l.release("4.3.1", l.signer)
 	l.update(configv1.Update{Image: img.ByDigest()})
-	cv := l.await("4.3.1 instead", time.Minute, at("4.3.1"))
+	cv := l.await("4.3.1 to complete instead", time.Minute, at("4.3.1"))
 	assert.Equal(t, []string{"4.3.1", "4.3.0", "4.2.5"}, versions(cv)[:3])
 	assert.Equal(t, configv1.PartialUpdate, cv.Status.History[1].State)
 	assert.NotNil(t, cv.Status.History[1].CompletionTime)
 }
 
-func cancelled(t *testing.T, l *life) {
+func canceled(t *testing.T, l *testPlatform) {
 	l.stuck("4.4.0")
 	version, _ := l.settings("a")
 	assert.Equal(t, "4.4.0", version)
 	l.cancel()
-	cv := l.await("the way back to 4.3.1", time.Minute, at("4.3.1"))
+	cv := l.await("the rollback to 4.3.1", time.Minute, at("4.3.1"))
 	assert.Equal(t, []string{"4.3.1", "4.4.0", "4.3.1"}, versions(cv)[:3])
 	version, _ = l.settings("a")
 	assert.Equal(t, "4.3.1", version)
 }
 
-func tag(t *testing.T, l *life) {
+func tag(t *testing.T, l *testPlatform) {
 	img := l.release("4.3.2", l.signer)
 	l.update(configv1.Update{Image: img.Pullspec})
-	cv := l.await("4.3.2 by its tag", time.Minute, at("4.3.2"))
-	assert.Equal(t, img.ByDigest(), cv.Status.Desired.Image, "status names the content")
+	cv := l.await("4.3.2 to complete by its tag", time.Minute, at("4.3.2"))
+	assert.Equal(t, img.ByDigest(), cv.Status.Desired.Image, "the status has the digest")
 	assert.Equal(t, img.ByDigest(), cv.Status.History[0].Image)
 	assert.Contains(t, condition(cv, api.ReleaseAccepted), `image="`+img.Pullspec+`"`)
 
@@ -466,28 +471,28 @@ func tag(t *testing.T, l *life) {
 	_, err = l.signer.WriteSignature(l.store(), moved)
 	require.NoError(t, err)
 	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Channel = "stable" })
-	cv = l.await("the spec to be looked at", 20*time.Second, at("4.3.2"))
-	assert.Equal(t, img.ByDigest(), cv.Status.Desired.Image, "a tag that moves moves no cluster")
+	cv = l.await("the spec to be observed", 20*time.Second, at("4.3.2"))
+	assert.Equal(t, img.ByDigest(), cv.Status.Desired.Image, "a moved tag does not update the cluster")
 	l.cancel()
-	l.await("the spec to be looked at", 20*time.Second, at("4.3.2"))
+	l.await("the spec to be observed", 20*time.Second, at("4.3.2"))
 
-	l.hand()
-	l.await("the release to be known by its digest alone", time.Minute, func(cv *configv1.ClusterVersion) bool {
+	l.handOver()
+	l.await("the release to be known only by its digest", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return strings.Contains(condition(cv, api.ReleaseAccepted), `image="`+img.ByDigest()+`"`)
 	})
 }
 
-func override(t *testing.T, l *life) {
+func override(t *testing.T, l *testPlatform) {
 	l.edit(func(spec *configv1.ClusterVersionSpec) {
 		spec.Overrides = []configv1.ComponentOverride{{Kind: "ConfigMap", Namespace: "tiny-a", Name: "settings", Unmanaged: true}}
 	})
-	l.await("the override to be told of", time.Minute, says(configv1.OperatorUpgradeable, "False|ClusterVersionOverridesSet|"))
+	l.await("the override to be reported", time.Minute, says(configv1.OperatorUpgradeable, "False|ClusterVersionOverridesSet|"))
 	img := l.release("4.3.4", l.signer)
 	l.update(configv1.Update{Image: img.ByDigest()})
 	l.await("4.3.4", time.Minute, at("4.3.4"))
 	left, _ := l.settings("a")
 	taken, _ := l.settings("b")
-	assert.Equal(t, []string{"4.3.2", "4.3.4"}, []string{left, taken}, "what is overridden is left alone")
+	assert.Equal(t, []string{"4.3.2", "4.3.4"}, []string{left, taken}, "overridden objects are ignored")
 
 	l.registry.Reset()
 	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Overrides = nil })
@@ -495,50 +500,49 @@ func override(t *testing.T, l *life) {
 		version, _ := l.settings("a")
 		return version == "4.3.4"
 	}, 20*time.Second, 20*time.Millisecond)
-	assert.Empty(t, l.registry.Requests(), "an override needs no registry")
-	cv := l.await("the spec to be looked at", 20*time.Second, at("4.3.4"))
+	assert.Empty(t, l.registry.Requests(), "an override causes no request to the registry")
+	cv := l.await("the spec to be observed", 20*time.Second, at("4.3.4"))
 	assert.Equal(t, "4.3.4", versions(cv)[0])
 }
 
-// healed has an operator that breaks with an update mended while the update waits for it.
-func healed(t *testing.T, l *life) {
+// healed repairs a failed platform operator while the update waits for it.
+func healed(t *testing.T, l *testPlatform) {
 	l.stuck("4.4.1")
 	l.t = l.book // the actors outlive the chapter
 	l.actors.kill()
 	l.actors = l.start("operators")
 	l.t = t
-	l.await("4.4.1 once its operator is mended", time.Minute, at("4.4.1"))
+	l.await("4.4.1 to complete after its operator is repaired", time.Minute, at("4.4.1"))
 }
 
-// restarts has the operator end and begin anew after everything that its status tells: what is told over all is what
-// an update without restarts tells.
-func restarts(t *testing.T, l *life) {
-	told := make(chan string, 100)
-	l.chronicle.listen(func(track, line string) { told <- track + " " + line })
+// restarts restarts the operator after each change of its status. The record of the whole update must be the same as without restarts.
+func restarts(t *testing.T, l *testPlatform) {
+	reported := make(chan string, 100)
+	l.chronicle.listen(func(track, line string) { reported <- track + " " + line })
 	defer l.chronicle.listen(nil)
 	img := l.release("4.4.2", l.signer)
 	l.update(configv1.Update{Image: img.ByDigest()})
 	count := 0
 	for complete := at("4.4.2"); !complete(l.get()); {
 		select {
-		case <-told:
+		case <-reported:
 			if count++; count <= 4 {
-				l.hand()
+				l.handOver()
 			}
 		case <-time.After(time.Minute):
-			require.FailNow(t, "nothing more happens")
+			require.FailNow(t, "the status stopped changing")
 		}
 	}
-	assert.GreaterOrEqual(t, count, 4, "an update says more")
+	assert.GreaterOrEqual(t, count, 4, "an update has more status changes")
 }
 
-func slowRegistry(t *testing.T, l *life) {
+func slowRegistry(t *testing.T, l *testPlatform) {
 	slow := l.release("4.4.3", l.signer)
 	l.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/v4.4.3/"), Delay: time.Hour})
 	l.update(configv1.Update{Image: slow.ByDigest()})
 	l.await("the download to begin", 20*time.Second, says(api.ReleaseAccepted, "Unknown|RetrievePayload|Retrieving and verifying payload"))
 	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Channel = "fast" })
-	cv := l.await("the edit to be observed meanwhile", 10*time.Second, func(cv *configv1.ClusterVersion) bool {
+	cv := l.await("the edit to be observed during the download", 10*time.Second, func(cv *configv1.ClusterVersion) bool {
 		return cv.Spec.Channel == "fast" && cv.Status.ObservedGeneration == cv.Generation
 	})
 	assert.True(t, says(api.ReleaseAccepted, "Unknown|RetrievePayload|")(cv))
@@ -546,5 +550,5 @@ func slowRegistry(t *testing.T, l *life) {
 
 	img := l.release("4.4.4", l.signer)
 	l.update(configv1.Update{Image: img.ByDigest()})
-	l.await("4.4.4 without a wait for the slow one", time.Minute, at("4.4.4"))
+	l.await("4.4.4 to complete without the slow release", time.Minute, at("4.4.4"))
 }

@@ -1,3 +1,3 @@
-// Package integration holds tests of the whole path: the real cvo binary as a process, against a real API server, with release
-// images in a registry, signatures in a store, and another process that plays the platform's operators.
+// Package integration has end-to-end tests of the real cvo binary. It runs as a process against a real API server, with release images in a
+// registry and signatures in a store. Another process plays the platform's operators.
 package integration

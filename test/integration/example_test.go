@@ -20,9 +20,11 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// TestExamplePlatform goes the way of a platform team with the commands of cvo alone: make a key, build, sign and look
-// at two releases, install the first and update to the second.
-func TestExamplePlatform(t *testing.T) {
+// TestExamplePlatformInstallsAndUpdates follows a platform team that uses only commands of cvo: create a key; build, sign and inspect two
+// releases; install the first and update to the second.
+//
+//threat:clusterversion-deleted-platform prevents an accidental deletion of the ClusterVersion
+func TestExamplePlatformInstallsAndUpdates(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	keys := filepath.Join(p.dir, "keys")
@@ -33,7 +35,7 @@ func TestExamplePlatform(t *testing.T) {
 	for _, version := range []string{"1.0.0", "1.1.0"} {
 		tag := p.registry.Host() + "/example/release:" + version
 		out, err := p.run("release", "new", "--from-dir", filepath.Join("../../examples/platform", version), "--name", version,
-			"--previous", "1.0.0", "--created", "2026-01-01T00:00:00Z", "--to-image", tag)
+			"--previous", "1.0.0", "--no-operator", "--created", "2026-01-01T00:00:00Z", "--to-image", tag)
 		require.NoError(t, err)
 		digest, _, _ := strings.Cut(out, " ")
 		images[version] = p.registry.Host() + "/example/release@" + digest
@@ -51,16 +53,16 @@ func TestExamplePlatform(t *testing.T) {
 
 	p.update(configv1.Update{Version: "1.1.0", Image: images["1.1.0"]})
 	p.await("1.1.0 to complete", time.Minute, completed("1.1.0"))
-	assert.Nil(t, p.object("v1", "Service", "example-dns", "example-dns-legacy"), "the tombstone's object is still there")
+	assert.Nil(t, p.object("v1", "Service", "example-dns", "example-dns-legacy"), "the tombstone's object still exists")
 	co := p.object("config.openshift.io/v1", "ClusterOperator", "", "example-autoscaler")
 	require.NotNil(t, co)
 	assert.Equal(t, "version", co.GetLabels()[api.OwnedByLabel])
 
-	t.Run("tells its story by events", p.testEvents)
-	t.Run("keeps the ClusterVersion from being deleted by accident", p.testDeletionGuard)
+	t.Run("reports its steps as events", p.testEvents)
+	t.Run("prevents an accidental deletion of the ClusterVersion", p.testDeletionGuard)
 }
 
-// object reads an object, nil if it is not there.
+// object returns an object, nil if it does not exist.
 func (p *platform) object(apiVersion, kind, namespace, name string) *unstructured.Unstructured {
 	p.t.Helper()
 	obj := &unstructured.Unstructured{}
@@ -77,7 +79,7 @@ func (p *platform) testDeletionGuard(t *testing.T) {
 	cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}
 	crd := p.object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "clusterversions.config.openshift.io")
 	for _, obj := range []client.Object{cv, crd} {
-		// The policy is compiled in the background by the API server; until then requests pass, so try without effect.
+		// The API server compiles the policy in the background and accepts requests until then. Repeat dry runs until it rejects one.
 		require.Eventually(t, func() bool {
 			err := p.client.Delete(t.Context(), obj, client.DryRunAll)
 			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "whole platform")
@@ -88,23 +90,25 @@ func (p *platform) testDeletionGuard(t *testing.T) {
 	require.NoError(t, p.client.Delete(t.Context(), cv, client.DryRunAll))
 }
 
-// TestRefusals tries what must not work, and that the cluster is as it was after it.
-func TestRefusals(t *testing.T) {
+// TestForbiddenOperationsChangeNothing tries forbidden operations and checks that the cluster is unchanged.
+//
+//threat:no-signature-none
+func TestForbiddenOperationsChangeNothing(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	out := filepath.Join(t.TempDir(), "1.0.0")
-	_, err := p.run("release", "new", "--from-dir", "../../examples/platform/1.0.0", "--name", "1.0.0", "--to-dir", out)
+	_, err := p.run("release", "new", "--from-dir", "../../examples/platform/1.0.0", "--name", "1.0.0", "--no-operator", "--to-dir", out)
 	require.NoError(t, err)
 	unsigned := p.push(os.DirFS(out), "1.0.0", false)
 
 	_, err = p.run("install", "--no-operator", "--release-image", unsigned.ByDigest(), "--trust", p.trust)
 	require.ErrorContains(t, err, "unable to verify "+string(unsigned.Digest))
-	require.ErrorContains(t, err, p.store(), "the message says where it looked")
+	require.ErrorContains(t, err, p.store(), "the message names the store")
 	require.ErrorContains(t, err, "exit status 3")
-	assert.Nil(t, p.object("v1", "Namespace", "", api.OperatorNamespace), "a refused release left something behind")
+	assert.Nil(t, p.object("v1", "Namespace", "", api.OperatorNamespace), "a rejected release creates nothing")
 }
 
-// testEvents reads the story of install and update from the events in the operator's namespace.
+// testEvents checks the events of the install and the update in the operator's namespace.
 func (p *platform) testEvents(t *testing.T) {
 	require.Eventually(t, func() bool {
 		list := &unstructured.UnstructuredList{}
@@ -112,24 +116,23 @@ func (p *platform) testEvents(t *testing.T) {
 		if err := p.client.List(t.Context(), list, client.InNamespace(api.OperatorNamespace)); err != nil {
 			return false
 		}
-		told := map[string]bool{}
+		reported := map[string]bool{}
 		for _, e := range list.Items {
 			reason, _, _ := unstructured.NestedString(e.Object, "reason")
 			message, _, _ := unstructured.NestedString(e.Object, "message")
-			told[reason+": "+message] = true
+			reported[reason+": "+message] = true
 		}
-		return told["UpdateStarted: Started to install 1.0.0"] && told["UpdateStarted: Started to update from 1.0.0 to 1.1.0"] &&
-			told["NodesHandedOver: The control plane is at 1.1.0; the nodes are handed over to machine-config"]
+		return reported["UpdateStarted: Started to install 1.0.0"] && reported["UpdateStarted: Started to update from 1.0.0 to 1.1.0"] &&
+			reported["NodesHandedOver: The control plane is at 1.1.0; the nodes are handed over to machine-config"]
 	}, 30*time.Second, 200*time.Millisecond)
 }
 
-// TestPayloadDir runs a release from a folder, as a pod that runs the release image has it: nothing is pulled, and
-// nobody has to be trusted for what is there already.
-func TestPayloadDir(t *testing.T) {
+// TestReleaseRunsFromAFolder runs a release from a folder, as in a pod of the release image. Local files are not pulled and need no trust.
+func TestReleaseRunsFromAFolder(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	tag := p.registry.Host() + "/example/release:1.0.0"
-	out, err := p.run("release", "new", "--from-dir", "../../examples/platform/1.0.0", "--name", "1.0.0", "--to-image", tag)
+	out, err := p.run("release", "new", "--from-dir", "../../examples/platform/1.0.0", "--name", "1.0.0", "--no-operator", "--to-image", tag)
 	require.NoError(t, err)
 	digest, _, _ := strings.Cut(out, " ")
 	image := p.registry.Host() + "/example/release@" + digest
@@ -144,9 +147,9 @@ func TestPayloadDir(t *testing.T) {
 
 	p.registry.Reset()
 	p.start("operators")
-	p.start("cvo", "start", "--release-image", image, "--payload-dir", dir, "--listen", "")
+	p.keep("cvo", "start", "--release-image", image, "--payload-dir", dir, "--listen", "")
 	cv := p.await("1.0.0 to complete", time.Minute, completed("1.0.0"))
 	assert.Equal(t, image, cv.Status.Desired.Image)
-	assert.False(t, cv.Status.History[0].Verified, "nobody was asked who signed it")
+	assert.False(t, cv.Status.History[0].Verified, "no signature store was contacted")
 	assert.Empty(t, p.registry.Requests())
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// What reading a release of 17 MB in 932 files from a registry on this machine may cost. The time is the processor's, so
-// that it does not matter what else the machine does, and a slow one may take four times as much as a good one. Of the
-// memory most is the binary itself; what a command takes beyond one that reads nothing is bounded apart.
+// Limits for reading a release of 17 MB in 932 files from a local registry. They limit processor time, because it does not depend on the
+// load of the machine; a slow processor may need four times as long as a fast one. Most of the memory is the binary itself, so a separate
+// limit applies to the excess over a command that reads nothing.
 const (
 	extractTime   = 900 * time.Millisecond
 	infoTime      = 600 * time.Millisecond
@@ -27,19 +27,19 @@ const (
 	readingMemory = 16 << 20
 )
 
-// cost is what a command took.
+// cost is the time and the memory that a command used.
 type cost struct {
 	Wall, CPU      time.Duration
 	Memory         int64
 	Output, Failed string
 }
 
-// measured is the cvo that measure runs: a copy in memory, where there is such a place. Of a file on a disk the kernel
-// maps large pieces at once or small ones, as they happen to lie in its cache, which is up to 8 MiB more or less.
+// measured returns the cvo binary to measure, if possible a copy in memory. The kernel maps a file on disk in large or small pieces,
+// depending on its page cache, which changes the memory by up to 8 MiB.
 func measured(t *testing.T) string {
 	t.Helper()
 	cvo := filepath.Join(binaries, "cvo")
-	dir, err := os.MkdirTemp("/dev/shm", "cvo-measured-") //nolint:usetesting // in memory, which a test's own folder need not be
+	dir, err := os.MkdirTemp("/dev/shm", "cvo-measured-") //nolint:usetesting // in memory, unlike a test's own folder
 	if err != nil {
 		return cvo
 	}
@@ -49,12 +49,12 @@ func measured(t *testing.T) string {
 	file := filepath.Join(dir, "cvo")
 	require.NoError(t, os.WriteFile(file, data, 0o755)) //nolint:gosec // a program
 	if exec.Command(file, "--version").Run() != nil {
-		return cvo // nothing may be run there
+		return cvo // the folder is mounted noexec
 	}
 	return file
 }
 
-// measure runs cvo five times and returns the run that took the processor least, with the largest memory of all.
+// measure runs cvo five times and returns the lowest processor time and the largest memory.
 func measure(t *testing.T, cvo string, prepare func(), args ...string) cost {
 	t.Helper()
 	var costs []cost
@@ -73,8 +73,8 @@ func measure(t *testing.T, cvo string, prepare func(), args ...string) cost {
 	return best
 }
 
-// TestReadingBudget reads a real release with the built binary.
-func TestReadingBudget(t *testing.T) {
+// TestReadingStaysWithinItsBudget reads a real release with the built binary.
+func TestReadingStaysWithinItsBudget(t *testing.T) {
 	root := filepath.Join(fixture.Testdata(t), "payloads", "4.23.0")
 	img, err := fixture.PushRelease(t.Context(), fixture.StartRegistry(t), os.DirFS(root), "ocp/release:4.23.0")
 	require.NoError(t, err)

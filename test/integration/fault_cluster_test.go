@@ -28,7 +28,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// gadgets is a CRD that releases bring, and one of its resources.
+// gadgets has a CRD of the releases and one object of its kind.
 const gadgets = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -45,10 +45,10 @@ metadata: {namespace: tiny-a, name: ours, annotations: {include.release.openshif
 version: "$VERSION"
 `
 
-// TestFaultCluster has what others do within a cluster stand in the way of an update.
-func TestFaultCluster(t *testing.T) {
+// TestUpdateSurvivesFaultsOfTheCluster blocks updates with objects of other clients in the cluster.
+func TestUpdateSurvivesFaultsOfTheCluster(t *testing.T) {
 	t.Parallel()
-	f := newTroubled(t, func(f *troubled) {
+	f := newFaultPlatform(t, func(f *faultPlatform) {
 		f.files = func(version string) fs.FS {
 			files := f.tiny.files(version).(fstest.MapFS)
 			values := strings.NewReplacer("$NAME", "c", "$VERSION", version)
@@ -58,7 +58,7 @@ func TestFaultCluster(t *testing.T) {
 		}
 		f.cvo = f.operator(f.own.ByDigest())
 	})
-	// The first release is the tiny platform's; the others bring more.
+	// The first release is the tiny platform's. The others contain more.
 	version, img := f.next()
 	f.update(configv1.Update{Image: img.ByDigest()})
 	f.await(version, time.Minute, at(version))
@@ -68,18 +68,18 @@ func TestFaultCluster(t *testing.T) {
 	f.chapter("namespace stuck terminating", func() { namespaceStuck(f) })
 }
 
-// guardian is an admission webhook of somebody else's, on a port that stays the same.
+// guardian is another owner's admission webhook on a fixed port.
 type guardian struct {
-	f       *troubled
+	f       *faultPlatform
 	address string
-	// denies: what it is asked about it denies.
+	// denies makes it deny every request.
 	denies atomic.Bool
 	server *httptest.Server
 	bundle []byte
 }
 
-// newGuardian has the webhook asked about ConfigMap settings of component a.
-func newGuardian(f *troubled) *guardian {
+// newGuardian registers the webhook for ConfigMap settings of component a.
+func newGuardian(f *faultPlatform) *guardian {
 	f.t.Helper()
 	g := &guardian{f: f}
 	g.listen("127.0.0.1:0")
@@ -135,8 +135,8 @@ func (g *guardian) remove() {
 	require.NoError(g.f.t, g.f.client.Delete(g.f.t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "guardian"}}))
 }
 
-// awaits waits until the webhook is asked, which takes the API server a moment.
-func (g *guardian) awaits(refusal string) {
+// awaitRefusal waits until the API server calls the webhook, which takes a moment.
+func (g *guardian) awaitRefusal(refusal string) {
 	g.f.t.Helper()
 	probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tiny-a", Name: "probe"}}
 	require.Eventually(g.f.t, func() bool {
@@ -145,34 +145,34 @@ func (g *guardian) awaits(refusal string) {
 	}, time.Minute, 20*time.Millisecond)
 }
 
-// webhookRefuses: what does not depend on the manifest that is refused goes on.
-func webhookRefuses(f *troubled) {
+// webhookRefuses rejects one manifest. Objects that do not depend on it are still applied.
+func webhookRefuses(f *faultPlatform) {
 	g := newGuardian(f)
 	g.denies.Store(true)
-	g.awaits("does not like it")
+	g.awaitRefusal("does not like it")
 	version, img := f.next()
 	o := f.begin("webhook refuses one manifest", version)
 	f.update(configv1.Update{Image: img.ByDigest()})
-	o.tells(api.Failing, "True|", "ConfigMap tiny-a/settings", "0000_10_tiny-a_01.yaml", `admission webhook "guardian.example.com" denied the request: the guardian does not like it`)
-	require.Eventually(f.t, func() bool { got, _ := f.settings("c"); return got == version }, time.Minute, 20*time.Millisecond, "the other component of the runlevel")
+	o.awaitMessage(api.Failing, "True|", "ConfigMap tiny-a/settings", "0000_10_tiny-a_01.yaml", `admission webhook "guardian.example.com" denied the request: the guardian does not like it`)
+	require.Eventually(f.t, func() bool { got, _ := f.settings("c"); return got == version }, time.Minute, 20*time.Millisecond, "waiting for the other component of the runlevel")
 	got, _ := f.settings("b")
-	assert.NotEqual(f.t, version, got, "the runlevel above waits")
+	assert.NotEqual(f.t, version, got, "the next runlevel waits")
 	g.denies.Store(false)
 	o.over(time.Now())
 	g.remove()
 }
 
-// webhookDown: a webhook that cannot be asked refuses everything, by its failurePolicy.
-func webhookDown(f *troubled) {
+// webhookDown makes a webhook unreachable. Because of its failurePolicy, every request is rejected.
+func webhookDown(f *faultPlatform) {
 	g := newGuardian(f)
 	g.server.Close()
-	g.awaits("failed calling webhook")
+	g.awaitRefusal("failed calling webhook")
 	version, img := f.next()
 	o := f.begin("webhook down", version)
 	f.update(configv1.Update{Image: img.ByDigest()})
-	o.tells(api.Failing, "True|UpdatePayloadClusterError|", "ConfigMap tiny-a/settings", `failed calling webhook "guardian.example.com"`,
+	o.awaitMessage(api.Failing, "True|UpdatePayloadClusterError|", "ConfigMap tiny-a/settings", `failed calling webhook "guardian.example.com"`,
 		"connection refused", "repair the service behind webhook guardian.example.com")
-	// By now there would be long pauses between two attempts.
+	// By now the pauses between two attempts would be long.
 	begun := time.Now()
 	require.Eventually(f.t, func() bool { return time.Since(begun) > 15*time.Second }, time.Minute, 100*time.Millisecond)
 	g.listen(g.address)
@@ -182,8 +182,8 @@ func webhookDown(f *troubled) {
 	g.remove()
 }
 
-// definitionStuck: somebody deletes a definition, and one of its objects does not go.
-func definitionStuck(f *troubled) {
+// definitionStuck deletes a definition as another client. The deletion of one of its objects hangs.
+func definitionStuck(f *faultPlatform) {
 	held := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "example.com/v1", "kind": "Gadget",
 		"metadata": map[string]any{"namespace": "tiny-b", "name": "held", "finalizers": []any{"example.com/hold"}},
@@ -196,15 +196,14 @@ func definitionStuck(f *troubled) {
 	version, img := f.next()
 	o := f.begin("CRD stuck terminating", version)
 	f.update(configv1.Update{Image: img.ByDigest()})
-	o.tells(api.Failing, "True|Deleting|", "gadgets.example.com is being deleted by somebody else", "look for those that do not", "customresourcecleanup.apiextensions.k8s.io")
+	o.awaitMessage(api.Failing, "True|Deleting|", "gadgets.example.com is being deleted by another client", "check for remaining objects and their finalizers", "customresourcecleanup.apiextensions.k8s.io")
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":[]}}`))
 	require.NoError(f.t, f.client.Patch(f.t.Context(), held, patch))
 	o.over(time.Now())
 }
 
-// namespaceStuck: somebody deletes a namespace, and it does not go. Nobody finalizes namespaces here, so this is what
-// every deletion leads to.
-func namespaceStuck(f *troubled) {
+// namespaceStuck deletes a namespace as another client. The deletion hangs, because no controller here finalizes namespaces.
+func namespaceStuck(f *faultPlatform) {
 	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tiny-c", Name: "settings"}}
 	namespaces := kubernetes.NewForConfigOrDie(f.env.Config("integration")).CoreV1().Namespaces()
 	require.NoError(f.t, namespaces.Delete(f.t.Context(), "tiny-c", metav1.DeleteOptions{}))
@@ -212,8 +211,8 @@ func namespaceStuck(f *troubled) {
 	version, img := f.next()
 	o := f.begin("namespace stuck terminating", version)
 	f.update(configv1.Update{Image: img.ByDigest()})
-	o.tells(api.Failing, "True|", "tiny-c", "is being deleted")
-	require.Eventually(f.t, func() bool { got, _ := f.settings("a"); return got == version }, time.Minute, 20*time.Millisecond, "the other component of the runlevel")
+	o.awaitMessage(api.Failing, "True|", "tiny-c", "is being deleted")
+	require.Eventually(f.t, func() bool { got, _ := f.settings("a"); return got == version }, time.Minute, 20*time.Millisecond, "waiting for the other component of the runlevel")
 	namespace, err := namespaces.Get(f.t.Context(), "tiny-c", metav1.GetOptions{})
 	require.NoError(f.t, err)
 	namespace.Spec.Finalizers = nil

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// smallDisk is a folder on a disk of its own, of so many bytes; false for whoever may not mount. Root may, so that this is
-// not left out where tests have to run.
+// smallDisk returns a folder on a separate disk of size bytes. ok is false without the permission to mount. Root has it, so the test is not
+// skipped where it must run.
 func smallDisk(t *testing.T, size int) (dir string, ok bool) {
 	t.Helper()
 	dir = t.TempDir()

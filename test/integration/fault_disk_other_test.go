@@ -4,7 +4,7 @@ package integration_test
 
 import "testing"
 
-// smallDisk is a folder like any other.
+// smallDisk returns an ordinary folder.
 func smallDisk(t *testing.T, _ int) (dir string, ok bool) {
 	t.Helper()
 	return t.TempDir(), false

@@ -27,65 +27,65 @@ import (
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// TestFaultRegistry has everything go wrong that can between a registry and the folder that keeps what was pulled.
-func TestFaultRegistry(t *testing.T) {
+// TestUpdateSurvivesFaultsOfTheRegistry causes every fault between a registry and the folder with the pulled content.
+func TestUpdateSurvivesFaultsOfTheRegistry(t *testing.T) {
 	t.Parallel()
 	disk, small := smallDisk(t, 8<<20)
-	f := newTroubled(t, func(f *troubled) { f.cvo = f.operator(f.own.ByDigest(), "--payload-cache", disk) })
+	f := newFaultPlatform(t, func(f *faultPlatform) { f.cvo = f.operator(f.own.ByDigest(), "--payload-cache", disk) })
 	for _, chapter := range []struct {
 		name string
-		run  func(*troubled)
+		run  func(*faultPlatform)
 	}{
-		{"registry answers 500", func(f *troubled) { registryAnswers(f, "registry answers 500", fixture.Fault{Status: 500}, "500") }},
+		{"registry answers 500", func(f *faultPlatform) { registryAnswers(f, "registry answers 500", fixture.Fault{Status: 500}, "500") }},
 		{"registry answers 429", registryIsBusy},
-		{"registry truncates", func(f *troubled) {
-			registryAnswers(f, "registry truncates", fixture.Fault{Match: fixture.MatchPath("/blobs/"), Truncate: 64}, "it broke off at byte")
+		{"registry truncates", func(f *faultPlatform) {
+			registryAnswers(f, "registry truncates", fixture.Fault{Match: fixture.MatchPath("/blobs/"), Truncate: 64}, "the connection broke at byte")
 		}},
-		{"registry sends a wrong digest", func(f *troubled) {
+		{"registry sends a wrong digest", func(f *faultPlatform) {
 			registryAnswers(f, "registry sends a wrong digest", fixture.Fault{Match: fixture.MatchPath("/(blobs|manifests)/"), Rewrite: spoiled}, "digest")
 		}},
 		{"registry sends 50 kB/s", registryIsSlow},
 		{"pull secret expired", pullSecretExpired},
-		{"cache disk full", func(f *troubled) { diskFull(f, disk, small) }},
+		{"cache disk full", func(f *faultPlatform) { diskFull(f, disk, small) }},
 		{"registry down for a minute", registryDown},
 	} {
 		f.chapter(chapter.name, func() { chapter.run(f) })
 	}
 }
 
-// spoiled is content that is not what its digest says.
+// spoiled returns content that does not match its digest.
 func spoiled(body []byte) []byte {
 	changed := append([]byte{}, body...)
 	changed[len(changed)/2] ^= 1
 	return changed
 }
 
-// registryAnswers has a registry misbehave until that is told.
-func registryAnswers(f *troubled, name string, misbehaviour fixture.Fault, words ...string) {
+// registryAnswers makes a registry misbehave until the operator reports it.
+func registryAnswers(f *faultPlatform, name string, misbehaviour fixture.Fault, words ...string) {
 	version, img := f.next()
 	heal := f.registry.AddFault(misbehaviour)
 	o := f.begin(name, version)
 	f.update(configv1.Update{Image: img.ByDigest()})
-	o.tells(api.ReleaseAccepted, append(words, "False|RetrievePayload|", img.ByDigest())...)
+	o.awaitMessage(api.ReleaseAccepted, append(words, "False|RetrievePayload|", img.ByDigest())...)
 	got, _ := f.settings("a")
-	assert.NotEqual(f.t, version, got, "nothing of it is applied")
+	assert.NotEqual(f.t, version, got, "nothing of the release is applied")
 	heal()
 	o.over(time.Now())
 }
 
-// registryIsBusy: whoever says when to come again is not asked before, and there is nothing to tell yet.
-func registryIsBusy(f *troubled) {
+// registryIsBusy checks that the operator honors Retry-After and reports nothing before that time.
+func registryIsBusy(f *faultPlatform) {
 	const after = 4 * time.Second
 	version, img := f.next()
 	f.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/(blobs|manifests)/"), Status: 429, RetryAfter: "4", Times: 1})
 	f.registry.Reset()
 	o := f.begin("registry answers 429", version)
 	f.update(configv1.Update{Image: img.ByDigest()})
-	f.await(version+" to be accepted", toldWithin+slower, func(cv *configv1.ClusterVersion) bool {
+	f.await(version+" to be accepted", reportedWithin+slower, func(cv *configv1.ClusterVersion) bool {
 		assert.False(f.t, says(api.ReleaseAccepted, "False|")(cv), condition(cv, api.ReleaseAccepted))
 		return cv.Status.Desired.Version == version
 	})
-	assert.GreaterOrEqual(f.t, time.Since(o.begun), after, "the time that the registry asked for")
+	assert.GreaterOrEqual(f.t, time.Since(o.startedAt), after, "the operator waits for the time in Retry-After")
 	busy := 0
 	for _, r := range f.registry.Requests() {
 		if r.Status == http.StatusTooManyRequests {
@@ -93,17 +93,17 @@ func registryIsBusy(f *troubled) {
 		}
 	}
 	assert.Equal(f.t, 1, busy)
-	o.over(o.begun.Add(after))
+	o.over(o.startedAt.Add(after))
 }
 
-// registryIsSlow: bytes that flow are progress, however slowly they do.
-func registryIsSlow(f *troubled) {
+// registryIsSlow checks that arriving bytes count as progress at any speed.
+func registryIsSlow(f *faultPlatform) {
 	const rate, size = 50_000, 600_000
 	files := f.files
 	f.files = withFile(files, "0000_90_noise_01.yaml", func(version string) []byte {
 		noise := make([]byte, 0, size)
 		random := rand.New(rand.NewPCG(1, uint64(len(version))))
-		for len(noise) < size { // what does not compress
+		for len(noise) < size { // incompressible content
 			noise = append(noise, "!#$%&()*+-./0123456789:<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ^_abcdefghijklmnopqrstuvwxyz{|}~"[random.IntN(84)])
 		}
 		object := map[string]any{
@@ -126,12 +126,12 @@ func registryIsSlow(f *troubled) {
 		assert.False(f.t, says(api.ReleaseAccepted, "False|")(cv), condition(cv, api.ReleaseAccepted))
 		return cv.Status.Desired.Version == version
 	})
-	assert.GreaterOrEqual(f.t, time.Since(o.begun), size*8/10/rate*time.Second, "it was slow")
-	o.over(o.begun)
+	assert.GreaterOrEqual(f.t, time.Since(o.startedAt), size*8/10/rate*time.Second, "the download was slow")
+	o.over(o.startedAt)
 }
 
-// pullSecretExpired: the registry takes another password than the cluster has. Nothing but the Secret is edited.
-func pullSecretExpired(f *troubled) {
+// pullSecretExpired makes the registry require a password that the cluster does not have. Only the Secret is edited.
+func pullSecretExpired(f *faultPlatform) {
 	var password atomic.Value
 	password.Store("old")
 	inner, err := url.Parse(f.registry.URL())
@@ -164,8 +164,8 @@ func pullSecretExpired(f *troubled) {
 	refusals := strings.Count(string(data), `"release not accepted"`)
 	o := f.begin("pull secret expired", version)
 	f.update(configv1.Update{Image: img.ByDigest()})
-	o.tells(api.ReleaseAccepted, "False|RetrievePayload|", `it does not accept the credentials of "cluster"`, host, "in the pull secret")
-	// By now the operator has tried a few times, and would not by itself for a while.
+	o.awaitMessage(api.ReleaseAccepted, "False|RetrievePayload|", `it does not accept the credentials of "cluster"`, host, "in the pull secret")
+	// By now the operator has tried a few times and would not retry by itself for a while.
 	require.Eventually(f.t, func() bool {
 		data, err := os.ReadFile(f.cvo.log)
 		return err == nil && strings.Count(string(data), `"release not accepted"`) >= refusals+4
@@ -174,16 +174,16 @@ func pullSecretExpired(f *troubled) {
 	secret.Data[corev1.DockerConfigJsonKey] = fmt.Appendf(nil, `{"auths": {%q: {"username": "cluster", "password": "new"}}}`, host)
 	require.NoError(f.t, f.client.Update(f.t.Context(), secret))
 	edited := time.Now()
-	f.await(version+" to be retrieved", toldWithin+slower, func(cv *configv1.ClusterVersion) bool { return cv.Status.Desired.Version == version })
-	assert.Less(f.t, time.Since(edited), 10*time.Second, "the next attempt by the clock is sixteen seconds away")
+	f.await(version+" to be retrieved", reportedWithin+slower, func(cv *configv1.ClusterVersion) bool { return cv.Status.Desired.Version == version })
+	assert.Less(f.t, time.Since(edited), 10*time.Second, "the edit triggers the attempt; the next timed one is sixteen seconds away")
 	f.t.Logf("retrieved %v after the edit", time.Since(edited).Round(time.Millisecond))
 	o.over(edited)
 }
 
-// diskFull: what was pulled cannot be kept. Whoever makes room need not say so.
-func diskFull(f *troubled, disk string, small bool) {
+// diskFull leaves no space for the pulled content. The operator notices free space without a notification.
+func diskFull(f *faultPlatform, disk string, small bool) {
 	if !small {
-		f.t.Skip("mounting a small disk takes Linux and root: sudo, or unshare -rm")
+		f.t.Skip("mounting a small disk needs Linux and root: use sudo or unshare -rm")
 	}
 	ballast := filepath.Join(disk, "ballast")
 	file, err := os.Create(ballast)
@@ -198,20 +198,20 @@ func diskFull(f *troubled, disk string, small bool) {
 	version, img := f.next()
 	o := f.begin("cache disk full", version)
 	f.update(configv1.Update{Image: img.ByDigest()})
-	o.tells(api.ReleaseAccepted, "False|RetrievePayload|", disk, "no space left on device", "--payload-cache")
+	o.awaitMessage(api.ReleaseAccepted, "False|RetrievePayload|", disk, "no space left on device", "--payload-cache")
 	require.NoError(f.t, os.Remove(ballast))
 	o.over(time.Now())
 }
 
-// registryDown is about the longest pause between two attempts: the registry is back when most of it is still to come.
-func registryDown(f *troubled) {
+// registryDown covers the longest pause between two attempts: the registry returns at the start of that pause.
+func registryDown(f *faultPlatform) {
 	version, img := f.next()
 	f.web.Refuse()
 	o := f.begin("registry down for a minute", version)
 	f.update(configv1.Update{Image: img.ByDigest()})
-	o.tells(api.ReleaseAccepted, "False|RetrievePayload|", f.web.Address(), "connection refused")
+	o.awaitMessage(api.ReleaseAccepted, "False|RetrievePayload|", f.web.Address(), "connection refused")
 	select {
-	case <-time.After(time.Minute - time.Since(o.begun)): // the fault itself
+	case <-time.After(time.Minute - time.Since(o.startedAt)): // the duration of the fault
 	case <-f.t.Context().Done():
 	}
 	require.NoError(f.t, f.web.Accept())

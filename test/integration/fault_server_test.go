@@ -10,21 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFaultServer has the API server, and what it stores things in, go away in the middle of updates. The operator may
-// end for that; it is started again as the kubelet does it.
-func TestFaultServer(t *testing.T) {
+// TestUpdateSurvivesFaultsOfTheServer stops the API server and etcd during updates. The operator may end because of that; it is then
+// restarted as by a kubelet.
+func TestUpdateSurvivesFaultsOfTheServer(t *testing.T) {
 	t.Parallel()
-	var k *kept
-	f := newTroubled(t, func(f *troubled) {
-		lasting := f.lasting()
-		k = f.keep(func() *process { return lasting.operator(f.own.ByDigest()) })
-	}, "--delay", "3s")
-	f.chapter("API server restarted", func() { serverRestarted(f, k) })
-	f.chapter("etcd paused for 30 s", func() { storePaused(f, k) })
+	f := newFaultPlatform(t, func(f *faultPlatform) { f.cvo = f.operator(f.own.ByDigest(), shortLease...) }, "--delay", "3s")
+	f.chapter("API server restarted", func() { serverRestarted(f) })
+	f.chapter("etcd paused for 30 s", func() { storePaused(f) })
 }
 
-// halfWay waits until the update is in the middle of its first runlevel with gates.
-func (f *troubled) halfWay(version string) {
+// awaitHalfWay waits until the update is in its first runlevel with gates.
+func (f *faultPlatform) awaitHalfWay(version string) {
 	f.t.Helper()
 	f.await("the middle of the update", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		text := condition(cv, configv1.OperatorProgressing)
@@ -32,13 +28,13 @@ func (f *troubled) halfWay(version string) {
 	})
 }
 
-func serverRestarted(f *troubled, k *kept) {
+func serverRestarted(f *faultPlatform) {
 	version, img := f.next()
 	o := f.begin("API server restarted", version)
 	f.update(configv1.Update{Image: img.ByDigest()})
-	f.halfWay(version)
+	f.awaitHalfWay(version)
 	require.NoError(f.t, f.env.KillAPIServer())
-	// Down for longer than the operator tries to keep its lease.
+	// The server is down for longer than the operator tries to renew its Lease.
 	select {
 	case <-time.After(12 * time.Second):
 	case <-f.t.Context().Done():
@@ -47,14 +43,14 @@ func serverRestarted(f *troubled, k *kept) {
 	defer cancel()
 	require.NoError(f.t, f.env.StartAPIServer(ctx))
 	o.over(time.Now())
-	f.t.Logf("the operator was started %d times", k.times())
+	f.t.Logf("the operator was started %d times", f.cvo.started())
 }
 
-func storePaused(f *troubled, k *kept) {
+func storePaused(f *faultPlatform) {
 	version, img := f.next()
 	o := f.begin("etcd paused for 30 s", version)
 	f.update(configv1.Update{Image: img.ByDigest()})
-	f.halfWay(version)
+	f.awaitHalfWay(version)
 	resume, err := f.env.PauseEtcd()
 	require.NoError(f.t, err)
 	select {
@@ -63,5 +59,5 @@ func storePaused(f *troubled, k *kept) {
 	}
 	require.NoError(f.t, resume())
 	o.over(time.Now())
-	f.t.Logf("the operator was started %d times", k.times())
+	f.t.Logf("the operator was started %d times", f.cvo.started())
 }

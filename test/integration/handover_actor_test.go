@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -28,23 +27,25 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// replica is a pod of the operator's Deployment with the process that it stands for.
+// replica is a pod of the operator's Deployment and its process.
 type replica struct {
 	pod, image string
-	// user is who the audit log says that it is.
+	// user is the pod's user name in the audit log.
 	user string
 	proc *process
 }
 
-// replicas plays what a control plane without controllers and kubelets lacks: it starts real processes as the pods of the
-// operator's own Deployment, and replaces them one by one when the Deployment's image changes.
+// replicas plays the controllers and kubelets that the control plane lacks. It starts real processes as the pods of the operator's own
+// Deployment and replaces them one by one when the Deployment's image changes.
 type replicas struct {
 	*platform
 	clients kubernetes.Interface
 	args    []string
-	// broken are images that cannot be pulled.
+	// broken lists the images that cannot be pulled.
 	broken map[string]bool
-	// leaderFirst has the pod that leads replaced first, else last.
+	// oneNode is true for a cluster with a single node whose network the pods share: only one pod of the Deployment fits.
+	oneNode bool
+	// leaderFirst replaces the leading pod first instead of last.
 	leaderFirst bool
 
 	mu    sync.Mutex
@@ -53,7 +54,7 @@ type replicas struct {
 	ended []*replica
 }
 
-// deploy begins to play; what it cannot do fails the test.
+// deploy starts to play the Deployment's controller. A failure of it fails the test.
 func (p *platform) deploy(args ...string) *replicas {
 	p.t.Helper()
 	r := &replicas{platform: p, clients: kubernetes.NewForConfigOrDie(p.env.Config("kubelet")), args: args, broken: map[string]bool{}}
@@ -90,15 +91,15 @@ func (p *platform) deploy(args ...string) *replicas {
 	return r
 }
 
-// set makes a change that reconcile sees as a whole.
+// set makes a change under the lock, so that reconcile sees either all of it or nothing.
 func (r *replicas) set(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change()
 }
 
-// reconcile does one step towards what the Deployment asks for: with maxSurge 1 and maxUnavailable 0 a new pod first,
-// then an old one's end.
+// reconcile moves one step towards the Deployment's spec. With maxSurge 1 and maxUnavailable 0, it adds a new pod before it removes an old
+// one.
 func (r *replicas) reconcile(ctx context.Context) error {
 	d, err := r.clients.AppsV1().Deployments(api.OperatorNamespace).Get(ctx, api.OperatorDeployment, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -110,7 +111,7 @@ func (r *replicas) reconcile(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	image, want := d.Spec.Template.Spec.Containers[0].Image, int(ptr.Deref(d.Spec.Replicas, 1))
-	// Pods that wait for their image go at once when another is asked for.
+	// Pods that wait for their image are removed at once when the image changes.
 	for _, pod := range slices.Clone(r.pods) {
 		if pod.image != image && pod.proc == nil {
 			return r.remove(ctx, pod)
@@ -147,7 +148,7 @@ func (r *replicas) reconcile(ctx context.Context) error {
 	return err
 }
 
-// oldest is the pod of another image that is the next to go.
+// oldest returns the next pod to remove, one with another image.
 func (r *replicas) oldest(ctx context.Context, image string) *replica {
 	holder := r.holder(ctx)
 	var old []*replica
@@ -164,8 +165,8 @@ func (r *replicas) oldest(ctx context.Context, image string) *replica {
 	return old[0]
 }
 
-// holder is the pod that holds the Lease. Every process calls itself after this machine, so it is the one that has written
-// the Lease last.
+// holder returns the pod that holds the Lease. All processes use the host name as their identity, so it is the pod that last wrote the
+// Lease.
 func (r *replicas) holder(ctx context.Context) string {
 	lease, err := r.clients.CoordinationV1().Leases(api.OperatorNamespace).Get(ctx, api.ClusterVersionName, metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
@@ -180,7 +181,7 @@ func (r *replicas) holder(ctx context.Context) string {
 	return ""
 }
 
-// writerOfLease is the user who wrote the Lease last.
+// writerOfLease returns the user who last wrote the Lease.
 func (r *replicas) writerOfLease() string {
 	events := r.audit(time.Now().Add(-30 * time.Second))
 	for _, e := range slices.Backward(events) {
@@ -215,14 +216,20 @@ func (r *replicas) add(ctx context.Context, d *appsv1.Deployment, image string) 
 	if object, err = r.clients.CoreV1().Pods(d.Namespace).Create(ctx, object, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	if r.broken[image] {
+	switch {
+	case r.oneNode && slices.ContainsFunc(r.pods, func(p *replica) bool { return p.proc != nil }):
+		object.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+			Message: "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports.",
+		}}}
+	case r.broken[image]:
 		object.Status = corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
 			Name: d.Spec.Template.Spec.Containers[0].Name, Image: image,
 			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
 				Reason: "ImagePullBackOff", Message: `Back-off pulling image "x": ErrImagePull: not found`,
 			}},
 		}}}
-	} else {
+	default:
 		kubeconfig, user, err := r.account(ctx, pod.pod)
 		if err != nil {
 			return err
@@ -238,7 +245,7 @@ func (r *replicas) add(ctx context.Context, d *appsv1.Deployment, image string) 
 	return err
 }
 
-// account makes a user of its own for a pod, so that the audit log tells who wrote what, and returns a kubeconfig.
+// account creates a user for a pod, so that the audit log shows each writer. It returns the user's kubeconfig.
 func (r *replicas) account(ctx context.Context, name string) (kubeconfig, user string, err error) {
 	const namespace = "default"
 	accounts := r.clients.CoreV1().ServiceAccounts(namespace)
@@ -276,25 +283,16 @@ func (r *replicas) spawn(pod *replica, kubeconfig string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	proc := &process{Cmd: exec.Command(filepath.Join(binaries, "cvo"), slices.Concat([]string{
-		"start", "--release-image", pod.image, "--trust", r.trust, "--payload-cache", filepath.Join(r.dir, "cache"), "--listen", "",
-	}, r.args)...), log: log.Name(), exited: make(chan struct{})}
-	proc.Stdout, proc.Stderr = log, log
-	proc.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "POD_NAMESPACE="+api.OperatorNamespace, "POD_NAME="+pod.pod)
-	if err := proc.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		defer close(proc.exited)
-		_ = proc.Wait()
-		_ = log.Close()
-	}()
-	return proc, nil
+	return launch(log, r.t.Logf, true, []string{"KUBECONFIG=" + kubeconfig, "POD_NAMESPACE=" + api.OperatorNamespace, "POD_NAME=" + pod.pod},
+		"cvo", slices.Concat([]string{
+			"start", "--release-image", pod.image, "--trust", r.trust, "--payload-cache", filepath.Join(r.dir, "cache"), "--listen", "",
+		}, r.args)...)
 }
 
 func (r *replicas) remove(ctx context.Context, pod *replica) error {
 	if pod.proc != nil {
-		_ = pod.proc.Process.Signal(syscall.SIGTERM)
+		pod.proc.letEnd()
+		_ = pod.proc.signal(syscall.SIGTERM) // it may have ended
 		<-pod.proc.exited
 	}
 	r.pods = slices.DeleteFunc(r.pods, func(other *replica) bool { return other == pod })
@@ -308,7 +306,7 @@ func (pod *replica) end() {
 	}
 }
 
-// settled waits until the Deployment's pods all run an image, and returns them.
+// settled waits until all pods of the Deployment run an image and returns them.
 func (r *replicas) settled(image string) []*replica {
 	r.t.Helper()
 	var pods []*replica
@@ -317,11 +315,11 @@ func (r *replicas) settled(image string) []*replica {
 		defer r.mu.Unlock()
 		pods = slices.Clone(r.pods)
 		return len(pods) == 2 && !slices.ContainsFunc(pods, func(p *replica) bool { return p.image != image })
-	}, time.Minute, 20*time.Millisecond, "two replicas of %s", image)
+	}, time.Minute, 20*time.Millisecond, "waiting for two replicas of %s", image)
 	return pods
 }
 
-// leading waits until one of the pods holds the Lease, and returns it and another one.
+// leading waits until one of the pods holds the Lease. It returns that pod and another one.
 func (r *replicas) leading() (leader, other *replica) {
 	r.t.Helper()
 	require.Eventually(r.t, func() bool {
@@ -336,21 +334,21 @@ func (r *replicas) leading() (leader, other *replica) {
 			}
 		}
 		return leader != nil && other != nil
-	}, time.Minute, 50*time.Millisecond, "a replica to lead")
+	}, time.Minute, 50*time.Millisecond, "waiting for a replica to lead")
 	return leader, other
 }
 
-// everybody are all that there are and were.
-func (r *replicas) everybody() []*replica {
+// all returns all current and former pods.
+func (r *replicas) all() []*replica {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Concat(r.ended, r.pods)
 }
 
-// users are those of the replicas of an image.
+// users returns the users of the replicas with an image.
 func (r *replicas) users(image string) map[string]bool {
 	users := map[string]bool{}
-	for _, pod := range r.everybody() {
+	for _, pod := range r.all() {
 		if pod.image == image && pod.user != "" {
 			users[pod.user] = true
 		}
@@ -358,9 +356,9 @@ func (r *replicas) users(image string) map[string]bool {
 	return users
 }
 
-// stopped stops a process as SIGSTOP does, until the returned function is called.
-func (pod *replica) stopped(t *testing.T) (goOn func()) {
+// stopped stops a process with SIGSTOP until the returned function is called.
+func (pod *replica) stopped(t *testing.T) (resume func()) {
 	t.Helper()
-	require.NoError(t, pod.proc.Process.Signal(syscall.SIGSTOP))
-	return func() { require.NoError(t, pod.proc.Process.Signal(syscall.SIGCONT)) }
+	require.NoError(t, pod.proc.signal(syscall.SIGSTOP))
+	return func() { require.NoError(t, pod.proc.signal(syscall.SIGCONT)) }
 }

@@ -22,14 +22,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/operator"
-	"github.com/cluster-version/cvo/pkg/ownership"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
+	"github.com/cluster-version/cvo/pkg/kube/lead"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// ownPart is what a release brings of the operator itself: its Deployment, and things before and after it by name.
+// ownPart is the operator's part of a release: its Deployment, and objects before and after it in name order.
 const ownPart = `
 apiVersion: v1
 kind: ConfigMap
@@ -54,20 +54,20 @@ metadata: {namespace: openshift-cluster-version, name: named-after, annotations:
 data: {image: "{{.ReleaseImage}}"}
 `
 
-// hosted is a cluster whose operator runs in it.
+// hosted is a cluster that runs its own operator.
 type hosted struct {
-	*life
+	*testPlatform
 	replicas *replicas
 	images   map[string]release.Image
 }
 
-// newHosted installs 4.2.0, and has its operator run as two pods. more are flags of these.
+// newHosted installs 4.2.0 and runs its operator in two pods, with the flags more.
 func newHosted(t *testing.T, versions []string, more ...string) *hosted {
 	t.Helper()
-	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
 	require.NoError(t, corev1.AddToScheme(l.client.Scheme()))
 	require.NoError(t, appsv1.AddToScheme(l.client.Scheme()))
-	h := &hosted{life: l, images: map[string]release.Image{}}
+	h := &hosted{testPlatform: l, images: map[string]release.Image{}}
 	for _, version := range versions {
 		h.images[version] = h.push(h.files(version), version, "/cvo")
 	}
@@ -84,14 +84,14 @@ func newHosted(t *testing.T, versions []string, more ...string) *hosted {
 	return h
 }
 
-// files are those of a release that brings the operator.
+// files returns the files of a release that contains the operator.
 func (h *hosted) files(version string) fs.FS {
 	files := fstest.MapFS{"manifests/0000_00_cluster-version-operator_30_deployment.yaml": &fstest.MapFile{Data: []byte(ownPart)}}
 	maps.Copy(files, h.tiny.files(version).(fstest.MapFS))
 	return files
 }
 
-// push pushes a release whose image runs that.
+// push pushes a release whose image runs entrypoint.
 func (h *hosted) push(files fs.FS, version, entrypoint string) release.Image {
 	h.t.Helper()
 	image, err := fixture.ReleaseImage(files)
@@ -109,15 +109,15 @@ func (h *hosted) push(files fs.FS, version, entrypoint string) release.Image {
 	return img
 }
 
-// brought are the requests for objects that releases bring, by the users of an image, that may have changed something.
-func (h *hosted) brought(since time.Time, users map[string]bool) []env.AuditEvent {
+// operatorWrites returns the requests of an image's users that may have changed objects of a release.
+func (h *hosted) operatorWrites(since time.Time, users map[string]bool) []env.AuditEvent {
 	h.t.Helper()
 	var writes []env.AuditEvent
 	for _, e := range h.audit(since) {
 		shard := e.Object.Resource == "configmaps" && strings.HasPrefix(e.Object.Name, "version-inventory-")
 		kept := strings.HasPrefix(e.Object.Resource, "release") || e.Object.Name == "signatures-managed"
-		asked := strings.HasSuffix(e.Object.Resource, "reviews") // which nobody keeps
-		if users[e.User] && e.Write() && e.Object.Subresource == "" && !beside(e.Object.Resource) && !asked && !shard && !kept {
+		asked := strings.HasSuffix(e.Object.Resource, "reviews") // reviews are not stored
+		if users[e.User] && e.Write() && e.Object.Subresource == "" && !isIndependent(e.Object.Resource) && !asked && !shard && !kept {
 			writes = append(writes, e)
 		}
 	}
@@ -132,10 +132,10 @@ func names(events []env.AuditEvent) []string {
 	return list
 }
 
-// TestHandover updates a cluster whose operator runs in it. The operator of the old release applies what comes before its
-// own Deployment, and that, and nothing else; that of the new one goes on there, and writes nothing of that again.
-func TestHandover(t *testing.T) {
-	t.Parallel() // most of it is waiting
+// TestNextOperatorContinuesTheUpdate updates a cluster that runs its own operator. The old release's operator applies only the objects up
+// to its own Deployment. The new one continues from there and writes none of these objects again.
+func TestNextOperatorContinuesTheUpdate(t *testing.T) {
+	t.Parallel() // most of the time the test waits
 	h := newHosted(t, []string{"4.2.0", "4.2.1", "4.2.2", "4.2.3"}, "--leader-elect-lease-duration", "10s",
 		"--leader-elect-renew-deadline", "8s", "--leader-elect-retry-period", "500ms")
 	from := h.images["4.2.0"].ByDigest()
@@ -154,39 +154,39 @@ func TestHandover(t *testing.T) {
 			"deployments.apps openshift-cluster-version/cluster-version-operator",
 			"customresourcedefinitions.apiextensions.k8s.io clusterversions.config.openshift.io",
 			"customresourcedefinitions.apiextensions.k8s.io clusteroperators.config.openshift.io",
-		}, append(names(h.brought(began, h.replicas.users(from))), h.unchanged(began, h.replicas.users(from))...), "by the operator of the release before")
-		for _, object := range names(h.brought(began, h.replicas.users(to))) {
-			assert.NotContains(t, object, "openshift-cluster-version/", "written again by the operator that took over")
-			assert.NotContains(t, object, "config.openshift.io", "written again by the operator that took over")
+		}, append(names(h.operatorWrites(began, h.replicas.users(from))), h.unchanged(began, h.replicas.users(from))...), "the old operator writes exactly these objects")
+		for _, object := range names(h.operatorWrites(began, h.replicas.users(to))) {
+			assert.NotContains(t, object, "openshift-cluster-version/", "the new operator does not write them again")
+			assert.NotContains(t, object, "config.openshift.io", "the new operator does not write them again")
 		}
 		from = to
 	}
 
-	// One that would have another operator take over.
+	// This release has another operator.
 	h.update(configv1.Update{Image: h.push(h.files("4.2.9"), "4.2.9", "/usr/bin/cluster-version-operator").ByDigest()})
-	cv := h.await("a release for another operator to be refused", time.Minute, says(api.ReleaseAccepted, "False|"))
-	assert.Contains(t, condition(cv, api.ReleaseAccepted), `runs ["/usr/bin/cluster-version-operator"]: this release does not bring this operator`)
+	cv := h.await("a release with another operator to be rejected", time.Minute, says(api.ReleaseAccepted, "False|"))
+	assert.Contains(t, condition(cv, api.ReleaseAccepted), `runs ["/usr/bin/cluster-version-operator"]: this release does not contain this operator`)
 
-	// One that does not start: the old one tells why, and takes the request to stay.
+	// This release does not start. The old operator reports the reason and accepts the request to stay.
 	broken := h.images["4.2.3"].ByDigest()
 	h.replicas.set(func() { h.replicas.broken[broken] = true })
 	began := time.Now()
 	h.update(configv1.Update{Image: broken})
-	h.await("the trouble to be told", time.Minute, func(cv *configv1.ClusterVersion) bool {
-		told := condition(cv, configv1.OperatorProgressing)
-		return strings.Contains(told, "waiting for the operator of release 4.2.3 to take over: pod cluster-version-operator-") &&
-			strings.Contains(told, "cannot pull its image: ImagePullBackOff: not found")
+	h.await("the problem to be reported", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		reported := condition(cv, configv1.OperatorProgressing)
+		return strings.Contains(reported, "waiting for the operator of release 4.2.3 to take over: pod cluster-version-operator-") &&
+			strings.Contains(reported, "cannot pull its image: ImagePullBackOff: not found")
 	})
-	t.Logf("told after %s", time.Since(began).Round(time.Millisecond))
-	h.await("the trouble to count", 2*time.Minute, func(cv *configv1.ClusterVersion) bool {
+	t.Logf("reported after %s", time.Since(began).Round(time.Millisecond))
+	h.await("the problem to count as a failure", 2*time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return strings.HasPrefix(condition(cv, api.Failing), "True|"+api.ReasonOperatorNotStarting+"|the operator of release 4.2.3 cannot take over: pod ")
 	})
 	t.Logf("failing after %s", time.Since(began).Round(time.Millisecond))
 	h.update(configv1.Update{Image: from})
-	h.await("the way back", 2*time.Minute, at("4.2.2"))
+	h.await("the rollback", 2*time.Minute, at("4.2.2"))
 	h.replicas.settled(from)
 
-	// One that somebody edits by hand is repaired, even by a leader that is new.
+	// Even a new leader repairs a manual edit.
 	leader, _ := h.replicas.leading()
 	h.replicas.set(func() { h.replicas.broken["registry.example/unknown"] = true })
 	leader.end()
@@ -196,13 +196,13 @@ func TestHandover(t *testing.T) {
 	require.Eventually(t, func() bool {
 		err := h.client.Get(t.Context(), client.ObjectKeyFromObject(d), d)
 		return err == nil && d.Spec.Template.Spec.Containers[0].Image == from
-	}, time.Minute, 50*time.Millisecond, "the Deployment is repaired")
+	}, time.Minute, 50*time.Millisecond, "waiting for the repair of the Deployment")
 }
 
-// TestHandoverSetBack has others set the Deployment back while its next operator does not start yet: an install of the
-// release before, which goes by the operator's own field manager so that managedFields tells of nothing, and a human.
-func TestHandoverSetBack(t *testing.T) {
-	t.Parallel() // most of it is waiting
+// TestHandoverSurvivesARevertedDeployment resets the Deployment while its next operator does not start yet. First an install of the earlier
+// release does this, with the operator's own field manager, and then an administrator.
+func TestHandoverSurvivesARevertedDeployment(t *testing.T) {
+	t.Parallel() // most of the time the test waits
 	h := newHosted(t, []string{"4.2.0", "4.2.1"}, "--leader-elect-lease-duration", "10s",
 		"--leader-elect-renew-deadline", "8s", "--leader-elect-retry-period", "500ms")
 	from, to := h.images["4.2.0"].ByDigest(), h.images["4.2.1"].ByDigest()
@@ -224,12 +224,12 @@ func TestHandoverSetBack(t *testing.T) {
 
 	leader, _ := h.replicas.leading()
 	leader.end()
-	again("by an install, with a leader that is new", time.Minute, h.setBack(from))
+	again("by an install, with a new leader", time.Minute, h.setBack(from))
 
 	patch := []byte(`{"spec": {"template": {"spec": {"containers": [{"name": "cluster-version-operator", "image": "` + from + `"}]}}}}`)
 	d := h.deployment()
 	require.NoError(t, h.client.Patch(t.Context(), d, client.RawPatch(types.StrategicMergePatchType, patch), client.FieldOwner("kubectl-set")))
-	again("by a human", 10*time.Second, d.Generation)
+	again("by an administrator", 10*time.Second, d.Generation)
 
 	h.replicas.set(func() {
 		delete(h.replicas.broken, to)
@@ -239,7 +239,7 @@ func TestHandoverSetBack(t *testing.T) {
 	h.replicas.settled(to)
 }
 
-// deployment reads that of the operator.
+// deployment reads the operator's Deployment.
 func (h *hosted) deployment() *appsv1.Deployment {
 	h.t.Helper()
 	d := &appsv1.Deployment{}
@@ -247,8 +247,7 @@ func (h *hosted) deployment() *appsv1.Deployment {
 	return d
 }
 
-// setBack has the Deployment run an image as an apply by the operator's own field manager does, and returns its generation
-// since.
+// setBack sets the image of the Deployment with an apply that uses the operator's own field manager, and returns the new generation.
 func (h *hosted) setBack(image string) int64 {
 	h.t.Helper()
 	before := h.deployment()
@@ -262,15 +261,15 @@ func (h *hosted) setBack(image string) int64 {
 	object.SetOwnerReferences(before.OwnerReferences)
 	require.NoError(h.t, h.client.Apply(h.t.Context(), client.ApplyConfigurationFromUnstructured(object),
 		client.FieldOwner(api.FieldManager), client.ForceOwnership))
-	require.Equal(h.t, ownership.Ours(before.ManagedFields), ownership.Ours(object.GetManagedFields()), "managedFields does not tell it")
+	require.Equal(h.t, ownership.Ours(before.ManagedFields), ownership.Ours(object.GetManagedFields()), "the field manager owns the same fields")
 	require.Greater(h.t, object.GetGeneration(), before.Generation)
 	return object.GetGeneration()
 }
 
-// unchanged are objects before the barrier that a release brings as they were, so that nobody writes them.
+// unchanged returns the objects before the barrier that were not written because the release did not change them.
 func (h *hosted) unchanged(since time.Time, users map[string]bool) []string {
 	written := map[string]bool{}
-	for _, name := range names(h.brought(since, users)) {
+	for _, name := range names(h.operatorWrites(since, users)) {
 		written[name] = true
 	}
 	var out []string
@@ -282,9 +281,9 @@ func (h *hosted) unchanged(since time.Time, users map[string]bool) []string {
 	return out
 }
 
-// TestFailover measures how long a cluster is without a leader, by the defaults.
-func TestFailover(t *testing.T) {
-	t.Parallel() // most of it is waiting
+// TestStandbyReplacesAKilledLeader measures the time without a leader with the default settings.
+func TestStandbyReplacesAKilledLeader(t *testing.T) {
+	t.Parallel() // most of the time the test waits
 	h := newHosted(t, []string{"4.2.0"})
 	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tiny-a", Name: "settings"}}
 	repaired := func(limit time.Duration) time.Duration {
@@ -292,15 +291,15 @@ func TestFailover(t *testing.T) {
 		require.NoError(t, h.client.Delete(t.Context(), settings))
 		require.Eventually(t, func() bool {
 			return h.client.Get(t.Context(), client.ObjectKeyFromObject(settings), settings) == nil
-		}, limit, 10*time.Millisecond, "somebody leads")
+		}, limit, 10*time.Millisecond, "waiting for a leader")
 		return time.Since(began)
 	}
 	leader, _ := h.replicas.leading()
 	leader.proc.end(t)
-	took := repaired(operator.DefaultLeaseDuration - time.Second)
+	took := repaired(lead.DefaultLeaseDuration - time.Second)
 	t.Logf("after a leader that ended: %s", took.Round(time.Millisecond))
 
-	// The pod's process is started again, as a kubelet does.
+	// Restart the pod's process as a kubelet does.
 	require.NoError(t, h.startAgain(leader))
 	leader, _ = h.replicas.leading()
 	leader.end()
@@ -308,7 +307,7 @@ func TestFailover(t *testing.T) {
 	t.Logf("after a leader that was killed: %s", took.Round(time.Millisecond))
 }
 
-// startAgain starts the process of a pod again.
+// startAgain restarts the process of a pod.
 func (h *hosted) startAgain(pod *replica) (err error) {
 	h.replicas.set(func() { pod.proc, err = h.replicas.spawn(pod, h.replicas.kubeconfig(pod.pod)) })
 	if err == nil {
@@ -317,16 +316,16 @@ func (h *hosted) startAgain(pod *replica) (err error) {
 	return err
 }
 
-// TestPausedLeader stops the leader for longer than its lease while it has work. Another takes over, and the one that
-// goes on writes nothing any more.
-func TestPausedLeader(t *testing.T) {
-	t.Parallel() // most of it is waiting
+// TestPausedLeaderWritesNothing suspends the leader for longer than its lease while it has work to do. Another replica acquires the Lease.
+// The first one must write nothing when it resumes.
+func TestPausedLeaderWritesNothing(t *testing.T) {
+	t.Parallel() // most of the time the test waits
 	h := newHosted(t, []string{"4.2.0"}, "--leader-elect-lease-duration", "4s", "--leader-elect-renew-deadline", "3s",
 		"--leader-elect-retry-period", "500ms")
 	leader, other := h.replicas.leading()
 	ctx := t.Context()
 	vandal := make(chan struct{})
-	go func() { // somebody who gives whoever leads something to write all the time
+	go func() { // a client that constantly gives the leader work
 		defer close(vandal)
 		for ctx.Err() == nil {
 			for _, name := range []string{"tiny-a", "tiny-b"} {
@@ -348,22 +347,23 @@ func TestPausedLeader(t *testing.T) {
 		}
 		return list
 	}
-	require.Eventually(t, func() bool { return len(writes(leader.user)) > 10 }, time.Minute, 50*time.Millisecond, "the leader is busy")
-	goOn := leader.stopped(t)
+	require.Eventually(t, func() bool { return len(writes(leader.user)) > 10 }, time.Minute, 50*time.Millisecond, "waiting until the leader is busy")
+	resume := leader.stopped(t)
 	began := time.Now()
-	require.Eventually(t, func() bool { return len(writes(other.user)) > 10 }, time.Minute, 50*time.Millisecond, "the other is busy")
+	require.Eventually(t, func() bool { return len(writes(other.user)) > 10 }, time.Minute, 50*time.Millisecond, "waiting until the other replica is busy")
 	first := writes(other.user)[0]
 	t.Logf("taken over after %s", first.Received.Sub(began).Round(time.Millisecond))
-	goOn()
+	leader.proc.letEnd()
+	resume()
 	select {
 	case <-leader.proc.exited:
 	case <-time.After(30 * time.Second):
-		require.FailNow(t, "the process does not end that has lost the lead")
+		require.FailNow(t, "the process that lost the lead does not end")
 	}
 	mine := writes(leader.user)
 	require.NotEmpty(t, mine)
 	for _, e := range mine {
-		assert.True(t, e.Received.Before(first.Received), "%s %s at %s, after the other's first write at %s", e.Verb, e.Object, e.Received, first.Received)
-		assert.True(t, e.Done.Before(first.Received), "%s %s ended at %s, after the other's first write at %s", e.Verb, e.Object, e.Done, first.Received)
+		assert.True(t, e.Received.Before(first.Received), "%s %s at %s, after the other replica's first write at %s", e.Verb, e.Object, e.Received, first.Received)
+		assert.True(t, e.Done.Before(first.Received), "%s %s ended at %s, after the other replica's first write at %s", e.Verb, e.Object, e.Done, first.Received)
 	}
 }

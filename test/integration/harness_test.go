@@ -8,9 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	stdruntime "runtime"
+	"slices"
+	"strconv"
 	"strings"
-	"syscall"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,19 +33,28 @@ import (
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// binaries are built once, before any test's clock runs.
+// binaries is the folder with the binaries. They are built once, before the clock of any test runs.
 var binaries string
+
+// parallel is the number of parallel tests unless -parallel is set. Most tests wait most of the time, each with its own control plane and
+// operator, so this many keep two cores busy. Each needs about half a gigabyte.
+const parallel = 6
 
 func TestMain(m *testing.M) {
 	ctrllog.SetLogger(logr.Discard())
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(stdruntime.GOMAXPROCS(0)) {
+		_ = f.Value.Set(strconv.Itoa(parallel)) // the value is a number
+	}
 	dir, err := os.MkdirTemp("", "cvo-integration-")
 	if err == nil {
-		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir, "../../cmd/cvo", "../operators", "../measure")
+		packages := []string{"../../cmd/cvo", "../operators", "../measure"}
+		if hasAhead {
+			packages = append(packages, "../ahead")
+		}
+		build := exec.Command("go", append([]string{"build", "-ldflags=-s -w", "-o", dir}, packages...)...)
 		build.Stderr = os.Stderr
 		err = build.Run()
-	}
-	if err == nil && selected("TestFaultReplicas") {
-		err = buildAhead(dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "building cvo:", err)
@@ -55,16 +66,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// selected reports whether a test may run, as far as -run says. What looks like no expression once the names of subtests
-// are left out is for package testing to judge.
-func selected(test string) bool {
-	flag.Parse()
-	tests := regexp.MustCompile(`/[^|]*`).ReplaceAllString(flag.Lookup("test.run").Value.String(), "")
-	matched, err := regexp.MatchString(tests, test)
-	return matched || err != nil
-}
-
-// platform is a cluster with a registry, a signer, and what it takes to run cvo against them.
+// platform is a cluster with a registry, a signer, and everything else that cvo needs to run against them.
 type platform struct {
 	t        *testing.T
 	env      *env.Env
@@ -73,10 +75,12 @@ type platform struct {
 	client   client.WithWatch
 	dir      string
 	trust    string
+	// environment has additional variables for processes.
+	environment []string
 }
 
-// newPlatform returns a platform that shares nothing with others. A test that mostly waits has one of its own and goes side
-// by side with others of its kind; a test that holds times or loads against limits goes alone.
+// newPlatform returns a platform that shares nothing with others. Tests that mostly wait run in parallel, each with its own platform. Tests
+// that compare times or loads with limits run alone.
 func newPlatform(t *testing.T) *platform {
 	t.Helper()
 	p := &platform{t: t, dir: t.TempDir(), registry: fixture.StartRegistry(t)}
@@ -97,7 +101,7 @@ func newPlatform(t *testing.T) *platform {
 
 func (p *platform) store() string { return filepath.Join(p.dir, "signatures") }
 
-// push makes a release image of a folder, pushes it, and signs it if asked.
+// push creates a release image from a folder and pushes it. It signs the image if signed is set.
 func (p *platform) push(files fs.FS, tag string, signed bool) release.Image {
 	p.t.Helper()
 	img, err := fixture.PushRelease(p.t.Context(), p.registry, files, "platform/release:"+tag)
@@ -109,7 +113,7 @@ func (p *platform) push(files fs.FS, tag string, signed bool) release.Image {
 	return img
 }
 
-// create creates the objects of YAML files, as an administrator would before the platform is installed.
+// create creates the objects in YAML files, as an administrator does before the platform is installed.
 func (p *platform) create(files ...string) {
 	p.t.Helper()
 	for _, file := range files {
@@ -128,7 +132,25 @@ func (p *platform) create(files ...string) {
 	}
 }
 
-// bootstrap creates what the real platform's operators and installer would have created before.
+// crds creates CustomResourceDefinitions of the API module.
+func (p *platform) crds(folder string, patterns ...string) {
+	p.t.Helper()
+	dir, err := exec.CommandContext(p.t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/openshift/api").Output()
+	require.NoError(p.t, err)
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), folder, "zz_generated.crd-manifests", pattern))
+		require.NoError(p.t, err)
+		require.NotEmpty(p.t, files)
+		p.create(files[0])
+	}
+}
+
+func (p *platform) put(object client.Object) {
+	p.t.Helper()
+	require.NoError(p.t, p.client.Create(p.t.Context(), object))
+}
+
+// bootstrap creates the objects that the real platform's operators and installer create first.
 func (p *platform) bootstrap(testdata string) {
 	p.t.Helper()
 	dir := filepath.Join(testdata, "payloads", "bootstrap")
@@ -141,10 +163,16 @@ type realReleases struct {
 	from, to       release.Image
 }
 
-// newRealPlatform returns a platform that is ready for the operator to install 4.22.9, and then 4.23.0.
+// realTests is locked by the test that works with real releases. A thousand manifests keep the machine busy, so two such tests would delay
+// each other.
+var realTests sync.Mutex
+
+// newRealPlatform returns a platform on which the operator can install 4.22.9 and then 4.23.0.
 func newRealPlatform(t *testing.T) (*platform, realReleases) {
 	t.Helper()
 	data := fixture.Testdata(t)
+	realTests.Lock()
+	t.Cleanup(realTests.Unlock)
 	p := newPlatform(t)
 	r := realReleases{fromDir: filepath.Join(data, "payloads/4.22.9"), toDir: filepath.Join(data, "payloads/4.23.0")}
 	r.from = p.push(os.DirFS(r.fromDir), "4.22.9", true)
@@ -156,74 +184,11 @@ func newRealPlatform(t *testing.T) (*platform, realReleases) {
 	return p, r
 }
 
-// process is one of our binaries at work.
-type process struct {
-	*exec.Cmd
-	log    string
-	exited chan struct{}
-}
-
-// start runs a binary until the test ends; its log is shown if the test fails.
-func (p *platform) start(name string, args ...string) *process {
-	p.t.Helper()
-	log, err := os.CreateTemp(p.dir, name+"-*.log")
-	require.NoError(p.t, err)
-	proc := &process{Cmd: exec.Command(filepath.Join(binaries, name), args...), log: log.Name(), exited: make(chan struct{})}
-	proc.Stdout, proc.Stderr = log, log
-	proc.Env = append(os.Environ(), "KUBECONFIG="+p.env.Kubeconfig)
-	require.NoError(p.t, proc.Start())
-	go func() {
-		defer close(proc.exited)
-		_ = proc.Wait()
-		_ = log.Close()
-	}()
-	p.t.Cleanup(func() {
-		proc.kill()
-		if p.t.Failed() {
-			p.t.Logf("%s %v:\n%s", name, args, tail(proc.log))
-		}
-	})
-	return proc
-}
-
-func (proc *process) kill() {
-	_ = proc.Process.Kill()
-	<-proc.exited
-}
-
-// end has the process end by itself. An operator hands its lease over; the lease of one that is killed has to run out.
-func (proc *process) end(t *testing.T) {
-	t.Helper()
-	require.NoError(t, proc.Process.Signal(syscall.SIGTERM))
-	select {
-	case <-proc.exited:
-	case <-time.After(time.Minute):
-		require.FailNow(t, "the process does not end when asked to", tail(proc.log))
-	}
-}
-
-// logged waits until the process has logged a text.
-func (proc *process) logged(t *testing.T, text string) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		data, err := os.ReadFile(proc.log)
-		return err == nil && strings.Contains(string(data), text)
-	}, time.Minute, 5*time.Millisecond, "waiting for %q in the log", text)
-}
-
-func tail(file string) string {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return err.Error()
-	}
-	return string(data[max(0, len(data)-6000):])
-}
-
-// run runs a command of cvo to its end and returns what it printed.
+// run runs a command of cvo to completion and returns its output.
 func (p *platform) run(args ...string) (stdout string, err error) {
 	p.t.Helper()
 	cmd := exec.CommandContext(p.t.Context(), filepath.Join(binaries, "cvo"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+p.env.Kubeconfig)
+	cmd.Env = slices.Concat(os.Environ(), p.environment, []string{"KUBECONFIG=" + p.env.Kubeconfig})
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
@@ -233,18 +198,31 @@ func (p *platform) run(args ...string) (stdout string, err error) {
 	return string(out), nil
 }
 
-// operator starts cvo with leases that are short, so that a killed one is soon replaced, but stand a busy machine.
+// shortLease are flags for operators that are killed or disconnected, so that another one leads soon.
+var shortLease = []string{"--leader-elect-lease-duration", "10s", "--leader-elect-renew-deadline", "8s", "--leader-elect-retry-period", "1s"}
+
+// operator starts cvo and restarts it if it ends by itself. Its lease outlasts a machine that is busy for half a minute.
 func (p *platform) operator(image string, more ...string) *process {
 	p.t.Helper()
-	return p.start("cvo", append([]string{
+	return p.keep("cvo", append([]string{
 		"start", "--release-image", image, "--trust", p.trust,
-		"--payload-cache", filepath.Join(p.dir, "cache"), "--listen", "", "--leader-elect-lease-duration", "10s",
-		"--leader-elect-renew-deadline", "8s", "--leader-elect-retry-period", "1s",
+		"--payload-cache", filepath.Join(p.dir, "cache"), "--listen", "", "--leader-elect-lease-duration", "40s",
+		"--leader-elect-renew-deadline", "30s", "--leader-elect-retry-period", "1s",
 	}, more...)...)
 }
 
+// patience is the minimum timeout of await, because a machine that runs other tests in parallel is slow. Tests of a time limit use
+// awaitWithin.
+const patience = 5 * time.Minute
+
 // await watches the ClusterVersion until it satisfies the condition.
 func (p *platform) await(what string, timeout time.Duration, condition func(*configv1.ClusterVersion) bool) *configv1.ClusterVersion {
+	p.t.Helper()
+	return p.awaitWithin(what, max(timeout, patience), condition)
+}
+
+// awaitWithin is await with an exact timeout.
+func (p *platform) awaitWithin(what string, timeout time.Duration, condition func(*configv1.ClusterVersion) bool) *configv1.ClusterVersion {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), timeout)
 	defer cancel()
@@ -270,11 +248,11 @@ func (p *platform) await(what string, timeout time.Duration, condition func(*con
 			p.t.Logf("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message)
 		}
 	}
-	require.FailNow(p.t, "waiting for "+what+": nothing after "+timeout.String())
+	require.FailNow(p.t, "waiting for "+what+": timeout after "+timeout.String())
 	return nil
 }
 
-// completed is the condition that the newest history entry is of that version and completed.
+// completed returns a condition that holds when the newest history entry is Completed and has that version.
 func completed(version string) func(*configv1.ClusterVersion) bool {
 	return func(cv *configv1.ClusterVersion) bool {
 		h := cv.Status.History
@@ -282,7 +260,7 @@ func completed(version string) func(*configv1.ClusterVersion) bool {
 	}
 }
 
-// condition returns the status, reason and message of a condition in one string.
+// condition returns the status, reason and message of a condition as one string.
 func condition(cv *configv1.ClusterVersion, kind configv1.ClusterStatusConditionType) string {
 	for _, c := range cv.Status.Conditions {
 		if c.Type == kind {

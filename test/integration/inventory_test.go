@@ -17,15 +17,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/inventory"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// build makes a signed release of a folder with components, as a platform team does.
+// build builds a signed release from a folder with components, as a platform team does.
 func (p *platform) build(dir, version string, more ...string) release.Image {
 	p.t.Helper()
 	tag := p.registry.Host() + "/example/release:" + version
-	out, err := p.run(append([]string{"release", "new", "--from-dir", dir, "--name", version, "--to-image", tag}, more...)...)
+	out, err := p.run(append([]string{"release", "new", "--from-dir", dir, "--name", version, "--no-operator", "--to-image", tag}, more...)...)
 	require.NoError(p.t, err)
 	digest, _, _ := strings.Cut(out, " ")
 	img := release.Image{Pullspec: tag, Digest: release.Digest(digest)}
@@ -34,9 +34,9 @@ func (p *platform) build(dir, version string, more ...string) release.Image {
 	return img
 }
 
-// TestInventory follows what a release brought beyond the release: over a restart, which writes nothing, and over an
-// update that names some objects no more, which are listed, kept, and deleted only when the administrator asks.
-func TestInventory(t *testing.T) {
+// TestInventoryKeepsDroppedObjects follows the objects of a release across a restart, which writes nothing, and across an update that drops
+// some of them. Dropped objects are listed and kept until the administrator requests their deletion.
+func TestInventoryKeepsDroppedObjects(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	first := p.build("../../examples/platform/1.0.0", "1.0.0")
@@ -56,12 +56,12 @@ func TestInventory(t *testing.T) {
 	p.operator(first.ByDigest())
 	retention := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "example-backup", Name: "retention"}}
 	retention.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-	require.Eventually(t, func() bool { // it comes back once the new process knows the cluster
+	require.Eventually(t, func() bool { // it is recreated when the new process knows the cluster
 		_ = p.client.Delete(t.Context(), retention.DeepCopy())
 		return len(p.appliedSince(begin)) > 0
 	}, time.Minute, time.Second)
 	for _, o := range p.appliedSince(begin) {
-		assert.Equal(t, object{"", "configmaps", "example-backup", "retention"}, o, "written by a restart")
+		assert.Equal(t, object{"", "configmaps", "example-backup", "retention"}, o, "a restart writes only the deleted object")
 	}
 
 	p.update(configv1.Update{Version: "1.0.1", Image: second.ByDigest()})
@@ -75,9 +75,9 @@ func TestInventory(t *testing.T) {
 		assert.Contains(t, listed, o)
 	}
 	for o := range listed {
-		assert.Contains(t, o, "example-backup", "an object of a component that is still there")
+		assert.Contains(t, o, "example-backup", "objects of remaining components are not listed")
 	}
-	require.NotNil(t, p.object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "example-backup"), "nobody asked to delete it")
+	require.NotNil(t, p.object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "example-backup"), "dropped objects stay until their deletion is requested")
 
 	cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"`+api.PruneAnnotation+`":"true"}}}`))
@@ -88,14 +88,14 @@ func TestInventory(t *testing.T) {
 	}, time.Minute, 200*time.Millisecond)
 	namespace := p.object("v1", "Namespace", "", "example-backup")
 	require.NotNil(t, namespace)
-	assert.Nil(t, namespace.GetDeletionTimestamp(), "a namespace takes everything in it along")
+	assert.Nil(t, namespace.GetDeletionTimestamp(), "a namespace with content is not deleted")
 	require.Eventually(t, func() bool {
 		left := p.orphans()
 		return left["Namespace /example-backup"] && !left["ClusterRole /example-backup"]
 	}, time.Minute, 200*time.Millisecond)
 }
 
-// appliedSince lists the objects of the example platform that the operator wrote since a moment.
+// appliedSince lists the objects of the example platform that the operator wrote since a time.
 func (p *platform) appliedSince(begin time.Time) []object {
 	p.t.Helper()
 	var list []object
@@ -108,7 +108,7 @@ func (p *platform) appliedSince(begin time.Time) []object {
 	return list
 }
 
-// awaitRecords waits until the inventory says that everything of a release was reached.
+// awaitRecords waits until the inventory shows all objects of a release as reached.
 func (p *platform) awaitRecords(version string) {
 	p.t.Helper()
 	core, err := corev1client.NewForConfig(p.env.Config("integration"))
@@ -127,7 +127,7 @@ func (p *platform) awaitRecords(version string) {
 	}, time.Minute, 200*time.Millisecond)
 }
 
-// orphans are the objects that `cvo status --orphans` lists, as "kind namespace/name".
+// orphans returns the objects that `cvo status --orphans` lists, as "kind namespace/name".
 func (p *platform) orphans() map[string]bool {
 	p.t.Helper()
 	out, err := p.run("status", "--orphans", "-o", "json")
@@ -141,4 +141,17 @@ func (p *platform) orphans() map[string]bool {
 		names[o.Kind+" "+o.Namespace+"/"+o.Name] = true
 	}
 	return names
+}
+
+// awaitRecreated deletes a ConfigMap of the release and waits until the operator has recreated it.
+func (p *platform) awaitRecreated(core corev1client.CoreV1Interface) {
+	p.t.Helper()
+	configMaps := core.ConfigMaps("example-backup")
+	before, err := configMaps.Get(p.t.Context(), "retention", metav1.GetOptions{})
+	require.NoError(p.t, err)
+	require.NoError(p.t, configMaps.Delete(p.t.Context(), "retention", metav1.DeleteOptions{}))
+	require.Eventually(p.t, func() bool {
+		now, err := configMaps.Get(p.t.Context(), "retention", metav1.GetOptions{})
+		return err == nil && now.UID != before.UID
+	}, time.Minute, 20*time.Millisecond)
 }

@@ -22,12 +22,12 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// jobNode plays the Job controller and the kubelet for Jobs that retrieve releases: it makes the pod, with a folder for the
-// image that it mounts, and runs what the pod runs.
+// jobNode plays the Job controller and the kubelet for Jobs that retrieve releases. It creates the pod, with a folder instead of the
+// mounted image, and runs the pod's command.
 type jobNode struct {
 	*platform
 	cluster kubernetes.Interface
-	// images are folders by the reference of the image volume; a missing one cannot be pulled.
+	// images are folders by the reference of the image volume. An image without a folder cannot be pulled.
 	images map[string]string
 }
 
@@ -73,7 +73,7 @@ func (n *jobNode) pod(ctx context.Context, job *batchv1.Job) {
 		return
 	}
 	secret, err := n.cluster.CoreV1().Secrets(api.OperatorNamespace).Get(ctx, pod.Spec.Volumes[1].Secret.SecretName, metav1.GetOptions{})
-	for apierrors.IsNotFound(err) && ctx.Err() == nil { // as a kubelet that mounts it
+	for apierrors.IsNotFound(err) && ctx.Err() == nil { // as a kubelet does that mounts it
 		secret, err = n.cluster.CoreV1().Secrets(api.OperatorNamespace).Get(ctx, pod.Spec.Volumes[1].Secret.SecretName, metav1.GetOptions{})
 	}
 	if err != nil {
@@ -94,10 +94,11 @@ func (n *jobNode) pod(ctx context.Context, job *batchv1.Job) {
 	}
 }
 
-// TestJobRetrieval updates a cluster whose operator asks no registry for anything: a Job brings the release.
-func TestJobRetrieval(t *testing.T) {
-	t.Setenv("POD_IP", "127.0.0.1")
+// TestJobRetrievesARelease updates a cluster whose operator cannot reach a registry. A Job provides the release.
+func TestJobRetrievesARelease(t *testing.T) {
+	t.Parallel()
 	p := newPlatform(t)
+	p.environment = []string{"POD_IP=127.0.0.1"}
 	from, to := p.build("../../examples/platform/1.0.0", "1.0.0"), p.build("../../examples/platform/1.1.0", "1.1.0")
 	_, err := p.run("install", "--no-operator", "--release-image", from.ByDigest(), "--trust", p.trust)
 	require.NoError(t, err)
@@ -127,12 +128,12 @@ func TestJobRetrieval(t *testing.T) {
 	p.await("1.0.0 to complete", 2*time.Minute, completed("1.0.0"))
 
 	p.update(configv1.Update{Image: to.Pullspec})
-	cv := p.await("a tag to be refused", 2*time.Minute, says(api.ReleaseAccepted, "False|RetrievePayload|"))
-	assert.Contains(t, condition(cv, api.ReleaseAccepted), "give the release image by digest, as name@sha256:…")
+	cv := p.await("a tag to be rejected", 2*time.Minute, says(api.ReleaseAccepted, "False|RetrievePayload|"))
+	assert.Contains(t, condition(cv, api.ReleaseAccepted), "name the release image by digest (name@sha256:…)")
 
 	gone := p.registry.Host() + "/elsewhere/release@" + string(to.Digest)
 	p.update(configv1.Update{Image: gone})
-	cv = p.await("the kubelet's error to be told", 2*time.Minute, func(cv *configv1.ClusterVersion) bool {
+	cv = p.await("the kubelet's error to be reported", 2*time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return strings.Contains(condition(cv, api.ReleaseAccepted), "manifest unknown")
 	})
 	assert.Contains(t, condition(cv, api.ReleaseAccepted), "Unable to download and prepare the update: retrieval Job version-")
@@ -140,16 +141,16 @@ func TestJobRetrieval(t *testing.T) {
 
 	p.update(configv1.Update{Image: to.ByDigest()})
 	p.await("1.1.0 to complete", 2*time.Minute, completed("1.1.0"))
-	assert.Empty(t, p.registry.Requests(), "nobody asked the registry")
+	assert.Empty(t, p.registry.Requests(), "the registry was not contacted")
 	jobs, err := cluster.BatchV1().Jobs(api.OperatorNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "k8s-app=retrieve-openshift-release"})
 	require.NoError(t, err)
 	for _, job := range jobs.Items {
-		assert.NotNil(t, job.DeletionTimestamp, "Job %s is left", job.Name) // there is no garbage collector
+		assert.NotNil(t, job.DeletionTimestamp, "Job %s is deleted", job.Name) // no garbage collector runs
 	}
 	secrets, err := cluster.CoreV1().Secrets(api.OperatorNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "k8s-app=retrieve-openshift-release"})
 	require.NoError(t, err)
 	for _, secret := range secrets.Items {
 		require.Len(t, secret.OwnerReferences, 1)
-		assert.Equal(t, "Job", secret.OwnerReferences[0].Kind, "the token goes with its Job")
+		assert.Equal(t, "Job", secret.OwnerReferences[0].Kind, "the token is deleted with its Job")
 	}
 }

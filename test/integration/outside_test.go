@@ -7,7 +7,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,30 +25,34 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify"
+	"github.com/cluster-version/cvo/pkg/verify/policy"
+	"github.com/cluster-version/cvo/pkg/verify/store"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// source is where the releases of this test are said to be; nobody answers there.
+// source is the official location of the releases of this test. No server responds there.
 const source = "registry.example.invalid/platform"
 
-// TestOutside updates a cluster to releases that it reaches and verifies only by what its own configuration says:
-// mirrors, a pull secret, trust policies of both kinds, and the signatures that were kept of what it ran before.
-func TestOutside(t *testing.T) {
+// TestUpdateUsesTheClustersOwnConfiguration updates a cluster to releases that it can reach and verify only with its own configuration:
+// mirrors, a pull secret, trust policies of both kinds, and the stored signatures of earlier releases.
+//
+//threat:clusterimagepolicy-only-policy requires more than a ClusterImagePolicy
+func TestUpdateUsesTheClustersOwnConfiguration(t *testing.T) {
 	t.Parallel()
 	o := newOutside(t)
 	o.operatorFromFolder()
 	o.await("1.0.0 to complete", time.Minute, completed("1.0.0"))
 
 	o.mirrored()
-	o.trusts(o.trust)
-	t.Run("a trust policy in the cluster", o.testTrustPolicy)
-	t.Run("evidence that is kept", o.testEvidence)
-	o.distrusts()
-	t.Run("a ClusterImagePolicy", o.testClusterImagePolicy)
-	o.trusts(o.trust)
-	t.Run("an older release, properly signed", o.testReplay)
-	o.distrusts()
-	t.Run("signatures that are kept", o.testKeptSignatures)
+	o.setTrust(o.trust)
+	t.Run("uses the trust policy in the cluster", o.testTrustPolicy)
+	t.Run("stores the evidence", o.testEvidence)
+	o.removeTrust()
+	t.Run("requires more than a ClusterImagePolicy", o.testClusterImagePolicy)
+	o.setTrust(o.trust)
+	t.Run("rejects a properly signed older release", o.testReplay)
+	o.removeTrust()
+	t.Run("uses stored signatures", o.testKeptSignatures)
 }
 
 type outside struct {
@@ -70,7 +73,7 @@ func newOutside(t *testing.T) *outside {
 	for version, folder := range map[string]string{"1.0.0": "1.0.0", "1.1.0": "1.1.0", "1.2.0": "1.1.0", "1.3.0": "1.1.0", "1.3.1": "1.1.0"} {
 		tag := o.registry.Host() + "/mirrored/release:" + version
 		out, err := o.run("release", "new", "--from-dir", filepath.Join("../../examples/platform", folder), "--name", version,
-			"--previous", "1.0.0,1.1.0,1.2.0,1.3.0", "--created", "2026-01-01T00:00:00Z", "--to-image", tag)
+			"--previous", "1.0.0,1.1.0,1.2.0,1.3.0", "--no-operator", "--created", "2026-01-01T00:00:00Z", "--to-image", tag)
 		require.NoError(t, err)
 		digest, _, _ := strings.Cut(out, " ")
 		o.images[version] = release.Image{Pullspec: source + "/release:" + version, Digest: release.Digest(digest)}
@@ -86,7 +89,7 @@ func newOutside(t *testing.T) *outside {
 	return o
 }
 
-// guarded is the address of a registry that lets nobody in without a password.
+// guarded returns the address of a registry that requires a password.
 func guarded(t *testing.T, registry *fixture.Registry, user, password string) string {
 	t.Helper()
 	inner, err := url.Parse(registry.URL())
@@ -104,36 +107,18 @@ func guarded(t *testing.T, registry *fixture.Registry, user, password string) st
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
-// crds creates CustomResourceDefinitions of the API module.
-func (o *outside) crds(folder string, patterns ...string) {
-	o.t.Helper()
-	dir, err := exec.CommandContext(o.t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/openshift/api").Output()
-	require.NoError(o.t, err)
-	for _, pattern := range patterns {
-		files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), folder, "zz_generated.crd-manifests", pattern))
-		require.NoError(o.t, err)
-		require.NotEmpty(o.t, files)
-		o.create(files[0])
-	}
-}
-
-// operatorFromFolder starts the operator as in a pod of its own release, which it is not told whom to trust.
+// operatorFromFolder starts the operator without a trust policy, as in a pod of its own release.
 func (o *outside) operatorFromFolder() {
 	o.t.Helper()
 	dir := filepath.Join(o.t.TempDir(), "release")
 	_, err := o.run("release", "extract", o.registry.Host()+"/mirrored/release:1.0.0", "--layout", "image", "--to", dir)
 	require.NoError(o.t, err)
 	o.start("operators")
-	o.start("cvo", "start", "--release-image", o.images["1.0.0"].ByDigest(), "--payload-dir", dir, "--listen", "",
+	o.keep("cvo", "start", "--release-image", o.images["1.0.0"].ByDigest(), "--payload-dir", dir, "--listen", "",
 		"--payload-cache", filepath.Join(o.dir, "cache"))
 }
 
-func (o *outside) put(object client.Object) {
-	o.t.Helper()
-	require.NoError(o.t, o.client.Create(o.t.Context(), object))
-}
-
-// mirrored configures the cluster to find the source at the mirror, and to be let in there.
+// mirrored configures the cluster to use the mirror of the source, with its credentials.
 func (o *outside) mirrored() {
 	o.t.Helper()
 	auths, err := json.Marshal(map[string]any{"auths": map[string]any{o.mirror + "/mirrored": map[string]string{"username": "cluster", "password": "secret"}}})
@@ -150,34 +135,34 @@ func (o *outside) mirrored() {
 	})
 }
 
-// trusts puts a trust file into the cluster: a document under its key, or the keys of a ConfigMap as they are.
-func (o *outside) trusts(file string) {
+// setTrust stores a trust file in the cluster: a document under its key, or the keys of a ConfigMap unchanged.
+func (o *outside) setTrust(file string) {
 	o.t.Helper()
 	data, err := os.ReadFile(file)
 	require.NoError(o.t, err)
 	cm := &corev1.ConfigMap{}
 	require.NoError(o.t, yaml.Unmarshal(data, cm))
 	if cm.Kind != "ConfigMap" {
-		cm.Data = map[string]string{verify.TrustPolicyKey: string(data)}
+		cm.Data = map[string]string{policy.DocumentKey: string(data)}
 	}
 	cm.ObjectMeta = metav1.ObjectMeta{Namespace: api.ConfigNamespace, Name: api.TrustConfigMap}
 	o.put(cm)
 }
 
-func (o *outside) distrusts() {
+func (o *outside) removeTrust() {
 	o.t.Helper()
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: api.ConfigNamespace, Name: api.TrustConfigMap}}
 	require.NoError(o.t, client.IgnoreNotFound(o.client.Delete(o.t.Context(), cm)))
 }
 
-// asks asks for an update by the name that the mirrors stand in for.
-func (o *outside) asks(version string) {
+// requestUpdate requests an update by the source's name, which the mirrors replace.
+func (o *outside) requestUpdate(version string) {
 	o.t.Helper()
 	o.update(configv1.Update{Version: version, Image: o.images[version].ByDigest()})
 }
 
 func (o *outside) testTrustPolicy(t *testing.T) {
-	o.asks("1.1.0")
+	o.requestUpdate("1.1.0")
 	cv := o.await("1.1.0 to complete", time.Minute, completed("1.1.0"))
 	assert.True(t, cv.Status.History[0].Verified)
 	assert.Equal(t, o.images["1.1.0"].ByDigest(), cv.Status.Desired.Image)
@@ -194,9 +179,9 @@ func (o *outside) testEvidence(t *testing.T) {
 	assert.Equal(t, o.images["1.1.0"].ByDigest(), newest.Image)
 	require.Len(t, newest.Evidence, 1)
 	assert.Equal(t, verify.MethodSigstore, newest.Evidence[0].Method)
-	assert.Contains(t, newest.Evidence[0].Store, o.mirror+"/mirrored/release", "the place where it was found")
+	assert.Contains(t, newest.Evidence[0].Store, o.mirror+"/mirrored/release", "the evidence names the store")
 	assert.Len(t, newest.Evidence[0].KeyID, 64)
-	assert.Empty(t, status.Releases[1].Evidence, "nobody was asked who signed what the operator was started from")
+	assert.Empty(t, status.Releases[1].Evidence, "no signature store was contacted for the operator's own release")
 	assert.Equal(t, api.OperatorNamespace, status.Inventory.Namespace)
 
 	out, err := o.run("status", "--signatures")
@@ -205,49 +190,41 @@ func (o *outside) testEvidence(t *testing.T) {
 	assert.Regexp(t, `(?m)^1\.0\.0 .*none`, out)
 }
 
-// testReplay offers a release that was properly signed, and is older. Verification says who signed, not how old.
+// testReplay offers an older release with a valid signature. Verification proves the signer, not the age.
 func (o *outside) testReplay(t *testing.T) {
-	o.asks("1.1.0")
-	cv := o.await("1.1.0 to be weighed", time.Minute, func(cv *configv1.ClusterVersion) bool {
+	o.requestUpdate("1.1.0")
+	cv := o.await("1.1.0 to be rejected", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return strings.HasPrefix(condition(cv, api.ReleaseAccepted), "False|PreconditionChecks|")
 	})
 	assert.Contains(t, condition(cv, api.ReleaseAccepted), "1.1.0 is less than the current target 1.2.0")
 }
 
+// testClusterImagePolicy has only a ClusterImagePolicy, which is not a root of trust, until a trust policy is created from it.
 func (o *outside) testClusterImagePolicy(t *testing.T) {
-	other := filepath.Join(o.dir, "other")
-	_, err := o.run("release", "keygen", "--out", other)
+	key, err := os.ReadFile(filepath.Join(o.keys, "public.pem"))
 	require.NoError(t, err)
-	key := func(dir string) []byte {
-		data, err := os.ReadFile(filepath.Join(dir, "public.pem"))
-		require.NoError(t, err)
-		return data
-	}
-	policy := &configv1.ClusterImagePolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: "platform"},
-		Spec: configv1.ClusterImagePolicySpec{
-			Scopes: []configv1.ImageScope{source},
-			Policy: configv1.ImageSigstoreVerificationPolicy{RootOfTrust: configv1.PolicyRootOfTrust{
-				PolicyType: configv1.PublicKeyRootOfTrust, PublicKey: &configv1.ImagePolicyPublicKeyRootOfTrust{KeyData: key(other)},
-			}},
-		},
-	}
+	policy := imagePolicy("platform", source, key)
 	o.put(policy)
-	o.asks("1.2.0")
-	o.await("1.2.0 to be refused", time.Minute, func(cv *configv1.ClusterVersion) bool {
+	o.requestUpdate("1.2.0")
+	cv := o.await("1.2.0 to be rejected", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		accepted := condition(cv, api.ReleaseAccepted)
-		return strings.HasPrefix(accepted, "False|RetrievePayload|") && strings.Contains(accepted, string(o.images["1.2.0"].Digest))
+		return strings.HasPrefix(accepted, "False|RetrievePayload|") && strings.Contains(accepted, o.images["1.2.0"].ByDigest())
 	})
+	assert.Contains(t, condition(cv, api.ReleaseAccepted), "no root of trust is configured: ClusterImagePolicy platform, scope "+source+" only adds requirements to one")
+	assert.Contains(t, condition(cv, api.ReleaseAccepted), "'cvo trust from-image-policy platform'")
 
-	patch := client.MergeFrom(policy.DeepCopy())
-	policy.Spec.Policy.RootOfTrust.PublicKey.KeyData = key(o.keys)
-	require.NoError(t, o.client.Patch(t.Context(), policy, patch))
-	cv := o.await("1.2.0 to complete", 2*time.Minute, completed("1.2.0"))
+	printed, err := o.run("trust", "from-image-policy", "platform")
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "trust.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(printed), 0o600))
+	o.setTrust(file)
+	cv = o.await("1.2.0 to complete", 2*time.Minute, completed("1.2.0"))
 	assert.True(t, cv.Status.History[0].Verified)
 	require.NoError(t, o.client.Delete(t.Context(), policy))
+	o.removeTrust()
 }
 
-// testKeptSignatures verifies a release by a store that is gone when the cluster goes back to it.
+// testKeptSignatures verifies a release whose signature store no longer exists when the cluster returns to it.
 func (o *outside) testKeptSignatures(t *testing.T) {
 	for _, version := range []string{"1.3.0", "1.3.1"} {
 		_, err := o.signer.WriteSignature(o.store(), o.images[version])
@@ -259,15 +236,15 @@ func (o *outside) testKeptSignatures(t *testing.T) {
 	require.NoError(t, err)
 	file := filepath.Join(o.dir, "openpgp.yaml")
 	require.NoError(t, os.WriteFile(file, policy, 0o600))
-	o.trusts(file)
+	o.setTrust(file)
 	for _, version := range []string{"1.3.0", "1.3.1"} {
-		o.asks(version)
+		o.requestUpdate(version)
 		cv := o.await(version+" to complete", time.Minute, completed(version))
 		assert.True(t, cv.Status.History[0].Verified)
 	}
 	var kept *unstructured.Unstructured
 	require.Eventually(t, func() bool {
-		kept = o.object("v1", "ConfigMap", api.ConfigManagedNamespace, verify.ManagedName)
+		kept = o.object("v1", "ConfigMap", api.ConfigManagedNamespace, store.ManagedName)
 		if kept == nil {
 			return false
 		}
@@ -277,7 +254,7 @@ func (o *outside) testKeptSignatures(t *testing.T) {
 	assert.Contains(t, kept.GetLabels(), api.VerificationSignatureLabel)
 
 	stores.Close()
-	o.asks("1.3.0")
+	o.requestUpdate("1.3.0")
 	cv := o.await("1.3.0 to complete again", time.Minute, completed("1.3.0"))
-	assert.True(t, cv.Status.History[0].Verified, "verified by the signature that was kept")
+	assert.True(t, cv.Status.History[0].Verified, "verified with the stored signature")
 }

@@ -19,13 +19,13 @@ import (
 	"github.com/cluster-version/cvo/test/env"
 )
 
-// rolloutDefinition is where this repository keeps the definition of ReleaseRollout.
+// rolloutDefinition is the path of the definition of ReleaseRollout.
 const rolloutDefinition = "../../manifests/0000_00_cluster-version-operator_02_releaserollouts.crd.yaml"
 
-// newLife installs 4.2.0 of the tiny platform on a new cluster that serves ReleaseRollout, and starts nothing else.
-func newLife(t *testing.T) *life {
+// newTestPlatform installs 4.2.0 of the tiny platform on a new cluster that serves ReleaseRollout, and starts nothing else.
+func newTestPlatform(t *testing.T) *testPlatform {
 	t.Helper()
-	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
 	l.create(rolloutDefinition)
 	l.own = l.release("4.2.0", l.signer)
 	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
@@ -34,8 +34,8 @@ func newLife(t *testing.T) *life {
 	return l
 }
 
-// rollout reads the ReleaseRollout, nil if there is none.
-func (l *life) rollout() *api.ReleaseRollout {
+// rollout returns the ReleaseRollout, nil if there is none.
+func (l *testPlatform) rollout() *api.ReleaseRollout {
 	l.t.Helper()
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(api.ReleaseRolloutVersion.WithKind(api.ReleaseRolloutKind))
@@ -49,8 +49,8 @@ func (l *life) rollout() *api.ReleaseRollout {
 	return r
 }
 
-// tells waits until the ReleaseRollout satisfies a condition.
-func (l *life) tells(what string, condition func(*api.ReleaseRollout) bool) *api.ReleaseRollout {
+// awaitRollout waits until the ReleaseRollout satisfies a condition and returns the object.
+func (l *testPlatform) awaitRollout(what string, condition func(*api.ReleaseRollout) bool) *api.ReleaseRollout {
 	l.t.Helper()
 	var last *api.ReleaseRollout
 	if !assert.Eventually(l.t, func() bool {
@@ -64,7 +64,7 @@ func (l *life) tells(what string, condition func(*api.ReleaseRollout) bool) *api
 	return last
 }
 
-// pausedAs returns the condition that updates are held back, as reason and message.
+// pausedAs returns the condition about the pause as status, reason and message.
 func pausedAs(r *api.ReleaseRollout) string {
 	c := meta.FindStatusCondition(r.Status.Conditions, api.RolloutPaused)
 	if c == nil {
@@ -73,15 +73,15 @@ func pausedAs(r *api.ReleaseRollout) string {
 	return string(c.Status) + "|" + c.Reason + "|" + c.Message
 }
 
-// progresses is the condition that the message of Progressing ends with something.
+// progresses returns a condition that holds when the message of Progressing ends with a suffix.
 func progresses(suffix string) func(*configv1.ClusterVersion) bool {
 	return func(cv *configv1.ClusterVersion) bool {
 		return strings.HasSuffix(condition(cv, configv1.OperatorProgressing), suffix)
 	}
 }
 
-// drift changes what a release has set, and waits until it is set again.
-func (l *life) drift(component, version string) {
+// drift changes a field that a release sets and waits for the repair.
+func (l *testPlatform) drift(component, version string) {
 	l.t.Helper()
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion("v1")
@@ -95,16 +95,16 @@ func (l *life) drift(component, version string) {
 	}, time.Minute, 20*time.Millisecond)
 }
 
-// TestPause holds updates of one cluster back, over a restart, other targets and a change of mind.
-func TestPause(t *testing.T) {
+// TestPauseHoldsUpdates pauses updates of one cluster across a restart, other targets and a canceled request.
+func TestPauseHoldsUpdates(t *testing.T) {
 	t.Parallel()
-	l := newLife(t)
+	l := newTestPlatform(t)
 	operators := l.start("operators")
 	l.await("4.2.0 to complete", time.Minute, at("4.2.0"))
-	assert.Nil(t, l.rollout(), "nobody asks, and there is nothing to tell")
+	assert.Nil(t, l.rollout(), "no object without a pause or a report")
 	first, second := l.release("4.2.1", l.signer), l.release("4.2.2", l.signer)
 
-	// Its operators say nothing, so the update is in runlevel 10 when it is paused.
+	// Its operators report nothing, so the update is in runlevel 10 when it is paused.
 	operators.kill()
 	l.update(configv1.Update{Image: first.ByDigest()})
 	l.await("4.2.1 to wait in runlevel 10", time.Minute, func(cv *configv1.ClusterVersion) bool {
@@ -116,19 +116,19 @@ func TestPause(t *testing.T) {
 	assert.Contains(t, out, "(server dry run)")
 	out, err = l.run("upgrade", "pause", "--reason", "closing")
 	require.NoError(t, err)
-	assert.Equal(t, "Updates are paused (closing); the update to 4.2.1 is held back at the next runlevel boundary, what has begun goes on\n", out)
+	assert.Equal(t, "Updates are paused (closing); the update to 4.2.1 finishes its current runlevel and stops before the next one\n", out)
 	out, err = l.run("upgrade", "pause")
 	require.NoError(t, err)
-	assert.Equal(t, "Updates are paused already (closing) (no change)\n", out)
+	assert.Equal(t, "Updates are already paused (closing) (no change)\n", out)
 	l.await("the update to pause", time.Minute, progresses(", pausing before runlevel 20"))
-	r := l.tells("that it pauses", func(r *api.ReleaseRollout) bool { return strings.HasPrefix(pausedAs(r), "False|Pausing|") })
+	r := l.awaitRollout("the condition to report the pause", func(r *api.ReleaseRollout) bool { return strings.HasPrefix(pausedAs(r), "False|Pausing|") })
 	assert.Equal(t, "4.2.0", r.Status.Current.From)
 	assert.Equal(t, "4.2.1", r.Status.Current.To)
 
 	l.start("operators")
-	cv := l.await("the boundary", time.Minute, progresses(", paused before runlevel 20"))
+	cv := l.await("the pause at the boundary", time.Minute, progresses(", paused before runlevel 20"))
 	assert.Regexp(t, `^True\|[^|]*\|Working towards 4\.2\.1: \d+ of \d+ done \(\d+% complete\), paused before runlevel 20$`, condition(cv, configv1.OperatorProgressing))
-	r = l.tells("the boundary", func(r *api.ReleaseRollout) bool {
+	r = l.awaitRollout("the condition to report the boundary", func(r *api.ReleaseRollout) bool {
 		return meta.IsStatusConditionTrue(r.Status.Conditions, api.RolloutPaused)
 	})
 	assert.Equal(t, "True|BeforeRunlevel|The update to 4.2.1 is paused before runlevel 20: closing", pausedAs(r))
@@ -136,10 +136,10 @@ func TestPause(t *testing.T) {
 	assert.EqualValues(t, 20, *r.Status.Current.PausedBefore)
 	l.drift("a", "4.2.1")
 	version, _ := l.settings("b")
-	assert.Equal(t, "4.2.0", version, "runlevel 20 has not begun")
+	assert.Equal(t, "4.2.0", version, "runlevel 20 has not started")
 
 	since := meta.FindStatusCondition(r.Status.Conditions, api.RolloutPaused).LastTransitionTime
-	l.hand()
+	l.handOver()
 	l.logged("rollout started")
 	l.drift("a", "4.2.1")
 	version, _ = l.settings("b")
@@ -148,50 +148,50 @@ func TestPause(t *testing.T) {
 	assert.Equal(t, "True|BeforeRunlevel|The update to 4.2.1 is paused before runlevel 20: closing", pausedAs(r))
 	assert.Equal(t, since, meta.FindStatusCondition(r.Status.Conditions, api.RolloutPaused).LastTransitionTime)
 
-	// Another target and a change of mind are taken, and wait like the first.
+	// Another target and a canceled request are accepted and wait too.
 	l.update(configv1.Update{Image: second.ByDigest()})
 	l.await("4.2.2 to be paused", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return condition(cv, configv1.OperatorProgressing) == "True||Working towards 4.2.2: paused before runlevel 00"
 	})
 	l.cancel()
-	l.await("the way back to be paused", time.Minute, func(cv *configv1.ClusterVersion) bool {
+	l.await("the rollback to be paused", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return condition(cv, configv1.OperatorProgressing) == "True||Working towards 4.2.0: paused before runlevel 00"
 	})
 	version, _ = l.settings("a")
-	assert.Equal(t, "4.2.1", version, "nothing of them has begun")
+	assert.Equal(t, "4.2.1", version, "neither has begun")
 
 	asked := time.Now()
 	out, err = l.run("upgrade", "resume")
 	require.NoError(t, err)
-	assert.Equal(t, "Updates are not paused any more; the update to 4.2.0 goes on\n", out)
-	l.await("the update to go on", time.Minute, func(cv *configv1.ClusterVersion) bool {
+	assert.Equal(t, "Updates are no longer paused; the update to 4.2.0 continues\n", out)
+	l.await("the update to continue", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return !strings.Contains(condition(cv, configv1.OperatorProgressing), "paused")
 	})
-	t.Logf("resumed %s after it was asked for, the command's own start included", time.Since(asked).Round(time.Millisecond))
+	t.Logf("resumed %s after the request, including the start of the command", time.Since(asked).Round(time.Millisecond))
 	l.await("4.2.0", time.Minute, at("4.2.0"))
 	out, err = l.run("upgrade", "resume", "-o", "json")
 	require.NoError(t, err)
 	assert.Contains(t, out, `"changed": false`)
-	var told []string
+	var reported []string
 	for _, e := range l.story() {
 		if e == api.EventRolloutPaused || e == api.EventRolloutResumed {
-			told = append(told, e)
+			reported = append(reported, e)
 		}
 	}
-	assert.Equal(t, []string{api.EventRolloutPaused, api.EventRolloutPaused, api.EventRolloutPaused, api.EventRolloutResumed}, told)
+	assert.Equal(t, []string{api.EventRolloutPaused, api.EventRolloutPaused, api.EventRolloutPaused, api.EventRolloutResumed}, reported)
 }
 
-// TestRolloutHistory has two updates complete: the durations of the first make the estimate of the second, and a cluster
-// at rest is left alone.
-func TestRolloutHistory(t *testing.T) {
+// TestRolloutHistoryProvidesTheEstimate completes two updates. The durations of the first provide the estimate for the second, until the
+// second takes longer. At rest, the operator writes nothing.
+func TestRolloutHistoryProvidesTheEstimate(t *testing.T) {
 	t.Parallel()
-	l := newLife(t)
-	operators := l.start("operators")
+	l := newTestPlatform(t)
+	operators := l.start("operators", "--delay", "6s")
 	l.await("4.2.0 to complete", time.Minute, at("4.2.0"))
 	first, second := l.release("4.2.1", l.signer), l.release("4.2.2", l.signer)
 	l.update(configv1.Update{Image: first.ByDigest()})
 	l.await("4.2.1", time.Minute, at("4.2.1"))
-	r := l.tells("4.2.1", func(r *api.ReleaseRollout) bool { return len(r.Status.History) == 1 && r.Status.Current == nil })
+	r := l.awaitRollout("4.2.1", func(r *api.ReleaseRollout) bool { return len(r.Status.History) == 1 && r.Status.Current == nil })
 	assert.Equal(t, "4.2.0", r.Status.History[0].From)
 	assert.Equal(t, "4.2.1", r.Status.History[0].To)
 	levels := r.Status.History[0].Runlevels
@@ -202,37 +202,40 @@ func TestRolloutHistory(t *testing.T) {
 
 	operators.kill()
 	l.update(configv1.Update{Image: second.ByDigest()})
-	r = l.tells("an estimate", func(r *api.ReleaseRollout) bool {
+	r = l.awaitRollout("an estimate", func(r *api.ReleaseRollout) bool {
 		return r.Status.Estimate != nil && r.Status.Estimate.EarliestCompletion != nil
 	})
 	assert.Equal(t, "History", r.Status.Estimate.Basis)
 	assert.EqualValues(t, 1, r.Status.Estimate.Rollouts)
 	assert.False(t, r.Status.Estimate.LatestCompletion.Before(r.Status.Estimate.EarliestCompletion))
+	l.awaitRollout("the estimate to end when it is in the past", func(r *api.ReleaseRollout) bool {
+		return r.Status.Estimate == nil && r.Status.Current != nil
+	})
 	l.start("operators")
 	l.await("4.2.2", time.Minute, at("4.2.2"))
-	r = l.tells("4.2.2", func(r *api.ReleaseRollout) bool { return len(r.Status.History) == 2 && r.Status.Current == nil })
+	r = l.awaitRollout("4.2.2", func(r *api.ReleaseRollout) bool { return len(r.Status.History) == 2 && r.Status.Current == nil })
 	assert.Equal(t, "4.2.2", r.Status.History[0].To)
 	assert.False(t, r.Status.History[0].CompletedAt.Before(&r.Status.History[1].CompletedAt))
 
-	// A restart knows all this, and writes nothing of it again.
+	// A restarted operator knows all this and does not write it again.
 	before := r.ResourceVersion
-	l.hand()
+	l.handOver()
 	l.logged("rollout started")
 	l.drift("a", "4.2.2")
 	assert.Equal(t, before, l.rollout().ResourceVersion)
 
-	// Whoever deletes it loses nothing.
+	// Deleting the object loses nothing.
 	require.NoError(t, l.client.Delete(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": api.ReleaseRolloutVersion.String(), "kind": api.ReleaseRolloutKind, "metadata": map[string]any{"name": "version"},
 	}}))
-	l.tells("it to be there again", func(r *api.ReleaseRollout) bool { return len(r.Status.History) == 2 })
+	l.awaitRollout("the object to be recreated", func(r *api.ReleaseRollout) bool { return len(r.Status.History) == 2 })
 }
 
-// TestPauseWithoutDefinition: a cluster whose release brings no ReleaseRollout works as before, and says why it cannot be
-// paused; with the definition it can, without a restart.
-func TestPauseWithoutDefinition(t *testing.T) {
+// TestPauseRequiresTheDefinition uses a cluster whose release does not contain ReleaseRollout. The cluster works as before and reports why
+// it cannot be paused. With the definition it can be paused without a restart.
+func TestPauseRequiresTheDefinition(t *testing.T) {
 	t.Parallel()
-	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
 	l.own = l.release("4.2.0", l.signer)
 	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
 	require.NoError(t, err)
@@ -245,19 +248,19 @@ func TestPauseWithoutDefinition(t *testing.T) {
 	l.create(rolloutDefinition)
 	require.Eventually(t, func() bool { _, err = l.run("upgrade", "pause"); return err == nil }, time.Minute, 100*time.Millisecond)
 	next := l.release("4.2.1", l.signer)
-	l.tells("that there is nothing to hold back", func(r *api.ReleaseRollout) bool { return strings.HasPrefix(pausedAs(r), "False|NoUpdate|") })
+	l.awaitRollout("the condition to report that no update is running", func(r *api.ReleaseRollout) bool { return strings.HasPrefix(pausedAs(r), "False|NoUpdate|") })
 	l.update(configv1.Update{Image: next.ByDigest()})
-	l.await("4.2.1 to be held back", time.Minute, progresses("Working towards 4.2.1: paused before runlevel 00"))
+	l.await("4.2.1 to be paused", time.Minute, progresses("Working towards 4.2.1: paused before runlevel 00"))
 	_, err = l.run("upgrade", "resume")
 	require.NoError(t, err)
 	l.await("4.2.1", time.Minute, at("4.2.1"))
 }
 
-// TestPauseAndCapabilities switches capabilities on while updates are paused. What a complete release has for them is no update,
-// whatever its runlevel; what an update has for them waits with the rest of it.
-func TestPauseAndCapabilities(t *testing.T) {
+// TestPauseDoesNotHoldNewCapabilities enables capabilities while updates are paused. Their manifests in a complete release are not an
+// update, at any runlevel. During an update they wait with the rest of it.
+func TestPauseDoesNotHoldNewCapabilities(t *testing.T) {
 	t.Parallel()
-	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
 	for level, capability := range map[string]string{"15": "Console", "30": "Insights", "40": "Storage"} {
 		l.tiny.definitions["release-manifests/0000_"+level+"_optional_01.yaml"] = optional(strings.ToLower(capability), api.CapabilityAnnotation, capability)
 	}
@@ -287,15 +290,15 @@ func TestPauseAndCapabilities(t *testing.T) {
 		l.gets(strings.ToLower(string(capability)))
 		l.await(string(capability), time.Minute, func(cv *configv1.ClusterVersion) bool { return at("4.2.0")(cv) && enabled(n+1)(cv) })
 	}
-	l.tells("that there was nothing to hold back", func(r *api.ReleaseRollout) bool {
+	l.awaitRollout("the condition to report that no update was running", func(r *api.ReleaseRollout) bool {
 		return strings.HasPrefix(pausedAs(r), "False|NoUpdate|") && r.Status.Current == nil
 	})
 
 	l.update(configv1.Update{Image: l.release("4.2.1", l.signer).ByDigest()})
-	l.await("4.2.1 to be held back", time.Minute, progresses("Working towards 4.2.1: paused before runlevel 00"))
+	l.await("4.2.1 to be paused", time.Minute, progresses("Working towards 4.2.1: paused before runlevel 00"))
 	enable("Console", "Insights", "Storage")
 	l.await("Storage to be part of the update", time.Minute, enabled(3))
-	l.await("4.2.1 to be held back still", time.Minute, progresses("Working towards 4.2.1: paused before runlevel 00"))
+	l.await("4.2.1 to stay paused", time.Minute, progresses("Working towards 4.2.1: paused before runlevel 00"))
 	l.logged("rollout started")
 	assert.False(t, l.has("storage"))
 	version, _ := l.settings("a")
@@ -310,11 +313,11 @@ func TestPauseAndCapabilities(t *testing.T) {
 			paused++
 		}
 	}
-	assert.Equal(t, 1, paused, "it was held back once")
+	assert.Equal(t, 1, paused, "the pause is reported once")
 }
 
-// TestReleaseRolloutRules has the API server check what its definition says.
-func TestReleaseRolloutRules(t *testing.T) {
+// TestReleaseRolloutRulesRejectInvalidSpecs checks the validation rules in the definition on the API server.
+func TestReleaseRolloutRulesRejectInvalidSpecs(t *testing.T) {
 	t.Parallel()
 	p := &platform{t: t, env: env.New(t, env.Options{Audit: env.AuditNone})}
 	var err error
@@ -332,12 +335,12 @@ func TestReleaseRolloutRules(t *testing.T) {
 		spec         map[string]any
 		want         string
 	}{
-		{"takes a pause with a reason", "version", map[string]any{"paused": true, "reason": "closing"}, ""},
-		{"takes another name of a ClusterVersion", "mine", map[string]any{"paused": true}, ""},
-		{"refuses a name that no ClusterVersion can have", "1.version", map[string]any{"paused": true}, "the name must be that of the ClusterVersion"},
-		{"refuses a reason for nothing", "a", map[string]any{"reason": "closing"}, "a reason goes with paused"},
-		{"refuses a reason when resumed", "b", map[string]any{"paused": false, "reason": "closing"}, "a reason goes with paused"},
-		{"refuses a novel", "c", map[string]any{"paused": true, "reason": strings.Repeat("x", 257)}, "Too long"},
+		{"accepts a pause with a reason", "version", map[string]any{"paused": true, "reason": "closing"}, ""},
+		{"accepts another name of a ClusterVersion", "mine", map[string]any{"paused": true}, ""},
+		{"rejects a name that no ClusterVersion can have", "1.version", map[string]any{"paused": true}, "the name must be that of the ClusterVersion"},
+		{"rejects a reason without a pause", "a", map[string]any{"reason": "closing"}, "reason requires paused"},
+		{"rejects a reason when resumed", "b", map[string]any{"paused": false, "reason": "closing"}, "reason requires paused"},
+		{"rejects a long reason", "c", map[string]any{"paused": true, "reason": strings.Repeat("x", 257)}, "Too long"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := put(test.object, test.spec)
@@ -352,11 +355,11 @@ func TestReleaseRolloutRules(t *testing.T) {
 	u.SetGroupVersionKind(api.ReleaseRolloutVersion.WithKind(api.ReleaseRolloutKind))
 	u.SetName("version")
 	for _, test := range []struct{ status, want string }{
-		{`{"estimate":{"remainingLow":"1s","remainingHigh":"2s","basis":"History"}}`, "an estimate is about an update under way"},
+		{`{"estimate":{"remainingLow":"1s","remainingHigh":"2s","basis":"History"}}`, "estimate requires current"},
 		{`{"current":{"to":"1","image":"i","mode":"Updating","startedAt":"2026-01-01T00:00:00Z"},"estimate":{"remainingLow":"1s","remainingHigh":"2s","basis":"History",` +
-			`"earliestCompletion":"2026-01-01T00:00:02Z","latestCompletion":"2026-01-01T00:00:01Z"}}`, "does not come after"},
-		{`{"preflight":{"image":"i","state":"Passed","step":"DryRun","startedAt":"2026-01-01T00:00:00Z"}}`, "has a time at which it did"},
-		{`{"history":[{"to":"1","startedAt":"2026-01-02T00:00:00Z","completedAt":"2026-01-01T00:00:00Z"}]}`, "does not complete before it starts"},
+			`"earliestCompletion":"2026-01-01T00:00:02Z","latestCompletion":"2026-01-01T00:00:01Z"}}`, "must not be after"},
+		{`{"preflight":{"image":"i","state":"Passed","step":"DryRun","startedAt":"2026-01-01T00:00:00Z"}}`, "set endedAt if and only if"},
+		{`{"history":[{"to":"1","startedAt":"2026-01-02T00:00:00Z","completedAt":"2026-01-01T00:00:00Z"}]}`, "must not be before startedAt"},
 	} {
 		err := p.client.Status().Patch(t.Context(), u, client.RawPatch(types.MergePatchType, []byte(`{"status":`+test.status+`}`)))
 		require.ErrorContains(t, err, test.want)

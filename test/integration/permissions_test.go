@@ -27,11 +27,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/permission"
+	"github.com/cluster-version/cvo/pkg/engine/permission"
 	"github.com/cluster-version/cvo/test/env"
 )
 
-// account is a service account of the platform with a kubeconfig that shows its token.
+// account is a service account of the platform with a kubeconfig that contains its token.
 type account struct {
 	*platform
 	namespace, name string
@@ -69,7 +69,7 @@ func (p *platform) account(namespace, name string) *account {
 	return a
 }
 
-// allow gives the account what cvo release rbac prints, as kubectl apply would. edit may change the objects first.
+// allow applies the output of cvo release rbac for the account, as kubectl apply does. edit may change the objects first.
 func (a *account) allow(edit func(*unstructured.Unstructured), args ...string) {
 	a.t.Helper()
 	out, err := a.run(append([]string{"release", "rbac", "--service-account", a.namespace + "/" + a.name}, args...)...)
@@ -85,14 +85,14 @@ func (a *account) allow(edit func(*unstructured.Unstructured), args ...string) {
 	}
 }
 
-// mayNotWiden takes from the operator's role that it may allow itself more.
+// mayNotWiden removes the rules that allow the operator to extend its own role.
 func mayNotWiden(obj *unstructured.Unstructured) {
 	if rules, ok := obj.Object["rules"].([]any); ok && obj.GetName() == "cluster-version-operator" {
 		obj.Object["rules"] = slices.DeleteFunc(rules, func(r any) bool { return strings.Contains(fmt.Sprint(r), api.UpdateRole) })
 	}
 }
 
-// requests are those of the account since a moment, without refusals: there must be none.
+// requests returns the requests of the account since a time and checks that none was forbidden.
 func (a *account) requests(since time.Time) []env.AuditEvent {
 	a.t.Helper()
 	var own []env.AuditEvent
@@ -107,11 +107,11 @@ func (a *account) requests(since time.Time) []env.AuditEvent {
 		}
 	}
 	slices.Sort(refused)
-	assert.Empty(a.t, slices.Compact(refused), "the operator asked for what it is not allowed")
+	assert.Empty(a.t, slices.Compact(refused), "the operator sends no forbidden request")
 	return own
 }
 
-// requireNoWildcard holds that the account is allowed nothing by a wildcard, but for what everybody may.
+// requireNoWildcard checks that the account has no wildcard permission.
 func (a *account) requireNoWildcard() {
 	a.t.Helper()
 	for _, namespace := range []string{"default", api.OperatorNamespace, api.ConfigNamespace} {
@@ -141,9 +141,10 @@ func (p *platform) roleRules(name string) []rbacv1.PolicyRule {
 	return role.Rules
 }
 
-// TestRealReleasesUnderTheirRules installs and updates with what cvo release rbac prints, and nothing else. The account is
-// none of those to which the releases themselves bind cluster-admin: it would have everything once that binding is applied.
-func TestRealReleasesUnderTheirRules(t *testing.T) {
+// TestRealReleasesNeedOnlyTheirRules installs and updates with only the output of cvo release rbac. It does not use an account to which the
+// releases themselves bind cluster-admin, because that account would have all permissions when the binding is applied.
+func TestRealReleasesNeedOnlyTheirRules(t *testing.T) {
+	t.Parallel()
 	p, r := newRealPlatform(t)
 	p.start("operators")
 	a := p.account("ops", "updater")
@@ -157,11 +158,11 @@ func TestRealReleasesUnderTheirRules(t *testing.T) {
 	})
 
 	p.update(configv1.Update{Image: r.to.ByDigest()})
-	cv := p.await("a refusal", time.Minute, func(cv *configv1.ClusterVersion) bool {
+	cv := p.await("the rejection", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return strings.HasPrefix(condition(cv, api.ReleaseAccepted), "False|"+api.ReasonPermissions)
 	})
 	says := condition(cv, api.ReleaseAccepted)
-	assert.Contains(t, says, "missing:\n* ")
+	assert.Contains(t, says, "cannot grant them to itself:\n* ")
 	assert.Contains(t, says, "cvo release rbac "+r.to.ByDigest()+" --from "+r.from.ByDigest()+" | kubectl apply -f -")
 	assert.Equal(t, "4.22.9", cv.Status.Desired.Version)
 	a.requests(began)
@@ -174,20 +175,20 @@ func TestRealReleasesUnderTheirRules(t *testing.T) {
 	assert.NotEmpty(t, a.requests(began))
 }
 
-// TestExamplePlatformUnderItsRoles has the operator run as the account that a release brings, with the role that a release
-// brings, and widen that itself.
-func TestExamplePlatformUnderItsRoles(t *testing.T) {
+// TestExamplePlatformNeedsOnlyItsRoles runs the operator with the account and the role that a release contains. The operator extends that
+// role itself.
+func TestExamplePlatformNeedsOnlyItsRoles(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	images := map[string]string{}
 	for _, version := range []string{"1.0.0", "1.1.0"} {
 		from, dir := filepath.Join(p.dir, "from-"+version), filepath.Join(p.dir, version)
 		require.NoError(t, os.CopyFS(from, os.DirFS(filepath.Join("../../examples/platform", version))))
-		if version == "1.1.0" { // what it leaves behind is deleted on demand
+		if version == "1.1.0" { // its dropped objects are deleted on request
 			require.NoError(t, os.RemoveAll(filepath.Join(from, "example-backup")))
 		}
 		_, err := p.run("release", "new", "--from-dir", from, "--name", version,
-			"--previous", "1.0.0", "--to-dir", dir)
+			"--previous", "1.0.0", "--no-operator", "--to-dir", dir)
 		require.NoError(t, err)
 		require.FileExists(t, filepath.Join(dir, "release-manifests", permission.File))
 		images[version] = p.push(os.DirFS(dir), version, true).ByDigest()
@@ -206,7 +207,7 @@ func TestExamplePlatformUnderItsRoles(t *testing.T) {
 	assert.Empty(t, p.roleRules(api.UpdateRole))
 	first := p.roleRules(api.ReleaseRole)
 
-	t.Run("drift is repaired", func(t *testing.T) {
+	t.Run("repairs drift", func(t *testing.T) {
 		service := p.object("v1", "Service", "example-dns", "example-dns-legacy")
 		require.NotNil(t, service)
 		require.NoError(t, p.client.Delete(t.Context(), service))
@@ -216,7 +217,7 @@ func TestExamplePlatformUnderItsRoles(t *testing.T) {
 		}, time.Minute, 50*time.Millisecond)
 	})
 
-	t.Run("a preflight is permitted while it lasts", func(t *testing.T) {
+	t.Run("grants the permissions of a preflight only during the preflight", func(t *testing.T) {
 		p.update(configv1.Update{Image: images["1.1.0"], Mode: configv1.UpdateModePreflight})
 		require.Eventually(t, func() bool {
 			u := p.object(api.ReleaseRolloutVersion.String(), api.ReleaseRolloutKind, "", "version")
@@ -241,10 +242,10 @@ func TestExamplePlatformUnderItsRoles(t *testing.T) {
 	updating := time.Now()
 	p.update(configv1.Update{Version: "1.1.0", Image: images["1.1.0"]})
 	p.await("1.1.0 to complete", time.Minute, completed("1.1.0"))
-	assert.Nil(t, p.object("v1", "Service", "example-dns", "example-dns-legacy"), "the tombstone's object is still there")
-	require.Eventually(t, func() bool { return len(p.roleRules(api.UpdateRole)) == 0 }, time.Minute, 50*time.Millisecond, "what the update took is given up")
+	assert.Nil(t, p.object("v1", "Service", "example-dns", "example-dns-legacy"), "the tombstone's object still exists")
+	require.Eventually(t, func() bool { return len(p.roleRules(api.UpdateRole)) == 0 }, time.Minute, 50*time.Millisecond, "waiting for the removal of the update's permissions")
 	second := p.roleRules(api.ReleaseRole)
-	assert.NotEqual(t, first, second, "the role is that of the running release")
+	assert.NotEqual(t, first, second, "the role belongs to the running release")
 	assert.Contains(t, fmt.Sprint(second), "example-autoscaler")
 	assert.NotContains(t, fmt.Sprint(first), "example-autoscaler")
 	reviews := 0
@@ -253,11 +254,11 @@ func TestExamplePlatformUnderItsRoles(t *testing.T) {
 			reviews++
 		}
 	}
-	t.Logf("permissions took %d requests", reviews)
+	t.Logf("permissions needed %d requests", reviews)
 	assert.Less(t, reviews, 40)
 	assert.NotZero(t, reviews)
 
-	t.Run("orphans are deleted on demand", func(t *testing.T) {
+	t.Run("deletes orphans on request", func(t *testing.T) {
 		require.NotNil(t, p.object("v1", "ConfigMap", "example-backup", "retention"))
 		version := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"`+api.PruneAnnotation+`":"true"}}}`))

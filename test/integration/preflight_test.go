@@ -15,24 +15,25 @@ import (
 	"github.com/cluster-version/cvo/test/env"
 )
 
-// landed is the condition that a preflight of a version, or of an image if that was never read, came to an end.
-func landed(state, what string) func(*api.ReleaseRollout) bool {
+// preflightEnded returns a condition that holds when the preflight of a version has ended. For a version that was never read, what is its
+// image.
+func preflightEnded(state, what string) func(*api.ReleaseRollout) bool {
 	return func(r *api.ReleaseRollout) bool {
 		p := r.Status.Preflight
 		return p != nil && p.State == state && (p.Version == what || strings.Contains(p.Image, what))
 	}
 }
 
-// preflight asks for a look at a release.
-func (l *life) preflight(update configv1.Update) {
+// preflight requests a preflight of a release.
+func (l *testPlatform) preflight(update configv1.Update) {
 	l.t.Helper()
 	update.Mode = configv1.UpdateModePreflight
 	l.update(update)
 }
 
-// stored counts the writes to the platform since a moment that changed anything, by object. Events, leases and the
-// operator's own objects are none of the platform's.
-func (l *life) stored(since int) map[string]int {
+// stored counts the effective writes to the platform since a position in the audit log, by object. It excludes events, leases and the
+// operator's own objects.
+func (l *testPlatform) stored(since int) map[string]int {
 	l.t.Helper()
 	events, err := env.Audit(l.env.AuditLog)
 	require.NoError(l.t, err)
@@ -49,8 +50,8 @@ func (l *life) stored(since int) map[string]int {
 	return out
 }
 
-// asked counts the dry runs since a moment.
-func (l *life) asked(since int) (count int) {
+// asked counts the dry runs since a position in the audit log.
+func (l *testPlatform) asked(since int) (count int) {
 	l.t.Helper()
 	events, err := env.Audit(l.env.AuditLog)
 	require.NoError(l.t, err)
@@ -62,67 +63,67 @@ func (l *life) asked(since int) (count int) {
 	return count
 }
 
-func (l *life) now() int {
+func (l *testPlatform) now() int {
 	l.t.Helper()
 	events, err := env.Audit(l.env.AuditLog)
 	require.NoError(l.t, err)
 	return len(events)
 }
 
-// TestPreflight looks at releases, good and bad, on a cluster at rest and on one that is being updated. Nothing changes.
-func TestPreflight(t *testing.T) {
+// TestPreflightChangesNothing examines valid and invalid releases on a cluster at rest and during an update. It must change nothing.
+func TestPreflightChangesNothing(t *testing.T) {
 	t.Parallel()
-	l := newLife(t)
+	l := newTestPlatform(t)
 	operators := l.start("operators")
 	before := l.await("4.2.0 to complete", time.Minute, at("4.2.0"))
 	good, unsigned, old := l.release("4.2.1", l.signer), l.release("4.2.2", nil), l.release("4.1.0", l.signer)
 	since := l.now()
 
 	l.preflight(configv1.Update{Image: good.ByDigest()})
-	r := l.tells("the preflight of 4.2.1", landed(api.PreflightPassed, "4.2.1"))
+	r := l.awaitRollout("the preflight of 4.2.1", preflightEnded(api.PreflightPassed, "4.2.1"))
 	p := r.Status.Preflight
 	assert.Equal(t, good.ByDigest(), p.Image)
 	require.Len(t, p.VerifiedBy, 1)
 	assert.Equal(t, l.signer.KeyID(), p.VerifiedBy[0].KeyID)
 	require.NotNil(t, p.Changes)
-	assert.EqualValues(t, 4, p.Changes.Changed, "the ConfigMaps and Deployments: %v", p.Changes)
+	assert.EqualValues(t, 4, p.Changes.Changed, "both ConfigMaps and Deployments change: %v", p.Changes)
 	assert.Zero(t, p.Changes.Refused)
 	assert.EqualValues(t, len(p.Changes.Objects), p.Changes.ObjectCount)
-	assert.Positive(t, l.asked(since), "the API server was asked about each object")
+	assert.Positive(t, l.asked(since), "each object gets a dry run")
 
 	l.preflight(configv1.Update{Image: unsigned.ByDigest()})
-	r = l.tells("the preflight of an unsigned image", landed(api.PreflightFailed, string(unsigned.Digest)))
+	r = l.awaitRollout("the preflight of an unsigned image", preflightEnded(api.PreflightFailed, string(unsigned.Digest)))
 	p = r.Status.Preflight
 	assert.Equal(t, api.ReasonRetrievePayload, p.Step)
 	assert.Contains(t, p.Message, "The update cannot be verified")
 	assert.Empty(t, p.VerifiedBy)
 	assert.Nil(t, p.Changes)
-	assert.Zero(t, l.registry.Count("GET", "/v4.2.2/blobs/"), "nothing of it is read")
+	assert.Zero(t, l.registry.Count("GET", "/v4.2.2/blobs/"), "nothing of the image is read")
 
 	l.preflight(configv1.Update{Image: old.ByDigest()})
-	r = l.tells("the preflight of an older release", landed(api.PreflightObjected, "4.1.0"))
+	r = l.awaitRollout("the preflight of an older release", preflightEnded(api.PreflightObjected, "4.1.0"))
 	p = r.Status.Preflight
 	require.NotEmpty(t, p.Preconditions)
 	assert.Equal(t, "ClusterVersionRollback", p.Preconditions[0].Name)
 	assert.True(t, p.Preconditions[0].Blocking)
-	assert.NotNil(t, p.Changes, "it is looked at to the end")
+	assert.NotNil(t, p.Changes, "the preflight completes")
 
-	cv := l.await("the spec to be looked at", time.Minute, at("4.2.0"))
+	cv := l.await("the spec to be observed", time.Minute, at("4.2.0"))
 	assert.Equal(t, before.Status.History, cv.Status.History)
 	assert.Equal(t, before.Status.Desired, cv.Status.Desired)
-	assert.Equal(t, condition(before, api.ReleaseAccepted), condition(cv, api.ReleaseAccepted), "it speaks of the running release")
+	assert.Equal(t, condition(before, api.ReleaseAccepted), condition(cv, api.ReleaseAccepted), "the condition describes the running release")
 	assert.Empty(t, l.stored(since))
-	told := map[string]int{}
+	reported := map[string]int{}
 	for _, reason := range l.story() {
 		if strings.HasPrefix(reason, "Preflight") {
-			told[reason]++
+			reported[reason]++
 		}
 	}
 	assert.Equal(t, []string{api.EventPreflightFailed, api.EventPreflightObjected, api.EventPreflightPassed, api.EventPreflightStarted},
-		slices.Sorted(maps.Keys(told)))
-	assert.Equal(t, 3, told[api.EventPreflightStarted])
+		slices.Sorted(maps.Keys(reported)))
+	assert.Equal(t, 3, reported[api.EventPreflightStarted])
 
-	// An update that is under way goes on, to its end.
+	// An update under way continues to its end.
 	operators.kill()
 	l.update(configv1.Update{Image: good.ByDigest()})
 	l.await("4.2.1 to begin", time.Minute, func(cv *configv1.ClusterVersion) bool {
@@ -130,9 +131,9 @@ func TestPreflight(t *testing.T) {
 	})
 	next := l.release("4.2.3", l.signer)
 	l.preflight(configv1.Update{Image: next.ByDigest()})
-	l.tells("the preflight of 4.2.3", landed(api.PreflightPassed, "4.2.3"))
+	l.awaitRollout("the preflight of 4.2.3", preflightEnded(api.PreflightPassed, "4.2.3"))
 	l.start("operators")
-	cv = l.await("4.2.1 to complete all the same", time.Minute, at("4.2.1"))
+	cv = l.await("4.2.1 to complete anyway", time.Minute, at("4.2.1"))
 	assert.Equal(t, []string{"4.2.1", "4.2.0"}, versions(cv))
 
 	// Without the mode it is a normal update.

@@ -44,7 +44,7 @@ metadata: {name: cluster}
 spec: {}
 `
 
-// optional is a ConfigMap that only some clusters get.
+// optional returns a ConfigMap that only some clusters get.
 func optional(name, key, value string) *fstest.MapFile {
 	return &fstest.MapFile{Data: fmt.Appendf(nil, `
 apiVersion: v1
@@ -54,7 +54,7 @@ metadata: {namespace: tiny-b, name: %s, annotations: {%s: %q, include.release.op
 }
 
 // has reports whether the cluster has an optional ConfigMap.
-func (l *life) has(name string) bool {
+func (l *testPlatform) has(name string) bool {
 	l.t.Helper()
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion("v1")
@@ -66,13 +66,13 @@ func (l *life) has(name string) bool {
 	return err == nil
 }
 
-func (l *life) gets(name string) {
+func (l *testPlatform) gets(name string) {
 	l.t.Helper()
 	require.Eventually(l.t, func() bool { return l.has(name) }, time.Minute, 50*time.Millisecond, name)
 }
 
-// enable has a feature gate on for a version.
-func (l *life) enable(version string, names ...configv1.FeatureGateName) {
+// enable enables feature gates for a version.
+func (l *testPlatform) enable(version string, names ...configv1.FeatureGateName) {
 	l.t.Helper()
 	gates := &configv1.FeatureGate{}
 	require.NoError(l.t, l.client.Get(l.t.Context(), client.ObjectKey{Name: "cluster"}, gates))
@@ -84,10 +84,11 @@ func (l *life) enable(version string, names ...configv1.FeatureGateName) {
 	require.NoError(l.t, l.client.Status().Update(l.t.Context(), gates))
 }
 
-// TestSettings changes, while the operator runs, what decides which manifests a cluster gets, and has somebody scribble on
-// the ClusterVersion all the time.
-func TestSettings(t *testing.T) {
-	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+// TestSettingsSelectManifestsWhileTheOperatorRuns changes the settings that select a cluster's manifests while the operator runs and
+// another client keeps overwriting the ClusterVersion.
+func TestSettingsSelectManifestsWhileTheOperatorRuns(t *testing.T) {
+	t.Parallel()
+	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
 	l.tiny.definitions["release-manifests/0000_30_gated_01.yaml"] = optional("gated", api.FeatureGateAnnotation, "Tomorrow")
 	l.tiny.definitions["release-manifests/0000_30_preview_01.yaml"] = optional("preview", api.FeatureSetAnnotation, "TechPreviewNoUpgrade")
 	l.tiny.definitions["release-manifests/0000_30_console_01.yaml"] = optional("console", api.CapabilityAnnotation, "Console")
@@ -120,7 +121,7 @@ func TestSettings(t *testing.T) {
 	l.enable("4.1.0", "Tomorrow")
 	l.enable("4.2.0", "Tomorrow")
 	l.gets("gated")
-	cv = l.await("the cluster to rest", time.Minute, func(cv *configv1.ClusterVersion) bool { return at("4.2.0")(cv) && cv.Status.VersionHash != hash })
+	cv = l.await("the cluster to be at rest", time.Minute, func(cv *configv1.ClusterVersion) bool { return at("4.2.0")(cv) && cv.Status.VersionHash != hash })
 	assert.False(t, l.has("preview"))
 
 	gates := &configv1.FeatureGate{}
@@ -129,28 +130,28 @@ func TestSettings(t *testing.T) {
 	hash = cv.Status.VersionHash
 	require.NoError(t, l.client.Update(t.Context(), gates))
 	l.gets("preview")
-	l.await("the cluster to rest", time.Minute, func(cv *configv1.ClusterVersion) bool { return at("4.2.0")(cv) && cv.Status.VersionHash != hash })
+	l.await("the cluster to be at rest", time.Minute, func(cv *configv1.ClusterVersion) bool { return at("4.2.0")(cv) && cv.Status.VersionHash != hash })
 
 	l.edit(func(spec *configv1.ClusterVersionSpec) {
 		spec.Capabilities.AdditionalEnabledCapabilities = []configv1.ClusterVersionCapability{"Console"}
 	})
 	l.gets("console")
-	cv = l.await("the cluster to rest", time.Minute, func(cv *configv1.ClusterVersion) bool {
+	cv = l.await("the cluster to be at rest", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return at("4.2.0")(cv) && len(cv.Status.Capabilities.EnabledCapabilities) == 1
 	})
 	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Capabilities.AdditionalEnabledCapabilities = nil })
-	l.await("the capability to stay on", time.Minute, says(api.ImplicitlyEnabledCapabilities,
+	l.await("the capability to stay enabled", time.Minute, says(api.ImplicitlyEnabledCapabilities,
 		"True|CapabilitiesImplicitlyEnabled|The following capabilities could not be disabled: Console"))
-	assert.Len(t, cv.Status.History, 1, "none of this is another release")
+	assert.Len(t, cv.Status.History, 1, "the release stays the same")
 	assert.True(t, cv.Status.History[0].Verified)
-	assert.Empty(t, l.registry.Requests(), "nothing is fetched or verified again")
+	assert.Empty(t, l.registry.Requests(), "no image is fetched or verified again")
 
-	l.scribbled(t)
+	l.testStatusOverwritten(t)
 }
 
-// scribbled has another client write status and spec as fast as it can. Ours is there again and again meanwhile, with one
-// write a second at most, and for good afterwards.
-func (l *life) scribbled(t *testing.T) {
+// testStatusOverwritten lets another client write status and spec as fast as possible. Our status keeps returning, with at most one write
+// per second, and stays when the other client stops.
+func (l *testPlatform) testStatusOverwritten(t *testing.T) {
 	t.Helper()
 	begin := time.Now()
 	ctx, stop := context.WithTimeout(t.Context(), 6*time.Second)
@@ -170,7 +171,7 @@ func (l *life) scribbled(t *testing.T) {
 		}
 	}
 	took := time.Since(begin)
-	l.await("our status", time.Minute, func(cv *configv1.ClusterVersion) bool {
+	l.await("our status to return", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return says(api.ReleaseAccepted, "True|PayloadLoaded|")(cv) && at("4.2.0")(cv)
 	})
 	var ours []time.Time
@@ -180,10 +181,10 @@ func (l *life) scribbled(t *testing.T) {
 		}
 	}
 	t.Logf("%d foreign writes, %d of ours, in %s", foreign, len(ours), took)
-	assert.GreaterOrEqual(t, len(ours), 2, "ours wins again and again")
+	assert.GreaterOrEqual(t, len(ours), 2, "our status returns repeatedly")
 	if len(ours) > 0 {
-		span := ours[len(ours)-1].Sub(ours[0])
-		assert.LessOrEqual(t, float64(len(ours)), span.Seconds()+1.5, "at most one write a second, a little late now and then")
+		span := ours[len(ours)-1].Sub(begin) // no write is earlier, however late the first one arrived
+		assert.LessOrEqual(t, float64(len(ours)), span.Seconds()+1.5, "at most one write per second, with some delay")
 	}
 	log, err := os.ReadFile(l.cvo.log)
 	require.NoError(t, err)

@@ -26,9 +26,10 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// TestStatusThroughThePod has the Lease name a pod, so that status goes through the API server and the node's kubelet,
-// of which only the part that forwards ports is there.
-func TestStatusThroughThePod(t *testing.T) {
+// TestStatusConnectsThroughThePod uses a Lease that names a pod. status therefore connects through the API server and the node's kubelet,
+// of which the test plays the port forwarding.
+func TestStatusConnectsThroughThePod(t *testing.T) {
+	t.Parallel()
 	p := newPlatform(t)
 	own := p.push(newTiny(t).files("1.0.0"), "1.0.0", true)
 	_, err := p.run("install", "--no-operator", "--release-image", own.ByDigest(), "--trust", p.trust)
@@ -47,10 +48,10 @@ func TestStatusThroughThePod(t *testing.T) {
 		out, err = p.run("status")
 		return err == nil && strings.Contains(out, "waiting on tiny-a, tiny-b\n")
 	}, time.Minute, 500*time.Millisecond)
-	assert.Positive(t, node.forwarded.Load(), "it went through the kubelet")
+	assert.Positive(t, node.forwarded.Load(), "the connection uses the kubelet")
 }
 
-// createPod creates a pod on a node whose kubelet is at a URL, with the port of an address.
+// createPod creates a pod with the port of an address, on a node whose kubelet has a URL.
 func (p *platform) createPod(name, kubelet, address string) {
 	p.t.Helper()
 	client := kubernetes.NewForConfigOrDie(p.env.Config("integration")).CoreV1()
@@ -77,7 +78,7 @@ func (p *platform) createPod(name, kubelet, address string) {
 	require.NoError(p.t, err)
 }
 
-// forwarder forwards ports as a kubelet does: for each connection a stream with data, and one for errors.
+// forwarder forwards ports as a kubelet does, with one stream for data and one for errors per connection.
 type forwarder struct {
 	to        string
 	forwarded atomic.Int64

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,25 +18,26 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/cli"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/release"
-	"github.com/cluster-version/cvo/pkg/rollout"
 )
 
-// TestStatus asks for the rollout at every turn of an operator's life: before it ever ran, while it waits, when it is
+// TestStatusReportsEachStage queries the rollout at each stage of an operator's life: before its first start, while it waits, when it is
 // done, and after it was stopped.
-func TestStatus(t *testing.T) {
+func TestStatusReportsEachStage(t *testing.T) {
+	t.Parallel()
 	p := newPlatform(t)
 	own := p.push(newTiny(t).files("1.0.0"), "1.0.0", true)
 	_, err := p.run("install", "--no-operator", "--release-image", own.ByDigest(), "--trust", p.trust)
 	require.NoError(t, err)
 
 	out, err := p.run("status")
-	assert.Equal(t, cli.ExitPartial, exitCode(t, err))
-	require.ErrorContains(t, err, "nobody ever held Lease openshift-cluster-version/version")
-	assert.Contains(t, out, "This is what the ClusterVersion says")
+	assert.Equal(t, command.ExitPartial, exitCode(t, err))
+	require.ErrorContains(t, err, "none has ever run here (no Lease openshift-cluster-version/version)")
+	assert.Contains(t, out, "Showing the ClusterVersion only")
 	_, err = p.run("status", "-o", "json")
-	assert.Equal(t, cli.ExitPartial, exitCode(t, err))
+	assert.Equal(t, command.ExitPartial, exitCode(t, err))
 
 	address := freeAddress(t)
 	server := "https://" + address
@@ -45,47 +45,46 @@ func TestStatus(t *testing.T) {
 	require.Eventually(t, func() bool {
 		out, err = p.run("status", "--server", server)
 		return err == nil && strings.Contains(out, "waiting on tiny-a, tiny-b\n")
-	}, time.Minute, 200*time.Millisecond, "the tree shows what is waited for")
+	}, time.Minute, 200*time.Millisecond, "the tree shows the pending gates")
 	assert.Contains(t, out, "Initializing  1.0.0")
 	assert.Contains(t, out, "ClusterOperator.config.openshift.io tiny-a")
-	assert.NotContains(t, out, "\x1b[", "this is no terminal")
+	assert.NotContains(t, out, "\x1b[", "no colors without a terminal")
 	watched := p.start("cvo", "status", "--watch", "--server", server)
 	watched.logged(t, "waiting on tiny-a, tiny-b")
 
-	t.Run("is for those who may see it", func(t *testing.T) { p.testStatusRole(t, server) })
-	t.Run("is never asked without TLS", func(t *testing.T) {
+	t.Run("requires permission to read the rollout", func(t *testing.T) { p.testStatusRole(t, server) })
+	t.Run("never queries without TLS", func(t *testing.T) {
 		_, err := p.run("status", "--server", "http://"+address)
-		assert.Equal(t, cli.ExitUsage, exitCode(t, err))
+		assert.Equal(t, command.ExitUsage, exitCode(t, err))
 	})
-	t.Run("says that the address may be another", func(t *testing.T) {
+	t.Run("suggests another address", func(t *testing.T) {
 		_, err := p.run("status", "--server", "https://"+freeAddress(t))
-		assert.Equal(t, cli.ExitPartial, exitCode(t, err))
-		require.ErrorContains(t, err, "the operator leads but cannot be reached")
+		assert.Equal(t, command.ExitPartial, exitCode(t, err))
+		require.ErrorContains(t, err, "the leading operator cannot be reached")
 	})
 
 	p.start("operators")
 	p.await("1.0.0 to complete", time.Minute, at("1.0.0"))
-	var account rollout.Snapshot
+	var account report.Snapshot
 	require.Eventually(t, func() bool {
 		out, err = p.run("status", "--server", server, "-o", "json")
 		return err == nil && json.Unmarshal([]byte(out), &account) == nil && account.Progress.Complete
 	}, time.Minute, 200*time.Millisecond)
 	assert.Equal(t, release.Reconciling, account.Progress.Mode)
+	assert.NotEmpty(t, account.OperatorVersion)
 	watched.logged(t, "waiting on nothing: every manifest is applied and every gate is met")
 
-	require.NoError(t, operator.Process.Signal(syscall.SIGTERM))
-	<-operator.exited
+	operator.end(t)
 	out, err = p.run("status", "--server", server)
-	assert.Equal(t, cli.ExitPartial, exitCode(t, err))
-	require.ErrorContains(t, err, "the version operator is not running: Lease openshift-cluster-version/version was given back")
+	assert.Equal(t, command.ExitPartial, exitCode(t, err))
+	require.ErrorContains(t, err, "the version operator is not running: Lease openshift-cluster-version/version was released")
 	assert.Contains(t, out, "Completed  1.0.0")
 	watched.logged(t, "warning: ")
-	require.NoError(t, watched.Process.Signal(os.Interrupt))
-	<-watched.exited
-	assert.Zero(t, watched.ProcessState.ExitCode(), "an interrupt is how watching ends")
+	require.NoError(t, watched.signal(os.Interrupt))
+	assert.Zero(t, watched.exitCode(), "an interrupt ends the watch successfully")
 }
 
-// testStatusRole applies the role that a release brings.
+// testStatusRole applies the role that a release contains.
 func (p *platform) testStatusRole(t *testing.T, server string) {
 	user, err := p.env.User("vera")
 	require.NoError(t, err)
@@ -99,8 +98,8 @@ func (p *platform) testStatusRole(t *testing.T, server string) {
 	status := func() (string, error) { return p.run("status", "--kubeconfig", kubeconfig, "--server", server) }
 
 	_, err = status()
-	assert.Equal(t, cli.ExitFailed, exitCode(t, err), "neither Lease nor ClusterVersion can be read")
-	require.ErrorContains(t, err, "the role cluster-version-operator-viewer lets you")
+	assert.Equal(t, command.ExitFailed, exitCode(t, err), "neither Lease nor ClusterVersion can be read")
+	require.ErrorContains(t, err, "ask an administrator for ClusterRole cluster-version-operator-viewer")
 
 	p.create("../../manifests/0000_00_cluster-version-operator_03_roles.yaml")
 	rbac := kubernetes.NewForConfigOrDie(p.env.Config("integration")).RbacV1()

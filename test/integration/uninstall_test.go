@@ -18,8 +18,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// TestUninstallStopsLeader has 'cvo uninstall' take the Lease from operators that run, of which one is stopped.
-func TestUninstallStopsLeader(t *testing.T) {
+// TestUninstallStopsTheLeader checks that 'cvo uninstall' takes the Lease from running operators and from a suspended one.
+func TestUninstallStopsTheLeader(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	img := p.push(newTiny(t).files("1.0.0"), "1.0.0", true)
@@ -27,46 +27,47 @@ func TestUninstallStopsLeader(t *testing.T) {
 	require.NoError(t, err)
 	p.start("operators")
 
-	// The leader gives its word. Without it the uninstall would wait for the whole lease.
+	// The leader confirms that it has stopped. Without that, the uninstall would wait for the whole lease.
 	const long = 2 * time.Minute
 	leader := p.operator(img.ByDigest(), "--leader-elect-lease-duration", long.String(), "--leader-elect-renew-deadline", "1m")
 	p.await("1.0.0 to complete", time.Minute, completed("1.0.0"))
 	first := p.holder(func(holder string) bool { return holder != "" })
 	took, waited := p.stopsOperator(nil)
 	assert.Less(t, took, long)
-	t.Logf("the leader's word was heard %.1f s after the start of cvo uninstall", took.Seconds())
+	t.Logf("the leader confirmed %.1f s after the start of cvo uninstall", took.Seconds())
 	for _, line := range waited {
 		t.Log(line)
 	}
-	leader.logged(t, "told the uninstall that nothing is written any more")
-	p.holder(func(holder string) bool { return holder == first }) // the uninstall was interrupted: it leads again
+	leader.logged(t, "confirmed to the uninstall that this process has stopped writing")
+	p.holder(func(holder string) bool { return holder == first }) // the uninstall was interrupted, so the operator leads again
 	leader.end(t)
 
-	// One that is stopped gives no word, and does not write when it goes on, either.
-	leader = p.operator(img.ByDigest())
+	// A suspended operator confirms nothing and does not write when it resumes.
+	leader = p.operator(img.ByDigest(), shortLease...)
+	leader.letEnd()
 	second := p.holder(func(holder string) bool { return holder != "" && holder != first })
-	require.NoError(t, leader.Process.Signal(syscall.SIGSTOP))
+	require.NoError(t, leader.signal(syscall.SIGSTOP))
 	var goesOn time.Time
 	took, waited = p.stopsOperator(func() {
 		goesOn = time.Now()
-		require.NoError(t, leader.Process.Signal(syscall.SIGCONT))
+		require.NoError(t, leader.signal(syscall.SIGCONT))
 		select {
-		case <-leader.exited: // it has found out that it leads no more
+		case <-leader.exited: // it has noticed that it no longer leads
 		case <-time.After(time.Minute):
-			assert.Fail(t, "the operator goes on", tail(leader.log))
+			assert.Fail(t, "the operator continues", tail(leader.log))
 		}
 	})
-	assert.GreaterOrEqual(t, took, 10*time.Second, "its lease")
-	assert.Contains(t, strings.Join(waited, "\n"), "for operator "+second+" to notice that it leads no more")
-	t.Logf("a leader that is stopped was waited for until %.1f s after the start of cvo uninstall", took.Seconds())
+	assert.GreaterOrEqual(t, took, 10*time.Second, "the uninstall waits for the lease")
+	assert.Contains(t, strings.Join(waited, "\n"), "for operator "+second+" to confirm that it has stopped writing")
+	t.Logf("cvo uninstall waited %.1f s for the suspended leader", took.Seconds())
 	for _, e := range p.audit(goesOn) {
 		if e.Write() && strings.HasPrefix(e.UserAgent, operatorAgent) && e.Object.Resource != "leases" {
-			assert.Fail(t, "written after the Lease was taken", "%s %s", e.Verb, e.Object)
+			assert.Fail(t, "a write after the Lease was taken", "%s %s", e.Verb, e.Object)
 		}
 	}
 }
 
-// holder waits until somebody holds the Lease of whom a condition is true.
+// holder waits until the holder of the Lease satisfies a condition and returns it.
 func (p *platform) holder(condition func(string) bool) (holder string) {
 	p.t.Helper()
 	leases := kubernetes.NewForConfigOrDie(p.env.Config("integration")).CoordinationV1().Leases(api.OperatorNamespace)
@@ -81,8 +82,8 @@ func (p *platform) holder(condition func(string) bool) (holder string) {
 	return holder
 }
 
-// stopsOperator runs cvo uninstall, and interrupts it when it has stopped the operator: after that was looked at, if
-// asked. It returns how long that took, and what cvo said meanwhile.
+// stopsOperator runs cvo uninstall and interrupts it after it has stopped the operator and called look, if that is not nil. It returns the
+// time until then and the output of cvo.
 func (p *platform) stopsOperator(look func()) (took time.Duration, said []string) {
 	p.t.Helper()
 	began := time.Now()
@@ -93,7 +94,7 @@ func (p *platform) stopsOperator(look func()) (took time.Duration, said []string
 	require.NoError(p.t, cmd.Start())
 	for lines := bufio.NewScanner(progress); lines.Scan(); {
 		said = append(said, lines.Text())
-		if took == 0 && strings.Contains(lines.Text(), "out of the ClusterVersion's hands") { // which comes next
+		if took == 0 && strings.Contains(lines.Text(), "removing the owner references from") { // the next step
 			took = time.Since(began)
 			if look != nil {
 				look()

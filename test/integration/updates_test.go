@@ -12,19 +12,23 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/cluster-version/cvo/pkg/release"
-	"github.com/cluster-version/cvo/pkg/updategraph"
+	updategraph "github.com/cluster-version/cvo/pkg/update/graph"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// TestUpdates has a cluster told by an update service which updates there are, and keep that while the service is away.
-func TestUpdates(t *testing.T) {
+// TestUpdatesAreKeptWhileTheServiceIsUnavailable gets the available updates from an update service and keeps them while the service is
+// unavailable.
+//
+//threat:does-answer-fails
+func TestUpdatesAreKeptWhileTheServiceIsUnavailable(t *testing.T) {
 	t.Parallel()
-	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
 	images := map[string]release.Image{}
 	for _, version := range []string{"4.2.0", "4.2.1", "4.2.2", "4.2.3"} {
 		images[version] = l.release(version, l.signer)
 	}
 	l.own = images["4.2.0"]
+	l.create(statusDefinition) // it reports that the operator has no update service
 	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
 	require.NoError(t, err)
 	service := fixture.StartUpdateService(t, offered(images))
@@ -33,9 +37,15 @@ func TestUpdates(t *testing.T) {
 	l.await("4.2.0 to complete", time.Minute, at("4.2.0"))
 	id := string(l.get().Spec.ClusterID)
 
-	l.await("a channel to be missed", time.Minute, says(configv1.RetrievedUpdates, "False|NoChannel|The update channel has not been configured."))
+	l.await("the missing channel to be reported", time.Minute, says(configv1.RetrievedUpdates, "False|NoChannel|The update channel has not been configured."))
+	unlisted := []string{"upgrade", "--to-image", images["4.2.1"].ByDigest(), "--dry-run"}
+	out, err := l.run(unlisted...)
+	require.NoError(t, err, "without a service and a channel, a signed image needs no flag")
+	assert.Contains(t, out, "Requested update to release image "+images["4.2.1"].ByDigest()+" (server dry run)")
 	l.channel("stable")
-	l.await("an update service to be missed", time.Minute, says(configv1.RetrievedUpdates, "False|NoUpstream|"))
+	_, err = l.run(unlisted...)
+	require.ErrorContains(t, err, "specify --allow-explicit-upgrade to continue with the update.")
+	l.await("the missing update service to be reported", time.Minute, says(configv1.RetrievedUpdates, "False|NoUpstream|"))
 	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Upstream = configv1.URL(service.URL() + "/graph") })
 	cv := l.await("updates", time.Minute, offers("4.2.3", "4.2.1"))
 	assert.Equal(t, "True||", condition(cv, configv1.RetrievedUpdates))
@@ -45,13 +55,13 @@ func TestUpdates(t *testing.T) {
 	assert.Equal(t, configv1.URL("https://example.com/4.2.1"), cv.Status.AvailableUpdates[1].URL)
 	assert.Equal(t, images["4.2.1"].ByDigest(), cv.Status.AvailableUpdates[1].Image)
 
-	t.Run("a service that is away", func(t *testing.T) { serviceAway(t, l, service, cv) })
-	t.Run("a risk that is accepted", func(t *testing.T) { riskAccepted(t, l) })
-	t.Run("another channel", func(t *testing.T) { anotherChannel(t, l, service) })
-	t.Run("a conditional update by its version", func(t *testing.T) { conditionalByVersion(t, l, service) })
+	t.Run("keeps updates of an unavailable service", func(t *testing.T) { serviceAway(t, l, service, cv) })
+	t.Run("recommends an update with an accepted risk", func(t *testing.T) { riskAccepted(t, l) })
+	t.Run("drops the updates of another channel", func(t *testing.T) { anotherChannel(t, l, service) })
+	t.Run("finds a conditional update by its version", func(t *testing.T) { conditionalByVersion(t, l, service) })
 }
 
-// offered is a graph with an update for everybody, one with a risk that everybody has, and one with a risk that nobody has.
+// offered returns a graph with an unconditional update, one with a risk that applies, and one with a risk that does not.
 func offered(images map[string]release.Image) updategraph.Graph {
 	var releases []configv1.Release
 	for _, version := range []string{"4.2.0", "4.2.1", "4.2.2", "4.2.3"} {
@@ -73,12 +83,12 @@ func offered(images map[string]release.Image) updategraph.Graph {
 	return graph
 }
 
-func (l *life) channel(name string) {
+func (l *testPlatform) channel(name string) {
 	l.t.Helper()
 	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Channel = name })
 }
 
-// offers is the condition that exactly these versions are available.
+// offers returns a condition that holds when exactly these versions are available.
 func offers(versions ...string) func(*configv1.ClusterVersion) bool {
 	return func(cv *configv1.ClusterVersion) bool {
 		var got []string
@@ -89,7 +99,7 @@ func offers(versions ...string) func(*configv1.ClusterVersion) bool {
 	}
 }
 
-// judged are the conditional updates, with what is told of each.
+// judged returns the conditional updates and whether each is recommended.
 func judged(cv *configv1.ClusterVersion) []string {
 	var out []string
 	for _, update := range cv.Status.ConditionalUpdates {
@@ -102,34 +112,33 @@ func judged(cv *configv1.ClusterVersion) []string {
 	return out
 }
 
-// serviceAway restarts the operator while the service does not answer: what was known stays, to the second.
-func serviceAway(t *testing.T, l *life, service *fixture.UpdateService, before *configv1.ClusterVersion) {
+// serviceAway restarts the operator while the service is unavailable. The known updates do not change.
+func serviceAway(t *testing.T, l *testPlatform, service *fixture.UpdateService, before *configv1.ClusterVersion) {
 	defer service.AddFault(fixture.Fault{Status: http.StatusServiceUnavailable, RetryAfter: "3600"})()
-	l.hand()
-	cv := l.await("the service to be missed", time.Minute, says(configv1.RetrievedUpdates, "False|ResponseFailed|"))
+	l.handOver()
+	cv := l.await("the unavailable service to be reported", time.Minute, says(configv1.RetrievedUpdates, "False|ResponseFailed|"))
 	assert.Equal(t, "False|ResponseFailed|Unable to retrieve available updates: unexpected HTTP status: 503 Service Unavailable", condition(cv, configv1.RetrievedUpdates))
 	assert.Equal(t, before.Status.AvailableUpdates, cv.Status.AvailableUpdates)
 	assert.Equal(t, before.Status.ConditionalUpdates, cv.Status.ConditionalUpdates)
 	assert.Equal(t, before.Status.ConditionalUpdateRisks, cv.Status.ConditionalUpdateRisks)
 }
 
-// riskAccepted accepts a risk while the service is still not asked again; that alone asks for no update.
-func riskAccepted(t *testing.T, l *life) {
+// riskAccepted accepts a risk before the next query of the service. That alone requests no update.
+func riskAccepted(t *testing.T, l *testPlatform) {
 	l.edit(func(spec *configv1.ClusterVersionSpec) {
 		spec.DesiredUpdate = &configv1.Update{AcceptRisks: []configv1.AcceptRisk{{Name: "Fire"}}}
 	})
 	cv := l.await("the update to be recommended", time.Minute, offers("4.2.3", "4.2.2", "4.2.1"))
 	assert.Equal(t, []string{"4.2.3 True NotExposedToRisks", "4.2.2 True AllExposedRisksAccepted"}, judged(cv))
-	assert.True(t, at("4.2.0")(cv) || len(cv.Status.History) == 1, "nothing is updated")
+	assert.True(t, at("4.2.0")(cv) || len(cv.Status.History) == 1, "no update starts")
 	assert.Empty(t, condition(cv, "Invalid"))
 }
 
-// anotherChannel asks for a channel that the service does not have, and then for one that it has: updates of one channel
-// are none of another.
-func anotherChannel(t *testing.T, l *life, service *fixture.UpdateService) {
+// anotherChannel selects a channel that the service lacks, and then one that it has. Updates of one channel are not offered in another.
+func anotherChannel(t *testing.T, l *testPlatform, service *fixture.UpdateService) {
 	remove := service.AddFault(fixture.Fault{Status: http.StatusNotFound})
 	l.channel("none")
-	cv := l.await("the channel to be missed", time.Minute, func(cv *configv1.ClusterVersion) bool {
+	cv := l.await("the unknown channel to be reported", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return strings.Contains(condition(cv, configv1.RetrievedUpdates), "404 Not Found") && offers()(cv)
 	})
 	assert.Empty(t, cv.Status.ConditionalUpdates)
@@ -139,8 +148,8 @@ func anotherChannel(t *testing.T, l *life, service *fixture.UpdateService) {
 	l.await("updates", time.Minute, offers("4.2.3", "4.2.2", "4.2.1"))
 }
 
-// conditionalByVersion asks for a conditional update by its version alone, while the service answers nobody.
-func conditionalByVersion(t *testing.T, l *life, service *fixture.UpdateService) {
+// conditionalByVersion requests a conditional update only by its version, while the service hangs.
+func conditionalByVersion(t *testing.T, l *testPlatform, service *fixture.UpdateService) {
 	remove := service.AddFault(fixture.Fault{Delay: time.Hour})
 	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.DesiredUpdate.Version = "4.2.2" })
 	cv := l.await("4.2.2 to complete", time.Minute, completed("4.2.2"))
@@ -148,7 +157,7 @@ func conditionalByVersion(t *testing.T, l *life, service *fixture.UpdateService)
 	assert.Contains(t, cv.Status.History[0].AcceptedRisks, "exposed to the risks [Fire] which were all explicitly accepted by the cluster administrator.")
 	remove()
 	l.channel("stable")
-	cv = l.await("updates of 4.2.2", time.Minute, func(cv *configv1.ClusterVersion) bool {
+	cv = l.await("updates from 4.2.2", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return offers()(cv) && says(configv1.RetrievedUpdates, "True")(cv)
 	})
 	assert.Empty(t, cv.Status.ConditionalUpdates)

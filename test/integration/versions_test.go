@@ -29,26 +29,26 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/inventory"
-	"github.com/cluster-version/cvo/pkg/operator"
+	"github.com/cluster-version/cvo/pkg/clusterversion/archive"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// statusDefinition is where this repository keeps the definition of ReleaseStatus.
+// statusDefinition is the path of the definition of ReleaseStatus.
 const statusDefinition = "../../manifests/0000_00_cluster-version-operator_02_releasestatuses.crd.yaml"
 
-// stamped builds cvo as of another version beside the other binaries, and returns its name.
+// stamped builds cvo with another version next to the other binaries and returns its name.
 func stamped(t *testing.T, version string) string {
 	t.Helper()
 	name := "cvo-" + version
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w -X github.com/cluster-version/cvo/pkg/cli.version="+version, "-o", filepath.Join(binaries, name), "../../cmd/cvo")
+	build := exec.Command("go", "build", "-ldflags=-s -w -X github.com/cluster-version/cvo/pkg/cli.version="+version, "-o", filepath.Join(binaries, name), "../../cmd/cvo")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, string(out))
 	return name
 }
 
-// define creates a definition as a later version brings it: with room for fields that this version does not know.
+// define creates a definition of a later version, which keeps fields that this version does not know.
 func (p *platform) define(file string) {
 	p.t.Helper()
 	data, err := os.ReadFile(file)
@@ -63,7 +63,7 @@ func (p *platform) define(file string) {
 	require.NoError(p.t, p.client.Create(p.t.Context(), crd))
 }
 
-// openUp has every object of a schema keep what it does not define.
+// openUp makes every object of a schema preserve unknown fields.
 func openUp(node any) {
 	schema, _ := node.(map[string]any)
 	if schema["type"] == "object" {
@@ -79,7 +79,7 @@ func openUp(node any) {
 	}
 }
 
-// later is a field that no version has.
+// later is a field that no version defines.
 const later = "ofALaterVersion"
 
 // inject adds the unknown field to each object in a value.
@@ -97,9 +97,8 @@ func inject(value any) {
 	}
 }
 
-// fromLater changes everything that the operator keeps to what a later version would have written. edit changes each line
-// of the inventory.
-func (l *life) fromLater(edit func(n int, line map[string]any)) {
+// fromLater changes everything that the operator stores to what a later version would store. edit changes each line of the inventory.
+func (l *testPlatform) fromLater(edit func(n int, line map[string]any)) {
 	l.t.Helper()
 	ctx := l.t.Context()
 	shards := &corev1.ConfigMapList{}
@@ -173,8 +172,8 @@ func rewrite(t *testing.T, data []byte, edit func(n int, line map[string]any)) [
 	return out.Bytes()
 }
 
-// versions are the resource versions of what releases have applied.
-func (l *life) versions() map[string]string {
+// versions returns the resource versions of the objects that releases applied.
+func (l *testPlatform) versions() map[string]string {
 	l.t.Helper()
 	out := map[string]string{}
 	for _, gvk := range []schema.GroupVersionKind{
@@ -190,28 +189,29 @@ func (l *life) versions() map[string]string {
 	return out
 }
 
-// accepted are the versions that the ReleaseStatus remembers, the newest first, each of which somebody has signed.
-func (l *life) accepted() []string {
+// accepted returns the versions in the ReleaseStatus, newest first. It checks that each has evidence of a signature, except the release
+// with which the operator was started.
+func (l *testPlatform) accepted() []string {
 	l.t.Helper()
-	status, err := operator.ReadReleaseStatus(l.t.Context(), l.client, "version")
+	status, err := archive.ReadReleaseStatus(l.t.Context(), l.client, "version")
 	require.NoError(l.t, err)
 	require.NotNil(l.t, status)
 	var out []string
 	for _, r := range status.Status.Releases {
-		if r.Image != l.own.ByDigest() { // which it was started from
-			assert.NotEmpty(l.t, r.Evidence, "who signed %s", r.Version)
+		if r.Image != l.own.ByDigest() { // the operator was started with this release
+			assert.NotEmpty(l.t, r.Evidence, "evidence of %s", r.Version)
 		}
 		out = append(out, r.Version)
 	}
 	return out
 }
 
-// TestVersionsInTurn has an older and a newer operator go on after each other in one cluster: what the one leaves, the
-// other reads as it is meant, whatever it does not know of it, and what is settled is not written again.
-func TestVersionsInTurn(t *testing.T) {
-	t.Parallel() // most of it is waiting
+// TestOlderAndNewerOperatorsAlternate runs an older and a newer operator alternately in a cluster. Each must read the other's objects
+// correctly, even with unknown fields, and must not write settled objects again.
+func TestOlderAndNewerOperatorsAlternate(t *testing.T) {
+	t.Parallel() // most of the time the test waits
 	older, newer := stamped(t, "1.0.0"), stamped(t, "1.1.0")
-	l := &life{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
 	require.NoError(t, corev1.AddToScheme(l.client.Scheme()))
 	require.NoError(t, coordinationv1.AddToScheme(l.client.Scheme()))
 	l.define(rolloutDefinition)
@@ -223,14 +223,14 @@ func TestVersionsInTurn(t *testing.T) {
 	l.start("operators")
 	run := func(binary string) time.Time {
 		began := time.Now()
-		l.cvo = l.start(binary, "start", "--release-image", l.own.ByDigest(), "--trust", l.trust,
+		l.cvo = l.keep(binary, "start", "--release-image", l.own.ByDigest(), "--trust", l.trust,
 			"--payload-cache", filepath.Join(l.dir, "cache"), "--listen", "")
 		l.logged("rollout started")
 		return began
 	}
 	recorded := func(version string, to ...string) {
 		l.awaitRecordsOf(version)
-		l.tells("its history", func(r *api.ReleaseRollout) bool { return len(r.Status.History) == len(to) })
+		l.awaitRollout("the history", func(r *api.ReleaseRollout) bool { return len(r.Status.History) == len(to) })
 		for i, entry := range l.rollout().Status.History {
 			assert.Equal(t, to[i], entry.To)
 			assert.NotEmpty(t, entry.Runlevels)
@@ -243,29 +243,29 @@ func TestVersionsInTurn(t *testing.T) {
 	l.cvo.end(t)
 	began := run(newer)
 	l.await("4.2.0", time.Minute, at("4.2.0"))
-	l.drift("a", "4.2.0") // a pass is over, and a second one
+	l.drift("a", "4.2.0") // after a pass and a second one
 	l.onlyDrift(began, "written by another version")
 	l.update(configv1.Update{Image: first.ByDigest()})
 	l.await("4.2.1", time.Minute, at("4.2.1"))
 	recorded("4.2.1", "4.2.1")
 	l.cvo.end(t)
 
-	// The older one again, after a newer one that writes more than it knows.
+	// The older operator runs again after a newer one that writes unknown fields.
 	l.fromLater(func(int, map[string]any) {})
 	began = run(older)
-	l.await("4.2.1 with the older one", time.Minute, at("4.2.1"))
+	l.await("4.2.1 with the older operator", time.Minute, at("4.2.1"))
 	l.drift("a", "4.2.1")
-	l.onlyDrift(began, "written by the older one")
+	l.onlyDrift(began, "written by the older operator")
 	assert.Equal(t, []string{"4.2.1", "4.2.0"}, l.accepted())
 	l.update(configv1.Update{Image: second.ByDigest()})
-	l.await("4.2.2 with the older one", time.Minute, at("4.2.2"))
+	l.await("4.2.2 with the older operator", time.Minute, at("4.2.2"))
 	recorded("4.2.2", "4.2.2", "4.2.1")
 	assert.Equal(t, []string{"4.2.2", "4.2.1", "4.2.0"}, l.accepted())
 	orphans := l.orphans()
 	assert.Contains(t, orphans, "ConfigMap tiny-b/settings")
 	l.cvo.end(t)
 
-	// And after one whose inventory it cannot read: it applies everything once, which changes nothing, and records it.
+	// After an operator whose inventory it cannot read, the operator applies everything once, which changes nothing, and records it.
 	l.fromLater(func(n int, line map[string]any) {
 		if n == 0 {
 			line["format"] = 2
@@ -274,31 +274,31 @@ func TestVersionsInTurn(t *testing.T) {
 	written := l.versions()
 	began = run(older)
 	l.logged("inventory incomplete")
-	l.await("4.2.2 after a format it does not know", time.Minute, at("4.2.2"))
+	l.await("4.2.2 after an unknown inventory format", time.Minute, at("4.2.2"))
 	l.awaitRecordsOf("4.2.2")
-	assert.Equal(t, written, l.versions(), "written again though it was as it should be")
+	assert.Equal(t, written, l.versions(), "settled objects are not changed")
 	times := map[object]int{}
 	for _, o := range l.appliedSince(began) {
 		if times[o]++; o.namespace == "tiny-a" || o.namespace == "tiny-b" {
-			assert.Equal(t, 1, times[o], "%s was applied again and again", o)
+			assert.Equal(t, 1, times[o], "%s is applied once", o)
 		}
 	}
-	assert.Equal(t, orphans, l.orphans(), "what no release names any more is found by its label")
-	assert.True(t, l.settled("b"), "nothing is deleted")
+	assert.Equal(t, orphans, l.orphans(), "dropped objects are found by their label")
+	assert.True(t, l.settled("b"), "no object is deleted")
 	l.cvo.end(t)
 
-	// The newer one finds what the older one left.
+	// The newer operator finds the objects of the older one.
 	began = run(newer)
-	l.await("4.2.2 with the newer one", time.Minute, at("4.2.2"))
+	l.await("4.2.2 with the newer operator", time.Minute, at("4.2.2"))
 	l.drift("a", "4.2.2")
-	l.onlyDrift(began, "written by the newer one")
+	l.onlyDrift(began, "written by the newer operator")
 	recorded("4.2.2", "4.2.2", "4.2.1")
 	assert.Equal(t, []string{"4.2.2", "4.2.1", "4.2.0"}, l.accepted())
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(api.ReleaseRolloutVersion.WithKind(api.ReleaseRolloutKind))
 	require.NoError(t, l.client.Get(t.Context(), client.ObjectKey{Name: "version"}, u))
 	kept, _, _ := unstructured.NestedString(u.Object, "spec", later)
-	assert.Equal(t, "x", kept, "what somebody asks a later version for")
+	assert.Equal(t, "x", kept, "the field of a later version stays")
 	managed := &corev1.ConfigMap{}
 	require.NoError(t, l.client.Get(t.Context(), client.ObjectKey{Namespace: api.ConfigManagedNamespace, Name: "signatures-managed"}, managed))
 	assert.Contains(t, managed.BinaryData, later)
@@ -307,7 +307,7 @@ func TestVersionsInTurn(t *testing.T) {
 	assert.Contains(t, string(out), "1.1.0")
 }
 
-// awaitRecordsOf waits until the inventory says that everything was reached that a release names.
+// awaitRecordsOf waits until the inventory shows all objects of a release as reached.
 func (p *platform) awaitRecordsOf(version string) {
 	p.t.Helper()
 	core, err := corev1client.NewForConfig(p.env.Config("integration"))
@@ -326,29 +326,29 @@ func (p *platform) awaitRecordsOf(version string) {
 	}, time.Minute, 200*time.Millisecond)
 }
 
-// onlyDrift makes sure that an operator has written what somebody had changed, and nothing else that is settled.
-func (l *life) onlyDrift(since time.Time, by string) {
+// onlyDrift checks that an operator has repaired the drift and written no other settled object.
+func (l *testPlatform) onlyDrift(since time.Time, by string) {
 	l.t.Helper()
 	own := 0
 	for _, o := range l.appliedSince(since) {
-		if o.group == api.ReleaseRolloutVersion.Group { // what it tells itself
+		if o.group == api.ReleaseRolloutVersion.Group { // the operator's own report
 			own++
 			continue
 		}
 		assert.Equal(l.t, object{"", "configmaps", "tiny-a", "settings"}, o, by)
 	}
-	assert.LessOrEqual(l.t, own, 2, "what an operator tells does not change all the time")
+	assert.LessOrEqual(l.t, own, 2, "the operator's report does not change constantly")
 }
 
-// settled reports whether the settings of a component are there.
-func (l *life) settled(component string) bool {
+// settled reports whether the settings of a component exist.
+func (l *testPlatform) settled(component string) bool {
 	l.t.Helper()
 	version, _ := l.settings(component)
 	return version != ""
 }
 
-// without pushes a release that does not have a component any more.
-func (l *life) without(component, version string) release.Image {
+// without pushes a release that no longer has a component.
+func (l *testPlatform) without(component, version string) release.Image {
 	l.t.Helper()
 	files := maps.Clone(l.tiny.files(version).(fstest.MapFS))
 	maps.DeleteFunc(files, func(name string, _ *fstest.MapFile) bool { return strings.Contains(name, "_tiny-"+component+"_") })

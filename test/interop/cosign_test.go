@@ -10,25 +10,26 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"github.com/cluster-version/cvo/pkg/cli"
-	"github.com/cluster-version/cvo/pkg/verify"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/verify/policy"
+	verifysigstore "github.com/cluster-version/cvo/pkg/verify/sigstore"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// password protects the keys that cosign makes; it reads it from the environment.
+// password protects the keys that cosign creates. cosign reads it from the environment.
 const password = "not a secret"
 
-// classic makes cosign 3 sign as cosign 2 did by default: under the tag sha256-<hex>.sig, with annotations.
+// classic makes cosign 3 sign as cosign 2 did by default: to the tag sha256-<hex>.sig, with annotations.
 var classic = []string{"--use-signing-config=false", "--new-bundle-format=false", "--tlog-upload=false"}
 
-// verified asks our command whether an image is signed as a trust file demands.
+// verified runs our command that checks whether an image is signed according to a trust file.
 func verified(t *testing.T, pullspec, trust string) (code int, answer map[string]any) {
 	t.Helper()
 	out, err := cvo(t, "release", "verify", pullspec, "--trust", trust, "-o", "json")
 	if out != "" {
 		require.NoError(t, json.Unmarshal([]byte(out), &answer))
 	}
-	return cli.ExitCode(err), answer
+	return command.ExitCode(err), answer
 }
 
 func assertVerified(t *testing.T, pullspec, trust string) {
@@ -40,10 +41,11 @@ func assertVerified(t *testing.T, pullspec, trust string) {
 func assertRefused(t *testing.T, pullspec, trust string) {
 	t.Helper()
 	code, _ := verified(t, pullspec, trust)
-	assert.Equal(t, cli.ExitRefused, code)
+	assert.Equal(t, command.ExitRefused, code)
 }
 
-func TestCosignWithAKey(t *testing.T) {
+//threat:our-signatures-worth
+func TestCosignKeySignaturesVerify(t *testing.T) {
 	dir := t.TempDir()
 	noServices := filepath.Join(dir, "no-services.json")
 	run(t, dir, "cosign", "signing-config", "create", "--out="+noServices)
@@ -56,8 +58,8 @@ func TestCosignWithAKey(t *testing.T) {
 		name string
 		args []string
 	}{
-		{"as a bundle beside the image", []string{"--signing-config=" + noServices}},
-		{"under a tag", classic},
+		{"accepts a bundle beside the image", []string{"--signing-config=" + noServices}},
+		{"accepts a signature under a tag", classic},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			pullspec, _ := newRelease(t, fixture.StartRegistry(t))
@@ -69,7 +71,8 @@ func TestCosignWithAKey(t *testing.T) {
 	}
 }
 
-func TestCosignReadsWhatWeSign(t *testing.T) {
+//threat:our-signatures-worth
+func TestCosignVerifiesOurSignatures(t *testing.T) {
 	dir := t.TempDir()
 	run(t, dir, "cosign", "generate-key-pair")
 	phrase := filepath.Join(dir, "passphrase")
@@ -78,8 +81,8 @@ func TestCosignReadsWhatWeSign(t *testing.T) {
 		name, attach string
 		args         []string
 	}{
-		{"as a bundle beside the image", "referrer", nil},
-		{"under a tag", "tag", []string{"--new-bundle-format=false"}},
+		{"accepts a bundle beside the image", "referrer", nil},
+		{"accepts a signature under a tag", "tag", []string{"--new-bundle-format=false"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			pullspec, _ := newRelease(t, fixture.StartRegistry(t))
@@ -90,46 +93,47 @@ func TestCosignReadsWhatWeSign(t *testing.T) {
 	}
 }
 
-func TestCosignWithoutAKey(t *testing.T) {
+//threat:our-signatures-worth
+func TestCosignKeylessSignaturesVerify(t *testing.T) {
 	s := startSigstore(t)
 	for _, test := range []struct {
 		name, root string
 		args       []string
 	}{
 		{
-			"with a log entry, as a bundle beside the image", s.trustedRoot,
+			"accepts a bundle with a log entry beside the image", s.trustedRoot,
 			[]string{"--signing-config=" + s.signingConfig, "--trusted-root=" + s.trustedRoot},
 		},
 		{
-			"with a timestamp, under a tag", s.withoutLog,
+			"accepts a signature with a timestamp under a tag", s.withoutLog,
 			append([]string{"--fulcio-url=" + s.fulcio, "--timestamp-server-url=" + s.authority}, classic...),
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			policy := func(t *testing.T, identity verify.Identity) string {
+			trust := func(t *testing.T, identity verifysigstore.Identity) string {
 				t.Helper()
-				return writeTrust(t, verify.SigstoreTrust{Keyless: []verify.TrustedAuthority{{
-					Name: "team", TrustedRoot: read(t, test.root), Identities: []verify.Identity{identity},
+				return writeTrust(t, policy.SigstoreTrust{Keyless: []policy.TrustedAuthority{{
+					Name: "team", TrustedRoot: read(t, test.root), Identities: []verifysigstore.Identity{identity},
 				}}})
 			}
 			pullspec, _ := newRelease(t, fixture.StartRegistry(t))
 			run(t, s.dir, "cosign", append([]string{
 				"sign", "--yes", "--identity-token=" + s.issuer.token(t, "release@team.example"), pullspec,
 			}, test.args...)...)
-			assertVerified(t, pullspec, policy(t, verify.Identity{Issuer: s.issuer.url, Email: "release@team.example"}))
-			assertRefused(t, pullspec, policy(t, verify.Identity{Issuer: s.issuer.url, Email: "someone@team.example"}))
-			assertRefused(t, pullspec, policy(t, verify.Identity{Issuer: "https://issuer.example", Email: "release@team.example"}))
+			assertVerified(t, pullspec, trust(t, verifysigstore.Identity{Issuer: s.issuer.url, Email: "release@team.example"}))
+			assertRefused(t, pullspec, trust(t, verifysigstore.Identity{Issuer: s.issuer.url, Email: "someone@team.example"}))
+			assertRefused(t, pullspec, trust(t, verifysigstore.Identity{Issuer: "https://issuer.example", Email: "release@team.example"}))
 
 			another, _ := newRelease(t, fixture.StartRegistry(t))
-			assertRefused(t, another, policy(t, verify.Identity{Issuer: s.issuer.url, Email: "release@team.example"}))
+			assertRefused(t, another, trust(t, verifysigstore.Identity{Issuer: s.issuer.url, Email: "release@team.example"}))
 		})
 	}
 }
 
-func writeTrust(t *testing.T, sigstore verify.SigstoreTrust) (path string) {
+func writeTrust(t *testing.T, signers policy.SigstoreTrust) (path string) {
 	t.Helper()
-	data, err := yaml.Marshal(verify.TrustPolicy{
-		APIVersion: verify.TrustAPIVersion, Kind: verify.TrustKind, Spec: verify.TrustSpec{Sigstore: &sigstore},
+	data, err := yaml.Marshal(policy.Document{
+		APIVersion: policy.APIVersion, Kind: policy.Kind, Spec: policy.Spec{Sigstore: &signers},
 	})
 	require.NoError(t, err)
 	path = filepath.Join(t.TempDir(), "trust.yaml")

@@ -15,23 +15,24 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// newRelease makes the example platform with our command and returns its pullspec, by digest, and the OCI layout it was
-// written to as well.
+// newRelease creates the example platform with our command. It returns the pullspec with the digest, and an OCI layout with the same
+// release.
 func newRelease(t *testing.T, registry *fixture.Registry) (pullspec, layout string) {
 	t.Helper()
 	layout = filepath.Join(t.TempDir(), "layout")
 	repository := registry.Host() + "/platform/release"
-	out, err := cvo(t, "release", "new", "--from-dir", "../../examples/platform/1.0.0", "--name", "1.0.0",
+	out, err := cvo(t, "release", "new", "--from-dir", "../../examples/platform/1.0.0", "--name", "1.0.0", "--no-operator",
 		"--created", "2026-03-01T12:00:00Z", "--to-image", repository+":1.0.0", "--to-oci", layout)
 	require.NoError(t, err)
 	digest, _, _ := strings.Cut(out, " ")
 	return repository + "@" + digest, layout
 }
 
-// extracted is what our command reads of a release, by path.
+// extracted returns the files that our command reads from a release, by path.
 func extracted(t *testing.T, ref string) map[string]string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "extracted")
@@ -50,22 +51,22 @@ func extracted(t *testing.T, ref string) map[string]string {
 	return files
 }
 
-func TestOthersReadOurImages(t *testing.T) {
+func TestOtherToolsReadOurImages(t *testing.T) {
 	registry, dir := fixture.StartRegistry(t), t.TempDir()
 	pullspec, layout := newRelease(t, registry)
 	ours := extracted(t, pullspec)
-	_, digest, _ := strings.Cut(pullspec, "@")
+	digest := string(release.Pullspec(pullspec).Digest())
 
-	t.Run("crane", func(t *testing.T) {
+	t.Run("crane validates and reads an image", func(t *testing.T) {
 		assert.Equal(t, digest, strings.TrimSpace(run(t, dir, "crane", "digest", registry.Host()+"/platform/release:1.0.0")))
-		// Every digest, size and media type of manifest, configuration and layers.
+		// crane checks every digest, size and media type of the manifest, the configuration and the layers.
 		run(t, dir, "crane", "validate", "--remote", pullspec)
 		exported := untar(t, run(t, dir, "crane", "export", pullspec, "-"))
 		for name, content := range ours {
 			assert.Equal(t, content, exported[name], name)
 		}
 	})
-	t.Run("skopeo", func(t *testing.T) {
+	t.Run("skopeo copies an image", func(t *testing.T) {
 		var image struct {
 			Digest, Architecture string
 			Labels               map[string]string
@@ -77,7 +78,7 @@ func TestOthersReadOurImages(t *testing.T) {
 		run(t, dir, "skopeo", "--insecure-policy", "copy", "--preserve-digests", "--src-tls-verify=false", "docker://"+pullspec, "dir:"+copied)
 		assert.FileExists(t, filepath.Join(copied, "manifest.json"))
 	})
-	t.Run("skopeo, from the layout", func(t *testing.T) {
+	t.Run("skopeo reads a layout", func(t *testing.T) {
 		out := run(t, dir, "skopeo", "--insecure-policy", "copy", "--preserve-digests", "--dest-tls-verify=false",
 			"oci:"+layout+":1.0.0", "docker://"+registry.Host()+"/copied/release:1.0.0")
 		t.Log(out)
@@ -85,17 +86,17 @@ func TestOthersReadOurImages(t *testing.T) {
 	})
 }
 
-func TestWeReadImagesOfOthers(t *testing.T) {
+func TestImagesOfOtherToolsCanBeRead(t *testing.T) {
 	registry, dir := fixture.StartRegistry(t), t.TempDir()
 	pullspec, _ := newRelease(t, registry)
 	ours := extracted(t, pullspec)
 
-	t.Run("a layout of skopeo", func(t *testing.T) {
+	t.Run("reads a layout from skopeo", func(t *testing.T) {
 		layout := filepath.Join(dir, "oci")
 		run(t, dir, "skopeo", "--insecure-policy", "copy", "--src-tls-verify=false", "docker://"+pullspec, "oci:"+layout+":other")
 		assert.Equal(t, ours, extracted(t, layout+":other"))
 	})
-	t.Run("layers compressed by skopeo with zstd", func(t *testing.T) {
+	t.Run("reads layers that skopeo compressed with zstd", func(t *testing.T) {
 		plain, target := filepath.Join(dir, "plain"), registry.Host()+"/zstd/release:1.0.0"
 		copied := func(args ...string) {
 			run(t, dir, "skopeo", append([]string{"--insecure-policy", "copy", "--src-tls-verify=false", "--dest-tls-verify=false"}, args...)...)
@@ -105,7 +106,7 @@ func TestWeReadImagesOfOthers(t *testing.T) {
 		require.Contains(t, run(t, dir, "crane", "manifest", target), "tar+zstd")
 		assert.Equal(t, ours, extracted(t, target))
 	})
-	t.Run("a layer of crane on top", func(t *testing.T) {
+	t.Run("reads a layer that crane added", func(t *testing.T) {
 		layer := filepath.Join(dir, "layer.tar")
 		require.NoError(t, os.WriteFile(layer, tarOf(t, "release-manifests/0000_90_more_00.yaml", "more: true\n"), 0o600))
 		target := registry.Host() + "/appended/release:1.0.0"
@@ -114,13 +115,13 @@ func TestWeReadImagesOfOthers(t *testing.T) {
 		assert.Equal(t, "more: true\n", got["0000_90_more_00.yaml"])
 		assert.Len(t, got, len(ours)+1)
 	})
-	t.Run("an index of crane", func(t *testing.T) {
+	t.Run("reads an index from crane", func(t *testing.T) {
 		target := registry.Host() + "/index/release:1.0.0"
 		run(t, dir, "crane", "index", "append", "--manifest", pullspec, "--tag", target)
 		digest := strings.TrimSpace(run(t, dir, "crane", "digest", target))
 		assert.Equal(t, ours, extracted(t, registry.Host()+"/index/release@"+digest))
 	})
-	t.Run("an image flattened by crane", func(t *testing.T) {
+	t.Run("reads an image that crane flattened", func(t *testing.T) {
 		flat := strings.TrimSpace(run(t, dir, "crane", "flatten", pullspec))
 		assert.Equal(t, ours, extracted(t, flat))
 	})

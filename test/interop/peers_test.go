@@ -17,12 +17,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/cli"
+	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
-// peersEnv names the environment variable that holds the folder with the peers.
+// peersEnv is the environment variable with the folder of the peer programs.
 const peersEnv = "CVO_PEERS_BIN"
 
-// peer is the path of a program that test/peers builds.
+// peer returns the path of a program that test/peers builds.
 func peer(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv(peersEnv)
@@ -33,18 +34,18 @@ func peer(t *testing.T, name string) string {
 	}
 	path := filepath.Join(dir, name)
 	_, err := os.Stat(path)
-	require.NoError(t, err, "run `make peers`, or set %s to a folder that has %s", peersEnv, name)
+	require.NoError(t, err, "run `make peers`, or set %s to a folder with %s", peersEnv, name)
 	return path
 }
 
-// run runs a peer in a folder and returns what it printed on stdout; it must succeed.
+// run runs a peer in a folder and returns its stdout. The peer must succeed.
 func run(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, peer(t, name), args...)
 	cmd.Dir = dir
-	// Nothing of the user's own settings, keys or credentials takes part.
+	// The user's own settings, keys and credentials must have no effect.
 	cmd.Env = append(os.Environ(), "HOME="+dir, "DOCKER_CONFIG="+dir, "XDG_RUNTIME_DIR="+dir, "COSIGN_PASSWORD="+password,
 		"SIGSTORE_NO_CACHE=true", "TUF_ROOT="+filepath.Join(dir, "tuf"))
 	var out, errOut bytes.Buffer
@@ -53,21 +54,21 @@ func run(t *testing.T, dir, name string, args ...string) string {
 	return out.String()
 }
 
-// cvo runs a command of ours in this process and returns what it printed.
+// cvo runs our command in this process and returns its output.
 func cvo(t *testing.T, args ...string) (out string, err error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	cmd := cli.New(cli.Streams{In: strings.NewReader(""), Out: &stdout, Err: &stderr})
+	cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: &stdout, Err: &stderr})
 	cmd.SetArgs(args)
 	err = cmd.ExecuteContext(t.Context())
 	t.Logf("cvo %s\n%s%s", strings.Join(args, " "), stdout.String(), stderr.String())
 	return stdout.String(), err
 }
 
-// serve starts a peer that runs until the test ends, and waits until it answers at the address with any HTTP status.
+// serve starts a peer that runs until the test ends, and waits until it responds at probe with any HTTP status.
 func serve(t *testing.T, dir, name, probe string, args ...string) {
 	t.Helper()
-	cmd := exec.Command(peer(t, name), args...) //nolint:noctx // it is ended by the cleanup, with a signal
+	cmd := exec.Command(peer(t, name), args...) //nolint:noctx // the cleanup ends it with a signal
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -79,7 +80,7 @@ func serve(t *testing.T, dir, name, probe string, args ...string) {
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		if err := <-ended; err == nil {
-			t.Logf("%s has ended by itself", name)
+			t.Logf("%s ended unexpectedly", name)
 		}
 		if t.Failed() {
 			t.Logf("%s:\n%s", name, output.String())
@@ -89,7 +90,7 @@ func serve(t *testing.T, dir, name, probe string, args ...string) {
 		select {
 		case err := <-ended:
 			ended <- err
-			t.Fatalf("%s has ended: %v\n%s", name, err, output.String())
+			t.Fatalf("%s ended: %v\n%s", name, err, output.String())
 		default:
 		}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, probe, http.NoBody)
@@ -99,13 +100,13 @@ func serve(t *testing.T, dir, name, probe string, args ...string) {
 			_ = resp.Body.Close()
 		}
 		return err == nil
-	}, time.Minute, 50*time.Millisecond, "%s does not answer at %s", name, probe)
+	}, time.Minute, 50*time.Millisecond, "waiting for %s at %s", name, probe)
 }
 
-// freePort is a port that nobody listens on now.
+// freePort returns a port that is currently unused.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it returns at once
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
 	require.NoError(t, err)
 	defer l.Close()
 	_, port, err := net.SplitHostPort(l.Addr().String())

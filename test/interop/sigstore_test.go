@@ -22,14 +22,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sigstore is everything that keyless signing needs, on this machine: an OpenID Connect issuer (of the test), Fulcio,
-// Rekor (its second generation, on a folder) and a timestamp authority.
+// sigstore is everything that keyless signing needs, on this machine: the test's OpenID Connect issuer, Fulcio, Rekor (second generation,
+// with its log in a folder) and a timestamp authority.
 type sigstore struct {
 	dir string
-	// trustedRoot and signingConfig are files as sigstore's clients read them; withoutLog is a trusted root of a sigstore
-	// that has no Rekor.
+	// trustedRoot and signingConfig are files for sigstore's clients. withoutLog is a trusted root without Rekor.
 	trustedRoot, withoutLog, signingConfig string
-	// fulcio and authority are addresses.
+	// fulcio and authority are the addresses of the servers.
 	fulcio, authority string
 	issuer            *issuer
 }
@@ -82,7 +81,7 @@ func (s *sigstore) startRekor(t *testing.T) (url string) {
 	writeKeyPair(t, key, filepath.Join(s.dir, "rekor.pub"))
 	port := freePort(t)
 	url = "http://127.0.0.1:" + port
-	// Clients expect the log to sign by the name of its host.
+	// Clients expect the log to sign with the name of its host.
 	serve(t, s.dir, "rekor-server", url+"/healthz", "serve", "--hostname=127.0.0.1", "--storage-dir="+filepath.Join(s.dir, "log"),
 		"--signer-filepath="+key, "--http-port="+port, "--grpc-port="+freePort(t), "--http-metrics-port="+freePort(t),
 		"--checkpoint-interval=1s", "--batch-max-age=50ms", "--persistent-antispam=false")
@@ -99,7 +98,7 @@ func (s *sigstore) startAuthority(t *testing.T) (url string) {
 	return base + "/api/v1/timestamp"
 }
 
-// fetch writes what an address answers to a file.
+// fetch writes the response of a URL to a file.
 func fetch(t *testing.T, url, path string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
@@ -125,7 +124,7 @@ func writeKeyPair(t *testing.T, private, public string) {
 	require.NoError(t, os.WriteFile(public, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), 0o600))
 }
 
-// issuer is an OpenID Connect provider that says what it is told to say.
+// issuer is an OpenID Connect provider that issues the tokens that a test requests.
 type issuer struct {
 	url string
 	key *ecdsa.PrivateKey
@@ -166,7 +165,7 @@ func startIssuer(t *testing.T) *issuer {
 	return i
 }
 
-// token returns a file with a token that says that somebody has an e-mail address (RFC 7519, ES256 of RFC 7518).
+// token returns a file with a token for an e-mail address (RFC 7519, ES256 of RFC 7518).
 func (i *issuer) token(t *testing.T, email string) string {
 	t.Helper()
 	encode := func(document any) string {
@@ -188,5 +187,5 @@ func (i *issuer) token(t *testing.T, email string) string {
 	return path
 }
 
-// fixed is a number of a P-256 signature in its 32 bytes.
+// fixed returns a number of a P-256 signature as 32 bytes.
 func fixed(n *big.Int) []byte { return n.FillBytes(make([]byte, 32)) }

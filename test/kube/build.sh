@@ -3,26 +3,20 @@
 #
 #   test/kube/build.sh [TOOL...]      default: etcd kube-apiserver
 #
-# Binaries go to bin/kube/ below the repository's root ($CVO_KUBE_BIN names another folder). What is up to date is not
-# built again: a stamp beside each binary holds the hash of what it was built from. Runs at the same time wait for each
-# other where flock exists.
+# Binaries go to bin/kube/ below the repository's root ($CVO_KUBE_BIN names another folder). $CVO_KUBE_MODULE names the
+# folder of another go.mod that pins them, such as test/kube/compat. What is up to date is not built again: a stamp
+# beside each binary holds the hash of what it was built from. Runs at the same time wait for each other where flock
+# exists.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 bin=${CVO_KUBE_BIN:-$(CDPATH='' cd -- "$here/../.." && pwd)/bin/kube}
 mkdir -p "$bin"
 bin=$(CDPATH='' cd -- "$bin" && pwd)
-cd "$here"
+script=$here/build.sh
+cd "${CVO_KUBE_MODULE:-$here}"
 
 [ $# -gt 0 ] || set -- etcd kube-apiserver
-
-if command -v flock >/dev/null 2>&1; then
-	exec 9>"$bin/.lock"
-	if ! flock -n 9; then
-		echo "kube-tools: another build is running, waiting for it" >&2
-		flock 9
-	fi
-fi
 
 export CGO_ENABLED=0
 # A go.work above must not mix the main module's versions with these.
@@ -44,7 +38,7 @@ package() {
 	kind) echo sigs.k8s.io/kind ;;
 	kwok) echo sigs.k8s.io/kwok/cmd/kwok ;;
 	*)
-		echo "kube-tools: unknown tool $1: see the tool directives of $here/go.mod" >&2
+		echo "kube-tools: unknown tool $1: see the tool directives of $PWD/go.mod" >&2
 		exit 2
 		;;
 	esac
@@ -54,17 +48,31 @@ package() {
 sources=$({
 	go version
 	echo "$ldflags"
-	cat go.mod go.sum build.sh
+	cat go.mod go.sum "$script"
 } | cksum)
 
-missing=
-for tool in "$@"; do
-	package "$tool" >/dev/null
-	if [ -x "$bin/$tool" ] && [ "$(cat "$bin/.$tool.stamp" 2>/dev/null)" = "$sources" ]; then
-		continue
+# find_missing lists the tools that are not up to date.
+find_missing() {
+	missing=
+	for tool in "$@"; do
+		package "$tool" >/dev/null
+		if [ -x "$bin/$tool" ] && [ "$(cat "$bin/.$tool.stamp" 2>/dev/null)" = "$sources" ]; then
+			continue
+		fi
+		missing="$missing $tool"
+	done
+}
+
+# Only a run that has something to build waits for another; by then the other may have built it.
+find_missing "$@"
+if [ -n "$missing" ] && command -v flock >/dev/null 2>&1; then
+	exec 9>"$bin/.lock"
+	if ! flock -n 9; then
+		echo "kube-tools: another build is running, waiting for it" >&2
+		flock 9
 	fi
-	missing="$missing $tool"
-done
+	find_missing "$@"
+fi
 
 if [ -n "$missing" ]; then
 	echo "kube-tools: building$missing from source; the first time this takes some minutes, later it is cached" >&2

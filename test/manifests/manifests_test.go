@@ -1,5 +1,5 @@
-// Package manifests_test applies the operator's own set to a real API server, and holds its pods to the Pod Security
-// Standards that its namespace enforces.
+// Package manifests_test applies the operator's own manifests to a real API server. It checks the pods against the Pod Security Standards
+// that their namespace enforces.
 package manifests_test
 
 import (
@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -35,13 +34,13 @@ import (
 
 const image = "registry.example/release@sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
-var cluster *rest.Config
+var controlPlane *env.Env
 
 func TestMain(m *testing.M) {
-	env.Main(m, env.Options{}, func(e *env.Env) { cluster = e.Config("manifests-test") })
+	env.Main(m, env.Options{}, func(e *env.Env) { controlPlane = e })
 }
 
-// objects are what a cluster gets of the set, in its order.
+// objects returns the objects that a cluster gets, in order.
 func objects(t *testing.T, ownNetwork bool) (list []*unstructured.Unstructured) {
 	t.Helper()
 	fsys := fstest.MapFS{
@@ -72,12 +71,12 @@ func find(t *testing.T, list []*unstructured.Unstructured, kind, name string, in
 			return
 		}
 	}
-	require.Failf(t, "not in the set", "%s %s", kind, name)
+	require.Failf(t, "not in the manifests", "%s %s", kind, name)
 }
 
-func TestRendered(t *testing.T) {
+func TestRenderedManifestsMatchTheGoldenFiles(t *testing.T) {
 	for name, ownNetwork := range map[string]bool{"network-of-the-cluster": false, "network-of-the-release": true} {
-		t.Run("it is as in "+name, func(t *testing.T) {
+		t.Run("matches "+name, func(t *testing.T) {
 			var out strings.Builder
 			for _, object := range objects(t, ownNetwork) {
 				switch object.GetKind() {
@@ -92,16 +91,16 @@ func TestRendered(t *testing.T) {
 	}
 }
 
-func TestApplied(t *testing.T) {
+func TestRealServerAcceptsTheManifests(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
-	plain, err := client.New(cluster, client.Options{Scheme: scheme})
+	plain, err := client.New(controlPlane.For(t).Config("manifests-test"), client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	strict := client.WithFieldValidation(plain, metav1.FieldValidationStrict)
 	for name, ownNetwork := range map[string]bool{"network of the cluster": false, "network of the release": true} {
-		t.Run("a real API server takes the set with the "+name, func(t *testing.T) {
+		t.Run("accepts the manifests with the "+name, func(t *testing.T) {
 			list := objects(t, ownNetwork)
-			// The namespaces of a cluster's configuration are there before the operator is.
+			// A cluster's configuration namespaces exist before the operator.
 			for _, namespace := range []string{api.ConfigNamespace, api.ConfigManagedNamespace} {
 				err := plain.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 				require.NoError(t, client.IgnoreAlreadyExists(err))
@@ -114,7 +113,7 @@ func TestApplied(t *testing.T) {
 			find(t, list, "Deployment", "cluster-version-operator", &deployment)
 
 			pod := podOf(&deployment, api.OperatorNamespace)
-			require.NoError(t, strict.Create(t.Context(), pod, client.DryRunAll), "its namespace admits it")
+			require.NoError(t, strict.Create(t.Context(), pod, client.DryRunAll), "the namespace admits the pod")
 
 			restricted := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "restricted-", Labels: map[string]string{
 				"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/enforce-version": "latest",
@@ -130,14 +129,14 @@ func TestApplied(t *testing.T) {
 			require.True(t, found, err.Error())
 			why = strings.ReplaceAll(why, "host namespaces (hostNetwork=true)", "")
 			why = strings.ReplaceAll(why, "hostPort (container \"cluster-version-operator\" uses hostPort 9199)", "")
-			assert.Empty(t, strings.Trim(why, ", "), "the network of the node is all that is more than restricted")
+			assert.Empty(t, strings.Trim(why, ", "), "only the use of the node's network exceeds the restricted standard")
 		})
 	}
 }
 
 func podOf(deployment *appsv1.Deployment, namespace string) *corev1.Pod {
 	template := deployment.Spec.Template.DeepCopy()
-	// Where no controller makes accounts for a namespace, a pod of another account would be refused for that.
+	// Without a controller that creates service accounts, the pod would be rejected for a missing account.
 	template.Spec.ServiceAccountName = ""
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "cluster-version-operator-", Namespace: namespace, Labels: template.Labels},
@@ -145,15 +144,15 @@ func podOf(deployment *appsv1.Deployment, namespace string) *corev1.Pod {
 	}
 }
 
-// TestPartsFitTogether: nothing but names connects these objects, and a wrong one is no error anywhere.
-func TestPartsFitTogether(t *testing.T) {
+// TestManifestsReferToEachOther checks the names with which the objects refer to each other, because nothing else reports a wrong name.
+func TestManifestsReferToEachOther(t *testing.T) {
 	for _, ownNetwork := range []bool{false, true} {
 		list := objects(t, ownNetwork)
 		var deployment appsv1.Deployment
 		find(t, list, "Deployment", "cluster-version-operator", &deployment)
 		pods := labels.Set(deployment.Spec.Template.Labels)
 
-		t.Run("the Service leads to where the operator listens", func(t *testing.T) {
+		t.Run("targets the port of the operator with the Service", func(t *testing.T) {
 			var service corev1.Service
 			find(t, list, "Service", "cluster-version-operator", &service)
 			assert.True(t, labels.SelectorFromSet(service.Spec.Selector).Matches(pods))
@@ -166,7 +165,7 @@ func TestPartsFitTogether(t *testing.T) {
 				assert.Equal(t, container.Ports[0].Name, probe.HTTPGet.Port.String())
 			}
 		})
-		t.Run("a drain leaves one replica", func(t *testing.T) {
+		t.Run("leaves one replica during a drain", func(t *testing.T) {
 			var budget policyv1.PodDisruptionBudget
 			find(t, list, "PodDisruptionBudget", "cluster-version-operator", &budget)
 			selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
@@ -175,7 +174,7 @@ func TestPartsFitTogether(t *testing.T) {
 			assert.Equal(t, int32(2), *deployment.Spec.Replicas)
 			assert.Equal(t, 1, budget.Spec.MaxUnavailable.IntValue())
 		})
-		t.Run("replicas are spread among themselves", func(t *testing.T) {
+		t.Run("spreads the replicas", func(t *testing.T) {
 			require.NotEmpty(t, deployment.Spec.Template.Spec.TopologySpreadConstraints)
 			for _, constraint := range deployment.Spec.Template.Spec.TopologySpreadConstraints {
 				assert.True(t, maps.Equal(deployment.Spec.Selector.MatchLabels, constraint.LabelSelector.MatchLabels))

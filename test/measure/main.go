@@ -1,5 +1,5 @@
-// Command measure runs the command in its arguments and tells as JSON what that took. It is a small binary of its own
-// because Linux charges a process the peak memory of the one that started it, and a test is large.
+// Command measure runs the command in its arguments and prints its cost as JSON. It is a separate small binary, because Linux charges a
+// process with the peak memory of its parent, and tests are large.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// cost is what the command took; Memory is the most it had at one time.
+// cost is the time and the memory of a command. Memory is the peak in bytes.
 type cost struct {
 	Wall, CPU time.Duration
 	Memory    int64
@@ -43,7 +43,7 @@ func measure(name string, args ...string) (c cost) {
 	}
 	c.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		c.Memory = usage.Maxrss * 1024 // Linux counts kilobytes
+		c.Memory = usage.Maxrss * 1024 // Linux reports kilobytes
 	}
 	return c
 }

@@ -1,10 +1,10 @@
-// Command mirrorbench measures what mirroring a release costs: 190 component images of 8 layers, many of them shared as
-// in real releases, go from one registry to another, each a process of its own with its content on the disk. Beside it
-// stands a plain copy of the same blobs and manifests, by a program of a page that reads and writes as many at a time and
-// checks nothing; other tools can be added by --compare. In each run everybody takes a turn on a fresh target, in an
-// order that changes from run to run. Figures are medians; times only mean something beside those of the plain copy.
+// Command mirrorbench measures the mirroring of a release from one registry to another. The release has 190 component images with 8 layers;
+// as in real releases, images share many of the layers. Each registry is a separate process with its content on disk. The baseline is a
+// plain copy of the same blobs and manifests by a short program, with the same number of parallel transfers and no checks. Other tools can
+// be added with --compare. In each run, every tool copies to a fresh target, in an order that changes from run to run. Figures are medians.
+// Times are meaningful only relative to the plain copy.
 //
-// Afterwards the mirror is run again on the target that it has filled, which tells what a finished mirror costs.
+// Afterwards, the mirror runs again on the target that it has filled, which measures the cost of an already complete mirror.
 package main
 
 import (
@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/cluster-version/cvo/pkg/cli"
+	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
 type options struct {
@@ -42,7 +43,7 @@ func main() {
 	}
 }
 
-// bare is main without the process around it. The program is also each of the processes that it starts.
+// bare is main without the exit code. The program also serves as each of the processes that it starts.
 func bare(ctx context.Context, args []string) error {
 	if len(args) > 0 {
 		switch args[0] {
@@ -53,7 +54,7 @@ func bare(ctx context.Context, args []string) error {
 		case "plain":
 			return plainCopy(ctx, args[1:])
 		case "cvo":
-			cmd := cli.New(cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+			cmd := cli.New(command.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 			cmd.SetArgs(args[1:])
 			return cmd.ExecuteContext(ctx)
 		}
@@ -78,12 +79,12 @@ func bare(ctx context.Context, args []string) error {
 func parseFlags(args []string) (options, error) {
 	var o options
 	f := flag.NewFlagSet("mirrorbench", flag.ContinueOnError)
-	f.IntVar(&o.runs, "runs", 3, "timed runs")
-	f.IntVar(&o.images, "images", 190, "component images of the release")
-	f.IntVar(&o.shrink, "shrink", 1, "divide the size of every layer by this")
-	f.IntVar(&o.parallel, "parallel", 32, "how many requests the plain copy has under way, and the mirror at most")
-	f.DurationVar(&o.latency, "latency", 0, "how long each answer of a registry is held back, as a network would")
-	f.Func("compare", "another `command` to measure: its words with {release}, {components} and {to} replaced (repeat for more)", func(s string) error {
+	f.IntVar(&o.runs, "runs", 3, "number of timed runs")
+	f.IntVar(&o.images, "images", 190, "number of component images in the release")
+	f.IntVar(&o.shrink, "shrink", 1, "divide the size of every layer by this number")
+	f.IntVar(&o.parallel, "parallel", 32, "number of parallel requests of the plain copy, and maximum of the mirror")
+	f.DurationVar(&o.latency, "latency", 0, "delay of each registry response, to simulate a network")
+	f.Func("compare", "another `command` to measure, in which {release}, {components} and {to} are replaced (may be repeated)", func(s string) error {
 		o.compare = append(o.compare, s)
 		return nil
 	})
@@ -95,9 +96,9 @@ func parseFlags(args []string) (options, error) {
 	case f.NArg() > 0:
 		return o, fmt.Errorf("unexpected argument %s", strings.Join(f.Args(), " "))
 	case o.runs < 1 || o.images < 1 || o.shrink < 1 || o.parallel < 1:
-		return o, errors.New("-runs, -images, -shrink and -parallel start at 1")
+		return o, errors.New("-runs, -images, -shrink and -parallel must be at least 1")
 	case o.output != "text" && o.output != "json":
-		return o, fmt.Errorf("-o %q is not known: use text or json", o.output)
+		return o, fmt.Errorf("-o %q: use text or json", o.output)
 	}
 	return o, nil
 }

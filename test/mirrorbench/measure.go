@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Report is what one call found.
+// Report is the result of one call.
 type Report struct {
 	CPUs    int       `json:"cpus"`
 	Images  int       `json:"images"`
@@ -29,19 +29,19 @@ type Report struct {
 	Medians []Summary `json:"medians"`
 }
 
-// Turn is one process and what it cost.
+// Turn is one process and its cost.
 type Turn struct {
 	Subject string  `json:"subject"`
 	Seconds float64 `json:"seconds"`
-	// CPU are seconds of user and system time, PeakMiB the most resident memory.
+	// CPU is the user and system time in seconds. PeakMiB is the peak of resident memory.
 	CPU     float64 `json:"cpuSeconds"`
 	PeakMiB float64 `json:"peakMiB"`
-	// Source and Target are what the registries had to do.
+	// Source and Target are the traffic of the registries.
 	Source traffic `json:"source"`
 	Target traffic `json:"target"`
 }
 
-// Summary is the median of a subject's turns, and the ratio of its time to that of the plain copy.
+// Summary has the medians of a tool's turns and the ratio of its time to the time of the plain copy.
 type Summary struct {
 	Turn
 	Ratio float64 `json:"ratio"`
@@ -53,7 +53,7 @@ const (
 	subjectAgain  = "cvo release mirror, again"
 )
 
-// measure lets every subject take its turns.
+// measure runs all turns of every tool.
 func measure(ctx context.Context, o options) (*Report, error) {
 	fmt.Fprintln(os.Stderr, "info: filling the source registry")
 	p, err := prepare(ctx, o)
@@ -82,7 +82,7 @@ func measure(ctx context.Context, o options) (*Report, error) {
 	return report, nil
 }
 
-// turn runs a subject against a fresh target.
+// turn runs a tool with a fresh target.
 func (p *prepared) turn(ctx context.Context, o options, subject string) (turns []Turn, err error) {
 	target, err := startRegistry(ctx, o.latency)
 	if err != nil {
@@ -173,7 +173,7 @@ func (r *Report) print(out io.Writer) error {
 	return w.Flush()
 }
 
-// short leaves of another tool's command its name and verb.
+// short shortens another tool's command to its name and verb.
 func short(subject string) string {
 	if words := strings.Fields(subject); filepath.IsAbs(words[0]) && len(words) > 1 {
 		return filepath.Base(words[0]) + " " + words[1]

@@ -17,18 +17,18 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// plain copies images the shortest way: every manifest and every blob is got once and put once. Nothing is checked,
-// asked for, tried again or left out.
+// plain copies images in the simplest way: it gets and puts every manifest and every blob once. It does not check, query, retry or skip
+// anything.
 type plain struct {
 	client *http.Client
 	to     string // http://host/v2/repository
 	width  int
 }
 
-// plainCopy is the process of the plain copy: LIST TARGET WIDTH.
+// plainCopy is the process of the plain copy, with the arguments LIST TARGET WIDTH.
 func plainCopy(ctx context.Context, args []string) error {
 	if len(args) != 3 {
-		return errors.New("plain takes a list of images, a target and a width")
+		return errors.New("usage: plain LIST TARGET WIDTH")
 	}
 	data, err := os.ReadFile(args[0])
 	if err != nil {
@@ -102,7 +102,7 @@ func (p *plain) each(ctx context.Context, n int, do func(context.Context, int) e
 	return group.Wait()
 }
 
-// from is the URL of something in the repository of an image.
+// from returns the URL of a manifest or blob in the repository of an image.
 func from(image, kind, digest string) string {
 	host, rest, _ := strings.Cut(image, "/")
 	repository, _, _ := strings.Cut(rest, "@")

@@ -36,7 +36,7 @@ const (
 	targetRepository     = "mirror/platform"
 )
 
-// layers are those of each component image: how large, and how many images have the same one.
+// layers are the layers of each component image: the size in bytes and the number of images that share the layer.
 var layers = []struct{ size, shared int }{
 	{4 << 20, 1000},
 	{2 << 20, 1000},
@@ -48,16 +48,16 @@ var layers = []struct{ size, shared int }{
 	{1 << 20, 1},
 }
 
-// prepared is the release to copy.
+// prepared is the release to be copied.
 type prepared struct {
 	source *running
 	dir    string
 	filled
-	// trust is the file that says who has signed it, list that of all images for the plain copy.
+	// trust is the path of the trust policy. list is the path of the list of all images for the plain copy.
 	trust, list string
 }
 
-// filled is what the process that fills the source tells.
+// filled is the output of the process that fills the source.
 type filled struct {
 	Release   string         `json:"release"`
 	Digest    release.Digest `json:"digest"`
@@ -66,8 +66,8 @@ type filled struct {
 	Bytes     int64          `json:"bytes"`
 }
 
-// prepare fills the source registry with a signed release. Another process does that: the most memory that a process
-// had is handed down to those that it starts, and would be taken for theirs.
+// prepare fills the source registry with a signed release. It uses another process, because child processes inherit the peak memory of
+// their parent, which would distort their figures.
 func prepare(ctx context.Context, o options) (*prepared, error) {
 	p := &prepared{}
 	var err error
@@ -93,10 +93,10 @@ func prepare(ctx context.Context, o options) (*prepared, error) {
 	return p, p.write()
 }
 
-// fill is the process that fills the source: HOST IMAGES SHRINK.
+// fill is the process that fills the source, with the arguments HOST IMAGES SHRINK.
 func fill(ctx context.Context, args []string) error {
 	if len(args) != 3 {
-		return errors.New("fill takes a host and two numbers")
+		return errors.New("usage: fill HOST IMAGES SHRINK")
 	}
 	host := args[0]
 	images, err := strconv.Atoi(args[1])
@@ -148,7 +148,7 @@ func fill(ctx context.Context, args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(f)
 }
 
-// write signs the release and writes what the subjects are given.
+// write signs the release and writes the tools' input files.
 func (p *prepared) write() error {
 	signer, err := fixture.NewSigner("bench", fixture.SignerOptions{})
 	if err != nil {
@@ -173,7 +173,7 @@ func (p *prepared) write() error {
 	return os.WriteFile(p.list, list, 0o644)
 }
 
-// componentImage is the i-th image: its layers are noise, as compressed ones are, but the same in every run.
+// componentImage returns the i-th image. Its layers are noise, like compressed data, but the same in every run.
 func componentImage(i, shrink int) (v1.Image, error) {
 	img := empty.Image
 	config := &v1.ConfigFile{OS: "linux", Architecture: "amd64", RootFS: v1.RootFS{Type: "layers"}}
@@ -196,7 +196,7 @@ func noise(seed uint64, size int) []byte {
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], seed)
 	out := make([]byte, size)
-	_, _ = rand.NewChaCha8(key).Read(out) // it cannot fail
+	_, _ = rand.NewChaCha8(key).Read(out) // it never fails
 	return out
 }
 
@@ -257,7 +257,7 @@ func push(ctx context.Context, img v1.Image, pullspec string) error {
 	return nil
 }
 
-// count adds up what an image consists of, and returns its digest.
+// count adds the manifest and the blobs of an image to sizes and returns the digest of the image.
 func count(sizes map[v1.Hash]int64, img v1.Image) (release.Digest, error) {
 	manifest, err := img.Manifest()
 	if err != nil {

@@ -19,20 +19,20 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// statsPath answers what a registry has been asked since it was asked this last.
+// statsPath is the path that returns a registry's traffic since the last request for it.
 const statsPath = "/bench/stats"
 
-// traffic is what a registry has had to do.
+// traffic counts the requests and bytes of a registry.
 type traffic struct {
 	Requests int64 `json:"requests"`
 	Sent     int64 `json:"sent"`
 	Received int64 `json:"received"`
 }
 
-// serveRegistry is the process of one registry: DIR LATENCY.
+// serveRegistry is the process of a registry, with the arguments DIR LATENCY.
 func serveRegistry(ctx context.Context, args []string) error {
 	if len(args) != 2 {
-		return errors.New("registry takes a folder and a latency")
+		return errors.New("usage: registry DIR LATENCY")
 	}
 	latency, err := time.ParseDuration(args[1])
 	if err != nil {
@@ -93,14 +93,14 @@ func (w *countedWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom keeps the way on which the kernel copies files.
+// ReadFrom preserves the kernel's fast path for copying files.
 func (w *countedWriter) ReadFrom(r io.Reader) (int64, error) {
 	n, err := io.Copy(w.ResponseWriter, r)
 	w.n.Add(n)
 	return n, err
 }
 
-// running is a registry's process.
+// running is the process of a registry.
 type running struct {
 	host string
 	cmd  *exec.Cmd
@@ -135,12 +135,12 @@ func startRegistry(ctx context.Context, latency time.Duration) (*running, error)
 func (r *running) stop() error {
 	if r.cmd.Process != nil {
 		_ = r.cmd.Process.Kill()
-		_ = r.cmd.Wait() // it was killed
+		_ = r.cmd.Wait() // the process was killed
 	}
 	return os.RemoveAll(r.dir)
 }
 
-// stats returns what the registry has had to do since the last call.
+// stats returns the registry's traffic since the last call.
 func (r *running) stats(ctx context.Context) (traffic, error) {
 	var t traffic
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.host+statsPath, nil)

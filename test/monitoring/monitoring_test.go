@@ -1,5 +1,5 @@
-// Package monitoring holds the alerts of manifests/monitoring to what they promise, by the tool that Prometheus has for
-// it: each fires when it should, and is silent when it should be.
+// Package monitoring_test checks the alerts in manifests/monitoring with promtool, Prometheus's own tool. Each alert must fire in its cases
+// and only there.
 package monitoring_test
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/cluster-version/cvo/manifests"
 )
 
-// rule is one alert.
+// rule is an alert.
 type rule struct {
 	Alert       string            `json:"alert"`
 	Expr        string            `json:"expr"`
@@ -58,7 +58,7 @@ func groups(t *testing.T) (all []group) {
 	return all
 }
 
-// write puts alerts into a file as promtool reads them.
+// write writes alerts to a file in promtool's format.
 func write(t *testing.T, all []group) string {
 	t.Helper()
 	data, err := yaml.Marshal(map[string]any{"groups": all})
@@ -68,16 +68,15 @@ func write(t *testing.T, all []group) string {
 	return file
 }
 
-// promtool runs the tool. Where it is missing there is nothing to run, but on a machine that is there to test, it must
-// not be missing.
+// promtool runs promtool. If it is missing, the test is skipped, except on a test machine, where it fails.
 func promtool(t *testing.T, args ...string) string {
 	t.Helper()
 	path, err := exec.LookPath("promtool")
 	if err != nil && os.Getenv("CI") != "" {
-		t.Fatal("promtool is missing: install it, in Debian by apt-get install prometheus")
+		t.Fatal("promtool is missing: install it (on Debian: apt-get install prometheus)")
 	}
 	if err != nil {
-		t.Skip("promtool is not installed: in Debian it comes with the package prometheus")
+		t.Skip("promtool is not installed (on Debian: apt-get install prometheus)")
 	}
 	out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput()
 	require.NoError(t, err, "promtool %s:\n%s", strings.Join(args, " "), out)
@@ -88,7 +87,7 @@ func TestRulesAreWellFormed(t *testing.T) {
 	assert.Contains(t, promtool(t, "check", "rules", write(t, groups(t))), "SUCCESS")
 }
 
-// caseFiles are what promtool is given; those that take days are apart, because they need fewer looks.
+// caseFiles returns promtool's input files. Cases that cover days are separate, because they need a lower resolution.
 func caseFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.yaml")
@@ -97,8 +96,8 @@ func caseFiles(t *testing.T) []string {
 	return files
 }
 
-// TestAlerts runs the cases in testdata. Of the annotations they look at the summary alone.
-func TestAlerts(t *testing.T) {
+// TestAlertsFireInTheirCases runs the cases in testdata. Of the annotations, the cases check only the summary.
+func TestAlertsFireInTheirCases(t *testing.T) {
 	all := groups(t)
 	for i := range all {
 		for j := range all[i].Rules {
@@ -115,8 +114,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestEveryAlertIsTried: each has a case in which it fires and one in which it does not.
-func TestEveryAlertIsTried(t *testing.T) {
+// TestEveryAlertHasCases checks that each alert has a case in which it fires and one in which it does not.
+func TestEveryAlertHasCases(t *testing.T) {
 	fires, silent := map[string]bool{}, map[string]bool{}
 	for _, file := range caseFiles(t) {
 		data, err := os.ReadFile(file)
@@ -138,8 +137,8 @@ func TestEveryAlertIsTried(t *testing.T) {
 		}
 	}
 	for _, name := range names(t) {
-		assert.True(t, fires[name], "%s fires in no case", name)
-		assert.True(t, silent[name], "%s is silent in no case", name)
+		assert.True(t, fires[name], "no case in which %s fires", name)
+		assert.True(t, silent[name], "no case in which %s is silent", name)
 	}
 }
 
@@ -153,7 +152,7 @@ func names(t *testing.T) (names []string) {
 	return names
 }
 
-// TestEveryAlertHasARunbook: whoever is woken finds out why, and what to do.
+// TestEveryAlertHasARunbook checks that each alert has a section with its cause and its remedy.
 func TestEveryAlertHasARunbook(t *testing.T) {
 	page, err := os.ReadFile("../../docs/user/metrics.md")
 	require.NoError(t, err)
@@ -168,8 +167,8 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 	}
 }
 
-// TestAlertsOfOpenShift: others silence and route them by name.
-func TestAlertsOfOpenShift(t *testing.T) {
+// TestAlertsKeepOpenShiftNames checks for OpenShift's alert names, because administrators silence and route alerts by name.
+func TestAlertsKeepOpenShiftNames(t *testing.T) {
 	have := names(t)
 	for _, name := range []string{
 		"ClusterVersionOperatorDown", "CannotRetrieveUpdates", "UpdateAvailable", "ClusterReleaseNotAccepted", "ClusterNotUpgradeable",

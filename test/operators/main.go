@@ -1,6 +1,6 @@
-// Command operators plays the operators of a platform against an API server: it reports workloads done and moves
-// ClusterOperators to the versions that their Deployments carry, as package actor says. It is a program of its own so
-// that it shares nothing with the version operator that a test watches.
+// Command operators plays the operators of a platform against an API server, as described in package actor: it reports workloads as done
+// and moves ClusterOperators to the versions of their Deployments. It is a separate program, so that it shares nothing with the version
+// operator that a test watches.
 package main
 
 import (
@@ -42,7 +42,7 @@ func newCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:           "operators",
-		Short:         "Play the operators of a platform: report workloads done, move ClusterOperators to new versions",
+		Short:         "Play the operators of a platform: report workloads as done and move ClusterOperators to new versions",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -67,16 +67,16 @@ func newCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file (default: $KUBECONFIG)")
-	f.DurationVar(&o.Delay, "delay", 0, "how long an operator takes from its new Deployment to report the new version")
-	f.StringToStringVar(&slow, "slow", nil, "COMPONENT=DURATION: another delay for one ClusterOperator")
-	f.Float64Var(&o.Jitter, "jitter", 0, "spread delays by this share of them, 0 to 1")
+	f.DurationVar(&o.Delay, "delay", 0, "time between an operator's new Deployment and its report of the new version")
+	f.StringToStringVar(&slow, "slow", nil, "COMPONENT=DURATION: separate delay for a ClusterOperator")
+	f.Float64Var(&o.Jitter, "jitter", 0, "spread delays by this fraction, from 0 to 1")
 	f.Int64Var(&o.Seed, "seed", 0, "seed of the jitter")
-	f.DurationVar(&o.WorkloadDelay, "workload-delay", 0, "how long a workload takes to be done")
-	f.StringSliceVar(&o.Fail, "fail", nil, "COMPONENT[@VERSION]: this ClusterOperator reports a failure instead of a (that) new version")
-	f.StringSliceVar(&flaps, "flap", nil, "COMPONENT[=N]: this ClusterOperator loses Available N times before it stays")
+	f.DurationVar(&o.WorkloadDelay, "workload-delay", 0, "how long a workload takes to complete")
+	f.StringSliceVar(&o.Fail, "fail", nil, "COMPONENT[@VERSION]: ClusterOperator that reports a failure instead of any (or this) new version")
+	f.StringSliceVar(&flaps, "flap", nil, "COMPONENT[=N]: ClusterOperator that loses Available N times before it stays available")
 	f.DurationVar(&o.FlapEvery, "flap-every", 200*time.Millisecond, "time between two changes of a flapping ClusterOperator")
-	f.StringSliceVar(&o.Follow, "follow", nil, "COMPONENT: no workload speaks for this ClusterOperator, take the ClusterVersion's desired version")
-	f.StringSliceVar(&o.Ignore, "ignore", nil, "COMPONENT or NAMESPACE/NAME of a workload to leave alone")
+	f.StringSliceVar(&o.Follow, "follow", nil, "COMPONENT: ClusterOperator without a workload, which reports the ClusterVersion's desired version")
+	f.StringSliceVar(&o.Ignore, "ignore", nil, "COMPONENT, or NAMESPACE/NAME of a workload, to ignore")
 	f.BoolVarP(&verbose, "verbose", "v", false, "log every report")
 	return cmd
 }
@@ -93,7 +93,7 @@ func parseSlow(args map[string]string) (map[string]time.Duration, error) {
 	return slow, nil
 }
 
-// logContext puts a logger into the context and sends client-go's messages to it too.
+// logContext adds a logger to the context and sends client-go's messages to it too.
 func logContext(ctx context.Context, verbose bool) context.Context {
 	level := slog.LevelInfo
 	if verbose {

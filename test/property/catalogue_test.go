@@ -6,52 +6,52 @@ import (
 	"strings"
 )
 
-// place stands in manifests for the namespace of a run, and begins the names of what has no namespace.
+// place is the placeholder in manifests for the namespace of a run, which is also the prefix of names without a namespace.
 const place = "xplacex"
 
-// shape says which lists and maps of a kind are merged and how. It repeats what the API's schemas say
-// (x-kubernetes-list-type and its companions); lists are atomic and maps are not unless named here.
+// shape defines how the lists and maps of a kind are merged. It repeats the API's schemas (x-kubernetes-list-type and its companions).
+// Unless named here, lists are atomic and maps are not.
 type shape struct {
-	// lists are by pattern: the keys of their items, nil for sets.
+	// lists has the keys of the items by list pattern; nil for sets.
 	lists      map[string][]string
 	atomicMaps map[string]bool
-	// unions are groups of fields of which an object has one, by the pattern of their parent: setting one ends the others.
+	// unions has groups of exclusive fields by the pattern of their parent. Setting one removes the others.
 	unions map[string][]string
-	// needs are the fields, by the pattern of an item, without which the item cannot be: it goes with them.
+	// needs has the required fields of an item by the item's pattern. An item without them is removed.
 	needs map[string][]string
 }
 
-// kind is a kind of object and what manifests and others may set of it.
+// kind is a kind of object with the fields that manifests and other writers may set.
 type kind struct {
 	apiVersion, name string
 	clusterScoped    bool
 	shape            shape
-	// base is what every manifest of it has besides its slots.
+	// base has the fields of every manifest except its slots.
 	base map[string]any
 	// slots are the fields that vary.
 	slots []slot
-	// status is what others may write to the status subresource; nil if nothing.
+	// status has the patches of other writers to the status subresource; nil for none.
 	status []map[string]any
-	// scales: it has a scale subresource.
+	// scales reports that the kind has a scale subresource.
 	scales bool
-	// stays: nobody deletes it, because that would delete other objects or never end.
+	// stays reports that no step deletes the object, because that would delete other objects or never end.
 	stays bool
-	// served: the API server writes to it by itself a moment after it was written.
+	// served reports that the API server writes to the object a moment after each write.
 	served bool
 }
 
-// slot is one field, or one item of a list, that releases and others may set, change and remove.
+// slot is a field, or an item of a list, that releases and other writers may set, change and remove.
 type slot struct {
 	at path
-	// values are what it may be set to.
+	// values are its possible values.
 	values []any
-	// fallback is what the server makes of it when it is missing; nil for nothing.
+	// fallback is the server's default for a missing value; nil for none.
 	fallback any
-	// required: every manifest has it, and nobody removes it.
+	// required reports that every manifest has the value and no writer removes it.
 	required bool
-	// in is the item that it belongs to; it is set only where that is.
+	// in is the item to which the slot belongs. The slot is set only if that item exists.
 	in path
-	// foreign: no release sets it.
+	// foreign reports that no release sets the slot.
 	foreign bool
 }
 
@@ -67,7 +67,7 @@ func (s slot) theirs() slot { s.foreign = true; return s }
 
 type object = map[string]any
 
-// kinds are all kinds of the test, in the order in which a release brings them.
+// kinds returns all kinds of the test, in the order in which a release contains them.
 func kinds() []kind {
 	return []kind{
 		namespaceKind(), crdKind(), priorityClassKind(), clusterRoleKind(), webhookKind(), serviceAccountKind(), roleKind(),
@@ -81,7 +81,7 @@ func kindNamed(name string) kind {
 	return all[slices.IndexFunc(all, func(k kind) bool { return k.name == name })]
 }
 
-// metadata are the slots that every object has.
+// metadata returns the slots that every object has.
 func metadata() []slot {
 	return []slot{
 		field("metadata.labels{app.kubernetes.io/part-of}", "one", "two"),
@@ -203,7 +203,7 @@ func serviceKind() kind {
 			field("spec.publishNotReadyAddresses", true),
 			field("spec.internalTrafficPolicy", "Cluster", "Local").or("Cluster")),
 	}
-	k.shape.needs["spec.ports[]"] = []string{"name"} // where there are several
+	k.shape.needs["spec.ports[]"] = []string{"name"} // if the Service has several
 	return k
 }
 
@@ -219,7 +219,7 @@ func networkPolicyKind() kind {
 	}
 }
 
-// podSlots are the slots of a pod template, which lies at the path prefix.
+// podSlots returns the slots of a pod template at the path prefix.
 func podSlots(prefix string) []slot {
 	at := func(s string) string { return prefix + ".spec." + s }
 	main, side := at("containers[name=main]"), at("containers[name=sidecar]")
@@ -361,7 +361,7 @@ func webhookKind() kind {
 	return k
 }
 
-// gadgetSchema is the structural schema of the custom resource: every way of merging lists and maps, and a default.
+// gadgetSchema returns the structural schema of the custom resource, with every way to merge lists and maps and a default.
 func gadgetSchema() object {
 	str := func() object { return object{"type": "string"} }
 	return object{"type": "object", "properties": object{
@@ -409,7 +409,7 @@ func gadgetKind() kind {
 	}
 }
 
-// crd is the definition of a custom resource with the gadgets' schema.
+// crd returns the definition of a custom resource with the gadgets' schema.
 func crd(group, plural, name string) object {
 	return object{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -422,7 +422,7 @@ func crd(group, plural, name string) object {
 	}
 }
 
-// crdKind is a CRD that a release brings, beside that of the gadgets, which is there for all.
+// crdKind is a CRD in a release, in addition to the gadgets' CRD, which all runs share.
 func crdKind() kind {
 	base := crd(place+".example.com", "things", "Thing")
 	versions := func(description string) []any {
@@ -445,7 +445,7 @@ func crdKind() kind {
 	}
 }
 
-// thingKind is the custom resource of a CRD that comes with the same release.
+// thingKind is the custom resource of a CRD in the same release.
 func thingKind() kind {
 	k := gadgetKind()
 	k.apiVersion, k.name = place+".example.com/v1", "Thing"

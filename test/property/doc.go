@@ -1,7 +1,7 @@
-// Package property tests applying by a model: random pairs of releases, random edits by others before, between and
-// after, a real API server. What an object must look like in the end is worked out from manifests and edits alone, by
-// rules written down here a second time; nothing here comes from the packages under test but the engine that runs.
+// Package property tests the apply engine against a model, with random pairs of releases and random edits by other writers on a real API
+// server. The expected objects are derived only from manifests and edits, by rules that this package states independently. It uses nothing
+// from the packages under test except the engine itself.
 //
-// It holds tests only. One seed is one history; a failing seed prints its history, made as short as it can be while
-// still failing, and the command that runs it again.
+// The package contains only tests. A seed determines a history. A failing seed prints its history, shortened as long as it still fails, and
+// the command that runs it again.
 package property

@@ -14,11 +14,15 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/body"
+	applykinds "github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/apply/request"
+	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// Release is what a driver gets of a release.
+// Release is a release as the driver's input.
 type Release struct {
 	Manifests []*manifest.Manifest
 	Overrides []configv1.ComponentOverride
@@ -26,19 +30,19 @@ type Release struct {
 
 // Driver is the engine under test.
 type Driver interface {
-	// Run brings the cluster to a release and returns when nothing is left to do, or the errors of what cannot be done.
+	// Run rolls out a release. It returns when all work is done, or with the errors of the failed parts.
 	Run(ctx context.Context, rel Release, mode release.Mode) error
 }
 
-// applierDriver applies one manifest after the other.
+// applierDriver applies manifests sequentially.
 type applierDriver struct {
-	connection *apply.Connection
-	discovery  apply.Discovery
-	// attempts is how often a manifest is tried.
+	connection *request.Client
+	discovery  applykinds.Discovery
+	// attempts is the maximum number of attempts per manifest.
 	attempts int
 }
 
-// newApplierDriver makes a driver whose requests go through wrap.
+// newApplierDriver returns a driver whose requests go through wrap.
 func newApplierDriver(config *rest.Config, wrap func(http.RoundTripper) http.RoundTripper, attempts int) (*applierDriver, error) {
 	config = rest.CopyConfig(config)
 	if wrap != nil {
@@ -48,7 +52,7 @@ func newApplierDriver(config *rest.Config, wrap func(http.RoundTripper) http.Rou
 	if err != nil {
 		return nil, err
 	}
-	connection, err := apply.Connect(config, httpClient)
+	connection, err := request.Connect(config, httpClient)
 	if err != nil {
 		return nil, err
 	}
@@ -61,9 +65,9 @@ func newApplierDriver(config *rest.Config, wrap func(http.RoundTripper) http.Rou
 
 // Run implements Driver.
 func (d *applierDriver) Run(ctx context.Context, rel Release, mode release.Mode) error {
-	mapper := apply.NewDiscoveryMapper(clock.RealClock{}, d.discovery, rel.Manifests)
-	applier := apply.New(d.connection, mapper, apply.Owner{Name: ownerName, UID: ownerUID})
-	filter := manifest.Filter{Overrides: rel.Overrides}
+	mapper := applykinds.NewMapper(clock.RealClock{}, d.discovery, rel.Manifests)
+	applier := apply.New(d.connection, mapper, body.Owner{Name: ownerName, UID: ownerUID})
+	filter := inclusion.Filter{Overrides: rel.Overrides}
 	var errs []error
 	for _, m := range rel.Manifests {
 		if _, excluded := filter.Exclude(m); excluded {
@@ -76,11 +80,11 @@ func (d *applierDriver) Run(ctx context.Context, rel Release, mode release.Mode)
 	return errors.Join(errs...)
 }
 
-// maxInvalid is how often an object may be called invalid: that is no fault of the connection.
+// maxInvalid is how often an object may be reported as invalid, because the connection does not cause that.
 const maxInvalid = 4
 
-// apply tries a manifest until it succeeds, as rollout does, but sooner again. A kind whose CRD has only just been
-// applied is waited for longer.
+// apply retries a manifest until it succeeds, as rollout does, but with shorter waits. It waits longer for a kind whose CRD has just been
+// applied.
 func (d *applierDriver) apply(ctx context.Context, applier *apply.Applier, m *manifest.Manifest, mode release.Mode) error {
 	var last error
 	invalid, served := 0, time.Now().Add(30*time.Second)

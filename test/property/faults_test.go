@@ -11,9 +11,9 @@ import (
 	"github.com/cluster-version/cvo/test/fault"
 )
 
-// TestPropertyUnderFaults plays a history for each seed over a connection that loses requests and answers, or is
-// answered by an overloaded server: what comes out must be the same.
-func TestPropertyUnderFaults(t *testing.T) {
+// TestHistoriesUnderFaultsReachTheRelease plays a history for each seed with a connection that loses requests and responses, or an
+// overloaded server. The result must be the same.
+func TestHistoriesUnderFaultsReachTheRelease(t *testing.T) {
 	prepare(t)
 	var stats statistics
 	t.Run("seeds", func(t *testing.T) {
@@ -28,11 +28,11 @@ func TestPropertyUnderFaults(t *testing.T) {
 	stats.log(t)
 }
 
-// faultyDriver makes a driver, up to a third of whose requests go wrong.
+// faultyDriver returns a driver for which up to a third of the requests fail.
 func faultyDriver(t *testing.T, config *rest.Config, seed uint64) Driver {
 	t.Helper()
 	o := fault.Random(seed, 0.33)
-	o.RetryAfter = -1 // at once: waiting is client-go's, and known to work
+	o.RetryAfter = -1 // at once, because client-go does the waiting and is known to work
 	var transport *fault.Transport
 	var err error
 	driver, driverErr := newApplierDriver(config, func(next http.RoundTripper) http.RoundTripper {

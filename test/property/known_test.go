@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// knownFailure is a way in which applying is known to fall short. A history in which it shows goes on without its
-// object. What is repaired leaves this list.
+// knownFailure is a known limitation of the apply engine. If it occurs in a history, the history continues without that object. Remove
+// repaired limitations from this list.
 type knownFailure struct {
-	// property and text are what the violation says.
+	// property and text match the violation.
 	property string
 	text     *regexp.Regexp
 }
 
 func knownFailures() []knownFailure {
 	return []knownFailure{
-		// Somebody else takes back the serviceAccountName of a pod that no release sets: the API server has copied it to the
-		// deprecated field serviceAccount, which belongs to nobody, and copies it back from there.
+		// Another writer gives up the serviceAccountName of a pod that no release sets. The API server has copied the value to the
+		// deprecated field serviceAccount, which has no owner, and copies it back from there.
 		{foreignFields, regexp.MustCompile(`\.spec\.serviceAccount: want nothing`)},
 	}
 }
@@ -30,8 +30,7 @@ func (v violation) known() bool {
 	return false
 }
 
-// judge sorts what a run has found: objects that a known failure befell are left out of the rest of the history, and
-// nothing that they violate counts.
+// judge removes known failures from the violations of a run. The rest of the history continues without their objects.
 func (r *run) judge() {
 	excused := map[string]bool{}
 	for _, v := range r.violations {
@@ -50,7 +49,7 @@ func (r *run) judge() {
 	r.violations = left
 }
 
-// leave ends the part of an object in a history.
+// leave removes an object from a history.
 func (r *run) leave(id, why string) {
 	if s := r.states[id]; s != nil && !s.left {
 		s.left = true
@@ -58,9 +57,9 @@ func (r *run) leave(id, why string) {
 	}
 }
 
-// refusals sorts the errors of a run of the engine by object. One is right: where somebody else owns what cannot stand
-// beside what the manifest sets, or what cannot be without what it drops, the engine may leave the decision to people,
-// if its error names the object.
+// refusals assigns the errors of an engine run to objects. One kind of error is allowed: another writer may own a field that contradicts
+// the manifest, or that needs a part which the manifest drops. The engine may then leave the decision to people if its error names the
+// object.
 func (r *run) refusals(release string, err error) {
 	if err == nil {
 		return
@@ -72,7 +71,7 @@ func (r *run) refusals(release string, err error) {
 	for _, err := range list {
 		id := r.objectIn(err.Error())
 		if s := r.states[id]; s != nil && (s.contested || s.left) {
-			r.leave(id, "refused: others own what is in the way")
+			r.leave(id, "rejected: other writers own the conflicting fields")
 			continue
 		}
 		if id == "" {

@@ -6,26 +6,26 @@ import (
 	"strings"
 )
 
-// engine is the owner of what releases set, however the engine writes it.
+// engine is the owner of fields that releases set, whatever the kind of write.
 const engine = "the engine"
 
-// owned is a leaf and whom it belongs to: everybody who set it to the value that it has.
+// owned is a leaf with its owners: all writers that set its current value.
 type owned struct {
 	leaf
 	owners map[string]bool
 }
 
-// state is what one object is expected to look like.
+// state is the expected state of an object.
 type state struct {
 	exists bool
-	// terminating: deleted, and held by a finalizer.
+	// terminating reports that the object is deleted but kept by a finalizer.
 	terminating bool
-	// contested: to match its manifest, the object must lose fields that somebody else owns.
+	// contested reports that the object can match its manifest only if it loses fields of another writer.
 	contested bool
-	// left: the object is out of the history, see leave.
+	// left reports that the object was removed from the history, see leave.
 	left   bool
 	fields map[string]owned
-	// sent are the leaves of the last manifest that was applied to the object, ever those of all.
+	// sent has the leaves of the last applied manifest of the object. ever has the leaves of all of them.
 	sent, ever map[string]leaf
 }
 
@@ -33,7 +33,7 @@ func newState() *state {
 	return &state{fields: map[string]owned{}, sent: map[string]leaf{}, ever: map[string]leaf{}}
 }
 
-// object is the state as an object of the API, status left out.
+// object returns the state as an API object without status.
 func (s *state) object() map[string]any {
 	leaves := map[string]leaf{}
 	for name, f := range s.fields {
@@ -44,15 +44,14 @@ func (s *state) object() map[string]any {
 	return unflatten(leaves)
 }
 
-// vanish is what deletion without finalizers leaves.
-func (s *state) vanish() {
+// deleteObject sets the state after a deletion without finalizers.
+func (s *state) deleteObject() {
 	s.exists, s.terminating = false, false
 	s.fields, s.sent = map[string]owned{}, map[string]leaf{}
 }
 
-// apply has an owner declare all that it wants of the object. Fields that it declared before and no longer does are
-// gone unless somebody else owns them too; what it declares has its value now, and others lose a field whose value
-// changes.
+// apply models a server-side apply, which declares all fields that its owner wants. Fields that the owner no longer declares are removed
+// unless another owner has them too. Declared fields get the declared values, and other owners lose a field whose value changes.
 func (s *state) apply(k kind, by string, want map[string]leaf) {
 	s.exists = true
 	for name, f := range s.fields {
@@ -73,12 +72,11 @@ func (s *state) apply(k kind, by string, want map[string]leaf) {
 		}
 		s.fields[name] = owned{leaf: l, owners: map[string]bool{by: true}}
 	}
-	s.tidy(k)
+	s.normalizeKeys(k)
 }
 
-// update has an owner write the object as a whole, having changed some of it: what it changed is its own, what it
-// removed is gone, the rest stays whose it was. Removed fields that have a default get that, from the one who removed
-// them.
+// update models a write of the whole object. The writer owns the fields that it changed, removed fields are gone, and all others keep their
+// owners. A removed field with a default gets the default, owned by the writer that removed it.
 func (s *state) update(k kind, by string, next map[string]leaf) {
 	s.exists = true
 	for name, f := range s.fields {
@@ -99,10 +97,10 @@ func (s *state) update(k kind, by string, next map[string]leaf) {
 			s.fields[name] = owned{leaf: l, owners: map[string]bool{by: true}}
 		}
 	}
-	s.tidy(k)
+	s.normalizeKeys(k)
 }
 
-// fallback is the default of the field at a path, nil if it has none.
+// fallback returns the default of the field at a path, nil if it has none.
 func (k kind) fallback(at path) any {
 	for _, s := range k.slots {
 		if slices.Equal(s.at, at) {
@@ -112,7 +110,7 @@ func (k kind) fallback(at path) any {
 	return nil
 }
 
-// holds reports whether the innermost item around a path is there.
+// holds reports whether the innermost item around a path exists.
 func holds(leaves map[string]leaf, at path) bool {
 	for end := len(at) - 1; end > 0; end-- {
 		if !isItem(at[end]) {
@@ -128,7 +126,7 @@ func holds(leaves map[string]leaf, at path) bool {
 	return true
 }
 
-// endOthers removes what cannot stand beside a leaf that is being set.
+// endOthers removes the leaves that a new leaf excludes.
 func (s *state) endOthers(k kind, l leaf) {
 	for depth := len(l.at) - 1; depth > 0; depth-- {
 		parent := l.at[:depth]
@@ -152,13 +150,13 @@ func (s *state) endOthers(k kind, l leaf) {
 	}
 }
 
-// isMember reports whether a leaf belongs to a member of a union, which is a field, or a field with a certain value.
+// isMember reports whether a leaf belongs to a member of a union, which is a field or a field with a certain value.
 func isMember(member string, l leaf, depth int) bool {
 	name, value, hasValue := strings.Cut(member, "=")
 	return l.at[depth] == name && (!hasValue || l.value == value)
 }
 
-// dropBroken removes items that have lost what they cannot be without.
+// dropBroken removes items without a required part.
 func (s *state) dropBroken(k kind) {
 	for _, f := range maps.Clone(s.fields) {
 		for depth := 1; depth <= len(f.at); depth++ {
@@ -177,7 +175,7 @@ func (s *state) dropBroken(k kind) {
 	}
 }
 
-// lose removes a field, whoever owns it.
+// lose removes a field, whoever its owners are.
 func (s *state) lose(name string) {
 	for by := range s.fields[name].owners {
 		s.contested = s.contested || by != engine
@@ -185,7 +183,7 @@ func (s *state) lose(name string) {
 	delete(s.fields, name)
 }
 
-// within reports whether anything is at a path or below it.
+// within reports whether a field is at a path or below it.
 func (s *state) within(at path) bool {
 	for _, f := range s.fields {
 		if f.at.within(at) {
@@ -195,8 +193,8 @@ func (s *state) within(at path) bool {
 	return false
 }
 
-// tidy removes the keys of items that are nothing but keys nobody owns, and gives every other item its keys.
-func (s *state) tidy(k kind) {
+// normalizeKeys removes the keys of items whose only fields are keys without owners, and adds the keys to every other item.
+func (s *state) normalizeKeys(k kind) {
 	items := map[string]path{}
 	for _, f := range s.fields {
 		for i, step := range f.at {
@@ -226,7 +224,7 @@ func (s *state) tidy(k kind) {
 	}
 }
 
-// leaves are the leaves of all fields but status.
+// leaves returns the leaves of all fields except status.
 func (s *state) leaves() map[string]leaf {
 	out := map[string]leaf{}
 	for name, f := range s.fields {
@@ -237,18 +235,18 @@ func (s *state) leaves() map[string]leaf {
 	return out
 }
 
-// setStatus has somebody write a part of status.
+// setStatus models a write of a part of the status.
 func (s *state) setStatus(k kind, by string, status map[string]any) {
 	for name, l := range flatten(k.shape, object{"status": status}) {
 		s.fields[name] = owned{leaf: l, owners: map[string]bool{by: true}}
 	}
 }
 
-// owners lists who owns a field, for people.
-func (f owned) who() string { return strings.Join(slices.Sorted(maps.Keys(f.owners)), ", ") }
+// ownerNames lists the owners of a field for people.
+func (f owned) ownerNames() string { return strings.Join(slices.Sorted(maps.Keys(f.owners)), ", ") }
 
-// marks are what the engine adds to every object besides its manifest: a label and a reference to the ClusterVersion
-// that owns it, which controls what it manages for good.
+// marks returns the engine's additions to every object: a label and a reference to the owning ClusterVersion. The reference is a controller
+// reference unless the object is create-only.
 func marks(createOnly bool) map[string]any {
 	reference := object{"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion", "name": ownerName, "uid": ownerUID}
 	if !createOnly {
@@ -265,8 +263,8 @@ const (
 	ownerUID  = "5b5c5d5e-0000-4000-8000-00000000000a"
 )
 
-// roll plays what the engine must do with one release: every manifest is applied, those to be created only where
-// nothing is, tombstones end their object, and overridden objects are left alone.
+// roll models the rollout of a release. It applies every manifest, but create-only ones only if the object does not exist. Tombstones
+// delete their object. Overridden objects do not change.
 func roll(states map[string]*state, rel releaseData) {
 	for _, m := range rel.manifests {
 		s := states[m.id()]
@@ -279,7 +277,7 @@ func roll(states map[string]*state, rel releaseData) {
 			if s.held() {
 				s.terminating = true
 			} else {
-				s.vanish()
+				s.deleteObject()
 			}
 		case m.createOnly() && s.exists:
 		default:
@@ -292,7 +290,7 @@ func roll(states map[string]*state, rel releaseData) {
 	}
 }
 
-// held reports whether a finalizer would keep the object from going.
+// held reports whether a finalizer would delay the deletion of the object.
 func (s *state) held() bool {
 	for _, f := range s.fields {
 		if f.at[0] == "metadata" && f.at[1] == "finalizers" {

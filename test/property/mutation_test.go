@@ -16,15 +16,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mutationEnv names the mutation that a mutated engine makes; it makes none without.
+// mutationEnv is the environment variable with the active mutation of a mutated engine. If it is empty, no mutation is active.
 const mutationEnv = "CVO_PROPERTY_MUTATION"
 
-// mutation is a mistake made on purpose: a place of pkg/apply, and what goes wrong there.
+// mutation is a deliberate error in pkg/apply.
 type mutation struct {
 	name string
-	// file of pkg/apply, text that is in it exactly once, and what stands in its place.
+	// file is the file below pkg/apply. text occurs exactly once in it and is replaced by instead.
 	file, text, instead string
-	// violates is a property that must be seen not to hold.
+	// violates is the property that must fail.
 	violates string
 }
 
@@ -32,15 +32,15 @@ func mutations() []mutation {
 	const options = "options := metav1.PatchOptions{FieldManager: api.FieldManager, Force: &force}"
 	return []mutation{
 		{
-			"without force", "client.go", options,
+			"without force", "request/client.go", options,
 			"if mutated(%q) { force = false }\n" + options, ownedFields,
 		},
 		{
-			"labels left out", "body.go", "labels = maps.Clone(labels)",
+			"labels omitted", "body/body.go", "labels = maps.Clone(labels)",
 			"labels = maps.Clone(labels); if mutated(%q) { labels = nil }", ownedFields,
 		},
 		{
-			"another manager for another content", "client.go", "VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx)\n\tcode := 0",
+			"another manager for other content", "request/client.go", "VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx)\n\tcode := 0",
 			"VersionedParams(otherManager(%q, &options, data), metav1.ParameterCodec).Body(data).Do(ctx)\n\tcode := 0", droppedFields,
 		},
 		{
@@ -48,18 +48,18 @@ func mutations() []mutation {
 			"case m.Tombstone() && (mode == release.Initializing || mutated(%q)):", presence,
 		},
 		{
-			"create-only as everything else", "apply.go", "case m.CreateOnly():",
+			"create-only like other objects", "apply.go", "case m.CreateOnly():",
 			"case m.CreateOnly() && !mutated(%q):", ownedFields,
 		},
 		{
-			"empty lists as they are written", "body.go", "storedForm(m.GVK(), object)",
+			"empty lists kept", "body/body.go", "storedForm(m.GVK(), object)",
 			"if !mutated(%q) { storedForm(m.GVK(), object) }", silence,
 		},
 	}
 }
 
-// helper is added to the mutated package.
-const helper = `package apply
+// helper is added to each mutated package.
+const helper = `package %s
 
 import (
 	"os"
@@ -78,27 +78,27 @@ func otherManager(name string, options *metav1.PatchOptions, data []byte) *metav
 }
 `
 
-// TestMutationsAreCaught builds this test against an engine that can make mistakes, and has it find each of them.
+// TestMutationsAreCaught builds this test against an engine with optional mutations. The test must find each mutation.
 func TestMutationsAreCaught(t *testing.T) {
 	if os.Getenv(kubeconfigEnv) != "" {
-		t.Skip("this is the test of a mutated engine")
+		t.Skip("this test runs against a mutated engine")
 	}
 	prepare(t)
 	binary := buildMutated(t)
-	t.Run("it passes without a mutation", func(t *testing.T) {
+	t.Run("passes without a mutation", func(t *testing.T) {
 		output, err := runMutated(t, binary, "none")
 		require.NoError(t, err, output)
 	})
 	for _, m := range mutations() {
-		t.Run("it catches "+m.name, func(t *testing.T) {
+		t.Run("catches "+m.name, func(t *testing.T) {
 			output, err := runMutated(t, binary, m.name)
-			require.Error(t, err, "nothing was found")
-			assert.True(t, names(output, m.violates), "%q is not among what was found:\n%s", m.violates, output)
+			require.Error(t, err, "the mutated engine violates no property")
+			assert.True(t, names(output, m.violates), "property %q is not violated:\n%s", m.violates, output)
 		})
 	}
 }
 
-// names reports whether a line of the output says that a property does not hold.
+// names reports whether a line of the output names a violated property.
 func names(output, property string) bool {
 	for line := range strings.Lines(output) {
 		if strings.HasPrefix(strings.TrimSpace(line), property+": ") {
@@ -108,24 +108,27 @@ func names(output, property string) bool {
 	return false
 }
 
-// buildMutated builds the tests of this folder with all mutations in pkg/apply, each of which the environment turns on.
+// buildMutated builds the tests of this folder with all mutations in pkg/apply. The environment enables them one by one.
 func buildMutated(t *testing.T) string {
 	t.Helper()
 	engineDir, err := filepath.Abs("../../pkg/apply")
 	require.NoError(t, err)
-	sources := map[string]string{"mutation.go": helper}
+	sources := map[string]string{}
+	for file, name := range map[string]string{"mutation.go": "apply", "body/mutation.go": "body", "request/mutation.go": "request"} {
+		sources[file] = strings.Replace(helper, "%s", name, 1)
+	}
 	for _, m := range mutations() {
 		if sources[m.file] == "" {
 			data, err := os.ReadFile(filepath.Join(engineDir, m.file))
 			require.NoError(t, err)
 			sources[m.file] = string(data)
 		}
-		require.Equal(t, 1, strings.Count(sources[m.file], m.text), "%s must have %q once: the mutation needs another place", m.file, m.text)
+		require.Equal(t, 1, strings.Count(sources[m.file], m.text), "%s must contain %q once: move the mutation", m.file, m.text)
 		sources[m.file] = strings.Replace(sources[m.file], m.text, fmt.Sprintf(m.instead, m.name), 1)
 	}
 	dir, replace := t.TempDir(), map[string]string{}
 	for name, text := range sources {
-		file := filepath.Join(dir, name)
+		file := filepath.Join(dir, strings.ReplaceAll(name, "/", "-"))
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		replace[filepath.Join(engineDir, name)] = file
 	}
@@ -140,12 +143,12 @@ func buildMutated(t *testing.T) string {
 	return binary
 }
 
-// runMutated plays the first seeds, which the engine as it is passes, against the API server of this test.
+// runMutated plays the first seeds, which the unmodified engine passes, against the API server of this test.
 func runMutated(t *testing.T, binary, mutation string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "-test.run", "^TestProperty$", "-test.failfast", "-property.seeds", "16",
+	cmd := exec.CommandContext(ctx, binary, "-test.run", "^TestHistoriesReachTheRelease$", "-test.failfast", "-property.seeds", "16",
 		"-property.shrink=false", "-property.without", *without)
 	cmd.Env = append(os.Environ(), kubeconfigEnv+"="+server.kubeconfig, mutationEnv+"="+mutation)
 	var output bytes.Buffer

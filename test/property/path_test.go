@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// path leads to a value inside an object: names of fields and, in brackets, items of lists, which are told apart by
-// their keys ([name=main]) or by their value ([=a]).
+// path leads to a value in an object. It consists of field names and, in brackets, list items. Items are identified by their keys
+// ([name=main]) or by their value ([=a]).
 type path []string
 
-// parsePath reads a path as the catalogue writes it: names between dots, items in brackets, names with dots in braces.
+// parsePath parses the notation of the catalogue: names separated by dots, items in brackets, names that contain dots in braces.
 func parsePath(text string) path {
 	var p path
 	for text != "" {
@@ -38,7 +38,7 @@ func parsePath(text string) path {
 	return p
 }
 
-// String is for people, and tells paths apart.
+// String returns a readable text that differs for different paths.
 func (p path) String() string {
 	var b strings.Builder
 	for i, step := range p {
@@ -57,7 +57,7 @@ func (p path) String() string {
 	return b.String()
 }
 
-// pattern is the path with all items of a list made alike.
+// pattern returns the path with the same step for all items of a list.
 func (p path) pattern() string {
 	out := make(path, len(p))
 	for i, step := range p {
@@ -71,14 +71,14 @@ func (p path) pattern() string {
 
 func (p path) join(step string) path { return append(slices.Clip(p), step) }
 
-// within reports whether p is outer or lies below it.
+// within reports whether p equals outer or is below it.
 func (p path) within(outer path) bool {
 	return len(p) >= len(outer) && slices.Equal(p[:len(outer)], outer)
 }
 
 func isItem(step string) bool { return strings.HasPrefix(step, "[") }
 
-// itemKeys are the keys and values of a step that is an item of a list of maps.
+// itemKeys returns the keys and values of a step that selects an item in a list of maps.
 func itemKeys(step string) map[string]any {
 	keys := map[string]any{}
 	for pair := range strings.SplitSeq(strings.Trim(step, "[]"), ",") {
@@ -92,10 +92,10 @@ func itemKeys(step string) map[string]any {
 	return keys
 }
 
-// defaultKeys are keys that an item may leave out.
+// defaultKeys are keys that an item may omit.
 var defaultKeys = map[string]any{"protocol": "TCP"}
 
-// itemStep is the step of an item of a list.
+// itemStep returns the step that selects an item of a list.
 func itemStep(item any, keys []string) string {
 	if keys == nil {
 		return fmt.Sprintf("[=%v]", item)
@@ -118,7 +118,7 @@ type leaf struct {
 	value any
 }
 
-// flatten takes an object apart into its leaves, by path. Null is nothing; an empty list is a value, if a list is one.
+// flatten splits an object into its leaves by path. Null has no leaf. An empty list is a leaf if lists are atomic.
 func flatten(s shape, object map[string]any) map[string]leaf {
 	out := map[string]leaf{}
 	flattenInto(s, out, nil, object)
@@ -153,7 +153,7 @@ func flattenInto(s shape, out map[string]leaf, at path, value any) {
 	out[at.String()] = leaf{at, value}
 }
 
-// unflatten puts leaves together to an object. Items of lists come in the order of their paths.
+// unflatten combines leaves into an object. List items are in the order of their paths.
 func unflatten(leaves map[string]leaf) map[string]any {
 	object := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(leaves)) {
@@ -162,7 +162,7 @@ func unflatten(leaves map[string]leaf) map[string]any {
 	return object
 }
 
-// setAt sets a value, making maps and items on the way to it.
+// setAt sets a value and creates the maps and items on the way to it.
 func setAt(object map[string]any, at path, value any) { putAt(object, at, clone(value)) }
 
 func putAt(node any, at path, value any) any {
@@ -216,7 +216,7 @@ func getAt(node any, at path) (any, bool) {
 	return node, true
 }
 
-// removeAt removes a value, and the maps and lists that its removal empties.
+// removeAt removes a value and the maps and lists that become empty.
 func removeAt(object map[string]any, at path) { cutAt(object, at) }
 
 func cutAt(node any, at path) (rest any, empty bool) {
@@ -228,7 +228,7 @@ func cutAt(node any, at path) (rest any, empty bool) {
 			return node, false
 		}
 		if len(at) > 1 {
-			list[i], _ = cutAt(list[i], at[1:]) // its keys stay
+			list[i], _ = cutAt(list[i], at[1:]) // the item keeps its keys
 			return list, false
 		}
 		list = slices.Delete(list, i, i+1)
@@ -273,7 +273,7 @@ func indexOf(list []any, step string) int {
 	})
 }
 
-// clone is a deep copy of a JSON value.
+// clone returns a deep copy of a JSON value.
 func clone[T any](value T) T {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -299,7 +299,7 @@ func decode(data []byte, into any) error {
 	return nil
 }
 
-// integers has whole numbers be int64, as in objects of the API.
+// integers converts whole numbers to int64, as in API objects.
 func integers(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -318,10 +318,10 @@ func integers(value any) any {
 	return value
 }
 
-// same compares JSON values.
+// same reports whether two JSON values are equal.
 func same(a, b any) bool { return text(a) == text(b) }
 
-// text is a value as compact JSON with sorted keys.
+// text returns a value as compact JSON with sorted keys.
 func text(value any) string {
 	data, err := json.Marshal(value)
 	if err != nil {

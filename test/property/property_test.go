@@ -21,16 +21,15 @@ import (
 )
 
 var (
-	seeds = flag.Int("property.seeds", envInt("CVO_PROPERTY_SEEDS", 60), "how many seeds are tried")
-	// without lets one look past a failure that is known: what it names is left out of all histories, which makes other
-	// histories of the seeds.
-	without = flag.String("property.without", "", "parts of paths, such as spec.strategy, that nobody sets, between commas; create-only too")
-	shorten = flag.Bool("property.shrink", true, "look for a shorter history of a seed that fails")
-	first   = flag.Uint64("property.first", 1, "the first seed")
+	seeds = flag.Int("property.seeds", envInt("CVO_PROPERTY_SEEDS", 60), "number of seeds")
+	// without hides a known failure. The named paths are omitted from all histories, which changes the histories of the seeds.
+	without = flag.String("property.without", "", "comma-separated parts of paths, such as spec.strategy, that no writer sets; create-only is possible too")
+	shorten = flag.Bool("property.shrink", true, "search for a shorter history of a failing seed")
+	first   = flag.Uint64("property.first", 1, "first seed")
 )
 
-// kubeconfigEnv names a kubeconfig of a control plane that is there already; mutated copies of the engine are tried
-// against that of the test that builds them.
+// kubeconfigEnv is the environment variable with the kubeconfig of an existing control plane. Mutated copies of the engine use the control
+// plane of the test that builds them.
 const kubeconfigEnv = "CVO_PROPERTY_KUBECONFIG"
 
 func envInt(name string, otherwise int) int {
@@ -49,7 +48,7 @@ var server struct {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// Histories wait for the API server most of the time, more so under faults.
+	// Histories wait for the API server most of the time, and even longer under faults.
 	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		if err := f.Value.Set("12"); err != nil {
 			panic(err)
@@ -70,11 +69,14 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// prepare serves the custom resource that all runs share.
+// prepare creates the CRD of the custom resource that all runs share.
 func prepare(t *testing.T) {
 	t.Helper()
 	if server.others != nil {
 		return
+	}
+	if testing.Short() && server.config == nil {
+		t.Skip("this test needs a control plane")
 	}
 	others, err := client.New(server.config, client.Options{})
 	require.NoError(t, err)
@@ -87,8 +89,8 @@ func prepare(t *testing.T) {
 	server.others = others
 }
 
-// TestProperty plays one history for each seed.
-func TestProperty(t *testing.T) {
+// TestHistoriesReachTheRelease plays a history for each seed.
+func TestHistoriesReachTheRelease(t *testing.T) {
 	prepare(t)
 	var stats statistics
 	t.Run("seeds", func(t *testing.T) {
@@ -105,7 +107,7 @@ func TestProperty(t *testing.T) {
 	stats.log(t)
 }
 
-// check plays the history of a seed and, if a property does not hold, looks for a shorter history and prints it.
+// check plays the history of a seed. If a property is violated, it searches for a shorter history and prints it.
 func check(t *testing.T, seed uint64, driver Driver, stats *statistics) {
 	t.Helper()
 	sc := generator{rand.New(rand.NewPCG(seed, 0))}.scenario()

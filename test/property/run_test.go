@@ -21,25 +21,25 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// The properties, named in what a failure prints.
+// Properties, with their names in failure messages.
 const (
-	// converges: the engine applies every manifest of a release in the end.
+	// converges means that the engine finally applies every manifest of a release.
 	converges = "converges"
-	// ownedFields: every field that the release sets has the manifest's value.
+	// ownedFields means that every field that the release sets has the manifest's value.
 	ownedFields = "owned fields equal the manifest"
-	// droppedFields: what an earlier release set and this one does not is gone, unless somebody else owns it.
+	// droppedFields means that fields of an earlier release that this one lacks are removed, unless another writer owns them.
 	droppedFields = "dropped fields are gone"
-	// foreignFields: what others set and no release did is as they left it.
+	// foreignFields means that fields set by other writers, and by no release, are unchanged.
 	foreignFields = "foreign fields are untouched"
-	// presence: objects are there or not, as releases and deletions say.
-	presence = "objects are there or gone"
-	// silence: a further run changes nothing.
-	silence = "a further run is silent"
-	// testsOwn: the test expects what cannot be.
-	testsOwn = "the model is right"
+	// presence means that objects exist, or not, according to releases and deletions.
+	presence = "objects exist or are deleted as expected"
+	// silence means that another run changes nothing.
+	silence = "another run changes nothing"
+	// testsOwn reports that the model expects an impossible state.
+	testsOwn = "the model is correct"
 )
 
-// violation is a property that does not hold.
+// violation is a violated property.
 type violation struct {
 	property, object, text string
 }
@@ -50,28 +50,27 @@ func (v violation) String() string { return v.property + ": " + v.object + ": " 
 type run struct {
 	ctx    context.Context
 	driver Driver
-	// others writes what others write.
+	// others is the client of the other writers.
 	others client.Client
 	sc     scenario
-	// step counts them, for people.
+	// step is the number of the current step, for people.
 	step   int
 	states map[string]*state
 	byID   map[string]declared
 
 	violations []violation
-	// refused are edits that the API server did not take, which is the generator's business.
+	// refused counts edits that the API server rejected, which are not failures. edits counts all edits.
 	refused, edits int
-	// excused are objects that left the history, and why.
+	// excused are objects that left the history, with the reasons.
 	excused []string
 }
 
-// missing reports whether a kind or an object is not there.
+// missing reports whether an error means that a kind or an object does not exist.
 func missing(err error) bool {
 	return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) || err != nil && strings.Contains(err.Error(), "no match for kind")
 }
 
-// play runs a scenario under a name of its own and returns which properties did not hold. The error is that of the
-// test itself.
+// play runs a scenario with a given name and returns the run with the violated properties. The error is one of the test itself.
 func play(ctx context.Context, driver Driver, others client.Client, sc scenario, name string) (*run, error) {
 	r := &run{ctx: ctx, driver: driver, others: others, sc: sc.at(name), states: map[string]*state{}}
 	var ids []string
@@ -97,7 +96,7 @@ func play(ctx context.Context, driver Driver, others client.Client, sc scenario,
 	return r, r.clean()
 }
 
-// at puts a name into a scenario.
+// at inserts a name into a scenario.
 func (sc scenario) at(name string) scenario {
 	put := func(list []declared) []declared {
 		out := make([]declared, len(list))
@@ -125,7 +124,7 @@ func (sc scenario) at(name string) scenario {
 	return next
 }
 
-// clean removes the CRD of a run: hundreds of them would burden the API server.
+// clean removes the CRD of a run, because hundreds of them would burden the API server.
 func (r *run) clean() error {
 	for _, d := range r.byID {
 		if d.kind.name == "CustomResourceDefinition" {
@@ -141,7 +140,7 @@ func (r *run) fail(property, object, format string, args ...any) {
 	r.violations = append(r.violations, violation{property, object, fmt.Sprintf(format, args...)})
 }
 
-// reference is an object that names the one declared.
+// reference returns an object with the identity of a declared one.
 func (r *run) reference(d declared) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: object{"apiVersion": d.kind.apiVersion, "kind": d.kind.name}}
 	metadata := d.object["metadata"].(object)
@@ -152,7 +151,7 @@ func (r *run) reference(d declared) *unstructured.Unstructured {
 	return u
 }
 
-// get reads an object; nil if it is not there.
+// get returns an object, nil if it does not exist.
 func (r *run) get(d declared) (*unstructured.Unstructured, error) {
 	u := r.reference(d)
 	if err := r.others.Get(r.ctx, client.ObjectKeyFromObject(u), u); err != nil {
@@ -164,11 +163,11 @@ func (r *run) get(d declared) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// do has somebody edit an object, in the cluster and, if the API server takes it, in the model.
+// do makes an edit in the cluster and, if the API server accepts it, in the model.
 func (r *run) do(e *edit) error {
 	d, ok := r.byID[e.object]
 	if !ok {
-		return nil // dropped while making the history shorter
+		return nil // dropped while shortening the history
 	}
 	s := r.states[e.object]
 	if e.how == "precreate" {
@@ -184,7 +183,7 @@ func (r *run) do(e *edit) error {
 			return err
 		}
 		if u == nil {
-			return fmt.Errorf("%s should be there", e.object)
+			return fmt.Errorf("%s should exist", e.object)
 		}
 		return r.write(d, s, e, u)
 	})
@@ -195,7 +194,7 @@ func (r *run) do(e *edit) error {
 	return err
 }
 
-// retry does something again that the API server's own controllers got in the way of, as they do with CRDs.
+// retry repeats an action after conflicts with the API server's own controllers, which write to CRDs.
 func (r *run) retry(do func() error) error {
 	for range 20 {
 		if err := do(); !apierrors.IsConflict(err) {
@@ -234,16 +233,16 @@ func (r *run) write(d declared, s *state, e *edit, u *unstructured.Unstructured)
 		if err := r.others.Delete(r.ctx, u); err != nil {
 			return err
 		}
-		s.vanish()
+		s.deleteObject()
 		if e.how == "replace" {
 			return r.create(d, s, e)
 		}
 		return nil
 	}
-	return fmt.Errorf("nobody can %q", e.how)
+	return fmt.Errorf("unknown edit %q", e.how)
 }
 
-// update writes the whole object, or a merge patch of what changed.
+// update writes the whole object or a merge patch with the changes.
 func (r *run) update(d declared, s *state, e *edit, u *unstructured.Unstructured) error {
 	before := u.DeepCopy()
 	model := s.object()
@@ -271,7 +270,7 @@ func (r *run) update(d declared, s *state, e *edit, u *unstructured.Unstructured
 	return err
 }
 
-// updateButStatus is update for what is not status.
+// updateButStatus is update without status.
 func (s *state) updateButStatus(k kind, by string, next map[string]leaf) {
 	for name, f := range s.fields {
 		if f.at[0] == "status" {
@@ -281,7 +280,7 @@ func (s *state) updateButStatus(k kind, by string, next map[string]leaf) {
 	s.update(k, by, next)
 }
 
-// apply server-side applies, by force: what cannot have its way there says nothing about ours.
+// apply uses server-side apply with force, because conflicts of this writer do not matter here.
 func (r *run) apply(d declared, s *state, e *edit) error {
 	u := r.reference(d)
 	for _, o := range e.ops {
@@ -302,7 +301,7 @@ func (r *run) apply(d declared, s *state, e *edit) error {
 	return nil
 }
 
-// create is a creation by somebody else, with what every object of the kind has.
+// create creates the object as another writer, with the fields that every object of the kind has.
 func (r *run) create(d declared, s *state, e *edit) error {
 	obj := clone(d.kind.base)
 	if obj == nil {
@@ -330,7 +329,7 @@ func (r *run) create(d declared, s *state, e *edit) error {
 	return err
 }
 
-// ensureNamespace makes the namespace of an object that is there before the release.
+// ensureNamespace creates the namespace of an object that exists before the release.
 func (r *run) ensureNamespace(d declared) error {
 	ns, ok := d.object["metadata"].(object)["namespace"].(string)
 	if !ok {
@@ -350,7 +349,7 @@ func (r *run) ensureNamespace(d declared) error {
 	return err
 }
 
-// engine has the engine run a release, compares, and has it run once more.
+// engine makes the engine run a release, compares the objects, and makes the engine run again.
 func (r *run) engine(s step) error {
 	data := r.sc.release(s.release, s.mode == "Initializing")
 	rel, err := r.release(data)
@@ -374,8 +373,7 @@ func (r *run) engine(s step) error {
 	return r.again(rel, s, live)
 }
 
-// collect plays the garbage collector, which this control plane lacks: it lets go of objects that are deleted in the
-// foreground. Nothing here has children.
+// collect plays the garbage collector, which this control plane lacks. It completes foreground deletions. No object here has dependents.
 func (r *run) collect() error {
 	for id, s := range r.states {
 		if s.exists || s.left {
@@ -397,9 +395,9 @@ func (r *run) collect() error {
 	return nil
 }
 
-// again has the engine run once more, which must change nothing. The API server keeps the entries of managedFields in
-// the order of their times, so an apply that changes nothing else moves its own entry behind one that somebody wrote
-// later, or in the same second: that one write is the server's, and the run after it has to be silent.
+// again makes the engine run again, which must change nothing. There is one exception: the API server sorts managedFields entries by time.
+// An apply without other changes therefore moves its own entry behind another writer's entry from the same second or later. The server
+// causes that one write, and the next run must change nothing.
 func (r *run) again(rel Release, s step, live map[string]*unstructured.Unstructured) error {
 	for range 2 {
 		if r.refusals(s.release, r.driver.Run(r.ctx, rel, modeOf(s.mode))); len(r.violations) > 0 {
@@ -407,7 +405,7 @@ func (r *run) again(rel Release, s step, live map[string]*unstructured.Unstructu
 		}
 		moved := false
 		for id, before := range live {
-			if r.byID[id].kind.served || r.states[id].left { // the server writes to it itself
+			if r.byID[id].kind.served || r.states[id].left { // the server itself writes to the object
 				continue
 			}
 			after, err := r.get(r.byID[id])
@@ -427,11 +425,11 @@ func (r *run) again(rel Release, s step, live map[string]*unstructured.Unstructu
 			return nil
 		}
 	}
-	r.fail(silence, "release "+s.release, "the entries of managedFields move again and again")
+	r.fail(silence, "release "+s.release, "the entries of managedFields keep moving")
 	return nil
 }
 
-// onlyMoved reports whether two objects differ in the order and the times of their managedFields alone.
+// onlyMoved reports whether two objects differ only in the order and the times of their managedFields.
 func onlyMoved(a, b *unstructured.Unstructured) bool {
 	plain := func(u *unstructured.Unstructured) (string, bool) {
 		if u == nil {
@@ -477,7 +475,7 @@ func modeOf(name string) release.Mode {
 	return release.Reconciling
 }
 
-// release writes the manifests of a release as files and reads them as a release's.
+// release writes the manifests of a release to files and reads them as files of a release.
 func (r *run) release(data releaseData) (Release, error) {
 	var rel Release
 	for i, d := range data.manifests {
@@ -500,7 +498,7 @@ func (r *run) release(data releaseData) (Release, error) {
 	return rel, nil
 }
 
-// compare looks at every object and returns what there is.
+// compare checks every object and returns the live ones.
 func (r *run) compare() (map[string]*unstructured.Unstructured, error) {
 	live := map[string]*unstructured.Unstructured{}
 	for _, id := range slices.Sorted(maps.Keys(r.states)) {
@@ -513,12 +511,12 @@ func (r *run) compare() (map[string]*unstructured.Unstructured, error) {
 		switch {
 		case s.left:
 		case s.exists && u == nil:
-			r.fail(presence, id, "it is missing")
+			r.fail(presence, id, "the object is missing")
 		case !s.exists && u != nil:
-			r.fail(presence, id, "it should be gone")
+			r.fail(presence, id, "the object should not exist")
 		case s.terminating:
 			if u.GetDeletionTimestamp() == nil {
-				r.fail(presence, id, "it is not being deleted")
+				r.fail(presence, id, "the object is not being deleted")
 			}
 		case s.exists:
 			if err := r.compareFields(id, d, s, u); err != nil {
@@ -529,12 +527,11 @@ func (r *run) compare() (map[string]*unstructured.Unstructured, error) {
 	return live, nil
 }
 
-// compareFields compares an object with the model, both with the server's defaults: those of the model are what the
-// server answers to a dry run of creating it.
+// compareFields compares an object with the model, both with the server's defaults. A dry run of a creation provides the model's defaults.
 func (r *run) compareFields(id string, d declared, s *state, u *unstructured.Unstructured) error {
 	expected, err := r.defaulted(d, s)
 	if err != nil {
-		r.fail(testsOwn, id, "the API server refuses what the model expects: %v\n      %s", err, text(s.object()))
+		r.fail(testsOwn, id, "the API server rejects the model's object: %v\n      %s", err, text(s.object()))
 		return nil
 	}
 	want, got := flatten(d.kind.shape, expected.Object), flatten(d.kind.shape, u.Object)
@@ -564,20 +561,20 @@ func (r *run) compareFields(id string, d declared, s *state, u *unstructured.Uns
 		}
 		who := ""
 		if f, ok := s.fields[name]; ok && len(f.owners) > 0 {
-			who = ", of " + f.who()
+			who = ", of " + f.ownerNames()
 		}
 		r.fail(propertyOf(s, name, at), id, "%s: want %s%s, is %s", name, was, who, is)
 	}
 	return nil
 }
 
-// emptyList reports whether a value is nothing, or a list of nothing, which the server does not always tell apart.
+// emptyList reports whether a value is null or an empty list, which the server does not always distinguish.
 func emptyList(value any) bool {
 	list, ok := value.([]any)
 	return value == nil || ok && len(list) == 0
 }
 
-// propertyOf tells which property a wrong field violates.
+// propertyOf returns the property that a wrong field violates.
 func propertyOf(s *state, name string, at path) string {
 	if _, ok := s.sent[name]; ok {
 		return ownedFields
@@ -590,7 +587,7 @@ func propertyOf(s *state, name string, at path) string {
 	return foreignFields
 }
 
-// defaulted is the model's object as the server would store it if it were new.
+// defaulted returns the model's object as the server would store it if it were new.
 func (r *run) defaulted(d declared, s *state) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{Object: clone(s.object())}
 	u.SetName(u.GetName() + "-expected")
@@ -607,7 +604,7 @@ func (r *run) defaulted(d declared, s *state) (*unstructured.Unstructured, error
 	return u, err
 }
 
-// ignored are fields that only the server sets, or that differ for the object of the dry run.
+// ignored reports whether only the server sets a field, or the field differs in a dry run.
 func ignored(k kind, at path, s *state) bool {
 	name := at.String()
 	switch at[0] {

@@ -10,15 +10,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// declared is one manifest of a release.
+// declared is a manifest of a release.
 type declared struct {
 	kind   kind
 	object map[string]any
-	// overridden: the administrator set the object unmanaged.
+	// overridden reports that the administrator has set the object to unmanaged.
 	overridden bool
 }
 
-// id tells objects apart.
+// id identifies an object.
 func (d declared) id() string { return d.kind.name + " " + d.name() }
 
 func (d declared) name() string {
@@ -37,7 +37,7 @@ func (d declared) createOnly() bool {
 	return d.annotation("release.openshift.io/create-only") == "true"
 }
 
-// marked is the object with what the engine adds.
+// marked returns the object with the engine's additions.
 func (d declared) marked() map[string]any {
 	marked := clone(d.object)
 	extra := marks(d.createOnly())
@@ -48,35 +48,35 @@ func (d declared) marked() map[string]any {
 	return marked
 }
 
-// releaseData is a release as the model sees it.
+// releaseData is a release in the model.
 type releaseData struct {
 	manifests []declared
-	// installs: it is the first one, and is being installed.
+	// installs reports that this is the first release and that it is being installed.
 	installs bool
 }
 
-// step is one thing that happens: the engine runs a release, or somebody edits an object.
+// step is a step of a history: the engine runs a release, or another writer edits an object.
 type step struct {
-	// release is "A" or "B" if the engine runs, with its mode; else edit says what somebody does.
+	// release is "A" or "B", and mode its mode, if the engine runs. Otherwise edit is the edit of another writer.
 	release, mode string
 	edit          *edit
 }
 
-// edit is what somebody does to one object.
+// edit is an edit of an object by another writer.
 type edit struct {
-	// object is its id.
+	// object is the object's id.
 	object string
-	// how: put, merge, apply, scale, status, delete, replace.
+	// how is put, merge, apply, scale, status, delete, replace or precreate.
 	how string
 	// by is the field manager.
 	by  string
 	ops []op
-	// status is what is written to status; replicas what is written to scale.
+	// status is the written status. replicas is the written scale.
 	status   map[string]any
 	replicas int64
 }
 
-// op sets or removes one field.
+// op sets or removes a field.
 type op struct {
 	at     path
 	in     path
@@ -91,7 +91,7 @@ func (o op) String() string {
 	return fmt.Sprintf("set %s to %s", o.at, text(o.value))
 }
 
-// String is the edit in words.
+// String describes the edit in words.
 func (e *edit) String() string {
 	var what string
 	switch e.how {
@@ -113,13 +113,13 @@ func (e *edit) String() string {
 	return fmt.Sprintf("%s: %s %s", e.object, e.by, what)
 }
 
-// scenario is one history: two releases and what happens.
+// scenario is a history with its two releases and the steps.
 type scenario struct {
 	a, b  []declared
 	steps []step
 }
 
-// ids are the objects of a scenario with their kinds, in the order in which they are applied.
+// ids returns the objects of a scenario, in the order in which they are applied, and their manifests.
 func (sc scenario) ids() ([]string, map[string]declared) {
 	var ids []string
 	byID := map[string]declared{}
@@ -139,7 +139,7 @@ func (sc scenario) release(name string, installs bool) releaseData {
 	return releaseData{sc.b, installs}
 }
 
-// generator makes scenarios. Everything random comes from one source, so a seed is a scenario.
+// generator creates scenarios. All randomness comes from one source, so a seed determines a scenario.
 type generator struct{ *rand.Rand }
 
 func (g generator) chance(p float64) bool { return g.Float64() < p }
@@ -148,7 +148,7 @@ func pick[T any](g generator, list []T) T { return list[g.IntN(len(list))] }
 
 const includeAnnotation = "include.release.openshift.io/self-managed-high-availability"
 
-// scenario makes two releases and a history.
+// scenario creates two releases and a history.
 func (g generator) scenario() scenario {
 	var sc scenario
 	for _, k := range g.chooseKinds() {
@@ -163,7 +163,7 @@ func (g generator) scenario() scenario {
 			inA, inB = true, true
 		}
 		switch {
-		case k.clusterScoped && k.stays: // the first to be applied, and the last to go
+		case k.clusterScoped && k.stays: // the first object to be applied and the last to be deleted
 		case k.name != "Thing" && inA && inB && g.chance(0.07):
 			second.annotate("release.openshift.io/delete", "true")
 		case g.chance(0.08) && !leftOut("create-only"):
@@ -190,8 +190,8 @@ func (d *declared) annotate(name, value string) {
 	setAt(d.object, path{"metadata", "annotations", name}, value)
 }
 
-// chooseKinds picks the kinds of a release. Every one has a Namespace, few a CRD with a resource of it, because each
-// CRD costs the API server much.
+// chooseKinds chooses the kinds of a release. Every release has a Namespace. Few have a CRD and its resource, because each CRD is expensive
+// for the API server.
 func (g generator) chooseKinds() []kind {
 	var chosen []kind
 	for _, k := range kinds() {
@@ -232,7 +232,7 @@ func nameOf(k kind, n int) string {
 	return fmt.Sprintf("x-%d", n)
 }
 
-// manifest makes a manifest; where there is one of the release before it, most of it stays.
+// manifest creates a manifest. If the earlier release has one, most of it stays the same.
 func (g generator) manifest(k kind, id map[string]any, before map[string]any) declared {
 	obj := clone(k.base)
 	if obj == nil {
@@ -260,7 +260,7 @@ func (g generator) manifest(k kind, id map[string]any, before map[string]any) de
 	return declared{kind: k, object: obj}
 }
 
-// withoutSlotsInside is an item as its own slot set it: slots inside it are decided upon by themselves.
+// withoutSlotsInside returns an item as its own slot sets it. The slots inside it are decided separately.
 func withoutSlotsInside(k kind, s slot, value any) any {
 	value = clone(value)
 	fields, ok := value.(map[string]any)
@@ -275,14 +275,14 @@ func withoutSlotsInside(k kind, s slot, value any) any {
 	return fields
 }
 
-// history makes the steps: somebody may be there first, then A is installed, edited, perhaps repaired, B is rolled
-// out, edited, and repaired.
+// history creates the steps. Other writers may write first. Then A is installed, edited and perhaps repaired. Then B is rolled out, edited
+// and repaired.
 func (g generator) history(sc *scenario) {
 	h := &historian{generator: g, sc: sc}
 	ids, byID := sc.ids()
 	for _, id := range ids {
 		if d := byID[id]; !d.kind.stays && d.kind.name != "Thing" && g.chance(0.08) {
-			h.add(step{edit: &edit{object: id, how: "precreate", by: h.somebody(), ops: h.whole(d.kind)}})
+			h.add(step{edit: &edit{object: id, how: "precreate", by: h.randomWriter(), ops: h.whole(d.kind)}})
 		}
 	}
 	h.add(step{release: "A", mode: pick(g, []string{"Initializing", "Initializing", "Updating"})})
@@ -296,7 +296,7 @@ func (g generator) history(sc *scenario) {
 	h.add(step{release: "B", mode: "Reconciling"})
 }
 
-// historian makes steps.
+// historian creates steps.
 type historian struct {
 	generator
 	sc *scenario
@@ -304,12 +304,12 @@ type historian struct {
 
 func (h *historian) add(s step) { h.sc.steps = append(h.sc.steps, s) }
 
-func (h *historian) somebody() string {
+func (h *historian) randomWriter() string {
 	return pick(h.generator, []string{"kubectl-edit", "injector", "mesh", "horizontal-pod-autoscaler"})
 }
 
 func (h *historian) edits(byID map[string]declared, ids []string) {
-	// Some objects get most of the attention: what one edit leaves behind matters to the next.
+	// Some objects get most of the edits, because an edit affects the result of the next one.
 	favourite := pick(h.generator, ids)
 	for range h.IntN(12) {
 		id := favourite
@@ -325,7 +325,7 @@ func (h *historian) edits(byID map[string]declared, ids []string) {
 }
 
 func (h *historian) edit(d declared) *edit {
-	e := &edit{object: d.id(), by: h.somebody()}
+	e := &edit{object: d.id(), by: h.randomWriter()}
 	roll := h.Float64()
 	switch {
 	case roll < 0.10 && !d.kind.stays:
@@ -356,7 +356,7 @@ func (h *historian) edit(d declared) *edit {
 	return e
 }
 
-// op is a change of any slot: of what releases set, or of what they leave to others.
+// op returns a change of any slot, whether releases set it or not.
 func (h *historian) op(d declared) op {
 	for {
 		s := pick(h.generator, d.kind.slots)
@@ -367,7 +367,7 @@ func (h *historian) op(d declared) op {
 			continue
 		}
 		value := clone(pick(h.generator, s.values))
-		if h.chance(0.3) { // the very value of a manifest
+		if h.chance(0.3) { // exactly the value of a manifest
 			if ours, ok := getAt(d.object, s.at); ok {
 				value = withoutSlotsInside(d.kind, s, ours)
 			}
@@ -376,7 +376,7 @@ func (h *historian) op(d declared) op {
 	}
 }
 
-// whole are the fields of an object that somebody else creates.
+// whole returns the fields of an object that another writer creates.
 func (h *historian) whole(k kind) []op {
 	var ops []op
 	for _, s := range k.slots {
@@ -387,7 +387,7 @@ func (h *historian) whole(k kind) []op {
 	return ops
 }
 
-// print is the scenario for people: manifests, then steps.
+// print returns the scenario for people: manifests, then steps.
 func (sc scenario) print() string {
 	var b strings.Builder
 	for _, r := range []struct {
@@ -418,7 +418,7 @@ func (sc scenario) print() string {
 	return b.String()
 }
 
-// in is a JSON value with the place's name put in.
+// in returns a JSON value with the placeholder replaced by a name.
 func in[T any](value T, name string) T {
 	data, err := json.Marshal(value)
 	if err != nil {

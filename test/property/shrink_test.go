@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// shrinkFor bounds how long a shorter history is looked for.
+// shrinkFor limits the search for a shorter history.
 const shrinkFor = 40 * time.Second
 
-// shrink leaves out objects, steps and changes as long as the first violated property is still violated.
+// shrink removes objects, steps and changes as long as the first violated property is still violated.
 func shrink(ctx context.Context, driver Driver, others client.Client, sc scenario, failed *run, name string) (scenario, *run) {
 	until := time.Now().Add(shrinkFor)
 	attempt := 0
@@ -83,7 +83,7 @@ func shrinkOps(sc *scenario, try func(scenario) bool) (shorter bool) {
 	return shorter
 }
 
-// shrinkFields drops the slots of manifests, of both releases at once and of each alone.
+// shrinkFields removes the slots of manifests, first from both releases at once and then from each.
 func shrinkFields(sc *scenario, try func(scenario) bool) (shorter bool) {
 	ids, byID := sc.ids()
 	for _, id := range ids {
@@ -121,7 +121,7 @@ func shrinkFields(sc *scenario, try func(scenario) bool) (shorter bool) {
 	return shorter
 }
 
-// statistics tells what all histories together did.
+// statistics counts the actions of all histories.
 type statistics struct {
 	sync.Mutex
 	runs, objects, edits, refused int
@@ -155,6 +155,6 @@ func (s *statistics) add(sc scenario, r *run) {
 
 func (s *statistics) log(t *testing.T) {
 	t.Helper()
-	t.Logf("%d histories, %d objects %v, %d edits %v, %d of them refused by the API server; objects left out: %v",
+	t.Logf("%d histories, %d objects %v, %d edits %v, %d of them rejected by the API server; objects removed from the history: %v",
 		s.runs, s.objects, s.kinds, s.edits, s.how, s.refused, s.excused)
 }

@@ -1,5 +1,5 @@
-// Package vandal damages the objects of a release as somebody with rights and no sense would, one at a time, and measures
-// how long it takes until each damage is repaired. It takes manifests and a cluster; who repairs is no concern of it.
+// Package vandal damages the objects of a release one by one, like a careless user with full permissions, and measures the time until each
+// repair. It takes manifests and a cluster; anyone may do the repair.
 package vandal
 
 import (
@@ -28,49 +28,50 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 // fieldManager is the field manager of the edits.
 const fieldManager = "vandal"
 
-// What an edit does to an object.
+// Kinds of edits.
 const (
 	editChange  = "change"  // another value in a field that the manifest sets
 	editUnlabel = "unlabel" // our label is removed
 	editDelete  = "delete"
 )
 
-// Edit is one damage that was thought of.
+// Edit is a planned damage.
 type Edit struct {
 	act      string
 	manifest *manifest.Manifest
 }
 
-// Kind is what is done to which kind of object, such as "delete Role".
+// Kind returns the kind of edit and of object, such as "delete Role".
 func (e Edit) Kind() string { return e.act + " " + e.manifest.GVK().Kind }
 
-// String names the object too.
+// String returns the kind of edit and the object's name.
 func (e Edit) String() string { return e.act + " " + e.manifest.ID().String() }
 
-// driftKinds are the kinds that are edited, if the release has them; others follow by how many objects it has of them.
+// driftKinds are the kinds to edit if the release has them. Others follow by their number of objects.
 var driftKinds = []string{
 	"Deployment", "DaemonSet", "StatefulSet", "ConfigMap", "Secret", "Service", "ServiceAccount", "Role", "RoleBinding",
 	"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "PrometheusRule", "ServiceMonitor",
 	"PriorityClass", "ValidatingWebhookConfiguration", "APIService", "ClusterOperator", "NetworkPolicy", "CronJob",
 }
 
-// driftKindCount is how many kinds there are at most.
+// driftKindCount is the maximum number of kinds.
 const driftKindCount = 20
 
-// sparedKinds decide what the API server does with other requests, or with those of the bench itself.
+// sparedKinds affect how the API server handles other requests, or the bench's own requests.
 var sparedKinds = []string{
 	"FlowSchema", "PriorityLevelConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 	"MutatingWebhookConfiguration", "ClusterVersion", "APIServer", "FeatureGate",
 }
 
-// Plan draws n edits so that every kind and every act has its turn; the same seed draws the same. It returns how
-// many kinds they are of.
+// Plan draws n edits that cover every kind and every edit. The same seed draws the same edits. Plan returns the edits and the number of
+// kinds.
 func Plan(manifests []*manifest.Manifest, n int, r *rand.Rand) (edits []Edit, kinds int) {
 	byKind := editable(manifests)
 	var names []string
@@ -99,7 +100,7 @@ func Plan(manifests []*manifest.Manifest, n int, r *rand.Rand) (edits []Edit, ki
 		act := acts[(i/len(names))%len(acts)]
 		var able []*manifest.Manifest
 		for _, m := range byKind[kind] {
-			if may(m, act, manifests) {
+			if isEditAllowed(m, act, manifests) {
 				able = append(able, m)
 			}
 		}
@@ -111,8 +112,8 @@ func Plan(manifests []*manifest.Manifest, n int, r *rand.Rand) (edits []Edit, ki
 	return edits, len(names)
 }
 
-// editable are the objects that may be edited, by kind. The operator's own are left alone: it does not run from them
-// here, and a bench without its ClusterVersion ends. Create-only objects may change at will.
+// editable returns the objects that may be edited, by kind. It omits the operator's own objects, because the operator does not run from
+// them here and a bench without its ClusterVersion ends. It omits create-only objects, because they may change at will.
 func editable(manifests []*manifest.Manifest) map[string][]*manifest.Manifest {
 	byKind := map[string][]*manifest.Manifest{}
 	for _, m := range manifests {
@@ -124,17 +125,17 @@ func editable(manifests []*manifest.Manifest) map[string][]*manifest.Manifest {
 	return byKind
 }
 
-// may reports whether an edit makes sense on an object.
-func may(m *manifest.Manifest, act string, manifests []*manifest.Manifest) bool {
+// isEditAllowed reports whether an edit makes sense for an object.
+func isEditAllowed(m *manifest.Manifest, act string, manifests []*manifest.Manifest) bool {
 	if act != editDelete {
 		return true
 	}
 	switch m.GVK().Kind {
 	case "Namespace": // never gone without a controller that empties it
 		return false
-	case "ClusterOperator": // its status would be another operator's to restore
+	case "ClusterOperator": // another operator would have to restore its status
 		return false
-	case "CustomResourceDefinition": // takes its objects with it, which are then as many edits
+	case "CustomResourceDefinition": // its objects are deleted with it, which would count as that many edits
 		group, _, _ := unstructured.NestedString(m.Object.Object, "spec", "group")
 		kind, _, _ := unstructured.NestedString(m.Object.Object, "spec", "names", "kind")
 		return group != "config.openshift.io" &&
@@ -151,8 +152,7 @@ type Vandal struct {
 	rand   *rand.Rand
 }
 
-// New returns a Vandal for the objects of a release. It waits so long for a repair; r decides which field of an object
-// it takes.
+// New returns a Vandal for the objects of a release. It waits at most wait for each repair. r chooses the field of an object to edit.
 func New(config *rest.Config, manifests []*manifest.Manifest, wait time.Duration, r *rand.Rand) (*Vandal, error) {
 	config = rest.CopyConfig(config)
 	config.WarningHandler = rest.NoWarnings{}
@@ -164,16 +164,15 @@ func New(config *rest.Config, manifests []*manifest.Manifest, wait time.Duration
 	if err != nil {
 		return nil, err
 	}
-	mapper := apply.NewDiscoveryMapper(clock.RealClock{}, d, manifests)
+	mapper := kinds.NewMapper(clock.RealClock{}, d, manifests)
 	return &Vandal{client: client, mapper: mapper, wait: wait, rand: r}, nil
 }
 
-// ErrNotRepaired says that nobody repaired a damage in time; the vandal has put it back.
+// ErrNotRepaired reports that a damage was not repaired in time and that the vandal has undone it.
 var ErrNotRepaired = errors.New("not repaired")
 
-// Do makes an edit and returns how long after its answer it was repaired, or after the object was gone if that took
-// longer. What is not repaired in time is put back
-// by itself, so that the next edit meets a whole cluster, and the error is ErrNotRepaired.
+// Do makes an edit and returns the time between its response, or the end of the object if that came later, and the repair. If the edit is
+// not repaired in time, Do undoes it, so that the next edit meets an intact cluster, and returns ErrNotRepaired.
 func (v *Vandal) Do(ctx context.Context, e Edit) (time.Duration, error) {
 	mapping, err := v.mapper.Mapping(ctx, e.manifest.GVK())
 	if err != nil {
@@ -207,7 +206,7 @@ func (v *Vandal) Do(ctx context.Context, e Edit) (time.Duration, error) {
 			}
 			switch {
 			case s.gone:
-				start = later(start, s.at) // a CRD, for one, takes seconds to go
+				start = later(start, s.at) // deleting a CRD, for example, takes seconds
 			case d.undone(s.object):
 				return max(0, s.at.Sub(start)), nil
 			}
@@ -226,15 +225,15 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// sight is a state of an object and when it was seen; gone is its end.
+// sight is a state of an object with its time. gone reports that the object has ended.
 type sight struct {
 	object *unstructured.Unstructured
 	gone   bool
 	at     time.Time
 }
 
-// follow tells the states of one object after a known one, until the context ends. An API server ends the watches on
-// custom resources whose definition changes, so a watch that ends is followed by a look and another watch.
+// follow sends the states of an object after a known one until the context ends. An API server ends watches on custom resources whose
+// definition changes. So after the end of a watch, follow reads the object and starts another watch.
 func follow(ctx context.Context, resource dynamic.ResourceInterface, from *unstructured.Unstructured) (<-chan sight, error) {
 	options := metav1.ListOptions{
 		FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, from.GetName()).String(),
@@ -249,7 +248,7 @@ func follow(ctx context.Context, resource dynamic.ResourceInterface, from *unstr
 		defer close(seen)
 		for ctx.Err() == nil {
 			if w != nil {
-				tellAll(ctx, w, seen)
+				sendAll(ctx, w, seen)
 			}
 			w = resume(ctx, resource, options, seen)
 		}
@@ -257,24 +256,24 @@ func follow(ctx context.Context, resource dynamic.ResourceInterface, from *unstr
 	return seen, nil
 }
 
-// tellAll passes on what a watch delivers, until it ends.
-func tellAll(ctx context.Context, w watch.Interface, seen chan<- sight) {
+// sendAll passes on the events of a watch until it ends.
+func sendAll(ctx context.Context, w watch.Interface, seen chan<- sight) {
 	defer w.Stop()
 	for event := range w.ResultChan() {
 		if object, ok := event.Object.(*unstructured.Unstructured); ok {
-			tell(ctx, sight{object, event.Type == watch.Deleted, time.Now()}, seen)
+			sendSight(ctx, sight{object, event.Type == watch.Deleted, time.Now()}, seen)
 		}
 	}
 }
 
-func tell(ctx context.Context, s sight, seen chan<- sight) {
+func sendSight(ctx context.Context, s sight, seen chan<- sight) {
 	select {
 	case seen <- s:
 	case <-ctx.Done():
 	}
 }
 
-// resume tells the present state and watches from there on; nil if that does not work yet.
+// resume sends the current state and watches from there. It returns nil if that does not succeed yet.
 func resume(ctx context.Context, resource dynamic.ResourceInterface, options metav1.ListOptions, seen chan<- sight) watch.Interface {
 	select {
 	case <-ctx.Done():
@@ -287,7 +286,7 @@ func resume(ctx context.Context, resource dynamic.ResourceInterface, options met
 		return nil
 	}
 	for i := range list.Items {
-		tell(ctx, sight{object: &list.Items[i], at: time.Now()}, seen)
+		sendSight(ctx, sight{object: &list.Items[i], at: time.Now()}, seen)
 	}
 	options.ResourceVersion = list.GetResourceVersion()
 	w, err := resource.Watch(ctx, options)
@@ -297,7 +296,7 @@ func resume(ctx context.Context, resource dynamic.ResourceInterface, options met
 	return w
 }
 
-// damage is an edit that was made: how to see that it is undone, and how to undo it.
+// damage is a completed edit, with functions that check whether it is undone and that undo it.
 type damage struct {
 	undone  func(*unstructured.Unstructured) bool
 	putBack func(context.Context) error
@@ -316,7 +315,7 @@ func (v *Vandal) damage(ctx context.Context, resource dynamic.ResourceInterface,
 			return damage{}, err
 		}
 		if equality.Semantic.DeepEqual(c.of(after), c.of(live)) {
-			continue // the server has put it right itself, by a default or because it does not know the field
+			continue // the server has restored the value, with a default or because it does not know the field
 		}
 		version := number(after.GetResourceVersion())
 		return damage{
@@ -329,7 +328,7 @@ func (v *Vandal) damage(ctx context.Context, resource dynamic.ResourceInterface,
 			},
 		}, nil
 	}
-	return damage{}, errors.New("the API server refuses every edit that was tried")
+	return damage{}, errors.New("the API server rejected every attempted edit")
 }
 
 func refused(err error) bool {
@@ -350,14 +349,14 @@ func (v *Vandal) remove(ctx context.Context, resource dynamic.ResourceInterface,
 			}
 			_, err := resource.Create(ctx, object, metav1.CreateOptions{FieldManager: api.FieldManager})
 			if apierrors.IsAlreadyExists(err) {
-				return nil // just now
+				return nil // deleted by now
 			}
 			return err
 		},
 	}, nil
 }
 
-// change is another value at a path of keys; nil takes away what is there.
+// change is another value at a path of keys; nil removes the current value.
 type change struct {
 	path  []string
 	value any
@@ -375,14 +374,14 @@ func (c change) make(ctx context.Context, resource dynamic.ResourceInterface, na
 	return resource.Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{FieldManager: fieldManager})
 }
 
-// of returns what an object has at the path.
+// of returns the object's value at the path.
 func (c change) of(u *unstructured.Unstructured) any {
 	value, _, _ := unstructured.NestedFieldNoCopy(u.Object, c.path...)
 	return value
 }
 
-// changes are edits of an object to be tried in turn, for the server refuses some: fields that the manifest sets, first
-// of what the object is about and then its annotations, at last our label, which is also what editUnlabel takes.
+// changes returns edits of an object to be tried in order, because the server rejects some. They change fields that the manifest sets:
+// first those outside of annotations, then annotations, and finally our label, which editUnlabel also removes.
 func (v *Vandal) changes(e Edit, live *unstructured.Unstructured) []change {
 	label := change{[]string{"metadata", "labels", api.OwnedByLabel}, nil}
 	if e.act == editUnlabel {
@@ -408,8 +407,8 @@ func (v *Vandal) changes(e Edit, live *unstructured.Unstructured) []change {
 	return append(list, label)
 }
 
-// leavesOf lists the paths (keys and indexes) to the single values that a manifest sets, in a fixed order, without
-// what identifies the object and what others report.
+// leavesOf lists the paths (keys and indexes) to the single values that a manifest sets, in a fixed order. It omits the object's identity
+// and status.
 func leavesOf(m *manifest.Manifest) [][]any {
 	var leaves [][]any
 	var walk func(value any, path []any)
@@ -428,7 +427,7 @@ func leavesOf(m *manifest.Manifest) [][]any {
 			}
 		case string, bool, int64:
 			if !entryKey(path) && (m.GVK().Kind != "CustomResourceDefinition" || path[len(path)-1] == "description") {
-				leaves = append(leaves, path) // what else a CRD says decides over other objects
+				leaves = append(leaves, path) // other fields of a CRD affect other objects
 			}
 		}
 	}
@@ -436,8 +435,8 @@ func leavesOf(m *manifest.Manifest) [][]any {
 	return leaves
 }
 
-// entryKey reports whether a path leads to what tells the entries of a list apart: with another one it is another
-// entry, which belongs to who made it.
+// entryKey reports whether a path leads to the key of a list entry. With another key it would be another entry, which belongs to its
+// creator.
 func entryKey(path []any) bool {
 	if len(path) < 2 {
 		return false
@@ -446,7 +445,7 @@ func entryKey(path []any) bool {
 	return entry && slices.Contains([]any{"name", "port", "containerPort", "protocol", "key", "type", "mountPath"}, path[len(path)-1])
 }
 
-// other puts another value at a path of a live object's copy, if it has there what the manifest says.
+// other sets another value at a path in a copy of a live object, if the current value equals the manifest's.
 func other(m *manifest.Manifest, wanted, live any, path []any, set func(any)) bool {
 	if len(path) == 0 {
 		if !equality.Semantic.DeepEqual(wanted, live) {
@@ -455,7 +454,7 @@ func other(m *manifest.Manifest, wanted, live any, path []any, set func(any)) bo
 		switch value := live.(type) {
 		case string:
 			if m.Is("", "Secret") {
-				set("aG9zdGlsZQ==") // it has to be base64
+				set("aG9zdGlsZQ==") // the value must be base64
 				return value != "aG9zdGlsZQ=="
 			}
 			set(value + "x")
@@ -481,13 +480,13 @@ func other(m *manifest.Manifest, wanted, live any, path []any, set func(any)) bo
 	return false
 }
 
-// number reads a resource version; those of one API server over etcd are numbers that grow.
+// number returns a resource version as a number. With etcd, they are increasing numbers.
 func number(resourceVersion string) int64 {
 	n, _ := strconv.ParseInt(resourceVersion, 10, 64)
 	return n
 }
 
-// Percentile is the smallest of the values that at least this share of them does not exceed; 0 of none.
+// Percentile returns the smallest value that at least this share of the values does not exceed, 0 without values.
 func Percentile(values []float64, share float64) float64 {
 	if len(values) == 0 {
 		return 0

@@ -24,7 +24,7 @@ func parse(t *testing.T, text string) *manifest.Manifest {
 	return list[0]
 }
 
-func TestPlan(t *testing.T) {
+func TestPlanEditsEachKind(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, fixture.Synthesize(dir, 300))
 	var all []*manifest.Manifest
@@ -48,21 +48,21 @@ func TestPlan(t *testing.T) {
 	}
 	first := draw(1)
 	assert.Len(t, first, 200)
-	assert.Equal(t, first, draw(1), "the same seed draws the same")
+	assert.Equal(t, first, draw(1), "the same seed draws the same edits")
 	assert.NotEqual(t, first, draw(2))
 	count := map[string]int{}
 	for _, e := range first {
 		count[strings.Fields(e)[0]]++
 		assert.NotContains(t, e, "delete Namespace ")
 		assert.NotContains(t, e, "delete ClusterOperator")
-		assert.NotContains(t, e, "delete CustomResourceDefinition", "each has objects")
+		assert.NotContains(t, e, "delete CustomResourceDefinition", "a CRD with objects is never deleted")
 	}
 	for _, act := range []string{editChange, editUnlabel, editDelete} {
 		assert.Greater(t, count[act], 40, act)
 	}
 }
 
-func TestPlanSpares(t *testing.T) {
+func TestPlanOmitsSparedKinds(t *testing.T) {
 	edits, kinds := Plan([]*manifest.Manifest{
 		parse(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: gone, annotations: {release.openshift.io/delete: "true"}}}`),
 		parse(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: once, annotations: {release.openshift.io/create-only: "true"}}}`),
@@ -72,38 +72,38 @@ func TestPlanSpares(t *testing.T) {
 	assert.Zero(t, kinds)
 }
 
-// TestChanges looks at the edits that are tried on an object: each differs from it in a field that the manifest sets.
-func TestChanges(t *testing.T) {
+// TestChangesDifferInAFieldOfTheManifest checks that each edit changes a field that the manifest sets.
+func TestChangesDifferInAFieldOfTheManifest(t *testing.T) {
 	for _, tt := range []struct {
 		name, manifest, live string
 		tops                 []string // sorted
 	}{
 		{
-			"takes values that the object has from the manifest",
+			"changes values that the object has from the manifest",
 			`{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {x: "y"}}, data: {a: "1", b: "2"}}`,
 			`{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {x: "y"}}, data: {a: "1", b: other}}`,
 			[]string{"data", "metadata.annotations.x", "metadata.labels." + "cvo.cluster-version.github.io/owned-by"},
 		},
 		{
-			"goes into lists",
+			"changes values in lists",
 			`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 1, targetPort: 2}]}}`,
 			`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 1, targetPort: 2, protocol: TCP}], type: ClusterIP}}`,
 			[]string{"metadata.labels.cvo.cluster-version.github.io/owned-by", "spec"},
 		},
 		{
-			"makes no entry another",
+			"does not change the key of an entry",
 			`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 1, name: http}]}}`,
 			`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 1, name: http}]}}`,
 			[]string{"metadata.labels.cvo.cluster-version.github.io/owned-by"},
 		},
 		{
-			"touches of a CRD what it says only",
+			"changes only descriptions of a CRD",
 			`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: a}, spec: {scope: Namespaced, group: g}}`,
 			`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: a}, spec: {scope: Namespaced, group: g}}`,
 			[]string{"metadata.labels.cvo.cluster-version.github.io/owned-by"},
 		},
 		{
-			"leaves status alone",
+			"does not change the status",
 			`{apiVersion: config.openshift.io/v1, kind: ClusterOperator, metadata: {name: a}, status: {versions: [{name: b}]}}`,
 			`{apiVersion: config.openshift.io/v1, kind: ClusterOperator, metadata: {name: a}, status: {versions: [{name: b}]}}`,
 			[]string{"metadata.labels.cvo.cluster-version.github.io/owned-by"},
@@ -122,18 +122,18 @@ func TestChanges(t *testing.T) {
 			}
 			slices.Sort(tops)
 			assert.Equal(t, tt.tops, tops)
-			assert.Equal(t, before, live, "the object itself stays as it is")
+			assert.Equal(t, before, live, "the object itself does not change")
 		})
 	}
 }
 
-func TestChangeOf(t *testing.T) {
+func TestChangeReturnsTheValueAtItsPath(t *testing.T) {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"a": "b"}}}
 	assert.Equal(t, "b", change{path: []string{"spec", "a"}}.of(u))
 	assert.Nil(t, change{path: []string{"data"}}.of(u))
 }
 
-func TestPercentile(t *testing.T) {
+func TestPercentileReturnsTheRank(t *testing.T) {
 	var values []float64
 	for i := range 200 {
 		values = append(values, float64(200-i))

@@ -1,5 +1,5 @@
-// Package backup is the Job of the example platform: before anything else changes, it writes the platform's custom
-// objects to a ConfigMap, and deletes the oldest of such ConfigMaps.
+// Package backup implements the Job of the example platform. Before anything else changes, it writes the platform's custom objects to a ConfigMap,
+// and deletes the oldest backups.
 package backup
 
 import (
@@ -25,38 +25,38 @@ import (
 	"github.com/cluster-version/cvo/examples/operator/switches"
 )
 
-// Options say what is saved, and where.
+// Options select the objects to save, and their destination.
 type Options struct {
-	// Namespace is where the Job runs and its ConfigMaps lie.
+	// Namespace is the namespace of the Job and its ConfigMaps.
 	Namespace string
 	// To is the name of the ConfigMap.
 	To string
-	// Kinds are those of group platform.example.com that are saved; one that the cluster does not have is passed over.
+	// Kinds are the saved kinds of group platform.example.com. Kinds that the cluster lacks are skipped.
 	Kinds []string
-	// Workload and Version are what switches call this program.
+	// Workload and Version identify this program in switches.
 	Workload, Version string
-	// Switches count until the ConfigMap of switches says something else about the same key.
+	// Switches apply unless the ConfigMap of switches sets the same key.
 	Switches map[string]string
-	// Clock waits as long as a switch says.
+	// Clock measures the delay of a switch.
 	Clock clock.Clock
 }
 
 const (
 	// label marks the ConfigMaps with backups.
 	label = "platform.example.com/backup"
-	// retention is the ConfigMap whose key keep is the number of backups to keep.
+	// retention is the ConfigMap whose key keep sets the number of backups to keep.
 	retention = "retention"
-	// most is what fits into a ConfigMap, with room for the rest of it.
+	// most is the maximum size of the data, which leaves room for the rest of a ConfigMap.
 	most = 900 << 10
 )
 
-// Run saves once.
+// Run creates one backup.
 func Run(ctx context.Context, config *rest.Config, opts Options) error {
 	c, err := client.New(config, client.Options{})
 	if err != nil {
 		return err
 	}
-	if err := obey(ctx, c, opts); err != nil {
+	if err := applySwitches(ctx, c, opts); err != nil {
 		return err
 	}
 	data := map[string]string{}
@@ -67,7 +67,7 @@ func Run(ctx context.Context, config *rest.Config, opts Options) error {
 			return fmt.Errorf("reading objects of kind %s: %w", kind, err)
 		}
 		if size += len(text); size > most {
-			return fmt.Errorf("saving objects of kind %s: all of them take more than %d bytes, which no ConfigMap holds", kind, most)
+			return fmt.Errorf("saving objects of kind %s: together they have more than %d bytes, the limit of a ConfigMap", kind, most)
 		}
 		if text != "" {
 			data[strings.ToLower(kind)+".json"] = text
@@ -77,7 +77,7 @@ func Run(ctx context.Context, config *rest.Config, opts Options) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: opts.Namespace, Name: opts.To, Labels: map[string]string{label: "true"}},
 		Data:       data,
 	}
-	// Another pod of this Job may have come this far; what it saw is as old as the Job, which is what is wanted.
+	// Another pod of this Job may have created it. That backup is as old as the Job, which is the intended state.
 	if err := c.Create(ctx, saved); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("writing ConfigMap %s/%s: %w", opts.Namespace, opts.To, err)
 	}
@@ -85,8 +85,8 @@ func Run(ctx context.Context, config *rest.Config, opts Options) error {
 	return prune(ctx, c, opts)
 }
 
-// obey does what the switches say that a Job can do: take its time, and fail.
-func obey(ctx context.Context, c client.Client, opts Options) error {
+// applySwitches applies the switches of a Job: a delay and a crash.
+func applySwitches(ctx context.Context, c client.Client, opts Options) error {
 	config := &corev1.ConfigMap{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: opts.Namespace, Name: switches.ConfigMap}, config); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading ConfigMap %s/%s: %w", opts.Namespace, switches.ConfigMap, err)
@@ -96,7 +96,7 @@ func obey(ctx context.Context, c client.Client, opts Options) error {
 		return err
 	}
 	if set.CrashLoop {
-		return errors.New("crashing, as a switch says")
+		return errors.New("crashing because of a switch")
 	}
 	select {
 	case <-opts.Clock.After(set.Slow):
@@ -110,7 +110,7 @@ func read(ctx context.Context, c client.Client, kind string) (string, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "platform.example.com", Version: "v1", Kind: kind + "List"})
 	if err := c.List(ctx, list); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		return "", nil // a later runlevel brings it
+		return "", nil // a later runlevel creates it
 	} else if err != nil {
 		return "", err
 	}
@@ -118,7 +118,7 @@ func read(ctx context.Context, c client.Client, kind string) (string, error) {
 	return string(text), err
 }
 
-// prune deletes the oldest backups beyond those to keep.
+// prune deletes the oldest backups that exceed the number to keep.
 func prune(ctx context.Context, c client.Client, opts Options) error {
 	keep := 3
 	config := &corev1.ConfigMap{}
@@ -128,7 +128,7 @@ func prune(ctx context.Context, c client.Client, opts Options) error {
 	}
 	if text, said := config.Data["keep"]; said {
 		if keep, err = strconv.Atoi(text); err != nil || keep < 1 {
-			return fmt.Errorf("ConfigMap %s/%s: keep: %q is no positive number", opts.Namespace, retention, text)
+			return fmt.Errorf("ConfigMap %s/%s: keep: %q is not a positive number", opts.Namespace, retention, text)
 		}
 	}
 	backups := &corev1.ConfigMapList{}

@@ -1,6 +1,5 @@
-// Package component is the operator of one component of the example platform: it looks after the operands that it is
-// given and reports its ClusterOperator. It takes a manager and what the pod knows, creates nothing, and writes nothing
-// but the status of that one ClusterOperator, which a release brings.
+// Package component implements the operator of one component of the example platform. It watches its operands and reports its ClusterOperator. It
+// takes a manager and the pod's settings, creates nothing, and writes only the status of its ClusterOperator, which comes from a release.
 package component
 
 import (
@@ -35,18 +34,18 @@ import (
 	"github.com/cluster-version/cvo/examples/operator/report"
 )
 
-// Options say what the operator is for.
+// Options configure the operator.
 type Options struct {
 	pod.Options
-	// Component is the name of its ClusterOperator.
+	// Component is the name of the ClusterOperator.
 	Component string
-	// Operands are KIND/NAME: deployment, daemonset or statefulset.
+	// Operands are the objects to watch, as KIND/NAME. KIND is deployment, daemonset or statefulset.
 	Operands []string
-	// Others are further versions that it reports, by name.
+	// Others are additional versions to report, by name.
 	Others map[string]string
 }
 
-// kinds are those that an operand may have.
+// kinds are the possible kinds of an operand.
 var kinds = map[string]struct {
 	kind string
 	make func() client.Object
@@ -58,7 +57,7 @@ var kinds = map[string]struct {
 
 type operand struct{ resource, name string }
 
-// Run is the operator until ctx ends or a switch tells it to crash.
+// Run runs the operator until ctx ends or a switch makes it crash.
 func Run(ctx context.Context, config *rest.Config, opts Options) error {
 	r := &reconciler{opts: opts, clock: opts.Clock}
 	var err error
@@ -82,7 +81,7 @@ func Run(ctx context.Context, config *rest.Config, opts Options) error {
 		return err
 	}
 	r.client = m.GetClient()
-	// Whatever changes, the one thing to do is to report anew.
+	// Every change has the same effect: a new report.
 	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: opts.Component}}}
 	})
@@ -99,7 +98,7 @@ func Run(ctx context.Context, config *rest.Config, opts Options) error {
 	return m.Start(ctx)
 }
 
-// parse reads operands; kinds may be in the plural or not.
+// parse reads operands; kinds may be singular or plural.
 func parse(texts []string) ([]operand, error) {
 	var operands []operand
 	for _, text := range texts {
@@ -119,15 +118,15 @@ type reconciler struct {
 	pod      *pod.Pod
 	client   client.Client
 	clock    clock.PassiveClock
-	// settledSince survives from one pass to the next; there is one at a time.
+	// settledSince persists between passes, which do not overlap.
 	settledSince time.Time
 }
 
-// Reconcile reports once.
+// Reconcile reports the status once.
 func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	co := &configv1.ClusterOperator{}
 	if err := r.client.Get(ctx, client.ObjectKey{Name: r.opts.Component}, co); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err) // the release brings it after the operator
+		return reconcile.Result{}, client.IgnoreNotFound(err) // the release creates it after the operator
 	}
 	seen, err := r.observe(ctx)
 	if err != nil {
@@ -141,7 +140,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	updated.Status = status
 	err = r.client.Status().Patch(ctx, updated, client.MergeFromWithOptions(co, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: time.Second}, nil // it has changed, and its watch is about to say so
+		return reconcile.Result{RequeueAfter: time.Second}, nil // it has changed, and the watch will report the change
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("reporting ClusterOperator %s: %w", co.Name, err)

@@ -1,5 +1,6 @@
-// Package pod is what all programs of the example platform share that stay up: probes, and switches that act while they
-// run. It takes who the program is and where the cluster is, and returns a manager to which the program adds its work.
+// Package pod contains the shared parts of the example platform's long-running programs: probes, and switches that apply
+// while they run. It takes the program's identity and the cluster's configuration, and returns a manager to which the
+// program adds its work.
 package pod
 
 import (
@@ -27,24 +28,24 @@ import (
 	"github.com/cluster-version/cvo/examples/operator/switches"
 )
 
-// ErrSwitchedOff is how a program ends that a switch tells to crash.
-var ErrSwitchedOff = errors.New("crashing, as a switch says")
+// ErrSwitchedOff is the error of a program that a switch crashes.
+var ErrSwitchedOff = errors.New("crashing because of a switch")
 
-// Options say who a program is.
+// Options identify a program.
 type Options struct {
-	// Namespace is where the program runs and looks for switches.
+	// Namespace is the namespace of the program and its switches.
 	Namespace string
-	// Workload is what the switches call it; empty for an operator.
+	// Workload is the program's name in the switches; empty for an operator.
 	Workload string
-	// Version is the program's.
+	// Version is the program's version.
 	Version string
-	// Switches count until the ConfigMap says something else about the same key.
+	// Switches apply unless the ConfigMap sets the same key.
 	Switches map[string]string
 	// Listen is the address of the probes; empty for none.
 	Listen string
-	// LeaderElection is the name of the Lease by which several of them agree whose turn it is; empty for none.
+	// LeaderElection is the name of the Lease with which several replicas elect a leader; empty for none.
 	LeaderElection string
-	// Clock measures how long it has been up.
+	// Clock measures the time since the start of the program.
 	Clock clock.PassiveClock
 }
 
@@ -57,13 +58,13 @@ type Pod struct {
 	crash   chan struct{}
 }
 
-// state is what the switches say; nil until they have been read.
+// state is the content of the switches; nil until they have been read.
 type state struct {
 	set switches.Set
 	err error
 }
 
-// New returns a pod and the manager that runs it. What options.Cache holds is kept up to date beside the switches.
+// New returns a pod and the manager that runs it. The manager caches the switches and the objects of more.Cache.
 func New(ctx context.Context, config *rest.Config, opts Options, more manager.Options) (*Pod, manager.Manager, error) {
 	if _, err := switches.Read(opts.Switches, opts.Workload, opts.Version); err != nil {
 		return nil, nil, err
@@ -77,7 +78,7 @@ func New(ctx context.Context, config *rest.Config, opts Options, more manager.Op
 	}
 	more.LeaderElection = opts.LeaderElection != ""
 	more.LeaderElectionID, more.LeaderElectionNamespace = opts.LeaderElection, opts.Namespace
-	more.LeaderElectionReleaseOnCancel = true // the program ends after it, so the successor need not wait
+	more.LeaderElectionReleaseOnCancel = true // the program ends afterwards, so its successor can start at once
 	more.Cache.DefaultNamespaces = map[string]cache.Config{opts.Namespace: {}}
 	byObject := map[client.Object]cache.ByObject{
 		&corev1.ConfigMap{}: {Field: fields.OneTermEqualSelector("metadata.name", switches.ConfigMap)},
@@ -105,22 +106,22 @@ func New(ctx context.Context, config *rest.Config, opts Options, more manager.Op
 	return p, m, nil
 }
 
-// everywhere is what runs whether this program is the leader or not.
+// everywhere runs on all replicas, not only on the leader.
 type everywhere struct{ manager.RunnableFunc }
 
 func (everywhere) NeedLeaderElection() bool { return false }
 
-// firstRead reads the switches once: without a ConfigMap nothing else would start that.
+// firstRead reads the switches once, because without a ConfigMap no event would trigger it.
 func (p *Pod) firstRead(m manager.Manager) manager.RunnableFunc {
 	return func(ctx context.Context) error {
-		if _, err := m.GetCache().GetInformer(ctx, &corev1.ConfigMap{}); err != nil { // returns when it is filled
+		if _, err := m.GetCache().GetInformer(ctx, &corev1.ConfigMap{}); err != nil { // returns once the cache is filled
 			return err
 		}
 		return p.Refresh(ctx)
 	}
 }
 
-// Refresh takes over what the switches say now. Whoever is told of a change may be told before the pod is.
+// Refresh reads the current switches. A caller that watches them may see a change before the pod does, and then calls Refresh.
 func (p *Pod) Refresh(ctx context.Context) error {
 	config := &corev1.ConfigMap{}
 	err := p.client.Get(ctx, client.ObjectKey{Namespace: p.opts.Namespace, Name: switches.ConfigMap}, config)
@@ -149,7 +150,7 @@ func (p *Pod) awaitCrash(ctx context.Context) error {
 	}
 }
 
-// Switches returns what the switches say, and an error if some of them cannot be understood.
+// Switches returns the current switches, and an error if some of them are invalid.
 func (p *Pod) Switches() (switches.Set, error) {
 	if s := p.state.Load(); s != nil {
 		return s.set, s.err
@@ -157,8 +158,8 @@ func (p *Pod) Switches() (switches.Set, error) {
 	return switches.Set{}, nil
 }
 
-// Ready is nil when the pod may serve. A pod that has not read its switches is not ready, so that one which is about to
-// crash never was.
+// Ready returns nil when the pod may serve. A pod that has not read its switches is not ready, so a pod that is about to crash is never
+// ready.
 func (p *Pod) Ready() error {
 	s := p.state.Load()
 	switch {
@@ -167,9 +168,9 @@ func (p *Pod) Ready() error {
 	case s.set.CrashLoop:
 		return ErrSwitchedOff
 	case s.set.NotReady:
-		return errors.New("not ready, as a switch says")
+		return errors.New("not ready because of a switch")
 	case p.opts.Workload != "" && p.opts.Clock.Since(p.started) < s.set.Slow:
-		return fmt.Errorf("not ready for the first %s, as a switch says", s.set.Slow)
+		return fmt.Errorf("not ready for the first %s because of a switch", s.set.Slow)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/cluster-version/cvo/examples/operator/switches"
 )
 
-func TestReady(t *testing.T) {
+func TestReadinessFollowsTheSwitches(t *testing.T) {
 	tests := []struct {
 		name     string
 		workload string
@@ -18,16 +18,16 @@ func TestReady(t *testing.T) {
 		after    time.Duration
 		err      string
 	}{
-		{name: "is not before the switches are read", err: "the switches are not read yet"},
-		{name: "is when nothing is wrong", state: &state{}},
-		{name: "is not when a switch says so", state: &state{set: switches.Set{NotReady: true}}, err: "not ready, as a switch says"},
-		{name: "is not shortly before a crash", state: &state{set: switches.Set{CrashLoop: true}}, err: "crashing, as a switch says"},
+		{name: "is not ready before the switches are read", err: "the switches are not read yet"},
+		{name: "is ready when nothing is wrong", state: &state{}},
+		{name: "is not ready if a switch says so", state: &state{set: switches.Set{NotReady: true}}, err: "not ready because of a switch"},
+		{name: "is not ready shortly before a crash", state: &state{set: switches.Set{CrashLoop: true}}, err: "crashing because of a switch"},
 		{
-			name: "is not in the first time of a slow workload", workload: "console", state: &state{set: switches.Set{Slow: time.Minute}},
-			after: 59 * time.Second, err: "not ready for the first 1m0s, as a switch says",
+			name: "is not ready during the delay of a slow workload", workload: "console", state: &state{set: switches.Set{Slow: time.Minute}},
+			after: 59 * time.Second, err: "not ready for the first 1m0s because of a switch",
 		},
-		{name: "is after it", workload: "console", state: &state{set: switches.Set{Slow: time.Minute}}, after: time.Minute},
-		{name: "is at once in an operator, which is slow to report instead", state: &state{set: switches.Set{Slow: time.Minute}}},
+		{name: "is ready after the delay", workload: "console", state: &state{set: switches.Set{Slow: time.Minute}}, after: time.Minute},
+		{name: "is ready at once in an operator, which delays its report instead", state: &state{set: switches.Set{Slow: time.Minute}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package report works out what an operator of the example platform says about itself. It takes what the cluster shows
-// of its operands and what the switches say, and returns the status of its ClusterOperator; all of it is pure.
+// Package report derives the status of an operator of the example platform. It takes the state of its operands in the cluster and the
+// switches, and returns the status of its ClusterOperator. It has no side effects.
 package report
 
 import (
@@ -15,47 +15,47 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/examples/operator/switches"
-	"github.com/cluster-version/cvo/pkg/gate"
+	"github.com/cluster-version/cvo/pkg/engine/gate"
 )
 
-// VersionVariable is the environment variable that gives a program, and whoever looks at its pods, its version.
+// VersionVariable is the environment variable with the version of a program, which is also visible in its pods.
 const VersionVariable = "RELEASE_VERSION"
 
 // Reasons of conditions.
 const (
-	AsExpected          = "AsExpected"
-	RollingOut          = "RollingOut"
-	OperandUnavailable  = "OperandUnavailable"
-	OperandFailed       = "OperandFailed"
-	ToldBySwitch        = "ToldBySwitch"
-	SwitchNotUnderstood = "SwitchNotUnderstood"
+	AsExpected         = "AsExpected"
+	RollingOut         = "RollingOut"
+	OperandUnavailable = "OperandUnavailable"
+	OperandFailed      = "OperandFailed"
+	SetBySwitch        = "SetBySwitch"
+	InvalidSwitch      = "InvalidSwitch"
 )
 
-// Operand is what an operator looks after: a Deployment, DaemonSet or StatefulSet.
+// Operand is an object that an operator watches: a Deployment, DaemonSet or StatefulSet.
 type Operand struct {
-	// Kind and Name identify it in the operator's namespace.
+	// Kind and Name identify the object in the operator's namespace.
 	Kind, Name string
-	// Object is nil if the cluster does not have it.
+	// Object is nil if it does not exist in the cluster.
 	Object client.Object
 }
 
-// Observed is what an operator knows.
+// Observed is the input of a report.
 type Observed struct {
-	// Version is the operator's own, Others are further versions that are reached with it.
+	// Version is the operator's own version. Others are additional versions that it reaches at the same time.
 	Version string
 	Others  []configv1.OperandVersion
-	// Operands are all that it looks after.
+	// Operands are all operands of the operator.
 	Operands []Operand
-	// Related is what belongs to the component.
+	// Related are the objects of the component.
 	Related []configv1.ObjectReference
-	// Switches, and why some of them could not be read.
+	// Switches are the valid switches. SwitchError is the reason why other switches could not be read.
 	Switches    switches.Set
 	SwitchError error
-	// SettledSince is when all operands were first seen to be settled; zero if they are not.
+	// SettledSince is when all operands were first observed as settled; zero if they are not.
 	SettledSince time.Time
 }
 
-// Waiting says what keeps the operands from being settled: those that are missing, of another version or not rolled out.
+// Waiting lists the operands that have not settled: they are missing, have another version, or are not rolled out.
 func Waiting(operands []Operand, version string) []string {
 	var waiting []string
 	for _, o := range operands {
@@ -71,7 +71,7 @@ func waitingFor(o Operand, version string) string {
 		return fmt.Sprintf("%s %s is missing", o.Kind, o.Name)
 	}
 	if has := versionOf(o.Object); has != version {
-		return fmt.Sprintf("%s %s is of version %q", o.Kind, o.Name, has)
+		return fmt.Sprintf("%s %s has version %q", o.Kind, o.Name, has)
 	}
 	if v := verdict(o.Object); v.State != gate.Settled {
 		return v.Message
@@ -79,7 +79,7 @@ func waitingFor(o Operand, version string) string {
 	return ""
 }
 
-// versionOf is what the first container with a version says in its environment.
+// versionOf returns the version in the environment of the first container that has one.
 func versionOf(obj client.Object) string {
 	var pod corev1.PodSpec
 	switch o := obj.(type) {
@@ -110,7 +110,7 @@ func verdict(obj client.Object) gate.Verdict {
 	case *appsv1.StatefulSet:
 		return gate.StatefulSet(o, want)
 	}
-	return gate.Verdict{State: gate.Waiting, Message: fmt.Sprintf("%T is no operand", obj)}
+	return gate.Verdict{State: gate.Waiting, Message: fmt.Sprintf("%T is not an operand", obj)}
 }
 
 // available reports whether at least one pod serves.
@@ -126,8 +126,8 @@ func available(obj client.Object) bool {
 	return false
 }
 
-// Status is what the operator reports at this moment, and when it should look again though nothing changes; zero for
-// never. Versions move only when all operands have reached them, so what waits for a version may rely on it.
+// Status returns the operator's current status, and the time of the next report if nothing changes; zero for never. Versions change only
+// when all operands have reached them, so that readers can rely on a reported version.
 func Status(old configv1.ClusterOperatorStatus, o Observed, now time.Time) (configv1.ClusterOperatorStatus, time.Duration) {
 	status := *old.DeepCopy()
 	versions := append([]configv1.OperandVersion{{Name: "operator", Version: o.Version}}, o.Others...)
@@ -142,8 +142,8 @@ func Status(old configv1.ClusterOperatorStatus, o Observed, now time.Time) (conf
 			progressing.Message = fmt.Sprintf("Moving to %s: %s", o.Version, strings.Join(waiting, "; "))
 		case o.Switches.Slow > 0 && left > 0:
 			again = left
-			progressing.Reason = ToldBySwitch
-			progressing.Message = fmt.Sprintf("Moving to %s: taking %s, as a switch says", o.Version, o.Switches.Slow)
+			progressing.Reason = SetBySwitch
+			progressing.Message = fmt.Sprintf("Moving to %s: taking %s because of a switch", o.Version, o.Switches.Slow)
 		default:
 			progressing.Status = configv1.ConditionFalse
 			status.Versions = versions
@@ -154,7 +154,7 @@ func Status(old configv1.ClusterOperatorStatus, o Observed, now time.Time) (conf
 		condition(configv1.OperatorUpgradeable, configv1.ConditionTrue, AsExpected, ""),
 	}
 	if o.Switches.NotUpgradeable {
-		conditions[3] = condition(configv1.OperatorUpgradeable, configv1.ConditionFalse, ToldBySwitch, "A switch says that this cluster must not be updated")
+		conditions[3] = condition(configv1.OperatorUpgradeable, configv1.ConditionFalse, SetBySwitch, "A switch blocks updates of this cluster")
 	}
 	for _, c := range conditions {
 		status.Conditions = set(status.Conditions, c, now)
@@ -169,7 +169,7 @@ func Status(old configv1.ClusterOperatorStatus, o Observed, now time.Time) (conf
 
 func availability(o Observed) configv1.ClusterOperatorStatusCondition {
 	if o.Switches.Unavailable {
-		return condition(configv1.OperatorAvailable, configv1.ConditionFalse, ToldBySwitch, "A switch says that this component is not available")
+		return condition(configv1.OperatorAvailable, configv1.ConditionFalse, SetBySwitch, "A switch makes this component unavailable")
 	}
 	var down []string
 	for _, operand := range o.Operands {
@@ -178,18 +178,18 @@ func availability(o Observed) configv1.ClusterOperatorStatusCondition {
 		}
 	}
 	if len(down) > 0 {
-		return condition(configv1.OperatorAvailable, configv1.ConditionFalse, OperandUnavailable, "No pod is available of "+strings.Join(down, ", "))
+		return condition(configv1.OperatorAvailable, configv1.ConditionFalse, OperandUnavailable, "No available pods: "+strings.Join(down, ", "))
 	}
 	return condition(configv1.OperatorAvailable, configv1.ConditionTrue, AsExpected, "The component serves")
 }
 
 func degradation(o Observed) configv1.ClusterOperatorStatusCondition {
 	if o.SwitchError != nil {
-		return condition(configv1.OperatorDegraded, configv1.ConditionTrue, SwitchNotUnderstood,
+		return condition(configv1.OperatorDegraded, configv1.ConditionTrue, InvalidSwitch,
 			fmt.Sprintf("ConfigMap %s: %v", switches.ConfigMap, o.SwitchError))
 	}
 	if o.Switches.Degraded {
-		return condition(configv1.OperatorDegraded, configv1.ConditionTrue, ToldBySwitch, "A switch says that this component is degraded")
+		return condition(configv1.OperatorDegraded, configv1.ConditionTrue, SetBySwitch, "A switch makes this component degraded")
 	}
 	var failed []string
 	for _, operand := range o.Operands {
@@ -210,9 +210,9 @@ func condition(kind configv1.ClusterStatusConditionType, status configv1.Conditi
 	return configv1.ClusterOperatorStatusCondition{Type: kind, Status: status, Reason: reason, Message: message}
 }
 
-// set puts a condition in the place of the one of its type; the time of transition is that of the status.
+// set replaces the condition of the same type; its transition time changes only with its status.
 func set(conditions []configv1.ClusterOperatorStatusCondition, c configv1.ClusterOperatorStatusCondition, now time.Time) []configv1.ClusterOperatorStatusCondition {
-	c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second)) // as precise as it is on the wire, or it would differ from what is read back
+	c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second)) // with the precision of the wire format, so that it equals the stored time
 	i := slices.IndexFunc(conditions, func(old configv1.ClusterOperatorStatusCondition) bool { return old.Type == c.Type })
 	if i < 0 {
 		return append(conditions, c)

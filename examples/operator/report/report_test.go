@@ -31,7 +31,7 @@ func template(version string) corev1.PodTemplateSpec {
 	}}}
 }
 
-func TestStatus(t *testing.T) {
+func TestStatusReportsTheOperands(t *testing.T) {
 	running := func() Observed {
 		return Observed{Version: "1.1.0", Operands: []Operand{deployment("1.1.0", 2, 2)}, SettledSince: now.Add(-10 * time.Second)}
 	}
@@ -42,26 +42,26 @@ func TestStatus(t *testing.T) {
 		change   func(*Observed)
 		versions []configv1.OperandVersion
 		again    time.Duration
-		// conditions that are not as expected, as "Type=Status Reason: Message"
+		// conditions are the unexpected conditions, as "Type=Status Reason: Message"
 		conditions []string
 	}{
 		{name: "reports a version that all operands have reached", old: before, versions: []configv1.OperandVersion{{Name: "operator", Version: "1.1.0"}}},
 		{
-			name: "reports other versions with its own", old: before,
+			name: "reports additional versions with its own", old: before,
 			change:   func(o *Observed) { o.Others = []configv1.OperandVersion{{Name: "cni", Version: "1.5.1"}} },
 			versions: []configv1.OperandVersion{{Name: "operator", Version: "1.1.0"}, {Name: "cni", Version: "1.5.1"}},
 		},
 		{
-			name: "waits for an operand that is missing", change: func(o *Observed) { o.Operands[0].Object = nil },
+			name: "waits for a missing operand", change: func(o *Observed) { o.Operands[0].Object = nil },
 			conditions: []string{
-				"Available=False OperandUnavailable: No pod is available of Deployment server",
+				"Available=False OperandUnavailable: No available pods: Deployment server",
 				"Progressing=True RollingOut: Moving to 1.1.0: Deployment server is missing",
 			},
 		},
 		{
 			name: "waits for an operand of another version", old: before, versions: before,
 			change:     func(o *Observed) { o.Operands[0] = deployment("1.0.0", 2, 2) },
-			conditions: []string{"Progressing=True RollingOut: Moving to 1.1.0: Deployment server is of version \"1.0.0\""},
+			conditions: []string{"Progressing=True RollingOut: Moving to 1.1.0: Deployment server has version \"1.0.0\""},
 		},
 		{
 			name: "waits for all replicas", old: before, versions: before,
@@ -69,36 +69,36 @@ func TestStatus(t *testing.T) {
 			conditions: []string{"Progressing=True RollingOut: Moving to 1.1.0: Deployment dns/server has 1 of 2 replicas updated and 2 available"},
 		},
 		{
-			name: "takes as long as a switch says", old: before, versions: before, again: 20 * time.Second,
+			name: "delays its report if a switch says so", old: before, versions: before, again: 20 * time.Second,
 			change:     func(o *Observed) { o.Switches.Slow = 30 * time.Second },
-			conditions: []string{"Progressing=True ToldBySwitch: Moving to 1.1.0: taking 30s, as a switch says"},
+			conditions: []string{"Progressing=True SetBySwitch: Moving to 1.1.0: taking 30s because of a switch"},
 		},
 		{
-			name: "is done when that time is over", old: before, versions: []configv1.OperandVersion{{Name: "operator", Version: "1.1.0"}},
+			name: "reports the version after the delay", old: before, versions: []configv1.OperandVersion{{Name: "operator", Version: "1.1.0"}},
 			change: func(o *Observed) { o.Switches.Slow = 10 * time.Second },
 		},
 		{
 			name: "keeps a version that it has reached", old: []configv1.OperandVersion{{Name: "operator", Version: "1.1.0"}},
 			versions:   []configv1.OperandVersion{{Name: "operator", Version: "1.1.0"}},
 			change:     func(o *Observed) { o.Operands[0] = deployment("1.1.0", 2, 0) },
-			conditions: []string{"Available=False OperandUnavailable: No pod is available of Deployment server"},
+			conditions: []string{"Available=False OperandUnavailable: No available pods: Deployment server"},
 		},
 		{
-			name: "reports what switches say", old: before, versions: []configv1.OperandVersion{{Name: "operator", Version: "1.1.0"}},
+			name: "reports the conditions that switches set", old: before, versions: []configv1.OperandVersion{{Name: "operator", Version: "1.1.0"}},
 			change: func(o *Observed) { o.Switches = switches.Set{Degraded: true, Unavailable: true, NotUpgradeable: true} },
 			conditions: []string{
-				"Available=False ToldBySwitch: A switch says that this component is not available",
-				"Degraded=True ToldBySwitch: A switch says that this component is degraded",
-				"Upgradeable=False ToldBySwitch: A switch says that this cluster must not be updated",
+				"Available=False SetBySwitch: A switch makes this component unavailable",
+				"Degraded=True SetBySwitch: A switch makes this component degraded",
+				"Upgradeable=False SetBySwitch: A switch blocks updates of this cluster",
 			},
 		},
 		{
-			name: "reports switches that it cannot read", old: before, versions: []configv1.OperandVersion{{Name: "operator", Version: "1.1.0"}},
+			name: "reports invalid switches", old: before, versions: []configv1.OperandVersion{{Name: "operator", Version: "1.1.0"}},
 			change:     func(o *Observed) { o.SwitchError = errors.New("what?") },
-			conditions: []string{"Degraded=True SwitchNotUnderstood: ConfigMap example-switches: what?"},
+			conditions: []string{"Degraded=True InvalidSwitch: ConfigMap example-switches: what?"},
 		},
 		{
-			name: "is degraded by a rollout that has failed", old: before, versions: before,
+			name: "is degraded by a failed rollout", old: before, versions: before,
 			change: func(o *Observed) {
 				d := deployment("1.1.0", 1, 1)
 				d.Object.(*appsv1.Deployment).Status.Conditions = []appsv1.DeploymentCondition{
@@ -153,7 +153,7 @@ func TestStatusIsStable(t *testing.T) {
 	}
 }
 
-func TestOperandsOfEveryKind(t *testing.T) {
+func TestOperandsAreReadByKind(t *testing.T) {
 	daemons := &appsv1.DaemonSet{Spec: appsv1.DaemonSetSpec{Template: template("1.1.0")}}
 	daemons.Status = appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, UpdatedNumberScheduled: 2, NumberAvailable: 3}
 	stateful := &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Template: template("1.1.0")}}

@@ -1,5 +1,5 @@
-// Package switches reads how a program of the example platform is told to misbehave. It takes the entries of a
-// ConfigMap, or those of a manifest, and returns what they mean for one program; acting on it is left to the program.
+// Package switches reads the switches that make a program of the example platform misbehave. It takes the entries of a ConfigMap or of a
+// manifest, and returns their meaning for one program, which applies them.
 package switches
 
 import (
@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// ConfigMap is the name of the ConfigMap that holds the switches of all programs in its namespace. No release brings
-// it: whoever wants trouble creates it, and deletes it to be rid of it.
+// ConfigMap is the name of the ConfigMap that holds the switches of all programs in its namespace. No release contains it: an administrator
+// creates it to cause trouble, and deletes it to end the trouble.
 const ConfigMap = "example-switches"
 
-// Set is what the switches of one program say. The zero value is a program that behaves.
+// Set contains the switches of one program. A program with the zero value behaves.
 type Set struct {
-	// Slow is how long an operator keeps a version to itself that all its operands have reached, and how long other
-	// programs take from their start to be ready.
+	// Slow is how long an operator delays the report of a version that all its operands have reached, and how long other
+	// programs need from their start until they are ready.
 	Slow time.Duration
 	// Degraded, Unavailable and NotUpgradeable are conditions that an operator reports.
 	Degraded, Unavailable, NotUpgradeable bool
@@ -29,9 +29,9 @@ type Set struct {
 	CrashLoop bool
 }
 
-// Read returns the switches of one program. Keys are the names of Set's fields, in any case. A bare key is meant for
-// the operators in the namespace; WORKLOAD.KEY is meant for the pods of that workload, which is empty for an operator.
-// A value is true, false or a duration; followed by @VERSION it is meant for programs of that version alone.
+// Read returns the switches of one program. Keys are the names of Set's fields, in any case. A bare key applies to the operators in the
+// namespace, and WORKLOAD.KEY to the pods of that workload. workload is empty for an operator. A value is true, false or a duration. The
+// suffix @VERSION limits it to programs of that version.
 func Read(entries map[string]string, workload, version string) (Set, error) {
 	var set Set
 	var errs []error
@@ -60,7 +60,7 @@ func Read(entries map[string]string, workload, version string) (Set, error) {
 	return set, errors.Join(errs...)
 }
 
-// field returns what sets the field of a key.
+// field returns a function that sets the field of a key.
 func (s *Set) field(key string) (func(string) error, error) {
 	flag := func(to *bool) func(string) error {
 		return func(text string) error {
@@ -77,7 +77,7 @@ func (s *Set) field(key string) (func(string) error, error) {
 		return func(text string) error {
 			slow, err := time.ParseDuration(text)
 			if err != nil || slow < 0 {
-				return fmt.Errorf("%q is no duration, such as 30s", text)
+				return fmt.Errorf("%q is not a duration, such as 30s", text)
 			}
 			s.Slow = slow
 			return nil
@@ -96,7 +96,7 @@ func (s *Set) field(key string) (func(string) error, error) {
 	return nil, errors.New("no such switch: use slow, degraded, unavailable, notUpgradeable, notReady or crashLoop")
 }
 
-// Merge returns the entries of a manifest with those of the ConfigMap, which count more.
+// Merge returns the entries of a manifest, overridden by the entries of the ConfigMap.
 func Merge(manifest, live map[string]string) map[string]string {
 	merged := make(map[string]string, len(manifest)+len(live))
 	maps.Copy(merged, manifest)

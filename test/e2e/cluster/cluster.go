@@ -1,6 +1,5 @@
-// Package cluster creates and deletes kind clusters for tests: one control-plane node and workers, with real kubelets,
-// whose container runtimes pull from registries that the test makes them trust. It takes the node image from the
-// environment, and leaves what runs in the cluster to others.
+// Package cluster creates and deletes kind clusters for tests. A cluster has a control-plane node and workers with real kubelets, and its
+// container runtimes can be made to trust a registry. The environment names the node image. Callers decide what runs in the cluster.
 package cluster
 
 import (
@@ -32,9 +31,9 @@ import (
 )
 
 const (
-	// NodeImageEnv names the environment variable that holds the image of nodes; `make e2e` sets it.
+	// NodeImageEnv is the environment variable with the node image. `make e2e` sets it.
 	NodeImageEnv = "KIND_NODE_IMAGE"
-	// NameEnv names the environment variable that holds the cluster's name.
+	// NameEnv is the environment variable with the cluster's name.
 	NameEnv = "CVO_E2E_CLUSTER"
 
 	defaultName = "cvo-e2e"
@@ -42,46 +41,46 @@ const (
 	podSubnet = "10.244.0.0/16"
 )
 
-// Options says which cluster is created. The zero value works where the environment names a node image.
+// Options are the options of a cluster. The zero value works if the environment names a node image.
 type Options struct {
-	// Name is the cluster's; default DefaultName. One that is left over from before is deleted.
+	// Name is the cluster's name; default DefaultName. An existing cluster with that name is deleted.
 	Name string
-	// Image is the nodes'; default that of NodeImageEnv.
+	// Image is the node image; default is the value of NodeImageEnv.
 	Image string
-	// Dir receives the cluster's kubeconfig and audit log; it is made where it is missing.
+	// Dir receives the cluster's kubeconfig and audit log. It is created if missing.
 	Dir string
-	// Workers is how many nodes there are beside that of the control plane; default 2.
+	// Workers is the number of nodes besides the control plane; default 2.
 	Workers int
-	// NoNetwork leaves out the network of pods, without which no node is ready; see Network.
+	// NoNetwork omits the pod network, without which no node is ready. See Network.
 	NoNetwork bool
-	// Progress receives what kind prints; default nothing.
+	// Progress receives kind's output; default none.
 	Progress io.Writer
 }
 
 // Cluster is a running cluster.
 type Cluster struct {
 	Name string
-	// Kubeconfig is the path of a kubeconfig file of an administrator.
+	// Kubeconfig is the path of an administrator's kubeconfig file.
 	Kubeconfig string
-	// Config is the same for clients in this process.
+	// Config has the same content for clients in this process.
 	Config *rest.Config
-	// ControlPlane and Workers are names of nodes, which are also names of Docker's containers.
+	// ControlPlane and Workers are the names of the nodes, which are also names of Docker containers.
 	ControlPlane string
 	Workers      []string
 
 	dir, kind string
 	audit     struct {
 		sync.Mutex
-		// read is how many bytes of the log events are.
+		// read is the number of bytes of the log that are already parsed into events.
 		read   int
 		events []env.AuditEvent
 	}
 }
 
-// DefaultName is the name of a cluster that is given none: that of NameEnv, else cvo-e2e.
+// DefaultName returns the name for a cluster without Options.Name: the value of NameEnv, or else cvo-e2e.
 func DefaultName() string { return cmp.Or(os.Getenv(NameEnv), defaultName) }
 
-// Create creates a cluster and returns when all nodes are ready, if it has a network.
+// Create creates a cluster. If it has a network, Create returns when all nodes are ready.
 func Create(ctx context.Context, o Options) (*Cluster, error) {
 	o.Image = cmp.Or(o.Image, os.Getenv(NodeImageEnv))
 	if o.Image == "" {
@@ -103,7 +102,7 @@ func Create(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// newCluster finds kind and a folder for a cluster that may not exist yet.
+// newCluster finds kind and prepares a folder for a cluster that may not exist yet.
 func newCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
 	c := &Cluster{Name: cmp.Or(o.Name, DefaultName())}
 	if c.kind, err = findKind(ctx); err != nil {
@@ -112,8 +111,8 @@ func newCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if c.dir, err = filepath.Abs(o.Dir); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(c.dir, 0o755); err != nil { //nolint:gosec // the kubeconfig in it is not for everybody
-		return nil, fmt.Errorf("making a folder for the cluster: %w", err)
+	if err := os.MkdirAll(c.dir, 0o755); err != nil { //nolint:gosec // the kubeconfig in it has its own mode
+		return nil, fmt.Errorf("creating a folder for the cluster: %w", err)
 	}
 	c.Kubeconfig = filepath.Join(c.dir, "kubeconfig")
 	return c, nil
@@ -146,7 +145,7 @@ func (c *Cluster) create(ctx context.Context, o Options) error {
 	return c.awaitNodes(ctx, o.Workers+1)
 }
 
-// awaitNodes waits for the nodes that kind does not wait for: those without the control plane.
+// awaitNodes waits for the worker nodes, because kind only waits for the control plane.
 func (c *Cluster) awaitNodes(ctx context.Context, want int) error {
 	client, err := kubernetes.NewForConfig(c.Config)
 	if err != nil {
@@ -156,7 +155,7 @@ func (c *Cluster) awaitNodes(ctx context.Context, want int) error {
 	err = wait.PollUntilContextTimeout(ctx, time.Second, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
 		nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
-			return false, nil //nolint:nilerr // asked again
+			return false, nil //nolint:nilerr // the poll continues
 		}
 		ready = 0
 		for _, node := range nodes.Items {
@@ -174,7 +173,7 @@ func (c *Cluster) awaitNodes(ctx context.Context, want int) error {
 	return nil
 }
 
-// look finds out what the cluster consists of.
+// look reads the names of the cluster's nodes.
 func (c *Cluster) look(ctx context.Context) error {
 	nodes, err := docker.Run(ctx, nil, "ps", "--format", "{{.Names}}", "--filter", "label=io.x-k8s.kind.cluster="+c.Name,
 		"--filter", "label=io.x-k8s.kind.role=worker")
@@ -189,9 +188,9 @@ func (c *Cluster) look(ctx context.Context) error {
 	return nil
 }
 
-// configuration lets the kubelet run on control groups of version 1 too, which it refuses by default, and lets nodes
-// look into certs.d for registries to trust, which older container runtimes do not by default. The API server logs who
-// asks for what, see Audit. No cluster outlives its machine, so etcd leaves it to the kernel when its data reach the disk.
+// configuration returns kind's configuration. It allows the kubelet to run on version 1 control groups, which it rejects by default. It
+// makes nodes read certs.d for trusted registries, which older container runtimes do not do by default. The API server logs its requests,
+// see Audit. A cluster never outlives its machine, so etcd leaves it to the kernel when its data reaches the disk.
 func configuration(o Options, auditPolicy string) string {
 	return `kind: Cluster
 apiVersion: kind.x-k8s.io/v1alpha4
@@ -229,7 +228,7 @@ const (
 	auditLog        = auditDir + "/audit.log"
 )
 
-// clusterPatch is for one version of kubeadm's configuration; kind leaves that aside which it does not use.
+// clusterPatch returns a patch for one version of kubeadm's configuration. kind ignores the version that it does not use.
 func clusterPatch(version, etcdArgs, serverArgs string) string {
 	return `- |
   kind: ClusterConfiguration
@@ -245,8 +244,8 @@ func clusterPatch(version, etcdArgs, serverArgs string) string {
 `
 }
 
-// Audit returns the requests that the API server has answered since a moment, with what writes have answered. What was
-// read before is not read again.
+// Audit returns the requests that the API server has answered since a time, with the responses to writes. It does not read earlier parts of
+// the log again.
 func (c *Cluster) Audit(ctx context.Context, since time.Time) ([]env.AuditEvent, error) {
 	c.audit.Lock()
 	defer c.audit.Unlock()
@@ -255,7 +254,7 @@ func (c *Cluster) Audit(ctx context.Context, since time.Time) ([]env.AuditEvent,
 	if err != nil {
 		return nil, fmt.Errorf("reading the audit log: %w", err)
 	}
-	log.Truncate(bytes.LastIndexByte(log.Bytes(), '\n') + 1) // the last line may be being written
+	log.Truncate(bytes.LastIndexByte(log.Bytes(), '\n') + 1) // the last line may be incomplete
 	read := log.Len()
 	events, err := env.ParseAudit(&log)
 	if err != nil {
@@ -264,7 +263,7 @@ func (c *Cluster) Audit(ctx context.Context, since time.Time) ([]env.AuditEvent,
 	c.audit.read += read
 	c.audit.events = append(c.audit.events, events...)
 	var found []env.AuditEvent
-	for _, e := range c.audit.events { // about in the order of their ends
+	for _, e := range c.audit.events { // roughly in the order of their ends
 		if !e.Received.Before(since) {
 			found = append(found, e)
 		}
@@ -272,8 +271,8 @@ func (c *Cluster) Audit(ctx context.Context, since time.Time) ([]env.AuditEvent,
 	return found, nil
 }
 
-// Network returns the manifests of the network that a cluster without NoNetwork has, as a list of YAML documents. The node
-// image brings them as a template of kind.
+// Network returns the manifests of the pod network that NoNetwork omits, as a list of YAML documents. The node image contains them as a
+// template of kind.
 func (c *Cluster) Network(ctx context.Context) (string, error) {
 	manifest, err := c.Exec(ctx, c.ControlPlane, nil, "cat", "/kind/manifests/default-cni.yaml")
 	if err != nil {
@@ -288,7 +287,7 @@ func (c *Cluster) Network(ctx context.Context) (string, error) {
 	return network.String(), err
 }
 
-// Attach returns the cluster that an earlier process has left.
+// Attach returns a cluster that an earlier process has left.
 func Attach(ctx context.Context, o Options) (*Cluster, error) {
 	c, err := newCluster(ctx, o)
 	if err != nil {
@@ -300,7 +299,7 @@ func Attach(ctx context.Context, o Options) (*Cluster, error) {
 	return c, c.look(ctx)
 }
 
-// Delete deletes a cluster by its name, if there is one or a part of one. Its folder stays.
+// Delete deletes a complete or partial cluster by its name. Its folder stays.
 func Delete(ctx context.Context, o Options) error {
 	c, err := newCluster(ctx, o)
 	if err != nil {
@@ -309,12 +308,12 @@ func Delete(ctx context.Context, o Options) error {
 	return c.Delete(ctx)
 }
 
-// Delete deletes the cluster, also one of which only a part was created. Its folder stays.
+// Delete deletes the cluster, even if its creation was incomplete. Its folder stays.
 func (c *Cluster) Delete(ctx context.Context) error {
 	return c.run(ctx, nil, "delete", "cluster", "--name", c.Name)
 }
 
-// Exec runs a command in a node and returns what it prints.
+// Exec runs a command in a node and returns its output.
 func (c *Cluster) Exec(ctx context.Context, node string, stdin io.Reader, command ...string) (string, error) {
 	args := []string{"exec"}
 	if stdin != nil {
@@ -323,7 +322,7 @@ func (c *Cluster) Exec(ctx context.Context, node string, stdin io.Reader, comman
 	return docker.Run(ctx, stdin, append(append(args, node), command...)...)
 }
 
-// Trust makes the nodes trust a registry: host is as pullspecs start, ca is PEM. It counts from the next pull on.
+// Trust makes the nodes trust a registry. host is as in pullspecs, and ca is PEM. It applies from the next pull on.
 func (c *Cluster) Trust(ctx context.Context, host string, ca []byte) error {
 	dir := "/etc/containerd/certs.d/" + host
 	hosts := fmt.Sprintf("server = %q\n[host.%q]\n  ca = %q\n", "https://"+host, "https://"+host, dir+"/ca.crt")
@@ -338,7 +337,7 @@ func (c *Cluster) Trust(ctx context.Context, host string, ca []byte) error {
 	return nil
 }
 
-// run runs kind. What it prints is part of the error.
+// run runs kind. An error contains its output.
 func (c *Cluster) run(ctx context.Context, progress io.Writer, args ...string) error {
 	command := exec.CommandContext(ctx, c.kind, append(args, "--kubeconfig", c.Kubeconfig)...)
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
@@ -355,7 +354,7 @@ func (c *Cluster) run(ctx context.Context, progress io.Writer, args ...string) e
 	return nil
 }
 
-// findKind returns the kind that `make e2e` builds.
+// findKind returns the path of the kind that `make e2e` builds.
 func findKind(ctx context.Context) (string, error) {
 	dir := os.Getenv("CVO_KUBE_BIN")
 	if dir == "" {

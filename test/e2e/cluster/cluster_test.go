@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestConfiguration has kind's configuration and the pieces of kubeadm's in it be what their readers can parse.
-func TestConfiguration(t *testing.T) {
+// TestConfigurationCanBeParsed parses kind's configuration, and kubeadm's parts in it, with the code of their readers.
+func TestConfigurationCanBeParsed(t *testing.T) {
 	type kindConfig struct {
 		Networking struct {
 			DisableDefaultCNI bool `json:"disableDefaultCNI"`
@@ -34,7 +34,7 @@ func TestConfiguration(t *testing.T) {
 		roles   string
 	}{
 		{"has workers", Options{Workers: 2}, "control-plane worker worker"},
-		{"has a network of its own to come", Options{Workers: 1, NoNetwork: true}, "control-plane worker"},
+		{"has no pod network", Options{Workers: 1, NoNetwork: true}, "control-plane worker"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var config kindConfig
@@ -72,8 +72,8 @@ func TestConfiguration(t *testing.T) {
 				for _, volume := range patch.APIServer.ExtraVolumes {
 					mounted[volume.MountPath] = true
 				}
-				assert.Contains(t, arguments, mount.ContainerPath, "the API server reads the policy that the node has")
-				assert.True(t, mounted[mount.ContainerPath], "in its pod, too")
+				assert.Contains(t, arguments, mount.ContainerPath, "the API server reads the node's policy")
+				assert.True(t, mounted[mount.ContainerPath], "the policy is mounted into the API server's pod")
 				assert.True(t, mounted[filepath.Dir(auditLog)])
 			}
 			assert.Equal(t, map[string]bool{"kubeadm.k8s.io/v1beta3": true, "kubeadm.k8s.io/v1beta4": true}, versions)
@@ -81,9 +81,9 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestAudit reads a log that grows between two looks, and whose last line is not written to its end. The command docker
-// is one that looks into a file of this machine.
-func TestAudit(t *testing.T) {
+// TestAuditReadsAGrowingLog reads a log that grows between two reads and whose last line is incomplete. A script that reads a local file
+// replaces docker.
+func TestAuditReadsAGrowingLog(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "audit.log")
 	docker := "#!/bin/sh\n# exec NODE tail --bytes=+N FILE\nexec tail \"$4\" " + log + "\n"
@@ -113,6 +113,6 @@ func TestAudit(t *testing.T) {
 	assert.Equal(t, []string{"a", "b"}, names(begin))
 	assert.Equal(t, []string{"b"}, names(begin.Add(2*time.Second)))
 	write(whole + half + line(4, "d"))
-	assert.Equal(t, []string{"a", "b", "c", "d"}, names(begin), "each once")
+	assert.Equal(t, []string{"a", "b", "c", "d"}, names(begin), "each request is returned once")
 	assert.Equal(t, []string{"a", "b", "c", "d"}, names(begin))
 }

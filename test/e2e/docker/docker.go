@@ -1,4 +1,4 @@
-// Package docker runs docker's command.
+// Package docker runs the docker command.
 package docker
 
 import (
@@ -12,15 +12,14 @@ import (
 	"time"
 )
 
-// Run runs docker with arguments and returns what it prints, without white space around it. The error tells what it
-// printed to stderr.
+// Run runs docker with arguments and returns its trimmed stdout. An error contains its stderr.
 func Run(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
 	var stdout bytes.Buffer
 	err := Pipe(ctx, stdin, &stdout, args...)
 	return strings.TrimSpace(stdout.String()), err
 }
 
-// Pipe runs docker with arguments and hands on what it prints as it is.
+// Pipe runs docker with arguments and copies its stdout unchanged.
 func Pipe(ctx context.Context, stdin io.Reader, stdout io.Writer, args ...string) error {
 	command := exec.CommandContext(ctx, "docker", args...)
 	var stderr bytes.Buffer
@@ -31,7 +30,7 @@ func Pipe(ctx context.Context, stdin io.Reader, stdout io.Writer, args ...string
 	return nil
 }
 
-// AwaitNetwork waits until somebody has made a network.
+// AwaitNetwork waits until a network exists.
 func AwaitNetwork(ctx context.Context, name string) error {
 	for {
 		_, err := Run(ctx, nil, "network", "inspect", name)

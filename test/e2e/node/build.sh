@@ -1,33 +1,40 @@
 #!/usr/bin/env bash
-# Builds the image of a kind node without pulling an image: a Debian made by debootstrap, programs of Kubernetes and of
-# its surroundings built from Go modules, and the images of the control plane made of the same programs.
+# Builds the image of a kind node without pulling an image. It consists of a Debian made by debootstrap, of Kubernetes and related programs
+# built from Go modules, and of control plane images made from the same programs.
 #
-#   test/e2e/node/build.sh      prints the image's name on stdout and writes it to bin/node/image
+#   test/e2e/node/build.sh             prints the image's name on stdout and writes it to bin/node/image
+#   test/e2e/node/build.sh kubernetes  builds only Kubernetes and kind, which takes longest and needs no Docker
 #
 #   CVO_E2E_QUIRKS=1            containers in the node are started by test/e2e/quirks/runtime
 #   CVO_E2E_DEBIAN_MIRROR       default http://deb.debian.org/debian
 #
-# The image's tag is a hash of what it is made of: nothing is built twice.
+# The image's tag is a hash of its inputs, so nothing is built twice.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
-# Version 252 of systemd, which this Debian has, is among the last that run on control groups of version 1.
+# This Debian has systemd 252, one of the last versions that run on version 1 control groups.
 suite=bookworm
 mirror=${CVO_E2E_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 packages=systemd,systemd-sysv,dbus,ca-certificates,conntrack,ethtool,iproute2,iptables,kmod,mount,nftables,procps,runc,socat,util-linux
 kubernetes=(etcd kube-apiserver kube-controller-manager kube-proxy kube-scheduler kubeadm kubectl kubelet)
 tools=(containerd containerd-shim-runc-v2 ctr coredns host-local loopback portmap ptp)
 
+build_kubernetes() { test/kube/build.sh "${kubernetes[@]}" kind; }
+if [ "${1:-}" = kubernetes ]; then
+  build_kubernetes
+  exit
+fi
+
 node=test/e2e/node
 out=$PWD/bin/node
 mkdir -p "$out"
 
-# Everything that is asked for goes to stdout, all else to stderr.
+# Only the requested output goes to stdout, everything else to stderr.
 exec 3>&1 1>&2
 
 digest() { sha256sum | cut -c 1-16; }
 
-# package names the Go package of a tool of $node/tools/go.mod.
+# package prints the Go package of a tool in $node/tools/go.mod.
 package() {
   case $1 in
   coredns) echo github.com/coredns/coredns ;;
@@ -40,7 +47,7 @@ package() {
 
 version=$(sed -n 's/^[[:space:]]*k8s\.io\/kubernetes \(v[0-9.]*\).*/\1/p' test/kube/go.mod)
 base=cvo-node-base:$(echo "$suite $packages" | digest)
-# Of the main module, only the version of its Kubernetes client matters here.
+# The main module affects the image only by the version of its Kubernetes client.
 image=cvo-node:$version-$({
   go version
   echo "$base quirks=${CVO_E2E_QUIRKS:-}"
@@ -49,7 +56,7 @@ image=cvo-node:$version-$({
 } | digest)
 
 finish() {
-  # Images of earlier inputs, unless a cluster still uses them.
+  # Remove images of earlier inputs unless a cluster still uses them.
   local old
   for old in $(docker images --format '{{.Repository}}:{{.Tag}}' cvo-node; docker images --format '{{.Repository}}:{{.Tag}}' cvo-node-base); do
     if [ "$old" != "$image" ] && [ "$old" != "$base" ]; then docker rmi "$old" >/dev/null 2>&1 || true; fi
@@ -70,7 +77,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# step NAME COMMAND... says how long the command took.
+# step NAME COMMAND... runs the command and prints how long it took.
 step() {
   local start=$SECONDS name=$1
   shift
@@ -96,9 +103,9 @@ build_base() {
   "${sudo[@]}" rm -rf "$tree"
 }
 
-# Tools come from a module of their own: containerd and Kubernetes do not always agree on versions.
+# Tools have a separate module, because containerd and Kubernetes do not always agree on versions.
 build_programs() {
-  test/kube/build.sh "${kubernetes[@]}" kind
+  build_kubernetes
   mkdir -p "$out/bin"
   local tool
   for tool in "${tools[@]}"; do
@@ -108,14 +115,14 @@ build_programs() {
   CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$out/bin/runtime" ./test/e2e/quirks/runtime
 }
 
-# control_plane_image NAME PROGRAM... saves an image of programs as a file; the first one is what it runs.
+# control_plane_image NAME PROGRAM... saves an image of programs as a file. The image runs the first program.
 control_plane_image() {
   local name=$1 tree=$out/images/tree program
   shift
   mkdir -p "$tree/usr/local/bin" "$tree/tmp"
   for program in "$@"; do install -m 755 "$program" "$tree/usr/local/bin/"; done
   if [[ $name = */kube-proxy:* ]]; then
-    # It calls programs that are not static: they come from Debian, with what they are linked to.
+    # It calls programs that are not static. They come from Debian, with the libraries to which they are linked.
     docker run --rm --entrypoint sh "$base" -c '
       programs="/usr/sbin/xtables-legacy-multi /usr/sbin/xtables-nft-multi /usr/sbin/nft /usr/sbin/conntrack /usr/bin/kmod /usr/sbin/ipset"
       libraries=$(ldd $(ls $programs 2>/dev/null) /usr/lib/*/xtables/*.so 2>/dev/null | grep -o "/[^ :]*\.so[^ :]*" | sort -u)
@@ -150,7 +157,7 @@ build_images() {
   control_plane_image localhost/podnetwork:node "$out/bin/podnetwork"
 }
 
-# collect lays out what the node has on top of Debian.
+# collect copies everything that the node has in addition to Debian.
 collect() {
   local tree=$out/tree
   rm -rf "$tree"
@@ -164,7 +171,7 @@ collect() {
   for tool in containerd kubelet; do
     ln -s "/etc/systemd/system/$tool.service" "$tree/etc/systemd/system/multi-user.target.wants/"
   done
-  # A container has no terminals to log in at, no devices to manage and no power button.
+  # A container has no login terminals, no devices to manage and no power button.
   for tool in console-getty getty@ systemd-logind systemd-udevd systemd-udev-trigger systemd-timesyncd e2scrub_reap \
     systemd-modules-load systemd-sysctl; do
     ln -s /dev/null "$tree/etc/systemd/system/$tool.service"

@@ -18,25 +18,25 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// Change edits the manifests of a release, one folder for each component, before it is made.
+// Change edits the manifests of a release before it is created. dir has a folder for each component.
 type Change func(dir string) error
 
-// With adds a manifest, or replaces the one that has the file name. A name such as 0000_50_example-dns_20_more.yaml says
-// when it is applied. Every object needs the annotation Included.
+// With adds a manifest or replaces the one with the same file name. The name, such as 0000_50_example-dns_20_more.yaml, determines when it
+// is applied. Every object needs the annotation Included.
 func With(component, file, content string) Change {
 	return func(dir string) error {
 		folder := filepath.Join(dir, component)
-		if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // manifests are no secret
+		if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // manifests are not secret
 			return err
 		}
-		return os.WriteFile(filepath.Join(folder, file), []byte(content), 0o644) //nolint:gosec // manifests are no secret
+		return os.WriteFile(filepath.Join(folder, file), []byte(content), 0o644) //nolint:gosec // manifests are not secret
 	}
 }
 
-// Included is the annotation without which a manifest is in no cluster, as a line of YAML.
+// Included is the annotation, as a line of YAML, without which no cluster includes a manifest.
 const Included = `include.release.openshift.io/self-managed-high-availability: "true"`
 
-// Without takes a component away; or, with a file, one file of it.
+// Without removes a component or, if a file is given, one file of it.
 func Without(component string, file ...string) Change {
 	return func(dir string) error {
 		path := filepath.Join(append([]string{dir, component}, file...)...)
@@ -47,7 +47,7 @@ func Without(component string, file ...string) Change {
 	}
 }
 
-// Only takes all components away but some.
+// Only removes all other components.
 func Only(components ...string) Change {
 	return func(dir string) error {
 		entries, err := os.ReadDir(dir)
@@ -65,7 +65,7 @@ func Only(components ...string) Change {
 	}
 }
 
-// Unchanged leaves all components at a version, but some, so that an update brings nothing else.
+// Unchanged sets all components except some to a version, so that an update changes nothing else.
 func Unchanged(version string, but ...string) Change {
 	return func(dir string) error {
 		return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -81,12 +81,12 @@ func Unchanged(version string, but ...string) Change {
 			if err != nil {
 				return err
 			}
-			return os.WriteFile(path, []byte(strings.ReplaceAll(string(data), manifest.VersionPlaceholder, version)), 0o644) //nolint:gosec // manifests are no secret
+			return os.WriteFile(path, []byte(strings.ReplaceAll(string(data), manifest.VersionPlaceholder, version)), 0o644) //nolint:gosec // manifests are not secret
 		})
 	}
 }
 
-// Edit changes every manifest of a component that contains a text, of which there must be one.
+// Edit replaces a text in every manifest of a component that contains it. At least one must contain it.
 func Edit(component, old, replacement string) Change {
 	return func(dir string) error {
 		files, err := filepath.Glob(filepath.Join(dir, component, "*.yaml"))
@@ -103,7 +103,7 @@ func Edit(component, old, replacement string) Change {
 				continue
 			}
 			edited = true
-			if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(data), old, replacement)), 0o644); err != nil { //nolint:gosec // manifests are no secret
+			if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(data), old, replacement)), 0o644); err != nil { //nolint:gosec // manifests are not secret
 				return err
 			}
 		}
@@ -114,7 +114,7 @@ func Edit(component, old, replacement string) Change {
 	}
 }
 
-// Switch has a release bring a program that misbehaves, see SetSwitches for key and value.
+// Switch makes a program in a release misbehave. See SetSwitches for key and value.
 func Switch(component, key, value string) Change {
 	const operator = "        - operator\n"
 	argument := "        - --switch=" + key + "=" + value + "\n"
@@ -126,11 +126,10 @@ func Switch(component, key, value string) Change {
 	return Edit(component, named, named+argument)
 }
 
-// SetSwitches has the programs in a namespace misbehave from now on, and behave as to all else; nil makes them behave.
-// Bare keys are for the operator: slow (a duration that it takes to report a version), degraded, unavailable,
-// notUpgradeable, notReady, crashLoop. WORKLOAD.slow (a duration to be ready after), WORKLOAD.notReady and
-// WORKLOAD.crashLoop are for the pods of a workload, and for the Job example-backup. A value that ends in @VERSION is
-// for programs of that version alone. The namespace must exist: one that no release has brought yet can be made before.
+// SetSwitches sets how the programs in a namespace misbehave from now on; nil makes all of them behave. Plain keys are for the operator:
+// slow (the time until it reports a version), degraded, unavailable, notUpgradeable, notReady, crashLoop. The keys WORKLOAD.slow (the time
+// until it is ready), WORKLOAD.notReady and WORKLOAD.crashLoop are for the pods of a workload and for the Job example-backup. A value that
+// ends in @VERSION applies only to programs of that version. The namespace must exist; a test may create it before its release does.
 func SetSwitches(ctx context.Context, client kubernetes.Interface, namespace string, entries map[string]string) error {
 	configs := client.CoreV1().ConfigMaps(namespace)
 	if entries == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/cluster-version/cvo/test/e2e/platform"
 )
 
-// components is a folder as a release is made of: a list of images, and a folder for each component.
+// components returns a folder with the sources of a release: a list of images and a folder for each component.
 func components(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -44,9 +44,9 @@ func contents(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-func TestChange(t *testing.T) {
+func TestChangeEditsOneFile(t *testing.T) {
 	all := contents(t, components(t))
-	// but is all files, with those in pairs of name and content; a file without content is not there.
+	// but returns all files with changes, given as pairs of name and content. A file without content is removed.
 	but := func(pairs ...string) map[string]string {
 		want := maps.Clone(all)
 		for i := 0; i < len(pairs); i += 2 {
@@ -61,16 +61,16 @@ func TestChange(t *testing.T) {
 		change platform.Change
 		want   map[string]string
 	}{
-		{"keeps only components of exactly these names, and the list of images", platform.Only("dns"), but("dns-node/10.yaml", "", "console/10.yaml", "")},
-		{"keeps several", platform.Only("dns", "console"), but("dns-node/10.yaml", "")},
-		{"takes a component away", platform.Without("dns"), but("dns/10_service.yaml", "", "dns/20_version.yaml", "")},
-		{"takes a file away", platform.Without("dns", "10_service.yaml"), but("dns/10_service.yaml", "")},
+		{"keeps only components with exactly these names and the list of images", platform.Only("dns"), but("dns-node/10.yaml", "", "console/10.yaml", "")},
+		{"keeps several components", platform.Only("dns", "console"), but("dns-node/10.yaml", "")},
+		{"removes a component", platform.Without("dns"), but("dns/10_service.yaml", "", "dns/20_version.yaml", "")},
+		{"removes a file", platform.Without("dns", "10_service.yaml"), but("dns/10_service.yaml", "")},
 		{"adds a file", platform.With("dns", "30.yaml", "more\n"), but("dns/30.yaml", "more\n")},
 		{"adds a component", platform.With("network", "10.yaml", "new\n"), but("network/10.yaml", "new\n")},
 		{"replaces a file", platform.With("dns", "10_service.yaml", "port: 5353\n"), but("dns/10_service.yaml", "port: 5353\n")},
-		{"edits all of a component, and nothing else", platform.Edit("dns", "0.0.1-snapshot", "1"), but("dns/20_version.yaml", "version: 1\nalso: 1\n")},
+		{"edits all files of only one component", platform.Edit("dns", "0.0.1-snapshot", "1"), but("dns/20_version.yaml", "version: 1\nalso: 1\n")},
 		{
-			"leaves all at a version but some", platform.Unchanged("1.0.0", "dns"),
+			"sets all components except some to a version", platform.Unchanged("1.0.0", "dns"),
 			but("dns-node/10.yaml", "version: 1.0.0\nport: 53\n", "console/10.yaml", "version: 1.0.0\n"),
 		},
 	} {
@@ -81,12 +81,12 @@ func TestChange(t *testing.T) {
 		})
 	}
 	for name, change := range map[string]platform.Change{
-		"a component that is not there": platform.Without("dsn"),
-		"a file that is not there":      platform.Without("dns", "30.yaml"),
-		"a text that is not there":      platform.Edit("console", "port", ""),
-		"a component without manifests": platform.Edit("dsn", "version", ""),
+		"rejects a missing component":           platform.Without("dsn"),
+		"rejects a missing file":                platform.Without("dns", "30.yaml"),
+		"rejects a missing text":                platform.Edit("console", "port", ""),
+		"rejects a component without manifests": platform.Edit("dsn", "version", ""),
 	} {
-		t.Run("refuses "+name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			dir := components(t)
 			require.Error(t, change(dir))
 			assert.Equal(t, all, contents(t, dir))

@@ -1,6 +1,5 @@
-// Package platform makes signed releases of the example platform in a registry, whose components are real programs. It
-// goes the way that its documentation tells a platform team: it runs the commands of hack and those of cvo, and uses none
-// of their packages.
+// Package platform creates signed releases of the example platform in a registry. The platform's components are real programs. The package
+// follows the documentation for platform teams: it runs the commands of hack and of cvo and does not import their packages.
 package platform
 
 import (
@@ -22,39 +21,38 @@ import (
 )
 
 const (
-	// created is the time of everything that is made, so that it is made only once.
+	// created is the creation time of all parts, so that equal parts have equal digests.
 	created = "1767225600" // 2026-01-01
-	// version is that of the operator and its image.
+	// version is the version of the operator and its image.
 	version = "v0.0.0-e2e"
 )
 
-// Options say where releases are made.
+// Options are the options of a Platform.
 type Options struct {
-	// Dir receives keys, credentials and copies of manifests; it belongs to one platform.
+	// Dir receives keys, credentials and copies of manifests. Each platform needs its own.
 	Dir string
-	// Cache receives programs and the operator's image, and may be kept; default bin/e2e in the repository.
+	// Cache receives programs and the operator's image, and may be reused; default bin/e2e in the repository.
 	Cache string
-	// Host is how the registry's pullspecs begin.
+	// Host is the host part of the registry's pullspecs.
 	Host string
-	// Credentials are those of the registry, in the format of a pull secret; default none.
+	// Credentials are the registry's credentials in the format of a pull secret; default none.
 	Credentials []byte
-	// CA is the certificate to trust the registry by, as PEM; default the system's.
+	// CA is the certificate of the registry's authority as PEM; default is the system's.
 	CA []byte
-	// Releases and Components are repositories; defaults platform/release, and components, below which every component
-	// has its own.
+	// Releases and Components are repositories; the defaults are platform/release and components. Each component has its own repository
+	// below Components.
 	Releases, Components string
 }
 
-// Platform makes releases.
+// Platform creates releases.
 type Platform struct {
-	// CVO is the program, built from this repository.
+	// CVO is the path of the program, built from this repository.
 	CVO string
-	// Trust is the file that `cvo install --trust` is given.
+	// Trust is the file for `cvo install --trust`.
 	Trust string
-	// Base is the operator's image, an OCI layout that releases are built on.
+	// Base is the operator's image, an OCI layout on which releases are built.
 	Base string
-	// Credentials and CA are the files that the commands of cvo are given as --registry-config and
-	// --certificate-authority; empty for none.
+	// Credentials and CA are the files for --registry-config and --certificate-authority of cvo's commands; empty for none.
 	Credentials, CA string
 
 	opts Options
@@ -62,7 +60,7 @@ type Platform struct {
 	key  string
 }
 
-// New builds what releases are made of, pushes the components' images and makes a key.
+// New builds the parts of releases, pushes the components' images and creates a key.
 func New(ctx context.Context, o Options) (*Platform, error) {
 	root, err := moduleRoot(ctx)
 	if err != nil {
@@ -80,7 +78,7 @@ func New(ctx context.Context, o Options) (*Platform, error) {
 		if *dir, err = filepath.Abs(*dir); err != nil {
 			return nil, err
 		}
-		if err := os.MkdirAll(*dir, 0o755); err != nil { //nolint:gosec // nothing in it is a secret but the keys
+		if err := os.MkdirAll(*dir, 0o755); err != nil { //nolint:gosec // only the keys in it are secret
 			return nil, err
 		}
 	}
@@ -108,7 +106,7 @@ func New(ctx context.Context, o Options) (*Platform, error) {
 	return p, nil
 }
 
-// file writes what commands are given as a file; nothing is no file.
+// file writes an input of commands to a file. Without content it writes no file.
 func (p *Platform) file(name string, content []byte) (string, error) {
 	if len(content) == 0 {
 		return "", nil
@@ -117,7 +115,7 @@ func (p *Platform) file(name string, content []byte) (string, error) {
 	return path, os.WriteFile(path, content, 0o600)
 }
 
-// alone does what fills the cache, which others may want at the same time.
+// alone fills the cache under a lock, because other processes may fill it at the same time.
 func (p *Platform) alone(do func() error) (err error) {
 	lock, err := os.Create(filepath.Join(p.opts.Cache, "lock"))
 	if err != nil {
@@ -125,12 +123,12 @@ func (p *Platform) alone(do func() error) (err error) {
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("waiting for others that build: %w", err)
+		return fmt.Errorf("waiting for another build: %w", err)
 	}
 	return do()
 }
 
-// buildPrograms builds what goes into images, and what packs them.
+// buildPrograms builds the programs in images and the programs that create images.
 func (p *Platform) buildPrograms(ctx context.Context) error {
 	if _, err := p.command(ctx, nil, "go", "generate", "./manifests"); err != nil {
 		return err
@@ -141,11 +139,11 @@ func (p *Platform) buildPrograms(ctx context.Context) error {
 	return err
 }
 
-// program is one that buildPrograms has built.
+// program returns the path of a program that buildPrograms has built.
 func (p *Platform) program(name string) string { return filepath.Join(filepath.Dir(p.CVO), name) }
 
-// buildBase makes the image that brings cvo into clusters, which is kept for as long as cvo, and what packs it, are the
-// same.
+// buildBase creates the image that contains cvo. It keeps an existing image as long as cvo and the program that creates the image do not
+// change.
 func (p *Platform) buildBase(ctx context.Context) error {
 	hash := sha256.New()
 	for _, file := range []string{p.CVO, p.program("image")} {
@@ -169,7 +167,7 @@ func (p *Platform) buildBase(ctx context.Context) error {
 	return os.WriteFile(made, []byte(want), 0o600)
 }
 
-// pushComponents pushes the images of all components of all versions.
+// pushComponents pushes the images of all components in all versions.
 func (p *Platform) pushComponents(ctx context.Context) error {
 	args := []string{
 		"-binary", p.program("operator"), "-to", p.opts.Host + "/" + p.opts.Components, "-mappings", p.mappings(),
@@ -196,23 +194,23 @@ func (p *Platform) makeKey(ctx context.Context) error {
 	return err
 }
 
-// Release says what a release is to be like.
+// Release describes a release.
 type Release struct {
-	// Version is the release's.
+	// Version is the release's version.
 	Version string
-	// From is the version in examples/platform whose manifests it has; default Version.
+	// From is the version in examples/platform that has the manifests; default Version.
 	From string
-	// Previous are the versions that may be updated to this one.
+	// Previous are the versions from which an update to this one is possible.
 	Previous []string
-	// Changes are made to a copy of the manifests.
+	// Changes are applied to a copy of the manifests.
 	Changes []Change
-	// Unsigned leaves the signature out.
+	// Unsigned omits the signature.
 	Unsigned bool
-	// Flags are further ones of `cvo release new`.
+	// Flags are additional flags of `cvo release new`.
 	Flags []string
 }
 
-// Release makes, pushes and signs a release, and returns its pullspec by digest.
+// Release creates, pushes and signs a release. It returns the pullspec with its digest.
 func (p *Platform) Release(ctx context.Context, r Release) (string, error) {
 	if r.From == "" {
 		r.From = r.Version
@@ -237,7 +235,7 @@ func (p *Platform) Release(ctx context.Context, r Release) (string, error) {
 		"--to-image", repository + ":" + r.Version, "--result-file", result, "--quiet",
 	}
 	if _, err := p.Run(ctx, append(args, r.Flags...)...); err != nil {
-		return "", fmt.Errorf("making release %s: %w", r.Version, err)
+		return "", fmt.Errorf("creating release %s: %w", r.Version, err)
 	}
 	data, err := os.ReadFile(result)
 	if err != nil {
@@ -257,7 +255,7 @@ func (p *Platform) Release(ctx context.Context, r Release) (string, error) {
 	return pullspec, nil
 }
 
-// Run runs a command of cvo that reaches the registry, and returns what it prints.
+// Run runs a command of cvo that uses the registry and returns its output.
 func (p *Platform) Run(ctx context.Context, args ...string) (string, error) {
 	if p.Credentials != "" {
 		args = append(args, "--registry-config", p.Credentials)
@@ -268,7 +266,7 @@ func (p *Platform) Run(ctx context.Context, args ...string) (string, error) {
 	return p.command(ctx, []string{"SOURCE_DATE_EPOCH=" + created}, p.CVO, args...)
 }
 
-// command runs a program at the root of the repository; what it says is part of the error.
+// command runs a program in the root of the repository. An error contains its output.
 func (p *Platform) command(ctx context.Context, environment []string, name string, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, name, args...)
 	command.Dir = p.root

@@ -17,8 +17,11 @@ import (
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// TestPlatform makes releases as tests on real clusters do, in a registry of this process.
-func TestPlatform(t *testing.T) {
+// TestPlatformCreatesSignedReleases creates releases as tests on real clusters do, in a registry in this process.
+func TestPlatformCreatesSignedReleases(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this test builds the operator's image")
+	}
 	registry := fixture.StartRegistry(t)
 	p, err := platform.New(t.Context(), platform.Options{Dir: t.TempDir(), Host: registry.Host()})
 	require.NoError(t, err)
@@ -28,7 +31,7 @@ func TestPlatform(t *testing.T) {
 	require.NoError(t, err)
 	again, err := p.Release(t.Context(), platform.Release{Version: "1.1.0", Previous: []string{"1.0.0"}})
 	require.NoError(t, err)
-	assert.Equal(t, second, again, "the same release has another digest")
+	assert.Equal(t, second, again, "the same release has the same digest")
 
 	for _, pullspec := range []string{first, second} {
 		_, err := p.Run(t.Context(), "release", "verify", pullspec, "--trust", p.Trust)
@@ -39,10 +42,10 @@ func TestPlatform(t *testing.T) {
 	assert.Equal(t, 12, strings.Count(images, registry.Host()+"/components/"), images)
 	graph, err := p.Run(t.Context(), "release", "graph", second)
 	require.NoError(t, err)
-	assert.Contains(t, graph, "Deployment.apps openshift-cluster-version/cluster-version-operator", "the operator comes with the release")
+	assert.Contains(t, graph, "Deployment.apps openshift-cluster-version/cluster-version-operator", "the release contains the operator")
 
-	t.Run("can be changed", func(t *testing.T) { testChanges(t, p) })
-	t.Run("can be without signature", func(t *testing.T) { testUnsigned(t, p) })
+	t.Run("applies changes", func(t *testing.T) { testChanges(t, p) })
+	t.Run("omits the signature", func(t *testing.T) { testUnsigned(t, p) })
 }
 
 func testChanges(t *testing.T, p *platform.Platform) {
@@ -71,9 +74,9 @@ func testChanges(t *testing.T, p *platform.Platform) {
 	assert.Contains(t, read("0000_50_example-console_05_console.yaml"), "- --switch=example-console.notReady=true\n")
 
 	_, err = p.Release(t.Context(), platform.Release{Version: "1.1.2", From: "1.1.0", Changes: []platform.Change{
-		platform.Edit("example-dns", "what is not there", ""),
+		platform.Edit("example-dns", "missing text", ""),
 	}})
-	require.ErrorContains(t, err, `no manifest of example-dns contains "what is not there"`)
+	require.ErrorContains(t, err, `no manifest of example-dns contains "missing text"`)
 }
 
 func testUnsigned(t *testing.T, p *platform.Platform) {
@@ -83,7 +86,7 @@ func testUnsigned(t *testing.T, p *platform.Platform) {
 	require.Error(t, err)
 }
 
-func TestSetSwitches(t *testing.T) {
+func TestSwitchesAreSetInAConfigMap(t *testing.T) {
 	client := fake.NewClientset()
 	set := func(entries map[string]string) error {
 		return platform.SetSwitches(t.Context(), client, "example-dns", entries)

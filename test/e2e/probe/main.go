@@ -1,6 +1,6 @@
-// Command probe is what tests of the cluster itself run in pods.
+// Command probe runs in pods to test the cluster itself.
 //
-//	probe serve        answers at :8080: /name is the pod's host name, /file?path= a file, /get?url= what another answers
+//	probe serve        answers at :8080: /name is the pod's host name, /file?path= a file, /get?url= the answer of a URL
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	// A connection that was made before a service had its way might lead somewhere else for good.
+	// Without new connections, one from before the service's rules took effect might keep leading elsewhere.
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	http.HandleFunc("GET /name", func(w http.ResponseWriter, _ *http.Request) {
 		name, err := os.Hostname()

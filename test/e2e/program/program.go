@@ -1,4 +1,4 @@
-// Package program makes images of Go programs of this module, without a container engine.
+// Package program builds images of Go programs in this module, without a container engine.
 package program
 
 import (
@@ -14,13 +14,13 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/cluster-version/cvo/pkg/assemble"
+	"github.com/cluster-version/cvo/pkg/author/assemble/input"
+	"github.com/cluster-version/cvo/pkg/author/assemble/program"
 )
 
 const module = "github.com/cluster-version/cvo"
 
-// Build builds a package, such as "test/e2e/probe", as a static program for this machine's kind of processor and
-// returns its path in dir.
+// Build builds a package, such as "test/e2e/probe", as a static program for this machine's architecture and returns its path in dir.
 func Build(ctx context.Context, dir, pkg string) (string, error) {
 	binary := filepath.Join(dir, filepath.Base(pkg))
 	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, module+"/"+pkg)
@@ -31,22 +31,22 @@ func Build(ctx context.Context, dir, pkg string) (string, error) {
 	return binary, nil
 }
 
-// Image returns an image with a program at /<its name>, which it runs as nobody, with files, whose names are paths
-// without the leading slash, and with folders that the program may write to.
+// Image returns an image with a program at /<its name>, which runs as user nobody. files are named by their paths without the leading
+// slash. The program may write to folders.
 func Image(binary string, files map[string][]byte, folders ...string) (v1.Image, error) {
 	content, err := os.ReadFile(binary)
 	if err != nil {
 		return nil, fmt.Errorf("reading a program: %w", err)
 	}
-	opts := assemble.ProgramImageOptions{
+	opts := program.Options{
 		Name: filepath.Base(binary), Binary: content, Architecture: runtime.GOARCH, Folders: folders, Created: time.Unix(0, 0),
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		opts.Files = append(opts.Files, assemble.File{Name: name, Data: files[name]})
+		opts.Files = append(opts.Files, input.File{Name: name, Data: files[name]})
 	}
-	image, err := assemble.ProgramImage(opts)
+	image, err := program.Image(opts)
 	if err != nil {
-		return nil, fmt.Errorf("making an image of %s: %w", opts.Name, err)
+		return nil, fmt.Errorf("creating an image of %s: %w", opts.Name, err)
 	}
 	return image, nil
 }

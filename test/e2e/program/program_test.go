@@ -17,8 +17,8 @@ import (
 	"github.com/cluster-version/cvo/test/e2e/program"
 )
 
-// TestImage looks into an image for what decides whether a pod can run it as nobody, with its root file system read-only.
-func TestImage(t *testing.T) {
+// TestImageRunsAsAnyUser checks that a pod can run the image as user nobody with a read-only root file system.
+func TestImageRunsAsAnyUser(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "probe")
 	require.NoError(t, os.WriteFile(binary, []byte("\x7fELF"), 0o600))
 	files := map[string][]byte{"etc/b": []byte("b"), "etc/a": []byte("a")}
@@ -48,17 +48,18 @@ func TestImage(t *testing.T) {
 		found[name], contents[name] = header, string(data)
 	}
 	require.Contains(t, found, "/probe")
-	assert.Equal(t, os.FileMode(0o555), found["/probe"].FileInfo().Mode().Perm()&0o555, "everybody may run it, although nobody may run the file")
+	assert.Equal(t, os.FileMode(0o555), found["/probe"].FileInfo().Mode().Perm()&0o555, "every user may run the program, although the file was not executable")
 	assert.Equal(t, "\x7fELF", contents["/probe"])
 	assert.Equal(t, "a", contents["/etc/a"])
 	assert.Equal(t, os.FileMode(0o444), found["/etc/a"].FileInfo().Mode().Perm()&0o444)
 	require.Contains(t, found, "/data")
 	assert.True(t, found["/data"].FileInfo().IsDir())
 	folder := fmt.Sprintf("%v of %d", found["/data"].FileInfo().Mode(), found["/data"].Uid)
-	assert.True(t, found["/data"].FileInfo().Mode().Perm()&0o002 != 0 || found["/data"].Uid != 0, "a program that is not root writes there: %s", folder)
+	assert.True(t, found["/data"].FileInfo().Mode().Perm()&0o002 != 0 || found["/data"].Uid != 0, "a program that is not root may write there: %s", folder)
 }
 
-// TestImageIsReproducible has what is equal be equal bytes: a registry keeps it once, and its digest is known before.
+// TestImageIsReproducible checks that equal inputs result in equal bytes. A registry then stores them once, and the digest is known in
+// advance.
 func TestImageIsReproducible(t *testing.T) {
 	digest := func(content string, files map[string][]byte) string {
 		binary := filepath.Join(t.TempDir(), "probe")
@@ -71,14 +72,14 @@ func TestImageIsReproducible(t *testing.T) {
 	}
 	files := map[string][]byte{"etc/a": []byte("a"), "etc/b": []byte("b"), "etc/c": []byte("c"), "etc/d": []byte("d")}
 	first := digest("one", files)
-	for range 5 { // in another order of the map
+	for range 5 { // the map has a different order each time
 		assert.Equal(t, first, digest("one", files))
 	}
 	assert.NotEqual(t, first, digest("two", files))
 	assert.NotEqual(t, first, digest("one", nil))
 }
 
-func TestImageOfNoProgram(t *testing.T) {
+func TestImageRejectsAMissingProgram(t *testing.T) {
 	_, err := program.Image(filepath.Join(t.TempDir(), "none"), nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

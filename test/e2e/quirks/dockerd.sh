@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Starts a dockerd where no service manager does it, and stops it again.
+# Starts and stops dockerd on machines without a service manager.
 #
 #   test/e2e/quirks/dockerd.sh start|stop|needed
 #
-#   CVO_E2E_QUIRKS=1       containers are started by test/e2e/quirks/runtime; "needed" says whether this machine needs it
-#   CVO_E2E_DOCKER_ROOT    where images and containers are kept; default /var/lib/docker
+#   CVO_E2E_QUIRKS=1       containers are started by test/e2e/quirks/runtime; "needed" reports whether this machine needs it
+#   CVO_E2E_DOCKER_ROOT    the folder for images and containers; default /var/lib/docker
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
@@ -20,11 +20,11 @@ needed() {
 
 start() {
   if docker info >/dev/null 2>&1; then
-    echo "a dockerd runs already"
+    echo "dockerd is already running"
     return
   fi
   if [ "$(id -u)" -ne 0 ]; then
-    echo "dockerd must be started by root: start it with your system's means, or run this as root" >&2
+    echo "dockerd needs root: start it with your service manager, or run this script as root" >&2
     return 1
   fi
   mkdir -p "$state"
@@ -38,13 +38,13 @@ start() {
   local pid=$!
   for _ in $(seq 120); do
     if docker info >/dev/null 2>&1; then
-      echo "dockerd runs, its log is $state/log"
+      echo "dockerd is running; log: $state/log"
       return
     fi
     if ! kill -0 "$pid" 2>/dev/null; then break; fi
     sleep 0.5
   done
-  echo "dockerd did not start; the end of $state/log:" >&2
+  echo "dockerd did not start; end of $state/log:" >&2
   tail -n 20 "$state/log" >&2
   return 1
 }
@@ -52,7 +52,7 @@ start() {
 stop() {
   local pid
   if ! pid=$(cat "$state/pid" 2>/dev/null); then
-    echo "no dockerd of ours runs"
+    echo "this script has started no dockerd"
     return
   fi
   kill "$pid"

@@ -1,6 +1,6 @@
-// Package registry runs an image registry for tests beside a kind cluster: a container in the cluster's network with
-// TLS and a password, under one address for this machine, nodes and pods, that misbehaves when told to. Below
-// platform/ (and anywhere else) all need the password; below components/ everybody may pull.
+// Package registry runs an image registry for tests beside a kind cluster, as a container in the cluster's network. It uses TLS and a
+// password, has the same address for this machine, the nodes and the pods, and can simulate faults. The password is needed for platform/
+// and everything else except components/, which can be pulled without it.
 package registry
 
 import (
@@ -34,36 +34,36 @@ import (
 )
 
 const (
-	// DefaultNetwork is the Docker network that kind makes its nodes in.
+	// DefaultNetwork is the Docker network in which kind creates its nodes.
 	DefaultNetwork = "kind"
 
 	image = "cvo-e2e-registry:local"
 )
 
-// Options says where the registry runs.
+// Options are the options of the registry.
 type Options struct {
-	// Name is the container's; one that is left over from before is removed.
+	// Name is the container's name. An existing container with that name is removed.
 	Name string
-	// Network is the Docker network to be in; default kind, which must exist.
+	// Network is the Docker network of the container; default kind. It must exist.
 	Network string
 }
 
 // Registry is a running registry.
 type Registry struct {
-	// Name is the container's.
+	// Name is the container's name.
 	Name string
-	// Host is how pullspecs start, such as 172.18.0.5:5000.
+	// Host is the host part of pullspecs, such as 172.18.0.5:5000.
 	Host string
 	// CA is the certificate of the authority that clients must trust, as PEM.
 	CA []byte
-	// User and Password are needed to push, and to pull what is not below components/.
+	// User and Password are needed to push, and to pull anything outside of components/.
 	User, Password string
 
 	controlURL string
 	transport  *http.Transport
 }
 
-// Start starts the registry and returns when it answers.
+// Start starts the registry and returns when it responds.
 func Start(ctx context.Context, o Options) (*Registry, error) {
 	o.Network = cmp.Or(o.Network, DefaultNetwork)
 	if err := load(ctx); err != nil {
@@ -89,7 +89,7 @@ func Start(ctx context.Context, o Options) (*Registry, error) {
 	return r, nil
 }
 
-// Attach returns the registry that an earlier process has left.
+// Attach returns a registry that an earlier process has left.
 func Attach(ctx context.Context, o Options) (*Registry, error) {
 	out, err := docker.Run(ctx, nil, "inspect", "--format", "{{json .Config.Env}}", o.Name)
 	if err != nil {
@@ -113,13 +113,13 @@ func Attach(ctx context.Context, o Options) (*Registry, error) {
 	return r, r.connect(ctx, cmp.Or(o.Network, DefaultNetwork))
 }
 
-// load makes the server's image known to Docker.
+// load loads the server's image into Docker.
 func load(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "cvo-registry-")
 	if err != nil {
-		return fmt.Errorf("making a folder for the registry's image: %w", err)
+		return fmt.Errorf("creating a folder for the registry's image: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder: what stays is the system's to clean
+	defer func() { _ = os.RemoveAll(dir) }() // the system cleans temporary folders
 	binary, err := program.Build(ctx, dir, "test/e2e/registry/server")
 	if err != nil {
 		return err
@@ -136,14 +136,14 @@ func load(ctx context.Context) error {
 	if err := tarball.Write(tag, made, &file); err != nil {
 		return fmt.Errorf("writing the registry's image: %w", err)
 	}
-	before, _ := docker.Run(ctx, nil, "image", "inspect", "--format", "{{.Id}}", image) // there may be none
+	before, _ := docker.Run(ctx, nil, "image", "inspect", "--format", "{{.Id}}", image) // there may be no image
 	if _, err := docker.Run(ctx, &file, "load"); err != nil {
 		return err
 	}
 	if after, err := docker.Run(ctx, nil, "image", "inspect", "--format", "{{.Id}}", image); err != nil || before == "" || after == before {
 		return err
 	}
-	_, _ = docker.Run(ctx, nil, "rmi", before) // nobody else's: that it stays where it is still used is fine
+	_, _ = docker.Run(ctx, nil, "rmi", before) // this image is ours; it stays if it is still in use
 	return nil
 }
 
@@ -154,7 +154,7 @@ func (r *Registry) connect(ctx context.Context, network string) error {
 		return err
 	}
 	if net.ParseIP(address) == nil {
-		return fmt.Errorf("finding the address: docker says %q", address)
+		return fmt.Errorf("finding the address: docker returned %q", address)
 	}
 	r.Host, r.controlURL = net.JoinHostPort(address, "5000"), "http://"+net.JoinHostPort(address, "5001")
 	roots := x509.NewCertPool()
@@ -171,16 +171,16 @@ func (r *Registry) connect(ctx context.Context, network string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for an answer of %s (is the network of Docker's containers reachable from here?): %w", r.controlURL, err)
+			return fmt.Errorf("waiting for %s (can this machine reach the network of Docker's containers?): %w", r.controlURL, err)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
-// Stop removes the registry with all it holds.
+// Stop removes the registry and its content.
 func (r *Registry) Stop(ctx context.Context) error {
 	if _, err := docker.Run(ctx, nil, "rm", "--force", "--volumes", r.Name); err != nil {
-		// Versions of docker differ in whether it is an error that there is none.
+		// Some versions of docker report an error if the container does not exist.
 		if left, listErr := docker.Run(ctx, nil, "ps", "--all", "--quiet", "--filter", "name=^"+r.Name+"$"); listErr != nil || left != "" {
 			return fmt.Errorf("removing the registry: %w", err)
 		}
@@ -188,21 +188,21 @@ func (r *Registry) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Transport trusts the registry.
+// Transport returns a transport that trusts the registry.
 func (r *Registry) Transport() http.RoundTripper { return r.transport }
 
-// Auth is the password.
+// Auth returns the user and the password.
 func (r *Registry) Auth() authn.Authenticator {
 	return &authn.Basic{Username: r.User, Password: r.Password}
 }
 
-// PullSecret is the password as a pull secret, in the format of a Secret's key .dockerconfigjson.
+// PullSecret returns the password as a pull secret, in the format of a Secret's key .dockerconfigjson.
 func (r *Registry) PullSecret() ([]byte, error) {
 	auth := base64.StdEncoding.EncodeToString([]byte(r.User + ":" + r.Password))
 	return json.Marshal(map[string]any{"auths": map[string]any{r.Host: map[string]string{"auth": auth}}})
 }
 
-// Push pushes an image as a repository and tag, such as platform/probe:1, and returns its pullspec by digest.
+// Push pushes an image to a repository and tag, such as platform/probe:1, and returns its pullspec with the digest.
 func (r *Registry) Push(ctx context.Context, repositoryAndTag string, image v1.Image) (string, error) {
 	tag, err := name.NewTag(r.Host + "/" + repositoryAndTag)
 	if err != nil {
@@ -218,7 +218,7 @@ func (r *Registry) Push(ctx context.Context, repositoryAndTag string, image v1.I
 	return tag.Digest(digest.String()).String(), nil
 }
 
-// Inject makes the registry misbehave until Heal, or for as long as the fault says.
+// Inject makes the registry misbehave until Heal or for the duration of the fault.
 func (r *Registry) Inject(ctx context.Context, fault control.Fault) error {
 	body, err := json.Marshal(fault)
 	if err != nil {
@@ -234,7 +234,7 @@ func (r *Registry) Heal(ctx context.Context) error {
 	return err
 }
 
-// Requests are all requests since the start or the last ForgetRequests, in the order in which they ended.
+// Requests returns all requests since the start or the last ForgetRequests, in the order in which they ended.
 func (r *Registry) Requests(ctx context.Context) ([]control.Request, error) {
 	answer, err := r.control(ctx, http.MethodGet, "/requests", nil)
 	if err != nil {
@@ -247,7 +247,7 @@ func (r *Registry) Requests(ctx context.Context) ([]control.Request, error) {
 	return requests, nil
 }
 
-// ForgetRequests makes Requests start from here.
+// ForgetRequests drops all requests so far.
 func (r *Registry) ForgetRequests(ctx context.Context) error {
 	_, err := r.control(ctx, http.MethodDelete, "/requests", nil)
 	return err
@@ -260,7 +260,7 @@ func (r *Registry) control(ctx context.Context, method, path string, body []byte
 	}
 	response, err := r.transport.RoundTrip(request)
 	if err != nil {
-		return nil, fmt.Errorf("asking the registry's control: %w", err)
+		return nil, fmt.Errorf("calling the registry's control endpoint: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	answer, err := io.ReadAll(response.Body)
@@ -268,7 +268,7 @@ func (r *Registry) control(ctx context.Context, method, path string, body []byte
 		err = errors.New(response.Status)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("asking the registry's control: %w: %s", err, answer)
+		return nil, fmt.Errorf("calling the registry's control endpoint: %w: %s", err, answer)
 	}
 	return answer, nil
 }

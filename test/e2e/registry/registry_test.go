@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	shipped "github.com/cluster-version/cvo/pkg/registry"
+	"github.com/cluster-version/cvo/pkg/oci/registry/credentials"
 	"github.com/cluster-version/cvo/test/e2e/registry/control"
 )
 
-// controlled is a registry whose control is a handler.
+// controlled returns a registry whose control endpoint is the handler.
 func controlled(t *testing.T, handler http.HandlerFunc) *Registry {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -40,8 +40,8 @@ func TestFaultReachesTheServer(t *testing.T) {
 	assert.Equal(t, fault, got)
 }
 
-// TestControlRefuses has a test fail whose fault is none, rather than go on without.
-func TestControlRefuses(t *testing.T) {
+// TestInvalidFaultFailsTheTest checks that an invalid fault fails the test and is not ignored.
+func TestInvalidFaultFailsTheTest(t *testing.T) {
 	r := controlled(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = io.WriteString(w, "unknown kind")
@@ -53,12 +53,12 @@ func TestControlRefuses(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestPullSecret has cvo itself read what the registry says is its password.
-func TestPullSecret(t *testing.T) {
+// TestPullSecretCanBeRead checks that cvo can read the registry's pull secret.
+func TestPullSecretCanBeRead(t *testing.T) {
 	r := controlled(t, nil)
 	data, err := r.PullSecret()
 	require.NoError(t, err)
-	secret, err := shipped.ParsePullSecret(data)
+	secret, err := credentials.ParsePullSecret(data)
 	require.NoError(t, err)
 	for host, want := range map[string]string{r.Host: "secret", "172.18.0.6:5000": ""} {
 		repository, err := name.NewRepository(host + "/platform/release")

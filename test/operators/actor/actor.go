@@ -1,8 +1,8 @@
-// Package actor plays the operators of a platform against an API server, so that a rollout has real gates to wait for.
-// It takes a client configuration and watches: Deployments, DaemonSets, StatefulSets and Jobs it reports done, as
-// their controllers and kubelets would; a ClusterOperator it moves to a new version once a workload of its component
-// carries that version in its environment, as the operator in that workload would. It sees nothing but the API server,
-// writes nothing but status, and creates no object: what the version operator has not created does not exist for it.
+// Package actor plays the operators of a platform against an API server, so that a rollout has real gates to wait for. It takes a client
+// configuration and watches the cluster. It reports Deployments, DaemonSets, StatefulSets and Jobs as done, as their controllers and
+// kubelets would. It moves a ClusterOperator to a new version when a workload of its component has that version in its environment, as the
+// operator in that workload would. It contacts only the API server, writes only status, and creates no objects: without the version
+// operator's objects it does nothing.
 package actor
 
 import (
@@ -23,63 +23,63 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// UserAgent is how the actor is called in an audit log, and the manager of the fields it writes.
+// UserAgent is the actor's name in an audit log and its field manager.
 const UserAgent = "platform-operators"
 
-// Options says how the operators behave. The zero value is a platform where everything works at once.
+// Options configure the behavior of the operators. With the zero value everything succeeds at once.
 type Options struct {
-	// Delay is how long an operator takes, from the moment its workload carries a new version, to report it.
+	// Delay is the time between a workload's new version and its operator's report.
 	Delay time.Duration
-	// Slow replaces Delay for single ClusterOperators.
+	// Slow replaces Delay for individual ClusterOperators.
 	Slow map[string]time.Duration
-	// Jitter spreads every delay evenly between (1-Jitter) and (1+Jitter) of it, from 0 to 1. The same seed, operator
-	// and version give the same delay, in whatever order things happen.
+	// Jitter, from 0 to 1, spreads every delay evenly between (1-Jitter) and (1+Jitter) times its value. The same seed, operator and
+	// version result in the same delay, in any order of events.
 	Jitter float64
-	// Seed is what Jitter is drawn from.
+	// Seed is the seed of Jitter.
 	Seed int64
-	// WorkloadDelay is how long a workload takes to be done after a change of its spec.
+	// WorkloadDelay is the time between a change of a workload's spec and its completion.
 	WorkloadDelay time.Duration
-	// Fail lists ClusterOperators that report Available=False and Degraded=True instead of a new version: by name, or
-	// as name@version only when they move to that version.
+	// Fail lists ClusterOperators that report Available=False and Degraded=True instead of a new version. An entry is a name, or
+	// name@version to fail only at that version.
 	Fail []string
-	// Flap is how often a ClusterOperator, having reported a new version, loses Available again before it stays.
+	// Flap is how often a ClusterOperator loses Available again after it has reported a new version.
 	Flap map[string]int
-	// FlapEvery is the time between two changes of Available. Default: 200 ms.
+	// FlapEvery is the time between two changes of Available; default 200 ms.
 	FlapEvery time.Duration
-	// Follow lists ClusterOperators that no workload speaks for: they take the version that the ClusterVersion desires.
-	// They have to be named, because a workload that is missing may just not be created yet.
+	// Follow lists ClusterOperators without a workload. They report the desired version of the ClusterVersion. They must be listed, because
+	// a missing workload may not have been created yet.
 	Follow []string
-	// Ignore lists what the actor leaves alone: a ClusterOperator's name, or the namespace/name of a workload.
+	// Ignore lists ignored objects: a ClusterOperator's name, or the namespace/name of a workload.
 	Ignore []string
 }
 
-// Validate finds settings that contradict each other or name nothing.
+// Validate rejects contradictory or empty settings.
 func (o Options) Validate() error {
 	if o.Jitter < 0 || o.Jitter > 1 {
-		return fmt.Errorf("jitter %v is not between 0 and 1", o.Jitter)
+		return fmt.Errorf("jitter %v must be between 0 and 1", o.Jitter)
 	}
 	for name, delay := range o.Slow {
 		if delay < 0 {
-			return fmt.Errorf("slow %s: %v is negative", name, delay)
+			return fmt.Errorf("slow %s: %v must not be negative", name, delay)
 		}
 	}
 	for name, times := range o.Flap {
 		if times < 0 {
-			return fmt.Errorf("flap %s: %d is negative", name, times)
+			return fmt.Errorf("flap %s: %d must not be negative", name, times)
 		}
 		if slices.Contains(o.Fail, name) {
-			return fmt.Errorf("%s can either flap or fail", name)
+			return fmt.Errorf("%s cannot both flap and fail", name)
 		}
 	}
 	for _, name := range o.Follow {
 		if slices.Contains(o.Ignore, name) {
-			return fmt.Errorf("%s can either be followed or ignored", name)
+			return fmt.Errorf("%s cannot be both followed and ignored", name)
 		}
 	}
 	return nil
 }
 
-// delay of one operator on its way to a version.
+// delay returns the delay of an operator on its way to a version.
 func (o Options) delay(operator, version string) time.Duration {
 	delay, ok := o.Slow[operator]
 	if !ok {
@@ -98,10 +98,10 @@ func (o Options) fails(operator, version string) bool {
 	return slices.Contains(o.Fail, operator) || slices.Contains(o.Fail, operator+"@"+version)
 }
 
-// key is an object in the queue; namespace is empty for a ClusterOperator.
+// key is an object in the queue. namespace is empty for a ClusterOperator.
 type key struct{ kind, namespace, name string }
 
-// Actor is one run: caches, queue, and what each operator is doing.
+// actor is one run: caches, queue, and the state of each operator.
 type actor struct {
 	options   Options
 	client    kubernetes.Interface
@@ -113,7 +113,7 @@ type actor struct {
 	workloads map[key]seen
 }
 
-// seen is the generation of a workload, since when it is known, and the resource version that was replaced last.
+// seen is the generation of a workload, the time of its first observation, and the last replaced resource version.
 type seen struct {
 	uid        types.UID
 	generation int64
@@ -121,11 +121,11 @@ type seen struct {
 	wrote      string
 }
 
-// workers is how many status updates are under way at once: enough for an install that brings a thousand objects
-// within seconds, few beside the client that is measured.
+// workers is the number of parallel status updates. It is enough for an install that creates a thousand objects within seconds, and small
+// compared with the measured client.
 const workers = 4
 
-// Run plays the operators until ctx ends, which is no error. It may be started before the types it watches exist.
+// Run plays the operators until ctx ends, and then returns nil. The watched types need not exist yet.
 func Run(ctx context.Context, config *rest.Config, o Options) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("checking the operators' options: %w", err)
@@ -135,14 +135,14 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 	}
 	config = rest.CopyConfig(config)
 	config.UserAgent = UserAgent
-	config.QPS = -1 // the number of writes is what keeps the actor cheap, not their rate
+	config.QPS = -1 // the number of writes matters, not their rate
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("making a client for the operators: %w", err)
+		return fmt.Errorf("creating a client for the operators: %w", err)
 	}
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("making a dynamic client for the operators: %w", err)
+		return fmt.Errorf("creating a dynamic client for the operators: %w", err)
 	}
 	a := &actor{
 		options: o, client: client, dynamic: dyn,
@@ -170,7 +170,7 @@ func (a *actor) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// next takes one object from the queue; false means that the queue is closed.
+// next handles one object from the queue. It returns false if the queue is closed.
 func (a *actor) next(ctx context.Context) bool {
 	k, shutdown := a.queue.Get()
 	if shutdown {
@@ -180,8 +180,8 @@ func (a *actor) next(ctx context.Context) bool {
 	again, err := a.reconcile(ctx, k)
 	switch {
 	case ctx.Err() != nil:
-	case err != nil: // conflicts and answers of an API server that is not ready are tried again soon
-		logr.FromContextOrDiscard(ctx).V(1).Info("trying again", "kind", k.kind, "namespace", k.namespace, "name", k.name, "error", err.Error())
+	case err != nil: // conflicts and errors of an API server that is not ready are retried soon
+		logr.FromContextOrDiscard(ctx).V(1).Info("retrying", "kind", k.kind, "namespace", k.namespace, "name", k.name, "error", err.Error())
 		a.queue.AddRateLimited(k)
 	default:
 		a.queue.Forget(k)
@@ -192,7 +192,7 @@ func (a *actor) next(ctx context.Context) bool {
 	return true
 }
 
-// reconcile brings the status of one object to where it should be now, and says when to look again.
+// reconcile writes the current status of one object and returns the time until its next change.
 func (a *actor) reconcile(ctx context.Context, k key) (again time.Duration, err error) {
 	if k.kind == clusterOperatorKind {
 		if slices.Contains(a.options.Ignore, k.name) {
@@ -206,7 +206,7 @@ func (a *actor) reconcile(ctx context.Context, k key) (again time.Duration, err 
 	return a.reconcileWorkload(ctx, k)
 }
 
-// ParseFlaps reads "name" or "name=times"; without a number it flaps three times.
+// ParseFlaps parses "name" or "name=times"; the default is three times.
 func ParseFlaps(args []string) (map[string]int, error) {
 	flaps := map[string]int{}
 	for _, arg := range args {
@@ -214,7 +214,7 @@ func ParseFlaps(args []string) (map[string]int, error) {
 		times := 3
 		if found {
 			if _, err := fmt.Sscanf(number, "%d", &times); err != nil {
-				return nil, fmt.Errorf("flap %q: %q is no number", arg, number)
+				return nil, fmt.Errorf("flap %q: %q is not a number", arg, number)
 			}
 		}
 		flaps[name] = times

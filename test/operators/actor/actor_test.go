@@ -28,9 +28,9 @@ import (
 	"github.com/cluster-version/cvo/test/env"
 )
 
-// TestRun plays operators beside a client that does what the version operator does: it creates types, objects and
-// new versions, and waits.
-func TestRun(t *testing.T) {
+// TestRunReportsOperatorsAsDone plays operators for a client that acts like the version operator: it creates types, objects and new
+// versions, and waits.
+func TestRunReportsOperatorsAsDone(t *testing.T) {
 	e := env.New(t, env.Options{Audit: env.AuditWrites})
 	c := newClient(t, e)
 	ctx, stop := context.WithCancel(t.Context())
@@ -41,16 +41,16 @@ func TestRun(t *testing.T) {
 		})
 	}()
 
-	t.Run("reports workloads done", func(t *testing.T) { testWorkloads(t, c) })
+	t.Run("reports workloads as done", func(t *testing.T) { testWorkloads(t, c) })
 	createTypes(t, c)
 	t.Run("moves a ClusterOperator with its Deployment", func(t *testing.T) { testUpdate(t, c) })
 	t.Run("reports a failure", func(t *testing.T) { testFailure(t, c) })
-	t.Run("follows the ClusterVersion where asked to", func(t *testing.T) { testFollow(t, c) })
+	t.Run("follows the ClusterVersion if configured", func(t *testing.T) { testFollow(t, c) })
 
 	stop()
 	require.NoError(t, <-done)
 	writes, reads := footprint(t, e)
-	assert.LessOrEqual(t, writes, 13, "one for each of 6 reports on workloads and 5 on ClusterOperators, and two lost to races")
+	assert.LessOrEqual(t, writes, 13, "one write for each of 6 workload reports and 5 ClusterOperator reports, and two conflicts")
 	assert.LessOrEqual(t, reads, 40)
 }
 
@@ -85,7 +85,7 @@ func testWorkloads(t *testing.T, c client.Client) {
 
 func testUpdate(t *testing.T, c client.Client) {
 	operator := newOperator(t, c, "dns", "openshift-dns")
-	assert.Empty(t, operator.Status.Conditions, "nobody reports before there is a Deployment")
+	assert.Empty(t, operator.Status.Conditions, "no operator reports before its Deployment exists")
 	d := newDeployment(t, c, "dns-operator", "1.0.0")
 	ignored := newDeployment(t, c, "ignored", "1.0.0")
 	eventually(t, c, operator, func() bool { return version(operator) == "1.0.0" })
@@ -105,9 +105,9 @@ func testUpdate(t *testing.T, c client.Client) {
 	eventually(t, c, operator, func() bool { return version(operator) == "1.1.0" })
 	eventually(t, c, d, func() bool { return d.Status.ObservedGeneration == d.Generation && d.Generation == 2 })
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(ignored), ignored))
-	assert.Zero(t, ignored.Status.ObservedGeneration, "an ignored Deployment is left alone")
+	assert.Zero(t, ignored.Status.ObservedGeneration, "an ignored Deployment does not change")
 
-	// A ClusterOperator that comes back is another object, and gets its status again.
+	// A recreated ClusterOperator is another object and gets its status again.
 	require.NoError(t, c.Delete(t.Context(), operator))
 	operator = newOperator(t, c, "dns", "openshift-dns")
 	eventually(t, c, operator, func() bool { return version(operator) == "1.1.0" })
@@ -134,7 +134,7 @@ func testFollow(t *testing.T, c client.Client) {
 	assert.Empty(t, ignored.Status.Conditions)
 }
 
-// footprint reads in the audit log that the actor did nothing but list, watch and write status, and how often.
+// footprint checks in the audit log that the actor only lists, watches and writes status. It returns the number of these requests.
 func footprint(t *testing.T, e *env.Env) (writes, reads int) {
 	t.Helper()
 	events, err := env.Audit(e.AuditLog)
@@ -150,7 +150,7 @@ func footprint(t *testing.T, e *env.Env) (writes, reads int) {
 			assert.Equal(t, "status", event.Object.Subresource, "%v", event)
 			writes++
 		default:
-			t.Errorf("the actor did %s %s", event.Verb, event.Object)
+			t.Errorf("unexpected request of the actor: %s %s", event.Verb, event.Object)
 		}
 	}
 	t.Logf("writes %d, lists and watches %d", writes, reads)
@@ -168,7 +168,7 @@ func newClient(t *testing.T, e *env.Env) client.Client {
 	return c
 }
 
-// createTypes creates the CRDs as the pinned API module has them.
+// createTypes creates the CRDs of the pinned API module.
 func createTypes(t *testing.T, c client.Client) {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/openshift/api")
@@ -216,7 +216,7 @@ func newDeployment(t *testing.T, c client.Client, name, version string) *appsv1.
 	return d
 }
 
-// newOperator creates a ClusterOperator as the version operator does: with relatedObjects, without conditions.
+// newOperator creates a ClusterOperator as the version operator does, with relatedObjects and without conditions.
 func newOperator(t *testing.T, c client.Client, name, namespace string) *configv1.ClusterOperator {
 	t.Helper()
 	operator := &configv1.ClusterOperator{ObjectMeta: metav1.ObjectMeta{Name: name}}

@@ -10,19 +10,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// workload is what a Deployment, DaemonSet or StatefulSet tells about the release it belongs to.
+// workload describes a Deployment, DaemonSet or StatefulSet and the release to which it belongs.
 type workload struct {
 	kind, namespace, name string
 	uid                   types.UID
 	generation            int64
 	// version is RELEASE_VERSION or OPERATOR_IMAGE_VERSION, empty if no container has either.
 	version string
-	// operands are the other versions that the environment names: see readWorkload.
+	// operands are the other versions in the environment, see readWorkload.
 	operands map[string]string
 }
 
-// Environment variables by which release manifests tell an operator what it reports. All operators of OpenShift that
-// bring a ClusterOperator have one of the first two; those built on library-go also the operand's.
+// Environment variables with which release manifests set the versions that an operator reports. All OpenShift operators with a
+// ClusterOperator have one of the first two. Those that use library-go also have the operand's.
 const (
 	releaseVersionEnv  = "RELEASE_VERSION"
 	operatorVersionEnv = "OPERATOR_IMAGE_VERSION"
@@ -34,9 +34,9 @@ const (
 // ownName stands for the name of the ClusterOperator in a workload's operands.
 const ownName = ""
 
-// readWorkload reads the environment of all containers. The version names follow library-go's and the machine-config
-// operator's: "raw-internal" is the operator's own image version, the ClusterOperator's name that of its operand,
-// "operator-image" the image it runs from; OPERAND_X_Y_IMAGE_VERSION is the version of operand x-y.
+// readWorkload reads the environment of all containers. The version names are those of library-go and the machine-config operator:
+// "raw-internal" is the operator's own image version, the ClusterOperator's name is its operand's version, and "operator-image" is the
+// image from which it runs. OPERAND_X_Y_IMAGE_VERSION is the version of operand x-y.
 func readWorkload(kind string, meta metav1.ObjectMeta, pod corev1.PodSpec) workload {
 	w := workload{
 		kind: kind, namespace: meta.Namespace, name: meta.Name, uid: meta.UID, generation: meta.Generation,
@@ -69,16 +69,16 @@ func readWorkload(kind string, meta metav1.ObjectMeta, pod corev1.PodSpec) workl
 	return w
 }
 
-// base is a name without the words that say only that it is an operator of the platform: cluster-dns-operator,
-// openshift-dns and dns are all about dns.
+// base returns a name without the words that only mark an operator of the platform: cluster-dns-operator, openshift-dns and dns all become
+// dns.
 func base(name string) string {
 	name = strings.TrimPrefix(name, "openshift-")
 	name = strings.TrimPrefix(name, "cluster-")
 	return strings.TrimSuffix(name, "-operator")
 }
 
-// related reports whether a namespace belongs to a ClusterOperator: its relatedObjects name it or lie in it, or it is
-// called like the ClusterOperator.
+// related reports whether a namespace belongs to a ClusterOperator: its relatedObjects name the namespace or an object in it, or the
+// namespace has the ClusterOperator's name.
 func related(operator *configv1.ClusterOperator, namespace string) bool {
 	for _, o := range operator.Status.RelatedObjects {
 		if o.Namespace == namespace || (o.Group == "" && o.Resource == "namespaces" && o.Name == namespace) {
@@ -91,12 +91,11 @@ func related(operator *configv1.ClusterOperator, namespace string) bool {
 // link finds the workloads in which a ClusterOperator's operator runs, in this order:
 //
 //  1. workloads that its relatedObjects name;
-//  2. workloads of a related namespace that are called like it;
-//  3. all workloads of related namespaces that are not called like another ClusterOperator related to theirs. (The
-//     ClusterOperators of OpenShift's operator-lifecycle-manager need this: three of them share a namespace with three
-//     Deployments of other names.)
+//  2. workloads with its name in a related namespace;
+//  3. all workloads of related namespaces without the name of another ClusterOperator related to them. (OpenShift's
+//     operator-lifecycle-manager needs this: three ClusterOperators share a namespace with three Deployments with other names.)
 //
-// Only workloads that carry a version count.
+// Only workloads with a version count.
 func link(operator *configv1.ClusterOperator, all []workload, operators []*configv1.ClusterOperator) []workload {
 	var named, same, rest []workload
 	for _, w := range all {
@@ -126,7 +125,7 @@ func namedBy(operator *configv1.ClusterOperator, w workload) bool {
 	})
 }
 
-// versions are what a ClusterOperator reports when its workloads are these: nothing unless all carry the same version.
+// versions returns the versions that a ClusterOperator reports for these workloads. It returns none unless all have the same version.
 func versions(operator string, linked []workload) []configv1.OperandVersion {
 	if len(linked) == 0 {
 		return nil

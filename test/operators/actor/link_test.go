@@ -44,7 +44,7 @@ func namespace(name string) configv1.ObjectReference {
 	return configv1.ObjectReference{Resource: "namespaces", Name: name}
 }
 
-func TestLink(t *testing.T) {
+func TestDeploymentsAreLinkedToTheirOperator(t *testing.T) {
 	const v = releaseVersionEnv
 	all := []*appsv1.Deployment{
 		deployment("openshift-machine-api", "machine-api-operator", v, "2"),
@@ -75,13 +75,13 @@ func TestLink(t *testing.T) {
 		name string
 		want []string
 	}{
-		{"takes the one that is called like it", []string{"machine-api-operator"}},
-		{"sees through a prefix", []string{"cluster-autoscaler-operator"}},
-		{"leaves those that are others' alone", nil},
-		{"needs no related objects where the namespace is called like it", []string{"dns-operator"}},
-		{"takes all of its namespace when none is called like it", []string{"one", "two"}},
-		{"takes what its related objects name", []string{"till"}},
-		{"takes none without a version", nil},
+		{"links the workload with its name", []string{"machine-api-operator"}},
+		{"ignores a prefix", []string{"cluster-autoscaler-operator"}},
+		{"ignores workloads of other operators", nil},
+		{"needs no related objects if the namespace has its name", []string{"dns-operator"}},
+		{"links all workloads of its namespace if none has its name", []string{"one", "two"}},
+		{"links its related objects", []string{"till"}},
+		{"links no workload without a version", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
@@ -93,7 +93,7 @@ func TestLink(t *testing.T) {
 	}
 }
 
-func TestVersions(t *testing.T) {
+func TestVersionsAreReadFromTheEnvironment(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		env  []string
@@ -116,13 +116,13 @@ func TestVersions(t *testing.T) {
 		})
 	}
 	old, updated := newWorkload(deployment("x", "a", releaseVersionEnv, "1")), newWorkload(deployment("x", "b", releaseVersionEnv, "2"))
-	assert.Nil(t, versions("x", []workload{old, updated}), "nothing while workloads disagree")
+	assert.Nil(t, versions("x", []workload{old, updated}), "no version while workloads differ")
 	assert.Nil(t, versions("x", nil))
 }
 
-// TestRealReleases proves the rules of link and readWorkload on real releases: with nothing but what an API server
-// shows, every ClusterOperator would report every version that its manifest asks for.
-func TestRealReleases(t *testing.T) {
+// TestRealReleasesReportEveryVersion checks the rules of link and readWorkload with real releases. Using only what an API server shows,
+// every ClusterOperator must report every version that its manifest requires.
+func TestRealReleasesReportEveryVersion(t *testing.T) {
 	dir := fixture.Testdata(t)
 	for _, release := range []string{"4.22.9", "4.23.0"} {
 		t.Run(release, func(t *testing.T) {
@@ -133,8 +133,8 @@ func TestRealReleases(t *testing.T) {
 	}
 }
 
-// TestExamplePlatform proves the same on the platform that users copy.
-func TestExamplePlatform(t *testing.T) {
+// TestExamplePlatformReportsEveryVersion checks the same with the platform that users copy.
+func TestExamplePlatformReportsEveryVersion(t *testing.T) {
 	for _, release := range []string{"1.0.0", "1.1.0"} {
 		t.Run(release, func(t *testing.T) {
 			operators, deployments := readRelease(t, filepath.Join("../../../examples/platform", release, "*"))
@@ -160,7 +160,7 @@ func assertAllReport(t *testing.T, operators []*configv1.ClusterOperator, deploy
 	}
 }
 
-// readRelease reads the ClusterOperators and Deployments that a default cluster gets.
+// readRelease returns the ClusterOperators and Deployments that a default cluster gets.
 func readRelease(t *testing.T, dir string) (operators []*configv1.ClusterOperator, deployments []*appsv1.Deployment) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
@@ -194,7 +194,7 @@ func readRelease(t *testing.T, dir string) (operators []*configv1.ClusterOperato
 	return operators, deployments
 }
 
-// byDefault says whether a manifest is for the default profile without feature gates.
+// byDefault reports whether a manifest is for the default profile without feature gates.
 func byDefault(annotations map[string]string) bool {
 	set, hasSet := annotations["release.openshift.io/feature-set"]
 	gate := annotations["release.openshift.io/feature-gate"]

@@ -14,28 +14,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// progress is one operator on its way to a version.
+// progress is an operator on its way to a version.
 type progress struct {
 	uid     types.UID
 	version string
 	since   time.Time
-	// flaps still to come: two for every time that Available is lost.
+	// flaps is the number of remaining changes: two for every loss of Available.
 	flaps int
-	// flipped is when Available changed last.
+	// flipped is the time when Available last changed.
 	flipped time.Time
-	// wrote is the resource version that was replaced last: as long as the cache shows that, it is behind.
+	// wrote is the last replaced resource version. While the cache shows it, the cache is behind.
 	wrote string
-	// arrived means that the operator has only to keep its status.
+	// arrived means that the operator only has to keep its status.
 	arrived bool
 }
 
-// picture is what an operator reports.
+// picture is the report of an operator.
 type picture struct {
-	versions                                      []configv1.OperandVersion // nil: those it reported before
+	versions                                      []configv1.OperandVersion // nil for those reported before
 	available, progressing, degraded, upgradeable configv1.ClusterOperatorStatusCondition
 }
 
-// reconcileOperator brings one ClusterOperator's status to where its operator is now.
+// reconcileOperator updates the status of a ClusterOperator to the progress of its operator.
 func (a *actor) reconcileOperator(ctx context.Context, name string) (again time.Duration, err error) {
 	operators := a.caches.clusterOperators()
 	i := slices.IndexFunc(operators, func(o *configv1.ClusterOperator) bool { return o.Name == name })
@@ -52,7 +52,7 @@ func (a *actor) reconcileOperator(ctx context.Context, name string) (again time.
 		}
 	}
 	if reported == nil {
-		return 0, nil // no workload, or they are between two versions: nobody is there to report
+		return 0, nil // no workload, or workloads between two versions: no operator could report
 	}
 
 	now := time.Now()
@@ -83,7 +83,7 @@ func (a *actor) forget(name string) {
 	delete(a.operators, name)
 }
 
-// carriedSince is when the last of these workloads got the spec it has.
+// carriedSince returns the time when the last of these workloads got its current spec.
 func (a *actor) carriedSince(linked []workload, now time.Time) time.Time {
 	if len(linked) == 0 {
 		return now
@@ -97,8 +97,8 @@ func (a *actor) carriedSince(linked []workload, now time.Time) time.Time {
 	return last
 }
 
-// progress finds or starts an operator's way to a version. One that reports the version already, because this actor
-// was not the first, has arrived unless it is to fail.
+// progress finds or starts an operator's progress to a version. An operator that an earlier actor already reported at this version has
+// arrived, unless it is configured to fail.
 func (a *actor) progress(operator *configv1.ClusterOperator, version string, since time.Time) *progress {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -117,8 +117,8 @@ func (a *actor) progress(operator *configv1.ClusterOperator, version string, sin
 	return p
 }
 
-// picture is what an operator reports at this moment of its way, and when that changes next. It moves p along: the
-// queue never hands one operator to two workers.
+// picture returns the current report of an operator and the time until its next change. It changes p, which is safe because the queue never
+// gives one operator to two workers.
 func (o Options) picture(operator *configv1.ClusterOperator, reported []configv1.OperandVersion, p *progress, now time.Time) (picture, time.Duration) {
 	version := reported[0].Version
 	if left := p.since.Add(o.delay(operator.Name, version)).Sub(now); !p.arrived && left > 0 {
@@ -138,7 +138,7 @@ func (o Options) picture(operator *configv1.ClusterOperator, reported []configv1
 	if p.flaps == 0 {
 		return settled, 0
 	}
-	if p.flipped.IsZero() { // it is Available first, and loses it then
+	if p.flipped.IsZero() { // first it is Available, then it loses it
 		p.flipped = now
 		return settled, o.FlapEvery
 	}
@@ -158,7 +158,7 @@ func (o Options) picture(operator *configv1.ClusterOperator, reported []configv1
 	return settled, o.FlapEvery
 }
 
-// rolling: it goes on as before, and says so.
+// rolling returns the report of an operator that keeps working while it moves to a version.
 func rolling(operator *configv1.ClusterOperator, version string) picture {
 	keep := func(kind configv1.ClusterStatusConditionType, initially bool) configv1.ClusterOperatorStatusCondition {
 		for _, c := range operator.Status.Conditions {
@@ -197,7 +197,7 @@ func condition(kind configv1.ClusterStatusConditionType, status bool, reason, me
 	return configv1.ClusterOperatorStatusCondition{Type: kind, Status: s, Reason: reason, Message: fmt.Sprintf(message, args...)}
 }
 
-// merge puts the picture into the conditions: order, foreign types and the transition time of what did not change stay.
+// merge updates the conditions to the picture. It keeps their order, conditions of other types, and the transition times of unchanged conditions.
 func merge(before []configv1.ClusterOperatorStatusCondition, pic picture, now time.Time) []configv1.ClusterOperatorStatusCondition {
 	after := slices.Clone(before)
 	for _, c := range []configv1.ClusterOperatorStatusCondition{pic.available, pic.progressing, pic.degraded, pic.upgradeable} {
@@ -216,7 +216,7 @@ func merge(before []configv1.ClusterOperatorStatusCondition, pic picture, now ti
 	return after
 }
 
-// writeOperator replaces conditions and versions, and nothing else, of exactly the object that was read.
+// writeOperator replaces only the conditions and versions, and only of the object that was read.
 func (a *actor) writeOperator(ctx context.Context, operator *configv1.ClusterOperator, conditions []configv1.ClusterOperatorStatusCondition, versions []configv1.OperandVersion) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": operator.UID, "resourceVersion": operator.ResourceVersion},
@@ -228,7 +228,7 @@ func (a *actor) writeOperator(ctx context.Context, operator *configv1.ClusterOpe
 	_, err = a.dynamic.Resource(configv1.GroupVersion.WithResource("clusteroperators")).
 		Patch(ctx, operator.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: UserAgent}, "status")
 	if apierrors.IsNotFound(err) {
-		return nil // it will be told by the watch
+		return nil // the watch will report the change
 	}
 	return err
 }

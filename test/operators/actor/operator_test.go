@@ -10,29 +10,29 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPicture plays an operator's way through time: one line for every report.
-func TestPicture(t *testing.T) {
+// TestReportsFollowTheOptions plays an operator's progress through time, with one line per report.
+func TestReportsFollowTheOptions(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		options Options
 		want    []string
 	}{
 		{"reports at once without a delay", Options{}, []string{"0s available=True progressing=False degraded=False version=2"}},
-		{"takes its delay", Options{Delay: 2 * time.Second}, []string{
+		{"reports after its delay", Options{Delay: 2 * time.Second}, []string{
 			"0s available=False progressing=True degraded=False version=",
 			"2s available=True progressing=False degraded=False version=2",
 		}},
-		{"takes its own delay if it is slow", Options{Delay: time.Second, Slow: map[string]time.Duration{"dns": time.Minute}}, []string{
+		{"has a separate delay if it is slow", Options{Delay: time.Second, Slow: map[string]time.Duration{"dns": time.Minute}}, []string{
 			"0s available=False progressing=True degraded=False version=",
 			"1m0s available=True progressing=False degraded=False version=2",
 		}},
-		{"fails for ever", Options{Delay: time.Second, Fail: []string{"dns"}}, []string{
+		{"fails permanently", Options{Delay: time.Second, Fail: []string{"dns"}}, []string{
 			"0s available=False progressing=True degraded=False version=",
 			"1s available=False progressing=True degraded=True version=",
 		}},
 		{"fails at one version", Options{Fail: []string{"dns@2"}}, []string{"0s available=False progressing=True degraded=True version="}},
-		{"passes the version before that", Options{Fail: []string{"dns@3"}}, []string{"0s available=True progressing=False degraded=False version=2"}},
-		{"flaps as often as asked", Options{Flap: map[string]int{"dns": 2}, FlapEvery: time.Second}, []string{
+		{"reports other versions", Options{Fail: []string{"dns@3"}}, []string{"0s available=True progressing=False degraded=False version=2"}},
+		{"flaps as often as configured", Options{Flap: map[string]int{"dns": 2}, FlapEvery: time.Second}, []string{
 			"0s available=True progressing=False degraded=False version=2",
 			"1s available=False progressing=False degraded=False version=2",
 			"2s available=True progressing=False degraded=False version=2",
@@ -65,7 +65,7 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-func TestJitter(t *testing.T) {
+func TestJitterFollowsTheSeed(t *testing.T) {
 	o := Options{Delay: time.Second, Jitter: 0.5, Seed: 7}
 	seen := map[time.Duration]bool{}
 	for i := range 100 {
@@ -77,7 +77,7 @@ func TestJitter(t *testing.T) {
 	assert.Greater(t, len(seen), 90)
 }
 
-func TestValidate(t *testing.T) {
+func TestInvalidOptionsAreRejected(t *testing.T) {
 	require.NoError(t, Options{}.Validate())
 	for _, o := range []Options{
 		{Jitter: 2},

@@ -20,8 +20,8 @@ import (
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
-// TestRealReleasesRollOut runs the program, as a process of its own, beside a client that brings the ClusterOperators
-// and Deployments of a real release within a moment, and then those of the next.
+// TestRealReleasesRollOut runs the program as a separate process. A client creates the ClusterOperators and Deployments of a real release
+// at once, and then those of the next release.
 func TestRealReleasesRollOut(t *testing.T) {
 	dir := filepath.Join(fixture.Testdata(t), "payloads")
 	e := env.New(t, env.Options{})
@@ -57,8 +57,8 @@ func TestRealReleasesRollOut(t *testing.T) {
 	t.Logf("4.23.0 after %v", time.Since(began))
 
 	writes, _ := footprint(t, e)
-	// Per release: two reports for each of 33 ClusterOperators, one for each of 33 Deployments, four flaps; and a few
-	// conflicts with the client.
+	// Each release has two reports per ClusterOperator (33), one per Deployment (33) and four flaps. The allowance covers conflicts with
+	// the client.
 	assert.LessOrEqual(t, writes, 2*(2*33+33+4)+20)
 }
 
@@ -97,7 +97,7 @@ func createNamespaces(t *testing.T, c client.Client, deployments []*appsv1.Deplo
 	}
 }
 
-// awaitOperators waits until every ClusterOperator is available at all versions that its manifest asks for.
+// awaitOperators waits until every ClusterOperator is available at all versions that its manifest requires.
 func awaitOperators(t *testing.T, c client.Client, wanted []*configv1.ClusterOperator) {
 	t.Helper()
 	waiting := map[string]bool{}

@@ -29,7 +29,7 @@ const (
 	jobKind             = "Job"
 )
 
-// caches are what the actor knows of the cluster.
+// caches are the actor's view of the cluster.
 type caches struct {
 	workloads map[string]cache.Store // by kind
 	// operators and version are nil until their CRD is established.
@@ -73,8 +73,8 @@ func (a *actor) watch(ctx context.Context) error {
 	return a.watchOnceEstablished(ctx, "clusterversions", &a.caches.version, decodeAs[configv1.ClusterVersion], anything)
 }
 
-// watchOnceEstablished watches a config.openshift.io/v1 resource as soon as its CRD is established: a watch started
-// before would sleep through longer and longer pauses.
+// watchOnceEstablished watches a config.openshift.io/v1 resource after its CRD is established. A watch that starts earlier would back off
+// with longer and longer pauses.
 func (a *actor) watchOnceEstablished(ctx context.Context, resource string, store *atomic.Pointer[cache.Store], decode cache.TransformFunc, handler cache.ResourceEventHandler) error {
 	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	name := resource + "." + configv1.GroupName
@@ -109,8 +109,8 @@ func (a *actor) watchOnceEstablished(ctx context.Context, resource string, store
 	return nil
 }
 
-// untilServed returns when the API server answers for a resource, some milliseconds after its CRD is established. A
-// watch that is refused at first would pause for a second or two.
+// untilServed waits until the API server serves a resource, some milliseconds after its CRD is established. A watch that is rejected at
+// first would pause for a second or two.
 func (a *actor) untilServed(ctx context.Context, resource string) {
 	client := a.dynamic.Resource(configv1.GroupVersion.WithResource(resource))
 	_ = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 5*time.Second, true, func(ctx context.Context) (bool, error) {
@@ -133,7 +133,7 @@ func established(obj any) bool {
 	return false
 }
 
-// dropManagedFields keeps the caches small: half of most objects is managedFields.
+// dropManagedFields keeps the caches small, because managedFields is half of most objects.
 func dropManagedFields(obj any) (any, error) {
 	if o, ok := obj.(metav1.Object); ok {
 		o.SetManagedFields(nil)
@@ -141,7 +141,7 @@ func dropManagedFields(obj any) (any, error) {
 	return obj, nil
 }
 
-// onWorkload queues a workload at every event, and the ClusterOperators when its spec may carry another version.
+// onWorkload queues a workload for every event. It also queues the ClusterOperators if the spec may contain another version.
 func (a *actor) onWorkload(kind string) cache.ResourceEventHandler {
 	enqueue := func(obj any) {
 		if o, ok := obj.(metav1.Object); ok {
@@ -166,7 +166,7 @@ func (a *actor) onWorkload(kind string) cache.ResourceEventHandler {
 	}
 }
 
-// onOperator queues a ClusterOperator at every event; at its creation also the others, because it may claim a
+// onOperator queues a ClusterOperator for every event. When one is created, it also queues the others, because the new one may claim a
 // workload that they had counted as theirs.
 func (a *actor) onOperator() cache.ResourceEventHandler {
 	enqueue := func(obj any) {
@@ -199,7 +199,7 @@ func (a *actor) enqueueOperators() {
 	}
 }
 
-// clusterOperators are all that exist.
+// clusterOperators returns all ClusterOperators.
 func (c *caches) clusterOperators() []*configv1.ClusterOperator {
 	store := c.operators.Load()
 	if store == nil {
@@ -214,7 +214,7 @@ func (c *caches) clusterOperators() []*configv1.ClusterOperator {
 	return all
 }
 
-// desiredVersion is what the ClusterVersion wants, empty as long as it does not say.
+// desiredVersion returns the desired version of the ClusterVersion, empty if unset.
 func (c *caches) desiredVersion() string {
 	store := c.version.Load()
 	if store == nil {
@@ -227,7 +227,7 @@ func (c *caches) desiredVersion() string {
 	return ""
 }
 
-// decodeAs turns what a dynamic watch brings into a T, once, on its way into the cache.
+// decodeAs converts an object of a dynamic watch to a T before it is cached.
 func decodeAs[T any](obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -239,7 +239,7 @@ func decodeAs[T any](obj any) (any, error) {
 	return into, err
 }
 
-// versioned are the workloads that carry a version.
+// versioned returns the workloads with a version.
 func (c *caches) versioned() []workload {
 	var all []workload
 	for _, kind := range []string{deploymentKind, daemonSetKind, statefulSetKind} {

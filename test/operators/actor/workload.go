@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// reconcileWorkload reports a workload done, WorkloadDelay after its spec was seen.
+// reconcileWorkload reports a workload as done, WorkloadDelay after its spec was first seen.
 func (a *actor) reconcileWorkload(ctx context.Context, k key) (again time.Duration, err error) {
 	obj, found, err := a.caches.workloads[k.kind].GetByKey(k.namespace + "/" + k.name)
 	if err != nil || !found {
@@ -29,7 +29,7 @@ func (a *actor) reconcileWorkload(ctx context.Context, k key) (again time.Durati
 	if status == nil {
 		return 0, nil
 	}
-	meta := obj.(metav1.Object) // all four kinds are
+	meta := obj.(metav1.Object) // all four kinds implement it
 	if left := a.seenSince(k, meta.GetUID(), meta.GetGeneration(), now).Add(a.options.WorkloadDelay).Sub(now); left > 0 {
 		return left, nil
 	}
@@ -51,14 +51,14 @@ func (a *actor) reconcileWorkload(ctx context.Context, k key) (again time.Durati
 	return 0, nil
 }
 
-// wroteFrom is the resource version of a workload that was replaced last.
+// wroteFrom returns the last replaced resource version of a workload.
 func (a *actor) wroteFrom(k key) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.workloads[k].wrote
 }
 
-// seenSince is when this generation of a workload was seen first.
+// seenSince returns the time when this generation of a workload was first seen.
 func (a *actor) seenSince(k key, uid types.UID, generation int64, now time.Time) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -89,8 +89,8 @@ func (a *actor) writeWorkload(ctx context.Context, k key, patch []byte) error {
 	return err
 }
 
-// done is the status of a workload whose controller and pods have done all they can; nil if it says so already, or
-// if it is on its way out.
+// done returns the status of a workload whose controller and pods have finished. It returns nil if the workload already has that status or
+// is being deleted.
 func done(obj any, now time.Time) any {
 	if o, ok := obj.(metav1.Object); ok && o.GetDeletionTimestamp() != nil {
 		return nil
@@ -147,7 +147,7 @@ func deploymentDone(d *appsv1.Deployment, at metav1.Time) appsv1.DeploymentStatu
 	return status
 }
 
-// daemonSetDone plays a cluster with one node.
+// daemonSetDone returns the status in a cluster with one node.
 func daemonSetDone(d *appsv1.DaemonSet) appsv1.DaemonSetStatus {
 	const nodes = 1
 	status := *d.Status.DeepCopy()
@@ -171,8 +171,8 @@ func statefulSetDone(s *appsv1.StatefulSet) appsv1.StatefulSetStatus {
 	return status
 }
 
-// jobDone satisfies the API server's rules: a Job completes only with SuccessCriteriaMet before Complete, a start and
-// a completion time, and no pod left active or uncounted.
+// jobDone follows the API server's rules: a Job completes only with SuccessCriteriaMet before Complete, with a start and a completion time,
+// and without active or uncounted pods.
 func jobDone(j *batchv1.Job, at metav1.Time) batchv1.JobStatus {
 	status := *j.Status.DeepCopy()
 	if status.StartTime == nil {

@@ -1,5 +1,5 @@
-// Command pause is the first process of every pod's sandbox: it holds the pod's namespaces, reaps processes that lost
-// their parent, and ends when told to.
+// Command pause is the first process in the sandbox of every pod. It holds the pod's namespaces, reaps orphaned processes, and ends on a
+// signal.
 package main
 
 import (

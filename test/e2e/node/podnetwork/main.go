@@ -1,7 +1,6 @@
-// Command podnetwork connects the pods of a kind cluster, one process a node: it gives the node's container runtime a
-// network for the node's range of pod addresses, routes every other node's range to that node, and lets pods reach
-// what is outside the cluster under the node's address. It runs as a DaemonSet in the node's network and uses the
-// node's own programs, under /host.
+// Command podnetwork connects the pods of a kind cluster, with one process per node. It configures the node's container runtime for the
+// node's range of pod addresses, routes every other node's range to that node, and lets pods reach addresses outside of the cluster with
+// the node's address. It runs as a DaemonSet in the node's network and uses the node's own programs under /host.
 package main
 
 import (
@@ -27,7 +26,7 @@ import (
 const (
 	host       = "/host"
 	configPath = host + "/etc/cni/net.d/10-podnetwork.conflist"
-	// resync repairs what somebody else removed.
+	// resync is the interval at which removed settings are repaired.
 	resync = time.Minute
 )
 
@@ -64,7 +63,7 @@ func run(ctx context.Context, self, pods string) error {
 		}
 		if err := connect(ctx, node, self, pods); err != nil {
 			select {
-			case failed <- err: // the DaemonSet starts us again
+			case failed <- err: // the DaemonSet restarts the process
 			default:
 			}
 		}
@@ -85,11 +84,11 @@ func run(ctx context.Context, self, pods string) error {
 	}
 }
 
-// connect does what this node owes to one node, itself or another. All of it may be done twice.
+// connect sets up the connection from this node to a node, itself or another. It may be called repeatedly.
 func connect(ctx context.Context, node *corev1.Node, self, pods string) error {
 	podRange := node.Spec.PodCIDR
 	if podRange == "" {
-		return nil // the controller manager gives it one soon
+		return nil // the controller manager soon assigns a range
 	}
 	if node.Name == self {
 		if err := masquerade(ctx, podRange, pods); err != nil {
@@ -105,7 +104,7 @@ func connect(ctx context.Context, node *corev1.Node, self, pods string) error {
 	return nil
 }
 
-// masquerade hides pods behind the node's address where the way back is not known: outside the cluster.
+// masquerade hides pods behind the node's address outside of the cluster, where the route back is unknown.
 func masquerade(ctx context.Context, podRange, pods string) error {
 	rule := []string{"POSTROUTING", "-s", podRange, "!", "-d", pods, "-j", "MASQUERADE"}
 	if hostCommand(ctx, "iptables", append([]string{"-w", "-t", "nat", "-C"}, rule...)...) == nil {
@@ -114,7 +113,7 @@ func masquerade(ctx context.Context, podRange, pods string) error {
 	return hostCommand(ctx, "iptables", append([]string{"-w", "-t", "nat", "-A"}, rule...)...)
 }
 
-// writeConfig tells the container runtime, which sees the node's network as ready from then on.
+// writeConfig configures the container runtime, which then reports the node's network as ready.
 func writeConfig(podRange string) error {
 	config := fmt.Sprintf(`{
   "cniVersion": "1.0.0",

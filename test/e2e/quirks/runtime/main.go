@@ -1,9 +1,9 @@
-// Command runtime is an OCI runtime for machines that withhold CAP_SYS_RESOURCE, as some sandboxes do. There runc
-// can start no privileged container: it may neither hand on a capability that it lacks, nor raise limits, nor make
-// processes less likely to be killed. This program takes those wishes out of the container's configuration and then
-// becomes the real runc: the one beside it with ".real" after its name, else the first in PATH.
+// Command runtime is an OCI runtime for machines without CAP_SYS_RESOURCE, such as some sandboxes. On such a machine, runc cannot start a
+// privileged container: it cannot pass on a capability that it lacks, raise limits, or protect processes from the OOM killer. This program
+// removes these settings from the container's configuration and then executes the real runc: the file next to it with the suffix ".real",
+// or else the first runc in PATH.
 //
-// Pods lose nothing that tests look at: kernel limits stay at what the machine's own processes have.
+// Tests do not notice the difference: the kernel limits are those of the machine's own processes.
 package main
 
 import (
@@ -53,8 +53,8 @@ func realRunc() (string, error) {
 	return exec.LookPath("runc")
 }
 
-// configuration names the file of a command that starts processes, and tells whether it holds a process alone or a
-// whole container. Other commands have none.
+// configuration returns the file with the configuration of a command that starts processes. isProcess reports that the file describes only
+// a process instead of a whole container. Other commands have no such file.
 func configuration(args []string) (file string, isProcess bool) {
 	command, rest := subcommand(args)
 	switch command {
@@ -66,7 +66,7 @@ func configuration(args []string) (file string, isProcess bool) {
 	return "", false
 }
 
-// subcommand skips global flags; those of runc that take a value are few.
+// subcommand skips global flags. Only a few of runc's take a value.
 func subcommand(args []string) (command string, rest []string) {
 	valued := []string{"root", "log", "log-format", "criu", "rootless"}
 	for i := 0; i < len(args); i++ {
@@ -81,7 +81,7 @@ func subcommand(args []string) (command string, rest []string) {
 	return "", nil
 }
 
-// flag returns the value of --name V, --name=V, -short V or -short=V; runc takes one dash for two.
+// flag returns the value of --name V, --name=V, -short V or -short=V. runc accepts one dash instead of two.
 func flag(args []string, names ...string) string {
 	for i, arg := range args {
 		name, value, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
@@ -101,7 +101,7 @@ func flag(args []string, names ...string) string {
 func rewrite(file string, isProcess bool) error {
 	raw, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // runc says it better
+		return nil // runc reports it better
 	}
 	if err != nil {
 		return fmt.Errorf("reading the container's configuration: %w", err)
@@ -116,7 +116,7 @@ func rewrite(file string, isProcess bool) error {
 	return nil
 }
 
-// strip removes what the machine withholds and keeps everything else to the byte.
+// strip removes the settings that the machine does not allow. It keeps every other byte.
 func strip(raw []byte, isProcess bool) ([]byte, error) {
 	var document map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &document); err != nil {

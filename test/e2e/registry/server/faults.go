@@ -13,7 +13,7 @@ import (
 	"github.com/cluster-version/cvo/test/e2e/registry/control"
 )
 
-// faulty answers as next does, unless a fault says otherwise.
+// faulty responds like next unless a fault applies.
 type faulty struct {
 	next http.Handler
 	now  func() time.Time
@@ -30,7 +30,7 @@ type fault struct {
 	hits  int
 }
 
-// control serves what tests ask for.
+// control serves the control requests of tests.
 func (f *faulty) control() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /faults", f.inject)
@@ -65,10 +65,10 @@ func (f *faulty) inject(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case added.Kind == control.Slow && added.BytesPerSecond <= 0:
-		http.Error(w, "a slow registry needs bytesPerSecond", http.StatusBadRequest)
+		http.Error(w, "kind slow needs bytesPerSecond", http.StatusBadRequest)
 		return
 	case added.Kind == control.Status && (added.Status < 200 || added.Status > 599):
-		http.Error(w, "a status from 200 to 599 is needed", http.StatusBadRequest)
+		http.Error(w, "kind status needs a status from 200 to 599", http.StatusBadRequest)
 		return
 	case !slices.Contains([]control.Kind{control.Down, control.Slow, control.Status, control.Truncated, control.WrongDigest}, added.Kind):
 		http.Error(w, "unknown kind "+strconv.Quote(string(added.Kind)), http.StatusBadRequest)
@@ -82,7 +82,7 @@ func (f *faulty) inject(w http.ResponseWriter, r *http.Request) {
 	f.faults = append(f.faults, added)
 }
 
-// hit is what befalls a request.
+// hit returns the fault for a request.
 func (f *faulty) hit(r *http.Request) control.Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,7 +110,7 @@ func (f *faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	switch fault.Kind {
 	case control.Down:
-		panic(http.ErrAbortHandler) // net/http's way to break a connection
+		panic(http.ErrAbortHandler) // this is how net/http breaks a connection
 	case control.Slow:
 		out.pace = fault.BytesPerSecond
 	case control.Status:
@@ -126,7 +126,7 @@ func (f *faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.next.ServeHTTP(out, r)
 }
 
-// mangle answers with a body that ends early or differs. Errors stay as they are: nobody trusts them anyway.
+// mangle sends a body that ends early or differs. It does not change error responses, because no client uses their bodies.
 func (f *faulty) mangle(out *answer, r *http.Request, kind control.Kind) {
 	whole := &buffer{header: out.Header(), status: http.StatusOK}
 	f.next.ServeHTTP(whole, r)
@@ -148,7 +148,7 @@ func (f *faulty) mangle(out *answer, r *http.Request, kind control.Kind) {
 	panic(http.ErrAbortHandler)
 }
 
-// answer remembers its status and writes at a pace, where it has one.
+// answer records its status. If it has a rate, it writes at that rate.
 type answer struct {
 	http.ResponseWriter
 	r      *http.Request
@@ -162,7 +162,7 @@ func (a *answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements http.ResponseWriter: ten pieces a second.
+// Write implements http.ResponseWriter. It writes ten pieces per second.
 func (a *answer) Write(p []byte) (int, error) {
 	if a.status == 0 {
 		a.status = http.StatusOK
@@ -187,7 +187,7 @@ func (a *answer) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// buffer keeps an answer in memory.
+// buffer keeps a response in memory.
 type buffer struct {
 	header http.Header
 	status int

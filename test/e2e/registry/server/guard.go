@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// guarded asks for the password, except of those who read what is below components/. The bare /v2/ asks, too: that is
-// how clients learn that there is a password.
+// guarded requires the password except to read below components/. The plain /v2/ requires it too, because that is how clients learn that
+// there is a password.
 func guarded(next http.Handler, user, password string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, p, _ := r.BasicAuth()

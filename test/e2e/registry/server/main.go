@@ -1,6 +1,5 @@
-// Command server is an image registry with TLS and a password, in a container beside the nodes of a test cluster. It
-// answers at :5000 with a certificate for its own addresses, issued by the authority that it is given, and does what
-// tests ask of it at :5001; see package control.
+// Command server is an image registry with TLS and a password, in a container beside the nodes of a test cluster. It responds at :5000 with
+// a certificate for its own addresses, issued by the given authority. Tests control it at :5001, see package control.
 package main
 
 import (
@@ -46,8 +45,8 @@ func run(ctx context.Context) error {
 	}
 	images := ggcr.New(ggcr.WithReferrersSupport(true), ggcr.WithBlobHandler(ggcr.NewDiskBlobHandler("/data")),
 		ggcr.Logger(log.New(io.Discard, "", 0)))
-	// The library locks all uploads while it reads the body of one. In HTTP/2 the bodies of others would meanwhile fill the
-	// window that all share, until nobody gets on.
+	// The library locks all uploads while it reads the body of one. With HTTP/2, the bodies of the other uploads would fill the shared
+	// window until no upload makes progress.
 	oneByOne := &http.Protocols{}
 	oneByOne.SetHTTP1(true)
 	faults := &faulty{next: guarded(images, os.Getenv("REGISTRY_USER"), os.Getenv("REGISTRY_PASSWORD")), now: time.Now}
@@ -78,7 +77,7 @@ func run(ctx context.Context) error {
 	return err
 }
 
-// ownNames are the host names and addresses that clients may call this registry by.
+// ownNames returns the host names and addresses with which clients may reach this registry.
 func ownNames() ([]string, error) {
 	host, err := os.Hostname()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 const content = "some bytes of a blob"
 
-func TestFaults(t *testing.T) {
+func TestFaultsChangeTheAnswers(t *testing.T) {
 	tests := []struct {
 		name   string
 		fault  control.Fault
@@ -27,12 +27,12 @@ func TestFaults(t *testing.T) {
 		body   string
 		broken bool
 	}{
-		{name: "answers where nothing is wrong", fault: control.Fault{Kind: control.Down, Path: "^/other$"}, status: 200, body: content},
-		{name: "is down", fault: control.Fault{Kind: control.Down}, broken: true},
-		{name: "answers with a status", fault: control.Fault{Kind: control.Status, Status: 429, RetryAfter: "3"}, status: 429},
-		{name: "breaks off", fault: control.Fault{Kind: control.Truncated}, status: 200, body: content[:len(content)/2], broken: true},
-		{name: "sends what does not fit the digest", fault: control.Fault{Kind: control.WrongDigest}, status: 200, body: "some bytes of a bloc"},
-		{name: "is slow", fault: control.Fault{Kind: control.Slow, BytesPerSecond: 1000}, status: 200, body: content},
+		{name: "responds without a fault", fault: control.Fault{Kind: control.Down, Path: "^/other$"}, status: 200, body: content},
+		{name: "breaks the connection", fault: control.Fault{Kind: control.Down}, broken: true},
+		{name: "responds with a status", fault: control.Fault{Kind: control.Status, Status: 429, RetryAfter: "3"}, status: 429},
+		{name: "truncates the body", fault: control.Fault{Kind: control.Truncated}, status: 200, body: content[:len(content)/2], broken: true},
+		{name: "sends content that does not match the digest", fault: control.Fault{Kind: control.WrongDigest}, status: 200, body: "some bytes of a bloc"},
+		{name: "responds slowly", fault: control.Fault{Kind: control.Slow, BytesPerSecond: 1000}, status: 200, body: content},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func TestSlowTakesTime(t *testing.T) {
+func TestSlowAnswersNeedTime(t *testing.T) {
 	server, steering := serve(t, time.Now)
 	inject(t, steering, control.Fault{Kind: control.Slow, BytesPerSecond: 100})
 	began := time.Now()
@@ -56,7 +56,7 @@ func TestSlowTakesTime(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(began), 200*time.Millisecond)
 }
 
-func TestFaultsEnd(t *testing.T) {
+func TestFaultsEndAfterTimeOrCount(t *testing.T) {
 	var now atomic.Int64
 	server, steering := serve(t, func() time.Time { return time.Unix(now.Load(), 0) })
 	status := func() int {
@@ -81,7 +81,7 @@ func TestFaultsEnd(t *testing.T) {
 	assert.Equal(t, 200, status())
 }
 
-func TestInjectRefuses(t *testing.T) {
+func TestInvalidFaultsAreRejected(t *testing.T) {
 	_, steering := serve(t, time.Now)
 	for _, body := range []string{`{`, `{"kind":"unheard of"}`, `{"kind":"slow"}`, `{"kind":"status"}`, `{"kind":"down","path":"("}`} {
 		response, err := http.Post(steering.URL+"/faults", "application/json", bytes.NewBufferString(body))
@@ -91,18 +91,18 @@ func TestInjectRefuses(t *testing.T) {
 	}
 }
 
-func TestGuarded(t *testing.T) {
+func TestPasswordGuardsPlatformAndPushes(t *testing.T) {
 	tests := []struct {
 		name, method, path, password string
 		want                         int
 	}{
-		{name: "asks at the entrance", method: "GET", path: "/v2/", want: 401},
-		{name: "lets in who knows the password", method: "GET", path: "/v2/", password: "secret", want: 200},
-		{name: "asks for platform", method: "GET", path: "/v2/platform/a/manifests/1", want: 401},
-		{name: "refuses a wrong password", method: "GET", path: "/v2/platform/a/manifests/1", password: "wrong", want: 401},
-		{name: "shows components to everybody", method: "HEAD", path: "/v2/components/a/manifests/1", want: 200},
-		{name: "lets nobody write components without it", method: "PUT", path: "/v2/components/a/manifests/1", want: 401},
-		{name: "lets writers write", method: "PUT", path: "/v2/components/a/manifests/1", password: "secret", want: 200},
+		{name: "requests credentials", method: "GET", path: "/v2/", want: 401},
+		{name: "admits clients with the password", method: "GET", path: "/v2/", password: "secret", want: 200},
+		{name: "requests credentials for platform", method: "GET", path: "/v2/platform/a/manifests/1", want: 401},
+		{name: "rejects a wrong password", method: "GET", path: "/v2/platform/a/manifests/1", password: "wrong", want: 401},
+		{name: "serves components without a password", method: "HEAD", path: "/v2/components/a/manifests/1", want: 200},
+		{name: "rejects pushes of components without a password", method: "PUT", path: "/v2/components/a/manifests/1", want: 401},
+		{name: "admits pushes with the password", method: "PUT", path: "/v2/components/a/manifests/1", password: "secret", want: 200},
 	}
 	handler := guarded(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "user", "secret")
 	for _, test := range tests {
@@ -118,7 +118,7 @@ func TestGuarded(t *testing.T) {
 	}
 }
 
-// serve serves content, and what steers the faults.
+// serve serves content and the control of its faults.
 func serve(t *testing.T, now func() time.Time) (server, steering *httptest.Server) {
 	t.Helper()
 	faults := &faulty{now: now, next: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, content) })}
@@ -138,7 +138,7 @@ func inject(t *testing.T, steering *httptest.Server, fault control.Fault) {
 	require.Equal(t, http.StatusOK, response.StatusCode)
 }
 
-// get never reuses a connection: a client may ask again by itself where an old one breaks.
+// get never reuses a connection, because a client may retry by itself if an old one breaks.
 func get(t *testing.T, server *httptest.Server) (status int, body string, err error) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

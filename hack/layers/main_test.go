@@ -1,0 +1,62 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const listing = `
+{"ImportPath":"example.com/m/cmd/m","Module":{"Path":"example.com/m"},"Imports":["os","example.com/m/pkg/engine"]}
+{"ImportPath":"example.com/m/pkg/engine","Module":{"Path":"example.com/m"},"Imports":["example.com/m/pkg/engine/gate","example.com/m/pkg/engine/walk"]}
+{"ImportPath":"example.com/m/pkg/engine/gate","Module":{"Path":"example.com/m"},"Imports":["example.com/m/pkg/api"]}
+{"ImportPath":"example.com/m/pkg/engine/walk","Module":{"Path":"example.com/m"},"Imports":["example.com/m/pkg/api"]}
+{"ImportPath":"example.com/m/pkg/api","Module":{"Path":"example.com/m"},"Imports":["fmt"]}
+`
+
+func TestDrawingPutsPackagesAboveTheirImports(t *testing.T) {
+	packages, err := parse(strings.NewReader(listing))
+	require.NoError(t, err)
+	require.NoError(t, check(packages))
+	assert.Equal(t, "     3  cmd/m\n     2  engine\n     1  engine/{gate,walk}\n     0  api\n", draw(layers(packages)))
+}
+
+func TestCheckRejectsUpwardImports(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		packages []pkg
+		want     string
+	}{
+		{
+			"a package that imports its parent",
+			[]pkg{{"pkg/engine/gate", []string{"pkg/engine"}}, {"pkg/engine", []string{"pkg/engine/walk"}}},
+			"pkg/engine/gate imports pkg/engine, in whose folder it lies: move the shared part below both",
+		},
+		{
+			"folders that import each other",
+			[]pkg{{"pkg/engine/gate", []string{"pkg/view/a"}}, {"pkg/view/b", []string{"pkg/engine/walk"}}},
+			"the folders pkg/engine and pkg/view import each other",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			require.EqualError(t, check(tt.packages), tt.want)
+		})
+	}
+}
+
+func TestFoldersAreDrawnAsPackages(t *testing.T) {
+	packages, err := parse(strings.NewReader(listing))
+	require.NoError(t, err)
+	assert.Equal(t, "     2  cmd/m\n     1  engine\n     0  api\n", draw(layers(folders(packages))))
+}
+
+func TestInsertReplacesTheDrawing(t *testing.T) {
+	page := "# Title\n\n" + begin + "\nold\n\n" + end + "\nmore\n"
+	got, err := insert([]byte(page), "new\n")
+	require.NoError(t, err)
+	assert.Equal(t, "# Title\n\n"+begin+"\nnew\n\n"+end+"\nmore\n", string(got))
+	_, err = insert([]byte("# Title\n"), "new\n")
+	require.ErrorContains(t, err, "the page must contain")
+}

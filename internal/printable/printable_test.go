@@ -1,0 +1,21 @@
+package printable_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/cluster-version/cvo/internal/printable"
+)
+
+func TestControlCharactersAreReplaced(t *testing.T) {
+	assert.Equal(t, "?[31mred?", printable.Text("\x1b[31mred\n"))
+	assert.Equal(t, "a\n\tb?", printable.Lines("a\r\n\tb\r"))
+	assert.Equal(t, "größer 名前", printable.Text("größer 名前"))
+}
+
+func TestCountAddsThePluralEnding(t *testing.T) {
+	assert.Equal(t, "1 Job", printable.Count(1, "Job"))
+	assert.Equal(t, "0 Jobs", printable.Count(0, "Job"))
+	assert.Equal(t, "2 Jobs", printable.Count(2, "Job"))
+}

@@ -1,0 +1,249 @@
+// Package kinds finds the resource of a kind: in the CRDs of a release, without a request, or in the server's discovery, which it reads
+// once and again when a kind is missing. It distinguishes a kind that is not served from an extension API server that is down.
+package kinds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+var (
+	// ErrNoMatch means that the server does not serve a kind.
+	ErrNoMatch = errors.New("no match for kind")
+	// ErrUnavailable means that the server has the API of a kind but cannot list the API's kinds, because an extension API server is down.
+	ErrUnavailable = errors.New("the API is not available for kind")
+)
+
+// Mapping is the resource of a kind.
+type Mapping struct {
+	Resource   schema.GroupVersionResource
+	Namespaced bool
+	// Custom means that a CRD of the release defines the kind.
+	Custom bool
+	// New means that the kind was not served before and was requested for the first time only recently, so other clients are unlikely to
+	// have created objects of it.
+	New bool
+}
+
+// IsNoMatch reports whether an error means that the server does not serve a kind.
+func IsNoMatch(err error) bool { return meta.IsNoMatchError(err) || errors.Is(err, ErrNoMatch) }
+
+// Discovery reads the kinds that a server serves. *discovery.DiscoveryClient implements it.
+type Discovery interface {
+	ServerGroupsAndResourcesWithContext(ctx context.Context) ([]*metav1.APIGroup, []*metav1.APIResourceList, error)
+}
+
+// readTimeout limits one read of discovery.
+const readTimeout = 30 * time.Second
+
+// refreshInterval is the minimum time between two reads of discovery because of a missing kind.
+const refreshInterval = 500 * time.Millisecond
+
+// Mapper maps kinds to resources. It uses the CRDs of a release, without a request, and the server's discovery, which it reads once (two
+// requests, aggregated) and again when a kind is missing.
+type Mapper struct {
+	clock     clock.PassiveClock
+	discovery Discovery
+	crds      map[schema.GroupVersionKind]Mapping
+
+	reads singleflight.Group
+	mu    sync.Mutex
+	last  snapshot
+	asked map[schema.GroupVersionKind]time.Time
+}
+
+// snapshot is the immutable result of one read of discovery.
+type snapshot struct {
+	at     time.Time
+	served map[schema.GroupVersionKind]Mapping
+	failed map[schema.GroupVersion]error
+	err    error // reading failed; served is from the previous snapshot
+}
+
+// NewMapper returns a mapper that takes the kinds of CRDs from manifests and asks the server for all other kinds.
+func NewMapper(clk clock.PassiveClock, d Discovery, manifests []*manifest.Manifest) *Mapper {
+	m := &Mapper{
+		clock: clk, discovery: d, crds: map[schema.GroupVersionKind]Mapping{}, asked: map[schema.GroupVersionKind]time.Time{},
+	}
+	for _, man := range manifests {
+		if kind, ok := man.Defines(); ok && !man.Tombstone() {
+			m.addCRD(kind, man.Object)
+		}
+	}
+	return m
+}
+
+func (m *Mapper) addCRD(kind schema.GroupKind, crd *unstructured.Unstructured) {
+	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
+	scope, _, _ := unstructured.NestedString(crd.Object, "spec", "scope")
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	for _, v := range versions {
+		entry, _ := v.(map[string]any)
+		name, _ := entry["name"].(string)
+		if served, _ := entry["served"].(bool); !served {
+			continue
+		}
+		gv := schema.GroupVersion{Group: kind.Group, Version: name}
+		m.crds[gv.WithKind(kind.Kind)] = Mapping{Resource: gv.WithResource(plural), Namespaced: scope == "Namespaced", Custom: true}
+	}
+}
+
+// Mapping returns the mapping of a kind. The error is ErrNoMatch if the kind is not served, ErrUnavailable if the server cannot know that,
+// and another error if the server does not respond. Concurrent callers with missing kinds share one read, which continues for the others if
+// ctx ends.
+func (m *Mapper) Mapping(ctx context.Context, gvk schema.GroupVersionKind) (Mapping, error) {
+	if mapping, ok := m.crds[gvk]; ok {
+		mapping.New = m.isNew(gvk)
+		return mapping, nil
+	}
+	last := m.snapshot()
+	if _, ok := last.served[gvk]; ok || !m.stale(last) {
+		return last.mapping(gvk)
+	}
+	if err := m.read(ctx); err != nil {
+		return Mapping{}, err
+	}
+	return m.snapshot().mapping(gvk)
+}
+
+// read refreshes discovery. Concurrent callers share one read.
+func (m *Mapper) read(ctx context.Context) error {
+	background := context.WithoutCancel(ctx)
+	select {
+	case <-m.reads.DoChan("", func() (any, error) { m.refresh(background); return nil, nil }):
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("reading discovery: %w", ctx.Err())
+	}
+}
+
+// newFor is how long a kind counts as new. The API server delays a POST for a kind that is younger than two seconds.
+const newFor = 10 * time.Second
+
+// isNew reports whether a kind of the release was not served at the last read of discovery and is now requested for the first time. It
+// returns false before the first read.
+func (m *Mapper) isNew(gvk schema.GroupVersionKind) bool {
+	last := m.snapshot()
+	if _, served := last.served[gvk]; served || last.at.IsZero() {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	first, asked := m.asked[gvk]
+	if !asked {
+		first = m.clock.Now()
+		m.asked[gvk] = first
+	}
+	return m.clock.Since(first) < newFor
+}
+
+// Known returns the mapping of a kind if it is known. It reads discovery only if that has never been read.
+func (m *Mapper) Known(ctx context.Context, gvk schema.GroupVersionKind) (Mapping, bool) {
+	if m.snapshot().at.IsZero() {
+		mapping, err := m.Mapping(ctx, gvk)
+		return mapping, err == nil
+	}
+	if mapping, ok := m.crds[gvk]; ok {
+		return mapping, true
+	}
+	mapping, ok := m.snapshot().served[gvk]
+	return mapping, ok
+}
+
+// Served reports whether the last read of discovery contains a kind. CRDs of the release count only once they are served.
+func (m *Mapper) Served(ctx context.Context, gvk schema.GroupVersionKind) bool {
+	if m.snapshot().at.IsZero() {
+		_ = m.read(ctx)
+	}
+	_, ok := m.snapshot().served[gvk]
+	return ok
+}
+
+func (m *Mapper) snapshot() snapshot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last
+}
+
+func (m *Mapper) stale(s snapshot) bool { return m.clock.Since(s.at) >= refreshInterval }
+
+func (s snapshot) mapping(gvk schema.GroupVersionKind) (Mapping, error) {
+	if mapping, ok := s.served[gvk]; ok {
+		return mapping, nil
+	}
+	if s.err != nil {
+		return Mapping{}, fmt.Errorf("reading discovery: %w", s.err)
+	}
+	if err := s.failed[gvk.GroupVersion()]; err != nil {
+		return Mapping{}, fmt.Errorf("%w %q in %s: %w", ErrUnavailable, gvk.Kind, gvk.GroupVersion(), err)
+	}
+	return Mapping{}, fmt.Errorf("%w %q in %s", ErrNoMatch, gvk.Kind, gvk.GroupVersion())
+}
+
+// refresh reads discovery unless another read has finished since the caller last looked.
+func (m *Mapper) refresh(ctx context.Context) {
+	last := m.snapshot()
+	if !m.stale(last) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	next := read(ctx, m.discovery, last)
+	next.at = m.clock.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last = next
+}
+
+// read asks the server which kinds it serves. If an API fails because its extension API server is down, the other APIs stay usable, and the
+// last known kinds of the failed API are kept.
+func read(ctx context.Context, d Discovery, last snapshot) snapshot {
+	_, lists, err := d.ServerGroupsAndResourcesWithContext(ctx)
+	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
+	if err != nil && !partial {
+		return snapshot{served: last.served, failed: last.failed, err: err}
+	}
+	served := map[schema.GroupVersionKind]Mapping{}
+	for gvk, mapping := range last.served {
+		if failed[gvk.GroupVersion()] != nil {
+			served[gvk] = mapping
+		}
+	}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue
+		}
+		for _, r := range list.APIResources {
+			if !strings.Contains(r.Name, "/") { // not a subresource
+				served[kindOf(gv, r)] = Mapping{Resource: gv.WithResource(r.Name), Namespaced: r.Namespaced}
+			}
+		}
+	}
+	return snapshot{served: served, failed: failed}
+}
+
+// kindOf returns the kind of a resource. Its group and version may differ from the resource's.
+func kindOf(gv schema.GroupVersion, r metav1.APIResource) schema.GroupVersionKind {
+	if r.Group != "" {
+		gv.Group = r.Group
+	}
+	if r.Version != "" {
+		gv.Version = r.Version
+	}
+	return gv.WithKind(r.Kind)
+}

@@ -1,0 +1,42 @@
+package ownership_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
+)
+
+func TestWriterIsTheLatestForeignManager(t *testing.T) {
+	const update, apply = metav1.ManagedFieldsOperationUpdate, metav1.ManagedFieldsOperationApply
+	at := func(e metav1.ManagedFieldsEntry, seconds int64) metav1.ManagedFieldsEntry {
+		e.Time = &metav1.Time{Time: time.Unix(seconds, 0)}
+		return e
+	}
+	status := func(e metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry {
+		e.Subresource = "status"
+		return e
+	}
+	tests := []struct {
+		name    string
+		entries []metav1.ManagedFieldsEntry
+		want    string
+	}{
+		{"is empty without entries", nil, ""},
+		{"is empty if only we wrote", []metav1.ManagedFieldsEntry{at(ours("{}"), 9)}, ""},
+		{"is the other writer", []metav1.ManagedFieldsEntry{at(ours("{}"), 9), at(entry("a", update, "{}"), 1)}, "a"},
+		{"is the latest writer", []metav1.ManagedFieldsEntry{at(entry("a", update, "{}"), 2), at(entry("b", apply, "{}"), 3), at(entry("c", update, "{}"), 1)}, "b"},
+		{"is the last writer of the same second", []metav1.ManagedFieldsEntry{at(entry("a", update, "{}"), 2), at(entry("b", update, "{}"), 2)}, "b"},
+		{"ignores a writer of status", []metav1.ManagedFieldsEntry{at(entry("a", update, "{}"), 2), at(status(entry("kube-controller-manager", update, "{}")), 9)}, "a"},
+		{"is our name if the write was not an apply", []metav1.ManagedFieldsEntry{at(ours("{}"), 9), at(entry(api.FieldManager, update, "{}"), 1)}, api.FieldManager},
+		{"works without times", []metav1.ManagedFieldsEntry{entry("a", update, "{}"), entry("b", update, "{}")}, "b"},
+		{"prefers an entry with a time", []metav1.ManagedFieldsEntry{at(entry("a", update, "{}"), 1), entry("b", update, "{}")}, "a"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, ownership.Writer(tt.entries)) })
+	}
+}

@@ -1,0 +1,193 @@
+package apply
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/drop"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/apply/request"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// Prediction is the predicted result of Apply for one object.
+type Prediction struct {
+	// Action is Created, Applied (the object exists, and Object shows whether anything would change), Recreated, Kept, Deleted (no object
+	// exists), Deleting (an object exists) or Skipped.
+	Action Action
+	// Object is the whole object as the server would store it. For Kept and Deleting, it is the existing object if it was read; otherwise
+	// nil.
+	Object *unstructured.Unstructured
+	// Dropped is the same as in Change.
+	Dropped []string
+	// Message is the same as in Change.
+	Message string
+}
+
+// Predict predicts the result of Apply. It sends the same requests with dryRun=All, so that the server checks admission, schema and
+// validation but stores nothing. It cannot fully predict an Apply of several steps, because each step needs the stored result of the
+// previous one. For example, Object still contains fields of former managers that adoption would remove, and for a recreation it is only
+// what the server would accept as a new object. Predict returns the same errors as Apply.
+func (a *Applier) Predict(ctx context.Context, m *manifest.Manifest, mode release.Mode) (Prediction, error) {
+	target, mapping, err := a.target(ctx, m)
+	if err != nil {
+		if m.Tombstone() && kinds.IsNoMatch(err) {
+			return Prediction{Action: Deleted, Message: "its kind is not served"}, nil
+		}
+		return Prediction{}, wrap(m, err)
+	}
+	var f Prediction
+	switch {
+	case m.Tombstone() && mode == release.Initializing:
+		return Prediction{Action: Skipped, Message: "tombstones have no effect during an install"}, nil
+	case m.Tombstone():
+		f, err = a.predictRemove(ctx, target, m)
+	case m.CreateOnly():
+		f, err = a.predictCreateOnly(ctx, target, m, mapping.Custom)
+	default:
+		f, err = a.predictApply(ctx, target, m)
+	}
+	return f, wrap(m, err)
+}
+
+func (a *Applier) predictApply(ctx context.Context, t request.Target, m *manifest.Manifest) (Prediction, error) {
+	s, err := a.newSubmission(t, m, true)
+	if err != nil {
+		return Prediction{}, err
+	}
+	f, err := s.predict(ctx)
+	if isRefusal(err) {
+		return s.predictRefused(ctx, err)
+	}
+	if err != nil || !isJob(m) {
+		return f, err
+	}
+	return s.predictRerun(ctx, f)
+}
+
+// predict is send as a dry run.
+func (s *submission) predict(ctx context.Context) (Prediction, error) {
+	for {
+		data, err := json.Marshal(s.body)
+		if err != nil {
+			return Prediction{}, fmt.Errorf("%w: %w", body.ErrManifest, err)
+		}
+		object, code, err := s.applier.client.DryApply(ctx, s.target, data, s.force)
+		if err == nil {
+			f := Prediction{Action: Applied, Object: object, Dropped: s.dropped}
+			if code == http.StatusCreated {
+				f.Action = Created
+			}
+			return f, nil
+		}
+		without, removed := drop.Refused(s.body, err)
+		if len(removed) == 0 || len(s.dropped) >= drop.Max {
+			return Prediction{}, err
+		}
+		s.body, s.dropped = without, append(s.dropped, removed...)
+	}
+}
+
+// predictRefused is refused as a dry run.
+func (s *submission) predictRefused(ctx context.Context, refused error) (Prediction, error) {
+	live, err := s.readLive(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		return Prediction{}, refused
+	case err != nil:
+		return Prediction{}, err
+	}
+	judgment, err := s.creatable(ctx, live)
+	if err != nil || judgment == rejected {
+		return Prediction{}, cmp.Or(err, refused)
+	}
+	found, object, err := s.findBlocking(ctx, live, refused)
+	switch {
+	case errors.Is(err, errNothingBlocks):
+		why, err := s.immutable(live, refused, judgment)
+		if err != nil {
+			return Prediction{}, err
+		}
+		return Prediction{Action: Recreated, Dropped: s.dropped, Message: why}, nil
+	case err != nil:
+		return Prediction{}, err
+	}
+	if err := s.contested(refused, found); err != nil {
+		return Prediction{}, err
+	}
+	f := Prediction{Action: Applied, Object: object, Dropped: s.dropped}
+	if len(found) > 0 {
+		names := make([]string, len(found))
+		for i, v := range found {
+			names[i] = nameOf(v)
+		}
+		f.Message = strings.Join(names, "; ") + " is removed first, because it contradicts the manifest"
+	}
+	return f, nil
+}
+
+// predictCreateOnly first reads the object. If it exists, no other request is needed.
+func (a *Applier) predictCreateOnly(ctx context.Context, t request.Target, m *manifest.Manifest, custom bool) (Prediction, error) {
+	object, err := a.client.Object(ctx, t)
+	if err == nil {
+		return Prediction{Action: Kept, Object: object}, nil
+	}
+	if !apierrors.IsNotFound(err) {
+		return Prediction{}, err
+	}
+	if !custom {
+		return a.predictCreate(ctx, t, m)
+	}
+	s, err := a.newSubmission(t, m, false)
+	if err != nil {
+		return Prediction{}, err
+	}
+	f, err := s.predict(ctx)
+	if apierrors.IsConflict(err) {
+		return Prediction{Action: Kept}, nil
+	}
+	return f, err
+}
+
+func (a *Applier) predictCreate(ctx context.Context, t request.Target, m *manifest.Manifest) (Prediction, error) {
+	content, dropped, err := a.builder.Build(m, t.Namespace != "")
+	if err != nil {
+		return Prediction{}, err
+	}
+	data, err := json.Marshal(content)
+	if err != nil {
+		return Prediction{}, fmt.Errorf("%w: %w", body.ErrManifest, err)
+	}
+	object, unknown, err := a.client.DryCreate(ctx, t, data)
+	if apierrors.IsAlreadyExists(err) {
+		return Prediction{Action: Kept}, nil
+	}
+	if err != nil {
+		return Prediction{}, err
+	}
+	return Prediction{Action: Created, Object: object, Dropped: append(dropped, unknown...)}, nil
+}
+
+func (a *Applier) predictRemove(ctx context.Context, t request.Target, m *manifest.Manifest) (Prediction, error) {
+	object, err := a.client.Object(ctx, t)
+	if err == nil && object.GetDeletionTimestamp() == nil {
+		err = a.client.DryDelete(ctx, t, propagation(m.GVK().GroupKind()))
+	}
+	if apierrors.IsNotFound(err) {
+		return Prediction{Action: Deleted}, nil
+	}
+	if err != nil {
+		return Prediction{}, err
+	}
+	return Prediction{Action: Deleting, Object: object}, nil
+}

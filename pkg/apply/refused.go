@@ -1,0 +1,199 @@
+package apply
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+// refused handles an apply that the server rejects with 422. The text of the rejection is not a stable interface, so refused uses dry runs,
+// which store nothing, to find the reason:
+//
+//   - The server also rejects the manifest as a new object. Then the manifest is invalid.
+//   - The server accepts the object without certain values that the manifest lacks. They are removed if the manifest may do so.
+//   - The server accepts only a new object. Then the manifest changes an immutable field, and the object can only be recreated.
+func (s *submission) refused(ctx context.Context, refused error) (Change, answer, error) {
+	live, err := s.readLive(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		change, got, err := s.recreateMissing(ctx, "it was deleted in the meantime")
+		if isRefusal(err) {
+			return Change{}, answer{}, refused // it never existed
+		}
+		return change, got, err
+	case err != nil:
+		return Change{}, answer{}, err
+	case live.GetDeletionTimestamp() != nil:
+		return s.unchangeable(ctx, live, refused, accepted)
+	}
+	judgment, err := s.creatable(ctx, live)
+	if err != nil || judgment == rejected {
+		return Change{}, answer{}, cmp.Or(err, refused)
+	}
+	got, done, err := s.absorb(ctx, live)
+	if err != nil {
+		return Change{}, answer{}, err
+	}
+	if done {
+		return s.receipt(got), got, nil
+	}
+	got, err = s.takeOver(ctx, live, refused)
+	switch {
+	case err == nil:
+		return s.receipt(got), got, nil
+	case errors.Is(err, errNothingBlocks):
+		return s.unchangeable(ctx, live, refused, judgment)
+	}
+	return Change{}, answer{}, err
+}
+
+// absorb makes fields of former managers ours and applies again, which removes those that the manifest lacks. A creation by us leaves a
+// separate entry next to our Apply entry, and with it the owner reference to an earlier ClusterVersion. done is false if there are no such
+// fields or the server also rejects that apply.
+func (s *submission) absorb(ctx context.Context, live *unstructured.Unstructured) (got answer, done bool, err error) {
+	if !s.hasOtherOwner(live) {
+		return answer{}, false, nil // takeOver also adopts these fields, but only if that helps
+	}
+	before := live.GetManagedFields()
+	entries, found := ownership.Absorb(s.m.GVK(), before)
+	if !found {
+		return answer{}, false, nil
+	}
+	seen := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: live.GetResourceVersion()}}
+	stored, err := s.applier.client.SetManagers(ctx, s.target, seen, entries)
+	if apierrors.IsConflict(err) {
+		return answer{}, false, nil // takeOver reads the object again
+	}
+	if err != nil {
+		return answer{}, false, fmt.Errorf("taking over fields of an earlier write: %w", err)
+	}
+	got, err = s.send(ctx)
+	if !isRefusal(err) {
+		return got, err == nil, err
+	}
+	stored, err = s.applier.client.SetManagers(ctx, s.target, stored, before)
+	if err != nil {
+		return answer{}, false, fmt.Errorf("giving up fields of an earlier write: %w", err)
+	}
+	live.SetResourceVersion(stored.ResourceVersion)
+	return answer{}, false, nil
+}
+
+// hasOtherOwner reports whether the object has an owner reference that the manifest does not have.
+func (s *submission) hasOtherOwner(live *unstructured.Unstructured) bool {
+	wanted := (&unstructured.Unstructured{Object: s.body}).GetOwnerReferences()
+	return slices.ContainsFunc(live.GetOwnerReferences(), func(reference metav1.OwnerReference) bool {
+		return !slices.ContainsFunc(wanted, func(w metav1.OwnerReference) bool { return w.UID == reference.UID })
+	})
+}
+
+// unchangeable recreates an object if its manifest allows that. Otherwise, the error contains the remedy.
+func (s *submission) unchangeable(ctx context.Context, live *unstructured.Unstructured, refused error, judgment asNewObject) (Change, answer, error) {
+	why, err := s.immutable(live, refused, judgment)
+	if err != nil {
+		return Change{}, answer{}, err
+	}
+	return s.recreate(ctx, live, why)
+}
+
+// immutable returns the reason why an object must be recreated. If its manifest does not allow that, or if it could not be determined
+// whether the server accepts a new object, the error says what to do.
+func (s *submission) immutable(live *unstructured.Unstructured, refused error, judgment asNewObject) (why string, err error) {
+	list := causes(refused)
+	if len(list) == 0 {
+		return "", refused
+	}
+	fields := make([]string, len(list))
+	for i, c := range list {
+		fields[i] = c.field
+	}
+	slices.Sort(fields)
+	fields = s.narrowed(live, slices.Compact(fields))
+	why = fmt.Sprintf("%s cannot be changed: %s", strings.Join(fields, ", "), list[0].detail)
+	r := &refusal{cause: "the existing object cannot be changed to this one", fields: fields, text: why, err: refused}
+	if judgment == undetermined {
+		r.cause = "the existing object cannot be changed to this one, unless the manifest is invalid"
+	}
+	switch {
+	case s.m.NeverRecreated():
+		r.remedy = fmt.Sprintf("the operator never deletes objects of kind %s to change a field: revert the change, or give the object a new name", s.m.GVK().Kind)
+		return "", r
+	case judgment == undetermined && (s.m.Recreated() || isJob(s.m)):
+		return "", refused // the deleted object might be lost
+	case s.m.Recreated():
+		return why, nil
+	case isJob(s.m) && hasFailed(live):
+		return "it failed and " + why, nil
+	}
+	r.remedy = fmt.Sprintf("annotate the manifest with %s: %s to allow deleting and recreating the object, or give it a new name",
+		api.OnImmutableAnnotation, manifest.RecreateValue)
+	if isJob(s.m) {
+		r.remedy = fmt.Sprintf("give the Job a new name, or annotate the manifest with %s: %s to allow deleting and rerunning it",
+			api.OnImmutableAnnotation, manifest.RecreateValue)
+	}
+	return "", r
+}
+
+// mutable lists the fields of a spec that the server allows to change even though it rejects the spec as a whole (Kubernetes API reference,
+// StatefulSetSpec).
+func mutable(gk schema.GroupKind) []string {
+	if gk == (schema.GroupKind{Group: "apps", Kind: "StatefulSet"}) {
+		return []string{
+			"minReadySeconds", "ordinals", "persistentVolumeClaimRetentionPolicy", "replicas", "revisionHistoryLimit", "template", "updateStrategy",
+		}
+	}
+	return nil
+}
+
+// narrowed returns the changed fields below a field that the server rejects as a whole, such as the spec of a StatefulSet: those whose
+// values differ from the live ones.
+func (s *submission) narrowed(live *unstructured.Unstructured, fields []string) []string {
+	if len(fields) != 1 || fields[0] != "spec" {
+		return fields
+	}
+	want, _ := s.body["spec"].(map[string]any)
+	have, _ := live.Object["spec"].(map[string]any)
+	var narrow []string
+	for field, value := range want {
+		if !slices.Contains(mutable(s.m.GVK().GroupKind()), field) && !covers(have[field], value) {
+			narrow = append(narrow, "spec."+field)
+		}
+	}
+	if len(narrow) == 0 { // the manifest no longer has the field
+		return fields
+	}
+	slices.Sort(narrow)
+	return narrow
+}
+
+// covers reports whether an object contains all wanted values. Lists must have the same length.
+func covers(have, want any) bool {
+	switch w := want.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		h, _ := have.(map[string]any)
+		for key, value := range w {
+			if !covers(h[key], value) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		h, _ := have.([]any)
+		return slices.EqualFunc(h, w, covers)
+	}
+	return fmt.Sprint(have) == fmt.Sprint(want)
+}

@@ -1,0 +1,238 @@
+// Package request sends the requests for applying objects. Each request addresses one object by its resource and, if possible, reads only
+// metadata from the response. All server-side applies use one field manager. Dry runs store nothing.
+package request
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// Connect prepares a client. httpClient provides authentication and TLS, and may be shared with other clients. Requests have their own
+// timeout, because a timeout in config applies only to clients created from it.
+func Connect(config *rest.Config, httpClient *http.Client) (*Client, error) {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("preparing scheme: %w", err)
+	}
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // the server limits by priority and fairness
+	config.APIPath = "/"
+	config.GroupVersion = &schema.GroupVersion{}
+	config.ContentType = runtime.ContentTypeJSON
+	config.AcceptContentTypes = runtime.ContentTypeJSON
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	own := *httpClient
+	own.Transport = finalRetryAfter{next: httpClient.Transport}
+	restClient, err := rest.RESTClientForConfigAndClient(config, &own)
+	if err != nil {
+		return nil, fmt.Errorf("creating client: %w", err)
+	}
+	return &Client{rest: restClient}, nil
+}
+
+// finalRetryAfter makes a response with Retry-After final if the request has no time left for another attempt. Otherwise, client-go would
+// wait in vain and report the timeout instead of the server's error.
+type finalRetryAfter struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t finalRetryAfter) RoundTrip(r *http.Request) (*http.Response, error) {
+	next := t.next
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	resp, err := next.RoundTrip(r)
+	if err != nil {
+		return resp, err
+	}
+	deadline, bounded := r.Context().Deadline()
+	seconds, wrong := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if bounded && wrong == nil && time.Until(deadline) <= time.Duration(seconds)*time.Second {
+		resp.Header.Del("Retry-After")
+	}
+	return resp, nil
+}
+
+// Client sends the requests for applying objects. Appliers share one Client.
+type Client struct{ rest rest.Interface }
+
+// Timeout limits a single request.
+const Timeout = 30 * time.Second
+
+// ErrAnswer means that a response cannot be read.
+var ErrAnswer = errors.New("reading the server's response")
+
+// Target addresses one object.
+type Target struct {
+	Resource        schema.GroupVersionResource
+	Namespace, Name string
+}
+
+// metadataOnly requests metadata instead of the object in the response (Kubernetes API concepts, "Resource representations"). Statuses,
+// such as errors and delete results, are returned unchanged.
+const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
+	"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
+const metadataOnlyList = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
+	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
+// Apply sends a server-side apply. It also returns the status code of the response.
+func (c *Client) Apply(ctx context.Context, t Target, data []byte, force bool) (*metav1.PartialObjectMetadata, int, error) {
+	options := metav1.PatchOptions{FieldManager: api.FieldManager, Force: &force}
+	result := c.on(c.rest.Patch(types.ApplyPatchType), t, true).
+		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx)
+	code := 0
+	result.StatusCode(&code)
+	meta, err := metadata(result)
+	return meta, code, err
+}
+
+// Create posts an object. unknown contains the paths of the fields that the server ignored, which it reports as warnings.
+func (c *Client) Create(ctx context.Context, t Target, data []byte) (meta *metav1.PartialObjectMetadata, unknown []string, err error) {
+	options := metav1.CreateOptions{FieldManager: api.FieldManager, FieldValidation: metav1.FieldValidationWarn}
+	var warnings unknownFieldWarnings
+	meta, err = metadata(c.on(c.rest.Post(), t, false).WarningHandlerWithContext(&warnings).
+		SetHeader("Content-Type", runtime.ContentTypeJSON).
+		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx))
+	return meta, warnings.paths, err
+}
+
+// Get reads the metadata of an object.
+func (c *Client) Get(ctx context.Context, t Target) (*metav1.PartialObjectMetadata, error) {
+	return metadata(c.on(c.rest.Get(), t, true).Do(ctx))
+}
+
+// Decode reads a whole object into an encoding/json value.
+func (c *Client) Decode(ctx context.Context, t Target, into any) error {
+	data, err := c.on(c.rest.Get(), t, true).SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	return nil
+}
+
+// Any reports whether any object of the resource exists, in any namespace.
+func (c *Client) Any(ctx context.Context, resource schema.GroupVersionResource) (bool, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	options := metav1.ListOptions{Limit: 1}
+	err := c.on(c.rest.Get(), Target{Resource: resource}, false).SetHeader("Accept", metadataOnlyList).
+		VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(list)
+	return len(list.Items) > 0, err
+}
+
+// Check lets the server validate and admit a new object without creating it. The result does not depend on whether the object exists,
+// because the server checks that last and then returns AlreadyExists.
+func (c *Client) Check(ctx context.Context, t Target, data []byte) error {
+	options := metav1.CreateOptions{FieldManager: api.FieldManager, DryRun: []string{metav1.DryRunAll}}
+	return c.on(c.rest.Post(), t, false).SetHeader("Content-Type", runtime.ContentTypeJSON).
+		WarningHandlerWithContext(&unknownFieldWarnings{}).
+		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx).Error()
+}
+
+// SetManagers replaces the managed fields of the observed object. It fails with a conflict if the object has changed since.
+func (c *Client) SetManagers(ctx context.Context, t Target, seen *metav1.PartialObjectMetadata,
+	entries []metav1.ManagedFieldsEntry,
+) (*metav1.PartialObjectMetadata, error) {
+	// Replacing the resource version instead of testing it makes the server return a conflict.
+	data, err := json.Marshal([]map[string]any{
+		{"op": "add", "path": "/metadata/managedFields", "value": entries},
+		{"op": "replace", "path": "/metadata/resourceVersion", "value": seen.ResourceVersion},
+	})
+	if err != nil {
+		return nil, err
+	}
+	options := metav1.PatchOptions{FieldManager: api.FieldManager}
+	return metadata(c.on(c.rest.Patch(types.JSONPatchType), t, true).
+		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx))
+}
+
+// Delete requests the deletion of the observed object, but not of another object with the same name. With unchanged, it also fails with a
+// conflict if the object has changed since. It returns the metadata of the remaining object, or nil if it no longer exists.
+func (c *Client) Delete(ctx context.Context, t Target, seen *metav1.PartialObjectMetadata, unchanged bool,
+	propagation metav1.DeletionPropagation,
+) (*metav1.PartialObjectMetadata, error) {
+	options := metav1.DeleteOptions{
+		TypeMeta:          metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+		Preconditions:     &metav1.Preconditions{UID: &seen.UID},
+		PropagationPolicy: &propagation,
+	}
+	if unchanged {
+		options.Preconditions.ResourceVersion = &seen.ResourceVersion
+	}
+	result := c.on(c.rest.Delete(), t, true).Body(&options).Do(ctx)
+	if answer, err := result.Get(); err == nil {
+		if _, gone := answer.(*metav1.Status); gone {
+			return nil, nil
+		}
+	}
+	meta, err := metadata(result)
+	if err == nil && gone(meta) {
+		return nil, nil
+	}
+	return meta, err
+}
+
+// gone reports whether an object that was just deleted no longer exists. For some kinds, such as Services and Pods, the server returns the
+// deleted object instead of a status.
+func gone(meta *metav1.PartialObjectMetadata) bool {
+	grace := meta.DeletionGracePeriodSeconds
+	return meta.DeletionTimestamp == nil || len(meta.Finalizers) == 0 && grace != nil && *grace == 0
+}
+
+// PatchStatus sends a merge patch of the status.
+func (c *Client) PatchStatus(ctx context.Context, t Target, data []byte) error {
+	options := metav1.PatchOptions{FieldManager: api.FieldManager}
+	return c.on(c.rest.Patch(types.MergePatchType), t, true).SubResource("status").
+		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx).Error()
+}
+
+// on sets the target of a request. named is false for requests to a collection.
+func (c *Client) on(r *rest.Request, t Target, named bool) *rest.Request {
+	root := "/apis/" + t.Resource.Group
+	if t.Resource.Group == "" {
+		root = "/api"
+	}
+	r = r.AbsPath(root, t.Resource.Version).SetHeader("Accept", metadataOnly).Timeout(Timeout).
+		NamespaceIfScoped(t.Namespace, t.Namespace != "").Resource(t.Resource.Resource)
+	if named {
+		r = r.Name(t.Name)
+	}
+	return r
+}
+
+// metadata reads the response. A server that cannot return only metadata, such as some aggregated API servers, sends the whole object.
+func metadata(result rest.Result) (*metav1.PartialObjectMetadata, error) {
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	meta := &metav1.PartialObjectMetadata{}
+	err := result.Into(meta)
+	if runtime.IsNotRegisteredError(err) {
+		data, _ := result.Raw() // same error as above
+		err = json.Unmarshal(data, meta)
+	}
+	if err == nil && meta.Name == "" {
+		err = errors.New("it is not an object")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	return meta, nil
+}

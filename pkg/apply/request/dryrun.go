@@ -1,0 +1,78 @@
+package request
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// DryApply is Apply as a dry run. It returns the object as the server would store it.
+func (c *Client) DryApply(ctx context.Context, t Target, data []byte, force bool) (*unstructured.Unstructured, int, error) {
+	options := metav1.PatchOptions{FieldManager: api.FieldManager, Force: &force, DryRun: []string{metav1.DryRunAll}}
+	result := c.whole(c.rest.Patch(types.ApplyPatchType), t, true).
+		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx)
+	code := 0
+	result.StatusCode(&code)
+	object, err := wholeObject(result)
+	return object, code, err
+}
+
+// DryUpdate replaces an object in a dry run. It uses another field manager name than ours, because otherwise the updated fields would count
+// as fields of an earlier operator.
+func (c *Client) DryUpdate(ctx context.Context, t Target, object any) (*unstructured.Unstructured, error) {
+	data, err := json.Marshal(object)
+	if err != nil {
+		return nil, fmt.Errorf("encoding %s: %w", t.Name, err)
+	}
+	options := metav1.UpdateOptions{FieldManager: api.FieldManager + "-preview", DryRun: []string{metav1.DryRunAll}}
+	return wholeObject(c.whole(c.rest.Put(), t, true).SetHeader("Content-Type", runtime.ContentTypeJSON).
+		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx))
+}
+
+// DryCreate is Create as a dry run. It returns the object as the server would store it.
+func (c *Client) DryCreate(ctx context.Context, t Target, data []byte) (object *unstructured.Unstructured, unknown []string, err error) {
+	options := metav1.CreateOptions{
+		FieldManager: api.FieldManager, FieldValidation: metav1.FieldValidationWarn, DryRun: []string{metav1.DryRunAll},
+	}
+	var warnings unknownFieldWarnings
+	object, err = wholeObject(c.whole(c.rest.Post(), t, false).WarningHandlerWithContext(&warnings).
+		SetHeader("Content-Type", runtime.ContentTypeJSON).
+		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx))
+	return object, warnings.paths, err
+}
+
+// DryDelete requests a deletion in a dry run. Its options are in the query, which the server reads only if there is no body.
+func (c *Client) DryDelete(ctx context.Context, t Target, propagation metav1.DeletionPropagation) error {
+	options := metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}, PropagationPolicy: &propagation}
+	return c.whole(c.rest.Delete(), t, true).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Error()
+}
+
+// Object reads a whole object.
+func (c *Client) Object(ctx context.Context, t Target) (*unstructured.Unstructured, error) {
+	return wholeObject(c.whole(c.rest.Get(), t, true).Do(ctx))
+}
+
+// whole sets the target of a request and requests the whole object in the response.
+func (c *Client) whole(r *rest.Request, t Target, named bool) *rest.Request {
+	return c.on(r, t, named).SetHeader("Accept", runtime.ContentTypeJSON)
+}
+
+func wholeObject(result rest.Result) (*unstructured.Unstructured, error) {
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	data, _ := result.Raw() // same error as above
+	object := &unstructured.Unstructured{}
+	if err := object.UnmarshalJSON(data); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	return object, nil
+}

@@ -1,0 +1,127 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/drop"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
+	"github.com/cluster-version/cvo/pkg/apply/request"
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+// attempts is the maximum number of attempts for a request that fails because another writer is faster.
+const attempts = 4
+
+// submission is the state of sending one manifest. Parts that the server rejects are removed from the body.
+type submission struct {
+	applier *Applier
+	target  request.Target
+	m       *manifest.Manifest
+	body    map[string]any
+	force   bool
+	dropped []string
+	// taken lists the fields that other writers lost to the manifest.
+	taken []string
+}
+
+// answer is the server's response to an accepted apply.
+type answer struct {
+	meta    *metav1.PartialObjectMetadata
+	created bool
+}
+
+// newSubmission prepares to apply a manifest. With force, the apply overrides values of other writers.
+func (a *Applier) newSubmission(t request.Target, m *manifest.Manifest, force bool) (*submission, error) {
+	content, dropped, err := a.builder.Build(m, t.Namespace != "")
+	if err != nil {
+		return nil, err
+	}
+	return &submission{applier: a, target: t, m: m, body: content, force: force, dropped: dropped}, nil
+}
+
+// send applies the body. It omits parts that server-side apply rejects but that an update would accept or silently drop: fields that the
+// schema does not have, and all but the last of several list entries with the same key. A strict applier omits nothing.
+func (s *submission) send(ctx context.Context) (answer, error) {
+	for {
+		data, err := json.Marshal(s.body)
+		if err != nil {
+			return answer{}, fmt.Errorf("%w: %w", body.ErrManifest, err)
+		}
+		meta, code, err := s.applier.client.Apply(ctx, s.target, data, s.force)
+		if err == nil {
+			return answer{meta: meta, created: code == http.StatusCreated}, nil
+		}
+		without, removed := drop.Refused(s.body, err)
+		if len(removed) == 0 || len(s.dropped) >= drop.Max || s.applier.strict {
+			return answer{}, err
+		}
+		s.body, s.dropped = without, append(s.dropped, removed...)
+	}
+}
+
+func (s *submission) receipt(got answer) Change {
+	action := Applied
+	if got.created {
+		action = Created
+	}
+	change := receipt(action, got.meta)
+	change.Dropped = s.dropped
+	if len(s.taken) > 0 && change.Message == "" {
+		change.Message = "removed values that contradict the manifest: " + strings.Join(s.taken, "; ")
+	}
+	return change
+}
+
+// adopt takes ownership of fields that an earlier operator wrote by update if the response shows some that the manifest lacks. Then it
+// applies again, which removes them. This takes two more requests, once in an object's life. If the process crashes in between, the next
+// apply removes them.
+func (s *submission) adopt(ctx context.Context, got answer) (Change, answer, error) {
+	var conflict error = apierrors.NewConflict(s.target.Resource.GroupResource(), s.target.Name,
+		errors.New("an earlier operator, or another client with the operator's name, keeps writing them"))
+	for range attempts {
+		entries, needed := ownership.Adopt(s.m.GVK(), got.meta.ManagedFields)
+		if !needed {
+			return s.receipt(got), got, nil
+		}
+		before := got
+		adopted, err := s.applier.client.SetManagers(ctx, s.target, got.meta, entries)
+		if err == nil {
+			if got, err = s.send(ctx); apierrors.IsInvalid(err) {
+				return s.release(ctx, before, adopted, err)
+			}
+		} else if apierrors.IsConflict(err) {
+			conflict = err
+			got, err = s.send(ctx)
+		}
+		if err != nil {
+			return Change{}, answer{}, fmt.Errorf("taking over fields of an earlier operator: %w", err)
+		}
+	}
+	return Change{}, answer{}, fmt.Errorf("taking over fields of an earlier operator: %w", conflict)
+}
+
+// release gives up the ownership of adopted fields that cannot be removed. They then have no owner, like fields that the server sets
+// itself.
+func (s *submission) release(ctx context.Context, before answer, adopted *metav1.PartialObjectMetadata, refusal error,
+) (Change, answer, error) {
+	entries := ownership.Restore(adopted.ManagedFields, before.meta.ManagedFields)
+	meta, err := s.applier.client.SetManagers(ctx, s.target, adopted, entries)
+	if err != nil {
+		return Change{}, answer{}, fmt.Errorf("giving up fields of an earlier operator: %w", err)
+	}
+	got := answer{meta: meta}
+	change := s.receipt(got)
+	if change.Message == "" {
+		change.Message = "fields set by an earlier operator cannot be removed: " + summary(refusal)
+	}
+	return change, got, nil
+}

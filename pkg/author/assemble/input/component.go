@@ -1,0 +1,225 @@
+// Package input reads the inputs of a new release: components from folders, component images with manifests and versions, image streams,
+// and lists of COMPONENT=PULLSPEC. It returns components, and images by digest. Package assemble builds a release from them.
+package input
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cluster-version/cvo/internal/aliases"
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/oci/layout"
+	"github.com/cluster-version/cvo/pkg/payload"
+)
+
+// ReferencesFile is the name of a file with three uses. In a component's folder, it maps placeholders to images. At the top of a folder of
+// components, it lists the component images. In a release, it lists the release's images.
+const ReferencesFile = "image-references"
+
+// File is a file of a component or a release.
+type File struct {
+	Name    string
+	Data    []byte
+	ModTime time.Time
+	// Origin is the path of the author's file; empty if the file is not from a folder. Added are the numbers of the lines in Data that this
+	// file lacks, from 1 and sorted.
+	Origin string
+	Added  []int
+}
+
+// Component is the part of a release that one component contributes.
+type Component struct {
+	// Name is the component's tag in image-references: lower-case letters, digits, dots and dashes.
+	Name string
+	// Files are the component's manifests.
+	Files []File
+	// References are the tags in the component's image-references. Each tag's name is a component, whose pullspec replaces the text in
+	// from.name.
+	References []imagev1.TagReference
+}
+
+var componentName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
+
+// CheckName returns an error if the name of a component is invalid.
+func CheckName(name string) error {
+	if !componentName.MatchString(name) {
+		return fmt.Errorf("component %q: the name may contain only lower-case letters, digits, dots and dashes", name)
+	}
+	return nil
+}
+
+// Folder is the content of a folder of components. The folder has a subfolder for each component and, optionally, image-references with
+// the component images.
+type Folder struct {
+	Components []Component
+	Images     []imagev1.TagReference
+}
+
+// IsFolder reports whether a path is a folder of components: it is not a release, and contains manifests or folders with manifests.
+func IsFolder(dir string) bool {
+	for _, name := range []string{payload.ReleaseDir, payload.OperatorDir, path.Base(payload.MetadataFile), layout.MarkerFile} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return false
+		}
+	}
+	for _, pattern := range []string{"*", "*/*"} {
+		names, err := fs.Glob(os.DirFS(dir), pattern)
+		if err == nil && slices.ContainsFunc(names, manifest.IsFile) {
+			return true
+		}
+	}
+	return false
+}
+
+// ReadFolder reads a folder of components. It reports the errors of all components together.
+func ReadFolder(fsys fs.FS) (Folder, error) {
+	var folder Folder
+	entries, err := fs.ReadDir(fsys, ".")
+	if err != nil {
+		return folder, fmt.Errorf("reading the folder of components: %w", err)
+	}
+	var errs []error
+	for _, entry := range entries {
+		if hidden(entry.Name()) {
+			continue
+		}
+		info, err := fs.Stat(fsys, entry.Name())
+		if err != nil || !info.IsDir() {
+			errs = append(errs, err)
+			continue
+		}
+		sub, err := fs.Sub(fsys, entry.Name())
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		component, err := ReadComponent(entry.Name(), sub)
+		errs = append(errs, err)
+		folder.Components = append(folder.Components, component)
+	}
+	data, err := fs.ReadFile(fsys, ReferencesFile)
+	if err == nil {
+		folder.Images, err = parseReferences(data)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	if len(folder.Components) == 0 {
+		errs = append(errs, errors.New("the folder has no subdirectories: put each component's manifests into a subdirectory"))
+	}
+	return folder, errors.Join(errs...)
+}
+
+// ReadComponent reads the regular files at the top of a component's folder. It skips hidden files.
+func ReadComponent(name string, fsys fs.FS) (Component, error) {
+	files, err := ReadFiles(fsys)
+	if err != nil {
+		return Component{Name: name}, fmt.Errorf("component %s: %w", name, err)
+	}
+	if name != api.OperatorComponent { // its files are templates of this operator
+		var errs []error
+		for _, f := range files {
+			if !hidden(f.Name) {
+				errs = append(errs, checkForeign(f))
+			}
+		}
+		if err := errors.Join(errs...); err != nil {
+			return Component{Name: name}, fmt.Errorf("component %s: %w", name, err)
+		}
+	}
+	return newComponent(name, files)
+}
+
+// newComponent returns a component with the given files. It drops hidden files and parses image-references.
+func newComponent(name string, files []File) (Component, error) {
+	c := Component{Name: name}
+	if err := CheckName(name); err != nil {
+		return c, err
+	}
+	for _, f := range files {
+		if f.Name != ReferencesFile {
+			if !hidden(f.Name) {
+				c.Files = append(c.Files, f)
+			}
+			continue
+		}
+		var err error
+		if c.References, err = parseReferences(f.Data); err != nil {
+			return c, fmt.Errorf("component %s: %w", name, err)
+		}
+	}
+	return c, nil
+}
+
+// ReadFiles reads the regular files at the top of a folder, sorted by name. It follows links.
+func ReadFiles(fsys fs.FS) ([]File, error) {
+	entries, err := fs.ReadDir(fsys, ".")
+	if err != nil {
+		return nil, fmt.Errorf("reading a folder of manifests: %w", err)
+	}
+	var files []File
+	for _, entry := range entries {
+		info, err := fs.Stat(fsys, entry.Name())
+		if err != nil {
+			return nil, fmt.Errorf("reading a folder of manifests: %w", err)
+		}
+		if !info.Mode().IsRegular() {
+			continue
+		}
+		data, err := fs.ReadFile(fsys, entry.Name())
+		if err != nil {
+			return nil, fmt.Errorf("reading a manifest: %w", err)
+		}
+		files = append(files, File{Name: entry.Name(), Data: data, ModTime: info.ModTime()})
+	}
+	return files, nil
+}
+
+// parseReferences parses an image-references file and returns its tags.
+func parseReferences(data []byte) ([]imagev1.TagReference, error) {
+	stream, err := decodeStream(ReferencesFile, data)
+	if err != nil {
+		return nil, err
+	}
+	return stream.Spec.Tags, nil
+}
+
+// decodeStream parses an ImageStream in YAML or JSON. It ignores the case of keys, because some real files have "Name" instead of "name".
+func decodeStream(what string, data []byte) (*imagev1.ImageStream, error) {
+	stream := &imagev1.ImageStream{}
+	if err := aliases.Check(data); err != nil {
+		return nil, fmt.Errorf("decoding %s: %w", what, err)
+	}
+	if err := yaml.Unmarshal(data, stream); err != nil {
+		return nil, fmt.Errorf("decoding %s: %w", what, err)
+	}
+	if stream.Kind != "ImageStream" {
+		return nil, fmt.Errorf("%s has kind %q instead of ImageStream", what, stream.Kind)
+	}
+	return stream, nil
+}
+
+// ImageTag returns the tag of a component image with only a name and a pullspec.
+func ImageTag(component, pullspec string) imagev1.TagReference {
+	return imagev1.TagReference{Name: component, From: &corev1.ObjectReference{Kind: "DockerImage", Name: pullspec}}
+}
+
+func hidden(name string) bool { return strings.HasPrefix(name, ".") }
+
+// SortFiles sorts files by name.
+func SortFiles(files []File) {
+	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+}

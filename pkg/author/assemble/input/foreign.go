@@ -1,0 +1,40 @@
+package input
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+// valuesFile matches the usual names of files with the values of a Helm chart.
+var valuesFile = regexp.MustCompile(`^values([.-].*)?\.ya?ml$`)
+
+// checkForeign rejects a file of a tool that renders manifests: a kustomization, or a part of a Helm chart. The message names the remedy.
+func checkForeign(f File) error {
+	const (
+		kustomize = "move its folder out of here, and build the release with --from-kustomize DIR"
+		helm      = "move the chart out of here, and build the release with --from-helm CHART"
+	)
+	switch f.Name {
+	case "kustomization.yaml", "kustomization.yml", "Kustomization":
+		return fmt.Errorf("%s is a kustomization, not a manifest: %s", f.Name, kustomize)
+	case "Chart.yaml":
+		return fmt.Errorf("%s describes a Helm chart and is not a manifest: %s", f.Name, helm)
+	}
+	values, template := valuesFile.MatchString(f.Name), bytes.Contains(f.Data, []byte("{{"))
+	if !manifest.IsFile(f.Name) || !values && !template {
+		return nil
+	}
+	examined := manifest.Examine(f.Name, f.Data, manifest.Limits{})
+	switch {
+	case len(examined.Errors) == 0:
+		return nil
+	case template:
+		return fmt.Errorf("%s is a template, not a manifest (%w): %s", f.Name, examined.Errors[0], helm)
+	case bytes.Contains(f.Data, []byte("\nkind:")):
+		return nil // a manifest with a mistake
+	}
+	return fmt.Errorf("%s has the values of a Helm chart and is not a manifest: %s", f.Name, helm)
+}

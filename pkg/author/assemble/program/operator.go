@@ -1,0 +1,119 @@
+package program
+
+import (
+	"compress/gzip"
+	"fmt"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/cluster-version/cvo/pkg/author/assemble/input"
+	"github.com/cluster-version/cvo/pkg/author/assemble/layer"
+	"github.com/cluster-version/cvo/pkg/payload"
+)
+
+// OperatorOptions define the content of the operator's image.
+type OperatorOptions struct {
+	// Binary is the cvo program, linked statically for Linux.
+	Binary []byte
+	// Certificates are the PEM certificate authorities for registries.
+	Certificates []byte
+	// Manifests are the operator's own manifests; nil for an image without them, to which a release adds its own.
+	Manifests []input.File
+	// Architecture is the architecture of the binary, as in GOARCH.
+	Architecture string
+	// Version and Revision identify the source in labels; both may be empty.
+	Version, Revision string
+	// Created is the time of the image and its files.
+	Created time.Time
+}
+
+// Operator builds the base image for releases. It contains only certificates, the operator and the operator's manifests. It matches the
+// Dockerfile, for machines without a container engine. Layers that rarely change are at the bottom. The manifests are at the top, because
+// readers of a release start there and need not load the binary.
+func Operator(opts OperatorOptions) (v1.Image, error) {
+	created := opts.Created.UTC().Truncate(time.Second)
+	layers := []content{
+		{"Certificates of authorities", []layer.Entry{
+			{Name: "etc/", Mode: 0o755},
+			{Name: "etc/ssl/", Mode: 0o755},
+			{Name: "etc/ssl/certs/", Mode: 0o755},
+			{Name: "etc/ssl/certs/ca-certificates.crt", Mode: 0o444, Data: opts.Certificates},
+		}},
+		{"Version operator", []layer.Entry{{Name: "cvo", Mode: 0o755, Data: opts.Binary}}},
+	}
+	if opts.Manifests != nil {
+		layers = append(layers, content{"Manifests of the version operator", layer.Folder(payload.OperatorDir, 0o755, opts.Manifests)})
+	}
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err := mutate.ConfigFile(img, &v1.ConfigFile{
+		OS: "linux", Architecture: opts.Architecture, Created: v1.Time{Time: created}, RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{
+			Entrypoint: []string{"/cvo"}, User: "65532:65532", WorkingDir: "/", Env: []string{"PATH=/"},
+			Labels: operatorLabels(opts),
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range layers {
+		// The best compression takes three times as long and saves less than half a percent.
+		added, err := layer.New(created, l.entries, tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.DefaultCompression))
+		if err != nil {
+			return nil, err
+		}
+		img, err = mutate.Append(img, mutate.Addendum{
+			Layer: added, MediaType: types.OCILayer, History: v1.History{Created: v1.Time{Time: created}, Comment: l.comment},
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return img, nil
+}
+
+// content is what a layer adds to an image.
+type content struct {
+	comment string
+	entries []layer.Entry
+}
+
+// operatorLabels returns the labels in the Dockerfile. It omits io.openshift.release.operator, which means that manifests/ is copied into
+// releases. The manifests in this image are rendered in place.
+func operatorLabels(opts OperatorOptions) map[string]string {
+	labels := map[string]string{
+		"io.k8s.description":                   "Installs and updates a platform from signed release images.",
+		"io.k8s.display-name":                  "Cluster Version Operator",
+		"org.opencontainers.image.description": "Installs and updates a platform from signed release images.",
+		"org.opencontainers.image.licenses":    "Apache-2.0",
+		"org.opencontainers.image.source":      "https://github.com/cluster-version/cvo",
+		"org.opencontainers.image.title":       "Cluster Version Operator",
+	}
+	for label, value := range map[string]string{
+		"org.opencontainers.image.revision": opts.Revision,
+		"org.opencontainers.image.version":  opts.Version,
+	} {
+		if value != "" {
+			labels[label] = value
+		}
+	}
+	return labels
+}
+
+// Index returns an index of the operator's images for several architectures, in the given order. A release can be built on all of them at
+// once.
+func Index(images []v1.Image) (v1.ImageIndex, error) {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, img := range images {
+		config, err := img.ConfigFile()
+		if err != nil {
+			return nil, fmt.Errorf("reading the configuration of an image: %w", err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: config.Platform()}})
+	}
+	return index, nil
+}

@@ -1,0 +1,193 @@
+package substitute
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+// placeholder is a rule from a component's image-references: it replaces from with to.
+type placeholder struct{ from, to string }
+
+// placeholders returns a component's rules, which replace the placeholders in its image-references with the pullspecs of the release's
+// images. If the release lacks an image, allowMissing keeps the placeholder; otherwise, that is an error.
+func placeholders(component string, refs []imagev1.TagReference, pullspecs map[string]string, allowMissing bool) ([]placeholder, error) {
+	var rules []placeholder
+	tagOf := map[string]string{}
+	for _, tag := range refs {
+		if tag.From == nil || tag.From.Name == "" {
+			return nil, fmt.Errorf("component %s: image-references: tag %q has no from.name, which is the text to replace", component, tag.Name)
+		}
+		if first, seen := tagOf[tag.From.Name]; seen {
+			return nil, fmt.Errorf("component %s: image-references: tags %q and %q both replace %q", component, first, tag.Name, tag.From.Name)
+		}
+		tagOf[tag.From.Name] = tag.Name
+		pullspec, known := pullspecs[tag.Name]
+		switch {
+		case known:
+			rules = append(rules, placeholder{from: tag.From.Name, to: pullspec})
+		case !allowMissing:
+			return nil, fmt.Errorf("component %s: image-references: no input image tag named %q: add %s=PULLSPEC@DIGEST", component, tag.Name, tag.Name)
+		}
+	}
+	// A placeholder may be a prefix of another. The longer one takes precedence.
+	slices.SortFunc(rules, func(a, b placeholder) int {
+		if len(a.from) != len(b.from) {
+			return len(b.from) - len(a.from)
+		}
+		return strings.Compare(a.from, b.from)
+	})
+	return rules, nil
+}
+
+// replaceImages replaces placeholders with pullspecs. A word character must not precede a placeholder, and a space, a quote or the end of
+// the text must follow. An optional :tag and @digest after the placeholder are replaced too. All rules are applied in a single pass, so
+// that inserted pullspecs are never replaced again.
+func replaceImages(data []byte, rules []placeholder) []byte {
+	if len(rules) == 0 {
+		return data
+	}
+	var out bytes.Buffer
+	copied := 0
+	for i := 0; i < len(data); {
+		to, end := matchImage(data, i, rules)
+		if end == 0 {
+			i++
+			continue
+		}
+		out.Write(data[copied:i])
+		out.WriteString(to)
+		i, copied = end, end
+	}
+	if copied == 0 {
+		return data
+	}
+	out.Write(data[copied:])
+	return out.Bytes()
+}
+
+func matchImage(data []byte, at int, rules []placeholder) (to string, end int) {
+	if at > 0 && isWord(data[at-1]) {
+		return "", 0
+	}
+	for _, rule := range rules {
+		if !bytes.HasPrefix(data[at:], []byte(rule.from)) {
+			continue
+		}
+		if end := skipSuffix(data, at+len(rule.from)); end == len(data) || strings.IndexByte(" \t\r\n\f\"'", data[end]) >= 0 {
+			return rule.to, end
+		}
+	}
+	return "", 0
+}
+
+// remaining returns the first text in a value that consists of a placeholder, with or without :tag and @digest; empty if there is none.
+// Texts in flow style that no quote or space follows are not replaced, because existing tools do not replace them either.
+func remaining(value any, rules []placeholder) string {
+	switch v := value.(type) {
+	case string:
+		if slices.ContainsFunc(rules, func(r placeholder) bool { return r.to == v }) {
+			return "" // an inserted pullspec may itself begin like a placeholder
+		}
+		for _, rule := range rules {
+			if strings.HasPrefix(v, rule.from) && skipSuffix([]byte(v), len(rule.from)) == len(v) {
+				return v
+			}
+		}
+	case []any:
+		for _, item := range v {
+			if left := remaining(item, rules); left != "" {
+				return left
+			}
+		}
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			if left := remaining(v[key], rules); left != "" {
+				return left
+			}
+		}
+	}
+	return ""
+}
+
+// skipSuffix skips an optional :tag and an optional @algorithm:hex.
+func skipSuffix(data []byte, at int) int {
+	for _, part := range []struct {
+		lead  byte
+		chars string
+	}{{':', "._-"}, {'@', ":._-+"}} {
+		if at >= len(data) || data[at] != part.lead {
+			continue
+		}
+		end := at + 1
+		for end < len(data) && (isWord(data[end]) || strings.IndexByte(part.chars, data[end]) >= 0) {
+			end++
+		}
+		if end > at+1 {
+			at = end
+		}
+	}
+	return at
+}
+
+// replaceVersions replaces 0.0.1-snapshot with the release's version, and 0.0.1-snapshot-key with the version for the key. A placeholder
+// must not touch a word character. An unknown key is an error.
+func replaceVersions(data []byte, version string, keyed map[string]string) ([]byte, error) {
+	if !bytes.Contains(data, []byte(manifest.VersionPlaceholder)) {
+		return data, nil
+	}
+	var out bytes.Buffer
+	for at := 0; at < len(data); {
+		start := bytes.Index(data[at:], []byte(manifest.VersionPlaceholder))
+		if start < 0 {
+			out.Write(data[at:])
+			break
+		}
+		start += at
+		end := start + len(manifest.VersionPlaceholder)
+		key, keyEnd := versionKey(data, end)
+		to := version
+		switch {
+		case start > 0 && isWord(data[start-1]), end < len(data) && isWord(data[end]):
+			to = manifest.VersionPlaceholder
+		case key != "":
+			var known bool
+			if to, known = keyed[key]; !known {
+				return nil, fmt.Errorf("unknown version reference %q in %s-%s: no image of the component reports this version, and no component version defines it", key, manifest.VersionPlaceholder, key)
+			}
+			end = keyEnd
+		}
+		out.Write(data[at:start])
+		out.WriteString(to)
+		at = end
+	}
+	return out.Bytes(), nil
+}
+
+// versionKey parses "-key" and returns the key and its end. A dash without a key is ordinary text.
+func versionKey(data []byte, at int) (key string, end int) {
+	if at >= len(data) || data[at] != '-' {
+		return "", at
+	}
+	end = at + 1
+	for end < len(data) && isKey(data[end]) {
+		end++
+	}
+	key = strings.TrimRight(string(data[at+1:end]), "-")
+	if key == "" || key[0] == '-' {
+		return "", at
+	}
+	return key, at + 1 + len(key)
+}
+
+func isKey(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' }
+
+func isWord(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
+}

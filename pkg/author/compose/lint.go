@@ -1,0 +1,75 @@
+package compose
+
+import (
+	"bytes"
+	"context"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/cluster-version/cvo/pkg/author/assemble"
+	"github.com/cluster-version/cvo/pkg/author/assemble/input"
+	"github.com/cluster-version/cvo/pkg/author/lint/source"
+	"github.com/cluster-version/cvo/pkg/payload"
+)
+
+// missingFolder is package lint's rule for missing folders.
+const missingFolder = "folder"
+
+// Lintable returns the files of an assembled release to lint, and the rules to disable. It omits files in a base image and the operator's
+// manifests in this program, which the author of the release cannot change.
+func (in *Inputs) Lintable(result *assemble.Result) (files []source.File, disable []string, err error) {
+	ownFolder := in.Options.Base == nil && len(in.Options.Platforms) == 0 && in.chosen.OperatorFolder != ""
+	if !ownFolder {
+		// The operator's folder may be in the base image. A push needs only the base image's digests.
+		disable = []string{missingFolder}
+		if files, err = in.baseDefinitions(); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, f := range result.Files() {
+		if !isMonitoring(in.chosen.Monitoring, f) && (ownFolder || f.Origin != "" || path.Dir(f.Name) != payload.OperatorDir) {
+			files = append(files, source.File{Name: f.Name, Data: f.Data, Origin: f.Origin, Added: f.Added})
+		}
+	}
+	return files, disable, nil
+}
+
+// LintFolder returns the files to lint of the release that a folder of components makes, and the rules to disable. It reads no images, so
+// placeholders for images remain.
+func LintFolder(ctx context.Context, opts Options) (files []source.File, disable []string, err error) {
+	opts.Offline, opts.AllowMissing, opts.NoOperator = true, true, true
+	inputs, err := Gather(ctx, opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	result, err := assemble.New(inputs.Options)
+	if err != nil {
+		return nil, nil, err
+	}
+	files, disable, err = inputs.Lintable(result)
+	return files, append(disable, "image-placeholder"), err
+}
+
+// baseDefinitions returns the operator's CustomResourceDefinitions in a base image. It returns those of this program instead of reading
+// the image, whose version may differ.
+func (in *Inputs) baseDefinitions() ([]source.File, error) {
+	set, err := input.ReadFiles(in.chosen.Operator)
+	if err != nil {
+		return nil, err
+	}
+	var files []source.File
+	for _, f := range set {
+		if strings.HasSuffix(f.Name, ".crd.yaml") {
+			files = append(files, source.File{Name: payload.OperatorDir + "/" + f.Name, Data: f.Data})
+		}
+	}
+	return files, nil
+}
+
+// isMonitoring reports whether a file of a release is a manifest for monitoring. The release need not contain the CRDs of such manifests:
+// the cluster is expected to have the Prometheus Operator's.
+func isMonitoring(monitoring fs.FS, f input.File) bool {
+	data, err := fs.ReadFile(monitoring, path.Base(f.Name))
+	return err == nil && bytes.Equal(data, f.Data)
+}

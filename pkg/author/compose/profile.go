@@ -1,0 +1,147 @@
+package compose
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/author/annotate"
+	"github.com/cluster-version/cvo/pkg/author/assemble"
+	"github.com/cluster-version/cvo/pkg/author/assemble/input"
+	"github.com/cluster-version/cvo/pkg/inclusion"
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+// Folders describes the manifests in an author's folders.
+type Folders struct {
+	// Profile is the cluster profile that the other fields are about.
+	Profile string
+	// Manifests is the number of objects.
+	Manifests int
+	// Annotated lists the objects that got the annotation of the profile.
+	Annotated []Object
+	// Excluded lists the objects that a cluster with the profile and the default feature set does not get.
+	Excluded []Object
+}
+
+// Object is an object in a folder.
+type Object struct {
+	Component, File string
+	ID              manifest.ID
+	// Reason is the reason for the exclusion.
+	Reason string
+}
+
+// annotate adds the annotation of the profile to the folders' manifests that name none. It rejects components without manifests for the
+// profile, because a cluster would install nothing of them. It leaves out the operator's own manifests, which are templates.
+func (in *Inputs) annotate(context.Context) error {
+	profile := in.profile()
+	if problems := validation.IsQualifiedName(api.IncludePrefix + profile); profile != "" && len(problems) > 0 {
+		return contradiction("profile %q is not the name of an annotation: %s", profile, strings.Join(problems, "; "))
+	}
+	in.Folders.Profile = cmp.Or(profile, in.chosen.Profile, api.DefaultProfile)
+	delete(in.Options.Annotations, api.AnnotatedManifestsAnnotation)
+	var errs []error
+	for i := range in.Options.Components {
+		c := &in.Options.Components[i]
+		if c.Name == assemble.OperatorComponent || !slices.Contains(in.own, c.Name) {
+			continue
+		}
+		errs = append(errs, in.annotateComponent(c, profile))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return in.recordAnnotated(profile)
+}
+
+// profile returns the profile to add to manifests that name none; empty for none. A release is reproduced with the profile that it records.
+func (in *Inputs) profile() string {
+	switch {
+	case in.chosen.Again:
+		return annotate.ParseRecord(in.Options.Annotations).Profile
+	case in.chosen.NoAnnotate:
+		return ""
+	}
+	return in.chosen.Profile
+}
+
+// annotateComponent annotates the files of a component, and adds their objects to in.Folders.
+func (in *Inputs) annotateComponent(c *input.Component, profile string) error {
+	filter := inclusion.Filter{Profile: in.Folders.Profile}
+	var manifests []*manifest.Manifest
+	var errs []error
+	invalid := false
+	for i, f := range c.Files {
+		if !manifest.IsFile(f.Name) {
+			continue
+		}
+		got, err := annotate.File(f.Name, f.Data, profile)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("component %s: %w", c.Name, err))
+			continue
+		}
+		c.Files[i].Data, c.Files[i].Added = got.Data, got.Lines
+		manifests, invalid = append(manifests, got.Manifests...), invalid || got.Invalid
+		for _, id := range got.Objects {
+			in.Folders.Annotated = append(in.Folders.Annotated, Object{Component: c.Name, File: f.Name, ID: id})
+		}
+		for _, m := range got.Manifests {
+			if reason, excluded := filter.Exclude(m); excluded {
+				in.Folders.Excluded = append(in.Folders.Excluded, Object{Component: c.Name, File: f.Name, ID: m.ID(), Reason: reason})
+			}
+		}
+	}
+	in.Folders.Manifests += len(manifests)
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	if profile == "" || in.chosen.Again || invalid { // assembling the release reports invalid files
+		return nil
+	}
+	return checkProfile(c, manifests, filter)
+}
+
+// checkProfile rejects a component that has no manifests, or none for the filter's profile.
+func checkProfile(c *input.Component, manifests []*manifest.Manifest, filter inclusion.Filter) error {
+	included := func(m *manifest.Manifest) bool {
+		return m.Object.GetAnnotations()[api.IncludePrefix+filter.Profile] == "true"
+	}
+	switch {
+	case slices.ContainsFunc(manifests, included):
+		return nil
+	case len(manifests) > 0:
+		reason, _ := filter.Exclude(manifests[0])
+		return fmt.Errorf("component %s has no manifest for profile %s, for example %s (%s): select another profile with --profile, or keep the manifests unchanged with --no-annotate",
+			c.Name, filter.Profile, manifests[0], reason)
+	case len(c.References) == 0:
+		return fmt.Errorf("component %s has no manifests: add a .yaml or .json file to the folder, or remove the folder", c.Name)
+	}
+	return nil
+}
+
+// recordAnnotated records the annotated manifests in the release.
+func (in *Inputs) recordAnnotated(profile string) error {
+	if len(in.Folders.Annotated) == 0 {
+		return nil
+	}
+	record := annotate.Record{Profile: profile}
+	for _, o := range in.Folders.Annotated {
+		record.Manifests = append(record.Manifests, fmt.Sprintf("%s/%s: %s", o.Component, o.File, o.ID))
+	}
+	value, err := record.Annotation()
+	if err != nil {
+		return err
+	}
+	if in.Options.Annotations == nil {
+		in.Options.Annotations = map[string]string{}
+	}
+	in.Options.Annotations[api.AnnotatedManifestsAnnotation] = value
+	return nil
+}

@@ -1,0 +1,117 @@
+// Package object contains the rules about single manifests: annotations, names, labels, sizes, workloads, ClusterOperators, and ConfigMaps
+// with keys or a trust policy. It takes an object of a release and adds findings to the object's file. Other packages contain the rules
+// about kinds and images.
+package object
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/cluster-version/cvo/pkg/author/lint/source"
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+// Check adds findings about an object of a release. It checks only the identity of tombstones.
+func Check(r *source.Release, o *source.Object) {
+	checkAnnotations(r, o)
+	checkMeta(o)
+	if len(o.Raw) > warnObjectBytes {
+		o.Find("object-size", nil, "the object has %d bytes as JSON: etcd rejects requests above %d bytes, and managedFields need additional space",
+			len(o.Raw), maxObjectBytes)
+	}
+	if o.Tombstone() {
+		return
+	}
+	checkWorkload(o)
+	checkClusterOperator(r, o)
+	checkVerification(o)
+	checkThresholds(o)
+}
+
+const (
+	// maxObjectBytes is etcd's default limit for the size of a request.
+	maxObjectBytes = 3 << 19
+	// warnObjectBytes leaves space for managedFields, which can be a third of an object with many fields.
+	warnObjectBytes = 1 << 20
+)
+
+// pathSegment validates names that need not be domain names, like the API server.
+func pathSegment(name string, _ bool) []string { return content.IsPathSegmentName(name) }
+
+// checkMeta checks name, labels, annotations, finalizers and owners with Kubernetes' own rules.
+func checkMeta(o *source.Object) {
+	gvk := o.GVK()
+	names := validation.NameIsDNSSubdomain
+	switch {
+	case gvk.Group == "rbac.authorization.k8s.io", strings.HasSuffix(gvk.Group, ".openshift.io"):
+		names = pathSegment // names such as "system:admin" are valid
+	case gvk.Group == "" && gvk.Kind == "Namespace":
+		names = validation.NameIsDNSLabel
+	case gvk.Group == "" && gvk.Kind == "Service":
+		names = validation.NameIsDNSLabel
+	}
+	requiresNamespace := o.Object.GetNamespace() != ""
+	for _, err := range validation.ValidateObjectMetaAccessor(o.Object, requiresNamespace, names, field.NewPath("metadata")) {
+		o.Find("invalid-metadata", source.ParsePath(err.Field), "%s", err.Error())
+	}
+}
+
+// checkWorkload finds errors that make the API server reject a workload or that block a rollout.
+func checkWorkload(o *source.Object) {
+	template := o.PodTemplate()
+	if template == nil {
+		return
+	}
+	ttl := source.Path{"spec", "ttlSecondsAfterFinished"}
+	if o.Is("batch", "Job") && ttl.Value(o.Object.Object) != nil {
+		o.Find("job-ttl", ttl, "the Job is deleted once it is done, so the operator recreates and reruns it repeatedly")
+	}
+	if o.GVK().Group != "apps" {
+		return
+	}
+	labels, _ := append(slices.Clone(template), "metadata", "labels").Value(o.Object.Object).(map[string]any)
+	selector, _ := source.Path{"spec", "selector", "matchLabels"}.Value(o.Object.Object).(map[string]any)
+	for _, key := range slices.Sorted(maps.Keys(selector)) {
+		if labels[key] != selector[key] {
+			o.Find("selector", source.Path{"spec", "selector", "matchLabels", key},
+				"the pod labels lack %s=%v, which the selector requires: the API server rejects the object", key, selector[key])
+		}
+	}
+}
+
+// checkClusterOperator checks the versions that the operator must report.
+func checkClusterOperator(r *source.Release, o *source.Object) {
+	if !o.Is("config.openshift.io", "ClusterOperator") {
+		return
+	}
+	list, _ := source.Path{"status", "versions"}.Value(o.Object.Object).([]any)
+	versions := map[string]string{}
+	for i, entry := range list {
+		fields, _ := entry.(map[string]any)
+		name, _ := fields["name"].(string)
+		value, _ := fields["version"].(string)
+		where := source.Path{"status", "versions", i}
+		switch {
+		case name == "" || value == "":
+			o.Find("operator-versions", where, "status.versions[%d]: the name or version is missing", i)
+		case versions[name] != "":
+			o.Find("operator-versions", where, "status.versions: duplicate name %q", name)
+		}
+		versions[name] = value
+		if name == "operator" && r.Metadata != nil && value != "" && value != r.Metadata.Version && !strings.Contains(value, manifest.VersionPlaceholder) {
+			o.Find("operator-version", append(where, "version"),
+				"the operator's version is %q, but the release's is %s: the rollout waits forever if the operator reports the release's version", value, r.Metadata.Version)
+		}
+	}
+	switch _, ok := versions["operator"]; {
+	case len(list) == 0:
+		o.Find("operator-versions", nil, "has no status.versions: the rollout fails, because it cannot determine whether the operator has been updated")
+	case !ok:
+		o.Find("operator-versions", source.Path{"status", "versions"}, "status.versions has no entry named operator")
+	}
+}

@@ -1,0 +1,56 @@
+package relations
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/cluster-version/cvo/pkg/author/lint/source"
+	"github.com/cluster-version/cvo/pkg/inclusion"
+	"github.com/cluster-version/cvo/pkg/payload"
+)
+
+// checkFrom compares the CRDs with the CRDs in the release that clusters update from.
+func (c check) checkFrom() {
+	if c.from == nil {
+		return
+	}
+	deleted := map[string]*source.Object{} // CRDs, by name
+	for _, o := range c.Objects {
+		if o.IsCRD() && o.Tombstone() {
+			deleted[o.Object.GetName()] = o
+		}
+	}
+	kinds := slices.SortedFunc(maps.Keys(c.from.CRDs), func(a, b schema.GroupKind) int { return strings.Compare(a.String(), b.String()) })
+	for _, gk := range kinds {
+		before := c.from.CRDs[gk]
+		if after := c.CRDs[gk]; len(after) > 0 {
+			c.checkStorageVersion(before, after)
+			continue
+		}
+		first := slices.MinFunc(before, func(a, b *source.Definition) int { return strings.Compare(a.CRD.File, b.CRD.File) })
+		name := first.CRD.Object.GetName()
+		if tombstone := deleted[name]; tombstone != nil {
+			tombstone.FindInfo(&c.Found, "kind-dropped", "deletes the CRD %s of %s and all objects of the kind, including those of users", name, c.from.Name())
+			continue
+		}
+		c.Found.File("kind-dropped", payload.ReleaseDir, 0, "%s has the CRD %s, but this release neither contains nor deletes it: the CRD and its objects stay in clusters",
+			c.from.Name(), name)
+	}
+}
+
+// checkStorageVersion finds CRDs with a changed storage version, if some cluster gets both CRDs.
+func (c check) checkStorageVersion(before, after []*source.Definition) {
+	for _, d := range after {
+		for _, old := range before {
+			if old.Storage == "" || d.Storage == "" || old.Storage == d.Storage || len(inclusion.Gates{}.Clusters(old.CRD.Reach(), d.CRD.Reach())) == 0 {
+				continue
+			}
+			d.CRD.Find("storage-version-change", source.Path{"spec", "versions"}, "stores %s, but %s stores %s: objects stay in version %s until they are rewritten",
+				d.Storage, c.from.Name(), old.Storage, old.Storage)
+			break
+		}
+	}
+}

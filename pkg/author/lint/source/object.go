@@ -1,0 +1,155 @@
+package source
+
+import (
+	"cmp"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/cluster-version/cvo/pkg/author/lint/finding"
+	"github.com/cluster-version/cvo/pkg/inclusion"
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+// Object is an object in the release.
+type Object struct {
+	*manifest.Manifest
+	// In is the object's file.
+	In    *Parsed
+	reach inclusion.Reach
+}
+
+// Reach returns the clusters that the manifest is for.
+func (o *Object) Reach() inclusion.Reach { return o.reach }
+
+// Line is the first line of the object's document; 0 if unknown.
+func (o *Object) Line() int { return o.In.lineOf(o.Document) }
+
+// Place returns the object's location, such as `release-manifests/x.yaml:12`.
+func (o *Object) Place() string {
+	if line := o.Line(); line > 1 {
+		return fmt.Sprintf("%s:%d", o.In.Name, line)
+	}
+	return o.In.Name
+}
+
+// IsCRD reports whether the object is a CRD.
+func (o *Object) IsCRD() bool { return o.Is("apiextensions.k8s.io", "CustomResourceDefinition") }
+
+// PodTemplate returns the path of the object's pod template; nil if its kind has none.
+func (o *Object) PodTemplate() Path {
+	switch gk := o.GVK().GroupKind(); gk.Group {
+	case "":
+		switch gk.Kind {
+		case "Pod":
+			return Path{}
+		case "ReplicationController":
+			return Path{"spec", "template"}
+		}
+	case "apps":
+		switch gk.Kind {
+		case "Deployment", "DaemonSet", "StatefulSet", "ReplicaSet":
+			return Path{"spec", "template"}
+		}
+	case "batch":
+		switch gk.Kind {
+		case "Job":
+			return Path{"spec", "template"}
+		case "CronJob":
+			return Path{"spec", "jobTemplate", "spec", "template"}
+		}
+	}
+	return nil
+}
+
+// Find adds a finding about a field of the object (nil for the whole object) to its file's findings.
+func (o *Object) Find(rule string, at Path, format string, args ...any) {
+	o.FindIn(&o.In.Found, rule, at, format, args...)
+}
+
+// FindIn is like Find, but adds the finding to the given list.
+func (o *Object) FindIn(list *finding.List, rule string, at Path, format string, args ...any) {
+	list.Add(rule, o.In.Name, func() finding.Finding { return o.finding(at, fmt.Sprintf(format, args...)) })
+}
+
+// FindInfo is like FindIn for the whole object, but with severity Info instead of the rule's.
+func (o *Object) FindInfo(list *finding.List, rule, format string, args ...any) {
+	list.Add(rule, o.In.Name, func() finding.Finding {
+		f := o.finding(nil, fmt.Sprintf(format, args...))
+		f.Severity = finding.Info
+		return f
+	})
+}
+
+func (o *Object) finding(at Path, message string) finding.Finding {
+	id := o.ID()
+	return finding.Finding{
+		Line: o.In.locate(o.Document, at), Document: o.Document, Object: &id, Field: at.String(), Message: message,
+		Unused: o.reach.Never(),
+	}
+}
+
+// Definition is a CRD in the release.
+type Definition struct {
+	CRD           *Object
+	ClusterScoped bool
+	// Versions maps each version to whether it is served.
+	Versions map[string]bool
+	// Storage is the version stored in etcd; empty if unknown.
+	Storage string
+}
+
+// collect gathers the objects of all files, and data about other objects that checks of a single object need.
+func (r *Release) collect() {
+	for _, f := range r.Files {
+		r.Objects = append(r.Objects, f.Objects...)
+	}
+	manifests := make([]*manifest.Manifest, 0, len(r.Objects))
+	for _, o := range r.Objects {
+		if o.IsCRD() && !o.Tombstone() {
+			r.define(o)
+		}
+		if o.Is("", "Namespace") && !o.Tombstone() {
+			r.Namespaces.Insert(o.Object.GetName())
+		}
+		manifests = append(manifests, o.Manifest)
+		enabled, disabled := inclusion.FeatureGates(o.Manifest)
+		r.KnownGates.Insert(enabled...).Insert(disabled...)
+	}
+	r.Gates = inclusion.ReadGates(manifests, r.Major())
+}
+
+func (r *Release) define(o *Object) {
+	d := &Definition{CRD: o, Versions: map[string]bool{}}
+	scope, _, _ := unstructured.NestedString(o.Object.Object, "spec", "scope")
+	d.ClusterScoped = scope == "Cluster"
+	spec, _ := o.Object.Object["spec"].(map[string]any)
+	versions, _ := spec["versions"].([]any)
+	for _, entry := range versions {
+		fields, _ := entry.(map[string]any)
+		name, _ := fields["name"].(string)
+		served, _ := fields["served"].(bool)
+		d.Versions[name] = served
+		if stored, _ := fields["storage"].(bool); stored {
+			d.Storage = cmp.Or(d.Storage, name)
+		}
+	}
+	kind, _ := o.Defines()
+	r.CRDs[kind] = append(r.CRDs[kind], d)
+}
+
+// Serving returns the CRDs of an object's kind that some cluster gets together with the object. If there are none, it returns all CRDs of
+// the kind.
+func (r *Release) Serving(o *Object) []*Definition {
+	all := r.CRDs[o.GVK().GroupKind()]
+	var meeting []*Definition
+	for _, d := range all {
+		if r.Meet(d.CRD, o) {
+			meeting = append(meeting, d)
+		}
+	}
+	if len(meeting) == 0 {
+		return all
+	}
+	return meeting
+}

@@ -1,0 +1,98 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+)
+
+// VersionFlags choose the ClusterVersion of a cluster.
+type VersionFlags struct {
+	ContextFlags
+	Name string
+}
+
+// Add adds the flags.
+func (f *VersionFlags) Add(flags *pflag.FlagSet) {
+	f.ContextFlags.Add(flags)
+	flags.StringVar(&f.Name, "name", command.EnvOr("CVO_NAME", api.ClusterVersionName), "`name` of the ClusterVersion")
+}
+
+// Open returns a client that can also watch. agent is the user agent, which identifies the command to the API server.
+func (f *VersionFlags) Open(agent string) (client.WithWatch, error) {
+	cfg, err := f.Config()
+	if err != nil {
+		return nil, err
+	}
+	cfg.UserAgent = agent
+	cfg.WarningHandlerWithContext = rest.NoWarnings{}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{configv1.Install, corev1.AddToScheme, appsv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	return c, nil
+}
+
+// CompletionTime is how long a shell waits for completions from the cluster.
+const CompletionTime = 5 * time.Second
+
+// CompletionContext returns a context that ends after CompletionTime.
+func CompletionContext(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return context.WithTimeout(ctx, CompletionTime)
+}
+
+// Complete offers values from the ClusterVersion, or nothing if it cannot be read.
+func (f *VersionFlags) Complete(cmd *cobra.Command, offer func(*configv1.ClusterVersion) []string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := CompletionContext(cmd)
+	defer cancel()
+	c, err := f.Open("cvo-completion")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	cv, err := f.ReadClusterVersion(ctx, c)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return offer(cv), cobra.ShellCompDirectiveNoFileComp
+}
+
+// noClusterVersion is oc's message for a missing ClusterVersion. Scripts look for it.
+const noClusterVersion = "No cluster version information available - you must be connected to an OpenShift version 4 server to fetch the current version"
+
+// ReadClusterVersion reads the ClusterVersion that the flags name.
+func (f *VersionFlags) ReadClusterVersion(ctx context.Context, c client.Reader) (*configv1.ClusterVersion, error) {
+	cv := &configv1.ClusterVersion{}
+	switch err := c.Get(ctx, client.ObjectKey{Name: f.Name}, cv); {
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return nil, fmt.Errorf("%s: there is no ClusterVersion %q", noClusterVersion, f.Name)
+	case apierrors.IsForbidden(err):
+		return nil, fmt.Errorf("reading ClusterVersion %q: %w: ask an administrator for a role that allows it, such as cluster-reader", f.Name, err)
+	case err != nil:
+		return nil, fmt.Errorf("reading ClusterVersion %q: %w", f.Name, err)
+	}
+	return cv, nil
+}

@@ -1,0 +1,17 @@
+// Package command provides what all commands of cvo share: streams, exit codes and their errors, and checks of arguments. It knows nothing
+// about releases or clusters.
+package command
+
+import (
+	"io"
+)
+
+// Silent returns streams that discard the messages of shell completion.
+func Silent() Streams { return Streams{Out: io.Discard, Err: io.Discard} }
+
+// Streams are the input and the outputs of a command. Tests pass buffers.
+type Streams struct {
+	In  io.Reader
+	Out io.Writer
+	Err io.Writer
+}

@@ -1,0 +1,50 @@
+package install
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/verify/policy"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+func TestInstallExitCodeReportsTheOutcome(t *testing.T) {
+	over, cancel := context.WithCancelCause(t.Context())
+	cancel(command.ErrTimeout)
+	o := &options{wait: waitDeployed, timeout: time.Minute}
+	streams := command.Streams{Out: io.Discard, Err: io.Discard}
+	waiting := installReport{Message: "0 of 2 replicas"}
+	assert.Equal(t, command.ExitUpdating, command.ExitCode(o.finish(over, streams, waiting, context.Canceled)))
+	waiting.Troubles = []string{"Pod a: no node accepts it"}
+	err := o.finish(over, streams, waiting, context.Canceled)
+	assert.Equal(t, command.ExitAttention, command.ExitCode(err))
+	assert.EqualError(t, err, "not deployed within 1m0s: 0 of 2 replicas; Pod a: no node accepts it")
+}
+
+// TestInstallWarnsAboutASharedSigner uses a trust file in which two members of a threshold share a key.
+func TestInstallWarnsAboutASharedSigner(t *testing.T) {
+	signer, err := fixture.NewKeySigner()
+	require.NoError(t, err)
+	key, err := signer.PublicKey()
+	require.NoError(t, err)
+	data, err := json.Marshal(policy.Document{APIVersion: policy.APIVersion, Kind: policy.Kind, Spec: policy.Spec{
+		Sigstore:   &policy.SigstoreTrust{PublicKeys: []policy.TrustedPublicKey{{Name: "a", PEM: string(key)}, {Name: "b", PEM: string(key)}}},
+		Thresholds: []policy.TrustedThreshold{{Name: "two", Required: 2, Members: []string{"a", "b"}}},
+	}})
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "trust.yaml")
+	require.NoError(t, os.WriteFile(file, data, 0o600))
+	var errs bytes.Buffer
+	(&options{trust: file, quiet: true}).warn(command.Streams{Err: &errs})
+	assert.Contains(t, errs.String(), `warning: threshold "two": members "a" and "b" share key `)
+}

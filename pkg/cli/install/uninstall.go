@@ -1,0 +1,176 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/internal/terminal"
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli/cluster"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/cli/printing"
+	"github.com/cluster-version/cvo/pkg/install/target"
+	"github.com/cluster-version/cvo/pkg/install/uninstall"
+)
+
+type uninstallOptions struct {
+	cluster.VersionFlags
+	removal uninstall.Removal
+	yes     bool
+	timeout time.Duration
+	quiet   bool
+	output  string
+}
+
+// NewUninstall returns the command 'cvo uninstall'.
+func NewUninstall(streams command.Streams) *cobra.Command {
+	o := &uninstallOptions{}
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Remove the version operator from a cluster, and optionally the platform",
+		Long: `Remove the version operator from a cluster. The platform stays as it is, without an operator to manage it.
+
+The command stops the operator first. It takes over the operator's Lease, so that no operator writes, inside or outside the
+cluster, and scales down the Deployment. Then it removes the references to the ClusterVersion from all objects of releases,
+and deletes the ClusterVersion but not these objects. Last, it deletes the operator's own objects: its CRDs (except
+ClusterOperator, which the platform's operators use), the deletion guard, its permissions, and its namespace with the
+inventory. The namespaces openshift-config and openshift-config-managed stay, with the trust policy and the pull secret.
+
+--with-platform also deletes the objects of releases. First it deletes custom resources, while the operators that clean up
+after them still run. Then it deletes webhooks and APIs, and after them their servers. It deletes everything else in the
+reverse order of an update, by runlevel, component and manifest, as recorded in the inventory. Each step starts when all
+objects of the previous one are gone. For objects without a recorded manifest, the kind decides: workloads and others before the
+recorded objects, CRDs and namespaces after them. The command waits for finalizers and never removes them. It keeps and
+lists data and objects that no release contains: volumes and volume claims with their namespaces, CRDs with such
+objects, and the two configuration namespaces. --delete-data deletes these as well.
+
+An interrupted uninstall lists the remaining objects. Run the same command again to continue at once, or run 'cvo install'
+with the release of the cluster to restore the deleted objects.
+
+Exit codes: 0 done; 1 failure; 2 invalid command line; 3 refused, such as during a rollout; 5 timeout (--timeout); 130
+interrupted.`,
+		Example: `  # List the objects that would be deleted
+  cvo uninstall --dry-run
+
+  # Remove the operator, keep the platform
+  cvo uninstall
+
+  # Remove operator and platform, in a script
+  cvo uninstall --with-platform --yes --timeout=30m`,
+		Args: command.UsageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
+	}
+	f := cmd.Flags()
+	o.VersionFlags.Add(f)
+	f.StringVarP(&o.removal.Namespace, "namespace", "n", command.EnvOr("CVO_NAMESPACE", api.OperatorNamespace), "`namespace` of the operator")
+	f.BoolVar(&o.removal.Platform, "with-platform", false, "also delete the objects of releases")
+	f.BoolVar(&o.removal.DeleteData, "delete-data", false, "with --with-platform: also delete volumes, volume claims, and the CRDs and namespaces of objects that no release contains")
+	f.BoolVar(&o.removal.Force, "force", false, "uninstall even during a rollout")
+	f.BoolVar(&o.removal.DryRun, "dry-run", false, "only list the objects that would be deleted")
+	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask for confirmation")
+	f.DurationVar(&o.timeout, "timeout", 0, "total `time` to wait; 0 waits forever")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not show progress")
+	printing.AddFlag(cmd, &o.output)
+	return cmd
+}
+
+func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) error {
+	switch {
+	case o.removal.DeleteData && !o.removal.Platform:
+		return command.Usagef("--delete-data requires --with-platform: add it, or omit --delete-data")
+	case o.timeout < 0:
+		return command.Usagef("--timeout %s: use a positive duration", o.timeout)
+	}
+	if err := printing.Check(&o.output); err != nil {
+		return err
+	}
+	cfg, err := o.Config()
+	if err != nil {
+		return err
+	}
+	cfg.UserAgent = "cvo-uninstall"
+	cfg.WarningHandlerWithContext = rest.NoWarnings{}
+	cfg.QPS = -1 // no client-side limit: the server's API Priority and Fairness limits the rate
+	o.removal.Name = o.Name
+	if !o.yes && !o.removal.DryRun {
+		what := "the version operator"
+		if o.removal.Platform {
+			what += " and the whole platform"
+		}
+		if err := command.Confirm(streams, "remove "+what+" from "+cfg.Host); err != nil {
+			return err
+		}
+	}
+	if o.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, command.ErrTimeout)
+		defer cancel()
+	}
+	say := func(format string, args ...any) {
+		if !o.quiet {
+			fmt.Fprintf(streams.Err, "info: "+format+"\n", args...)
+		}
+	}
+	results, err := uninstall.Run(ctx, clock.RealClock{}, cfg, o.removal,
+		func(r target.Result) {
+			if o.output == "" {
+				o.print(streams.Out, r)
+			}
+		},
+		func(text string) { say("%s", terminal.OneLine(text)) })
+	if o.output != "" {
+		report := map[string]any{"objects": results, "dryRun": o.removal.DryRun}
+		if unfinished, ok := errors.AsType[*uninstall.UnfinishedError](err); ok {
+			report["left"] = unfinished.Left
+		}
+		if printErr := printing.Structured(streams, o.output, report); printErr != nil {
+			return printErr
+		}
+	}
+	if unfinished, ok := errors.AsType[*uninstall.UnfinishedError](err); ok {
+		o.printLeft(streams, unfinished)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(context.Cause(ctx), command.ErrTimeout):
+		err = &command.StateError{Code: command.ExitUpdating, Err: fmt.Errorf("not done within %s: %w", o.timeout, err)}
+	case ctx.Err() != nil:
+		err = &command.StateError{Code: command.ExitInterrupted, Err: fmt.Errorf("interrupted: %w", err)}
+	default:
+		return refused(err)
+	}
+	if state, ok := errors.AsType[*command.StateError](err); ok {
+		command.PrintError(streams.Err, state.Err) // main does not print StateErrors
+	}
+	return err
+}
+
+// printLeft prints the state of the cluster after an unfinished uninstall, and the commands to continue or undo it.
+func (o *uninstallOptions) printLeft(streams command.Streams, unfinished *uninstall.UnfinishedError) {
+	again := "cvo uninstall"
+	if o.removal.Platform {
+		again += " --with-platform"
+	}
+	fmt.Fprintf(streams.Err, "info: %s; '%s' continues, and 'cvo install' restores deleted objects once no deletion is pending\n", unfinished.Left, again)
+}
+
+// print prints the result for one object, or the planned result in a dry run.
+func (o *uninstallOptions) print(out io.Writer, r target.Result) {
+	outcome := string(r.Outcome)
+	if o.removal.DryRun && r.Outcome == target.Deleted {
+		outcome = "would be deleted"
+	}
+	line := r.String() + " " + outcome
+	if r.Message != "" {
+		line += ": " + r.Message
+	}
+	fmt.Fprintln(out, terminal.OneLine(line))
+}

@@ -1,0 +1,184 @@
+package reading
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/blang/semver/v4"
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli/cluster"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/inclusion"
+	"github.com/cluster-version/cvo/pkg/operator/sources"
+)
+
+// pullspec resolves an argument to a pullspec, folder or layout. An empty argument means the release that the cluster runs or is updating
+// to. A version means a release in the ClusterVersion. Other arguments are returned unchanged.
+func pullspec(ctx context.Context, f *cluster.VersionFlags, arg string) (string, error) {
+	if !needsCluster(arg) {
+		return arg, nil
+	}
+	_, cv, err := connect(ctx, f)
+	switch {
+	case err != nil && arg == "":
+		return "", fmt.Errorf("name a release, or connect to a cluster to use its current release: %w", err)
+	case err != nil:
+		return "", fmt.Errorf("the semantic version %q cannot be resolved without a cluster that lists it: %w (or name the image)", arg, err)
+	}
+	if arg != "" {
+		return findVersion(cv, arg)
+	}
+	if cv.Status.Desired.Image == "" {
+		return "", fmt.Errorf("name a release: ClusterVersion %s has no status.desired.image yet", cv.Name)
+	}
+	return cv.Status.Desired.Image, nil
+}
+
+// needsCluster reports whether only a cluster can resolve the argument. A local folder takes precedence over a version.
+func needsCluster(arg string) bool {
+	if arg == "" {
+		return true
+	}
+	_, err := semver.Parse(arg)
+	return err == nil && !isFolder(arg)
+}
+
+// connect reads the ClusterVersion.
+func connect(ctx context.Context, f *cluster.VersionFlags) (client.Reader, *configv1.ClusterVersion, error) {
+	c, err := f.Open("cvo-release")
+	if err != nil {
+		return nil, nil, err
+	}
+	cv, err := f.ReadClusterVersion(ctx, c)
+	return c, cv, err
+}
+
+// knownRelease is a release that a ClusterVersion lists.
+type knownRelease struct{ version, image string }
+
+// knownReleases lists the desired release, the available and conditional updates, and the history. It lists each version once, and only
+// releases with an image.
+func knownReleases(cv *configv1.ClusterVersion) []knownRelease {
+	all := []knownRelease{{cv.Status.Desired.Version, cv.Status.Desired.Image}}
+	for _, update := range cv.Status.AvailableUpdates {
+		all = append(all, knownRelease{update.Version, update.Image})
+	}
+	for _, update := range cv.Status.ConditionalUpdates {
+		all = append(all, knownRelease{update.Release.Version, update.Release.Image})
+	}
+	for _, entry := range cv.Status.History {
+		all = append(all, knownRelease{entry.Version, entry.Image})
+	}
+	var known []knownRelease
+	for _, r := range all {
+		if r.version != "" && r.image != "" && !slices.ContainsFunc(known, func(k knownRelease) bool { return k.version == r.version }) {
+			known = append(known, r)
+		}
+	}
+	return known
+}
+
+// findVersion returns the image of a version.
+func findVersion(cv *configv1.ClusterVersion, version string) (string, error) {
+	known := knownReleases(cv)
+	var versions []string
+	for _, r := range known {
+		if r.version == version {
+			return r.image, nil
+		}
+		versions = append(versions, fmt.Sprintf("%q", r.version))
+	}
+	hint := "the cluster lists no release"
+	if len(versions) > 0 {
+		hint = "the cluster lists " + strings.Join(versions, ", ")
+	}
+	return "", fmt.Errorf("the semantic version %q is not present in the cluster version status, cannot be resolved: %s; name the image instead", version, hint)
+}
+
+// CompleteReleases offers folders and the versions in the ClusterVersion, if the cluster answers within a second.
+func CompleteReleases(cmd *cobra.Command, f *cluster.VersionFlags) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)
+	defer cancel()
+	_, cv, err := connect(ctx, f)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	}
+	var versions []string
+	for _, r := range knownReleases(cv) {
+		versions = append(versions, cobra.CompletionWithDesc(r.version, r.image))
+	}
+	return versions, cobra.ShellCompDirectiveDefault
+}
+
+// ClusterSelection returns the filter that the cluster uses to select manifests, and the name of its platform. The filter comes from the
+// settings of the cluster and its operator.
+func ClusterSelection(ctx context.Context, f *cluster.VersionFlags) (inclusion.Filter, string, error) {
+	reader, cv, err := connect(ctx, f)
+	if err != nil {
+		return inclusion.Filter{}, "", err
+	}
+	own, err := operatorSettings(ctx, reader)
+	if err != nil {
+		return inclusion.Filter{}, "", err
+	}
+	filter, err := sources.ClusterFilter(ctx, reader, cv, own)
+	if err != nil {
+		return filter, "", err
+	}
+	infrastructure := &configv1.Infrastructure{}
+	err = reader.Get(ctx, client.ObjectKey{Name: "cluster"}, infrastructure)
+	if err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+		return filter, "", fmt.Errorf("reading Infrastructure cluster: %w", err)
+	}
+	if infrastructure.Status.PlatformStatus == nil {
+		return filter, "", nil
+	}
+	return filter, strings.ToLower(string(infrastructure.Status.PlatformStatus.Type)), nil
+}
+
+// operatorSettings returns the settings in the operator's Deployment. An operator outside the cluster has no Deployment. In that case the
+// environment of this command counts, because such an operator reads the same variables.
+func operatorSettings(ctx context.Context, reader client.Reader) (accept.Settings, error) {
+	own := accept.Settings{Profile: command.EnvOr("CLUSTER_PROFILE", api.DefaultProfile), ExcludeID: command.EnvOr("EXCLUDE_MANIFESTS", "")}
+	deployment := &appsv1.Deployment{}
+	key := client.ObjectKey{Namespace: command.EnvOr("CVO_NAMESPACE", api.OperatorNamespace), Name: api.OperatorDeployment}
+	switch err := reader.Get(ctx, key, deployment); {
+	case apierrors.IsNotFound(err):
+		return own, nil
+	case err != nil:
+		return own, fmt.Errorf("reading Deployment %s, which contains the operator's flags: %w", key, err)
+	}
+	for _, container := range deployment.Spec.Template.Spec.Containers {
+		for _, variable := range container.Env {
+			switch {
+			case variable.ValueFrom != nil:
+			case variable.Name == "CLUSTER_PROFILE" && variable.Value != "":
+				own.Profile = variable.Value
+			case variable.Name == "EXCLUDE_MANIFESTS":
+				own.ExcludeID = variable.Value
+			}
+		}
+		words := slices.Concat(container.Command, container.Args)
+		for n, arg := range words {
+			value, ok := strings.CutPrefix(arg, "--always-enable-capabilities")
+			switch {
+			case ok && strings.HasPrefix(value, "="):
+				own.AlwaysEnable = cluster.CapabilityList(value[1:])
+			case ok && value == "" && n+1 < len(words):
+				own.AlwaysEnable = cluster.CapabilityList(words[n+1])
+			}
+		}
+	}
+	return own, nil
+}

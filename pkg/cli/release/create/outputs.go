@@ -1,0 +1,300 @@
+package create
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/cluster-version/cvo/internal/atomicfile"
+	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/author/assemble"
+	"github.com/cluster-version/cvo/pkg/author/compose"
+	"github.com/cluster-version/cvo/pkg/author/derive"
+	"github.com/cluster-version/cvo/pkg/author/lint"
+	"github.com/cluster-version/cvo/pkg/author/lint/finding"
+	"github.com/cluster-version/cvo/pkg/author/sign"
+	"github.com/cluster-version/cvo/pkg/cli/cluster"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/cli/printing"
+	"github.com/cluster-version/cvo/pkg/cli/progress"
+	"github.com/cluster-version/cvo/pkg/cli/reading"
+	"github.com/cluster-version/cvo/pkg/oci/mirror"
+	"github.com/cluster-version/cvo/pkg/oci/mirror/target"
+)
+
+// compare compares a reproduced release with the original.
+func (o *options) compare(inputs *compose.Inputs, result *assemble.Result) error {
+	if !o.reproduces() {
+		return nil
+	}
+	err := inputs.Original.Compare(result)
+	if difference := (*derive.DifferenceError)(nil); errors.As(err, &difference) {
+		return &command.RefusedError{Err: err}
+	}
+	return err
+}
+
+// mirrored copies the images of the release to --mirror and returns the release with references to the copies. With
+// --dry-run or --output it copies nothing.
+func (o *options) mirrored(ctx context.Context, streams command.Streams, inputs *compose.Inputs, result *assemble.Result) (*assemble.Result, error) {
+	access, err := o.registry.Access()
+	if err != nil {
+		return nil, err
+	}
+	destination, err := target.OpenRepository(access, o.mirror)
+	if err != nil {
+		return nil, &command.UsageError{Err: fmt.Errorf("--mirror: %w", err)}
+	}
+	list, result, err := inputs.Mirrored(access, result, o.mirror, destination)
+	if err != nil || o.dryRun || o.output != "" {
+		return result, err
+	}
+	if err := o.copyImages(ctx, streams, list, destination); err != nil {
+		return nil, fmt.Errorf("mirroring the component images to %s: %w", o.mirror, err)
+	}
+	fmt.Fprintf(streams.Err, "info: Mirrored %d images to %s\n", len(list), o.mirror)
+	return result, nil
+}
+
+func (o *options) copyImages(ctx context.Context, streams command.Streams, list []mirror.Image, destination mirror.Target) error {
+	p := o.progress.Start(streams, "mirroring component images")
+	defer p.Close()
+	plan, err := mirror.New(ctx, list, mirror.Options{Progress: func(e mirror.Event) {
+		p.Report(progress.Event{Item: e.Name, Done: e.Done, Total: e.Total, Ended: e.Ended, Silent: e.There})
+	}})
+	if err != nil {
+		return err
+	}
+	p.Expect(len(list), 0)
+	_, err = plan.Copy(ctx)
+	return errors.Join(err, destination.Close())
+}
+
+// printReferences prints the list of images.
+func (o *options) printReferences(streams command.Streams, result *assemble.Result) error {
+	if o.output == printing.FormatYAML {
+		return printing.YAML(streams.Out, json.RawMessage(result.References))
+	}
+	_, err := fmt.Fprintln(streams.Out, printing.EscapedJSON(strings.TrimSuffix(string(result.References), "\n")))
+	return err
+}
+
+// shown is the number of manifests that the summary names; the rest is counted.
+const shown = 10
+
+// report prints the contents of the release and the warnings.
+func (o *options) report(streams command.Streams, inputs *compose.Inputs, result *assemble.Result) error {
+	fmt.Fprintf(streams.Err, "info: Included %d images from %d input operators into the release\n", result.Images, result.Operators)
+	if len(o.fromDirs) > 0 {
+		o.reportFolders(streams, inputs.Folders)
+	}
+	if err := reportOperator(streams, inputs, result); err != nil {
+		return err
+	}
+	for _, warning := range result.Warnings {
+		fmt.Fprintf(streams.Err, "warning: %s\n", printable.Text(warning))
+	}
+	for _, name := range result.Left {
+		if _, wanted := o.overrides[name]; wanted {
+			fmt.Fprintf(streams.Err, "warning: Image %s is omitted because no component refers to it: keep it with --include %s\n", printable.Text(name), printable.Text(name))
+		}
+	}
+	if result.Operators == 0 {
+		fmt.Fprintln(streams.Err, "warning: No component contributes manifests")
+	}
+	return nil
+}
+
+// reportOperator prints the platforms of the operator in the release, or that there is none.
+func reportOperator(streams command.Streams, inputs *compose.Inputs, result *assemble.Result) error {
+	platforms, err := result.Platforms()
+	if err != nil {
+		return err
+	}
+	operator := "the operator"
+	switch {
+	case len(platforms) == 0:
+		fmt.Fprintln(streams.Err, "info: The release contains no operator: install it with 'cvo start' outside the cluster")
+		return nil
+	case len(inputs.Options.Programs) > 0:
+		operator = "this operator"
+	}
+	fmt.Fprintf(streams.Err, "info: The release contains %s for nodes with %s\n", operator, printable.Text(strings.Join(platforms, ", ")))
+	return nil
+}
+
+// reportFolders prints what the folders contribute: the manifests that clusters with the profile install, those that got the profile's
+// annotation, and those that the clusters do not get.
+func (o *options) reportFolders(streams command.Streams, folders compose.Folders) {
+	fmt.Fprintf(streams.Err, "info: Clusters with profile %s install %d of %d manifests in %s\n",
+		folders.Profile, folders.Manifests-len(folders.Excluded), folders.Manifests, strings.Join(o.fromDirs, ", "))
+	if len(folders.Annotated) > 0 {
+		fmt.Fprintf(streams.Err, "info: Added annotation %s%s to %d manifests that name no profile:\n", api.IncludePrefix, folders.Profile, len(folders.Annotated))
+		listObjects(streams, folders.Annotated)
+	}
+	if len(folders.Excluded) > 0 {
+		fmt.Fprintf(streams.Err, "info: Clusters with profile %s and the default feature set do not get %d manifests:\n", folders.Profile, len(folders.Excluded))
+		listObjects(streams, folders.Excluded)
+	}
+}
+
+func listObjects(streams command.Streams, objects []compose.Object) {
+	for i, object := range objects {
+		if i == shown {
+			fmt.Fprintf(streams.Err, "  and %d more\n", len(objects)-shown)
+			return
+		}
+		line := fmt.Sprintf("  %s/%s: %s", object.Component, object.File, object.ID)
+		if object.Reason != "" {
+			line += ": " + object.Reason
+		}
+		fmt.Fprintln(streams.Err, printable.Text(line))
+	}
+}
+
+// examine lints the manifests and rejects a release with errors. It only lints a reproduced release, because the original already exists.
+func (o *options) examine(ctx context.Context, streams command.Streams, inputs *compose.Inputs, result *assemble.Result) error {
+	if o.lint == lintOff {
+		return nil
+	}
+	files, disable, err := inputs.Lintable(result)
+	if err != nil {
+		return err
+	}
+	opts := lint.Options{Disable: append(disable, o.lintDisable...)}
+	if o.lintFrom != "" {
+		read := reading.Flags{Versions: cluster.VersionFlags{ContextFlags: o.cluster, Name: api.ClusterVersionName}, Registry: o.registry}
+		if opts.From, err = read.LintFiles(ctx, streams, o.lintFrom); err != nil {
+			return fmt.Errorf("reading --from %s: %w", o.lintFrom, err)
+		}
+	}
+	report := lint.Check(files, opts)
+	if report.Totals.Errors+report.Totals.Warnings == 0 {
+		return nil
+	}
+	if err := finding.WriteText(streams.Err, report, false); err != nil {
+		return err
+	}
+	if report.Totals.Errors == 0 || o.lint != lintError || o.reproduces() {
+		return nil
+	}
+	return &command.RefusedError{Err: fmt.Errorf("release %s cannot be applied: %s: fix the manifests, or print the errors and continue with --lint=%s",
+		result.Version, report.Totals, lintWarn)}
+}
+
+// write writes the release to all requested outputs. It pushes last, because others may use a pushed release at once.
+func (o *options) write(ctx context.Context, streams command.Streams, result *assemble.Result) error {
+	for _, out := range []struct {
+		to    string
+		write func() error
+	}{
+		{o.toDir, func() error { return result.WriteFolder(o.toDir) }},
+		{o.toOCI, func() error { return result.WriteLayout(o.toOCI) }},
+		{o.toFile, func() error { return toFile(streams, o.toFile, result.WriteLayer) }},
+	} {
+		if out.to == "" {
+			continue
+		}
+		if err := out.write(); err != nil {
+			return err
+		}
+		if out.to != "-" {
+			fmt.Fprintf(streams.Err, "info: Wrote %s\n", out.to)
+		}
+	}
+	if o.toImage == "" {
+		return nil
+	}
+	return o.push(ctx, streams, result)
+}
+
+func (o *options) push(ctx context.Context, streams command.Streams, result *assemble.Result) error {
+	access, err := o.registry.Access()
+	if err != nil {
+		return err
+	}
+	pushed, err := result.Push(ctx, access, o.toImage)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(streams.Err, "info: Pushed to %s\n", o.toImage)
+	if o.toSignature == "" {
+		return nil
+	}
+	claim, err := sign.UnsignedClaim(pushed, o.clock.Now())
+	if err != nil {
+		return err
+	}
+	if err := toFile(streams, o.toSignature, func(w io.Writer) error { _, err := w.Write(claim); return err }); err != nil {
+		return err
+	}
+	fmt.Fprintf(streams.Err, "info: Wrote %s\n", o.toSignature)
+	return nil
+}
+
+// toFile creates a new file, or writes to standard output if path is -.
+func toFile(streams command.Streams, path string, write func(io.Writer) error) error {
+	if path == "-" {
+		return write(streams.Out)
+	}
+	err := atomicfile.Create(path, 0o644, write)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s exists: name another file, or remove it", path)
+	}
+	return err
+}
+
+// Summary is the content of --result-file. Fields are added, never renamed or removed.
+type Summary struct {
+	Digest    string   `json:"digest"`
+	Name      string   `json:"name"`
+	Created   string   `json:"created"`
+	Image     string   `json:"image,omitempty"`
+	Images    int      `json:"images"`
+	Operators int      `json:"operators"`
+	LeftOut   []string `json:"leftOut,omitempty"`
+	// Manifests counts the objects in --from-dir. Annotated of them got the annotation of the profile, and clusters with the profile and the
+	// default feature set do not get Excluded of them.
+	Manifests int `json:"manifests,omitempty"`
+	Annotated int `json:"annotated,omitempty"`
+	Excluded  int `json:"excluded,omitempty"`
+	// Platforms are those on which the operator in the release runs, such as linux/amd64; none without an operator.
+	Platforms []string `json:"platforms,omitempty"`
+	Warnings  []string `json:"warnings,omitempty"`
+}
+
+// printResult prints one line for scripts: to stdout, or to stderr if stdout has other output.
+func (o *options) printResult(streams command.Streams, inputs *compose.Inputs, result *assemble.Result) error {
+	created := result.Created.Format(time.RFC3339)
+	if o.resultFile != "" {
+		platforms, err := result.Platforms()
+		if err != nil {
+			return err
+		}
+		out := Summary{
+			Digest: string(result.Digest), Name: result.Version, Created: created,
+			Images: result.Images, Operators: result.Operators, LeftOut: result.Left, Warnings: result.Warnings,
+			Platforms: platforms,
+			Manifests: inputs.Folders.Manifests, Annotated: len(inputs.Folders.Annotated), Excluded: len(inputs.Folders.Excluded),
+		}
+		if o.toImage != "" && !o.dryRun {
+			out.Image = o.toImage + "@" + string(result.Digest)
+		}
+		err = toFile(streams, o.resultFile, func(w io.Writer) error { return printing.JSON(w, out) })
+		if err != nil || o.resultFile == "-" {
+			return err
+		}
+	}
+	out := streams.Out
+	if o.toFile == "-" && !o.dryRun {
+		out = streams.Err
+	}
+	_, err := fmt.Fprintf(out, "%s %s %s\n", result.Digest, result.Version, created)
+	return err
+}

@@ -1,0 +1,206 @@
+package mirror
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/internal/atomicfile"
+	"github.com/cluster-version/cvo/pkg/author/carry"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/cli/verifying"
+	"github.com/cluster-version/cvo/pkg/oci/mirror"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/verify"
+	"github.com/cluster-version/cvo/pkg/verify/policy"
+	"github.com/cluster-version/cvo/pkg/verify/store"
+)
+
+// Subfolders of the destination folder for OpenPGP signatures: a signature store, and ConfigMaps.
+const (
+	mirrorSignatures = "signatures"
+	mirrorConfig     = "config"
+)
+
+// mirrorTrust holds the trust policy and the signatures of a release.
+type mirrorTrust struct {
+	policy   policy.Policy
+	sources  verify.Sources
+	verifier *verify.Verifier
+	evidence []release.Evidence
+	// skipped is the error that --insecure-skip-verification overrode; nil if none.
+	skipped error
+}
+
+// verify decides whether the release may be copied.
+func (m *mirroring) verify(ctx context.Context) error {
+	err := m.checkSignature(ctx)
+	var unread *verifying.UnreadError
+	switch {
+	case err == nil:
+		verifying.PrintSigners(m.streams, string(m.image.Digest), m.trust.evidence)
+		return nil
+	case errors.As(err, &unread) || ctx.Err() != nil:
+		return err
+	case m.skipVerify:
+		m.trust.skipped = err
+		fmt.Fprintf(m.streams.Err, "warning: copying without a trusted signature because of --insecure-skip-verification: %v\n", err)
+		return nil
+	case m.options.trust != "":
+		return &command.RefusedError{Err: fmt.Errorf("nothing was copied: %w", err)}
+	}
+	return &command.RefusedError{Err: fmt.Errorf("nothing was copied: %w: add --trust FILE, or skip the verification with --insecure-skip-verification", err)}
+}
+
+func (m *mirroring) checkSignature(ctx context.Context) error {
+	policy, err := m.policy(ctx)
+	if err != nil {
+		return err
+	}
+	m.trust.policy, m.trust.sources = policy, verifying.Sources(m.images)
+	if dir := m.sourceDir(); dir != "" {
+		if dir, err = filepath.Abs(dir); err != nil {
+			return err
+		}
+		m.trust.sources.Local = []store.Store{store.NewFolder(filepath.Join(dir, mirrorSignatures))}
+	}
+	if m.trust.verifier, err = verify.New(policy, m.trust.sources, clock.RealClock{}); err != nil {
+		return err
+	}
+	m.trust.evidence, err = m.trust.verifier.Verify(ctx, m.image)
+	return err
+}
+
+// policy returns the policy of --trust, or else the policy in the release itself.
+func (m *mirroring) policy(ctx context.Context) (policy.Policy, error) {
+	if m.options.trust != "" {
+		trusted, err := verifying.ReadTrust(m.options.trust)
+		if err != nil {
+			return policy.Policy{}, &verifying.UnreadError{Err: err}
+		}
+		return *trusted, nil
+	}
+	shipped, err := verifying.ShippedKeys(ctx, m.images, m.image)
+	if _, ok := errors.AsType[*verifying.UnreadError](err); ok {
+		return policy.Policy{}, err
+	}
+	if err != nil {
+		return policy.Policy{}, fmt.Errorf("the release contains no keys: %w", err)
+	}
+	fmt.Fprintln(m.streams.Err, "warning: verifying the release with its own keys: set the accepted keys with --trust")
+	return shipped, nil
+}
+
+// checkPlatform warns if only an index is signed, but only one of its images is copied. The signature does not cover that image.
+func (t *mirrorTrust) checkPlatform(ctx context.Context, streams command.Streams, r *mirror.Release) {
+	if t.verifier == nil || t.skipped != nil || r.Digest == r.Resolved {
+		return
+	}
+	if _, err := t.verifier.Verify(ctx, r.Image); err != nil {
+		fmt.Fprintf(streams.Err, "warning: the signature covers the multi-architecture image %s, but not the image %s in it: "+
+			"clusters that verify signatures will reject the mirrored image: use --keep-manifest-list\n", r.Resolved, r.Digest)
+	}
+}
+
+// writeSignatures writes the OpenPGP signatures to the destinations that the flags name.
+func (m *mirroring) writeSignatures(ctx context.Context) error {
+	if m.toMirror {
+		return nil
+	}
+	messages, err := carry.Collect(ctx, m.trust.policy, m.trust.sources, m.release.Digests())
+	if err != nil {
+		return fmt.Errorf("collecting signatures: %w", err)
+	}
+	configDir := m.signatureDir
+	if configDir == "" && m.toDir != "" {
+		configDir = filepath.Join(m.toDir, mirrorConfig)
+	}
+	wanted := m.signatureDir != "" || m.applySignature
+	if wanted && len(messages) == 0 {
+		return fmt.Errorf("cannot write a signature ConfigMap: the policy accepts no OpenPGP signature of %s", m.release.Resolved)
+	}
+	for _, digest := range m.release.Digests() {
+		messages := messages[digest]
+		if len(messages) == 0 {
+			continue
+		}
+		if m.toDir != "" && !m.dryRun {
+			if err := carry.Store(ctx, filepath.Join(m.toDir, mirrorSignatures), digest, messages); err != nil {
+				return err
+			}
+		}
+		if configDir != "" {
+			if err := m.writeConfigMap(configDir, digest, messages); err != nil {
+				return err
+			}
+		}
+		if m.applySignature {
+			if err := m.applyConfigMap(ctx, digest, messages); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (m *mirroring) writeConfigMap(dir string, digest release.Digest, messages [][]byte) error {
+	cm, err := carry.ConfigMap(nil, digest, messages)
+	if err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(cm, "", "  ")
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "signature-sha256-"+digest.Hex()[:16]+".json")
+	if m.dryRun {
+		fmt.Fprintf(m.streams.Err, "info: Write configmap signature file %s\n", file)
+		return nil
+	}
+	if err := writeWhole(file, append(data, '\n'), 0o640); err != nil {
+		return fmt.Errorf("writing the signature ConfigMap: %w", err)
+	}
+	m.result.Signatures = append(m.result.Signatures, file)
+	m.printLine("Configmap signature file %s created", file)
+	return nil
+}
+
+// writeWhole writes a file atomically and creates its folder if it is missing.
+func writeWhole(file string, data []byte, mode os.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return atomicfile.Write(file, mode, atomicfile.Content(data))
+}
+
+func (m *mirroring) applyConfigMap(ctx context.Context, digest release.Digest, messages [][]byte) error {
+	cfg, err := m.cluster.Config()
+	if err != nil {
+		return err
+	}
+	cluster, err := client.New(cfg, client.Options{})
+	if err != nil {
+		return fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	fresh, err := carry.ConfigMap(nil, digest, messages)
+	if err != nil {
+		return err
+	}
+	if m.dryRun {
+		fmt.Fprintf(m.streams.Err, "info: Create or configure configmap/%s\n", fresh.Name)
+		return nil
+	}
+	done, err := carry.Apply(ctx, cluster, digest, messages, m.overwrite)
+	if err != nil {
+		return fmt.Errorf("writing the signature ConfigMap into the cluster: %w", err)
+	}
+	m.result.Signatures = append(m.result.Signatures, "configmap/"+fresh.Name)
+	m.printLine("configmap/%s %s", fresh.Name, done)
+	return nil
+}

@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/payload"
+)
+
+// plainManifests are manifests as their authors wrote them for kubectl.
+const plainManifests = `apiVersion: v1
+kind: Namespace
+metadata:
+  name: web
+---
+# settings of the web server
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: web
+  namespace: web
+data:
+  color: blue
+`
+
+// plainFolder returns a folder with one component, web, and the given files.
+func plainFolder(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	return dir
+}
+
+func TestNewReleaseContainsManifestsThatNameNoProfile(t *testing.T) {
+	set := operatorSet(t)
+	dir := plainFolder(t, map[string]string{"web/web.yaml": plainManifests})
+	load := func(t *testing.T, args ...string) (names []string, stderr string) {
+		t.Helper()
+		to := filepath.Join(t.TempDir(), "out")
+		_, errs, err := runCvo(t, append([]string{"release", "new", "--from-dir", dir, "--name", "1.0.0", "--operator-manifests", set, "--to-dir", to, "--lint-disable", "never-included"}, args...)...)
+		require.NoError(t, err, errs)
+		p, err := payload.Load(os.DirFS(to), "registry.example.com/release@sha256:"+strings.Repeat("a", 64), payload.Options{})
+		require.NoError(t, err)
+		for _, m := range p.Manifests {
+			if m.Component == "web" {
+				names = append(names, m.ID().String())
+			}
+		}
+		return names, errs
+	}
+	t.Run("it adds the default profile, and names the manifests", func(t *testing.T) {
+		names, errs := load(t)
+		assert.Equal(t, []string{"Namespace web", "ConfigMap web/web"}, names)
+		assert.Contains(t, errs, "info: Clusters with profile self-managed-high-availability install 2 of 2 manifests in "+dir+"\n"+
+			"info: Added annotation include.release.openshift.io/self-managed-high-availability to 2 manifests that name no profile:\n"+
+			"  web/web.yaml: Namespace web\n  web/web.yaml: ConfigMap web/web\n")
+		unchanged, err := os.ReadFile(filepath.Join(dir, "web", "web.yaml"))
+		require.NoError(t, err)
+		assert.Equal(t, plainManifests, string(unchanged), "only the copy in the release changes")
+	})
+	t.Run("the release names the manifests", func(t *testing.T) {
+		oci := filepath.Join(t.TempDir(), "oci")
+		newRelease(t, "--from-dir", dir, "--name", "1.0.0", "--operator-manifests", set, "--to-oci", oci)
+		out, _, err := runCvo(t, "release", "info", oci)
+		require.NoError(t, err)
+		assert.Contains(t, out, "\nManifests that got profile self-managed-high-availability, because they named none:\n  web/web.yaml: ConfigMap web/web\n  web/web.yaml: Namespace web\n")
+	})
+	t.Run("it adds another profile", func(t *testing.T) {
+		names, errs := load(t, "--profile", "edge", "--lint", "warn")
+		assert.Empty(t, names, "this cluster has the default profile")
+		assert.Contains(t, errs, "Added annotation include.release.openshift.io/edge to 2 manifests")
+	})
+	t.Run("it adds nothing on request", func(t *testing.T) {
+		names, errs := load(t, "--no-annotate")
+		assert.Empty(t, names)
+		assert.NotContains(t, errs, "Added annotation")
+		assert.Contains(t, errs, "info: Clusters with profile self-managed-high-availability and the default feature set do not get 2 manifests:\n"+
+			"  web/web.yaml: Namespace web: no annotations\n")
+	})
+}
+
+func TestNewReleaseRejectsComponentsThatNoClusterGets(t *testing.T) {
+	for _, tt := range []struct {
+		name, file, text, want string
+	}{
+		{
+			"manifests of other profiles", "web/web.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: web, annotations: {include.release.openshift.io/edge: 'true'}}\n",
+			"component web has no manifest for profile self-managed-high-availability, for example web.yaml[1] Namespace web (no annotation include.release.openshift.io/self-managed-high-availability)",
+		},
+		{"no manifests", "web/notes.txt", "to do\n", "component web has no manifests: add a .yaml or .json file to the folder"},
+		{
+			"annotations that are an alias", "web/web.yaml", "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: web\n  labels: &l {a: b}\n  annotations: *l\n",
+			"component web: web.yaml[1]: adding annotation include.release.openshift.io/self-managed-high-availability: its annotations are not a map of its own: add it to the file",
+		},
+	} {
+		t.Run("it rejects "+tt.name, func(t *testing.T) {
+			_, _, err := runCvo(t, "release", "new", "--from-dir", plainFolder(t, map[string]string{tt.file: tt.text}), "--name", "1.0.0", "--operator-manifests", operatorSet(t), "--dry-run")
+			assert.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+func TestNewReleaseRejectsInvalidProfiles(t *testing.T) {
+	dir := plainFolder(t, map[string]string{"web/web.yaml": plainManifests})
+	for _, tt := range []struct{ profile, want string }{
+		{"", "--profile has no value: name a profile, or use --no-annotate"},
+		{"a b", `profile "a b" is not the name of an annotation: `},
+	} {
+		_, _, err := runCvo(t, "release", "new", "--from-dir", dir, "--name", "1.0.0", "--operator-manifests", operatorSet(t), "--dry-run", "--profile", tt.profile)
+		require.ErrorContains(t, err, tt.want)
+		assert.Equal(t, command.ExitUsage, command.ExitCode(err))
+		_, _, err = runCvo(t, "release", "lint", dir, "--profile", tt.profile)
+		require.ErrorContains(t, err, tt.want)
+		assert.Equal(t, command.ExitUsage, command.ExitCode(err))
+	}
+}
+
+func TestReproducedReleaseKeepsItsProfile(t *testing.T) {
+	set := operatorSet(t)
+	for name, flags := range map[string][]string{"the default profile": nil, "another profile": {"--profile", "edge", "--lint", "warn"}, "no profile": {"--no-annotate"}} {
+		t.Run("it reproduces "+name, func(t *testing.T) {
+			dir, oci := plainFolder(t, map[string]string{"web/web.yaml": plainManifests}), filepath.Join(t.TempDir(), "oci")
+			newRelease(t, append([]string{"--from-dir", dir, "--name", "1.0.0", "--operator-manifests", set, "--to-oci", oci}, flags...)...)
+			_, errs, err := runCvo(t, "release", "new", "--from-release", oci, "--from-dir", dir, "--dry-run")
+			require.NoError(t, err, errs)
+		})
+	}
+}
+
+func TestFindingsHaveTheLinesOfTheAuthorsFile(t *testing.T) {
+	dir := plainFolder(t, map[string]string{"web/web.yaml": plainManifests + "bianryData: {}\n"})
+	_, errs, err := runCvo(t, "release", "new", "--from-dir", dir, "--name", "1.0.0", "--operator-manifests", operatorSet(t), "--dry-run")
+	require.NoError(t, err)
+	assert.Contains(t, errs, filepath.Join(dir, "web", "web.yaml")+":14: ")
+}
+
+func TestFoldersOfComponentsAreLinted(t *testing.T) {
+	dir := plainFolder(t, map[string]string{"web/web.yaml": plainManifests + "bianryData: {}\n"})
+	t.Run("it names the author's file and line, and adds the default profile", func(t *testing.T) {
+		out, _, err := runCvo(t, "release", "lint", dir)
+		require.NoError(t, err)
+		assert.Contains(t, out, filepath.Join(dir, "web", "web.yaml")+":14: warning unknown-field")
+		assert.NotContains(t, out, "never-included")
+	})
+	t.Run("it adds no profile on request", func(t *testing.T) {
+		out, _, err := runCvo(t, "release", "lint", dir, "--no-annotate")
+		require.NoError(t, err)
+		assert.Contains(t, out, filepath.Join(dir, "web", "web.yaml")+":1: warning never-included")
+	})
+	t.Run("it reports components that no cluster gets", func(t *testing.T) {
+		_, _, err := runCvo(t, "release", "lint", plainFolder(t, map[string]string{"web/kustomization.yaml": "resources: []\n"}))
+		assert.ErrorContains(t, err, "kustomization.yaml is a kustomization, not a manifest")
+	})
+	t.Run("it explains how to put manifests into components", func(t *testing.T) {
+		_, _, err := runCvo(t, "release", "lint", filepath.Join(dir, "web"))
+		assert.ErrorContains(t, err, "the folder has no subdirectories: put each component's manifests into a subdirectory")
+	})
+	t.Run("other commands name the way to a release", func(t *testing.T) {
+		_, _, err := runCvo(t, "release", "info", dir)
+		assert.ErrorContains(t, err, dir+" is a folder of manifests, not a release: check it with 'cvo release lint "+dir+"', or make a release with 'cvo release new --from-dir "+dir+"'")
+	})
+}

@@ -1,0 +1,342 @@
+// Package diff provides the command 'cvo upgrade diff'. It opens a release as the cluster's operator would, and prints the preview of an
+// update to it.
+package diff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/internal/folder"
+	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/internal/terminal"
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli/cluster"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/cli/printing"
+	"github.com/cluster-version/cvo/pkg/cli/registries"
+	"github.com/cluster-version/cvo/pkg/cli/verifying"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/clusterversion/outside"
+	enginecluster "github.com/cluster-version/cvo/pkg/engine/cluster"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	"github.com/cluster-version/cvo/pkg/engine/preview"
+	"github.com/cluster-version/cvo/pkg/install"
+	installtarget "github.com/cluster-version/cvo/pkg/install/target"
+	"github.com/cluster-version/cvo/pkg/oci/image"
+	"github.com/cluster-version/cvo/pkg/operator/sources"
+	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/verify/policy"
+)
+
+type options struct {
+	ref          string
+	cluster      cluster.ContextFlags
+	namespace    string
+	name         string
+	profile      string
+	capabilities string
+	ownNetwork   bool
+	trust        string
+	unverified   bool
+	payloadCache string
+	registry     registries.Flags
+	output       string
+	full         bool
+}
+
+// New returns the command 'cvo upgrade diff'.
+func New(streams command.Streams) *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:   "diff REF|DIR",
+		Short: "Print the changes that an update would make, without making them",
+		Long: `Print the changes that an update to a release would make, without making them.
+
+The command sends every manifest for this cluster to the API server as a dry run. The API server applies schema, defaults,
+validation and admission, and stores nothing. The command prints the objects that the update would create, change (field by
+field: ~ changed value, + new, - removed), delete, recreate, or fail to apply. It never prints values of Secrets.
+
+The release is an image in a registry, or a folder with manifests/ and release-manifests/. An image must be signed as for an
+update: by a key in the file of --trust or, without --trust, by a key in the running release.
+
+The command uses the permissions of the kubeconfig's user, who needs get, list, create, patch and delete on the objects of the
+release. The exit code is 3 if the API server would reject something, and 1 if the command could not check something.`,
+		Example: `  # Print the changes of an update
+  cvo upgrade diff registry.example/platform/release:1.1.0
+
+  # Check a release that is not built yet, with all values in full
+  cvo upgrade diff ./release --full
+
+  # List the objects that would be refused, for a script
+  cvo upgrade diff ./release -o json | jq '.objects[] | select(.verdict == "refused")'`,
+		Args: command.UsageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.ref = args[0]
+			return o.run(cmd.Context(), streams)
+		},
+	}
+	f := cmd.Flags()
+	o.cluster.Add(f)
+	f.StringVar(&o.namespace, "namespace", command.EnvOr("CVO_NAMESPACE", api.OperatorNamespace), "`namespace` of the operator")
+	f.StringVar(&o.name, "name", command.EnvOr("CVO_NAME", api.ClusterVersionName), "`name` of the ClusterVersion")
+	f.StringVar(&o.profile, "profile", command.EnvOr("CLUSTER_PROFILE", api.DefaultProfile), "cluster profile of the operator")
+	f.StringVar(&o.capabilities, "always-enable-capabilities", "", "comma-separated capabilities that the operator was started with")
+	f.BoolVar(&o.ownNetwork, "bring-your-own-network", false, "the operator was started with this flag; default from its Deployment in the cluster")
+	f.StringVar(&o.trust, "trust", "", "`file` with the accepted signers, instead of the keys in the running release")
+	f.BoolVar(&o.unverified, "force-unverified", false, "accept a release without a trusted signature")
+	f.StringVar(&o.payloadCache, "payload-cache", "", "`folder` that caches pulled content, as an OCI layout; default none")
+	printing.AddFlag(cmd, &o.output)
+	cmd.ValidArgsFunction = command.CompleteFolders
+	f.BoolVar(&o.full, "full", false, "do not shorten long values")
+	o.registry.Add(f)
+	return cmd
+}
+
+func (o *options) run(ctx context.Context, streams command.Streams) error {
+	write, err := o.writer()
+	if err != nil {
+		return &command.UsageError{Err: err}
+	}
+	cfg, err := o.cluster.Config()
+	if err != nil {
+		return err
+	}
+	cfg.QPS = -1 // no client-side limit: the server's API Priority and Fairness limits the rate
+	cfg.UserAgent = "cvo-upgrade-diff"
+	target, err := o.read(ctx, streams, cfg)
+	if err != nil {
+		return err
+	}
+	for _, w := range target.payload.Warnings {
+		fmt.Fprintf(streams.Err, "warning: %s\n", printable.Text(w))
+	}
+	progress, done := progressOn(streams.Err)
+	target.options.Progress = progress
+	report, err := preview.Run(ctx, cfg, target.payload, target.options)
+	done()
+	if err != nil {
+		return err
+	}
+	report.Notes = append(report.Notes, target.notes...)
+	if err := write(streams.Out, report); err != nil {
+		return err
+	}
+	switch t := report.Totals; {
+	case t.Refused > 0:
+		return &command.RefusedError{Err: fmt.Errorf("the cluster would reject %d manifests of release %s", t.Refused, report.Version)}
+	case t.NotAsked > 0:
+		return fmt.Errorf("%d manifests of release %s could not be checked", t.NotAsked, report.Version)
+	}
+	return nil
+}
+
+func (o *options) writer() (func(io.Writer, *preview.Report) error, error) {
+	switch o.output {
+	case "text":
+		return func(w io.Writer, r *preview.Report) error { return preview.WriteText(w, r, o.full) }, nil
+	case "json":
+		return func(w io.Writer, r *preview.Report) error { return printing.JSON(w, r) }, nil
+	case "yaml":
+		return func(w io.Writer, r *preview.Report) error { return printing.YAML(w, r) }, nil
+	}
+	return nil, fmt.Errorf("unknown output %q: use text, json or yaml", o.output)
+}
+
+// target is the previewed release, and its cluster.
+type target struct {
+	payload *payload.Payload
+	options preview.Options
+	notes   []string
+}
+
+// read reads the state of the cluster, and loads the manifests of the release that the cluster would get.
+func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.Config) (*target, error) {
+	scheme, err := enginecluster.NewScheme()
+	if err != nil {
+		return nil, err
+	}
+	reader, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	c := &examined{reader: reader, version: &configv1.ClusterVersion{}}
+	err = reader.Get(ctx, client.ObjectKey{Name: o.name}, c.version)
+	switch {
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return nil, fmt.Errorf("ClusterVersion %s does not exist, so the cluster runs no release: install one with 'cvo install': %w", o.name, err)
+	case err != nil:
+		return nil, fmt.Errorf("reading ClusterVersion %s: %w", o.name, err)
+	}
+	own := accept.Settings{Profile: o.profile, ExcludeID: os.Getenv("EXCLUDE_MANIFESTS"), AlwaysEnable: cluster.CapabilityList(o.capabilities)}
+	c.options = outside.Options{Images: image.Options{CacheDir: o.payloadCache}}
+	if c.options.Access, err = o.registry.Options(); err != nil {
+		return nil, err
+	}
+	if c.options.Policy, err = verifying.ReadTrust(o.trust); err != nil {
+		return nil, err
+	}
+	filter, err := sources.ClusterFilter(ctx, reader, c.version, own)
+	if err != nil {
+		return nil, err
+	}
+	out := &target{}
+	if out.options, err = preview.ReadOptions(ctx, reader, c.version, o.namespace); err != nil {
+		return nil, err
+	}
+	out.options.Inventory, out.notes, err = o.inventory(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	load := payload.Options{Filter: filter}
+	if load.BringYourOwnNetwork, err = o.network(ctx, reader); err != nil {
+		return nil, err
+	}
+	files, image, err := o.open(ctx, streams, c, load)
+	if err != nil {
+		return nil, err
+	}
+	out.payload, err = payload.Load(files, image, load)
+	return out, err
+}
+
+// network reports whether the operator's release installs the cluster's network, so that this command renders manifests as the operator
+// does. An operator outside the cluster has no Deployment.
+func (o *options) network(ctx context.Context, reader client.Reader) (bool, error) {
+	deployment := &appsv1.Deployment{}
+	key := client.ObjectKey{Namespace: o.namespace, Name: installtarget.Operator}
+	err := reader.Get(ctx, key, deployment)
+	switch {
+	case o.ownNetwork, apierrors.IsNotFound(err):
+		return o.ownNetwork, nil
+	case err != nil:
+		return false, fmt.Errorf("reading Deployment %s, which contains the operator's flags: %w", key, err)
+	}
+	return install.Existing{Deployment: deployment}.Network(), nil
+}
+
+// inventory reads the inventory of applied objects. Without it, the rest of the report is still complete.
+func (o *options) inventory(ctx context.Context, cfg *rest.Config) (inv inventory.Inventory, notes []string, err error) {
+	configMaps, err := corev1client.NewForConfig(cfg)
+	if err != nil {
+		return inv, nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	inv, err = inventory.NewStore(configMaps, o.namespace, o.name).Load(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return inv, nil, ctx.Err()
+	case err != nil:
+		notes = append(notes, "The list of objects dropped by this release is incomplete: "+err.Error())
+	case len(inv.Records) == 0:
+		notes = append(notes, "Objects dropped by this release are not listed: the cluster has no inventory in namespace "+o.namespace)
+	}
+	return inv, notes, nil
+}
+
+// open returns the files of the release and its name for templates. It opens an image only if its signature is trusted.
+func (o *options) open(ctx context.Context, streams command.Streams, c *examined, load payload.Options) (fs.FS, string, error) {
+	dir := strings.TrimPrefix(o.ref, "file://")
+	info, err := os.Stat(dir)
+	switch {
+	case err == nil && info.IsDir():
+		files, err := folder.Open(dir)
+		return files, dir, err
+	case err == nil:
+		return nil, "", &command.UsageError{Err: fmt.Errorf("%q is a file: name a folder with manifests/ and release-manifests/, or an image", dir)}
+	case dir != o.ref || strings.HasPrefix(dir, "/") || strings.HasPrefix(dir, "."):
+		return nil, "", err
+	}
+	images, err := c.outside(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	img, err := images.Resolve(ctx, o.ref)
+	if err != nil {
+		return nil, "", fmt.Errorf("resolving %s (no such folder): %w", o.ref, err)
+	}
+	switch err := o.verify(ctx, streams, c, images, img, load); {
+	case err != nil && o.unverified && ctx.Err() == nil:
+		fmt.Fprintf(streams.Err, "warning: reading %s without verification because of --force-unverified: %s\n", img.ByDigest(), terminal.OneLine(err.Error()))
+	case err != nil:
+		return nil, "", err
+	}
+	files, err := images.Manifests(ctx, img)
+	if err != nil {
+		return nil, "", fmt.Errorf("reading %s: %w", img.ByDigest(), err)
+	}
+	return files, img.ByDigest(), nil
+}
+
+// verify checks the signatures of the image as the operator would: against --trust, or against the keys of the running release.
+func (o *options) verify(
+	ctx context.Context, streams command.Streams, c *examined, images *outside.Outside, img release.Image, load payload.Options,
+) error {
+	verifier, err := images.Verifier(ctx, img, nil)
+	if errors.Is(err, policy.ErrNone) {
+		var running *payload.Payload
+		if running, err = o.running(ctx, c, images, load); err != nil {
+			return fmt.Errorf("reading the keys of the running release: %w (use --trust for other keys)", err)
+		}
+		verifier, err = images.Verifier(ctx, img, running)
+	}
+	if err != nil {
+		return err
+	}
+	return verifying.Signed(ctx, streams, verifier, img)
+}
+
+// running pulls the release that the cluster runs. The cluster verified its digest when it accepted the release.
+func (o *options) running(ctx context.Context, c *examined, images *outside.Outside, load payload.Options) (*payload.Payload, error) {
+	pullspec := c.version.Status.Desired.Image
+	if !release.Pullspec(pullspec).HasDigest() {
+		return nil, errors.New("status.desired of the ClusterVersion names no image by digest")
+	}
+	img, err := images.Resolve(ctx, pullspec)
+	if err != nil {
+		return nil, err
+	}
+	files, err := images.Manifests(ctx, img)
+	if err != nil {
+		return nil, err
+	}
+	return payload.Load(files, img.ByDigest(), load)
+}
+
+// examined is the cluster for which the command previews an update.
+type examined struct {
+	reader  client.Reader
+	version *configv1.ClusterVersion
+	options outside.Options
+}
+
+// outside returns the access to release images with the configuration of the cluster's operator.
+func (c *examined) outside(ctx context.Context) (*outside.Outside, error) {
+	return outside.Open(ctx, clock.RealClock{}, c.reader, c.version, c.options)
+}
+
+// progressOn returns a function that shows progress on a terminal, and a function that clears the progress line. If w is not a terminal,
+// progress is nil.
+func progressOn(w io.Writer) (progress func(done, total int), wipe func()) {
+	file, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return nil, func() {}
+	}
+	const wiped = "\r\x1b[K"
+	return func(done, total int) { fmt.Fprintf(w, "%s%d of %d manifests", wiped, done, total) }, func() { fmt.Fprint(w, wiped) }
+}

@@ -1,0 +1,44 @@
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/cluster-version/cvo/internal/terminal"
+	"github.com/cluster-version/cvo/pkg/cli/cluster"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/oci/egress"
+	"github.com/cluster-version/cvo/pkg/update/request"
+)
+
+// confirmForce asks for confirmation of --force if the cluster contacts a registry without TLS. Without signatures, a digest is the only
+// protection of the release, and without TLS the one that a tag names can be changed on the way.
+func (o *options) confirmForce(ctx context.Context, streams command.Streams) error {
+	if !o.Force || o.yes || o.dryRun != request.DryRunNone {
+		return nil
+	}
+	cfg, err := o.cluster.Config()
+	if err != nil {
+		return err
+	}
+	cfg.UserAgent = "cvo-upgrade"
+	reader, err := cluster.OperatorReader(cfg)
+	if err != nil {
+		return err
+	}
+	insecure, err := egress.Insecure(ctx, reader, nil)
+	switch {
+	case apierrors.IsForbidden(err):
+		fmt.Fprintf(streams.Err, "warning: cannot find out whether the cluster contacts registries without TLS: %s\n", terminal.OneLine(err.Error()))
+		return nil
+	case err != nil:
+		return err
+	case len(insecure) == 0:
+		return nil
+	}
+	return command.Confirm(streams, "skip the signature check although the cluster contacts these registries without TLS, or without checking their certificates: "+
+		strings.Join(insecure, ", "))
+}

@@ -1,0 +1,59 @@
+package upgrade
+
+import (
+	"context"
+	"fmt"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/spf13/cobra"
+
+	"github.com/cluster-version/cvo/internal/terminal"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/cli/printing"
+	"github.com/cluster-version/cvo/pkg/update/request"
+	"github.com/cluster-version/cvo/pkg/view/overview"
+)
+
+// overview runs the command without a request.
+func (o *options) overview(ctx context.Context, streams command.Streams) error {
+	c, err := o.cluster.Open("cvo-upgrade")
+	if err != nil {
+		return err
+	}
+	cv, err := o.cluster.ReadClusterVersion(ctx, c)
+	if err != nil {
+		return err
+	}
+	v := overview.New(cv)
+	if v.Preflight, err = request.ReadPreflight(ctx, c, cv); err != nil {
+		fmt.Fprintln(streams.Err, "warning: Cannot read the preflight's result:", terminal.OneLine(err.Error()))
+	}
+	if o.output != "" {
+		err = printing.Structured(streams, o.output, v)
+	} else {
+		err = v.Print(streams.Out, streams.Err, o.includeNotRecommended)
+	}
+	if err != nil || !o.exitCode {
+		return err
+	}
+	code := map[overview.State]int{overview.Updating: command.ExitUpdating, overview.Attention: command.ExitAttention, overview.Unknown: command.ExitPartial}[v.State]
+	if code == 0 {
+		return nil
+	}
+	return &command.StateError{Code: code, Err: fmt.Errorf("the state of the cluster is %s", v.State)}
+}
+
+// completeVersions offers the updates that the cluster knows.
+func (o *options) completeVersions(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return o.cluster.Complete(cmd, func(cv *configv1.ClusterVersion) []string {
+		v := overview.New(cv)
+		var offers []string
+		for _, update := range v.Recommended {
+			offers = append(offers, cobra.CompletionWithDesc(terminal.OneLine(update.Version), "recommended"))
+		}
+		for _, update := range v.NotRecommended {
+			offers = append(offers, cobra.CompletionWithDesc(terminal.OneLine(update.Version), "not recommended: "+terminal.OneLine(update.Reason)))
+		}
+		return offers
+	})
+}

@@ -1,0 +1,29 @@
+// Package event describes and records Kubernetes events about the ClusterVersion. It removes the parts of a message that differ each time.
+package event
+
+import (
+	"fmt"
+	"regexp"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Event is a Kubernetes event about the ClusterVersion.
+type Event struct{ Kind, Reason, Message string }
+
+// Normal returns an event about normal operation.
+func Normal(reason, format string, args ...any) Event {
+	return Event{corev1.EventTypeNormal, reason, fmt.Sprintf(format, args...)}
+}
+
+// Warning returns an event that an administrator should look at.
+func Warning(reason, format string, args ...any) Event {
+	return Event{corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)}
+}
+
+// ownAddress matches the local ip:port in network and DNS errors.
+var ownAddress = regexp.MustCompile(`(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|\[[0-9A-Za-z:.%_-]+\]):[0-9]+->`)
+
+// Steady removes the local address from an error text. Its port differs each time, and the texts of conditions and events must not change
+// with it.
+func Steady(text string) string { return ownAddress.ReplaceAllString(text, "") }

@@ -1,0 +1,190 @@
+// Package history maintains the history in the status of a ClusterVersion. It records when a release starts and completes, drops the least
+// valuable entries, and derives the mode of a rollout. It is pure.
+package history
+
+import (
+	"slices"
+	"strings"
+
+	configv1 "github.com/openshift/api/config/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// maxHistory is the maximum number of history entries, as in OpenShift's operator.
+const maxHistory = 100
+
+// Release is an accepted release in the form that the history records.
+type Release struct {
+	Version, Image string
+	Verified       bool
+	// AcceptedRisks are the objections that force overrode or that are only warnings.
+	AcceptedRisks string
+}
+
+// Record makes the accepted release the newest entry, which is Partial until the release completes. The previous entry ends now; if it did
+// not complete, it stays Partial.
+//
+// Entries with a digest in forced are pruned last.
+func Record(history []configv1.UpdateHistory, next Release, forced sets.Set[string], now metav1.Time) []configv1.UpdateHistory {
+	version, image := next.Version, next.Image
+	if len(history) > 0 && Same(history[0], version, image) {
+		entry := &history[0]
+		entry.Version, entry.Image = version, image
+		entry.Verified = entry.Verified || next.Verified
+		if entry.AcceptedRisks == "" { // the first objections stay, because there may be fewer after a restart
+			entry.AcceptedRisks = next.AcceptedRisks
+		}
+		return prune(history, forced)
+	}
+	if len(history) > 0 {
+		now = notBefore(history[0].StartedTime, now)
+		if history[0].CompletionTime == nil {
+			history[0].CompletionTime = now.DeepCopy()
+		}
+		now = notBefore(*history[0].CompletionTime, now)
+	}
+	entry := configv1.UpdateHistory{
+		State: configv1.PartialUpdate, StartedTime: now, Version: version, Image: image,
+		Verified: next.Verified, AcceptedRisks: next.AcceptedRisks,
+	}
+	return prune(slices.Insert(history, 0, entry), forced)
+}
+
+// Complete marks the newest entry as completed if it is not.
+func Complete(history []configv1.UpdateHistory, now metav1.Time) {
+	if len(history) > 0 && (history[0].State != configv1.CompletedUpdate || history[0].CompletionTime == nil) {
+		history[0].State = configv1.CompletedUpdate
+		now = notBefore(history[0].StartedTime, now)
+		history[0].CompletionTime = now.DeepCopy()
+	}
+}
+
+// notBefore returns now, or written if an earlier leader with a faster clock wrote a later time: nothing ends before it begins.
+func notBefore(written, now metav1.Time) metav1.Time {
+	if now.Before(&written) {
+		return written
+	}
+	return now
+}
+
+// Same implements OpenShift's merge key. Two releases match if their images are equal and their versions are equal or one is unknown, or if
+// their versions are equal and one image is unknown.
+func Same(entry configv1.UpdateHistory, version, image string) bool {
+	if entry.Image == image {
+		return entry.Version == version || entry.Version == "" || version == ""
+	}
+	return entry.Version == version && (entry.Image == "" || image == "")
+}
+
+// prune drops the least valuable entries until the history has at most maxHistory. Of two equally valuable entries it drops the older one.
+// It drops more than one entry if an earlier writer of the status left too many. Entries with a forced digest go last.
+func prune(history []configv1.UpdateHistory, forced sets.Set[string]) []configv1.UpdateHistory {
+	if len(history) <= maxHistory {
+		return history
+	}
+	minors := make([]string, len(history)) // computed once, because a status may have thousands of entries
+	for i, e := range history {
+		minors[i] = minorOf(e.Version)
+	}
+	for len(history) > maxHistory {
+		ranks := ranksOf(history, minors, forced)
+		worst := 0
+		for i, rank := range ranks {
+			if rank <= ranks[worst] {
+				worst = i
+			}
+		}
+		history, minors = slices.Delete(history, worst, worst+1), slices.Delete(minors, worst, worst+1)
+	}
+	return history
+}
+
+// ranksOf returns the value of each entry, using OpenShift's weights. The oldest, the newest five and the last completed entry stay. The
+// first and last completed entries of a minor version count more, partial entries between versions count less, and age lowers every rank.
+func ranksOf(history []configv1.UpdateHistory, minors []string, forced sets.Set[string]) []float64 {
+	newer, older := completedAround(history)
+	ranks := make([]float64, len(history))
+	for i, e := range history {
+		ranks[i] = -1.01 * float64(i)
+		completed := e.State == configv1.CompletedUpdate
+		if i == len(history)-1 || i < 5 || completed && newer[i] < 0 {
+			ranks[i] += 1000
+		}
+		if forced.Has(string(release.Pullspec(e.Image).Digest())) {
+			ranks[i] += 500
+		}
+		alone := newer[i] < 0 || older[i] < 0
+		switch {
+		case completed:
+			if alone || minors[newer[i]] != minors[i] || minors[older[i]] != minors[i] {
+				ranks[i] += 30
+			}
+		case alone:
+		case minors[newer[i]] != minors[older[i]]:
+			ranks[i] += 20
+		case history[newer[i]].Version != history[older[i]].Version:
+			ranks[i] -= 20
+		}
+	}
+	return ranks
+}
+
+// completedAround returns for each entry the indexes of the nearest newer and older completed entries, -1 where there is none.
+func completedAround(history []configv1.UpdateHistory) (newer, older []int) {
+	newer, older = make([]int, len(history)), make([]int, len(history))
+	last := -1
+	for i, e := range history {
+		newer[i] = last
+		if e.State == configv1.CompletedUpdate {
+			last = i
+		}
+	}
+	last = -1
+	for i, e := range slices.Backward(history) {
+		older[i] = last
+		if e.State == configv1.CompletedUpdate {
+			last = i
+		}
+	}
+	return newer, older
+}
+
+// minorOf returns "4.22" for "4.22.9". Unlike OpenShift's operator it includes the major version.
+func minorOf(version string) string {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return version
+	}
+	return parts[0] + "." + parts[1]
+}
+
+// Completes reports whether image completed last and no later release has started.
+func Completes(cv *configv1.ClusterVersion, image string) bool {
+	history := cv.Status.History
+	return len(history) > 0 && history[0].State == configv1.CompletedUpdate && history[0].Image == image
+}
+
+// Mode returns the mode for a rollout of image: an install until a release has completed, a reconciliation for the release that completed
+// last, and an update otherwise. Additions to a completed release, such as the objects of a newly enabled capability, are rolled out like
+// an update while the status is progressing: in order, and with patience for operators that have just started.
+func Mode(cv *configv1.ClusterVersion, image string) release.Mode {
+	history := cv.Status.History
+	progressing := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing)
+	switch {
+	case !HasCompleted(history):
+		return release.Initializing
+	case !Completes(cv, image),
+		progressing != nil && progressing.Status == configv1.ConditionTrue:
+		return release.Updating
+	}
+	return release.Reconciling
+}
+
+// HasCompleted reports whether the history has a completed release.
+func HasCompleted(history []configv1.UpdateHistory) bool {
+	return slices.ContainsFunc(history, func(e configv1.UpdateHistory) bool { return e.State == configv1.CompletedUpdate })
+}

@@ -1,0 +1,219 @@
+// Package ledger keeps a process's copy of the inventory of applied objects. It adds the results of the current rollout, saves them at
+// intervals, and finds the objects that the release no longer contains.
+package ledger
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/pkg/clusterversion/background"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	"github.com/cluster-version/cvo/pkg/engine/rollout"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// Store stores the inventory of applied objects. *inventory.Store implements it.
+type Store interface {
+	Load(ctx context.Context) (inventory.Inventory, error)
+	Save(ctx context.Context, inv inventory.Inventory) error
+}
+
+// Ledger is this process's copy of the inventory. It is written in its own slot, so that no pass waits for the write.
+type Ledger struct {
+	clock clock.PassiveClock
+	store Store
+	// Report is called with the error of each save; nil for no call.
+	Report func(err error)
+
+	// saving is locked while the store is written.
+	saving sync.Mutex
+
+	mu     sync.Mutex
+	opened bool
+	// ahead is the inventory that was read before Open; nil if there was no such read.
+	ahead *inventory.Inventory
+	inv   inventory.Inventory
+	// plan and passer belong to the rollout of inv. begun counts the rollouts that have started.
+	plan   *rollout.Plan
+	passer *rollout.Passer
+	begun  int
+	// saved is the number of changes in the store. savedAt is the time of the last write.
+	saved   uint64
+	savedAt time.Time
+	// failure is the reason why the last save failed; empty if it succeeded.
+	failure string
+}
+
+// New returns a ledger that uses a store.
+func New(clk clock.PassiveClock, store Store) *Ledger { return &Ledger{clock: clk, store: store} }
+
+// unsaved is a count of changes that no rollout reaches, so the inventory has to be written.
+const unsaved = math.MaxUint64
+
+const (
+	// inventoryInterval is the least time between two writes of the inventory during a rollout.
+	inventoryInterval = 5 * time.Second
+	inventoryRetry    = 10 * time.Second
+)
+
+// Open reads the inventory and returns it. Until Close, further calls return nil. Open logs and drops unreadable records; they only save
+// applies that change nothing.
+func (l *Ledger) Open(ctx context.Context, log logr.Logger) (*inventory.Inventory, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.opened {
+		return nil, nil
+	}
+	inv, err := l.read(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	l.opened, l.inv, l.ahead = true, inv, nil
+	return &inv, nil
+}
+
+// Look returns the inventory of an earlier process. Open reuses what Look has read.
+func (l *Ledger) Look(ctx context.Context, log logr.Logger) (inventory.Inventory, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.opened {
+		return l.inv, nil
+	}
+	inv, err := l.read(ctx, log)
+	if err == nil {
+		l.ahead = &inv
+	}
+	return inv, err
+}
+
+// read loads the inventory unless Look has already done so.
+func (l *Ledger) read(ctx context.Context, log logr.Logger) (inventory.Inventory, error) {
+	if l.ahead != nil {
+		return *l.ahead, nil
+	}
+	inv, err := l.store.Load(ctx)
+	if _, damaged := errors.AsType[*inventory.DamagedError](err); damaged {
+		log.Info("inventory incomplete", "error", err.Error())
+		return inv, nil
+	}
+	return inv, err
+}
+
+// Close drops the inventory, so that the next rollout reads it again. Unsaved changes of the last rollout are lost as in a crash. The next
+// rollout then applies some objects again without changing them.
+func (l *Ledger) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.opened, l.ahead, l.inv, l.plan, l.passer = false, nil, inventory.Inventory{}, nil, nil
+}
+
+// Begin records which objects the release contains; all other objects in the inventory become orphans. Begin first adds the unsaved changes
+// of the previous rollout, which has ended. It returns a unique key, so that a rollout that is requested twice gets its own writer.
+func (l *Ledger) Begin(p *payload.Payload, plan *rollout.Plan, passer *rollout.Passer) (key string) {
+	named := make(map[manifest.ID]bool, len(p.Manifests)+len(p.Excluded))
+	for _, m := range p.Manifests {
+		named[m.ID()] = true
+	}
+	for _, e := range p.Excluded {
+		named[e.Manifest.ID()] = true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.passer != nil {
+		l.inv = l.inv.With(l.passer.Settled().Records(l.plan)...)
+	}
+	l.plan, l.passer = plan, passer
+	l.inv = inventory.Plan(l.inv, named, p.Release.Version)
+	l.inv.Digest = string(release.Pullspec(p.Release.Image).Digest())
+	l.saved = unsaved
+	l.begun++
+	return strconv.Itoa(l.begun)
+}
+
+// Step writes the changes of a rollout since the last write. It writes at once when everything has settled or the operator hands over,
+// otherwise soon after a runlevel is complete and at most once per inventoryInterval.
+func (l *Ledger) Step(log logr.Logger, plan *rollout.Plan, passer *rollout.Passer) func(context.Context) background.Next {
+	return func(ctx context.Context) background.Next {
+		changes := passer.Changes()
+		l.mu.Lock()
+		if l.saved == changes {
+			l.mu.Unlock()
+			return background.Next{}
+		}
+		if wait := inventoryInterval - l.clock.Since(l.savedAt); wait > 0 && !passer.Resting() && !passer.Handing() {
+			l.mu.Unlock()
+			return background.Next{After: wait}
+		}
+		l.mu.Unlock()
+		if err := l.Flush(ctx, log, plan, passer); err != nil {
+			return background.Next{After: inventoryRetry}
+		}
+		return background.Next{After: inventoryInterval}
+	}
+}
+
+// Flush writes the changes of a rollout since the last write without waiting for the interval. It writes nothing for a rollout that was
+// replaced, because that would list objects that are now orphans.
+func (l *Ledger) Flush(ctx context.Context, log logr.Logger, plan *rollout.Plan, passer *rollout.Passer) error {
+	l.saving.Lock()
+	defer l.saving.Unlock()
+	changes := passer.Changes()
+	l.mu.Lock()
+	if l.passer != passer || l.saved == changes {
+		l.mu.Unlock()
+		return nil
+	}
+	l.savedAt = l.clock.Now()
+	l.inv = l.inv.With(passer.Settled().Records(plan)...)
+	inv := l.inv
+	l.saved = changes
+	l.mu.Unlock()
+	err := l.store.Save(ctx, inv)
+	l.mu.Lock()
+	l.failure = ""
+	if err != nil {
+		l.saved, l.failure = unsaved, err.Error()
+	}
+	l.mu.Unlock()
+	if ctx.Err() != nil {
+		return err
+	}
+	if err != nil {
+		log.Info("cannot write the inventory", "error", err.Error())
+	}
+	if l.Report != nil {
+		l.Report(err)
+	}
+	return err
+}
+
+// Failure returns the reason why the last save failed; empty if it succeeded.
+func (l *Ledger) Failure() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failure
+}
+
+// Orphans returns the objects that the release does not contain.
+func (l *Ledger) Orphans() []inventory.Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inv.Orphans()
+}
+
+// Forget drops the record of a deleted object.
+func (l *Ledger) Forget(id manifest.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inv = l.inv.Forget(id)
+	l.saved = unsaved
+}

@@ -1,0 +1,39 @@
+package ledger
+
+import (
+	"context"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
+)
+
+// countingStore counts the reads of an inventory.
+type countingStore struct {
+	inv   inventory.Inventory
+	loads int
+}
+
+func (s *countingStore) Load(context.Context) (inventory.Inventory, error) {
+	s.loads++
+	return s.inv, nil
+}
+
+func (s *countingStore) Save(context.Context, inventory.Inventory) error { return nil }
+
+// TestInventoryIsReadOnce opens the inventory after a look at it, without another request.
+func TestInventoryIsReadOnce(t *testing.T) {
+	store := &countingStore{inv: inventory.Inventory{Release: "1.1.0"}}
+	l := New(clock.RealClock{}, store)
+	looked, err := l.Look(t.Context(), logr.Discard())
+	require.NoError(t, err)
+	assert.Equal(t, store.inv, looked)
+	opened, err := l.Open(t.Context(), logr.Discard())
+	require.NoError(t, err)
+	assert.Equal(t, store.inv, *opened)
+	assert.Equal(t, 1, store.loads)
+}

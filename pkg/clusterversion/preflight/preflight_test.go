@@ -1,0 +1,74 @@
+package preflight
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/internal/difference"
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/clusterversion/request"
+	"github.com/cluster-version/cvo/pkg/engine/preview"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+func TestPreflightChangesAreBounded(t *testing.T) {
+	report := &preview.Report{Totals: preview.Totals{Created: 3, Changed: 60, Refused: 1, Unknown: 2, NotAsked: 1}}
+	for range 60 {
+		report.Objects = append(report.Objects, preview.Object{
+			ID: manifest.ID{Kind: "ConfigMap", Name: "c"}, Runlevel: 10, Verdict: preview.Modify,
+			Fields: []difference.Field{{Path: "data.a"}, {Path: "data." + strings.Repeat("ä", 1000)}},
+		})
+	}
+	report.Objects = append(report.Objects, preview.Object{
+		ID: manifest.ID{Kind: "Secret", Name: "s"}, Runlevel: 90, Verdict: preview.Refuse, Message: "no", Remedy: "raise the quota",
+	})
+	got := changesOf(report)
+	assert.EqualValues(t, 61, got.ObjectCount)
+	assert.EqualValues(t, 3, got.Unknown)
+	require.Len(t, got.Objects, api.ReleaseRolloutObjects)
+	assert.Equal(t, api.PreflightObject{Object: "Secret s", Runlevel: 90, Verdict: "refused", Message: "no, raise the quota"}, got.Objects[0])
+	for _, o := range got.Objects {
+		assert.LessOrEqual(t, len(o.Message), maxObjectMessage)
+		assert.True(t, utf8.ValidString(o.Message))
+	}
+}
+
+func TestPreflightPassesWithoutBlockers(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		totals   preview.Totals
+		blocking bool
+		state    string
+		again    bool
+	}{
+		{"passes without blockers", preview.Totals{Created: 1, Unknown: 4}, false, api.PreflightPassed, false},
+		{"blocks if objects would be rejected", preview.Totals{Refused: 1}, false, api.PreflightObjected, false},
+		{"blocks if a precondition blocks", preview.Totals{}, true, api.PreflightObjected, false},
+		{"fails and retries if objects could not be checked", preview.Totals{NotAsked: 2, Refused: 1}, true, api.PreflightFailed, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := Flight{Account: api.Preflight{Preconditions: []api.PreflightObjection{{Name: "A", Blocking: test.blocking}}}}
+			assert.Equal(t, test.again, f.judge(&preview.Report{Totals: test.totals}))
+			assert.Equal(t, test.state, f.Account.State)
+			assert.NotEmpty(t, f.Account.Message)
+		})
+	}
+}
+
+// TestPreflightTextsAreBounded uses a requested release and signers that are longer than the bounds of a ReleaseRollout.
+func TestPreflightTextsAreBounded(t *testing.T) {
+	f := Flight{}
+	f.learn(accept.Acceptance{
+		Target:   request.Target{Image: strings.Repeat("i", 5000), Version: "1.1.0-" + strings.Repeat("a", 300)},
+		Verified: release.Verified{Evidence: make([]release.Evidence, 40)},
+	})
+	assert.LessOrEqual(t, len(f.Account.Version), 256)
+	assert.LessOrEqual(t, len(f.Account.Image), api.ReleaseRolloutText)
+	assert.LessOrEqual(t, len(f.Account.VerifiedBy), 32)
+}

@@ -1,0 +1,117 @@
+package clusterversion
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/clusterversion/background"
+	"github.com/cluster-version/cvo/pkg/clusterversion/history"
+	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
+	"github.com/cluster-version/cvo/pkg/clusterversion/releasestatus"
+	"github.com/cluster-version/cvo/pkg/clusterversion/request"
+)
+
+// readRecord reads the record of an earlier process once. It reads past the cache, because the record is compared with the ClusterVersion
+// on the API server.
+func (c *Reconciler) readRecord(ctx context.Context, r *round) error {
+	if c.record.WasRead() {
+		return nil
+	}
+	found, err := c.record.Get(ctx)
+	if err != nil {
+		return err
+	}
+	live, err := c.publisher.ReadLive(ctx)
+	if err != nil {
+		return err
+	}
+	r.original, r.cv = live, live.DeepCopy()
+	from, err := c.inherited(ctx, live, found.Status())
+	if err != nil {
+		return err
+	}
+	c.record.Read(found)
+	c.acceptance.inherit(from, identity.RecallOwn(found.Status(), live))
+	return nil
+}
+
+// inherited returns the release in the inventory if the history does not show what the cluster runs. Either the history is empty, because the
+// ClusterVersion was recreated. Or it has no completed release, nothing recorded that its install began, and the inventory has none of its
+// releases: then another client has replaced the history.
+func (c *Reconciler) inherited(ctx context.Context, live *configv1.ClusterVersion, found *api.ReleaseStatusStatus) (identity.Inherited, error) {
+	entries := live.Status.History
+	if history.HasCompleted(entries) || len(entries) > 0 && identity.RecordsInstall(found, live) {
+		return identity.Inherited{}, nil
+	}
+	inv, err := c.ledger.Look(ctx, logr.FromContextOrDiscard(ctx))
+	if err != nil {
+		return identity.Inherited{}, err
+	}
+	from := identity.Inherit(inv.Release, inv.Digest, found, c.options.ReleaseImage)
+	digest := request.DigestIn(from.Image)
+	if len(entries) > 0 && (digest == "" || slices.ContainsFunc(entries, func(e configv1.UpdateHistory) bool { return request.DigestIn(e.Image) == digest })) {
+		return identity.Inherited{}, nil
+	}
+	return from, nil
+}
+
+// identify observes the request in the spec and records it before the status reports it as observed. cv is the ClusterVersion from which
+// the target was chosen. An invalid request changes nothing.
+func (c *Reconciler) identify(ctx context.Context, r *round, cv *configv1.ClusterVersion, invalid bool) {
+	restored, migrated := c.acceptance.observe(cv, r.target, invalid, c.record)
+	if err := c.keep(ctx, r); migrated && err != nil {
+		c.acceptance.withoutMigration(restored)
+	}
+}
+
+// keep writes the record if it differs from the one on the API server. A failed write is retried later. It affects only requests that must
+// be recorded.
+func (c *Reconciler) keep(ctx context.Context, r *round) error {
+	known := c.acceptance.snapshot()
+	kept, err := c.record.Keep(ctx, releasestatus.Content{
+		Identity: known.identity, Payload: known.recorded, NamesService: c.options.Updates.NamesService(),
+		Needed: known.identity.NeedsRecord(r.target, c.options.ReleaseImage) || r.installing,
+	})
+	r.within(kept.Again)
+	if kept.Recovered {
+		c.runner.Wake(background.SlotAccept)
+	}
+	return err
+}
+
+// keepAccepted records an accepted release. A release that was requested by tag, or that the cluster continues with, must be recorded
+// before it is accepted. The error says why it could not be recorded.
+func (c *Reconciler) keepAccepted(ctx context.Context, r *round, a accept.Acceptance) error {
+	before := c.acceptance.record(a)
+	err := c.keep(ctx, r)
+	if err == nil || !a.Target.Continued && (!request.IsTag(a.Target.Named()) || a.Verified.Digest == "") {
+		return nil
+	}
+	c.acceptance.unrecord(before)
+	if a.Target.Continued {
+		return fmt.Errorf("cannot record that the cluster continues with the release: %w; apply the CustomResourceDefinition %s of this operator's release",
+			err, api.ReleaseStatusDefinition)
+	}
+	return &releasestatus.UnrecordedError{Err: err}
+}
+
+// RecordChanged takes each version of the ReleaseStatus that a watch reports, nil after a deletion. If another client has deleted or
+// changed the record, it is written again. RecordChanged may be called at any time.
+func (c *Reconciler) RecordChanged(live *api.ReleaseStatus) {
+	if c.record.Changed(live) {
+		c.changed()
+	}
+}
+
+// inventorySaved records the result of saving the inventory if it differs from the previous one.
+func (c *Reconciler) inventorySaved(err error) {
+	if c.record.InventorySaved(err) {
+		c.changed()
+	}
+}

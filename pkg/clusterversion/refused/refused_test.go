@@ -1,0 +1,54 @@
+package refused
+
+import (
+	"errors"
+	"testing"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func invalidStatus(paths ...string) error {
+	var list field.ErrorList
+	for _, path := range paths {
+		list = append(list, field.Invalid(field.NewPath(path), "x", "no"))
+	}
+	return apierrors.NewInvalid(schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterVersion"}, "version", list)
+}
+
+func TestRejectedFieldsAreFoundInErrors(t *testing.T) {
+	assert.Equal(t, []string{"capabilities", "conditions[3]", "history"},
+		Fields(invalidStatus("status.history[0].state", "status.conditions[3].Reason", "status.capabilities.knownCapabilities[17]", "status.history", "metadata.name")))
+	assert.Empty(t, Fields(invalidStatus()))
+	assert.Empty(t, Fields(errors.New("no")))
+}
+
+func TestReduceRestoresRejectedFields(t *testing.T) {
+	condition := func(kind configv1.ClusterStatusConditionType, message string) configv1.ClusterOperatorStatusCondition {
+		return configv1.ClusterOperatorStatusCondition{Type: kind, Message: message}
+	}
+	before := configv1.ClusterVersionStatus{VersionHash: "old", Conditions: []configv1.ClusterOperatorStatusCondition{condition("a", "old")}}
+	status := configv1.ClusterVersionStatus{
+		VersionHash: "new", History: []configv1.UpdateHistory{{Version: "4.1.2"}, {Version: "4.1.1"}}, Desired: configv1.Release{Version: "1"}, ObservedGeneration: 2,
+		Conditions: []configv1.ClusterOperatorStatusCondition{condition("a", "new"), condition("b", "new"), condition("c", "new")},
+	}
+	assert.Equal(t, status, Reduce(before, status, nil))
+	got := Reduce(before, status, []string{"history", "conditions[0]", "conditions[1]", "conditions[9]"})
+	assert.Empty(t, got.History)
+	assert.Equal(t, "new", got.VersionHash)
+	assert.Equal(t, []configv1.ClusterOperatorStatusCondition{condition("a", "old"), condition("c", "new")}, got.Conditions, "a condition keeps its index")
+
+	fields := Lasting([]string{"history", "conditions[1]", "conditions[9]"}, status)
+	assert.Equal(t, []string{"history", "condition b", "conditions[9]"}, fields)
+	status.Conditions = append([]configv1.ClusterOperatorStatusCondition{condition("z", "new")}, status.Conditions...)
+	got = Reduce(before, status, fields)
+	assert.Equal(t, []configv1.ClusterOperatorStatusCondition{condition("z", "new"), condition("a", "new"), condition("c", "new")}, got.Conditions,
+		"the same condition, whatever its index is now")
+	status.Conditions = status.Conditions[1:]
+	least := Reduce(before, status, AllButConditions())
+	assert.Equal(t, configv1.ClusterVersionStatus{VersionHash: "old", ObservedGeneration: 2, Conditions: status.Conditions}, least)
+	assert.Equal(t, before.Conditions, Reduce(before, least, []string{"conditions"}).Conditions)
+}

@@ -1,0 +1,363 @@
+// Package releasestatus maintains the ReleaseStatus of a cluster. It reads the record of an earlier process and writes the identity, the
+// skipped manifests and the result of saving the inventory. It reports whether the record could be written; the reconciler decides what
+// follows from that.
+package releasestatus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/clusterversion/background"
+	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
+	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// Object reads and writes the ReleaseStatus of a cluster. Get reads it from the API server and returns nil if there is none. Put replaces
+// the object that Get returned and returns the object as stored. It fails with a conflict if another client has written the object in
+// between. If the cluster does not serve the kind, the errors satisfy meta.IsNoMatchError.
+type Object interface {
+	Get(ctx context.Context, name string) (*api.ReleaseStatus, error)
+	Put(ctx context.Context, status *api.ReleaseStatus) (*api.ReleaseStatus, error)
+	// Accepted stores the data for a return to an accepted release, and drops data that neither this release nor those in the history need.
+	// It is called once for each accepted release.
+	Accepted(ctx context.Context, cv *configv1.ClusterVersion, verified release.Verified) error
+}
+
+// maxSkipped bounds the list of skipped manifests, so that the object stays far below the size limit of etcd.
+const maxSkipped = 2000
+
+const (
+	// retry is the time between a failed write and the next attempt. definitionRetry applies if the definition of the kind prevents the
+	// write.
+	retry           = 10 * time.Second
+	definitionRetry = 30 * time.Second
+	// repairInterval is the least time between two repairs, because another client may keep changing the object.
+	repairInterval = 2 * time.Second
+)
+
+// Record is the known state of the ReleaseStatus. Only Record changes that state.
+type Record struct {
+	clock           clock.PassiveClock
+	object          Object
+	name, namespace string
+	// since is the start of this process.
+	since metav1.Time
+
+	mu sync.Mutex
+	memory
+}
+
+// memory is the state of a Record.
+type memory struct {
+	// read reports that the record of an earlier process was read.
+	read bool
+	// found is the object on the API server, nil for none. unserved reports that the server does not serve the kind.
+	found    *api.ReleaseStatus
+	unserved bool
+	// failure is the reason why the last write failed, nil if it succeeded. refused is the content of that write if another attempt is
+	// useless until the definition changes. due is the time of the next attempt.
+	failure error
+	refused *api.ReleaseStatusStatus
+	due     time.Time
+	// changed is the time when another client's last change was noticed.
+	changed time.Time
+	// saved is the result of the last save of the inventory. dropsConditions reports that the definition in the cluster drops the condition
+	// with that result.
+	saved           saveResult
+	dropsConditions bool
+}
+
+// New returns the record of the named ClusterVersion, whose operator runs in namespace. If object is nil, nothing is stored.
+func New(clk clock.PassiveClock, object Object, name, namespace string) *Record {
+	return &Record{clock: clk, object: object, name: name, namespace: namespace, since: metav1.NewTime(clk.Now()).Rfc3339Copy()}
+}
+
+// Stores reports whether there is an object to write.
+func (r *Record) Stores() bool { return r.object != nil }
+
+// Reset drops all state, as a restart does.
+func (r *Record) Reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.memory = memory{}
+}
+
+func (r *Record) known() memory {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.memory
+}
+
+// Status returns the status that was found, nil for none.
+func (r *Record) Status() *api.ReleaseStatusStatus {
+	if found := r.known().found; found != nil {
+		return &found.Status
+	}
+	return nil
+}
+
+// WasRead reports whether nothing is left to read: the record of an earlier process was read, or nothing is stored.
+func (r *Record) WasRead() bool { return r.object == nil || r.known().read }
+
+// Predates reports whether there is no record of requests, because the operator before did not record them. In that case only the history
+// shows what was accepted.
+func (r *Record) Predates() bool {
+	m := r.known()
+	return m.read && !m.unserved && !identity.HasRecords(r.Status())
+}
+
+// Found is the record of an earlier process on the API server. Object is nil if there is none.
+type Found struct {
+	Object   *api.ReleaseStatus
+	unserved bool
+}
+
+// Status returns the status of the object, nil for none.
+func (f Found) Status() *api.ReleaseStatusStatus {
+	if f.Object == nil {
+		return nil
+	}
+	return &f.Object.Status
+}
+
+// Get reads the record of an earlier process from the API server. If the cluster does not serve the kind, there is none.
+func (r *Record) Get(ctx context.Context) (Found, error) {
+	found, err := r.object.Get(ctx, r.name)
+	if unserved := meta.IsNoMatchError(err); unserved || err == nil {
+		return Found{found, unserved}, nil
+	}
+	return Found{}, err
+}
+
+// Read adopts the record of an earlier process.
+func (r *Record) Read(f Found) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read, r.found, r.unserved = true, f.Object, f.unserved
+}
+
+// Content is the intended content of the record.
+type Content struct {
+	Identity identity.Identity
+	// Payload is the payload of the newest recorded release, nil before the first.
+	Payload *payload.Payload
+	// NamesService reports that the operator was started with an update service.
+	NamesService bool
+	// Needed reports that a request waits for the record.
+	Needed bool
+}
+
+// Kept is the result of Keep.
+type Kept struct {
+	// Again is the time until the next attempt, 0 for none.
+	Again time.Duration
+	// Recovered reports that the write succeeded after the previous one had failed.
+	Recovered bool
+}
+
+// Keep writes the record if it differs from the one on the API server, and checks that the server stored all of it. A failed write is
+// retried later. It affects only requests that must be recorded. Keep returns the reason why the record is not written.
+func (r *Record) Keep(ctx context.Context, c Content) (Kept, error) {
+	if r.object == nil {
+		return Kept{}, nil
+	}
+	now := r.clock.Now()
+	found, next, stands := r.plan(c)
+	m := r.known()
+	switch {
+	case stands:
+		return Kept{}, nil
+	case m.refused != nil && !c.Needed && equality.Semantic.DeepEqual(*m.refused, next):
+		return Kept{}, m.failure
+	case m.due.After(now):
+		return Kept{Again: m.due.Sub(now)}, m.failure
+	}
+	kept, err := r.put(ctx, c, found, next)
+	if err != nil && (m.failure == nil || m.failure.Error() != err.Error()) {
+		logr.FromContextOrDiscard(ctx).Info("cannot write the ReleaseStatus", "error", err.Error())
+	}
+	return r.wrote(c, next, kept, err, now), err
+}
+
+// plan returns the object to replace and its next status. stands reports that there is nothing to write.
+func (r *Record) plan(c Content) (found *api.ReleaseStatus, next api.ReleaseStatusStatus, stands bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	found = r.found
+	if found == nil {
+		found = &api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: r.name}}
+	}
+	next = r.next(found.Status, c)
+	stands = equality.Semantic.DeepEqual(found.Status, next) || r.found == nil && len(next.Releases) == 0 && next.Request == nil
+	if stands {
+		r.failure = nil
+	}
+	return found, next, stands
+}
+
+// wrote records the result of a write. kept is the object as the API server has it, nil if unknown; err is the reason why the write failed.
+func (r *Record) wrote(c Content, next api.ReleaseStatusStatus, kept *api.ReleaseStatus, err error, now time.Time) Kept {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if kept != nil {
+		r.found = kept
+		r.dropsConditions = r.dropsConditions || len(kept.Status.Conditions) < len(next.Conditions)
+	}
+	r.unserved = meta.IsNoMatchError(err)
+	if err == nil {
+		recovered := r.failure != nil
+		r.failure, r.refused, r.due = nil, nil, time.Time{}
+		return Kept{Recovered: recovered}
+	}
+	wait := retry
+	r.failure, r.refused = err, nil
+	if r.unserved || errors.Is(err, errNotKept) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		wait, r.refused = definitionRetry, &next
+	}
+	r.due = now.Add(wait)
+	if c.Needed || r.refused == nil {
+		return Kept{Again: wait}
+	}
+	return Kept{}
+}
+
+// put replaces the identity's part of the record. Only the operator owns that part, so put also overwrites another client's changes. It
+// returns the object as the API server has it after the write, nil if unknown.
+func (r *Record) put(ctx context.Context, c Content, found *api.ReleaseStatus, next api.ReleaseStatusStatus) (*api.ReleaseStatus, error) {
+	object := *found
+	object.Status = next
+	kept, err := r.object.Put(ctx, &object)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+		now, again := r.object.Get(ctx, r.name)
+		if again != nil {
+			return nil, again
+		}
+		object = api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: r.name}}
+		if now != nil {
+			object = *now
+		}
+		next = r.nextOf(object.Status, c)
+		object.Status = next
+		kept, err = r.object.Put(ctx, &object)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !keepsAll(kept.Status, next) {
+		return kept, errNotKept
+	}
+	return kept, nil
+}
+
+// keepsAll reports whether the API server has stored the fields that determine which release a request stands for.
+func keepsAll(kept, want api.ReleaseStatusStatus) bool {
+	return equality.Semantic.DeepEqual(kept.Request, want.Request) && equality.Semantic.DeepEqual(kept.Own, want.Own) &&
+		equality.Semantic.DeepEqual(kept.Install, want.Install) &&
+		equality.Semantic.DeepEqual(kept.Releases, want.Releases) && equality.Semantic.DeepEqual(kept.Forced, want.Forced)
+}
+
+// next returns the next status of the ReleaseStatus.
+func (r *Record) next(s api.ReleaseStatusStatus, c Content) api.ReleaseStatusStatus {
+	s = c.Identity.Record(s)
+	if p := c.Payload; p != nil {
+		s.Skipped, s.SkippedCount = skippedManifests(p.Excluded), len(p.Excluded)
+	}
+	if !r.dropsConditions {
+		s.Conditions = r.serviceConditions(r.saved.conditions(s.Conditions), c.NamesService)
+	}
+	s.Inventory = api.InventoryReference{Namespace: r.namespace, Selector: api.InventoryLabel + "=" + r.name}
+	return s
+}
+
+func (r *Record) nextOf(s api.ReleaseStatusStatus, c Content) api.ReleaseStatusStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.next(s, c)
+}
+
+// Changed records the object as a watch reports it, nil after a deletion. It reports whether another client deleted or changed the object,
+// so that the record must be written again. It ignores versions that are not newer than the known one, because a watch may be behind the
+// writes of this process.
+func (r *Record) Changed(live *api.ReleaseStatus) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch known := r.found; {
+	case !r.read, live == nil && known == nil:
+		return false
+	case live == nil || known == nil:
+	case known.UID == live.UID && !newer(live.ResourceVersion, known.ResourceVersion):
+		return false
+	case equality.Semantic.DeepEqual(live.Status, known.Status):
+		r.found = live
+		return false
+	}
+	now := r.clock.Now()
+	r.found, r.refused, r.due = live, nil, r.changed.Add(repairInterval)
+	r.changed = now
+	if r.due.After(now) {
+		r.changed = r.due
+	}
+	return true
+}
+
+// newer reports whether resource version a is newer than b. If they cannot be compared, a counts as newer.
+func newer(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err != nil || order > 0
+}
+
+// Unrecorded returns the reason why a request by tag cannot be accepted; nil if it can.
+func (r *Record) Unrecorded() error {
+	if failure := r.known().failure; failure != nil {
+		return &UnrecordedError{failure}
+	}
+	return nil
+}
+
+// Preserve stores the data for a return to an accepted release. It runs in its own slot, so that the rollout does not wait for it.
+func (r *Record) Preserve(log logr.Logger, cv *configv1.ClusterVersion, verified release.Verified) func(context.Context) background.Next {
+	return func(ctx context.Context) background.Next {
+		if err := r.object.Accepted(ctx, cv, verified); err != nil && ctx.Err() == nil {
+			log.Info("cannot store the data for a return to the release", "error", err.Error())
+			return background.Next{After: retry}
+		}
+		return background.Next{Done: true}
+	}
+}
+
+// errNotKept reports that the API server dropped fields of a ReleaseStatus.
+var errNotKept = errors.New("the CustomResourceDefinition " + api.ReleaseStatusDefinition + " lacks fields of this operator's version")
+
+// UnrecordedError is the reason why a request by tag is rejected.
+type UnrecordedError struct{ Err error }
+
+func (e *UnrecordedError) Error() string {
+	return fmt.Sprintf("cannot record the digest of the tag: %v; request the release by digest (name@sha256:…), or apply the CustomResourceDefinition %s of this operator's release",
+		e.Err, api.ReleaseStatusDefinition)
+}
+
+func (e *UnrecordedError) Unwrap() error { return e.Err }
+
+// skippedManifests lists the manifests that the cluster does not get, in release order. It omits overridden manifests, because the spec
+// lists those.
+func skippedManifests(excluded []payload.Exclusion) []api.SkippedManifest {
+	var out []api.SkippedManifest
+	for _, e := range excluded[:min(len(excluded), maxSkipped)] {
+		out = append(out, api.SkippedManifest{File: e.Manifest.File, Object: e.Manifest.ID().String(), Reason: e.Reason})
+	}
+	return out
+}

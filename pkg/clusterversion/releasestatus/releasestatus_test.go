@@ -1,0 +1,103 @@
+package releasestatus
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
+	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/fixture/cluster"
+)
+
+func TestAcceptedReleasesAreRecorded(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	accepted := func(version string, forced error, evidence ...release.Evidence) accept.Acceptance {
+		img := release.Image{Pullspec: "example.com/r", Digest: cluster.Digest(version)}
+		return accept.Acceptance{
+			Verified: release.Verified{Image: img, Evidence: evidence, Forced: forced},
+			Payload:  &payload.Payload{Release: release.Release{Version: version}},
+		}
+	}
+	signed := func(key, store string) release.Evidence {
+		return release.Evidence{Root: "team", Method: "openpgp", KeyID: key, Store: store, SignedAt: now}
+	}
+	next := func(old identity.Identity, a accept.Acceptance, later time.Duration) identity.Identity {
+		return old.Accept(a.Identified(), "own", now.Add(later))
+	}
+	first := next(identity.Identity{}, accepted("1.0.0", nil, signed("A", "https://store")), 0)
+	assert.Equal(t, "https://store", first.Record(api.ReleaseStatusStatus{}).Releases[0].Evidence[0].Store)
+	r := New(testingclock.NewFakePassiveClock(now), nil, "version", "ns")
+	recorded := r.next(api.ReleaseStatusStatus{}, Content{Identity: first})
+	assert.Equal(t, api.InventoryReference{Namespace: "ns", Selector: api.InventoryLabel + "=version"}, recorded.Inventory)
+
+	for _, test := range []struct {
+		name string
+		next accept.Acceptance
+		same bool
+	}{
+		{"keeps the evidence if the same signature is found in another store", accepted("1.0.0", nil, signed("A", "ConfigMap")), true},
+		{"keeps the evidence if the operator starts from the release", accepted("1.0.0", nil), true},
+		{"records another signer", accepted("1.0.0", nil, signed("B", "https://store")), false},
+		{"records that the release was forced", accepted("1.0.0", errors.New("no signature")), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			second := next(first, test.next, time.Hour)
+			assert.Len(t, second.Record(api.ReleaseStatusStatus{}).Releases, 1)
+			assert.Equal(t, first.Record(api.ReleaseStatusStatus{}).Releases[0].AcceptedAt, second.Record(api.ReleaseStatusStatus{}).Releases[0].AcceptedAt)
+			assert.Equal(t, test.same, assert.ObjectsAreEqual(first, second))
+		})
+	}
+
+	t.Run("keeps the conditions", func(t *testing.T) {
+		old := api.ReleaseStatusStatus{Conditions: []metav1.Condition{{Type: api.ConditionInventorySaved, Status: metav1.ConditionFalse}}}
+		c := Content{Identity: next(first, accepted("1.1.0", nil), time.Hour), NamesService: true}
+		assert.Equal(t, old.Conditions, r.next(old, c).Conditions)
+	})
+	t.Run("keeps a bounded number of releases", func(t *testing.T) {
+		status := first
+		for i := range api.ReleaseStatusReleases + 3 {
+			status = next(status, accepted("1.1."+string(rune('a'+i)), nil), time.Hour)
+		}
+		assert.Len(t, status.Record(api.ReleaseStatusStatus{}).Releases, api.ReleaseStatusReleases)
+		assert.Equal(t, "1.1.m", status.Record(api.ReleaseStatusStatus{}).Releases[0].Version)
+	})
+}
+
+// TestChangesOfOtherClientsAreRepaired feeds one record with the versions that a watch reports.
+func TestChangesOfOtherClientsAreRepaired(t *testing.T) {
+	at := func(version, phase string) *api.ReleaseStatus {
+		s := &api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: "version", UID: "uid", ResourceVersion: version}}
+		s.Status.Request = &api.ReleaseRequest{Phase: api.RequestPhase(phase)}
+		return s
+	}
+	again := at("3", "Seen")
+	again.UID = "another"
+	clk := testingclock.NewFakePassiveClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	r := New(clk, nil, "version", "ns")
+	assert.False(t, r.Changed(at("1", "Seen")), "changes count only after the earlier record was read")
+	r.Read(Found{Object: at("10", "Accepted")})
+	for _, step := range []struct {
+		name string
+		live *api.ReleaseStatus
+		want bool
+	}{
+		{"ignores the known version", at("10", "Accepted"), false},
+		{"ignores an older version", at("9", "Seen"), false},
+		{"adopts a version with the same status", at("11", "Accepted"), false},
+		{"repairs another status", at("12", "Seen"), true},
+		{"repairs a deletion", nil, true},
+		{"ignores a repeated deletion", nil, false},
+		{"repairs an object of another client", again, true},
+	} {
+		assert.Equal(t, step.want, r.Changed(step.live), step.name)
+	}
+	assert.Equal(t, 2*repairInterval, r.known().due.Sub(clk.Now()), "repairs are rate limited")
+}

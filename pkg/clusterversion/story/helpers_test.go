@@ -1,0 +1,10 @@
+package story
+
+import (
+	"github.com/cluster-version/cvo/test/fixture/cluster"
+)
+
+// Short names for fixtures.
+var (
+	now = cluster.Now()
+)

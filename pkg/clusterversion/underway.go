@@ -1,0 +1,204 @@
+package clusterversion
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/pkg/clusterversion/control"
+	"github.com/cluster-version/cvo/pkg/clusterversion/event"
+	"github.com/cluster-version/cvo/pkg/clusterversion/status"
+	"github.com/cluster-version/cvo/pkg/clusterversion/story"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	"github.com/cluster-version/cvo/pkg/engine/report"
+	"github.com/cluster-version/cvo/pkg/engine/rollout"
+	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// underway owns the state of the rollout under way. A reconcile plans a rollout. The background rollout begins and reports with its key, so
+// that a superseded one changes nothing.
+type underway struct {
+	clock   clock.PassiveClock
+	control *control.Control
+
+	mu sync.Mutex
+	rolled
+}
+
+// rolled is a snapshot of a rollout. Everything in it is immutable except the passer, which is safe for concurrent use.
+type rolled struct {
+	// key identifies the rollout of progress and settled. image is its release image.
+	key   string
+	image string
+	// adds reports that the rollout adds objects to a completed release, for example those of a new capability, and is not an update.
+	adds     bool
+	progress *report.Progress
+	settled  rollout.Settled
+	// releaseChanged reports that the planned release differs from the one that passer ran. restored is the inventory of a predecessor
+	// until a rollout begins with it.
+	releaseChanged bool
+	restored       *inventory.Inventory
+	// passer and payload belong to the last rollout that has started.
+	passer  *rollout.Passer
+	payload *payload.Payload
+	// story records what events have reported about the rollout.
+	story story.Story
+	// reachedWritten is story.Reached() as of the last status write.
+	reachedWritten int
+	// resumed reports that an earlier process began the rollout and that this one has not counted as far yet.
+	resumed bool
+}
+
+func (u *underway) snapshot() rolled {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.rolled
+}
+
+// Reset drops all state, as a restart does.
+func (u *underway) Reset() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.rolled = rolled{}
+}
+
+// supersede ends the rollout under way, because another release was accepted. Applied objects count as settled as long as both releases
+// have the same manifest.
+func (u *underway) supersede() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.key, u.progress = "", nil
+}
+
+// plan makes the rollout with the given key the one under way, unless it already is. adds reports that it is not an update.
+func (u *underway) plan(key, image string, adds bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.key == key {
+		return
+	}
+	changed := u.image != image
+	u.resumed = u.image == "" || u.resumed && !changed
+	u.releaseChanged = u.releaseChanged || changed
+	u.key, u.image, u.adds, u.progress = key, image, adds, nil
+	u.settled = u.settled.Restart(changed)
+}
+
+// beginning is the input for starting a rollout.
+type beginning struct {
+	plan    *rollout.Plan
+	passer  *rollout.Passer
+	payload *payload.Payload
+	// started is the start time of the release's history entry.
+	started time.Time
+	// restored is the inventory of an earlier process, nil if it was already taken over.
+	restored *inventory.Inventory
+}
+
+// begin starts the rollout with the given key from the known state. It returns false if another rollout was requested in the meantime,
+// which inherits the state when it begins.
+func (u *underway) begin(key string, b beginning) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if b.restored != nil {
+		u.restored = b.restored
+	}
+	if u.key != key {
+		return false
+	}
+	u.takeOver(b.payload.Release)
+	u.story = story.New(u.settled.Progress(b.plan), b.started)
+	u.reachedWritten = u.story.Reached()
+	u.passer, u.payload = b.passer, b.payload
+	u.control.Begin(b.passer, u.image, u.adds)
+	return true
+}
+
+// takeOver starts a rollout from the known state: the inventory of an earlier process or the previous passes. A canceled pass has ended but
+// has not returned its result.
+func (r *rolled) takeOver(next release.Release) {
+	switch {
+	case r.restored != nil:
+		r.settled, r.restored = rollout.Restore(reliable(*r.restored, next), next.Version), nil
+	case r.passer != nil:
+		if settled := r.passer.Settled(); !settled.Empty() {
+			r.settled = settled.Restart(r.releaseChanged)
+		}
+	}
+	r.releaseChanged = false
+}
+
+// reliable returns the part of an inventory that a rollout can rely on. An earlier process may have died after it applied objects and
+// before it saved the inventory. The cluster then has values of another release where the inventory records ours. managedFields does not
+// show this, because it lists fields without values. So all objects in an inventory of another release are applied again.
+func reliable(inv inventory.Inventory, next release.Release) inventory.Inventory {
+	digest := string(release.Pullspec(next.Image).Digest())
+	if digest == "" || inv.Digest == "" || inv.Digest == digest {
+		return inv
+	}
+	inv.Records = maps.Clone(inv.Records)
+	for id, r := range inv.Records {
+		r.Content = inventory.Content{}
+		inv.Records[id] = r
+	}
+	return inv
+}
+
+// settle stores the result of a pass of the rollout with the given key.
+func (u *underway) settle(key string, settled rollout.Settled) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.key == key {
+		u.settled = settled
+	}
+}
+
+// advance stores the progress of the rollout with the given key. It returns the events for the changes and whether the status may change.
+// For a superseded rollout it does nothing, and ok is false.
+func (u *underway) advance(cv *configv1.ClusterVersion, key string, progress report.Progress) (news []event.Event, changed, ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.key != key {
+		return nil, false, false
+	}
+	before := u.progress
+	tracked := u.control.Track(cv, &progress)
+	u.progress = &progress
+	news, u.story = story.Events(u.story, progress, u.clock.Now())
+	return append(news, tracked...), before == nil || !before.Same(progress), true
+}
+
+// reported is the part of a rollout that the status shows.
+type reported struct {
+	// progress is nil if unknown. latest is also the progress of a rollout that another one is about to replace.
+	progress, latest *report.Progress
+	// reached counts the reached runlevels. newRunlevel reports that another one was reached since the last status write.
+	reached     int
+	newRunlevel bool
+}
+
+// report returns what the next status shows about the rollout with the given key. before is the current status.
+func (u *underway) report(key string, before configv1.ClusterVersionStatus) reported {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	out := reported{latest: u.progress, reached: u.story.Reached()}
+	if key != "" && u.key == key {
+		out.progress = u.progress
+	}
+	if u.resumed && out.progress != nil {
+		out.progress, u.resumed = status.NotLess(out.progress, before)
+	}
+	out.newRunlevel = out.progress != nil && out.reached != u.reachedWritten
+	return out
+}
+
+// wrote records the number of reached runlevels in the last status write.
+func (u *underway) wrote(reached int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.reachedWritten = reached
+}

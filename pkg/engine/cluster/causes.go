@@ -1,0 +1,147 @@
+package cluster
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/engine/observe"
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+// maxCauses is the maximum number of failed objects whose possible causes are watched at the same time. All others are retried after a
+// fixed time.
+const maxCauses = 32
+
+// Causes watches objects whose changes may repair failed applies. It implements rollout.Causes for one payload.
+type Causes struct {
+	watcher *observe.Watcher
+	mapper  *kinds.Mapper
+	// kept reports whether a scope is also watched for another reason.
+	kept func(observe.Scope) bool
+
+	mu      sync.Mutex
+	watched map[manifest.ID][]observe.Scope
+}
+
+// Stamp implements rollout.Causes.
+func (c *Causes) Stamp(ctx context.Context, m *manifest.Manifest, err error) string {
+	if err == nil {
+		c.watch(m.ID(), nil)
+		return ""
+	}
+	scopes := c.of(ctx, m, err)
+	if !c.watch(m.ID(), scopes) {
+		return ""
+	}
+	var all strings.Builder
+	for _, scope := range scopes {
+		stamp := c.watcher.Stamp(scope)
+		if stamp == "" {
+			return ""
+		}
+		all.WriteString(stamp)
+	}
+	return all.String()
+}
+
+// of returns the scopes of the objects whose changes may repair an error: the object itself, its namespace, the objects that serve its
+// kind, and the webhooks and endpoints that the error names. It watches all webhook configurations, because errors name the webhook and not
+// its configuration.
+func (c *Causes) of(ctx context.Context, m *manifest.Manifest, err error) []observe.Scope {
+	gvk, namespace := m.GVK(), m.Object.GetNamespace()
+	mapping, known := c.mapper.Known(ctx, gvk)
+	if known && !mapping.Namespaced {
+		namespace = ""
+	}
+	var scopes []observe.Scope
+	if known {
+		scopes = append(scopes, observe.Scope{Resource: mapping.Resource, Namespace: namespace, Name: m.Object.GetName()})
+	}
+	if namespace != "" {
+		scopes = append(scopes, observe.Scope{Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Name: namespace})
+	}
+	if !clientgoscheme.Scheme.IsGroupRegistered(gvk.Group) {
+		resource := mapping.Resource
+		if !known {
+			resource, _ = meta.UnsafeGuessKindToResource(gvk)
+		}
+		scopes = append(scopes, observe.Servers(resource)...)
+	}
+	named, service := apply.Webhook(err)
+	if named {
+		for _, resource := range []string{"validatingwebhookconfigurations", "mutatingwebhookconfigurations"} {
+			scopes = append(scopes, observe.Scope{
+				Resource: schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource},
+				Selector: observe.Everything,
+			})
+		}
+	}
+	if service.Name != "" {
+		scopes = append(scopes, observe.Scope{
+			Resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), Namespace: service.Namespace,
+			Selector: labels.Set{discoveryv1.LabelServiceName: service.Name}.String(),
+		})
+	}
+	return scopes
+}
+
+// watch records the scopes that an object waits for, and ends watches that no object waits for. It returns false if too many other objects
+// are waiting.
+func (c *Causes) watch(id manifest.ID, scopes []observe.Scope) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.watched[id]
+	if before == nil && len(c.watched) >= maxCauses {
+		return false
+	}
+	if slices.Equal(before, scopes) {
+		return true
+	}
+	if scopes == nil {
+		delete(c.watched, id)
+	} else {
+		c.watched[id] = scopes
+	}
+	c.end(before)
+	return true
+}
+
+// end ends the watches on the given scopes that no object waits for. The caller holds the lock.
+func (c *Causes) end(scopes []observe.Scope) {
+	wanted := c.all()
+	c.watcher.Retain(func(s observe.Scope) bool {
+		return !slices.Contains(scopes, s) || slices.Contains(wanted, s) || c.kept(s)
+	})
+}
+
+// all returns the scopes that objects wait for. The caller holds the lock.
+func (c *Causes) all() []observe.Scope {
+	return slices.Concat(slices.Collect(maps.Values(c.watched))...)
+}
+
+// scopes returns the scopes that objects wait for.
+func (c *Causes) scopes() []observe.Scope {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.all()
+}
+
+// close ends all watches.
+func (c *Causes) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.all()
+	clear(c.watched)
+	c.end(before)
+}

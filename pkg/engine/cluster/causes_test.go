@@ -1,0 +1,187 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/engine/observe"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/test/env"
+)
+
+// controlPlane is the control plane of all tests in this package.
+var controlPlane *env.Env
+
+func TestMain(m *testing.M) {
+	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { controlPlane = e })
+}
+
+// rolesFile has the operator's own ClusterRole as its first object.
+const rolesFile = "../../../manifests/0000_00_cluster-version-operator_03_roles.yaml"
+
+// restricted returns an account with the operator's own ClusterRole and the extra rules for a release that contains ConfigMaps.
+func restricted(t *testing.T) *rest.Config {
+	t.Helper()
+	data, err := os.ReadFile(rolesFile)
+	require.NoError(t, err)
+	first, _, _ := strings.Cut(string(data), "\n---")
+	role := &rbacv1.ClusterRole{}
+	require.NoError(t, yaml.UnmarshalStrict([]byte(first), role))
+	require.Equal(t, "cluster-version-operator", role.Name)
+	role.ObjectMeta = metav1.ObjectMeta{Name: "causes-restricted"}
+	role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list", "watch"}})
+	admin := kubernetes.NewForConfigOrDie(controlPlane.For(t).Config("test")).RbacV1()
+	_, err = admin.ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = admin.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: role.Name}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	config, err := controlPlane.For(t).User(role.Name)
+	require.NoError(t, err)
+	return config
+}
+
+// watchCount counts the open watches.
+type watchCount struct {
+	next http.RoundTripper
+	open *atomic.Int64
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c watchCount) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := c.next.RoundTrip(r)
+	if err == nil && r.URL.Query().Get("watch") != "" {
+		c.open.Add(1)
+		resp.Body = closing{resp.Body, sync.OnceFunc(func() { c.open.Add(-1) })}
+	}
+	return resp, err
+}
+
+type closing struct {
+	io.ReadCloser
+	closed func()
+}
+
+func (c closing) Close() error {
+	defer c.closed()
+	return c.ReadCloser.Close()
+}
+
+// TestCausesObserveRepairs checks that Causes watches the objects that may repair a failed apply, only while the error persists, and with
+// the operator's own permissions. Package rollout retries when the stamp changes.
+func TestCausesObserveRepairs(t *testing.T) {
+	t.Parallel()
+	admin := dynamic.NewForConfigOrDie(controlPlane.For(t).Config("test"))
+	config := restricted(t)
+	slices := schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+	for _, tt := range []struct {
+		name, manifest, err string
+		// resource and object are the repair of the cause.
+		resource          schema.GroupVersionResource
+		namespace, object string
+	}{
+		{
+			name:     "a new CRD",
+			manifest: `{apiVersion: causes.example.com/v1, kind: Widget, metadata: {name: x, namespace: default}}`,
+			err:      `no matches for kind "Widget" in version "causes.example.com/v1"`,
+			resource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+			object: `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.causes.example.com}, spec: {
+				group: causes.example.com, scope: Namespaced, names: {plural: widgets, kind: Widget}, versions: [{name: v1, served: true, storage: true,
+				schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`,
+		},
+		{
+			name:     "a new APIService",
+			manifest: `{apiVersion: served.causes.example.com/v1, kind: Gadget, metadata: {name: x, namespace: default}}`,
+			err:      `the server could not find the requested resource`,
+			resource: schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"},
+			object: `{apiVersion: apiregistration.k8s.io/v1, kind: APIService, metadata: {name: v1.served.causes.example.com}, spec: {
+				group: served.causes.example.com, version: v1, groupPriorityMinimum: 1000, versionPriority: 10, insecureSkipTLSVerify: true,
+				service: {namespace: default, name: causes-none}}}`,
+		},
+		{
+			name:     "the endpoints of an admission webhook",
+			manifest: `{apiVersion: v1, kind: ConfigMap, metadata: {name: causes-x, namespace: default}}`,
+			err:      `failed calling webhook "x.example.com": failed to call webhook: Post "https://causes-hook.default.svc:443/x?timeout=1s": no endpoints available for service "causes-hook"`,
+			resource: slices, namespace: "default",
+			object: `{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, endpoints: [],
+				metadata: {name: causes-hook-1, namespace: default, labels: {kubernetes.io/service-name: causes-hook}}}`,
+		},
+		{
+			name:     "the endpoints of a conversion webhook",
+			manifest: `{apiVersion: v1, kind: ConfigMap, metadata: {name: causes-y, namespace: default}}`,
+			err:      `conversion webhook for x.example.com/v1, Kind=X failed: Post "https://causes-convert.default.svc:443/convert?timeout=30s": no endpoints available for service "causes-convert"`,
+			resource: slices, namespace: "default",
+			object: `{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, endpoints: [],
+				metadata: {name: causes-convert-1, namespace: default, labels: {kubernetes.io/service-name: causes-convert}}}`,
+		},
+	} {
+		t.Run("it observes "+tt.name, func(t *testing.T) {
+			t.Parallel()
+			var open atomic.Int64
+			counted := rest.CopyConfig(config)
+			counted.Wrap(func(next http.RoundTripper) http.RoundTripper { return watchCount{next, &open} })
+			watcher := observe.New(metadata.NewForConfigOrDie(counted), labels.SelectorFromSet(labels.Set{api.OwnedByLabel: "version"}), logr.Discard(), func() {})
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- watcher.Run(ctx) }()
+			list, err := manifest.Parse("0000_10_x.yaml", []byte(tt.manifest), manifest.Limits{})
+			require.NoError(t, err)
+			c := &Causes{
+				watcher: watcher, mapper: kinds.NewMapper(clock.RealClock{}, discovery.NewDiscoveryClientForConfigOrDie(config), nil),
+				kept: func(observe.Scope) bool { return false }, watched: map[manifest.ID][]observe.Scope{},
+			}
+			failure := errors.New(tt.err)
+			require.Eventually(t, func() bool { return c.Stamp(ctx, list[0], failure) != "" }, time.Minute, 10*time.Millisecond, "the watches start")
+			before := c.Stamp(ctx, list[0], failure)
+			require.Positive(t, open.Load())
+
+			object := &unstructured.Unstructured{}
+			require.NoError(t, yaml.Unmarshal([]byte(tt.object), &object.Object))
+			client := dynamic.ResourceInterface(admin.Resource(tt.resource))
+			if tt.namespace != "" {
+				client = admin.Resource(tt.resource).Namespace(tt.namespace)
+			}
+			_, err = client.Create(ctx, object, metav1.CreateOptions{})
+			require.NoError(t, err)
+			t.Cleanup(func() {
+				err := client.Delete(context.Background(), object.GetName(), metav1.DeleteOptions{}) //nolint:usetesting // the test's context has ended
+				require.True(t, err == nil || apierrors.IsNotFound(err))
+			})
+			require.Eventually(t, func() bool { return c.Stamp(ctx, list[0], failure) != before }, time.Minute, 10*time.Millisecond, "the stamp changes with the repair")
+
+			c.Stamp(ctx, list[0], nil)
+			require.Eventually(t, func() bool { return open.Load() == 0 }, time.Minute, 10*time.Millisecond, "the watches end with the error")
+			cancel()
+			require.NoError(t, <-ended)
+		})
+	}
+}

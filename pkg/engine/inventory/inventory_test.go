@@ -1,0 +1,146 @@
+package inventory
+
+import (
+	"encoding/json"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+func object(name string) manifest.ID {
+	return manifest.ID{Group: "apps", Kind: "Deployment", Namespace: "x", Name: name}
+}
+
+func TestPlanMarksDroppedObjects(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		dropped string // the release that dropped it earlier
+		named   bool
+		want    string
+	}{
+		{"it marks objects that the release dropped", "", false, "2.0.0"},
+		{"it keeps objects of the release", "", true, ""},
+		{"it keeps the mark of an earlier release", "1.5.0", false, "1.5.0"},
+		{"it unmarks objects that the release contains again", "1.5.0", true, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			record := Record{ID: object("a"), Version: "v1", Release: "1.0.0", Reached: true, Content: Content{1}, Dropped: tt.dropped}
+			inv := Inventory{Release: "1.0.0", Digest: "sha256:1"}.With(record)
+			before := maps.Clone(inv.Records)
+
+			got := Plan(inv, map[manifest.ID]bool{object("a"): tt.named, object("new"): true}, "2.0.0")
+			want := record
+			want.Dropped = tt.want
+			assert.Equal(t, map[manifest.ID]Record{record.ID: want}, got.Records, "no record is added or removed")
+			assert.Equal(t, before, inv.Records, "the argument does not change")
+			assert.Equal(t, got, Plan(got, map[manifest.ID]bool{object("a"): tt.named, object("new"): true}, "2.0.0"), "a second call changes nothing")
+		})
+	}
+}
+
+func TestPlanDescribesTheRelease(t *testing.T) {
+	inv := Inventory{
+		Release: "1.0.0", Digest: "sha256:1", Namespaces: []string{"old"}, Kinds: []schema.GroupKind{{Kind: "Old"}},
+	}
+	named := map[manifest.ID]bool{object("a"): true, {Kind: "Node", Name: "a"}: true, {Kind: "Secret", Name: "a"}: false}
+	got := Plan(inv, named, "2.0.0")
+	assert.Equal(t, "2.0.0", got.Release)
+	assert.Empty(t, got.Digest, "the digest belonged to another release")
+	assert.Equal(t, []schema.GroupKind{{Group: "apps", Kind: "Deployment"}, {Kind: "Node"}}, got.Kinds)
+	assert.Equal(t, []string{"x"}, got.Namespaces)
+	assert.Equal(t, "sha256:1", Plan(inv, named, "1.0.0").Digest)
+	assert.Empty(t, Plan(Inventory{}, nil, "1.0.0").Records)
+}
+
+func TestWithAndForgetDoNotChangeTheOriginal(t *testing.T) {
+	empty := Inventory{Release: "1.0.0"}
+	one := empty.With(Record{ID: object("a"), Release: "1.0.0"})
+	two := one.With(Record{ID: object("a"), Release: "2.0.0"}, Record{ID: object("b")})
+	gone := two.Forget(object("a"), object("never"))
+	assert.Empty(t, empty.Records)
+	assert.Equal(t, map[manifest.ID]Record{object("a"): {ID: object("a"), Release: "1.0.0"}}, one.Records)
+	assert.Len(t, two.Records, 2)
+	assert.Equal(t, "2.0.0", two.Records[object("a")].Release)
+	assert.Equal(t, map[manifest.ID]Record{object("b"): {ID: object("b")}}, gone.Records)
+	assert.Equal(t, "1.0.0", gone.Release)
+	assert.Empty(t, empty.Forget(object("a")).Records)
+}
+
+func TestOrphansAreSorted(t *testing.T) {
+	inv := Inventory{}.With(
+		Record{ID: manifest.ID{Kind: "Service", Namespace: "b", Name: "a"}, Dropped: "1"},
+		Record{ID: manifest.ID{Kind: "Service", Namespace: "a", Name: "b"}, Dropped: "2"},
+		Record{ID: manifest.ID{Kind: "Service", Namespace: "a", Name: "a"}, Dropped: "1"},
+		Record{ID: manifest.ID{Group: "apps", Kind: "Deployment", Namespace: "a", Name: "a"}, Dropped: "1"},
+		Record{ID: manifest.ID{Kind: "ConfigMap", Namespace: "z", Name: "a"}, Dropped: "1"},
+		Record{ID: manifest.ID{Kind: "ConfigMap", Namespace: "a", Name: "a"}},
+	)
+	var got []string
+	for _, r := range inv.Orphans() {
+		got = append(got, r.ID.String())
+	}
+	assert.Equal(t, []string{"ConfigMap z/a", "Service a/a", "Service a/b", "Service b/a", "Deployment.apps a/a"}, got)
+	assert.Empty(t, Inventory{}.Orphans())
+}
+
+func TestContentIsWrittenAsHex(t *testing.T) {
+	var sum [32]byte
+	for i := range sum {
+		sum[i] = byte(i)
+	}
+	c := ContentOf(sum)
+	assert.Equal(t, "000102030405060708090a0b0c0d0e0f", c.String())
+	data, err := json.Marshal([]Content{c, {}})
+	require.NoError(t, err)
+	assert.JSONEq(t, `["000102030405060708090a0b0c0d0e0f", ""]`, string(data))
+	var back []Content
+	require.NoError(t, json.Unmarshal(data, &back))
+	assert.Equal(t, []Content{c, {}}, back)
+
+	for _, bad := range []string{"00", strings.Repeat("0", 33), strings.Repeat("x", 32)} {
+		require.ErrorContains(t, c.UnmarshalText([]byte(bad)), `content "`+bad+`": `)
+	}
+}
+
+// The expected values come from `printf %s NAME.NAMESPACE.ConfigMap. | openssl dgst -sha256 -binary | basenc --base64url`, without padding
+// like in kubectl. KEP-3659 defines this rule.
+func TestApplySetIDFollowsTheStandard(t *testing.T) {
+	assert.Equal(t, "applyset-pHY8NmnIJa2DYilVv34wanP8udsW_1HUd7xEbJybVXo-v1", ApplySetID("openshift-cluster-version", "version"))
+	assert.Equal(t, "applyset-ud2s-omImR5PdCbaniQusUxWXuodGY21Rr3zCc43ygM-v1", ApplySetID("ns", "test"))
+	for _, id := range []string{ApplySetID("a", "b"), ApplySetID(strings.Repeat("a", 63), strings.Repeat("b", 63))} {
+		assert.Empty(t, validation.IsValidLabelValue(id))
+		assert.Regexp(t, `^applyset-[A-Za-z0-9_-]{43}-v1$`, id)
+	}
+}
+
+//threat:object-content-pruned
+func TestProtectedReturnsTheReason(t *testing.T) {
+	for _, tt := range []struct {
+		group, kind string
+		want        string
+	}{
+		{"", "PersistentVolume", "holds data"},
+		{"", "PersistentVolumeClaim", "holds data"},
+		{"cdi.kubevirt.io", "DataVolume", "holds data"},
+		{"", "Namespace", "its content would be deleted with it"},
+		{"apiextensions.k8s.io", "CustomResourceDefinition", "all objects of its kind would be deleted with it"},
+		{"config.openshift.io", "ClusterVersion", "owns all objects of the release"},
+		{"", "ConfigMap", ""},
+		{"example.com", "Namespace", ""},
+		{"", "DataVolume", ""},
+		{"apps", "StatefulSet", ""},
+	} {
+		t.Run(tt.kind+"."+tt.group, func(t *testing.T) {
+			reason, ok := Protected(manifest.ID{Group: tt.group, Kind: tt.kind, Namespace: "x", Name: "y"})
+			assert.Equal(t, tt.want, reason)
+			assert.Equal(t, tt.want != "", ok)
+		})
+	}
+}

@@ -1,0 +1,21 @@
+package inventory
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+// Protected reports whether deleting an object would delete more than objects of releases: data of users, all objects in a namespace, or
+// all objects of a kind. Such objects are not deleted when a release drops them. Only a manifest can request their deletion. The reason
+// is worded as that of manifest.Irreplaceable.
+//
+// Every CustomResourceDefinition counts as protected here. Only at the time of deletion is it known whether objects of its kind still
+// exist.
+func Protected(id manifest.ID) (reason string, ok bool) {
+	gk := schema.GroupKind{Group: id.Group, Kind: id.Kind}
+	if gk == (schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}) {
+		return "all objects of its kind would be deleted with it", true
+	}
+	return manifest.Irreplaceable(gk)
+}

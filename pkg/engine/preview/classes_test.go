@@ -1,0 +1,341 @@
+package preview
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/internal/difference"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/payload"
+)
+
+// upgrade previews a second payload after installing the first, in its own namespace.
+func upgrade(t *testing.T, namespace string, before, after map[string]string) *Report {
+	t.Helper()
+	before["0000_00_a_namespace.yaml"], after["0000_00_a_namespace.yaml"] = namespaceOf, namespaceOf
+	install(t, files(t, "1.0.0", in(namespace, before)))
+	return look(t, files(t, "1.1.0", in(namespace, after)))
+}
+
+const roleBinding = `apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: binding, namespace: NS}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects: [{kind: ServiceAccount, name: a, namespace: NS}]
+`
+
+func TestImmutableFieldsAreReported(t *testing.T) {
+	recreated := strings.Replace(roleBinding, "{name: binding,", "{name: again, annotations: {release.openshift.io/on-immutable: recreate},", 1)
+	report := upgrade(t, "immutable",
+		map[string]string{"0000_10_b_binding.yaml": roleBinding, "0000_10_b_again.yaml": recreated},
+		map[string]string{
+			"0000_10_b_binding.yaml": strings.Replace(roleBinding, "name: view", "name: edit", 1),
+			"0000_10_b_again.yaml":   strings.Replace(recreated, "name: view", "name: edit", 1),
+		})
+	binding := report.the(t, "RoleBinding.rbac.authorization.k8s.io immutable/binding")
+	assert.Equal(t, Refuse, binding.Verdict)
+	assert.Equal(t, "roleRef cannot be changed: cannot change roleRef", binding.Message)
+	assert.Equal(t, []string{"roleRef"}, binding.Paths)
+	assert.Contains(t, binding.Remedy, "release.openshift.io/on-immutable: recreate")
+
+	again := report.the(t, "RoleBinding.rbac.authorization.k8s.io immutable/again")
+	assert.Equal(t, Recreate, again.Verdict)
+	assert.Contains(t, again.Message, "cannot change roleRef")
+	assert.Equal(t, 1, report.Totals.Refused)
+	assert.Equal(t, 1, report.Totals.Recreated)
+}
+
+func TestUnownedDefaultsAreRemoved(t *testing.T) {
+	report := upgrade(t, "defaults", map[string]string{"0000_10_b_deployment.yaml": deployment},
+		map[string]string{"0000_10_b_deployment.yaml": strings.Replace(deployment, "spec:\n", "spec:\n  strategy: {type: Recreate}\n", 1)})
+	object := report.the(t, "Deployment.apps defaults/dns-operator")
+	assert.Equal(t, Modify, object.Verdict, object.Message)
+	assert.Equal(t, []difference.Field{
+		{Op: difference.Removed, Path: "spec.strategy.rollingUpdate", Old: map[string]any{"maxSurge": "25%", "maxUnavailable": "25%"}},
+		{Op: difference.Modified, Path: "spec.strategy.type", Old: "RollingUpdate", New: "Recreate"},
+	}, object.Fields)
+	assert.Contains(t, object.Message, "spec.strategy.rollingUpdate is removed first")
+}
+
+//threat:secrets-appear-status
+func TestSecretsAreHiddenInErrors(t *testing.T) {
+	secret := "apiVersion: v1\nkind: Secret\nmetadata: {name: a, namespace: NS}\n"
+	report := upgrade(t, "secrets", map[string]string{}, map[string]string{
+		"0000_10_b_number.yaml": secret + "data: {key: 4711}",
+		"0000_10_b_broken.yaml": strings.Replace(secret, "name: a", "name: b", 1) + "data: {key: '%%hunter%%'}",
+	})
+	data, err := json.Marshal(report)
+	require.NoError(t, err)
+	for _, name := range []string{"a", "b"} {
+		object := report.the(t, "Secret secrets/"+name)
+		assert.Equal(t, Refuse, object.Verdict, object.Message)
+	}
+	assert.NotContains(t, string(data), "4711")
+	assert.NotContains(t, string(data), "hunter")
+}
+
+func TestAdmissionRejectionsAreReported(t *testing.T) {
+	webhook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review struct {
+			Request struct{ UID string }
+		}
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+			"response": map[string]any{"uid": review.Request.UID, "allowed": false, "status": map[string]any{"message": "not on a Saturday"}},
+		})
+	}))
+	defer webhook.Close()
+	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: webhook.Certificate().Raw}))
+	for _, object := range []string{
+		webhookConfiguration("denies", webhook.URL, ca), webhookConfiguration("unreachable", "https://127.0.0.1:1", ca),
+		`apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: no-config}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE, UPDATE]}]
+  validations: [{expression: "object.metadata.name != 'forbidden'", message: "this name is taken"}]
+`, `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: no-config}
+spec: {policyName: no-config, validationActions: [Deny], matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: policy}}}}
+`, `apiVersion: v1
+kind: Namespace
+metadata: {name: quota}
+`, `apiVersion: v1
+kind: ResourceQuota
+metadata: {name: none, namespace: quota}
+spec: {hard: {count/services: "0"}}
+`,
+	} {
+		create(t, object)
+	}
+	config := func(namespace, name string) (string, string) {
+		return "0000_20_" + namespace + "_config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + ", namespace: " + namespace + "}"
+	}
+	texts := map[string]string{}
+	for _, namespace := range []string{"denies", "unreachable", "policy"} {
+		name, text := config(namespace, "forbidden")
+		texts[name] = text
+		create(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+namespace+"}")
+	}
+	p := files(t, "1.1.0", texts)
+	for _, tt := range []struct {
+		name, namespace, says, remedy string
+		want                          Verdict
+	}{
+		{"it reports the rejection by a webhook", "denies", "not on a Saturday", "ask the owner of this webhook", Refuse},
+		{"it reports the rejection by a policy", "policy", "this name is taken", "change this policy", Refuse},
+		{"it reports unknown if the webhook does not respond", "unreachable", "failed calling webhook", "", Unknown},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			require.EventuallyWithT(t, func(c *assert.CollectT) { // admission needs a moment to read its configuration
+				o := look(t, p).the(t, "ConfigMap "+tt.namespace+"/forbidden")
+				assert.Equal(c, tt.want, o.Verdict)
+				assert.Contains(c, o.Message, tt.says)
+				assert.Contains(c, o.Remedy, tt.remedy)
+			}, 30*time.Second, 100*time.Millisecond)
+		})
+	}
+}
+
+// webhookConfiguration makes the API server call a webhook for the ConfigMaps in the namespace of the same name.
+func webhookConfiguration(name, url, ca string) string {
+	return `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: ` + name + `}
+webhooks:
+- name: ` + name + `.example.com
+  clientConfig: {url: "` + url + `", caBundle: ` + ca + `}
+  rules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE, UPDATE]}]
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ` + name + `}}
+  sideEffects: None
+  admissionReviewVersions: [v1]
+  timeoutSeconds: 5
+`
+}
+
+func TestMissingPermissionsAreReported(t *testing.T) {
+	create(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: rights}")
+	create(t, `apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: rights}
+rules:
+- {apiGroups: [""], resources: [configmaps], verbs: [get, create, patch]}
+`)
+	create(t, `apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: rights}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: rights}
+subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
+`)
+	cfg, err := controlPlane.For(t).User("reader")
+	require.NoError(t, err)
+	config := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: NAME, namespace: rights}\ndata: {a: b}\n"
+	texts := map[string]string{
+		"0000_10_a_d1.yaml": strings.NewReplacer("NS", "rights", "dns-operator", "one").Replace(deployment),
+		"0000_10_a_d2.yaml": strings.NewReplacer("NS", "rights", "dns-operator", "two").Replace(deployment),
+	}
+	for _, name := range []string{"a", "b", "c"} { // enough for a LIST, which is forbidden
+		texts["0000_10_a_"+name+".yaml"] = strings.Replace(config, "NAME", name, 1)
+	}
+	create(t, strings.Replace(config, "NAME", "a", 1))
+	var report *Report
+	require.Eventually(t, func() bool { // the authorizer needs a moment to read permissions
+		report, _ = lookBy(t, cfg, files(t, "1.1.0", texts), Options{})
+		return report.Totals.NotAsked == 2
+	}, 30*time.Second, 100*time.Millisecond)
+	assert.Equal(t, 2, report.Totals.Created)
+	assert.Equal(t, 1, report.Totals.Changed, "only our objects have the label")
+	require.Len(t, report.NotAllowed, 1)
+	assert.Equal(t, "deployments.apps", report.NotAllowed[0].Resource)
+	assert.Equal(t, 2, report.NotAllowed[0].Objects)
+	assert.Contains(t, report.NotAllowed[0].Message, `User "reader" cannot patch resource "deployments"`)
+	var out strings.Builder
+	require.NoError(t, WriteText(&out, report, false))
+	assert.Contains(t, out.String(), "Not checked because permissions are missing:\n  deployments.apps: 2: ")
+	assert.Contains(t, out.String(), "2 not checked")
+}
+
+func TestChangedCRDIsPreviewed(t *testing.T) {
+	old, next := crd("changing", "v1"), strings.ReplaceAll(crd("changing", "v1", "v2"), "known: {type: string, enum: [a, b]}",
+		"known: {type: string, enum: [a, b, c]}, more: {type: string}")
+	object := func(version, name, spec string) string {
+		return "apiVersion: example.com/" + version + "\nkind: Changing\nmetadata: {name: " + name + "}\nspec: " + spec
+	}
+	report := upgrade(t, "crds",
+		map[string]string{"0000_10_a_crd.yaml": old, "0000_20_a_more.yaml": object("v1", "more", "{known: a}")},
+		map[string]string{
+			"0000_10_a_crd.yaml": next, "0000_20_a_more.yaml": object("v1", "more", "{known: b, more: x}"),
+			"0000_20_a_value.yaml": object("v1", "value", "{known: c}"), "0000_20_a_version.yaml": object("v2", "version", "{known: a}"),
+		})
+	more := report.the(t, "Changing.example.com more")
+	assert.Equal(t, Modify, more.Verdict)
+	assert.Equal(t, []string{".spec.more"}, more.Later)
+	assert.Empty(t, more.Dropped)
+	assert.Equal(t, []difference.Field{{Op: difference.Modified, Path: "spec.known", Old: "a", New: "b"}}, more.Fields)
+
+	value := report.the(t, "Changing.example.com value")
+	assert.Equal(t, Unknown, value.Verdict)
+	assert.Contains(t, value.Message, "the current CRD rejects the object, but the release changes the CRD first: spec.known: ")
+
+	version := report.the(t, "Changing.example.com version")
+	assert.Equal(t, Unknown, version.Verdict)
+	assert.Equal(t, "the cluster does not serve example.com/v2 until the update has changed the CRD", version.Message)
+	assert.Equal(t, 2, report.Totals.Unknown)
+}
+
+func TestAdoptionIsPreviewed(t *testing.T) {
+	create(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: adoption}")
+	text := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: adoption}\ndata: {a: b}\n"
+	object := thing(t, text)
+	require.NoError(t, unstructured.SetNestedField(object.Object, "x", "data", "dropped"))
+	require.NoError(t, otherClient(t).Create(t.Context(), object, client.FieldOwner("cluster-version-operator")))
+	other := thing(t, strings.Replace(text, "name: a", "name: b", 1))
+	require.NoError(t, otherClient(t).Create(t.Context(), other, client.FieldOwner("kubectl")))
+
+	report := look(t, files(t, "1.1.0", map[string]string{
+		"0000_10_a_a.yaml": text, "0000_10_a_b.yaml": strings.Replace(text, "name: a", "name: b", 1),
+	}))
+	assert.Equal(t, []string{"cluster-version-operator"}, report.the(t, "ConfigMap adoption/a").TakenOver)
+	assert.Empty(t, report.the(t, "ConfigMap adoption/b").TakenOver)
+}
+
+func TestDeletionIsPreviewed(t *testing.T) {
+	tombstone := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: NAME, namespace: deletion, annotations: {release.openshift.io/delete: 'true'}}"
+	create(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: deletion}")
+	create(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plain, namespace: deletion}")
+	held := create(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: held, namespace: deletion, finalizers: [example.com/a]}")
+	going := create(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: going, namespace: deletion, finalizers: [example.com/a]}")
+	require.NoError(t, otherClient(t).Delete(t.Context(), going))
+	t.Cleanup(func() {
+		for _, object := range []*unstructured.Unstructured{held, going} {
+			patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
+			assert.NoError(t, otherClient(t).Patch(context.Background(), object, patch)) //nolint:usetesting // the test's own context has ended
+		}
+	})
+	texts := map[string]string{}
+	for _, name := range []string{"plain", "held", "going", "nothing"} {
+		texts["0000_10_a_"+name+".yaml"] = strings.Replace(tombstone, "NAME", name, 1)
+	}
+	p := files(t, "1.1.0", texts)
+	report := look(t, p)
+	assert.Equal(t, "with all objects that it owns", report.the(t, "ConfigMap deletion/plain").Message)
+	assert.Equal(t, "with all objects that it owns; waits for its finalizers example.com/a", report.the(t, "ConfigMap deletion/held").Message)
+	assert.Equal(t, "as already requested by another client; waits for its finalizers example.com/a", report.the(t, "ConfigMap deletion/going").Message)
+	assert.Equal(t, 3, report.Totals.Deleted)
+	assert.Equal(t, 1, report.Totals.Unchanged)
+
+	report, _ = lookBy(t, controlPlane.For(t).Config("installs"), p, Options{Mode: "Initializing"})
+	assert.Zero(t, report.Totals.Deleted, "an install deletes nothing")
+}
+
+func TestGuardRejectsWrites(t *testing.T) {
+	m, err := manifest.Parse("0000_10_a_b.yaml", []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: guarded, namespace: default}"), manifest.Limits{})
+	require.NoError(t, err)
+	applier, err := connect(controlPlane.For(t).Config("guard"), Options{})
+	require.NoError(t, err)
+	_, err = applier.Apply(t.Context(), m[0], "Updating")
+	require.ErrorContains(t, err, "blocked PATCH /api/v1/namespaces/default/configmaps/guarded: it is not a dry run")
+}
+
+func TestOrphansOfTheReleaseAreListed(t *testing.T) {
+	p := files(t, "1.1.0", map[string]string{"0000_10_a_b.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: named, namespace: default}"})
+	config := func(name string) manifest.ID { return manifest.ID{Kind: "ConfigMap", Namespace: "default", Name: name} }
+	excluded, err := manifest.Parse("0000_10_a_c.yaml", []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: excluded, namespace: default}"), manifest.Limits{})
+	require.NoError(t, err)
+	p.Excluded = []payload.Exclusion{{Manifest: excluded[0], Reason: "test"}}
+	crd := manifest.ID{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition", Name: "a"}
+	inv := inventory.Inventory{Release: "1.0.0"}.With(
+		inventory.Record{ID: config("named"), Release: "1.0.0"}, inventory.Record{ID: config("excluded"), Release: "1.0.0"},
+		inventory.Record{ID: config("gone"), Release: "1.0.0"}, inventory.Record{ID: config("earlier"), Release: "0.9.0", Dropped: "1.0.0"},
+		inventory.Record{ID: manifest.ID{Kind: "Namespace", Name: "a"}, Release: "1.0.0"}, inventory.Record{ID: crd, Release: "1.0.0"},
+	)
+	for _, tt := range []struct {
+		name               string
+		release, byRequest bool
+		want               string
+	}{
+		{"it reports that orphans are kept", false, false, `No longer part of the release:
+  ConfigMap default/earlier  from 0.9.0, stays
+  ConfigMap default/gone  from 1.0.0, stays
+  Namespace a  from 1.0.0, stays
+  CustomResourceDefinition.apiextensions.k8s.io a  from 1.0.0, stays
+`},
+		{"it reports a deletion that the administrator requested", false, true, prunedText},
+		{"it reports a deletion that the release requested", true, false, prunedText},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p.Release.Prune = tt.release
+			report, _ := lookBy(t, controlPlane.For(t).Config("looks"), p, Options{Inventory: inv, Prune: tt.byRequest})
+			var out strings.Builder
+			require.NoError(t, WriteText(&out, report, false))
+			assert.Contains(t, out.String(), tt.want)
+			assert.Contains(t, out.String(), ", 4 no longer part of the release\n")
+		})
+	}
+}
+
+const prunedText = `No longer part of the release:
+  ConfigMap default/earlier  from 0.9.0, deleted once the update is complete
+  ConfigMap default/gone  from 1.0.0, deleted once the update is complete
+  Namespace a  from 1.0.0, stays: its content would be deleted with it
+  CustomResourceDefinition.apiextensions.k8s.io a  from 1.0.0, stays: as long as objects of its kind exist
+`

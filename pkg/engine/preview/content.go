@@ -1,0 +1,75 @@
+package preview
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+// releaseContent contains the parts of a release that its other objects depend on.
+type releaseContent struct {
+	namespaces map[string]bool
+	// crds contains the verdict on the CRD of each kind. It is complete once all CRDs have been previewed.
+	crds map[schema.GroupKind]*Object
+	// versions contains the versions that the release's CRDs serve.
+	versions map[schema.GroupVersionKind]bool
+}
+
+func isCRD(m *manifest.Manifest) bool {
+	return m.Is("apiextensions.k8s.io", "CustomResourceDefinition")
+}
+
+func contentOf(manifests []*manifest.Manifest) releaseContent {
+	b := releaseContent{
+		namespaces: map[string]bool{}, crds: map[schema.GroupKind]*Object{}, versions: map[schema.GroupVersionKind]bool{},
+	}
+	for _, m := range manifests {
+		switch {
+		case m.Tombstone():
+		case m.Is("", "Namespace"):
+			b.namespaces[m.Object.GetName()] = true
+		case isCRD(m):
+			kind, _ := m.Defines()
+			b.crds[kind] = &Object{}
+			list, _, _ := unstructured.NestedFieldNoCopy(m.Object.Object, "spec", "versions")
+			versions, _ := list.([]any)
+			for _, v := range versions {
+				entry, _ := v.(map[string]any)
+				name, _ := entry["name"].(string)
+				if served, _ := entry["served"].(bool); served {
+					b.versions[kind.WithVersion(name)] = true
+				}
+			}
+		}
+	}
+	return b
+}
+
+// settle records the verdict on a CRD.
+func (b releaseContent) settle(m *manifest.Manifest, o Object) {
+	if kind, ok := m.Defines(); ok && !m.Tombstone() {
+		b.crds[kind] = &o
+	}
+}
+
+// changesSchema reports whether the release changes the CRD of an object's kind before it applies the object. Then the server's current
+// verdict may no longer hold.
+func (b releaseContent) changesSchema(m *manifest.Manifest) bool {
+	crd := b.crds[m.GVK().GroupKind()]
+	if crd == nil || isCRD(m) {
+		return false
+	}
+	for _, f := range crd.Fields {
+		if strings.HasPrefix(f.Path, "spec.") {
+			return true
+		}
+	}
+	return false
+}
+
+// unmarshal parses JSON like objects do: whole numbers become int64.
+func unmarshal(data []byte, into *map[string]any) error { return json.Unmarshal(data, into) }

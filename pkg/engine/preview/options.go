@@ -1,0 +1,31 @@
+package preview
+
+import (
+	"context"
+	"slices"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/engine/cluster"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// ReadOptions returns the options with which an operator in the given namespace would apply a release, without the inventory of earlier
+// releases. It returns an error if it cannot read the cluster's configuration.
+func ReadOptions(ctx context.Context, reader client.Reader, cv *configv1.ClusterVersion, namespace string) (Options, error) {
+	injection, err := cluster.Injection(ctx, reader)
+	if err != nil {
+		return Options{}, err
+	}
+	options := Options{
+		Owner: cluster.Owner(cv, namespace), Injection: injection, Mode: release.Initializing,
+		Prune: cv.Annotations[api.PruneAnnotation] == "true",
+	}
+	completed := func(e configv1.UpdateHistory) bool { return e.State == configv1.CompletedUpdate }
+	if slices.ContainsFunc(cv.Status.History, completed) {
+		options.Mode = release.Updating
+	}
+	return options, nil
+}

@@ -1,0 +1,392 @@
+// Package preview reports what an update to a release would do to a cluster, without changing the cluster. The report contains the objects
+// that would be created, changed (field by field), deleted or recreated, and those that the API server would reject. From a loaded payload
+// and a client configuration, it sends every manifest as a dry run, in the same way as package apply, and returns a Report. Callers load
+// the payload, decide whether to trust it, and know its order.
+package preview
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/inject"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
+	"github.com/cluster-version/cvo/pkg/apply/request"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// Options are the settings of a preview.
+type Options struct {
+	// Owner is the ClusterVersion that will own the objects, as in the update itself.
+	Owner body.Owner
+	// Mode is the mode of the rollout; release.Updating by default.
+	Mode release.Mode
+	// Injection contains the values of the cluster that are injected into manifests.
+	Injection inject.Values
+	// Inventory contains the objects of earlier releases in the cluster; the zero value if unknown.
+	Inventory inventory.Inventory
+	// Prune is true if the administrator requests the deletion of objects that the release no longer contains. The release may also request
+	// it.
+	Prune bool
+	// Width is the maximum number of parallel requests; zero means 16, as in a rollout.
+	Width int
+	// Progress receives the number of processed manifests from the worker goroutines, one call at a time. It may be nil.
+	Progress func(done, total int)
+}
+
+// minList is the number of manifests of one kind from which a LIST replaces GETs.
+const minList = 3
+
+// Run sends the payload to the API server without storing anything. It returns an error only if ctx ends or the connection cannot be set
+// up. The server's errors about single objects are in the Report.
+func Run(ctx context.Context, cfg *rest.Config, p *payload.Payload, options Options) (*Report, error) {
+	if options.Width == 0 {
+		options.Width = 16
+	}
+	if options.Mode == "" {
+		options.Mode = release.Updating
+	}
+	applier, err := connect(cfg, options)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{
+		applier: applier, options: options, payload: p, content: contentOf(p.Manifests),
+		live: map[manifest.ID]json.RawMessage{}, results: make([]result, len(p.Manifests)),
+	}
+	if err := r.all(ctx); err != nil {
+		return nil, err
+	}
+	return r.report(), nil
+}
+
+// connect returns an Applier that can only make dry runs. It reads the served kinds once, because kinds from the release's own CRDs do not
+// exist yet.
+func connect(cfg *rest.Config, options Options) (*apply.Applier, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1 // no client-side limit: the server's API Priority and Fairness limits the rate
+	cfg.WarningHandler = rest.NoWarnings{}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return guard{next} })
+	httpClient, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	connection, err := request.Connect(cfg, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	mapper := kinds.NewMapper(fixedClock(time.Now()), d, nil)
+	return apply.New(connection, mapper, options.Owner).WithValues(options.Injection), nil
+}
+
+// fixedClock is a clock that always returns the same time. A preview shows one moment. Otherwise the mapper would send request after
+// request for kinds that the update has not created yet.
+type fixedClock time.Time
+
+// Now implements clock.PassiveClock.
+func (m fixedClock) Now() time.Time { return time.Time(m) }
+
+// Since implements clock.PassiveClock.
+func (m fixedClock) Since(t time.Time) time.Duration { return time.Time(m).Sub(t) }
+
+// run is the state of one preview.
+type run struct {
+	applier *apply.Applier
+	options Options
+	payload *payload.Payload
+	content releaseContent
+	// live contains the objects from lists, as JSON. Decoded, they would need ten times the memory.
+	live map[manifest.ID]json.RawMessage
+	// results has one slot per manifest.
+	results []result
+
+	mu   sync.Mutex
+	done int
+}
+
+// result is the result for one manifest.
+type result struct {
+	Object
+	// resource is the resource of an object that the user may not read; otherwise empty.
+	resource string
+}
+
+// all processes the manifests. It starts with CRDs because the verdicts on other objects depend on their CRDs.
+func (r *run) all(ctx context.Context) error {
+	var crds, others []int
+	for i, m := range r.payload.Manifests {
+		if isCRD(m) {
+			crds = append(crds, i)
+		} else {
+			others = append(others, i)
+		}
+	}
+	for _, wave := range [][]int{crds, others} {
+		if err := r.list(ctx, wave); err != nil {
+			return err
+		}
+		err := r.each(ctx, wave, func(ctx context.Context, i int) {
+			r.results[i] = r.previewObject(ctx, r.payload.Manifests[i])
+		})
+		if err != nil {
+			return err
+		}
+		for _, i := range wave {
+			r.content.settle(r.payload.Manifests[i], r.results[i].Object)
+		}
+		clear(r.live)
+	}
+	return nil
+}
+
+func (r *run) each(ctx context.Context, wave []int, do func(context.Context, int)) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(r.options.Width)
+	for _, i := range wave {
+		g.Go(func() error {
+			if ctx.Err() == nil {
+				do(ctx, i)
+				r.progress()
+			}
+			return ctx.Err()
+		})
+	}
+	return g.Wait()
+}
+
+func (r *run) progress() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done++
+	if r.options.Progress != nil {
+		r.options.Progress(r.done, len(r.payload.Manifests))
+	}
+}
+
+// list reads the live objects of kinds with many manifests. It lists only our objects, by label, because there may be thousands of others.
+// Objects that are missing from a list are read by name later, so a failed list only costs time.
+func (r *run) list(ctx context.Context, wave []int) error {
+	if r.options.Owner.Name == "" {
+		return nil
+	}
+	count := map[schema.GroupVersionKind]int{}
+	wanted := map[manifest.ID]bool{}
+	for _, i := range wave {
+		if m := r.payload.Manifests[i]; !m.Tombstone() && !m.CreateOnly() {
+			count[m.GVK()]++
+			wanted[m.ID()] = true
+		}
+	}
+	g, groupCtx := errgroup.WithContext(ctx)
+	g.SetLimit(r.options.Width)
+	for gvk, n := range count {
+		if n < minList {
+			continue
+		}
+		g.Go(func() error {
+			_ = r.applier.ListOwned(groupCtx, gvk, func(data json.RawMessage) error {
+				var partial metav1.PartialObjectMetadata
+				if err := json.Unmarshal(data, &partial); err != nil {
+					return err
+				}
+				id := manifest.ID{Group: gvk.Group, Kind: gvk.Kind, Namespace: partial.Namespace, Name: partial.Name}
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				if wanted[id] {
+					r.live[id] = data
+				}
+				return nil
+			})
+			return nil
+		})
+	}
+	_ = g.Wait() // its functions never fail
+	return ctx.Err()
+}
+
+// previewObject sends one manifest to the server.
+func (r *run) previewObject(ctx context.Context, m *manifest.Manifest) result {
+	out := result{Object: Object{
+		ID: m.ID(), File: m.File, Document: m.Document, Runlevel: m.Runlevel, Component: m.Component, Verdict: Nothing,
+	}}
+	f, err := r.applier.Predict(ctx, m, r.options.Mode)
+	if err != nil {
+		r.failed(&out, m, err)
+		return out
+	}
+	out.Dropped = f.Dropped
+	if len(out.Dropped) > 0 && r.content.changesSchema(m) {
+		out.Dropped, out.Later = nil, out.Dropped
+	}
+	switch f.Action {
+	case apply.Created:
+		out.Verdict = Create
+	case apply.Recreated:
+		out.Verdict, out.Message = Recreate, f.Message
+	case apply.Deleting:
+		out.Verdict, out.Message = Delete, deletion(f.Object)
+	case apply.Applied:
+		out.Message = f.Message
+		r.compare(ctx, &out, m, f.Object)
+	case apply.Kept, apply.Deleted, apply.Skipped:
+	}
+	return out
+}
+
+// compare adds the changes of an existing object to the result.
+func (r *run) compare(ctx context.Context, out *result, m *manifest.Manifest, after *unstructured.Unstructured) {
+	before, err := r.currentObject(ctx, m, after)
+	if err != nil {
+		r.failed(out, m, err)
+		return
+	}
+	if before == nil { // another client deleted it in the meantime
+		out.Verdict = Create
+		return
+	}
+	out.TakenOver = formerManagers(m.GVK(), after)
+	if out.Fields = compare(before, after); len(out.Fields) > 0 {
+		out.Verdict = Modify
+	}
+}
+
+// currentObject returns the live object. It uses an object from a list if that has not changed since; otherwise it reads it by name.
+func (r *run) currentObject(ctx context.Context, m *manifest.Manifest, after *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if data, ok := r.live[r.liveID(m, after)]; ok {
+		object := &unstructured.Unstructured{}
+		object.SetGroupVersionKind(m.GVK())
+		var fields map[string]any
+		if err := unmarshal(data, &fields); err == nil {
+			fields["apiVersion"], fields["kind"] = after.GetAPIVersion(), after.GetKind()
+			object.Object = fields
+			if object.GetResourceVersion() == after.GetResourceVersion() {
+				return object, nil
+			}
+		}
+	}
+	return r.applier.Live(ctx, m)
+}
+
+// liveID returns the identity of the live object, because a manifest of a cluster-scoped kind may contain a namespace.
+func (r *run) liveID(m *manifest.Manifest, object *unstructured.Unstructured) manifest.ID {
+	id := m.ID()
+	id.Namespace = object.GetNamespace()
+	return id
+}
+
+// deletion describes which other objects are deleted with an object, and which finalizers delay the deletion.
+func deletion(object *unstructured.Unstructured) string {
+	var text string
+	switch kind := object.GetKind(); {
+	case object.GetDeletionTimestamp() != nil:
+		text = "as already requested by another client"
+	case kind == "Namespace":
+		text = "with everything in it"
+	case kind == "CustomResourceDefinition":
+		text = "with all objects of its kind"
+	default:
+		text = "with all objects that it owns"
+	}
+	if finalizers := object.GetFinalizers(); len(finalizers) > 0 {
+		text += "; waits for its finalizers " + strings.Join(finalizers, ", ")
+	}
+	return text
+}
+
+// formerManagers returns the managers from before server-side apply whose fields become ours, if the manifest lacks some of these fields.
+func formerManagers(gvk schema.GroupVersionKind, object *unstructured.Unstructured) []string {
+	entries := managedFields(object)
+	if _, adopts := ownership.Adopt(gvk, entries); !adopts {
+		return nil
+	}
+	var names []string
+	for i := range entries {
+		if ownership.Former(&entries[i]) {
+			names = append(names, entries[i].Manager)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (r *run) report() *Report {
+	out := &Report{Version: r.payload.Release.Version, Image: r.payload.Release.Image, Objects: []Object{}}
+	forbidden := map[string]*NotAllowed{}
+	for _, result := range r.results {
+		out.Totals.count(result.Object)
+		if result.resource != "" {
+			n := forbidden[result.resource]
+			if n == nil {
+				n = &NotAllowed{Resource: result.resource, Message: result.Message}
+				forbidden[result.resource] = n
+			}
+			n.Objects++
+			continue
+		}
+		if result.isNotable() {
+			out.Objects = append(out.Objects, result.Object)
+		}
+	}
+	slices.SortStableFunc(out.Objects, func(a, b Object) int {
+		return cmp.Or(cmp.Compare(a.Runlevel, b.Runlevel), cmp.Compare(a.Component, b.Component), cmp.Compare(a.File, b.File),
+			cmp.Compare(a.Document, b.Document), cmp.Compare(a.ID.String(), b.ID.String()))
+	})
+	for _, n := range forbidden {
+		out.NotAllowed = append(out.NotAllowed, *n)
+	}
+	slices.SortFunc(out.NotAllowed, func(a, b NotAllowed) int { return cmp.Compare(a.Resource, b.Resource) })
+	out.Orphans = r.orphans()
+	out.Totals.Excluded, out.Totals.Orphans = len(r.payload.Excluded), len(out.Orphans)
+	return out
+}
+
+func (o Object) isNotable() bool {
+	return o.Verdict != Nothing || len(o.Dropped)+len(o.Later)+len(o.TakenOver) > 0
+}
+
+// orphans returns the recorded objects without any manifest in the release, included or excluded.
+func (r *run) orphans() []Orphan {
+	named := map[manifest.ID]bool{}
+	for _, m := range r.payload.Manifests {
+		named[m.ID()] = true
+	}
+	for _, e := range r.payload.Excluded {
+		named[e.Manifest.ID()] = true
+	}
+	var out []Orphan
+	for _, record := range inventory.Plan(r.options.Inventory, named, r.payload.Release.Version).Orphans() {
+		orphan := Orphan{ID: record.ID, Release: record.Release}
+		if r.options.Prune || r.payload.Release.Prune {
+			reason, protected := inventory.Protected(record.ID)
+			if orphan.Stays = reason; record.ID.Kind == "CustomResourceDefinition" {
+				orphan.Stays = "as long as objects of its kind exist" // the deletion checks for them
+			}
+			orphan.Pruned = !protected
+		}
+		out = append(out, orphan)
+	}
+	return out
+}

@@ -1,0 +1,127 @@
+package rollout_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/engine/report"
+	"github.com/cluster-version/cvo/pkg/engine/rollout"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// stamps stands in for the watches on the causes of failures.
+type stamps struct {
+	now     string
+	watched bool
+}
+
+func (s *stamps) Stamp(_ context.Context, _ *manifest.Manifest, err error) string {
+	s.watched = err != nil
+	return s.now
+}
+
+// TestChangeOfTheCauseEndsTheWait checks that a failed apply is retried as soon as its cause changes, at most once a second.
+//
+//threat:tenant-keeps-changing
+func TestChangeOfTheCauseEndsTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, causes := newCluster(), &stamps{}
+		broken := true
+		c.onApply = func(context.Context, string) error {
+			if broken {
+				return errors.New("the webhook does not answer")
+			}
+			return nil
+		}
+		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+		passer := c.passer()
+		passer.Causes = causes
+		var settled rollout.Settled
+		pass := func() report.Progress {
+			progress, next, err := passer.Run(t.Context(), plan, settled)
+			require.NoError(t, err)
+			settled = next
+			return progress
+		}
+		var progress report.Progress
+		for range 7 {
+			progress = pass()
+			time.Sleep(time.Until(progress.RetryAt))
+		}
+		progress = pass()
+		require.Greater(t, time.Until(progress.RetryAt), 10*time.Second)
+		assert.True(t, causes.watched)
+		c.takeLog()
+
+		causes.now = "before" // the first state from the watches, which is not a change
+		progress = pass()
+		assert.Empty(t, c.takeLog())
+		require.Greater(t, time.Until(progress.RetryAt), 10*time.Second)
+
+		time.Sleep(5 * time.Second)
+		causes.now = "after"
+		progress = pass()
+		assert.Equal(t, []string{"fail a"}, c.takeLog())
+		assert.Less(t, time.Until(progress.RetryAt), time.Second, "the change may take effect slightly later")
+
+		for i := range 100 { // a tenant keeps changing the cause
+			causes.now = time.Duration(i).String()
+			pass()
+			time.Sleep(100 * time.Millisecond)
+		}
+		assert.LessOrEqual(t, len(c.takeLog()), 16, "in ten seconds")
+
+		broken = false
+		time.Sleep(time.Until(progress.RetryAt))
+		causes.now = "repaired"
+		time.Sleep(time.Second)
+		progress = pass()
+		assert.True(t, progress.Complete)
+		assert.False(t, causes.watched, "the watches end with the error")
+	})
+}
+
+// TestChangeDuringAnAttemptEndsTheWait checks that a repair between the server's rejection and the end of the attempt is not missed.
+func TestChangeDuringAnAttemptEndsTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, causes := newCluster(), &stamps{now: "broken"}
+		repaired := func() {}
+		c.onApply = func(context.Context, string) error {
+			repaired()
+			return errors.New("the webhook does not answer")
+		}
+		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+		passer := c.passer()
+		passer.Causes = causes
+		var settled rollout.Settled
+		pass := func() time.Duration {
+			progress, next, err := passer.Run(t.Context(), plan, settled)
+			require.NoError(t, err)
+			settled = next
+			return time.Until(progress.RetryAt)
+		}
+		for range 7 {
+			time.Sleep(pass())
+		}
+		repaired = func() { causes.now = "repaired" }
+		wait := pass()
+		assert.LessOrEqual(t, wait, time.Second)
+		c.takeLog()
+		time.Sleep(wait)
+		wait = pass()
+		assert.Equal(t, []string{"fail a"}, c.takeLog())
+
+		for range 6 { // the cause no longer changes
+			time.Sleep(wait)
+			wait = pass()
+		}
+		assert.Greater(t, wait, 5*time.Second, "the wait grows again")
+	})
+}

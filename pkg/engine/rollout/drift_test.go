@@ -1,0 +1,677 @@
+package rollout_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
+	"github.com/cluster-version/cvo/pkg/engine/gate"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	"github.com/cluster-version/cvo/pkg/engine/observe"
+	"github.com/cluster-version/cvo/pkg/engine/report"
+	"github.com/cluster-version/cvo/pkg/engine/rollout"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+func TestRunRepairsDrift(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		drift func(c *cluster)
+		want  report.Drift
+	}{
+		{name: "does not reapply an unchanged object", drift: func(*cluster) {}},
+		{name: "does not reapply an object whose status changed", drift: func(c *cluster) { c.touch("a", func(*observe.State) {}) }},
+		{name: "recreates a deleted object", drift: func(c *cluster) { c.vanish("a") }, want: report.DriftDeleted},
+		{
+			name:  "reapplies a replaced object",
+			drift: func(c *cluster) { c.touch("a", func(s *observe.State) { s.UID, s.Writer = "other", "kubectl" }) },
+			want:  report.DriftReplaced,
+		},
+		{
+			name: "reapplies an object that lost one of our fields",
+			drift: func(c *cluster) {
+				c.touch("a", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{1}, "kubectl" })
+			},
+			want: report.DriftChanged,
+		},
+		{
+			name:  "reapplies an object that a writer with our manager's name changed",
+			drift: func(c *cluster) { c.touch("a", forge) },
+			want:  report.DriftChanged,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster()
+			plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"), configMap(t, "10_a_02", "b"))
+			progress, settled := c.roll(t, plan, rollout.Settled{})
+			assert.True(t, progress.Complete)
+			c.takeLog()
+
+			tt.drift(c)
+			var reported []report.Repaired
+			passer := c.passer()
+			passer.Repaired = func(r report.Repaired) { reported = append(reported, r) }
+			_, settled, err := passer.Run(t.Context(), plan, settled)
+			require.NoError(t, err)
+			if tt.want == "" {
+				assert.Empty(t, c.takeLog())
+				assert.Empty(t, reported)
+				return
+			}
+			assert.Equal(t, []string{"apply a"}, c.takeLog())
+			require.Len(t, reported, 1)
+			assert.Equal(t, tt.want, reported[0].Reason)
+			assert.Equal(t, "a", reported[0].ID.Name)
+			assert.False(t, reported[0].Fight)
+			assert.Equal(t, 1, passer.Objects()[0].Repairs)
+
+			progress, _ = c.roll(t, plan, settled)
+			assert.Empty(t, c.takeLog(), "repaired once")
+			assert.True(t, progress.Complete)
+		})
+	}
+}
+
+func TestRunDoesNotTreatLateEventsAsDeletions(t *testing.T) {
+	c := newCluster()
+	c.silent = true
+	plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+	_, settled := c.roll(t, plan, rollout.Settled{})
+	assert.Equal(t, []string{"apply a"}, c.takeLog())
+	_, settled = c.roll(t, plan, settled)
+	assert.Empty(t, c.takeLog(), "the watch has not delivered it yet")
+	c.silent = false
+	_, _ = c.roll(t, plan, settled)
+	assert.Equal(t, []string{"apply a"}, c.takeLog(), "the watch is newer than the apply and has no object")
+}
+
+// forge simulates a writer that uses our manager's name and sets other values: the fields stay the same, and the time changes.
+func forge(s *observe.State) { s.Time, s.Writer = s.Time+100, api.FieldManager }
+
+// sameSecond simulates such a write within the same second, so the time does not change either.
+func sameSecond(s *observe.State) { s.Writer = api.FieldManager }
+
+//threat:writer-uses-operator
+func TestRunReappliesAfterAWriteInTheSameSecond(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		write   func(s *observe.State)
+		repairs int
+	}{
+		{"repairs a tampered object without generation", sameSecond, 1},
+		{"repairs a tampered object with a generation", func(s *observe.State) { s.Generation++; sameSecond(s) }, 1},
+		{"counts no drift if the object is correct", func(*observe.State) {}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster()
+				plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+				_, settled := c.roll(t, plan, rollout.Settled{})
+				c.touch("a", tt.write)
+				progress, settled := c.roll(t, plan, settled)
+				assert.Equal(t, []string{"apply a"}, c.takeLog(), "only the first one")
+				assert.Equal(t, 2*time.Second, time.Until(progress.RetryAt))
+				assert.True(t, progress.Complete, "a no-op apply delays nothing")
+
+				time.Sleep(2 * time.Second)
+				reported := 0
+				passer := c.passer()
+				passer.Repaired = func(r report.Repaired) {
+					reported++
+					assert.Equal(t, report.DriftMutated, r.Reason)
+				}
+				_, settled, err := passer.Run(t.Context(), plan, settled)
+				require.NoError(t, err)
+				assert.Equal(t, []string{"apply a"}, c.takeLog())
+				assert.Equal(t, tt.repairs, reported)
+				progress, settled = c.roll(t, plan, settled)
+				assert.Zero(t, progress.RetryAt)
+
+				if tt.repairs == 0 {
+					c.touch("a", tt.write)
+					progress, settled = c.roll(t, plan, settled)
+					assert.Equal(t, time.Minute, time.Until(progress.RetryAt), "the clock of another API server may be behind")
+					time.Sleep(time.Minute)
+					_, _ = c.roll(t, plan, settled)
+					assert.Equal(t, []string{"apply a"}, c.takeLog())
+				}
+			})
+		})
+	}
+}
+
+func TestRunCountsNoDriftIfAnotherWritePrecedesAProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+		_, settled := c.roll(t, plan, rollout.Settled{})
+		c.touch("a", func(*observe.State) {})
+		_, settled = c.roll(t, plan, settled)
+		seen := c.states["a"]
+		c.answers["a"] = apply.Change{
+			Action: apply.Applied, UID: seen.UID, Fields: seen.Fields, Time: seen.Time, ResourceVersion: "1000",
+		}
+		time.Sleep(2 * time.Second)
+		passer := c.passer()
+		passer.Repaired = func(report.Repaired) { assert.Fail(t, "the apply changed nothing") }
+		_, _, err := passer.Run(t.Context(), plan, settled)
+		require.NoError(t, err)
+		assert.Equal(t, report.Unchanged, passer.Objects()[0].Result)
+	})
+}
+
+func TestRunDoesNotTreatWritesWithoutResponseAsDrift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+		_, settled := c.roll(t, plan, rollout.Settled{})
+		changed := newPlan(t, release.Reconciling,
+			parse(t, "10_a_01", "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: a}, data: {k: v}}"))
+		c.onApply = func(context.Context, string) error { // the server writes the object, but its response is lost
+			c.touch("a", func(s *observe.State) { s.Time += 100 })
+			return errors.New("connection reset")
+		}
+		passer := c.passer()
+		passer.Repaired = func(report.Repaired) { assert.Fail(t, "our own write is not drift") }
+		_, settled, err := passer.Run(t.Context(), changed, settled)
+		require.NoError(t, err)
+		c.onApply = nil
+		time.Sleep(time.Second)
+		_, settled, err = passer.Run(t.Context(), changed, settled)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"apply a", "fail a", "apply a"}, c.takeLog())
+		_, _, err = passer.Run(t.Context(), changed, settled)
+		require.NoError(t, err)
+		assert.Empty(t, c.takeLog(), "the retry's response contains the time")
+	})
+}
+
+func TestRunReappliesChangedSpecsAtMostOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+		_, settled := c.roll(t, plan, rollout.Settled{})
+		time.Sleep(time.Hour)
+		c.touch("a", func(s *observe.State) { s.Generation = 1 })
+		_, settled = c.roll(t, plan, settled)
+		assert.Equal(t, []string{"apply a", "apply a"}, c.takeLog(), "immediately, long after our write")
+		c.touch("a", func(s *observe.State) { s.Generation = 2 })
+		progress, settled := c.roll(t, plan, settled)
+		assert.Empty(t, c.takeLog())
+		assert.Equal(t, time.Minute, time.Until(progress.RetryAt))
+
+		time.Sleep(time.Minute)
+		var reported []report.Repaired
+		passer := c.passer()
+		passer.Repaired = func(r report.Repaired) { reported = append(reported, r) }
+		_, settled, err := passer.Run(t.Context(), plan, settled)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"apply a"}, c.takeLog())
+		assert.Empty(t, reported, "the object was correct")
+		assert.Equal(t, report.Unchanged, passer.Objects()[0].Result)
+
+		progress, settled = c.roll(t, plan, settled)
+		assert.Zero(t, progress.RetryAt, "no further check is planned")
+		for i := range 30 { // an autoscaler keeps changing the spec
+			c.touch("a", func(s *observe.State) { s.Generation = int64(3 + i) })
+			_, settled = c.roll(t, plan, settled)
+			time.Sleep(10 * time.Second)
+		}
+		assert.InDelta(t, 5, len(c.takeLog()), 1, "in five minutes")
+	})
+}
+
+//threat:client-may-patch
+func TestRunReappliesObjectsWithoutGenerationOnceAnHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"), configMap(t, "10_a_01", "b"))
+		_, settled := c.roll(t, plan, rollout.Settled{})
+		c.takeLog()
+		time.Sleep(10 * time.Minute) // long after our own write
+		c.touch("a", func(*observe.State) {})
+		progress, settled := c.roll(t, plan, settled)
+		assert.Equal(t, 50*time.Minute, time.Until(progress.RetryAt))
+		time.Sleep(50 * time.Minute)
+		progress, settled = c.roll(t, plan, settled)
+		assert.Equal(t, []string{"apply a"}, c.takeLog(), "no client wrote b")
+		assert.Zero(t, progress.RetryAt)
+		progress, _ = c.roll(t, plan, settled)
+		assert.Zero(t, progress.RetryAt)
+	})
+}
+
+//threat:two-writers-fight
+func TestRunPausesRepairsInAFight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"), configMap(t, "10_a_02", "b"))
+		progress, settled := c.roll(t, plan, rollout.Settled{})
+		c.takeLog()
+		var reported []report.Repaired
+		passer := c.passer()
+		passer.Repaired = func(r report.Repaired) { reported = append(reported, r) }
+		fight := func(times int) {
+			for range times {
+				c.touch("a", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{1}, "other-operator" })
+				var err error
+				progress, settled, err = passer.Run(t.Context(), plan, settled)
+				require.NoError(t, err)
+				time.Sleep(time.Second)
+			}
+		}
+		fight(30)
+		assert.Len(t, reported, 10, "then the repairs pause")
+		assert.True(t, reported[9].Fight)
+		assert.Equal(t, "a="+api.ReasonFight, waitsFor(progress))
+		assert.Contains(t, progress.Problems[0].Message, `by field manager "other-operator"`)
+		assert.True(t, progress.Complete, "a fight delays no other object")
+		assert.Equal(t, reported[9].HeldBack, progress.RetryAt)
+
+		c.touch("b", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{1}, "kubectl" })
+		c.takeLog()
+		fight(1)
+		assert.Equal(t, []string{"apply b"}, c.takeLog(), "no other object is delayed")
+
+		time.Sleep(time.Until(reported[9].HeldBack))
+		reported = nil
+		fight(100)
+		require.Len(t, reported, 1, "one repair after a truce, then a longer truce")
+		assert.Equal(t, 2*time.Minute, reported[0].HeldBack.Sub(reported[0].At))
+
+		time.Sleep(time.Hour)
+		fight(1) // the last write of the fight
+		reported = nil
+		time.Sleep(time.Hour)
+		fight(5)
+		assert.Len(t, reported, 5)
+		assert.False(t, reported[0].Fight)
+	})
+}
+
+func TestRunSkipsUnchangedObjects(t *testing.T) {
+	c := newCluster()
+	before := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "same"), configMap(t, "10_a_02", "drifted"), configMap(t, "10_a_03", "other"))
+	_, settled := c.roll(t, before, rollout.Settled{})
+	c.takeLog()
+	c.touch("drifted", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{1}, "kubectl" })
+	changed := parse(t, "10_a_03", "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: other}, data: {k: v}}")
+	after := newPlan(t, release.Updating, configMap(t, "10_a_01", "same"), configMap(t, "10_a_02", "drifted"), changed)
+	progress, _ := c.roll(t, after, settled.Restart(true))
+	assert.Equal(t, []string{"apply drifted", "apply other"}, c.takeLog())
+	assert.True(t, progress.Complete)
+}
+
+func TestRunReappliesObjectsThatNoWatchConfirms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		plan := newPlan(t, release.Updating, configMap(t, "10_a_01", "a"), configMap(t, "10_a_02", "b"))
+		_, settled := c.roll(t, plan, rollout.Settled{})
+		c.takeLog()
+		c.unsynced = true
+		progress, settled := c.roll(t, plan, settled)
+		assert.True(t, progress.Complete, "objects applied in this rollout need no confirmation")
+		settled = settled.Restart(true)
+		progress, settled = c.roll(t, plan, settled)
+		assert.False(t, progress.Complete)
+		assert.Empty(t, progress.Problems, "a new watch is not a problem")
+		assert.Equal(t, 10*time.Second, time.Until(progress.RetryAt))
+		time.Sleep(10 * time.Second)
+		progress, settled = c.roll(t, plan, settled)
+		assert.Equal(t, []string{"apply a"}, c.takeLog(), "the wait for a watch is bounded")
+		c.unsynced = false
+		progress, _ = c.roll(t, plan, settled)
+		assert.Empty(t, c.takeLog(), "the watch confirms b")
+		assert.True(t, progress.Complete)
+	})
+}
+
+//threat:killed-operator-leaves
+func TestRestoreContinuesWithoutWrites(t *testing.T) {
+	c := newCluster()
+	a, b, gone := configMap(t, "10_a_01", "a"), configMap(t, "10_a_02", "b"), configMap(t, "10_a_03", "gone")
+	plan := newPlan(t, release.Reconciling, a, b, gone)
+	_, settled := c.roll(t, plan, rollout.Settled{})
+	c.takeLog()
+	inv := inventory.Inventory{}.With(settled.Records(plan)...)
+	require.Len(t, inv.Records, 3)
+	assert.Equal(t, "1.1.0", inv.Records[a.ID()].Release)
+
+	c.touch("b", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{1}, "kubectl" })
+	c.vanish("gone")
+	restored := rollout.Restore(inv, "1.1.0")
+	passer := c.passer()
+	progress, restored, err := passer.Run(t.Context(), plan, restored)
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{"apply b", "apply gone"}, c.takeLog(), "only the objects that changed between the two processes")
+	assert.True(t, progress.Complete)
+	assert.Equal(t, 3, progress.Done)
+	_, _ = c.roll(t, plan, restored)
+	assert.Empty(t, c.takeLog())
+}
+
+//threat:client-may-patch
+func TestRestoreDetectsTampering(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		generation int64
+		tamper     func(s *observe.State)
+		// want is the drift that is reported if the apply changes the object.
+		want report.Drift
+	}{
+		{"detects a writer that uses our manager's name", 0, forge, report.DriftChanged},
+		{"detects a write within the second of our own", 0, sameSecond, report.DriftMutated},
+		{"detects a write within the second of our own, with a generation", 1, func(s *observe.State) { s.Generation++; sameSecond(s) }, report.DriftMutated},
+		{"detects a replaced object", 0, func(s *observe.State) { s.UID, s.Writer = "other", "kubectl" }, report.DriftReplaced},
+		{"ignores a writer that changes none of our fields", 0, func(*observe.State) {}, ""},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster()
+				plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"), configMap(t, "10_a_02", "b"))
+				c.states["a"] = observe.State{UID: "uid-a", Generation: tt.generation, Writer: "other"}
+				_, settled := c.roll(t, plan, rollout.Settled{})
+				c.takeLog()
+				inv := inventory.Inventory{}.With(settled.Records(plan)...)
+				c.touch("a", tt.tamper)
+				time.Sleep(5 * time.Second) // no operator is running
+				var reported []report.Repaired
+				passer := c.passer()
+				passer.Repaired = func(r report.Repaired) { reported = append(reported, r) }
+				progress, restored, err := passer.Run(t.Context(), plan, rollout.Restore(inv, "1.1.0"))
+				require.NoError(t, err)
+				assert.True(t, progress.Complete)
+				assert.Equal(t, []string{"apply a"}, c.takeLog(), "only the changed object")
+				if tt.want == "" {
+					assert.Empty(t, reported)
+				} else if assert.Len(t, reported, 1) {
+					assert.Equal(t, tt.want, reported[0].Reason)
+				}
+				again := inventory.Inventory{}.With(restored.Records(plan)...)
+				_, _ = c.roll(t, plan, rollout.Restore(again, "1.1.0"))
+				assert.Empty(t, c.takeLog(), "the record contains the response")
+			})
+		})
+	}
+}
+
+func TestRestoreIgnoresTheStatusOfObjectsWithGeneration(t *testing.T) {
+	c := newCluster()
+	plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+	c.states["a"] = observe.State{UID: "uid-a", Generation: 3, Writer: "other"}
+	_, settled := c.roll(t, plan, rollout.Settled{})
+	c.takeLog()
+	inv := inventory.Inventory{}.With(settled.Records(plan)...)
+	for range 2 { // a process without changes writes equivalent records
+		c.touch("a", func(*observe.State) {})
+		_, settled = c.roll(t, plan, rollout.Restore(inv, "1.1.0"))
+		assert.Empty(t, c.takeLog())
+		inv = inventory.Inventory{}.With(settled.Records(plan)...)
+	}
+}
+
+// TestRestoreProbesRecordsWithoutTime covers records of an earlier version, which contained neither time nor UID.
+func TestRestoreProbesRecordsWithoutTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		var manifests []*manifest.Manifest
+		for i := range 120 {
+			manifests = append(manifests, configMap(t, "10_a_01", fmt.Sprint("o", i)))
+		}
+		plan := newPlan(t, release.Reconciling, manifests...)
+		_, settled := c.roll(t, plan, rollout.Settled{})
+		c.takeLog()
+		records := settled.Records(plan)
+		for i := range records {
+			records[i].UID, records[i].Time, records[i].Generation, records[i].ResourceVersion = "", 0, 0, ""
+		}
+		c.touch("o7", forge)
+		passer := c.passer()
+		reported := 0
+		passer.Repaired = func(r report.Repaired) {
+			reported++
+			assert.Equal(t, "o7", r.ID.Name)
+		}
+		restored := rollout.Restore(inventory.Inventory{}.With(records...), "1.1.0")
+		applied := 0
+		for _, want := range []int{50, 50, 20, 0} {
+			progress, next, err := passer.Run(t.Context(), plan, restored)
+			require.NoError(t, err)
+			assert.True(t, progress.Complete)
+			assert.Len(t, c.takeLog(), want)
+			restored, applied = next, applied+want
+			unproved := 0
+			for _, r := range restored.Records(plan) {
+				if r.UID == "" {
+					unproved++
+				}
+			}
+			assert.Equal(t, 120-applied, unproved, "records without a no-op apply stay incomplete")
+			time.Sleep(time.Second)
+		}
+		assert.Equal(t, 1, reported)
+	})
+}
+
+func TestRunDeletesTombstonedObjects(t *testing.T) {
+	tombstone := func(kind string) *manifest.Manifest {
+		return parse(t, "10_a_01", `{apiVersion: apps/v1, kind: `+kind+`, metadata: {namespace: ns, name: a, annotations: {release.openshift.io/delete: "true"}}}`)
+	}
+	t.Run("delays nothing during a deletion", func(t *testing.T) {
+		c := newCluster()
+		c.answers["a"] = apply.Change{Action: apply.Deleting, UID: "1", Message: "waiting for its finalizers x"}
+		c.states["a"] = observe.State{UID: "1", Deleting: true, Finalizers: []string{"x"}}
+		plan := newPlan(t, release.Updating, tombstone("Deployment"), configMap(t, "10_a_02", "b"))
+		progress, settled := c.roll(t, plan, rollout.Settled{})
+		assert.Equal(t, []string{"apply a", "apply b"}, c.takeLog())
+		assert.True(t, progress.Complete)
+		require.Len(t, progress.Deletions, 1)
+		assert.Equal(t, "waiting for its finalizers x", progress.Deletions[0].Message)
+
+		c.unsynced = true
+		progress, settled = c.roll(t, plan, settled)
+		assert.Len(t, progress.Deletions, 1, "a watch that is not synced does not prove a deletion")
+		c.unsynced = false
+		progress, settled = c.roll(t, plan, settled)
+		assert.Len(t, progress.Deletions, 1)
+
+		c.vanish("a")
+		progress, settled = c.roll(t, plan, settled)
+		assert.Empty(t, c.takeLog())
+		assert.Empty(t, progress.Deletions)
+
+		c.touch("a", func(s *observe.State) { s.UID = "2" })
+		c.answers["a"] = apply.Change{Action: apply.Deleted}
+		_, settled = c.roll(t, plan, settled)
+		assert.Equal(t, []string{"apply a"}, c.takeLog(), "a reappeared object is deleted again")
+		c.vanish("a")
+		_, _ = c.roll(t, plan, settled)
+		assert.Empty(t, c.takeLog())
+	})
+	t.Run("delays the next object with the same name", func(t *testing.T) {
+		c := newCluster()
+		c.answers["a"] = apply.Change{Action: apply.Deleting, UID: "1", Message: "waiting for the server to remove it"}
+		c.states["a"] = observe.State{UID: "1", Deleting: true}
+		next := parse(t, "10_a_02", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: a}}`)
+		plan := newPlan(t, release.Updating, tombstone("Deployment"), next)
+		progress, settled := c.roll(t, plan, rollout.Settled{})
+		assert.Equal(t, []string{"apply a"}, c.takeLog())
+		assert.Equal(t, "a="+api.ReasonDeleting, waitsFor(progress))
+		c.unsynced = true
+		progress, settled = c.roll(t, plan, settled)
+		assert.Empty(t, c.takeLog(), "the old object may still exist")
+		assert.Equal(t, "a="+api.ReasonDeleting, waitsFor(progress))
+		c.unsynced = false
+		c.vanish("a")
+		delete(c.answers, "a")
+		_, _ = c.roll(t, plan, settled)
+		assert.Equal(t, []string{"apply a"}, c.takeLog(), "the new object")
+	})
+}
+
+func TestRunDoesNotTreatLateEventsAsReappearance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		plan := newPlan(t, release.Reconciling,
+			parse(t, "10_a_01", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: a, annotations: {release.openshift.io/delete: "true"}}}`))
+		c.states["a"] = observe.State{UID: "1", ResourceVersion: "1"}
+		c.answers["a"] = apply.Change{Action: apply.Deleted, UID: "1"}
+		var reported []report.Repaired
+		passer := c.passer()
+		passer.Repaired = func(r report.Repaired) { reported = append(reported, r) }
+		_, settled, err := passer.Run(t.Context(), plan, rollout.Settled{})
+		require.NoError(t, err)
+		assert.Equal(t, []string{"apply a"}, c.takeLog())
+		progress, settled, err := passer.Run(t.Context(), plan, settled)
+		require.NoError(t, err)
+		assert.True(t, progress.Complete)
+		assert.Empty(t, c.takeLog(), "the watch has not reported the deletion yet")
+		assert.Equal(t, 10*time.Second, time.Until(progress.RetryAt))
+
+		time.Sleep(10 * time.Second)
+		_, settled, err = passer.Run(t.Context(), plan, settled)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"apply a"}, c.takeLog(), "the object still exists")
+		assert.Empty(t, reported)
+
+		c.touch("a", func(s *observe.State) { s.UID = "2" })
+		_, _, err = passer.Run(t.Context(), plan, settled)
+		require.NoError(t, err)
+		require.Len(t, reported, 1)
+		assert.Equal(t, report.DriftReappeared, reported[0].Reason)
+	})
+}
+
+func TestRunDoesNotRepeatFinishedJobs(t *testing.T) {
+	job := func(ttl string) *manifest.Manifest {
+		return parse(t, "10_a_01", "{apiVersion: batch/v1, kind: Job, metadata: {namespace: ns, name: a}, spec: {"+ttl+"}}")
+	}
+	for _, tt := range []struct {
+		name, ttl string
+		again     bool
+	}{
+		{name: "does not recreate a Job with a TTL", ttl: "ttlSecondsAfterFinished: 60"},
+		{name: "recreates a Job without a TTL", again: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster()
+			c.finish("a")
+			plan := newPlan(t, release.Reconciling, job(tt.ttl))
+			progress, settled := c.roll(t, plan, rollout.Settled{})
+			require.True(t, progress.Complete)
+			c.takeLog()
+			c.vanish("a")
+			for _, next := range []rollout.Settled{
+				settled, settled.Restart(true), rollout.Restore(inventory.Inventory{}.With(settled.Records(plan)...), "1.2.0"),
+			} {
+				progress, _ = c.roll(t, plan, next)
+				assert.Equal(t, tt.again, len(c.takeLog()) > 0)
+				assert.Equal(t, !tt.again, progress.Complete)
+				c.vanish("a")
+			}
+		})
+	}
+}
+
+func TestRunDoesNotProbeObjectsInDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+		_, settled := c.roll(t, plan, rollout.Settled{})
+		c.takeLog()
+		c.touch("a", func(s *observe.State) { s.Deleting, s.Finalizers = true, []string{"example.com/x"} })
+		for range 3 {
+			var progress report.Progress
+			progress, settled = c.roll(t, plan, settled)
+			assert.True(t, progress.Complete)
+			assert.Zero(t, progress.RetryAt)
+			time.Sleep(time.Hour)
+		}
+		assert.Empty(t, c.takeLog())
+	})
+}
+
+func TestRunReportsDeletionsByOtherClients(t *testing.T) {
+	c := newCluster()
+	plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+	_, settled := c.roll(t, plan, rollout.Settled{})
+	c.takeLog()
+	c.touch("a", func(s *observe.State) { s.Deleting, s.Finalizers = true, []string{"example.com/x"} })
+	progress, settled := c.roll(t, plan, settled)
+	assert.Empty(t, c.takeLog(), "an object in deletion is not repaired")
+	assert.True(t, progress.Complete)
+	require.Len(t, progress.Problems, 1)
+	assert.Contains(t, progress.Problems[0].Message, "finalizers example.com/x")
+	c.vanish("a")
+	_, _ = c.roll(t, plan, settled)
+	assert.Equal(t, []string{"apply a"}, c.takeLog())
+}
+
+//threat:another-client-loosens
+func TestRunReportsLoosenedSecurity(t *testing.T) {
+	c := newCluster()
+	plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+	_, settled := c.roll(t, plan, rollout.Settled{})
+	c.takeLog()
+	c.live["a"] = map[string]any{"spec": map[string]any{"hostPID": true, "hostIPC": false}}
+	c.touch("a", func(s *observe.State) { s.Loosened = []string{"kubectl: spec.hostIPC", "kubectl: spec.hostPID"} })
+	progress, settled := c.roll(t, plan, settled)
+	assert.Equal(t, []string{"read a"}, c.takeLog(), "the other writer keeps its fields")
+	require.Len(t, progress.Loosened, 1)
+	assert.Equal(t, []string{"kubectl: spec.hostPID"}, progress.Loosened[0].Fields, "only the field whose value weakens the security")
+	progress, settled = c.roll(t, plan, settled)
+	assert.Empty(t, c.takeLog(), "the value is read only once")
+	assert.Len(t, progress.Loosened, 1)
+	c.touch("a", func(s *observe.State) { s.Loosened = nil })
+	progress, _ = c.roll(t, plan, settled)
+	assert.Empty(t, progress.Loosened)
+}
+
+func TestRunWaitsForDeletionsBeforeReplacements(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change apply.Change
+		// known is true if the watch has reported the deletion before the apply.
+		known    bool
+		patience gate.Patience
+	}{
+		{"a recreated object", apply.Change{Action: apply.Deleting, UID: "1", Message: "waiting for its finalizers x"}, false, gate.UntilSlow},
+		{"an object that another client deletes", apply.Change{Action: apply.Applied, Deleting: true, UID: "1", ResourceVersion: "1"}, false, gate.None},
+		{"an object that the watch reports as deleted by another client", apply.Change{}, true, gate.None},
+	} {
+		t.Run("it waits for "+tt.name, func(t *testing.T) {
+			c := newCluster()
+			c.answers["a"] = tt.change
+			c.states["a"] = observe.State{UID: "1", Deleting: tt.known}
+			plan := newPlan(t, release.Updating, configMap(t, "10_a_01", "a"), configMap(t, "10_a_02", "b"))
+			progress, settled := c.roll(t, plan, rollout.Settled{})
+			if tt.known {
+				assert.Empty(t, c.takeLog(), "an applied field would be deleted with the object")
+			} else {
+				assert.Equal(t, []string{"apply a"}, c.takeLog())
+			}
+			require.Equal(t, "a="+api.ReasonDeleting, waitsFor(progress))
+			assert.Equal(t, tt.patience, progress.Problems[0].Patience, "deletions by other clients need an administrator")
+			c.states["a"] = observe.State{UID: "1", Deleting: true}
+			progress, settled = c.roll(t, plan, settled)
+			assert.Empty(t, c.takeLog(), "the rollout waits for the end of the deletion")
+			assert.Equal(t, "a="+api.ReasonDeleting, waitsFor(progress))
+
+			c.vanish("a")
+			delete(c.answers, "a")
+			progress, _ = c.roll(t, plan, settled)
+			assert.Equal(t, []string{"apply a", "apply b"}, c.takeLog())
+			assert.True(t, progress.Complete)
+		})
+	}
+}

@@ -1,0 +1,118 @@
+package rollout
+
+import (
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/cluster-version/cvo/pkg/engine/report"
+	"github.com/cluster-version/cvo/pkg/engine/taskgraph"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// NoBoundary lets a pass derive the boundary of Passer.Pause from the runlevels that have started.
+const NoBoundary = -1
+
+// pauser is the pause state of a Passer.
+type pauser struct {
+	mu        sync.Mutex // guards the fields below; never held during an apply
+	requested bool
+	// boundary is the first runlevel that must not start; NoBoundary until a pass has determined it.
+	boundary int
+	// highestBegun is the highest runlevel that has started in this rollout. It is valid if anyBegun is true.
+	highestBegun int
+	anyBegun     bool
+}
+
+// Pause pauses an update at the next boundary between two runlevels. Started runlevels continue until they settle, and no higher runlevel
+// starts. Settled objects are still repaired. before is the boundary from an earlier process, or NoBoundary. A second call does not move
+// the boundary. Other modes cannot be paused: an install has no boundaries, and a reconciliation has no rollout to pause.
+func (p *Passer) Pause(before int) {
+	p.pause.mu.Lock()
+	defer p.pause.mu.Unlock()
+	if !p.pause.requested {
+		p.pause.requested, p.pause.boundary = true, before
+	}
+}
+
+// Resume ends a pause. The next pass continues. Call Changed to make a running pass continue.
+func (p *Passer) Resume() {
+	p.pause.mu.Lock()
+	defer p.pause.mu.Unlock()
+	p.pause.requested, p.pause.boundary = false, NoBoundary
+}
+
+// blockedByPause reports whether a pause blocks the node. Otherwise it records that the node's runlevel has started.
+func (p *pass) blockedByPause(n *taskgraph.Node) bool {
+	if p.plan.Mode() != release.Updating {
+		return false
+	}
+	p.pause.mu.Lock()
+	defer p.pause.mu.Unlock()
+	before, held := p.boundary()
+	if held && n.Runlevel >= before {
+		return true
+	}
+	if !p.pause.anyBegun || n.Runlevel > p.pause.highestBegun {
+		p.pause.highestBegun, p.pause.anyBegun = n.Runlevel, true
+	}
+	return false
+}
+
+// boundary returns the first runlevel that must not start, and whether there is a pause. The first call determines the runlevel. The caller
+// holds the lock.
+func (p *pass) boundary() (before int, paused bool) {
+	if !p.pause.requested {
+		return 0, false
+	}
+	if p.pause.boundary == NoBoundary {
+		p.pause.boundary = p.nextBoundary()
+	}
+	return p.pause.boundary, true
+}
+
+// nextBoundary returns the lowest runlevel above all started runlevels, or math.MaxInt if there is none. A runlevel has started if this
+// process has visited it, or if some of its objects settled under an earlier process.
+func (p *pass) nextBoundary() int {
+	highestBegun, anyBegun := p.pause.highestBegun, p.pause.anyBegun
+	if p.anyReached && (!anyBegun || p.highestReached > highestBegun) {
+		highestBegun, anyBegun = p.highestReached, true
+	}
+	levels := p.plan.Graph.Runlevels()
+	if !anyBegun {
+		return levels[0]
+	}
+	index := slices.IndexFunc(levels, func(level int) bool { return level > highestBegun })
+	if index < 0 {
+		return math.MaxInt
+	}
+	return levels[index]
+}
+
+// paused describes the pause; it returns nil if nothing is paused.
+func (p *pass) paused(progress report.Progress) *report.Pause {
+	if p.Passer == nil || p.plan.Mode() != release.Updating || len(p.plan.tasks) == 0 {
+		return nil // Settled.Progress has no Passer
+	}
+	p.pause.mu.Lock()
+	before, paused := p.boundary()
+	p.pause.mu.Unlock()
+	if !paused {
+		return nil
+	}
+	out := &report.Pause{Before: before, Reached: true}
+	remaining := false
+	for _, level := range progress.Runlevels {
+		switch {
+		case level.Done == level.Total:
+		case level.Runlevel < before:
+			out.Reached = false
+		default:
+			remaining = true
+		}
+	}
+	if !remaining {
+		return nil // nothing left to pause
+	}
+	return out
+}

@@ -1,0 +1,155 @@
+package rollout_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/engine/observe"
+	"github.com/cluster-version/cvo/pkg/engine/report"
+	"github.com/cluster-version/cvo/pkg/engine/rollout"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// three returns an update with three runlevels. The middle runlevel has two components and a gate.
+func three(t *testing.T, mode release.Mode) *rollout.Plan {
+	t.Helper()
+	return newPlan(t, mode,
+		configMap(t, "10_a_01", "first"),
+		configMap(t, "20_b_01", "second"), clusterOperator(t, "20_b_02", "gate", "1.1.0"), configMap(t, "20_c_01", "beside"),
+		configMap(t, "30_d_01", "third"),
+	)
+}
+
+func TestPauseHoldsTheFirstRunlevel(t *testing.T) {
+	c := newCluster()
+	plan, passer := three(t, release.Updating), c.passer()
+	passer.Pause(rollout.NoBoundary)
+
+	progress, _, err := passer.Run(t.Context(), plan, rollout.Settled{})
+
+	require.NoError(t, err)
+	assert.Empty(t, c.takeLog(), "no runlevel has started")
+	assert.Equal(t, &report.Pause{Before: 10, Reached: true}, progress.Paused)
+	assert.False(t, progress.Complete)
+	assert.Empty(t, progress.Problems, "a requested wait is not a problem")
+}
+
+func TestPauseHoldsTheNextRunlevel(t *testing.T) {
+	c := newCluster()
+	plan, passer := three(t, release.Updating), c.passer()
+	progress, settled, err := passer.Run(t.Context(), plan, rollout.Settled{})
+	require.NoError(t, err)
+	require.Equal(t, "gate=NotObserved", waitsFor(progress))
+	c.takeLog()
+
+	passer.Pause(rollout.NoBoundary)
+	progress, settled, err = passer.Run(t.Context(), plan, settled)
+	require.NoError(t, err)
+	assert.Equal(t, &report.Pause{Before: 30}, progress.Paused, "the current runlevel continues")
+
+	c.report("gate", "True", "False", "1.1.0")
+	progress, settled, err = passer.Run(t.Context(), plan, settled)
+	require.NoError(t, err)
+	assert.Equal(t, &report.Pause{Before: 30, Reached: true}, progress.Paused)
+	assert.NotContains(t, c.takeLog(), "apply third")
+
+	c.touch("first", func(s *observe.State) { s.Fields, s.Writer = [16]byte{9}, "kubectl" })
+	progress, settled, err = passer.Run(t.Context(), plan, settled)
+	require.NoError(t, err)
+	assert.Contains(t, c.takeLog(), "apply first", "drift of settled objects is repaired")
+	assert.NotNil(t, progress.Paused)
+
+	passer.Pause(10)
+	progress, _, err = passer.Run(t.Context(), plan, settled)
+	require.NoError(t, err)
+	assert.Equal(t, 30, progress.Paused.Before, "a second request does not move the boundary")
+
+	passer.Resume()
+	progress, _, err = passer.Run(t.Context(), plan, settled)
+	require.NoError(t, err)
+	assert.Contains(t, c.takeLog(), "apply third")
+	assert.Nil(t, progress.Paused)
+	assert.True(t, progress.Complete)
+}
+
+// TestPauseOfAnotherProcessIsKept checks a new process, in which no runlevel has started yet.
+func TestPauseOfAnotherProcessIsKept(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		before int
+	}{
+		{"derives the boundary from the settled nodes", rollout.NoBoundary},
+		{"continues at the boundary of its predecessor", 30},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newCluster()
+			plan := three(t, release.Updating)
+			_, settled := c.roll(t, plan, rollout.Settled{}) // second and beside have settled, but gate has not
+			passer := c.passer()
+			passer.Pause(test.before)
+			c.report("gate", "True", "False", "1.1.0")
+			progress, _, err := passer.Run(t.Context(), plan, settled)
+			require.NoError(t, err)
+			assert.Equal(t, &report.Pause{Before: 30, Reached: true}, progress.Paused)
+			assert.NotContains(t, c.takeLog(), "apply third")
+		})
+	}
+}
+
+// TestPauseLetsTheCurrentRunlevelFinish pauses during an apply. The rest of its runlevel continues, and the next runlevel does not start.
+func TestPauseLetsTheCurrentRunlevelFinish(t *testing.T) {
+	c := newCluster()
+	plan, passer := three(t, release.Updating), c.passer()
+	c.report("gate", "True", "False", "1.1.0")
+	c.onApply = func(_ context.Context, name string) error {
+		if name == "second" {
+			passer.Pause(rollout.NoBoundary)
+		}
+		return nil
+	}
+	progress, settled, err := passer.Run(t.Context(), plan, rollout.Settled{})
+	require.NoError(t, err)
+	log := c.takeLog()
+	assert.Contains(t, log, "apply beside")
+	assert.Contains(t, log, "apply gate")
+	assert.NotContains(t, log, "apply third")
+	assert.Equal(t, &report.Pause{Before: 30, Reached: true}, progress.Paused)
+	passer.Resume()
+	progress, _, err = passer.Run(t.Context(), plan, settled)
+	require.NoError(t, err)
+	assert.True(t, progress.Complete)
+}
+
+func TestPauseInTheLastRunlevelHasNoEffect(t *testing.T) {
+	c := newCluster()
+	plan, passer := three(t, release.Updating), c.passer()
+	c.report("gate", "True", "False", "1.1.0")
+	c.onApply = func(_ context.Context, name string) error {
+		if name == "third" {
+			passer.Pause(rollout.NoBoundary)
+		}
+		return nil
+	}
+	progress, _, err := passer.Run(t.Context(), plan, rollout.Settled{})
+	require.NoError(t, err)
+	assert.True(t, progress.Complete)
+	assert.Nil(t, progress.Paused)
+}
+
+func TestPauseAffectsOnlyUpdates(t *testing.T) {
+	for _, mode := range []release.Mode{release.Initializing, release.Reconciling} {
+		t.Run(string(mode), func(t *testing.T) {
+			c := newCluster()
+			c.report("gate", "True", "False", "1.1.0")
+			passer := c.passer()
+			passer.Pause(rollout.NoBoundary)
+			progress, _, err := passer.Run(t.Context(), three(t, mode), rollout.Settled{})
+			require.NoError(t, err)
+			assert.True(t, progress.Complete)
+			assert.Nil(t, progress.Paused)
+		})
+	}
+}

@@ -1,0 +1,90 @@
+package rollout
+
+import (
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/engine/gate"
+	"github.com/cluster-version/cvo/pkg/engine/report"
+	"github.com/cluster-version/cvo/pkg/engine/taskgraph"
+)
+
+func (p *pass) progress() report.Progress {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.progressLocked()
+}
+
+// progressLocked summarizes the slots; the caller holds the lock.
+func (p *pass) progressLocked() report.Progress {
+	progress := report.Progress{Release: p.plan.Release, Mode: p.plan.Mode(), Total: p.plan.total}
+	for _, n := range p.plan.Graph.Tasks() {
+		t, s := &p.plan.tasks[n.Index], &p.slots[n.Index]
+		applied, reached := s.entry.applied, s.entry.wait.reached
+		if reached {
+			progress.Done++
+		}
+		if reached && t.id.Name == api.MachineConfigOperator && isClusterOperator(n.Manifest) {
+			progress.HandedOver = true
+		}
+		if len(applied.Dropped) > 0 {
+			progress.Dropped = append(progress.Dropped, report.Dropped{ID: t.id, File: n.Manifest.File, Fields: applied.Dropped})
+		}
+		if loosened := s.entry.observed.Loosened.Confirmed; len(loosened) > 0 {
+			progress.Loosened = append(progress.Loosened, report.Loosened{ID: t.id, Fields: loosened})
+		}
+		if applied.Result == report.Deleting {
+			progress.Deletions = append(progress.Deletions, report.Deletion{ID: t.id, Since: applied.At, Message: applied.Message})
+		}
+		if waiting, ok := p.unvisitedWait(n, t, s); ok {
+			s = waiting
+		}
+		if problem, ok := problemOf(n, s); ok {
+			progress.Problems = append(progress.Problems, problem)
+		}
+		if !s.recheckAt.IsZero() && (progress.RetryAt.IsZero() || s.recheckAt.Before(progress.RetryAt)) {
+			progress.RetryAt = s.recheckAt
+		}
+	}
+	progress.Runlevels = report.Count(p.reached)
+	progress.Paused = p.paused(progress)
+	report.SortProblems(progress.Problems)
+	return progress
+}
+
+// reached yields each manifest's group and whether the manifest's gate has settled. The caller holds the lock.
+func (p *pass) reached(yield func(taskgraph.Group, bool) bool) {
+	for _, n := range p.plan.Graph.Tasks() {
+		if !yield(n.Group(), p.slots[n.Index].entry.wait.reached) {
+			return
+		}
+	}
+}
+
+// unvisitedWait returns the gate's verdict for an object that waited at an earlier visit, but is not visited in this pass because a
+// predecessor is unsettled again. Otherwise the waits of the current runlevel would disappear.
+func (p *pass) unvisitedWait(n *taskgraph.Node, t *task, s *slot) (*slot, bool) {
+	e := s.entry
+	if p.Passer == nil || s.visited || !e.applied.Stands || e.wait.reached || e.wait.since.IsZero() || !t.gated {
+		return nil, false
+	}
+	unvisited := &slot{visited: true, entry: e}
+	p.check(n, t, unvisited)
+	return unvisited, unvisited.verdict.State != gate.Settled
+}
+
+func problemOf(n *taskgraph.Node, s *slot) (report.Problem, bool) {
+	if !s.visited || s.canceled || s.unknown || s.err == nil && s.verdict.Reason == "" {
+		return report.Problem{}, false
+	}
+	problem := report.Problem{
+		ID: n.Manifest.ID(), File: n.Manifest.File, Runlevel: n.Runlevel, Component: n.Component,
+		State: s.verdict.State, Patience: s.verdict.Patience, Reason: s.verdict.Reason, Message: s.verdict.Message,
+		Pod: s.pod, Since: s.verdict.Since, Err: s.err,
+	}
+	if s.entry.wait.since.After(problem.Since) {
+		problem.Since = s.entry.wait.since
+	}
+	if s.err != nil {
+		problem.State, problem.Reason, problem.Message = gate.Failed, reasonOf(s.err), s.err.Error()
+	}
+	return problem, true
+}

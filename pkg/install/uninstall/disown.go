@@ -1,0 +1,79 @@
+package uninstall
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/install/target"
+)
+
+// disown removes the owner references to the ClusterVersion from the objects of releases. A deletion with orphan propagation has the same
+// purpose. But once the owner no longer exists, the garbage collector deletes objects that it did not know before.
+func (u *remover) disown(ctx context.Context) error {
+	if u.removal.DryRun {
+		return nil
+	}
+	// The operator may have created objects after the first listing.
+	var err error
+	if u.owned, err = u.list(ctx); err != nil || u.version == nil {
+		return err
+	}
+	if len(u.owned) > 0 {
+		u.log(fmt.Sprintf("removing the owner references from %d objects", len(u.owned)))
+	}
+	for i := range u.owned {
+		if err := errors.Join(u.lease.Renew(ctx), u.disownOne(ctx, &u.owned[i])); err != nil {
+			return err
+		}
+	}
+	// No operator runs now, so this listing contains all objects that the garbage collector will find.
+	again, err := u.list(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range again {
+		if refersTo(&again[i], u.version.UID) {
+			return fmt.Errorf("%s is owned by the ClusterVersion again: stop the process that still applies the release, and run the command again", describe(&again[i]))
+		}
+	}
+	return nil
+}
+
+func (u *remover) disownOne(ctx context.Context, object *metav1.PartialObjectMetadata) error {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if !refersTo(object, u.version.UID) {
+			return nil
+		}
+		others := slices.DeleteFunc(slices.Clone(object.OwnerReferences), func(o metav1.OwnerReference) bool { return o.UID == u.version.UID })
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"ownerReferences": others, "resourceVersion": object.ResourceVersion, "uid": object.UID,
+		}})
+		if err != nil {
+			return err
+		}
+		err = u.Patch(ctx, object.DeepCopy(), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(target.Manager))
+		if apierrors.IsConflict(err) {
+			if err := u.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
+				return err
+			}
+		}
+		return err
+	})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("%s: %w", describe(object), err)
+	}
+	return nil
+}
+
+func refersTo(object client.Object, uid types.UID) bool {
+	return slices.ContainsFunc(object.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == uid })
+}

@@ -1,0 +1,128 @@
+package uninstall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	configv1 "github.com/openshift/api/config/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	"github.com/cluster-version/cvo/pkg/install/target"
+)
+
+// readInstallation reads the installation and returns an error if removing it is not allowed.
+func (u *remover) readInstallation(ctx context.Context) error {
+	cv := &configv1.ClusterVersion{}
+	switch err := u.Get(ctx, client.ObjectKey{Name: u.removal.Name}, cv); {
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+	case err != nil:
+		return fmt.Errorf("reading ClusterVersion %s: %w", u.removal.Name, err)
+	default:
+		u.version = cv
+	}
+	if u.version != nil && !u.removal.Force && len(cv.Status.History) > 0 && cv.Status.History[0].State == configv1.PartialUpdate {
+		return &target.Refusal{Err: fmt.Errorf("release %s is being rolled out and would stay incomplete: wait for it with 'cvo upgrade wait', or use --force", cv.Status.History[0].Version)}
+	}
+	var err error
+	if u.owned, err = u.list(ctx); err != nil || !u.removal.Platform {
+		return err
+	}
+	return u.readInventory(ctx)
+}
+
+// readInventory reads the inventory, before the uninstall deletes it with the operator. Missing records affect only the order of some
+// deletions.
+func (u *remover) readInventory(ctx context.Context) error {
+	inv, err := inventory.NewStore(u.core, u.removal.Namespace, u.removal.Name).Load(ctx)
+	if _, damaged := errors.AsType[*inventory.DamagedError](err); damaged {
+		u.log(err.Error() + ": deleting the affected objects in the order of their kinds")
+	} else if err != nil {
+		return err
+	}
+	u.records = inv.Records
+	return nil
+}
+
+// list returns all objects that come from releases, of every kind that the cluster serves.
+func (u *remover) list(ctx context.Context) ([]metav1.PartialObjectMetadata, error) {
+	kinds, err := u.kinds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []metav1.PartialObjectMetadata
+	seen := map[types.UID]bool{}
+	for _, gvk := range kinds {
+		if err := u.lease.Renew(ctx); err != nil {
+			return nil, err
+		}
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(listOf(gvk))
+		switch err := u.List(ctx, list, client.MatchingLabels{api.OwnedByLabel: u.removal.Name}); {
+		case meta.IsNoMatchError(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("listing %s: %w", gvk.GroupKind(), err)
+		}
+		for _, item := range list.Items {
+			item.SetGroupVersionKind(gvk)
+			if !seen[item.UID] && !hasController(&item) {
+				seen[item.UID] = true
+				all = append(all, item)
+			}
+		}
+	}
+	services := map[types.NamespacedName]bool{}
+	for i := range all {
+		if all[i].GroupVersionKind() == corev1.SchemeGroupVersion.WithKind("Service") {
+			services[client.ObjectKeyFromObject(&all[i])] = true
+		}
+	}
+	return slices.DeleteFunc(all, func(object metav1.PartialObjectMetadata) bool { // Endpoints have no owner reference and are deleted with their Service
+		return object.GroupVersionKind() == corev1.SchemeGroupVersion.WithKind("Endpoints") && services[client.ObjectKeyFromObject(&object)]
+	}), nil
+}
+
+// listOf returns the kind of a list. The client strips the suffix "List" from the given kind. Without the added "List", it would also strip
+// it from a kind that ends with "List", and find nothing.
+func listOf(gvk schema.GroupVersionKind) schema.GroupVersionKind {
+	return gvk.GroupVersion().WithKind(gvk.Kind + "List")
+}
+
+// hasController reports whether a controller has created an object for another object and copied its labels. Such an object does not come
+// from a release, and is deleted with its owner.
+func hasController(object *metav1.PartialObjectMetadata) bool {
+	owner := metav1.GetControllerOf(object)
+	return owner != nil && owner.Kind != "ClusterVersion"
+}
+
+// kinds returns all kinds that can be listed and deleted. It fails if an API's server is down. Otherwise the objects of that API would
+// stay, or be deleted with their owner.
+func (u *remover) kinds(context.Context) ([]schema.GroupVersionKind, error) {
+	lists, err := u.discovery.ServerPreferredResources()
+	if err != nil {
+		return nil, fmt.Errorf("reading the cluster's APIs: %w: repair the unavailable API or remove its APIService, because its objects cannot be listed", err)
+	}
+	var kinds []schema.GroupVersionKind
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue
+		}
+		for _, resource := range list.APIResources {
+			if slices.Contains(resource.Verbs, "list") && slices.Contains(resource.Verbs, "delete") {
+				kinds = append(kinds, gv.WithKind(resource.Kind))
+			}
+		}
+	}
+	return kinds, nil
+}

@@ -1,0 +1,96 @@
+package uninstall_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/cluster-version/cvo/pkg/install/target"
+	"github.com/cluster-version/cvo/pkg/install/uninstall"
+	"github.com/cluster-version/cvo/test/installed"
+)
+
+// before returns a config for clients that call do before they send a request.
+func before(cfg *rest.Config, do func(*http.Request)) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			do(r)
+			return next.RoundTrip(r)
+		})
+	})
+	return cfg
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func takesLease(r *http.Request) bool {
+	return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/leases/version")
+}
+
+// TestUninstallIncludesTheLastWrites lets the operator create one object and recreate another after the uninstall has listed them and
+// before it acquires the Lease.
+func TestUninstallIncludesTheLastWrites(t *testing.T) {
+	t.Parallel()
+	cfg, c, cv := installed.Cluster(t)
+	require.NoError(t, c.Create(t.Context(), installed.Lease("", 1)))
+	collectGarbage(t, c)
+	write := sync.OnceFunc(func() {
+		assert.NoError(t, c.Create(t.Context(), ofPlatform(cv, configMap("last"))))
+		assert.NoError(t, c.Delete(t.Context(), configMap("of-the-platform")))
+		assert.NoError(t, c.Create(t.Context(), ofPlatform(cv, configMap("of-the-platform"))))
+	})
+	_, err := run(t, before(cfg, func(r *http.Request) {
+		if takesLease(r) {
+			write()
+		}
+	}), uninstall.Removal{Platform: true})
+	require.NoError(t, err)
+	assert.False(t, installed.Exists(t, c, configMap("last")))
+	assert.False(t, installed.Exists(t, c, configMap("of-the-platform")))
+}
+
+// TestUninstallRenewsTheLeaseThroughout delays each request about one object by the longest time that the Lease may go without renewal.
+func TestUninstallRenewsTheLeaseThroughout(t *testing.T) {
+	t.Parallel()
+	cfg, c, cv := installed.Cluster(t)
+	require.NoError(t, c.Create(t.Context(), installed.Lease("", 1)))
+	collectGarbage(t, c)
+	for i := range 6 {
+		require.NoError(t, c.Create(t.Context(), ofPlatform(cv, configMap(fmt.Sprintf("slow-%d", i)))))
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("slow-%d", i)}}
+		require.NoError(t, c.Create(t.Context(), ofPlatform(cv, namespace)))
+	}
+	clk := clocktesting.NewFakeClock(time.Now())
+	var mu sync.Mutex
+	silent, longest, slow := 0, 0, 0
+	watched := before(cfg, func(r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case takesLease(r):
+			silent = 0
+		case strings.Contains(r.URL.Path, "slow-") && (r.Method == http.MethodDelete || strings.HasSuffix(r.URL.Path, "/persistentvolumeclaims")):
+			clk.Step(3 * time.Second)
+			slow++
+			silent++
+			longest = max(longest, silent)
+		}
+	})
+	_, err := uninstall.Run(t.Context(), clk, watched, uninstall.Removal{Platform: true}, func(target.Result) {}, func(text string) { t.Log(text) })
+	require.NoError(t, err)
+	assert.Equal(t, 18, slow)
+	assert.Equal(t, 1, longest, "another process may consider the uninstall dead")
+}

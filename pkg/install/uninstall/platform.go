@@ -1,0 +1,97 @@
+package uninstall
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/install/target"
+)
+
+// platform deletes the objects of releases, in the order of deletionSteps.
+func (u *remover) platform(ctx context.Context) error {
+	if !u.removal.Platform {
+		return nil
+	}
+	defined, err := u.definitions(ctx)
+	if err != nil {
+		return err
+	}
+	var going []*metav1.PartialObjectMetadata
+	for i := range u.owned {
+		object := &u.owned[i]
+		if u.neededByOperator(object) {
+			continue
+		}
+		if err := u.lease.Renew(ctx); err != nil {
+			return err
+		}
+		why, err := u.reasonToKeep(ctx, object)
+		if err != nil {
+			return err
+		}
+		if why != "" {
+			kept := outcomeOf(object, target.Kept)
+			kept.Message = why
+			u.record(kept)
+			continue
+		}
+		going = append(going, object)
+	}
+	steps, err := deletionSteps(going, u.records, defined)
+	if err != nil {
+		return err
+	}
+	for _, step := range steps {
+		for _, object := range step {
+			if err := u.startRemoval(ctx, object, metav1.DeletePropagationBackground); err != nil {
+				return err
+			}
+		}
+		if err := u.awaitDeletion(ctx, step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// definitions maps the name of each CRD to the kind that it defines.
+func (u *remover) definitions(ctx context.Context) (map[string]schema.GroupKind, error) {
+	list, err := u.crds(ctx)
+	kinds := map[string]schema.GroupKind{}
+	for _, crd := range list {
+		kinds[crd.Name] = schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}
+	}
+	return kinds, err
+}
+
+// reasonToKeep returns the reason not to delete an object of the platform: the deletion would also delete data that does not come from a
+// release.
+func (u *remover) reasonToKeep(ctx context.Context, object *metav1.PartialObjectMetadata) (string, error) {
+	switch gk := object.GroupVersionKind().GroupKind(); {
+	case u.removal.DeleteData:
+		return "", nil
+	case gk == (schema.GroupKind{Kind: "PersistentVolume"}), gk == (schema.GroupKind{Kind: "PersistentVolumeClaim"}),
+		gk == (schema.GroupKind{Group: "cdi.kubevirt.io", Kind: "DataVolume"}):
+		return "it contains data; --delete-data deletes it", nil
+	case gk == (schema.GroupKind{Kind: "Namespace"}):
+		if object.Name == api.ConfigNamespace || object.Name == api.ConfigManagedNamespace {
+			return "it contains configuration of administrators, such as the trust policy; --delete-data deletes it", nil
+		}
+		claims := &corev1.PersistentVolumeClaimList{}
+		if err := u.List(ctx, claims, client.InNamespace(object.Name), client.Limit(1)); err != nil {
+			return "", fmt.Errorf("looking for volume claims in namespace %s: %w", object.Name, err)
+		}
+		if len(claims.Items) > 0 {
+			return "it contains volume claims; --delete-data deletes them", nil
+		}
+	case gk.Kind == target.CRDKind:
+		return u.instances(ctx, object.Name)
+	}
+	return "", nil
+}

@@ -1,0 +1,197 @@
+package uninstall_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	"github.com/cluster-version/cvo/pkg/install/target"
+	"github.com/cluster-version/cvo/pkg/install/uninstall"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/test/installed"
+)
+
+func TestUninstallDeletesThePlatform(t *testing.T) {
+	t.Parallel()
+	cfg, c, _ := installed.Cluster(t)
+	collectGarbage(t, c)
+	claims := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "with-claims", Labels: map[string]string{api.OwnedByLabel: "version"}}}
+	require.NoError(t, c.Create(t.Context(), claims))
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "with-claims", Name: "a"},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}
+	require.NoError(t, c.Create(t.Context(), claim))
+	held := configMap("held")
+	held.Labels, held.Finalizers = map[string]string{api.OwnedByLabel: "version"}, []string{"example.com/hold"}
+	require.NoError(t, c.Create(t.Context(), held))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var said string
+	_, err := uninstall.Run(ctx, clock.RealClock{}, cfg, uninstall.Removal{Platform: true}, func(target.Result) {}, func(text string) {
+		if said = text; text == "waiting for the deletion of ConfigMap default/held (finalizers example.com/hold)" {
+			cancel()
+		}
+	})
+	require.ErrorContains(t, err, "these objects still exist: ConfigMap default/held (finalizers example.com/hold)", said)
+	require.True(t, installed.Exists(t, c, held))
+	held.Finalizers = nil
+	require.NoError(t, c.Update(t.Context(), held))
+
+	results, err := run(t, cfg, uninstall.Removal{Platform: true})
+	require.NoError(t, err)
+	assert.False(t, installed.Exists(t, c, configMap("of-the-platform")))
+	assert.True(t, installed.Exists(t, c, configMap("of-a-user")))
+	assert.True(t, installed.Exists(t, c, claim))
+	assert.Contains(t, results, target.Result{
+		APIVersion: "v1", Kind: "Namespace", Name: "with-claims", Outcome: target.Kept, Message: "it contains volume claims; --delete-data deletes them",
+	})
+}
+
+// TestUninstallDeletesInReverseOrder uses a platform with three runlevels and a custom resource with a pending finalizer.
+func TestUninstallDeletesInReverseOrder(t *testing.T) {
+	t.Parallel()
+	cfg, c, _ := installed.Cluster(t)
+	collectGarbage(t, c)
+	inv := inventory.Inventory{Release: "1.0.0"}
+	brought := func(file string, document int, object client.Object) {
+		t.Helper()
+		object.SetLabels(map[string]string{api.OwnedByLabel: "version"})
+		gvk, err := c.GroupVersionKindFor(object)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { // the API server needs a moment to serve a new kind
+			return c.Create(t.Context(), object) == nil
+		}, installed.StepTimeout, installed.StepTick, "%s %s", gvk.Kind, object.GetName())
+		if file != "" {
+			id := manifest.ID{Group: gvk.Group, Kind: gvk.Kind, Namespace: object.GetNamespace(), Name: object.GetName()}
+			inv = inv.With(inventory.Record{ID: id, Version: gvk.Version, Release: "1.0.0", File: file, Document: document})
+		}
+	}
+	named := func(namespace, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name}
+	}
+	widget := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget"}}
+	widget.SetNamespace("base")
+	widget.SetName("held")
+	widget.SetFinalizers([]string{"example.com/hold"})
+
+	brought("0000_10_base_00-namespace.yaml", 1, &corev1.Namespace{ObjectMeta: named("", "base")})
+	brought("0000_10_widgets_00.yaml", 1, widgets())
+	brought("0000_10_widgets_10.yaml", 1, widget)
+	brought("0000_10_base_05.yaml", 1, &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: named("", "hook")})
+	brought("0000_10_base_10.yaml", 1, &corev1.ConfigMap{ObjectMeta: named("base", "first")})
+	brought("0000_10_base_10.yaml", 2, &corev1.ConfigMap{ObjectMeta: named("base", "second")})
+	brought("0000_20_dns_10-role.yaml", 1, &rbacv1.ClusterRole{ObjectMeta: named("", "dns")})
+	brought("0000_20_dns_20-account.yaml", 1, &corev1.ServiceAccount{ObjectMeta: named("base", "dns")})
+	brought("0000_20_dns_30-deployment.yaml", 1, deploymentOf("base", "dns"))
+	brought("0000_20_dns_40-clusteroperator.yaml", 1, &configv1.ClusterOperator{ObjectMeta: named("", "dns")})
+	brought("0000_30_late_20-namespace.yaml", 1, &corev1.Namespace{ObjectMeta: named("", "late")})
+	brought("0000_30_late_10.yaml", 1, &corev1.ConfigMap{ObjectMeta: named("late", "before-its-namespace")})
+	brought("", 0, deploymentOf("base", "unrecorded"))
+	brought("", 0, &corev1.Secret{ObjectMeta: named("base", "unrecorded")})
+	brought("", 0, &corev1.Namespace{ObjectMeta: named("", "unrecorded")})
+	// Controllers copy a Service's labels to the objects that they create for it. These objects are deleted with the Service.
+	service := &corev1.Service{ObjectMeta: named("base", "dns"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 53}}}}
+	brought("0000_20_dns_25-service.yaml", 1, service)
+	brought("", 0, &corev1.Endpoints{ObjectMeta: named("base", "dns")}) //nolint:staticcheck // controllers still create Endpoints
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: named("base", "dns-x7z"), AddressType: discoveryv1.AddressTypeIPv4}
+	slice.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: "dns", UID: service.UID, Controller: new(true)}}
+	brought("", 0, slice)
+	clients, err := kubernetes.NewForConfig(cfg)
+	require.NoError(t, err)
+	require.NoError(t, inventory.NewStore(clients.CoreV1(), api.OperatorNamespace, "version").Save(t.Context(), inv))
+
+	released := sync.OnceFunc(func() {
+		assert.Len(t, inv.Records, 13)
+		for id := range inv.Records {
+			live := &metav1.PartialObjectMetadata{}
+			live.SetGroupVersionKind(schema.GroupVersionKind{Group: id.Group, Version: inv.Records[id].Version, Kind: id.Kind})
+			if assert.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: id.Namespace, Name: id.Name}, live)) {
+				assert.Equal(t, id.Kind == "Widget", live.DeletionTimestamp != nil, "%s is deleted in its turn", id)
+			}
+		}
+		assert.NoError(t, c.Patch(t.Context(), widget, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*installed.StepTimeout)
+	defer cancel()
+	results, err := uninstall.Run(ctx, clock.RealClock{}, cfg, uninstall.Removal{Platform: true}, func(target.Result) {}, func(text string) {
+		if text == "waiting for the deletion of Widget base/held (finalizers example.com/hold)" {
+			released()
+		}
+	})
+	require.NoError(t, err)
+	var names []string
+	for _, result := range results {
+		names = append(names, result.String())
+	}
+	last := -1
+	for _, want := range []string{
+		"Widget base/held", "ValidatingWebhookConfiguration hook", "Deployment base/unrecorded", "Secret base/unrecorded",
+		"ConfigMap late/before-its-namespace", "Namespace late",
+		"Deployment base/dns", "Service base/dns", "ServiceAccount base/dns", "ClusterRole dns", "ClusterOperator dns",
+		"ConfigMap base/second", "ConfigMap base/first", "Namespace base", "Namespace unrecorded",
+		"CustomResourceDefinition clusterversions.config.openshift.io",
+	} {
+		at := slices.Index(names, want)
+		assert.Greater(t, at, last, "%s is deleted in its turn: %q", want, names)
+		last = at
+	}
+	assert.False(t, slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "Endpoint") }), "%q", names)
+	crd := slices.Index(names, "CustomResourceDefinition widgets.example.com")
+	assert.Greater(t, crd, slices.Index(names, "ClusterOperator dns"), "a CRD of an early runlevel is deleted late")
+	assert.Less(t, crd, slices.Index(names, "Namespace unrecorded"))
+}
+
+// widgets returns the CRD of a kind that the platform defines.
+func widgets() *unstructured.Unstructured {
+	crd := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"spec": map[string]any{
+			"group": "example.com", "scope": "Namespaced",
+			"names": map[string]any{"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+			"versions": []any{map[string]any{
+				"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
+			}},
+		},
+	}}
+	crd.SetName("widgets.example.com")
+	return crd
+}
+
+func deploymentOf(namespace, name string) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "registry.example/a"}}},
+			},
+		},
+	}
+}

@@ -1,0 +1,115 @@
+package uninstall_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/install/target"
+	"github.com/cluster-version/cvo/pkg/install/uninstall"
+	"github.com/cluster-version/cvo/test/installed"
+)
+
+// confirmStop plays an operator that finds its name on a Lease held by an uninstall and confirms that it has stopped.
+func confirmStop(ctx context.Context, c client.Client, identity string) error {
+	key := client.ObjectKey{Namespace: api.OperatorNamespace, Name: "version"}
+	for ctx.Err() == nil {
+		lease := &coordinationv1.Lease{}
+		err := c.Get(ctx, key, lease)
+		if err == nil && *lease.Spec.HolderIdentity == api.UninstallHolder && lease.Annotations[api.FencedFromAnnotation] == identity {
+			delete(lease.Annotations, api.FencedFromAnnotation)
+			delete(lease.Annotations, api.FencedUntilAnnotation)
+			if c.Update(ctx, lease) == nil {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(installed.StepTick):
+		}
+	}
+	return ctx.Err()
+}
+
+// TestUninstallContinuesAfterTheAcknowledgement lets the earlier leader confirm that it has stopped. Without the confirmation, each of
+// these uninstalls would wait longer than the test allows.
+func TestUninstallContinuesAfterTheAcknowledgement(t *testing.T) {
+	t.Parallel()
+	const seconds = 300
+	cfg, c, _ := installed.Cluster(t)
+	lease := installed.Lease("somewhere_1", seconds)
+	require.NoError(t, c.Create(t.Context(), lease))
+	said := make(chan error, 1)
+	go func() { said <- confirmStop(t.Context(), c, "somewhere_1") }()
+
+	// Without a garbage collector, the ClusterVersion stays. The uninstall is interrupted after it has stopped the operator.
+	interrupted := func() {
+		t.Helper()
+		ctx, interrupt := context.WithTimeout(t.Context(), 2*installed.StepTimeout)
+		defer interrupt()
+		_, err := uninstall.Run(ctx, clock.RealClock{}, cfg, uninstall.Removal{}, func(target.Result) {}, func(text string) {
+			if strings.HasPrefix(text, "waiting for the deletion of ClusterVersion version") {
+				interrupt()
+			}
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, "deleting the ClusterVersion")
+		require.True(t, installed.Exists(t, c, lease))
+		assert.Empty(t, *lease.Spec.HolderIdentity, "an operator can start at once")
+		assert.NotContains(t, lease.Annotations, api.FencedFromAnnotation)
+	}
+	interrupted()
+	require.NoError(t, <-said)
+
+	// The first uninstall was killed. The confirmation arrives before or during the next one.
+	killed := func(annotations map[string]string) {
+		t.Helper()
+		require.True(t, installed.Exists(t, c, lease))
+		lease.Spec, lease.Annotations = installed.Lease(api.UninstallHolder, seconds).Spec, annotations
+		require.NoError(t, c.Update(t.Context(), lease))
+	}
+	named := func() map[string]string {
+		return map[string]string{
+			api.FencedFromAnnotation: "somewhere_2", api.FencedUntilAnnotation: time.Now().Add(seconds * time.Second).UTC().Format(time.RFC3339Nano),
+		}
+	}
+	killed(nil)
+	interrupted()
+	killed(named())
+	go func() { said <- confirmStop(t.Context(), c, "somewhere_2") }()
+	interrupted()
+	require.NoError(t, <-said)
+}
+
+// TestUninstallWaitsForTheLeaseWithoutAcknowledgement has a leader that never confirms, like earlier versions, and another client that
+// confirms.
+func TestUninstallWaitsForTheLeaseWithoutAcknowledgement(t *testing.T) {
+	t.Parallel()
+	const seconds = 6
+	cfg, c, _ := installed.Cluster(t)
+	collectGarbage(t, c)
+	lease := installed.Lease("somewhere_1", seconds)
+	require.NoError(t, c.Create(t.Context(), lease))
+	ctx, cancel := context.WithCancel(t.Context())
+	said := make(chan error, 1)
+	go func() { said <- confirmStop(ctx, c, "somewhere_2") }()
+	began := time.Now()
+	reported := false
+	_, err := uninstall.Run(t.Context(), clock.RealClock{}, cfg, uninstall.Removal{}, func(target.Result) {
+		assert.GreaterOrEqual(t, time.Since(began), seconds*time.Second, "nothing is deleted before the fence ends")
+	}, func(text string) {
+		reported = reported || strings.HasSuffix(text, " for operator somewhere_1 to confirm that it has stopped writing")
+	})
+	require.NoError(t, err)
+	assert.True(t, reported)
+	cancel()
+	require.ErrorIs(t, <-said, context.Canceled)
+}

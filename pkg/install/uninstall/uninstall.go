@@ -1,0 +1,113 @@
+// Package uninstall removes the version operator from a cluster and, on request, the objects of releases. It holds the operator's Lease, so
+// that no operator writes meanwhile, and deletes each object before the objects that it needs.
+package uninstall
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	configv1 "github.com/openshift/api/config/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	"github.com/cluster-version/cvo/pkg/install/lease"
+	"github.com/cluster-version/cvo/pkg/install/target"
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+// Removal is the scope of an uninstall.
+type Removal struct {
+	// Namespace is the operator's namespace; default api.OperatorNamespace.
+	Namespace string
+	// Name is the name of the ClusterVersion; default "version".
+	Name string
+	// Platform also removes the objects of releases.
+	Platform bool
+	// DeleteData also deletes volume claims, and objects that do not come from a release.
+	DeleteData bool
+	// Force removes the operator even during a rollout.
+	Force bool
+	// DryRun only reports the planned actions.
+	DryRun bool
+}
+
+// Run removes the operator and, on request, the objects of releases. It checks every reason to refuse before it changes anything. It calls
+// done with each result and logLine when it waits. An interrupted uninstall can be run again.
+func Run(ctx context.Context, clk clock.Clock, cfg *rest.Config, removal Removal, done func(target.Result), logLine func(string)) ([]target.Result, error) {
+	removal.Namespace = cmp.Or(removal.Namespace, api.OperatorNamespace)
+	removal.Name = cmp.Or(removal.Name, api.ClusterVersionName)
+	c, err := target.Connect(cfg, nil)
+	if err != nil {
+		return nil, err
+	}
+	served, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	core, err := corev1client.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	u := &remover{Cluster: c, lease: lease.New(clk, c, removal.Namespace, removal.Name), clock: clk, discovery: served, core: core, removal: removal, done: done, log: logLine}
+	if err := u.readInstallation(ctx); err != nil {
+		return nil, err
+	}
+	for _, step := range []struct {
+		name string
+		run  func(context.Context) error
+		// left describes the cluster after an interruption of this step.
+		left string
+	}{
+		{"stopping the operator", u.stop, "the operator is stopped, everything else is unchanged"},
+		{"removing the platform's owner references to the ClusterVersion", u.disown, "the operator is stopped, the platform is unchanged"},
+		{"deleting the ClusterVersion", u.clusterVersion, "the operator is stopped, the ClusterVersion is deleted or being deleted, the platform is unchanged"},
+		{"deleting the platform", u.platform, "the operator is stopped, the ClusterVersion and a part of the platform are deleted"},
+		{"deleting the operator", u.operator, "the ClusterVersion and a part of the operator are deleted"},
+	} {
+		if err := step.run(ctx); err != nil {
+			if err := u.lease.Release(ctx); err != nil {
+				u.log(err.Error())
+			}
+			return u.results, &UnfinishedError{Left: step.left, Err: fmt.Errorf("%s: %w", step.name, err)}
+		}
+	}
+	return u.results, nil
+}
+
+// UnfinishedError reports an unfinished uninstall and the state that it leaves behind.
+type UnfinishedError struct {
+	// Left describes the state of the cluster, in a sentence without a period.
+	Left string
+	Err  error
+}
+
+func (e *UnfinishedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *UnfinishedError) Unwrap() error { return e.Err }
+
+// remover uninstalls an operator from a cluster.
+type remover struct {
+	*target.Cluster
+
+	lease     *lease.Hold
+	clock     clock.Clock
+	discovery *discovery.DiscoveryClient
+	core      corev1client.ConfigMapsGetter
+	removal   Removal
+	done      func(target.Result)
+	log       func(string)
+	results   []target.Result
+
+	// version is nil if the ClusterVersion no longer exists.
+	version *configv1.ClusterVersion
+	owned   []metav1.PartialObjectMetadata
+	// records maps objects to their recorded manifests.
+	records map[manifest.ID]inventory.Record
+}

@@ -1,0 +1,87 @@
+// Package apiserver waits until the API server responds, and handles its warnings.
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+)
+
+// serverAskedEvery is the interval of requests to an API server that does not respond. answerPatience is the timeout of each request.
+const (
+	serverAskedEvery = time.Second
+	answerPatience   = 10 * time.Second
+)
+
+// Await waits until the API server responds, successfully or not. It returns an error if ctx ends, which matches ErrAway, or if cfg is
+// invalid. A process that exited instead would be restarted with increasing delays.
+func Await(ctx context.Context, clk clock.Clock, cfg *rest.Config) error {
+	ask, err := askServer(cfg)
+	if err != nil {
+		return err
+	}
+	return await(ctx, clk, ask)
+}
+
+// ErrAway means that the context ended before the API server responded.
+var ErrAway = errors.New("waiting for the API server")
+
+func await(ctx context.Context, clk clock.Clock, ask func(context.Context) error) error {
+	for waiting := false; ; waiting = true {
+		err := ask(ctx)
+		if err == nil || ctx.Err() == nil && !away(err) {
+			return nil
+		}
+		if !waiting {
+			logr.FromContextOrDiscard(ctx).Info("waiting for the API server", "error", err.Error())
+		}
+		timer := clk.NewTimer(serverAskedEvery)
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w: %w", ErrAway, err)
+		}
+	}
+}
+
+// askServer returns a function that sends the first request of a new connection to the API server.
+func askServer(config *rest.Config) (func(context.Context) error, error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = answerPatience
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("creating discovery client: %w", err)
+	}
+	return func(ctx context.Context) error {
+		_, err := client.RESTClient().Get().AbsPath("/apis").DoRaw(ctx) // within answerPatience
+		return err
+	}, nil
+}
+
+// away reports whether the server does not respond or is unavailable for now. Invalid certificates and unknown host names do not count,
+// because waiting does not help.
+func away(err error) bool {
+	var operation *net.OpError
+	var timeout net.Error
+	var name *net.DNSError
+	switch {
+	case meta.IsNoMatchError(err), errors.As(err, &name) && name.IsNotFound:
+		return false
+	case errors.As(err, &operation) && operation.Op != "remote error" && operation.Op != "local error": // TLS errors
+		return true
+	}
+	return errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
+}

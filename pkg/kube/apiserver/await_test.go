@@ -1,0 +1,53 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+)
+
+func TestAwaitEndsWhenTheServerResponds(t *testing.T) {
+	refused := &url.Error{Op: "Get", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}
+	for _, test := range []struct {
+		name  string
+		err   error
+		waits bool
+	}{
+		{"waits while connections are refused", fmt.Errorf("discovering: %w", refused), true},
+		{"waits while the server starts", apierrors.NewServiceUnavailable("starting"), true},
+		{"does not wait if the server rejects the credentials", apierrors.NewUnauthorized("who are you"), false},
+		{"does not wait if the certificate is invalid", errors.New("x509: unknown authority"), false},
+		{"does not wait for an unknown host name", &net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				require.NoError(t, await(t.Context(), clock.RealClock{}, func(context.Context) error {
+					if time.Since(begun) < 3*time.Minute {
+						return test.err
+					}
+					return nil
+				}))
+				assert.Equal(t, test.waits, time.Since(begun) >= 3*time.Minute)
+			})
+		})
+	}
+	t.Run("ends with the context", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			require.ErrorIs(t, await(ctx, clock.RealClock{}, func(context.Context) error { return refused }), syscall.ECONNREFUSED)
+		})
+	})
+}

@@ -1,0 +1,177 @@
+package certificate
+
+import (
+	"bytes"
+	"crypto/x509"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// verifies returns nil if a client with these CAs accepts a certificate for the Service.
+func verifies(t *testing.T, bundle string, leaf []byte, now time.Time) error {
+	t.Helper()
+	roots := x509.NewCertPool()
+	require.True(t, roots.AppendCertsFromPEM([]byte(bundle)))
+	certificate, err := x509.ParseCertificate(leaf)
+	require.NoError(t, err)
+	_, err = certificate.Verify(x509.VerifyOptions{
+		Roots: roots, CurrentTime: now, DNSName: "cluster-version-operator.openshift-cluster-version.svc",
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	return err
+}
+
+func TestServingCARenewalDoesNotInterruptClients(t *testing.T) {
+	const day = 24 * time.Hour
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	ca, err := newAuthority(service, start)
+	require.NoError(t, err)
+	names := newServerNames("host", Options{Service: service, Namespace: "openshift-cluster-version", PodIP: "10.0.0.1"})
+	key, err := newKey()
+	require.NoError(t, err)
+	type served struct {
+		leaf []byte
+		at   time.Time
+	}
+	var leaves []served
+	stale, signers, most := ca.bundle(), map[string]bool{}, 0
+	for now := start; now.Before(start.Add(6 * 365 * day)); now = now.Add(day) {
+		changed := false
+		if due := ca.due(); !now.Before(due) {
+			ca, changed, err = ca.renewed(now)
+			require.NoError(t, err)
+			require.True(t, changed, "at %s something was due", due)
+		}
+		_, changed, err = ca.renewed(now)
+		require.NoError(t, err)
+		require.False(t, changed, "one check per day is enough")
+		data, err := ca.data()
+		require.NoError(t, err)
+		again, err := parseAuthority(service, data)
+		require.NoError(t, err)
+		require.Equal(t, ca.bundle(), again.bundle())
+
+		leaf, err := again.sign(key, names, now)
+		require.NoError(t, err)
+		require.NoError(t, verifies(t, stale, leaf, now), "a bundle from a day ago contains the current signer")
+		leaves = append(leaves, served{leaf, now})
+		if now.Sub(leaves[0].at) > leafLifetime {
+			leaves = leaves[1:]
+		}
+		// A certificate that is valid on two days with the same bundle is also valid in between.
+		sameBundle := ca.bundle() == stale
+		for _, l := range leaves {
+			if age := now.Sub(l.at); age < leafLifetime && (!sameBundle || age >= leafLifetime-day) {
+				require.NoError(t, verifies(t, ca.bundle(), l.leaf, now), "the certificate signed at %s may still be in use", l.at)
+			}
+		}
+		stale = ca.bundle()
+		signers[ca.current.certificate.Subject.CommonName] = true
+		most = max(most, bytes.Count([]byte(stale), []byte("BEGIN")))
+	}
+	assert.Len(t, signers, 6, "one CA per year")
+	assert.Equal(t, 2, most, "old CAs are removed")
+}
+
+func TestExpiredServingCAIsReplaced(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	ca, err := newAuthority(service, start)
+	require.NoError(t, err)
+	late := start.Add(caLifetime + time.Hour)
+	renewed, changed, err := ca.renewed(late)
+	require.NoError(t, err)
+	assert.True(t, changed)
+	assert.True(t, renewed.current.certificate.NotAfter.After(late))
+	assert.NotContains(t, renewed.bundle(), ca.bundle(), "an expired CA verifies no certificate")
+
+	half, _, err := ca.renewed(start.Add(caLifetime - caRenewal + leafLifetime))
+	require.NoError(t, err)
+	require.NotNil(t, half.next)
+	renewed, changed, err = half.renewed(late)
+	require.NoError(t, err)
+	assert.True(t, changed)
+	assert.Equal(t, half.next, renewed.current, "the next CA was created in time")
+	assert.Nil(t, renewed.next)
+}
+
+func TestServingCertificateExpiresNoLaterThanTheCA(t *testing.T) {
+	start := time.Now()
+	ca, err := newAuthority(service, start)
+	require.NoError(t, err)
+	key, err := newKey()
+	require.NoError(t, err)
+	leaf, err := ca.sign(key, newServerNames("host", Options{Service: service, Namespace: "x", PodIP: ""}), start.Add(caLifetime-time.Hour))
+	require.NoError(t, err)
+	certificate, err := x509.ParseCertificate(leaf)
+	require.NoError(t, err)
+	assert.Equal(t, ca.current.certificate.NotAfter, certificate.NotAfter)
+}
+
+func TestInvalidServingCAIsRejected(t *testing.T) {
+	ca, err := newAuthority(service, time.Now())
+	require.NoError(t, err)
+	other, err := newAuthority(service, time.Now())
+	require.NoError(t, err)
+	good, err := ca.data()
+	require.NoError(t, err)
+	foreign, err := other.data()
+	require.NoError(t, err)
+	leaf, leafKey := issuedPair(t)
+	for name, change := range map[string]map[string][]byte{
+		"nothing":                         {corev1.TLSCertKey: nil, corev1.TLSPrivateKeyKey: nil},
+		"no key":                          {corev1.TLSPrivateKeyKey: nil},
+		"the key of another CA":           {corev1.TLSPrivateKeyKey: foreign[corev1.TLSPrivateKeyKey]},
+		"an invalid key":                  {corev1.TLSPrivateKeyKey: pemOf("PRIVATE KEY", []byte("x"))},
+		"an invalid certificate":          {corev1.TLSCertKey: pemOf("CERTIFICATE", []byte("x"))},
+		"two certificates":                {corev1.TLSCertKey: append(good[corev1.TLSCertKey], foreign[corev1.TLSCertKey]...)},
+		"a certificate that may not sign": {corev1.TLSCertKey: leaf, corev1.TLSPrivateKeyKey: leafKey},
+		"a next CA without its key":       {caNextCertKey: foreign[corev1.TLSCertKey]},
+		"invalid previous certificates":   {caPreviousCertKey: pemOf("CERTIFICATE", []byte("x"))},
+		"too much data":                   {"more": []byte(strings.Repeat("x", maxCAData))},
+	} {
+		t.Run("it refuses "+name, func(t *testing.T) {
+			data := map[string][]byte{}
+			for _, from := range []map[string][]byte{good, change} {
+				maps.Copy(data, from)
+			}
+			_, err := parseAuthority(service, data)
+			require.Error(t, err)
+			assert.NotContains(t, err.Error(), "PRIVATE")
+		})
+	}
+	_, err = parseAuthority(service, good)
+	require.NoError(t, err)
+}
+
+// FuzzServingCA parses arbitrary data of a Secret. Parsed data can be encoded again.
+//
+//threat:secret-operator-own
+func FuzzServingCA(f *testing.F) {
+	ca, err := newAuthority(service, time.Now())
+	require.NoError(f, err)
+	good, err := ca.data()
+	require.NoError(f, err)
+	f.Add(good[corev1.TLSCertKey], good[corev1.TLSPrivateKeyKey], []byte(nil))
+	f.Add(good[corev1.TLSCertKey], []byte("-----BEGIN PRIVATE KEY-----"), []byte("x"))
+	f.Fuzz(func(t *testing.T, certificate, key, previous []byte) {
+		ca, err := parseAuthority(service, map[string][]byte{
+			corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key, caPreviousCertKey: previous,
+		})
+		if err != nil {
+			return
+		}
+		data, err := ca.data()
+		require.NoError(t, err)
+		again, err := parseAuthority(service, data)
+		require.NoError(t, err)
+		assert.Equal(t, ca.bundle(), again.bundle())
+		_, _, err = ca.renewed(time.Now())
+		require.NoError(t, err)
+	})
+}

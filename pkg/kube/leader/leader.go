@@ -1,0 +1,104 @@
+// Package leader reads the Lease of a process: the leader, the time since its last renewal, and the key by which a client recognizes it. An
+// Identity is the holder's text in the Lease. Package lead competes for the Lease.
+package leader
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+)
+
+// Record is the current or last leader according to a Lease.
+type Record struct {
+	Identity
+
+	// RenewedAt is the time of the last renewal; zero if no replica has ever led. Silent is the time since then.
+	RenewedAt time.Time
+	Silent    time.Duration
+	// Gone is true if no replica leads. Either the Lease was released, and Host is empty, or it was not renewed in time.
+	Gone bool
+}
+
+// Find reads the Lease of the operator for the ClusterVersion with the given name. Without a Lease, the result is Gone. It measures the
+// Lease's age only with the API server's clock, because the clocks of the reader and the leader may be wrong.
+func Find(ctx context.Context, cfg *rest.Config, namespace, name string) (Record, error) {
+	var dated dateReader
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(dated.wrap)
+	client, err := coordinationv1client.NewForConfig(cfg)
+	if err != nil {
+		return Record{}, fmt.Errorf("creating lease client: %w", err)
+	}
+	lease, err := client.Leases(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return Record{Gone: true}, nil
+	}
+	if err != nil {
+		return Record{}, fmt.Errorf("reading Lease %s/%s: %w", namespace, name, err)
+	}
+	return recordOf(lease, dated.now), nil
+}
+
+// dateReader records the time of a server's last response by the server's clock, or by ours if the response has no date. It supports one
+// request at a time.
+type dateReader struct {
+	next http.RoundTripper
+	now  time.Time
+}
+
+func (r *dateReader) wrap(next http.RoundTripper) http.RoundTripper {
+	r.next = next
+	return r
+}
+
+// RoundTrip implements http.RoundTripper.
+func (r *dateReader) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := r.next.RoundTrip(req)
+	r.now = time.Now()
+	if err != nil {
+		return nil, err
+	}
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		r.now = date
+	}
+	return resp, nil
+}
+
+// recordOf evaluates a Lease at a time on the API server's clock.
+func recordOf(lease *coordinationv1.Lease, now time.Time) Record {
+	spec, l := lease.Spec, Record{Gone: true}
+	if spec.RenewTime != nil {
+		l.RenewedAt = renewedAt(lease)
+		l.Silent = max(0, now.Sub(l.RenewedAt))
+	}
+	if spec.HolderIdentity == nil || *spec.HolderIdentity == "" {
+		return l
+	}
+	l.Identity = ParseIdentity(*spec.HolderIdentity)
+	if spec.LeaseDurationSeconds != nil {
+		l.Gone = l.Silent > time.Duration(*spec.LeaseDurationSeconds)*time.Second
+	}
+	return l
+}
+
+// renewedAt returns the time when the API server stored the last renewal, or the holder's own time if that is not recorded.
+func renewedAt(lease *coordinationv1.Lease) time.Time {
+	var last time.Time
+	for _, entry := range lease.ManagedFields {
+		if entry.Time != nil && entry.FieldsV1 != nil && entry.Time.After(last) && bytes.Contains(entry.FieldsV1.GetRawBytes(), []byte(`"f:renewTime"`)) {
+			last = entry.Time.Time
+		}
+	}
+	if last.IsZero() {
+		return lease.Spec.RenewTime.Time
+	}
+	return last
+}

@@ -1,0 +1,187 @@
+package repository
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/cluster-version/cvo/pkg/oci/document"
+	"github.com/cluster-version/cvo/pkg/oci/failure"
+	"github.com/cluster-version/cvo/pkg/oci/registry"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// place is a source of an image repository's content. It returns content unverified, and errors as the registry or the disk reports them.
+type place interface {
+	fmt.Stringer
+	// resolve returns the digest of a tag.
+	resolve(ctx context.Context, tag string) (release.Digest, error)
+	// document returns a manifest or an index by digest or tag.
+	document(ctx context.Context, identifier string) ([]byte, error)
+	blob(ctx context.Context, d release.Digest) (io.ReadCloser, error)
+	// lacks reports whether a tag is known to be missing. It sends no request for the tag itself.
+	lacks(ctx context.Context, tag string) bool
+	// referrers lists the documents that declare a digest as their subject.
+	referrers(ctx context.Context, d release.Digest) ([]v1.Descriptor, error)
+}
+
+// remotePlace is a repository in a registry.
+type remotePlace struct {
+	repo   name.Repository
+	puller *remote.Puller
+	access *registry.Access
+
+	listing  sync.Once
+	attached map[string]bool // the attachment tags; nil if they could not be listed
+}
+
+// String implements fmt.Stringer.
+func (p *remotePlace) String() string { return p.repo.String() }
+
+func (p *remotePlace) ref(identifier string) name.Reference { return reference(p.repo, identifier) }
+
+// reference returns the reference to a digest or tag in a repository.
+func reference(repo name.Repository, identifier string) name.Reference {
+	if d, err := release.ParseDigest(identifier); err == nil {
+		return repo.Digest(string(d))
+	}
+	return repo.Tag(identifier)
+}
+
+// resolve implements place. Some registries reject HEAD or omit headers, so a failed HEAD falls back to GET. A wrong digest is detected
+// later, when content is fetched by digest.
+func (p *remotePlace) resolve(ctx context.Context, tag string) (release.Digest, error) {
+	ref := p.ref(tag)
+	hash := v1.Hash{}
+	if desc, err := p.puller.Head(ctx, ref); err == nil {
+		hash = desc.Digest
+	} else if desc, err := p.puller.Get(ctx, ref); err == nil {
+		hash = desc.Digest
+	} else {
+		return "", err
+	}
+	return release.ParseDigest(hash.String())
+}
+
+// document implements place.
+func (p *remotePlace) document(ctx context.Context, identifier string) ([]byte, error) {
+	desc, err := p.puller.Get(ctx, p.ref(identifier))
+	if err != nil && strings.HasPrefix(err.Error(), "manifest digest: ") {
+		// The library detects a wrong digest, but has no error type for it.
+		return nil, fmt.Errorf("%w: %w", failure.ErrIntegrity, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return desc.Manifest, nil
+}
+
+// blob implements place.
+func (p *remotePlace) blob(ctx context.Context, d release.Digest) (io.ReadCloser, error) {
+	// The "urls" of a descriptor are ignored, because they would let an image name arbitrary hosts.
+	t := &tap{}
+	layer, err := p.puller.Layer(context.WithValue(ctx, tapKey{}, t), p.repo.Digest(string(d)))
+	if err != nil {
+		return nil, err
+	}
+	closer, err := layer.Compressed()
+	if err != nil {
+		return nil, err
+	}
+	if t.body == nil {
+		return closer, nil
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{t.body, closer}, nil
+}
+
+// tap receives the body of the transport's latest response to a request. It avoids hashing twice: the library wraps a blob's body to hash
+// it, but our readers must hash it too, because they resume at other places.
+type tap struct{ body io.Reader }
+
+type tapKey struct{}
+
+// tappedTransport stores response bodies in the tap in a request's context.
+type tappedTransport struct{ inner http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t tappedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.inner.RoundTrip(req)
+	if tap, ok := req.Context().Value(tapKey{}).(*tap); ok && err == nil {
+		tap.body = resp.Body
+	}
+	return resp, err
+}
+
+func newPuller(access *registry.Access) (*remote.Puller, error) {
+	puller, err := remote.NewPuller(append(access.Remote(), remote.WithTransport(tappedTransport{access.Transport()}))...)
+	if err != nil {
+		return nil, fmt.Errorf("preparing registry access: %w", err)
+	}
+	return puller, nil
+}
+
+// maxTagPages is the maximum number of pages of tags that are read to save lookups of individual tags. A page usually has a thousand tags.
+const maxTagPages = 5
+
+// lacks implements place. It ignores a tag list that is refused, empty or too long.
+func (p *remotePlace) lacks(ctx context.Context, tag string) bool {
+	p.listing.Do(func() { p.attached = p.attachedTags(ctx) })
+	return p.attached != nil && !p.attached[tag]
+}
+
+func (p *remotePlace) attachedTags(ctx context.Context) map[string]bool {
+	lister, err := p.puller.Lister(ctx, p.repo)
+	if err != nil {
+		return nil
+	}
+	attached, empty := map[string]bool{}, true
+	for range maxTagPages {
+		if !lister.HasNext() {
+			break
+		}
+		page, err := lister.Next(ctx)
+		if err != nil {
+			return nil
+		}
+		for _, tag := range page.Tags {
+			empty = false
+			if attachedName(tag) {
+				attached[tag] = true
+			}
+		}
+	}
+	if empty || lister.HasNext() {
+		return nil
+	}
+	return attached
+}
+
+// referrers implements place. It uses the referrers API, or the fallback tag if the registry does not have the API (OCI distribution
+// specification).
+func (p *remotePlace) referrers(ctx context.Context, d release.Digest) ([]v1.Descriptor, error) {
+	ref := p.repo.Digest(string(d))
+	// The puller is already authenticated, but does not pass the context.
+	index, err := remote.Referrers(ref, append(p.access.RemoteFor(ctx), remote.Reuse(p.puller))...)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := index.RawManifest()
+	if err != nil {
+		return nil, err
+	}
+	doc, err := document.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	return doc.Manifests, nil
+}

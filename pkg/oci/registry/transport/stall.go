@@ -1,0 +1,111 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/cluster-version/cvo/pkg/oci/failure"
+)
+
+// stallTransport closes a connection that makes no progress for some time. A slow connection may continue as long as its caller waits.
+type stallTransport struct {
+	inner http.RoundTripper
+	limit time.Duration
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *stallTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	answer := t.limit
+	if req.Method != http.MethodGet && req.Method != http.MethodHead {
+		answer *= 5 // a registry may have to move a whole layer before it responds
+	}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	stalled := fmt.Errorf("%s: %w for %s", req.URL.Host, failure.ErrStalled, t.limit)
+	timer := time.AfterFunc(answer, func() { cancel(stalled) })
+
+	watched := req.WithContext(ctx)
+	if req.Body != nil && req.Body != http.NoBody {
+		body := func(inner io.ReadCloser) io.ReadCloser {
+			return &sentBody{ReadCloser: inner, timer: timer, limit: t.limit, answer: answer}
+		}
+		watched.Body = body(req.Body)
+		if req.GetBody != nil {
+			watched.GetBody = func() (io.ReadCloser, error) {
+				inner, err := req.GetBody()
+				if err != nil {
+					return nil, err
+				}
+				return body(inner), nil
+			}
+		}
+	}
+	resp, err := t.inner.RoundTrip(watched)
+	timer.Stop()
+	if err != nil {
+		err = stallError(ctx, stalled, err)
+		cancel(nil)
+		return nil, err
+	}
+	resp.Body = &receivedBody{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, stalled: stalled, timer: timer, limit: t.limit}
+	return resp, nil
+}
+
+// stallError returns the stall as the cause, because users of a canceled connection see arbitrary errors.
+func stallError(ctx context.Context, stalled, err error) error {
+	if errors.Is(context.Cause(ctx), failure.ErrStalled) {
+		return stalled
+	}
+	return err
+}
+
+// sentBody runs the timer while the registry accepts data. It stops the timer while it reads the source.
+type sentBody struct {
+	io.ReadCloser
+	timer         *time.Timer
+	limit, answer time.Duration
+}
+
+// Read implements io.Reader.
+func (b *sentBody) Read(p []byte) (int, error) {
+	b.timer.Stop()
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.timer.Reset(b.answer)
+	} else {
+		b.timer.Reset(b.limit)
+	}
+	return n, err
+}
+
+// receivedBody runs the timer while a reader waits for data.
+type receivedBody struct {
+	io.ReadCloser
+	ctx     context.Context //nolint:containedctx // an io.Reader has no context parameter
+	cancel  context.CancelCauseFunc
+	stalled error
+	timer   *time.Timer
+	limit   time.Duration
+}
+
+// Read implements io.Reader.
+func (b *receivedBody) Read(p []byte) (int, error) {
+	b.timer.Reset(b.limit)
+	n, err := b.ReadCloser.Read(p)
+	b.timer.Stop()
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = stallError(b.ctx, b.stalled, err)
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *receivedBody) Close() error {
+	b.timer.Stop()
+	err := b.ReadCloser.Close()
+	b.cancel(nil)
+	return err
+}

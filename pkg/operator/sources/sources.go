@@ -1,0 +1,73 @@
+// Package sources watches the cluster for the ClusterVersion reconciler and requests a reconcile for each relevant change. Settings knows
+// the cluster's feature gates, Obstacles knows what blocks another minor version, and Control knows the schema of ClusterVersion and a
+// requested pause. Reading these values makes no request. Two more watches call the reconciler directly: Record with the ReleaseStatus, and
+// RetrievalInputs when an input of retrievals has changed. The reconciler decides what the values mean.
+package sources
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/client-go/dynamic"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+)
+
+// Sources request reconciles of the ClusterVersion for changes of other watched objects and for background work.
+type Sources struct {
+	Settings  *Settings
+	Obstacles *Obstacles
+	Control   *Control
+
+	clock    clock.WithTicker
+	name     string
+	dynamic  dynamic.Interface
+	metadata metadata.Interface
+	// changes holds at most one request from background work.
+	changes chan event.TypedGenericEvent[client.Object]
+}
+
+// New returns the sources for the ClusterVersion with the given name. own are the operator's own options that select manifests.
+func New(
+	ctx context.Context, clk clock.WithTicker, mgr manager.Manager, core corev1client.CoreV1Interface, name string, own accept.Settings,
+) (*Sources, error) {
+	s := &Sources{clock: clk, name: name, changes: make(chan event.TypedGenericEvent[client.Object], 1)}
+	var err error
+	if s.dynamic, err = dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
+		return nil, fmt.Errorf("creating dynamic client: %w", err)
+	}
+	if s.metadata, err = metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
+		return nil, fmt.Errorf("creating metadata client: %w", err)
+	}
+	s.Settings = newSettings(logr.FromContextOrDiscard(ctx), s.dynamic, name, own)
+	s.Control = newControl(clk, s.dynamic, name)
+	if s.Obstacles, err = newObstacles(ctx, clk, mgr.GetCache(), core, name); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Changed requests a reconcile for a result of background work.
+func (s *Sources) Changed() {
+	cv := &configv1.ClusterVersion{}
+	cv.Name = s.name
+	select {
+	case s.changes <- event.TypedGenericEvent[client.Object]{Object: cv}:
+	default: // a pending request covers this change too
+	}
+}
+
+// All returns the sources that a controller of ClusterVersions starts.
+func (s *Sources) All() []source.Source {
+	return []source.Source{s.Settings, s.Obstacles, source.Channel(s.changes, &handler.EnqueueRequestForObject{}), s.Control}
+}

@@ -1,0 +1,49 @@
+package precondition
+
+import (
+	"fmt"
+
+	"github.com/blang/semver/v4"
+	configv1 "github.com/openshift/api/config/v1"
+)
+
+// rollback rejects versions below the current one, because components are not tested for that. The only exception is a rollback to the
+// cluster's previous version within one minor version. The check also prevents a replay of an older, correctly signed release.
+func rollback(in Input) *Objection {
+	current, target, objection := versions(in)
+	if objection != nil {
+		return objection
+	}
+	if target.GTE(current) {
+		return nil
+	}
+	low := func(format string, args ...any) *Objection {
+		return &Objection{Reason: "LowDesiredVersion", Message: fmt.Sprintf(format, args...)}
+	}
+	if in.Installing {
+		return low("%s is less than %s, the release that is being installed, and the cluster has not completed any release to go back to", target, current)
+	}
+	previous, image, ok := previousRelease(in.ClusterVersion.Status)
+	switch {
+	case !ok:
+		return low("%s is less than the current target %s, and the cluster has no previous Semantic Version", target, current)
+	case !target.EQ(previous):
+		return low("%s is less than the current target %s, and the only supported rollback is to the cluster's previous version %s (%s)", target, current, previous, image)
+	case target.Major != current.Major || target.Minor != current.Minor:
+		return low("%s is less than the current target %s and matches the cluster's previous version, but rollbacks that change major or minor versions are not recommended", target, current)
+	}
+	return nil
+}
+
+// previousRelease returns the version and image of the latest history entry that is not the desired release. As in OpenShift's operator, an
+// entry with the desired version but another image counts, because the cluster has run that image.
+func previousRelease(status configv1.ClusterVersionStatus) (semver.Version, string, bool) {
+	for _, entry := range status.History {
+		if entry.Version == status.Desired.Version && entry.Image == status.Desired.Image {
+			continue
+		}
+		v, err := semver.Parse(entry.Version)
+		return v, entry.Image, err == nil
+	}
+	return semver.Version{}, "", false
+}

@@ -1,0 +1,56 @@
+// Package reported reads facts about updates from a ClusterVersion: the requested update, whether the cluster runs or has completed it, and
+// which known updates are not recommended. It has no side effects.
+package reported
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cluster-version/cvo/internal/terminal"
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// Because formats a condition's reason and message for output.
+func Because(reason, message string) string {
+	return fmt.Sprintf("  Reason: %s\n  Message: %s", terminal.OneLine(reason), strings.ReplaceAll(message, "\n", "\n  "))
+}
+
+// Name returns a release's name for a message.
+func Name(version, image string) string { return cmp.Or(version, image, "<unknown>") }
+
+// NotRecommended returns the conditional updates that are not recommended, or whose risks are unknown, newest first. The recommended ones
+// are among the available updates.
+func NotRecommended(cv *configv1.ClusterVersion) []configv1.ConditionalUpdate {
+	updates := slices.Clone(cv.Status.ConditionalUpdates)
+	updates = slices.DeleteFunc(updates, func(u configv1.ConditionalUpdate) bool {
+		c := meta.FindStatusCondition(u.Conditions, api.UpdateRecommended)
+		return c == nil || c.Status == metav1.ConditionTrue
+	})
+	slices.SortStableFunc(updates, func(a, b configv1.ConditionalUpdate) int { return release.NewestFirst(a.Release, b.Release) })
+	return updates
+}
+
+// AppliesTo returns the reported status of a risk, for the update or for all updates with it; empty if there is none.
+func AppliesTo(cv *configv1.ClusterVersion, risk configv1.ConditionalUpdateRisk) metav1.ConditionStatus {
+	places := [][]metav1.Condition{risk.Conditions}
+	for _, known := range cv.Status.ConditionalUpdateRisks {
+		if known.Name == risk.Name {
+			places = append(places, known.Conditions)
+		}
+	}
+	for _, conditions := range places {
+		for _, c := range conditions {
+			if c.Type == api.RiskApplies {
+				return c.Status
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,87 @@
+package request
+
+import (
+	"slices"
+
+	"github.com/blang/semver/v4"
+	configv1 "github.com/openshift/api/config/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/update/precondition"
+)
+
+// rollbackCheck is the name of the operator's own rollback check.
+const rollbackCheck = "ClusterVersionRollback"
+
+// Rollback requests the previous release.
+type Rollback struct {
+	AllowWithWarnings bool
+}
+
+// Plan implements Plan. It requests the previous release.
+func (o *Rollback) Plan(cv *configv1.ClusterVersion, r *Request) error {
+	r.Action, r.failure = "rollback", "Unable to rollback"
+	desired := cv.Status.Desired
+	r.From = endOfRelease(desired)
+	current, err := semver.Parse(desired.Version)
+	if err != nil {
+		return refuse("invalid ClusterVersion status.desired.version %q: %w", desired.Version, err)
+	}
+	i := slices.IndexFunc(cv.Status.History, func(e configv1.UpdateHistory) bool {
+		return e.Version != desired.Version || e.Image != desired.Image
+	})
+	if i < 0 {
+		return refuse("no previous version found in ClusterVersion's status.history besides the current %s (%s)", desired.Version, desired.Image)
+	}
+	previous := cv.Status.History[i]
+	version, err := semver.Parse(previous.Version)
+	switch {
+	case err != nil:
+		return refuse("previous version %q invalid SemVer: %w", previous.Version, err)
+	case version.GTE(current):
+		return refuse("previous version %s (%s) is greater than or equal to current version %s (%s).  "+
+			"Use 'cvo upgrade --to-image' to update, and not this rollback command", previous.Version, previous.Image, desired.Version, desired.Image)
+	}
+	if err := operatorAllowsRollback(cv, previous.Version); err != nil {
+		return err
+	}
+	if err := o.guard(cv, r); err != nil {
+		return err
+	}
+	if previous.State != configv1.CompletedUpdate {
+		r.warn("The cluster never completed the update to %s", previous.Version)
+	}
+	r.update(cv, configv1.Update{Version: previous.Version, Image: previous.Image})
+	r.Message = "Requested rollback from " + desired.Version + " to " + previous.Version
+	return nil
+}
+
+// operatorAllowsRollback runs the operator's check before the request is sent.
+func operatorAllowsRollback(cv *configv1.ClusterVersion, version string) error {
+	checks := slices.DeleteFunc(precondition.All(), func(c precondition.Check) bool { return c.Name != rollbackCheck })
+	for _, objection := range precondition.Blocking(precondition.Run(checks, precondition.Input{
+		ClusterVersion: cv, Target: release.Release{Version: version},
+	})) {
+		return refuse("%s: %s", objection.Reason, objection.Message)
+	}
+	return nil
+}
+
+// guard rejects a rollback during an update. It does not reject a failing cluster, which may need the rollback.
+func (o *Rollback) guard(cv *configv1.ClusterVersion, r *Request) error {
+	c := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing)
+	switch {
+	case c != nil && c.Status == configv1.ConditionFalse:
+		return nil
+	case c == nil && !o.AllowWithWarnings:
+		return refuse("no current %s info, see `oc describe clusterversion` for more details; to roll back anyway, use --allow-upgrade-with-warnings", configv1.OperatorProgressing)
+	case c == nil:
+		r.warn("--allow-upgrade-with-warnings is bypassing: no current %s info", configv1.OperatorProgressing)
+	case !o.AllowWithWarnings:
+		return refuse("unable to rollback while an update is %s=%s: %s: %s.\n\nIf you want to roll back anyway, use --allow-upgrade-with-warnings.", c.Type, c.Status, c.Reason, c.Message)
+	default:
+		r.warn("--allow-upgrade-with-warnings is bypassing: %s=%s: %s: %s", c.Type, c.Status, c.Reason, c.Message)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package request
+
+import (
+	"testing"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cluster-version/cvo/test/clusterversions"
+)
+
+func TestUpdateExplainsAMissingTarget(t *testing.T) {
+	unreachable := func(cv *configv1.ClusterVersion) {
+		clusterversions.Set(cv, configv1.RetrievedUpdates, configv1.ConditionFalse, "RemoteFailed", "no\nroute")
+	}
+	none := func(*configv1.ClusterVersion) {}
+	only := func(update configv1.ConditionalUpdate) func(*configv1.ClusterVersion) {
+		return func(cv *configv1.ClusterVersion) { cv.Status.ConditionalUpdates = []configv1.ConditionalUpdate{update} }
+	}
+	notJudged := clusterversions.Conditional("4.14.4", "4", "", "", "")
+	notJudged.Conditions = nil
+	both := func(changes ...func(*configv1.ClusterVersion)) func(*configv1.ClusterVersion) {
+		return func(cv *configv1.ClusterVersion) {
+			for _, change := range changes {
+				change(cv)
+			}
+		}
+	}
+	full := func(cv *configv1.ClusterVersion) { clusterversions.WithUpdates(cv) }
+	for _, test := range []struct {
+		name    string
+		change  func(*configv1.ClusterVersion)
+		options Update
+		// want is the error; message is the output if there is nothing to do.
+		want, message string
+	}{
+		{
+			"it reports unretrieved updates first", both(full, unreachable),
+			Update{Version: "4.14.5"},
+			"cannot refresh available updates:\n  Reason: RemoteFailed\n  Message: no\n  route\n\nspecify --to-image to continue with the update.", "",
+		},
+		{
+			"it reports unretrieved updates for the latest update", unreachable,
+			Update{Latest: true},
+			"cannot refresh available updates:\n  Reason: RemoteFailed\n  Message: no\n  route\n\nspecify --to-image to continue with an update.", "",
+		},
+		{
+			"it reports unretrieved updates for an image", unreachable,
+			Update{Image: clusterversions.Mirrored("e")},
+			"cannot refresh available updates:\n  Reason: RemoteFailed\n  Message: no\n  route\n\nspecify --allow-explicit-upgrade to continue with the update.", "",
+		},
+		{
+			"it reports that there are neither recommended nor conditional updates", none,
+			Update{Version: "4.14.5", AllowNotRecommended: true},
+			"no recommended or conditional updates, specify --to-image to continue with the update or wait for new updates to be available.", "",
+		},
+		{
+			"it reports that there are no updates for the latest update", none,
+			Update{Latest: true, AllowNotRecommended: true},
+			"no recommended or conditional updates, specify --to-image to continue with an update or wait for new updates to be available.", "",
+		},
+		{"it reports that the cluster is at the latest version", none, Update{Latest: true}, "", "info: Cluster is already at the latest available version 4.14.1"},
+		{
+			"it reports that the cluster is at the latest recommended version", only(clusterversions.Conditional("4.14.4", "4", metav1.ConditionFalse, "R", "m")),
+			Update{Latest: true},
+			"", "info: Cluster is already at the latest available version 4.14.1",
+		},
+		{
+			"it reports that there are no recommended updates", none,
+			Update{Version: "4.14.5"},
+			"no recommended updates, specify --to-image to continue with the update or wait for new updates to be available.", "",
+		},
+		{
+			"it ignores an update without a Recommended condition", only(notJudged),
+			Update{Version: "4.14.4", AllowNotRecommended: true},
+			"no recommended or conditional updates, specify --to-image to continue with the update or wait for new updates to be available.", "",
+		},
+		{
+			"it lists the possible targets", full,
+			Update{Version: "4.14.5"},
+			"the update is not one of the possible targets: 4.14.10, 4.14.9-rc.1, 4.14.3. specify --to-image to continue with the update.", "",
+		},
+		{
+			"it also lists targets that are not recommended", full,
+			Update{Image: clusterversions.Mirrored("e"), AllowNotRecommended: true},
+			"the update is not one of the possible targets: 4.14.12, 4.14.10, 4.14.9-rc.1, 4.14.4, 4.14.3. specify --allow-explicit-upgrade to continue with the update.", "",
+		},
+		{
+			"it reports the risk before an outdated list", both(full, unreachable),
+			Update{Version: "4.14.4"},
+			"the update 4.14.4 is not one of the recommended updates, but is available as a conditional update. To accept the Recommended=False risk and to proceed " +
+				"with update use --allow-not-recommended.\n  Reason: MultipleReasons\n  Message: Slow disks get slower. https://issues.example/1\n  \n  Leases get lost. https://issues.example/2", "",
+		},
+		{
+			"it reports a missing target before the guards", both(func(cv *configv1.ClusterVersion) {
+				clusterversions.Set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Busy", "working")
+			}),
+			Update{Version: "4.14.5"},
+			"no recommended updates, specify --to-image to continue with the update or wait for new updates to be available.", "",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cv := clusterversions.Resting()
+			test.change(cv)
+			r := &Request{}
+			err := test.options.Plan(cv, r)
+			assert.Nil(t, r.SpecPatch)
+			if test.want == "" {
+				require.NoError(t, err)
+				assert.Equal(t, test.message, r.Message)
+				return
+			}
+			require.EqualError(t, err, test.want)
+			var refusal *Refusal
+			assert.ErrorAs(t, err, &refusal)
+		})
+	}
+}
+
+func TestSignedImageNeedsNoFlagWithoutUpdateService(t *testing.T) {
+	image := clusterversions.Mirrored("e")
+	bare := func(cv *configv1.ClusterVersion) { cv.Spec.Channel, cv.Spec.Upstream = "", "" }
+	for _, test := range []struct {
+		name    string
+		change  func(*configv1.ClusterVersion)
+		options Update
+		refused bool
+	}{
+		{name: "it requests the image", change: bare, options: Update{Image: image, Unserved: true}},
+		{name: "it ignores the flag", change: bare, options: Update{Image: image, Unserved: true, AllowExplicit: true}},
+		{name: "it requests a preflight of the image", change: bare, options: Update{Image: image, Unserved: true, Preflight: true}},
+		{name: "it needs the flag if the operator may have a service", change: bare, options: Update{Image: image}, refused: true},
+		{name: "it needs the flag for an image that the cluster does not verify", change: bare, options: Update{Image: image, Unserved: true, Force: true}, refused: true},
+		{name: "it needs the flag for a tag", change: bare, options: Update{Image: "registry.example/release:1", Unserved: true}, refused: true},
+		{
+			name: "it needs the flag if a channel is set", options: Update{Image: image, Unserved: true}, refused: true,
+			change: func(cv *configv1.ClusterVersion) { cv.Spec.Channel, cv.Spec.Upstream = "stable", "" },
+		},
+		{
+			name: "it needs the flag if the ClusterVersion names a service", options: Update{Image: image, Unserved: true}, refused: true,
+			change: func(cv *configv1.ClusterVersion) {
+				cv.Spec.Channel, cv.Spec.Upstream = "", "https://updates.example.com/graph"
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cv := clusterversions.Resting()
+			test.change(cv)
+			r := &Request{}
+			err := test.options.Plan(cv, r)
+			if test.refused {
+				require.ErrorContains(t, err, "specify --allow-explicit-upgrade to continue with the update")
+				return
+			}
+			require.NoError(t, err)
+			assert.Empty(t, r.Warnings)
+			assert.Equal(t, image, r.Spec.DesiredUpdate.Image)
+		})
+	}
+}

@@ -1,0 +1,25 @@
+package upgradeable
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// deletions returns an obstacle while an object that the release deletes still exists, because it may conflict with an object of the next
+// release.
+func deletions(in Input) []Obstacle {
+	if len(in.Deletions) == 0 {
+		return nil
+	}
+	names := slices.Sorted(slices.Values(in.Deletions))
+	more := ""
+	if n := len(names) - maxPerSource; n > 0 {
+		names, more = names[:maxPerSource], fmt.Sprintf(" and %d more", n)
+	}
+	return []Obstacle{{
+		Source: SourceDeletions, Reason: SourceDeletions, Risk: SourceDeletions, URL: docs("deletions"),
+		Message: "Cluster minor or major version upgrades are not allowed while resource deletions are in progress; resources=" +
+			clean(strings.Join(names, ","), maxMessage) + more,
+	}}
+}

@@ -1,0 +1,107 @@
+package verify_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	registryimage "github.com/cluster-version/cvo/pkg/oci/image"
+	"github.com/cluster-version/cvo/pkg/oci/registry"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/verify"
+	"github.com/cluster-version/cvo/pkg/verify/openpgp"
+	"github.com/cluster-version/cvo/pkg/verify/policy"
+	"github.com/cluster-version/cvo/pkg/verify/sigstore"
+	"github.com/cluster-version/cvo/pkg/verify/store"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+//threat:no-signature-none
+func TestSigstoreNamesTheKeysIfNothingIsSigned(t *testing.T) {
+	trust := policy.Policy{SigstoreKeys: []sigstore.PublicKey{publicKey(t, "team", newKey(t, "P-256"))}}
+	_, err := newVerifier(t, trust, verify.Sources{Attachments: attachments{}}).Verify(t.Context(), image())
+	require.EqualError(t, err, "unable to verify "+string(digest)+" against public keys: team; signatures attached to the image: no signature found")
+	_, err = newVerifier(t, trust, verify.Sources{Attachments: attachments{err: errors.New("registry: 401")}}).Verify(t.Context(), image())
+	require.ErrorContains(t, err, "signatures attached to the image: registry: 401")
+}
+
+// TestSigstoreNamesTheFailingRegistry checks that the error names the registry and the remedy but not the local port.
+func TestSigstoreNamesTheFailingRegistry(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	host := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	reader, err := registryimage.New(registryimage.Options{Access: registry.New(registry.Options{Backoff: time.Millisecond})})
+	require.NoError(t, err)
+	trust := policy.Policy{SigstoreKeys: []sigstore.PublicKey{publicKey(t, "team", newKey(t, "P-256"))}}
+	_, err = newVerifier(t, trust, verify.Sources{Attachments: reader}).Verify(t.Context(), release.Image{Pullspec: host + "/a/b:1", Digest: digest})
+	require.ErrorIs(t, err, verify.ErrUnverified)
+	require.ErrorContains(t, err, "; signatures attached to the image: registry "+host+" cannot be reached: check that it is running")
+	assert.Regexp(t, "dial tcp "+host+": connect: connection refused \\(\\d+ attempts\\)$", err.Error())
+}
+
+func TestBothMethodsMustBeSatisfied(t *testing.T) {
+	alice, key := newEntity(t, "alice"), newKey(t, "P-256")
+	trust := policy.Policy{Keyrings: []openpgp.Keyring{keyring(t, "vendor", alice)}, SigstoreKeys: []sigstore.PublicKey{publicKey(t, "team", key)}}
+	local := []store.Store{memory{name: "memory", messages: [][]byte{sign(t, alice, claim(digest))}}}
+	none := []store.Store{memory{name: "memory"}}
+	signed := attachments{found: []release.Attachment{tagged(t, key, simpleSigning(digest))}}
+
+	evidence, err := newVerifier(t, trust, verify.Sources{Local: local, Attachments: signed}).Verify(t.Context(), image())
+	require.NoError(t, err)
+	require.Len(t, evidence, 2)
+	_, err = newVerifier(t, trust, verify.Sources{Local: local, Attachments: attachments{}}).Verify(t.Context(), image())
+	require.ErrorContains(t, err, "against public keys: team;")
+	_, err = newVerifier(t, trust, verify.Sources{Local: none, Attachments: signed}).Verify(t.Context(), image())
+	require.ErrorContains(t, err, "against keyrings: vendor;")
+	_, err = newVerifier(t, trust, verify.Sources{Local: none, Attachments: attachments{}}).Verify(t.Context(), image())
+	require.ErrorContains(t, err, "against keyrings: vendor and public keys: team;")
+}
+
+//threat:claims-openpgp-signature
+func FuzzClaim(f *testing.F) {
+	f.Add(claim(digest))
+	f.Add(simpleSigning(digest))
+	f.Add(claim(digest) + "x")
+	alice := newEntity(f, "alice")
+	trust := policy.Policy{Keyrings: []openpgp.Keyring{keyring(f, "k", alice)}}
+	f.Fuzz(func(t *testing.T, body string) {
+		// The signer signs any body, so only a claim about the digest may be accepted.
+		if _, err := check(t, trust, sign(t, alice, body)); err == nil {
+			assert.Contains(t, body, digest.Hex())
+		}
+	})
+}
+
+// TestSignaturesAreFoundInARegistry uses a fixture that writes signatures independently of the code under test.
+func TestSignaturesAreFoundInARegistry(t *testing.T) {
+	signer, err := fixture.NewKeySigner()
+	require.NoError(t, err)
+	public, err := signer.PublicKey()
+	require.NoError(t, err)
+	trust, err := policy.Parse("team.pub", public)
+	require.NoError(t, err)
+	reader, err := registryimage.New(registryimage.Options{})
+	require.NoError(t, err)
+	for name, attach := range map[string]func(context.Context, release.Image) error{"tag": signer.Attach, "referrer": signer.AttachReferrer} {
+		t.Run("it finds a signature attached by "+name, func(t *testing.T) {
+			img, err := fixture.PushRelease(t.Context(), fixture.StartRegistry(t), fstest.MapFS{
+				"release-manifests/release-metadata": {Data: []byte(`{"kind":"cincinnati-metadata-v0","version":"1.2.3"}`)},
+				"release-manifests/image-references": {Data: []byte(`{}`)},
+			}, "platform/release:1.2.3")
+			require.NoError(t, err)
+			v := newVerifier(t, trust, verify.Sources{Attachments: reader})
+			_, err = v.Verify(t.Context(), img)
+			require.ErrorIs(t, err, verify.ErrUnverified)
+			require.NoError(t, attach(t.Context(), img))
+			_, err = v.Verify(t.Context(), img)
+			require.NoError(t, err)
+		})
+	}
+}

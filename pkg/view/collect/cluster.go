@@ -1,0 +1,196 @@
+// Package collect reads the state of an update for package insight: from a cluster, from a dump of its objects, or from a must-gather. The
+// result lists the unreadable parts with the reasons. Package insight assesses the state.
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/view/insight"
+)
+
+// Assess reads the state of an update from a cluster and assesses it with package insight. It reads alerts only during an update.
+func Assess(ctx context.Context, cfg *rest.Config, name string) (*insight.Assessment, error) {
+	reader, err := newClusterReader(cfg, clock.RealClock{})
+	if err != nil {
+		return nil, err
+	}
+	in, err := reader.read(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	assessment, err := insight.Assess(in)
+	if err != nil || !assessment.Updating {
+		return assessment, err
+	}
+	// Alerts count from the start of the update. Without an update, the user needs no permission to read them.
+	in.Alerts, err = Alerts(ctx, cfg)
+	if err != nil {
+		in.Missing = append(in.Missing, insight.Missing{Section: insight.SectionHealth, Reason: fmt.Sprintf("alerts: %v", err)})
+	}
+	return insight.Assess(in)
+}
+
+const (
+	configOperatorNamespace = "openshift-machine-config-operator"
+	configOperatorName      = "machine-config-operator"
+
+	monitoringNamespace = "openshift-monitoring"
+	monitoringRoute     = "thanos-querier"
+	// alertBytes limits the size of the response with the alerts, alertTime its duration.
+	alertBytes = 32 << 20
+	alertTime  = 30 * time.Second
+	// listPage is the number of objects in one page of a list.
+	listPage = 500
+)
+
+// clusterReader reads the state of an update from a cluster.
+type clusterReader struct {
+	clock  clock.PassiveClock
+	client client.Client
+}
+
+func newClusterReader(cfg *rest.Config, clock clock.PassiveClock) (*clusterReader, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		configv1.Install, mcfgv1.Install, corev1.AddToScheme, appsv1.AddToScheme, metav1.AddMetaToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	return &clusterReader{clock: clock, client: c}, nil
+}
+
+// read requires the ClusterVersion. It records which other objects are missing.
+func (r *clusterReader) read(ctx context.Context, name string) (insight.Input, error) {
+	in := insight.Input{Now: r.clock.Now(), ClusterVersion: &configv1.ClusterVersion{}}
+	err := r.client.Get(ctx, client.ObjectKey{Name: name}, in.ClusterVersion)
+	switch {
+	case meta.IsNoMatchError(err):
+		return in, errors.New("this cluster has no ClusterVersions: it is not installed from a release")
+	case apierrors.IsNotFound(err):
+		return in, fmt.Errorf("there is no ClusterVersion %q: check --name and --context", name)
+	case err != nil:
+		return in, fmt.Errorf("reading ClusterVersion %q: %w", name, err)
+	}
+	in.Rollout = r.rollout(ctx, name)
+	s := sections{in: &in}
+	in.Operators, err = listed[configv1.ClusterOperator](ctx, r.client, &configv1.ClusterOperatorList{})
+	s.note(r.explain("ClusterOperators", err), insight.SectionOperators)
+	in.Pools, err = listed[mcfgv1.MachineConfigPool](ctx, r.client, &mcfgv1.MachineConfigPoolList{})
+	s.note(r.explain("MachineConfigPools", err), insight.SectionControlNodes, insight.SectionWorkers)
+	if err != nil {
+		return in, nil //nolint:nilerr // noted above, and nodes mean nothing without pools
+	}
+	in.Nodes, err = listed[corev1.Node](ctx, r.client, &corev1.NodeList{})
+	s.note(r.explain("nodes", err), insight.SectionControlNodes, insight.SectionWorkers)
+	// One annotation is enough. Whole MachineConfigs contain files of several megabytes.
+	configs := &metav1.PartialObjectMetadataList{}
+	configs.SetGroupVersionKind(mcfgv1.GroupVersion.WithKind("MachineConfigList"))
+	metadata, err := listed[metav1.PartialObjectMetadata](ctx, r.client, configs)
+	s.note(r.explain("MachineConfigs", err), insight.SectionWorkers)
+	in.Releases = releasesOf(metadata)
+	if needsConfigOperatorImage(in.Operators) {
+		var deployment appsv1.Deployment
+		err := r.client.Get(ctx, client.ObjectKey{Namespace: configOperatorNamespace, Name: configOperatorName}, &deployment)
+		s.note(r.explain("the Deployment of the machine config operator", err), insight.SectionConfigOperator)
+		if err == nil {
+			in.ConfigOperatorImage = configOperatorImage(&deployment)
+		}
+	}
+	return in, nil
+}
+
+// rollout returns the operator's ReleaseRollout; nil if it does not exist, as with other version operators.
+func (r *clusterReader) rollout(ctx context.Context, name string) *api.ReleaseRollout {
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(api.ReleaseRolloutVersion.WithKind(api.ReleaseRolloutKind))
+	if err := r.client.Get(ctx, client.ObjectKey{Name: name}, object); err != nil {
+		return nil
+	}
+	rollout := &api.ReleaseRollout{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, rollout); err != nil {
+		return nil
+	}
+	return rollout
+}
+
+// errAbsent is the error for kinds that only some platforms have.
+var errAbsent = errors.New("this cluster has no")
+
+func (r *clusterReader) explain(what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case meta.IsNoMatchError(err):
+		return fmt.Errorf("%w %s", errAbsent, what)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("reading %s: %w: ask an administrator for a role that allows it, such as cluster-reader", what, err)
+	}
+	return fmt.Errorf("reading %s: %w", what, err)
+}
+
+// listed reads all objects of a kind, page by page.
+func listed[T any](ctx context.Context, c client.Client, list client.ObjectList) ([]T, error) {
+	var all []T
+	for next := ""; ; {
+		if err := c.List(ctx, list, client.Limit(listPage), client.Continue(next)); err != nil {
+			return nil, err
+		}
+		err := meta.EachListItem(list, func(object runtime.Object) error {
+			item, ok := object.(any).(*T)
+			if !ok {
+				return fmt.Errorf("unexpected %T in the list", object)
+			}
+			all = append(all, *item)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if next = list.GetContinue(); next == "" {
+			return all, nil
+		}
+	}
+}
+
+// needsConfigOperatorImage reports whether the machine config operator reports the image that it has updated to. If it does not, its
+// version is enough.
+func needsConfigOperatorImage(operators []configv1.ClusterOperator) bool {
+	return slices.ContainsFunc(operators, func(operator configv1.ClusterOperator) bool {
+		return operator.Name == insight.ConfigOperator && slices.ContainsFunc(operator.Status.Versions, func(v configv1.OperandVersion) bool {
+			return v.Name == insight.ConfigOperatorImage
+		})
+	})
+}
+
+func configOperatorImage(deployment *appsv1.Deployment) *string {
+	for _, container := range deployment.Spec.Template.Spec.Containers {
+		if container.Name == configOperatorName {
+			return &container.Image
+		}
+	}
+	return nil
+}

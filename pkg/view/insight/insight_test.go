@@ -1,0 +1,322 @@
+package insight_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/view/insight"
+)
+
+var now = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
+
+// past returns an entry of a history. A zero duration means that the update is incomplete.
+func past(version, image string, began, took time.Duration) configv1.UpdateHistory {
+	entry := configv1.UpdateHistory{Version: version, Image: image, State: configv1.PartialUpdate, StartedTime: ago(began)}
+	if took > 0 {
+		done := ago(began - took)
+		entry.State, entry.CompletionTime = configv1.CompletedUpdate, &done
+	}
+	return entry
+}
+
+func is(kind configv1.ClusterStatusConditionType, status configv1.ConditionStatus, since time.Duration) configv1.ClusterOperatorStatusCondition {
+	return configv1.ClusterOperatorStatusCondition{Type: kind, Status: status, Reason: "Why", LastTransitionTime: ago(since)}
+}
+
+// operators returns total operators of the release. The first updated operators report the version.
+func operators(total, updated int, version string) []configv1.ClusterOperator {
+	all := make([]configv1.ClusterOperator, total)
+	for i := range all {
+		all[i].Name = fmt.Sprintf("operator-%02d", i)
+		all[i].Annotations = map[string]string{"include.release.openshift.io/x": "true"}
+		all[i].Status.Conditions = []configv1.ClusterOperatorStatusCondition{
+			is(configv1.OperatorAvailable, configv1.ConditionTrue, time.Hour), is(configv1.OperatorProgressing, configv1.ConditionFalse, 2*time.Minute),
+		}
+		if i < updated {
+			all[i].Status.Versions = []configv1.OperandVersion{{Name: "operator", Version: version}}
+		}
+	}
+	return all
+}
+
+func updating(history ...configv1.UpdateHistory) insight.Input {
+	cv := &configv1.ClusterVersion{}
+	cv.Name = "version"
+	cv.Status.History = history
+	if len(history) > 0 {
+		cv.Status.Desired.Version = history[0].Version
+	}
+	cv.Status.Conditions = []configv1.ClusterOperatorStatusCondition{
+		is("Failing", configv1.ConditionFalse, time.Hour), is(configv1.OperatorProgressing, configv1.ConditionTrue, time.Hour),
+	}
+	return insight.Input{Now: now, ClusterVersion: cv, Operators: operators(10, 5, cv.Status.Desired.Version)}
+}
+
+func text(t *testing.T, in insight.Input, details insight.Details) string {
+	t.Helper()
+	a, err := insight.Assess(in)
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, a.Text(&out, details))
+	return out.String()
+}
+
+func TestTargetNamesTheRunningUpdate(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		history []configv1.UpdateHistory
+		want    string
+	}{
+		{"it works without a history", nil, "Target Version:  unknown\n"},
+		{"it has no duration without a history", nil, "Duration:        now"},
+		{"it recognizes an install", []configv1.UpdateHistory{past("1.0.0", "a", time.Minute, 0)}, "Target Version:  1.0.0 (a new install)\n"},
+		{"it names an incomplete update", []configv1.UpdateHistory{past("1.2.0", "c", time.Minute, 0), past("1.1.0", "b", time.Hour, 0)}, "Target Version:  1.2.0 (from incomplete 1.1.0)\n"},
+		{"it recognizes a change of architecture", []configv1.UpdateHistory{past("1.1.0", "c", 20*time.Minute, 0), past("1.1.0", "b", time.Hour, time.Minute)}, "Target Version:  1.1.0 to Multi-Architecture\n"},
+		{"it has no estimate for a change of architecture", []configv1.UpdateHistory{past("1.1.0", "c", 20*time.Minute, 0), past("1.1.0", "b", time.Hour, time.Minute)}, "(Est. Time Remaining: N/A for Multi-Architecture Migration)\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			assert.Contains(t, text(t, updating(tt.history...), insight.Details{}), tt.want)
+		})
+	}
+}
+
+func TestCompletedControlPlaneNamesItsDuration(t *testing.T) {
+	in := updating(past("1.2.0", "c", time.Hour, 50*time.Minute), past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.Operators = operators(3, 3, "1.2.0")
+	assert.Contains(t, text(t, in, insight.Details{}), "= Control Plane =\nUpdate to 1.2.0 successfully completed at 2026-01-02T11:50:00Z (duration: 50m)\n")
+}
+
+func TestEstimateUsesTheDurationOfTheLastUpdate(t *testing.T) {
+	in := updating(past("1.2.0", "c", 4*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, 2*time.Hour), past("1.0.0", "a", 20*time.Hour, 9*time.Hour))
+	a, err := insight.Assess(in)
+	require.NoError(t, err)
+	assert.Equal(t, 139*time.Minute, a.ControlPlane.Remaining.Duration, "two hours, less four minutes, and a fifth more")
+	in = updating(past("1.2.0", "c", 4*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, 2*time.Hour))
+	a, err = insight.Assess(in)
+	require.NoError(t, err)
+	assert.Equal(t, 67*time.Minute, a.ControlPlane.Remaining.Duration, "an install does not count, so the estimate starts from an hour")
+}
+
+func TestOperatorsBecomeInsightsWithTime(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		condition configv1.ClusterOperatorStatusCondition
+		want      string
+	}{
+		{"it waits before it warns", is(configv1.OperatorAvailable, configv1.ConditionFalse, 5*time.Minute), "Update is proceeding well"},
+		{"it warns", is(configv1.OperatorAvailable, configv1.ConditionFalse, 6*time.Minute), "6m      Warning   API Availability   Cluster Operator operator-00 is unavailable (Why)"},
+		{"it reports an error after a longer time", is(configv1.OperatorAvailable, configv1.ConditionFalse, 21*time.Minute), "21m     Error   API Availability   Cluster Operator operator-00 is unavailable (Why)"},
+		{"it waits longer for degraded operators", is(configv1.OperatorDegraded, configv1.ConditionTrue, 40*time.Minute), "40m     Warning   API Availability   Cluster Operator operator-00 is degraded (Why)"},
+		{"it ignores Unknown", is(configv1.OperatorAvailable, configv1.ConditionUnknown, time.Hour), "Update is proceeding well"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := updating(past("1.2.0", "c", time.Hour, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+			in.Operators[0].Status.Conditions = []configv1.ClusterOperatorStatusCondition{tt.condition}
+			assert.Contains(t, text(t, in, insight.Details{}), tt.want)
+		})
+	}
+}
+
+func node(name string, role string, notReady time.Duration) corev1.Node {
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{role: ""}, Annotations: map[string]string{
+		insight.CurrentConfig: "old", insight.DesiredConfig: "old", "machineconfiguration.openshift.io/state": "Done",
+	}}}
+	if notReady > 0 {
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: ago(notReady)}}
+	}
+	return n
+}
+
+func pool(name, role string) mcfgv1.MachineConfigPool {
+	p := mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{role: ""}}
+	p.Spec.Configuration.Name = "new"
+	return p
+}
+
+func TestNodesWithoutAPoolAreUnknown(t *testing.T) {
+	in := updating(past("1.2.0", "c", time.Hour, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.Nodes = []corev1.Node{node("a", "master", 0), node("b", "worker", 0)}
+	in.Releases = map[string]string{"old": "1.1.0", "new": "1.2.0"}
+	got := text(t, in, insight.Details{})
+	assert.Contains(t, got, `Control Plane Nodes: unknown: there is no MachineConfigPool "master"`)
+
+	in.Pools = []mcfgv1.MachineConfigPool{pool("master", "master"), {ObjectMeta: metav1.ObjectMeta{Name: "worker"}}}
+	got = text(t, in, insight.Details{})
+	assert.Contains(t, got, "Missing data: 1 nodes, such as b, are in no MachineConfigPool")
+	assert.Contains(t, got, "\nControl Plane Nodes\nNAME   ASSESSMENT   PHASE     VERSION   EST   MESSAGE\na      Outdated     Pending   1.1.0     ?     \n")
+}
+
+func TestNodeCountsInFirstCustomPoolByName(t *testing.T) {
+	in := updating(past("1.2.0", "c", time.Hour, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.Nodes = []corev1.Node{node("a", "worker", 0)}
+	in.Pools = []mcfgv1.MachineConfigPool{pool("zebra", "worker"), pool("worker", "worker"), pool("ape", "worker")}
+	for range 20 {
+		a, err := insight.Assess(in)
+		require.NoError(t, err)
+		assert.Equal(t, []int{0, 0, 1}, []int{a.WorkerPools[0].Total, a.WorkerPools[1].Total, a.WorkerPools[2].Total})
+	}
+}
+
+func TestNewNodeProblemsHaveAGracePeriod(t *testing.T) {
+	in := updating(past("1.2.0", "c", time.Hour, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.Pools = []mcfgv1.MachineConfigPool{pool("worker", "worker")}
+	in.Releases = map[string]string{"old": "1.1.0"}
+	in.Nodes = []corev1.Node{node("a", "worker", 4*time.Minute)}
+	got := text(t, in, insight.Details{})
+	assert.Contains(t, got, "Unavailable   Pending   1.1.0     ?     Not ready")
+	assert.NotContains(t, got, "Node a is not ready")
+	in.Nodes = []corev1.Node{node("a", "worker", 5*time.Minute)}
+	assert.Contains(t, text(t, in, insight.Details{}), "Node a is not ready")
+}
+
+func TestUpdateContinuesForWaitingWorkers(t *testing.T) {
+	in := updating(past("1.2.0", "c", time.Hour, 50*time.Minute), past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.ClusterVersion.Status.Conditions[1].Status = configv1.ConditionFalse
+	in.Operators = operators(3, 3, "1.2.0")
+	assert.Equal(t, "The cluster is not updating.\n", text(t, in, insight.Details{}))
+	in.Releases = map[string]string{"old": "1.1.0"}
+	in.Nodes = []corev1.Node{node("a", "worker", 0)}
+	in.Pools = []mcfgv1.MachineConfigPool{pool("worker", "worker")}
+	in.Pools[0].Spec.Paused = true
+	got := text(t, in, insight.Details{})
+	assert.Contains(t, got, "Update to 1.2.0 successfully completed")
+	assert.Contains(t, got, "Outdated nodes in a paused pool 'worker' will not be updated")
+}
+
+func TestClusterWithoutReportIsUnknown(t *testing.T) {
+	got := text(t, insight.Input{ClusterVersion: &configv1.ClusterVersion{}}, insight.Details{})
+	assert.Equal(t, "It is unknown whether the cluster is updating: the ClusterVersion has no condition Progressing: no version operator has reported on it yet\n", got)
+	_, err := insight.Assess(insight.Input{})
+	require.Error(t, err)
+}
+
+func TestIncompleteInputIsReportedAsMissing(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		take    func(*insight.Input)
+		section insight.Section
+		reason  string
+		text    string
+	}{
+		{"it works without Progressing", func(in *insight.Input) { in.ClusterVersion.Status.Conditions = nil }, insight.SectionVersion, "the ClusterVersion has no condition Progressing: using its history", "Target Version:  1.2.0 (from 1.1.0)\n"},
+		{"it works without a history", func(in *insight.Input) { in.ClusterVersion.Status.History = nil }, insight.SectionVersion, "the ClusterVersion has no history: neither the target nor the start of the update is known", "Target Version:  unknown\n"},
+		{"it works without operators", func(in *insight.Input) { in.Operators = nil }, insight.SectionOperators, "no ClusterOperator belongs to the release", "Operators:       unknown: no ClusterOperator belongs to the release\n"},
+		{"it works without operators of a release", func(in *insight.Input) {
+			for i := range in.Operators {
+				in.Operators[i].Annotations = nil
+			}
+		}, insight.SectionOperators, "no ClusterOperator belongs to the release", "Duration:        20m\n"},
+		{"it works without the pool of the control plane", func(in *insight.Input) { in.Nodes = []corev1.Node{node("a", "master", 0)} }, insight.SectionControlNodes, `there is no MachineConfigPool "master"`, "\nControl Plane Nodes: unknown: there is no MachineConfigPool"},
+		{"it works with pools that select nothing", func(in *insight.Input) {
+			in.Nodes = []corev1.Node{node("a", "worker", 0)}
+			in.Pools = []mcfgv1.MachineConfigPool{{}, {}}
+			in.Pools[0].Name, in.Pools[1].Name = "master", "worker"
+			in.Pools[1].Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Between"}}}
+		}, insight.SectionWorkers, "1 nodes, such as a, are in no MachineConfigPool", "= Worker Upgrade ="},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+			tt.take(&in)
+			a, err := insight.Assess(in)
+			require.NoError(t, err)
+			assert.Contains(t, a.Missing, insight.Missing{Section: tt.section, Reason: tt.reason})
+			assert.Contains(t, text(t, in, insight.Details{Nodes: true, Health: true, Operators: true}), tt.text)
+			assert.NotEmpty(t, a.Summary())
+		})
+	}
+}
+
+func TestTargetOfAnInterruptingArchitectureChangeIsNamed(t *testing.T) {
+	in := updating(past("1.1.0", "c", 20*time.Minute, 0), past("1.1.0", "b", time.Hour, 0))
+	assert.Contains(t, text(t, in, insight.Details{}), "Target Version:  1.1.0 (from incomplete 1.1.0)\n")
+}
+
+func TestSummaryListsPoolsAndProblems(t *testing.T) {
+	in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.Operators[9].Status.Conditions[1] = is(configv1.OperatorProgressing, configv1.ConditionTrue, 2*time.Minute)
+	in.Operators[9].Status.Conditions[0] = is(configv1.OperatorAvailable, configv1.ConditionFalse, time.Hour)
+	in.Nodes = []corev1.Node{node("a", "worker", 0)}
+	in.Pools = []mcfgv1.MachineConfigPool{pool("worker", "worker")}
+	in.Rollout = &api.ReleaseRollout{Status: api.ReleaseRolloutStatus{
+		Current:    &api.CurrentRollout{To: "1.2.0"},
+		Estimate:   &api.RolloutEstimate{RemainingLow: metav1.Duration{Duration: 11 * time.Minute}, RemainingHigh: metav1.Duration{Duration: 25 * time.Minute}},
+		Conditions: []metav1.Condition{{Type: api.RolloutPaused, Status: metav1.ConditionTrue, Message: "Held back before runlevel 50."}},
+	}}
+	a, err := insight.Assess(in)
+	require.NoError(t, err)
+	assert.Equal(t, "1.2.0 (from 1.1.0): Progressing, 5 of 10 operators updated, updating operator-09, 11m to 25m left, paused: Held back before runlevel 50.; worker nodes 0/1; 1 error", a.Summary())
+	assert.Contains(t, text(t, in, insight.Details{}), "Duration:        20m (Est. Time Remaining: 11m to 25m)\n", "the same figure")
+	assert.Equal(t, 25*time.Minute, a.ControlPlane.Remaining.Duration)
+
+	in.Rollout.Status.Current.To = "1.1.0"
+	a, err = insight.Assess(in)
+	require.NoError(t, err)
+	assert.Nil(t, a.Estimate, "reports about another release do not count")
+}
+
+// TestRemainingTime checks that there is one remaining time, none in the past, and none while the update fails.
+func TestRemainingTime(t *testing.T) {
+	at := func(in insight.Input, minutes time.Duration) *metav1.Time {
+		return &metav1.Time{Time: in.Now.Add(minutes * time.Minute)}
+	}
+	estimate := func(earliest, latest time.Duration) func(*insight.Input) {
+		return func(in *insight.Input) {
+			in.Rollout = &api.ReleaseRollout{Status: api.ReleaseRolloutStatus{Current: &api.CurrentRollout{To: "1.2.0"}, Estimate: &api.RolloutEstimate{
+				RemainingLow: metav1.Duration{Duration: time.Hour}, RemainingHigh: metav1.Duration{Duration: 2 * time.Hour},
+				EarliestCompletion: at(*in, earliest), LatestCompletion: at(*in, latest),
+			}}}
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		edit func(*insight.Input)
+		want string
+	}{
+		{"is that of oc without a ReleaseRollout", func(*insight.Input) {}, " (Est. Time Remaining: 31m)"},
+		{"counts down to the completion", estimate(11, 25), " (Est. Time Remaining: 11m to 25m)"},
+		{"starts now once the earliest completion has passed", estimate(-5, 25), " (Est. Time Remaining: up to 25m)"},
+		{"is missing once the latest completion has passed", estimate(-25, -5), ""},
+		{"is missing without the operator's own estimate", func(in *insight.Input) {
+			estimate(1, 2)(in)
+			in.Rollout.Status.Estimate = nil
+		}, ""},
+		{"is missing while the update fails", func(in *insight.Input) {
+			estimate(11, 25)(in)
+			*api.FindCondition(in.ClusterVersion.Status.Conditions, api.Failing) = is(api.Failing, configv1.ConditionTrue, time.Minute)
+		}, ""},
+		{"is missing if it is in the past", func(in *insight.Input) {
+			in.ClusterVersion.Status.History[0].StartedTime = *at(*in, -90)
+			for i := range in.Operators {
+				in.Operators[i].Status.Conditions[1].LastTransitionTime = *at(*in, -89)
+			}
+		}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+			tt.edit(&in)
+			out := text(t, in, insight.Details{})
+			_, after, _ := strings.Cut(out, "Duration:")
+			duration, _, _ := strings.Cut(after, "\n")
+			_, remaining, _ := strings.Cut(strings.TrimSpace(duration), " ")
+			assert.Equal(t, strings.TrimSpace(tt.want), remaining, out)
+			a, err := insight.Assess(in)
+			require.NoError(t, err)
+			assert.Equal(t, tt.want != "", a.ControlPlane.Remaining != nil)
+			assert.Equal(t, strings.Contains(tt.want, "25m"), strings.Contains(a.Summary(), " left"), a.Summary())
+		})
+	}
+}

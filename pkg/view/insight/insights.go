@@ -1,0 +1,200 @@
+package insight
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/update/firing"
+)
+
+// Level is the severity of an insight.
+type Level int
+
+// Levels in ascending order.
+const (
+	Info Level = iota
+	Warning
+	Error
+	Critical
+)
+
+func (l Level) String() string {
+	return [...]string{"Info", "Warning", "Error", "Critical"}[min(max(l, Info), Critical)]
+}
+
+// MarshalJSON encodes the name of the level.
+func (l Level) MarshalJSON() ([]byte, error) { return json.Marshal(l.String()) }
+
+// Impact is the affected quality of the cluster.
+type Impact string
+
+// Impacts of insights.
+const (
+	ImpactNone    Impact = "None"
+	ImpactUnknown Impact = "Unknown"
+	ImpactAPI     Impact = "API Availability"
+	ImpactSpeed   Impact = "Update Speed"
+	ImpactStalled Impact = "Update Stalled"
+)
+
+// Insight is a problem that needs attention.
+type Insight struct {
+	// Since is the start of the problem; zero if unknown.
+	Since       time.Time  `json:"since,omitzero"`
+	Level       Level      `json:"level"`
+	Impact      Impact     `json:"impact"`
+	Summary     string     `json:"summary"`
+	Description string     `json:"description"`
+	Reference   string     `json:"reference"`
+	Resources   []Resource `json:"resources"`
+}
+
+// Resource is the subject of an insight.
+type Resource struct {
+	// Kind is the plural name and the group, if any, such as clusteroperators.config.openshift.io.
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
+
+const (
+	clusterVersions  = "clusterversions.config.openshift.io"
+	clusterOperators = "clusteroperators.config.openshift.io"
+	configPools      = "machineconfigpools.machineconfiguration.openshift.io"
+	nodeKind         = "nodes"
+	// alertKind is oc's kind for alerts, although that group has no such objects.
+	alertKind = "alerts.config.openshift.io"
+
+	runbooks          = "https://github.com/openshift/runbooks/blob/master/alerts/cluster-monitoring-operator/"
+	referenceDown     = runbooks + "ClusterOperatorDown.md"
+	referenceDegraded = runbooks + "ClusterOperatorDegraded.md"
+
+	manuals          = "https://docs.openshift.com/container-platform/latest/"
+	referenceHistory = manuals + "updating/troubleshooting_updates/gathering-data-cluster-update.html#gathering-clusterversion-history-cli_troubleshooting_updates"
+	referenceNodes   = manuals + "post_installation_configuration/machine-configuration-tasks.html#understanding-the-machine-config-operator"
+	referencePaused  = manuals + "support/troubleshooting/troubleshooting-operator-issues.html#troubleshooting-disabling-autoreboot-mco_troubleshooting-operator-issues"
+
+	noMessage = "<no message>"
+)
+
+// ranked sorts insights: the worst level first, and within a level the newest first. It drops incomplete insights.
+func ranked(found []Insight, asOriginal bool) []Insight {
+	kept := []Insight{}
+	for _, insight := range found {
+		if insight.Summary == "" || insight.Reference == "" {
+			continue
+		}
+		if insight.Description == "" {
+			if asOriginal {
+				continue
+			}
+			insight.Description = noMessage
+		}
+		kept = append(kept, insight)
+	}
+	slices.SortStableFunc(kept, func(a, b Insight) int {
+		return cmp.Or(cmp.Compare(b.Level, a.Level), b.Since.Compare(a.Since))
+	})
+	return kept
+}
+
+func versionInsights(cv *configv1.ClusterVersion, now time.Time) []Insight {
+	insight := Insight{
+		Level: Warning, Impact: ImpactStalled, Reference: referenceDegraded,
+		Resources: []Resource{{clusterVersions, cv.Name}},
+	}
+	failing := api.FindCondition(cv.Status.Conditions, api.Failing)
+	if failing == nil {
+		insight.Since = now
+		insight.Summary = fmt.Sprintf("Cluster Version %s has no Failing condition", cv.Name)
+		insight.Description = "Current status of Cluster Version reconciliation is unclear.  See 'oc -n openshift-cluster-version logs -l k8s-app=cluster-version-operator --tail -1' to debug."
+		return []Insight{insight}
+	}
+	verb := "is"
+	switch failing.Status {
+	case configv1.ConditionFalse:
+		return nil
+	case configv1.ConditionUnknown:
+		verb = "may be"
+	default:
+	}
+	insight.Since = failing.LastTransitionTime.Time
+	insight.Summary = fmt.Sprintf("Cluster Version %s %s failing to proceed with the update (%s)", cv.Name, verb, failing.Reason)
+	insight.Description = cmp.Or(failing.Message, noMessage)
+	return []Insight{insight}
+}
+
+func operatorInsights(name string, available, degraded *configv1.ClusterOperatorStatusCondition, now time.Time) []Insight {
+	var found []Insight
+	for _, check := range []struct {
+		condition *configv1.ClusterOperatorStatusCondition
+		bad       configv1.ConditionStatus
+		verb      string
+		reference string
+		severe    time.Duration
+	}{
+		{available, configv1.ConditionFalse, "unavailable", referenceDown, 20 * time.Minute},
+		{degraded, configv1.ConditionTrue, "degraded", referenceDegraded, 40 * time.Minute},
+	} {
+		// Operators may be unavailable for a few minutes during their update, so only longer problems are reported.
+		if check.condition == nil || check.condition.Status != check.bad || now.Sub(check.condition.LastTransitionTime.Time) <= 5*time.Minute {
+			continue
+		}
+		level := Warning
+		if now.Sub(check.condition.LastTransitionTime.Time) > check.severe {
+			level = Error
+		}
+		found = append(found, Insight{
+			Since: check.condition.LastTransitionTime.Time, Level: level, Impact: ImpactAPI,
+			Summary:     fmt.Sprintf("Cluster Operator %s is %s (%s)", name, check.verb, check.condition.Reason),
+			Description: cmp.Or(check.condition.Message, noMessage), Reference: check.reference,
+			Resources: []Resource{{clusterOperators, name}},
+		})
+	}
+	return found
+}
+
+func alertInsights(alerts []firing.Alert, started time.Time) []Insight {
+	var found []Insight
+	for _, alert := range alerts {
+		name := alert.Name()
+		level, known := map[string]Level{"warning": Warning, "critical": Critical}[alert.Severity()]
+		if name == "" || alert.State == firing.StatePending || !known {
+			continue
+		}
+		// These alerts delay nodes, regardless of their start.
+		affects := alert.IsBudgetExceeded() || alert.IsBudgetAtLimit()
+		during := alert.ActiveAt.After(started)
+		var description string
+		switch {
+		case during && affects:
+			description = "Alert known to affect updates started firing during the update."
+		case during:
+			description = "Alert started firing during the update."
+		case affects:
+			description = "Alert known to affect updates has been firing since before the update started."
+		default:
+			continue
+		}
+		found = append(found, Insight{
+			Since: alert.ActiveAt, Level: level, Impact: ImpactUnknown,
+			Summary:     "Alert is firing: " + alert.Summary(),
+			Description: description + " " + alert.Described(),
+			Reference:   alert.RunbookText(),
+			Resources:   []Resource{{alertKind, alertName(alert.Labels["namespace"], name)}},
+		})
+	}
+	return found
+}
+
+func alertName(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}

@@ -1,0 +1,132 @@
+package tree
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cluster-version/cvo/pkg/engine/report"
+	"github.com/cluster-version/cvo/test/golden"
+	"github.com/cluster-version/cvo/test/snapshots"
+)
+
+func TestTreeMatchesTheGoldenFiles(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		view     View
+		snapshot *report.Snapshot
+	}{
+		{"updating", View{}, snapshots.Updating()},
+		{"updating-unicode", View{Unicode: true}, snapshots.Updating()},
+		{"updating-all", View{All: true}, snapshots.Updating()},
+		{"component", View{Component: "dns"}, snapshots.Updating()},
+		{"component-unknown", View{Component: "dsn"}, snapshots.Updating()},
+		{"complete", View{}, snapshots.Complete()},
+		{"outline", View{}, snapshots.Outline()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			golden.Assert(t, "status-"+c.name, strings.Join(c.view.Lines(c.snapshot), "\n")+"\n")
+		})
+	}
+}
+
+// TestTreeReportsAReleaseWithoutManifests checks the head of a release that has no manifest for the cluster.
+func TestTreeReportsAReleaseWithoutManifests(t *testing.T) {
+	s := snapshots.Complete()
+	s.Progress.Total, s.Progress.Done = 0, 0
+	left := func(message string) report.Object {
+		return snapshots.Object(10, "dns", "Deployment", "dns", snapshots.Skipped("Excluded", message))
+	}
+	s.Objects = []report.Object{left("no annotation a/edge"), left("capability not enabled: Console"), left("no annotation a/edge")}
+	lines := View{}.Lines(s)
+	assert.Contains(t, lines, "Nothing is installed: none of the 3 manifests of the release is for this cluster, mostly for this reason: no annotation a/edge")
+	for name, objects := range map[string][]report.Object{
+		"an override excludes manifests": append(s.Objects, left(report.Overridden)),
+		"no snapshot yet":                nil,
+		"something is included":          append(s.Objects, snapshots.Object(10, "dns", "Service", "dns")),
+	} {
+		s.Objects = objects
+		assert.NotContains(t, strings.Join(View{}.Lines(s), "\n"), "Nothing is installed", name)
+	}
+}
+
+func TestTreeNamesAPause(t *testing.T) {
+	s := snapshots.Updating()
+	s.Progress.Paused = &report.Pause{Before: 50}
+	assert.Contains(t, strings.Join(View{}.Lines(s), "\n"), "\npausing before runlevel 50, waiting on ")
+	s.Progress.Problems, s.Progress.Paused.Reached = nil, true
+	assert.Contains(t, View{}.Lines(s), "paused before runlevel 50, continue with 'cvo upgrade resume'")
+}
+
+func TestTreeNamesInsecureRegistries(t *testing.T) {
+	s := &report.Snapshot{InsecureRegistries: []string{"kind-registry:5000", "b.example\n\x1b[31m"}}
+	assert.Contains(t, strings.Join(View{}.Lines(s), "\n"), "Registries without TLS, or with unchecked certificates: kind-registry:5000, b.example")
+	assert.NotContains(t, strings.Join(View{}.Lines(s), "\n"), "\x1b")
+	assert.NotContains(t, strings.Join(View{}.Lines(&report.Snapshot{}), "\n"), "without TLS")
+}
+
+func TestTreeLimitsLongLists(t *testing.T) {
+	s := snapshots.Updating()
+	s.Objects = nil
+	for i := range 100 {
+		s.Objects = append(s.Objects, snapshots.Object(10, "dns", "ConfigMap", strings.Repeat("x", i), snapshots.State(report.StateFailed, time.Minute, "Refused", "no")))
+	}
+	lines := strings.Join(View{}.Lines(s), "\n")
+	problems, _, _ := strings.Cut(lines, "\nRollout")
+	assert.Contains(t, problems, "and 90 more (--all)")
+	assert.NotContains(t, strings.Join(View{All: true}.Lines(s), "\n"), "more (--all)")
+}
+
+//threat:control-characters-rewrite
+func TestTreeEscapesControlCharacters(t *testing.T) {
+	s := snapshots.Updating()
+	s.Progress.Release.Version = "1\x1b]0;title\a"
+	s.Objects[1].LastRepair.Manager = "evil\x1b[31m"
+	s.Objects[2].Loosened = []string{"a\rb\u202e"}
+	s.Objects[5].Reason = "\x9b2J"
+	all := strings.Join(append(View{All: true}.Lines(s), Changes(nil, s, "")...), "")
+	for _, r := range all {
+		assert.True(t, r >= ' ' && r != 0x7f && (r < 0x80 || r > 0x9f) && r != 0x202e, "%U", r)
+	}
+}
+
+func TestChangesMatchTheGoldenFile(t *testing.T) {
+	first := snapshots.Updating()
+	var lines []string
+	lines = append(lines, Changes(nil, first, "")...)
+	lines = append(lines, "-- nothing happens")
+	lines = append(lines, Changes(first, snapshots.Updating(), "")...)
+	next := snapshots.Updating()
+	next.At = snapshots.Time.Add(10 * time.Second)
+	next.Progress.Done = 9
+	next.Objects[1].Repairs, next.Objects[1].LastRepair = 4, report.Repair{At: next.At, Reason: report.DriftDeleted}
+	next.Objects[5].State = report.StateSettled
+	next.Objects[6].Message = "another message"
+	next.Objects[7].State, next.Objects[7].Result, next.Objects[7].Reason, next.Objects[7].Message = report.StateWaiting, report.Created, "NotReady", "0 of 3 pods"
+	lines = append(lines, "-- ten seconds later")
+	lines = append(lines, Changes(first, next, "")...)
+	lines = append(lines, "-- of dns alone")
+	lines = append(lines, Changes(first, next, "dns")...)
+	lines = append(lines, "-- before the first pass has ended")
+	lines = append(lines, Changes(nil, snapshots.Outline(), "")...)
+	golden.Assert(t, "status-changes", strings.Join(lines, "\n")+"\n")
+}
+
+func TestClusterVersionIsDescribedWithoutItsOperator(t *testing.T) {
+	at := metav1.NewTime(snapshots.Before(3 * time.Minute))
+	cv := &configv1.ClusterVersion{Status: configv1.ClusterVersionStatus{
+		Desired: configv1.Release{Version: "1.1.0", Image: "registry.example/release@sha256:00"},
+		History: []configv1.UpdateHistory{{State: configv1.PartialUpdate, Version: "1.1.0", StartedTime: at}, {State: configv1.CompletedUpdate, Version: "1.0.0"}},
+		Conditions: []configv1.ClusterOperatorStatusCondition{
+			{Type: "Failing", Status: "False", LastTransitionTime: at},
+			{Type: configv1.OperatorProgressing, Status: "True", LastTransitionTime: at, Message: "Working towards 1.1.0: 7 of 12 done (58% complete), waiting on dns"},
+			{Type: "RetrievedUpdates", Status: "False", LastTransitionTime: at, Message: "of no interest here"},
+		},
+	}}
+	golden.Assert(t, "status-instead", strings.Join(OfClusterVersion(cv, snapshots.Time), "\n")+"\n")
+	assert.Equal(t, "Release  none yet", OfClusterVersion(&configv1.ClusterVersion{}, snapshots.Time)[0])
+}
