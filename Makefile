@@ -6,6 +6,11 @@ SHELL := bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
 
+# Everything is compiled one way, so that each dependency is compiled once, also for clones in other folders. Only `make race`
+# needs cgo. An exported value hides what `go env -w` has set, so it is included.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
+
 # VERSION is stamped into bin/cvo: a tag, or a tag with the commits since, or the commit.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/cluster-version/cvo/pkg/cli.version=$(VERSION)
@@ -16,6 +21,7 @@ OVERLAY := .cache/overlay/overlay.json
 TESTFLAGS ?=
 FUZZTIME ?= 20s
 SEEDS ?= 500
+N ?= 3
 ARCH ?= $(shell go env GOARCH)
 
 # With a folder of real releases at hand, no test that needs it may be skipped.
@@ -38,8 +44,8 @@ help: ## Show this list
 
 # The demo is a binary that make becomes, so that Ctrl-C and a kill reach it and nothing is left behind.
 .PHONY: demo
-demo: build kube-tools ## Install and update the example platform on a control plane of its own (DEMO_FLAGS=--help)
-	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/demo ./test/demo
+demo: modules build kube-tools ## Install and update the example platform on a control plane of its own (DEMO_FLAGS=--help)
+	@go build -ldflags '-s -w' -o bin/demo ./test/demo
 	@exec bin/demo $(DEMO_FLAGS)
 
 ##@ Build
@@ -81,9 +87,14 @@ peers: ## Build into bin/peers what tests exchange images and signatures with, o
 helm: ## Build into bin/peers the Helm that tests install the chart with, once (some minutes the first time)
 	test/helm/build.sh
 
+# Without this, the first command prints a line for each module that it downloads.
+.PHONY: modules
+modules:
+	@go mod download
+
 # A release carries the CRDs of the API module that go.mod pins; they are read from the module, not kept here.
 .PHONY: crds
-crds:
+crds: modules
 	@go generate ./manifests
 
 .PHONY: generate
@@ -92,29 +103,32 @@ generate: ## Write generated files anew
 
 ##@ Test
 
-# Packages of which hardly a test goes without a control plane, a built binary or programs of others.
+# Packages of which hardly a test goes without a control plane, a built binary or programs of others. Some build programs before
+# their tests, which Go's test cache does not know: they run with -count 1.
 WHOLE := bench|chart|demo|docs|e2e|env|image|integration|interop|mirrorbench|property
+PACKAGES = $$(go list ./... | grep -vE '/test/($(WHOLE))$$')
+# Of test/integration the gate runs an install, an update, a restart and the repair of drift.
+MAIN_PATHS := ^(TestExamplePlatformInstallsAndUpdates|TestRealReleasesInstallAndUpdate|TestInventoryKeepsDroppedObjects|TestKilledOperatorContinues|TestDriftIsRepairedByOneWrite)$$
+# Tests of test/docs that run kubectl or Helm.
+WALKS := ^TestDocumentedOutputIsCurrent$$
 
 .PHONY: check
-check: crds ## Run the tests that need no control plane, for each edit (under a minute once everything is compiled)
-	go test -short $(TESTFLAGS) $$(go list ./... | grep -vE '/test/($(WHOLE))$$')
+check: crds verify-format vet ## Check the format, vet, and run the tests that need no control plane, for each edit
+	go test -short -vet=off $(TESTFLAGS) $(PACKAGES)
 
 # gotest runs tests and notes their times under a name, for the list of the slowest.
 gotest = $(GOTESTSUM) --format standard-quiet --jsonfile .cache/test/$(1).json --
-slowest = cat .cache/test/*.json | $(GOTESTSUM) tool slowest --threshold 1s --num 5
-
-PACKAGES := ./pkg/... ./internal/... ./cmd/... ./manifests/...
-# Of test/integration the gate runs an install, an update, a restart and the repair of drift.
-MAIN_PATHS := ^(TestExamplePlatformInstallsAndUpdates|TestRealReleasesInstallAndUpdate|TestInventoryKeepsDroppedObjects|TestKilledOperatorContinues|TestDriftIsRepairedByOneWrite)$$
 
 # `make verify` vets the tests, so `go test` need not.
 .PHONY: test
-test: crds kube-tools ## Run the tests that decide whether a change may land; CVO_TESTDATA=DIR adds those on real releases
+test: crds kube-tools ## Run the tests that decide whether a change may land (PKG=./pkg/...); CVO_TESTDATA=DIR adds those on real releases
 	@rm -rf .cache/test && mkdir -p .cache/test
 	@failed=0; \
-	  $(call gotest,packages) -vet=off -timeout 20m $(TESTFLAGS) $(PACKAGES) || failed=1; \
-	  $(call gotest,paths) -vet=off -timeout 20m -run '$(MAIN_PATHS)' $(TESTFLAGS) ./test/integration || failed=1; \
-	  echo 'the slowest tests:'; $(slowest); exit $$failed
+	  $(call gotest,packages) -vet=off -timeout 20m $(TESTFLAGS) $(or $(PKG),$(PACKAGES)) || failed=1; \
+	  $(if $(PKG),,\
+	  $(call gotest,docs) -vet=off -timeout 5m -count 1 -skip '$(WALKS)' $(TESTFLAGS) ./test/docs || failed=1; \
+	  $(call gotest,paths) -vet=off -timeout 20m -count 1 -run '$(MAIN_PATHS)' $(TESTFLAGS) ./test/integration || failed=1;) \
+	  hack/slowest.sh .cache/test/*.json; exit $$failed
 
 # Each ring continues after a failure of another, and the failures are listed at the end.
 .PHONY: test-all
@@ -122,11 +136,9 @@ test-all: ## Run every test: test, race, outer, interop and e2e, one after the o
 	@failed=; for ring in test race outer interop e2e; do $(MAKE) $$ring || failed="$$failed $$ring"; done; \
 	  [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
-# folders is the list of packages with a file that matches; its argument is what grep gets.
-folders = $(shell grep -rlE $(1) pkg internal cmd manifests | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 # Packages that start goroutines or synchronize them, themselves or in their tests.
 GOROUTINES := '"sync|/errgroup"|[.]Go[(]|^[[:space:]]+go [a-zA-Z.]+[(]|[.]Parallel[(]'
-CONCURRENT = $(filter $(call folders,--include='*_test.go' '^func (Test|Fuzz|Example)'),$(call folders,--include='*.go' $(GOROUTINES)))
+CONCURRENT = $(shell grep -rlE --include='*.go' $(GOROUTINES) pkg internal cmd manifests | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
 # The race detector costs two to three times the time, and ten times where documents are parsed. Under it, hostile documents
 # are short and real releases few; `make test` parses all of them. A process that the detector watches sleeps for a second
@@ -138,7 +150,11 @@ race: crds kube-tools ## Run the tests of packages with goroutines under the rac
 # The longest packages come first, so that the others run beside them.
 .PHONY: outer
 outer: crds kube-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories
-	go test -vet=off -timeout 45m $(TESTFLAGS) $$(go list ./test/integration ./test/image ./test/... ./examples/... | grep -vE '/test/(e2e|interop)$$')
+	go test -vet=off -timeout 45m -count 1 $(TESTFLAGS) $$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$')
+
+.PHONY: flakes
+flakes: ## Run make test N times on a busy machine and list what failed (N=3, PKG=./pkg/...)
+	hack/flakes.sh '$(N)'
 
 .PHONY: interop
 interop: peers ## Exchange images and signatures with cosign, crane, skopeo, Fulcio and Rekor
@@ -191,7 +207,7 @@ bench-mirror: crds ## Measure release mirror against a plain copy between two re
 ##@ Check
 
 .PHONY: verify
-verify: verify-format vet lint verify-modules verify-generated verify-docs verify-words ## Run every check but the tests
+verify: verify-format lint verify-modules verify-generated verify-docs verify-words ## Run every check but the tests
 
 .PHONY: lint
 lint: crds ## Lint, which also checks the layers of packages

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 )
 
 // BinEnv is the environment variable with the folder that has etcd and kube-apiserver.
@@ -40,25 +39,19 @@ func findBinaries(dir string) (string, error) {
 	return filepath.Abs(dir)
 }
 
-// moduleRoot searches from the working folder, which `go test` sets to the package's folder, upwards, and then from this file.
+// moduleRoot searches from the working folder, which `go test` sets to the package's folder, upwards.
 func moduleRoot() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
-	starts := []string{wd}
-	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
-		starts = append(starts, filepath.Dir(file))
-	}
-	for _, dir := range starts {
-		for ; ; dir = filepath.Dir(dir) {
-			mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-			if err == nil && bytes.Contains(append([]byte("\n"), mod...), []byte("\nmodule github.com/cluster-version/cvo\n")) {
-				return dir, nil
-			}
-			if dir == filepath.Dir(dir) {
-				break
-			}
+	for dir := wd; ; dir = filepath.Dir(dir) {
+		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && bytes.Contains(append([]byte("\n"), mod...), []byte("\nmodule github.com/cluster-version/cvo\n")) {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			break
 		}
 	}
 	return "", fmt.Errorf("finding the module's root: no go.mod of this module in %s or above: set %s to the folder with etcd and kube-apiserver", wd, BinEnv)

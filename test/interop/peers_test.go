@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,9 +27,9 @@ func peer(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv(peersEnv)
 	if dir == "" {
-		_, file, _, ok := runtime.Caller(0)
-		require.True(t, ok)
-		dir = filepath.Join(filepath.Dir(file), "..", "..", "bin", "peers")
+		var err error
+		dir, err = filepath.Abs("../../bin/peers")
+		require.NoError(t, err)
 	}
 	path := filepath.Join(dir, name)
 	_, err := os.Stat(path)

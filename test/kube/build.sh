@@ -7,6 +7,8 @@
 # folder of another go.mod that pins them, such as test/kube/compat. What is up to date is not built again: a stamp
 # beside each binary holds the hash of what it was built from. Runs at the same time wait for each other where flock
 # exists.
+#
+# If $KUBEBUILDER_ASSETS, the folder of envtest, has a tool with the pinned minor version, that one is linked instead.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -74,11 +76,42 @@ if [ -n "$missing" ] && command -v flock >/dev/null 2>&1; then
 	find_missing "$@"
 fi
 
-if [ -n "$missing" ]; then
-	echo "kube-tools: building$missing from source; the first time this takes some minutes, later it is cached" >&2
-fi
+# minutes says how long a build takes on two cores with an empty cache.
+minutes() {
+	case $1 in
+	kube-apiserver) echo "about 6 minutes" ;;
+	kubelet | kube-controller-manager) echo "about 4 minutes" ;;
+	*) echo "about 1 minute" ;;
+	esac
+}
+
+# offered succeeds if the folder of envtest has a tool of the pinned minor version.
+offered() {
+	offer=${KUBEBUILDER_ASSETS:-}/$1
+	[ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$offer" ] || return 1
+	case $1 in
+	etcd) pinned=$(sed -n 's|^[[:space:]]*go\.etcd\.io/etcd/server/v3 v\([0-9]*\.[0-9]*\).*|\1|p' go.mod) found=$("$offer" --version) ;;
+	kubectl) pinned=v$major.$minor found=$("$offer" version --client) ;;
+	kube-apiserver) pinned=v$major.$minor found=$("$offer" --version) ;;
+	*) return 1 ;;
+	esac
+	case $found in *"$pinned".*) return 0 ;; esac
+	echo "kube-tools: $offer is not used, because it is not version $pinned: $(echo "$found" | head -n 1)" >&2
+	return 1
+}
+
+# One quiet download, instead of a line for each module.
+if [ -n "$missing" ]; then go mod download; fi
+count=$(echo "$missing" | wc -w) number=0
 for tool in $missing; do
-	echo "kube-tools: building $tool" >&2
+	number=$((number + 1))
+	if offered "$tool"; then
+		echo "kube-tools: using $offer" >&2
+		ln -sf "$offer" "$bin/$tool"
+		echo "$sources" >"$bin/.$tool.stamp"
+		continue
+	fi
+	echo "kube-tools: building $tool, $number of $count ($(minutes "$tool") on two cores, once)" >&2
 	began=$(date +%s)
 	# Into a file beside it first: an interrupted build leaves no half binary, and a running one is not overwritten.
 	go build -trimpath -ldflags "$ldflags" -o "$bin/.$tool.new" "$(package "$tool")"

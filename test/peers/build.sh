@@ -46,12 +46,15 @@ sources=$({
 	cat go.mod go.sum build.sh
 } | cksum)
 
+go mod download
+number=0
 for tool in "$@"; do
+	number=$((number + 1))
 	package=$(package "$tool")
 	if [ -x "$bin/$tool" ] && [ "$(cat "$bin/.$tool.stamp" 2>/dev/null)" = "$sources" ]; then
 		continue
 	fi
-	echo "peers: building $tool from source; the first time this takes some minutes, later it is cached" >&2
+	echo "peers: building $tool, $number of $# (1 to 4 minutes on two cores, once)" >&2
 	# Into a file beside it first: an interrupted build leaves no half binary.
 	go build -trimpath -tags "$tags" -ldflags '-s -w' -o "$bin/.$tool.new" "$package"
 	mv -f "$bin/.$tool.new" "$bin/$tool"

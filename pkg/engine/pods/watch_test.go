@@ -98,7 +98,7 @@ func (c *cluster) finds(m *manifest.Manifest, summary string) pods.Finding {
 
 func TestWatcherFindsThePodInTrouble(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, controlPlane.Config("watcher"), "troubles")
+	c := newCluster(t, controlPlane.For(t).Config("watcher"), "troubles")
 	web, agent := workload(t, "Deployment", c.namespace, "web"), workload(t, "DaemonSet", c.namespace, "agent")
 	c.pull("web", "web-1-a", "ReplicaSet", "web-1", "registry says no")
 	assert.Zero(t, c.Find(web.ID()), "no one has asked for it")
@@ -129,7 +129,7 @@ func TestWatcherFindsThePodInTrouble(t *testing.T) {
 
 func TestWatcherReportsThatItMayNotReadPods(t *testing.T) {
 	t.Parallel()
-	config := controlPlane.Config("stranger")
+	config := controlPlane.For(t).Config("stranger")
 	config.Impersonate = rest.ImpersonationConfig{UserName: "stranger"}
 	c := newCluster(t, config, "forbidden")
 	web := workload(t, "Deployment", c.namespace, "web")
@@ -142,7 +142,7 @@ func TestWatcherReportsThatItMayNotReadPods(t *testing.T) {
 
 func TestWatcherFollowsALimitedNumberOfWorkloads(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, controlPlane.Config("many"), "many")
+	c := newCluster(t, controlPlane.For(t).Config("many"), "many")
 	var all []*manifest.Manifest
 	for i := range 20 {
 		name := fmt.Sprintf("web%02d", i)

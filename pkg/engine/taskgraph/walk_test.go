@@ -282,9 +282,10 @@ func TestWalkVisitsDependentsOfOpenTasks(t *testing.T) {
 			result, err := taskgraph.Walk(t.Context(), g, 2, &bell, func(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 				lock.Lock()
 				visits = append(visits, n.Label())
+				now := outcome
 				lock.Unlock()
 				if n.Label() == "Service a1" {
-					return outcome
+					return now
 				}
 				return settle(ctx, n)
 			})
@@ -297,7 +298,9 @@ func TestWalkVisitsDependentsOfOpenTasks(t *testing.T) {
 		assert.Equal(t, []string{"Service a1", "Service a2", "Service b1"}, visits)
 		go func() {
 			time.Sleep(500 * time.Millisecond)
+			lock.Lock()
 			outcome = taskgraph.Settled
+			lock.Unlock()
 			bell.Ring()
 		}()
 		result = walk()
