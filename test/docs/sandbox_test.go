@@ -487,7 +487,9 @@ func (s *sandbox) run(page string, c typed) {
 	if made := madeRelease.FindStringSubmatch(stdout); made != nil && strings.HasPrefix(text, "cvo release new") {
 		s.digests[made[2]] = made[1]
 	}
-	fails := slices.ContainsFunc(c.output, func(line string) bool { return strings.HasPrefix(line, "error: ") })
+	fails := slices.ContainsFunc(c.output, func(line string) bool {
+		return strings.HasPrefix(line, "error: ") || strings.HasPrefix(line, `{"error":`)
+	})
 	if fails {
 		require.Error(s, err, "%s\nThe page shows an error, but the command succeeded and printed:\n%s", at, both)
 	} else {

@@ -186,7 +186,7 @@ func walks() []walk {
 		},
 		{
 			name:    "readme",
-			pages:   []string{"README.md"},
+			pages:   []string{"README.md", "docs/user/exit-codes.md"},
 			prepare: installed,
 		},
 		{
