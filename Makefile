@@ -107,8 +107,9 @@ generate: ## Write generated files anew
 # their tests, which Go's test cache does not know: they run with -count 1.
 WHOLE := bench|chart|demo|docs|e2e|env|image|integration|interop|mirrorbench|property
 PACKAGES = $$(go list ./... | grep -vE '/test/($(WHOLE))$$')
-# Of test/integration the gate runs an install, an update, a restart and the repair of drift.
-MAIN_PATHS := ^(TestExamplePlatformInstallsAndUpdates|TestRealReleasesInstallAndUpdate|TestInventoryKeepsDroppedObjects|TestKilledOperatorContinues|TestDriftIsRepairedByOneWrite)$$
+# Of test/integration the gate runs the main paths: an install, an update, a restart, the repair of drift, requests that are
+# rejected or whose gates fail and recover, an uninstall, and retrieval through mirrors. The rest belongs to make outer.
+MAIN_PATHS := ^(TestExamplePlatformInstallsAndUpdates|TestRealReleasesInstallAndUpdate|TestInventoryKeepsDroppedObjects|TestKilledOperatorContinues|TestDriftIsRepairedByOneWrite|TestRequestsAreAnsweredInTheClusterVersion|TestUninstallStopsTheLeader|TestLocalRegistryWithoutTLS|TestUpdateUsesTheClustersOwnConfiguration)$$
 # Tests of test/docs that run kubectl or Helm.
 WALKS := ^TestDocumentedOutputIsCurrent$$
 

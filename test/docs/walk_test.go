@@ -126,6 +126,14 @@ func script(format string, args ...any) func(*sandbox) {
 	return func(s *sandbox) { s.shell(fmt.Sprintf(format, args...)) }
 }
 
+// chartAndKustomization creates what a page takes for a platform team's own.
+const chartAndKustomization = `mkdir -p charts/web/templates dns/overlays/production
+echo '{apiVersion: v2, name: web, version: 1.0.0}' >charts/web/Chart.yaml
+echo 'replicas: 2' >production.yaml
+echo '{apiVersion: v1, kind: ConfigMap, metadata: {name: web, namespace: default}, data: {replicas: "{{ .Values.replicas }}"}}' >charts/web/templates/web.yaml
+echo 'resources: [dns.yaml]' >dns/overlays/production/kustomization.yaml
+echo '{apiVersion: v1, kind: ConfigMap, metadata: {name: dns, namespace: default}}' >dns/overlays/production/dns.yaml`
+
 // installed prepares a cluster with 1.0.0 of the example platform.
 func installed(s *sandbox) {
 	s.releases()
@@ -182,6 +190,7 @@ func walks() []walk {
 					s.shell("sed -i 's,/platform/" + name + "@sha256:[0-9a-f]*,/platform/" + name + "@" + digest + ",' own/image-references")
 				}
 			},
+			before:   []event{{"cvo release new --from-helm", script(chartAndKustomization)}},
 			replaced: []string{"examples/platform/1.1.0", "own", "platform/dns:hotfix", "platform/example-backup:1"},
 		},
 		{
