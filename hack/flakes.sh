@@ -24,4 +24,4 @@ if compgen -G "$log/*.failed" >/dev/null; then
   sort "$log"/*.failed | uniq -c | sort -rn
   exit 1
 fi
-echo "nothing failed in $runs runs"
+echo "nothing failed; runs: $runs"
