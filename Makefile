@@ -44,7 +44,7 @@ help: ## Show this list
 
 # The demo is a binary that make becomes, so that Ctrl-C and a kill reach it and nothing is left behind.
 .PHONY: demo
-demo: modules build kube-tools ## Install and update the example platform on a control plane of its own (DEMO_FLAGS=--help)
+demo: build kube-tools ## Install and update the example platform on a control plane of its own (DEMO_FLAGS=--help)
 	@go build -ldflags '-s -w' -o bin/demo ./test/demo
 	@exec bin/demo $(DEMO_FLAGS)
 

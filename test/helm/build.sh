@@ -11,7 +11,8 @@ cd "$here"
 stamp=$({ go version; cat go.mod go.sum build.sh; } | cksum)
 if [ -x "$bin/helm" ] && [ "$(cat "$bin/.helm.stamp" 2>/dev/null)" = "$stamp" ]; then exit; fi
 echo "helm: building (about 2 minutes on two cores, once)" >&2
-go mod download
-CGO_ENABLED=0 GOWORK=off go build -trimpath -ldflags '-s -w' -o "$bin/.helm.new" helm.sh/helm/v3/cmd/helm
+export CGO_ENABLED=0 GOWORK=off
+go mod download # quietly, instead of a line for each module
+go build -trimpath -ldflags '-s -w' -o "$bin/.helm.new" helm.sh/helm/v3/cmd/helm
 mv -f "$bin/.helm.new" "$bin/helm"
 echo "$stamp" >"$bin/.helm.stamp"

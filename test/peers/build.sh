@@ -46,7 +46,6 @@ sources=$({
 	cat go.mod go.sum build.sh
 } | cksum)
 
-go mod download
 number=0
 for tool in "$@"; do
 	number=$((number + 1))
@@ -55,6 +54,7 @@ for tool in "$@"; do
 		continue
 	fi
 	echo "peers: building $tool, $number of $# (1 to 4 minutes on two cores, once)" >&2
+	go mod download # quietly, instead of a line for each module
 	# Into a file beside it first: an interrupted build leaves no half binary.
 	go build -trimpath -tags "$tags" -ldflags '-s -w' -o "$bin/.$tool.new" "$package"
 	mv -f "$bin/.$tool.new" "$bin/$tool"
