@@ -117,25 +117,28 @@ WALKS := ^TestDocumentedOutputIsCurrent$$
 check: crds verify-format vet ## Check the format, vet, and run the tests that need no control plane, for each edit
 	go test -short -vet=off $(TESTFLAGS) $(PACKAGES)
 
-# gotest runs tests and notes their times under a name, for the list of the slowest.
-gotest = $(GOTESTSUM) --format standard-quiet --jsonfile .cache/test/$(1).json --
+# gotest runs tests and records their results under a name, for the lists of the slowest and of those that failed.
+gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile .cache/test/$(1).json --
 
 # `make verify` vets the tests, so `go test` need not.
 .PHONY: test
 test: crds kube-tools ## Run the tests that decide whether a change may land (PKG=./pkg/...); CVO_TESTDATA=DIR adds those on real releases
-	@rm -rf .cache/test && mkdir -p .cache/test
-	@failed=0; \
+	@rm -rf .cache/test; failed=0; \
 	  $(call gotest,packages) -vet=off -timeout 20m $(TESTFLAGS) $(or $(PKG),$(PACKAGES)) || failed=1; \
 	  $(if $(PKG),,\
 	  $(call gotest,docs) -vet=off -timeout 5m -count 1 -skip '$(WALKS)' $(TESTFLAGS) ./test/docs || failed=1; \
 	  $(call gotest,paths) -vet=off -timeout 20m -count 1 -run '$(MAIN_PATHS)' $(TESTFLAGS) ./test/integration || failed=1;) \
 	  hack/slowest.sh .cache/test/*.json; exit $$failed
 
-# Each ring continues after a failure of another, and the failures are listed at the end.
+# Each ring runs even if another failed. In the end, their times are listed, and what failed.
 .PHONY: test-all
 test-all: ## Run every test: test, race, outer, interop and e2e, one after the other, whatever fails
-	@failed=; for ring in test race outer interop e2e; do $(MAKE) $$ring || failed="$$failed $$ring"; done; \
-	  [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
+	@times= failed=0; for ring in test race outer interop e2e; do \
+	    start=$$SECONDS result=passed; \
+	    $(MAKE) $$ring || { result=failed failed=1; }; \
+	    times+="  $$ring $$result after $$((SECONDS - start)) s"$$'\n'; \
+	  done; printf 'the rings:\n%s' "$$times"; \
+	  [ $$failed -eq 0 ] || hack/failed.sh .cache/test/*.json; exit $$failed
 
 # Packages that start goroutines or synchronize them, themselves or in their tests.
 GOROUTINES := '"sync|/errgroup"|[.]Go[(]|^[[:space:]]+go [a-zA-Z.]+[(]|[.]Parallel[(]'
@@ -146,12 +149,12 @@ CONCURRENT = $(shell grep -rlE --include='*.go' $(GOROUTINES) pkg internal cmd m
 # before it exits unless GORACE sets another time.
 .PHONY: race
 race: crds kube-tools ## Run the tests of packages with goroutines under the race detector, which needs a C compiler
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 go test -race -vet=off -timeout 20m $(TESTFLAGS) $(CONCURRENT)
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race) -race -vet=off -timeout 20m $(TESTFLAGS) $(CONCURRENT)
 
 # The longest packages come first, so that the others run beside them.
 .PHONY: outer
 outer: crds kube-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories
-	go test -vet=off -timeout 45m -count 1 $(TESTFLAGS) $$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$')
+	$(call gotest,outer) -vet=off -timeout 45m -count 1 $(TESTFLAGS) $$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$')
 
 .PHONY: flakes
 flakes: ## Run make test N times on a busy machine and list what failed (N=3, PKG=./pkg/...)
@@ -159,7 +162,7 @@ flakes: ## Run make test N times on a busy machine and list what failed (N=3, PK
 
 .PHONY: interop
 interop: peers ## Exchange images and signatures with cosign, crane, skopeo, Fulcio and Rekor
-	go test -timeout 15m -count 1 $(TESTFLAGS) ./test/interop
+	$(call gotest,interop) -timeout 15m -count 1 $(TESTFLAGS) ./test/interop
 
 .PHONY: integration
 integration: crds kube-tools ## Run only the tests of the built operator as a process against a real kube-apiserver
@@ -181,7 +184,7 @@ compat: crds kube-tools ## Run the tests of applying, property and integration a
 .PHONY: e2e
 e2e: crds ## Run the tests on a real cluster, made by kind in Docker (KIND_NODE_IMAGE, CVO_E2E_KEEP=1: docs/dev/e2e.md)
 	@prepared=$$(test/e2e/prepare.sh) && set -- $$prepared && echo "node image: $$1, clusters side by side: $$2" && \
-	  CVO_E2E=1 KIND_NODE_IMAGE=$$1 go test -timeout 60m -count 1 -v -parallel $$2 $(TESTFLAGS) ./test/e2e
+	  CVO_E2E=1 KIND_NODE_IMAGE=$$1 $(call gotest,e2e,standard-verbose) -timeout 60m -count 1 -parallel $$2 $(TESTFLAGS) ./test/e2e
 
 .PHONY: property
 property: crds kube-tools ## Try applying with SEEDS random histories against a real kube-apiserver, some under faults

@@ -16,8 +16,7 @@ for run in $(seq "$runs"); do
   echo "run $run of $runs"
   if make --no-print-directory test TESTFLAGS="-count 1 ${TESTFLAGS:-}" >"$log/$run.log" 2>&1; then continue; fi
   echo "failed: see $log/$run.log"
-  # A package that fails without a failed test did not compile, ran out of time or panicked.
-  jq -r 'select(.Action == "fail") | "\(.Package) \(.Test // "")"' .cache/test/*.json >"$log/$run.failed"
+  hack/failed.sh .cache/test/*.json >"$log/$run.failed"
   [ -s "$log/$run.failed" ] || echo "make test" >"$log/$run.failed"
 done
 if compgen -G "$log/*.failed" >/dev/null; then

@@ -169,6 +169,9 @@ func TestManifestWinsOverOtherWriters(t *testing.T) {
 	bundle := encodedBundle(t)
 	for n, c := range contests() {
 		for i, way := range ways {
+			if way.before && c.dropped { // only the other writer would own it
+				continue
+			}
 			t.Run(c.name+" by "+way.name, func(t *testing.T) {
 				t.Parallel()
 				a, record := connect(t, owner)
@@ -183,9 +186,6 @@ func TestManifestWinsOverOtherWriters(t *testing.T) {
 					way.write(t, parsed(c.partial))
 				} else {
 					way.write(t, parsed(c.theirs))
-				}
-				if way.before && c.dropped {
-					t.Skip("only the other writer owns it")
 				}
 				next := parsed(c.next)
 				predicted, predictErr := a.Predict(t.Context(), next, release.Updating)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,10 +94,10 @@ func (k *killer) one(whom func() string) (holder string) {
 	return holder
 }
 
-// testFaultNode stops the leader's node during an update. Another operator takes over. It completes the update, or reports that it waits
-// for that node.
+// testFaultNode cuts the network of the leader's node during an update. Another operator takes over. It completes the update, or reports
+// that it waits for that node.
 func testFaultNode(t *testing.T, s *site) {
-	o := newScenario(t, s, "leader's node stopped")
+	o := newScenario(t, s, "leader's node lost")
 	o.hold()
 	o.begin()
 	o.awaitHalfWay()
@@ -113,21 +114,12 @@ func testFaultNode(t *testing.T, s *site) {
 	}
 	t.Logf("%s leads on %s, which also runs %s", leader, node, strings.Join(there, ", "))
 
-	stopped := time.Now()
-	_, err = docker.Run(t.Context(), nil, "pause", node)
-	require.NoError(t, err)
-	paused := true
-	start := func() {
-		if !paused {
-			return
-		}
-		paused = false
-		_, err := docker.Run(context.WithoutCancel(t.Context()), nil, "unpause", node)
-		assert.NoError(t, err)
-	}
-	t.Cleanup(start)
+	lost := time.Now()
+	o.disconnect(node)
+	connect := sync.OnceFunc(func() { o.connect(node) })
+	t.Cleanup(connect)
 	second := o.leader(leader, patience)
-	took := time.Since(stopped)
+	took := time.Since(lost)
 	assert.Less(t, took, 20*time.Second+slower)
 	o.resume()
 	cv := o.await("another leader to complete the update or to report its wait", func(cv *configv1.ClusterVersion) bool {
@@ -138,10 +130,10 @@ func testFaultNode(t *testing.T, s *site) {
 	o.summary = fmt.Sprintf("other replica leads after %.1f s", took.Seconds())
 	if cv.Status.History[0].State != configv1.CompletedUpdate {
 		o.summary += " and waits for the node"
-		start()
+		connect()
 	}
-	o.over(stopped)
-	start()
+	o.over(lost)
+	connect()
 	pod := podOf(leader)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		again, err := o.kube.CoreV1().Pods(api.OperatorNamespace).Get(t.Context(), pod, metav1.GetOptions{})
@@ -149,7 +141,7 @@ func testFaultNode(t *testing.T, s *site) {
 		assert.Greater(c, again.Status.ContainerStatuses[0].RestartCount, restarts, "a leader without its Lease ends")
 		assert.NotNil(c, again.Status.ContainerStatuses[0].State.Running)
 	}, patience, tick)
-	for _, e := range o.changes(stopped.Add(time.Second)) { // requests under way when the node stopped may have arrived
+	for _, e := range o.changes(lost.Add(time.Second)) { // requests under way when the network was cut may have arrived
 		own := e.Object.Namespace == api.OperatorNamespace && e.Object.Resource != "deployments"
 		assert.False(t, e.Pod == pod && !own, "a replica that does not lead wrote: %s %s", e.Verb, e.Object)
 	}
@@ -163,13 +155,32 @@ func testFaultNode(t *testing.T, s *site) {
 	}, patience, tick)
 }
 
+// traffic are the iptables rules that match what a node and its pods exchange with others. `docker exec` needs no network.
+var traffic = [][]string{{"INPUT", "-i"}, {"OUTPUT", "-o"}, {"FORWARD", "-i"}, {"FORWARD", "-o"}}
+
+// disconnect drops everything that a node exchanges with others.
+func (o *scenario) disconnect(node string) {
+	for _, rule := range traffic {
+		_, err := docker.Run(o.Context(), nil, "exec", node, "iptables", "-w", "-I", rule[0], rule[1], "eth0", "-j", "DROP")
+		require.NoError(o, err)
+	}
+}
+
+// connect undoes disconnect.
+func (o *scenario) connect(node string) {
+	for _, rule := range traffic {
+		_, err := docker.Run(context.WithoutCancel(o.Context()), nil, "exec", node, "iptables", "-w", "-D", rule[0], rule[1], "eth0", "-j", "DROP")
+		assert.NoError(o, err)
+	}
+}
+
 // waitsFor reports whether all operators of the afflicted component run on a node, so that none can report.
 func (o *scenario) waitsFor(node string) bool {
 	pods, err := o.kube.CoreV1().Pods(changedComponent).List(o.Context(), metav1.ListOptions{LabelSelector: "app=" + changedComponent + "-operator"})
 	return err == nil && !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
 }
 
-// leaderOnWorker makes an operator on a worker the leader, so that its node can be stopped without the control plane.
+// leaderOnWorker makes an operator on a worker the leader, so that its node can be cut off without the control plane.
 func (o *scenario) leaderOnWorker() (holder, node string) {
 	o.Helper()
 	for {
