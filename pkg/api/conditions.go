@@ -101,6 +101,7 @@ const (
 	EventDriftRepaired              = "DriftRepaired"
 	EventRepairsHeldBack            = "RepairsHeldBack"
 	EventSecurityLoosened           = "PodSecurityLoosened"
+	EventOtherController            = "OtherController"
 	EventStatusRefused              = "StatusRefused"
 	EventOrphanPruned               = "OrphanPruned"
 	EventRunlevelReached            = "RunlevelReached"

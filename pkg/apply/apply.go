@@ -9,6 +9,7 @@
 //
 //   - Fields that an earlier operator wrote by update are adopted.
 //   - Values that contradict the manifest are removed, whoever owns them.
+//   - If the object has another controller, our owner reference does not claim to be the controller.
 //   - An object with an immutable field that must change is deleted and recreated, if its manifest allows it.
 //   - Parts that server-side apply does not accept are omitted and reported.
 package apply
@@ -168,15 +169,20 @@ func (a *Applier) apply(ctx context.Context, t request.Target, m *manifest.Manif
 	got, err := s.send(ctx)
 	switch {
 	case err == nil:
-		change, got, err := s.adopt(ctx, got)
-		if err != nil || !isJob(m) {
-			return change, got, err
-		}
-		return s.rerun(ctx, change, got)
+		return s.sent(ctx, got)
 	case isRefusal(err):
 		return s.refused(ctx, err)
 	}
 	return Change{}, answer{}, err
+}
+
+// sent completes an accepted apply: it adopts fields of former managers, and reruns a failed Job that has changed.
+func (s *submission) sent(ctx context.Context, got answer) (Change, answer, error) {
+	change, got, err := s.adopt(ctx, got)
+	if err != nil || !isJob(s.m) {
+		return change, got, err
+	}
+	return s.rerun(ctx, change, got)
 }
 
 // createOnly creates an object with a POST unless it exists.

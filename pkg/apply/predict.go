@@ -84,7 +84,7 @@ func (s *submission) predict(ctx context.Context) (Prediction, error) {
 		}
 		object, code, err := s.applier.client.DryApply(ctx, s.target, data, s.force)
 		if err == nil {
-			f := Prediction{Action: Applied, Object: object, Dropped: s.dropped}
+			f := Prediction{Action: Applied, Object: object, Dropped: s.dropped, Message: s.exceptions()}
 			if code == http.StatusCreated {
 				f.Action = Created
 			}
@@ -106,6 +106,16 @@ func (s *submission) predictRefused(ctx context.Context, refused error) (Predict
 		return Prediction{}, refused
 	case err != nil:
 		return Prediction{}, err
+	}
+	if s.yieldController(live) {
+		f, err := s.predict(ctx)
+		if err == nil && isJob(s.m) {
+			return s.predictRerun(ctx, f)
+		}
+		if !isRefusal(err) {
+			return f, err
+		}
+		refused = err
 	}
 	judgment, err := s.creatable(ctx, live)
 	if err != nil || judgment == rejected {

@@ -21,6 +21,7 @@ import (
 // refused handles an apply that the server rejects with 422. The text of the rejection is not a stable interface, so refused uses dry runs,
 // which store nothing, to find the reason:
 //
+//   - The object has another controller. Then our owner reference is applied without a claim to be the controller.
 //   - The server also rejects the manifest as a new object. Then the manifest is invalid.
 //   - The server accepts the object without certain values that the manifest lacks. They are removed if the manifest may do so.
 //   - The server accepts only a new object. Then the manifest changes an immutable field, and the object can only be recreated.
@@ -37,6 +38,16 @@ func (s *submission) refused(ctx context.Context, refused error) (Change, answer
 		return Change{}, answer{}, err
 	case live.GetDeletionTimestamp() != nil:
 		return s.unchangeable(ctx, live, refused, accepted)
+	}
+	if s.yieldController(live) {
+		got, err := s.send(ctx)
+		if err == nil {
+			return s.sent(ctx, got)
+		}
+		if !isRefusal(err) {
+			return Change{}, answer{}, err
+		}
+		refused = err
 	}
 	judgment, err := s.creatable(ctx, live)
 	if err != nil || judgment == rejected {

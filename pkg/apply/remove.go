@@ -109,6 +109,9 @@ func (a *Applier) prune(ctx context.Context, gvk schema.GroupVersionKind, namesp
 	case ownership.Ours(meta.ManagedFields) == (ownership.Hash{}):
 		return skipped("the version operator owns none of its fields"), nil
 	}
+	if controller := ownership.OtherController(meta.OwnerReferences); controller != nil {
+		return skipped("%s %s is its controller", controller.Kind, controller.Name), nil
+	}
 	if gk == crdKind && meta.DeletionTimestamp == nil {
 		if reason, err := a.instances(ctx, t); err != nil || reason != "" {
 			return skipped("%s", reason), err

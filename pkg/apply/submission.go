@@ -1,15 +1,18 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/apply/drop"
@@ -31,6 +34,8 @@ type submission struct {
 	dropped []string
 	// taken lists the fields that other writers lost to the manifest.
 	taken []string
+	// controller is the other owner that stays the object's controller; empty if there is none.
+	controller string
 }
 
 // answer is the server's response to an accepted apply.
@@ -75,10 +80,44 @@ func (s *submission) receipt(got answer) Change {
 	}
 	change := receipt(action, got.meta)
 	change.Dropped = s.dropped
-	if len(s.taken) > 0 && change.Message == "" {
-		change.Message = "removed values that contradict the manifest: " + strings.Join(s.taken, "; ")
-	}
+	change.Message = cmp.Or(change.Message, s.exceptions())
 	return change
+}
+
+// exceptions describes the differences between the manifest and the applied object, and the values that other writers lost.
+func (s *submission) exceptions() string {
+	var texts []string
+	if len(s.taken) > 0 {
+		texts = append(texts, "removed values that contradict the manifest: "+strings.Join(s.taken, "; "))
+	}
+	if s.controller != "" {
+		texts = append(texts, s.controller+" stays its controller")
+	}
+	return strings.Join(texts, "; ")
+}
+
+// yieldController removes the claim to be the object's controller from the body if the live object has another controller, because the
+// server accepts only one. It reports whether it removed the claim. The choice is not recorded: the live object shows it.
+func (s *submission) yieldController(live *unstructured.Unstructured) bool {
+	controller := ownership.OtherController(live.GetOwnerReferences())
+	metadata, _ := s.body["metadata"].(map[string]any)
+	references, _ := metadata["ownerReferences"].([]any)
+	if controller == nil || s.controller != "" || len(references) == 0 || body.NamesOwner(s.m) {
+		return false
+	}
+	own := make([]any, len(references))
+	for i, reference := range references {
+		r, _ := reference.(map[string]any)
+		r = maps.Clone(r)
+		delete(r, "controller")
+		own[i] = r
+	}
+	metadata = maps.Clone(metadata)
+	metadata["ownerReferences"] = own
+	s.body = maps.Clone(s.body)
+	s.body["metadata"] = metadata
+	s.controller = controller.Kind + " " + controller.Name
+	return true
 }
 
 // adopt takes ownership of fields that an earlier operator wrote by update if the response shows some that the manifest lacks. Then it

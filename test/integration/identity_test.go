@@ -129,6 +129,7 @@ func (l *tagPlatform) stopped(attack func()) {
 //threat:record-request-deleted rejects a forged record of another digest
 //threat:record-request-deleted survives an upgrade from the version before
 //threat:record-request-deleted rejects a text of accepted risks for another digest
+//threat:record-request-deleted rejects that text without a record
 func TestMovedTagIsNotResolvedAgain(t *testing.T) {
 	t.Parallel()
 	l := newTagged(t)
@@ -245,6 +246,13 @@ func TestMovedTagIsNotResolvedAgain(t *testing.T) {
 			cv.Status.History[0].Image = evil.ByDigest()
 			require.NoError(t, l.client.Status().Update(t.Context(), cv))
 		})
+		l.logged(notAccepted)
+		version, _ := l.settings("a")
+		assert.Equal(t, "4.7.0", version, "nothing of an unsigned image is applied")
+	})
+	l.chapter("rejects that text without a record", func(t *testing.T) {
+		require.Contains(t, l.get().Status.History[0].AcceptedRisks, "was forced")
+		l.stopped(func() { require.NoError(t, l.client.Delete(t.Context(), l.record())) })
 		l.logged(notAccepted)
 		version, _ := l.settings("a")
 		assert.Equal(t, "4.7.0", version, "nothing of an unsigned image is applied")

@@ -104,6 +104,7 @@ func Outline() *report.Snapshot {
 	s.Objects = nil
 	s.Progress.HandedOver = true
 	s.Progress.Problems[1].Since, s.Progress.Problems[1].Reason, s.Progress.Problems[1].Message = Before(time.Minute), "JobFailed", "it failed"
+	s.Progress.Controlled = []report.Controlled{{ID: manifest.ID{Kind: "ConfigMap", Name: "x"}, Controller: "Shop shop"}}
 	s.Progress.Loosened = []report.Loosened{{ID: manifest.ID{Kind: "Deployment", Name: "x"}, Fields: []string{"mesh: spec.hostPID"}}}
 	s.Progress.Dropped = []report.Dropped{{ID: manifest.ID{Kind: "Route", Name: "x"}, Fields: []string{"spec.a", "spec.b"}}}
 	s.Progress.Runlevels = []report.Runlevel{

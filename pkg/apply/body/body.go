@@ -82,7 +82,7 @@ func (b Builder) object(m *manifest.Manifest, namespaced bool) (map[string]any, 
 	if !namespaced {
 		delete(metadata, "namespace")
 	}
-	if !namesOwner(m) {
+	if !NamesOwner(m) {
 		delete(metadata, "ownerReferences")
 	}
 	if b.Owner.Name != "" {
@@ -104,14 +104,14 @@ func (b Builder) mark(m *manifest.Manifest, metadata map[string]any) {
 		labels[api.ApplySetLabel] = b.Owner.ApplySet
 	}
 	metadata["labels"] = labels
-	if !namesOwner(m) {
+	if !NamesOwner(m) {
 		metadata["ownerReferences"] = []any{b.ownerReference(m)}
 	}
 }
 
-// namesOwner reports whether the manifest has a valid owner reference. As in OpenShift's operator, a reference to a ClusterVersion is
+// NamesOwner reports whether the manifest has a valid owner reference. As in OpenShift's operator, a reference to a ClusterVersion is
 // invalid, because no manifest can know its UID.
-func namesOwner(m *manifest.Manifest) bool {
+func NamesOwner(m *manifest.Manifest) bool {
 	return slices.ContainsFunc(m.Object.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
 		return o.Kind != "ClusterVersion"
 	})

@@ -113,11 +113,11 @@ func (r *Record) Status() *api.ReleaseStatusStatus {
 // WasRead reports whether nothing is left to read: the record of an earlier process was read, or nothing is stored.
 func (r *Record) WasRead() bool { return r.object == nil || r.known().read }
 
-// Predates reports whether there is no record of requests, because the operator before did not record them. In that case only the history
-// shows what was accepted.
+// Predates reports whether the operator before wrote the record without requests, because it did not record them. In that case only the
+// history shows what was accepted. A missing record is different: it was deleted, and then force does not carry over.
 func (r *Record) Predates() bool {
-	m := r.known()
-	return m.read && !m.unserved && !identity.HasRecords(r.Status())
+	found := r.Status()
+	return found != nil && !identity.HasRecords(found)
 }
 
 // Found is the record of an earlier process on the API server. Object is nil if there is none.

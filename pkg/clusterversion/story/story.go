@@ -30,6 +30,7 @@ type Story struct {
 	handedOver bool
 	dropped    []report.Dropped
 	loosened   []report.Loosened
+	controlled []report.Controlled
 	// waited are the ClusterOperators whose long wait an event has reported.
 	waited []string
 }
@@ -38,7 +39,7 @@ type Story struct {
 func New(known report.Progress, started time.Time) Story {
 	return Story{
 		started: started, reached: reachedRunlevels(known), handedOver: known.HandedOver,
-		dropped: known.Dropped, loosened: known.Loosened,
+		dropped: known.Dropped, loosened: known.Loosened, controlled: known.Controlled,
 	}
 }
 
@@ -73,7 +74,12 @@ func Events(s Story, after report.Progress, now time.Time) ([]event.Event, Story
 			list = append(list, securityLoosened(l))
 		}
 	}
-	s.dropped, s.loosened = after.Dropped, after.Loosened
+	for _, c := range after.Controlled {
+		if !slices.Contains(s.controlled, c) {
+			list = append(list, otherController(c))
+		}
+	}
+	s.dropped, s.loosened, s.controlled = after.Dropped, after.Loosened, after.Controlled
 	return list, s
 }
 
@@ -133,6 +139,12 @@ func fieldDropped(d report.Dropped) event.Event {
 // administrator should know.
 func securityLoosened(l report.Loosened) event.Event {
 	return event.Warning(api.EventSecurityLoosened, "Other clients set fields of %s that loosen the security of its pods: %s", l.ID, strings.Join(l.Fields, ", "))
+}
+
+// otherController reports an object with another controller. That controller keeps this role and may write the object too.
+func otherController(c report.Controlled) event.Event {
+	return event.Warning(api.EventOtherController, "%s controls %s of the release and may write it too; the version operator is only one of its owners",
+		c.Controller, c.ID)
 }
 
 // Reached returns the number of runlevels that were reached together with all lower ones.

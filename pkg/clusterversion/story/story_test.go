@@ -45,6 +45,9 @@ func TestProgressEmitsEventsOnce(t *testing.T) {
 	loosened := func(p *report.Progress) {
 		p.Loosened = []report.Loosened{{ID: object, Fields: []string{"kubectl: .spec.hostPID"}}}
 	}
+	controlled := func(p *report.Progress) {
+		p.Controlled = []report.Controlled{{ID: object, Controller: "Shop shop"}}
+	}
 	handedOver := func(p *report.Progress) { p.HandedOver = true }
 	mode := func(mode release.Mode) func(*report.Progress) { return func(p *report.Progress) { p.Mode = mode } }
 	waits := func(problems ...report.Problem) func(*report.Progress) {
@@ -100,6 +103,11 @@ func TestProgressEmitsEventsOnce(t *testing.T) {
 			name: "reports loosened security", known: levels(0), after: with(levels(0), loosened),
 			want: []string{"PodSecurityLoosened: Other clients set fields of ConfigMap a that loosen the security of its pods: kubectl: .spec.hostPID"},
 		},
+		{
+			name: "reports another controller", known: levels(0), after: with(levels(0), controlled),
+			want: []string{"OtherController: Shop shop controls ConfigMap a of the release and may write it too; the version operator is only one of its owners"},
+		},
+		{name: "does not repeat another controller", known: with(levels(0), controlled), after: with(levels(0), controlled)},
 		{name: "does not repeat loosened security", known: with(levels(0), loosened), after: with(levels(0), loosened)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

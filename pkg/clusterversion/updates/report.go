@@ -33,7 +33,9 @@ func (k Known) Report(status *configv1.ClusterVersionStatus, schema control.Sche
 // riskInput returns the input that decides which updates are recommended. In clusters where risks cannot be accepted, only condition
 // Upgradeable and alerts report risks of the cluster itself, as in OpenShift.
 func (k Known) riskInput(status *configv1.ClusterVersionStatus, schema control.Schema, obstacles []upgradeable.Obstacle, now time.Time) risk.Input {
+	current := status.Desired.Version
 	input := risk.Input{
+		Current:   current,
 		Available: k.updates.Available, Conditional: k.updates.Conditional, Applies: k.applies, Accepted: k.accepted, Now: now,
 		Previous: risk.Judged{Available: status.AvailableUpdates, Conditional: status.ConditionalUpdates, Risks: status.ConditionalUpdateRisks},
 		Plain:    !schema.AcceptRisks || !schema.ConditionalUpdateRisks || !schema.RiskNames || !schema.RiskConditions,
@@ -44,7 +46,6 @@ func (k Known) riskInput(status *configv1.ClusterVersionStatus, schema control.S
 	for _, alert := range k.alerts {
 		input.Extra = append(input.Extra, risk.Extra{ConditionalUpdateRisk: alert})
 	}
-	current := status.Desired.Version
 	for _, o := range obstacles {
 		applies := metav1.Condition{Type: api.RiskApplies, Status: metav1.ConditionTrue, Reason: o.Reason, Message: o.Message}
 		if o.Unknown {

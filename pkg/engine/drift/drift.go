@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
 	"github.com/cluster-version/cvo/pkg/engine/report"
@@ -72,6 +73,12 @@ const (
 // writer that uses our manager's name changes the entry's time instead. The pacer spreads no-op applies after a restart.
 func Assess(o Object, seen Observed, look observe.Look, now time.Time, pacer *Pacer) (Observed, Need) {
 	need := assess(o, &seen, look, now, pacer)
+	if look.Synced {
+		seen.Controller = ""
+		if look.State != nil && !o.Manifest.CreateOnly() && !body.NamesOwner(o.Manifest) {
+			seen.Controller = look.State.Controller
+		}
+	}
 	return seen, need
 }
 

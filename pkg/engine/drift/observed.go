@@ -25,6 +25,8 @@ type Observed struct {
 
 	Repairs  *Repairs
 	Loosened Loosened
+	// Controller is the object's controller if that is another object than the ClusterVersion; see observe.State.
+	Controller string
 }
 
 // Loosened contains the fields through which other writers weaken the security of an object's pods.
@@ -42,7 +44,7 @@ func (l Loosened) Outdated(state *observe.State) bool {
 
 // Answered returns the observations after an apply, which invalidates all earlier observations.
 func (o Observed) Answered(now time.Time) Observed {
-	return Observed{Trusted: true, CheckedAt: now, Repairs: o.Repairs, Loosened: o.Loosened}
+	return Observed{Trusted: true, CheckedAt: now, Repairs: o.Repairs, Loosened: o.Loosened, Controller: o.Controller}
 }
 
 // Read returns the observations after reading the values of all suspected fields.

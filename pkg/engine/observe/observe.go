@@ -55,6 +55,8 @@ type State struct {
 	// Loosened contains the fields through which other writers may have weakened a pod's security, as sorted "manager: path". It is nil for
 	// almost every object. See ownership.Loosened for the reliability of the result.
 	Loosened []string
+	// Controller is the kind and name of the object's controller, unless that is a ClusterVersion; empty for almost every object.
+	Controller string
 }
 
 // Look is the known state of one object.
@@ -99,7 +101,7 @@ type scope struct {
 // objects in scopes without a name.
 //
 // The Watcher calls changed when an object appears or disappears, and when a scope becomes synced or unsynced. It also calls changed when
-// UID, Fields, Time, Generation, Deleting, Finalizers or Loosened of an object change, and when the ResourceVersion of an object without a
+// UID, Fields, Time, Generation, Deleting, Finalizers, Loosened or Controller of an object change, and when the ResourceVersion of an object without a
 // generation changes. A status write to an object with a generation causes no call. changed is called from any goroutine, without any lock.
 // It must return quickly because the watch waits for it.
 func New(client metadata.Interface, owned labels.Selector, log logr.Logger, changed func()) *Watcher {

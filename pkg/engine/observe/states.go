@@ -40,6 +40,9 @@ func reduce(m *metav1.PartialObjectMetadata, n *names) *object {
 		loosened = append(loosened, l.Manager+": "+l.Path)
 	}
 	o.Loosened = bounded(loosened, maxLoosened)
+	if c := ownership.OtherController(m.OwnerReferences); c != nil {
+		o.Controller = n.intern(c.Kind + " " + c.Name)
+	}
 	return o
 }
 
@@ -50,7 +53,8 @@ var unwantedObject = &object{}
 func differs(a, b *object) bool {
 	return a.UID != b.UID || a.Fields != b.Fields || a.Time != b.Time || a.Edits != b.Edits || a.Generation != b.Generation || a.Deleting != b.Deleting ||
 		a.Generation == 0 && a.ResourceVersion != b.ResourceVersion ||
-		!slices.Equal(a.Finalizers, b.Finalizers) || !slices.Equal(a.Loosened, b.Loosened)
+		!slices.Equal(a.Finalizers, b.Finalizers) || !slices.Equal(a.Loosened, b.Loosened) ||
+		a.Controller != b.Controller
 }
 
 // states contains the objects that a scope's watch has delivered. The Reflector writes it through the methods of cache.TransformingStore.

@@ -45,6 +45,8 @@ type Object struct {
 	LastRepair Repair `json:"lastRepair,omitzero"`
 	// Loosened contains the fields through which other writers weaken the security of the object's pods, as `manager: field`.
 	Loosened []string `json:"loosened,omitempty"`
+	// Controller is the kind and name of the object's controller, unless that is the ClusterVersion or the release sets it.
+	Controller string `json:"controller,omitempty"`
 	// Dropped contains the manifest's fields that the server's schema does not know.
 	Dropped []string `json:"dropped,omitempty"`
 }

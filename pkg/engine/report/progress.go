@@ -32,6 +32,8 @@ type Progress struct {
 	Dropped []Dropped `json:"dropped,omitempty"`
 	// Loosened contains, per object, the fields through which other writers weaken the security of pods.
 	Loosened []Loosened `json:"loosened,omitempty"`
+	// Controlled contains the objects that another object controls.
+	Controlled []Controlled `json:"controlled,omitempty"`
 	// Deletions contains the incomplete deletions.
 	Deletions []Deletion `json:"deletions,omitempty"`
 	// RetryAt is the time of the next pass if no event occurs, for example to retry a failed attempt; zero if the rollout waits only for
@@ -119,6 +121,13 @@ type Dropped struct {
 type Loosened struct {
 	ID     manifest.ID `json:"object"`
 	Fields []string    `json:"fields"`
+}
+
+// Controlled is an object of the release with another controller. That controller may write the object too.
+type Controlled struct {
+	ID manifest.ID `json:"object"`
+	// Controller is the kind and name of the controller.
+	Controller string `json:"controller"`
 }
 
 // Deletion is an incomplete deletion of one object.

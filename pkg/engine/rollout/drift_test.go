@@ -637,6 +637,23 @@ func TestRunReportsLoosenedSecurity(t *testing.T) {
 	assert.Empty(t, progress.Loosened)
 }
 
+func TestRunReportsOtherControllers(t *testing.T) {
+	c := newCluster()
+	plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+	_, settled := c.roll(t, plan, rollout.Settled{})
+	c.takeLog()
+	c.touch("a", func(s *observe.State) { s.Controller = "Shop shop" })
+	progress, settled := c.roll(t, plan, settled)
+	assert.Equal(t, []report.Controlled{{ID: manifest.ID{Kind: "ConfigMap", Namespace: "ns", Name: "a"}, Controller: "Shop shop"}}, progress.Controlled)
+	c.touch("a", func(s *observe.State) { s.Fields = ownership.Hash{1} })
+	progress, settled = c.roll(t, plan, settled)
+	assert.Equal(t, []string{"apply a"}, c.takeLog())
+	assert.Len(t, progress.Controlled, 1, "an apply does not change the controller")
+	c.touch("a", func(s *observe.State) { s.Controller = "" })
+	progress, _ = c.roll(t, plan, settled)
+	assert.Empty(t, progress.Controlled)
+}
+
 func TestRunWaitsForDeletionsBeforeReplacements(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -27,7 +27,8 @@ func (p *pass) objects() []report.Object {
 		applied, observed := s.entry.applied, s.entry.observed
 		o := report.Object{
 			ID: t.id, File: n.Manifest.File, Runlevel: n.Runlevel, Component: n.Component,
-			Result: applied.Result, At: applied.At, Loosened: observed.Loosened.Confirmed, Dropped: applied.Dropped, Message: applied.Message,
+			Result: applied.Result, At: applied.At, Loosened: observed.Loosened.Confirmed, Controller: observed.Controller,
+			Dropped: applied.Dropped, Message: applied.Message,
 		}
 		if repairs := observed.Repairs; repairs != nil {
 			o.Repairs, o.LastRepair = repairs.Total, repairs.Last

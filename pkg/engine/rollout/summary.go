@@ -31,6 +31,9 @@ func (p *pass) progressLocked() report.Progress {
 		if loosened := s.entry.observed.Loosened.Confirmed; len(loosened) > 0 {
 			progress.Loosened = append(progress.Loosened, report.Loosened{ID: t.id, Fields: loosened})
 		}
+		if controller := s.entry.observed.Controller; controller != "" {
+			progress.Controlled = append(progress.Controlled, report.Controlled{ID: t.id, Controller: controller})
+		}
 		if applied.Result == report.Deleting {
 			progress.Deletions = append(progress.Deletions, report.Deletion{ID: t.id, Since: applied.At, Message: applied.Message})
 		}

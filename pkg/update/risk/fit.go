@@ -51,7 +51,7 @@ func (m *message) add(text, end string, limit int) {
 	*m += message(text[:min(len(text), limit+1)] + end)
 }
 
-// fitting returns the maximum length of messages, and the number of updates that fit into the status, highest versions first.
+// fitting returns the maximum length of messages, and the number of updates that fit into the status, beginning with the first.
 func (j *judgement) fitting(updates []configv1.ConditionalUpdate) (limit, n int) {
 	for _, limit = range messageLimits() {
 		var total int

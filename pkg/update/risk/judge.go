@@ -17,10 +17,13 @@ import (
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/update/nearest"
 )
 
 // Input is the input of Judge.
 type Input struct {
+	// Current is the version of the cluster. If not all updates fit into a ClusterVersion, it decides which ones are kept.
+	Current string
 	// Available contains the updates that the update service recommends to every cluster, and Conditional the updates with risks.
 	Available   []configv1.Release
 	Conditional []configv1.ConditionalUpdate
@@ -99,16 +102,31 @@ func Judge(in Input) Output {
 		j.applies = map[string]metav1.Condition{}
 	}
 	available, updates := j.merge()
-	limit, n := j.fitting(updates)
-	out := j.judge(available, updates[:n], limit)
+	first := nearest.First(updates, j.Current, func(u configv1.ConditionalUpdate) string { return u.Release.Version })
+	if len(first) > maxUpdates {
+		j.problem("%d updates have risks, more than the limit of %d: "+kept, len(first), maxUpdates)
+		first = first[:maxUpdates]
+	}
+	limit, n := j.fitting(first)
+	out := j.judge(available, newestFirst(first[:n]), limit)
 	// Escaped characters need more bytes than estimated.
 	for ; n > 0 && size(out) > maxStatus+maxStatus/4; n /= 2 {
-		out = j.judge(available, updates[:n/2], limit)
+		out = j.judge(available, newestFirst(first[:n/2]), limit)
 	}
-	if n < len(updates) {
-		j.problem("the texts of %d conditional updates do not fit into a ClusterVersion: omitted updates to the lowest versions", len(updates))
+	if n < len(first) {
+		j.problem("the texts of %d conditional updates do not fit into a ClusterVersion: "+kept, len(first))
 	}
 	return Output{out, slices.Sorted(maps.Keys(j.problems))}
+}
+
+// kept describes the updates that remain if not all of them fit.
+const kept = "the next patch releases and the newest of each minor version are kept"
+
+// newestFirst returns a sorted copy of updates.
+func newestFirst(updates []configv1.ConditionalUpdate) []configv1.ConditionalUpdate {
+	sorted := slices.Clone(updates)
+	slices.SortStableFunc(sorted, func(a, b configv1.ConditionalUpdate) int { return release.NewestFirst(a.Release, b.Release) })
+	return sorted
 }
 
 type judgement struct {
@@ -148,12 +166,7 @@ func (j *judgement) merge() ([]configv1.Release, []configv1.ConditionalUpdate) {
 		}
 	}
 	slices.SortStableFunc(available, release.NewestFirst)
-	slices.SortStableFunc(updates, func(a, b configv1.ConditionalUpdate) int { return release.NewestFirst(a.Release, b.Release) })
-	if len(updates) > maxUpdates {
-		j.problem("%d updates have risks, more than the limit of %d: omitted updates to the lowest versions", len(updates), maxUpdates)
-		updates = updates[:maxUpdates]
-	}
-	return available, updates
+	return available, newestFirst(updates)
 }
 
 // extras returns the cluster's own risks with a valid name, sorted by name. It also records whether they apply.

@@ -293,6 +293,43 @@ func TestJudgeOmitsRisksThatTheAPIServerRejects(t *testing.T) {
 	}
 }
 
+// TestJudgeKeepsTheNearestOfManyUpdates judges updates that become conditional only because of a risk of the cluster itself.
+func TestJudgeKeepsTheNearestOfManyUpdates(t *testing.T) {
+	for _, tc := range []struct {
+		name, message  string
+		risks, atLeast int
+	}{
+		{"many updates", "short", 1, 500},
+		{"long texts", strings.Repeat("é", 60_000), 50, 5},
+	} {
+		t.Run("it keeps the nearest of "+tc.name, func(t *testing.T) {
+			alert := aRisk("Alert")
+			alert.Message = tc.message
+			in := risk.Input{Now: tuesday, Current: "4.1.0", Extra: []risk.Extra{{ConditionalUpdateRisk: alert}}}
+			for i := range 400 {
+				in.Available = append(in.Available, update(fmt.Sprintf("4.1.%d", i+1)))
+				c := conditional(fmt.Sprintf("4.2.%d", i))
+				for j := range tc.risks {
+					r := aRisk(fmt.Sprintf("Risk%dOf%d", j, i))
+					r.Message = tc.message
+					c.Risks = append(c.Risks, r)
+				}
+				in.Conditional = append(in.Conditional, c)
+			}
+			out := risk.Judge(in)
+			var kept []string
+			for _, c := range out.Conditional {
+				kept = append(kept, c.Release.Version)
+			}
+			assert.GreaterOrEqual(t, len(kept), tc.atLeast)
+			assert.LessOrEqual(t, len(kept), 500)
+			assert.Subset(t, kept, []string{"4.2.399", "4.1.400", "4.1.2", "4.1.1"})
+			assert.NotContains(t, kept, "4.2.0")
+			assert.NotEmpty(t, out.Problems)
+		})
+	}
+}
+
 // TestJudgeFitsIntoTheClusterVersion judges more updates than a ClusterVersion can contain.
 //
 //threat:risks-too-many

@@ -62,6 +62,12 @@ func (v View) Lines(s *report.Snapshot) []string {
 	listed := p.withFields(objects)
 	p.fields("Pod security loosened by other clients", listed, func(o report.Object) []string { return o.Loosened })
 	p.fields("Fields that the cluster does not know", listed, func(o report.Object) []string { return o.Dropped })
+	p.fields("Controlled by another object", listed, func(o report.Object) []string {
+		if o.Controller == "" {
+			return nil
+		}
+		return []string{o.Controller}
+	})
 	p.skips(objects)
 	return p.lines
 }
@@ -515,6 +521,9 @@ func (p *picture) withFields(objects []report.Object) []report.Object {
 	var listed []report.Object
 	for _, l := range p.snapshot.Progress.Loosened {
 		listed = append(listed, report.Object{ID: l.ID, Loosened: l.Fields})
+	}
+	for _, c := range p.snapshot.Progress.Controlled {
+		listed = append(listed, report.Object{ID: c.ID, Controller: c.Controller})
 	}
 	for _, d := range p.snapshot.Progress.Dropped {
 		listed = append(listed, report.Object{ID: d.ID, Dropped: d.Fields})

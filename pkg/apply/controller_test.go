@@ -1,0 +1,78 @@
+package apply_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// controllerOf returns the name of an object's controller, and whether our owner is one of its owners.
+func controllerOf(obj *unstructured.Unstructured) (controller string, owned bool) {
+	for _, r := range obj.GetOwnerReferences() {
+		owned = owned || r.UID == owner.UID
+		if r.Controller != nil && *r.Controller {
+			controller = r.Kind + " " + r.Name
+		}
+	}
+	return controller, owned
+}
+
+func TestOtherControllerKeepsItsRole(t *testing.T) {
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	m := parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: foreign, namespace: "+ns+"}\ndata: {a: ours}")
+	theirs := m.Object.DeepCopy()
+	theirs.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Shop", Name: "shop", UID: "s", Controller: new(true)}})
+	theirs.Object["data"] = map[string]any{"a": "theirs", "b": "theirs"}
+	require.NoError(t, otherClient(t).Create(t.Context(), theirs, client.FieldOwner("shop-controller")))
+
+	predicted, err := a.Predict(t.Context(), m, release.Updating)
+	require.NoError(t, err)
+	assert.Equal(t, "Shop shop stays its controller", predicted.Message)
+	assert.Equal(t, map[string]any{"a": "ours", "b": "theirs"}, predicted.Object.Object["data"])
+	record.take()
+	change := must(t, a, m)
+	assert.Equal(t, []string{"PATCH apply-patch", http.MethodGet, "PATCH apply-patch"}, methods(record.take()))
+	assert.Equal(t, apply.Applied, change.Action)
+	assert.Equal(t, "Shop shop stays its controller", change.Message)
+	obj := live(t, m)
+	assert.Equal(t, map[string]any{"a": "ours", "b": "theirs"}, obj.Object["data"])
+	controller, owned := controllerOf(obj)
+	assert.Equal(t, "Shop shop", controller)
+	assert.True(t, owned)
+
+	as(t, "shop-controller", m, types.MergePatchType, `{"data":{"a":"theirs"}}`)
+	must(t, a, m)
+	obj = live(t, m)
+	assert.Equal(t, map[string]any{"a": "ours", "b": "theirs"}, obj.Object["data"], "the repair of drift keeps the controller, too")
+	controller, _ = controllerOf(obj)
+	assert.Equal(t, "Shop shop", controller)
+
+	pruned, err := a.Prune(t.Context(), m.GVK(), ns, "foreign", change.UID)
+	require.NoError(t, err)
+	assert.Equal(t, apply.Change{Action: apply.Skipped, Message: "Shop shop is its controller"}, pruned)
+	assert.NotNil(t, live(t, m))
+}
+
+func TestFormerClusterVersionDoesNotStayController(t *testing.T) {
+	ns := namespace(t)
+	former, _ := connect(t, body.Owner{Name: "version", UID: "5b5c5d5e-0000-4000-8000-000000000009"})
+	a, _ := connect(t, owner)
+	m := parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: former, namespace: "+ns+"}\ndata: {a: ours}")
+	must(t, former, m)
+	change := must(t, a, m)
+	assert.Empty(t, change.Message)
+	controller, owned := controllerOf(live(t, m))
+	assert.Equal(t, "ClusterVersion version", controller)
+	assert.True(t, owned)
+}
