@@ -287,6 +287,6 @@ func TestUpgradeDiffPreviewsARelease(t *testing.T) {
 	})
 	t.Run("it requires a running release", func(t *testing.T) {
 		_, _, err := diff(running.Pullspec, "--name", "another")
-		require.ErrorContains(t, err, "ClusterVersion another does not exist")
+		require.ErrorContains(t, err, `this cluster has no ClusterVersion "another"`)
 	})
 }

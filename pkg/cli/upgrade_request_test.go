@@ -391,14 +391,14 @@ func TestUpgradeWritesTheRequest(t *testing.T) {
 			change: func(cv *configv1.ClusterVersion) {
 				cv.Spec.DesiredUpdate = &configv1.Update{Image: clusterversions.Mirrored("3")}
 			},
-			out: "Cancelled requested upgrade to " + clusterversions.Mirrored("3") + "\n", spec: `{"desiredUpdate":null}`,
+			out: "Update to " + clusterversions.Mirrored("3") + " cancelled; the cluster stays at 4.14.1\n", spec: `{"desiredUpdate":null}`,
 		},
 		{
 			name: "cancels an update and keeps accepted risks", args: []string{"--clear"},
 			change: func(cv *configv1.ClusterVersion) {
 				cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.3", Force: true, AcceptRisks: []configv1.AcceptRisk{{Name: "A"}}}
 			},
-			out:  "Cancelled requested upgrade to 4.14.3\n",
+			out:  "Update to 4.14.3 cancelled; the cluster stays at 4.14.1\n",
 			spec: `{"desiredUpdate":{"acceptRisks":[{"name":"A"}],"architecture":"","force":false,"image":"","version":""}}`,
 		},
 	} {
@@ -571,7 +571,7 @@ func TestUpgradeWritesTheRequest(t *testing.T) {
 		assert.Empty(t, out)
 		assert.Equal(t, command.ExitFailed, code)
 		assert.Contains(t, errs, "error: reading ClusterVersion \"version\": ")
-		assert.Contains(t, errs, "cluster-reader")
+		assert.Contains(t, errs, "cluster-version-operator-viewer")
 
 		grant.putText([]byte(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: version-reader},
 rules: [{apiGroups: [config.openshift.io], resources: [clusterversions], verbs: [get]}]}`))
@@ -602,7 +602,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: version-
 			out, errs, code := c.cvo(t, args...)
 			assert.Empty(t, out)
 			assert.Equal(t, command.ExitFailed, code)
-			assert.Contains(t, errs, "error: No cluster version information available - you must be connected to an OpenShift version 4 server")
+			assert.Contains(t, errs, "error: this cluster has no ClusterVersion, so no platform is installed: run 'cvo install', or select another cluster with --context (current: ")
 		}
 		assert.Empty(t, c.complete(t, "--to", ""))
 	})

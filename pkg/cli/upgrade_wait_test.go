@@ -242,7 +242,7 @@ func TestUpgradeWaitEndsAtItsGoal(t *testing.T) {
 
 	_, errs, code := c.wait(t).end()
 	assert.Equal(t, command.ExitFailed, code)
-	assert.Contains(t, errs, `there is no ClusterVersion "version"`)
+	assert.Contains(t, errs, "this cluster has no ClusterVersion, so no platform is installed")
 
 	cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}, Spec: configv1.ClusterVersionSpec{ClusterID: "11111111-2222-4333-8444-555555555555"}}
 	require.NoError(t, c.api.Create(t.Context(), cv))

@@ -105,6 +105,18 @@ func (f *ContextFlags) Config() (*rest.Config, error) {
 	return cfg, nil
 }
 
+// context returns the name of the chosen context, or "in-cluster" for a pod without a kubeconfig.
+func (f *ContextFlags) context() string {
+	if f.overrides.CurrentContext != "" {
+		return f.overrides.CurrentContext
+	}
+	raw, err := kubeconfig(f.Kubeconfig, &f.overrides).RawConfig()
+	if err != nil || raw.CurrentContext == "" {
+		return "in-cluster"
+	}
+	return raw.CurrentContext
+}
+
 // explain adds the remedy to an error of clientcmd. Its own remedy for a missing kubeconfig is a variable that few people know.
 func (f *ContextFlags) explain(err error) error {
 	switch {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -80,17 +81,51 @@ func (f *VersionFlags) Complete(cmd *cobra.Command, offer func(*configv1.Cluster
 	return offer(cv), cobra.ShellCompDirectiveNoFileComp
 }
 
-// noClusterVersion is oc's message for a missing ClusterVersion. Scripts look for it.
-const noClusterVersion = "No cluster version information available - you must be connected to an OpenShift version 4 server to fetch the current version"
+// NoVersionError means that a cluster has no ClusterVersion with a given name.
+type NoVersionError struct {
+	// Name is the name of the ClusterVersion. Context is the kubeconfig's context.
+	Name, Context string
+}
+
+func (e *NoVersionError) Error() string {
+	name := ""
+	if e.Name != api.ClusterVersionName {
+		name = fmt.Sprintf(" %q", e.Name)
+	}
+	return fmt.Sprintf("this cluster has no ClusterVersion%s, so no platform is installed: run 'cvo install', or select another cluster with --context (current: %s)",
+		name, e.Context)
+}
+
+// NoVersion returns the error for a cluster without the named ClusterVersion.
+func (f *ContextFlags) NoVersion(name string) error {
+	return &NoVersionError{Name: name, Context: f.context()}
+}
+
+// IsNoVersion reports whether an error of a read means that the ClusterVersion or its kind does not exist.
+func IsNoVersion(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
+
+// CheckVersion returns NoVersion if the cluster certainly lacks the named ClusterVersion; nil if it has one or it cannot be read.
+func (f *ContextFlags) CheckVersion(ctx context.Context, cfg *rest.Config, name string) error {
+	c, err := client.New(cfg, client.Options{})
+	if err != nil {
+		return nil //nolint:nilerr // the caller's own error is more useful
+	}
+	version := &metav1.PartialObjectMetadata{}
+	version.SetGroupVersionKind(configv1.GroupVersion.WithKind("ClusterVersion"))
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, version); IsNoVersion(err) {
+		return f.NoVersion(name)
+	}
+	return nil
+}
 
 // ReadClusterVersion reads the ClusterVersion that the flags name.
 func (f *VersionFlags) ReadClusterVersion(ctx context.Context, c client.Reader) (*configv1.ClusterVersion, error) {
 	cv := &configv1.ClusterVersion{}
 	switch err := c.Get(ctx, client.ObjectKey{Name: f.Name}, cv); {
-	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-		return nil, fmt.Errorf("%s: there is no ClusterVersion %q", noClusterVersion, f.Name)
+	case IsNoVersion(err):
+		return nil, f.NoVersion(f.Name)
 	case apierrors.IsForbidden(err):
-		return nil, fmt.Errorf("reading ClusterVersion %q: %w: ask an administrator for a role that allows it, such as cluster-reader", f.Name, err)
+		return nil, fmt.Errorf("reading ClusterVersion %q: %w: ask an administrator for ClusterRole cluster-version-operator-viewer", f.Name, err)
 	case err != nil:
 		return nil, fmt.Errorf("reading ClusterVersion %q: %w", f.Name, err)
 	}

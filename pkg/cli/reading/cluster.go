@@ -152,7 +152,7 @@ func ClusterSelection(ctx context.Context, f *cluster.VersionFlags) (inclusion.F
 func operatorSettings(ctx context.Context, reader client.Reader) (accept.Settings, error) {
 	own := accept.Settings{Profile: command.EnvOr("CLUSTER_PROFILE", api.DefaultProfile), ExcludeID: command.EnvOr("EXCLUDE_MANIFESTS", "")}
 	deployment := &appsv1.Deployment{}
-	key := client.ObjectKey{Namespace: command.EnvOr("CVO_NAMESPACE", api.OperatorNamespace), Name: api.OperatorDeployment}
+	key := cluster.OperatorDeployment()
 	switch err := reader.Get(ctx, key, deployment); {
 	case apierrors.IsNotFound(err):
 		return own, nil
@@ -169,16 +169,9 @@ func operatorSettings(ctx context.Context, reader client.Reader) (accept.Setting
 				own.ExcludeID = variable.Value
 			}
 		}
-		words := slices.Concat(container.Command, container.Args)
-		for n, arg := range words {
-			value, ok := strings.CutPrefix(arg, "--always-enable-capabilities")
-			switch {
-			case ok && strings.HasPrefix(value, "="):
-				own.AlwaysEnable = cluster.CapabilityList(value[1:])
-			case ok && value == "" && n+1 < len(words):
-				own.AlwaysEnable = cluster.CapabilityList(words[n+1])
-			}
-		}
+	}
+	if value, set := cluster.OperatorFlag(deployment, "--always-enable-capabilities"); set {
+		own.AlwaysEnable = cluster.CapabilityList(value)
 	}
 	return own, nil
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,9 +24,7 @@ func clusterVersionLines(ctx context.Context, cfg *rest.Config, name string, now
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
 	cv := &configv1.ClusterVersion{}
-	if err := reader.Get(ctx, client.ObjectKey{Name: name}, cv); apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("ClusterVersion %s does not exist, so the operator rolls out no release and repairs no object: %w", name, err)
-	} else if err != nil {
+	if err := reader.Get(ctx, client.ObjectKey{Name: name}, cv); err != nil {
 		return nil, fmt.Errorf("reading ClusterVersion %s: %w", name, err)
 	}
 	return tree.OfClusterVersion(cv, now), nil

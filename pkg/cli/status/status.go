@@ -3,6 +3,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,10 +121,16 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	cfg.UserAgent = "cvo-status"
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	if o.orphans {
+		if err := o.CheckVersion(ctx, cfg, o.name); err != nil {
+			return err
+		}
 		return printOrphans(ctx, streams, cfg, orphanOptions{namespace: o.namespace, owner: o.name, output: o.output})
 	}
 	if o.signatures {
-		return printSignatures(ctx, streams, cfg, o.name, o.output)
+		if err := printSignatures(ctx, streams, cfg, o.name, o.output); err != nil {
+			return cmp.Or(o.CheckVersion(ctx, cfg, o.name), err)
+		}
+		return nil
 	}
 	source := &leader.Connection{Clock: clock.RealClock{}, Config: cfg, Namespace: o.namespace, Name: o.name, Server: o.server}
 	if o.serverCA != "" {
@@ -198,8 +205,11 @@ func (o *options) write(out io.Writer, snapshot *report.Snapshot) error {
 
 // printClusterVersion prints the ClusterVersion if the operator cannot be reached or has no rollout to report yet.
 func (o *options) printClusterVersion(ctx context.Context, streams command.Streams, source *leader.Connection, why error) error {
+	lines, err := clusterVersionLines(ctx, source.Config, source.Name, source.Clock.Now())
+	if cluster.IsNoVersion(err) {
+		return o.NoVersion(source.Name)
+	}
 	if o.output == printing.FormatText {
-		lines, err := clusterVersionLines(ctx, source.Config, source.Name, source.Clock.Now())
 		if err == nil {
 			err = tree.WriteLines(streams.Out, append(lines, "", "Showing the ClusterVersion only: the operator could not be reached."))
 		}

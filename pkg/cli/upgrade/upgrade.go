@@ -6,12 +6,14 @@ import (
 	"context"
 
 	"github.com/blang/semver/v4"
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/registries"
 	"github.com/cluster-version/cvo/pkg/cli/upgrade/diff"
@@ -25,8 +27,10 @@ type options struct {
 
 	request.Update
 
-	toMultiArch           bool
-	clear                 bool
+	toMultiArch bool
+	clear       bool
+	// operator is the image of the release whose operator runs; empty if unknown.
+	operator              string
 	includeNotRecommended bool
 	exitCode              bool
 	yes                   bool
@@ -143,6 +147,9 @@ func (o *options) request(ctx context.Context, streams command.Streams, plan req
 	if err != nil {
 		return err
 	}
+	if o.clear {
+		o.operator = cluster.OperatorRelease(ctx, c)
+	}
 	if o.Image != "" {
 		o.Unserved = runsWithoutService(ctx, c, o.cluster.Name)
 	}
@@ -160,7 +167,9 @@ func runsWithoutService(ctx context.Context, c client.Reader, name string) bool 
 func (o *options) planner() request.Plan {
 	switch {
 	case o.clear:
-		return request.Clear
+		return func(cv *configv1.ClusterVersion, r *request.Request) error {
+			return request.Clear{Operator: o.operator}.Plan(cv, r)
+		}
 	case o.toMultiArch:
 		return o.PlanMultiArch
 	case o.Version != "", o.Image != "", o.Latest:

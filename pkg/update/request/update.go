@@ -278,8 +278,14 @@ func (o *Update) PlanMultiArch(cv *configv1.ClusterVersion, r *Request) error {
 	return nil
 }
 
-// Clear implements Plan for --clear. Accepted risks are kept.
-func Clear(cv *configv1.ClusterVersion, r *Request) error {
+// Clear cancels the requested update. Accepted risks are kept.
+type Clear struct {
+	// Operator is the image of the release whose operator runs; empty if unknown. Without a request, the cluster is at that release.
+	Operator string
+}
+
+// Plan implements Plan.
+func (o Clear) Plan(cv *configv1.ClusterVersion, r *Request) error {
 	r.Action, r.failure = "clear", "Unable to cancel current rollout"
 	asked := cv.Spec.DesiredUpdate
 	if asked == nil || asked.Version == "" && asked.Image == "" && asked.Architecture == "" && !asked.Force && asked.Mode == "" && len(asked.AcceptRisks) > 0 {
@@ -295,13 +301,33 @@ func Clear(cv *configv1.ClusterVersion, r *Request) error {
 		r.SpecPatch = map[string]any{"desiredUpdate": nil}
 	}
 	r.checkStored = func(now *configv1.ClusterVersion) error {
-		r.Message = "Cancelled requested upgrade to " + reported.Name(asked.Version, asked.Image)
-		if desired := now.Status.Desired; equivalent(*asked, desired) {
-			r.Message = "Cleared the update field, still at " + reported.Name(desired.Version, desired.Image)
-		}
+		r.Message = o.message(*asked, now.Status)
 		return nil
 	}
 	return nil
+}
+
+// message describes the effect of clearing a request.
+func (o Clear) message(asked configv1.Update, status configv1.ClusterVersionStatus) string {
+	desired := status.Desired
+	current := reported.Name(desired.Version, desired.Image)
+	cancelled := "Update to " + reported.Name(asked.Version, asked.Image) + " cancelled"
+	last := slices.IndexFunc(status.History, func(h configv1.UpdateHistory) bool { return h.State == configv1.CompletedUpdate })
+	switch {
+	case !equivalent(asked, desired) && asked.Image+asked.Version != "":
+		return cancelled + "; the cluster stays at " + current
+	case last <= 0: // completed, or an install, which ends at the operator's release
+		return "Cleared the update field, still at " + current
+	}
+	before := reported.Name(status.History[last].Version, status.History[last].Image)
+	switch {
+	case o.Operator == "":
+		return cancelled + "; the cluster goes back to " + before + ", unless the operator of " + current + " already runs"
+	case release.SameImage(o.Operator, desired.Image):
+		return "Request cleared, but the cluster completes the update to " + current + ", because the operator of " + current +
+			" already runs. To go back, run 'cvo upgrade rollback'."
+	}
+	return cancelled + "; going back to " + before
 }
 
 // equivalent compares the images, or the versions if one side has no image.

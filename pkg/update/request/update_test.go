@@ -160,3 +160,43 @@ func TestSignedImageNeedsNoFlagWithoutUpdateService(t *testing.T) {
 		})
 	}
 }
+
+func TestClearReportsItsEffect(t *testing.T) {
+	const before, next = "registry.example/r@sha256:1111", "registry.example/r@sha256:2222"
+	updating := configv1.ClusterVersionStatus{
+		Desired: configv1.Release{Version: "1.1.0", Image: next},
+		History: []configv1.UpdateHistory{
+			{State: configv1.PartialUpdate, Version: "1.1.0", Image: next}, {State: configv1.CompletedUpdate, Version: "1.0.0", Image: before},
+		},
+	}
+	resting := configv1.ClusterVersionStatus{Desired: configv1.Release{Version: "1.0.0", Image: before}, History: updating.History[1:]}
+	installing := configv1.ClusterVersionStatus{Desired: updating.Desired, History: updating.History[:1]}
+	for _, test := range []struct {
+		name     string
+		operator string
+		asked    configv1.Update
+		status   configv1.ClusterVersionStatus
+		want     string
+	}{
+		{"goes back", before, configv1.Update{Version: "1.1.0", Image: next}, updating, "Update to 1.1.0 cancelled; going back to 1.0.0"},
+		{
+			"stays if the new operator runs, by another name", "mirror.example/r@sha256:2222", configv1.Update{Version: "1.1.0"}, updating,
+			"Request cleared, but the cluster completes the update to 1.1.0, because the operator of 1.1.0 already runs. To go back, run 'cvo upgrade rollback'.",
+		},
+		{
+			"does not know the operator", "", configv1.Update{Image: next}, updating,
+			"Update to " + next + " cancelled; the cluster goes back to 1.0.0, unless the operator of 1.1.0 already runs",
+		},
+		{"has not started", before, configv1.Update{Version: "1.1.0"}, resting, "Update to 1.1.0 cancelled; the cluster stays at 1.0.0"},
+		{"has completed", before, configv1.Update{Version: "1.0.0"}, resting, "Cleared the update field, still at 1.0.0"},
+		{"is an install", next, configv1.Update{Version: "1.1.0"}, installing, "Cleared the update field, still at 1.1.0"},
+	} {
+		t.Run("it "+test.name, func(t *testing.T) {
+			cv := &configv1.ClusterVersion{Spec: configv1.ClusterVersionSpec{DesiredUpdate: &test.asked}, Status: test.status}
+			r := &Request{}
+			require.NoError(t, Clear{Operator: test.operator}.Plan(cv, r))
+			require.NoError(t, r.Check(cv))
+			assert.Equal(t, test.want, r.Message)
+		})
+	}
+}

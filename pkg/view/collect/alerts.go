@@ -22,11 +22,8 @@ import (
 )
 
 // Alerts queries the cluster's Prometheus through its Route, with the token of the kubeconfig's user. The token has all permissions of the
-// user, so this host or the cluster's CA for Routes must trust the server's certificate.
+// user, so this host or the cluster's CA for Routes must trust the server's certificate. Without that Route, the error is ErrAbsent.
 func Alerts(ctx context.Context, cfg *rest.Config) ([]firing.Alert, error) {
-	if cfg.BearerToken == "" && cfg.BearerTokenFile == "" && cfg.ExecProvider == nil && cfg.AuthProvider == nil {
-		return nil, errors.New("the kubeconfig has no token for Prometheus: log in as a user with a token")
-	}
 	ctx, cancel := context.WithTimeout(ctx, alertTime)
 	defer cancel()
 	c, err := client.New(cfg, client.Options{})
@@ -36,6 +33,9 @@ func Alerts(ctx context.Context, cfg *rest.Config) ([]firing.Alert, error) {
 	host, err := alertHost(ctx, c)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.BearerToken == "" && cfg.BearerTokenFile == "" && cfg.ExecProvider == nil && cfg.AuthProvider == nil {
+		return nil, errors.New("the kubeconfig has no token for Prometheus: log in as a user with a token")
 	}
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.TLSClientConfig = &tls.Config{RootCAs: routeRoots(ctx, c), MinVersion: tls.VersionTLS12}
@@ -73,7 +73,7 @@ func alertHost(ctx context.Context, c client.Client) (string, error) {
 	route.SetGroupVersionKind(schema.GroupVersionKind{Group: "route.openshift.io", Version: "v1", Kind: "Route"})
 	err := c.Get(ctx, client.ObjectKey{Namespace: monitoringNamespace, Name: monitoringRoute}, route)
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		return "", fmt.Errorf("this cluster has no Route %s/%s to its Prometheus", monitoringNamespace, monitoringRoute)
+		return "", fmt.Errorf("%w Route %s/%s to its Prometheus", ErrAbsent, monitoringNamespace, monitoringRoute)
 	}
 	if err != nil {
 		return "", fmt.Errorf("finding Prometheus: %w", err)

@@ -43,7 +43,9 @@ func Assess(ctx context.Context, cfg *rest.Config, name string) (*insight.Assess
 	// Alerts count from the start of the update. Without an update, the user needs no permission to read them.
 	in.Alerts, err = Alerts(ctx, cfg)
 	if err != nil {
-		in.Missing = append(in.Missing, insight.Missing{Section: insight.SectionHealth, Reason: fmt.Sprintf("alerts: %v", err)})
+		in.Missing = append(in.Missing, insight.Missing{
+			Section: insight.SectionHealth, Reason: fmt.Sprintf("alerts: %v", err), Absent: errors.Is(err, ErrAbsent),
+		})
 	}
 	return insight.Assess(in)
 }
@@ -88,10 +90,8 @@ func (r *clusterReader) read(ctx context.Context, name string) (insight.Input, e
 	in := insight.Input{Now: r.clock.Now(), ClusterVersion: &configv1.ClusterVersion{}}
 	err := r.client.Get(ctx, client.ObjectKey{Name: name}, in.ClusterVersion)
 	switch {
-	case meta.IsNoMatchError(err):
-		return in, errors.New("this cluster has no ClusterVersions: it is not installed from a release")
-	case apierrors.IsNotFound(err):
-		return in, fmt.Errorf("there is no ClusterVersion %q: check --name and --context", name)
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
+		return in, fmt.Errorf("%w %q", ErrNoClusterVersion, name)
 	case err != nil:
 		return in, fmt.Errorf("reading ClusterVersion %q: %w", name, err)
 	}
@@ -137,17 +137,24 @@ func (r *clusterReader) rollout(ctx context.Context, name string) *api.ReleaseRo
 	return rollout
 }
 
-// errAbsent is the error for kinds that only some platforms have.
-var errAbsent = errors.New("this cluster has no")
+var (
+	// ErrNoClusterVersion means that the cluster has no ClusterVersion with the given name.
+	ErrNoClusterVersion = errors.New("this cluster has no ClusterVersion")
+	// ErrAbsent means that the cluster has no object of a kind that only some platforms have.
+	ErrAbsent = errors.New("this cluster has no")
+)
+
+// viewed lists what ClusterRole cluster-version-operator-viewer allows to read.
+var viewed = []string{"ClusterOperators", "MachineConfigPools", "nodes"}
 
 func (r *clusterReader) explain(what string, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case meta.IsNoMatchError(err):
-		return fmt.Errorf("%w %s", errAbsent, what)
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("reading %s: %w: ask an administrator for a role that allows it, such as cluster-reader", what, err)
+		return fmt.Errorf("%w %s", ErrAbsent, what)
+	case apierrors.IsForbidden(err) && slices.Contains(viewed, what):
+		return fmt.Errorf("reading %s: %w: ask an administrator for ClusterRole cluster-version-operator-viewer", what, err)
 	}
 	return fmt.Errorf("reading %s: %w", what, err)
 }

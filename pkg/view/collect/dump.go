@@ -172,7 +172,7 @@ func (s sections) note(err error, sections ...insight.Section) {
 		return
 	}
 	for _, section := range sections {
-		s.in.Missing = append(s.in.Missing, insight.Missing{Section: section, Reason: err.Error(), Absent: errors.Is(err, errAbsent)})
+		s.in.Missing = append(s.in.Missing, insight.Missing{Section: section, Reason: err.Error(), Absent: errors.Is(err, ErrAbsent)})
 	}
 }
 

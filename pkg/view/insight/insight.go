@@ -117,8 +117,8 @@ func Assess(in Input) (*Assessment, error) {
 	controlPlane, more := assessControlPlane(in)
 	a.ControlPlane = controlPlane
 	a.agreeOnRemaining(in)
-	if controlPlane.Operators.Total == 0 {
-		a.addMissing(SectionOperators, "no ClusterOperator belongs to the release")
+	if controlPlane.Operators.Total == 0 && !slices.ContainsFunc(a.Missing, func(m Missing) bool { return m.Section == SectionOperators }) {
+		a.Missing = append(a.Missing, Missing{Section: SectionOperators, Reason: "no ClusterOperator belongs to the release", Absent: true})
 	}
 	a.Insights = ranked(append(found, more...), in.AsOriginal)
 	return a, nil
@@ -203,10 +203,10 @@ func (a *Assessment) addMissing(section Section, format string, args ...any) {
 	}
 }
 
-// missing returns the reason why a section is missing; empty if it is not.
+// missing returns the reason why a section could not be read; empty if it was read or the cluster has no such part.
 func (a *Assessment) missing(section Section) string {
 	for _, m := range a.Missing {
-		if m.Section == section {
+		if m.Section == section && !m.Absent {
 			return m.Reason
 		}
 	}

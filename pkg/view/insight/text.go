@@ -127,6 +127,10 @@ func (a *Assessment) controlPlaneText(w io.Writer, details Details) {
 		fmt.Fprintln(w, "Operators:       unknown:", firstLine(why))
 		return
 	}
+	if p.Operators.Total == 0 {
+		fmt.Fprintf(w, "Duration:        %s%s\n", shortDuration(p.Duration.Duration), a.remainingText())
+		return
+	}
 	var updating []string
 	rows := [][]string{{"NAME", "SINCE", "REASON", "MESSAGE"}}
 	for _, operator := range p.Operators.Updating {

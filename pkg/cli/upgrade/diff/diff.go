@@ -16,7 +16,6 @@ import (
 	"golang.org/x/term"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -179,8 +178,8 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 	c := &examined{reader: reader, version: &configv1.ClusterVersion{}}
 	err = reader.Get(ctx, client.ObjectKey{Name: o.name}, c.version)
 	switch {
-	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-		return nil, fmt.Errorf("ClusterVersion %s does not exist, so the cluster runs no release: install one with 'cvo install': %w", o.name, err)
+	case cluster.IsNoVersion(err):
+		return nil, o.cluster.NoVersion(o.name)
 	case err != nil:
 		return nil, fmt.Errorf("reading ClusterVersion %s: %w", o.name, err)
 	}

@@ -209,7 +209,10 @@ func (o *recommendOptions) read(ctx context.Context) (recommend.Input, error) {
 		if err != nil {
 			return in, err
 		}
-		in.Alerts, in.PrecheckError = collect.Alerts(ctx, cfg)
+		in.Alerts, err = collect.Alerts(ctx, cfg)
+		if err != nil && !errors.Is(err, collect.ErrAbsent) {
+			in.PrecheckError = err
+		}
 	}
 	return in, nil
 }

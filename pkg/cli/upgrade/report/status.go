@@ -128,7 +128,11 @@ func (o *statusOptions) assess(ctx context.Context) (*insight.Assessment, error)
 	}
 	cfg.UserAgent = "cvo-upgrade-status"
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
-	return collect.Assess(ctx, cfg, o.Name)
+	assessment, err := collect.Assess(ctx, cfg, o.Name)
+	if errors.Is(err, collect.ErrNoClusterVersion) {
+		return nil, o.NoVersion(o.Name)
+	}
+	return assessment, err
 }
 
 func (o *statusOptions) print(streams command.Streams, assessment *insight.Assessment) error {
