@@ -363,7 +363,7 @@ func (c *Reconciler) writeStatus(ctx context.Context, r *round) error {
 		Updates: r.updates, Obstacles: r.obstacles, Schema: r.schema, Now: c.clock.Now(),
 	})
 	r.within(recheck)
-	result, err := c.publisher.Write(ctx, publish.Draft{Original: r.original, Contended: r.contended, Status: next, Edge: shown.newRunlevel})
+	result, err := c.publisher.Write(ctx, publish.Draft{Original: r.original, Contended: r.contended, Status: next, NewRunlevel: shown.newRunlevel})
 	if err != nil {
 		return err
 	}

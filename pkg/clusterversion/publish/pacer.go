@@ -11,10 +11,12 @@ import (
 const (
 	edgeBurst  = 10
 	edgeRefill = rate.Limit(1)
+	// edgeReserve is the part of the budget that reached runlevels leave, so that a failure or the end of the rollout is written at once.
+	edgeReserve = 4
 )
 
-// pacer decides when to write a changed status: an edge at once while the budget lasts, any other change when the interval since the last
-// write has passed.
+// pacer decides when to write a changed status: an edge at once while the budget lasts, a reached runlevel while more than the reserve is
+// left, any other change when the interval since the last write has passed.
 type pacer struct {
 	interval time.Duration
 	budget   *rate.Limiter
@@ -25,8 +27,9 @@ func newPacer(interval time.Duration) pacer {
 }
 
 // wait returns the time until a write is due. If it is 0, the write is due and uses one unit of the budget.
-func (p pacer) wait(edge bool, written, now time.Time) time.Duration {
+func (p pacer) wait(edge, runlevel bool, written, now time.Time) time.Duration {
 	left := p.interval - now.Sub(written)
+	edge = edge || runlevel && p.budget.TokensAt(now) >= edgeReserve+1
 	if left > 0 && !edge {
 		return left
 	}

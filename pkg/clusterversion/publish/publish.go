@@ -113,9 +113,6 @@ func (p *Publisher) ReadLive(ctx context.Context) (*configv1.ClusterVersion, err
 	if p.status == nil {
 		p.status = cv.Status.DeepCopy()
 	}
-	if p.status == nil {
-		p.status = cv.Status.DeepCopy()
-	}
 	return cv, nil
 }
 
@@ -179,8 +176,8 @@ type Draft struct {
 	Original  *configv1.ClusterVersion
 	Contended bool
 	Status    configv1.ClusterVersionStatus
-	// Edge forces an immediate write even if the status shows no edge.
-	Edge bool
+	// NewRunlevel reports that the rollout has reached another runlevel, which the status does not show.
+	NewRunlevel bool
 }
 
 // Result is the result of writing a Draft.
@@ -220,7 +217,7 @@ func (p *Publisher) Write(ctx context.Context, d Draft) (Result, error) {
 	if m.status != nil {
 		last = *m.status
 	}
-	if wait := p.pacer.wait(d.Edge || status.IsEdge(last, d.Status), m.written.at, now); wait > 0 {
+	if wait := p.pacer.wait(status.IsEdge(last, d.Status), d.NewRunlevel, m.written.at, now); wait > 0 {
 		out.within(wait)
 		return out, nil
 	}
