@@ -180,11 +180,15 @@ func TestClearReportsItsEffect(t *testing.T) {
 	}{
 		{"goes back", before, configv1.Update{Version: "1.1.0", Image: next}, updating, "Update to 1.1.0 cancelled; going back to 1.0.0"},
 		{
-			"stays if the new operator runs, by another name", "mirror.example/r@sha256:2222", configv1.Update{Version: "1.1.0"}, updating,
+			"stays if the new operator runs, by another name", "mirror.example/r@sha256:2222",
+			configv1.Update{Version: "1.1.0"},
+			updating,
 			"Request cleared, but the cluster completes the update to 1.1.0, because the operator of 1.1.0 already runs. To go back, run 'cvo upgrade rollback'.",
 		},
 		{
-			"does not know the operator", "", configv1.Update{Image: next}, updating,
+			"does not know the operator", "",
+			configv1.Update{Image: next},
+			updating,
 			"Update to " + next + " cancelled; the cluster goes back to 1.0.0, unless the operator of 1.1.0 already runs",
 		},
 		{"has not started", before, configv1.Update{Version: "1.1.0"}, resting, "Update to 1.1.0 cancelled; the cluster stays at 1.0.0"},
