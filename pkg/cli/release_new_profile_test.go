@@ -97,6 +97,9 @@ func TestNewReleaseRejectsComponentsThatNoClusterGets(t *testing.T) {
 			"manifests of other profiles", "web/web.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: web, annotations: {include.release.openshift.io/edge: 'true'}}\n",
 			"component web has no manifest for profile self-managed-high-availability, for example web.yaml[1] Namespace web (no annotation include.release.openshift.io/self-managed-high-availability)",
 		},
+		{"only references to images", "web/image-references", "kind: ImageStream\napiVersion: image.openshift.io/v1\n" +
+			"spec: {tags: [{name: web, from: {kind: DockerImage, name: registry.example.com/web:1}}]}\n", "the release has no manifest for profile self-managed-high-availability"},
+		{"a manifest outside of components", "web.yaml", plainManifests, "web.yaml belongs to no component: move it into the subdirectory of a component"},
 		{"no manifests", "web/notes.txt", "to do\n", "component web has no manifests: add a .yaml or .json file to the folder"},
 		{
 			"annotations that are an alias", "web/web.yaml", "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: web\n  labels: &l {a: b}\n  annotations: *l\n",

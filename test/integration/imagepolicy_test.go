@@ -71,6 +71,18 @@ func TestShopTeamCannotSignThePlatform(t *testing.T) {
 		assert.Contains(t, message, "against ClusterImagePolicy platform, scope "+s.host+"/platform/release;")
 		s.accepted("1.1.8", s.release("1.1.8", "platform/release", s.vendor, s.shop, s.other))
 	})
+	t.Run("decides the same after a failover", func(t *testing.T) {
+		s.rejected(s.release("1.1.9", "platform/release", s.shop))
+		second := s.replica()
+		second.logged(t, "Attempting to acquire leader lease")
+		s.leader.kill()
+		second.logged(t, notAccepted)
+		cv := s.await("the rejection by the second replica", time.Minute, func(cv *configv1.ClusterVersion) bool {
+			return strings.Contains(condition(cv, api.ReleaseAccepted), vendorKeyring)
+		})
+		assert.Equal(t, "1.1.8", cv.Status.History[0].Version)
+		assert.Equal(t, configv1.CompletedUpdate, cv.Status.History[0].State)
+	})
 }
 
 // TestEditedImagePolicyIsJudgedAtOnce rejects a release until the time between two attempts is long, and then edits, adds

@@ -142,9 +142,15 @@ func TestGrantsWithOurFieldManagerAreReverted(t *testing.T) {
 	operator.end(t)
 	begin = time.Now()
 	address := freeAddress(t)
-	p.operator(image, "--listen", address)
+	operator = p.operator(image, append([]string{"--listen", address}, shortLease...)...)
 	require.Eventually(t, func() bool { return p.passComplete(address) }, time.Minute, 100*time.Millisecond)
 	assert.Empty(t, p.appliedSince(begin), "a restart without pending work writes nothing")
+
+	second := p.operator(image, "--payload-cache", filepath.Join(p.dir, "second"))
+	second.logged(t, "Attempting to acquire leader lease")
+	operator.kill()
+	p.widen()
+	p.awaitRepair("the repair by a second replica", 2*time.Minute)
 }
 
 // TestGrantsWithOurFieldManagerAreRevertedDuringAnUpdate grants a ClusterRole all permissions while no operator runs. The next operator

@@ -58,6 +58,9 @@ func (in *Inputs) annotate(context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	if err := in.checkRelease(profile); err != nil {
+		return err
+	}
 	return in.recordAnnotated(profile)
 }
 
@@ -124,6 +127,32 @@ func checkProfile(c *input.Component, manifests []*manifest.Manifest, filter inc
 		return fmt.Errorf("component %s has no manifests: add a .yaml or .json file to the folder, or remove the folder", c.Name)
 	}
 	return nil
+}
+
+// checkRelease rejects a release with components of an author that contains no manifest for the profile. Without a profile, the author wants
+// the manifests unchanged.
+func (in *Inputs) checkRelease(profile string) error {
+	if profile == "" || in.chosen.Again || len(in.own) == 0 || in.Folders.Manifests > len(in.Folders.Excluded) {
+		return nil
+	}
+	filter := inclusion.Filter{Profile: in.Folders.Profile}
+	for _, c := range in.Options.Components {
+		if c.Name == assemble.OperatorComponent {
+			continue
+		}
+		for _, f := range c.Files {
+			if !manifest.IsFile(f.Name) {
+				continue
+			}
+			examined := manifest.Examine(f.Name, f.Data, manifest.Limits{})
+			included := func(m *manifest.Manifest) bool { _, excluded := filter.Exclude(m); return !excluded }
+			if len(examined.Errors) > 0 || slices.ContainsFunc(examined.Manifests, included) { // assembling the release reports invalid files
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("the release has no manifest for profile %s: add manifests to a component, select another profile with --profile, or keep the manifests unchanged with --no-annotate",
+		in.Folders.Profile)
 }
 
 // recordAnnotated records the annotated manifests in the release.

@@ -97,6 +97,9 @@ func ReadFolder(fsys fs.FS) (Folder, error) {
 			continue
 		}
 		info, err := fs.Stat(fsys, entry.Name())
+		if err == nil && !info.IsDir() && manifest.IsFile(entry.Name()) {
+			err = fmt.Errorf("%s belongs to no component: move it into the subdirectory of a component", entry.Name())
+		}
 		if err != nil || !info.IsDir() {
 			errs = append(errs, err)
 			continue
@@ -123,10 +126,13 @@ func ReadFolder(fsys fs.FS) (Folder, error) {
 	return folder, errors.Join(errs...)
 }
 
-// ReadComponent reads the regular files at the top of a component's folder. It skips hidden files.
+// ReadComponent reads the regular files at the top of a component's folder. It skips hidden files. Manifests in subfolders are an error.
 func ReadComponent(name string, fsys fs.FS) (Component, error) {
 	files, err := ReadFiles(fsys)
 	if err != nil {
+		return Component{Name: name}, fmt.Errorf("component %s: %w", name, err)
+	}
+	if err := checkSubfolders(fsys); err != nil {
 		return Component{Name: name}, fmt.Errorf("component %s: %w", name, err)
 	}
 	if name != api.OperatorComponent { // its files are templates of this operator
@@ -141,6 +147,21 @@ func ReadComponent(name string, fsys fs.FS) (Component, error) {
 		}
 	}
 	return newComponent(name, files)
+}
+
+// checkSubfolders returns an error if a subfolder contains a manifest, because a release has no subfolders.
+func checkSubfolders(fsys fs.FS) error {
+	return fs.WalkDir(fsys, ".", func(file string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case file != "." && entry.IsDir() && hidden(entry.Name()):
+			return fs.SkipDir
+		case path.Dir(file) != "." && !entry.IsDir() && manifest.IsFile(entry.Name()):
+			return fmt.Errorf("%s is in a subfolder: move it to the folder of the component, or make its folder a component", file)
+		}
+		return nil
+	})
 }
 
 // newComponent returns a component with the given files. It drops hidden files and parses image-references.

@@ -101,7 +101,7 @@ func TestComponentsAreReadFromAFolder(t *testing.T) {
 			"dns/crd.yaml":         {Data: []byte("x"), ModTime: epoch},
 			"dns/.hidden":          {Data: []byte("x")},
 			"dns/image-references": {Data: []byte(stream)},
-			"dns/deep/x.yaml":      {Data: []byte("x")},
+			"dns/deep/notes.txt":   {Data: []byte("x")},
 			"ntp/a.json":           {Data: []byte("{}")},
 		})
 		require.NoError(t, err)
@@ -132,6 +132,11 @@ func TestFilesOfToolsThatRenderManifestsAreRejected(t *testing.T) {
 		{"a chart", "Chart.yaml", "apiVersion: v2\nname: web\n", "Chart.yaml describes a Helm chart"},
 		{"values", "values-prod.yaml", "replicas: 2\n", "values-prod.yaml has the values of a Helm chart"},
 		{"a template", "web.yaml", "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {{ .Release.Namespace }}\n", "web.yaml is a template, not a manifest (web.yaml[1]: "},
+		{
+			"a template in quotes", "web.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, labels: {app: '{{ .Values.name }}'}}\n",
+			"web.yaml is a template, not a manifest (Namespace a contains {{ .Values.name }}): ",
+		},
+		{"a manifest in a subfolder", "crds/web.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n", "component web: crds/web.yaml is in a subfolder"},
 	} {
 		t.Run("it rejects "+tt.name, func(t *testing.T) {
 			_, err := input.ReadComponent("web", fstest.MapFS{tt.file: {Data: []byte(tt.text)}})
@@ -139,7 +144,9 @@ func TestFilesOfToolsThatRenderManifestsAreRejected(t *testing.T) {
 		})
 	}
 	t.Run("it keeps a manifest with braces", func(t *testing.T) {
-		_, err := input.ReadComponent("web", fstest.MapFS{"values.yaml": {Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: '{{ $labels.b }}'}\n")}})
+		_, err := input.ReadComponent("web", fstest.MapFS{"values.yaml": {Data: []byte(
+			"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: '{{ .Values.b }}'}\n---\n" +
+				"apiVersion: example.com/v1\nkind: Rule\nmetadata: {name: a}\nspec: {text: '{{ $labels.b }}'}\n")}})
 		require.NoError(t, err)
 	})
 	t.Run("it keeps the operator's templates", func(t *testing.T) {

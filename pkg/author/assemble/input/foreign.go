@@ -30,6 +30,11 @@ func checkForeign(f File) error {
 	examined := manifest.Examine(f.Name, f.Data, manifest.Limits{})
 	switch {
 	case len(examined.Errors) == 0:
+		for _, m := range examined.Manifests {
+			if text, found := findTemplate(m); found {
+				return fmt.Errorf("%s is a template, not a manifest (%s contains %s): %s", f.Name, m.ID(), text, helm)
+			}
+		}
 		return nil
 	case template:
 		return fmt.Errorf("%s is a template, not a manifest (%w): %s", f.Name, examined.Errors[0], helm)
@@ -37,4 +42,42 @@ func checkForeign(f File) error {
 		return nil // a manifest with a mistake
 	}
 	return fmt.Errorf("%s has the values of a Helm chart and is not a manifest: %s", f.Name, helm)
+}
+
+// helmAction matches an action of a Helm template. Other text in double braces is legitimate, such as the labels in an alert's description.
+var helmAction = regexp.MustCompile(`\{\{-?\s*(\.(Values|Release|Chart|Capabilities)\b|(include|tpl)\s)[^}]*\}\}`)
+
+// findTemplate returns an action of a Helm template in a manifest. It ignores the data of ConfigMaps and Secrets, which may contain files of
+// any kind.
+func findTemplate(m *manifest.Manifest) (action string, found bool) {
+	for key, value := range m.Object.Object {
+		isData := key == "data" || key == "stringData"
+		if isData && (m.Is("", "ConfigMap") || m.Is("", "Secret")) {
+			continue
+		}
+		if action := helmActionIn(value); action != "" {
+			return action, true
+		}
+	}
+	return "", false
+}
+
+func helmActionIn(value any) string {
+	switch v := value.(type) {
+	case string:
+		return helmAction.FindString(v)
+	case []any:
+		for _, item := range v {
+			if action := helmActionIn(item); action != "" {
+				return action
+			}
+		}
+	case map[string]any:
+		for key, item := range v {
+			if action := helmAction.FindString(key) + helmActionIn(item); action != "" {
+				return action
+			}
+		}
+	}
+	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,7 +92,7 @@ const shown = 10
 // report prints the contents of the release and the warnings.
 func (o *options) report(streams command.Streams, inputs *compose.Inputs, result *assemble.Result) error {
 	fmt.Fprintf(streams.Err, "info: Included %d images from %d input operators into the release\n", result.Images, result.Operators)
-	if len(o.fromDirs) > 0 {
+	if len(o.fromDirs) > 0 || inputs.Folders.Manifests > 0 {
 		o.reportFolders(streams, inputs.Folders)
 	}
 	if err := reportOperator(streams, inputs, result); err != nil {
@@ -133,7 +134,7 @@ func reportOperator(streams command.Streams, inputs *compose.Inputs, result *ass
 // annotation, and those that the clusters do not get.
 func (o *options) reportFolders(streams command.Streams, folders compose.Folders) {
 	fmt.Fprintf(streams.Err, "info: Clusters with profile %s install %d of %d manifests in %s\n",
-		folders.Profile, folders.Manifests-len(folders.Excluded), folders.Manifests, strings.Join(o.fromDirs, ", "))
+		folders.Profile, folders.Manifests-len(folders.Excluded), folders.Manifests, strings.Join(slices.Concat(o.fromDirs, o.charts, o.kustomizations), ", "))
 	if len(folders.Annotated) > 0 {
 		fmt.Fprintf(streams.Err, "info: Added annotation %s%s to %d manifests that name no profile:\n", api.IncludePrefix, folders.Profile, len(folders.Annotated))
 		listObjects(streams, folders.Annotated)
