@@ -8,6 +8,7 @@
 // Normally, one request per object is enough. Only some responses and rejections require more:
 //
 //   - Fields that an earlier operator wrote by update are adopted.
+//   - The entries of managedFields are moved to the manifest's API version if the server cannot convert them.
 //   - Values that contradict the manifest are removed, whoever owns them.
 //   - If the object has another controller, our owner reference does not claim to be the controller.
 //   - An object with an immutable field that must change is deleted and recreated, if its manifest allows it.
@@ -88,12 +89,14 @@ type Applier struct {
 	builder body.Builder
 	// strict is true if unknown fields are an error.
 	strict bool
+	// conversions is shared with copies.
+	conversions *conversions
 }
 
 // New returns an Applier that uses client for requests and mapper to find resources, and marks objects as belonging to owner. Client-side
 // rate limits are off, because the API server limits requests by priority and fairness, and the client honors its Retry-After.
 func New(client *request.Client, mapper Mapper, owner body.Owner) *Applier {
-	return &Applier{client: client, mapper: mapper, builder: body.Builder{Owner: owner}}
+	return &Applier{client: client, mapper: mapper, builder: body.Builder{Owner: owner}, conversions: &conversions{}}
 }
 
 // WithValues returns a copy of the Applier that injects a cluster's values.

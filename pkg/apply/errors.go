@@ -63,6 +63,11 @@ func wrap(m *manifest.Manifest, err error) error {
 	if match := failedWebhook.FindStringSubmatch(err.Error()); match != nil {
 		e.Remedy = fmt.Sprintf("repair the service behind webhook %s, or remove the webhook from its ValidatingWebhookConfiguration or MutatingWebhookConfiguration", match[1])
 	}
+	if fields := undeclared(err); len(fields) > 0 {
+		e.Fields = fields
+		e.Remedy = fmt.Sprintf("the server cannot convert the object to the API versions in its managedFields: repair the conversion in the kind's CustomResourceDefinition, or keep the fields in all versions that it serves (%s)",
+			strings.Join(fields, ", "))
+	}
 	for _, c := range causes(err) {
 		if c.field != "" && !slices.Contains(e.Fields, c.field) {
 			e.Fields = append(e.Fields, c.field)
@@ -70,6 +75,16 @@ func wrap(m *manifest.Manifest, err error) error {
 	}
 	slices.Sort(e.Fields)
 	return e
+}
+
+// undeclared returns the fields of the live object that some API version in its managedFields does not declare, according to the server's
+// error. It has status 500, although the control plane works.
+func undeclared(err error) []string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Code != http.StatusInternalServerError || drop.IsTypeError(err) {
+		return nil
+	}
+	return drop.UndeclaredFields(status.Status().Message)
 }
 
 // failedWebhook matches the server's error if it could not call a webhook whose failurePolicy is Fail.
@@ -105,7 +120,7 @@ func classify(err error) (reason, cause string) {
 	switch {
 	case kinds.IsNoMatch(err), errors.Is(err, kinds.ErrUnavailable):
 		return api.ReasonResourceTypeMissing, "the server does not recognize this resource, check extension API servers"
-	case errors.Is(err, body.ErrManifest), drop.IsTypeError(err):
+	case errors.Is(err, body.ErrManifest), drop.IsTypeError(err), len(undeclared(err)) > 0:
 		return api.ReasonResourceInvalid, "the object is invalid, possibly due to local cluster configuration"
 	case errors.Is(err, request.ErrAnswer), errors.Is(err, context.Canceled):
 		return api.ReasonPayloadFailed, ""

@@ -98,6 +98,14 @@ func TestErrorsWithoutAStatusHaveReasons(t *testing.T) {
 				"message":"failed to create typed patch object (/a; example.com/v1, Kind=Thing): .spec.x: expected numeric, got string"}`).
 				Apply(t.Context(), m, release.Updating)
 		}, api.ReasonResourceInvalid},
+		{"does not blame the control plane for a field that another version lacks", func() (apply.Change, error) {
+			return answering(t, 500, "application/json", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,
+				"message":".spec.x: field not declared in schema"}`).Apply(t.Context(), m, release.Updating)
+		}, api.ReasonResourceInvalid},
+		{"does not interpret a webhook's text", func() (apply.Change, error) {
+			return answering(t, 403, "application/json", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden",
+				"message":"admission webhook \"a\" denied the request: .spec.x: field not declared in schema"}`).Apply(t.Context(), m, release.Updating)
+		}, api.ReasonResourceForbidden},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
 			_, err := tt.do()

@@ -90,6 +90,11 @@ func (s *submission) predict(ctx context.Context) (Prediction, error) {
 			}
 			return f, nil
 		}
+		if object, found, err := s.predictMoved(ctx, err); err != nil {
+			return Prediction{}, err
+		} else if found {
+			return Prediction{Action: Applied, Object: object, Dropped: s.dropped, Message: s.exceptions()}, nil
+		}
 		without, removed := drop.Refused(s.body, err)
 		if len(removed) == 0 || len(s.dropped) >= drop.Max {
 			return Prediction{}, err

@@ -36,6 +36,8 @@ type submission struct {
 	taken []string
 	// controller is the other owner that stays the object's controller; empty if there is none.
 	controller string
+	// moved is true once the entries of managedFields were moved, or did not have to be.
+	moved bool
 }
 
 // answer is the server's response to an accepted apply.
@@ -64,6 +66,11 @@ func (s *submission) send(ctx context.Context) (answer, error) {
 		meta, code, err := s.applier.client.Apply(ctx, s.target, data, s.force)
 		if err == nil {
 			return answer{meta: meta, created: code == http.StatusCreated}, nil
+		}
+		if moved, err := s.moveEntries(ctx, err); err != nil {
+			return answer{}, err
+		} else if moved {
+			continue
 		}
 		without, removed := drop.Refused(s.body, err)
 		if len(removed) == 0 || len(s.dropped) >= drop.Max || s.applier.strict {

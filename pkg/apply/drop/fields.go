@@ -21,6 +21,24 @@ const typeError = "failed to create typed patch object ("
 // IsTypeError reports whether an apply does not match the schema of its kind.
 func IsTypeError(err error) bool { return err != nil && strings.Contains(err.Error(), typeError) }
 
+// unknown is the end of a line about a field that a schema does not have.
+const unknown = ": field not declared in schema"
+
+// UndeclaredFields returns the paths that a schema does not have according to the server's message.
+func UndeclaredFields(message string) (paths []string) {
+	for line := range strings.Lines(message) {
+		if path, ok := strings.CutSuffix(strings.TrimSpace(line), unknown); ok {
+			if at := strings.LastIndex(path, " "); at >= 0 {
+				path = path[at+1:]
+			}
+			if !slices.Contains(paths, path) {
+				paths = append(paths, path)
+			}
+		}
+	}
+	return paths
+}
+
 // unknownFields returns the paths in the error of a rejected apply that the schema does not have, in the notation of structured-merge-diff:
 // `.spec.containers[name="x"].image`. For each map, the server names only one path.
 func unknownFields(err error) []string {
@@ -29,7 +47,7 @@ func unknownFields(err error) []string {
 	}
 	var paths []string
 	for _, line := range typeErrors(err) {
-		path, ok := strings.CutSuffix(line, ": field not declared in schema")
+		path, ok := strings.CutSuffix(line, unknown)
 		if ok && !slices.Contains(paths, path) {
 			paths = append(paths, path)
 		}

@@ -1,0 +1,207 @@
+package apply_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// graduatedCRD has a version v1 with a field that v1beta1 lacks, and that the server sets by default.
+const graduatedCRD = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.GROUP}
+spec:
+  group: GROUP
+  scope: Namespaced
+  names: {kind: Widget, plural: widgets, singular: widget, listKind: WidgetList}
+  versions:
+  - name: v1beta1
+    served: true
+    storage: false
+    subresources: {status: {}}
+    schema: {openAPIV3Schema: {type: object, properties: {
+      spec: {type: object, properties: {port: {type: integer}, note: {type: string}}}, status: {type: object, properties: {ready: {type: boolean}}}}}}
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema: {openAPIV3Schema: {type: object, properties: {
+      spec: {type: object, properties: {port: {type: integer}, note: {type: string}, accessPolicy: {type: string, default: deny}}},
+      status: {type: object, properties: {ready: {type: boolean}}}}}}
+`
+
+// graduated serves a kind with two versions and returns a function for its manifests.
+func graduated(t *testing.T, group string) func(version, name, spec string) *manifest.Manifest {
+	t.Helper()
+	serveCRD(t, parse(t, strings.ReplaceAll(graduatedCRD, "GROUP", group)))
+	ns := namespace(t)
+	return func(version, name, spec string) *manifest.Manifest {
+		return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: %s, namespace: %s}\nspec: %s", group, version, name, ns, spec))
+	}
+}
+
+// managers returns `manager operation subresource version` of each entry.
+func managers(obj *unstructured.Unstructured) (list []string) {
+	for _, e := range obj.GetManagedFields() {
+		_, version, _ := strings.Cut(e.APIVersion, "/")
+		list = append(list, strings.Join(strings.Fields(fmt.Sprint(e.Manager, " ", e.Operation, " ", e.Subresource, " ", version)), " "))
+	}
+	return list
+}
+
+func TestCustomResourcesMoveToTheNextVersionOfTheirAPI(t *testing.T) {
+	widget := graduated(t, "next.example.com")
+	forced := func(t *testing.T, m *manifest.Manifest, manager, spec string) {
+		t.Helper()
+		other := m.Object.DeepCopy()
+		other.Object["spec"] = map[string]any{"note": spec}
+		require.NoError(t, otherClient(t).Apply(t.Context(), client.ApplyConfigurationFromUnstructured(other), client.FieldOwner(manager)))
+	}
+	for _, tt := range []struct {
+		name string
+		// others makes other clients write the object of the first release.
+		others func(t *testing.T, first *manifest.Manifest)
+		want   []string
+		note   string
+	}{
+		{"that only we wrote", func(*testing.T, *manifest.Manifest) {}, []string{api.FieldManager + " Apply v1"}, ""},
+		{
+			"that a client applied on the client side first", func(t *testing.T, first *manifest.Manifest) {
+				t.Helper()
+				as(t, "kubectl-client-side-apply", first, types.MergePatchType, `{"spec":{"note":"theirs"}}`)
+			},
+			[]string{api.FieldManager + " Apply v1", "kubectl-client-side-apply Update v1"}, "theirs",
+		},
+		{
+			"with entries of two managers, two versions and a subresource", func(t *testing.T, first *manifest.Manifest) {
+				t.Helper()
+				forced(t, first, "argocd", "theirs")
+				obj := live(t, first)
+				require.NoError(t, unstructured.SetNestedField(obj.Object, true, "status", "ready"))
+				require.NoError(t, otherClient(t).Status().Update(t.Context(), obj, client.FieldOwner("widget-operator")))
+			},
+			[]string{"argocd Apply v1", api.FieldManager + " Apply v1", "widget-operator Update status v1"}, "theirs",
+		},
+	} {
+		t.Run("it moves an object "+tt.name, func(t *testing.T) {
+			a, record := connect(t, owner)
+			name := slug(tt.name)
+			first, next := widget("v1beta1", name, "{port: 80}"), widget("v1", name, "{port: 81}")
+			must(t, a, first)
+			tt.others(t, first)
+
+			predicted, err := a.Predict(t.Context(), next, release.Updating)
+			require.NoError(t, err, "a preflight knows the result")
+			record.take()
+			change := must(t, a, next)
+			assert.Equal(t, apply.Applied, change.Action)
+			obj := live(t, next)
+			assert.Equal(t, stored(obj), stored(predicted.Object))
+			assert.ElementsMatch(t, tt.want, managers(obj))
+			assert.Equal(t, "deny", at(obj.Object, "spec.accessPolicy"))
+			assert.EqualValues(t, 81, at(obj.Object, "spec.port"))
+			note, _ := at(obj.Object, "spec.note").(string)
+			assert.Equal(t, tt.note, note)
+
+			record.take()
+			again := must(t, a, next)
+			assert.Equal(t, change.ResourceVersion, again.ResourceVersion)
+			assert.Len(t, record.take(), 1, "the entries are moved once in an object's life")
+
+			must(t, a, widget("v1", name, "{}"))
+			assert.Nil(t, at(live(t, next).Object, "spec.port"), "a field that a later release drops disappears")
+			back := must(t, a, first)
+			assert.Equal(t, apply.Applied, back.Action)
+			assert.EqualValues(t, 80, at(live(t, next).Object, "spec.port"), "the way back needs nothing")
+		})
+	}
+}
+
+func TestMovedObjectsNeedFewRequests(t *testing.T) {
+	widget := graduated(t, "many.example.com")
+	a, record := connect(t, owner)
+	const objects = 200
+	for i := range objects {
+		must(t, a, widget("v1beta1", fmt.Sprintf("w%d", i), "{port: 80}"))
+	}
+	record.take()
+	for i := range objects {
+		must(t, a, widget("v1", fmt.Sprintf("w%d", i), "{port: 81}"))
+	}
+	perObject := map[string]int{}
+	for _, e := range record.take() {
+		perObject[e.path]++
+	}
+	assert.Equal(t, 1, perObject["/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.many.example.com"], "the definition is read once")
+	assert.Len(t, perObject, objects+1)
+	for path, n := range perObject {
+		assert.LessOrEqual(t, n, 4, "%s: at most three requests besides the apply", path)
+	}
+}
+
+// TestConversionWebhooksNeedNoMove uses a webhook that knows which fields a version has, so the server can convert the object.
+func TestConversionWebhooksNeedNoMove(t *testing.T) {
+	var calls atomic.Int64
+	webhook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		review := &apiextensionsv1.ConversionReview{}
+		if err := json.NewDecoder(r.Body).Decode(review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		review.Response = &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
+		for _, raw := range review.Request.Objects {
+			obj := &unstructured.Unstructured{}
+			if err := obj.UnmarshalJSON(raw.Raw); err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			obj.SetAPIVersion(review.Request.DesiredAPIVersion)
+			if strings.HasSuffix(review.Request.DesiredAPIVersion, "v1beta1") {
+				unstructured.RemoveNestedField(obj.Object, "spec", "accessPolicy")
+			}
+			review.Response.ConvertedObjects = append(review.Response.ConvertedObjects, runtime.RawExtension{Object: obj})
+		}
+		review.Request = nil
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	t.Cleanup(webhook.Close)
+	widget := graduated(t, "webhook.example.com")
+	bundle := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: webhook.Certificate().Raw}))
+	crd := parse(t, strings.ReplaceAll(graduatedCRD, "GROUP", "webhook.example.com"))
+	as(t, "tests", crd, types.MergePatchType, fmt.Sprintf(
+		`{"spec":{"conversion":{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":%q,"caBundle":%q}}}}}`, webhook.URL, bundle))
+
+	a, record := connect(t, owner)
+	first, next := widget("v1beta1", "w", "{port: 80}"), widget("v1", "w", "{port: 81}")
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // the server uses the webhook a moment later
+		before := calls.Load()
+		_, err := a.Apply(t.Context(), first, release.Updating)
+		require.NoError(c, err)
+		assert.Greater(c, calls.Load(), before)
+	}, eventually, tick)
+	record.take()
+	must(t, a, next)
+	assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.take()))
+	assert.Equal(t, "deny", at(live(t, next).Object, "spec.accessPolicy"))
+}
