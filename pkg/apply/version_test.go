@@ -90,7 +90,8 @@ func TestCustomResourcesMoveToTheNextVersionOfTheirAPI(t *testing.T) {
 				t.Helper()
 				as(t, "kubectl-client-side-apply", first, types.MergePatchType, `{"spec":{"note":"theirs"}}`)
 			},
-			[]string{api.FieldManager + " Apply v1", "kubectl-client-side-apply Update v1"}, "theirs",
+			[]string{api.FieldManager + " Apply v1", "kubectl-client-side-apply Update v1"},
+			"theirs",
 		},
 		{
 			"with entries of two managers, two versions and a subresource", func(t *testing.T, first *manifest.Manifest) {
@@ -100,7 +101,8 @@ func TestCustomResourcesMoveToTheNextVersionOfTheirAPI(t *testing.T) {
 				require.NoError(t, unstructured.SetNestedField(obj.Object, true, "status", "ready"))
 				require.NoError(t, otherClient(t).Status().Update(t.Context(), obj, client.FieldOwner("widget-operator")))
 			},
-			[]string{"argocd Apply v1", api.FieldManager + " Apply v1", "widget-operator Update status v1"}, "theirs",
+			[]string{"argocd Apply v1", api.FieldManager + " Apply v1", "widget-operator Update status v1"},
+			"theirs",
 		},
 	} {
 		t.Run("it moves an object "+tt.name, func(t *testing.T) {

@@ -14,14 +14,15 @@ import (
 // TestClusterFlagsSelectClusterAndUser runs a command that first reads a Lease.
 func TestClusterFlagsSelectClusterAndUser(t *testing.T) {
 	e := env.New(t, env.Options{Audit: env.AuditNone})
+	(&updatingCluster{T: t, config: e.Config("tests")}).crds("config/v1/zz_generated.crd-manifests/*_clusterversions-Default.crd.yaml")
 	for _, tt := range []struct {
 		name string
 		args []string
 		want string
 	}{
-		{"reads as the user of the kubeconfig", nil, "Lease openshift-cluster-version/version"},
+		{"reads as the user of the kubeconfig", nil, "this cluster has no ClusterVersion"},
 		{"impersonates a user", []string{"--as", "jane"}, `User "jane" cannot get resource "leases"`},
-		{"impersonates the groups of a user", []string{"--as", "jane", "--as-group", "a", "--as-group", "system:masters"}, "Lease openshift-cluster-version/version"},
+		{"impersonates the groups of a user", []string{"--as", "jane", "--as-group", "a", "--as-group", "system:masters"}, "this cluster has no ClusterVersion"},
 		{"rejects groups without a user", []string{"--as-group", "system:masters"}, "without impersonating a user"},
 		{"rejects a cluster that the kubeconfig lacks", []string{"--cluster", "nosuch"}, `cluster "nosuch" does not exist`},
 		{"rejects a user that the kubeconfig lacks", []string{"--user", "nosuch"}, `auth info "nosuch" does not exist`},
