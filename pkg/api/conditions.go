@@ -102,6 +102,7 @@ const (
 	EventRepairsHeldBack            = "RepairsHeldBack"
 	EventSecurityLoosened           = "PodSecurityLoosened"
 	EventOtherController            = "OtherController"
+	EventOverrideUnmatched          = "OverrideWithoutEffect"
 	EventStatusRefused              = "StatusRefused"
 	EventOrphanPruned               = "OrphanPruned"
 	EventRunlevelReached            = "RunlevelReached"

@@ -54,8 +54,8 @@ type ReleaseStatusStatus struct {
 	SkippedCount int               `json:"skippedCount,omitempty"`
 	// Inventory refers to the list of applied objects.
 	Inventory InventoryReference `json:"inventory"`
-	// Conditions lists the operator's conditions that have no type in ClusterVersion; see ConditionInventorySaved and
-	// ConditionOperatorUpdateService.
+	// Conditions lists the operator's conditions that have no type in ClusterVersion; see ConditionInventorySaved,
+	// ConditionOperatorUpdateService and ConditionOverridesMatch.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
@@ -77,6 +77,16 @@ const ConditionOperatorUpdateService = "OperatorUpdateService"
 const (
 	ReasonServiceNamed   = "Named"
 	ReasonServiceUnnamed = "NotNamed"
+)
+
+// ConditionOverridesMatch is False while an entry of the ClusterVersion's spec.overrides matches no object of the release, so that it has no
+// effect. Its message names the entries and similar objects. It is absent until then.
+const ConditionOverridesMatch = "OverridesMatch"
+
+// Reasons for ConditionOverridesMatch.
+const (
+	ReasonOverridesMatch    = "AllMatch"
+	ReasonOverrideUnmatched = "NoSuchObject"
 )
 
 // RequestPhase is the phase of a request.

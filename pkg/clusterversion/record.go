@@ -11,6 +11,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
+	"github.com/cluster-version/cvo/pkg/clusterversion/event"
 	"github.com/cluster-version/cvo/pkg/clusterversion/history"
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
 	"github.com/cluster-version/cvo/pkg/clusterversion/releasestatus"
@@ -73,14 +74,17 @@ func (c *Reconciler) identify(ctx context.Context, r *round, cv *configv1.Cluste
 // keep writes the record if it differs from the one on the API server. A failed write is retried later. It affects only requests that must
 // be recorded.
 func (c *Reconciler) keep(ctx context.Context, r *round) error {
-	known := c.acceptance.snapshot()
+	known, before := c.acceptance.snapshot(), c.record.UnmatchedOverrides()
 	kept, err := c.record.Keep(ctx, releasestatus.Content{
-		Identity: known.identity, Payload: known.recorded, NamesService: c.options.Updates.NamesService(),
+		Identity: known.identity, Payload: known.recorded, Overrides: r.cv.Spec.Overrides, NamesService: c.options.Updates.NamesService(),
 		Needed: known.identity.NeedsRecord(r.target, c.options.ReleaseImage) || r.installing,
 	})
 	r.within(kept.Again)
 	if kept.Recovered {
 		c.runner.Wake(background.SlotAccept)
+	}
+	if unmatched := c.record.UnmatchedOverrides(); unmatched != "" && unmatched != before {
+		c.emitter.Emit(r.original, event.Warning(api.EventOverrideUnmatched, "%s", unmatched))
 	}
 	return err
 }

@@ -185,7 +185,8 @@ func (c *Reconciler) Snapshot() (report.Snapshot, bool) {
 		return report.Snapshot{}, false
 	}
 	snapshot := report.Snapshot{
-		At: c.clock.Now(), Progress: *c.control.Estimated(known.progress), InventoryError: c.ledger.Failure(), Objects: known.passer.Objects(),
+		At: c.clock.Now(), Progress: *c.control.Estimated(known.progress), InventoryError: c.ledger.Failure(),
+		UnmatchedOverrides: c.record.UnmatchedOverrides(), Objects: known.passer.Objects(),
 	}
 	assess.Patiently(&snapshot)
 	planned := make(map[manifest.ID]bool, len(snapshot.Objects))

@@ -233,12 +233,10 @@ func (f Filter) byCapabilities(_ *manifest.Manifest, annotations map[string]stri
 	return ""
 }
 
-// byOverrides ignores an override's namespace for cluster-scoped objects.
 func (f Filter) byOverrides(m *manifest.Manifest, _ map[string]string) string {
 	id := m.ID()
 	for _, o := range f.Overrides {
-		if o.Unmanaged && o.Group == id.Group && o.Kind == id.Kind && o.Name == id.Name &&
-			(id.Namespace == "" || o.Namespace == id.Namespace) {
+		if o.Unmanaged && overrideMatches(o, id) {
 			return "spec.overrides marks it as unmanaged"
 		}
 	}

@@ -103,6 +103,7 @@ func Outline() *report.Snapshot {
 	s := Updating()
 	s.Objects = nil
 	s.Progress.HandedOver = true
+	s.UnmatchedOverrides = `These entries match no object: group "apps/v1", kind "Deployment" (did you mean group "apps"?)`
 	s.Progress.Problems[1].Since, s.Progress.Problems[1].Reason, s.Progress.Problems[1].Message = Before(time.Minute), "JobFailed", "it failed"
 	s.Progress.Controlled = []report.Controlled{{ID: manifest.ID{Kind: "ConfigMap", Name: "x"}, Controller: "Shop shop"}}
 	s.Progress.Loosened = []report.Loosened{{ID: manifest.ID{Kind: "Deployment", Name: "x"}, Fields: []string{"mesh: spec.hostPID"}}}

@@ -155,6 +155,8 @@ type Content struct {
 	Identity identity.Identity
 	// Payload is the payload of the newest recorded release, nil before the first.
 	Payload *payload.Payload
+	// Overrides are the overrides in the ClusterVersion's spec.
+	Overrides []configv1.ComponentOverride
 	// NamesService reports that the operator was started with an update service.
 	NamesService bool
 	// Needed reports that a request waits for the record.
@@ -277,7 +279,7 @@ func (r *Record) next(s api.ReleaseStatusStatus, c Content) api.ReleaseStatusSta
 		s.Skipped, s.SkippedCount = skippedManifests(p.Excluded), len(p.Excluded)
 	}
 	if !r.dropsConditions {
-		s.Conditions = r.serviceConditions(r.saved.conditions(s.Conditions), c.NamesService)
+		s.Conditions = r.overrideConditions(r.serviceConditions(r.saved.conditions(s.Conditions), c.NamesService), c)
 	}
 	s.Inventory = api.InventoryReference{Namespace: r.namespace, Selector: api.InventoryLabel + "=" + r.name}
 	return s

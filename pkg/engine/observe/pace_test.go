@@ -190,34 +190,36 @@ func bubble(t *testing.T, a *answers, log logr.Logger, test func(*testing.T, wat
 }
 
 func TestFailingWatchesBackOff(t *testing.T) {
+	// In ten minutes, the delays double from 200 ms to 30 s, and jitter makes each up to a fifth shorter.
+	const most = 34
 	tests := []struct {
 		name  string
 		watch func(*http.Request) answer
-		// maximum requests in ten minutes
+		// most is the maximum number of requests in ten minutes.
 		most int
 	}{
-		{"backs off from a resource that is not served", refusing(404, "NotFound"), 30},
-		{"backs off from a forbidden resource", refusing(403, "Forbidden"), 30},
-		{"backs off from an API service that is down", refusing(503, "ServiceUnavailable"), 30},
-		{"backs off from internal errors", refusing(500, "InternalError"), 30},
-		{"backs off from a busy server", refusing(429, "TooManyRequests"), 30},
-		{"backs off from an unreachable server", unreachable, 30},
-		{"backs off if every version is too old", refusing(410, "Expired"), 30},
-		{"backs off from watches that end immediately", closing(), 30},
-		{"backs off from watches that end after an object", closing(added), 30},
-		{"backs off from watches that end after the initial state", closing(added, initialEnd), 30},
-		{"backs off from watches that end after an empty initial state", closing(initialEnd), 30},
-		{"backs off from watches that expire immediately", closing(expired), 60},
-		{"backs off from watches that expire after an object", closing(added, expired), 60},
-		{"backs off from watches that expire after the initial state", closing(added, initialEnd, expired), 30},
-		{"backs off from watches that fail", closing(broken), 60},
-		{"backs off from watches that fail after the initial state", closing(initialEnd, broken), 30},
-		{"backs off from watches that send garbage", closing(garbage), 60},
-		{"backs off from watches that end immediately if lists fail", or(closing(), refusing(500, "InternalError")), 60},
-		{"backs off if watches and lists fail", or(closing(broken), refusing(404, "NotFound")), 60},
-		{"backs off from servers with different errors", byTurns(refusing(500, "InternalError"), refusing(403, "Forbidden")), 30},
-		{"backs off from a server that is unreachable every other time", byTurns(unreachable, refusing(404, "NotFound")), 30},
-		{"backs off if one of two servers closes watches", byTurns(closing(), refusing(404, "NotFound")), 60},
+		{"backs off from a resource that is not served", refusing(404, "NotFound"), most},
+		{"backs off from a forbidden resource", refusing(403, "Forbidden"), most},
+		{"backs off from an API service that is down", refusing(503, "ServiceUnavailable"), most},
+		{"backs off from internal errors", refusing(500, "InternalError"), most},
+		{"backs off from a busy server", refusing(429, "TooManyRequests"), most},
+		{"backs off from an unreachable server", unreachable, most},
+		{"backs off if every version is too old", refusing(410, "Expired"), most},
+		{"backs off from watches that end immediately", closing(), most},
+		{"backs off from watches that end after an object", closing(added), most},
+		{"backs off from watches that end after the initial state", closing(added, initialEnd), most},
+		{"backs off from watches that end after an empty initial state", closing(initialEnd), most},
+		{"backs off from watches that expire immediately", closing(expired), 2 * most},
+		{"backs off from watches that expire after an object", closing(added, expired), 2 * most},
+		{"backs off from watches that expire after the initial state", closing(added, initialEnd, expired), most},
+		{"backs off from watches that fail", closing(broken), 2 * most},
+		{"backs off from watches that fail after the initial state", closing(initialEnd, broken), most},
+		{"backs off from watches that send garbage", closing(garbage), 2 * most},
+		{"backs off from watches that end immediately if lists fail", or(closing(), refusing(500, "InternalError")), 2 * most},
+		{"backs off if watches and lists fail", or(closing(broken), refusing(404, "NotFound")), 2 * most},
+		{"backs off from servers with different errors", byTurns(refusing(500, "InternalError"), refusing(403, "Forbidden")), most},
+		{"backs off from a server that is unreachable every other time", byTurns(unreachable, refusing(404, "NotFound")), most},
+		{"backs off if one of two servers closes watches", byTurns(closing(), refusing(404, "NotFound")), 2 * most},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

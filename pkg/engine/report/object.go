@@ -12,6 +12,8 @@ type Snapshot struct {
 	Progress Progress  `json:"progress"`
 	// InventoryError is the error from saving the inventory last time; empty if that succeeded.
 	InventoryError string `json:"inventoryError,omitempty"`
+	// UnmatchedOverrides describes the entries of spec.overrides that match no object of the release; empty if all match.
+	UnmatchedOverrides string `json:"unmatchedOverrides,omitempty"`
 	// OperatorVersion is the version of the operator's program.
 	OperatorVersion string `json:"operatorVersion,omitempty"`
 	// InsecureRegistries are the registries that the operator contacts without TLS, or without checking their certificates.

@@ -97,6 +97,9 @@ func (p *picture) head() {
 	if reason := p.snapshot.InventoryError; reason != "" {
 		p.line("%s %s", p.Bad("Inventory not saved:"), terminal.OneLine(reason))
 	}
+	if unmatched := p.snapshot.UnmatchedOverrides; unmatched != "" {
+		p.line("%s %s", p.Bad("Overrides without effect:"), terminal.OneLine(unmatched))
+	}
 	if insecure := p.snapshot.InsecureRegistries; len(insecure) > 0 {
 		p.line("%s %s", p.Bad("Registries without TLS, or with unchecked certificates:"), terminal.OneLine(strings.Join(insecure, ", ")))
 	}

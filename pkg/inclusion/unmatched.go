@@ -1,0 +1,110 @@
+package inclusion
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	configv1 "github.com/openshift/api/config/v1"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+// Unmatched is an override in the ClusterVersion's spec that excludes no manifest.
+type Unmatched struct {
+	Override configv1.ComponentOverride
+	// Nearest is the object that the administrator probably meant; zero if none is similar.
+	Nearest manifest.ID
+}
+
+// UnmatchedOverrides returns the overrides that exclude none of a release's manifests, in the order of the spec. Overrides must match
+// exactly, so a mistyped entry has no effect.
+func UnmatchedOverrides(manifests []*manifest.Manifest, overrides []configv1.ComponentOverride) []Unmatched {
+	var unmatched []Unmatched
+	for _, o := range overrides {
+		matches := func(m *manifest.Manifest) bool { return overrideMatches(o, m.ID()) }
+		if o.Unmanaged && !slices.ContainsFunc(manifests, matches) {
+			unmatched = append(unmatched, Unmatched{Override: o, Nearest: nearestObject(manifests, o)})
+		}
+	}
+	return unmatched
+}
+
+// String describes the override and the correction.
+func (u Unmatched) String() string {
+	o, n := u.Override, u.Nearest
+	text := fmt.Sprintf("group %q, kind %q, namespace %q, name %q", o.Group, o.Kind, o.Namespace, o.Name)
+	var corrections []string
+	correct := func(field, have, want string) {
+		if have != want {
+			corrections = append(corrections, fmt.Sprintf("%s %q", field, want))
+		}
+	}
+	if n != (manifest.ID{}) {
+		correct("group", o.Group, n.Group)
+		correct("kind", o.Kind, n.Kind)
+		if n.Namespace != "" {
+			correct("namespace", o.Namespace, n.Namespace)
+		}
+		correct("name", o.Name, n.Name)
+		text += " (did you mean " + strings.Join(corrections, ", ") + "?)"
+	}
+	return text
+}
+
+// overrideMatches ignores an override's namespace for cluster-scoped objects.
+func overrideMatches(o configv1.ComponentOverride, id manifest.ID) bool {
+	return o.Group == id.Group && o.Kind == id.Kind && o.Name == id.Name && (id.Namespace == "" || o.Namespace == id.Namespace)
+}
+
+// maxTypos is the number of differences up to which an object is similar, and the number for which a field that has nothing in common counts.
+const maxTypos = 4
+
+// nearestObject returns the object with the fewest differences to an override; zero if none is similar. Older documents of OpenShift write
+// the group with a version, such as apps/v1.
+func nearestObject(manifests []*manifest.Manifest, o configv1.ComponentOverride) manifest.ID {
+	group, _, _ := strings.Cut(o.Group, "/")
+	differences := func(id manifest.ID) int {
+		total := typos(strings.ToLower(o.Kind), strings.ToLower(id.Kind)) + typos(o.Name, id.Name)
+		if group != id.Group {
+			total += typos(group, id.Group)
+		}
+		if id.Namespace != "" {
+			total += typos(o.Namespace, id.Namespace)
+		}
+		return total
+	}
+	var nearest manifest.ID
+	least := maxTypos + 1
+	for _, m := range manifests {
+		if n := differences(m.ID()); n < least || n == least && cmp.Compare(m.ID().String(), nearest.String()) < 0 && n <= maxTypos {
+			nearest, least = m.ID(), n
+		}
+	}
+	return nearest
+}
+
+// typos returns the Levenshtein distance of two names, at most maxTypos.
+func typos(a, b string) int {
+	x, y := []rune(a), []rune(b)
+	if abs := len(x) - len(y); abs >= maxTypos || -abs >= maxTypos {
+		return maxTypos
+	}
+	row := make([]int, len(y)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range x {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range y {
+			replaced := diagonal
+			if x[i] != y[j] {
+				replaced++
+			}
+			diagonal, row[j+1] = row[j+1], min(row[j]+1, row[j+1]+1, replaced)
+		}
+	}
+	return min(row[len(y)], maxTypos)
+}
