@@ -1,15 +1,22 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -110,6 +117,44 @@ func TestReleaseInfoDescribesAndComparesReleases(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "true removed", upgrade)
 	})
+}
+
+func TestReleaseInfoVerifiesEveryPlatform(t *testing.T) {
+	l := newUnsignedRelease(t)
+	image := func(architecture string) v1.Image {
+		img, err := fixture.ReleaseImage(fstest.MapFS{"release-manifests/release-metadata": {Data: []byte(`{"version":"` + architecture + `"}`)}})
+		require.NoError(t, err)
+		return img
+	}
+	arm64, attestation := image("arm64"), image("attestation")
+	index := mutate.AppendManifests(empty.Index,
+		mutate.IndexAddendum{Add: image("amd64"), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}},
+		mutate.IndexAddendum{Add: arm64, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}}},
+		mutate.IndexAddendum{Add: attestation, Descriptor: v1.Descriptor{
+			Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}, Annotations: map[string]string{"vnd.docker.reference.type": "attestation-manifest"},
+		}},
+	)
+	ref, err := name.ParseReference(l.registry.Host() + "/platform/dns:two")
+	require.NoError(t, err)
+	require.NoError(t, remote.WriteIndex(ref, index))
+	digest, err := index.Digest()
+	require.NoError(t, err)
+	files := maps.Clone(l.files)
+	files["release-manifests/image-references"] = &fstest.MapFile{Data: bytes.ReplaceAll(
+		l.files["release-manifests/image-references"].Data, []byte(l.dns), []byte(ref.Context().Digest(digest.String()).String()))}
+	img, err := fixture.PushRelease(t.Context(), l.registry, files, "platform/release:two")
+	require.NoError(t, err)
+	lacks := func(img v1.Image) {
+		digest, err := img.Digest()
+		require.NoError(t, err)
+		l.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/" + digest.String()), Status: http.StatusNotFound})
+	}
+	lacks(attestation)
+	_, _, err = runCvo(t, "release", "info", img.Pullspec, "--verify")
+	require.NoError(t, err, "no cluster pulls an attestation")
+	lacks(arm64)
+	_, _, err = runCvo(t, "release", "info", img.Pullspec, "--verify")
+	require.ErrorContains(t, err, "image dns: platform linux/arm64: ")
 }
 
 func TestReleaseInfoRejectsATamperedComponent(t *testing.T) {

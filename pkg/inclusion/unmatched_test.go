@@ -35,23 +35,28 @@ metadata: {name: dns}
 		{"ignores the namespace of a cluster-scoped object", configv1.ComponentOverride{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole", Namespace: "x", Name: "dns", Unmanaged: true}, ""},
 		{"ignores an override without effect", configv1.ComponentOverride{Kind: "Nothing"}, ""},
 		{
-			"corrects a group with a version", configv1.ComponentOverride{Group: "apps/v1", Kind: "Deployment", Namespace: "openshift-dns", Name: "dns-operator", Unmanaged: true},
+			"corrects a group with a version",
+			configv1.ComponentOverride{Group: "apps/v1", Kind: "Deployment", Namespace: "openshift-dns", Name: "dns-operator", Unmanaged: true},
 			`group "apps/v1", kind "Deployment", namespace "openshift-dns", name "dns-operator" (did you mean group "apps"?)`,
 		},
 		{
-			"corrects a kind in lower case and a missing group", configv1.ComponentOverride{Kind: "deployment", Namespace: "openshift-dns", Name: "dns-operator", Unmanaged: true},
+			"corrects a kind in lower case and a missing group",
+			configv1.ComponentOverride{Kind: "deployment", Namespace: "openshift-dns", Name: "dns-operator", Unmanaged: true},
 			`group "", kind "deployment", namespace "openshift-dns", name "dns-operator" (did you mean group "apps", kind "Deployment"?)`,
 		},
 		{
-			"corrects a name", configv1.ComponentOverride{Group: "apps", Kind: "Deployment", Namespace: "openshift-dns", Name: "dns-oprator", Unmanaged: true},
+			"corrects a name",
+			configv1.ComponentOverride{Group: "apps", Kind: "Deployment", Namespace: "openshift-dns", Name: "dns-oprator", Unmanaged: true},
 			`group "apps", kind "Deployment", namespace "openshift-dns", name "dns-oprator" (did you mean name "dns-operator"?)`,
 		},
 		{
-			"corrects another namespace", configv1.ComponentOverride{Kind: "ConfigMap", Namespace: "default", Name: "dns-settings", Unmanaged: true},
+			"corrects another namespace",
+			configv1.ComponentOverride{Kind: "ConfigMap", Namespace: "default", Name: "dns-settings", Unmanaged: true},
 			`group "", kind "ConfigMap", namespace "default", name "dns-settings" (did you mean namespace "openshift-dns"?)`,
 		},
 		{
-			"knows no similar object", configv1.ComponentOverride{Group: "batch", Kind: "Job", Namespace: "default", Name: "backup", Unmanaged: true},
+			"knows no similar object",
+			configv1.ComponentOverride{Group: "batch", Kind: "Job", Namespace: "default", Name: "backup", Unmanaged: true},
 			`group "batch", kind "Job", namespace "default", name "backup"`,
 		},
 	} {

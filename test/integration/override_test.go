@@ -57,7 +57,9 @@ func TestOverrideWithoutEffectIsReported(t *testing.T) {
 	require.Eventually(t, func() bool { version, _ := l.settings("a"); return version == "4.1.0" }, time.Minute, 20*time.Millisecond, "the object stays managed")
 	override.Group = ""
 	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Overrides = []configv1.ComponentOverride{override} })
-	require.Eventually(t, func() bool { return reported() == "True AllMatch Every entry of spec.overrides matches an object of the release." },
+	require.Eventually(t, func() bool {
+		return reported() == "True AllMatch Every entry of spec.overrides matches an object of the release."
+	},
 		time.Minute, 50*time.Millisecond)
 	l.configMap("tiny-a", "settings", "version", "edited")
 	time.Sleep(2 * time.Second) // a repair would take less

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/pkg/oci/document"
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/oci/image/repository"
@@ -102,17 +103,76 @@ func readComponent(ctx context.Context, repository *repository.Repository, img r
 // ReadImages fetches and verifies the manifest and configuration of all component images in parallel. It calls done, if set, with each
 // name, from several goroutines. It returns all errors joined.
 func (i *Info) ReadImages(ctx context.Context, images *image.Reader, done func(component string)) error {
+	read := make(map[string]*ComponentImage, len(i.References.Spec.Tags))
+	var mu sync.Mutex
+	err := i.eachImage(ctx, images, done, func(component string, repository *repository.Repository, img release.Image) error {
+		got, err := readComponent(ctx, repository, img)
+		mu.Lock()
+		defer mu.Unlock()
+		read[component] = got
+		return err
+	})
+	if err == nil {
+		i.Images = read
+	}
+	return err
+}
+
+// VerifyImages verifies the manifests and configurations of all component images, for every platform of an index. It skips attestations,
+// which no cluster pulls. Its parameters and errors are those of ReadImages.
+func (i *Info) VerifyImages(ctx context.Context, images *image.Reader, done func(component string)) error {
+	return i.eachImage(ctx, images, done, func(_ string, repository *repository.Repository, img release.Image) error {
+		return verifyPlatforms(ctx, repository, img.Digest, 0)
+	})
+}
+
+func verifyPlatforms(ctx context.Context, repository *repository.Repository, d release.Digest, depth int) error {
+	if depth > document.MaxIndexDepth {
+		return fmt.Errorf("%w: more than %d nested indexes", failure.ErrLimit, document.MaxIndexDepth)
+	}
+	doc, err := repository.Document(ctx, d)
+	if err != nil {
+		return err
+	}
+	if !doc.IsIndex() {
+		_, err := repository.Config(ctx, doc)
+		return err
+	}
+	var errs []error
+	for _, desc := range doc.Manifests {
+		if document.IsAttestation(desc) {
+			continue
+		}
+		digest, err := release.ParseDigest(desc.Digest.String())
+		if err == nil {
+			err = verifyPlatforms(ctx, repository, digest, depth+1)
+		}
+		if err != nil && desc.Platform != nil {
+			err = fmt.Errorf("platform %s: %w", desc.Platform, err)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// eachImage calls do for all component images in parallel, and then done, if set. It returns all errors joined.
+func (i *Info) eachImage(ctx context.Context, images *image.Reader, done func(component string),
+	do func(component string, repository *repository.Repository, img release.Image) error,
+) error {
 	references := payload.ImageReferences(i.References)
 	names := slices.Sorted(maps.Keys(references))
-	read, errs := make([]*ComponentImage, len(names)), make([]error, len(names))
+	errs := make([]error, len(names))
 	repositories := newRepositories(images)
 	var group errgroup.Group
 	group.SetLimit(maxReads)
 	for n, name := range names {
 		group.Go(func() error {
-			read[n], errs[n] = repositories.read(ctx, references[name])
-			if errs[n] != nil {
-				errs[n] = fmt.Errorf("image %s: %w", printable.Text(name), errs[n])
+			img, repository, err := repositories.open(references[name])
+			if err == nil {
+				err = do(name, repository, img)
+			}
+			if err != nil {
+				errs[n] = fmt.Errorf("image %s: %w", printable.Text(name), err)
 			}
 			if done != nil {
 				done(name)
@@ -126,10 +186,6 @@ func (i *Info) ReadImages(ctx context.Context, images *image.Reader, done func(c
 			return ctx.Err()
 		}
 		return err
-	}
-	i.Images = make(map[string]*ComponentImage, len(names))
-	for n, name := range names {
-		i.Images[name] = read[n]
 	}
 	return nil
 }
@@ -145,22 +201,19 @@ func newRepositories(images *image.Reader) *repositories {
 	return &repositories{images: images, opened: map[string]*repository.Repository{}}
 }
 
-// read reads an image of a release. It rejects a pullspec with a tag, because its content may change.
-func (r *repositories) read(ctx context.Context, pullspec string) (*ComponentImage, error) {
+// open returns an image of a release and its repository. It rejects a pullspec with a tag, because its content may change.
+func (r *repositories) open(pullspec string) (img release.Image, repository *repository.Repository, err error) {
 	written := release.Pullspec(pullspec).Digest()
 	if written == "" {
-		return nil, fmt.Errorf("%q has no digest: %w", pullspec, failure.ErrIntegrity)
+		return img, nil, fmt.Errorf("%q has no digest: %w", pullspec, failure.ErrIntegrity)
 	}
 	digest, err := release.ParseDigest(string(written))
 	if err != nil {
-		return nil, fmt.Errorf("%q: %w: %w", pullspec, failure.ErrIntegrity, err)
+		return img, nil, fmt.Errorf("%q: %w: %w", pullspec, failure.ErrIntegrity, err)
 	}
-	img := release.Image{Pullspec: pullspec, Digest: digest}
-	repository, err := r.of(img)
-	if err != nil {
-		return nil, err
-	}
-	return readComponent(ctx, repository, img)
+	img = release.Image{Pullspec: pullspec, Digest: digest}
+	repository, err = r.of(img)
+	return img, repository, err
 }
 
 func (r *repositories) of(img release.Image) (*repository.Repository, error) {

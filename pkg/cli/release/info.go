@@ -223,7 +223,11 @@ func (o *infoOptions) readImages(ctx context.Context, streams command.Streams, i
 	p := o.progress.Start(streams, "reading images of "+info.Metadata.Version)
 	defer p.Close()
 	p.Expect(len(info.References.Spec.Tags), 0)
-	err := info.ReadImages(ctx, images, func(component string) {
+	read := info.ReadImages
+	if o.verify {
+		read = info.VerifyImages
+	}
+	err := read(ctx, images, func(component string) {
 		p.Report(progress.Event{Item: component, Ended: true, Silent: true})
 	})
 	if errors.Is(err, failure.ErrIntegrity) {

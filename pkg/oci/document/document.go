@@ -44,6 +44,12 @@ type Document struct {
 // IsIndex reports whether the document lists other documents instead of layers.
 func (d *Document) IsIndex() bool { return d.Manifests != nil }
 
+// IsAttestation reports whether an entry of an index is the attestation of a build instead of an image. BuildKit lists it as an image for an
+// unknown platform (https://docs.docker.com/build/metadata/attestations/attestation-storage/). No cluster pulls it.
+func IsAttestation(desc v1.Descriptor) bool {
+	return desc.Platform != nil && desc.Platform.OS == "unknown" && desc.Annotations["vnd.docker.reference.type"] == "attestation-manifest"
+}
+
 // Descriptor returns the descriptor that lists the document in an index or a layout.
 func (d *Document) Descriptor() v1.Descriptor {
 	return v1.Descriptor{MediaType: d.MediaType, Size: int64(len(d.Raw)), Digest: HashOf(d.Digest), ArtifactType: d.ArtifactType}

@@ -250,7 +250,10 @@ func (c *copier) finish(ctx context.Context, n *node) error {
 
 func (c *copier) put(ctx context.Context, n *node, tags []string) error {
 	err := c.try(ctx, func(ctx context.Context) error { return n.to.Put(ctx, n.doc, tags) })
-	if err != nil {
+	switch {
+	case err != nil && len(n.lacks) > 0:
+		return fmt.Errorf("writing index %s of %s to %s without attestation %s, which its source lacks: %w", n.doc.Digest, c.plan.Images[n.image].Name, n.to, n.lacks[0], err)
+	case err != nil:
 		return fmt.Errorf("writing manifest %s of %s to %s: %w", n.doc.Digest, c.plan.Images[n.image].Name, n.to, err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package mirror
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -43,6 +44,8 @@ type node struct {
 	tags   []string
 	// attached is set if the document is an attachment or part of one.
 	attached bool
+	// lacks lists the attestations in the index that the source does not have.
+	lacks []release.Digest
 	// blobs are the document's blobs to copy to the target.
 	blobs    []v1.Descriptor
 	children []*node
@@ -155,6 +158,9 @@ func (p *planner) node(to Target, d release.Digest, tags []string, attached bool
 func (p *planner) sorted() []*node {
 	nodes := make([]*node, 0, len(p.nodes))
 	for _, n := range p.nodes {
+		if n.doc == nil { // the source does not have it
+			continue
+		}
 		slices.Sort(n.tags)
 		nodes = append(nodes, n)
 	}
@@ -201,7 +207,14 @@ func (b *branch) fill(ctx context.Context, n *node, doc *document.Document, tags
 			return fmt.Errorf("reading index %s: %w: %w", doc.Digest, failure.ErrIntegrity, err)
 		}
 		child, err := b.fetch(ctx, digest, nil, depth+1, n.attached)
-		if err != nil {
+		switch missing := errors.Is(err, failure.ErrNotFound); {
+		case missing && document.IsAttestation(desc):
+			n.lacks = append(n.lacks, digest)
+			b.opts.Warn(fmt.Sprintf("%s: not copying attestation %s of index %s: its registry does not have it", b.img.Name, digest, doc.Digest))
+			continue
+		case missing && desc.Platform != nil:
+			return fmt.Errorf("index %s lists platform %s, which its registry does not have: %w", doc.Digest, desc.Platform, err)
+		case err != nil:
 			return err
 		}
 		n.children = append(n.children, child)

@@ -1,0 +1,101 @@
+package mirror_test
+
+import (
+	"net/http"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/oci/image"
+	"github.com/cluster-version/cvo/pkg/oci/mirror"
+	"github.com/cluster-version/cvo/pkg/oci/mirror/target"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+// platforms is an image for two platforms, with the attestation of its build.
+type platforms struct {
+	source      *fixture.Registry
+	index       release.Image
+	attestation v1.Hash
+	arm64       v1.Hash
+}
+
+func newPlatforms(t *testing.T) platforms {
+	t.Helper()
+	p := platforms{source: fixture.StartRegistry(t)}
+	hash := func(img v1.Image) v1.Hash {
+		digest, err := img.Digest()
+		require.NoError(t, err)
+		return digest
+	}
+	amd64, arm64, attestation := componentImage(t, 1, "amd64"), componentImage(t, 2, "arm64"), componentImage(t, 3, "unknown")
+	p.arm64, p.attestation = hash(arm64), hash(attestation)
+	p.index = pushIndex(t, mutate.AppendManifests(empty.Index,
+		mutate.IndexAddendum{Add: amd64, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}},
+		mutate.IndexAddendum{Add: arm64, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}}},
+		mutate.IndexAddendum{Add: attestation, Descriptor: v1.Descriptor{
+			Platform:    &v1.Platform{OS: "unknown", Architecture: "unknown"},
+			Annotations: map[string]string{"vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": hash(amd64).String()},
+		}},
+	), p.source.Host()+"/"+componentRepository+":two")
+	return p
+}
+
+// lacks makes the source respond as if it did not have a manifest.
+func (p platforms) lacks(digest v1.Hash) {
+	p.source.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/" + digest.String()), Status: http.StatusNotFound})
+}
+
+// mirror copies the image and returns the warnings.
+func (p platforms) mirror(t *testing.T, to mirror.Target) (warnings []string, err error) {
+	t.Helper()
+	opts := mirror.Options{Attempts: 1, Warn: func(w string) { warnings = append(warnings, w) }}
+	images := []mirror.Image{{Name: "dns", From: sourceOf(t, p.index), Digest: p.index.Digest, To: to, Tag: "dns"}}
+	plan, err := mirror.New(t.Context(), images, opts)
+	if err == nil {
+		_, err = plan.Copy(t.Context())
+	}
+	return warnings, err
+}
+
+func TestMissingAttestationIsOmitted(t *testing.T) {
+	p, dir := newPlatforms(t), t.TempDir()
+	p.lacks(p.attestation)
+	to := target.NewLayout(dir)
+	warnings, err := p.mirror(t, to)
+	require.NoError(t, err)
+	require.NoError(t, to.Close())
+	assert.Equal(t, []string{"dns: not copying attestation " + p.attestation.String() + " of index " + string(p.index.Digest) + ": its registry does not have it"}, warnings)
+	require.NoError(t, p.source.Close())
+	for _, architecture := range []string{"amd64", "arm64"} {
+		images, err := image.New(image.Options{Access: access(), Platform: "linux/" + architecture})
+		require.NoError(t, err)
+		repository, err := images.Repository(release.Image{Pullspec: inFolder(dir)(p.index.Digest), Digest: p.index.Digest})
+		require.NoError(t, err)
+		doc, err := repository.Image(t.Context(), p.index.Digest)
+		require.NoError(t, err)
+		config, err := repository.Config(t.Context(), doc)
+		require.NoError(t, err)
+		assert.Contains(t, string(config), architecture)
+	}
+}
+
+func TestMissingPlatformIsNamed(t *testing.T) {
+	p := newPlatforms(t)
+	p.lacks(p.arm64)
+	_, err := p.mirror(t, targetAt(t, fixture.StartRegistry(t)))
+	require.ErrorContains(t, err, "dns: index "+string(p.index.Digest)+" lists platform linux/arm64, which its registry does not have: ")
+}
+
+func TestRegistryThatNeedsTheAttestationIsExplained(t *testing.T) {
+	p, destination := newPlatforms(t), fixture.StartRegistry(t)
+	p.lacks(p.attestation)
+	_, err := p.mirror(t, targetAt(t, destination))
+	require.ErrorContains(t, err, "writing index "+string(p.index.Digest)+" of dns to "+destination.Host()+"/"+mirrorRepository+
+		" without attestation "+p.attestation.String()+", which its source lacks: ")
+}
