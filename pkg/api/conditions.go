@@ -101,6 +101,7 @@ const (
 	EventDriftRepaired              = "DriftRepaired"
 	EventRepairsHeldBack            = "RepairsHeldBack"
 	EventSecurityLoosened           = "PodSecurityLoosened"
+	EventCapabilityEnabled          = "CapabilityEnabled"
 	EventOtherController            = "OtherController"
 	EventOverrideUnmatched          = "OverrideWithoutEffect"
 	EventStatusRefused              = "StatusRefused"

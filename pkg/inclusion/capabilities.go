@@ -111,6 +111,15 @@ func EnabledCapabilities(spec *configv1.ClusterVersionCapabilitiesSpec, gates se
 	return capabilities, sets.List(capabilities.Enabled.Difference(asked))
 }
 
+// With returns the capabilities with more that are known and enabled, except those whose feature gates are all off.
+func (c Capabilities) With(more []configv1.ClusterVersionCapability, gates sets.Set[string]) Capabilities {
+	c.Enabled = withoutGated(c.Enabled.Union(sets.New(more...)), gates)
+	if c.Known != nil {
+		c.Known = withoutGated(c.Known.Union(sets.New(more...)), gates)
+	}
+	return c
+}
+
 // ImplicitCapabilities returns the capabilities that a new release makes necessary, sorted. If the old release applied an object to this
 // cluster and the new release assigns the object to a disabled capability, then that capability becomes enabled, even if it is unknown.
 // Otherwise the object would be orphaned. capabilities are the current ones, before are the cluster's manifests of the old release, and

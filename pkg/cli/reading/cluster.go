@@ -16,11 +16,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/author/inspect"
 	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/inclusion"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/operator/sources"
+	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // pullspec resolves an argument to a pullspec, folder or layout. An empty argument means the release that the cluster runs or is updating
@@ -121,30 +126,76 @@ func CompleteReleases(cmd *cobra.Command, f *cluster.VersionFlags) ([]string, co
 	return versions, cobra.ShellCompDirectiveDefault
 }
 
-// ClusterSelection returns the filter that the cluster uses to select manifests, and the name of its platform. The filter comes from the
-// settings of the cluster and its operator.
-func ClusterSelection(ctx context.Context, f *cluster.VersionFlags) (inclusion.Filter, string, error) {
+// Selection describes which manifests of a release a cluster gets.
+type Selection struct {
+	// Filter comes from the settings of the cluster and its operator.
+	Filter inclusion.Filter
+	// Platform is the name of the cluster's platform; empty if unknown.
+	Platform string
+	// Running is the image of the release that the cluster runs or is updating to.
+	Running string
+}
+
+// ClusterSelection returns the selection of the cluster.
+func ClusterSelection(ctx context.Context, f *cluster.VersionFlags) (Selection, error) {
 	reader, cv, err := connect(ctx, f)
 	if err != nil {
-		return inclusion.Filter{}, "", err
+		return Selection{}, err
 	}
 	own, err := operatorSettings(ctx, reader)
 	if err != nil {
-		return inclusion.Filter{}, "", err
+		return Selection{}, err
 	}
-	filter, err := sources.ClusterFilter(ctx, reader, cv, own)
-	if err != nil {
-		return filter, "", err
+	s := Selection{Running: cv.Status.Desired.Image}
+	if s.Filter, err = sources.ClusterFilter(ctx, reader, cv, own); err != nil {
+		return s, err
 	}
 	infrastructure := &configv1.Infrastructure{}
 	err = reader.Get(ctx, client.ObjectKey{Name: "cluster"}, infrastructure)
 	if err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
-		return filter, "", fmt.Errorf("reading Infrastructure cluster: %w", err)
+		return s, fmt.Errorf("reading Infrastructure cluster: %w", err)
 	}
-	if infrastructure.Status.PlatformStatus == nil {
-		return filter, "", nil
+	if platform := infrastructure.Status.PlatformStatus; platform != nil {
+		s.Platform = strings.ToLower(string(platform.Type))
 	}
-	return filter, strings.ToLower(string(infrastructure.Status.PlatformStatus.Type)), nil
+	return s, nil
+}
+
+// ForUpdate returns the filter for an update of the cluster to a release, and a text about the capabilities that the update enables, empty
+// if there are none.
+func (s Selection) ForUpdate(ctx context.Context, r *inspect.Release, images *image.Reader) (filter inclusion.Filter, enables string, err error) {
+	if s.Filter, err = r.WithVersion(ctx, s.Filter); err != nil {
+		return s.Filter, "", err
+	}
+	files, err := r.Files(ctx)
+	if err != nil {
+		return s.Filter, "", err
+	}
+	update, err := payload.LoadUpdate(files, r.Image.Pullspec, payload.Options{Filter: s.Filter}, func() ([]*manifest.Manifest, error) {
+		if r.Image.Digest != "" && r.Image.Digest == release.Pullspec(s.Running).Digest() {
+			return nil, nil // an update to the running release enables nothing
+		}
+		running, err := s.running(ctx, images)
+		if err != nil {
+			return nil, fmt.Errorf("reading the running release, which decides which capabilities the update enables: %w", err)
+		}
+		return running.Manifests, nil
+	})
+	return update.Filter, update.EnablesText(), err
+}
+
+// running loads the release that the cluster runs.
+func (s Selection) running(ctx context.Context, images *image.Reader) (*payload.Payload, error) {
+	img, err := images.Resolve(ctx, s.Running)
+	if err != nil {
+		return nil, err
+	}
+	files, err := images.Manifests(ctx, img)
+	if err != nil {
+		return nil, err
+	}
+	s.Filter.MajorVersion = nil // that of the running release
+	return payload.Load(files, img.ByDigest(), payload.Options{Filter: s.Filter})
 }
 
 // operatorSettings returns the settings in the operator's Deployment. An operator outside the cluster has no Deployment. In that case the

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cluster-version/cvo/internal/inputfile"
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/author/inspect"
 	"github.com/cluster-version/cvo/pkg/author/inspect/installconfig"
@@ -186,7 +187,7 @@ func (o *extractOptions) run(ctx context.Context, streams command.Streams) error
 		p.Expect(l.Layers, 0)
 		p.Report(progress.Event{Item: fmt.Sprintf("layer %d", l.Index), Done: l.Bytes, Total: l.Total, Ended: l.Bytes == l.Total, Silent: true})
 	}
-	r, _, err := o.read.Open(ctx, streams, o.ref)
+	r, images, err := o.read.Open(ctx, streams, o.ref)
 	if err != nil {
 		return err
 	}
@@ -198,7 +199,7 @@ func (o *extractOptions) run(ctx context.Context, streams command.Streams) error
 		_, err = streams.Out.Write(data)
 		return err
 	}
-	selection, err := o.selection(ctx, streams, r)
+	selection, err := o.selection(ctx, streams, r, images)
 	if err != nil {
 		return err
 	}
@@ -215,7 +216,7 @@ func (o *extractOptions) run(ctx context.Context, streams command.Streams) error
 }
 
 // selection returns the parts of the release to extract.
-func (o *extractOptions) selection(ctx context.Context, streams command.Streams, r *inspect.Release) (inspect.Selection, error) {
+func (o *extractOptions) selection(ctx context.Context, streams command.Streams, r *inspect.Release, images *image.Reader) (inspect.Selection, error) {
 	selection := inspect.Selection{CredentialsRequests: o.credentialsRequests}
 	var err error
 	if o.cloud != "" {
@@ -229,7 +230,7 @@ func (o *extractOptions) selection(ctx context.Context, streams command.Streams,
 		}
 		return selection, nil
 	}
-	filter, platform, err := o.clusterFilter(ctx, r)
+	filter, platform, err := o.clusterFilter(ctx, streams, r, images)
 	if err != nil {
 		return selection, err
 	}
@@ -241,14 +242,18 @@ func (o *extractOptions) selection(ctx context.Context, streams command.Streams,
 }
 
 // clusterFilter returns the filter that the existing or planned cluster uses to select manifests, and its platform.
-func (o *extractOptions) clusterFilter(ctx context.Context, r *inspect.Release) (inclusion.Filter, string, error) {
+func (o *extractOptions) clusterFilter(ctx context.Context, streams command.Streams, r *inspect.Release, images *image.Reader,
+) (inclusion.Filter, string, error) {
 	if o.installConfig == "" {
-		filter, platform, err := reading.ClusterSelection(ctx, &o.read.Versions)
+		cluster, err := reading.ClusterSelection(ctx, &o.read.Versions)
 		if err != nil {
-			return filter, "", fmt.Errorf("--included needs the settings of a cluster: %w (or describe it with --install-config)", err)
+			return cluster.Filter, "", fmt.Errorf("--included needs the settings of a cluster: %w (or describe it with --install-config)", err)
 		}
-		filter, err = r.WithVersion(ctx, filter)
-		return filter, platform, err
+		filter, enables, err := cluster.ForUpdate(ctx, r, images)
+		if enables != "" {
+			fmt.Fprintf(streams.Err, "info: %s\n", printable.Text(enables))
+		}
+		return filter, cluster.Platform, err
 	}
 	data, err := inputfile.Read(o.installConfig)
 	if err != nil {

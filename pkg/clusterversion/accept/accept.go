@@ -88,8 +88,9 @@ type Acceptance struct {
 
 	// ForcedPast are the failed checks that force overrode.
 	ForcedPast []api.ForcedCheck
-	// Filter selects the manifests that this cluster gets.
-	Filter inclusion.Filter
+	// Filter selects the manifests that this cluster gets. Enables are the capabilities that the update enables; see payload.Update.
+	Filter  inclusion.Filter
+	Enables []configv1.ClusterVersionCapability
 
 	files fs.FS
 	// Obstacles are the obstacles that existed when the preconditions were checked.
@@ -330,10 +331,11 @@ func (in Input) explainForce(t request.Target, err error) error {
 func (in Input) verify(ctx context.Context, outside Outside, img release.Image) ([]release.Evidence, error) {
 	running := in.runningPayload()
 	if running == nil && in.Local != nil {
-		var err error
-		if running, _, err = in.load(in.Local, in.Own); err != nil {
+		own, err := in.load(in.Local, in.Own)
+		if err != nil {
 			return nil, err
 		}
+		running = own.Payload
 	}
 	verifier, err := outside.Verifier(ctx, img, running)
 	if err != nil {
@@ -351,7 +353,7 @@ func (in Input) runningPayload() *payload.Payload {
 
 // load reads a release and returns the manifests that this cluster gets. It ignores overrides: the rollout applies them, so an
 // administrator can exclude an object without the release being read again.
-func (in Input) load(files fs.FS, image string) (*payload.Payload, inclusion.Filter, error) {
+func (in Input) load(files fs.FS, image string) (payload.Update, error) {
 	version := "" // if the version cannot be read, loading reports the error
 	if metadata, err := payload.ReadMetadata(files); err == nil {
 		version = metadata.Version
@@ -360,30 +362,21 @@ func (in Input) load(files fs.FS, image string) (*payload.Payload, inclusion.Fil
 	if in.Running != nil {
 		stay = in.Running.Filter.Capabilities.Enabled.UnsortedList()
 	}
-	read := func() (*payload.Payload, inclusion.Filter, error) {
-		filter := in.Settings.Filter(in.ClusterVersion, version, stay...)
-		filter.Overrides = nil
-		p, err := payload.Load(files, image, payload.Options{
-			Filter: filter, Running: in.runningPayload(), BringYourOwnNetwork: in.Settings.BringYourOwnNetwork,
-		})
-		return p, filter, err
+	filter := in.Settings.Filter(in.ClusterVersion, version, stay...)
+	filter.Overrides = nil
+	opts := payload.Options{Filter: filter, Running: in.runningPayload(), BringYourOwnNetwork: in.Settings.BringYourOwnNetwork}
+	var running func() ([]*manifest.Manifest, error)
+	if in.Running != nil {
+		running = func() ([]*manifest.Manifest, error) { return in.Running.Payload.Manifests, nil }
 	}
-	p, filter, err := read()
-	if err != nil || in.Running == nil {
-		return p, filter, err
-	}
-	implicit := inclusion.ImplicitCapabilities(filter.Capabilities, in.Running.Payload.Manifests, p.Optional(filter))
-	if len(implicit) == 0 {
-		return p, filter, nil
-	}
-	stay = append(stay, implicit...)
-	return read()
+	return payload.LoadUpdate(files, image, opts, running)
 }
 
 // load is the step that reads the payload.
 func load(ctx context.Context, in Input, a *Acceptance) error {
-	var err error
-	if a.Payload, a.Filter, err = in.load(a.files, a.Image()); err != nil || in.Successor == nil || a.Target.Own {
+	update, err := in.load(a.files, a.Image())
+	a.Payload, a.Filter, a.Enables = update.Payload, update.Filter, update.Enables
+	if err != nil || in.Successor == nil || a.Target.Own {
 		return err
 	}
 	return in.Successor(ctx, in.ClusterVersion, a.Verified.Image, a.Payload)

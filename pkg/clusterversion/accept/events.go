@@ -6,6 +6,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/event"
+	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -32,11 +33,19 @@ func Events(before, after Acceptance) []event.Event {
 			events = append(events, event.Normal(api.EventPreconditionsPassed, "Preconditions passed for payload loaded %s", after.Describe()))
 		}
 		events = append(events, event.Normal(api.EventPayloadLoaded, "%s%s", after.Message, signers(after.Verified)))
+		if enables := after.EnablesText(); enables != "" {
+			events = append(events, event.Normal(api.EventCapabilityEnabled, "%s", enables))
+		}
 		if nothing := after.Nothing(); nothing != "" {
 			events = append(events, event.Warning(api.EventNothingIncluded, "Nothing will be installed: %s", nothing))
 		}
 	}
 	return events
+}
+
+// EnablesText describes the capabilities that the update enables; empty if there are none.
+func (a Acceptance) EnablesText() string {
+	return payload.Update{Payload: a.Payload, Enables: a.Enables}.EnablesText()
 }
 
 // FailureEvent returns the event reason for a failed step.

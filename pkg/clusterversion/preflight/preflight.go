@@ -144,6 +144,9 @@ func (f *Flight) judge(report *preview.Report) (again bool) {
 	}
 	t := report.Totals
 	f.Account.Message = fmt.Sprintf("objects to create: %d, to change: %d, to delete: %d, to recreate: %d", t.Created, t.Changed, t.Deleted, t.Recreated)
+	if enables := f.Acceptance.EnablesText(); enables != "" {
+		f.Account.Message += "; " + enables
+	}
 	switch {
 	case t.NotAsked > 0:
 		f.Account.State = api.PreflightFailed

@@ -37,6 +37,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/pkg/install"
 	installtarget "github.com/cluster-version/cvo/pkg/install/target"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/operator/sources"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -211,7 +212,18 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 	if err != nil {
 		return nil, err
 	}
-	out.payload, err = payload.Load(files, image, load)
+	update, err := payload.LoadUpdate(files, image, load, func() ([]*manifest.Manifest, error) {
+		running, err := o.running(ctx, c, load)
+		if err != nil {
+			out.notes = append(out.notes, "It is unknown whether the update enables capabilities, because the running release cannot be read: "+err.Error())
+			return nil, ctx.Err()
+		}
+		return running.Manifests, nil
+	})
+	if enables := update.EnablesText(); enables != "" {
+		out.notes = append(out.notes, enables)
+	}
+	out.payload = update.Payload
 	return out, err
 }
 
@@ -289,7 +301,7 @@ func (o *options) verify(
 	verifier, err := images.Verifier(ctx, img, nil)
 	if errors.Is(err, policy.ErrNone) {
 		var running *payload.Payload
-		if running, err = o.running(ctx, c, images, load); err != nil {
+		if running, err = o.running(ctx, c, load); err != nil {
 			return fmt.Errorf("reading the keys of the running release: %w (use --trust for other keys)", err)
 		}
 		verifier, err = images.Verifier(ctx, img, running)
@@ -301,7 +313,14 @@ func (o *options) verify(
 }
 
 // running pulls the release that the cluster runs. The cluster verified its digest when it accepted the release.
-func (o *options) running(ctx context.Context, c *examined, images *outside.Outside, load payload.Options) (*payload.Payload, error) {
+func (o *options) running(ctx context.Context, c *examined, load payload.Options) (*payload.Payload, error) {
+	if c.running != nil {
+		return c.running, nil
+	}
+	images, err := c.outside(ctx)
+	if err != nil {
+		return nil, err
+	}
 	pullspec := c.version.Status.Desired.Image
 	if !release.Pullspec(pullspec).HasDigest() {
 		return nil, errors.New("status.desired of the ClusterVersion names no image by digest")
@@ -314,7 +333,8 @@ func (o *options) running(ctx context.Context, c *examined, images *outside.Outs
 	if err != nil {
 		return nil, err
 	}
-	return payload.Load(files, img.ByDigest(), load)
+	c.running, err = payload.Load(files, img.ByDigest(), load)
+	return c.running, err
 }
 
 // examined is the cluster for which the command previews an update.
@@ -322,6 +342,8 @@ type examined struct {
 	reader  client.Reader
 	version *configv1.ClusterVersion
 	options outside.Options
+	// running is the release that the cluster runs; nil until it is read.
+	running *payload.Payload
 }
 
 // outside returns the access to release images with the configuration of the cluster's operator.

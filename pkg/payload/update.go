@@ -1,0 +1,61 @@
+package payload
+
+import (
+	"fmt"
+	"io/fs"
+	"strings"
+
+	configv1 "github.com/openshift/api/config/v1"
+
+	"github.com/cluster-version/cvo/pkg/inclusion"
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+// Update is a release as a cluster gets it in an update.
+type Update struct {
+	Payload *Payload
+	// Filter selects the manifests that the cluster gets.
+	Filter inclusion.Filter
+	// Enables lists the capabilities that the update enables although nobody requested them, sorted. The release assigns objects of the
+	// running release to them, and these objects must stay.
+	Enables []configv1.ClusterVersionCapability
+}
+
+// EnablesText describes the capabilities that the update enables; empty if there are none.
+func (u Update) EnablesText() string {
+	if len(u.Enables) == 0 {
+		return ""
+	}
+	names := make([]string, len(u.Enables))
+	for i, c := range u.Enables {
+		names[i] = string(c)
+	}
+	return fmt.Sprintf("The update to %s enables capabilities that nobody requested, because objects of the running release belong to them now: %s",
+		u.Payload.Release.Version, strings.Join(names, ", "))
+}
+
+// LoadUpdate loads a release as Load does, with the capabilities that the update enables. running returns the manifests of the running
+// release that the cluster has. It is called only if capabilities exclude a manifest; nil stands for a cluster without a release.
+func LoadUpdate(files fs.FS, image string, opts Options, running func() ([]*manifest.Manifest, error)) (Update, error) {
+	u := Update{Filter: opts.Filter}
+	var err error
+	if u.Payload, err = Load(files, image, opts); err != nil || running == nil {
+		return u, err
+	}
+	optional := u.Payload.Optional(opts.Filter)
+	if len(optional) == 0 {
+		return u, nil
+	}
+	before, err := running()
+	if err != nil {
+		return u, err
+	}
+	u.Enables = inclusion.ImplicitCapabilities(opts.Filter.Capabilities, before, optional)
+	if len(u.Enables) == 0 {
+		return u, nil
+	}
+	u.Filter.Capabilities = opts.Filter.Capabilities.With(u.Enables, opts.Filter.Gates)
+	opts.Filter = u.Filter
+	u.Payload, err = Load(files, image, opts)
+	return u, err
+}

@@ -1,0 +1,85 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/engine/preview"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// reassigned is a component whose object the next release assigns to a capability.
+const reassigned = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: lab, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {namespace: lab, name: x, annotations: {include.release.openshift.io/self-managed-high-availability: "true"$CAPABILITY}}
+data: {version: "$VERSION"}
+`
+
+// TestUpdateEnablesCapabilitiesEverywhere updates to a release that assigns an object of the running release to a disabled capability. The
+// update enables the capability, so everything that an administrator can look at before must show that.
+func TestUpdateEnablesCapabilitiesEverywhere(t *testing.T) {
+	t.Parallel()
+	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	l.create("../../manifests/0000_00_cluster-version-operator_02_releaserollouts.crd.yaml")
+	push := func(version, capability string) release.Image {
+		files := l.tiny.files(version).(fstest.MapFS)
+		text := strings.NewReplacer("$VERSION", version, "$CAPABILITY", capability).Replace(reassigned)
+		files["release-manifests/0000_30_lab_01.yaml"] = &fstest.MapFile{Data: []byte(text)}
+		return l.push(files, version, true)
+	}
+	l.own = push("4.2.0", "")
+	next := push("4.2.1", `, capability.openshift.io/name: Console`)
+	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
+	require.NoError(t, err)
+	l.edit(func(spec *configv1.ClusterVersionSpec) {
+		spec.Capabilities = &configv1.ClusterVersionCapabilitiesSpec{BaselineCapabilitySet: configv1.ClusterVersionCapabilitySetNone}
+	})
+	l.start("operators")
+	l.succeed()
+	l.await("4.2.0 to complete", time.Minute, completed("4.2.0"))
+	const text = "The update to 4.2.1 enables capabilities that nobody requested, because objects of the running release belong to them now: Console"
+
+	out, err := l.run("upgrade", "diff", next.ByDigest(), "--trust", l.trust, "-o", "json")
+	require.NoError(t, err)
+	var diff preview.Report
+	require.NoError(t, json.Unmarshal([]byte(out), &diff))
+	assert.Contains(t, diff.Notes, text)
+	assert.True(t, slices.ContainsFunc(diff.Objects, func(o preview.Object) bool { return o.ID.Name == "x" && o.Verdict == preview.Modify }), "%v", diff.Objects)
+
+	dir := filepath.Join(t.TempDir(), "out")
+	_, err = l.run("release", "extract", next.ByDigest(), "--included", "--to", dir)
+	require.NoError(t, err)
+	files, err := filepath.Glob(filepath.Join(dir, "*lab*"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	data, err := os.ReadFile(files[0])
+	require.NoError(t, err)
+	assert.Contains(t, string(data), "kind: ConfigMap")
+
+	l.preflight(configv1.Update{Image: next.ByDigest()})
+	rollout := l.awaitRollout("the preflight", func(r *api.ReleaseRollout) bool {
+		return r.Status.Preflight != nil && r.Status.Preflight.EndedAt != nil
+	})
+	assert.Contains(t, rollout.Status.Preflight.Message, text)
+
+	l.update(configv1.Update{Image: next.ByDigest()})
+	cv := l.await("4.2.1 to complete", time.Minute, completed("4.2.1"))
+	assert.Contains(t, cv.Status.Capabilities.EnabledCapabilities, configv1.ClusterVersionCapabilityConsole)
+	require.Eventually(t, func() bool { return slices.Contains(l.story(), api.EventCapabilityEnabled) }, time.Minute, 50*time.Millisecond)
+}
