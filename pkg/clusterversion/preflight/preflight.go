@@ -80,6 +80,7 @@ func (f *Flight) Run(ctx context.Context) (again bool) {
 		f.Account.State, f.Account.Message = api.PreflightFailed, printable.Excerpt(f.Acceptance.Message, api.ReleaseRolloutText)
 		return accept.IsTransient(f.Acceptance)
 	}
+	images := f.findImages(ctx)
 	f.begin(api.PreflightDryRun, "Dry-running each object of "+f.Acceptance.Describe())
 	report, err := f.Preview(ctx, f.Input.ClusterVersion, f.Acceptance.Payload)
 	if err != nil {
@@ -87,7 +88,7 @@ func (f *Flight) Run(ctx context.Context) (again bool) {
 		return true
 	}
 	f.Account.Changes = changesOf(report)
-	return f.judge(report)
+	return f.judge(report, images)
 }
 
 func (f *Flight) begin(step, message string) {
@@ -129,7 +130,7 @@ const (
 )
 
 // judge sets the result of the preflight. It reports whether a retry may reach objects that this attempt could not check.
-func (f *Flight) judge(report *preview.Report) (again bool) {
+func (f *Flight) judge(report *preview.Report, images found) (again bool) {
 	var blocking, against []string
 	for _, o := range f.Account.Preconditions {
 		if o.Blocking {
@@ -142,10 +143,16 @@ func (f *Flight) judge(report *preview.Report) (again bool) {
 	if report.Totals.Refused > 0 {
 		against = append(against, fmt.Sprintf("objects that the API server would reject: %d", report.Totals.Refused))
 	}
+	if len(images.missing) > 0 {
+		against = append(against, "images that no registry has: "+listed(images.missing))
+	}
 	t := report.Totals
 	f.Account.Message = fmt.Sprintf("objects to create: %d, to change: %d, to delete: %d, to recreate: %d", t.Created, t.Changed, t.Deleted, t.Recreated)
 	if enables := f.Acceptance.EnablesText(); enables != "" {
 		f.Account.Message += "; " + enables
+	}
+	if len(images.unknown) > 0 {
+		f.Account.Message += "; images that could not be looked up: " + listed(images.unknown)
 	}
 	switch {
 	case t.NotAsked > 0:

@@ -44,17 +44,20 @@ func TestPreflightPassesWithoutBlockers(t *testing.T) {
 		name     string
 		totals   preview.Totals
 		blocking bool
+		images   found
 		state    string
 		again    bool
 	}{
-		{"passes without blockers", preview.Totals{Created: 1, Unknown: 4}, false, api.PreflightPassed, false},
-		{"blocks if objects would be rejected", preview.Totals{Refused: 1}, false, api.PreflightObjected, false},
-		{"blocks if a precondition blocks", preview.Totals{}, true, api.PreflightObjected, false},
-		{"fails and retries if objects could not be checked", preview.Totals{NotAsked: 2, Refused: 1}, true, api.PreflightFailed, true},
+		{"passes without blockers", preview.Totals{Created: 1, Unknown: 4}, false, found{}, api.PreflightPassed, false},
+		{"blocks if objects would be rejected", preview.Totals{Refused: 1}, false, found{}, api.PreflightObjected, false},
+		{"blocks if a precondition blocks", preview.Totals{}, true, found{}, api.PreflightObjected, false},
+		{"blocks if an image is missing", preview.Totals{}, false, found{missing: []string{"dns: r@sha256:1"}}, api.PreflightObjected, false},
+		{"passes if an image could not be looked up", preview.Totals{}, false, found{unknown: []string{"dns: r@sha256:1: timeout"}}, api.PreflightPassed, false},
+		{"fails and retries if objects could not be checked", preview.Totals{NotAsked: 2, Refused: 1}, true, found{}, api.PreflightFailed, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := Flight{Account: api.Preflight{Preconditions: []api.PreflightObjection{{Name: "A", Blocking: test.blocking}}}}
-			assert.Equal(t, test.again, f.judge(&preview.Report{Totals: test.totals}))
+			assert.Equal(t, test.again, f.judge(&preview.Report{Totals: test.totals}, test.images))
 			assert.Equal(t, test.state, f.Account.State)
 			assert.NotEmpty(t, f.Account.Message)
 		})

@@ -21,8 +21,8 @@ import (
 // place is a source of an image repository's content. It returns content unverified, and errors as the registry or the disk reports them.
 type place interface {
 	fmt.Stringer
-	// resolve returns the digest of a tag.
-	resolve(ctx context.Context, tag string) (release.Digest, error)
+	// resolve returns the digest of an existing tag or digest.
+	resolve(ctx context.Context, identifier string) (release.Digest, error)
 	// document returns a manifest or an index by digest or tag.
 	document(ctx context.Context, identifier string) ([]byte, error)
 	blob(ctx context.Context, d release.Digest) (io.ReadCloser, error)
@@ -57,8 +57,8 @@ func reference(repo name.Repository, identifier string) name.Reference {
 
 // resolve implements place. Some registries reject HEAD or omit headers, so a failed HEAD falls back to GET. A wrong digest is detected
 // later, when content is fetched by digest.
-func (p *remotePlace) resolve(ctx context.Context, tag string) (release.Digest, error) {
-	ref := p.ref(tag)
+func (p *remotePlace) resolve(ctx context.Context, identifier string) (release.Digest, error) {
+	ref := p.ref(identifier)
 	hash := v1.Hash{}
 	if desc, err := p.puller.Head(ctx, ref); err == nil {
 		hash = desc.Digest

@@ -148,6 +148,14 @@ func (s *Repository) Document(ctx context.Context, d release.Digest) (*document.
 	return doc, nil
 }
 
+// Exists returns nil if some place has the manifest or index of a digest. The error matches failure.ErrNotFound if every place lacks it.
+func (s *Repository) Exists(ctx context.Context, d release.Digest) error {
+	return s.try(ctx, request{"finding", string(d), true}, func(p place) error {
+		_, err := p.resolve(ctx, string(d))
+		return err
+	})
+}
+
 func (s *Repository) fetchDocument(ctx context.Context, d release.Digest) (raw []byte, err error) {
 	return raw, s.try(ctx, request{"fetching", string(d), true}, func(p place) (err error) {
 		if raw, err = p.document(ctx, string(d)); err != nil {

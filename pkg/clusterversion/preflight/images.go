@@ -1,0 +1,93 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/oci/failure"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+// found is the result of looking up the images that an update would newly pull, as `component: pullspec`. Nothing is known about an image in
+// unknown, for example because its registry cannot be reached.
+type found struct{ missing, unknown []string }
+
+// findImages looks up the images of the release that the running release does not use, as nodes would pull them.
+func (f *Flight) findImages(ctx context.Context) found {
+	components := imagesOf(f.Acceptance.Payload.Manifests)
+	if f.Input.Running != nil && f.Input.Running.Payload != nil {
+		for pullspec := range imagesOf(f.Input.Running.Payload.Manifests) {
+			delete(components, pullspec)
+		}
+	}
+	pullspecs := slices.Sorted(maps.Keys(components))
+	images := make([]release.Image, len(pullspecs))
+	for i, pullspec := range pullspecs {
+		images[i] = release.Image{Pullspec: string(pullspec), Digest: pullspec.Digest()}
+	}
+	if len(images) == 0 {
+		return found{}
+	}
+	outside, err := f.Input.Stages.Outside(ctx, f.Input.ClusterVersion)
+	if err != nil {
+		return found{unknown: []string{err.Error()}}
+	}
+	var out found
+	for i, err := range outside.Exist(ctx, images) {
+		name := components[pullspecs[i]] + ": " + images[i].Pullspec
+		switch {
+		case errors.Is(err, failure.ErrNotFound):
+			out.missing = append(out.missing, name)
+		case err != nil:
+			out.unknown = append(out.unknown, fmt.Sprintf("%s: %v", name, err))
+		}
+	}
+	return out
+}
+
+// imagesOf returns the pullspecs by digest in manifests, with the component of the first manifest that contains each.
+func imagesOf(manifests []*manifest.Manifest) map[release.Pullspec]string {
+	images := map[release.Pullspec]string{}
+	for _, m := range manifests {
+		eachText(m.Object.Object, func(text string) {
+			for _, pullspec := range release.Pullspecs(text) {
+				if _, known := images[pullspec]; !known {
+					images[pullspec] = m.Component
+				}
+			}
+		})
+	}
+	return images
+}
+
+// eachText calls do with every text in a value.
+func eachText(value any, do func(text string)) {
+	switch v := value.(type) {
+	case string:
+		do(v)
+	case []any:
+		for _, item := range v {
+			eachText(item, do)
+		}
+	case map[string]any:
+		for _, item := range v {
+			eachText(item, do)
+		}
+	}
+}
+
+// maxListed is the number of images that a message names.
+const maxListed = 5
+
+// listed joins the first names, with the number of the others.
+func listed(names []string) string {
+	if more := len(names) - maxListed; more > 0 {
+		return fmt.Sprintf("%s, and %d more", strings.Join(names[:maxListed], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}

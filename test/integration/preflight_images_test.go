@@ -1,0 +1,64 @@
+package integration_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/fixture"
+)
+
+// TestPreflightNamesMissingImages examines a release with one image that the running release uses too, one that exists, one that its
+// registry does not have, and one whose registry cannot be reached.
+func TestPreflightNamesMissingImages(t *testing.T) {
+	t.Parallel()
+	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	l.create("../../manifests/0000_00_cluster-version-operator_02_releaserollouts.crd.yaml")
+	component := func(name string) release.Image {
+		img, err := fixture.ReleaseImage(fstest.MapFS{"release-manifests/release-metadata": {Data: fmt.Appendf(nil, `{"version":%q}`, name)}})
+		require.NoError(t, err)
+		pushed, err := fixture.Push(t.Context(), l.registry, img, "platform/components:"+name)
+		require.NoError(t, err)
+		return pushed
+	}
+	running, exists := component("running").ByDigest(), component("exists").ByDigest()
+	gone := l.registry.Host() + "/platform/components@sha256:" + strings.Repeat("1", 64)
+	far := "127.0.0.1:1/platform/components@sha256:" + strings.Repeat("2", 64)
+	push := func(version string, images ...string) release.Image {
+		files := l.tiny.files(version).(fstest.MapFS)
+		files["release-manifests/0000_30_lab_01.yaml"] = &fstest.MapFile{Data: fmt.Appendf(nil, `
+apiVersion: v1
+kind: Namespace
+metadata: {name: lab, annotations: {include.release.openshift.io/self-managed-high-availability: "true", images: %q}}
+`, strings.Join(images, " "))}
+		return l.push(files, version, true)
+	}
+	l.own = push("4.2.0", running)
+	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
+	require.NoError(t, err)
+	l.start("operators")
+	l.succeed()
+	l.await("4.2.0 to complete", time.Minute, completed("4.2.0"))
+
+	l.registry.Reset()
+	l.preflight(configv1.Update{Image: push("4.2.1", running, exists, gone, far).ByDigest()})
+	p := l.awaitRollout("the preflight", func(r *api.ReleaseRollout) bool {
+		return r.Status.Preflight != nil && r.Status.Preflight.EndedAt != nil
+	}).Status.Preflight
+	assert.Equal(t, api.PreflightObjected, p.State)
+	assert.Contains(t, p.Message, "images that no registry has: lab: "+gone+";")
+	assert.Contains(t, p.Message, "images that could not be looked up: lab: "+far+": ")
+	assert.NotContains(t, p.Message, exists)
+	assert.Zero(t, l.registry.Count(http.MethodGet, "/platform/components/manifests/"+string(release.Pullspec(exists).Digest())), "images are not read")
+	assert.Equal(t, 1, l.registry.Count(http.MethodHead, "/platform/components/manifests/"+string(release.Pullspec(exists).Digest())))
+	assert.Zero(t, l.registry.Count(http.MethodHead, "/platform/components/manifests/"+string(release.Pullspec(running).Digest())), "nodes have this image")
+}
