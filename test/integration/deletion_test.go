@@ -142,7 +142,7 @@ func TestNothingIsWrittenAfterTheClusterVersionIsDeleted(t *testing.T) {
 	l.provokeWrites()
 	out, err := l.run("status")
 	require.Error(t, err)
-	require.ErrorContains(t, err, "ClusterVersion version does not exist, so the operator rolls out no release and repairs no object", out)
+	require.ErrorContains(t, err, "this cluster has no ClusterVersion, so no platform is installed", out)
 	created := time.Now()
 	uid := l.createVersion()
 	require.NotEqual(t, dead, uid)

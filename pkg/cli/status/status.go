@@ -206,7 +206,10 @@ func (o *options) write(out io.Writer, snapshot *report.Snapshot) error {
 // printClusterVersion prints the ClusterVersion if the operator cannot be reached or has no rollout to report yet.
 func (o *options) printClusterVersion(ctx context.Context, streams command.Streams, source *leader.Connection, why error) error {
 	lines, err := clusterVersionLines(ctx, source.Config, source.Name, source.Clock.Now())
-	if cluster.IsNoVersion(err) {
+	switch {
+	case cluster.IsNoVersion(err) && errors.Is(why, leader.ErrNoRollout):
+		return fmt.Errorf("%w; an operator runs, but applies no release and repairs no object", o.NoVersion(source.Name))
+	case cluster.IsNoVersion(err):
 		return o.NoVersion(source.Name)
 	}
 	if o.output == printing.FormatText {
