@@ -110,6 +110,9 @@ func TestErrorsArePrintedLikeKubectl(t *testing.T) {
 
 // TestReleasesContainTheRunningProgram makes a release with the test binary, which Go links statically only without cgo.
 func TestReleasesContainTheRunningProgram(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	file := program(t, "cvo")
 	binary, err := os.ReadFile(file)
 	require.NoError(t, err)

@@ -297,6 +297,9 @@ func realFiles(t testing.TB, version string) map[string][]byte {
 // TestRealFilesDecodeLikeTheOriginal compares every document of two real releases with the result of the original's decoder,
 // k8s.io/apimachinery.
 func TestRealFilesDecodeLikeTheOriginal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, version := range []string{"4.22.9", "4.23.0"} {
 		t.Run(version, func(t *testing.T) {
 			for path, data := range realFiles(t, version) {

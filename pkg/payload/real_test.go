@@ -109,6 +109,9 @@ func TestRealReleaseLoadsIdenticallyTwice(t *testing.T) {
 // TestRealReleaseHashDependsOnSettings checks which settings change the hash: profile, feature set and gates do, capabilities do not.
 // TestRealReleaseHashMatchesTheOriginal checks its value.
 func TestRealReleaseHashDependsOnSettings(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	all := realPayload(t, "4.23.0")
 	opts := realOptions()
 	opts.Filter.Capabilities.Enabled = nil
@@ -239,6 +242,9 @@ func TestRealReleaseScalarsKeepTheirTypes(t *testing.T) {
 }
 
 func TestRealReleaseExclusionsHaveReasons(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	p := realPayload(t, "4.23.0")
 	reasons := map[string]int{}
 	for _, e := range p.Excluded {
@@ -261,6 +267,9 @@ func TestRealReleaseExclusionsHaveReasons(t *testing.T) {
 // TestRealReleaseObjectsAreUniqueUnderAllSettings loads the releases for other clusters. With the race detector, which would take minutes,
 // it loads only the first.
 func TestRealReleaseObjectsAreUniqueUnderAllSettings(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for i, tt := range []struct{ version, profile, set string }{
 		{"4.22.9", "single-node-developer", "TechPreviewNoUpgrade"},
 		{"4.22.9", "hypershift", "Default"},

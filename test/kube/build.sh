@@ -79,8 +79,8 @@ fi
 # minutes says how long a build takes on two cores with an empty cache.
 minutes() {
 	case $1 in
-	kube-apiserver) echo "about 6 minutes" ;;
-	kubelet | kube-controller-manager) echo "about 4 minutes" ;;
+	kube-apiserver) echo "2 to 6 minutes" ;;
+	kubelet | kube-controller-manager) echo "1 to 4 minutes" ;;
 	*) echo "about 1 minute" ;;
 	esac
 }

@@ -309,6 +309,9 @@ func TestNewBuildsOnABase(t *testing.T) {
 }
 
 func TestRealReleaseKeepsItsManifests(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, version := range []string{"4.22.9", "4.23.0"} {
 		t.Run("it keeps the manifests of "+version+" unchanged", func(t *testing.T) {
 			root := filepath.Join(fixture.Testdata(t), "payloads", version)

@@ -91,6 +91,9 @@ func killed(t *testing.T, kind, dir string, moment int) {
 }
 
 func TestKilledWriterLeavesNoPartialOutput(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, moment := range []int{0, 3, 50, 200, 290} {
 		t.Run(fmt.Sprintf("it leaves no partial folder when killed at file %d", moment), func(t *testing.T) {
 			dir := t.TempDir()

@@ -238,6 +238,9 @@ func TestInstallConfigSelectsManifests(t *testing.T) {
 
 // TestExtractMatchesRealReleases compares the extracted files of real releases with the original files.
 func TestExtractMatchesRealReleases(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	images, err := image.New(image.Options{})
 	require.NoError(t, err)
 	for _, version := range []string{"4.22.9", "4.23.0"} {

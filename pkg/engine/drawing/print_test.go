@@ -120,6 +120,9 @@ func build(t testing.TB, mode release.Mode, manifests ...*manifest.Manifest) *ta
 
 // TestRealReleasesAreDrawn draws real releases. Set CVO_GRAPHS to a folder to keep the drawings.
 func TestRealReleasesAreDrawn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, version := range []string{"4.22.9", "4.23.0"} {
 		files := os.DirFS(filepath.Join(fixture.Testdata(t), "payloads", version))
 		loaded, err := payload.Load(files, "registry.example/release", payload.Options{Filter: inclusion.Filter{Capabilities: inclusion.AllCapabilities(nil)}})

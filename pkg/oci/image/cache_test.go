@@ -133,6 +133,9 @@ func distinct(t testing.TB, registry *fixture.Registry, n int) []release.Image {
 
 //threat:half-written-content
 func TestCacheSurvivesAKilledProcess(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	registry := fixture.StartRegistry(t)
 	images := distinct(t, registry, 6)
 	dir := filepath.Join(t.TempDir(), "some", "cache")

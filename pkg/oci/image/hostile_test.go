@@ -405,6 +405,9 @@ func endless(header http.Header, text string) http.HandlerFunc {
 //threat:index-index-index an index that lists itself
 //threat:deep-nesting a deeply nested document
 func TestHostileImagesAreRejected(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	const tooManyFiles, manyHeaders = "too many files", "many PAX headers"
 	const ociIndex = `"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json"`
 	const layerType = types.OCILayer

@@ -725,6 +725,9 @@ func fallback(t *testing.T, registry *fixture.Registry, img release.Image, refer
 
 // TestRealReleaseLoadsFromAnImage loads real releases from an image and from their folder, and compares the payloads.
 func TestRealReleaseLoadsFromAnImage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, version := range []string{"4.22.9", "4.23.0"} {
 		t.Run(version, func(t *testing.T) {
 			folder := os.DirFS(filepath.Join(fixture.Testdata(t), "payloads", version))

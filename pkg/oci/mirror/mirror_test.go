@@ -168,6 +168,9 @@ func TestChangedContentIsRejected(t *testing.T) {
 }
 
 func TestLayoutCarriesAReleaseToARegistry(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	const n = 6
 	source, destination := fixture.StartRegistry(t), fixture.StartRegistry(t)
 	p := publish(t, source, "1.0.0", n)

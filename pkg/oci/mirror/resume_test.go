@@ -105,6 +105,9 @@ func killedUntilDone(t *testing.T, from, to string) (kills int) {
 
 //threat:mirror-interrupted-again
 func TestCopyCompletesDespiteKills(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	const n = 40
 	for _, tt := range []struct {
 		name string

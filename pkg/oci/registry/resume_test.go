@@ -237,6 +237,9 @@ func (c *chunked) WriteHeader(status int) {
 
 //threat:slow-silent-registries
 func TestStalledTransfersEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Run("it gives up on a registry that does not respond", func(t *testing.T) {
 		r, ref := pushed(t)
 		r.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/"), Delay: time.Hour})

@@ -177,6 +177,9 @@ func (f forever) Read(p []byte) (int, error) {
 
 //threat:retrieval-job-sends
 func TestInboxEndsLateTransfers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for name, give := range map[string]func(cancel func(), end func()){
 		"it ends at the deadline":                 func(func(), func()) {},
 		"it ends when canceled":                   func(cancel, _ func()) { cancel() },
@@ -216,6 +219,9 @@ func TestInboxEndsLateTransfers(t *testing.T) {
 }
 
 func TestSendRetriesConnecting(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	var asked atomic.Int64
 	transport := roundTripper(func(req *http.Request) (*http.Response, error) {
 		if asked.Add(1) == 1 {

@@ -16,6 +16,9 @@ import (
 //threat:misspelled-field-disables
 //threat:yaml-alias-bombs
 func TestHostileTrustIsRejected(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	const trust = "apiVersion: cvo.cluster-version.github.io/v1alpha1\nkind: TrustPolicy\n"
 	readers := map[string]func(text string) error{
 		"a trust policy": func(text string) error {
