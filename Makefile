@@ -130,7 +130,7 @@ test: crds kube-tools ## Run the tests that decide whether a change may land (PK
 	  $(call gotest,paths) -vet=off -timeout 20m -count 1 -run '$(MAIN_PATHS)' $(TESTFLAGS) ./test/integration || failed=1;) \
 	  hack/slowest.sh .cache/test/*.json; exit $$failed
 
-# Each ring runs even if another failed. In the end, their times are listed, and what failed.
+# Each ring runs even if another failed. At the end, the times and the failed tests are listed.
 .PHONY: test-all
 test-all: ## Run every test: test, race, outer, interop and e2e, one after the other, whatever fails
 	@times= failed=0; for ring in test race outer interop e2e; do \

@@ -64,6 +64,17 @@ func TestOtherControllerKeepsItsRole(t *testing.T) {
 	assert.NotNil(t, live(t, m))
 }
 
+func TestControllerOfTheManifestDoesNotPreventPruning(t *testing.T) {
+	ns := namespace(t)
+	a, _ := connect(t, owner)
+	m := parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: owned, namespace: "+ns+
+		", ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: parent, uid: p, controller: true}]}")
+	uid := must(t, a, m).UID
+	pruned, err := a.Prune(t.Context(), m.GVK(), ns, "owned", uid)
+	require.NoError(t, err)
+	assert.Equal(t, apply.Change{Action: apply.Deleted, UID: uid}, pruned)
+}
+
 func TestFormerClusterVersionDoesNotStayController(t *testing.T) {
 	ns := namespace(t)
 	former, _ := connect(t, body.Owner{Name: "version", UID: "5b5c5d5e-0000-4000-8000-000000000009"})

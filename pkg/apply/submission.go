@@ -34,9 +34,9 @@ type submission struct {
 	dropped []string
 	// taken lists the fields that other writers lost to the manifest.
 	taken []string
-	// controller is the other owner that stays the object's controller; empty if there is none.
+	// controller is the object's other controller; empty if none.
 	controller string
-	// moved is true once the entries of managedFields were moved, or did not have to be.
+	// moved is true after the first attempt to move managedFields.
 	moved bool
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,15 +20,43 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply/request"
 )
 
-// conversions caches which kinds have a CustomResourceDefinition without a conversion webhook, by resource.
-type conversions struct{ known sync.Map }
+// conversions caches for a moment which kinds have a CustomResourceDefinition without a conversion webhook, so that the objects of a kind
+// need only one read.
+type conversions struct {
+	mu    sync.Mutex
+	known map[schema.GroupResource]conversion
+}
+
+type conversion struct {
+	renames bool
+	readAt  time.Time
+}
+
+// conversionAge is the time after which a definition is read again.
+const conversionAge = 10 * time.Second
+
+func (c *conversions) get(kind schema.GroupResource) (renames, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found, known := c.known[kind]
+	return found.renames, known && time.Since(found.readAt) < conversionAge
+}
+
+func (c *conversions) put(kind schema.GroupResource, renames bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil {
+		c.known = map[schema.GroupResource]conversion{}
+	}
+	c.known[kind] = conversion{renames, time.Now()}
+}
 
 // moveEntries moves all entries of the object's managedFields to the manifest's API version. It reports whether the failed apply may succeed
 // now.
 //
 // The server converts the live object to the version of each entry. Without a conversion webhook it changes only apiVersion, so it fails
 // with status 500 if the object has a field that an older version does not declare. If only some entries were moved, the server would
-// discard all of them, and nobody would own the fields that a later release drops.
+// discard all of them. Fields that a later release drops would then have no owner.
 func (s *submission) moveEntries(ctx context.Context, failed error) (moved bool, err error) {
 	if s.moved || !s.isConversionFailure(failed) {
 		return false, nil
@@ -80,14 +109,14 @@ func (s *submission) predictMoved(ctx context.Context, failed error) (object *un
 func (s *submission) isConversionFailure(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError && !drop.IsTypeError(err) &&
-		builtin.Type(s.m.GVK()) == nil
+		drop.IsSchemaError(status.Status().Message) && builtin.Type(s.m.GVK()) == nil
 }
 
 // convertsByName reports whether the server converts the kind's objects by changing only apiVersion.
 func (s *submission) convertsByName(ctx context.Context) (bool, error) {
 	kind := s.target.Resource.GroupResource()
-	if known, ok := s.applier.conversions.known.Load(kind); ok {
-		return known.(bool), nil
+	if renames, known := s.applier.conversions.get(kind); known {
+		return renames, nil
 	}
 	definitions := schema.GroupVersionResource{Group: crdKind.Group, Version: "v1", Resource: "customresourcedefinitions"}
 	var crd apiextensionsv1.CustomResourceDefinition
@@ -99,6 +128,6 @@ func (s *submission) convertsByName(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("reading the definition of %s: %w", kind, err)
 	}
 	renames := crd.Spec.Conversion == nil || crd.Spec.Conversion.Strategy == apiextensionsv1.NoneConverter
-	s.applier.conversions.known.Store(kind, renames)
+	s.applier.conversions.put(kind, renames)
 	return renames, nil
 }

@@ -134,7 +134,7 @@ func TestCustomResourcesMoveToTheNextVersionOfTheirAPI(t *testing.T) {
 			assert.Nil(t, at(live(t, next).Object, "spec.port"), "a field that a later release drops disappears")
 			back := must(t, a, first)
 			assert.Equal(t, apply.Applied, back.Action)
-			assert.EqualValues(t, 80, at(live(t, next).Object, "spec.port"), "the way back needs nothing")
+			assert.EqualValues(t, 80, at(live(t, next).Object, "spec.port"), "a rollback needs no move")
 		})
 	}
 }

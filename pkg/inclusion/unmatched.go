@@ -58,7 +58,8 @@ func overrideMatches(o configv1.ComponentOverride, id manifest.ID) bool {
 	return o.Group == id.Group && o.Kind == id.Kind && o.Name == id.Name && (id.Namespace == "" || o.Namespace == id.Namespace)
 }
 
-// maxTypos is the number of differences up to which an object is similar, and the number for which a field that has nothing in common counts.
+// maxTypos is the largest distance of a similar object, and the largest distance that one field adds. So one field may be entirely different,
+// but not the name.
 const maxTypos = 4
 
 // nearestObject returns the object with the fewest differences to an override; zero if none is similar. Older documents of OpenShift write
@@ -66,6 +67,9 @@ const maxTypos = 4
 func nearestObject(manifests []*manifest.Manifest, o configv1.ComponentOverride) manifest.ID {
 	group, _, _ := strings.Cut(o.Group, "/")
 	differences := func(id manifest.ID) int {
+		if typos(o.Name, id.Name) == maxTypos {
+			return maxTypos + 1
+		}
 		total := typos(strings.ToLower(o.Kind), strings.ToLower(id.Kind)) + typos(o.Name, id.Name)
 		if group != id.Group {
 			total += typos(group, id.Group)

@@ -16,8 +16,8 @@ type Update struct {
 	Payload *Payload
 	// Filter selects the manifests that the cluster gets.
 	Filter inclusion.Filter
-	// Enables lists the capabilities that the update enables although nobody requested them, sorted. The release assigns objects of the
-	// running release to them, and these objects must stay.
+	// Enables lists the capabilities that the update enables although the spec does not request them, sorted. They now contain objects of
+	// the running release, which must stay.
 	Enables []configv1.ClusterVersionCapability
 }
 
@@ -30,7 +30,7 @@ func (u Update) EnablesText() string {
 	for i, c := range u.Enables {
 		names[i] = string(c)
 	}
-	return fmt.Sprintf("The update to %s enables capabilities that nobody requested, because objects of the running release belong to them now: %s",
+	return fmt.Sprintf("The update to %s also enables these capabilities, because they now contain objects of the running release: %s",
 		u.Payload.Release.Version, strings.Join(names, ", "))
 }
 
@@ -56,6 +56,8 @@ func LoadUpdate(files fs.FS, image string, opts Options, running func() ([]*mani
 	}
 	u.Filter.Capabilities = opts.Filter.Capabilities.With(u.Enables, opts.Filter.Gates)
 	opts.Filter = u.Filter
-	u.Payload, err = Load(files, image, opts)
-	return u, err
+	if u.Payload, err = Load(files, image, opts); err != nil {
+		return Update{}, err
+	}
+	return u, nil
 }

@@ -53,7 +53,7 @@ func TestUpdateEnablesCapabilitiesEverywhere(t *testing.T) {
 	l.start("operators")
 	l.succeed()
 	l.await("4.2.0 to complete", time.Minute, completed("4.2.0"))
-	const text = "The update to 4.2.1 enables capabilities that nobody requested, because objects of the running release belong to them now: Console"
+	const text = "The update to 4.2.1 also enables these capabilities, because they now contain objects of the running release: Console"
 
 	out, err := l.run("upgrade", "diff", next.ByDigest(), "--trust", l.trust, "-o", "json")
 	require.NoError(t, err)

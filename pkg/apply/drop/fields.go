@@ -24,6 +24,11 @@ func IsTypeError(err error) bool { return err != nil && strings.Contains(err.Err
 // unknown is the end of a line about a field that a schema does not have.
 const unknown = ": field not declared in schema"
 
+// IsSchemaError reports whether the server's message is about a value that does not match a schema.
+func IsSchemaError(message string) bool {
+	return strings.Contains(message, unknown) || strings.Contains(message, ": expected ")
+}
+
 // UndeclaredFields returns the paths that a schema does not have according to the server's message.
 func UndeclaredFields(message string) (paths []string) {
 	for line := range strings.Lines(message) {

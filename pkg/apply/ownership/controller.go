@@ -4,6 +4,8 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
 // OtherController returns the owner reference of the object's controller, or nil if it has none or its controller is a ClusterVersion. An
@@ -16,6 +18,12 @@ func OtherController(references []metav1.OwnerReference) *metav1.OwnerReference 
 		}
 	}
 	return nil
+}
+
+// NamesController reports whether our own apply names the owner with the given UID as the object's controller, as some manifests do.
+func NamesController(entries []metav1.ManagedFieldsEntry, uid types.UID) bool {
+	own, _ := Split(entries)
+	return own.Has(fieldpath.MakePathOrDie("metadata", "ownerReferences", fieldpath.KeyByFields("uid", string(uid)), "controller"))
 }
 
 func isClusterVersion(r *metav1.OwnerReference) bool {

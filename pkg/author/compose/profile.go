@@ -113,11 +113,8 @@ func (in *Inputs) annotateComponent(c *input.Component, profile string) error {
 
 // checkProfile rejects a component that has no manifests, or none for the filter's profile.
 func checkProfile(c *input.Component, manifests []*manifest.Manifest, filter inclusion.Filter) error {
-	included := func(m *manifest.Manifest) bool {
-		return m.Object.GetAnnotations()[api.IncludePrefix+filter.Profile] == "true"
-	}
 	switch {
-	case slices.ContainsFunc(manifests, included):
+	case slices.ContainsFunc(manifests, named(filter.Profile)):
 		return nil
 	case len(manifests) > 0:
 		reason, _ := filter.Exclude(manifests[0])
@@ -135,7 +132,6 @@ func (in *Inputs) checkRelease(profile string) error {
 	if profile == "" || in.chosen.Again || len(in.own) == 0 || in.Folders.Manifests > len(in.Folders.Excluded) {
 		return nil
 	}
-	filter := inclusion.Filter{Profile: in.Folders.Profile}
 	for _, c := range in.Options.Components {
 		if c.Name == assemble.OperatorComponent {
 			continue
@@ -145,14 +141,18 @@ func (in *Inputs) checkRelease(profile string) error {
 				continue
 			}
 			examined := manifest.Examine(f.Name, f.Data, manifest.Limits{})
-			included := func(m *manifest.Manifest) bool { _, excluded := filter.Exclude(m); return !excluded }
-			if len(examined.Errors) > 0 || slices.ContainsFunc(examined.Manifests, included) { // assembling the release reports invalid files
+			if len(examined.Errors) > 0 || slices.ContainsFunc(examined.Manifests, named(in.Folders.Profile)) { // assembling the release reports invalid files
 				return nil
 			}
 		}
 	}
 	return fmt.Errorf("the release has no manifest for profile %s: add manifests to a component, select another profile with --profile, or keep the manifests unchanged with --no-annotate",
 		in.Folders.Profile)
+}
+
+// named returns a function that reports whether a manifest names a profile.
+func named(profile string) func(m *manifest.Manifest) bool {
+	return func(m *manifest.Manifest) bool { return m.Object.GetAnnotations()[api.IncludePrefix+profile] == "true" }
 }
 
 // recordAnnotated records the annotated manifests in the release.

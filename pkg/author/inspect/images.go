@@ -122,20 +122,34 @@ func (i *Info) ReadImages(ctx context.Context, images *image.Reader, done func(c
 // which no cluster pulls. Its parameters and errors are those of ReadImages.
 func (i *Info) VerifyImages(ctx context.Context, images *image.Reader, done func(component string)) error {
 	return i.eachImage(ctx, images, done, func(_ string, repository *repository.Repository, img release.Image) error {
-		return verifyPlatforms(ctx, repository, img.Digest, 0)
+		v := &platformVerifier{Repository: repository, seen: map[release.Digest]bool{}}
+		return v.verify(ctx, img.Digest, 0)
 	})
 }
 
-func verifyPlatforms(ctx context.Context, repository *repository.Repository, d release.Digest, depth int) error {
-	if depth > document.MaxIndexDepth {
-		return fmt.Errorf("%w: more than %d nested indexes", failure.ErrLimit, document.MaxIndexDepth)
+// maxDocuments is the maximum number of documents of one image.
+const maxDocuments = 1000
+
+// platformVerifier verifies each document of an image once.
+type platformVerifier struct {
+	*repository.Repository
+	seen map[release.Digest]bool
+}
+
+func (v *platformVerifier) verify(ctx context.Context, d release.Digest, depth int) error {
+	if v.seen[d] {
+		return nil
 	}
-	doc, err := repository.Document(ctx, d)
+	v.seen[d] = true
+	if depth > document.MaxIndexDepth || len(v.seen) > maxDocuments {
+		return fmt.Errorf("%w: more than %d nested indexes or more than %d documents", failure.ErrLimit, document.MaxIndexDepth, maxDocuments)
+	}
+	doc, err := v.Document(ctx, d)
 	if err != nil {
 		return err
 	}
 	if !doc.IsIndex() {
-		_, err := repository.Config(ctx, doc)
+		_, err := v.Config(ctx, doc)
 		return err
 	}
 	var errs []error
@@ -145,7 +159,7 @@ func verifyPlatforms(ctx context.Context, repository *repository.Repository, d r
 		}
 		digest, err := release.ParseDigest(desc.Digest.String())
 		if err == nil {
-			err = verifyPlatforms(ctx, repository, digest, depth+1)
+			err = v.verify(ctx, digest, depth+1)
 		}
 		if err != nil && desc.Platform != nil {
 			err = fmt.Errorf("platform %s: %w", desc.Platform, err)

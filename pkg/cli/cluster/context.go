@@ -91,7 +91,7 @@ func (f *ContextFlags) Config() (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.Kubeconfig == "" && os.Getenv("KUBECONFIG") == "" && !f.choosesEntry() {
+	if f.prefersPod() {
 		if cfg, err := rest.InClusterConfig(); err == nil {
 			cfg.Timeout = timeout
 			cfg.Impersonate = rest.ImpersonationConfig{UserName: f.overrides.AuthInfo.Impersonate, Groups: f.overrides.AuthInfo.ImpersonateGroups}
@@ -105,10 +105,18 @@ func (f *ContextFlags) Config() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// context returns the name of the chosen context, or "in-cluster" for a pod without a kubeconfig.
+// prefersPod reports whether the pod's service account takes precedence over a kubeconfig.
+func (f *ContextFlags) prefersPod() bool {
+	return f.Kubeconfig == "" && os.Getenv("KUBECONFIG") == "" && !f.choosesEntry()
+}
+
+// context returns the name of the chosen context, or "in-cluster" for a pod's service account.
 func (f *ContextFlags) context() string {
 	if f.overrides.CurrentContext != "" {
 		return f.overrides.CurrentContext
+	}
+	if _, err := rest.InClusterConfig(); err == nil && f.prefersPod() {
+		return "in-cluster"
 	}
 	raw, err := kubeconfig(f.Kubeconfig, &f.overrides).RawConfig()
 	if err != nil || raw.CurrentContext == "" {

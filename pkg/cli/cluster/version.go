@@ -88,12 +88,11 @@ type NoVersionError struct {
 }
 
 func (e *NoVersionError) Error() string {
-	name := ""
 	if e.Name != api.ClusterVersionName {
-		name = fmt.Sprintf(" %q", e.Name)
+		return fmt.Sprintf("this cluster has no ClusterVersion %q: check --name, or select another cluster with --context (current: %s)", e.Name, e.Context)
 	}
-	return fmt.Sprintf("this cluster has no ClusterVersion%s, so no platform is installed: run 'cvo install', or select another cluster with --context (current: %s)",
-		name, e.Context)
+	return fmt.Sprintf("this cluster has no ClusterVersion, so no platform is installed: run 'cvo install', or select another cluster with --context (current: %s)",
+		e.Context)
 }
 
 // NoVersion returns the error for a cluster without the named ClusterVersion.

@@ -1,6 +1,7 @@
 package reading
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -161,8 +162,8 @@ func ClusterSelection(ctx context.Context, f *cluster.VersionFlags) (Selection, 
 	return s, nil
 }
 
-// ForUpdate returns the filter for an update of the cluster to a release, and a text about the capabilities that the update enables, empty
-// if there are none.
+// ForUpdate returns the filter for an update of the cluster to a release, and a text about the capabilities that the update enables. The
+// text is empty if there are none.
 func (s Selection) ForUpdate(ctx context.Context, r *inspect.Release, images *image.Reader) (filter inclusion.Filter, enables string, err error) {
 	if s.Filter, err = r.WithVersion(ctx, s.Filter); err != nil {
 		return s.Filter, "", err
@@ -171,17 +172,19 @@ func (s Selection) ForUpdate(ctx context.Context, r *inspect.Release, images *im
 	if err != nil {
 		return s.Filter, "", err
 	}
+	unknown := ""
 	update, err := payload.LoadUpdate(files, r.Image.Pullspec, payload.Options{Filter: s.Filter}, func() ([]*manifest.Manifest, error) {
 		if r.Image.Digest != "" && r.Image.Digest == release.Pullspec(s.Running).Digest() {
 			return nil, nil // an update to the running release enables nothing
 		}
 		running, err := s.running(ctx, images)
 		if err != nil {
-			return nil, fmt.Errorf("reading the running release, which decides which capabilities the update enables: %w", err)
+			unknown = "It is unknown whether an update enables capabilities, because the running release cannot be read: " + err.Error()
+			return nil, ctx.Err()
 		}
 		return running.Manifests, nil
 	})
-	return update.Filter, update.EnablesText(), err
+	return update.Filter, cmp.Or(update.EnablesText(), unknown), err
 }
 
 // running loads the release that the cluster runs.
@@ -195,6 +198,7 @@ func (s Selection) running(ctx context.Context, images *image.Reader) (*payload.
 		return nil, err
 	}
 	s.Filter.MajorVersion = nil // that of the running release
+	s.Filter.Overrides = nil    // an unmanaged object also decides which capabilities an update enables
 	return payload.Load(files, img.ByDigest(), payload.Options{Filter: s.Filter})
 }
 

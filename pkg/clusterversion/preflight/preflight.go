@@ -80,8 +80,8 @@ func (f *Flight) Run(ctx context.Context) (again bool) {
 		f.Account.State, f.Account.Message = api.PreflightFailed, printable.Excerpt(f.Acceptance.Message, api.ReleaseRolloutText)
 		return accept.IsTransient(f.Acceptance)
 	}
+	f.begin(api.PreflightDryRun, "Looking up the images and dry-running each object of "+f.Acceptance.Describe())
 	images := f.findImages(ctx)
-	f.begin(api.PreflightDryRun, "Dry-running each object of "+f.Acceptance.Describe())
 	report, err := f.Preview(ctx, f.Input.ClusterVersion, f.Acceptance.Payload)
 	if err != nil {
 		f.Account.State, f.Account.Message = api.PreflightFailed, printable.Excerpt(err.Error(), api.ReleaseRolloutText)
@@ -164,6 +164,7 @@ func (f *Flight) judge(report *preview.Report, images found) (again bool) {
 	default:
 		f.Account.State = api.PreflightPassed
 	}
+	f.Account.Message = printable.Excerpt(f.Account.Message, api.ReleaseRolloutText)
 	return t.NotAsked > 0
 }
 

@@ -113,8 +113,8 @@ func (r *Record) Status() *api.ReleaseStatusStatus {
 // WasRead reports whether nothing is left to read: the record of an earlier process was read, or nothing is stored.
 func (r *Record) WasRead() bool { return r.object == nil || r.known().read }
 
-// Predates reports whether the operator before wrote the record without requests, because it did not record them. In that case only the
-// history shows what was accepted. A missing record is different: it was deleted, and then force does not carry over.
+// Predates reports whether an operator that did not record requests wrote the record. In that case only the history shows what was
+// accepted. A missing record is different: it was deleted, and then force does not carry over.
 func (r *Record) Predates() bool {
 	found := r.Status()
 	return found != nil && !identity.HasRecords(found)

@@ -307,27 +307,35 @@ func (o Clear) Plan(cv *configv1.ClusterVersion, r *Request) error {
 	return nil
 }
 
-// message describes the effect of clearing a request.
+// message describes the effect of clearing a request. Without a request, the cluster is at the release of its operator.
 func (o Clear) message(asked configv1.Update, status configv1.ClusterVersionStatus) string {
 	desired := status.Desired
 	current := reported.Name(desired.Version, desired.Image)
 	cancelled := "Update to " + reported.Name(asked.Version, asked.Image) + " cancelled"
+	isStarted := equivalent(asked, desired) || asked.Image+asked.Version == ""
 	last := slices.IndexFunc(status.History, func(h configv1.UpdateHistory) bool { return h.State == configv1.CompletedUpdate })
+	isUpdating := last > 0 // otherwise the release is complete, or it is being installed
+	own := release.SameImage(o.Operator, desired.Image)
 	switch {
-	case !equivalent(asked, desired) && asked.Image+asked.Version != "":
-		return cancelled + "; the cluster stays at " + current
-	case last <= 0: // completed, or an install, which ends at the operator's release
+	case isStarted && !isUpdating:
 		return "Cleared the update field, still at " + current
-	}
-	before := reported.Name(status.History[last].Version, status.History[last].Image)
-	switch {
-	case o.Operator == "":
-		return cancelled + "; the cluster goes back to " + before + ", unless the operator of " + current + " already runs"
-	case release.SameImage(o.Operator, desired.Image):
+	case !isUpdating, own && !isStarted:
+		return cancelled + "; the cluster stays at " + current
+	case own:
 		return "Request cleared, but the cluster completes the update to " + current + ", because the operator of " + current +
 			" already runs. To go back, run 'cvo upgrade rollback'."
 	}
-	return cancelled + "; going back to " + before
+	before := status.History[last]
+	if o.Operator == "" {
+		return cancelled + "; the cluster goes back to " + reported.Name(before.Version, before.Image) + ", unless the operator of " + current + " already runs"
+	}
+	for _, entry := range status.History {
+		if release.SameImage(o.Operator, entry.Image) {
+			before = entry
+			break
+		}
+	}
+	return cancelled + "; going back to " + reported.Name(before.Version, before.Image)
 }
 
 // equivalent compares the images, or the versions if one side has no image.

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"slices"
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -170,6 +171,10 @@ func TestClearReportsItsEffect(t *testing.T) {
 		},
 	}
 	resting := configv1.ClusterVersionStatus{Desired: configv1.Release{Version: "1.0.0", Image: before}, History: updating.History[1:]}
+	interrupted := updating
+	interrupted.History = slices.Insert(slices.Clone(updating.History), 1, configv1.UpdateHistory{
+		State: configv1.PartialUpdate, Version: "1.0.5", Image: "registry.example/r@sha256:3333",
+	})
 	installing := configv1.ClusterVersionStatus{Desired: updating.Desired, History: updating.History[:1]}
 	for _, test := range []struct {
 		name     string
@@ -191,6 +196,14 @@ func TestClearReportsItsEffect(t *testing.T) {
 			updating,
 			"Update to " + next + " cancelled; the cluster goes back to 1.0.0, unless the operator of 1.1.0 already runs",
 		},
+		{
+			"goes back to an update that did not complete", "registry.example/r@sha256:3333",
+			configv1.Update{Version: "1.1.0"},
+			interrupted,
+			"Update to 1.1.0 cancelled; going back to 1.0.5",
+		},
+		{"cancels another request during an update", before, configv1.Update{Version: "1.2.0"}, updating, "Update to 1.2.0 cancelled; going back to 1.0.0"},
+		{"cancels another request after the operator was replaced", next, configv1.Update{Version: "1.2.0"}, updating, "Update to 1.2.0 cancelled; the cluster stays at 1.1.0"},
 		{"has not started", before, configv1.Update{Version: "1.1.0"}, resting, "Update to 1.1.0 cancelled; the cluster stays at 1.0.0"},
 		{"has completed", before, configv1.Update{Version: "1.0.0"}, resting, "Cleared the update field, still at 1.0.0"},
 		{"is an install", next, configv1.Update{Version: "1.1.0"}, installing, "Cleared the update field, still at 1.1.0"},

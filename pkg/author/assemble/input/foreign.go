@@ -2,8 +2,11 @@ package input
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
@@ -50,7 +53,8 @@ var helmAction = regexp.MustCompile(`\{\{-?\s*(\.(Values|Release|Chart|Capabilit
 // findTemplate returns an action of a Helm template in a manifest. It ignores the data of ConfigMaps and Secrets, which may contain files of
 // any kind.
 func findTemplate(m *manifest.Manifest) (action string, found bool) {
-	for key, value := range m.Object.Object {
+	for _, key := range slices.Sorted(maps.Keys(m.Object.Object)) {
+		value := m.Object.Object[key]
 		isData := key == "data" || key == "stringData"
 		if isData && (m.Is("", "ConfigMap") || m.Is("", "Secret")) {
 			continue
@@ -73,8 +77,8 @@ func helmActionIn(value any) string {
 			}
 		}
 	case map[string]any:
-		for key, item := range v {
-			if action := helmAction.FindString(key) + helmActionIn(item); action != "" {
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			if action := cmp.Or(helmAction.FindString(key), helmActionIn(v[key])); action != "" {
 				return action
 			}
 		}

@@ -333,6 +333,7 @@ func (o *options) running(ctx context.Context, c *examined, load payload.Options
 	if err != nil {
 		return nil, err
 	}
+	load.Filter.Overrides = nil // an unmanaged object also decides which capabilities an update enables
 	c.running, err = payload.Load(files, img.ByDigest(), load)
 	return c.running, err
 }
