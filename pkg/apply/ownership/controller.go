@@ -20,10 +20,10 @@ func OtherController(references []metav1.OwnerReference) *metav1.OwnerReference 
 	return nil
 }
 
-// NamesController reports whether our own apply names the owner with the given UID as the object's controller, as some manifests do.
-func NamesController(entries []metav1.ManagedFieldsEntry, uid types.UID) bool {
+// NamesOwner reports whether our own apply sets the reference to the owner with the given UID, as that of some manifests does.
+func NamesOwner(entries []metav1.ManagedFieldsEntry, uid types.UID) bool {
 	own, _ := Split(entries)
-	return own.Has(fieldpath.MakePathOrDie("metadata", "ownerReferences", fieldpath.KeyByFields("uid", string(uid)), "controller"))
+	return own.Has(fieldpath.MakePathOrDie("metadata", "ownerReferences", fieldpath.KeyByFields("uid", string(uid))))
 }
 
 func isClusterVersion(r *metav1.OwnerReference) bool {
