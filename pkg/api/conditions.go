@@ -103,6 +103,7 @@ const (
 	EventSecurityLoosened           = "PodSecurityLoosened"
 	EventCapabilityEnabled          = "CapabilityEnabled"
 	EventOtherController            = "OtherController"
+	EventScaledToZero               = "ScaledToZero"
 	EventOverrideUnmatched          = "OverrideWithoutEffect"
 	EventStatusRefused              = "StatusRefused"
 	EventOrphanPruned               = "OrphanPruned"

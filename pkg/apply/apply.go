@@ -8,6 +8,7 @@
 // Normally, one request per object is enough. Only some responses and rejections require more:
 //
 //   - Fields that an earlier operator wrote by update are adopted.
+//   - The number of replicas is given up before the apply of a manifest that no longer sets it.
 //   - The entries of managedFields are moved to the manifest's API version if the server cannot convert them.
 //   - Values that contradict the manifest are removed, whoever owns them.
 //   - If the object has another controller, our owner reference does not claim to be the controller.
@@ -87,8 +88,7 @@ type Applier struct {
 	client  *request.Client
 	mapper  Mapper
 	builder body.Builder
-	// strict is true if unknown fields are an error.
-	strict bool
+	options Options
 	// conversions is shared with copies.
 	conversions *conversions
 }
@@ -106,10 +106,21 @@ func (a *Applier) WithValues(values inject.Values) *Applier {
 	return &out
 }
 
-// Strict returns a copy of the Applier for which fields that the server does not know are an error. The Applier itself omits them.
-func (a *Applier) Strict() *Applier {
+// Options adjust an Applier.
+type Options struct {
+	// Strict makes fields that the server does not know an error. Otherwise they are omitted.
+	Strict bool
+	// Controller is the object's controller if a watch shows that it has another one than its owner; otherwise empty. It saves two requests.
+	Controller string
+	// ReplicasOwned is true unless a watch shows that no entry of ours contains spec.replicas. If the manifest leaves that field to the
+	// kind's scale subresource, it costs a read.
+	ReplicasOwned bool
+}
+
+// With returns a copy of the Applier with other options.
+func (a *Applier) With(options Options) *Applier {
 	out := *a
-	out.strict = true
+	out.options = options
 	return &out
 }
 
@@ -139,7 +150,11 @@ func (a *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.
 	case body.IsClusterOperator(m):
 		change, err = a.clusterOperator(ctx, target, m)
 	default:
-		change, _, err = a.apply(ctx, target, m)
+		var replicas []string
+		if a.options.ReplicasOwned || mapping.Replicas != watchedReplicas && mode != release.Initializing {
+			replicas = unsetReplicas(m, mapping.Replicas)
+		}
+		change, _, err = a.apply(ctx, target, m, replicas)
 	}
 	return change, wrap(m, err)
 }
@@ -163,11 +178,19 @@ func (a *Applier) target(ctx context.Context, m *manifest.Manifest) (request.Tar
 }
 
 // apply writes the object and overrides values of other writers. Normally, it needs one request. The response or the rejection decides
-// whether it needs more.
-func (a *Applier) apply(ctx context.Context, t request.Target, m *manifest.Manifest) (Change, answer, error) {
+// whether it needs more. replicas is the field that may have to be given up first; nil for none.
+func (a *Applier) apply(ctx context.Context, t request.Target, m *manifest.Manifest, replicas []string) (Change, answer, error) {
 	s, err := a.newSubmission(t, m, true)
 	if err != nil {
 		return Change{}, answer{}, err
+	}
+	if s.replicas = replicas; len(replicas) > 0 {
+		if err := s.releaseReplicas(ctx); err != nil {
+			return Change{}, answer{}, err
+		}
+	}
+	if a.options.Controller != "" {
+		s.yieldController(a.options.Controller)
 	}
 	got, err := s.send(ctx)
 	switch {

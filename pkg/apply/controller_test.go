@@ -58,10 +58,30 @@ func TestOtherControllerKeepsItsRole(t *testing.T) {
 	controller, _ = controllerOf(obj)
 	assert.Equal(t, "Shop shop", controller)
 
+	record.take()
+	_, err = a.With(apply.Options{Controller: "Shop shop"}).Apply(t.Context(), m, release.Updating)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.take()), "a watch saves the rejected attempt")
+
 	pruned, err := a.Prune(t.Context(), m.GVK(), ns, "foreign", change.UID)
 	require.NoError(t, err)
 	assert.Equal(t, apply.Change{Action: apply.Skipped, Message: "Shop shop is its controller"}, pruned)
 	assert.NotNil(t, live(t, m))
+}
+
+func TestRecreatedObjectGetsItsControllerBack(t *testing.T) {
+	ns := namespace(t)
+	a, _ := connect(t, owner)
+	m := parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: foreign, namespace: "+ns+
+		", annotations: {release.openshift.io/on-immutable: recreate}}\nimmutable: true\ndata: {a: ours}")
+	theirs := m.Object.DeepCopy()
+	theirs.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Shop", Name: "shop", UID: "s", Controller: new(true)}})
+	theirs.Object["data"] = map[string]any{"a": "theirs"}
+	require.NoError(t, otherClient(t).Create(t.Context(), theirs, client.FieldOwner("shop-controller")))
+	assert.Equal(t, apply.Recreated, must(t, a, m).Action)
+	controller, owned := controllerOf(live(t, m))
+	assert.Equal(t, "ClusterVersion version", controller)
+	assert.True(t, owned)
 }
 
 func TestControllerOfTheManifestDoesNotPreventPruning(t *testing.T) {

@@ -109,7 +109,9 @@ func TestMapperReadsDiscoveryOnce(t *testing.T) {
 		{schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, kinds.Mapping{Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}}},
 		{
 			schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"},
-			kinds.Mapping{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Namespaced: true},
+			kinds.Mapping{
+				Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Namespaced: true, Replicas: ".spec.replicas",
+			},
 		},
 	} {
 		got, err := m.Mapping(t.Context(), tt.gvk)

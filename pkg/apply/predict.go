@@ -55,15 +55,22 @@ func (a *Applier) Predict(ctx context.Context, m *manifest.Manifest, mode releas
 	case m.CreateOnly():
 		f, err = a.predictCreateOnly(ctx, target, m, mapping.Custom)
 	default:
-		f, err = a.predictApply(ctx, target, m)
+		var replicas []string
+		if mode != release.Initializing {
+			replicas = unsetReplicas(m, mapping.Replicas)
+		}
+		f, err = a.predictApply(ctx, target, m, replicas)
 	}
 	return f, wrap(m, err)
 }
 
-func (a *Applier) predictApply(ctx context.Context, t request.Target, m *manifest.Manifest) (Prediction, error) {
+func (a *Applier) predictApply(ctx context.Context, t request.Target, m *manifest.Manifest, replicas []string) (Prediction, error) {
 	s, err := a.newSubmission(t, m, true)
 	if err != nil {
 		return Prediction{}, err
+	}
+	if s.replicas = replicas; len(replicas) > 0 {
+		s.predictReplicas(ctx)
 	}
 	f, err := s.predict(ctx)
 	if isRefusal(err) {
@@ -112,7 +119,7 @@ func (s *submission) predictRefused(ctx context.Context, refused error) (Predict
 	case err != nil:
 		return Prediction{}, err
 	}
-	if s.yieldController(live) {
+	if s.yieldToLive(live) {
 		f, err := s.predict(ctx)
 		if err == nil && isJob(s.m) {
 			return s.predictRerun(ctx, f)

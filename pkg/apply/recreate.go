@@ -81,6 +81,7 @@ func deletingChange(meta *metav1.PartialObjectMetadata, why string) Change {
 }
 
 func (s *submission) recreateMissing(ctx context.Context, why string) (Change, answer, error) {
+	s.claimController()
 	got, err := s.send(ctx)
 	if err != nil {
 		return Change{}, answer{}, fmt.Errorf("recreating it: %w", err)

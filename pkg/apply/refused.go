@@ -39,7 +39,7 @@ func (s *submission) refused(ctx context.Context, refused error) (Change, answer
 	case live.GetDeletionTimestamp() != nil:
 		return s.unchangeable(ctx, live, refused, accepted)
 	}
-	if s.yieldController(live) {
+	if s.yieldToLive(live) {
 		got, err := s.send(ctx)
 		if err == nil {
 			return s.sent(ctx, got)

@@ -34,8 +34,13 @@ type submission struct {
 	dropped []string
 	// taken lists the fields that other writers lost to the manifest.
 	taken []string
-	// controller is the object's other controller; empty if none.
+	// controller is the object's other controller; empty if none. claimed are then the body's owner references with our claim to be the
+	// controller.
 	controller string
+	claimed    []any
+	// replicas is the field that the manifest leaves to the kind's scale subresource; nil for none. released says that it was given up.
+	replicas []string
+	released string
 	// moved is true after the first attempt to move managedFields.
 	moved bool
 }
@@ -56,7 +61,7 @@ func (a *Applier) newSubmission(t request.Target, m *manifest.Manifest, force bo
 }
 
 // send applies the body. It omits parts that server-side apply rejects but that an update would accept or silently drop: fields that the
-// schema does not have, and all but the last of several list entries with the same key. A strict applier omits nothing.
+// schema does not have, and all but the last of several list entries with the same key. With Options.Strict, it omits nothing.
 func (s *submission) send(ctx context.Context) (answer, error) {
 	for {
 		data, err := json.Marshal(s.body)
@@ -73,7 +78,7 @@ func (s *submission) send(ctx context.Context) (answer, error) {
 			continue
 		}
 		without, removed := drop.Refused(s.body, err)
-		if len(removed) == 0 || len(s.dropped) >= drop.Max || s.applier.strict {
+		if len(removed) == 0 || len(s.dropped) >= drop.Max || s.applier.options.Strict {
 			return answer{}, err
 		}
 		s.body, s.dropped = without, append(s.dropped, removed...)
@@ -100,16 +105,24 @@ func (s *submission) exceptions() string {
 	if s.controller != "" {
 		texts = append(texts, s.controller+" stays its controller")
 	}
+	if s.released != "" {
+		texts = append(texts, s.released)
+	}
 	return strings.Join(texts, "; ")
 }
 
-// yieldController removes the claim to be the object's controller from the body if the live object has another controller, because the
-// server accepts only one. It reports whether it removed the claim. The choice is not recorded: the live object shows it.
-func (s *submission) yieldController(live *unstructured.Unstructured) bool {
+// yieldToLive is yieldController for the controller of the live object, if it has another one. It reports whether it removed the claim.
+func (s *submission) yieldToLive(live *unstructured.Unstructured) bool {
 	controller := ownership.OtherController(live.GetOwnerReferences())
+	return controller != nil && s.yieldController(controller.Kind+" "+controller.Name)
+}
+
+// yieldController removes the claim to be the object's controller from the body, because the server accepts only one controller. It reports
+// whether it removed the claim. The choice is not recorded: the live object shows it.
+func (s *submission) yieldController(controller string) bool {
 	metadata, _ := s.body["metadata"].(map[string]any)
 	references, _ := metadata["ownerReferences"].([]any)
-	if controller == nil || s.controller != "" || len(references) == 0 || body.NamesOwner(s.m) {
+	if s.controller != "" || len(references) == 0 || body.NamesOwner(s.m) {
 		return false
 	}
 	own := make([]any, len(references))
@@ -119,12 +132,28 @@ func (s *submission) yieldController(live *unstructured.Unstructured) bool {
 		delete(r, "controller")
 		own[i] = r
 	}
-	metadata = maps.Clone(metadata)
-	metadata["ownerReferences"] = own
-	s.body = maps.Clone(s.body)
-	s.body["metadata"] = metadata
-	s.controller = controller.Kind + " " + controller.Name
+	s.controller, s.claimed = controller, references
+	s.body = with(s.body, []string{"metadata", "ownerReferences"}, own)
 	return true
+}
+
+// claimController undoes yieldController for a new object.
+func (s *submission) claimController() {
+	if s.controller != "" {
+		s.body = with(s.body, []string{"metadata", "ownerReferences"}, s.claimed)
+		s.controller, s.claimed = "", nil
+	}
+}
+
+// with returns a copy of an object with another value for a field. It shares all other parts with the object.
+func with(object map[string]any, path []string, value any) map[string]any {
+	object = maps.Clone(object)
+	if len(path) > 1 {
+		inner, _ := object[path[0]].(map[string]any)
+		value = with(inner, path[1:], value)
+	}
+	object[path[0]] = value
+	return object
 }
 
 // adopt takes ownership of fields that an earlier operator wrote by update if the response shows some that the manifest lacks. Then it

@@ -81,7 +81,7 @@ func TestStrictApplierRejectsUnknownFields(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	m := parse(t, "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: "+ns+", name: strict}, data: {a: b}, oops: 1}")
-	_, err := a.Strict().Apply(t.Context(), m, release.Updating)
+	_, err := a.With(apply.Options{Strict: true}).Apply(t.Context(), m, release.Updating)
 	require.ErrorContains(t, err, ".oops: field not declared in schema")
 	assert.Len(t, record.take(), 1)
 	assert.Equal(t, []string{".oops"}, must(t, a, m).Dropped, "the applier itself still omits them")

@@ -63,6 +63,7 @@ func (s *submission) moveEntries(ctx context.Context, failed error) (moved bool,
 	}
 	s.moved = true
 	version := s.m.GVK().GroupVersion().String()
+	var conflict error
 	for range attempts {
 		live, err := s.applier.client.Get(ctx, s.target)
 		if err != nil || ownership.OtherVersion(live.ManagedFields, version) == "" {
@@ -74,7 +75,7 @@ func (s *submission) moveEntries(ctx context.Context, failed error) (moved bool,
 		stored, err := s.applier.client.SetManagers(ctx, s.target, live, ownership.Move(live.ManagedFields, version))
 		switch {
 		case apierrors.IsConflict(err):
-			failed = err
+			conflict = err
 			continue
 		case err != nil:
 			return false, fmt.Errorf("moving managedFields to %s: %w", version, err)
@@ -83,7 +84,7 @@ func (s *submission) moveEntries(ctx context.Context, failed error) (moved bool,
 		}
 		return true, nil
 	}
-	return false, fmt.Errorf("moving managedFields to %s: %w", version, failed)
+	return false, fmt.Errorf("moving managedFields to %s: %w", version, conflict)
 }
 
 // predictMoved predicts an apply that succeeds only after moveEntries, which a dry run cannot store. found is false if that would not help.

@@ -32,17 +32,13 @@ type halted struct {
 	reached func()
 }
 
-func (h halted) Apply(ctx context.Context, m *manifest.Manifest, _ release.Mode) (apply.Change, error) {
+func (h halted) Apply(ctx context.Context, m *manifest.Manifest, _ release.Mode, _ apply.Options) (apply.Change, error) {
 	if h.reached != nil && m.Object.GetName() == h.at {
 		h.reached()
 		<-ctx.Done()
 		return apply.Change{}, ctx.Err()
 	}
 	return apply.Change{Action: apply.Created, UID: "u", ResourceVersion: "1"}, nil
-}
-
-func (h halted) ApplyStrict(ctx context.Context, m *manifest.Manifest, mode release.Mode) (apply.Change, error) {
-	return h.Apply(ctx, m, mode)
 }
 
 func (halted) Precreate(context.Context, *manifest.Manifest) (apply.Change, error) {

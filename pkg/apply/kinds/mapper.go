@@ -34,6 +34,8 @@ type Mapping struct {
 	Namespaced bool
 	// Custom means that a CRD of the release defines the kind.
 	Custom bool
+	// Replicas is the path of the field that the kind's scale subresource writes, such as ".spec.replicas"; empty if it has none.
+	Replicas string
 	// New means that the kind was not served before and was requested for the first time only recently, so other clients are unlikely to
 	// have created objects of it.
 	New bool
@@ -49,6 +51,10 @@ type Discovery interface {
 
 // readTimeout limits one read of discovery.
 const readTimeout = 30 * time.Second
+
+// defaultReplicas is the path in all built-in kinds with a scale subresource. Discovery does not tell the path in other kinds, but most of
+// them have the same.
+const defaultReplicas = ".spec.replicas"
 
 // refreshInterval is the minimum time between two reads of discovery because of a missing kind.
 const refreshInterval = 500 * time.Millisecond
@@ -98,7 +104,10 @@ func (m *Mapper) addCRD(kind schema.GroupKind, crd *unstructured.Unstructured) {
 			continue
 		}
 		gv := schema.GroupVersion{Group: kind.Group, Version: name}
-		m.crds[gv.WithKind(kind.Kind)] = Mapping{Resource: gv.WithResource(plural), Namespaced: scope == "Namespaced", Custom: true}
+		replicas, _, _ := unstructured.NestedString(entry, "subresources", "scale", "specReplicasPath")
+		m.crds[gv.WithKind(kind.Kind)] = Mapping{
+			Resource: gv.WithResource(plural), Namespaced: scope == "Namespaced", Custom: true, Replicas: replicas,
+		}
 	}
 }
 
@@ -228,10 +237,21 @@ func read(ctx context.Context, d Discovery, last snapshot) snapshot {
 		if err != nil {
 			continue
 		}
+		scaled := map[string]bool{}
 		for _, r := range list.APIResources {
-			if !strings.Contains(r.Name, "/") { // not a subresource
-				served[kindOf(gv, r)] = Mapping{Resource: gv.WithResource(r.Name), Namespaced: r.Namespaced}
+			if name, subresource, _ := strings.Cut(r.Name, "/"); subresource == "scale" {
+				scaled[name] = true
 			}
+		}
+		for _, r := range list.APIResources {
+			if strings.Contains(r.Name, "/") {
+				continue // a subresource
+			}
+			mapping := Mapping{Resource: gv.WithResource(r.Name), Namespaced: r.Namespaced}
+			if scaled[r.Name] {
+				mapping.Replicas = defaultReplicas
+			}
+			served[kindOf(gv, r)] = mapping
 		}
 	}
 	return snapshot{served: served, failed: failed}

@@ -12,6 +12,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/event"
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/report"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -31,6 +32,7 @@ type Story struct {
 	dropped    []report.Dropped
 	loosened   []report.Loosened
 	controlled []report.Controlled
+	scaled     []manifest.ID
 	// waited are the ClusterOperators whose long wait an event has reported.
 	waited []string
 }
@@ -39,7 +41,7 @@ type Story struct {
 func New(known report.Progress, started time.Time) Story {
 	return Story{
 		started: started, reached: reachedRunlevels(known), handedOver: known.HandedOver,
-		dropped: known.Dropped, loosened: known.Loosened, controlled: known.Controlled,
+		dropped: known.Dropped, loosened: known.Loosened, controlled: known.Controlled, scaled: known.ScaledToZero,
 	}
 }
 
@@ -79,7 +81,12 @@ func Events(s Story, after report.Progress, now time.Time) ([]event.Event, Story
 			list = append(list, otherController(c))
 		}
 	}
-	s.dropped, s.loosened, s.controlled = after.Dropped, after.Loosened, after.Controlled
+	for _, id := range after.ScaledToZero {
+		if !slices.Contains(s.scaled, id) {
+			list = append(list, scaledToZero(id))
+		}
+	}
+	s.dropped, s.loosened, s.controlled, s.scaled = after.Dropped, after.Loosened, after.Controlled, after.ScaledToZero
 	return list, s
 }
 
@@ -145,6 +152,11 @@ func securityLoosened(l report.Loosened) event.Event {
 func otherController(c report.Controlled) event.Event {
 	return event.Warning(api.EventOtherController, "%s controls %s of the release and may write it too; the version operator is only one of its owners",
 		c.Controller, c.ID)
+}
+
+// scaledToZero reports a workload without pods, which does not delay the rollout.
+func scaledToZero(id manifest.ID) event.Event {
+	return event.Warning(api.EventScaledToZero, "%s is scaled to 0, so no pod runs; its manifest leaves spec.replicas to other clients", id)
 }
 
 // Reached returns the number of runlevels that were reached together with all lower ones.

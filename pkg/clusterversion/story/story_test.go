@@ -48,6 +48,7 @@ func TestProgressEmitsEventsOnce(t *testing.T) {
 	controlled := func(p *report.Progress) {
 		p.Controlled = []report.Controlled{{ID: object, Controller: "Shop shop"}}
 	}
+	scaled := func(p *report.Progress) { p.ScaledToZero = []manifest.ID{object} }
 	handedOver := func(p *report.Progress) { p.HandedOver = true }
 	mode := func(mode release.Mode) func(*report.Progress) { return func(p *report.Progress) { p.Mode = mode } }
 	waits := func(problems ...report.Problem) func(*report.Progress) {
@@ -108,6 +109,11 @@ func TestProgressEmitsEventsOnce(t *testing.T) {
 			want: []string{"OtherController: Shop shop controls ConfigMap a of the release and may write it too; the version operator is only one of its owners"},
 		},
 		{name: "does not repeat another controller", known: with(levels(0), controlled), after: with(levels(0), controlled)},
+		{
+			name: "reports a workload without replicas", known: levels(0), after: with(levels(0), scaled),
+			want: []string{"ScaledToZero: ConfigMap a is scaled to 0, so no pod runs; its manifest leaves spec.replicas to other clients"},
+		},
+		{name: "does not repeat a workload without replicas", known: with(levels(0), scaled), after: with(levels(0), scaled)},
 		{name: "does not repeat loosened security", known: with(levels(0), loosened), after: with(levels(0), loosened)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -100,13 +100,8 @@ func (c *Applier) applier(m *manifest.Manifest) *apply.Applier {
 }
 
 // Apply implements rollout.Applier.
-func (c *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.Mode) (apply.Change, error) {
-	return c.applier(m).Apply(ctx, m, mode)
-}
-
-// ApplyStrict implements rollout.Applier.
-func (c *Applier) ApplyStrict(ctx context.Context, m *manifest.Manifest, mode release.Mode) (apply.Change, error) {
-	return c.applier(m).Strict().Apply(ctx, m, mode)
+func (c *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.Mode, options apply.Options) (apply.Change, error) {
+	return c.applier(m).With(options).Apply(ctx, m, mode)
 }
 
 // Content implements rollout.Applier.

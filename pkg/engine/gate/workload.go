@@ -37,6 +37,21 @@ func optsOut(obj client.Object, m *manifest.Manifest) bool {
 	return scaled && replicas == 0 || paused && m.Is(appsGroup, "Deployment")
 }
 
+// ScaledToZero reports whether a workload has no replicas although its manifest leaves their number to other clients. Its gate settles
+// without any pod.
+func ScaledToZero(obj client.Object, m *manifest.Manifest) bool {
+	if value, _, _ := unstructured.NestedFieldNoCopy(m.Object.Object, "spec", "replicas"); value != nil {
+		return false
+	}
+	switch o := obj.(type) {
+	case *appsv1.Deployment:
+		return o.Spec.Replicas != nil && *o.Spec.Replicas == 0
+	case *appsv1.StatefulSet:
+		return o.Spec.Replicas != nil && *o.Spec.Replicas == 0
+	}
+	return false
+}
+
 // Deployment settles once its controller has observed the applied generation and reports no failure. If Alone is set, every replica must
 // also be updated and available. The operator's own Deployment settles with one available replica of the applied generation, because the
 // others are standbys. On the host network of a cluster with one node, they never start.

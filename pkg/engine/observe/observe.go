@@ -55,6 +55,8 @@ type State struct {
 	// Loosened contains the fields through which other writers may have weakened a pod's security, as sorted "manager: path". It is nil for
 	// almost every object. See ownership.Loosened for the reliability of the result.
 	Loosened []string
+	// Replicas is true if an entry of ours, or of a former manager, may contain spec.replicas; see ownership.MayOwnReplicas.
+	Replicas bool
 	// Controller is the kind and name of the object's controller, unless that is a ClusterVersion; empty for almost every object.
 	Controller string
 }

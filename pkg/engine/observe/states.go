@@ -30,6 +30,7 @@ func reduce(m *metav1.PartialObjectMetadata, n *names) *object {
 			Time:            ownership.Time(m.ManagedFields),
 			Writer:          n.intern(ownership.Writer(m.ManagedFields)),
 			Deleting:        m.DeletionTimestamp != nil,
+			Replicas:        ownership.MayOwnReplicas(m.ManagedFields),
 		},
 	}
 	if o.Deleting {

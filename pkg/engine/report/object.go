@@ -49,6 +49,8 @@ type Object struct {
 	Loosened []string `json:"loosened,omitempty"`
 	// Controller is the kind and name of the object's controller, unless that is the ClusterVersion or the release sets it.
 	Controller string `json:"controller,omitempty"`
+	// ScaledToZero is true for a workload without replicas whose manifest leaves their number to other clients.
+	ScaledToZero bool `json:"scaledToZero,omitempty"`
 	// Dropped contains the manifest's fields that the server's schema does not know.
 	Dropped []string `json:"dropped,omitempty"`
 }

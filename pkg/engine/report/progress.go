@@ -34,6 +34,8 @@ type Progress struct {
 	Loosened []Loosened `json:"loosened,omitempty"`
 	// Controlled contains the objects that another object controls.
 	Controlled []Controlled `json:"controlled,omitempty"`
+	// ScaledToZero contains the workloads without replicas whose manifests leave their number to other clients.
+	ScaledToZero []manifest.ID `json:"scaledToZero,omitempty"`
 	// Deletions contains the incomplete deletions.
 	Deletions []Deletion `json:"deletions,omitempty"`
 	// RetryAt is the time of the next pass if no event occurs, for example to retry a failed attempt; zero if the rollout waits only for

@@ -13,6 +13,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/engine/taskgraph"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // The pass retries a failed apply after 200 ms, and doubles the wait up to 25 s, with a jitter of a fifth. After
@@ -44,11 +45,14 @@ func (p *pass) apply(
 	}
 	p.stampCauses(ctx, n.Manifest, &s.entry.wait.retry)
 	started := p.Clock.Now()
-	send := p.Applier.Apply
-	if !object.DefinedAt.IsZero() && len(object.Applied.Dropped) == 0 && s.entry.wait.retry.failures < schemaRetries {
-		send = p.Applier.ApplyStrict
+	options := apply.Options{
+		Strict:     !object.DefinedAt.IsZero() && len(object.Applied.Dropped) == 0 && s.entry.wait.retry.failures < schemaRetries,
+		Controller: s.entry.observed.Controller,
 	}
-	change, err := send(ctx, n.Manifest, p.plan.Mode())
+	if p.plan.Mode() != release.Initializing {
+		options.ReplicasOwned = mayOwnReplicas(object.Applied, look)
+	}
+	change, err := p.Applier.Apply(ctx, n.Manifest, p.plan.Mode(), options)
 	if err != nil {
 		p.failed(ctx, n.Manifest, content, s, err)
 		p.measure(s, p.Clock.Since(started))
@@ -60,6 +64,8 @@ func (p *pass) apply(
 		applied:  before.applied.Answered(object, change, look, need, now),
 		observed: before.observed.Answered(now),
 		wait:     before.wait.answered(),
+
+		scaledToZero: before.scaledToZero,
 	}
 	s.recheckAt = s.entry.applied.RetryDroppedAt(object.DefinedAt)
 	p.changes.Add(1)
@@ -75,6 +81,14 @@ func (p *pass) apply(
 		}
 		p.repaired(t.id, s, report.Repair{At: now, Reason: need.Drift, Manager: writer})
 	}
+}
+
+// mayOwnReplicas reports whether an entry of ours may contain spec.replicas. The watch must show our last apply.
+func mayOwnReplicas(applied drift.Applied, look observe.Look) bool {
+	if look.Synced && look.State == nil {
+		return applied.UID != ""
+	}
+	return !look.Synced || look.State.Replicas || look.State.Fields != applied.Fields
 }
 
 func (p *pass) failed(ctx context.Context, m *manifest.Manifest, content inventory.Content, s *slot, err error) {

@@ -654,6 +654,22 @@ func TestRunReportsOtherControllers(t *testing.T) {
 	assert.Empty(t, progress.Controlled)
 }
 
+func TestRunTellsTheApplierWhatWatchesShow(t *testing.T) {
+	c := newCluster()
+	plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+	_, settled := c.roll(t, plan, rollout.Settled{})
+	assert.Equal(t, apply.Options{}, c.options["a"], "nothing is known about a new object")
+	c.touch("a", func(s *observe.State) { s.Controller, s.Time = "Shop shop", 1 })
+	_, settled = c.roll(t, plan, settled)
+	assert.Equal(t, apply.Options{Controller: "Shop shop"}, c.options["a"])
+	c.touch("a", func(s *observe.State) { s.Replicas, s.Time = true, 2 })
+	_, settled = c.roll(t, plan, settled)
+	assert.True(t, c.options["a"].ReplicasOwned)
+	c.touch("a", func(s *observe.State) { s.Replicas, s.Fields = false, ownership.Hash{1} })
+	_, _ = c.roll(t, plan, settled)
+	assert.True(t, c.options["a"].ReplicasOwned, "the watch does not show our last apply")
+}
+
 func TestRunWaitsForDeletionsBeforeReplacements(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -73,6 +73,8 @@ type cluster struct {
 	version int
 	// live contains whole objects.
 	live map[string]map[string]any
+	// options contains the options of the last apply, by object.
+	options map[string]apply.Options
 	// answers replaces the change that Apply returns, by object.
 	answers map[string]apply.Change
 }
@@ -80,12 +82,20 @@ type cluster struct {
 func newCluster() *cluster {
 	return &cluster{
 		objects: map[string]client.Object{}, dropped: map[string][]string{}, states: map[string]observe.State{},
-		answers: map[string]apply.Change{}, live: map[string]map[string]any{},
+		answers: map[string]apply.Change{}, options: map[string]apply.Options{}, live: map[string]map[string]any{},
 	}
 }
 
-func (c *cluster) Apply(ctx context.Context, m *manifest.Manifest, _ release.Mode) (apply.Change, error) {
+func (c *cluster) Apply(ctx context.Context, m *manifest.Manifest, _ release.Mode, options apply.Options) (apply.Change, error) {
 	name := m.Object.GetName()
+	c.mu.Lock()
+	unknown := c.dropped[name]
+	c.options[name] = options
+	c.mu.Unlock()
+	if options.Strict && len(unknown) > 0 {
+		c.note("reject " + name)
+		return apply.Change{}, fmt.Errorf("%s: field not declared in schema", unknown[0])
+	}
 	if c.onApply != nil {
 		if err := c.onApply(ctx, name); err != nil {
 			c.note("fail " + name)
@@ -120,18 +130,6 @@ func (c *cluster) Apply(ctx context.Context, m *manifest.Manifest, _ release.Mod
 		c.states[name] = observe.State{UID: change.UID, ResourceVersion: change.ResourceVersion, Generation: before.Generation, Fields: fields, Time: change.Time}
 	}
 	return change, nil
-}
-
-func (c *cluster) ApplyStrict(ctx context.Context, m *manifest.Manifest, mode release.Mode) (apply.Change, error) {
-	name := m.Object.GetName()
-	c.mu.Lock()
-	unknown := c.dropped[name]
-	c.mu.Unlock()
-	if len(unknown) > 0 {
-		c.note("reject " + name)
-		return apply.Change{}, fmt.Errorf("%s: field not declared in schema", unknown[0])
-	}
-	return c.Apply(ctx, m, mode)
 }
 
 func (c *cluster) Content(m *manifest.Manifest) ([sha256.Size]byte, error) { return m.Content, nil }

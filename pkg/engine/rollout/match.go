@@ -92,7 +92,11 @@ func (p *pass) check(n *taskgraph.Node, t *task, s *slot) {
 		}
 		return
 	}
-	s.verdict = gate.Check(p.Observer.Object(t.id), gate.Want{
+	object := p.Observer.Object(t.id)
+	if t.workload && object != nil {
+		e.scaledToZero = gate.ScaledToZero(object, n.Manifest)
+	}
+	s.verdict = gate.Check(object, gate.Want{
 		Manifest: n.Manifest, Mode: p.plan.Mode(), UID: e.applied.UID, Generation: e.applied.Generation, Alone: t.alone,
 	})
 	if p.Pods == nil || !t.workload || s.verdict.State == gate.Settled {

@@ -27,9 +27,7 @@ import (
 // Applier makes objects match their manifests. The operator uses *cluster.Applier, which injects the cluster's configuration into the
 // manifests and leaves the requests to *apply.Applier.
 type Applier interface {
-	Apply(ctx context.Context, m *manifest.Manifest, mode release.Mode) (apply.Change, error)
-	// ApplyStrict returns an error if the server does not know a field. Apply omits the field.
-	ApplyStrict(ctx context.Context, m *manifest.Manifest, mode release.Mode) (apply.Change, error)
+	Apply(ctx context.Context, m *manifest.Manifest, mode release.Mode, options apply.Options) (apply.Change, error)
 	Precreate(ctx context.Context, m *manifest.Manifest) (apply.Change, error)
 	// Content returns a hash of the object that Apply would send. It must be fast because passes call it often.
 	Content(m *manifest.Manifest) ([sha256.Size]byte, error)

@@ -39,6 +39,8 @@ type entry struct {
 	observed drift.Observed
 	// wait is the object's progress towards a settled gate.
 	wait wait
+	// scaledToZero is true if another client has scaled the workload to zero; see gate.ScaledToZero.
+	scaledToZero bool
 }
 
 // wait is the progress of an object from its first attempt to a settled gate.
@@ -100,6 +102,7 @@ func (s Settled) Restart(anotherRelease bool) Settled {
 	for id, e := range s.entries {
 		next[id] = entry{
 			applied: e.applied.Restarted(anotherRelease), observed: e.observed.Restarted(), wait: e.wait.restarted(anotherRelease),
+			scaledToZero: e.scaledToZero,
 		}
 	}
 	return Settled{entries: next}

@@ -28,7 +28,7 @@ func (p *pass) objects() []report.Object {
 		o := report.Object{
 			ID: t.id, File: n.Manifest.File, Runlevel: n.Runlevel, Component: n.Component,
 			Result: applied.Result, At: applied.At, Loosened: observed.Loosened.Confirmed, Controller: observed.Controller,
-			Dropped: applied.Dropped, Message: applied.Message,
+			ScaledToZero: s.entry.scaledToZero, Dropped: applied.Dropped, Message: applied.Message,
 		}
 		if repairs := observed.Repairs; repairs != nil {
 			o.Repairs, o.LastRepair = repairs.Total, repairs.Last

@@ -34,6 +34,9 @@ func (p *pass) progressLocked() report.Progress {
 		if controller := s.entry.observed.Controller; controller != "" {
 			progress.Controlled = append(progress.Controlled, report.Controlled{ID: t.id, Controller: controller})
 		}
+		if s.entry.scaledToZero {
+			progress.ScaledToZero = append(progress.ScaledToZero, t.id)
+		}
 		if applied.Result == report.Deleting {
 			progress.Deletions = append(progress.Deletions, report.Deletion{ID: t.id, Since: applied.At, Message: applied.Message})
 		}

@@ -68,6 +68,12 @@ func (v View) Lines(s *report.Snapshot) []string {
 		}
 		return []string{o.Controller}
 	})
+	p.fields("Scaled to 0 by other clients", listed, func(o report.Object) []string {
+		if !o.ScaledToZero {
+			return nil
+		}
+		return []string{"no pod runs; the manifest leaves spec.replicas out"}
+	})
 	p.skips(objects)
 	return p.lines
 }
@@ -527,6 +533,9 @@ func (p *picture) withFields(objects []report.Object) []report.Object {
 	}
 	for _, c := range p.snapshot.Progress.Controlled {
 		listed = append(listed, report.Object{ID: c.ID, Controller: c.Controller})
+	}
+	for _, id := range p.snapshot.Progress.ScaledToZero {
+		listed = append(listed, report.Object{ID: id, ScaledToZero: true})
 	}
 	for _, d := range p.snapshot.Progress.Dropped {
 		listed = append(listed, report.Object{ID: d.ID, Dropped: d.Fields})

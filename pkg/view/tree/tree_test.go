@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cluster-version/cvo/pkg/engine/report"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/test/golden"
 	"github.com/cluster-version/cvo/test/snapshots"
 )
@@ -79,6 +80,16 @@ func TestTreeLimitsLongLists(t *testing.T) {
 	problems, _, _ := strings.Cut(lines, "\nRollout")
 	assert.Contains(t, problems, "and 90 more (--all)")
 	assert.NotContains(t, strings.Join(View{All: true}.Lines(s), "\n"), "more (--all)")
+}
+
+func TestTreeNamesWorkloadsWithoutReplicas(t *testing.T) {
+	s := snapshots.Updating()
+	const line = "  Deployment web  no pod runs; the manifest leaves spec.replicas out"
+	assert.NotContains(t, View{}.Lines(s), line)
+	s.Objects = append(s.Objects, report.Object{ID: manifest.ID{Kind: "Deployment", Name: "web"}, State: report.StateSettled, ScaledToZero: true})
+	assert.Contains(t, View{}.Lines(s), line)
+	s.Progress.ScaledToZero, s.Objects = []manifest.ID{{Kind: "Deployment", Name: "web"}}, nil
+	assert.Contains(t, View{}.Lines(s), line, "without the objects, too")
 }
 
 //threat:control-characters-rewrite

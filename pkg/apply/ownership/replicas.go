@@ -1,0 +1,41 @@
+package ownership
+
+import (
+	"bytes"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// GiveUp removes the field at path from our entry and those of former managers. It returns false if none of them has the field, or if
+// another manager has it too, so that the field stays anyway.
+func GiveUp(entries []metav1.ManagedFieldsEntry, path fieldpath.Path) (next []metav1.ManagedFieldsEntry, changed bool) {
+	next = slices.Clone(entries)
+	for i := range next {
+		e := &next[i]
+		set, ok := readSet(e)
+		if !ok || !set.Has(path) {
+			continue
+		}
+		if !isOurs(e) && !Former(e) {
+			return entries, false
+		}
+		data, err := set.Difference(fieldpath.NewSet(path)).ToJSON()
+		if err != nil { // a set that was decoded can be encoded
+			return entries, false
+		}
+		e.FieldsV1 = &metav1.FieldsV1{}
+		e.FieldsV1.SetRawBytes(data)
+		changed = true
+	}
+	return next, changed
+}
+
+// MayOwnReplicas reports whether GiveUp may have to remove a field with the name replicas. It does not parse the entries, so that it can be
+// called for each watched object.
+func MayOwnReplicas(entries []metav1.ManagedFieldsEntry) bool {
+	return slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
+		return (isOurs(&e) || Former(&e)) && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:replicas"`))
+	})
+}

@@ -1,0 +1,80 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+// watchedReplicas is the path that Options.ReplicasOwned is about.
+const watchedReplicas = ".spec.replicas"
+
+// unsetReplicas returns the field that the kind's scale subresource writes, if the manifest leaves it out; otherwise nil. path is that of
+// kinds.Mapping.
+func unsetReplicas(m *manifest.Manifest, path string) []string {
+	if path == "" {
+		return nil
+	}
+	fields := strings.Split(strings.TrimPrefix(path, "."), ".")
+	if value, _, err := unstructured.NestedFieldNoCopy(m.Object.Object, fields...); err != nil || value != nil {
+		return nil
+	}
+	return fields
+}
+
+// releaseReplicas gives up the number of replicas if the manifest no longer sets it, so that the workload keeps its pods. Otherwise the
+// apply would remove the field, and the server would set its default of one.
+func (s *submission) releaseReplicas(ctx context.Context) error {
+	var conflict error
+	for range attempts {
+		live, err := s.applier.client.Get(ctx, s.target)
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		}
+		entries, owned := ownership.GiveUp(live.ManagedFields, s.replicasPath())
+		if !owned {
+			return nil
+		}
+		_, conflict = s.applier.client.SetManagers(ctx, s.target, live, entries)
+		switch {
+		case conflict == nil:
+			s.released = s.replicasPath().String() + " keeps its value, because the manifest no longer sets it"
+			return nil
+		case !apierrors.IsConflict(conflict):
+			return fmt.Errorf("giving up %s: %w", s.replicasPath(), conflict)
+		}
+	}
+	return fmt.Errorf("giving up %s: %w", s.replicasPath(), conflict)
+}
+
+// predictReplicas adds the live number of replicas to the body if releaseReplicas would give it up, which a dry run cannot store. If the
+// object cannot be read, the dry run reports why.
+func (s *submission) predictReplicas(ctx context.Context) {
+	live, err := s.applier.client.Object(ctx, s.target)
+	if err != nil {
+		return
+	}
+	value, found, _ := unstructured.NestedFieldNoCopy(live.Object, s.replicas...)
+	if _, owned := ownership.GiveUp(live.GetManagedFields(), s.replicasPath()); owned && found {
+		s.body = with(s.body, s.replicas, value)
+		s.released = fmt.Sprintf("%s stays at %v, because the manifest no longer sets it", s.replicasPath(), value)
+	}
+}
+
+func (s *submission) replicasPath() fieldpath.Path {
+	var path fieldpath.Path
+	for _, field := range s.replicas {
+		path = append(path, fieldpath.PathElement{FieldName: &field})
+	}
+	return path
+}

@@ -1,0 +1,141 @@
+package apply_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+var owned = apply.Options{ReplicasOwned: true}
+
+// scalable returns a Deployment or StatefulSet in the namespace, with one line more in its spec.
+func scalable(t *testing.T, kind, ns, line string) *manifest.Manifest {
+	t.Helper()
+	return parse(t, `
+apiVersion: apps/v1
+kind: `+kind+`
+metadata: {name: web, namespace: `+ns+`}
+spec:
+  `+line+`
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: registry.example.com/web}]}
+`)
+}
+
+func replicasOf(t *testing.T, m *manifest.Manifest) int64 {
+	t.Helper()
+	n, _, err := unstructured.NestedInt64(live(t, m).Object, "spec", "replicas")
+	require.NoError(t, err)
+	return n
+}
+
+func TestDroppedReplicasKeepTheirValue(t *testing.T) {
+	for _, kind := range []string{"Deployment", "StatefulSet"} {
+		t.Run("of a "+kind, func(t *testing.T) {
+			ns := namespace(t)
+			a, record := connect(t, owner)
+			before, after := scalable(t, kind, ns, "replicas: 3"), scalable(t, kind, ns, "minReadySeconds: 5")
+			must(t, a, before)
+
+			predicted, err := a.Predict(t.Context(), after, release.Updating)
+			require.NoError(t, err)
+			assert.Equal(t, ".spec.replicas stays at 3, because the manifest no longer sets it", predicted.Message)
+			n, _, _ := unstructured.NestedInt64(predicted.Object.Object, "spec", "replicas")
+			assert.EqualValues(t, 3, n)
+			assert.EqualValues(t, 3, replicasOf(t, before))
+			record.take()
+
+			change := must(t, a.With(owned), after)
+			assert.Equal(t, ".spec.replicas keeps its value, because the manifest no longer sets it", change.Message)
+			assert.Equal(t, []string{http.MethodGet, "PATCH json-patch+json", "PATCH apply-patch"}, methods(record.take()))
+			assert.EqualValues(t, 3, replicasOf(t, after))
+			assert.NotContains(t, string(ours(live(t, after)).FieldsV1.GetRawBytes()), "f:replicas")
+
+			as(t, "autoscaler", after, types.MergePatchType, `{"spec":{"replicas":7}}`)
+			assert.Empty(t, must(t, a.With(owned), after).Message)
+			assert.EqualValues(t, 7, replicasOf(t, after))
+			record.take()
+			must(t, a, after)
+			assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.take()), "a watch saves the read")
+
+			must(t, a, before)
+			assert.EqualValues(t, 3, replicasOf(t, after), "a manifest that sets the number again wins")
+		})
+	}
+}
+
+// Another manager's ownership keeps the value anyway.
+func TestDroppedReplicasOfAnAutoscalerNeedNoPatch(t *testing.T) {
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	before, after := scalable(t, "Deployment", ns, "replicas: 3"), scalable(t, "Deployment", ns, "minReadySeconds: 5")
+	must(t, a, before)
+	shared := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "web", "namespace": ns},
+		"spec": map[string]any{"replicas": int64(3)},
+	}}
+	require.NoError(t, otherClient(t).Apply(t.Context(), client.ApplyConfigurationFromUnstructured(shared), client.FieldOwner("autoscaler")))
+	record.take()
+	change := must(t, a.With(owned), after)
+	assert.Equal(t, []string{http.MethodGet, "PATCH apply-patch"}, methods(record.take()))
+	assert.Empty(t, change.Message)
+	assert.EqualValues(t, 3, replicasOf(t, after))
+}
+
+// The definition of a custom resource names the field that its scale subresource writes.
+func TestDroppedReplicasOfACustomResourceKeepTheirValue(t *testing.T) {
+	ns := namespace(t)
+	group := strings.ReplaceAll(ns, "-", "") + ".example.com"
+	crd := parse(t, `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: pools.`+group+`}
+spec:
+  group: `+group+`
+  scope: Namespaced
+  names: {kind: Pool, plural: pools, singular: pool, listKind: PoolList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {scale: {specReplicasPath: .spec.size.count, statusReplicasPath: .status.count}}
+    schema: {openAPIV3Schema: {type: object, properties: {
+      spec: {type: object, properties: {note: {type: string}, size: {type: object, properties: {count: {type: integer}}}}},
+      status: {type: object, properties: {count: {type: integer}}}}}}
+`)
+	serveCRD(t, crd)
+	a, _ := connectBy(t, owner, kinds.NewMapper(clock.RealClock{}, discoverer(t), []*manifest.Manifest{crd}))
+	pool := func(spec string) *manifest.Manifest {
+		return parse(t, "apiVersion: "+group+"/v1\nkind: Pool\nmetadata: {name: a, namespace: "+ns+"}\nspec: "+spec)
+	}
+	must(t, a, pool("{note: x, size: {count: 4}}"))
+	change := must(t, a, pool("{note: later}"))
+	assert.Equal(t, ".spec.size.count keeps its value, because the manifest no longer sets it", change.Message)
+	assert.Equal(t, map[string]any{"note": "later", "size": map[string]any{"count": int64(4)}}, live(t, pool("{}")).Object["spec"])
+}
+
+// What OpenShift's operator wrote by update is given up too.
+func TestDroppedReplicasOfAFormerManagerKeepTheirValue(t *testing.T) {
+	ns := namespace(t)
+	a, _ := connect(t, owner)
+	before, after := scalable(t, "Deployment", ns, "replicas: 3"), scalable(t, "Deployment", ns, "minReadySeconds: 5")
+	require.NoError(t, otherClient(t).Create(t.Context(), before.Object.DeepCopy(), client.FieldOwner("cluster-version-operator")))
+	must(t, a.With(owned), after)
+	assert.EqualValues(t, 3, replicasOf(t, after))
+	must(t, a.With(owned), after)
+	assert.EqualValues(t, 3, replicasOf(t, after))
+}

@@ -1,0 +1,80 @@
+package integration_test
+
+import (
+	"io/fs"
+	"maps"
+	"slices"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/engine/preview"
+)
+
+// TestUpdateKeepsReplicasThatLeaveTheManifest updates a Deployment whose manifest drops replicas, so that an autoscaler decides. Then
+// somebody scales it to 0.
+func TestUpdateKeepsReplicasThatLeaveTheManifest(t *testing.T) {
+	t.Parallel()
+	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	files := func(version, spec string) fs.FS {
+		files := fstest.MapFS{}
+		maps.Copy(files, l.tiny.files(version).(fstest.MapFS))
+		files["release-manifests/0000_30_lab_01.yaml"] = &fstest.MapFile{Data: []byte(`
+apiVersion: v1
+kind: Namespace
+metadata: {name: lab, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  namespace: lab
+  annotations:
+    include.release.openshift.io/self-managed-high-availability: "true"
+    cvo.cluster-version.github.io/wait: "false" # no controller runs here
+spec:
+  ` + spec + `
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: registry.example.com/web}]}
+`)}
+		return files
+	}
+	l.own = l.push(files("4.2.0", "replicas: 3"), "4.2.0", true)
+	next := l.push(files("4.2.1", "minReadySeconds: 5"), "4.2.1", true)
+	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
+	require.NoError(t, err)
+	l.start("operators")
+	l.succeed()
+	l.await("4.2.0 to complete", time.Minute, completed("4.2.0"))
+
+	objects := l.diff(next).Objects
+	i := slices.IndexFunc(objects, func(o preview.Object) bool { return o.ID.Name == "web" })
+	require.GreaterOrEqual(t, i, 0)
+	assert.Contains(t, objects[i].Message, ".spec.replicas stays at 3, because the manifest no longer sets it")
+	for _, f := range objects[i].Fields {
+		assert.NotEqual(t, "spec.replicas", f.Path)
+	}
+	l.update(configv1.Update{Image: next.ByDigest()})
+	l.await("4.2.1 to complete", time.Minute, completed("4.2.1"))
+	web := l.object("apps/v1", "Deployment", "lab", "web")
+	require.NotNil(t, web)
+	seconds, _, _ := unstructured.NestedInt64(web.Object, "spec", "minReadySeconds")
+	assert.EqualValues(t, 5, seconds)
+	replicas, _, _ := unstructured.NestedInt64(web.Object, "spec", "replicas")
+	assert.EqualValues(t, 3, replicas)
+
+	require.NoError(t, autoscalingv1.AddToScheme(l.client.Scheme()))
+	scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 0}}
+	require.NoError(t, l.client.SubResource("scale").Update(t.Context(), web, client.WithSubResourceBody(scale)))
+	require.Eventually(t, func() bool { return slices.Contains(l.story(), api.EventScaledToZero) }, time.Minute, 50*time.Millisecond)
+}
