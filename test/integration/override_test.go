@@ -14,9 +14,9 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/archive"
 )
 
-// TestOverrideWithoutEffectIsReported sets an override whose group has a version, as documents recommended for years. It has no effect, so
+// TestUnmatchedOverrideIsReported sets an override whose group has a version, as documents recommended for years. It has no effect, so
 // the administrator must learn about it.
-func TestOverrideWithoutEffectIsReported(t *testing.T) {
+func TestUnmatchedOverrideIsReported(t *testing.T) {
 	t.Parallel()
 	l := newTagged(t)
 	require.NoError(t, corev1.AddToScheme(l.client.Scheme()))
