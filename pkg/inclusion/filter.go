@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/inclusion/override"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -236,7 +237,7 @@ func (f Filter) byCapabilities(_ *manifest.Manifest, annotations map[string]stri
 func (f Filter) byOverrides(m *manifest.Manifest, _ map[string]string) string {
 	id := m.ID()
 	for _, o := range f.Overrides {
-		if o.Unmanaged && overrideMatches(o, id) {
+		if override.Excludes(o, id) {
 			return "spec.overrides marks it as unmanaged"
 		}
 	}

@@ -28,3 +28,8 @@ func CompareVersions(a, b string) int {
 func NewestFirst(a, b configv1.Release) int {
 	return cmp.Or(CompareVersions(b.Version, a.Version), strings.Compare(a.Image, b.Image))
 }
+
+// ConditionalNewestFirst orders conditional updates as NewestFirst orders their releases.
+func ConditionalNewestFirst(a, b configv1.ConditionalUpdate) int {
+	return NewestFirst(a.Release, b.Release)
+}

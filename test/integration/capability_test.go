@@ -36,12 +36,10 @@ data: {version: "$VERSION"}
 func TestUpdateEnablesCapabilitiesEverywhere(t *testing.T) {
 	t.Parallel()
 	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
-	l.create("../../manifests/0000_00_cluster-version-operator_02_releaserollouts.crd.yaml")
+	l.create(rolloutDefinition)
 	push := func(version, capability string) release.Image {
-		files := l.tiny.files(version).(fstest.MapFS)
 		text := strings.NewReplacer("$VERSION", version, "$CAPABILITY", capability).Replace(reassigned)
-		files["release-manifests/0000_30_lab_01.yaml"] = &fstest.MapFile{Data: []byte(text)}
-		return l.push(files, version, true)
+		return l.special(version, fstest.MapFS{"release-manifests/0000_30_lab_01.yaml": {Data: []byte(text)}})
 	}
 	l.own = push("4.2.0", "")
 	next := push("4.2.1", `, capability.openshift.io/name: Console`)
@@ -73,9 +71,7 @@ func TestUpdateEnablesCapabilitiesEverywhere(t *testing.T) {
 	assert.Contains(t, string(data), "kind: ConfigMap")
 
 	l.preflight(configv1.Update{Image: next.ByDigest()})
-	rollout := l.awaitRollout("the preflight", func(r *api.ReleaseRollout) bool {
-		return r.Status.Preflight != nil && r.Status.Preflight.EndedAt != nil
-	})
+	rollout := l.awaitRollout("the preflight", preflightEnded(api.PreflightPassed, "4.2.1"))
 	assert.Contains(t, rollout.Status.Preflight.Message, text)
 
 	l.update(configv1.Update{Image: next.ByDigest()})

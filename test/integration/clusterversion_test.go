@@ -222,6 +222,16 @@ func (l *testPlatform) succeed() {
 	l.t = chapter
 }
 
+// install installs the own release, starts all operators, and waits until the version has completed.
+func (l *testPlatform) install(version string) *configv1.ClusterVersion {
+	l.t.Helper()
+	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
+	require.NoError(l.t, err)
+	l.succeed()
+	l.start("operators")
+	return l.await(version+" to complete", time.Minute, at(version))
+}
+
 // TestRequestsAreAnsweredInTheClusterVersion takes a cluster through valid and invalid requests of administrators.
 //
 //threat:overrides ignores an overridden object

@@ -22,14 +22,12 @@ func TestInstallAdoptsControlledObjects(t *testing.T) {
 	t.Parallel()
 	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
 	require.NoError(t, corev1.AddToScheme(l.client.Scheme()))
-	files := l.tiny.files("4.2.0").(fstest.MapFS)
-	files["release-manifests/0000_30_lab_01.yaml"] = &fstest.MapFile{Data: []byte(`
+	l.own = l.special("4.2.0", fstest.MapFS{"release-manifests/0000_30_lab_01.yaml": {Data: []byte(`
 apiVersion: v1
 kind: ConfigMap
 metadata: {namespace: lab, name: foreign, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
 data: {mode: release}
-`)}
-	l.own = l.push(files, "stable", true)
+`)}})
 	l.put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "lab"}})
 	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "shop"}}
 	l.put(owner)
@@ -41,11 +39,7 @@ data: {mode: release}
 		Data: map[string]string{"mode": "shop", "more": "shop"},
 	}
 	l.put(foreign)
-	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
-	require.NoError(t, err)
-	l.start("operators")
-	l.succeed()
-	l.await("4.2.0 to complete", time.Minute, completed("4.2.0"))
+	l.install("4.2.0")
 
 	isApplied := func() bool {
 		require.NoError(t, l.client.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))

@@ -1,8 +1,6 @@
 package integration_test
 
 import (
-	"io/fs"
-	"maps"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -11,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // graduating is a component whose API has the versions v1beta1 and v1. Only v1 has the field accessPolicy, which the server sets by default.
@@ -38,19 +38,12 @@ apiVersion: example.com/`
 func TestUpdateMovesCustomResourcesToTheNextVersion(t *testing.T) {
 	t.Parallel()
 	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
-	files := func(version, widget string) fs.FS {
-		files := fstest.MapFS{}
-		maps.Copy(files, l.tiny.files(version).(fstest.MapFS))
-		files["release-manifests/0000_30_lab_01.yaml"] = &fstest.MapFile{Data: []byte(graduating + widget)}
-		return files
+	push := func(version, widget string) release.Image {
+		return l.special(version, fstest.MapFS{"release-manifests/0000_30_lab_01.yaml": {Data: []byte(graduating + widget)}})
 	}
 	const head = "\nkind: Widget\nmetadata: {namespace: lab, name: w, annotations: {include.release.openshift.io/self-managed-high-availability: \"true\"}}\nspec: "
-	l.own = l.push(files("4.2.0", "v1beta1"+head+"{port: 80, note: ours}"), "4.2.0", true)
-	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
-	require.NoError(t, err)
-	l.start("operators")
-	l.succeed()
-	l.await("4.2.0 to complete", time.Minute, completed("4.2.0"))
+	l.own = push("4.2.0", "v1beta1"+head+"{port: 80, note: ours}")
+	l.install("4.2.0")
 
 	for _, step := range []struct {
 		version, widget string
@@ -60,8 +53,7 @@ func TestUpdateMovesCustomResourcesToTheNextVersion(t *testing.T) {
 		{"4.2.2", "v1" + head + "{note: theirs}", map[string]any{"note": "theirs", "accessPolicy": "deny"}},
 		{"4.2.3", "v1beta1" + head + "{port: 82}", map[string]any{"port": int64(82), "accessPolicy": "deny"}},
 	} {
-		img := l.push(files(step.version, step.widget), step.version, true)
-		l.update(configv1.Update{Image: img.ByDigest()})
+		l.update(configv1.Update{Image: push(step.version, step.widget).ByDigest()})
 		l.await(step.version+" to complete", time.Minute, completed(step.version))
 		widget := l.object("example.com/v1", "Widget", "lab", "w")
 		require.NotNil(t, widget)

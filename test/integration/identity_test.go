@@ -37,11 +37,7 @@ func newTagged(t *testing.T) *tagPlatform {
 	l.create(statusDefinition)
 	l.tag = l.registry.Host() + "/platform/release:stable"
 	l.own = l.pushAndMoveTag("4.1.0", true)
-	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
-	require.NoError(t, err)
-	l.succeed()
-	l.start("operators")
-	l.await("4.1.0 to complete", time.Minute, at("4.1.0"))
+	l.install("4.1.0")
 	return l
 }
 
@@ -343,11 +339,7 @@ func TestOldDefinitionRequiresRequestsByDigest(t *testing.T) {
 			}
 			l.tag = l.registry.Host() + "/platform/release:stable"
 			l.own = l.pushAndMoveTag("4.1.0", true)
-			_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
-			require.NoError(t, err)
-			l.succeed()
-			l.start("operators")
-			l.await("4.1.0 to complete", time.Minute, at("4.1.0"))
+			l.install("4.1.0")
 			next := l.pushAndMoveTag("4.2.0", true)
 			l.update(configv1.Update{Image: l.tag})
 			message := l.refused("RetrievePayload", l.tag)

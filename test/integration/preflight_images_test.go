@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
@@ -22,7 +21,7 @@ import (
 func TestPreflightNamesMissingImages(t *testing.T) {
 	t.Parallel()
 	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
-	l.create("../../manifests/0000_00_cluster-version-operator_02_releaserollouts.crd.yaml")
+	l.create(rolloutDefinition)
 	component := func(name string) release.Image {
 		img, err := fixture.ReleaseImage(fstest.MapFS{"release-manifests/release-metadata": {Data: fmt.Appendf(nil, `{"version":%q}`, name)}})
 		require.NoError(t, err)
@@ -34,27 +33,18 @@ func TestPreflightNamesMissingImages(t *testing.T) {
 	gone := l.registry.Host() + "/platform/components@sha256:" + strings.Repeat("1", 64)
 	far := "127.0.0.1:1/platform/components@sha256:" + strings.Repeat("2", 64)
 	push := func(version string, images ...string) release.Image {
-		files := l.tiny.files(version).(fstest.MapFS)
-		files["release-manifests/0000_30_lab_01.yaml"] = &fstest.MapFile{Data: fmt.Appendf(nil, `
+		return l.special(version, fstest.MapFS{"release-manifests/0000_30_lab_01.yaml": {Data: fmt.Appendf(nil, `
 apiVersion: v1
 kind: Namespace
 metadata: {name: lab, annotations: {include.release.openshift.io/self-managed-high-availability: "true", images: %q}}
-`, strings.Join(images, " "))}
-		return l.push(files, version, true)
+`, strings.Join(images, " "))}})
 	}
 	l.own = push("4.2.0", running)
-	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
-	require.NoError(t, err)
-	l.start("operators")
-	l.succeed()
-	l.await("4.2.0 to complete", time.Minute, completed("4.2.0"))
+	l.install("4.2.0")
 
 	l.registry.Reset()
 	l.preflight(configv1.Update{Image: push("4.2.1", running, exists, gone, far).ByDigest()})
-	p := l.awaitRollout("the preflight", func(r *api.ReleaseRollout) bool {
-		return r.Status.Preflight != nil && r.Status.Preflight.EndedAt != nil
-	}).Status.Preflight
-	assert.Equal(t, api.PreflightObjected, p.State)
+	p := l.awaitRollout("the preflight", preflightEnded(api.PreflightObjected, "4.2.1")).Status.Preflight
 	assert.Contains(t, p.Message, "images that no registry has: lab: "+gone+";")
 	assert.Contains(t, p.Message, "images that could not be looked up: lab: "+far+": ")
 	assert.NotContains(t, p.Message, exists)

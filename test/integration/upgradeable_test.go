@@ -71,11 +71,7 @@ func TestObstaclesBlockMinorUpdates(t *testing.T) {
 	t.Parallel()
 	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
 	l.own = l.release("4.2.0", l.signer)
-	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
-	require.NoError(t, err)
-	l.start("operators")
-	l.cvo = l.operator(l.own.ByDigest())
-	cv := l.await("4.2.0", time.Minute, at("4.2.0"))
+	cv := l.install("4.2.0")
 	assert.Empty(t, condition(cv, configv1.OperatorUpgradeable), "nothing blocks an update")
 	for _, chapter := range []struct {
 		name string

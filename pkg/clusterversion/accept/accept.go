@@ -17,7 +17,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/engine/permission"
-	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -82,7 +81,8 @@ type Acceptance struct {
 	// Done reports that the target is accepted and the fields below are set.
 	Done     bool
 	Verified release.Verified
-	Payload  *payload.Payload
+	// Update is the loaded release as this cluster gets it.
+	payload.Update
 	// Warned are the objections of preconditions that did not block the target.
 	Warned string
 	// Risks are the objections that force overrode or that are only warnings. The history records them.
@@ -90,9 +90,6 @@ type Acceptance struct {
 
 	// ForcedPast are the failed checks that force overrode.
 	ForcedPast []api.ForcedCheck
-	// Filter selects the manifests that this cluster gets. Enables are the capabilities that the update enables; see payload.Update.
-	Filter  inclusion.Filter
-	Enables []configv1.ClusterVersionCapability
 
 	files fs.FS
 	// Obstacles are the obstacles that existed when the preconditions were checked.
@@ -376,8 +373,8 @@ func (in Input) load(files fs.FS, image string) (payload.Update, error) {
 
 // load is the step that reads the payload.
 func load(ctx context.Context, in Input, a *Acceptance) error {
-	update, err := in.load(a.files, a.Image())
-	a.Payload, a.Filter, a.Enables = update.Payload, update.Filter, update.Enables
+	var err error
+	a.Update, err = in.load(a.files, a.Image())
 	if err != nil || in.Successor == nil || a.Target.Own {
 		return err
 	}

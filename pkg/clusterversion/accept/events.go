@@ -6,7 +6,6 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/event"
-	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -41,11 +40,6 @@ func Events(before, after Acceptance) []event.Event {
 		}
 	}
 	return events
-}
-
-// EnablesText describes the capabilities that the update enables; empty if there are none.
-func (a Acceptance) EnablesText() string {
-	return payload.Update{Payload: a.Payload, Enables: a.Enables}.EnablesText()
 }
 
 // FailureEvent returns the event reason for a failed step.

@@ -27,9 +27,9 @@ func acceptedRelease(version string) Acceptance {
 		Target: request.Target{Image: imageOf(version), Version: version}, Step: "PayloadLoaded", Done: true,
 		Message:  `Payload loaded version="` + version + `"`,
 		Verified: release.Verified{Image: release.Image{Pullspec: imageOf(version), Digest: digestOf(version)}, Evidence: []release.Evidence{{KeyID: "K"}}},
-		Payload: &payload.Payload{
+		Update: payload.Update{Payload: &payload.Payload{
 			Release: release.Release{Version: version, URL: "https://example.com/" + version, Channels: []string{"stable"}}, Hash: "hash-" + version,
 			Manifests: []*manifest.Manifest{{Object: &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}}}}},
-		},
+		}},
 	}
 }

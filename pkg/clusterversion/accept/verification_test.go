@@ -129,7 +129,7 @@ func TestAcceptanceVerifiesAgain(t *testing.T) {
 	})
 	t.Run("does not verify a release that was forced past verification", func(t *testing.T) {
 		s := newShelf("1.1.0")
-		a := Acceptance{Target: target, Payload: &payload.Payload{Release: release.Release{Version: "1.1.0"}}}
+		a := Acceptance{Target: target, Update: payload.Update{Payload: &payload.Payload{Release: release.Release{Version: "1.1.0"}}}}
 		a.Target.Force = true
 		a.Verified = release.Verified{Image: release.Image{Pullspec: target.Image, Digest: digestOf("1.1.0")}, Forced: errors.New("no signature")}
 		again := Again(t.Context(), input(s, clusterAt(completed("1.0.0"))), a, silent)

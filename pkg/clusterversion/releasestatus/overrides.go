@@ -4,38 +4,46 @@ import (
 	"slices"
 	"strings"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/inclusion"
+	"github.com/cluster-version/cvo/pkg/inclusion/override"
+	"github.com/cluster-version/cvo/pkg/payload"
 )
 
-// unmatched describes the overrides that exclude no manifest of the newest recorded release; empty if there are none. known is false before
-// a release is loaded.
-func (c Content) unmatched() (text string, known bool) {
-	switch {
-	case len(c.Overrides) == 0:
-		return "", true
-	case c.Payload == nil:
-		return "", false
+// comparison is the result of comparing overrides with a payload.
+type comparison struct {
+	payload   *payload.Payload
+	overrides []configv1.ComponentOverride
+	// unmatched describes the overrides that exclude no manifest of the payload; empty if there are none.
+	unmatched string
+}
+
+// with returns the comparison for a content. It compares only if the payload or the overrides have changed.
+func (c comparison) with(content Content) comparison {
+	if c.payload == content.Payload && slices.Equal(c.overrides, content.Overrides) {
+		return c
 	}
-	manifests := slices.Clone(c.Payload.Manifests)
-	for _, e := range c.Payload.Excluded {
+	c = comparison{payload: content.Payload, overrides: content.Overrides}
+	if c.payload == nil || len(c.overrides) == 0 {
+		return c
+	}
+	manifests := slices.Clone(c.payload.Manifests)
+	for _, e := range c.payload.Excluded {
 		manifests = append(manifests, e.Manifest)
 	}
-	var texts []string
-	for _, u := range inclusion.UnmatchedOverrides(manifests, c.Overrides) {
-		texts = append(texts, u.String())
-	}
-	return strings.Join(texts, "; "), true
+	c.unmatched = strings.Join(override.Unmatched(manifests, c.overrides), "; ")
+	return c
 }
 
 // overrideConditions adds condition OverridesMatch to the conditions of a ReleaseStatus. It is omitted until an override matches no object.
 func (r *Record) overrideConditions(found []metav1.Condition, content Content) []metav1.Condition {
-	unmatched, known := content.unmatched()
-	if !known || unmatched == "" && meta.FindStatusCondition(found, api.ConditionOverridesMatch) == nil {
+	r.compared = r.compared.with(content)
+	unmatched, unknown := r.compared.unmatched, content.Payload == nil && len(content.Overrides) > 0
+	if unknown || unmatched == "" && meta.FindStatusCondition(found, api.ConditionOverridesMatch) == nil {
 		return found
 	}
 	c := metav1.Condition{
@@ -51,7 +59,7 @@ func (r *Record) overrideConditions(found []metav1.Condition, content Content) [
 	return next
 }
 
-// UnmatchedOverrides returns the message about overrides without effect; empty if there are none.
+// UnmatchedOverrides returns the message about unmatched overrides; empty if there are none.
 func (r *Record) UnmatchedOverrides() string {
 	status := r.Status()
 	if status == nil {

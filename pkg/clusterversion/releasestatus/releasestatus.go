@@ -79,6 +79,8 @@ type memory struct {
 	// with that result.
 	saved           saveResult
 	dropsConditions bool
+	// compared is the last comparison of the overrides with the payload.
+	compared comparison
 }
 
 // New returns the record of the named ClusterVersion, whose operator runs in namespace. If object is nil, nothing is stored.

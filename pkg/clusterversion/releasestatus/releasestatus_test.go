@@ -23,7 +23,7 @@ func TestAcceptedReleasesAreRecorded(t *testing.T) {
 		img := release.Image{Pullspec: "example.com/r", Digest: cluster.Digest(version)}
 		return accept.Acceptance{
 			Verified: release.Verified{Image: img, Evidence: evidence, Forced: forced},
-			Payload:  &payload.Payload{Release: release.Release{Version: version}},
+			Update:   payload.Update{Payload: &payload.Payload{Release: release.Release{Version: version}}},
 		}
 	}
 	signed := func(key, store string) release.Evidence {

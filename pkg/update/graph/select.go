@@ -149,16 +149,12 @@ func (s *selection) available(current int) error {
 	return nil
 }
 
-func conditionalNewestFirst(a, b configv1.ConditionalUpdate) int {
-	return release.NewestFirst(a.Release, b.Release)
-}
-
 // finish sorts and limits the updates of the current version.
 func (s *selection) finish(current semver.Version) {
 	u := &s.updates
 	slices.SortFunc(u.Available, release.NewestFirst)
-	slices.SortFunc(u.Conditional, conditionalNewestFirst)
-	const omitted = "%d %s beyond the limit of %d: the next patch releases and the newest of each minor version are kept"
+	slices.SortFunc(u.Conditional, release.ConditionalNewestFirst)
+	const omitted = "%d %s beyond the limit of %d: " + nearest.Kept
 	if n := len(u.Available) - maxUpdates; n > 0 {
 		u.LeftOut = append(u.LeftOut, fmt.Sprintf(omitted, n, "updates", maxUpdates))
 		u.Available = nearest.First(u.Available, current.String(), func(r configv1.Release) string { return r.Version })[:maxUpdates]
@@ -167,7 +163,7 @@ func (s *selection) finish(current semver.Version) {
 	if n := len(u.Conditional) - maxUpdates; n > 0 {
 		u.LeftOut = append(u.LeftOut, fmt.Sprintf(omitted, n, "conditional updates", maxUpdates))
 		u.Conditional = nearest.First(u.Conditional, current.String(), func(c configv1.ConditionalUpdate) string { return c.Release.Version })[:maxUpdates]
-		slices.SortFunc(u.Conditional, conditionalNewestFirst)
+		slices.SortFunc(u.Conditional, release.ConditionalNewestFirst)
 	}
 	slices.Sort(u.LeftOut)
 	u.LeftOut = slices.Compact(u.LeftOut)

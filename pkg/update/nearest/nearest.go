@@ -8,6 +8,9 @@ import (
 	"github.com/blang/semver/v4"
 )
 
+// Kept describes the beginning of the order for messages about a list that was cut off.
+const Kept = "the next patch releases and the newest of each minor version are kept"
+
 type minor struct{ major, minor uint64 }
 
 // rank is the position of an update among those of its minor version.

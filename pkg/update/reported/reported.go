@@ -33,7 +33,7 @@ func NotRecommended(cv *configv1.ClusterVersion) []configv1.ConditionalUpdate {
 		c := meta.FindStatusCondition(u.Conditions, api.UpdateRecommended)
 		return c == nil || c.Status == metav1.ConditionTrue
 	})
-	slices.SortStableFunc(updates, func(a, b configv1.ConditionalUpdate) int { return release.NewestFirst(a.Release, b.Release) })
+	slices.SortStableFunc(updates, release.ConditionalNewestFirst)
 	return updates
 }
 

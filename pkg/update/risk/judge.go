@@ -104,29 +104,19 @@ func Judge(in Input) Output {
 	available, updates := j.merge()
 	first := nearest.First(updates, j.Current, func(u configv1.ConditionalUpdate) string { return u.Release.Version })
 	if len(first) > maxUpdates {
-		j.problem("%d updates have risks, more than the limit of %d: "+kept, len(first), maxUpdates)
+		j.problem("%d updates have risks, more than the limit of %d: "+nearest.Kept, len(first), maxUpdates)
 		first = first[:maxUpdates]
 	}
 	limit, n := j.fitting(first)
-	out := j.judge(available, newestFirst(first[:n]), limit)
+	out := j.judge(available, first[:n], limit)
 	// Escaped characters need more bytes than estimated.
 	for ; n > 0 && size(out) > maxStatus+maxStatus/4; n /= 2 {
-		out = j.judge(available, newestFirst(first[:n/2]), limit)
+		out = j.judge(available, first[:n/2], limit)
 	}
 	if n < len(first) {
-		j.problem("the texts of %d conditional updates do not fit into a ClusterVersion: "+kept, len(first))
+		j.problem("the texts of %d conditional updates do not fit into a ClusterVersion: "+nearest.Kept, len(first))
 	}
 	return Output{out, slices.Sorted(maps.Keys(j.problems))}
-}
-
-// kept describes the updates that remain if not all of them fit.
-const kept = "the next patch releases and the newest of each minor version are kept"
-
-// newestFirst returns a sorted copy of updates.
-func newestFirst(updates []configv1.ConditionalUpdate) []configv1.ConditionalUpdate {
-	sorted := slices.Clone(updates)
-	slices.SortStableFunc(sorted, func(a, b configv1.ConditionalUpdate) int { return release.NewestFirst(a.Release, b.Release) })
-	return sorted
 }
 
 type judgement struct {
@@ -166,7 +156,8 @@ func (j *judgement) merge() ([]configv1.Release, []configv1.ConditionalUpdate) {
 		}
 	}
 	slices.SortStableFunc(available, release.NewestFirst)
-	return available, newestFirst(updates)
+	slices.SortStableFunc(updates, release.ConditionalNewestFirst)
+	return available, updates
 }
 
 // extras returns the cluster's own risks with a valid name, sorted by name. It also records whether they apply.
@@ -255,11 +246,11 @@ func sameRisk(a, b configv1.ConditionalUpdateRisk) bool {
 	return a.URL == b.URL && a.Message == b.Message && reflect.DeepEqual(a.MatchingRules, b.MatchingRules)
 }
 
-// judge returns the judgement with messages of at most limit bytes.
+// judge returns the judgement of updates, newest first, with messages of at most limit bytes.
 func (j *judgement) judge(available []configv1.Release, updates []configv1.ConditionalUpdate, limit int) Judged {
 	out := Judged{Available: slices.Clone(available)}
 	listed := map[string]configv1.ConditionalUpdateRisk{}
-	for _, merged := range updates {
+	for _, merged := range slices.SortedStableFunc(slices.Values(updates), release.ConditionalNewestFirst) {
 		update := *merged.DeepCopy()
 		recommended := j.recommended(update.Risks, limit)
 		update.Conditions = j.carriedOver(update.Release.Image)

@@ -104,7 +104,7 @@ func (p *picture) head() {
 		p.line("%s %s", p.Bad("Inventory not saved:"), terminal.OneLine(reason))
 	}
 	if unmatched := p.snapshot.UnmatchedOverrides; unmatched != "" {
-		p.line("%s %s", p.Bad("Overrides without effect:"), terminal.OneLine(unmatched))
+		p.line("%s %s", p.Bad("Unmatched overrides:"), terminal.OneLine(unmatched))
 	}
 	if insecure := p.snapshot.InsecureRegistries; len(insecure) > 0 {
 		p.line("%s %s", p.Bad("Registries without TLS, or with unchecked certificates:"), terminal.OneLine(strings.Join(insecure, ", ")))

@@ -1,4 +1,6 @@
-package inclusion
+// Package override matches the overrides in the ClusterVersion's spec with the objects of a release. It takes overrides and manifests, and
+// returns whether an object is excluded, and texts about overrides that match no object.
+package override
 
 import (
 	"cmp"
@@ -11,51 +13,43 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// Unmatched is an override in the ClusterVersion's spec that excludes no manifest.
-type Unmatched struct {
-	Override configv1.ComponentOverride
-	// Nearest is the object that the administrator probably meant; zero if none is similar.
-	Nearest manifest.ID
+// Excludes reports whether an override excludes an object from the release. It ignores the override's namespace for cluster-scoped objects.
+func Excludes(o configv1.ComponentOverride, id manifest.ID) bool {
+	return o.Unmanaged && o.Group == id.Group && o.Kind == id.Kind && o.Name == id.Name && (id.Namespace == "" || o.Namespace == id.Namespace)
 }
 
-// UnmatchedOverrides returns the overrides that exclude none of a release's manifests, in the order of the spec. Overrides must match
-// exactly, so a mistyped entry has no effect.
-func UnmatchedOverrides(manifests []*manifest.Manifest, overrides []configv1.ComponentOverride) []Unmatched {
-	var unmatched []Unmatched
+// Unmatched describes the unmanaged overrides that exclude none of a release's manifests, in the order of the spec, with the object that
+// the administrator probably meant. Overrides must match exactly, so a mistyped one has no effect.
+func Unmatched(manifests []*manifest.Manifest, overrides []configv1.ComponentOverride) []string {
+	var unmatched []string
 	for _, o := range overrides {
-		matches := func(m *manifest.Manifest) bool { return overrideMatches(o, m.ID()) }
-		if o.Unmanaged && !slices.ContainsFunc(manifests, matches) {
-			unmatched = append(unmatched, Unmatched{Override: o, Nearest: nearestObject(manifests, o)})
+		excludes := func(m *manifest.Manifest) bool { return Excludes(o, m.ID()) }
+		if o.Unmanaged && !slices.ContainsFunc(manifests, excludes) {
+			unmatched = append(unmatched, describe(o, nearestObject(manifests, o)))
 		}
 	}
 	return unmatched
 }
 
-// String describes the override and the correction.
-func (u Unmatched) String() string {
-	o, n := u.Override, u.Nearest
+// describe returns the text for an override and its correction to the object n; zero if there is none.
+func describe(o configv1.ComponentOverride, n manifest.ID) string {
 	text := fmt.Sprintf("group %q, kind %q, namespace %q, name %q", o.Group, o.Kind, o.Namespace, o.Name)
+	if n == (manifest.ID{}) {
+		return text
+	}
 	var corrections []string
 	correct := func(field, have, want string) {
 		if have != want {
 			corrections = append(corrections, fmt.Sprintf("%s %q", field, want))
 		}
 	}
-	if n != (manifest.ID{}) {
-		correct("group", o.Group, n.Group)
-		correct("kind", o.Kind, n.Kind)
-		if n.Namespace != "" {
-			correct("namespace", o.Namespace, n.Namespace)
-		}
-		correct("name", o.Name, n.Name)
-		text += " (did you mean " + strings.Join(corrections, ", ") + "?)"
+	correct("group", o.Group, n.Group)
+	correct("kind", o.Kind, n.Kind)
+	if n.Namespace != "" {
+		correct("namespace", o.Namespace, n.Namespace)
 	}
-	return text
-}
-
-// overrideMatches ignores an override's namespace for cluster-scoped objects.
-func overrideMatches(o configv1.ComponentOverride, id manifest.ID) bool {
-	return o.Group == id.Group && o.Kind == id.Kind && o.Name == id.Name && (id.Namespace == "" || o.Namespace == id.Namespace)
+	correct("name", o.Name, n.Name)
+	return text + " (did you mean " + strings.Join(corrections, ", ") + "?)"
 }
 
 // maxTypos is the largest distance of a similar object, and the largest distance that one field adds. So one field may be entirely different,

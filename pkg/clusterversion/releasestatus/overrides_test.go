@@ -1,0 +1,45 @@
+package releasestatus
+
+import (
+	"testing"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/payload"
+)
+
+// TestOverridesAreComparedOnceForEachPayload removes the manifests of a payload between two writes to detect a second comparison.
+func TestOverridesAreComparedOnceForEachPayload(t *testing.T) {
+	object := &heldRecord{status: &api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: "version"}}}
+	r := New(clocktesting.NewFakePassiveClock(now), object, "version", "ns")
+	r.Read(Found{Object: object.status})
+	containing := func(name string) *payload.Payload {
+		manifests, err := manifest.Parse("0000_50_x_y.yaml", []byte("{apiVersion: v1, kind: Secret, metadata: {namespace: ns, name: "+name+"}}"), manifest.Limits{})
+		require.NoError(t, err)
+		return &payload.Payload{Manifests: manifests}
+	}
+	isUnmatched := func(p *payload.Payload, names ...string) bool {
+		var overrides []configv1.ComponentOverride
+		for _, name := range names {
+			overrides = append(overrides, configv1.ComponentOverride{Kind: "Secret", Namespace: "ns", Name: name, Unmanaged: true})
+		}
+		_, err := r.Keep(t.Context(), Content{Identity: oneRelease(), NamesService: true, Payload: p, Overrides: overrides})
+		require.NoError(t, err)
+		return r.UnmatchedOverrides() != ""
+	}
+	first, second := containing("first"), containing("second")
+	assert.False(t, isUnmatched(first, "first"))
+	assert.True(t, isUnmatched(second, "first"), "the payload has changed")
+	assert.True(t, isUnmatched(nil, "first"), "unknown without a payload")
+	assert.False(t, isUnmatched(second, "second"), "the overrides have changed")
+	second.Manifests = nil
+	assert.False(t, isUnmatched(second, "second"), "nothing has changed")
+	assert.True(t, isUnmatched(second, "second", "third"))
+	assert.False(t, isUnmatched(nil), "without overrides, no payload is needed")
+}
