@@ -26,7 +26,7 @@ import (
 // takesAll is a cluster that accepts every apply.
 type takesAll struct{ rollout.Applier }
 
-func (takesAll) Apply(context.Context, *manifest.Manifest, release.Mode) (apply.Change, error) {
+func (takesAll) Apply(context.Context, *manifest.Manifest, release.Mode, apply.Options) (apply.Change, error) {
 	return apply.Change{Action: apply.Created, UID: "u", ResourceVersion: "1"}, nil
 }
 

@@ -123,9 +123,9 @@ type counted struct {
 	applied, loads int
 }
 
-func (c *counted) Apply(ctx context.Context, m *manifest.Manifest, mode release.Mode) (apply.Change, error) {
+func (c *counted) Apply(ctx context.Context, m *manifest.Manifest, mode release.Mode, options apply.Options) (apply.Change, error) {
 	c.applied++
-	return c.halted.Apply(ctx, m, mode)
+	return c.halted.Apply(ctx, m, mode, options)
 }
 
 func (c *counted) Load(ctx context.Context) (inventory.Inventory, error) {
