@@ -10,6 +10,7 @@
 //   - Fields that an earlier operator wrote by update are adopted.
 //   - The number of replicas is given up before the apply of a manifest that no longer sets it.
 //   - The entries of managedFields are moved to the manifest's API version if the server cannot convert them.
+//   - Fields that lost their owner, because another client's write made the server discard managedFields, are taken back.
 //   - Values that contradict the manifest are removed, whoever owns them.
 //   - If the object has another controller, our owner reference does not claim to be the controller.
 //   - An object with an immutable field that must change is deleted and recreated, if its manifest allows it.
@@ -115,6 +116,12 @@ type Options struct {
 	// ReplicasOwned is true unless a watch shows that no entry of ours contains spec.replicas. If the manifest leaves that field to the
 	// kind's scale subresource, it costs a read.
 	ReplicasOwned bool
+	// UID is that of the object in our last apply, and Time the time of our managedFields entry then, see ownership.Time. They show whether
+	// the server has discarded our ownership of fields since. An empty UID means that there was no apply.
+	UID  types.UID
+	Time int64
+	// Former reads the manifest of the release before this one if the ownership was discarded; nil for an object without one.
+	Former Former
 }
 
 // With returns a copy of the Applier with other options.
@@ -205,6 +212,9 @@ func (a *Applier) apply(ctx context.Context, t request.Target, m *manifest.Manif
 // sent completes an accepted apply: it adopts fields of former managers, and reruns a failed Job that has changed.
 func (s *submission) sent(ctx context.Context, got answer) (Change, answer, error) {
 	change, got, err := s.adopt(ctx, got)
+	if err == nil {
+		change, got, err = s.takeBack(ctx, change, got)
+	}
 	if err != nil || !isJob(s.m) {
 		return change, got, err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,6 +42,8 @@ type submission struct {
 	// replicas is the field that the manifest leaves to the kind's scale subresource; nil for none. released says that it was given up.
 	replicas []string
 	released string
+	// takenBack says that fields were taken back; see takeBack.
+	takenBack string
 	// moved is true after the first attempt to move managedFields.
 	moved bool
 }
@@ -98,17 +101,15 @@ func (s *submission) receipt(got answer) Change {
 
 // exceptions describes the differences between the manifest and the applied object, and the values that other writers lost.
 func (s *submission) exceptions() string {
-	var texts []string
+	var removed, controller string
 	if len(s.taken) > 0 {
-		texts = append(texts, "removed values that contradict the manifest: "+strings.Join(s.taken, "; "))
+		removed = "removed values that contradict the manifest: " + strings.Join(s.taken, "; ")
 	}
 	if s.controller != "" {
-		texts = append(texts, s.controller+" stays its controller")
+		controller = s.controller + " stays its controller"
 	}
-	if s.released != "" {
-		texts = append(texts, s.released)
-	}
-	return strings.Join(texts, "; ")
+	texts := []string{removed, controller, s.released, s.takenBack}
+	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), "; ")
 }
 
 // yieldToLive is yieldController for the controller of the live object, if it has another one. It reports whether it removed the claim.

@@ -1,15 +1,18 @@
 package apply_test
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -206,4 +209,64 @@ func TestConversionWebhooksNeedNoMove(t *testing.T) {
 	must(t, a, next)
 	assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.take()))
 	assert.Equal(t, "deny", at(live(t, next).Object, "spec.accessPolicy"))
+}
+
+// If another client writes an object in another version first, the server discards all of managedFields. Nothing then shows which fields
+// were ours.
+func TestDiscardedFieldsAreTakenBack(t *testing.T) {
+	widget := graduated(t, "discarded.example.com")
+	for _, tt := range []struct {
+		name   string
+		former apply.Former
+		want   map[string]any
+		note   string
+	}{
+		{
+			"with the former manifest", func(_ context.Context, id manifest.ID) (*manifest.Manifest, error) {
+				return widget("v1beta1", id.Name, "{port: 80, note: ours}"), nil
+			},
+			map[string]any{"port": int64(81), "accessPolicy": "allow"}, "",
+		},
+		{
+			"without the former release", func(context.Context, manifest.ID) (*manifest.Manifest, error) { return nil, errors.New("it is gone") },
+			map[string]any{"port": int64(81), "accessPolicy": "allow", "note": "ours"}, "; fields that the release before dropped may remain: it is gone",
+		},
+	} {
+		t.Run("it takes them back "+tt.name, func(t *testing.T) {
+			a, record := connect(t, owner)
+			name := slug(tt.name)
+			first, next := widget("v1beta1", name, "{port: 80, note: ours}"), widget("v1", name, "{port: 81}")
+			applied := must(t, a, first)
+			time.Sleep(1100 * time.Millisecond) // times in managedFields have whole seconds
+			as(t, "widget-operator", next, types.MergePatchType, `{"spec":{"accessPolicy":"allow"}}`)
+			require.Empty(t, live(t, next).GetManagedFields(), "the server discards them")
+
+			record.take()
+			change := must(t, a.With(apply.Options{UID: applied.UID, Time: applied.Time, Former: tt.former}), next)
+			assert.LessOrEqual(t, len(record.take()), 3)
+			assert.Equal(t, "took back its fields, because another client's write made the server discard their owners"+tt.note, change.Message)
+			assert.Equal(t, tt.want, live(t, next).Object["spec"])
+			assert.Contains(t, managers(live(t, next)), "before-first-apply Update v1", "fields of others stay theirs")
+
+			again := must(t, a.With(apply.Options{UID: change.UID, Time: change.Time, Former: tt.former}), next)
+			assert.Equal(t, change.ResourceVersion, again.ResourceVersion, "once is enough")
+			assert.Empty(t, again.Message)
+			must(t, a, widget("v1", name, "{note: later}"))
+			assert.Nil(t, at(live(t, next).Object, "spec.port"), "a field that a later release drops disappears")
+		})
+	}
+}
+
+// An object that another client created without managedFields keeps that client's fields.
+func TestFieldsOfAnUnownedObjectAreNotTakenBack(t *testing.T) {
+	ns := namespace(t)
+	a, _ := connect(t, owner)
+	m := configMap(t, ns, "a", "{}", "{k: v}")
+	other := m.Object.DeepCopy()
+	other.SetManagedFields([]metav1.ManagedFieldsEntry{{}})
+	require.NoError(t, otherClient(t).Create(t.Context(), other))
+	applied := must(t, a, m)
+	again := must(t, a.With(apply.Options{UID: applied.UID, Time: applied.Time}), m)
+	assert.Empty(t, again.Message)
+	assert.Equal(t, applied.ResourceVersion, again.ResourceVersion)
 }

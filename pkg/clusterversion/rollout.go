@@ -128,6 +128,9 @@ func (w *rolling) begin(ctx context.Context) error {
 	if h := engine.Passer.Handover; h != nil {
 		h.Flush = func(ctx context.Context) error { return w.ledger.Flush(ctx, w.log, plan, engine.Passer) }
 	}
+	if w.mode == release.Updating {
+		engine.Passer.Former = w.former()
+	}
 	engine.Passer.Repaired = func(r report.Repaired) { w.repaired(r) }
 	started := w.r.original.Status.History[0].StartedTime.Time
 	current := w.underway.begin(w.key, beginning{plan: plan, passer: engine.Passer, payload: p, started: started, restored: restored})

@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"slices"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -8,8 +9,12 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -38,27 +43,75 @@ apiVersion: example.com/`
 func TestUpdateMovesCustomResourcesToTheNextVersion(t *testing.T) {
 	t.Parallel()
 	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
-	push := func(version, widget string) release.Image {
-		return l.special(version, fstest.MapFS{"release-manifests/0000_30_lab_01.yaml": {Data: []byte(graduating + widget)}})
-	}
-	const head = "\nkind: Widget\nmetadata: {namespace: lab, name: w, annotations: {include.release.openshift.io/self-managed-high-availability: \"true\"}}\nspec: "
-	l.own = push("4.2.0", "v1beta1"+head+"{port: 80, note: ours}")
+	l.own = l.pushWidget("4.2.0", "v1beta1", "{port: 80, note: ours}")
 	l.install("4.2.0")
 
 	for _, step := range []struct {
-		version, widget string
-		want            map[string]any
+		version, apiVersion, spec string
+		want                      map[string]any
 	}{
-		{"4.2.1", "v1" + head + "{port: 81}", map[string]any{"port": int64(81), "accessPolicy": "deny"}},
-		{"4.2.2", "v1" + head + "{note: theirs}", map[string]any{"note": "theirs", "accessPolicy": "deny"}},
-		{"4.2.3", "v1beta1" + head + "{port: 82}", map[string]any{"port": int64(82), "accessPolicy": "deny"}},
+		{"4.2.1", "v1", "{port: 81}", map[string]any{"port": int64(81), "accessPolicy": "deny"}},
+		{"4.2.2", "v1", "{note: theirs}", map[string]any{"note": "theirs", "accessPolicy": "deny"}},
+		{"4.2.3", "v1beta1", "{port: 82}", map[string]any{"port": int64(82), "accessPolicy": "deny"}},
 	} {
-		l.update(configv1.Update{Image: push(step.version, step.widget).ByDigest()})
+		l.update(configv1.Update{Image: l.pushWidget(step.version, step.apiVersion, step.spec).ByDigest()})
 		l.await(step.version+" to complete", time.Minute, completed(step.version))
-		widget := l.object("example.com/v1", "Widget", "lab", "w")
-		require.NotNil(t, widget)
-		spec, _, err := unstructured.NestedMap(widget.Object, "spec")
-		require.NoError(t, err)
-		assert.Equal(t, step.want, spec, step.version)
+		assert.Equal(t, step.want, l.widget().Object["spec"], step.version)
 	}
+}
+
+// TestUpdateTakesBackDiscardedFields lets another client write a custom resource in another version than the operator did, so that the
+// server discards the owners of all fields: first while the operator runs, then between two operators.
+func TestUpdateTakesBackDiscardedFields(t *testing.T) {
+	t.Parallel()
+	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	l.create(statusDefinition)
+	l.own = l.pushWidget("4.2.0", "v1beta1", "{port: 80, note: ours}")
+	l.install("4.2.0")
+	discard := func() {
+		t.Helper()
+		time.Sleep(1100 * time.Millisecond) // the times in managedFields have whole seconds
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"accessPolicy":"allow"}}`))
+		require.NoError(t, l.client.Patch(t.Context(), l.widget(), patch, client.FieldOwner("widget-operator")))
+	}
+	isOurs := func() bool {
+		return slices.ContainsFunc(l.widget().GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return e.Manager == api.FieldManager })
+	}
+	next := func(version, apiVersion, spec string) map[string]any {
+		t.Helper()
+		l.update(configv1.Update{Image: l.pushWidget(version, apiVersion, spec).ByDigest()})
+		l.await(version+" to complete", time.Minute, completed(version))
+		fields, _, err := unstructured.NestedMap(l.widget().Object, "spec")
+		require.NoError(t, err)
+		delete(fields, "accessPolicy") // an apply in the old version resets it
+		return fields
+	}
+
+	discard()
+	require.Eventually(t, isOurs, time.Minute, 20*time.Millisecond)
+	assert.Equal(t, map[string]any{"port": int64(81)}, next("4.2.1", "v1", "{port: 81}"))
+	assert.Equal(t, map[string]any{"port": int64(82), "note": "ours"}, next("4.2.2", "v1beta1", "{port: 82, note: ours}"))
+
+	l.cvo.end(t)
+	discard()
+	require.False(t, isOurs())
+	l.succeed()
+	assert.Equal(t, map[string]any{"port": int64(83)}, next("4.2.3", "v1", "{port: 83}"))
+}
+
+// pushWidget pushes a release whose component has the API of graduating and one custom resource of it.
+func (l *testPlatform) pushWidget(version, apiVersion, spec string) release.Image {
+	l.t.Helper()
+	return l.special(version, fstest.MapFS{"release-manifests/0000_30_lab_01.yaml": {Data: []byte(graduating + apiVersion + `
+kind: Widget
+metadata: {namespace: lab, name: w, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
+spec: ` + spec)}})
+}
+
+// widget returns the custom resource of pushWidget.
+func (l *testPlatform) widget() *unstructured.Unstructured {
+	l.t.Helper()
+	widget := l.object("example.com/v1", "Widget", "lab", "w")
+	require.NotNil(l.t, widget)
+	return widget
 }

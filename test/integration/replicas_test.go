@@ -1,8 +1,6 @@
 package integration_test
 
 import (
-	"io/fs"
-	"maps"
 	"slices"
 	"testing"
 	"testing/fstest"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/preview"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // TestUpdateKeepsReplicasThatLeaveTheManifest updates a Deployment whose manifest drops replicas, so that an autoscaler decides. Then
@@ -24,10 +23,8 @@ import (
 func TestUpdateKeepsReplicasThatLeaveTheManifest(t *testing.T) {
 	t.Parallel()
 	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
-	files := func(version, spec string) fs.FS {
-		files := fstest.MapFS{}
-		maps.Copy(files, l.tiny.files(version).(fstest.MapFS))
-		files["release-manifests/0000_30_lab_01.yaml"] = &fstest.MapFile{Data: []byte(`
+	push := func(version, spec string) release.Image {
+		return l.special(version, fstest.MapFS{"release-manifests/0000_30_lab_01.yaml": {Data: []byte(`
 apiVersion: v1
 kind: Namespace
 metadata: {name: lab, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
@@ -46,16 +43,11 @@ spec:
   template:
     metadata: {labels: {app: web}}
     spec: {containers: [{name: web, image: registry.example.com/web}]}
-`)}
-		return files
+`)}})
 	}
-	l.own = l.push(files("4.2.0", "replicas: 3"), "4.2.0", true)
-	next := l.push(files("4.2.1", "minReadySeconds: 5"), "4.2.1", true)
-	_, err := l.run("install", "--no-operator", "--release-image", l.own.ByDigest(), "--trust", l.trust)
-	require.NoError(t, err)
-	l.start("operators")
-	l.succeed()
-	l.await("4.2.0 to complete", time.Minute, completed("4.2.0"))
+	l.own = push("4.2.0", "replicas: 3")
+	next := push("4.2.1", "minReadySeconds: 5")
+	l.install("4.2.0")
 
 	objects := l.diff(next).Objects
 	i := slices.IndexFunc(objects, func(o preview.Object) bool { return o.ID.Name == "web" })

@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
 
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -278,14 +279,9 @@ func Without(current any, path fieldpath.Path) any {
 		if path[0].Key == nil {
 			return current
 		}
-		keys := make([]string, 0, len(*path[0].Key))
-		for _, field := range *path[0].Key {
-			keys = append(keys, field.Name)
-		}
 		v = slices.Clone(v)
 		for i := len(v) - 1; i >= 0; i-- {
-			item, _ := entries(v[i:i+1], keys)
-			if len(item) == 0 || !item[0].key.Equals(path[0]) {
+			if !isAt(v[i], path[0]) {
 				continue
 			}
 			if len(path) == 1 {
@@ -297,6 +293,39 @@ func Without(current any, path fieldpath.Path) any {
 		return v
 	}
 	return current
+}
+
+// Has reports whether a value has a field at path.
+func Has(current any, path fieldpath.Path) bool {
+	if len(path) == 0 {
+		return true
+	}
+	switch v := current.(type) {
+	case map[string]any:
+		if step := path[0].FieldName; step != nil {
+			next, ok := v[*step]
+			return ok && Has(next, path[1:])
+		}
+	case []any:
+		return slices.ContainsFunc(v, func(item any) bool { return isAt(item, path[0]) && Has(item, path[1:]) })
+	}
+	return false
+}
+
+// isAt reports whether a step of a path, a key or a value, leads to the item of a list.
+func isAt(item any, step fieldpath.PathElement) bool {
+	if step.Value != nil {
+		return value.Equals(*step.Value, value.NewValueInterface(item))
+	}
+	if step.Key == nil {
+		return false
+	}
+	keys := make([]string, 0, len(*step.Key))
+	for _, field := range *step.Key {
+		keys = append(keys, field.Name)
+	}
+	found, _ := entries([]any{item}, keys)
+	return len(found) == 1 && found[0].key.Equals(step)
 }
 
 func fieldName(name string) fieldpath.PathElement { return fieldpath.PathElement{FieldName: &name} }

@@ -197,6 +197,13 @@ func Examine(ctx context.Context, in Input, target request.Target, hooks Hooks) 
 	return walk(ctx, in, Acceptance{Target: target}, steps(), hooks)
 }
 
+// Read verifies and reads a release of the history that is not rolled out, such as the one before the update.
+func Read(ctx context.Context, in Input, target request.Target) (payload.Update, error) {
+	in.Successor = nil
+	a := walk(ctx, in, Acceptance{Target: target}, steps()[:2], Hooks{})
+	return a.Update, a.Err
+}
+
 // Hooks follow the steps of an acceptance. A nil hook does nothing.
 type Hooks struct {
 	// Begins is called at the beginning of each step.

@@ -48,6 +48,9 @@ func (p *pass) apply(
 	options := apply.Options{
 		Strict:     !object.DefinedAt.IsZero() && len(object.Applied.Dropped) == 0 && s.entry.wait.retry.failures < schemaRetries,
 		Controller: s.entry.observed.Controller,
+		UID:        object.Applied.UID,
+		Time:       object.Applied.Time,
+		Former:     p.Former,
 	}
 	if p.plan.Mode() != release.Initializing {
 		options.ReplicasOwned = mayOwnReplicas(object.Applied, look)

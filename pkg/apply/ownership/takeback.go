@@ -1,0 +1,73 @@
+package ownership
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// DiscardedSince reports whether the object's managedFields were discarded after the given time, in seconds since 1970, and an apply has
+// started new ones. That apply makes the server assign all fields of the object to the manager before-first-apply.
+func DiscardedSince(entries []metav1.ManagedFieldsEntry, since int64) bool {
+	return slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
+		return e.Manager == beforeFirstApply && e.Time != nil && e.Time.Unix() > since
+	})
+}
+
+// TakeBack takes the fields of our entry away from before-first-apply, so that a later apply can remove them. It makes those fields of
+// before-first-apply ours for which lost returns true; then more is true, and the next apply removes them. changed is false if
+// before-first-apply has no such field.
+func TakeBack(gvk schema.GroupVersionKind, entries []metav1.ManagedFieldsEntry, lost func(fieldpath.Path) bool,
+) (next []metav1.ManagedFieldsEntry, more, changed bool) {
+	own, version := ourSet(entries, gvk)
+	all := own
+	kept := make([]metav1.ManagedFieldsEntry, 0, len(entries))
+	for _, e := range entries {
+		set, ok := readSet(&e)
+		if !ok || e.Manager != beforeFirstApply {
+			kept = append(kept, e)
+			continue
+		}
+		taken := fieldpath.NewSet()
+		set.Iterate(func(path fieldpath.Path) {
+			if lost(path) {
+				all, more = all.Union(fieldpath.NewSet(path)), true
+				taken.Insert(slices.Clone(path))
+			}
+		})
+		rest := withoutEmpty(set, set.Difference(own).Difference(taken))
+		if changed = changed || rest.Size() < set.Size(); rest.Empty() {
+			continue
+		}
+		data, err := rest.ToJSON()
+		if err != nil { // a set that was decoded can be encoded
+			return entries, false, false
+		}
+		e.FieldsV1 = &metav1.FieldsV1{}
+		e.FieldsV1.SetRawBytes(data)
+		kept = append(kept, e)
+	}
+	if !changed {
+		return entries, false, false
+	}
+	next, ok := withOurs(kept, version, all)
+	return next, more && ok, ok
+}
+
+// withoutEmpty returns rest without the maps and lists that have members in set, but none in rest.
+func withoutEmpty(set, rest *fieldpath.Set) *fieldpath.Set {
+	for {
+		empty := fieldpath.NewSet()
+		rest.Iterate(func(path fieldpath.Path) {
+			if !below(set, path).Empty() && below(rest, path).Empty() {
+				empty.Insert(slices.Clone(path))
+			}
+		})
+		if empty.Empty() {
+			return rest
+		}
+		rest = rest.Difference(empty)
+	}
+}
