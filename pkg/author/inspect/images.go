@@ -122,7 +122,7 @@ func (i *Info) ReadImages(ctx context.Context, images *image.Reader, done func(c
 // which no cluster pulls. Its parameters and errors are those of ReadImages.
 func (i *Info) VerifyImages(ctx context.Context, images *image.Reader, done func(component string)) error {
 	return i.eachImage(ctx, images, done, func(_ string, repository *repository.Repository, img release.Image) error {
-		v := &platformVerifier{Repository: repository, seen: map[release.Digest]bool{}}
+		v := &platformVerifier{Repository: repository, outcomes: map[release.Digest]error{}}
 		return v.verify(ctx, img.Digest, 0)
 	})
 }
@@ -133,15 +133,15 @@ const maxDocuments = 1000
 // platformVerifier verifies each document of an image once.
 type platformVerifier struct {
 	*repository.Repository
-	seen map[release.Digest]bool
+	outcomes map[release.Digest]error
 }
 
-func (v *platformVerifier) verify(ctx context.Context, d release.Digest, depth int) error {
-	if v.seen[d] {
-		return nil
+func (v *platformVerifier) verify(ctx context.Context, d release.Digest, depth int) (err error) {
+	if outcome, known := v.outcomes[d]; known {
+		return outcome
 	}
-	v.seen[d] = true
-	if depth > document.MaxIndexDepth || len(v.seen) > maxDocuments {
+	defer func() { v.outcomes[d] = err }()
+	if depth > document.MaxIndexDepth || len(v.outcomes) >= maxDocuments {
 		return fmt.Errorf("%w: more than %d nested indexes or more than %d documents", failure.ErrLimit, document.MaxIndexDepth, maxDocuments)
 	}
 	doc, err := v.Document(ctx, d)
