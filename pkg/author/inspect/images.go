@@ -176,12 +176,12 @@ func (i *Info) eachImage(ctx context.Context, images *image.Reader, done func(co
 	references := payload.ImageReferences(i.References)
 	names := slices.Sorted(maps.Keys(references))
 	errs := make([]error, len(names))
-	repositories := newRepositories(images)
+	repositories := images.Repositories()
 	var group errgroup.Group
 	group.SetLimit(maxReads)
 	for n, name := range names {
 		group.Go(func() error {
-			img, repository, err := repositories.open(references[name])
+			img, repository, err := open(repositories, references[name])
 			if err == nil {
 				err = do(name, repository, img)
 			}
@@ -204,19 +204,8 @@ func (i *Info) eachImage(ctx context.Context, images *image.Reader, done func(co
 	return nil
 }
 
-// repositories caches the repositories of a release's images to share connections. Most releases have a single repository.
-type repositories struct {
-	images *image.Reader
-	mu     sync.Mutex
-	opened map[string]*repository.Repository
-}
-
-func newRepositories(images *image.Reader) *repositories {
-	return &repositories{images: images, opened: map[string]*repository.Repository{}}
-}
-
 // open returns an image of a release and its repository. It rejects a pullspec with a tag, because its content may change.
-func (r *repositories) open(pullspec string) (img release.Image, repository *repository.Repository, err error) {
+func open(repositories *image.Repositories, pullspec string) (img release.Image, repository *repository.Repository, err error) {
 	written := release.Pullspec(pullspec).Digest()
 	if written == "" {
 		return img, nil, fmt.Errorf("%q has no digest: %w", pullspec, failure.ErrIntegrity)
@@ -226,22 +215,8 @@ func (r *repositories) open(pullspec string) (img release.Image, repository *rep
 		return img, nil, fmt.Errorf("%q: %w: %w", pullspec, failure.ErrIntegrity, err)
 	}
 	img = release.Image{Pullspec: pullspec, Digest: digest}
-	repository, err = r.of(img)
+	repository, err = repositories.Of(img)
 	return img, repository, err
-}
-
-func (r *repositories) of(img release.Image) (*repository.Repository, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if known := r.opened[img.Repository()]; known != nil {
-		return known, nil
-	}
-	opened, err := r.images.Repository(img)
-	if err != nil {
-		return nil, err
-	}
-	r.opened[img.Repository()] = opened
-	return opened, nil
 }
 
 // Measure computes Sizes from Images.
