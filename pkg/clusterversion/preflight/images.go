@@ -64,31 +64,15 @@ func (f *Flight) findImages(ctx context.Context) found {
 func imagesOf(manifests []*manifest.Manifest) map[release.Pullspec]string {
 	images := map[release.Pullspec]string{}
 	for _, m := range manifests {
-		eachText(m.Object.Object, func(text string) {
+		for text := range manifest.Texts(m.Object.Object) {
 			for _, pullspec := range release.Pullspecs(text) {
 				if _, known := images[pullspec]; !known {
 					images[pullspec] = m.Component
 				}
 			}
-		})
+		}
 	}
 	return images
-}
-
-// eachText calls do with every text in a value.
-func eachText(value any, do func(text string)) {
-	switch v := value.(type) {
-	case string:
-		do(v)
-	case []any:
-		for _, item := range v {
-			eachText(item, do)
-		}
-	case map[string]any:
-		for _, item := range v {
-			eachText(item, do)
-		}
-	}
 }
 
 // maxListed is the number of images that a message names.

@@ -2,7 +2,6 @@ package input
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -59,29 +58,11 @@ func findTemplate(m *manifest.Manifest) (action string, found bool) {
 		if isData && (m.Is("", "ConfigMap") || m.Is("", "Secret")) {
 			continue
 		}
-		if action := helmActionIn(value); action != "" {
-			return action, true
+		for text := range manifest.Texts(value) {
+			if action := helmAction.FindString(text); action != "" {
+				return action, true
+			}
 		}
 	}
 	return "", false
-}
-
-func helmActionIn(value any) string {
-	switch v := value.(type) {
-	case string:
-		return helmAction.FindString(v)
-	case []any:
-		for _, item := range v {
-			if action := helmActionIn(item); action != "" {
-				return action
-			}
-		}
-	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			if action := cmp.Or(helmAction.FindString(key), helmActionIn(v[key])); action != "" {
-				return action
-			}
-		}
-	}
-	return ""
 }
