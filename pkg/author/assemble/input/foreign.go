@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -49,16 +51,16 @@ func checkForeign(f File) error {
 // helmAction matches an action of a Helm template. Other text in double braces is legitimate, such as the labels in an alert's description.
 var helmAction = regexp.MustCompile(`\{\{-?\s*(\.(Values|Release|Chart|Capabilities)\b|(include|tpl)\s)[^}]*\}\}`)
 
-// findTemplate returns an action of a Helm template in a manifest. It ignores the data of ConfigMaps and Secrets, which may contain files of
-// any kind.
+// findTemplate returns an action of a Helm template in a manifest. Outside of the metadata, it looks only at Kubernetes' own kinds, and not at
+// the data of ConfigMaps and Secrets. Files of any kind and custom resources may contain templates for another program.
 func findTemplate(m *manifest.Manifest) (action string, found bool) {
+	custom := !clientgoscheme.Scheme.IsGroupRegistered(m.GVK().Group)
 	for _, key := range slices.Sorted(maps.Keys(m.Object.Object)) {
-		value := m.Object.Object[key]
-		isData := key == "data" || key == "stringData"
-		if isData && (m.Is("", "ConfigMap") || m.Is("", "Secret")) {
+		isData := (key == "data" || key == "stringData") && (m.Is("", "ConfigMap") || m.Is("", "Secret"))
+		if isData || custom && key != "metadata" {
 			continue
 		}
-		for text := range manifest.Texts(value) {
+		for text := range manifest.Texts(m.Object.Object[key]) {
 			if action := helmAction.FindString(text); action != "" {
 				return action, true
 			}
