@@ -50,14 +50,16 @@ type Flight struct {
 	Input      accept.Input
 	Acceptance accept.Acceptance
 	Preview    Preview
-	Account    api.Preflight
+	// Lookup is nil if the operator does not contact registries.
+	Lookup  Lookup
+	Account api.Preflight
 	// Report is called with the account at the start of each step; nil for no call.
 	Report func(api.Preflight)
 }
 
 // New returns the preflight of a target that starts now.
-func New(in accept.Input, target request.Target, preview Preview, now metav1.Time) *Flight {
-	return &Flight{Input: in, Acceptance: accept.Acceptance{Target: target}, Preview: preview, Account: api.Preflight{
+func New(in accept.Input, target request.Target, preview Preview, lookup Lookup, now metav1.Time) *Flight {
+	return &Flight{Input: in, Acceptance: accept.Acceptance{Target: target}, Preview: preview, Lookup: lookup, Account: api.Preflight{
 		Version: printable.Excerpt(target.Version, maxVersion), Image: printable.Excerpt(target.Image, api.ReleaseRolloutText), State: api.PreflightRunning, StartedAt: now,
 	}}
 }
