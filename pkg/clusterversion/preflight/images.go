@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -81,11 +80,3 @@ func imagesOf(manifests []*manifest.Manifest) map[release.Pullspec]string {
 
 // maxListed is the number of images that a message names.
 const maxListed = 5
-
-// listed joins the first names, with the number of the others.
-func listed(names []string) string {
-	if more := len(names) - maxListed; more > 0 {
-		return fmt.Sprintf("%s, and %d more", strings.Join(names[:maxListed], ", "), more)
-	}
-	return strings.Join(names, ", ")
-}

@@ -146,7 +146,7 @@ func (f *Flight) judge(report *preview.Report, images found) (again bool) {
 		against = append(against, fmt.Sprintf("objects that the API server would reject: %d", report.Totals.Refused))
 	}
 	if len(images.missing) > 0 {
-		against = append(against, "images that no registry has: "+listed(images.missing))
+		against = append(against, "images that no registry has: "+printable.List(images.missing, maxListed))
 	}
 	t := report.Totals
 	f.Account.Message = fmt.Sprintf("objects to create: %d, to change: %d, to delete: %d, to recreate: %d", t.Created, t.Changed, t.Deleted, t.Recreated)
@@ -154,7 +154,7 @@ func (f *Flight) judge(report *preview.Report, images found) (again bool) {
 		f.Account.Message += "; " + enables
 	}
 	if len(images.unknown) > 0 {
-		f.Account.Message += "; images that could not be looked up: " + listed(images.unknown)
+		f.Account.Message += "; images that could not be looked up: " + printable.List(images.unknown, maxListed)
 	}
 	switch {
 	case t.NotAsked > 0:
