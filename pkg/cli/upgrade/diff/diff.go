@@ -28,6 +28,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
+	"github.com/cluster-version/cvo/pkg/cli/reading"
 	"github.com/cluster-version/cvo/pkg/cli/registries"
 	"github.com/cluster-version/cvo/pkg/cli/verifying"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
@@ -36,7 +37,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/pkg/install"
 	installtarget "github.com/cluster-version/cvo/pkg/install/target"
-	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/operator/sources"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -201,19 +201,15 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 	if err != nil {
 		return nil, err
 	}
-	update, err := payload.LoadUpdate(files, image, load, func() ([]*manifest.Manifest, error) {
-		running, err := o.running(ctx, c, load)
-		if err != nil {
-			out.notes = append(out.notes, "It is unknown whether the update enables capabilities, because the running release cannot be read: "+err.Error())
-			return nil, ctx.Err()
-		}
-		return running.Manifests, nil
-	})
-	if enables := update.EnablesText(); enables != "" {
+	update, enables, err := reading.LoadUpdate(ctx, files, image, load, func() (*payload.Payload, error) { return o.running(ctx, c, load) })
+	if err != nil {
+		return nil, err
+	}
+	if enables != "" {
 		out.notes = append(out.notes, enables)
 	}
 	out.payload = update.Payload
-	return out, err
+	return out, nil
 }
 
 // network reports whether the operator's release installs the cluster's network, so that this command renders manifests as the operator
@@ -301,7 +297,7 @@ func (o *options) verify(
 	return verifying.Signed(ctx, streams, verifier, img)
 }
 
-// running pulls the release that the cluster runs. The cluster verified its digest when it accepted the release.
+// running returns the release that the cluster runs.
 func (o *options) running(ctx context.Context, c *examined, load payload.Options) (*payload.Payload, error) {
 	if c.running != nil {
 		return c.running, nil
@@ -310,20 +306,7 @@ func (o *options) running(ctx context.Context, c *examined, load payload.Options
 	if err != nil {
 		return nil, err
 	}
-	pullspec := c.version.Status.Desired.Image
-	if !release.Pullspec(pullspec).HasDigest() {
-		return nil, errors.New("status.desired of the ClusterVersion names no image by digest")
-	}
-	img, err := images.Resolve(ctx, pullspec)
-	if err != nil {
-		return nil, err
-	}
-	files, err := images.Manifests(ctx, img)
-	if err != nil {
-		return nil, err
-	}
-	load.Filter.Overrides = nil // an unmanaged object also decides which capabilities an update enables
-	c.running, err = payload.Load(files, img.ByDigest(), load)
+	c.running, err = reading.LoadRunning(ctx, images.Reader, c.version.Status.Desired.Image, load)
 	return c.running, err
 }
 
