@@ -6,8 +6,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"strings"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
@@ -54,7 +53,8 @@ var helmAction = regexp.MustCompile(`\{\{-?\s*(\.(Values|Release|Chart|Capabilit
 // findTemplate returns an action of a Helm template in a manifest. Outside of the metadata, it looks only at Kubernetes' own kinds, and not at
 // the data of ConfigMaps and Secrets. Files of any kind and custom resources may contain templates for another program.
 func findTemplate(m *manifest.Manifest) (action string, found bool) {
-	custom := !clientgoscheme.Scheme.IsGroupRegistered(m.GVK().Group)
+	group := m.GVK().Group
+	custom := strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") // Kubernetes reserves the other groups
 	for _, key := range slices.Sorted(maps.Keys(m.Object.Object)) {
 		isData := (key == "data" || key == "stringData") && (m.Is("", "ConfigMap") || m.Is("", "Secret"))
 		if isData || custom && key != "metadata" {
