@@ -1,7 +1,7 @@
 // Package printable makes text safe to print on a terminal. Names and messages from a release, a cluster or a registry may contain
 // characters that a terminal would interpret. Text is for names and values: it shows a line break as a question mark. Lines is for text with
 // several lines. For a message that must fit on one line, use terminal.OneLine, which joins lines with spaces. Excerpt limits the length of a
-// text.
+// text, List the number of names.
 package printable
 
 import (
@@ -29,6 +29,14 @@ func Lines(s string) string {
 		}
 		return '?'
 	}, strings.ReplaceAll(s, "\r\n", "\n"))
+}
+
+// List joins the first names up to most, with the number of the others.
+func List(names []string, most int) string {
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }
 
 // Count returns a text such as `1 manifest` or `2 manifests`.

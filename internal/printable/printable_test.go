@@ -14,6 +14,12 @@ func TestControlCharactersAreReplaced(t *testing.T) {
 	assert.Equal(t, "größer 名前", printable.Text("größer 名前"))
 }
 
+func TestListLimitsTheNumberOfNames(t *testing.T) {
+	assert.Empty(t, printable.List(nil, 2))
+	assert.Equal(t, "a, b", printable.List([]string{"a", "b"}, 2))
+	assert.Equal(t, "a, b and 2 more", printable.List([]string{"a", "b", "c", "d"}, 2))
+}
+
 func TestCountAddsThePluralEnding(t *testing.T) {
 	assert.Equal(t, "1 Job", printable.Count(1, "Job"))
 	assert.Equal(t, "0 Jobs", printable.Count(0, "Job"))

@@ -130,6 +130,7 @@ func TestReleaseInfoVerifiesEveryPlatform(t *testing.T) {
 	index := mutate.AppendManifests(empty.Index,
 		mutate.IndexAddendum{Add: image("amd64"), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}},
 		mutate.IndexAddendum{Add: arm64, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}}},
+		mutate.IndexAddendum{Add: arm64, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64", Variant: "v8"}}},
 		mutate.IndexAddendum{Add: attestation, Descriptor: v1.Descriptor{
 			Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}, Annotations: map[string]string{"vnd.docker.reference.type": "attestation-manifest"},
 		}},
@@ -155,6 +156,7 @@ func TestReleaseInfoVerifiesEveryPlatform(t *testing.T) {
 	lacks(arm64)
 	_, _, err = runCvo(t, "release", "info", img.Pullspec, "--verify")
 	require.ErrorContains(t, err, "image dns: platform linux/arm64: ")
+	require.ErrorContains(t, err, "\nplatform linux/arm64/v8: ", "another platform with the same image")
 }
 
 func TestReleaseInfoRejectsATamperedComponent(t *testing.T) {

@@ -453,7 +453,9 @@ func TestReleaseNewKeepsAllPlatforms(t *testing.T) {
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: base, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: architecture}}})
 	}
 	attestation := componentImage(t, nil, map[string]string{"x": "y"})
-	index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: attestation, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}}})
+	index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: attestation, Descriptor: v1.Descriptor{
+		Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}, Annotations: map[string]string{"vnd.docker.reference.type": "attestation-manifest"},
+	}})
 	tag, err := name.NewTag(p.Host() + "/cvo-multi:v1")
 	require.NoError(t, err)
 	require.NoError(t, remote.WriteIndex(tag, index))

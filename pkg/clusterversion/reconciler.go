@@ -56,6 +56,8 @@ type Options struct {
 	// are set or both are nil.
 	Control control.Object
 	Preview preflight.Preview
+	// Lookup looks up the images of an update; nil if the operator does not contact registries.
+	Lookup preflight.Lookup
 	// Updates configures the search for available updates. Metrics counts its requests.
 	Updates updates.Options
 	// Record stores the ReleaseStatus with the requests and the evidence of each release. If it is nil, nothing is stored.

@@ -35,8 +35,6 @@ func (s *shelf) Manifests(_ context.Context, img release.Image) (fs.FS, error) {
 	return s.images[img.Digest], nil
 }
 
-func (s *shelf) Exist(context.Context, []release.Image) []error { return nil }
-
 func (s *shelf) Verifier(context.Context, release.Image, *payload.Payload) (accept.Verifier, error) {
 	return s, nil
 }

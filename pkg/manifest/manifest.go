@@ -6,6 +6,9 @@ package manifest
 import (
 	"crypto/sha256"
 	"fmt"
+	"iter"
+	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -94,6 +97,31 @@ func (m *Manifest) Annotation(key string) string {
 
 // String returns text such as `0000_50_dns_02-deployment.yaml[2] Deployment.apps openshift-dns/dns`.
 func (m *Manifest) String() string { return fmt.Sprintf("%s[%d] %s", m.File, m.Document, m.ID()) }
+
+// Texts returns all strings and field names in a value inside an object, sorted by field.
+func Texts(value any) iter.Seq[string] {
+	return func(yield func(string) bool) { eachText(value, yield) }
+}
+
+func eachText(value any, yield func(string) bool) bool {
+	switch v := value.(type) {
+	case string:
+		return yield(v)
+	case []any:
+		for _, item := range v {
+			if !eachText(item, yield) {
+				return false
+			}
+		}
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			if !yield(key) || !eachText(v[key], yield) {
+				return false
+			}
+		}
+	}
+	return true
+}
 
 // IsEmpty reports whether a value inside an object is absent, an empty list or an empty map.
 func IsEmpty(value any) bool {

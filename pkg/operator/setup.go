@@ -120,11 +120,15 @@ func (s *setup) makeReconciler(ctx context.Context) (err error) {
 		return err
 	}
 	store := inventory.NewStore(s.core, s.options.Namespace, s.options.Name)
+	lookup := s.lookup
+	if retriever != nil { // the operator has no access to registries
+		lookup = nil
+	}
 	s.reconciler = clusterversion.New(
 		s.clock, s.manager.GetClient(), s.recorder, s.slots, s.stages(retriever), store, s.engines.Make, s.sources.Changed,
 		clusterversion.Options{
 			Name: s.options.Name, Namespace: s.options.Namespace, ReleaseImage: s.options.ReleaseImage, Control: s.sources.Control,
-			Preview: s.engines.Preview(store), Metrics: s.measures.Acceptance, Updates: updates,
+			Preview: s.engines.Preview(store), Lookup: lookup, Metrics: s.measures.Acceptance, Updates: updates,
 			Record: archive.New(s.manager.GetAPIReader(), s.manager.GetClient(), s.options.Outside.Images),
 		})
 	return nil
@@ -154,14 +158,25 @@ func (s *setup) retriever() (*retrieve.Retriever, error) {
 	})
 }
 
+// open returns the access to release images for a ClusterVersion.
+func (s *setup) open(ctx context.Context, cv *configv1.ClusterVersion) (*outside.Outside, error) {
+	return outside.Open(ctx, s.clock, s.manager.GetAPIReader(), cv, s.options.Outside)
+}
+
+// lookup implements preflight.Lookup.
+func (s *setup) lookup(ctx context.Context, cv *configv1.ClusterVersion, images []release.Image) ([]error, error) {
+	opened, err := s.open(ctx, cv)
+	if err != nil {
+		return nil, err
+	}
+	return opened.Exist(ctx, images), nil
+}
+
 // stages returns the stages of an update outside of the reconciler. If retriever is not nil, it reads the releases.
 func (s *setup) stages(retriever *retrieve.Retriever) accept.Stages {
-	open := func(ctx context.Context, cv *configv1.ClusterVersion) (*outside.Outside, error) {
-		return outside.Open(ctx, s.clock, s.manager.GetAPIReader(), cv, s.options.Outside)
-	}
 	stages := accept.Stages{
 		Outside: func(ctx context.Context, cv *configv1.ClusterVersion) (accept.Outside, error) {
-			opened, err := open(ctx, cv)
+			opened, err := s.open(ctx, cv)
 			if err != nil {
 				return nil, err
 			}
@@ -180,7 +195,7 @@ func (s *setup) stages(retriever *retrieve.Retriever) accept.Stages {
 		if retriever != nil { // releases are read without access to the registry
 			return target.CheckOperator(s.self.ID(), nil)
 		}
-		opened, err := open(ctx, cv)
+		opened, err := s.open(ctx, cv)
 		if err != nil {
 			return err
 		}

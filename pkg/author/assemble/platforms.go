@@ -7,6 +7,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/cluster-version/cvo/pkg/oci/document"
 	"github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -37,8 +38,8 @@ func EachPlatform(ctx context.Context, images *image.Reader, index release.Image
 			return nil, fmt.Errorf("index %s contains another index, %s: specify that index or an image", index.ByDigest(), m.Digest)
 		case m.Platform == nil:
 			return nil, fmt.Errorf("index %s has no platform for %s", index.ByDigest(), m.Digest)
-		case m.Platform.OS == "unknown":
-			continue // indexes list attestations as images with an unknown platform
+		case document.IsAttestation(m):
+			continue
 		}
 		digest, err := release.ParseDigest(m.Digest.String())
 		if err != nil {

@@ -43,11 +43,11 @@ func (r *Release) ClusterFilter(ctx context.Context, c *installconfig.Config, pr
 
 // WithVersion returns the filter with the release's major version.
 func (r *Release) WithVersion(ctx context.Context, filter inclusion.Filter) (inclusion.Filter, error) {
-	files, err := r.read(ctx, payload.MetadataFile)
+	files, err := r.Files(ctx) // not only the metadata: callers need the manifests too, and an image is read once
 	if err != nil {
 		return filter, err
 	}
-	metadata, err := payload.ReadMetadata(memory(files))
+	metadata, err := payload.ReadMetadata(files)
 	if err != nil {
 		return filter, fmt.Errorf("reading %s: %w", r.Image.Pullspec, err)
 	}

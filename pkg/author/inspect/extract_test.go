@@ -234,6 +234,22 @@ func TestInstallConfigSelectsManifests(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, filter.Gates)
 	})
+	t.Run("it reads each layer once", func(t *testing.T) {
+		p.registry.Reset()
+		r := p.open()
+		filter, err := r.ClusterFilter(t.Context(), parse(t, "apiVersion: v1\n"), "self-managed-high-availability")
+		require.NoError(t, err)
+		_, err = r.Extract(t.Context(), t.TempDir(), inspect.ExtractOptions{Selection: inspect.Selection{Filter: &filter}})
+		require.NoError(t, err)
+		var blobs []string
+		for _, request := range p.registry.Requests() {
+			if strings.Contains(request.Path, "/blobs/") {
+				blobs = append(blobs, request.Path)
+			}
+		}
+		assert.NotEmpty(t, blobs)
+		assert.Len(t, slices.Compact(slices.Sorted(slices.Values(blobs))), len(blobs))
+	})
 }
 
 // TestExtractMatchesRealReleases compares the extracted files of real releases with the original files.

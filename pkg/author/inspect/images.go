@@ -122,7 +122,7 @@ func (i *Info) ReadImages(ctx context.Context, images *image.Reader, done func(c
 // which no cluster pulls. Its parameters and errors are those of ReadImages.
 func (i *Info) VerifyImages(ctx context.Context, images *image.Reader, done func(component string)) error {
 	return i.eachImage(ctx, images, done, func(_ string, repository *repository.Repository, img release.Image) error {
-		v := &platformVerifier{Repository: repository, seen: map[release.Digest]bool{}}
+		v := &platformVerifier{Repository: repository, outcomes: map[release.Digest]error{}}
 		return v.verify(ctx, img.Digest, 0)
 	})
 }
@@ -133,15 +133,15 @@ const maxDocuments = 1000
 // platformVerifier verifies each document of an image once.
 type platformVerifier struct {
 	*repository.Repository
-	seen map[release.Digest]bool
+	outcomes map[release.Digest]error
 }
 
-func (v *platformVerifier) verify(ctx context.Context, d release.Digest, depth int) error {
-	if v.seen[d] {
-		return nil
+func (v *platformVerifier) verify(ctx context.Context, d release.Digest, depth int) (err error) {
+	if outcome, known := v.outcomes[d]; known {
+		return outcome
 	}
-	v.seen[d] = true
-	if depth > document.MaxIndexDepth || len(v.seen) > maxDocuments {
+	defer func() { v.outcomes[d] = err }()
+	if depth > document.MaxIndexDepth || len(v.outcomes) >= maxDocuments {
 		return fmt.Errorf("%w: more than %d nested indexes or more than %d documents", failure.ErrLimit, document.MaxIndexDepth, maxDocuments)
 	}
 	doc, err := v.Document(ctx, d)
@@ -176,12 +176,12 @@ func (i *Info) eachImage(ctx context.Context, images *image.Reader, done func(co
 	references := payload.ImageReferences(i.References)
 	names := slices.Sorted(maps.Keys(references))
 	errs := make([]error, len(names))
-	repositories := newRepositories(images)
+	repositories := images.Repositories()
 	var group errgroup.Group
 	group.SetLimit(maxReads)
 	for n, name := range names {
 		group.Go(func() error {
-			img, repository, err := repositories.open(references[name])
+			img, repository, err := open(repositories, references[name])
 			if err == nil {
 				err = do(name, repository, img)
 			}
@@ -204,19 +204,8 @@ func (i *Info) eachImage(ctx context.Context, images *image.Reader, done func(co
 	return nil
 }
 
-// repositories caches the repositories of a release's images to share connections. Most releases have a single repository.
-type repositories struct {
-	images *image.Reader
-	mu     sync.Mutex
-	opened map[string]*repository.Repository
-}
-
-func newRepositories(images *image.Reader) *repositories {
-	return &repositories{images: images, opened: map[string]*repository.Repository{}}
-}
-
 // open returns an image of a release and its repository. It rejects a pullspec with a tag, because its content may change.
-func (r *repositories) open(pullspec string) (img release.Image, repository *repository.Repository, err error) {
+func open(repositories *image.Repositories, pullspec string) (img release.Image, repository *repository.Repository, err error) {
 	written := release.Pullspec(pullspec).Digest()
 	if written == "" {
 		return img, nil, fmt.Errorf("%q has no digest: %w", pullspec, failure.ErrIntegrity)
@@ -226,22 +215,8 @@ func (r *repositories) open(pullspec string) (img release.Image, repository *rep
 		return img, nil, fmt.Errorf("%q: %w: %w", pullspec, failure.ErrIntegrity, err)
 	}
 	img = release.Image{Pullspec: pullspec, Digest: digest}
-	repository, err = r.of(img)
+	repository, err = repositories.Of(img)
 	return img, repository, err
-}
-
-func (r *repositories) of(img release.Image) (*repository.Repository, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if known := r.opened[img.Repository()]; known != nil {
-		return known, nil
-	}
-	opened, err := r.images.Repository(img)
-	if err != nil {
-		return nil, err
-	}
-	r.opened[img.Repository()] = opened
-	return opened, nil
 }
 
 // Measure computes Sizes from Images.

@@ -9,10 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cluster-version/cvo/internal/atomicfile"
+	"github.com/cluster-version/cvo/internal/printable"
 )
 
 // maxConflicts is the maximum number of conflicting files that an error lists.
@@ -26,12 +26,7 @@ type ConflictError struct {
 
 // Error lists some of the files.
 func (e *ConflictError) Error() string {
-	named := e.Files[:min(len(e.Files), maxConflicts)]
-	more := ""
-	if n := len(e.Files) - len(named); n > 0 {
-		more = fmt.Sprintf(" and %d more", n)
-	}
-	return fmt.Sprintf("%s already has different files with these names: %s%s", e.Dir, strings.Join(named, ", "), more)
+	return fmt.Sprintf("%s already has different files with these names: %s", e.Dir, printable.List(e.Files, maxConflicts))
 }
 
 // stage holds files before they are moved to their final place. It is a hidden folder on the same file system: next to the target if the

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -95,34 +94,17 @@ func (e *NoVersionError) Error() string {
 		e.Context)
 }
 
-// NoVersion returns the error for a cluster without the named ClusterVersion.
-func (f *ContextFlags) NoVersion(name string) error {
-	return &NoVersionError{Name: name, Context: f.context()}
+// NoVersion returns the error for a cluster without the ClusterVersion that the flags name.
+func (f *VersionFlags) NoVersion() error {
+	return &NoVersionError{Name: f.Name, Context: f.context()}
 }
 
-// IsNoVersion reports whether an error of a read means that the ClusterVersion or its kind does not exist.
-func IsNoVersion(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
-
-// CheckVersion returns NoVersion if the cluster certainly lacks the named ClusterVersion; nil if it has one or it cannot be read.
-func (f *ContextFlags) CheckVersion(ctx context.Context, cfg *rest.Config, name string) error {
-	c, err := client.New(cfg, client.Options{})
-	if err != nil {
-		return nil //nolint:nilerr // the caller's own error is more useful
-	}
-	version := &metav1.PartialObjectMetadata{}
-	version.SetGroupVersionKind(configv1.GroupVersion.WithKind("ClusterVersion"))
-	if err := c.Get(ctx, client.ObjectKey{Name: name}, version); IsNoVersion(err) {
-		return f.NoVersion(name)
-	}
-	return nil
-}
-
-// ReadClusterVersion reads the ClusterVersion that the flags name.
+// ReadClusterVersion reads the ClusterVersion that the flags name. The error is a *NoVersionError if the cluster does not have it.
 func (f *VersionFlags) ReadClusterVersion(ctx context.Context, c client.Reader) (*configv1.ClusterVersion, error) {
 	cv := &configv1.ClusterVersion{}
 	switch err := c.Get(ctx, client.ObjectKey{Name: f.Name}, cv); {
-	case IsNoVersion(err):
-		return nil, f.NoVersion(f.Name)
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return nil, f.NoVersion()
 	case apierrors.IsForbidden(err):
 		return nil, fmt.Errorf("reading ClusterVersion %q: %w: ask an administrator for ClusterRole cluster-version-operator-viewer", f.Name, err)
 	case err != nil:

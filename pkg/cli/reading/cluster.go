@@ -3,7 +3,9 @@ package reading
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -172,24 +174,41 @@ func (s Selection) ForUpdate(ctx context.Context, r *inspect.Release, images *im
 	if err != nil {
 		return s.Filter, "", err
 	}
-	unknown := ""
-	update, err := payload.LoadUpdate(files, r.Image.Pullspec, payload.Options{Filter: s.Filter}, func() ([]*manifest.Manifest, error) {
+	load := payload.Options{Filter: s.Filter}
+	update, enables, err := LoadUpdate(ctx, files, r.Image.Pullspec, load, func() (*payload.Payload, error) {
 		if r.Image.Digest != "" && r.Image.Digest == release.Pullspec(s.Running).Digest() {
-			return nil, nil // an update to the running release enables nothing
+			return &payload.Payload{}, nil // an update to the running release enables nothing
 		}
-		running, err := s.running(ctx, images)
-		if err != nil {
-			unknown = "It is unknown whether an update enables capabilities, because the running release cannot be read: " + err.Error()
-			return nil, ctx.Err()
-		}
-		return running.Manifests, nil
+		return LoadRunning(ctx, images, s.Running, load)
 	})
-	return update.Filter, cmp.Or(update.EnablesText(), unknown), err
+	return update.Filter, enables, err
 }
 
-// running loads the release that the cluster runs.
-func (s Selection) running(ctx context.Context, images *image.Reader) (*payload.Payload, error) {
-	img, err := images.Resolve(ctx, s.Running)
+// LoadUpdate loads a release as the cluster gets it in an update from the running release. enables is a text about the capabilities that the
+// update enables; empty if there are none.
+func LoadUpdate(ctx context.Context, files fs.FS, image string, load payload.Options, running func() (*payload.Payload, error),
+) (update payload.Update, enables string, err error) {
+	unknown := ""
+	update, err = payload.LoadUpdate(files, image, load, func() ([]*manifest.Manifest, error) {
+		before, err := running()
+		if err != nil {
+			unknown = "It is unknown whether the update enables capabilities, because the running release cannot be read: " + err.Error()
+			return nil, ctx.Err()
+		}
+		return before.Manifests, nil
+	})
+	if err != nil {
+		return update, "", err
+	}
+	return update, cmp.Or(update.EnablesText(), unknown), nil
+}
+
+// LoadRunning loads the release that a cluster runs. The cluster verified its digest when it accepted the release.
+func LoadRunning(ctx context.Context, images *image.Reader, pullspec string, load payload.Options) (*payload.Payload, error) {
+	if !release.Pullspec(pullspec).HasDigest() {
+		return nil, errors.New("status.desired of the ClusterVersion names no image by digest")
+	}
+	img, err := images.Resolve(ctx, pullspec)
 	if err != nil {
 		return nil, err
 	}
@@ -197,9 +216,9 @@ func (s Selection) running(ctx context.Context, images *image.Reader) (*payload.
 	if err != nil {
 		return nil, err
 	}
-	s.Filter.MajorVersion = nil // that of the running release
-	s.Filter.Overrides = nil    // an unmanaged object also decides which capabilities an update enables
-	return payload.Load(files, img.ByDigest(), payload.Options{Filter: s.Filter})
+	load.Filter.MajorVersion = nil // that of the running release
+	load.Filter.Overrides = nil    // an unmanaged object also decides which capabilities an update enables
+	return payload.Load(files, img.ByDigest(), load)
 }
 
 // operatorSettings returns the settings in the operator's Deployment. An operator outside the cluster has no Deployment. In that case the

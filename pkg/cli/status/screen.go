@@ -147,8 +147,9 @@ func (o *options) poll(ctx context.Context, source *leader.Connection) response 
 	snapshot, err := source.Rollout(ctx)
 	n := response{snapshot: snapshot, err: err, at: source.Clock.Now()}
 	if err != nil {
-		// If this fails too, the operator's error is more useful.
-		n.versionLines, _ = clusterVersionLines(ctx, source.Config, source.Name, n.at)
+		if cv, err := o.readVersion(ctx, source.Config); err == nil { // otherwise, the operator's error is more useful
+			n.versionLines = tree.OfClusterVersion(cv, n.at)
+		}
 	}
 	return n
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -30,9 +31,8 @@ import (
 )
 
 type options struct {
-	cluster.ContextFlags
+	cluster.VersionFlags
 	namespace  string
-	name       string
 	server     string
 	serverCA   string
 	component  string
@@ -81,9 +81,8 @@ If the command cannot reach the operator, it shows the ClusterVersion instead an
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
 	}
 	f := cmd.Flags()
-	o.ContextFlags.Add(f)
+	o.VersionFlags.Add(f)
 	f.StringVarP(&o.namespace, "namespace", "n", command.EnvOr("CVO_NAMESPACE", api.OperatorNamespace), "`namespace` of the operator and its Lease")
-	f.StringVar(&o.name, "name", command.EnvOr("CVO_NAME", api.ClusterVersionName), "`name` of the ClusterVersion")
 	f.StringVar(&o.server, "server", "", "`URL` of the operator's endpoint; default from its Lease")
 	f.StringVar(&o.serverCA, "server-ca", "", "`file` with the CA that signed the endpoint's certificate; default the certificate's fingerprint in the Lease")
 	f.BoolVarP(&o.watch, "watch", "w", false, "follow the rollout until interrupted")
@@ -121,18 +120,18 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	cfg.UserAgent = "cvo-status"
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	if o.orphans {
-		if err := o.CheckVersion(ctx, cfg, o.name); err != nil {
+		if err := o.checkVersion(ctx, cfg); err != nil {
 			return err
 		}
-		return printOrphans(ctx, streams, cfg, orphanOptions{namespace: o.namespace, owner: o.name, output: o.output})
+		return printOrphans(ctx, streams, cfg, orphanOptions{namespace: o.namespace, owner: o.Name, output: o.output})
 	}
 	if o.signatures {
-		if err := printSignatures(ctx, streams, cfg, o.name, o.output); err != nil {
-			return cmp.Or(o.CheckVersion(ctx, cfg, o.name), err)
+		if err := printSignatures(ctx, streams, cfg, o.Name, o.output); err != nil {
+			return cmp.Or(o.checkVersion(ctx, cfg), err)
 		}
 		return nil
 	}
-	source := &leader.Connection{Clock: clock.RealClock{}, Config: cfg, Namespace: o.namespace, Name: o.name, Server: o.server}
+	source := &leader.Connection{Clock: clock.RealClock{}, Config: cfg, Namespace: o.namespace, Name: o.Name, Server: o.server}
 	if o.serverCA != "" {
 		if source.Ca, err = inputfile.Read(o.serverCA); err != nil {
 			return &command.UsageError{Err: fmt.Errorf("reading --server-ca: %w", err)}
@@ -205,16 +204,16 @@ func (o *options) write(out io.Writer, snapshot *report.Snapshot) error {
 
 // printClusterVersion prints the ClusterVersion if the operator cannot be reached or has no rollout to report yet.
 func (o *options) printClusterVersion(ctx context.Context, streams command.Streams, source *leader.Connection, why error) error {
-	lines, err := clusterVersionLines(ctx, source.Config, source.Name, source.Clock.Now())
-	switch {
-	case cluster.IsNoVersion(err) && errors.Is(why, leader.ErrNoRollout):
-		return fmt.Errorf("%w; an operator runs, but applies no release and repairs no object", o.NoVersion(source.Name))
-	case cluster.IsNoVersion(err):
-		return o.NoVersion(source.Name)
+	cv, err := o.readVersion(ctx, source.Config)
+	switch _, missing := errors.AsType[*cluster.NoVersionError](err); {
+	case missing && errors.Is(why, leader.ErrNoRollout):
+		return fmt.Errorf("%w; an operator runs, but applies no release and repairs no object", err)
+	case missing:
+		return err
 	}
 	if o.output == printing.FormatText {
 		if err == nil {
-			err = tree.WriteLines(streams.Out, append(lines, "", "Showing the ClusterVersion only: the operator could not be reached."))
+			err = tree.WriteLines(streams.Out, append(tree.OfClusterVersion(cv, source.Clock.Now()), "", "Showing the ClusterVersion only: the operator could not be reached."))
 		}
 		if err != nil {
 			return errors.Join(why, err)
@@ -224,6 +223,24 @@ func (o *options) printClusterVersion(ctx context.Context, streams command.Strea
 		return nil // nothing else to report
 	}
 	return &command.PartialError{Err: why}
+}
+
+// readVersion reads the ClusterVersion.
+func (o *options) readVersion(ctx context.Context, cfg *rest.Config) (*configv1.ClusterVersion, error) {
+	reader, err := cluster.OperatorReader(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return o.ReadClusterVersion(ctx, reader)
+}
+
+// checkVersion fails only if the cluster certainly lacks the ClusterVersion. If it cannot be read, the caller's own error is more useful.
+func (o *options) checkVersion(ctx context.Context, cfg *rest.Config) error {
+	_, err := o.readVersion(ctx, cfg)
+	if _, missing := errors.AsType[*cluster.NoVersionError](err); missing {
+		return err
+	}
+	return nil
 }
 
 // watchLines prints a line for each change, or a snapshot for each change with -o json or yaml.

@@ -29,8 +29,6 @@ import (
 type Outside interface {
 	Resolve(ctx context.Context, pullspec string) (release.Image, error)
 	Manifests(ctx context.Context, img release.Image) (fs.FS, error)
-	// Exist looks up images without reading them; see image.Reader.Exist. It returns nil if it cannot look up images.
-	Exist(ctx context.Context, images []release.Image) []error
 	// Verifier returns the verifier of an image. running is the payload that the cluster runs, nil before the first.
 	Verifier(ctx context.Context, img release.Image, running *payload.Payload) (Verifier, error)
 }

@@ -56,8 +56,6 @@ func (s *shelf) Manifests(_ context.Context, img release.Image) (fs.FS, error) {
 	return s.images[string(img.Digest)], nil
 }
 
-func (s *shelf) Exist(context.Context, []release.Image) []error { return nil }
-
 func (s *shelf) Verifier(_ context.Context, _ release.Image, running *payload.Payload) (Verifier, error) {
 	s.trusted = append(s.trusted, running)
 	return s, nil

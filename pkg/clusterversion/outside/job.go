@@ -53,9 +53,6 @@ func (o byJob) Manifests(ctx context.Context, img release.Image) (fs.FS, error) 
 	return files, nil
 }
 
-// Exist implements accept.Outside. It looks up nothing, because only the registry knows what exists.
-func (o byJob) Exist(context.Context, []release.Image) []error { return nil }
-
 // versionOf returns the version of an image as the ClusterVersion records it, empty if there is none.
 func versionOf(cv *configv1.ClusterVersion, img release.Image) string {
 	is := func(image string) bool { return image != "" && (image == img.Pullspec || image == img.ByDigest()) }

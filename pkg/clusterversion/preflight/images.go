@@ -6,13 +6,17 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/release"
 )
+
+// Lookup looks up images with the cluster's current configuration; see image.Reader.Exist.
+type Lookup func(ctx context.Context, cv *configv1.ClusterVersion, images []release.Image) ([]error, error)
 
 // found is the result of looking up the images that an update would newly pull, as `component: pullspec`. Nothing is known about an image in
 // unknown, for example because its registry cannot be reached.
@@ -37,15 +41,14 @@ func (f *Flight) findImages(ctx context.Context) found {
 	if len(images) == 0 {
 		return found{}
 	}
-	outside, err := f.Input.Stages.Outside(ctx, f.Input.ClusterVersion)
-	if err != nil {
-		return found{unknown: []string{err.Error()}}
+	if f.Lookup == nil {
+		return found{unknown: []string{"all, because this operator does not contact registries"}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
-	results := outside.Exist(ctx, images)
-	if results == nil {
-		return found{unknown: []string{"all, because this operator does not contact registries"}}
+	results, err := f.Lookup(ctx, f.Input.ClusterVersion, images)
+	if err != nil {
+		return found{unknown: []string{err.Error()}}
 	}
 	var out found
 	for i, err := range results {
@@ -64,40 +67,16 @@ func (f *Flight) findImages(ctx context.Context) found {
 func imagesOf(manifests []*manifest.Manifest) map[release.Pullspec]string {
 	images := map[release.Pullspec]string{}
 	for _, m := range manifests {
-		eachText(m.Object.Object, func(text string) {
+		for text := range manifest.Texts(m.Object.Object) {
 			for _, pullspec := range release.Pullspecs(text) {
 				if _, known := images[pullspec]; !known {
 					images[pullspec] = m.Component
 				}
 			}
-		})
+		}
 	}
 	return images
 }
 
-// eachText calls do with every text in a value.
-func eachText(value any, do func(text string)) {
-	switch v := value.(type) {
-	case string:
-		do(v)
-	case []any:
-		for _, item := range v {
-			eachText(item, do)
-		}
-	case map[string]any:
-		for _, item := range v {
-			eachText(item, do)
-		}
-	}
-}
-
 // maxListed is the number of images that a message names.
 const maxListed = 5
-
-// listed joins the first names, with the number of the others.
-func listed(names []string) string {
-	if more := len(names) - maxListed; more > 0 {
-		return fmt.Sprintf("%s, and %d more", strings.Join(names[:maxListed], ", "), more)
-	}
-	return strings.Join(names, ", ")
-}

@@ -50,14 +50,16 @@ type Flight struct {
 	Input      accept.Input
 	Acceptance accept.Acceptance
 	Preview    Preview
-	Account    api.Preflight
+	// Lookup is nil if the operator does not contact registries.
+	Lookup  Lookup
+	Account api.Preflight
 	// Report is called with the account at the start of each step; nil for no call.
 	Report func(api.Preflight)
 }
 
 // New returns the preflight of a target that starts now.
-func New(in accept.Input, target request.Target, preview Preview, now metav1.Time) *Flight {
-	return &Flight{Input: in, Acceptance: accept.Acceptance{Target: target}, Preview: preview, Account: api.Preflight{
+func New(in accept.Input, target request.Target, preview Preview, lookup Lookup, now metav1.Time) *Flight {
+	return &Flight{Input: in, Acceptance: accept.Acceptance{Target: target}, Preview: preview, Lookup: lookup, Account: api.Preflight{
 		Version: printable.Excerpt(target.Version, maxVersion), Image: printable.Excerpt(target.Image, api.ReleaseRolloutText), State: api.PreflightRunning, StartedAt: now,
 	}}
 }
@@ -144,7 +146,7 @@ func (f *Flight) judge(report *preview.Report, images found) (again bool) {
 		against = append(against, fmt.Sprintf("objects that the API server would reject: %d", report.Totals.Refused))
 	}
 	if len(images.missing) > 0 {
-		against = append(against, "images that no registry has: "+listed(images.missing))
+		against = append(against, "images that no registry has: "+printable.List(images.missing, maxListed))
 	}
 	t := report.Totals
 	f.Account.Message = fmt.Sprintf("objects to create: %d, to change: %d, to delete: %d, to recreate: %d", t.Created, t.Changed, t.Deleted, t.Recreated)
@@ -152,7 +154,7 @@ func (f *Flight) judge(report *preview.Report, images found) (again bool) {
 		f.Account.Message += "; " + enables
 	}
 	if len(images.unknown) > 0 {
-		f.Account.Message += "; images that could not be looked up: " + listed(images.unknown)
+		f.Account.Message += "; images that could not be looked up: " + printable.List(images.unknown, maxListed)
 	}
 	switch {
 	case t.NotAsked > 0:

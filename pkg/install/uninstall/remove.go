@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/install/target"
 )
@@ -79,6 +80,9 @@ func guarded(object *metav1.PartialObjectMetadata) bool {
 		object.Kind == target.CRDKind && (object.Name == target.NeededCRDs()[0] || object.Name == api.ReleaseStatusDefinition)
 }
 
+// maxListed is the number of objects that a message names.
+const maxListed = 5
+
 // awaitDeletion waits until the objects no longer exist, and logs the finalizers that keep them.
 func (u *remover) awaitDeletion(ctx context.Context, objects []*metav1.PartialObjectMetadata) error {
 	logged := ""
@@ -105,7 +109,7 @@ func (u *remover) awaitDeletion(ctx context.Context, objects []*metav1.PartialOb
 			}
 			remaining = append(remaining, strings.TrimSuffix(fmt.Sprintf("%s (finalizers %s)", describe(object), strings.Join(live.Finalizers, ", ")), " (finalizers )"))
 		}
-		if text := listed(remaining); text != logged && text != "" {
+		if text := printable.List(remaining, maxListed); text != logged && text != "" {
 			u.log("waiting for the deletion of " + text)
 			logged = text
 		}
@@ -113,7 +117,7 @@ func (u *remover) awaitDeletion(ctx context.Context, objects []*metav1.PartialOb
 	})
 	if err != nil {
 		if len(remaining) > 0 {
-			return fmt.Errorf("%w: these objects still exist: %s: repair the controllers of their finalizers and run the command again, because 'cvo uninstall' never removes finalizers by force", err, listed(remaining))
+			return fmt.Errorf("%w: these objects still exist: %s: repair the controllers of their finalizers and run the command again, because 'cvo uninstall' never removes finalizers by force", err, printable.List(remaining, maxListed))
 		}
 		return err
 	}
@@ -121,14 +125,6 @@ func (u *remover) awaitDeletion(ctx context.Context, objects []*metav1.PartialOb
 		u.record(outcomeOf(object, target.Deleted))
 	}
 	return nil
-}
-
-func listed(names []string) string {
-	const most = 5
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return strings.Join(names, ", ")
 }
 
 func (u *remover) record(result target.Result) {

@@ -2,11 +2,9 @@ package image
 
 import (
 	"context"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/cluster-version/cvo/pkg/oci/image/repository"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -17,25 +15,12 @@ const maxExist = 16
 // it, and matches failure.ErrNotFound if none of its locations has it. After any other error nothing is known about the image.
 func (r *Reader) Exist(ctx context.Context, images []release.Image) []error {
 	errs := make([]error, len(images))
-	var mu sync.Mutex
-	opened := map[string]*repository.Repository{}
-	open := func(img release.Image) (*repository.Repository, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if known := opened[img.Repository()]; known != nil {
-			return known, nil
-		}
-		repo, err := r.Repository(img)
-		if err == nil {
-			opened[img.Repository()] = repo
-		}
-		return repo, err
-	}
+	repositories := r.Repositories()
 	var group errgroup.Group
 	group.SetLimit(maxExist)
 	for i, img := range images {
 		group.Go(func() error {
-			repo, err := open(img)
+			repo, err := repositories.Of(img)
 			if err == nil {
 				err = repo.Exists(ctx, img.Digest)
 			}

@@ -431,7 +431,9 @@ func TestManifestsChoosesThePlatformOfAnIndex(t *testing.T) {
 	platform := func(arch string) mutate.IndexAddendum {
 		return mutate.IndexAddendum{Add: build(t, []entry{{"manifests/a.yaml", arch, 0}}), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}}
 	}
-	attestation := mutate.IndexAddendum{Add: build(t, []entry{{"x", "x", 0}}), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}}}
+	attestation := mutate.IndexAddendum{Add: build(t, []entry{{"x", "x", 0}}), Descriptor: v1.Descriptor{
+		Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}, Annotations: map[string]string{"vnd.docker.reference.type": "attestation-manifest"},
+	}}
 	pushIndex := func(tag string, index v1.ImageIndex) release.Image {
 		ref, err := name.NewTag(registry.Host() + "/platform/release:" + tag)
 		require.NoError(t, err)

@@ -348,6 +348,10 @@ func TestLayoutIsReadAndChecked(t *testing.T) {
 			doc, err := repository.Document(t.Context(), img.Digest)
 			require.NoError(t, err)
 			assert.Equal(t, tt.digest, doc.Descriptor().Digest.String())
+			absent := release.Image{Pullspec: img.Pullspec, Digest: release.Digest("sha256:" + strings.Repeat("0", 64))}
+			exist := r.Exist(t.Context(), []release.Image{img, absent})
+			require.NoError(t, exist[0])
+			require.ErrorIs(t, exist[1], failure.ErrNotFound)
 			assert.Equal(t, strings.HasSuffix(tt.ref, "multi") || strings.Contains(tt.ref, digestOf(index)), doc.IsIndex())
 		})
 	}

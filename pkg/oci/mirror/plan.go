@@ -47,7 +47,8 @@ type node struct {
 	// lacks lists the attestations in the index that the source does not have.
 	lacks []release.Digest
 	// blobs are the document's blobs to copy to the target.
-	blobs    []v1.Descriptor
+	blobs []v1.Descriptor
+	// children are the nodes of doc.Manifests, in their order. A missing attestation has no doc.
 	children []*node
 	// image is the index of the first image that needs the document. place is the position within that image.
 	image, place int
@@ -83,7 +84,22 @@ func New(ctx context.Context, images []Image, opts Options) (*Plan, error) {
 		return nil, err
 	}
 	p.warn()
-	return &Plan{Images: images, nodes: p.sorted(), opts: opts}, nil
+	plan := &Plan{Images: images, nodes: p.sorted(), opts: opts}
+	plan.warnOfLacks()
+	return plan, nil
+}
+
+// warnOfLacks reports the missing attestations of each index. Only the complete plan knows them, because two indexes may list the same one.
+func (p *Plan) warnOfLacks() {
+	for _, n := range p.nodes {
+		for i, child := range n.children {
+			if child.doc == nil {
+				digest := release.Digest(n.doc.Manifests[i].Digest.String())
+				n.lacks = append(n.lacks, digest)
+				p.opts.Warn(fmt.Sprintf("%s: not copying attestation %s of index %s: its registry does not have it", p.Images[n.image].Name, digest, n.doc.Digest))
+			}
+		}
+	}
 }
 
 // validTag matches valid tags (OCI distribution specification).
@@ -190,7 +206,7 @@ func (b *branch) fetch(ctx context.Context, d release.Digest, tags []string, dep
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return n, err
 	}
 	return n, b.fill(ctx, n, doc, tags, depth)
 }
@@ -209,9 +225,7 @@ func (b *branch) fill(ctx context.Context, n *node, doc *document.Document, tags
 		child, err := b.fetch(ctx, digest, nil, depth+1, n.attached)
 		switch missing := errors.Is(err, failure.ErrNotFound); {
 		case missing && document.IsAttestation(desc):
-			n.lacks = append(n.lacks, digest)
-			b.opts.Warn(fmt.Sprintf("%s: not copying attestation %s of index %s: its registry does not have it", b.img.Name, digest, doc.Digest))
-			continue
+			child.doc = nil // not even if only a part of it is missing
 		case missing && desc.Platform != nil:
 			return fmt.Errorf("index %s lists platform %s, which its registry does not have: %w", doc.Digest, desc.Platform, err)
 		case err != nil:

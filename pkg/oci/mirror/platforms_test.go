@@ -20,6 +20,7 @@ import (
 // platforms is an image for two platforms, with the attestation of its build.
 type platforms struct {
 	source      *fixture.Registry
+	content     v1.ImageIndex
 	index       release.Image
 	attestation v1.Hash
 	arm64       v1.Hash
@@ -35,14 +36,15 @@ func newPlatforms(t *testing.T) platforms {
 	}
 	amd64, arm64, attestation := componentImage(t, 1, "amd64"), componentImage(t, 2, "arm64"), componentImage(t, 3, "unknown")
 	p.arm64, p.attestation = hash(arm64), hash(attestation)
-	p.index = pushIndex(t, mutate.AppendManifests(empty.Index,
+	p.content = mutate.AppendManifests(empty.Index,
 		mutate.IndexAddendum{Add: amd64, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}},
 		mutate.IndexAddendum{Add: arm64, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}}},
 		mutate.IndexAddendum{Add: attestation, Descriptor: v1.Descriptor{
 			Platform:    &v1.Platform{OS: "unknown", Architecture: "unknown"},
 			Annotations: map[string]string{"vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": hash(amd64).String()},
 		}},
-	), p.source.Host()+"/"+componentRepository+":two")
+	)
+	p.index = pushIndex(t, p.content, p.source.Host()+"/"+componentRepository+":two")
 	return p
 }
 
@@ -82,6 +84,21 @@ func TestMissingAttestationIsOmitted(t *testing.T) {
 		config, err := repository.Config(t.Context(), doc)
 		require.NoError(t, err)
 		assert.Contains(t, string(config), architecture)
+	}
+}
+
+// TestMissingAttestationIsReportedForEachIndex mirrors an index that lists the attestation in a nested index too.
+func TestMissingAttestationIsReportedForEachIndex(t *testing.T) {
+	p := newPlatforms(t)
+	inner, outer := p.index, mutate.AppendManifests(p.content, mutate.IndexAddendum{Add: p.content})
+	p.index = pushIndex(t, outer, p.source.Host()+"/"+componentRepository+":nested")
+	p.lacks(p.attestation)
+	to := target.NewLayout(t.TempDir())
+	warnings, err := p.mirror(t, to)
+	require.NoError(t, err)
+	require.NoError(t, to.Close())
+	for _, index := range []release.Digest{inner.Digest, p.index.Digest} {
+		assert.Contains(t, warnings, "dns: not copying attestation "+p.attestation.String()+" of index "+string(index)+": its registry does not have it")
 	}
 }
 

@@ -162,15 +162,13 @@ func waitingOn(progress report.Progress) string {
 			pause = fmt.Sprintf("paused before runlevel %02d, ", paused.Before)
 		}
 	}
-	switch more := len(names) - fewNames; {
+	switch {
 	case len(names) == 0 && pause != "":
 		return pause + "continue with 'cvo upgrade resume'"
 	case len(names) == 0:
 		return "waiting on nothing: manifests are being applied"
-	case more > 0:
-		return fmt.Sprintf("%swaiting on %s and %d more", pause, strings.Join(names[:fewNames], ", "), more)
 	}
-	return pause + "waiting on " + strings.Join(names, ", ")
+	return pause + "waiting on " + printable.List(names, fewNames)
 }
 
 // chosen returns the manifests to draw.

@@ -136,6 +136,14 @@ func TestFilesOfToolsThatRenderManifestsAreRejected(t *testing.T) {
 			"a template in quotes", "web.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, labels: {app: '{{ .Values.name }}'}}\n",
 			"web.yaml is a template, not a manifest (Namespace a contains {{ .Values.name }}): ",
 		},
+		{
+			"a template in quotes in the content", "web.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {replicas: '{{ .Values.replicas }}'}\n",
+			"web.yaml is a template, not a manifest (Deployment.apps a contains {{ .Values.replicas }}): ",
+		},
+		{
+			"a template of a custom resource", "web.yaml", "apiVersion: example.com/v1\nkind: Rule\nmetadata: {name: '{{ .Release.Name }}'}\n",
+			"web.yaml is a template, not a manifest (Rule.example.com {{ .Release.Name }} contains {{ .Release.Name }}): ",
+		},
 		{"a manifest in a subfolder", "crds/web.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n", "component web: crds/web.yaml is in a subfolder"},
 	} {
 		t.Run("it rejects "+tt.name, func(t *testing.T) {
@@ -146,7 +154,7 @@ func TestFilesOfToolsThatRenderManifestsAreRejected(t *testing.T) {
 	t.Run("it keeps a manifest with braces", func(t *testing.T) {
 		_, err := input.ReadComponent("web", fstest.MapFS{"values.yaml": {Data: []byte(
 			"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: '{{ .Values.b }}'}\n---\n" +
-				"apiVersion: example.com/v1\nkind: Rule\nmetadata: {name: a}\nspec: {text: '{{ $labels.b }}'}\n")}})
+				"apiVersion: example.com/v1\nkind: Rule\nmetadata: {name: a}\nspec: {text: '{{ $labels.b }}', values: '{{ .Values.b }}'}\n")}})
 		require.NoError(t, err)
 	})
 	t.Run("it keeps the operator's templates", func(t *testing.T) {

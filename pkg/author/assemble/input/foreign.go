@@ -2,11 +2,11 @@ package input
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
@@ -50,38 +50,21 @@ func checkForeign(f File) error {
 // helmAction matches an action of a Helm template. Other text in double braces is legitimate, such as the labels in an alert's description.
 var helmAction = regexp.MustCompile(`\{\{-?\s*(\.(Values|Release|Chart|Capabilities)\b|(include|tpl)\s)[^}]*\}\}`)
 
-// findTemplate returns an action of a Helm template in a manifest. It ignores the data of ConfigMaps and Secrets, which may contain files of
-// any kind.
+// findTemplate returns an action of a Helm template in a manifest. Outside of the metadata, it looks only at Kubernetes' own kinds, and not at
+// the data of ConfigMaps and Secrets. Files of any kind and custom resources may contain templates for another program.
 func findTemplate(m *manifest.Manifest) (action string, found bool) {
+	group := m.GVK().Group
+	custom := strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") // Kubernetes reserves the other groups
 	for _, key := range slices.Sorted(maps.Keys(m.Object.Object)) {
-		value := m.Object.Object[key]
-		isData := key == "data" || key == "stringData"
-		if isData && (m.Is("", "ConfigMap") || m.Is("", "Secret")) {
+		isData := (key == "data" || key == "stringData") && (m.Is("", "ConfigMap") || m.Is("", "Secret"))
+		if isData || custom && key != "metadata" {
 			continue
 		}
-		if action := helmActionIn(value); action != "" {
-			return action, true
+		for text := range manifest.Texts(m.Object.Object[key]) {
+			if action := helmAction.FindString(text); action != "" {
+				return action, true
+			}
 		}
 	}
 	return "", false
-}
-
-func helmActionIn(value any) string {
-	switch v := value.(type) {
-	case string:
-		return helmAction.FindString(v)
-	case []any:
-		for _, item := range v {
-			if action := helmActionIn(item); action != "" {
-				return action
-			}
-		}
-	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			if action := cmp.Or(helmAction.FindString(key), helmActionIn(v[key])); action != "" {
-				return action
-			}
-		}
-	}
-	return ""
 }

@@ -28,16 +28,15 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
+	"github.com/cluster-version/cvo/pkg/cli/reading"
 	"github.com/cluster-version/cvo/pkg/cli/registries"
 	"github.com/cluster-version/cvo/pkg/cli/verifying"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/outside"
-	enginecluster "github.com/cluster-version/cvo/pkg/engine/cluster"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/pkg/install"
 	installtarget "github.com/cluster-version/cvo/pkg/install/target"
-	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/operator/sources"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -47,9 +46,8 @@ import (
 
 type options struct {
 	ref          string
-	cluster      cluster.ContextFlags
+	cluster      cluster.VersionFlags
 	namespace    string
-	name         string
 	profile      string
 	capabilities string
 	ownNetwork   bool
@@ -95,7 +93,6 @@ release. The exit code is 3 if the API server would reject something, and 1 if t
 	f := cmd.Flags()
 	o.cluster.Add(f)
 	f.StringVar(&o.namespace, "namespace", command.EnvOr("CVO_NAMESPACE", api.OperatorNamespace), "`namespace` of the operator")
-	f.StringVar(&o.name, "name", command.EnvOr("CVO_NAME", api.ClusterVersionName), "`name` of the ClusterVersion")
 	f.StringVar(&o.profile, "profile", command.EnvOr("CLUSTER_PROFILE", api.DefaultProfile), "cluster profile of the operator")
 	f.StringVar(&o.capabilities, "always-enable-capabilities", "", "comma-separated capabilities that the operator was started with")
 	f.BoolVar(&o.ownNetwork, "bring-your-own-network", false, "the operator was started with this flag; default from its Deployment in the cluster")
@@ -168,21 +165,13 @@ type target struct {
 
 // read reads the state of the cluster, and loads the manifests of the release that the cluster would get.
 func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.Config) (*target, error) {
-	scheme, err := enginecluster.NewScheme()
+	reader, err := cluster.OperatorReader(cfg)
 	if err != nil {
 		return nil, err
 	}
-	reader, err := client.New(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the API server: %w", err)
-	}
-	c := &examined{reader: reader, version: &configv1.ClusterVersion{}}
-	err = reader.Get(ctx, client.ObjectKey{Name: o.name}, c.version)
-	switch {
-	case cluster.IsNoVersion(err):
-		return nil, o.cluster.NoVersion(o.name)
-	case err != nil:
-		return nil, fmt.Errorf("reading ClusterVersion %s: %w", o.name, err)
+	c := &examined{reader: reader}
+	if c.version, err = o.cluster.ReadClusterVersion(ctx, reader); err != nil {
+		return nil, err
 	}
 	own := accept.Settings{Profile: o.profile, ExcludeID: os.Getenv("EXCLUDE_MANIFESTS"), AlwaysEnable: cluster.CapabilityList(o.capabilities)}
 	c.options = outside.Options{Images: image.Options{CacheDir: o.payloadCache}}
@@ -212,19 +201,15 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 	if err != nil {
 		return nil, err
 	}
-	update, err := payload.LoadUpdate(files, image, load, func() ([]*manifest.Manifest, error) {
-		running, err := o.running(ctx, c, load)
-		if err != nil {
-			out.notes = append(out.notes, "It is unknown whether the update enables capabilities, because the running release cannot be read: "+err.Error())
-			return nil, ctx.Err()
-		}
-		return running.Manifests, nil
-	})
-	if enables := update.EnablesText(); enables != "" {
+	update, enables, err := reading.LoadUpdate(ctx, files, image, load, func() (*payload.Payload, error) { return o.running(ctx, c, load) })
+	if err != nil {
+		return nil, err
+	}
+	if enables != "" {
 		out.notes = append(out.notes, enables)
 	}
 	out.payload = update.Payload
-	return out, err
+	return out, nil
 }
 
 // network reports whether the operator's release installs the cluster's network, so that this command renders manifests as the operator
@@ -248,7 +233,7 @@ func (o *options) inventory(ctx context.Context, cfg *rest.Config) (inv inventor
 	if err != nil {
 		return inv, nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
-	inv, err = inventory.NewStore(configMaps, o.namespace, o.name).Load(ctx)
+	inv, err = inventory.NewStore(configMaps, o.namespace, o.cluster.Name).Load(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return inv, nil, ctx.Err()
@@ -312,7 +297,7 @@ func (o *options) verify(
 	return verifying.Signed(ctx, streams, verifier, img)
 }
 
-// running pulls the release that the cluster runs. The cluster verified its digest when it accepted the release.
+// running returns the release that the cluster runs.
 func (o *options) running(ctx context.Context, c *examined, load payload.Options) (*payload.Payload, error) {
 	if c.running != nil {
 		return c.running, nil
@@ -321,20 +306,7 @@ func (o *options) running(ctx context.Context, c *examined, load payload.Options
 	if err != nil {
 		return nil, err
 	}
-	pullspec := c.version.Status.Desired.Image
-	if !release.Pullspec(pullspec).HasDigest() {
-		return nil, errors.New("status.desired of the ClusterVersion names no image by digest")
-	}
-	img, err := images.Resolve(ctx, pullspec)
-	if err != nil {
-		return nil, err
-	}
-	files, err := images.Manifests(ctx, img)
-	if err != nil {
-		return nil, err
-	}
-	load.Filter.Overrides = nil // an unmanaged object also decides which capabilities an update enables
-	c.running, err = payload.Load(files, img.ByDigest(), load)
+	c.running, err = reading.LoadRunning(ctx, images.Reader, c.version.Status.Desired.Image, load)
 	return c.running, err
 }
 

@@ -130,7 +130,7 @@ func (o *statusOptions) assess(ctx context.Context) (*insight.Assessment, error)
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	assessment, err := collect.Assess(ctx, cfg, o.Name)
 	if errors.Is(err, collect.ErrNoClusterVersion) {
-		return nil, o.NoVersion(o.Name)
+		return nil, o.NoVersion()
 	}
 	return assessment, err
 }

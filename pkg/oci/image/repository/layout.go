@@ -6,6 +6,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/cluster-version/cvo/pkg/oci/document"
 	"github.com/cluster-version/cvo/pkg/oci/layout"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -18,8 +19,12 @@ func newLayoutPlace(dir string, manifestBytes int64) layoutPlace {
 }
 
 // resolve implements place.
-func (p layoutPlace) resolve(_ context.Context, tag string) (release.Digest, error) {
-	return p.Resolve(tag)
+func (p layoutPlace) resolve(_ context.Context, identifier string) (release.Digest, error) {
+	raw, err := p.Document(identifier)
+	if err != nil {
+		return "", err
+	}
+	return document.DigestOf(raw), nil
 }
 
 // document implements place.

@@ -210,8 +210,7 @@ func choose(platform *v1.Platform, manifests []v1.Descriptor) (v1.Descriptor, er
 		if m.Platform != nil && m.Platform.Satisfies(*wanted) {
 			return m, nil
 		}
-		// Indexes list attestations as images with an unknown platform.
-		if m.Platform == nil || m.Platform.OS != "unknown" {
+		if !document.IsAttestation(m) {
 			images = append(images, m)
 		}
 		if m.Platform != nil {

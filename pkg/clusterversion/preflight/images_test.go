@@ -1,0 +1,53 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/oci/failure"
+	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/release"
+)
+
+func TestImagesThatTheRunningReleaseLacksAreLookedUp(t *testing.T) {
+	image := func(digit string) string { return "example.com/dns@sha256:" + strings.Repeat(digit, 64) }
+	using := func(images ...string) *payload.Payload {
+		text := strings.Join(images, " ")
+		return &payload.Payload{Manifests: []*manifest.Manifest{{Component: "dns", Object: &unstructured.Unstructured{Object: map[string]any{"spec": []any{text}}}}}}
+	}
+	lookUp := func(errs []error, err error) Lookup {
+		return func(_ context.Context, _ *configv1.ClusterVersion, images []release.Image) ([]error, error) {
+			assert.Equal(t, []release.Image{
+				{Pullspec: image("2"), Digest: release.Pullspec(image("2")).Digest()}, {Pullspec: image("3"), Digest: release.Pullspec(image("3")).Digest()},
+			}, images)
+			return errs, err
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		lookup Lookup
+		want   found
+	}{
+		{"names missing images", lookUp([]error{nil, fmt.Errorf("x: %w", failure.ErrNotFound)}, nil), found{missing: []string{"dns: " + image("3")}}},
+		{"names images behind another error", lookUp([]error{errors.New("away"), nil}, nil), found{unknown: []string{"dns: " + image("2") + ": away"}}},
+		{"knows nothing if the configuration cannot be read", lookUp(nil, errors.New("forbidden")), found{unknown: []string{"forbidden"}}},
+		{"knows nothing without access to registries", nil, found{unknown: []string{"all, because this operator does not contact registries"}}},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			f := Flight{
+				Lookup: tt.lookup, Acceptance: accept.Acceptance{Payload: using(image("1"), image("3"), image("2"))},
+				Input: accept.Input{Running: &accept.Acceptance{Payload: using(image("1"))}},
+			}
+			assert.Equal(t, tt.want, f.findImages(t.Context()))
+		})
+	}
+}
