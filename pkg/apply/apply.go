@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/conversion"
 	"github.com/cluster-version/cvo/pkg/apply/inject"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
@@ -91,13 +92,13 @@ type Applier struct {
 	builder body.Builder
 	options Options
 	// conversions is shared with copies.
-	conversions *conversions
+	conversions *conversion.Cache
 }
 
 // New returns an Applier that uses client for requests and mapper to find resources, and marks objects as belonging to owner. Client-side
 // rate limits are off, because the API server limits requests by priority and fairness, and the client honors its Retry-After.
 func New(client *request.Client, mapper Mapper, owner body.Owner) *Applier {
-	return &Applier{client: client, mapper: mapper, builder: body.Builder{Owner: owner}, conversions: &conversions{}}
+	return &Applier{client: client, mapper: mapper, builder: body.Builder{Owner: owner}, conversions: &conversion.Cache{}}
 }
 
 // WithValues returns a copy of the Applier that injects a cluster's values.

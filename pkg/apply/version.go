@@ -5,51 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
-	"time"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cluster-version/cvo/pkg/apply/builtin"
 	"github.com/cluster-version/cvo/pkg/apply/drop"
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
-	"github.com/cluster-version/cvo/pkg/apply/request"
 )
-
-// conversions caches for a moment which kinds have a CustomResourceDefinition without a conversion webhook, so that the objects of a kind
-// need only one read.
-type conversions struct {
-	mu    sync.Mutex
-	known map[schema.GroupResource]conversion
-}
-
-type conversion struct {
-	renames bool
-	readAt  time.Time
-}
-
-// conversionAge is the time after which a definition is read again.
-const conversionAge = 10 * time.Second
-
-func (c *conversions) get(kind schema.GroupResource) (renames, known bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	found, known := c.known[kind]
-	return found.renames, known && time.Since(found.readAt) < conversionAge
-}
-
-func (c *conversions) put(kind schema.GroupResource, renames bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.known == nil {
-		c.known = map[schema.GroupResource]conversion{}
-	}
-	c.known[kind] = conversion{renames, time.Now()}
-}
 
 // moveEntries moves all entries of the object's managedFields to the manifest's API version. It reports whether the failed apply may succeed
 // now.
@@ -69,7 +33,7 @@ func (s *submission) moveEntries(ctx context.Context, failed error) (moved bool,
 		if err != nil || ownership.OtherVersion(live.ManagedFields, version) == "" {
 			return false, nil //nolint:nilerr // the error of the apply is more useful
 		}
-		if renames, err := s.convertsByName(ctx); err != nil || !renames {
+		if renames, err := s.applier.conversions.OnlyRenames(ctx, s.applier.client, s.target.Resource.GroupResource()); err != nil || !renames {
 			return false, err
 		}
 		stored, err := s.applier.client.SetManagers(ctx, s.target, live, ownership.Move(live.ManagedFields, version))
@@ -97,7 +61,7 @@ func (s *submission) predictMoved(ctx context.Context, failed error) (object *un
 	if err != nil || ownership.OtherVersion(live.GetManagedFields(), version) == "" {
 		return nil, false, nil //nolint:nilerr // the error of the apply is more useful
 	}
-	if renames, err := s.convertsByName(ctx); err != nil || !renames {
+	if renames, err := s.applier.conversions.OnlyRenames(ctx, s.applier.client, s.target.Resource.GroupResource()); err != nil || !renames {
 		return nil, false, err
 	}
 	live.SetManagedFields(ownership.Move(live.GetManagedFields(), version))
@@ -111,24 +75,4 @@ func (s *submission) isConversionFailure(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError && !drop.IsTypeError(err) &&
 		drop.IsSchemaError(status.Status().Message) && builtin.Type(s.m.GVK()) == nil
-}
-
-// convertsByName reports whether the server converts the kind's objects by changing only apiVersion.
-func (s *submission) convertsByName(ctx context.Context) (bool, error) {
-	kind := s.target.Resource.GroupResource()
-	if renames, known := s.applier.conversions.get(kind); known {
-		return renames, nil
-	}
-	definitions := schema.GroupVersionResource{Group: crdKind.Group, Version: "v1", Resource: "customresourcedefinitions"}
-	var crd apiextensionsv1.CustomResourceDefinition
-	err := s.applier.client.Decode(ctx, request.Target{Resource: definitions, Name: kind.String()}, &crd)
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // another API server serves the kind, or it is unknown
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("reading the definition of %s: %w", kind, err)
-	}
-	renames := crd.Spec.Conversion == nil || crd.Spec.Conversion.Strategy == apiextensionsv1.NoneConverter
-	s.applier.conversions.put(kind, renames)
-	return renames, nil
 }

@@ -77,9 +77,12 @@ func TestUpdateTakesBackDiscardedFields(t *testing.T) {
 	isOurs := func() bool {
 		return slices.ContainsFunc(l.widget().GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return e.Manager == api.FieldManager })
 	}
-	next := func(version, apiVersion, spec string) map[string]any {
+	request := func(version, apiVersion, spec string) {
 		t.Helper()
 		l.update(configv1.Update{Image: l.pushWidget(version, apiVersion, spec).ByDigest()})
+	}
+	after := func(version string) map[string]any {
+		t.Helper()
 		l.await(version+" to complete", time.Minute, completed(version))
 		fields, _, err := unstructured.NestedMap(l.widget().Object, "spec")
 		require.NoError(t, err)
@@ -89,14 +92,17 @@ func TestUpdateTakesBackDiscardedFields(t *testing.T) {
 
 	discard()
 	require.Eventually(t, isOurs, time.Minute, 20*time.Millisecond)
-	assert.Equal(t, map[string]any{"port": int64(81)}, next("4.2.1", "v1", "{port: 81}"))
-	assert.Equal(t, map[string]any{"port": int64(82), "note": "ours"}, next("4.2.2", "v1beta1", "{port: 82, note: ours}"))
+	request("4.2.1", "v1", "{port: 81}")
+	assert.Equal(t, map[string]any{"port": int64(81)}, after("4.2.1"))
+	request("4.2.2", "v1beta1", "{port: 82, note: ours}")
+	assert.Equal(t, map[string]any{"port": int64(82), "note": "ours"}, after("4.2.2"))
 
 	l.cvo.end(t)
 	discard()
 	require.False(t, isOurs())
+	request("4.2.3", "v1", "{port: 83}")
 	l.succeed()
-	assert.Equal(t, map[string]any{"port": int64(83)}, next("4.2.3", "v1", "{port: 83}"))
+	assert.Equal(t, map[string]any{"port": int64(83)}, after("4.2.3"))
 }
 
 // pushWidget pushes a release whose component has the API of graduating and one custom resource of it.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
@@ -658,10 +659,14 @@ func TestRunTellsTheApplierWhatWatchesShow(t *testing.T) {
 	c := newCluster()
 	plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
 	_, settled := c.roll(t, plan, rollout.Settled{})
-	assert.Equal(t, apply.Options{}, c.options["a"], "nothing is known about a new object")
+	assert.Zero(t, c.options["a"].UID, "a new object")
+	assert.False(t, c.options["a"].ReplicasOwned)
 	c.touch("a", func(s *observe.State) { s.Controller, s.Time = "Shop shop", 1 })
 	_, settled = c.roll(t, plan, settled)
-	assert.Equal(t, apply.Options{Controller: "Shop shop"}, c.options["a"])
+	assert.Equal(t, "Shop shop", c.options["a"].Controller)
+	assert.Equal(t, types.UID("uid-a"), c.options["a"].UID)
+	assert.NotZero(t, c.options["a"].Time)
+	assert.False(t, c.options["a"].ReplicasOwned)
 	c.touch("a", func(s *observe.State) { s.Replicas, s.Time = true, 2 })
 	_, settled = c.roll(t, plan, settled)
 	assert.True(t, c.options["a"].ReplicasOwned)
