@@ -1,4 +1,4 @@
-# Everything here needs Go, make and git, and tests jq: what more is needed is built from Go modules. Only e2e and
+# All targets need Go, make and git; the tests also need jq. Other tools are built from Go modules. Only e2e and
 # node-image need Docker.
 
 SHELL := bash
@@ -24,7 +24,7 @@ SEEDS ?= 500
 N ?= 3
 ARCH ?= $(shell go env GOARCH)
 
-# With a folder of real releases at hand, no test that needs it may be skipped.
+# If CVO_TESTDATA is set, tests that need it fail instead of being skipped.
 ifdef CVO_TESTDATA
 export CVO_TESTDATA := $(abspath $(CVO_TESTDATA))
 export CVO_TESTDATA_REQUIRED := 1
@@ -63,7 +63,7 @@ image: ## Build the operator's image, the base of release images
 
 .PHONY: example-image
 example-image: ## Push the images of the example platform (PUSH=registry.example.com/platform, ARCH=); lists them in bin/example
-	@[ -n "$(PUSH)" ] || { echo 'say where to: make example-image PUSH=registry.example.com/platform' >&2; exit 2; }
+	@[ -n "$(PUSH)" ] || { echo 'set PUSH: make example-image PUSH=registry.example.com/platform' >&2; exit 2; }
 	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '-s -w' -o bin/example-operator-linux-$(ARCH) ./examples/operator
 	go run ./hack/exampleimage -binary bin/example-operator-linux-$(ARCH) -architecture $(ARCH) -to '$(PUSH)' -mappings bin/example
 
@@ -76,7 +76,7 @@ kube-tools: ## Build etcd, kube-apiserver and kubectl into bin/kube, once (some 
 	test/kube/build.sh etcd kube-apiserver kubectl
 
 .PHONY: node-image
-node-image: ## Build the image of kind nodes from Debian and Go modules, where the public one is out of reach
+node-image: ## Build the image of kind nodes from Debian and Go modules, if the public one cannot be pulled
 	test/e2e/node/build.sh
 
 .PHONY: peers
@@ -98,26 +98,26 @@ crds: modules
 	@go generate ./manifests
 
 .PHONY: generate
-generate: ## Write generated files anew
+generate: ## Regenerate all generated files
 	go generate ./...
 
 ##@ Test
 
-# Packages of which hardly a test goes without a control plane, a built binary or programs of others. Some build programs before
-# their tests, which Go's test cache does not know: they run with -count 1.
-WHOLE := bench|chart|demo|docs|e2e|env|image|integration|interop|mirrorbench|property
+# Packages that `make test` leaves to `make outer`, `interop` and `e2e`. They take minutes, or build programs, which Go's test cache
+# does not track, so they run with -count 1.
+WHOLE := chart|demo|docs|e2e|env|image|integration|interop|property
 PACKAGES = $$(go list ./... | grep -vE '/test/($(WHOLE))$$')
 # Of test/integration the gate runs the main paths: an install, an update, a restart, the repair of drift, requests that are
 # rejected or whose gates fail and recover, an uninstall, and retrieval through mirrors. The rest belongs to make outer.
 MAIN_PATHS := ^(TestExamplePlatformInstallsAndUpdates|TestRealReleasesInstallAndUpdate|TestInventoryKeepsDroppedObjects|TestKilledOperatorContinues|TestDriftIsRepairedByOneWrite|TestRequestsAreAnsweredInTheClusterVersion|TestUninstallStopsTheLeader|TestLocalRegistryWithoutTLS|TestUpdateUsesTheClustersOwnConfiguration)$$
-# Tests of test/docs that run kubectl or Helm.
+# The test of test/docs that plays all pages. It takes minutes and needs Helm.
 WALKS := ^TestDocumentedOutputIsCurrent$$
 
 .PHONY: check
 check: crds verify-format vet ## Check the format, vet, and run the tests that need no control plane, for each edit
 	go test -short -vet=off $(TESTFLAGS) $(PACKAGES)
 
-# gotest runs tests and records their results under a name, for the lists of the slowest and of those that failed.
+# gotest runs tests and writes their results to .cache/test/NAME.json for hack/slowest.sh and hack/failed.sh.
 gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile .cache/test/$(1).json --
 
 # `make verify` vets the tests, so `go test` need not.
@@ -132,8 +132,8 @@ test: crds kube-tools ## Run the tests that decide whether a change may land (PK
 
 # Each ring runs even if another failed. At the end, the times and the failed tests are listed.
 .PHONY: test-all
-test-all: ## Run every test: test, race, outer, interop and e2e, one after the other, whatever fails
-	@times= failed=0; for ring in test race outer interop e2e; do \
+test-all: ## Run every test: test, race, outer, interop and e2e, sequentially, even if one fails
+	@rm -rf .cache/test; times= failed=0; for ring in test race outer interop e2e; do \
 	    start=$$SECONDS result=passed; \
 	    $(MAKE) $$ring || { result=failed failed=1; }; \
 	    times+="  $$ring $$result after $$((SECONDS - start)) s"$$'\n'; \
@@ -141,7 +141,7 @@ test-all: ## Run every test: test, race, outer, interop and e2e, one after the o
 	  [ $$failed -eq 0 ] || hack/failed.sh .cache/test/*.json; exit $$failed
 
 # Packages that start goroutines or synchronize them, themselves or in their tests.
-GOROUTINES := '"sync|/errgroup"|[.]Go[(]|^[[:space:]]+go [a-zA-Z.]+[(]|[.]Parallel[(]'
+GOROUTINES := '"(testing/)?sync|/errgroup"|[.]Go[(]|^[[:space:]]+go [a-zA-Z.]+[(]|[.]Parallel[(]'
 CONCURRENT = $(shell grep -rlE --include='*.go' $(GOROUTINES) pkg internal cmd manifests | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
 # The race detector costs two to three times the time, and ten times where documents are parsed. Under it, hostile documents
@@ -151,7 +151,7 @@ CONCURRENT = $(shell grep -rlE --include='*.go' $(GOROUTINES) pkg internal cmd m
 race: crds kube-tools ## Run the tests of packages with goroutines under the race detector, which needs a C compiler
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race) -race -vet=off -timeout 20m $(TESTFLAGS) $(CONCURRENT)
 
-# The longest packages come first, so that the others run beside them.
+# The longest packages come first, so that the others run in parallel with them.
 .PHONY: outer
 outer: crds kube-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories
 	$(call gotest,outer) -vet=off -timeout 45m -count 1 $(TESTFLAGS) $$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$')
@@ -183,7 +183,7 @@ compat: crds kube-tools ## Run the tests of applying, property and integration a
 
 .PHONY: e2e
 e2e: crds ## Run the tests on a real cluster, made by kind in Docker (KIND_NODE_IMAGE, CVO_E2E_KEEP=1: docs/dev/e2e.md)
-	@prepared=$$(test/e2e/prepare.sh) && set -- $$prepared && echo "node image: $$1, clusters side by side: $$2" && \
+	@prepared=$$(test/e2e/prepare.sh) && set -- $$prepared && echo "node image: $$1, parallel clusters: $$2" && \
 	  CVO_E2E=1 KIND_NODE_IMAGE=$$1 $(call gotest,e2e,standard-verbose) -timeout 60m -count 1 -parallel $$2 $(TESTFLAGS) ./test/e2e
 
 .PHONY: property

@@ -27,7 +27,7 @@ func Open(dir string) (fs.FS, error) {
 	if err != nil {
 		return nil, err
 	}
-	return files{dir: dir, inner: root.FS().(rootFS)}, nil //nolint:forcetypeassert // documented to implement it
+	return files{dir: dir, inner: root.FS().(rootFS)}, nil // documented to implement it
 }
 
 // rootFS is the type that os.Root.FS returns.

@@ -20,7 +20,7 @@ func (a *Applier) Live(ctx context.Context, m *manifest.Manifest) (*unstructured
 	}
 	object, err := a.client.Object(ctx, t)
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // absence is a valid result
+		return nil, nil // absence is a valid result
 	}
 	return object, wrap(m, err)
 }

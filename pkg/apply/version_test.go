@@ -225,11 +225,13 @@ func TestDiscardedFieldsAreTakenBack(t *testing.T) {
 			"with the former manifest", func(_ context.Context, id manifest.ID) (*manifest.Manifest, error) {
 				return widget("v1beta1", id.Name, "{port: 80, note: ours}"), nil
 			},
-			map[string]any{"port": int64(81), "accessPolicy": "allow"}, "",
+			map[string]any{"port": int64(81), "accessPolicy": "allow"},
+			"",
 		},
 		{
 			"without the former release", func(context.Context, manifest.ID) (*manifest.Manifest, error) { return nil, errors.New("it is gone") },
-			map[string]any{"port": int64(81), "accessPolicy": "allow", "note": "ours"}, "; fields that the release before dropped may remain: it is gone",
+			map[string]any{"port": int64(81), "accessPolicy": "allow", "note": "ours"},
+			"; fields that the release before dropped may remain: it is gone",
 		},
 	} {
 		t.Run("it takes them back "+tt.name, func(t *testing.T) {

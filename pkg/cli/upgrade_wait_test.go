@@ -78,7 +78,7 @@ func (s *severable) restore() {
 			if err != nil {
 				return
 			}
-			upstream, err := net.Dial("tcp", s.target) //nolint:noctx // closed by sever
+			upstream, err := net.Dial("tcp", s.target) // closed by sever
 			if err != nil {
 				_ = conn.Close()
 				continue

@@ -51,7 +51,7 @@ func (halted) Content(m *manifest.Manifest) ([sha256.Size]byte, error) {
 }
 
 func (halted) Live(context.Context, *manifest.Manifest) (*unstructured.Unstructured, error) {
-	return nil, nil //nolint:nilnil // no object exists
+	return nil, nil // no object exists
 }
 
 // unseen is an Observer whose watches have delivered nothing.

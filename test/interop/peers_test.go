@@ -67,7 +67,7 @@ func cvo(t *testing.T, args ...string) (out string, err error) {
 // serve starts a peer that runs until the test ends, and waits until it responds at probe with any HTTP status.
 func serve(t *testing.T, dir, name, probe string, args ...string) {
 	t.Helper()
-	cmd := exec.Command(peer(t, name), args...) //nolint:noctx // the cleanup ends it with a signal
+	cmd := exec.Command(peer(t, name), args...) // the cleanup ends it with a signal
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -105,7 +105,7 @@ func serve(t *testing.T, dir, name, probe string, args ...string) {
 // freePort returns a port that is currently unused.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
+	l, err := net.Listen("tcp", "127.0.0.1:0") // returns at once
 	require.NoError(t, err)
 	defer l.Close()
 	_, port, err := net.SplitHostPort(l.Addr().String())

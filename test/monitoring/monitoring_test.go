@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/manifests"
+	"github.com/cluster-version/cvo/test/fixture"
 )
 
 // rule is an alert.
@@ -68,17 +69,10 @@ func write(t *testing.T, all []group) string {
 	return file
 }
 
-// promtool runs promtool. If it is missing, the test is skipped, except on a test machine, where it fails.
+// promtool runs promtool; see fixture.Promtool.
 func promtool(t *testing.T, args ...string) string {
 	t.Helper()
-	path, err := exec.LookPath("promtool")
-	if err != nil && os.Getenv("CI") != "" {
-		t.Fatal("promtool is missing: install it (on Debian: apt-get install prometheus)")
-	}
-	if err != nil {
-		t.Skip("promtool is not installed (on Debian: apt-get install prometheus)")
-	}
-	out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), fixture.Promtool(t), args...).CombinedOutput()
 	require.NoError(t, err, "promtool %s:\n%s", strings.Join(args, " "), out)
 	return string(out)
 }

@@ -74,7 +74,7 @@ func (f StreamFile) download(ctx context.Context, u *url.URL) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // its documented type
+	transport := http.DefaultTransport.(*http.Transport).Clone() // its documented type
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: f.Insecure, RootCAs: authorities}
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()

@@ -80,7 +80,7 @@ func (s *Connection) Rollout(ctx context.Context) (*report.Snapshot, error) {
 func (s *Connection) Progress(ctx context.Context) (*report.Snapshot, error) {
 	snapshot, err := s.Rollout(ctx)
 	if errors.Is(err, ErrNoRollout) {
-		return nil, nil //nolint:nilnil // nil means that nothing has changed
+		return nil, nil // nil means that nothing has changed
 	}
 	return snapshot, err
 }
@@ -178,7 +178,7 @@ func (s *Connection) pod(ctx context.Context, name string) (*corev1.Pod, error) 
 	}
 	pod, err := client.Pods(s.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-		return nil, nil //nolint:nilnil // the name belongs to a host outside the cluster
+		return nil, nil // the name belongs to a host outside the cluster
 	}
 	if err != nil {
 		return nil, fmt.Errorf("finding the leader's pod: %w: ask an administrator for ClusterRole cluster-version-operator-viewer, or use --server", err)

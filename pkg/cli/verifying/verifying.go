@@ -81,7 +81,7 @@ func PrintSigners(streams command.Streams, what string, evidence []release.Evide
 // ReadTrust reads a trust policy from a file. It returns nil if no file is given.
 func ReadTrust(file string) (*policy.Policy, error) {
 	if file == "" {
-		return nil, nil //nolint:nilnil // nil means that no file is given
+		return nil, nil // nil means that no file is given
 	}
 	trust, err := policy.Read(file)
 	if err != nil {

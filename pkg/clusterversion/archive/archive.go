@@ -113,7 +113,7 @@ func getReleaseStatus(ctx context.Context, reader client.Reader, name string) (*
 	u.SetGroupVersionKind(api.ReleaseStatusVersion.WithKind(api.ReleaseStatusKind))
 	switch err := reader.Get(ctx, client.ObjectKey{Name: name}, u); {
 	case apierrors.IsNotFound(err):
-		return nil, nil //nolint:nilnil // none is a valid answer
+		return nil, nil // none is a valid answer
 	case err != nil:
 		return nil, fmt.Errorf("reading %s %s: %w", api.ReleaseStatusKind, name, err)
 	}

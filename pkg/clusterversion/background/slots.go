@@ -9,7 +9,7 @@ import (
 
 // Slots works in the background, with one goroutine per slot. It implements Runner.
 type Slots struct {
-	ctx context.Context //nolint:containedctx // the lifetime of the process; work outlives the reconcile that starts it
+	ctx context.Context // the lifetime of the process; work outlives the reconcile that starts it
 
 	mu    sync.Mutex
 	slots map[string]*slot

@@ -355,7 +355,7 @@ func (m *memory) status(progress *report.Progress, now time.Time) api.ReleaseRol
 	meta.SetStatusCondition(&out.Conditions, complete)
 	if m.current != nil && m.boundary != nil && m.boundary.image == m.current.Image {
 		current := *m.current
-		before := int32(m.boundary.before) //nolint:gosec // a runlevel has few digits
+		before := int32(m.boundary.before) // a runlevel has few digits
 		current.PausedBefore = &before
 		out.Current = &current
 	}

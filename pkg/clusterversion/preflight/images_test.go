@@ -20,9 +20,10 @@ import (
 
 func TestImagesThatTheRunningReleaseLacksAreLookedUp(t *testing.T) {
 	image := func(digit string) string { return "example.com/dns@sha256:" + strings.Repeat(digit, 64) }
-	using := func(images ...string) *payload.Payload {
+	using := func(images ...string) payload.Update {
 		text := strings.Join(images, " ")
-		return &payload.Payload{Manifests: []*manifest.Manifest{{Component: "dns", Object: &unstructured.Unstructured{Object: map[string]any{"spec": []any{text}}}}}}
+		object := &unstructured.Unstructured{Object: map[string]any{"spec": []any{text}}}
+		return payload.Update{Payload: &payload.Payload{Manifests: []*manifest.Manifest{{Component: "dns", Object: object}}}}
 	}
 	lookUp := func(errs []error, err error) Lookup {
 		return func(_ context.Context, _ *configv1.ClusterVersion, images []release.Image) ([]error, error) {
@@ -44,8 +45,8 @@ func TestImagesThatTheRunningReleaseLacksAreLookedUp(t *testing.T) {
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
 			f := Flight{
-				Lookup: tt.lookup, Acceptance: accept.Acceptance{Payload: using(image("1"), image("3"), image("2"))},
-				Input: accept.Input{Running: &accept.Acceptance{Payload: using(image("1"))}},
+				Lookup: tt.lookup, Acceptance: accept.Acceptance{Update: using(image("1"), image("3"), image("2"))},
+				Input: accept.Input{Running: &accept.Acceptance{Update: using(image("1"))}},
 			}
 			assert.Equal(t, tt.want, f.findImages(t.Context()))
 		})

@@ -173,7 +173,7 @@ func (f *Flight) judge(report *preview.Report, images found) (again bool) {
 // changesOf summarizes a report.
 func changesOf(report *preview.Report) *api.PreflightChanges {
 	t := report.Totals
-	count := func(n int) int32 { return int32(min(n, 1<<30)) } //nolint:gosec // bounded
+	count := func(n int) int32 { return int32(min(n, 1<<30)) } // bounded
 	out := &api.PreflightChanges{
 		Created: count(t.Created), Changed: count(t.Changed), Deleted: count(t.Deleted), Recreated: count(t.Recreated),
 		Refused: count(t.Refused), Unchanged: count(t.Unchanged), Unknown: count(t.Unknown + t.NotAsked), ObjectCount: count(len(report.Objects)),

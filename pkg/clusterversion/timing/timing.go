@@ -39,7 +39,7 @@ func Track(known *api.CurrentRollout, next api.CurrentRollout, progress report.P
 	}
 	begun := true // the lowest runlevel may begin at once
 	for _, level := range progress.Runlevels {
-		entry := api.RunlevelProgress{Runlevel: int32(level.Runlevel), Manifests: int32(level.Total)} //nolint:gosec // few digits
+		entry := api.RunlevelProgress{Runlevel: int32(level.Runlevel), Manifests: int32(level.Total)} // few digits
 		if i := slices.IndexFunc(before, func(r api.RunlevelProgress) bool { return r.Runlevel == entry.Runlevel }); i >= 0 {
 			entry.StartedAt, entry.CompletedAt = before[i].StartedAt, before[i].CompletedAt
 		}
@@ -122,7 +122,7 @@ func Status(e *report.Estimate) *api.RolloutEstimate {
 	}
 	out := &api.RolloutEstimate{
 		RemainingLow: metav1.Duration{Duration: e.Low}, RemainingHigh: metav1.Duration{Duration: e.High},
-		Basis: e.Basis, Rollouts: int32(e.Rollouts), //nolint:gosec // at most api.ReleaseRolloutHistory
+		Basis: e.Basis, Rollouts: int32(e.Rollouts), // at most api.ReleaseRolloutHistory
 	}
 	if !e.Earliest.IsZero() {
 		earliest := metav1.NewTime(e.Earliest)

@@ -59,7 +59,7 @@ func (c *Cluster) Metadata(ctx context.Context, object client.Object) (*metav1.P
 	live.SetGroupVersionKind(object.GetObjectKind().GroupVersionKind())
 	switch err := c.Get(ctx, client.ObjectKeyFromObject(object), live); {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-		return nil, nil //nolint:nilnil // nil means that the object does not exist
+		return nil, nil // nil means that the object does not exist
 	case err != nil:
 		return nil, fmt.Errorf("reading it: %w", err)
 	}

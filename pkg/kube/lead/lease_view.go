@@ -109,7 +109,7 @@ func (v *leaseView) awaitVacancy(ctx context.Context, clk clock.PassiveClock, se
 			timer.Stop()
 		case <-timer.C:
 			if !seen.synced {
-				return nil, nil //nolint:nilnil // the caller polls
+				return nil, nil // the caller polls
 			}
 		}
 	}

@@ -75,7 +75,7 @@ func TestTLSSettingsFollowTheProfile(t *testing.T) {
 func (r *served) shake(t *testing.T, version uint16, suites ...uint16) error {
 	t.Helper()
 	dialer := tls.Dialer{NetDialer: &net.Dialer{}, Config: &tls.Config{
-		InsecureSkipVerify: true, MinVersion: version, MaxVersion: version, CipherSuites: suites, //nolint:gosec // the test is not about the certificate
+		InsecureSkipVerify: true, MinVersion: version, MaxVersion: version, CipherSuites: suites, // the test is not about the certificate
 	}}
 	conn, err := dialer.DialContext(t.Context(), "tcp", r.Address())
 	if err != nil {

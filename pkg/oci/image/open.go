@@ -31,7 +31,7 @@ func (r *Reader) Open(ctx context.Context, img release.Image) (v1.Image, error) 
 
 // opened is an image of a repository.
 type opened struct {
-	ctx        context.Context //nolint:containedctx // the library's interface has no context parameter
+	ctx        context.Context // the library's interface has no context parameter
 	repository *repository.Repository
 	doc        *document.Document
 }

@@ -33,7 +33,7 @@ type Inbox struct {
 
 // delivery is an expected stream.
 type delivery struct {
-	ctx   context.Context //nolint:containedctx // bounds the stream, not its request
+	ctx   context.Context // bounds the stream, not its request
 	token [sha256.Size]byte
 	read  func(ctx context.Context, stream io.Reader) error
 	done  chan error

@@ -33,6 +33,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/verify"
 	"github.com/cluster-version/cvo/pkg/verify/policy"
 	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/fixture"
 	"github.com/cluster-version/cvo/test/golden"
 )
 
@@ -165,11 +166,7 @@ func TestMetricsAreWellFormed(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, problems)
 
-	promtool, err := exec.LookPath("promtool")
-	if err != nil {
-		t.Skip("promtool is not installed: only its library has checked the metrics")
-	}
-	check := exec.CommandContext(t.Context(), promtool, "check", "metrics")
+	check := exec.CommandContext(t.Context(), fixture.Promtool(t), "check", "metrics")
 	check.Stdin = strings.NewReader(textOf(t, registry))
 	said, err := check.CombinedOutput()
 	require.NoError(t, err, "promtool says: %s", said)

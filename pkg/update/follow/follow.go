@@ -180,7 +180,7 @@ func (f *Follower) version(informer cache.SharedIndexInformer) (*configv1.Cluste
 	case !found && complete:
 		return nil, fmt.Errorf("ClusterVersion %q was deleted", f.Name)
 	case !found:
-		return nil, nil //nolint:nilnil // another event follows
+		return nil, nil // another event follows
 	}
 	return cv, nil
 }

@@ -45,7 +45,7 @@ func TestFollowerKeepsTheLastAnswer(t *testing.T) {
 	}}}
 	f := &Follower{Name: "version", Progress: func(context.Context) (*report.Snapshot, error) {
 		if len(said) == 0 {
-			return nil, nil //nolint:nilnil // nothing has changed
+			return nil, nil // nothing has changed
 		}
 		defer func() { said = said[1:] }()
 		return said[0], nil

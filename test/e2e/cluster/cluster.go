@@ -111,7 +111,7 @@ func newCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if c.dir, err = filepath.Abs(o.Dir); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(c.dir, 0o755); err != nil { //nolint:gosec // the kubeconfig in it has its own mode
+	if err := os.MkdirAll(c.dir, 0o755); err != nil { // the kubeconfig in it has its own mode
 		return nil, fmt.Errorf("creating a folder for the cluster: %w", err)
 	}
 	c.Kubeconfig = filepath.Join(c.dir, "kubeconfig")

@@ -78,7 +78,7 @@ func New(ctx context.Context, o Options) (*Platform, error) {
 		if *dir, err = filepath.Abs(*dir); err != nil {
 			return nil, err
 		}
-		if err := os.MkdirAll(*dir, 0o755); err != nil { //nolint:gosec // only the keys in it are secret
+		if err := os.MkdirAll(*dir, 0o755); err != nil { // only the keys in it are secret
 			return nil, err
 		}
 	}

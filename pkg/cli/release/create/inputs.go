@@ -170,7 +170,7 @@ func (o *options) readStream(ctx context.Context, streams command.Streams) (*ima
 		file := compose.StreamFile{Name: o.streamFile, Input: streams.In, Insecure: o.registry.Insecure, Authority: o.registry.Authority}
 		return file.Read(ctx)
 	}
-	return nil, nil //nolint:nilnil // nil means that no flag names an image stream
+	return nil, nil // nil means that no flag names an image stream
 }
 
 // clusterStream reads an image stream from a cluster that serves image streams.

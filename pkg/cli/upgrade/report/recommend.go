@@ -85,7 +85,7 @@ func (o *recommendOptions) validate() (*semver.Version, error) {
 		if o.quiet {
 			return nil, &command.UsageError{Err: errors.New("--quiet can only be set when --version is set")}
 		}
-		return nil, nil //nolint:nilnil // nil means all versions
+		return nil, nil // nil means all versions
 	}
 	if o.outdated {
 		return nil, &command.UsageError{Err: errors.New("when --version is set, --show-outdated-releases is unnecessary")}

@@ -173,7 +173,7 @@ func (s *Repository) fetch(ctx context.Context, d release.Digest, size int64, re
 
 // blobStream reads a blob and resumes from the next place after an error. It does not verify the content.
 type blobStream struct {
-	ctx        context.Context //nolint:containedctx // the caller reads and closes the stream within this context
+	ctx        context.Context // the caller reads and closes the stream within this context
 	repository *Repository
 	digest     release.Digest
 	body       io.ReadCloser

@@ -58,7 +58,7 @@ func blobRepository(path string) (string, bool) {
 // resumedBody is the body of a blob, read over one or more connections.
 type resumedBody struct {
 	io.ReadCloser                 // the current connection
-	ctx           context.Context //nolint:containedctx // an io.Reader has no context parameter
+	ctx           context.Context // an io.Reader has no context parameter
 	transport     *resumeTransport
 	blob          *url.URL
 	repository    string

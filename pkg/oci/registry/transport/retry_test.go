@@ -172,7 +172,7 @@ func (r *slowReader) Read(p []byte) (int, error) {
 }
 
 // contextReader returns bytes until its context ends, like the body of a response.
-type contextReader struct{ ctx context.Context } //nolint:containedctx // io.Reader has no context parameter
+type contextReader struct{ ctx context.Context } // io.Reader has no context parameter
 
 func (r contextReader) Read(p []byte) (int, error) { return copy(p, "x"), r.ctx.Err() }
 

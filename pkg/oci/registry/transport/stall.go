@@ -84,7 +84,7 @@ func (b *sentBody) Read(p []byte) (int, error) {
 // receivedBody runs the timer while a reader waits for data.
 type receivedBody struct {
 	io.ReadCloser
-	ctx     context.Context //nolint:containedctx // an io.Reader has no context parameter
+	ctx     context.Context // an io.Reader has no context parameter
 	cancel  context.CancelCauseFunc
 	stalled error
 	timer   *time.Timer
