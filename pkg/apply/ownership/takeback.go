@@ -9,9 +9,10 @@ import (
 )
 
 // DiscardedSince reports whether the object's managedFields were discarded after the given time, in seconds since 1970, and an apply has
-// started new ones. That apply makes the server assign all fields of the object to the manager before-first-apply.
+// started new ones. That apply makes the server assign all fields of the object to the manager before-first-apply. If the time is zero, it
+// returns false.
 func DiscardedSince(entries []metav1.ManagedFieldsEntry, since int64) bool {
-	return slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
+	return since != 0 && slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
 		return e.Manager == beforeFirstApply && e.Time != nil && e.Time.Unix() > since
 	})
 }
