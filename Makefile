@@ -114,15 +114,20 @@ MAIN_PATHS := ^(TestExamplePlatformInstallsAndUpdates|TestRealReleasesInstallAnd
 WALKS := ^TestDocumentedOutputIsCurrent$$
 
 .PHONY: check
-check: crds verify-format vet ## Check the format, vet, and run the tests that need no control plane, for each edit
-	go test -short -vet=off $(TESTFLAGS) $(PACKAGES)
+check: crds verify-format vet ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
+	go test -short -vet=off $(TESTFLAGS) $(or $(PKG),$(PACKAGES))
 
 # gotest runs tests and writes their results to .cache/test/NAME.json for hack/slowest.sh and hack/failed.sh.
 gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile .cache/test/$(1).json --
 
+# Without jq, the lists of the slowest and of the failed tests are missing, and tests of the documentation fail.
+.PHONY: jq
+jq:
+	@command -v jq >/dev/null || { echo 'jq is missing: install it (on Debian: apt-get install jq)' >&2; exit 2; }
+
 # `make verify` vets the tests, so `go test` need not.
 .PHONY: test
-test: crds kube-tools ## Run the tests that decide whether a change may land (PKG=./pkg/...); CVO_TESTDATA=DIR adds those on real releases
+test: jq crds kube-tools ## Run the tests that decide whether a change may land (PKG=./pkg/...); CVO_TESTDATA=DIR adds those on real releases
 	@rm -rf .cache/test; failed=0; \
 	  $(call gotest,packages) -vet=off -timeout 20m $(TESTFLAGS) $(or $(PKG),$(PACKAGES)) || failed=1; \
 	  $(if $(PKG),,\
@@ -157,7 +162,7 @@ outer: crds kube-tools helm ## Run the tests of whole programs: integration, Hel
 	$(call gotest,outer) -vet=off -timeout 45m -count 1 $(TESTFLAGS) $$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$')
 
 .PHONY: flakes
-flakes: ## Run make test N times on a busy machine and list what failed (N=3, PKG=./pkg/...)
+flakes: jq crds kube-tools ## Run make test N times on a busy machine and list what failed (N=3, PKG=./pkg/...)
 	hack/flakes.sh '$(N)'
 
 .PHONY: interop
@@ -197,7 +202,7 @@ fuzz: ## Fuzz every parser of outside bytes for FUZZTIME each
 .PHONY: mutate
 mutate: crds ## List the mutations of a package that its tests do not notice (PKG=./pkg/engine/gate)
 	@[ -n "$(PKG)" ] || { echo 'name a package: make mutate PKG=./pkg/engine/gate' >&2; exit 2; }
-	$(GREMLINS) unleash --workers 1 --timeout-coefficient 20 $(PKG)
+	$(GREMLINS) unleash --output-statuses lctr --workers 1 --timeout-coefficient 20 $(PKG)
 
 .PHONY: bench
 bench: crds kube-tools ## Measure the operator against a plain loader (BENCH_FLAGS=--scale, --plot=FILE, --help)
@@ -211,7 +216,7 @@ bench-mirror: crds ## Measure release mirror against a plain copy between two re
 ##@ Check
 
 .PHONY: verify
-verify: verify-format lint verify-modules verify-generated verify-docs verify-words ## Run every check but the tests
+verify: verify-format lint verify-modules verify-generated verify-docs verify-words ## Check format, lint, modules, generated files and documentation
 
 .PHONY: lint
 lint: crds ## Lint, which also checks the layers of packages
@@ -223,7 +228,7 @@ format: ## Format all Go files
 
 .PHONY: verify-format
 verify-format:
-	$(GOLANGCI_LINT) fmt --diff
+	@$(GOLANGCI_LINT) fmt --diff || { echo 'run make format' >&2; exit 1; }
 
 .PHONY: vet
 vet: crds

@@ -5,6 +5,10 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 runs=$1 log=.cache/flakes
+if ! [[ $runs =~ ^[1-9][0-9]*$ ]]; then
+  echo "N is $runs: set the number of runs, such as make flakes N=3" >&2
+  exit 2
+fi
 rm -rf "$log" && mkdir -p "$log"
 
 for _ in $(seq "$(getconf _NPROCESSORS_ONLN)"); do
@@ -13,9 +17,13 @@ done
 trap 'kill $(jobs -p)' EXIT
 
 for run in $(seq "$runs"); do
-  echo "run $run of $runs"
-  if make --no-print-directory test TESTFLAGS="-count 1 ${TESTFLAGS:-}" >"$log/$run.log" 2>&1; then continue; fi
-  echo "failed: see $log/$run.log"
+  start=$SECONDS
+  echo "run $run of $runs of make test ${PKG:-}, log: $log/$run.log"
+  if make --no-print-directory test TESTFLAGS="-count 1 ${TESTFLAGS:-}" >"$log/$run.log" 2>&1; then
+    echo "passed after $((SECONDS - start)) s"
+    continue
+  fi
+  echo "failed after $((SECONDS - start)) s"
   hack/failed.sh .cache/test/*.json >"$log/$run.failed"
   [ -s "$log/$run.failed" ] || echo "make test" >"$log/$run.failed"
 done

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Lists the five slowest packages and tests. Its arguments are files with the output of `go test -json`.
+# Lists the five slowest packages and tests, if they took more than a second. Its arguments are files with the output of `go test -json`.
 set -euo pipefail
 
 # slowest HEADING FILTER FILE... lists the events that the filter selects.
 slowest() {
-  local heading=$1 filter=$2
+  local heading=$1 filter=$2 list
   shift 2
-  printf '%s\n' "$heading"
-  jq -r --slurp "map(select((.Action == \"pass\" or .Action == \"fail\") and .Elapsed > 1 and ($filter))) | sort_by(-.Elapsed)[:5][] |
-    \"  \(.Elapsed | round) s  \(.Package | ltrimstr(\"github.com/cluster-version/cvo/\")) \(.Test // \"\")\"" "$@"
+  list=$(jq -r --slurp "map(select((.Action == \"pass\" or .Action == \"fail\") and .Elapsed > 1 and ($filter))) | sort_by(-.Elapsed)[:5][] |
+    \"  \(.Elapsed | round) s  \(.Package | ltrimstr(\"github.com/cluster-version/cvo/\")) \(.Test // \"\")\"" "$@")
+  if [ -n "$list" ]; then printf '%s\n%s\n' "$heading" "$list"; fi
 }
 
 slowest 'the slowest packages:' '.Test == null' "$@"

@@ -14,10 +14,8 @@ import (
 func main() {
 	to := flag.String("to", ".", "folder to write the definitions into")
 	flag.Parse()
-	names, err := apicrd.Copy(context.Background(), *to)
-	if err != nil {
+	if _, err := apicrd.Copy(context.Background(), *to); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
-	fmt.Fprintf(os.Stderr, "wrote %d CustomResourceDefinitions into %s\n", len(names), *to)
 }

@@ -246,6 +246,9 @@ func TestReleaseVerifyReportsSignatures(t *testing.T) {
 }
 
 func TestReleaseVerifyLimitsSignatureFiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	img := pushedRelease(t, nil)
 	vendor, err := fixture.NewSigner("vendor", fixture.SignerOptions{})
 	require.NoError(t, err)

@@ -92,6 +92,9 @@ func caseFiles(t *testing.T) []string {
 
 // TestAlertsFireInTheirCases runs the cases in testdata. Of the annotations, the cases check only the summary.
 func TestAlertsFireInTheirCases(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	all := groups(t)
 	for i := range all {
 		for j := range all[i].Rules {

@@ -57,22 +57,27 @@ func TestTakeBackTakesFieldsFromTheServersEntry(t *testing.T) {
 	}{
 		{
 			"takes the fields that we apply", `{"f:spec":{"f:port":{}}}`, `{"f:spec":{".":{},"f:note":{},"f:port":{}}}`, "",
-			[]string{`{"f:spec":{"f:port":{}}}`, `{"f:spec":{".":{},"f:note":{}}}`}, false,
+			[]string{`{"f:spec":{"f:port":{}}}`, `{"f:spec":{".":{},"f:note":{}}}`},
+			false,
 		},
 		{
 			"takes the fields that the release before set", `{"f:spec":{"f:port":{}}}`, `{"f:spec":{"f:note":{},"f:old":{},"f:port":{}}}`, "old",
-			[]string{`{"f:spec":{"f:old":{},"f:port":{}}}`, `{"f:spec":{"f:note":{}}}`}, true,
+			[]string{`{"f:spec":{"f:old":{},"f:port":{}}}`, `{"f:spec":{"f:note":{}}}`},
+			true,
 		},
 		{
 			"takes maps that are empty then", `{"f:spec":{"f:a":{"f:b":{}}}}`, `{"f:spec":{".":{},"f:a":{".":{},"f:b":{}}}}`, "",
-			[]string{`{"f:spec":{"f:a":{"f:b":{}}}}`}, false,
+			[]string{`{"f:spec":{"f:a":{"f:b":{}}}}`},
+			false,
 		},
 		{"changes nothing if the server has none of our fields", `{"f:spec":{"f:port":{}}}`, `{"f:spec":{"f:note":{}}}`, "", nil, false},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
 			other := wrote("kubectl-edit", "v1", tt.server)
 			before := entries(applied(tt.ours), other, wrote("before-first-apply", "v1", tt.server))
-			lost := func(path fieldpath.Path) bool { return tt.lost != "" && path[len(path)-1].FieldName != nil && *path[len(path)-1].FieldName == tt.lost }
+			lost := func(path fieldpath.Path) bool {
+				return tt.lost != "" && path[len(path)-1].FieldName != nil && *path[len(path)-1].FieldName == tt.lost
+			}
 			next, more, changed := ownership.TakeBack(configMaps, before, lost)
 			assert.Equal(t, tt.want != nil, changed)
 			assert.Equal(t, tt.more, more)

@@ -615,6 +615,9 @@ func TestStoreDescribesTheApplySet(t *testing.T) {
 
 // TestHugeInventoryIsSaved saves 50,000 objects with names of maximum length, which do not compress.
 func TestHugeInventoryIsSaved(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	random := rand.NewChaCha8([32]byte{5})
 	text := func(n int) string {
 		b := make([]byte, n)

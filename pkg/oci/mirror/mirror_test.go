@@ -61,6 +61,9 @@ func TestCopyWithinRegistryMounts(t *testing.T) {
 }
 
 func TestCopySurvivesFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	blob := fixture.MatchPath(`/blobs/`)
 	manifest := fixture.MatchPath(`/manifests/`)
 	put := func(r *http.Request) bool { return r.Method == http.MethodPut || r.Method == http.MethodPatch }
