@@ -15,6 +15,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -218,9 +219,9 @@ func TestAdoptionGivesUpOnAPersistentWriter(t *testing.T) {
 		}
 	}
 	_, err := a.Apply(t.Context(), configMap(t, ns, "a", "{}", "{a: x}"), release.Updating)
-	var failure *apply.Error
-	require.ErrorAs(t, err, &failure)
-	assert.Equal(t, api.ReasonResourceConflict, failure.Reason)
+	var failed *failure.Error
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, api.ReasonResourceConflict, failed.Reason)
 	require.ErrorContains(t, err, "taking over fields of an earlier operator")
 }
 
@@ -239,9 +240,9 @@ func TestAdoptionNamesAnOperatorThatStillRuns(t *testing.T) {
 		}
 	}
 	_, err := a.Apply(t.Context(), m, release.Reconciling)
-	var failure *apply.Error
-	require.ErrorAs(t, err, &failure)
-	assert.Equal(t, api.ReasonResourceConflict, failure.Reason)
+	var failed *failure.Error
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, api.ReasonResourceConflict, failed.Reason)
 	assert.NotContains(t, err.Error(), "%!")
 	assert.Contains(t, err.Error(), "keeps writing them")
 }

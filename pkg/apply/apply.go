@@ -31,6 +31,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/apply/conversion"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/inject"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
@@ -135,7 +136,7 @@ func (a *Applier) With(options Options) *Applier {
 // Content returns a hash of the object that Apply sends, see body.Builder.Hash.
 func (a *Applier) Content(m *manifest.Manifest) ([sha256.Size]byte, error) {
 	sum, err := a.builder.Hash(m)
-	return sum, wrap(m, err)
+	return sum, failure.Wrap(m, err)
 }
 
 // Apply makes the object match its manifest. Its errors are of type *Error, with the reason for the status.
@@ -145,7 +146,7 @@ func (a *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.
 		if m.Tombstone() && kinds.IsNoMatch(err) {
 			return Change{Action: Deleted, Message: "its kind is not served"}, nil
 		}
-		return Change{}, wrap(m, err)
+		return Change{}, failure.Wrap(m, err)
 	}
 	var change Change
 	switch {
@@ -164,7 +165,7 @@ func (a *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.
 		}
 		change, _, err = a.apply(ctx, target, m, replicas)
 	}
-	return change, wrap(m, err)
+	return change, failure.Wrap(m, err)
 }
 
 // target returns the address of a manifest's object and the mapping of its kind.
@@ -204,7 +205,7 @@ func (a *Applier) apply(ctx context.Context, t request.Target, m *manifest.Manif
 	switch {
 	case err == nil:
 		return s.sent(ctx, got)
-	case isRefusal(err):
+	case failure.IsRefusal(err):
 		return s.refused(ctx, err)
 	}
 	return Change{}, answer{}, err

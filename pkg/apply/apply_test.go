@@ -15,6 +15,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -134,9 +135,9 @@ func TestApplyUsesTheScopeOfTheKind(t *testing.T) {
 
 	m = parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: stray}")
 	_, err := a.Apply(t.Context(), m, release.Updating)
-	var failure *apply.Error
-	require.ErrorAs(t, err, &failure)
-	assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
+	var failed *failure.Error
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
 	require.ErrorContains(t, err, "metadata.namespace is missing")
 	assert.Empty(t, record.take(), "no request is sent")
 }
@@ -245,9 +246,9 @@ func TestTombstoneSparesANewObjectWithTheSameName(t *testing.T) {
 		}
 	}
 	_, err := a.Apply(t.Context(), m, release.Updating)
-	var failure *apply.Error
-	require.ErrorAs(t, err, &failure)
-	assert.Equal(t, api.ReasonResourceConflict, failure.Reason)
+	var failed *failure.Error
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, api.ReasonResourceConflict, failed.Reason)
 	assert.Equal(t, map[string]any{"theirs": "x"}, live(t, m).Object["data"])
 }
 
@@ -281,10 +282,10 @@ func TestApplyReportsAnUnservedKind(t *testing.T) {
 		func() (apply.Change, error) { return a.Precreate(t.Context(), m) },
 	} {
 		_, err := do()
-		var failure *apply.Error
-		require.ErrorAs(t, err, &failure)
-		assert.Equal(t, api.ReasonResourceTypeMissing, failure.Reason)
+		var failed *failure.Error
+		require.ErrorAs(t, err, &failed)
+		assert.Equal(t, api.ReasonResourceTypeMissing, failed.Reason)
 		assert.True(t, kinds.IsNoMatch(err))
-		assert.Same(t, m, failure.Manifest)
+		assert.Same(t, m, failed.Manifest)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -96,9 +97,9 @@ func TestUnreadableResponsesAreErrors(t *testing.T) {
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
 			_, err := answering(t, 200, tt.contentType, tt.body).Apply(t.Context(), thing(t, ""), release.Updating)
-			var failure *apply.Error
-			require.ErrorAs(t, err, &failure)
-			assert.Equal(t, api.ReasonPayloadFailed, failure.Reason)
+			var failed *failure.Error
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, api.ReasonPayloadFailed, failed.Reason)
 			assert.ErrorContains(t, err, "reading the server's response")
 		})
 	}
@@ -113,9 +114,9 @@ func TestRequestsTimeOutWithoutAResponse(t *testing.T) {
 		})}
 		began := time.Now()
 		_, err := to(t, "http://silent.example", silent).Apply(t.Context(), thing(t, ""), release.Updating)
-		var failure *apply.Error
-		require.ErrorAs(t, err, &failure)
-		assert.Equal(t, api.ReasonClusterDown, failure.Reason)
+		var failed *failure.Error
+		require.ErrorAs(t, err, &failed)
+		assert.Equal(t, api.ReasonClusterDown, failed.Reason)
 		assert.Equal(t, request.Timeout, time.Since(began))
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -20,13 +21,13 @@ import (
 func (a *Applier) Precreate(ctx context.Context, m *manifest.Manifest) (Change, error) {
 	target, _, err := a.target(ctx, m)
 	if err != nil {
-		return Change{}, wrap(m, err)
+		return Change{}, failure.Wrap(m, err)
 	}
 	change, err := a.create(ctx, target, m)
 	if err == nil && change.Action == Created {
 		err = a.relatedObjects(ctx, target, m, change.ResourceVersion)
 	}
-	return change, wrap(m, err)
+	return change, failure.Wrap(m, err)
 }
 
 // clusterOperator applies the metadata of a ClusterOperator. The status belongs to the component's operator. Only relatedObjects are set

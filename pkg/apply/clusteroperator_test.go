@@ -15,6 +15,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -194,9 +195,9 @@ func TestRejectedRelatedObjectsAreReported(t *testing.T) {
 		m := parse(t, "apiVersion: config.openshift.io/v1\nkind: ClusterOperator\nmetadata: {name: refused}\n"+
 			"status: {relatedObjects: [{name: 5}]}")
 		err := create(a, m)
-		var failure *apply.Error
-		require.ErrorAs(t, err, &failure)
-		assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
+		var failed *failure.Error
+		require.ErrorAs(t, err, &failed)
+		assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
 		require.ErrorContains(t, err, "setting related objects")
 		require.NoError(t, otherClient(t).Delete(t.Context(), live(t, m)))
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -195,10 +196,10 @@ func TestManifestWinsOverOtherWriters(t *testing.T) {
 				unowned := strings.HasSuffix(way.name, "without managed fields")
 				if c.owned && !unowned && err != nil {
 					require.EqualError(t, predictErr, err.Error())
-					var failure *apply.Error
-					require.ErrorAs(t, err, &failure)
+					var failed *failure.Error
+					require.ErrorAs(t, err, &failed)
 					if c.name != "node port of another" { // the server reports an internal error
-						assert.Regexp(t, "^remove .+ of (kubectl-edit|kubectl-patch|kubectl-create|argocd) from the object", failure.Remedy)
+						assert.Regexp(t, "^remove .+ of (kubectl-edit|kubectl-patch|kubectl-create|argocd) from the object", failed.Remedy)
 					}
 					assert.Equal(t, before, live(t, next), "foreign values must not be removed")
 					return
@@ -273,9 +274,9 @@ func TestManifestWinsOverABusyWriter(t *testing.T) {
 			record.take()
 			_, err := a.Apply(t.Context(), m, release.Updating)
 			if tt.fails {
-				var failure *apply.Error
-				require.ErrorAs(t, err, &failure)
-				assert.Equal(t, api.ReasonResourceConflict, failure.Reason)
+				var failed *failure.Error
+				require.ErrorAs(t, err, &failed)
+				assert.Equal(t, api.ReasonResourceConflict, failed.Reason)
 				require.ErrorContains(t, err, "taking over conflicting fields")
 				assert.Len(t, record.take(), 3+4*3, "one apply, one read and one check, then four attempts with a read each")
 				return

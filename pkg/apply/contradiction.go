@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 )
@@ -52,7 +53,7 @@ func (s *submission) takeOver(ctx context.Context, live *unstructured.Unstructur
 			return answer{}, fmt.Errorf("taking over conflicting fields: %w", err)
 		}
 		got, err := s.send(ctx)
-		if isRefusal(err) { // another writer was faster: later applies must not remove its values
+		if failure.IsRefusal(err) { // another writer was faster: later applies must not remove its values
 			if _, restoring := s.applier.client.SetManagers(ctx, s.target, stored, before); restoring != nil {
 				err = fmt.Errorf("giving up fields that cannot be removed: %w", restoring)
 			}
@@ -103,9 +104,9 @@ func (s *submission) contested(refused error, values []overlay.Value) error {
 	if names == nil {
 		return nil
 	}
-	return &refusal{
-		cause: "the existing object cannot be changed to this one", fields: fields, text: summary(refused), err: refused,
-		remedy: "remove " + strings.Join(names, "; ") + " from the object, because it contradicts the manifest, or add it to the manifest",
+	return &failure.Refusal{
+		Cause: "the existing object cannot be changed to this one", Fields: fields, Text: failure.Summary(refused), Err: refused,
+		Remedy: "remove " + strings.Join(names, "; ") + " from the object, because it contradicts the manifest, or add it to the manifest",
 	}
 }
 
@@ -122,27 +123,27 @@ func (s *submission) findBlocking(ctx context.Context, live *unstructured.Unstru
 	var found []overlay.Value
 	last := refused
 	for range attempts {
-		values := s.overlaid(live, found).Named(rejections(last))
+		values := s.overlaid(live, found).Named(failure.Rejections(last))
 		if len(values) == 0 && !adopted {
 			break
 		}
 		adopted = false
 		object, err := s.without(ctx, live, append(slices.Clone(found), values...))
-		if err == nil || !isRefusal(err) {
+		if err == nil || !failure.IsRefusal(err) {
 			return append(found, values...), object, err
 		}
-		if len(values) > 0 && isSameRefusal(err, last) {
+		if len(values) > 0 && failure.IsSameRefusal(err, last) {
 			break
 		}
 		found, last = append(found, values...), err
 	}
-	near := s.overlaid(live, found).Near(rejections(last))
+	near := s.overlaid(live, found).Near(failure.Rejections(last))
 	near = near[:min(len(near), maxNear)]
 	if len(near) == 0 {
 		return nil, nil, errNothingBlocks
 	}
 	object, err := s.without(ctx, live, append(slices.Clone(found), near...))
-	if isRefusal(err) {
+	if failure.IsRefusal(err) {
 		return nil, nil, errNothingBlocks
 	}
 	for i := len(near) - 1; i >= 0 && err == nil; i-- { // keep values that the server accepts
@@ -150,7 +151,7 @@ func (s *submission) findBlocking(ctx context.Context, live *unstructured.Unstru
 		less, trial := s.without(ctx, live, append(slices.Clone(found), fewer...))
 		if trial == nil {
 			near, object = fewer, less
-		} else if !isRefusal(trial) {
+		} else if !failure.IsRefusal(trial) {
 			err = trial
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -140,11 +141,11 @@ func TestImmutableFieldsAreNamed(t *testing.T) {
 			uid := must(t, a, first).UID
 			record.take()
 			_, err := a.Apply(t.Context(), next, release.Updating)
-			var failure *apply.Error
-			require.ErrorAs(t, err, &failure)
+			var failed *failure.Error
+			require.ErrorAs(t, err, &failed)
 			t.Logf("%v", err)
-			assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
-			assert.Equal(t, c.fields, failure.Fields)
+			assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
+			assert.Equal(t, c.fields, failed.Fields)
 			for _, field := range c.fields {
 				require.ErrorContains(t, err, field)
 			}
@@ -306,8 +307,8 @@ func TestRecreateKeepsTheObjectIfTheNewOneIsInvalid(t *testing.T) {
 	first, next := c.manifests(t, ns, "both", recreateAnnotation)
 	uid := must(t, a, first).UID
 	_, err := a.Apply(t.Context(), next, release.Updating)
-	var failure *apply.Error
-	require.ErrorAs(t, err, &failure)
+	var failed *failure.Error
+	require.ErrorAs(t, err, &failed)
 	require.ErrorContains(t, err, "`selector` does not match template `labels`")
 	assert.Equal(t, uid, live(t, first).GetUID())
 	assert.Nil(t, live(t, first).GetDeletionTimestamp())
@@ -331,10 +332,10 @@ func TestCustomImmutabilityMessagesAreRecognized(t *testing.T) {
 	first, next := c.manifests(t, ns, "whim", "note: x")
 	must(t, a, first)
 	_, err := a.Apply(t.Context(), next, release.Updating)
-	var failure *apply.Error
-	require.ErrorAs(t, err, &failure)
-	assert.NotEmpty(t, failure.Remedy, "the server would accept it as a new object: %v", err)
-	assert.Equal(t, []string{"spec"}, failure.Fields)
+	var failed *failure.Error
+	require.ErrorAs(t, err, &failed)
+	assert.NotEmpty(t, failed.Remedy, "the server would accept it as a new object: %v", err)
+	assert.Equal(t, []string{"spec"}, failed.Fields)
 
 	first, next = c.manifests(t, ns, "whim", recreateAnnotation)
 	must(t, a, first)
@@ -369,11 +370,11 @@ func TestInvalidFieldsAreNotReportedAsImmutable(t *testing.T) {
 				uid := must(t, a, first).UID
 				for range 2 {
 					_, err := a.Apply(t.Context(), next, release.Updating)
-					var failure *apply.Error
-					require.ErrorAs(t, err, &failure)
-					assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
-					assert.Equal(t, c.fields, failure.Fields)
-					assert.Empty(t, failure.Remedy)
+					var failed *failure.Error
+					require.ErrorAs(t, err, &failed)
+					assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
+					assert.Equal(t, c.fields, failed.Fields)
+					assert.Empty(t, failed.Remedy)
 				}
 				assert.Equal(t, uid, live(t, first).GetUID())
 			})
@@ -404,9 +405,9 @@ func TestSomeKindsAreNeverRecreated(t *testing.T) {
 			}
 			record.take()
 			_, err := a.Apply(t.Context(), parse(t, tt.next), release.Updating)
-			var failure *apply.Error
-			require.ErrorAs(t, err, &failure)
-			assert.Contains(t, failure.Fields, tt.field)
+			var failed *failure.Error
+			require.ErrorAs(t, err, &failed)
+			assert.Contains(t, failed.Fields, tt.field)
 			require.ErrorContains(t, err, "the operator never deletes objects of kind")
 			for _, r := range record.take() {
 				assert.NotEqual(t, http.MethodDelete, r.method)
@@ -448,9 +449,9 @@ func TestRecreateNamesTheFailedStep(t *testing.T) {
 				return through.RoundTrip(r)
 			})
 			_, err := a.Apply(t.Context(), next, release.Updating)
-			var failure *apply.Error
-			require.ErrorAs(t, err, &failure)
-			assert.Equal(t, api.ReasonClusterDown, failure.Reason)
+			var failed *failure.Error
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, api.ReasonClusterDown, failed.Reason)
 			require.ErrorContains(t, err, tt.says)
 			assert.Equal(t, uid, live(t, first).GetUID())
 			record.next = through
@@ -472,9 +473,9 @@ func TestRecreateGivesUpOnAPersistentWriter(t *testing.T) {
 		}
 	}
 	_, err := a.Apply(t.Context(), next, release.Updating)
-	var failure *apply.Error
-	require.ErrorAs(t, err, &failure)
-	assert.Equal(t, api.ReasonResourceConflict, failure.Reason)
+	var failed *failure.Error
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, api.ReasonResourceConflict, failed.Reason)
 	require.ErrorContains(t, err, "it kept changing")
 }
 

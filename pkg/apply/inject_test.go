@@ -9,6 +9,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/inject"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -86,14 +87,14 @@ func TestUnknownContainersAreRejected(t *testing.T) {
 	a, record := connect(t, owner)
 	a = a.WithValues(proxy)
 	_, err := a.Apply(t.Context(), m, release.Updating)
-	var failure *apply.Error
-	require.ErrorAs(t, err, &failure)
-	assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
+	var failed *failure.Error
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
 	require.ErrorContains(t, err, `requested injection for non-existent container: "nobody"`)
 	assert.Empty(t, record.take(), "no request is sent")
 	_, err = a.Content(m)
-	require.ErrorAs(t, err, &failure)
-	assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
 
 	must(t, a.WithValues(inject.Values{}), m) // without a proxy, nothing is injected
 }

@@ -23,11 +23,11 @@ func isJob(m *manifest.Manifest) bool { return m.Is("batch", "Job") }
 func hasFailed(live *unstructured.Unstructured) bool {
 	var job batchv1.Job
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, &job)
-	return err == nil && failure(&job) != nil
+	return err == nil && failedAt(&job) != nil
 }
 
-// failure returns the time of a Job's permanent failure, or nil if it has not failed.
-func failure(job *batchv1.Job) *metav1.Time {
+// failedAt returns the time of a Job's permanent failure, or nil if it has not failed.
+func failedAt(job *batchv1.Job) *metav1.Time {
 	for _, c := range job.Status.Conditions {
 		if c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue {
 			return &c.LastTransitionTime
@@ -59,7 +59,7 @@ func (s *submission) rerun(ctx context.Context, change Change, got answer) (Chan
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, &job); err != nil {
 		return Change{}, answer{}, fmt.Errorf("%w: %w", request.ErrAnswer, err)
 	}
-	if failed := failure(&job); failed == nil || !changed.After(failed.Time) {
+	if failed := failedAt(&job); failed == nil || !changed.After(failed.Time) {
 		return change, got, nil
 	}
 	if judgment, err := s.creatable(ctx, live); err != nil || judgment != accepted {
@@ -78,7 +78,7 @@ func (s *submission) predictRerun(ctx context.Context, f Prediction) (Prediction
 		return f, nil //nolint:nilerr // nothing to add if the Job cannot be read
 	}
 	changed := ownership.LastChange(job.ManagedFields)
-	if failed := failure(&job); failed == nil || !changed.After(failed.Time) {
+	if failed := failedAt(&job); failed == nil || !changed.After(failed.Time) {
 		return f, nil
 	}
 	if judgment, err := s.creatable(ctx, f.Object); err != nil || judgment != accepted {

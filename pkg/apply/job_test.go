@@ -15,6 +15,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -142,11 +143,11 @@ func TestOtherJobsRunAgainOnlyByAnnotation(t *testing.T) {
 			next := job(t, ns, "", "j")
 			next.Object.SetName(slug(tt.name))
 			_, err := a.Apply(t.Context(), next, release.Updating)
-			var failure *apply.Error
-			require.ErrorAs(t, err, &failure)
-			assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
-			assert.Equal(t, []string{"spec.template"}, failure.Fields)
-			assert.Contains(t, failure.Remedy, "give the Job a new name")
+			var failed *failure.Error
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
+			assert.Equal(t, []string{"spec.template"}, failed.Fields)
+			assert.Contains(t, failed.Remedy, "give the Job a new name")
 			assert.Equal(t, uid, live(t, next).GetUID())
 
 			allowed := job(t, ns, recreateAnnotation, "j")
@@ -217,7 +218,7 @@ func TestUnreadableJobIsReported(t *testing.T) {
 		return through.RoundTrip(r)
 	})
 	_, err := a.Apply(t.Context(), job(t, ns, "", "j"), release.Updating)
-	var failure *apply.Error
-	require.ErrorAs(t, err, &failure)
-	assert.Equal(t, api.ReasonResourceForbidden, failure.Reason)
+	var failed *failure.Error
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, api.ReasonResourceForbidden, failed.Reason)
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture/authority"
@@ -299,9 +299,9 @@ spec:
 	}, 30*time.Second, 20*time.Millisecond)
 
 	_, err := a.Apply(t.Context(), manifestOf(version("v1", "true")), release.Updating)
-	var failure *apply.Error
-	require.ErrorAs(t, err, &failure)
-	assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
+	var failed *failure.Error
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
 	require.ErrorContains(t, err, `v1alpha1 was previously a storage version, and must remain in spec.versions until a storage migration`)
 	require.ErrorContains(t, err, "removes v1alpha1 from status.storedVersions", "the remedy")
 	assertQuiet(t, a, both)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -16,13 +17,13 @@ import (
 func (a *Applier) Live(ctx context.Context, m *manifest.Manifest) (*unstructured.Unstructured, error) {
 	t, _, err := a.target(ctx, m)
 	if err != nil {
-		return nil, wrap(m, err)
+		return nil, failure.Wrap(m, err)
 	}
 	object, err := a.client.Object(ctx, t)
 	if apierrors.IsNotFound(err) {
 		return nil, nil // absence is a valid result
 	}
-	return object, wrap(m, err)
+	return object, failure.Wrap(m, err)
 }
 
 // ListOwned reads all objects of a kind that have the label of the applier's owner, see request.Client.List.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -223,9 +224,9 @@ func TestMapperUsesPartlyBrokenDiscovery(t *testing.T) {
 			{Name: "reviews", Kind: "Review", Group: "other.example.com", Version: "v2"},
 		}},
 		&metav1.APIResourceList{GroupVersion: "a/b/c", APIResources: []metav1.APIResource{{Name: "bad", Kind: "Bad"}}})
-	lists, failure := whole, error(nil)
+	lists, failed := whole, error(nil)
 	m := kinds.NewMapper(clk, discoveryFunc(func(context.Context) ([]*metav1.APIResourceList, error) {
-		return lists, failure
+		return lists, failed
 	}), nil)
 	ask := func(gvk schema.GroupVersionKind) (kinds.Mapping, error) {
 		clk.SetTime(clk.Now().Add(time.Second))
@@ -236,7 +237,7 @@ func TestMapperUsesPartlyBrokenDiscovery(t *testing.T) {
 	assert.Equal(t, extension.WithResource("reviews"), got.Resource, "a kind of another group keeps the resource under which it was found")
 
 	lists = coreV1("Secret", "secrets")
-	failure = &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{extension: errors.New("no endpoints")}}
+	failed = &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{extension: errors.New("no endpoints")}}
 	_, err = ask(schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
 	require.NoError(t, err, "other APIs must stay usable")
 	_, err = ask(extension.WithKind("Thing"))
@@ -247,7 +248,7 @@ func TestMapperUsesPartlyBrokenDiscovery(t *testing.T) {
 	_, err = ask(schema.GroupVersionKind{Version: "v1", Kind: "Pod"})
 	require.ErrorIs(t, err, kinds.ErrNoMatch, "a removed kind must not be found")
 
-	lists, failure = nil, errors.New("connection refused")
+	lists, failed = nil, errors.New("connection refused")
 	_, err = ask(schema.GroupVersionKind{Version: "v1", Kind: "Pod"})
 	require.EqualError(t, err, "reading discovery: connection refused")
 	_, err = ask(schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
@@ -267,9 +268,9 @@ func TestUnreachableServerIsNotAMissingKind(t *testing.T) {
 	a := apply.New(connection, kinds.NewMapper(clock.RealClock{}, d, nil), owner)
 	for _, annotations := range []string{"", `release.openshift.io/delete: "true"`} {
 		_, err := a.Apply(t.Context(), thing(t, annotations), release.Updating)
-		var failure *apply.Error
-		require.ErrorAs(t, err, &failure)
-		assert.Equal(t, api.ReasonClusterDown, failure.Reason, "%v", err)
+		var failed *failure.Error
+		require.ErrorAs(t, err, &failed)
+		assert.Equal(t, api.ReasonClusterDown, failed.Reason, "%v", err)
 	}
 }
 
@@ -300,8 +301,8 @@ spec: {group: down.example.com, version: v1, groupPriorityMinimum: 1, versionPri
 	a, _ = connectBy(t, owner, m)
 	tomb := parse(t, "apiVersion: down.example.com/v1\nkind: Thing\nmetadata:\n  name: a\n  annotations: "+tombstone)
 	_, err = a.Apply(t.Context(), tomb, release.Updating)
-	var failure *apply.Error
-	require.ErrorAs(t, err, &failure, "the object may exist")
-	assert.Equal(t, api.ReasonResourceTypeMissing, failure.Reason)
+	var failed *failure.Error
+	require.ErrorAs(t, err, &failed, "the object may exist")
+	assert.Equal(t, api.ReasonResourceTypeMissing, failed.Reason)
 	assert.False(t, kinds.IsNoMatch(err))
 }

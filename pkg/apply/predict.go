@@ -14,6 +14,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/apply/drop"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -44,7 +45,7 @@ func (a *Applier) Predict(ctx context.Context, m *manifest.Manifest, mode releas
 		if m.Tombstone() && kinds.IsNoMatch(err) {
 			return Prediction{Action: Deleted, Message: "its kind is not served"}, nil
 		}
-		return Prediction{}, wrap(m, err)
+		return Prediction{}, failure.Wrap(m, err)
 	}
 	var f Prediction
 	switch {
@@ -61,7 +62,7 @@ func (a *Applier) Predict(ctx context.Context, m *manifest.Manifest, mode releas
 		}
 		f, err = a.predictApply(ctx, target, m, replicas)
 	}
-	return f, wrap(m, err)
+	return f, failure.Wrap(m, err)
 }
 
 func (a *Applier) predictApply(ctx context.Context, t request.Target, m *manifest.Manifest, replicas []string) (Prediction, error) {
@@ -73,7 +74,7 @@ func (a *Applier) predictApply(ctx context.Context, t request.Target, m *manifes
 		s.predictReplicas(ctx)
 	}
 	f, err := s.predict(ctx)
-	if isRefusal(err) {
+	if failure.IsRefusal(err) {
 		return s.predictRefused(ctx, err)
 	}
 	if err != nil || !isJob(m) {
@@ -124,7 +125,7 @@ func (s *submission) predictRefused(ctx context.Context, refused error) (Predict
 		if err == nil && isJob(s.m) {
 			return s.predictRerun(ctx, f)
 		}
-		if !isRefusal(err) {
+		if !failure.IsRefusal(err) {
 			return f, err
 		}
 		refused = err

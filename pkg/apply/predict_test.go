@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -146,8 +147,8 @@ func TestPredictReportsRejectionsOfTheApply(t *testing.T) {
 			require.Error(t, predicted)
 			_, err := a.Apply(t.Context(), m, release.Updating)
 			require.EqualError(t, predicted, err.Error())
-			assert.NotEmpty(t, apply.Explain(err))
-			assert.NotContains(t, apply.Explain(err), m.File, "the explanation must not name the manifest")
+			assert.NotEmpty(t, failure.Explain(err))
+			assert.NotContains(t, failure.Explain(err), m.File, "the explanation must not name the manifest")
 		})
 	}
 }

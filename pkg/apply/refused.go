@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
@@ -30,7 +31,7 @@ func (s *submission) refused(ctx context.Context, refused error) (Change, answer
 	switch {
 	case apierrors.IsNotFound(err):
 		change, got, err := s.recreateMissing(ctx, "it was deleted in the meantime")
-		if isRefusal(err) {
+		if failure.IsRefusal(err) {
 			return Change{}, answer{}, refused // it never existed
 		}
 		return change, got, err
@@ -44,7 +45,7 @@ func (s *submission) refused(ctx context.Context, refused error) (Change, answer
 		if err == nil {
 			return s.sent(ctx, got)
 		}
-		if !isRefusal(err) {
+		if !failure.IsRefusal(err) {
 			return Change{}, answer{}, err
 		}
 		refused = err
@@ -91,7 +92,7 @@ func (s *submission) absorb(ctx context.Context, live *unstructured.Unstructured
 		return answer{}, false, fmt.Errorf("taking over fields of an earlier write: %w", err)
 	}
 	got, err = s.send(ctx)
-	if !isRefusal(err) {
+	if !failure.IsRefusal(err) {
 		return got, err == nil, err
 	}
 	stored, err = s.applier.client.SetManagers(ctx, s.target, stored, before)
@@ -122,24 +123,24 @@ func (s *submission) unchangeable(ctx context.Context, live *unstructured.Unstru
 // immutable returns the reason why an object must be recreated. If its manifest does not allow that, or if it could not be determined
 // whether the server accepts a new object, the error says what to do.
 func (s *submission) immutable(live *unstructured.Unstructured, refused error, judgment asNewObject) (why string, err error) {
-	list := causes(refused)
+	list := failure.Causes(refused)
 	if len(list) == 0 {
 		return "", refused
 	}
 	fields := make([]string, len(list))
 	for i, c := range list {
-		fields[i] = c.field
+		fields[i] = c.Field
 	}
 	slices.Sort(fields)
 	fields = s.narrowed(live, slices.Compact(fields))
-	why = fmt.Sprintf("%s cannot be changed: %s", strings.Join(fields, ", "), list[0].detail)
-	r := &refusal{cause: "the existing object cannot be changed to this one", fields: fields, text: why, err: refused}
+	why = fmt.Sprintf("%s cannot be changed: %s", strings.Join(fields, ", "), list[0].Detail)
+	r := &failure.Refusal{Cause: "the existing object cannot be changed to this one", Fields: fields, Text: why, Err: refused}
 	if judgment == undetermined {
-		r.cause = "the existing object cannot be changed to this one, unless the manifest is invalid"
+		r.Cause = "the existing object cannot be changed to this one, unless the manifest is invalid"
 	}
 	switch {
 	case s.m.NeverRecreated():
-		r.remedy = fmt.Sprintf("the operator never deletes objects of kind %s to change a field: revert the change, or give the object a new name", s.m.GVK().Kind)
+		r.Remedy = fmt.Sprintf("the operator never deletes objects of kind %s to change a field: revert the change, or give the object a new name", s.m.GVK().Kind)
 		return "", r
 	case judgment == undetermined && (s.m.Recreated() || isJob(s.m)):
 		return "", refused // the deleted object might be lost
@@ -148,10 +149,10 @@ func (s *submission) immutable(live *unstructured.Unstructured, refused error, j
 	case isJob(s.m) && hasFailed(live):
 		return "it failed and " + why, nil
 	}
-	r.remedy = fmt.Sprintf("annotate the manifest with %s: %s to allow deleting and recreating the object, or give it a new name",
+	r.Remedy = fmt.Sprintf("annotate the manifest with %s: %s to allow deleting and recreating the object, or give it a new name",
 		api.OnImmutableAnnotation, manifest.RecreateValue)
 	if isJob(s.m) {
-		r.remedy = fmt.Sprintf("give the Job a new name, or annotate the manifest with %s: %s to allow deleting and rerunning it",
+		r.Remedy = fmt.Sprintf("give the Job a new name, or annotate the manifest with %s: %s to allow deleting and rerunning it",
 			api.OnImmutableAnnotation, manifest.RecreateValue)
 	}
 	return "", r

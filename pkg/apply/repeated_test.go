@@ -8,6 +8,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -83,7 +84,7 @@ func TestMissingRepeatedEntriesAreErrors(t *testing.T) {
 	a := answering(t, 500, "application/json", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,
 		"message":"failed to create typed patch object (/a; example.com/v1, Kind=Thing): .spec.x: duplicate entries for key [name=\"a\"]"}`)
 	_, err := a.Apply(t.Context(), thing(t, ""), release.Updating)
-	var failure *apply.Error
-	require.ErrorAs(t, err, &failure)
-	assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
+	var failed *failure.Error
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
 }

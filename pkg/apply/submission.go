@@ -17,6 +17,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/apply/drop"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -187,7 +188,7 @@ func (s *submission) adopt(ctx context.Context, got answer) (Change, answer, err
 
 // release gives up the ownership of adopted fields that cannot be removed. They then have no owner, like fields that the server sets
 // itself.
-func (s *submission) release(ctx context.Context, before answer, adopted *metav1.PartialObjectMetadata, refusal error,
+func (s *submission) release(ctx context.Context, before answer, adopted *metav1.PartialObjectMetadata, refused error,
 ) (Change, answer, error) {
 	entries := ownership.Restore(adopted.ManagedFields, before.meta.ManagedFields)
 	meta, err := s.applier.client.SetManagers(ctx, s.target, adopted, entries)
@@ -197,7 +198,7 @@ func (s *submission) release(ctx context.Context, before answer, adopted *metav1
 	got := answer{meta: meta}
 	change := s.receipt(got)
 	if change.Message == "" {
-		change.Message = "fields set by an earlier operator cannot be removed: " + summary(refusal)
+		change.Message = "fields set by an earlier operator cannot be removed: " + failure.Summary(refused)
 	}
 	return change, got, nil
 }

@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -48,7 +49,7 @@ func (s *submission) takeBack(ctx context.Context, change Change, got answer) (C
 		}
 		got, err = s.send(ctx)
 		switch {
-		case isRefusal(err):
+		case failure.IsRefusal(err):
 			return s.release(ctx, before, stored, err)
 		case err != nil:
 			return Change{}, answer{}, fmt.Errorf("taking back fields: %w", err)

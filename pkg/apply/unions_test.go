@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -50,7 +51,7 @@ var unions = append(append(append([]member{
 	{"Secret volume from one by default", "apps/v1", "DaemonSet", workload("", "", "volumes: [{name: v}], "), "{name: v}", "{name: v, secret: {secretName: m}}", true, "spec.template.spec.volumes.0.emptyDir", "spec.template.spec.volumes.0.secret"},
 	{"volume of a CronJob", "batch/v1", "CronJob", cronJob("volumes: [{name: v}], "), "{name: v}", "{name: v, configMap: {name: m}}", true, "spec.jobTemplate.spec.template.spec.volumes.0.emptyDir", "spec.jobTemplate.spec.template.spec.volumes.0.configMap"},
 	{"Indexed CronJob", "batch/v1", "CronJob", cronJob(""), "jobTemplate: {spec: {", "jobTemplate: {spec: {completionMode: Indexed, completions: 2, backoffLimitPerIndex: 2, ", false, "spec.nothing", "spec.jobTemplate.spec.completionMode"},
-	{"CronJob with a failure policy", "batch/v1", "CronJob", cronJob(""), "jobTemplate: {spec: {", "jobTemplate: {spec: {podFailurePolicy: {rules: [{action: Ignore, onExitCodes: {operator: In, values: [1]}}]}, ", false, "spec.nothing", "spec.jobTemplate.spec.podFailurePolicy"},
+	{"CronJob with a failed policy", "batch/v1", "CronJob", cronJob(""), "jobTemplate: {spec: {", "jobTemplate: {spec: {podFailurePolicy: {rules: [{action: Ignore, onExitCodes: {operator: In, values: [1]}}]}, ", false, "spec.nothing", "spec.jobTemplate.spec.podFailurePolicy"},
 	{"Ingress backend", "networking.k8s.io/v1", "Ingress", "spec: {defaultBackend: {service: {name: a, port: {number: 80}}}}", "service: {name: a, port: {number: 80}}", "resource: {apiGroup: a.b, kind: K, name: r}", false, "spec.defaultBackend.service", "spec.defaultBackend.resource"},
 	{"Ingress port", "networking.k8s.io/v1", "Ingress", "spec: {defaultBackend: {service: {name: a, port: {number: 80}}}}", "number: 80", "name: http", false, "spec.defaultBackend.service.port.number", "spec.defaultBackend.service.port.name"},
 	{"NetworkPolicy peer", "networking.k8s.io/v1", "NetworkPolicy", "spec: {podSelector: {}, ingress: [{from: [{podSelector: {}}]}]}", "{podSelector: {}}]", "{ipBlock: {cidr: 10.0.0.0/8}}]", false, "spec.ingress.0.from.0.podSelector", "spec.ingress.0.from.0.ipBlock"},
@@ -253,11 +254,11 @@ func TestReturningDefaultIsRemovedOnce(t *testing.T) {
 	record.take()
 	for range 3 {
 		_, err := a.Apply(t.Context(), m, release.Updating)
-		var failure *apply.Error
-		require.ErrorAs(t, err, &failure)
-		assert.Equal(t, []string{"spec.progressDeadlineSeconds"}, failure.Fields)
+		var failed *failure.Error
+		require.ErrorAs(t, err, &failed)
+		assert.Equal(t, []string{"spec.progressDeadlineSeconds"}, failed.Fields)
 		require.ErrorContains(t, err, "must be greater than minReadySeconds")
-		assert.Empty(t, failure.Remedy)
+		assert.Empty(t, failed.Remedy)
 		assert.Equal(t, []string{"PATCH apply-patch", "GET", "POST", "POST"}, methods(record.take()), "the manifest itself is invalid")
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -94,9 +95,9 @@ func TestTooManyUnknownFieldsAreAnError(t *testing.T) {
 		m.Object.Object[fmt.Sprintf("unknown%d", i)] = int64(i)
 	}
 	_, err := a.Apply(t.Context(), m, release.Updating)
-	var failure *apply.Error
-	require.ErrorAs(t, err, &failure)
-	assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
+	var failed *failure.Error
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
 	assert.Less(t, len(record.take()), 40)
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -72,10 +73,10 @@ func TestOverloadedServerIsReportedAsOverloaded(t *testing.T) {
 					return tooMany(r, after), nil
 				})}
 				_, err := to(t, "http://busy.example", client).Apply(t.Context(), thing(t, ""), release.Updating)
-				var failure *apply.Error
-				require.ErrorAs(t, err, &failure)
+				var failed *failure.Error
+				require.ErrorAs(t, err, &failed)
 				t.Logf("%d requests, %s: %v", requests, time.Since(began), err)
-				assert.Equal(t, api.ReasonClusterOverloaded, failure.Reason, "%v", err)
+				assert.Equal(t, api.ReasonClusterOverloaded, failed.Reason, "%v", err)
 				assert.LessOrEqual(t, time.Since(began), request.Timeout)
 			})
 		})
@@ -121,9 +122,9 @@ func TestBrokenConnectionsAreReported(t *testing.T) {
 				began := time.Now()
 				_, err := to(t, "http://broken.example", &http.Client{Transport: tt.do}).
 					Apply(t.Context(), thing(t, ""), release.Updating)
-				var failure *apply.Error
-				require.ErrorAs(t, err, &failure)
-				assert.Equal(t, tt.want, failure.Reason, "%v", err)
+				var failed *failure.Error
+				require.ErrorAs(t, err, &failed)
+				assert.Equal(t, tt.want, failed.Reason, "%v", err)
 				assert.LessOrEqual(t, time.Since(began), request.Timeout)
 			})
 		})
@@ -169,9 +170,9 @@ func TestRequestsWithLostResponsesAreRepeated(t *testing.T) {
 				return resp, err
 			})
 			_, err := a.Apply(t.Context(), m, release.Updating)
-			var failure *apply.Error
-			require.ErrorAs(t, err, &failure)
-			assert.Equal(t, api.ReasonClusterDown, failure.Reason)
+			var failed *failure.Error
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, api.ReasonClusterDown, failed.Reason)
 			record.next = next
 			assert.Equal(t, tt.want, must(t, a, m).Action)
 		})

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -78,7 +78,7 @@ func (c *Causes) of(ctx context.Context, m *manifest.Manifest, err error) []obse
 		}
 		scopes = append(scopes, observe.Servers(resource)...)
 	}
-	named, service := apply.Webhook(err)
+	named, service := failure.Webhook(err)
 	if named {
 		for _, resource := range []string{"validatingwebhookconfigurations", "mutatingwebhookconfigurations"} {
 			scopes = append(scopes, observe.Scope{

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
@@ -66,8 +66,8 @@ func (r *run) notServed(o *Object, m *manifest.Manifest) {
 // refused sets the verdict on a rejected object, and adds a remedy if the error contains none.
 func refused(o *Object, err error) {
 	o.Verdict = Refuse
-	if failure, ok := errors.AsType[*apply.Error](err); ok {
-		o.Paths, o.Remedy = failure.Fields, failure.Remedy
+	if failed, ok := errors.AsType[*failure.Error](err); ok {
+		o.Paths, o.Remedy = failed.Fields, failed.Remedy
 	}
 	const unmanage = "exclude the object with an override (spec.overrides in the ClusterVersion)"
 	switch message := err.Error(); {
@@ -94,7 +94,7 @@ func statusOf(err error) metav1.Status {
 
 // errorText returns the server's message without the values of a Secret.
 func errorText(m *manifest.Manifest, err error) string {
-	message := apply.Explain(err)
+	message := failure.Explain(err)
 	if isSecret(m.GVK()) {
 		message = withoutValues(m, message)
 	}
@@ -158,7 +158,7 @@ func cannotDryRun(status metav1.Status) bool {
 
 // refusal reports whether the server rejects the object. Other errors concern only the request, so a retry may succeed.
 func refusal(err error, status metav1.Status) bool {
-	if apply.IsManifestError(err) {
+	if failure.IsManifestError(err) {
 		return true
 	}
 	switch status.Code {

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
@@ -48,7 +48,7 @@ func TestFailuresAreClassified(t *testing.T) {
 			require.NoError(t, err)
 			r := &run{content: contentOf(nil)}
 			var out result
-			r.failed(&out, m[0], &apply.Error{Manifest: m[0], Err: tt.err})
+			r.failed(&out, m[0], &failure.Error{Manifest: m[0], Err: tt.err})
 			assert.Equal(t, tt.want, out.Verdict)
 			assert.Equal(t, tt.want == Refuse, out.Remedy != "", out.Remedy)
 			assert.Equal(t, metav1.StatusReasonForbidden == apierrors.ReasonForError(tt.err) && tt.want == NotAsked ||

@@ -7,6 +7,7 @@ import (
 	"github.com/cluster-version/cvo/internal/backoff"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/engine/drift"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
@@ -110,7 +111,7 @@ func (p *pass) failed(ctx context.Context, m *manifest.Manifest, content invento
 	before := retry.err
 	retry.failures, retry.err = retry.failures+1, err
 	delay := retryDelay
-	if apply.IsUnavailable(err) {
+	if failure.IsUnavailable(err) {
 		delay = retryAway
 	}
 	p.mu.Lock()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
 	"github.com/cluster-version/cvo/pkg/engine/report"
@@ -72,7 +73,7 @@ func TestRunBacksOffAfterFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		broken := true
-		cause := &apply.Error{Manifest: configMap(t, "10_a_01", "a"), Reason: api.ReasonResourceForbidden, Err: errors.New("no")}
+		cause := &failure.Error{Manifest: configMap(t, "10_a_01", "a"), Reason: api.ReasonResourceForbidden, Err: errors.New("no")}
 		c.onApply = func(context.Context, string) error {
 			if broken {
 				return cause

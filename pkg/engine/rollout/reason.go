@@ -4,13 +4,13 @@ import (
 	"errors"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 )
 
 // reasonOf returns the status reason for a manifest that could not be applied.
 func reasonOf(err error) string {
-	if failure, ok := errors.AsType[*apply.Error](err); ok {
-		return failure.Reason
+	if failed, ok := errors.AsType[*failure.Error](err); ok {
+		return failed.Reason
 	}
 	return api.ReasonPayloadFailed
 }

@@ -1,4 +1,6 @@
-package apply
+// Package failure describes why the API server did not apply an object: the class of the error, the rejected fields and the remedy. It
+// takes errors of requests and sends nothing.
+package failure
 
 import (
 	"context"
@@ -50,14 +52,15 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-func wrap(m *manifest.Manifest, err error) error {
+// Wrap returns the error about a manifest as an *Error; nil stays nil.
+func Wrap(m *manifest.Manifest, err error) error {
 	if err == nil {
 		return nil
 	}
 	reason, cause := classify(err)
 	e := &Error{Manifest: m, Reason: reason, Cause: cause, Err: err}
-	if r, ok := errors.AsType[*refusal](err); ok {
-		e.Reason, e.Cause, e.Fields, e.Remedy = api.ReasonResourceInvalid, r.cause, r.fields, r.remedy
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		e.Reason, e.Cause, e.Fields, e.Remedy = api.ReasonResourceInvalid, r.Cause, r.Fields, r.Remedy
 		return e
 	}
 	if match := failedWebhook.FindStringSubmatch(err.Error()); match != nil {
@@ -68,9 +71,9 @@ func wrap(m *manifest.Manifest, err error) error {
 		e.Remedy = fmt.Sprintf("the server cannot convert the object to the API versions in its managedFields: repair the conversion in the kind's CustomResourceDefinition, or keep the fields in all versions that it serves (%s)",
 			strings.Join(fields, ", "))
 	}
-	for _, c := range causes(err) {
-		if c.field != "" && !slices.Contains(e.Fields, c.field) {
-			e.Fields = append(e.Fields, c.field)
+	for _, c := range Causes(err) {
+		if c.Field != "" && !slices.Contains(e.Fields, c.Field) {
+			e.Fields = append(e.Fields, c.Field)
 		}
 	}
 	slices.Sort(e.Fields)
@@ -110,8 +113,8 @@ func Webhook(err error) (named bool, service types.NamespacedName) {
 // IsUnavailable reports whether a request failed because the server, or a webhook that it called, did not respond. The manifest is not the
 // cause. The error disappears when they are back, and no event announces that.
 func IsUnavailable(err error) bool {
-	failure, ok := errors.AsType[*Error](err)
-	return ok && (failure.Reason == api.ReasonClusterDown || failedWebhook.MatchString(failure.Err.Error()))
+	failed, ok := errors.AsType[*Error](err)
+	return ok && (failed.Reason == api.ReasonClusterDown || failedWebhook.MatchString(failed.Err.Error()))
 }
 
 // classify uses the classes of OpenShift's operator, because alerts and support tools know their reasons. A canceled request says nothing
@@ -156,14 +159,14 @@ func classify(err error) (reason, cause string) {
 // Explain describes an error without the object's identity. It omits the values that a server repeats for an invalid object, which may be a
 // whole pod template.
 func Explain(err error) string {
-	if failure, ok := errors.AsType[*Error](err); ok {
-		err = failure.Err
+	if failed, ok := errors.AsType[*Error](err); ok {
+		err = failed.Err
 	}
-	if r, ok := errors.AsType[*refusal](err); ok {
-		return r.text
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		return r.Text
 	}
 	if apierrors.IsInvalid(err) {
-		return summary(err)
+		return Summary(err)
 	}
 	return err.Error()
 }

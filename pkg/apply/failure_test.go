@@ -15,6 +15,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -56,10 +57,10 @@ func TestErrorStatusesHaveReasons(t *testing.T) {
 			})
 			require.NoError(t, err)
 			_, err = answering(t, tt.code, "application/json", string(body)).Apply(t.Context(), thing(t, ""), release.Updating)
-			var failure *apply.Error
-			require.ErrorAs(t, err, &failure)
-			assert.Equal(t, tt.want, failure.Reason)
-			assert.Equal(t, tt.want == other, failure.Cause == "")
+			var failed *failure.Error
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, tt.want, failed.Reason)
+			assert.Equal(t, tt.want == other, failed.Cause == "")
 			require.ErrorContains(t, err, "Thing.example.com a (0000_50_x_y.yaml): ")
 			assert.ErrorContains(t, err, "because")
 		})
@@ -109,9 +110,9 @@ func TestErrorsWithoutAStatusHaveReasons(t *testing.T) {
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
 			_, err := tt.do()
-			var failure *apply.Error
-			require.ErrorAs(t, err, &failure)
-			assert.Equal(t, tt.want, failure.Reason, "%v", err)
+			var failed *failure.Error
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, tt.want, failed.Reason, "%v", err)
 		})
 	}
 }
@@ -123,9 +124,9 @@ func TestEveryRequestReportsItsFailure(t *testing.T) {
 		"", `release.openshift.io/create-only: "true"`, `release.openshift.io/delete: "true"`,
 	} {
 		_, err := a.Apply(t.Context(), thing(t, annotations), release.Updating)
-		var failure *apply.Error
-		require.ErrorAs(t, err, &failure, annotations)
-		assert.Equal(t, api.ReasonResourceForbidden, failure.Reason)
+		var failed *failure.Error
+		require.ErrorAs(t, err, &failed, annotations)
+		assert.Equal(t, api.ReasonResourceForbidden, failed.Reason)
 		assert.False(t, kinds.IsNoMatch(err))
 	}
 	_, err := a.Precreate(t.Context(), thing(t, ""))
@@ -137,9 +138,9 @@ func TestRealTypeErrorsAreInvalid(t *testing.T) {
 	m := deployment(t, namespace(t), "a", 1)
 	m.Object.Object["spec"].(map[string]any)["replicas"] = "many"
 	_, err := a.Apply(t.Context(), m, release.Updating)
-	var failure *apply.Error
-	require.ErrorAs(t, err, &failure)
-	assert.Equal(t, api.ReasonResourceInvalid, failure.Reason, "%v", err)
+	var failed *failure.Error
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, api.ReasonResourceInvalid, failed.Reason, "%v", err)
 }
 
 // TestUnsendableManifestsAreErrors uses manifests that cannot come from a file, but could result from a bug in this operator.
@@ -154,9 +155,9 @@ func TestUnsendableManifestsAreErrors(t *testing.T) {
 	related.([]any)[0].(map[string]any)["name"] = math.NaN()
 	for _, m := range []*manifest.Manifest{unnamed, once, always, operator} {
 		_, err := a.Apply(t.Context(), m, release.Updating)
-		var failure *apply.Error
-		require.ErrorAs(t, err, &failure)
-		assert.Equal(t, api.ReasonResourceInvalid, failure.Reason)
+		var failed *failure.Error
+		require.ErrorAs(t, err, &failed)
+		assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
 		assert.ErrorContains(t, err, "the manifest cannot be sent")
 	}
 }
@@ -172,7 +173,7 @@ func TestManifestErrorsAreRecognized(t *testing.T) {
 	} {
 		_, err := a.Predict(t.Context(), parse(t, strings.ReplaceAll(text, "NS", ns)), release.Updating)
 		require.Error(t, err)
-		assert.Equal(t, want, apply.IsManifestError(err), err)
+		assert.Equal(t, want, failure.IsManifestError(err), err)
 	}
-	assert.False(t, apply.IsManifestError(nil))
+	assert.False(t, failure.IsManifestError(nil))
 }
