@@ -26,7 +26,8 @@ ARCH ?= $(shell go env GOARCH)
 
 # If CVO_TESTDATA is set, tests that need it fail instead of being skipped.
 ifdef CVO_TESTDATA
-export CVO_TESTDATA := $(abspath $(CVO_TESTDATA))
+override CVO_TESTDATA := $(shell cd "$(CVO_TESTDATA)" 2>/dev/null && pwd || echo "$(CVO_TESTDATA)")
+export CVO_TESTDATA
 export CVO_TESTDATA_REQUIRED := 1
 endif
 
@@ -128,7 +129,7 @@ jq:
 # `make verify` vets the tests, so `go test` need not.
 .PHONY: test
 test: jq crds kube-tools ## Run the tests that decide whether a change may land (PKG=./pkg/...); CVO_TESTDATA=DIR adds those on real releases
-	@rm -rf .cache/test; failed=0; \
+	@rm -rf .cache/test; failed=0; trap 'exit 130' INT; \
 	  $(call gotest,packages) -vet=off -timeout 20m $(TESTFLAGS) $(or $(PKG),$(PACKAGES)) || failed=1; \
 	  $(if $(PKG),,\
 	  $(call gotest,docs) -vet=off -timeout 5m -count 1 -skip '$(WALKS)' $(TESTFLAGS) ./test/docs || failed=1; \
@@ -176,12 +177,12 @@ integration: crds kube-tools ## Run only the tests of the built operator as a pr
 # An older API server with the same etcd. The second run lists before it watches, as clients of such clusters do. The gates are fields of
 # pods that the tests set and that this version serves on request only.
 COMPAT := $(CURDIR)/bin/kube-compat
-COMPAT_ENV := CVO_KUBE_BIN=$(COMPAT) CVO_KUBE_FEATURE_GATES=ImageVolume=true,HostnameOverride=true,EnvFiles=true,ContainerRestartRules=true
+COMPAT_ENV := CVO_KUBE_BIN="$(COMPAT)" CVO_KUBE_FEATURE_GATES=ImageVolume=true,HostnameOverride=true,EnvFiles=true,ContainerRestartRules=true
 
 .PHONY: compat
 compat: crds kube-tools ## Run the tests of applying, property and integration against kube-apiserver 1.34, with watch lists on and off
-	CVO_KUBE_BIN=$(COMPAT) CVO_KUBE_MODULE=test/kube/compat test/kube/build.sh kube-apiserver
-	ln -sf ../kube/etcd $(COMPAT)/etcd
+	CVO_KUBE_BIN="$(COMPAT)" CVO_KUBE_MODULE=test/kube/compat test/kube/build.sh kube-apiserver
+	ln -sf ../kube/etcd "$(COMPAT)/etcd"
 	$(COMPAT_ENV) go test -timeout 60m -count 1 $(TESTFLAGS) ./pkg/apply/... ./test/property ./test/integration
 	KUBE_FEATURE_WatchListClient=false $(COMPAT_ENV) \
 	  go test -timeout 60m -count 1 $(TESTFLAGS) ./pkg/apply/... ./test/property ./test/integration

@@ -10,6 +10,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 fuzztime=${1:-20s}
 pattern=${2:-.}
 
+if [ "$fuzztime" != --list ] && ! [[ $fuzztime =~ ^[0-9.]*[1-9][0-9.]*(x|ns|us|ms|s|m|h)$ ]]; then
+  echo "FUZZTIME is $fuzztime: set a time such as 20s, or a number of inputs such as 100x" >&2
+  exit 2
+fi
+
 # targets prints "package target" for every target that a test file declares.
 targets() {
   grep -rnE --include='*_test.go' '^func Fuzz[A-Z]\w*\(' -- cmd internal pkg test |

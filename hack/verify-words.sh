@@ -4,6 +4,7 @@
 # fails if a declared Go name is a word that the reader would have to decode.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+git rev-parse --git-dir >/dev/null # without git there would be no files to check
 
 self=hack/verify-words.sh
 bad=0

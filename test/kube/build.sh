@@ -11,6 +11,10 @@
 # If $KUBEBUILDER_ASSETS, the folder of envtest, has a tool with the pinned minor version, that one is linked instead.
 set -eu
 
+case ${KUBEBUILDER_ASSETS:-} in
+'' | /*) ;;
+*) KUBEBUILDER_ASSETS=$PWD/$KUBEBUILDER_ASSETS ;;
+esac
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 bin=${CVO_KUBE_BIN:-$(CDPATH='' cd -- "$here/../.." && pwd)/bin/kube}
 mkdir -p "$bin"
