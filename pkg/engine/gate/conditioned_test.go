@@ -155,6 +155,11 @@ func TestCRDAndAPIServiceSettleByTheirConditions(t *testing.T) {
 			since(waits("NotEstablished", crdID+" is not Established: because")), since(waits("NotAvailable", serviceID+" is not Available: because")),
 		},
 		{
+			"reads only its own condition",
+			[]metav1.Condition{says("Other", "True"), says("Established", "False"), says("Available", "True")},
+			since(waits("NotEstablished", crdID+" is not Established: because")), settled,
+		},
+		{
 			"fails if another CRD has the names",
 			[]metav1.Condition{says("Established", "True"), says("NamesAccepted", "False"), says("Available", "True")},
 			fails("NamesNotAccepted", "the API server rejects the names of "+crdID+": because"), settled,
