@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fails if the tree depends on one developer's machine: an absolute path into a home or working directory, a host of a
 # private network, or a module proxy other than the public one. Other clones of this repository do not have them. It also
-# fails if a declared Go name is a word that the reader would have to decode.
+# fails if a declared Go name does not describe its value or action.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 git rev-parse --git-dir >/dev/null # without git there would be no files to check
@@ -44,7 +44,7 @@ names=$(git grep --untracked -nE \
   -e "^[[:space:]]+($words) +([*[]|map|func|string|int|bool|time\\.|error)" -- "${folders[@]/%/*.go}" |
   grep -vE '^[^:]+:[0-9]+:[[:space:]]*//' || true)
 if [ -n "$names" ]; then
-  printf 'rename these, as a colleague would say them:\n%s\n' "$names" >&2
+  printf 'rename these: the names do not describe their value or action:\n%s\n' "$names" >&2
   bad=1
 fi
 exit $bad

@@ -111,7 +111,7 @@ func check(packages []pkg) error {
 	for _, p := range packages {
 		for _, i := range p.imports {
 			if strings.HasPrefix(p.name, i+"/") {
-				errs = append(errs, fmt.Errorf("%s imports %s, in whose folder it lies: move the shared part below both", p.name, i))
+				errs = append(errs, fmt.Errorf("%s imports its parent %s: move the shared code to a package below both", p.name, i))
 			}
 		}
 	}

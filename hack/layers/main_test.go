@@ -32,7 +32,7 @@ func TestCheckRejectsUpwardImports(t *testing.T) {
 		{
 			"a package that imports its parent",
 			[]pkg{{"pkg/engine/gate", []string{"pkg/engine"}}, {"pkg/engine", []string{"pkg/engine/walk"}}},
-			"pkg/engine/gate imports pkg/engine, in whose folder it lies: move the shared part below both",
+			"pkg/engine/gate imports its parent pkg/engine: move the shared code to a package below both",
 		},
 		{
 			"folders that import each other",

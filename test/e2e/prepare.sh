@@ -19,11 +19,11 @@ if test/e2e/quirks/dockerd.sh needed && [ "${CVO_E2E_QUIRKS:-}" != 1 ]; then
 fi
 
 # Every node needs about a dozen inotify instances. A kubelet that gets none does not join its cluster.
-side_by_side=${CVO_E2E_PARALLEL:-3}
-instances=$((64 + 64 * side_by_side)) limit=$(cat /proc/sys/fs/inotify/max_user_instances)
+parallel=${CVO_E2E_PARALLEL:-3}
+instances=$((64 + 64 * parallel)) limit=$(cat /proc/sys/fs/inotify/max_user_instances)
 if [ "$limit" -lt "$instances" ] && ! sysctl -qw fs.inotify.max_user_instances=$instances 2>/dev/null; then
-  side_by_side=1
-  echo "e2e: fs.inotify.max_user_instances is $limit, so clusters run one after another;" >&2
+  parallel=1
+  echo "e2e: fs.inotify.max_user_instances is $limit, so clusters run sequentially;" >&2
   echo "e2e: to finish in less than half the time: sudo sysctl fs.inotify.max_user_instances=$instances" >&2
 fi
 
@@ -35,4 +35,4 @@ elif [ "${CVO_E2E_QUIRKS:-}" != 1 ] && { docker image inspect "$public" >/dev/nu
 else
   image=$(test/e2e/node/build.sh)
 fi
-echo "$image" "$side_by_side"
+echo "$image" "$parallel"

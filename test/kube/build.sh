@@ -4,9 +4,9 @@
 #   test/kube/build.sh [TOOL...]      default: etcd kube-apiserver
 #
 # Binaries go to bin/kube/ below the repository's root ($CVO_KUBE_BIN names another folder). $CVO_KUBE_MODULE names the
-# folder of another go.mod that pins them, such as test/kube/compat. What is up to date is not built again: a stamp
-# beside each binary holds the hash of what it was built from. Runs at the same time wait for each other where flock
-# exists.
+# folder of another go.mod that pins them, such as test/kube/compat. A stamp next to each binary contains the
+# hash of its inputs, and the script builds only outdated tools. Parallel runs wait for each other if flock is
+# installed.
 #
 # If $KUBEBUILDER_ASSETS, the folder of envtest, has a tool with the pinned minor version, that one is linked instead.
 set -eu
@@ -57,8 +57,8 @@ sources=$({
 	cat go.mod go.sum "$script"
 } | cksum)
 
-# find_missing lists the tools that are not up to date.
-find_missing() {
+# find_outdated lists the outdated tools.
+find_outdated() {
 	missing=
 	for tool in "$@"; do
 		package "$tool" >/dev/null
@@ -69,15 +69,15 @@ find_missing() {
 	done
 }
 
-# Only a run that has something to build waits for another; by then the other may have built it.
-find_missing "$@"
+# Wait for a parallel build only if a tool is outdated. Afterwards it may be current.
+find_outdated "$@"
 if [ -n "$missing" ] && command -v flock >/dev/null 2>&1; then
 	exec 9>"$bin/.lock"
 	if ! flock -n 9; then
 		echo "kube-tools: another build is running, waiting for it" >&2
 		flock 9
 	fi
-	find_missing "$@"
+	find_outdated "$@"
 fi
 
 # minutes says how long a build takes on two cores with an empty cache.
@@ -89,18 +89,18 @@ minutes() {
 	esac
 }
 
-# offered succeeds if the folder of envtest has a tool of the pinned minor version.
-offered() {
-	offer=${KUBEBUILDER_ASSETS:-}/$1
-	[ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$offer" ] || return 1
+# has_envtest_tool succeeds if the folder of envtest has a tool of the pinned minor version.
+has_envtest_tool() {
+	candidate=${KUBEBUILDER_ASSETS:-}/$1
+	[ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$candidate" ] || return 1
 	case $1 in
-	etcd) pinned=$(sed -n 's|^[[:space:]]*go\.etcd\.io/etcd/server/v3 v\([0-9]*\.[0-9]*\).*|\1|p' go.mod) found=$("$offer" --version) ;;
-	kubectl) pinned=v$major.$minor found=$("$offer" version --client) ;;
-	kube-apiserver) pinned=v$major.$minor found=$("$offer" --version) ;;
+	etcd) pinned=$(sed -n 's|^[[:space:]]*go\.etcd\.io/etcd/server/v3 v\([0-9]*\.[0-9]*\).*|\1|p' go.mod) found=$("$candidate" --version) ;;
+	kubectl) pinned=v$major.$minor found=$("$candidate" version --client) ;;
+	kube-apiserver) pinned=v$major.$minor found=$("$candidate" --version) ;;
 	*) return 1 ;;
 	esac
 	case $found in *"$pinned".*) return 0 ;; esac
-	echo "kube-tools: $offer is not used, because it is not version $pinned: $(echo "$found" | head -n 1)" >&2
+	echo "kube-tools: $candidate is not used, because it is not version $pinned: $(echo "$found" | head -n 1)" >&2
 	return 1
 }
 
@@ -109,15 +109,15 @@ if [ -n "$missing" ]; then go mod download; fi
 count=$(echo "$missing" | wc -w) number=0
 for tool in $missing; do
 	number=$((number + 1))
-	if offered "$tool"; then
-		echo "kube-tools: using $offer" >&2
-		ln -sf "$offer" "$bin/$tool"
+	if has_envtest_tool "$tool"; then
+		echo "kube-tools: using $candidate" >&2
+		ln -sf "$candidate" "$bin/$tool"
 		echo "$sources" >"$bin/.$tool.stamp"
 		continue
 	fi
 	echo "kube-tools: building $tool, $number of $count ($(minutes "$tool") on two cores, once)" >&2
 	began=$(date +%s)
-	# Into a file beside it first: an interrupted build leaves no half binary, and a running one is not overwritten.
+	# Build to a temporary file, so that an interrupted build leaves no partial binary, and a running one is not overwritten.
 	go build -trimpath -ldflags "$ldflags" -o "$bin/.$tool.new" "$(package "$tool")"
 	mv -f "$bin/.$tool.new" "$bin/$tool"
 	echo "$sources" >"$bin/.$tool.stamp"

@@ -4,8 +4,8 @@
 #
 #   test/peers/build.sh [TOOL...]      default: all of them
 #
-# Binaries go to bin/peers/ below the repository's root ($CVO_PEERS_BIN names another folder), and stay until what they
-# are built from changes.
+# Binaries go to bin/peers/ below the repository's root ($CVO_PEERS_BIN names another folder), and are rebuilt when
+# go.mod, go.sum or this script has changed.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -55,7 +55,7 @@ for tool in "$@"; do
 	fi
 	echo "peers: building $tool, $number of $# (1 to 4 minutes on two cores, once)" >&2
 	go mod download # quietly, instead of a line for each module
-	# Into a file beside it first: an interrupted build leaves no half binary.
+	# Build to a temporary file, so that an interrupted build leaves no partial binary.
 	go build -trimpath -tags "$tags" -ldflags '-s -w' -o "$bin/.$tool.new" "$package"
 	mv -f "$bin/.$tool.new" "$bin/$tool"
 	echo "$sources" >"$bin/.$tool.stamp"

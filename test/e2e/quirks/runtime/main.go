@@ -46,9 +46,9 @@ func realRunc() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("finding this program: %w", err)
 	}
-	beside := self + ".real"
-	if _, err := os.Stat(beside); err == nil {
-		return beside, nil
+	original := self + ".real"
+	if _, err := os.Stat(original); err == nil {
+		return original, nil
 	}
 	return exec.LookPath("runc")
 }
