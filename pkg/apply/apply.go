@@ -122,7 +122,7 @@ type Options struct {
 	// the server has discarded our ownership of fields since. An empty UID means that there was no apply.
 	UID  types.UID
 	Time int64
-	// Former reads the manifest of the release before this one if the ownership was discarded; nil for an object without one.
+	// Former reads the earlier manifests of an object whose ownership was discarded; nil if there is no earlier release.
 	Former Former
 }
 
@@ -139,7 +139,7 @@ func (a *Applier) Content(m *manifest.Manifest) ([sha256.Size]byte, error) {
 	return sum, failure.Wrap(m, err)
 }
 
-// Apply makes the object match its manifest. Its errors are of type *Error, with the reason for the status.
+// Apply makes the object match its manifest. Its errors are of type *failure.Error, with the reason for the status.
 func (a *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.Mode) (Change, error) {
 	target, mapping, err := a.target(ctx, m)
 	if err != nil {
@@ -159,11 +159,8 @@ func (a *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.
 	case body.IsClusterOperator(m):
 		change, err = a.clusterOperator(ctx, target, m)
 	default:
-		var replicas []string
-		if a.options.ReplicasOwned || mapping.Replicas != watchedReplicas && mode != release.Initializing {
-			replicas = unsetReplicas(m, mapping.Replicas)
-		}
-		change, _, err = a.apply(ctx, target, m, replicas)
+		owned := a.options.ReplicasOwned || mapping.Replicas != kinds.DefaultReplicas && mode != release.Initializing
+		change, _, err = a.apply(ctx, target, m, unsetReplicas(m, mapping.Replicas), owned)
 	}
 	return change, failure.Wrap(m, err)
 }
@@ -187,13 +184,16 @@ func (a *Applier) target(ctx context.Context, m *manifest.Manifest) (request.Tar
 }
 
 // apply writes the object and overrides values of other writers. Normally, it needs one request. The response or the rejection decides
-// whether it needs more. replicas is the field that may have to be given up first; nil for none.
-func (a *Applier) apply(ctx context.Context, t request.Target, m *manifest.Manifest, replicas []string) (Change, answer, error) {
+// whether it needs more. replicas is the field that the manifest leaves to the kind's scale subresource; nil for none. If it may be ours,
+// owned is true, and it is given up first.
+func (a *Applier) apply(
+	ctx context.Context, t request.Target, m *manifest.Manifest, replicas []string, owned bool,
+) (Change, answer, error) {
 	s, err := a.newSubmission(t, m, true)
 	if err != nil {
 		return Change{}, answer{}, err
 	}
-	if s.replicas = replicas; len(replicas) > 0 {
+	if s.replicas = replicas; owned && len(replicas) > 0 {
 		if err := s.releaseReplicas(ctx); err != nil {
 			return Change{}, answer{}, err
 		}

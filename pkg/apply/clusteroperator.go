@@ -35,7 +35,7 @@ func (a *Applier) Precreate(ctx context.Context, m *manifest.Manifest) (Change, 
 // fields in the response show whether a status was ever written. So if that patch fails after the object was created, the next apply
 // repeats it.
 func (a *Applier) clusterOperator(ctx context.Context, t request.Target, m *manifest.Manifest) (Change, error) {
-	change, got, err := a.apply(ctx, t, m, nil)
+	change, got, err := a.apply(ctx, t, m, nil, false)
 	if err != nil || got.meta == nil || change.Deleting || ownership.StatusWritten(got.meta.ManagedFields) {
 		return change, err
 	}

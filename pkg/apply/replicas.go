@@ -13,9 +13,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// watchedReplicas is the path that Options.ReplicasOwned is about.
-const watchedReplicas = ".spec.replicas"
-
 // unsetReplicas returns the field that the kind's scale subresource writes, if the manifest leaves it out; otherwise nil. path is that of
 // kinds.Mapping.
 func unsetReplicas(m *manifest.Manifest, path string) []string {

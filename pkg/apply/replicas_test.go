@@ -1,9 +1,11 @@
 package apply_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -123,6 +125,9 @@ spec:
 		return parse(t, "apiVersion: "+group+"/v1\nkind: Pool\nmetadata: {name: a, namespace: "+ns+"}\nspec: "+spec)
 	}
 	must(t, a, pool("{note: x, size: {count: 4}}"))
+	predicted, err := a.Predict(t.Context(), pool("{note: later}"), release.Updating)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]any{"note": "later", "size": map[string]any{"count": int64(4)}}, predicted.Object.Object["spec"])
 	change := must(t, a, pool("{note: later}"))
 	assert.Equal(t, ".spec.size.count keeps its value, because the manifest no longer sets it", change.Message)
 	assert.Equal(t, map[string]any{"note": "later", "size": map[string]any{"count": int64(4)}}, live(t, pool("{}")).Object["spec"])
@@ -138,4 +143,24 @@ func TestDroppedReplicasOfAFormerManagerKeepTheirValue(t *testing.T) {
 	assert.EqualValues(t, 3, replicasOf(t, after))
 	must(t, a.With(owned), after)
 	assert.EqualValues(t, 3, replicasOf(t, after))
+}
+
+// If the server has discarded the owners of all fields, the number of replicas is not taken back.
+func TestDroppedReplicasWithoutOwnersKeepTheirValue(t *testing.T) {
+	ns := namespace(t)
+	a, _ := connect(t, owner)
+	before, after := scalable(t, "Deployment", ns, "replicas: 3"), scalable(t, "Deployment", ns, "minReadySeconds: 5")
+	applied := must(t, a, before)
+	time.Sleep(1100 * time.Millisecond) // times in managedFields have whole seconds
+	as(t, "kubectl", before, types.MergePatchType, `{"metadata":{"managedFields":[{}]}}`)
+	former := func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
+		return []*manifest.Manifest{before}, nil
+	}
+	for _, owned := range []bool{true, false} {
+		change := must(t, a.With(apply.Options{UID: applied.UID, Time: applied.Time, Former: former, ReplicasOwned: owned}), after)
+		if owned {
+			assert.Contains(t, change.Message, "took back its fields")
+		}
+		assert.EqualValues(t, 3, replicasOf(t, after))
+	}
 }

@@ -149,7 +149,9 @@ func (s *submission) claimController() {
 
 // with returns a copy of an object with another value for a field. It shares all other parts with the object.
 func with(object map[string]any, path []string, value any) map[string]any {
-	object = maps.Clone(object)
+	if object = maps.Clone(object); object == nil {
+		object = map[string]any{}
+	}
 	if len(path) > 1 {
 		inner, _ := object[path[0]].(map[string]any)
 		value = with(inner, path[1:], value)

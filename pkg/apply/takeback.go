@@ -2,7 +2,9 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -13,8 +15,12 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// Former returns the manifest of an object in the release before this one; nil if it has none.
-type Former func(ctx context.Context, id manifest.ID) (*manifest.Manifest, error)
+// Former returns the manifests of an object in the releases that the cluster may have applied before this one. After ErrNoFormer, the apply
+// does without them; after other errors it fails, and the caller repeats it.
+type Former func(ctx context.Context, id manifest.ID) ([]*manifest.Manifest, error)
+
+// ErrNoFormer means that an earlier release is no longer available.
+var ErrNoFormer = errors.New("fields of the release before may remain")
 
 // takeBack makes our fields ours alone again after another client has made the server discard the object's managedFields, for example by
 // writing a custom resource in another version than we did. The server has assigned all fields to the manager before-first-apply since, so
@@ -24,12 +30,15 @@ func (s *submission) takeBack(ctx context.Context, change Change, got answer) (C
 	if o.UID == "" || got.meta == nil || o.UID != got.meta.UID || !ownership.DiscardedSince(got.meta.ManagedFields, o.Time) {
 		return change, got, nil
 	}
-	lost, note := s.lost(ctx)
+	lost, note, err := s.lost(ctx)
+	if err != nil {
+		return Change{}, answer{}, err
+	}
 	var conflict error
 	for range attempts {
 		entries, more, changed := ownership.TakeBack(s.m.GVK(), got.meta.ManagedFields, lost)
 		if !changed {
-			return change, got, nil
+			return s.receipt(got), got, nil
 		}
 		s.takenBack = "took back its fields, because another client's write made the server discard their owners" + note
 		before := got
@@ -41,6 +50,9 @@ func (s *submission) takeBack(ctx context.Context, change Change, got answer) (C
 				return Change{}, answer{}, err
 			}
 			continue
+		case apierrors.IsForbidden(err), apierrors.IsInvalid(err): // an admission policy; the apply itself has succeeded
+			s.takenBack = "cannot take back its fields, whose owners the server discarded: " + err.Error()
+			return s.receipt(before), before, nil
 		case err != nil:
 			return Change{}, answer{}, fmt.Errorf("taking back fields: %w", err)
 		case !more:
@@ -50,6 +62,7 @@ func (s *submission) takeBack(ctx context.Context, change Change, got answer) (C
 		got, err = s.send(ctx)
 		switch {
 		case failure.IsRefusal(err):
+			s.takenBack = ""
 			return s.release(ctx, before, stored, err)
 		case err != nil:
 			return Change{}, answer{}, fmt.Errorf("taking back fields: %w", err)
@@ -59,20 +72,27 @@ func (s *submission) takeBack(ctx context.Context, change Change, got answer) (C
 	return Change{}, answer{}, fmt.Errorf("taking back fields: %w", conflict)
 }
 
-// lost returns a function that reports whether the former manifest sets a field and this one does not. If the former manifest is
-// unavailable, the function returns false, and note says so.
-func (s *submission) lost(ctx context.Context) (lost func(fieldpath.Path) bool, note string) {
-	var former map[string]any
+// lost returns a function that reports whether an earlier manifest sets a field and this one does not. It does not count the number of
+// replicas, which releaseReplicas gives up. If no earlier manifest is available, the function returns false, and note says so.
+func (s *submission) lost(ctx context.Context) (lost func(fieldpath.Path) bool, note string, err error) {
+	var earlier []map[string]any
 	if read := s.applier.options.Former; read != nil {
-		m, err := read(ctx, s.m.ID())
-		if err == nil && m != nil {
-			former, _, err = s.applier.builder.Build(m, s.target.Namespace != "")
+		manifests, err := read(ctx, s.m.ID())
+		if err != nil && !errors.Is(err, ErrNoFormer) {
+			return nil, "", fmt.Errorf("taking back fields: %w", err)
+		} else if err != nil {
+			note = "; " + err.Error()
 		}
-		if err != nil {
-			note = "; fields that the release before dropped may remain: " + err.Error()
+		for _, m := range manifests {
+			content, _, err := s.applier.builder.Build(m, s.target.Namespace != "")
+			if err != nil {
+				return nil, "", fmt.Errorf("taking back fields of an earlier manifest: %w", err)
+			}
+			earlier = append(earlier, content)
 		}
 	}
 	return func(path fieldpath.Path) bool {
-		return former != nil && overlay.Has(former, path) && !overlay.Has(s.body, path)
-	}, note
+		sets := func(object map[string]any) bool { return overlay.Has(object, path) }
+		return slices.ContainsFunc(earlier, sets) && !sets(s.body) && !path.Equals(s.replicasPath())
+	}, note, nil
 }

@@ -222,16 +222,18 @@ func TestDiscardedFieldsAreTakenBack(t *testing.T) {
 		note   string
 	}{
 		{
-			"with the former manifest", func(_ context.Context, id manifest.ID) (*manifest.Manifest, error) {
-				return widget("v1beta1", id.Name, "{port: 80, note: ours}"), nil
+			"with the former manifest", func(_ context.Context, id manifest.ID) ([]*manifest.Manifest, error) {
+				return []*manifest.Manifest{widget("v1beta1", id.Name, "{port: 79}"), widget("v1beta1", id.Name, "{port: 80, note: ours}")}, nil
 			},
 			map[string]any{"port": int64(81), "accessPolicy": "allow"},
 			"",
 		},
 		{
-			"without the former release", func(context.Context, manifest.ID) (*manifest.Manifest, error) { return nil, errors.New("it is gone") },
+			"without the former release", func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
+				return nil, fmt.Errorf("%w: it is gone", apply.ErrNoFormer)
+			},
 			map[string]any{"port": int64(81), "accessPolicy": "allow", "note": "ours"},
-			"; fields that the release before dropped may remain: it is gone",
+			"; fields of the release before may remain: it is gone",
 		},
 	} {
 		t.Run("it takes them back "+tt.name, func(t *testing.T) {
@@ -243,6 +245,11 @@ func TestDiscardedFieldsAreTakenBack(t *testing.T) {
 			as(t, "widget-operator", next, types.MergePatchType, `{"spec":{"accessPolicy":"allow"}}`)
 			require.Empty(t, live(t, next).GetManagedFields(), "the server discards them")
 
+			away := func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
+				return nil, errors.New("the registry is away")
+			}
+			_, err := a.With(apply.Options{UID: applied.UID, Time: applied.Time, Former: away}).Apply(t.Context(), next, release.Updating)
+			require.ErrorContains(t, err, "taking back fields: the registry is away", "the caller repeats it")
 			record.take()
 			change := must(t, a.With(apply.Options{UID: applied.UID, Time: applied.Time, Former: tt.former}), next)
 			assert.LessOrEqual(t, len(record.take()), 3)

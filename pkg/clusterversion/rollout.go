@@ -128,8 +128,8 @@ func (w *rolling) begin(ctx context.Context) error {
 	if h := engine.Passer.Handover; h != nil {
 		h.Flush = func(ctx context.Context) error { return w.ledger.Flush(ctx, w.log, plan, engine.Passer) }
 	}
-	if w.mode == release.Updating {
-		engine.Passer.Former = w.former()
+	if f := w.newFormer(); f != nil && w.mode == release.Updating {
+		engine.Passer.Former = f.manifests
 	}
 	engine.Passer.Repaired = func(r report.Repaired) { w.repaired(r) }
 	started := w.r.original.Status.History[0].StartedTime.Time

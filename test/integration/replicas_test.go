@@ -19,7 +19,7 @@ import (
 )
 
 // TestUpdateKeepsReplicasThatLeaveTheManifest updates a Deployment whose manifest drops replicas, so that an autoscaler decides. Then
-// somebody scales it to 0.
+// another client scales it to 0.
 func TestUpdateKeepsReplicasThatLeaveTheManifest(t *testing.T) {
 	t.Parallel()
 	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}

@@ -40,6 +40,7 @@ func TestUninstallStopsTheLeader(t *testing.T) {
 	}
 	leader.logged(t, "confirmed to the uninstall that this process has stopped writing")
 	p.holder(func(holder string) bool { return holder == first }) // the uninstall was interrupted, so the operator leads again
+	p.renews()                                                    // it knows that it leads, so it releases the Lease when it ends
 	leader.end(t)
 
 	// A suspended operator confirms nothing and does not write when it resumes.
@@ -80,6 +81,23 @@ func (p *platform) holder(condition func(string) bool) (holder string) {
 		return condition(holder)
 	}, time.Minute, 50*time.Millisecond)
 	return holder
+}
+
+// renews waits until the holder of the Lease renews it.
+func (p *platform) renews() {
+	p.t.Helper()
+	leases := kubernetes.NewForConfigOrDie(p.env.Config("integration")).CoordinationV1().Leases(api.OperatorNamespace)
+	var first *metav1.MicroTime
+	require.Eventually(p.t, func() bool {
+		lease, err := leases.Get(p.t.Context(), "version", metav1.GetOptions{})
+		if err != nil || lease.Spec.RenewTime == nil {
+			return false
+		}
+		if first == nil {
+			first = lease.Spec.RenewTime
+		}
+		return !first.Equal(lease.Spec.RenewTime)
+	}, time.Minute, 50*time.Millisecond)
 }
 
 // stopsOperator runs cvo uninstall and interrupts it after it has stopped the operator and called look, if that is not nil. It returns the

@@ -47,7 +47,7 @@ func Causes(err error) []Cause {
 	var list []Cause
 	for _, c := range status.Status().Details.Causes {
 		next := Cause{Field: c.Field, Kind: c.Type, Detail: detail(c.Message)}
-		if next.Field == "<nil>" { // no Field: some rules of a custom resource could not be evaluated
+		if next.Field == "<nil>" { // no field: some rules of a custom resource could not be evaluated
 			next.Field = ""
 		}
 		if !slices.Contains(list, next) {

@@ -52,9 +52,9 @@ type Discovery interface {
 // readTimeout limits one read of discovery.
 const readTimeout = 30 * time.Second
 
-// defaultReplicas is the path in all built-in kinds with a scale subresource. Discovery does not tell the path in other kinds, but most of
-// them have the same.
-const defaultReplicas = ".spec.replicas"
+// DefaultReplicas is the path in all built-in kinds with a scale subresource. Discovery does not contain the path, but most other kinds
+// have the same.
+const DefaultReplicas = ".spec.replicas"
 
 // refreshInterval is the minimum time between two reads of discovery because of a missing kind.
 const refreshInterval = 500 * time.Millisecond
@@ -249,7 +249,7 @@ func read(ctx context.Context, d Discovery, last snapshot) snapshot {
 			}
 			mapping := Mapping{Resource: gv.WithResource(r.Name), Namespaced: r.Namespaced}
 			if scaled[r.Name] {
-				mapping.Replicas = defaultReplicas
+				mapping.Replicas = DefaultReplicas
 			}
 			served[kindOf(gv, r)] = mapping
 		}

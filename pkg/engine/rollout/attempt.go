@@ -53,9 +53,7 @@ func (p *pass) apply(
 		Time:       object.Applied.Time,
 		Former:     p.Former,
 	}
-	if p.plan.Mode() != release.Initializing {
-		options.ReplicasOwned = mayOwnReplicas(object.Applied, look)
-	}
+	options.ReplicasOwned = mayOwnReplicas(object.Applied, look, p.plan.Mode())
 	change, err := p.Applier.Apply(ctx, n.Manifest, p.plan.Mode(), options)
 	if err != nil {
 		p.failed(ctx, n.Manifest, content, s, err)
@@ -87,9 +85,10 @@ func (p *pass) apply(
 	}
 }
 
-// mayOwnReplicas reports whether an entry of ours may contain spec.replicas. The watch must show our last apply.
-func mayOwnReplicas(applied drift.Applied, look observe.Look) bool {
-	if look.Synced && look.State == nil {
+// mayOwnReplicas reports whether an entry of ours may contain spec.replicas. The watch must show our last apply. An install has no watch,
+// but knows the objects that it has applied.
+func mayOwnReplicas(applied drift.Applied, look observe.Look, mode release.Mode) bool {
+	if look.Synced && look.State == nil || mode == release.Initializing && !look.Synced {
 		return applied.UID != ""
 	}
 	return !look.Synced || look.State.Replicas || look.State.Fields != applied.Fields

@@ -69,7 +69,7 @@ type Passer struct {
 	Report func(report.Progress)
 	// ReportInterval is the minimum time between reports; zero means 500 ms.
 	ReportInterval time.Duration
-	// Former reads an object's manifest in the release before this one; nil if there is none. It is called for few objects, if any.
+	// Former reads the earlier manifests of an object; nil if there are none. It is called for few objects, if any.
 	Former apply.Former
 	// Repaired receives every repair of drift; nil for none. Several goroutines may call it at the same time.
 	Repaired func(report.Repaired)

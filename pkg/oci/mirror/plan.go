@@ -85,21 +85,28 @@ func New(ctx context.Context, images []Image, opts Options) (*Plan, error) {
 	}
 	p.warn()
 	plan := &Plan{Images: images, nodes: p.sorted(), opts: opts}
-	plan.warnOfLacks()
+	if err := plan.findLacks(); err != nil {
+		return nil, err
+	}
 	return plan, nil
 }
 
-// warnOfLacks reports the missing attestations of each index. Only the complete plan knows them, because two indexes may list the same one.
-func (p *Plan) warnOfLacks() {
+// findLacks reports the missing attestations of each index. Only the complete plan knows them, because two indexes may list the same one,
+// one of them as an image.
+func (p *Plan) findLacks() error {
 	for _, n := range p.nodes {
 		for i, child := range n.children {
 			if child.doc == nil {
 				digest := release.Digest(n.doc.Manifests[i].Digest.String())
+				if desc := n.doc.Manifests[i]; !document.IsAttestation(desc) {
+					return fmt.Errorf("index %s lists image %s, which its registry does not have: %w", n.doc.Digest, digest, failure.ErrNotFound)
+				}
 				n.lacks = append(n.lacks, digest)
 				p.opts.Warn(fmt.Sprintf("%s: not copying attestation %s of index %s: its registry does not have it", p.Images[n.image].Name, digest, n.doc.Digest))
 			}
 		}
 	}
+	return nil
 }
 
 // validTag matches valid tags (OCI distribution specification).
