@@ -2,6 +2,7 @@ package apply_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -147,20 +148,20 @@ func TestDroppedReplicasOfAFormerManagerKeepTheirValue(t *testing.T) {
 
 // If the server has discarded the owners of all fields, the number of replicas is not taken back.
 func TestDroppedReplicasWithoutOwnersKeepTheirValue(t *testing.T) {
-	ns := namespace(t)
-	a, _ := connect(t, owner)
-	before, after := scalable(t, "Deployment", ns, "replicas: 3"), scalable(t, "Deployment", ns, "minReadySeconds: 5")
-	applied := must(t, a, before)
-	time.Sleep(1100 * time.Millisecond) // times in managedFields have whole seconds
-	as(t, "kubectl", before, types.MergePatchType, `{"metadata":{"managedFields":[{}]}}`)
-	former := func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
-		return []*manifest.Manifest{before}, nil
-	}
 	for _, owned := range []bool{true, false} {
-		change := must(t, a.With(apply.Options{UID: applied.UID, Time: applied.Time, Former: former, ReplicasOwned: owned}), after)
-		if owned {
+		t.Run(fmt.Sprint(owned), func(t *testing.T) {
+			ns := namespace(t)
+			a, _ := connect(t, owner)
+			before, after := scalable(t, "Deployment", ns, "replicas: 3"), scalable(t, "Deployment", ns, "minReadySeconds: 5")
+			applied := must(t, a, before)
+			time.Sleep(1100 * time.Millisecond) // times in managedFields have whole seconds
+			as(t, "kubectl", before, types.MergePatchType, `{"metadata":{"managedFields":[{}]}}`)
+			former := func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
+				return []*manifest.Manifest{before}, nil
+			}
+			change := must(t, a.With(apply.Options{UID: applied.UID, Time: applied.Time, Former: former, ReplicasOwned: owned}), after)
 			assert.Contains(t, change.Message, "took back its fields")
-		}
-		assert.EqualValues(t, 3, replicasOf(t, after))
+			assert.EqualValues(t, 3, replicasOf(t, after))
+		})
 	}
 }
