@@ -99,8 +99,9 @@ func TestDroppedReplicasOfAnAutoscalerNeedNoPatch(t *testing.T) {
 	assert.EqualValues(t, 3, replicasOf(t, after))
 }
 
-// The definition of a custom resource names the field that its scale subresource writes.
-func TestDroppedReplicasOfACustomResourceKeepTheirValue(t *testing.T) {
+// pools serves a kind whose scale subresource writes spec.size.count, and returns a function that returns manifests of it.
+func pools(t *testing.T, sizeType string) (a *apply.Applier, pool func(spec string) *manifest.Manifest) {
+	t.Helper()
 	ns := namespace(t)
 	group := strings.ReplaceAll(ns, "-", "") + ".example.com"
 	crd := parse(t, `
@@ -117,21 +118,62 @@ spec:
     storage: true
     subresources: {scale: {specReplicasPath: .spec.size.count, statusReplicasPath: .status.count}}
     schema: {openAPIV3Schema: {type: object, properties: {
-      spec: {type: object, properties: {note: {type: string}, size: {type: object, properties: {count: {type: integer}}}}},
+      spec: {type: object, properties: {note: {type: string}, size: {type: object, x-kubernetes-map-type: `+sizeType+`, properties: {
+        count: {type: integer}, unit: {type: string}}}}},
       status: {type: object, properties: {count: {type: integer}}}}}}
 `)
 	serveCRD(t, crd)
-	a, _ := connectBy(t, owner, kinds.NewMapper(clock.RealClock{}, discoverer(t), []*manifest.Manifest{crd}))
-	pool := func(spec string) *manifest.Manifest {
+	a, _ = connectBy(t, owner, kinds.NewMapper(clock.RealClock{}, discoverer(t), []*manifest.Manifest{crd}))
+	return a, func(spec string) *manifest.Manifest {
 		return parse(t, "apiVersion: "+group+"/v1\nkind: Pool\nmetadata: {name: a, namespace: "+ns+"}\nspec: "+spec)
 	}
+}
+
+// The definition of a custom resource names the field that its scale subresource writes.
+func TestDroppedReplicasOfACustomResourceKeepTheirValue(t *testing.T) {
+	a, pool := pools(t, "granular")
 	must(t, a, pool("{note: x, size: {count: 4}}"))
+	want := map[string]any{"note": "later", "size": map[string]any{"count": int64(4)}}
 	predicted, err := a.Predict(t.Context(), pool("{note: later}"), release.Updating)
 	require.NoError(t, err)
-	assert.Equal(t, map[string]any{"note": "later", "size": map[string]any{"count": int64(4)}}, predicted.Object.Object["spec"])
+	assert.Equal(t, want, predicted.Object.Object["spec"])
+	change := must(t, a, pool("{note: later}"))
+	assert.Equal(t, ".spec.size.count keeps its value, because the manifest no longer sets it", change.Message)
+	assert.Equal(t, want, live(t, pool("{}")).Object["spec"])
+}
+
+func TestDroppedReplicasStayWithoutTheRestOfTheirParent(t *testing.T) {
+	a, pool := pools(t, "granular")
+	must(t, a, pool("{note: x, size: {count: 4, unit: pods}}"))
 	change := must(t, a, pool("{note: later}"))
 	assert.Equal(t, ".spec.size.count keeps its value, because the manifest no longer sets it", change.Message)
 	assert.Equal(t, map[string]any{"note": "later", "size": map[string]any{"count": int64(4)}}, live(t, pool("{}")).Object["spec"])
+	assert.Contains(t, managers(live(t, pool("{}"))), "kept-scale Update scale v1")
+
+	scaled := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"replicas": int64(6)}}}
+	require.NoError(t, otherClient(t).SubResource("scale").Patch(t.Context(), live(t, pool("{}")), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":6}}`)),
+		client.WithSubResourceBody(scaled), client.FieldOwner("autoscaler")))
+	assert.NotContains(t, strings.Join(managers(live(t, pool("{}"))), " "), "kept-scale", "the autoscaler owns the field")
+	must(t, a, pool("{note: last}"))
+	assert.Equal(t, map[string]any{"note": "last", "size": map[string]any{"count": int64(6)}}, live(t, pool("{}")).Object["spec"])
+}
+
+// If the server has discarded the owners of all fields, the parent of the number is not taken back either.
+func TestDroppedParentOfReplicasWithoutOwnersKeepsItsValue(t *testing.T) {
+	for _, sizeType := range []string{"granular", "atomic"} {
+		t.Run(sizeType, func(t *testing.T) {
+			a, pool := pools(t, sizeType)
+			before, after := pool("{note: x, size: {count: 4}}"), pool("{note: later}")
+			applied := must(t, a, before)
+			time.Sleep(1100 * time.Millisecond) // times in managedFields have whole seconds
+			as(t, "kubectl", before, types.MergePatchType, `{"metadata":{"managedFields":[{}]}}`)
+			former := func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
+				return []*manifest.Manifest{before}, nil
+			}
+			must(t, a.With(apply.Options{UID: applied.UID, Time: applied.Time, Former: former}), after)
+			assert.Equal(t, map[string]any{"note": "later", "size": map[string]any{"count": int64(4)}}, live(t, after).Object["spec"])
+		})
+	}
 }
 
 // What OpenShift's operator wrote by update is given up too.

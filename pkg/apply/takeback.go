@@ -73,7 +73,8 @@ func (s *submission) takeBack(ctx context.Context, change Change, got answer) (C
 }
 
 // lost returns a function that reports whether an earlier manifest sets a field and this one does not. It does not count the number of
-// replicas, which releaseReplicas gives up. If no earlier manifest is available, the function returns false, and note says so.
+// replicas and its parents, because the number stays; see releaseReplicas. If no earlier manifest is available, the function returns false,
+// and note says so.
 func (s *submission) lost(ctx context.Context) (lost func(fieldpath.Path) bool, note string, err error) {
 	var earlier []map[string]any
 	if read := s.applier.options.Former; read != nil {
@@ -91,8 +92,14 @@ func (s *submission) lost(ctx context.Context) (lost func(fieldpath.Path) bool, 
 			earlier = append(earlier, content)
 		}
 	}
+	replicas := s.replicasPath()
 	return func(path fieldpath.Path) bool {
 		sets := func(object map[string]any) bool { return overlay.Has(object, path) }
-		return slices.ContainsFunc(earlier, sets) && !sets(s.body) && !path.Equals(s.replicasPath())
+		return slices.ContainsFunc(earlier, sets) && !sets(s.body) && !contains(path, replicas)
 	}, note, nil
+}
+
+// contains reports whether the field at path is or contains the one at inner.
+func contains(path, inner fieldpath.Path) bool {
+	return len(path) <= len(inner) && path.Equals(inner[:len(path)])
 }

@@ -8,10 +8,15 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// GiveUp removes the field at path from our entry and those of former managers. It returns false if none of them has the field, or if
-// another manager has it too, so that the field stays anyway.
+// keeper is the manager that owns the number of replicas after GiveUp, until a client scales the workload.
+const keeper = "kept-scale"
+
+// GiveUp moves the field at path from our entry and those of former managers to an entry of its own. Without an owner, the field would
+// disappear together with its parent. It returns false if none of them has the field, or if another manager has it too, so that the field
+// stays anyway.
 func GiveUp(entries []metav1.ManagedFieldsEntry, path fieldpath.Path) (next []metav1.ManagedFieldsEntry, changed bool) {
 	next = slices.Clone(entries)
+	var kept metav1.ManagedFieldsEntry
 	for i := range next {
 		e := &next[i]
 		set, ok := readSet(e)
@@ -21,15 +26,29 @@ func GiveUp(entries []metav1.ManagedFieldsEntry, path fieldpath.Path) (next []me
 		if !isOurs(e) && !Former(e) {
 			return entries, false
 		}
-		data, err := set.Difference(fieldpath.NewSet(path)).ToJSON()
-		if err != nil { // a set that was decoded can be encoded
+		kept = *e
+		if !setFields(e, set.Difference(fieldpath.NewSet(path))) {
 			return entries, false
 		}
-		e.FieldsV1 = &metav1.FieldsV1{}
-		e.FieldsV1.SetRawBytes(data)
 		changed = true
 	}
-	return next, changed
+	if !changed {
+		return entries, false
+	}
+	kept.Manager, kept.Operation, kept.Subresource = keeper, metav1.ManagedFieldsOperationUpdate, "scale"
+	changed = setFields(&kept, fieldpath.NewSet(path))
+	return append(next, kept), changed
+}
+
+// setFields replaces the fields of an entry.
+func setFields(e *metav1.ManagedFieldsEntry, set *fieldpath.Set) bool {
+	data, err := set.ToJSON()
+	if err != nil { // a set that was decoded can be encoded
+		return false
+	}
+	e.FieldsV1 = &metav1.FieldsV1{}
+	e.FieldsV1.SetRawBytes(data)
+	return true
 }
 
 // MayOwnReplicas reports whether GiveUp may have to remove a field with the name replicas. It does not parse the entries, so that it can be

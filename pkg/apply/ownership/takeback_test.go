@@ -19,24 +19,27 @@ func textsOf(list []metav1.ManagedFieldsEntry) (texts []string) {
 	return texts
 }
 
-func TestGiveUpRemovesTheFieldFromOurEntries(t *testing.T) {
-	const both, rest = `{"f:spec":{"f:paused":{},"f:replicas":{}}}`, `{"f:spec":{"f:paused":{}}}`
+func TestGiveUpMovesTheFieldFromOurEntries(t *testing.T) {
+	const both, rest, kept = `{"f:spec":{"f:paused":{},"f:replicas":{}}}`, `{"f:spec":{"f:paused":{}}}`, `{"f:spec":{"f:replicas":{}}}`
 	for _, tt := range []struct {
 		name   string
 		before []metav1.ManagedFieldsEntry
 		want   []string
 	}{
-		{"removes it from our entry", entries(applied(both)), []string{rest}},
-		{"removes it from the entry of a former manager", entries(applied(rest), wrote("cluster-bootstrap", "v1", both)), []string{rest, rest}},
+		{"moves it from our entry", entries(applied(both)), []string{rest, kept}},
+		{"moves it from the entry of a former manager", entries(applied(rest), wrote("cluster-bootstrap", "v1", both)), []string{rest, rest, kept}},
 		{"changes nothing without the field", entries(applied(rest)), nil},
 		{"changes nothing if another manager has the field", entries(applied(both), wrote("kubectl-edit", "v1", both)), nil},
-		{"ignores unreadable entries", entries(applied(both), wrote("kubectl-edit", "v1", `{`)), []string{rest, `{`}},
+		{"ignores unreadable entries", entries(applied(both), wrote("kubectl-edit", "v1", `{`)), []string{rest, `{`, kept}},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
 			next, changed := ownership.GiveUp(tt.before, fieldpath.MakePathOrDie("spec", "replicas"))
 			assert.Equal(t, tt.want != nil, changed)
 			if changed {
 				assert.Equal(t, tt.want, textsOf(next))
+				again, changed := ownership.GiveUp(next, fieldpath.MakePathOrDie("spec", "replicas"))
+				assert.False(t, changed, "once is enough")
+				assert.Equal(t, next, again)
 			} else {
 				assert.Equal(t, tt.before, next)
 			}
