@@ -9,6 +9,7 @@ import (
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
+	"golang.org/x/sync/singleflight"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/apply"
@@ -17,6 +18,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 const (
@@ -34,12 +36,23 @@ type former struct {
 	targets []request.Target
 	clock   clock.PassiveClock
 
-	mu sync.Mutex
-	// found is nil until all releases have been read.
+	reading singleflight.Group
+	mu      sync.Mutex
+	last    attempt
+}
+
+// attempt is the result of reading all releases. It is kept for all objects.
+type attempt struct {
+	// found is nil if there was no attempt or it failed with err.
 	found map[manifest.ID][]*manifest.Manifest
-	// err is the result of the last attempt, at its time. began is the time of the first attempt.
-	err       error
+	err   error
+	// at is the time of the attempt, and began that of the first one.
 	at, began time.Time
+}
+
+// due reports whether the releases must be read, for the first time or again.
+func (a attempt) due(now time.Time) bool {
+	return a.found == nil && (a.err == nil || now.Sub(a.at) >= formerRetry && now.Sub(a.began) < formerPatience)
 }
 
 // newFormer returns nil if the history has no earlier release.
@@ -52,39 +65,66 @@ func (w *rolling) newFormer() *former {
 	f := &former{clock: w.clock, read: func(ctx context.Context, target request.Target) (payload.Update, error) {
 		in := w.acceptInput(w.r.original, w.r.settings)
 		in.Running = w.r.accepted
-		in.Known = in.VerifiedBefore(nil, target)
+		image := release.Image{Pullspec: target.Image, Digest: release.Digest(request.DigestIn(target.Image))}
+		if verified, ok := in.Identity.Evidence(image); ok {
+			in.Known = &verified
+		}
 		return accept.Read(ctx, in, target)
 	}}
 	for _, h := range history[1 : last+1] {
-		f.targets = append(f.targets, request.Target{Image: h.Image, Version: h.Version, Return: true})
+		f.targets = append(f.targets, request.Target{Image: h.Image, Version: h.Version})
 	}
 	return f
 }
 
-// manifests implements apply.Former. The first call reads the releases, mostly from the cache.
+// manifests implements apply.Former. The first call reads the releases, mostly from the cache. Concurrent callers share one read, which
+// continues for the others if ctx ends.
 func (f *former) manifests(ctx context.Context, id manifest.ID) ([]*manifest.Manifest, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := f.clock.Now()
-	if f.found == nil && (f.err == nil || now.Sub(f.at) >= formerRetry && now.Sub(f.began) < formerPatience) {
-		if f.began.IsZero() {
-			f.began = now
+	last := f.attempted()
+	if last.due(f.clock.Now()) {
+		background := context.WithoutCancel(ctx)
+		select {
+		case read := <-f.reading.DoChan("", func() (any, error) { return f.readAll(background), nil }):
+			last, _ = read.Val.(attempt)
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
-		ctx, cancel := context.WithTimeout(ctx, formerTimeout)
-		defer cancel()
-		f.found, f.err = f.readAll(ctx)
-		f.at = f.clock.Now()
 	}
 	switch {
-	case f.err == nil:
-		return f.found[id], nil
-	case errors.Is(f.err, failure.ErrNotFound), now.Sub(f.began) >= formerPatience:
-		return nil, fmt.Errorf("%w: %w", apply.ErrNoFormer, f.err)
+	case last.err == nil:
+		return last.found[id], nil
+	case errors.Is(last.err, failure.ErrNotFound), f.clock.Since(last.began) >= formerPatience:
+		return nil, fmt.Errorf("%w: %w", apply.ErrNoFormer, last.err)
 	}
-	return nil, f.err
+	return nil, last.err
 }
 
-func (f *former) readAll(ctx context.Context) (map[manifest.ID][]*manifest.Manifest, error) {
+func (f *former) attempted() attempt {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last
+}
+
+// readAll makes an attempt, unless another one has ended since the caller last looked.
+func (f *former) readAll(ctx context.Context) attempt {
+	last := f.attempted()
+	if !last.due(f.clock.Now()) {
+		return last
+	}
+	if last.began.IsZero() {
+		last.began = f.clock.Now()
+	}
+	ctx, cancel := context.WithTimeout(ctx, formerTimeout)
+	defer cancel()
+	last.found, last.err = f.readTargets(ctx)
+	last.at = f.clock.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = last
+	return last
+}
+
+func (f *former) readTargets(ctx context.Context) (map[manifest.ID][]*manifest.Manifest, error) {
 	found := map[manifest.ID][]*manifest.Manifest{}
 	for _, target := range f.targets {
 		update, err := f.read(ctx, target)

@@ -51,6 +51,33 @@ func TestFormerReadsTheEarlierReleasesOnce(t *testing.T) {
 	assert.Equal(t, 3, reads, "the result is kept")
 }
 
+// A worker whose rollout has ended does not wait for the read of another one, and the read continues.
+func TestFormerSharesARead(t *testing.T) {
+	reads, blocked := make(chan struct{}, 2), make(chan struct{})
+	f := &former{
+		clock: clocktesting.NewFakePassiveClock(time.Now()), targets: []request.Target{{Version: "1.0.0"}},
+		read: func(ctx context.Context, _ request.Target) (payload.Update, error) {
+			reads <- struct{}{}
+			<-blocked
+			return payload.Update{Payload: &payload.Payload{}}, ctx.Err()
+		},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	first := make(chan error, 1)
+	go func() { _, err := f.manifests(ctx, manifest.ID{}); first <- err }()
+	<-reads
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, err := f.manifests(ended, manifest.ID{})
+	require.ErrorIs(t, err, context.Canceled)
+	cancel()
+	require.ErrorIs(t, <-first, context.Canceled)
+	close(blocked)
+	_, err = f.manifests(t.Context(), manifest.ID{})
+	require.NoError(t, err, "the canceled caller does not end the read")
+	assert.Empty(t, reads, "the result is kept")
+}
+
 func TestFormerGivesUp(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

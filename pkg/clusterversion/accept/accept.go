@@ -163,11 +163,23 @@ type Input struct {
 // checked only when the payload is known to be complete.
 func steps() []step {
 	return []step{
-		{api.ReasonRetrievePayload, "Retrieving and verifying payload", "Retrieving payload failed", retrieve},
-		{api.ReasonLoadPayload, "Loading payload", "Loading payload failed", load},
+		retrieveStep(retrieve),
+		loadStep(),
 		{api.ReasonVerifyPayloadVersion, "Verifying payload version", "Verifying payload failed", checkVersion},
-		{api.ReasonPreconditionChecks, "Checking preconditions for payload", "Preconditions failed for payload loaded", checkPreconditions},
+		preconditionStep(),
 	}
+}
+
+func retrieveStep(run func(context.Context, Input, *Acceptance) error) step {
+	return step{api.ReasonRetrievePayload, "Retrieving and verifying payload", "Retrieving payload failed", run}
+}
+
+func loadStep() step {
+	return step{api.ReasonLoadPayload, "Loading payload", "Loading payload failed", load}
+}
+
+func preconditionStep() step {
+	return step{api.ReasonPreconditionChecks, "Checking preconditions for payload", "Preconditions failed for payload loaded", checkPreconditions}
 }
 
 // permitStep returns the last step. It comes last because it may change the operator's permissions.
@@ -184,9 +196,7 @@ func Run(ctx context.Context, in Input, target request.Target, report func(Accep
 // verifies the release once more: the rejection may be days old, and the trusted signers may have changed.
 func Again(ctx context.Context, in Input, a Acceptance, report func(Acceptance)) Acceptance {
 	a.Err = nil
-	all := steps()
-	verified := step{all[0].name, all[0].running, all[0].failed, verifyAgain}
-	return walk(ctx, in, a, []step{all[len(all)-1], verified, permitStep()}, Hooks{Begins: report}).accepted()
+	return walk(ctx, in, a, []step{preconditionStep(), retrieveStep(verifyAgain), permitStep()}, Hooks{Begins: report}).accepted()
 }
 
 // Examine runs the steps for a release that is not rolled out. It changes no permissions, and an error that the hooks drop
@@ -198,7 +208,7 @@ func Examine(ctx context.Context, in Input, target request.Target, hooks Hooks) 
 // Read verifies and reads a release of the history that is not rolled out, such as the one before the update.
 func Read(ctx context.Context, in Input, target request.Target) (payload.Update, error) {
 	in.Successor = nil
-	a := walk(ctx, in, Acceptance{Target: target}, steps()[:2], Hooks{})
+	a := walk(ctx, in, Acceptance{Target: target}, []step{retrieveStep(retrieve), loadStep()}, Hooks{})
 	return a.Update, a.Err
 }
 

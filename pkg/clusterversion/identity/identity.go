@@ -283,19 +283,23 @@ func (id Identity) OwnImage(own string) string {
 // VerifiedBefore returns the evidence with which a target was accepted, if the target is a release of the history and its acceptance record
 // counts.
 func (id Identity) VerifiedBefore(cv *configv1.ClusterVersion, target request.Target) (release.Verified, bool) {
-	named := target.Named()
-	fromHistory := target.Return || newestDigest(cv) != "" && newestDigest(cv) == request.DigestIn(named)
-	entry, ok := id.accepted(request.DigestIn(named))
-	if !fromHistory || !ok || len(entry.Evidence) == 0 && entry.Forced == "" {
+	digest := request.DigestIn(target.Named())
+	if !target.Return && (digest == "" || digest != newestDigest(cv)) {
 		return release.Verified{}, false
 	}
-	out := release.Verified{Image: release.Image{Pullspec: target.Image, Digest: release.Digest(request.DigestIn(named))}}
-	if entry.Forced != "" {
-		out.Forced = errors.New(entry.Forced)
-		return out, true
+	return id.Evidence(release.Image{Pullspec: target.Image, Digest: release.Digest(digest)})
+}
+
+// Evidence returns the evidence with which an image was accepted, if its acceptance record counts.
+func (id Identity) Evidence(image release.Image) (release.Verified, bool) {
+	entry, ok := id.accepted(string(image.Digest))
+	switch {
+	case !ok || len(entry.Evidence) == 0 && entry.Forced == "":
+		return release.Verified{}, false
+	case entry.Forced != "":
+		return release.Verified{Image: image, Forced: errors.New(entry.Forced)}, true
 	}
-	out.Evidence = releaseEvidence(entry.Evidence)
-	return out, true
+	return release.Verified{Image: image, Evidence: releaseEvidence(entry.Evidence)}, true
 }
 
 // Covers returns the reason why force does not cover a digest, nil if it does.

@@ -151,6 +151,9 @@ func TestRequestPassesThroughItsStates(t *testing.T) {
 	verified, ok := id.VerifiedBefore(cv, id.Pin(target))
 	assert.True(t, ok)
 	require.EqualError(t, verified.Forced, "no signature")
+	same, ok := id.Evidence(verified.Image)
+	assert.True(t, ok, "the record of an image counts wherever it is in the history")
+	assert.Equal(t, verified, same)
 	other := id
 	other.uid = "another"
 	_, ok = other.VerifiedBefore(cv, id.Pin(target))
