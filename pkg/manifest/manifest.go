@@ -87,6 +87,12 @@ func (m *Manifest) Workload() bool {
 	return gvk.Group == "apps" && (gvk.Kind == "Deployment" || gvk.Kind == "DaemonSet" || gvk.Kind == "StatefulSet")
 }
 
+// LeavesOut reports whether the manifest has no value, or null, for a field.
+func (m *Manifest) LeavesOut(path ...string) bool {
+	value, _, err := unstructured.NestedFieldNoCopy(m.Object.Object, path...)
+	return err == nil && value == nil
+}
+
 // Annotation returns the value of one annotation. GetAnnotations would copy all of them for each of a thousand manifests.
 func (m *Manifest) Annotation(key string) string {
 	metadata, _ := m.Object.Object["metadata"].(map[string]any)

@@ -20,19 +20,12 @@ func optsOut(obj client.Object, m *manifest.Manifest) bool {
 		return true
 	}
 	replicas, scaled, _ := unstructured.NestedInt64(m.Object.Object, "spec", "replicas")
+	if live := liveReplicas(obj); !scaled && live != nil {
+		replicas, scaled = int64(*live), true
+	}
 	paused, pauses, _ := unstructured.NestedBool(m.Object.Object, "spec", "paused")
-	switch o := obj.(type) {
-	case *appsv1.Deployment:
-		if !scaled && o.Spec.Replicas != nil {
-			replicas, scaled = int64(*o.Spec.Replicas), true
-		}
-		if !pauses {
-			paused = o.Spec.Paused
-		}
-	case *appsv1.StatefulSet:
-		if !scaled && o.Spec.Replicas != nil {
-			replicas, scaled = int64(*o.Spec.Replicas), true
-		}
+	if d, ok := obj.(*appsv1.Deployment); ok && !pauses {
+		paused = d.Spec.Paused
 	}
 	return scaled && replicas == 0 || paused && m.Is(appsGroup, "Deployment")
 }
@@ -40,16 +33,19 @@ func optsOut(obj client.Object, m *manifest.Manifest) bool {
 // ScaledToZero reports whether a workload has no replicas although its manifest leaves their number to other clients. Its gate settles
 // without any pod.
 func ScaledToZero(obj client.Object, m *manifest.Manifest) bool {
-	if value, _, _ := unstructured.NestedFieldNoCopy(m.Object.Object, "spec", "replicas"); value != nil {
-		return false
-	}
+	live := liveReplicas(obj)
+	return live != nil && *live == 0 && m.LeavesOut("spec", "replicas")
+}
+
+// liveReplicas returns the number of replicas of a Deployment or StatefulSet; nil for other kinds.
+func liveReplicas(obj client.Object) *int32 {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:
-		return o.Spec.Replicas != nil && *o.Spec.Replicas == 0
+		return o.Spec.Replicas
 	case *appsv1.StatefulSet:
-		return o.Spec.Replicas != nil && *o.Spec.Replicas == 0
+		return o.Spec.Replicas
 	}
-	return false
+	return nil
 }
 
 // Deployment settles once its controller has observed the applied generation and reports no failure. If Alone is set, every replica must

@@ -246,6 +246,23 @@ func TestInstallWaitsForWorkloadsWithoutClusterOperator(t *testing.T) {
 	}
 }
 
+func TestScaledToZeroIsTheChoiceOfAnotherClient(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		manifest string
+		live     client.Object
+		want     bool
+	}{
+		{"reports a Deployment", "kind: Deployment", &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: new(int32)}}, true},
+		{"reports a StatefulSet", "kind: StatefulSet, spec: {replicas: null}", &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Replicas: new(int32)}}, true},
+		{"ignores a number of the manifest", "kind: Deployment, spec: {replicas: 0}", &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: new(int32)}}, false},
+		{"ignores a Deployment with the default", "kind: Deployment", &appsv1.Deployment{}, false},
+		{"ignores a DaemonSet", "kind: DaemonSet", &appsv1.DaemonSet{}, false},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) { assert.Equal(t, tt.want, gate.ScaledToZero(tt.live, parsed(t, tt.manifest))) })
+	}
+}
+
 // TestOptingOutAppliesToUpdates checks a Deployment that an update has changed and whose new pods do not start.
 func TestOptingOutAppliesToUpdates(t *testing.T) {
 	d := &appsv1.Deployment{ObjectMeta: seen("1", 2)}
