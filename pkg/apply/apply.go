@@ -159,8 +159,8 @@ func (a *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.
 	case body.IsClusterOperator(m):
 		change, err = a.clusterOperator(ctx, target, m)
 	default:
-		owned := a.options.ReplicasOwned || mapping.Replicas != kinds.DefaultReplicas && mode != release.Initializing
-		change, _, err = a.apply(ctx, target, m, unsetReplicas(m, mapping.Replicas), owned)
+		replicas, mayBeOurs := a.unsetReplicas(m, mapping, mode)
+		change, _, err = a.apply(ctx, target, m, replicas, mayBeOurs)
 	}
 	return change, failure.Wrap(m, err)
 }
@@ -185,15 +185,15 @@ func (a *Applier) target(ctx context.Context, m *manifest.Manifest) (request.Tar
 
 // apply writes the object and overrides values of other writers. Normally, it needs one request. The response or the rejection decides
 // whether it needs more. replicas is the field that the manifest leaves to the kind's scale subresource; nil for none. If it may be ours,
-// owned is true, and it is given up first.
+// it is given up first.
 func (a *Applier) apply(
-	ctx context.Context, t request.Target, m *manifest.Manifest, replicas []string, owned bool,
+	ctx context.Context, t request.Target, m *manifest.Manifest, replicas []string, mayBeOurs bool,
 ) (Change, answer, error) {
 	s, err := a.newSubmission(t, m, true)
 	if err != nil {
 		return Change{}, answer{}, err
 	}
-	if s.replicas = replicas; owned && len(replicas) > 0 {
+	if s.replicas = replicas; mayBeOurs {
 		if err := s.releaseReplicas(ctx); err != nil {
 			return Change{}, answer{}, err
 		}

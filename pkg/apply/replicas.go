@@ -9,21 +9,24 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// unsetReplicas returns the field that the kind's scale subresource writes, if the manifest leaves it out; otherwise nil. path is that of
-// kinds.Mapping.
-func unsetReplicas(m *manifest.Manifest, path string) []string {
-	if path == "" {
-		return nil
+// unsetReplicas returns the field that the kind's scale subresource writes, if the manifest leaves it out; otherwise nil. It reports whether
+// the field may be ours. Watches show only spec.replicas. The first apply of an object during an install creates it.
+func (a *Applier) unsetReplicas(m *manifest.Manifest, mapping kinds.Mapping, mode release.Mode) (fields []string, mayBeOurs bool) {
+	if mapping.Replicas == "" {
+		return nil, false
 	}
-	fields := strings.Split(strings.TrimPrefix(path, "."), ".")
-	if value, _, err := unstructured.NestedFieldNoCopy(m.Object.Object, fields...); err != nil || value != nil {
-		return nil
+	fields = strings.Split(strings.TrimPrefix(mapping.Replicas, "."), ".")
+	if !m.LeavesOut(fields...) {
+		return nil, false
 	}
-	return fields
+	unwatched := mapping.Replicas != kinds.DefaultReplicas && (mode != release.Initializing || a.options.UID != "")
+	return fields, a.options.ReplicasOwned || unwatched
 }
 
 // releaseReplicas gives up the number of replicas if the manifest no longer sets it, so that the workload keeps its pods. Otherwise the
