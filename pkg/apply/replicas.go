@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -50,11 +52,23 @@ func (s *submission) releaseReplicas(ctx context.Context) error {
 		case conflict == nil:
 			s.released = s.replicasPath().String() + " keeps its value, because the manifest no longer sets it"
 			return nil
+		case failure.Refuser(conflict) != "":
+			return s.replicasRefused(conflict)
 		case !apierrors.IsConflict(conflict):
 			return fmt.Errorf("giving up %s: %w", s.replicasPath(), conflict)
 		}
 	}
 	return fmt.Errorf("giving up %s: %w", s.replicasPath(), conflict)
+}
+
+// replicasRefused describes why the number of replicas cannot be given up. An apply would remove the pods.
+func (s *submission) replicasRefused(refused error) error {
+	field := strings.Join(s.replicas, ".")
+	return &failure.Refusal{
+		Cause: "the number of replicas would be lost", Fields: []string{field}, Text: "giving up " + field + ": " + refused.Error(), Err: refused,
+		Remedy: fmt.Sprintf("exempt %s from %s, which forbids to change metadata.managedFields, or set %s in the manifest",
+			api.FieldManager, failure.Refuser(refused), field),
+	}
 }
 
 // predictReplicas adds the live number of replicas to the body if releaseReplicas would give it up, which a dry run cannot store. If the

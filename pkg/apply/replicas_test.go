@@ -15,7 +15,9 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -175,6 +177,50 @@ func TestDroppedParentOfReplicasWithoutOwnersKeepsItsValue(t *testing.T) {
 			}
 			must(t, a.With(apply.Options{UID: applied.UID, Time: applied.Time, Former: former}), after)
 			assert.Equal(t, map[string]any{"note": "later", "size": map[string]any{"count": int64(4)}}, live(t, after).Object["spec"])
+		})
+	}
+}
+
+// An apply after a refused patch would remove the pods. So the error says what refused it.
+func TestReplicasThatCannotBeGivenUpAreReported(t *testing.T) {
+	for reason, want := range map[string]string{"Invalid": api.ReasonResourceInvalid, "Forbidden": api.ReasonResourceForbidden} {
+		t.Run(reason, func(t *testing.T) {
+			ns := namespace(t)
+			a, _ := connect(t, owner)
+			before, after := scalable(t, "Deployment", ns, "replicas: 3"), scalable(t, "Deployment", ns, "minReadySeconds: 5")
+			must(t, a, before)
+			for _, m := range []*manifest.Manifest{parse(t, `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: `+ns+`}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [UPDATE]}]}
+  validations:
+  - {expression: "object.metadata.managedFields.all(e, e.manager != 'kept-scale')", message: "owners stay", reason: `+reason+`}
+  - {expression: "!('probe' in object.metadata.labels)"}
+`), parse(t, `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: `+ns+`}
+spec: {policyName: `+ns+`, validationActions: [Deny], matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: `+ns+`}}}}
+`)} {
+				must(t, a, m)
+				t.Cleanup(func() { _ = otherClient(t).Delete(context.Background(), m.Object) }) //nolint:usetesting // the test's context has ended
+			}
+			probe := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"probe":"x"}}}`))
+			require.Eventually(t, func() bool { // admission needs a moment to read its configuration
+				return otherClient(t).Patch(t.Context(), live(t, before), probe, client.DryRunAll) != nil
+			}, eventually, tick)
+
+			_, err := a.With(owned).Apply(t.Context(), after, release.Updating)
+			var failed *failure.Error
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, want, failed.Reason)
+			assert.Equal(t, "the number of replicas would be lost", failed.Cause)
+			assert.Equal(t, []string{"spec.replicas"}, failed.Fields)
+			assert.Equal(t, "exempt cluster-version-operator from ValidatingAdmissionPolicy '"+ns+"', which forbids to change metadata.managedFields, or set spec.replicas in the manifest", failed.Remedy)
+			assert.Contains(t, failed.Error(), "owners stay")
+			assert.EqualValues(t, 3, replicasOf(t, after))
 		})
 	}
 }

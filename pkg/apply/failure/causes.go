@@ -13,7 +13,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 )
 
-// Refusal is the rejection of an apply as invalid because of the existing object.
+// Refusal is the rejection of a request because of the existing object, or because of an admission policy for it.
 type Refusal struct {
 	// Cause, Fields and Remedy are those of Error.
 	Cause  string

@@ -42,3 +42,14 @@ func TestSummaryJoinsTheCauses(t *testing.T) {
 		metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: "a", Message: "Invalid value: b"},
 	)))
 }
+
+func TestRefuserNamesWhatDeniedARequest(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"names a webhook", `admission webhook "a.example.com" denied the request: no`, `admission webhook "a.example.com"`},
+		{"names a policy", `deployments.apps "web" is forbidden: ValidatingAdmissionPolicy 'a' with binding 'b' denied request: no`, "ValidatingAdmissionPolicy 'a'"},
+		{"ignores a webhook that does not respond", `Internal error occurred: failed calling webhook "a.example.com": no`, ""},
+		{"ignores missing permissions", `deployments.apps "web" is forbidden: User "a" cannot patch resource`, ""},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) { assert.Equal(t, tt.want, Refuser(errors.New(tt.text))) })
+	}
+}

@@ -60,7 +60,7 @@ func Wrap(m *manifest.Manifest, err error) error {
 	reason, cause := classify(err)
 	e := &Error{Manifest: m, Reason: reason, Cause: cause, Err: err}
 	if r, ok := errors.AsType[*Refusal](err); ok {
-		e.Reason, e.Cause, e.Fields, e.Remedy = api.ReasonResourceInvalid, r.Cause, r.Fields, r.Remedy
+		e.Cause, e.Fields, e.Remedy = r.Cause, r.Fields, r.Remedy
 		return e
 	}
 	if match := failedWebhook.FindStringSubmatch(err.Error()); match != nil {
@@ -109,6 +109,12 @@ func Webhook(err error) (named bool, service types.NamespacedName) {
 	}
 	return namedWebhook.MatchString(text), service
 }
+
+// refuser matches the part of the server's error that names what denied a request.
+var refuser = regexp.MustCompile(`admission webhook "[^"]+"|ValidatingAdmissionPolicy '[^']+'`)
+
+// Refuser returns the admission webhook or policy that denied a request, or "" if the server names none.
+func Refuser(err error) string { return refuser.FindString(err.Error()) }
 
 // IsUnavailable reports whether a request failed because the server, or a webhook that it called, did not respond. The manifest is not the
 // cause. The error disappears when they are back, and no event announces that.
