@@ -37,9 +37,6 @@ func (v Value) Removable() bool {
 	return v.Empty || len(v.Path) > 1 && (v.Member || len(v.Owners) == 0)
 }
 
-// unowned is the manager that the API server records for fields from before the first apply, whose writer is unknown.
-const unowned = "before-first-apply"
-
 // value returns the live value at a place.
 func (o *Overlay) value(p place) Value {
 	v := Value{Path: p.path, Member: o.isMember(p.path), Empty: manifest.IsEmpty(o.merged(p))}
@@ -47,7 +44,7 @@ func (o *Overlay) value(p place) Value {
 		v.Shells = shells(p)
 	}
 	for _, owner := range ownership.Holders(o.entries, p.path) {
-		if owner != unowned {
+		if owner != ownership.BeforeFirstApply { // the writer is unknown
 			v.Owners = append(v.Owners, owner)
 		}
 	}

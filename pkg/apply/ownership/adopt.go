@@ -173,7 +173,7 @@ func Whole(set *fieldpath.Set, path fieldpath.Path) bool {
 // stripped, the next apply starts new entries, so a writer cannot be excluded.
 func StatusWritten(entries []metav1.ManagedFieldsEntry) bool {
 	return slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
-		if e.Subresource == "status" || e.Manager == beforeFirstApply {
+		if e.Subresource == "status" || e.Manager == BeforeFirstApply {
 			return true
 		}
 		set, ok := readSet(&e)
@@ -181,8 +181,8 @@ func StatusWritten(entries []metav1.ManagedFieldsEntry) bool {
 	})
 }
 
-// beforeFirstApply is the manager to which the API server assigns the fields of an object without managedFields.
-const beforeFirstApply = "before-first-apply"
+// BeforeFirstApply is the manager to which the API server assigns the fields of an object without managedFields.
+const BeforeFirstApply = "before-first-apply"
 
 // ourSet returns the fields of our Apply entry and the API version in which they are written.
 func ourSet(entries []metav1.ManagedFieldsEntry, gvk schema.GroupVersionKind) (own *fieldpath.Set, version string) {

@@ -13,7 +13,7 @@ import (
 // returns false.
 func DiscardedSince(entries []metav1.ManagedFieldsEntry, since int64) bool {
 	return since != 0 && slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
-		return e.Manager == beforeFirstApply && e.Time != nil && e.Time.Unix() > since
+		return e.Manager == BeforeFirstApply && e.Time != nil && e.Time.Unix() > since
 	})
 }
 
@@ -27,7 +27,7 @@ func TakeBack(gvk schema.GroupVersionKind, entries []metav1.ManagedFieldsEntry, 
 	kept := make([]metav1.ManagedFieldsEntry, 0, len(entries))
 	for _, e := range entries {
 		set, ok := readSet(&e)
-		if !ok || e.Manager != beforeFirstApply {
+		if !ok || e.Manager != BeforeFirstApply {
 			kept = append(kept, e)
 			continue
 		}
