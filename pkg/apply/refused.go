@@ -59,12 +59,12 @@ func (s *submission) refused(ctx context.Context, refused error) (Change, answer
 		return Change{}, answer{}, err
 	}
 	if done {
-		return s.receipt(got), got, nil
+		return s.takeBack(ctx, s.receipt(got), got)
 	}
 	got, err = s.takeOver(ctx, live, refused)
 	switch {
 	case err == nil:
-		return s.receipt(got), got, nil
+		return s.takeBack(ctx, s.receipt(got), got)
 	case errors.Is(err, errNothingBlocks):
 		return s.unchangeable(ctx, live, refused, judgment)
 	}

@@ -279,3 +279,26 @@ func TestFieldsOfAnUnownedObjectAreNotTakenBack(t *testing.T) {
 	assert.Empty(t, again.Message)
 	assert.Equal(t, applied.ResourceVersion, again.ResourceVersion)
 }
+
+// The server may also reject the first apply after it has discarded the owners of all fields, because a value contradicts the manifest.
+func TestDiscardedFieldsAreTakenBackAfterARejection(t *testing.T) {
+	ns := namespace(t)
+	a, _ := connect(t, owner)
+	web := func(metadata, env string) *manifest.Manifest {
+		return parse(t, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: `+ns+metadata+`}, spec: {
+  selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [
+    {name: c, image: i, env: [{name: A, `+env+`}]}]}}}}`)
+	}
+	first, next := web(", annotations: {old: x}", "value: x"), web("", "value: z")
+	applied := must(t, a, first)
+	time.Sleep(1100 * time.Millisecond) // times in managedFields have whole seconds
+	as(t, "kubectl", first, types.MergePatchType, `{"metadata":{"managedFields":[{}]},"spec":{"template":{"spec":{"containers":[
+  {"name":"c","image":"i","env":[{"name":"A","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}}]}]}}}}`)
+	former := func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
+		return []*manifest.Manifest{first}, nil
+	}
+	change := must(t, a.With(apply.Options{UID: applied.UID, Time: applied.Time, Former: former}), next)
+	assert.Contains(t, change.Message, "took back its fields")
+	assert.Equal(t, "z", at(live(t, next).Object, podAt+"containers.0.env.0.value"))
+	assert.NotContains(t, live(t, next).GetAnnotations(), "old")
+}
