@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -78,6 +79,16 @@ func TestConfigurationCanBeParsed(t *testing.T) {
 			}
 			assert.Equal(t, map[string]bool{"kubeadm.k8s.io/v1beta3": true, "kubeadm.k8s.io/v1beta4": true}, versions)
 		})
+	}
+}
+
+func TestNumberOfParallelClustersIsChecked(t *testing.T) {
+	for _, number := range []string{"0", "-1", "x"} {
+		cmd := exec.CommandContext(t.Context(), "../prepare.sh")
+		cmd.Env = append(os.Environ(), "CVO_E2E_PARALLEL="+number)
+		out, err := cmd.CombinedOutput()
+		require.Error(t, err)
+		assert.Equal(t, "e2e: CVO_E2E_PARALLEL is \""+number+"\": set it to the number of parallel clusters, at least 1\n", string(out))
 	}
 }
 
