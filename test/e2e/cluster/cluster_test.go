@@ -98,7 +98,7 @@ func TestAuditReadsAGrowingLog(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "audit.log")
 	docker := "#!/bin/sh\n# exec NODE tail --bytes=+N FILE\nexec tail \"$4\" " + log + "\n"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "docker"), []byte(docker), 0o700)) // a program
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "docker"), []byte(docker), 0o700))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
