@@ -79,7 +79,7 @@ func each(fsys fs.FS, do func(name string, text []byte) error) error {
 }
 
 func write(folder, name, text string) error {
-	return os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644) // a file of the repository
+	return os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644)
 }
 
 // values maps the values that the operator inserts into its set to values of the chart.

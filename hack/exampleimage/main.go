@@ -130,11 +130,11 @@ func (o options) pushAll(ctx context.Context, access *registry.Access, program v
 	if err := group.Wait(); err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(o.mappings, 0o755); err != nil { // a mapping is not secret
+	if err := os.MkdirAll(o.mappings, 0o755); err != nil {
 		return "", err
 	}
 	file := filepath.Join(o.mappings, version+".mapping")
-	return file, os.WriteFile(file, []byte(strings.Join(lines, "")), 0o644) // a mapping is not secret
+	return file, os.WriteFile(file, []byte(strings.Join(lines, "")), 0o644)
 }
 
 // labelled returns the program as a component of one version, with the versions of its contents if the list has them.

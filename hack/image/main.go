@@ -75,7 +75,7 @@ func (b *binaries) Set(value string) error {
 
 func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	if o.roots != "" {
-		return os.WriteFile(o.roots, program.RootCertificates(), 0o644) // the certificates are public
+		return os.WriteFile(o.roots, program.RootCertificates(), 0o644)
 	}
 	made, err := o.make()
 	if err != nil {

@@ -222,7 +222,7 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 		UpdateService: service.Options{URL: o.service, Default: updateService, UserAgent: "ClusterVersionOperator/" + binaryVersion()},
 		PodNamespace:  os.Getenv("POD_NAMESPACE"), PodName: os.Getenv("POD_NAME"),
 		LeaseDuration: o.lease, RenewDeadline: o.renew, RetryPeriod: o.retry,
-		Seed: uint64(time.Now().UnixNano()), // any value will do
+		Seed: uint64(time.Now().UnixNano()),
 	}, nil
 }
 

@@ -140,7 +140,7 @@ const priorityClass = "system-cluster-critical"
 // retriever returns the retriever if releases are retrieved by Jobs, and nil otherwise.
 func (s *setup) retriever() (*retrieve.Retriever, error) {
 	if s.options.Retrieval != retrieve.ByJob {
-		return nil, nil // nil is a valid answer
+		return nil, nil
 	}
 	batch, err := batchv1client.NewForConfigAndClient(s.manager.GetConfig(), s.manager.GetHTTPClient())
 	if err != nil {

@@ -24,7 +24,7 @@ func newUpdates(clk clock.PassiveClock, reader client.Reader, own prometheus.Gat
 	if err != nil {
 		return updates.Options{}, err
 	}
-	random := rand.New(rand.NewPCG(options.Seed, 1)) // spreads requests; not a secret
+	random := rand.New(rand.NewPCG(options.Seed, 1))
 	return updates.Options{
 		Ask: service.NewAsker(reader, options.Outside.Access, options.UpdateService).Ask, Risks: risks,
 		Service: options.UpdateService.URL, Default: options.UpdateService.Default,

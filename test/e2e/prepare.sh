@@ -4,6 +4,14 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
+parallel=${CVO_E2E_PARALLEL:-3}
+case $parallel in
+*[!0-9]* | 0*)
+  echo "e2e: CVO_E2E_PARALLEL is \"$parallel\": set it to the number of parallel clusters, at least 1" >&2
+  exit 2
+  ;;
+esac
+
 # The public image of the kind release in test/kube/go.mod.
 public=docker.io/kindest/node:v1.36.4@sha256:099e049362a1526b2db71494e1947aae99bd16290d7c895f2b7ea312e3cbfaed
 
@@ -19,7 +27,6 @@ if test/e2e/quirks/dockerd.sh needed && [ "${CVO_E2E_QUIRKS:-}" != 1 ]; then
 fi
 
 # Every node needs about a dozen inotify instances. A kubelet that gets none does not join its cluster.
-parallel=${CVO_E2E_PARALLEL:-3}
 instances=$((64 + 64 * parallel)) limit=$(cat /proc/sys/fs/inotify/max_user_instances)
 if [ "$limit" -lt "$instances" ] && ! sysctl -qw fs.inotify.max_user_instances=$instances 2>/dev/null; then
   parallel=1

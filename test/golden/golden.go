@@ -24,7 +24,7 @@ func AssertFile(t testing.TB, file, got string) {
 	t.Helper()
 	if *update {
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o644)) // a file of the repository
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
 	require.NoError(t, err, "create it with -update")

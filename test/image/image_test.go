@@ -211,7 +211,7 @@ func extract(t *testing.T, img v1.Image) (cvo string) {
 			}
 			data, err := io.ReadAll(content)
 			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(cvo, data, 0o755)) // the test runs it
+			require.NoError(t, os.WriteFile(cvo, data, 0o755))
 		})
 	}
 	return cvo

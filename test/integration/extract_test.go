@@ -47,7 +47,7 @@ func measured(t *testing.T) string {
 	data, err := os.ReadFile(cvo)
 	require.NoError(t, err)
 	file := filepath.Join(dir, "cvo")
-	require.NoError(t, os.WriteFile(file, data, 0o755)) // a program
+	require.NoError(t, os.WriteFile(file, data, 0o755))
 	if exec.Command(file, "--version").Run() != nil {
 		return cvo // the folder is mounted noexec
 	}

@@ -157,7 +157,7 @@ func (l *testPlatform) testStatusOverwritten(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 6*time.Second)
 	defer stop()
 	foreign := 0
-	for random := rand.New(rand.NewPCG(1, 2)); ctx.Err() == nil; { // not a secret
+	for random := rand.New(rand.NewPCG(1, 2)); ctx.Err() == nil; {
 		status := fmt.Sprintf(`{"status":{"versionHash":"%d","observedGeneration":%d,"conditions":[]}}`, random.Int64(), random.IntN(9))
 		cv := &configv1.ClusterVersion{}
 		cv.Name = "version"

@@ -105,7 +105,7 @@ func serve(t *testing.T, dir, name, probe string, args ...string) {
 // freePort returns a port that is currently unused.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // returns at once
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
 	_, port, err := net.SplitHostPort(l.Addr().String())

@@ -8,7 +8,8 @@
 # hash of its inputs, and the script builds only outdated tools. Parallel runs wait for each other if flock is
 # installed.
 #
-# If $KUBEBUILDER_ASSETS, the folder of envtest, has a tool with the pinned minor version, that one is linked instead.
+# If $KUBEBUILDER_ASSETS, the folder of envtest, has a tool with the pinned minor version, that one is linked instead. Each
+# run with this variable checks the version of linked tools again.
 set -eu
 
 case ${KUBEBUILDER_ASSETS:-} in
@@ -57,12 +58,28 @@ sources=$({
 	cat go.mod go.sum "$script"
 } | cksum)
 
+# has_envtest_tool succeeds if the folder of envtest has a tool of the pinned minor version.
+has_envtest_tool() {
+	candidate=${KUBEBUILDER_ASSETS:-}/$1
+	[ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$candidate" ] || return 1
+	case $1 in
+	etcd) pinned=$(sed -n 's|^[[:space:]]*go\.etcd\.io/etcd/server/v3 v\([0-9]*\.[0-9]*\).*|\1|p' go.mod) found=$("$candidate" --version) ;;
+	kubectl) pinned=v$major.$minor found=$("$candidate" version --client) ;;
+	kube-apiserver) pinned=v$major.$minor found=$("$candidate" --version) ;;
+	*) return 1 ;;
+	esac
+	case $found in *"$pinned".*) return 0 ;; esac
+	echo "kube-tools: $candidate is not used, because it is not version $pinned: $(echo "$found" | head -n 1)" >&2
+	return 1
+}
+
 # find_outdated lists the outdated tools.
 find_outdated() {
 	missing=
 	for tool in "$@"; do
 		package "$tool" >/dev/null
-		if [ -x "$bin/$tool" ] && [ "$(cat "$bin/.$tool.stamp" 2>/dev/null)" = "$sources" ]; then
+		if [ -x "$bin/$tool" ] && [ "$(cat "$bin/.$tool.stamp" 2>/dev/null)" = "$sources" ] &&
+			{ [ "$(readlink "$bin/$tool")" != "${KUBEBUILDER_ASSETS:-}/$tool" ] || has_envtest_tool "$tool" 2>/dev/null; }; then
 			continue
 		fi
 		missing="$missing $tool"
@@ -87,21 +104,6 @@ minutes() {
 	kubelet | kube-controller-manager) echo "1 to 4 minutes" ;;
 	*) echo "about 1 minute" ;;
 	esac
-}
-
-# has_envtest_tool succeeds if the folder of envtest has a tool of the pinned minor version.
-has_envtest_tool() {
-	candidate=${KUBEBUILDER_ASSETS:-}/$1
-	[ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$candidate" ] || return 1
-	case $1 in
-	etcd) pinned=$(sed -n 's|^[[:space:]]*go\.etcd\.io/etcd/server/v3 v\([0-9]*\.[0-9]*\).*|\1|p' go.mod) found=$("$candidate" --version) ;;
-	kubectl) pinned=v$major.$minor found=$("$candidate" version --client) ;;
-	kube-apiserver) pinned=v$major.$minor found=$("$candidate" --version) ;;
-	*) return 1 ;;
-	esac
-	case $found in *"$pinned".*) return 0 ;; esac
-	echo "kube-tools: $candidate is not used, because it is not version $pinned: $(echo "$found" | head -n 1)" >&2
-	return 1
 }
 
 # One quiet download, instead of a line for each module.

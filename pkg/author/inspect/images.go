@@ -122,7 +122,7 @@ func (i *Info) ReadImages(ctx context.Context, images *image.Reader, done func(c
 // which no cluster pulls. Its parameters and errors are those of ReadImages.
 func (i *Info) VerifyImages(ctx context.Context, images *image.Reader, done func(component string)) error {
 	return i.eachImage(ctx, images, done, func(_ string, repository *repository.Repository, img release.Image) error {
-		v := &platformVerifier{Repository: repository, outcomes: map[release.Digest]error{}}
+		v := &platformVerifier{Repository: repository, outcomes: map[release.Digest]outcome{}}
 		return v.verify(ctx, img.Digest, 0)
 	})
 }
@@ -130,17 +130,23 @@ func (i *Info) VerifyImages(ctx context.Context, images *image.Reader, done func
 // maxDocuments is the maximum number of documents of one image.
 const maxDocuments = 1000
 
-// platformVerifier verifies each document of an image once.
+// platformVerifier verifies each document of an image once, and again only if it reaches a document that was too deep on a shorter path.
 type platformVerifier struct {
 	*repository.Repository
-	outcomes map[release.Digest]error
+	outcomes map[release.Digest]outcome
+}
+
+// outcome is the result of verifying a document at a depth.
+type outcome struct {
+	depth int
+	err   error
 }
 
 func (v *platformVerifier) verify(ctx context.Context, d release.Digest, depth int) (err error) {
-	if outcome, known := v.outcomes[d]; known {
-		return outcome
+	if known, ok := v.outcomes[d]; ok && (depth >= known.depth || !errors.Is(known.err, failure.ErrLimit)) {
+		return known.err
 	}
-	defer func() { v.outcomes[d] = err }()
+	defer func() { v.outcomes[d] = outcome{depth, err} }()
 	if depth > document.MaxIndexDepth || len(v.outcomes) >= maxDocuments {
 		return fmt.Errorf("%w: more than %d nested indexes or more than %d documents", failure.ErrLimit, document.MaxIndexDepth, maxDocuments)
 	}

@@ -356,6 +356,26 @@ func TestReadImagesChecksContent(t *testing.T) {
 	assert.ErrorIs(t, info.ReadImages(t.Context(), p.images, nil), failure.ErrIntegrity)
 }
 
+// TestVerifyImagesAcceptsAShallowPath verifies an index that the first path reaches too deep for its image.
+func TestVerifyImagesAcceptsAShallowPath(t *testing.T) {
+	p := newPlatform(t)
+	info, err := inspect.Describe(t.Context(), p.open())
+	require.NoError(t, err)
+	wrap := func(inner mutate.Appendable) v1.ImageIndex {
+		return mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: inner})
+	}
+	shared := wrap(component(t, 1))
+	index := mutate.AppendManifests(empty.Index,
+		mutate.IndexAddendum{Add: wrap(wrap(shared)), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "deep"}}},
+		mutate.IndexAddendum{Add: shared, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "shallow"}}},
+	)
+	info.References.Spec.Tags[0].From.Name = pushIndex(t, p.registry, index, "platform/components:deep").ByDigest()
+	err = info.VerifyImages(t.Context(), p.images, nil)
+	require.ErrorIs(t, err, failure.ErrLimit)
+	require.ErrorContains(t, err, "platform linux/deep: ")
+	assert.NotContains(t, err.Error(), "platform linux/shallow")
+}
+
 func TestOpenReadsAFolder(t *testing.T) {
 	p := newPlatform(t)
 	whole, flat := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "flat")

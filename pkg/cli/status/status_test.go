@@ -23,7 +23,7 @@ func TestStatusScreenFitsTheWindow(t *testing.T) {
 	var screen tea.Model = liveScreen{interrupt: func() { interrupted = true }}
 	update := func(msg tea.Msg) []string {
 		screen, _ = screen.Update(msg)
-		return screen.(liveScreen).lines() // a test
+		return screen.(liveScreen).lines()
 	}
 	update(tea.WindowSizeMsg{Width: 60, Height: 8})
 	lines := update(response{err: leader.ErrNoRollout, versionLines: []string{"Release  none yet"}, at: snapshots.Time})

@@ -74,7 +74,7 @@ func assign(id manifest.ID, of int) int {
 		h = (h ^ 0xff) * 1099511628211 // no name contains this byte
 	}
 	h ^= h >> 32
-	return int(h & uint64(of-1)) // the result is less than of, which is small
+	return int(h & uint64(of-1))
 }
 
 // weight returns the maximum length of a record's line.

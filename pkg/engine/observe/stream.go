@@ -119,7 +119,7 @@ func (w *Watcher) newStream(s Scope, states *states) *stream {
 
 // jittered returns the delay after a number of failures in a row.
 func jittered(failures int) time.Duration {
-	return backoff.Jitter(retryDelay.After(failures), 0.2, rand.Float64()) // spreads retries; not a secret
+	return backoff.Jitter(retryDelay.After(failures), 0.2, rand.Float64())
 }
 
 // run keeps the watch alive until ctx ends.

@@ -20,7 +20,7 @@ import (
 // TestLimitBuffersTellsTheServer reads the flow-control window that a client announces for each response.
 func TestLimitBuffersTellsTheServer(t *testing.T) {
 	server := httptest.NewUnstartedServer(nil)
-	server.TLS = &tls.Config{NextProtos: []string{http2.NextProtoTLS}} // httptest sets the versions
+	server.TLS = &tls.Config{NextProtos: []string{http2.NextProtoTLS}}
 	announced := make(chan uint32, 1)
 	server.Config.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
 		http2.NextProtoTLS: func(_ *http.Server, conn *tls.Conn, _ http.Handler) { announced <- window(conn) },

@@ -255,6 +255,6 @@ func Refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message, // an HTTP status
+		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
 	})
 }

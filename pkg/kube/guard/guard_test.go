@@ -89,7 +89,7 @@ func newGuarded(t *testing.T) *guarded {
 	guard, err := New(g.clock, cfg, httpClient, nil)
 	require.NoError(t, err)
 	server := httptest.NewUnstartedServer(guard.Protect(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
-	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert} // a test
+	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	g.url = server.URL + "/page"

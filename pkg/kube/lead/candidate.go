@@ -303,6 +303,25 @@ func (c *Candidate) leave(
 	return c.release(ctx, record, send)
 }
 
+// Resign releases the Lease if this process holds it although no response said so: its last claim is unanswered. It is for a process whose
+// elector has ended. The elector itself releases only a Lease whose claim has succeeded.
+func (c *Candidate) Resign(ctx context.Context) {
+	if s := c.current(); !s.claimed || s.phase == leaving {
+		return
+	}
+	record, _, err := c.read(ctx)
+	if apierrors.IsNotFound(err) || err == nil && record.HolderIdentity != c.Identity() {
+		return
+	}
+	if err == nil {
+		record.RenewTime = metav1.NewTime(c.clock.Now())
+		err = c.leave(ctx, *record, c.Interface.Update)
+	}
+	if err != nil {
+		c.log.Info("cannot release the Lease after an unanswered claim", "error", err.Error())
+	}
+}
+
 // release gives up the Lease. No other process may lead while a write may still take effect. In that case this process keeps the Lease
 // until the deadline of that write.
 func (c *Candidate) release(

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,12 +14,17 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	k8sfake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/cluster-version/cvo/pkg/kube/fence"
+	"github.com/cluster-version/cvo/pkg/kube/leader"
 )
 
 // memoryLock is an in-memory Lease.
@@ -450,4 +456,70 @@ func TestWithdrawnCandidateNeverClaims(t *testing.T) {
 		require.NoError(t, err)
 		assert.False(t, c.Withdraw(), "the process may hold the Lease by now")
 	})
+}
+
+// TestUnansweredClaimIsReleased ends a process while its claim has no response, or after the claim's connection has broken.
+func TestUnansweredClaimIsReleased(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		// exists is true if the process claims an existing Lease, and otherwise it creates one.
+		exists, broken bool
+		// taker takes the Lease before the process ends.
+		taker, want string
+	}{
+		{name: "creates the Lease"},
+		{name: "claims the Lease", exists: true},
+		{name: "ends between two claims", exists: true, broken: true},
+		{name: "keeps the Lease of another process", exists: true, taker: "other", want: "other"},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			t.Parallel()
+			name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
+			leases := kubernetes.NewForConfigOrDie(controlPlane.For(t).Config("test")).CoordinationV1().Leases("default")
+			if tt.exists {
+				_, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+				require.NoError(t, err)
+			}
+			swallowed := make(chan struct{})
+			swallow := sync.OnceFunc(func() { close(swallowed) })
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			cfg := controlPlane.For(t).Config("operator-test")
+			cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return roundTripper(func(r *http.Request) (*http.Response, error) {
+					resp, err := next.RoundTrip(r)
+					if err != nil || r.Method == http.MethodGet || ctx.Err() != nil {
+						return resp, err
+					}
+					_ = resp.Body.Close()
+					swallow()
+					if !tt.broken {
+						<-ctx.Done()
+					}
+					return nil, errBroken
+				})
+			})
+			lease, err := NewLease(cfg, "default", name, leader.Identity{Host: "me"}, time.Minute)
+			require.NoError(t, err)
+			c := New(clock.RealClock{}, lease, Options{LeaseDuration: ackLease, RetryPeriod: DefaultRetryPeriod})
+			c.lease = nil
+			ended := elect(ctx, t, c)
+			<-swallowed
+			held, err := leases.Get(t.Context(), name, metav1.GetOptions{})
+			require.NoError(t, err)
+			require.Equal(t, "me", *held.Spec.HolderIdentity, "the server has accepted the claim")
+			if tt.taker != "" {
+				held.Spec.HolderIdentity = &tt.taker
+				_, err = leases.Update(t.Context(), held, metav1.UpdateOptions{})
+				require.NoError(t, err)
+			}
+			cancel()
+			<-ended
+			c.Resign(t.Context())
+			held, err = leases.Get(t.Context(), name, metav1.GetOptions{})
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, ptr.Deref(held.Spec.HolderIdentity, ""))
+		})
+	}
 }

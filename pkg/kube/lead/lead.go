@@ -23,8 +23,9 @@
 //
 // Three more facts belong to the state, because they decide whether a transition may happen. The term distinguishes renewals from before
 // and after a loss of the Lease: only the latter open the fence. The holder, and the time when another process held the Lease, prevent this
-// process from recreating a deleted Lease too early. The claim records that an uninstall may have taken the Lease from this process. The
-// process acknowledges this once none of its writes is pending.
+// process from recreating a deleted Lease too early. The claim records that this process may hold the Lease without a response, and releases
+// it when it ends. It also records that an uninstall may have taken the Lease from this process. The process acknowledges this once none of
+// its writes is pending.
 //
 // Package leader has the identity in the Lease and finds the leader. Package process ends a process within a time limit.
 package lead

@@ -36,7 +36,8 @@ type state struct {
 	otherAt time.Time
 	// term is the number of terms that other processes have ended. The response to a renewal from an earlier term does not open the fence.
 	term int
-	// claimed is true if this process has requested the Lease. An uninstall that holds the Lease may then have taken it from this process.
+	// claimed is true if this process has requested the Lease. It may then hold the Lease, even without a response. An uninstall that holds
+	// the Lease may have taken it from this process.
 	claimed bool
 	// acquired is the time when this process last claimed the Lease.
 	acquired metav1.Time

@@ -26,6 +26,9 @@ const EndLimit = 10 * time.Second
 // RunnableLimit is the time for which the manager waits for its runnables before it releases the Lease. The fence is already closed.
 const RunnableLimit = EndLimit / 2
 
+// resignLimit is the time for Resign. It fits into EndLimit after RunnableLimit.
+const resignLimit = 4 * time.Second
+
 // maxStacks is the maximum size in bytes of the stacks that are logged if a process does not end.
 const maxStacks = 64 << 10
 
@@ -44,6 +47,8 @@ type Background interface {
 type Candidate interface {
 	// Withdraw reports whether the process has not taken part in the election yet. If so, it never will.
 	Withdraw() bool
+	// Resign releases a Lease that the process may hold without knowing it. The election has ended.
+	Resign(ctx context.Context)
 }
 
 // Process runs a manager and background work, and ends both within EndLimit.
@@ -75,7 +80,13 @@ func (p *Process) Managed(ctx context.Context) context.Context {
 // busy (runnableGroup.Start in controller-runtime 0.25).
 func (p *Process) Run(ctx context.Context) error {
 	managed := make(chan error, 1)
-	go func() { managed <- p.Start() }()
+	go func() {
+		err := p.Start()
+		resigning, cancel := context.WithTimeout(context.WithoutCancel(ctx), resignLimit)
+		defer cancel()
+		p.Candidate.Resign(resigning)
+		managed <- err
+	}()
 	var err error
 	select {
 	case err = <-managed:

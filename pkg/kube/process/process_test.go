@@ -31,9 +31,11 @@ func (w *testWork) Running() []string {
 }
 
 // testCandidate takes part in the election once elects is set.
-type testCandidate struct{ elects atomic.Bool }
+type testCandidate struct{ elects, resigned atomic.Bool }
 
 func (c *testCandidate) Withdraw() bool { return !c.elects.Load() }
+
+func (c *testCandidate) Resign(ctx context.Context) { c.resigned.Store(ctx.Err() == nil) }
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
@@ -103,6 +105,7 @@ func TestProcessEndsWithinTheLimit(t *testing.T) {
 					require.ErrorContains(t, err, ": "+tt.names+": still running after 10s")
 					assert.Contains(t, logged, "goroutine", "the log contains the stacks of running goroutines")
 				}
+				assert.Equal(t, tt.elects && tt.manager < EndLimit, c.resigned.Load(), "the process resigns after the election")
 				assert.Equal(t, tt.elects, managed.Err() != nil, "a manager that has not started is not stopped")
 				stop()
 				stopBackground()

@@ -75,7 +75,7 @@ var ErrUntrusted = errors.New("the server's certificate does not belong to the l
 
 // TLS returns a client configuration that trusts only this certificate and has no credentials.
 func (t Trust) TLS() (*tls.Config, error) {
-	config := &tls.Config{} // configure sets the version
+	config := &tls.Config{}
 	return config, t.configure(config)
 }
 

@@ -60,7 +60,7 @@ type Endpoint struct {
 // nil if nothing is to be served.
 func Listen(ctx context.Context, clk clock.PassiveClock, options Options) (*Endpoint, error) {
 	if options.Listen == NoListener {
-		return nil, nil // nothing is a valid answer
+		return nil, nil
 	}
 	e := &Endpoint{}
 	var err error

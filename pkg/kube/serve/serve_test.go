@@ -195,7 +195,7 @@ func TestListenRejectsInvalidOptions(t *testing.T) {
 func TestClientSendsCredentialsOnlyToATrustedServer(t *testing.T) {
 	var shown, requests atomic.Int64
 	impostor := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
-	impostor.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, VerifyConnection: func(s tls.ConnectionState) error { // an impostor
+	impostor.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, VerifyConnection: func(s tls.ConnectionState) error {
 		shown.Add(int64(len(s.PeerCertificates)))
 		return nil
 	}}

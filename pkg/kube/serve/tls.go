@@ -87,7 +87,7 @@ func cipherSuite(name string) *tls.CipherSuite {
 // tlsVersion returns 0 for an unknown name.
 func tlsVersion(name string) uint16 {
 	if i := slices.Index(TLSVersions(), name); i >= 0 {
-		return tls.VersionTLS10 + uint16(i) // one of four
+		return tls.VersionTLS10 + uint16(i)
 	}
 	return 0
 }

@@ -78,7 +78,7 @@ func (t *throttle) try(ctx context.Context, attempts int, do func(context.Contex
 		if err == nil || final(ctx, err) || retries == attempts-1 {
 			return retries, err
 		}
-		pause := backoff.Jitter(retryPause.After(retries+1), 0.5, rand.Float64()) // spreads retries; not a secret
+		pause := backoff.Jitter(retryPause.After(retries+1), 0.5, rand.Float64())
 		if backoff.Sleep(ctx, pause) != nil {
 			return retries, err
 		}

@@ -43,7 +43,7 @@ func served(t testing.TB, inbox *Inbox) *httptest.Server {
 
 // client waits for the server's 100 Continue before it sends a body, as the pod does.
 func client(server *httptest.Server) *http.Client {
-	transport := server.Client().Transport.(*http.Transport).Clone() // httptest's is one
+	transport := server.Client().Transport.(*http.Transport).Clone()
 	transport.ExpectContinueTimeout = time.Minute
 	return &http.Client{Transport: transport}
 }

@@ -228,8 +228,8 @@ func TestAccountKeepsItsJSONNames(t *testing.T) {
 	var got map[string]any
 	require.NoError(t, json.NewDecoder(resp.Body).Decode(&got))
 	assert.Equal(t, "2026-01-02T03:04:05Z", got["at"])
-	assert.Equal(t, "1.1.0", got["progress"].(map[string]any)["release"].(map[string]any)["version"]) // a test
-	object := got["objects"].([]any)[1].(map[string]any)                                              // a test
+	assert.Equal(t, "1.1.0", got["progress"].(map[string]any)["release"].(map[string]any)["version"])
+	object := got["objects"].([]any)[1].(map[string]any)
 	assert.Equal(t, map[string]any{
 		"group": "apps", "kind": "Deployment", "namespace": "dns", "name": "dns", "file": "", "runlevel": 10.0, "component": "dns", "state": "waiting",
 	}, object)

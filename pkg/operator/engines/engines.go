@@ -127,7 +127,7 @@ func (e *Engines) Make(cv *configv1.ClusterVersion, p *payload.Payload) clusterv
 		Observer: access.Observer,
 		Causes:   access.Causes,
 		Pods:     e.pods,
-		Rand:     rand.New(rand.NewPCG(e.options.Seed, 0)), // spreads retries; not a secret
+		Rand:     rand.New(rand.NewPCG(e.options.Seed, 0)),
 		Width:    e.options.Width,
 		Metrics:  e.metrics,
 		Handover: e.self.Handover(),

@@ -93,24 +93,24 @@ func Find(ctx context.Context, cfg *rest.Config, options Options) (*Deployment, 
 	}
 	pod, err := core.Pods(options.PodNamespace).Get(ctx, options.PodName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, nil // as above
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading this process's pod %s/%s (from POD_NAME): %w", options.PodNamespace, options.PodName, err)
 	}
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil || owner.Kind != "ReplicaSet" {
-		return nil, nil // as above
+		return nil, nil
 	}
 	set, err := apps.ReplicaSets(options.PodNamespace).Get(ctx, owner.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, nil // as above
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the ReplicaSet %s/%s of this process's pod: %w", options.PodNamespace, owner.Name, err)
 	}
 	if owner = metav1.GetControllerOfNoCopy(set); owner == nil || owner.Kind != "Deployment" {
-		return nil, nil // as above
+		return nil, nil
 	}
 	return &Deployment{
 		clock: clock.RealClock{}, namespace: options.PodNamespace, deployment: owner.Name, clusterVersion: options.ClusterVersion,

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -81,13 +82,23 @@ func TestConfigurationCanBeParsed(t *testing.T) {
 	}
 }
 
+func TestNumberOfParallelClustersIsChecked(t *testing.T) {
+	for _, number := range []string{"0", "-1", "x"} {
+		cmd := exec.CommandContext(t.Context(), "../prepare.sh")
+		cmd.Env = append(os.Environ(), "CVO_E2E_PARALLEL="+number)
+		out, err := cmd.CombinedOutput()
+		require.Error(t, err)
+		assert.Equal(t, "e2e: CVO_E2E_PARALLEL is \""+number+"\": set it to the number of parallel clusters, at least 1\n", string(out))
+	}
+}
+
 // TestAuditReadsAGrowingLog reads a log that grows between two reads and whose last line is incomplete. A script that reads a local file
 // replaces docker.
 func TestAuditReadsAGrowingLog(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "audit.log")
 	docker := "#!/bin/sh\n# exec NODE tail --bytes=+N FILE\nexec tail \"$4\" " + log + "\n"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "docker"), []byte(docker), 0o700)) // a program
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "docker"), []byte(docker), 0o700))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

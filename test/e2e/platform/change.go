@@ -26,10 +26,10 @@ type Change func(dir string) error
 func With(component, file, content string) Change {
 	return func(dir string) error {
 		folder := filepath.Join(dir, component)
-		if err := os.MkdirAll(folder, 0o755); err != nil { // manifests are not secret
+		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(folder, file), []byte(content), 0o644) // manifests are not secret
+		return os.WriteFile(filepath.Join(folder, file), []byte(content), 0o644)
 	}
 }
 
@@ -81,7 +81,7 @@ func Unchanged(version string, but ...string) Change {
 			if err != nil {
 				return err
 			}
-			return os.WriteFile(path, []byte(strings.ReplaceAll(string(data), manifest.VersionPlaceholder, version)), 0o644) // manifests are not secret
+			return os.WriteFile(path, []byte(strings.ReplaceAll(string(data), manifest.VersionPlaceholder, version)), 0o644)
 		})
 	}
 }
@@ -103,7 +103,7 @@ func Edit(component, old, replacement string) Change {
 				continue
 			}
 			edited = true
-			if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(data), old, replacement)), 0o644); err != nil { // manifests are not secret
+			if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(data), old, replacement)), 0o644); err != nil {
 				return err
 			}
 		}

@@ -55,7 +55,7 @@ func (l *Layout) Holds(ctx context.Context, doc *document.Document, blobs []v1.D
 func (l *Layout) tagged(ctx context.Context, tag string) (*document.Document, error) {
 	desc, ok := l.Listed(tag)
 	if !ok {
-		return nil, nil // nil is a valid result
+		return nil, nil
 	}
 	digest, err := DigestOf(desc)
 	if err != nil || !l.Has(desc) {

@@ -201,7 +201,7 @@ func TestConfigFileIsRead(t *testing.T) {
 func TestCredentialHelpersRunForUsersOnly(t *testing.T) {
 	bin := t.TempDir()
 	helper := func(name, script string) {
-		require.NoError(t, os.WriteFile(filepath.Join(bin, "docker-credential-"+name), []byte("#!/bin/sh\n"+script), 0o700)) // the test runs it
+		require.NoError(t, os.WriteFile(filepath.Join(bin, "docker-credential-"+name), []byte("#!/bin/sh\n"+script), 0o700))
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	helper("echo", `read host; [ "$1" = get ] && echo "{\"ServerURL\": \"$host\", \"Username\": \"$host\", \"Secret\": \"s\"}"`)

@@ -156,5 +156,5 @@ func RetryAfter(value string, now time.Time) (time.Duration, bool) {
 
 // jitter returns a random duration between 50% and 150% of d.
 func jitter(d time.Duration) time.Duration {
-	return backoff.Jitter(d, 0.5, rand.Float64()) // spreads retries; not a secret
+	return backoff.Jitter(d, 0.5, rand.Float64())
 }
