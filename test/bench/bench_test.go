@@ -69,7 +69,7 @@ func benchReport(at time.Time, seconds float64) *Report {
 	r := &Report{Time: at, Revision: "v1-" + at.Format("0102"), CPUs: 2, Machine: "a machine", From: Release{"1.0.0", 10}, To: Release{"1.1.0", 12}, Delay: "0s"}
 	for run := range 2 {
 		r.Timed = append(r.Timed,
-			Measurement{Subject: loaderName, Run: run + 1, Phases: []Phase{{Name: phaseInstall, Seconds: 5}}},
+			Measurement{Subject: loaderName, Run: run + 1, Phases: []Phase{{Name: phaseInstall, Seconds: 5, Established: 5.2}}},
 			Measurement{Subject: "cvo", Run: run + 1, Phases: []Phase{
 				{Name: phaseInstall, Seconds: seconds + float64(run), Rollout: seconds, CPU: 2, PeakMiB: 90},
 				{Name: phaseDrift, Seconds: 30, Drift: &Drift{Edits: 10, Kinds: 2, Repaired: 9, P50: 0.1, P99: 0.2, Max: 0.2, NotRepaired: map[string]int{"delete Role": 1}}},
@@ -97,7 +97,7 @@ func TestHistoryKeepsAllReports(t *testing.T) {
 		Time: day, Revision: "v1-0102", CPUs: 2, Machine: "a machine", From: "1.0.0", To: "1.1.0", Delay: "0s", Runs: 2,
 	}, Entry{Time: e.Time, Revision: e.Revision, CPUs: e.CPUs, Machine: e.Machine, From: e.From, To: e.To, Delay: e.Delay, Runs: e.Runs})
 	for name, want := range map[string]float64{
-		"cvo/install/seconds": 6.5, "cvo/install/ratio": 1.3, "cvo/install/rolloutRatio": 1.2, "cvo/install/peakMiB": 90,
+		"cvo/install/seconds": 6.5, "cvo/install/ratio": 1.3, "cvo/install/rolloutRatio": 1.2, "cvo/install/establishedRatio": 1.25, "cvo/install/peakMiB": 90,
 		"cvo/install/requests": 17, "cvo/install/requests.get": 3, "cvo/install/changed": 11, "cvo/install/failed": 1,
 		"cvo/drift/p99Seconds": 0.2, "cvo/drift/notRepaired": 1, "plain-loader/install/seconds": 5,
 		"500 objects/cvo/install/peakMiB": 100,

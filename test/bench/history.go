@@ -52,8 +52,9 @@ func (r *Report) entry() Entry {
 				for _, f := range timedFigures() {
 					set(f.name, median(list, f.value))
 				}
-				set("ratio", r.ratio(scenario, subject, phase, Phase.seconds))
-				set("rolloutRatio", r.ratio(scenario, subject, phase, Phase.rollout))
+				set("ratio", r.ratio(scenario, subject, phase, Phase.seconds, Phase.seconds))
+				set("rolloutRatio", r.ratio(scenario, subject, phase, Phase.rollout, Phase.seconds))
+				set("establishedRatio", r.ratio(scenario, subject, phase, Phase.seconds, Phase.established))
 			}
 		}
 	}
