@@ -295,7 +295,7 @@ func TestAdoptionReleasesImmutableFields(t *testing.T) {
 	m := parse(t, "apiVersion: v1\nkind: Secret\nmetadata: {namespace: "+ns+", name: a}\ndata: {a: eA==}")
 	change := must(t, a, m)
 	assert.Len(t, record.take(), 4)
-	assert.Contains(t, change.Message, "fields set by an earlier operator cannot be removed: immutable: field is immutable")
+	assert.Contains(t, change.Message, "fields set by an earlier operator or release cannot be removed: immutable: field is immutable")
 	obj := live(t, m)
 	assert.Equal(t, obj.GetResourceVersion(), change.ResourceVersion)
 	assert.Equal(t, ownership.Ours(obj.GetManagedFields()), change.Fields)

@@ -115,13 +115,11 @@ type Options struct {
 	Strict bool
 	// Controller is the object's controller if a watch shows that it has another one than its owner; otherwise empty. It saves two requests.
 	Controller string
-	// ReplicasOwned is true unless a watch shows that no entry of ours contains spec.replicas. If the manifest leaves that field to the
-	// kind's scale subresource, it costs a read.
+	// ReplicasOwned is true unless a watch shows that no entry of ours or of a former manager contains spec.replicas. If the manifest leaves
+	// that field to the kind's scale subresource, it costs a read.
 	ReplicasOwned bool
-	// UID is that of the object in our last apply, and Time the time of our managedFields entry then, see ownership.Time. They show whether
-	// the server has discarded our ownership of fields since. An empty UID means that there was no apply.
-	UID  types.UID
-	Time int64
+	// UID is that of the object in our last apply; empty if there was none.
+	UID types.UID
 	// Former reads the earlier manifests of an object whose ownership was discarded; nil if there is no earlier release.
 	Former Former
 }
@@ -159,7 +157,7 @@ func (a *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.
 	case body.IsClusterOperator(m):
 		change, err = a.clusterOperator(ctx, target, m)
 	default:
-		replicas, mayBeOurs := a.unsetReplicas(m, mapping, mode)
+		replicas, mayBeOurs := a.unsetReplicas(m, mapping)
 		change, _, err = a.apply(ctx, target, m, replicas, mayBeOurs)
 	}
 	return change, failure.Wrap(m, err)

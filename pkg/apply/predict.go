@@ -56,7 +56,7 @@ func (a *Applier) Predict(ctx context.Context, m *manifest.Manifest, mode releas
 	case m.CreateOnly():
 		f, err = a.predictCreateOnly(ctx, target, m, mapping.Custom)
 	default:
-		replicas, _ := a.unsetReplicas(m, mapping, mode) // without a watch, they may always be ours
+		replicas, _ := a.unsetReplicas(m, mapping) // without a watch, they may always be ours
 		f, err = a.predictApply(ctx, target, m, replicas)
 	}
 	return f, failure.Wrap(m, err)

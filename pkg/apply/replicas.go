@@ -14,12 +14,11 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/manifest"
-	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // unsetReplicas returns the field that the kind's scale subresource writes, if the manifest leaves it out; otherwise nil. It reports whether
-// the field may be ours. Watches show only spec.replicas. The first apply of an object during an install creates it.
-func (a *Applier) unsetReplicas(m *manifest.Manifest, mapping kinds.Mapping, mode release.Mode) (fields []string, mayBeOurs bool) {
+// the field may be ours. Watches show only spec.replicas.
+func (a *Applier) unsetReplicas(m *manifest.Manifest, mapping kinds.Mapping) (fields []string, mayBeOurs bool) {
 	if mapping.Replicas == "" {
 		return nil, false
 	}
@@ -27,8 +26,7 @@ func (a *Applier) unsetReplicas(m *manifest.Manifest, mapping kinds.Mapping, mod
 	if !m.LeavesOut(fields...) {
 		return nil, false
 	}
-	unwatched := mapping.Replicas != kinds.DefaultReplicas && (mode != release.Initializing || a.options.UID != "")
-	return fields, a.options.ReplicasOwned || unwatched
+	return fields, a.options.ReplicasOwned || mapping.Replicas != kinds.DefaultReplicas
 }
 
 // releaseReplicas gives up the number of replicas if the manifest no longer sets it, so that the workload keeps its pods. Otherwise the

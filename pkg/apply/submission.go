@@ -200,7 +200,7 @@ func (s *submission) release(ctx context.Context, before answer, adopted *metav1
 	got := answer{meta: meta}
 	change := s.receipt(got)
 	if change.Message == "" {
-		change.Message = "fields set by an earlier operator cannot be removed: " + failure.Summary(refused)
+		change.Message = "fields set by an earlier operator or release cannot be removed: " + failure.Summary(refused)
 	}
 	return change, got, nil
 }

@@ -20,61 +20,70 @@ import (
 type Former func(ctx context.Context, id manifest.ID) ([]*manifest.Manifest, error)
 
 // ErrNoFormer means that an earlier release is no longer available.
-var ErrNoFormer = errors.New("fields of the release before may remain")
+var ErrNoFormer = errors.New("fields of the earlier release may remain")
 
-// takeBack makes our fields ours alone again after another client has made the server discard the object's managedFields, for example by
-// writing a custom resource in another version than we did. The server has assigned all fields to the manager before-first-apply since, so
-// nothing that a release drops would disappear. It also removes the fields that the former manifest sets and this one does not.
+// takeBack makes our fields ours alone again if the server has assigned all fields to the manager before-first-apply, so that nothing that a
+// release drops would disappear. The server does so after another client has made it discard the object's managedFields, for example by
+// writing a custom resource in another version than we did. takeBack also removes the fields that an earlier manifest sets and this one does
+// not. Applied objects that another client created without managedFields are treated in the same way.
 func (s *submission) takeBack(ctx context.Context, change Change, got answer) (Change, answer, error) {
-	o := s.applier.options
-	if o.UID == "" || got.meta == nil || o.UID != got.meta.UID || !ownership.DiscardedSince(got.meta.ManagedFields, o.Time) {
+	uid := s.applier.options.UID
+	if uid == "" || uid != got.meta.UID || !ownership.Discarded(got.meta.ManagedFields) {
 		return change, got, nil
 	}
 	lost, note, err := s.lost(ctx)
 	if err != nil {
 		return Change{}, answer{}, err
 	}
-	var conflict error
+	before := got // the last answer to an apply
+	var conflict, refused error
 	for range attempts {
 		entries, more, changed := ownership.TakeBack(s.m.GVK(), got.meta.ManagedFields, lost)
-		if !changed {
+		switch {
+		case !changed && refused == nil:
 			return s.receipt(got), got, nil
+		case !changed:
+			s.takenBack = ""
+			return s.release(ctx, before, got.meta, refused)
 		}
-		s.takenBack = "took back its fields, because another client's write made the server discard their owners" + note
-		before := got
 		stored, err := s.applier.client.SetManagers(ctx, s.target, got.meta, entries)
 		switch {
+		case err == nil:
 		case apierrors.IsConflict(err):
 			conflict = err
-			if got, err = s.send(ctx); err != nil {
-				return Change{}, answer{}, err
+			if got.meta, err = s.applier.client.Get(ctx, s.target); err != nil {
+				return Change{}, answer{}, fmt.Errorf("taking back fields: %w", err)
 			}
 			continue
-		case apierrors.IsForbidden(err), apierrors.IsInvalid(err): // an admission policy; the apply itself has succeeded
+		case failure.Refuser(err) != "" || apierrors.IsForbidden(err) || apierrors.IsInvalid(err): // the apply itself has succeeded
 			s.takenBack = "cannot take back its fields, whose owners the server discarded: " + err.Error()
 			return s.receipt(before), before, nil
-		case err != nil:
+		default:
 			return Change{}, answer{}, fmt.Errorf("taking back fields: %w", err)
-		case !more:
-			got = answer{meta: stored, created: before.created}
+		}
+		s.takenBack = "took back its fields, whose owners the server had discarded" + note
+		got = answer{meta: stored, created: before.created}
+		if !more {
 			return s.receipt(got), got, nil
 		}
 		got, err = s.send(ctx)
 		switch {
-		case failure.IsRefusal(err):
-			s.takenBack = ""
-			return s.release(ctx, before, stored, err)
-		case err != nil:
+		case err == nil:
+			return s.receipt(got), got, nil
+		case !failure.IsRefusal(err):
 			return Change{}, answer{}, fmt.Errorf("taking back fields: %w", err)
+		case refused != nil:
+			s.takenBack = ""
+			return s.release(ctx, before, stored, refused)
 		}
-		return s.receipt(got), got, nil
+		// An object such as a probe is incomplete if only its defaults remain.
+		refused, lost, got = err, withChildren(lost), answer{meta: stored, created: before.created}
 	}
 	return Change{}, answer{}, fmt.Errorf("taking back fields: %w", conflict)
 }
 
 // lost returns a function that reports whether an earlier manifest sets a field and this one does not. It does not count the number of
-// replicas and its parents, because the number stays; see releaseReplicas. If no earlier manifest is available, the function returns false,
-// and note says so.
+// replicas and its parents, because the number stays; see releaseReplicas. If an earlier manifest is not available, note says so.
 func (s *submission) lost(ctx context.Context) (lost func(fieldpath.Path) bool, note string, err error) {
 	var earlier []map[string]any
 	if read := s.applier.options.Former; read != nil {
@@ -85,9 +94,10 @@ func (s *submission) lost(ctx context.Context) (lost func(fieldpath.Path) bool, 
 			note = "; " + err.Error()
 		}
 		for _, m := range manifests {
-			content, _, err := s.applier.builder.Build(m, s.target.Namespace != "")
+			content, err := s.earlier(ctx, m)
 			if err != nil {
-				return nil, "", fmt.Errorf("taking back fields of an earlier manifest: %w", err)
+				note = fmt.Sprintf("; %v: %v", ErrNoFormer, err)
+				continue
 			}
 			earlier = append(earlier, content)
 		}
@@ -97,6 +107,34 @@ func (s *submission) lost(ctx context.Context) (lost func(fieldpath.Path) bool, 
 		sets := func(object map[string]any) bool { return overlay.Has(object, path) }
 		return slices.ContainsFunc(earlier, sets) && !sets(s.body) && !contains(path, replicas)
 	}, note, nil
+}
+
+// earlier returns the body of an earlier manifest. If a webhook converts between its API version and ours, only metadata can be compared.
+func (s *submission) earlier(ctx context.Context, m *manifest.Manifest) (map[string]any, error) {
+	content, _, err := s.applier.builder.Build(m, s.target.Namespace != "")
+	if err != nil || m.GVK() == s.m.GVK() {
+		return content, err
+	}
+	renames, err := s.applier.conversions.OnlyRenames(ctx, s.applier.client, s.target.Resource.GroupResource())
+	if err != nil || renames {
+		return content, err
+	}
+	return map[string]any{"metadata": content["metadata"]}, nil
+}
+
+// withChildren returns a function that also reports fields below those that lost reports, except in metadata.
+func withChildren(lost func(fieldpath.Path) bool) func(fieldpath.Path) bool {
+	return func(path fieldpath.Path) bool {
+		if name := path[0].FieldName; name != nil && *name == "metadata" {
+			return lost(path)
+		}
+		for n := len(path); n > 1; n-- {
+			if lost(path[:n]) {
+				return true
+			}
+		}
+		return false
+	}
 }
 
 // contains reports whether the field at path is or contains the one at inner.

@@ -8,13 +8,10 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// DiscardedSince reports whether the object's managedFields were discarded after the given time, in seconds since 1970, and an apply has
-// started new ones. That apply makes the server assign all fields of the object to the manager before-first-apply. If the time is zero, it
-// returns false.
-func DiscardedSince(entries []metav1.ManagedFieldsEntry, since int64) bool {
-	return since != 0 && slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
-		return e.Manager == BeforeFirstApply && e.Time != nil && e.Time.Unix() > since
-	})
+// Discarded reports whether the object had no managedFields when an apply started new ones. That apply makes the server assign all fields of
+// the object to the manager before-first-apply.
+func Discarded(entries []metav1.ManagedFieldsEntry) bool {
+	return slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == BeforeFirstApply })
 }
 
 // TakeBack takes the fields of our entry away from before-first-apply, so that a later apply can remove them. It makes those fields of

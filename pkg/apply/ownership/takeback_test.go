@@ -2,7 +2,6 @@ package ownership_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,7 +51,7 @@ func TestTakeBackTakesFieldsFromTheServersEntry(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		ours, server string
-		// lost is the name of a field that the release before set.
+		// lost is the name of a field that an earlier release set.
 		lost string
 		// want contains our entry and the server's, which may disappear.
 		want []string
@@ -64,7 +63,7 @@ func TestTakeBackTakesFieldsFromTheServersEntry(t *testing.T) {
 			false,
 		},
 		{
-			"takes the fields that the release before set", `{"f:spec":{"f:port":{}}}`, `{"f:spec":{"f:note":{},"f:old":{},"f:port":{}}}`, "old",
+			"takes the fields that an earlier release set", `{"f:spec":{"f:port":{}}}`, `{"f:spec":{"f:note":{},"f:old":{},"f:port":{}}}`, "old",
 			[]string{`{"f:spec":{"f:old":{},"f:port":{}}}`, `{"f:spec":{"f:note":{}}}`},
 			true,
 		},
@@ -92,13 +91,4 @@ func TestTakeBackTakesFieldsFromTheServersEntry(t *testing.T) {
 			assert.Equal(t, tt.want, textsOf(append(next[:1:1], next[2:]...)))
 		})
 	}
-}
-
-func TestDiscardedFieldsAreRecognizedByTheirTime(t *testing.T) {
-	first := wrote("before-first-apply", "v1", "{}")
-	first.Time = &metav1.Time{Time: time.Unix(100, 0)}
-	assert.True(t, ownership.DiscardedSince(entries(first), 99))
-	assert.False(t, ownership.DiscardedSince(entries(first), 100), "our first apply of an object without managedFields")
-	assert.False(t, ownership.DiscardedSince(entries(first), 0), "the time of our last apply is unknown")
-	assert.False(t, ownership.DiscardedSince(entries(wrote("kubectl-edit", "v1", "{}")), 99))
 }

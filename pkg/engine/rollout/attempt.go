@@ -14,7 +14,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/engine/taskgraph"
 	"github.com/cluster-version/cvo/pkg/manifest"
-	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // The pass retries a failed apply after 200 ms, and doubles the wait up to 25 s, with a jitter of a fifth. After
@@ -50,10 +49,9 @@ func (p *pass) apply(
 		Strict:     !object.DefinedAt.IsZero() && len(object.Applied.Dropped) == 0 && s.entry.wait.retry.failures < schemaRetries,
 		Controller: s.entry.observed.Controller,
 		UID:        object.Applied.UID,
-		Time:       object.Applied.Time,
 		Former:     p.Former,
 	}
-	options.ReplicasOwned = mayOwnReplicas(object.Applied, look, p.plan.Mode())
+	options.ReplicasOwned = mayOwnReplicas(object.Applied, look)
 	change, err := p.Applier.Apply(ctx, n.Manifest, p.plan.Mode(), options)
 	if err != nil {
 		p.failed(ctx, n.Manifest, content, s, err)
@@ -85,13 +83,10 @@ func (p *pass) apply(
 	}
 }
 
-// mayOwnReplicas reports whether an entry of ours may contain spec.replicas. The watch must show our last apply. An install has no watch,
-// but knows the objects that it has applied.
-func mayOwnReplicas(applied drift.Applied, look observe.Look, mode release.Mode) bool {
-	if look.Synced && look.State == nil || mode == release.Initializing && !look.Synced {
-		return applied.UID != ""
-	}
-	return !look.Synced || look.State.Replicas || look.State.Fields != applied.Fields
+// mayOwnReplicas reports whether an entry of ours or of a former manager may contain spec.replicas. A watch can only exclude this if it shows
+// our last apply.
+func mayOwnReplicas(applied drift.Applied, look observe.Look) bool {
+	return !look.Synced || look.State == nil || look.State.Replicas || look.State.Fields != applied.Fields
 }
 
 func (p *pass) failed(ctx context.Context, m *manifest.Manifest, content inventory.Content, s *slot, err error) {
