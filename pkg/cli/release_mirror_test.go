@@ -178,7 +178,7 @@ Mirror prefix: DIR/carried
 
 To copy it to a registry:
 
-  cvo release mirror --from-dir DIR/carried --from 1.2.3-x86_64 --to REGISTRY/REPOSITORY
+  cvo release mirror --from-dir DIR/carried --from 1.2.3-x86_64 --to REGISTRY/REPOSITORY --trust DIR/trust.yaml
 `, m.stdout)
 
 	// The other network reaches neither the source registry nor its store.

@@ -562,10 +562,12 @@ func (p *picture) skips(objects []report.Object) {
 	byReason := map[string][]report.Object{}
 	var reasons []string
 	for _, o := range list {
-		if byReason[o.Reason] == nil {
-			reasons = append(reasons, o.Reason)
+		// Reason is the same for all excluded manifests; Message says why.
+		reason := cmp.Or(o.Message, o.Reason)
+		if byReason[reason] == nil {
+			reasons = append(reasons, reason)
 		}
-		byReason[o.Reason] = append(byReason[o.Reason], o)
+		byReason[reason] = append(byReason[reason], o)
 	}
 	slices.SortFunc(reasons, func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(byReason[b]), len(byReason[a])), cmp.Compare(a, b))
@@ -581,11 +583,7 @@ func (p *picture) skips(objects []report.Object) {
 			continue
 		}
 		for _, o := range byReason[reason] {
-			text := "    " + terminal.OneLine(o.ID.String()) + "  " + p.Dim(place(o.Runlevel, o.Component))
-			if message := terminal.OneLine(o.Message); message != "" {
-				text += "  " + message
-			}
-			p.line("%s", text)
+			p.line("    %s  %s", terminal.OneLine(o.ID.String()), p.Dim(place(o.Runlevel, o.Component)))
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -121,7 +122,7 @@ func inclusionRules() []Rule {
 		{
 			ID: "unknown-capability", Severity: Error, Summary: "Capabilities are valid in a ClusterVersion.",
 			Why:    "The list of capabilities is fixed. Others cannot be enabled or reported in the status.",
-			Remedy: "use one of the known capabilities, or remove the annotation",
+			Remedy: "remove the annotation, or use one of the known capabilities: " + knownCapabilities(),
 		},
 		{
 			ID: "unknown-feature-set", Severity: Error, Summary: "Feature sets are known.",
@@ -320,7 +321,7 @@ func imageRules() []Rule {
 		},
 		{
 			ID: "image-by-tag", Severity: Warning, Summary: "Image references have a digest.",
-			Why: "A tag can be moved after the release was signed.", Remedy: "list the image in the component's image-references, so that it is replaced with a digest",
+			Why: "A tag can be moved after the release was signed.", Remedy: "refer to it as the from.name of a tag in the component's image-references, which is replaced with a digest, or write a digest",
 		},
 		{
 			ID: "image-unused", Severity: Info, Summary: "Every image is used by a manifest.",
@@ -364,4 +365,13 @@ func releaseRules() []Rule {
 			Why: "This operator applies the Namespace before its first user; OpenShift's operator waits forever during an update.", Remedy: "give the Namespace a lower runlevel than its first user, or the user a higher one",
 		},
 	}
+}
+
+// knownCapabilities returns the names of the known capabilities, sorted.
+func knownCapabilities() string {
+	var names []string
+	for _, c := range inclusion.KnownCapabilities() {
+		names = append(names, string(c))
+	}
+	return strings.Join(names, ", ")
 }

@@ -163,8 +163,12 @@ func (m *mirroring) print() error {
 		m.printLine("Mirror prefix: %s", m.result.To)
 	}
 	if m.toDir != "" {
-		m.printLine("\nTo copy it to a registry:\n\n  cvo release mirror --from-dir %s --from %s --to REGISTRY/REPOSITORY",
-			m.toDir, m.tag())
+		trust := ""
+		if m.options.trust != "" {
+			trust = " --trust " + m.options.trust
+		}
+		m.printLine("\nTo copy it to a registry:\n\n  cvo release mirror --from-dir %s --from %s --to REGISTRY/REPOSITORY%s",
+			m.toDir, m.tag(), trust)
 		return nil
 	}
 	return m.printInstructions()
