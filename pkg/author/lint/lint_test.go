@@ -415,6 +415,15 @@ func kindRules() []rule {
 			files: map[string]string{web: crd("Thing") + "---\n" + object("example.com/v1beta1", "Thing", "x", "", "")},
 			want:  []string{"error unserved-version " + web + ":15"},
 		},
+		{
+			name: "it finds custom resources that break their CRD's schema", says: "spec.size: must be of type integer (CRD in 0000_50_web_10.yaml)",
+			files: map[string]string{
+				web: strings.Replace(crd("Thing"), "openAPIV3Schema: {type: object}",
+					"openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}", 1) +
+					"---\n" + object("example.com/v1", "Thing", "x", "", "spec:\n  size: big\n"),
+			},
+			want: []string{"error invalid-custom-resource " + web + ":22"},
+		},
 		{name: "it finds versions that never existed in Kubernetes", says: "available versions: v1", files: one("apps/v3", "Deployment", "web", ""), want: []string{"error unserved-version " + web + ":1"}},
 		{
 			name: "it finds removed versions", says: "policy/v1",

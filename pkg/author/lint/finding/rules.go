@@ -230,6 +230,10 @@ func kindRules() []Rule {
 			Why: "The rollout waits until the namespace exists.", Remedy: "add the Namespace to the release, or correct metadata.namespace",
 		},
 		{
+			ID: "invalid-custom-resource", Severity: Error, Summary: "Custom resources match the schema of their CRD in the release.",
+			Why: "The API server rejects the object.", Remedy: "correct the field, or the schema in the CRD",
+		},
+		{
 			ID: "unknown-field", Severity: Warning, Summary: "Fields of built-in kinds are known.",
 			Why: "The API server drops an unknown field, so it has no effect.", Remedy: "correct the field's name or its indentation, or remove it",
 		},
