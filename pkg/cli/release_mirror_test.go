@@ -219,7 +219,7 @@ func TestReleaseInfoVerifiesTheImagesOfAMirror(t *testing.T) {
 		for _, flag := range []string{"--verify", "--size"} {
 			_, _, err := runCvo(t, "release", "info", ref, flag)
 			require.ErrorContains(t, err, "image dns: ", "the source has the image, but the mirror lacks it")
-			assert.ErrorContains(t, err, place)
+			require.ErrorContains(t, err, place)
 			assert.NotContains(t, err.Error(), "image console: ")
 		}
 	}
