@@ -141,6 +141,7 @@ func TestRealTypeErrorsAreInvalid(t *testing.T) {
 	var failed *failure.Error
 	require.ErrorAs(t, err, &failed)
 	assert.Equal(t, api.ReasonResourceInvalid, failed.Reason, "%v", err)
+	assert.Contains(t, failed.Remedy, "correct the release's manifest, which the API server rejects")
 }
 
 // TestUnsendableManifestsAreErrors uses manifests that cannot come from a file, but could result from a bug in this operator.

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
@@ -303,6 +305,17 @@ spec:
 	require.ErrorAs(t, err, &failed)
 	assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
 	require.ErrorContains(t, err, `v1alpha1 was previously a storage version, and must remain in spec.versions until a storage migration`)
-	require.ErrorContains(t, err, "removes v1alpha1 from status.storedVersions", "the remedy")
+	const patch = `{"status":{"storedVersions":["v1"]}}`
+	assert.Equal(t, "keep v1alpha1 in spec.versions of the release with served: false; or store another version, rewrite all objects of the kind, "+
+		"and run: kubectl patch crd storeds.stored.example.com --subresource status --type merge -p '"+patch+"'", failed.Remedy)
 	assertQuiet(t, a, both)
+
+	_, err = a.Apply(t.Context(), manifestOf(version("v1alpha1", "true")), release.Updating)
+	require.ErrorAs(t, err, &failed)
+	assert.Contains(t, failed.Remedy, "keep v1 in spec.versions of the release", "the way back to an older release")
+	assert.Contains(t, failed.Remedy, `{"status":{"storedVersions":["v1alpha1"]}}`)
+
+	must(t, a, manifestOf(strings.ReplaceAll(version("v1alpha1", "false"), "served: true", "served: false")+", "+version("v1", "true")))
+	require.NoError(t, otherClient(t).Status().Patch(t.Context(), live(t, both), client.RawPatch(types.MergePatchType, []byte(patch))))
+	must(t, a, manifestOf(version("v1", "true")))
 }

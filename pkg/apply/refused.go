@@ -139,6 +139,9 @@ func (s *submission) immutable(live *unstructured.Unstructured, refused error, j
 		r.Cause = "the existing object cannot be changed to this one, unless the manifest is invalid"
 	}
 	switch {
+	case strings.HasPrefix(fields[0], "status.storedVersions"):
+		r.Remedy = s.storedVersionsRemedy(live)
+		return "", r
 	case s.m.NeverRecreated():
 		r.Remedy = fmt.Sprintf("the operator never deletes objects of kind %s to change a field: revert the change, or give the object a new name", s.m.GVK().Kind)
 		return "", r

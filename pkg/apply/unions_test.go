@@ -258,7 +258,7 @@ func TestReturningDefaultIsRemovedOnce(t *testing.T) {
 		require.ErrorAs(t, err, &failed)
 		assert.Equal(t, []string{"spec.progressDeadlineSeconds"}, failed.Fields)
 		require.ErrorContains(t, err, "must be greater than minReadySeconds")
-		assert.Empty(t, failed.Remedy)
+		assert.Contains(t, failed.Remedy, "correct the release's manifest")
 		assert.Equal(t, []string{"PATCH apply-patch", "GET", "POST", "POST"}, methods(record.take()), "the manifest itself is invalid")
 	}
 }

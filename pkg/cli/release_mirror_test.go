@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/release/mirror"
+	"github.com/cluster-version/cvo/pkg/oci/layout"
 	"github.com/cluster-version/cvo/pkg/oci/registry"
 	"github.com/cluster-version/cvo/pkg/oci/registry/mirrorset"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -198,6 +200,41 @@ To copy it to a registry:
 	assert.Equal(t, "sha256-"+m.image.Digest.Hex(), cm.Name)
 	assert.Contains(t, cm.Labels, "release.openshift.io/verification-signatures")
 	assert.Contains(t, cm.BinaryData, store.ConfigMapKey(m.image.Digest, 1))
+}
+
+// TestReleaseInfoVerifiesTheImagesOfAMirror verifies a mirror in a registry and one in a folder.
+func TestReleaseInfoVerifiesTheImagesOfAMirror(t *testing.T) {
+	m := newMirrorable(t, false)
+	m.sign()
+	folder := filepath.Join(m.dir, "carried")
+	require.NoError(t, m.run(m.image.Pullspec, "--to", m.to(), "--trust", m.trust))
+	require.NoError(t, m.run(m.image.Pullspec, "--to-dir", folder, "--trust", m.trust))
+	dns := m.components[1].Digest
+	inRegistry, inFolder := m.to()+":1.2.3-x86_64", folder+":1.2.3-x86_64"
+
+	complete := m.target.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/" + string(dns)), Status: http.StatusNotFound})
+	file := layout.Path(folder, dns)
+	require.NoError(t, os.Rename(file, file+".away"))
+	for place, ref := range map[string]string{m.to(): inRegistry, folder: inFolder} {
+		for _, flag := range []string{"--verify", "--size"} {
+			_, _, err := runCvo(t, "release", "info", ref, flag)
+			require.ErrorContains(t, err, "image dns: ", "the source has the image, but the mirror lacks it")
+			require.ErrorContains(t, err, place)
+			assert.NotContains(t, err.Error(), "image console: ")
+		}
+	}
+
+	complete()
+	require.NoError(t, os.Rename(file+".away", file))
+	require.NoError(t, m.source.Close())
+	for place, ref := range map[string]string{m.to(): inRegistry, folder: inFolder} {
+		out, errs, err := runCvo(t, "release", "info", ref, "--verify")
+		require.NoError(t, err)
+		assert.Contains(t, out, string(m.image.Digest)+" ")
+		assert.Contains(t, errs, "info: Checked 2 images in "+place+"\n")
+		_, _, err = runCvo(t, "release", "info", ref, "--size")
+		require.NoError(t, err)
+	}
 }
 
 //threat:release-verified-own accepts a release that its own keys have signed

@@ -16,10 +16,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply/inject"
@@ -218,6 +220,35 @@ func TestUpgradeDiffPreviewsARelease(t *testing.T) {
 		require.EqualError(t, err, "the cluster would reject 1 manifests of release 1.1.0")
 		assert.Equal(t, command.ExitRefused, command.ExitCode(err))
 		assert.Contains(t, out, "ConfigMap default/NOT_A_NAME  0000_20_a_config.yaml\n  refused: ")
+	})
+	t.Run("it sets the exit code if a result is unknown", func(t *testing.T) {
+		version := func(name, storage string) string {
+			return "{name: " + name + ", served: true, storage: " + storage +
+				", schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}}}"
+		}
+		crd := func(versions string) string {
+			return "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: widgets.example.com}\n" +
+				"spec: {group: example.com, scope: Cluster, names: {kind: Widget, plural: widgets}, versions: [" + versions + "]}\n"
+		}
+		installed := &unstructured.Unstructured{}
+		require.NoError(t, yaml.Unmarshal([]byte(crd(version("v1", "true"))), &installed.Object))
+		require.NoError(t, d.client.Create(t.Context(), installed))
+		widget := func(size string) (string, error) {
+			dir := t.TempDir()
+			require.NoError(t, os.CopyFS(dir, d.tree(t, "1.1.0", map[string]string{
+				"0000_20_a_crd.yaml":    crd(version("v1", "true") + ", " + version("v2", "false")),
+				"0000_20_a_widget.yaml": "apiVersion: example.com/v2\nkind: Widget\nmetadata: {name: a}\nspec: {size: " + size + "}\n",
+			})))
+			out, _, err := diff(dir)
+			return out, err
+		}
+		out, err := widget("1")
+		require.EqualError(t, err, "1 manifests of release 1.1.0 could not be checked")
+		assert.Equal(t, command.ExitFailed, command.ExitCode(err))
+		assert.Contains(t, out, "Widget.example.com a  0000_20_a_widget.yaml\n  unknown: the cluster does not serve example.com/v2 until")
+		out, err = widget("big")
+		assert.Equal(t, command.ExitRefused, command.ExitCode(err), "%v", err)
+		assert.Contains(t, out, "  refused: the object breaks the schema of the release's CRD: spec.size: must be of type integer\n")
 	})
 	t.Run("it renders manifests as the operator in the cluster does", func(t *testing.T) {
 		dir := t.TempDir()

@@ -149,15 +149,29 @@ func (c *requestCluster) preflightOverview(t *testing.T) {
 		require.NotNil(t, got.Preflight)
 		assert.Equal(t, api.PreflightPassed, got.Preflight.State)
 	})
-	t.Run("the overview reports the result while the cluster runs another release", func(t *testing.T) {
-		c.put(t, clusterversions.WithUpdates(clusterversions.Resting()))
+	t.Run("the overview reports the result until the cluster updates to the release", func(t *testing.T) {
+		cv := clusterversions.WithUpdates(clusterversions.Resting())
+		cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.3"}
+		c.put(t, cv)
 		out, _, _ := c.cvo(t)
 		assert.Contains(t, out, result)
-		cv := clusterversions.WithUpdates(clusterversions.Resting())
+		cv = clusterversions.WithUpdates(clusterversions.Resting())
+		cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.3"}
 		cv.Status.Desired = clusterversions.Release("4.14.3", "3")
 		c.put(t, cv)
 		out, _, _ = c.cvo(t)
 		assert.NotContains(t, out, "reflight")
+	})
+	t.Run("the overview omits the result after another request", func(t *testing.T) {
+		for _, asked := range []*configv1.Update{
+			nil, {Version: "4.14.10", Image: clusterversions.Release("", "a").Image}, {AcceptRisks: []configv1.AcceptRisk{{Name: "SlowDisks"}}},
+		} {
+			cv := clusterversions.WithUpdates(clusterversions.Resting())
+			cv.Spec.DesiredUpdate = asked
+			c.put(t, cv)
+			out, _, _ := c.cvo(t)
+			assert.NotContains(t, out, "reflight", "%v", asked)
+		}
 	})
 	t.Run("the overview distinguishes two preflights", func(t *testing.T) {
 		cv := clusterversions.WithUpdates(clusterversions.Resting())

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func TestDetailQuotesTheCauses(t *testing.T) {
@@ -52,4 +53,17 @@ func TestRefuserNamesWhatDeniedARequest(t *testing.T) {
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) { assert.Equal(t, tt.want, Refuser(errors.New(tt.text))) })
 	}
+}
+
+func TestOnlyAnInvalidManifestIsBlamed(t *testing.T) {
+	remedy := func(err error) string {
+		failed, ok := errors.AsType[*Error](Wrap(nil, err))
+		assert.True(t, ok)
+		return failed.Remedy
+	}
+	assert.Contains(t, remedy(invalid()), "correct the release's manifest, which the API server rejects")
+	denied := apierrors.NewInvalid(schema.GroupKind{Kind: "Widget"}, "a", nil)
+	denied.ErrStatus.Message = `ValidatingAdmissionPolicy 'a' with binding 'b' denied request: no`
+	assert.Empty(t, remedy(denied), "a policy of the cluster rejects it")
+	assert.Empty(t, remedy(apierrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no"))))
 }

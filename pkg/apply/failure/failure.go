@@ -71,6 +71,9 @@ func Wrap(m *manifest.Manifest, err error) error {
 		e.Remedy = fmt.Sprintf("the server cannot convert the object to the API versions in its managedFields: repair the conversion in the kind's CustomResourceDefinition, or keep the fields in all versions that it serves (%s)",
 			strings.Join(fields, ", "))
 	}
+	if e.Reason == api.ReasonResourceInvalid && e.Remedy == "" && Refuser(err) == "" {
+		e.Remedy = "correct the release's manifest, which the API server rejects, or exclude the object with an override (spec.overrides in the ClusterVersion)"
+	}
 	for _, c := range Causes(err) {
 		if c.Field != "" && !slices.Contains(e.Fields, c.Field) {
 			e.Fields = append(e.Fields, c.Field)

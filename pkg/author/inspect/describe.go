@@ -51,6 +51,8 @@ type Info struct {
 	UnknownFiles []string `json:"-"`
 	// Sizes are the sizes of Images; empty until Measure computes them.
 	Sizes map[string]Size `json:"-"`
+	// Served are the repositories or layouts that ReadImages or VerifyImages has read component images from, sorted.
+	Served []string `json:"-"`
 }
 
 // DisplayVersion is the version of software in a release's images.

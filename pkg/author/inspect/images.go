@@ -100,8 +100,9 @@ func readComponent(ctx context.Context, repository *repository.Repository, img r
 	return c, nil
 }
 
-// ReadImages fetches and verifies the manifest and configuration of all component images in parallel. It calls done, if set, with each
-// name, from several goroutines. It returns all errors joined.
+// ReadImages fetches and verifies the manifest and configuration of all component images in parallel. If the release's own repository is a
+// mirror, all images must be there. Otherwise they are where the release references them. ReadImages calls done, if set, with each name,
+// from several goroutines. It returns all errors joined.
 func (i *Info) ReadImages(ctx context.Context, images *image.Reader, done func(component string)) error {
 	read := make(map[string]*ComponentImage, len(i.References.Spec.Tags))
 	var mu sync.Mutex
@@ -181,13 +182,25 @@ func (i *Info) eachImage(ctx context.Context, images *image.Reader, done func(co
 ) error {
 	references := payload.ImageReferences(i.References)
 	names := slices.Sorted(maps.Keys(references))
+	mirrored, err := i.isMirrored(ctx, images, references)
+	if err != nil {
+		return err
+	}
 	errs := make([]error, len(names))
 	repositories := images.Repositories()
 	var group errgroup.Group
 	group.SetLimit(maxReads)
 	for n, name := range names {
 		group.Go(func() error {
-			img, repository, err := open(repositories, references[name])
+			img, err := pinned(references[name])
+			place := img
+			if mirrored {
+				place.Pullspec = i.Image
+			}
+			var repository *repository.Repository
+			if err == nil {
+				repository, err = repositories.Of(place)
+			}
 			if err == nil {
 				err = do(name, repository, img)
 			}
@@ -201,6 +214,7 @@ func (i *Info) eachImage(ctx context.Context, images *image.Reader, done func(co
 		})
 	}
 	_ = group.Wait() // the goroutines record their errors in errs
+	i.Served = repositories.Served()
 	if err := errors.Join(errs...); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -210,19 +224,40 @@ func (i *Info) eachImage(ctx context.Context, images *image.Reader, done func(co
 	return nil
 }
 
-// open returns an image of a release and its repository. It rejects a pullspec with a tag, because its content may change.
-func open(repositories *image.Repositories, pullspec string) (img release.Image, repository *repository.Repository, err error) {
+// isMirrored reports whether the release's own repository or layout is a mirror: it has images that the release references elsewhere.
+func (i *Info) isMirrored(ctx context.Context, images *image.Reader, references map[string]string) (bool, error) {
+	if i.ByDigest == "" {
+		return false, nil // a folder
+	}
+	var elsewhere []release.Image
+	for _, pullspec := range references {
+		if img, err := pinned(pullspec); err == nil && img.Repository() != release.Pullspec(i.Image).Repository() {
+			elsewhere = append(elsewhere, release.Image{Pullspec: i.Image, Digest: img.Digest})
+		}
+	}
+	errs := images.Exist(ctx, elsewhere)
+	if slices.Contains(errs, nil) {
+		return true, nil
+	}
+	for _, err := range errs {
+		if !errors.Is(err, failure.ErrNotFound) {
+			return false, fmt.Errorf("looking for component images in the release's repository: %w", err)
+		}
+	}
+	return false, nil
+}
+
+// pinned returns an image of a release. It rejects a pullspec with a tag, because its content may change.
+func pinned(pullspec string) (release.Image, error) {
 	written := release.Pullspec(pullspec).Digest()
 	if written == "" {
-		return img, nil, fmt.Errorf("%q has no digest: %w", pullspec, failure.ErrIntegrity)
+		return release.Image{}, fmt.Errorf("%q has no digest: %w", pullspec, failure.ErrIntegrity)
 	}
 	digest, err := release.ParseDigest(string(written))
 	if err != nil {
-		return img, nil, fmt.Errorf("%q: %w: %w", pullspec, failure.ErrIntegrity, err)
+		return release.Image{}, fmt.Errorf("%q: %w: %w", pullspec, failure.ErrIntegrity, err)
 	}
-	img = release.Image{Pullspec: pullspec, Digest: digest}
-	repository, err = repositories.Of(img)
-	return img, repository, err
+	return release.Image{Pullspec: pullspec, Digest: digest}, nil
 }
 
 // Measure computes Sizes from Images.

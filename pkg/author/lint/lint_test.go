@@ -181,6 +181,17 @@ func fromRules() []rule {
 			name: "it finds a changed storage version", says: "stores v1beta1, but release 1.0.0 stores v1: objects stay in version v1",
 			files: map[string]string{web: stored}, want: []string{"warning storage-version-change " + web + ":11"},
 		},
+		{
+			name: "it finds a storage version that the earlier release lacks", says: "once v2 is stored, clusters cannot go back to release 1.0.0, which lacks it",
+			files: map[string]string{web: strings.Replace(crd("Thing"), "{name: v1, served: true, storage: true,",
+				"{name: v2, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}\n  - {name: v1, served: true, storage: false,", 1)},
+			want: []string{"warning storage-version-change " + web + ":11"},
+		},
+		{
+			name: "it finds a dropped storage version", says: "lacks v1, which release 1.0.0 stores: the API server rejects the CRD while its status.storedVersions lists v1",
+			files: map[string]string{web: strings.ReplaceAll(crd("Thing"), "{name: v1,", "{name: v2,")},
+			want:  []string{"error storage-version-change " + web + ":11"},
+		},
 		{name: "it accepts a changed storage version for other clusters", files: map[string]string{
 			web:                                     strings.Replace(stored, include, include+"\n    release.openshift.io/feature-set: Default", 1),
 			"release-manifests/0000_50_web_20.yaml": preview,
@@ -403,6 +414,15 @@ func kindRules() []rule {
 			name: "it finds versions that a CRD does not serve", says: "serves v1, not v1beta1",
 			files: map[string]string{web: crd("Thing") + "---\n" + object("example.com/v1beta1", "Thing", "x", "", "")},
 			want:  []string{"error unserved-version " + web + ":15"},
+		},
+		{
+			name: "it finds custom resources that break their CRD's schema", says: "spec.size: must be of type integer (CRD in 0000_50_web_10.yaml)",
+			files: map[string]string{
+				web: strings.Replace(crd("Thing"), "openAPIV3Schema: {type: object}",
+					"openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}", 1) +
+					"---\n" + object("example.com/v1", "Thing", "x", "", "spec:\n  size: big\n"),
+			},
+			want: []string{"error invalid-custom-resource " + web + ":22"},
 		},
 		{name: "it finds versions that never existed in Kubernetes", says: "available versions: v1", files: one("apps/v3", "Deployment", "web", ""), want: []string{"error unserved-version " + web + ":1"}},
 		{

@@ -53,7 +53,8 @@ history. The default is the release that the cluster runs or is updating to.
 Digests are always verified. With --trust the command verifies the signature before it reads the release.
 
 --verify also fetches the manifest and configuration of every component image and verifies their digests. This proves that
-the release is complete and unchanged, but not who made it; --trust proves that.`,
+the release is complete and unchanged, but not who made it; --trust proves that. If the release is in a mirror, all images
+must be in that mirror.`,
 		Example: `  # Describe a release
   cvo release info registry.example/platform/release:2.0.0
 
@@ -323,6 +324,9 @@ func (o *infoOptions) verifyOne(ctx context.Context, streams command.Streams, re
 	}
 	if err := o.readImages(ctx, streams, info, images); err != nil {
 		return verifiedRelease{}, err
+	}
+	if len(info.Served) > 0 {
+		fmt.Fprintf(streams.Err, "info: Checked %s in %s\n", printable.Count(len(info.References.Spec.Tags), "image"), printable.List(info.Served, 10))
 	}
 	return verifiedRelease{
 		Image: r.Image.Pullspec, Digest: r.Image.Digest, Created: info.References.CreationTimestamp.Time,

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -143,13 +144,14 @@ func (f *Flight) judge(report *preview.Report, images found) (again bool) {
 		against = append(against, "preconditions that would block the update: "+strings.Join(blocking, ", "))
 	}
 	if report.Totals.Refused > 0 {
-		against = append(against, fmt.Sprintf("objects that the API server would reject: %d", report.Totals.Refused))
+		against = append(against, "objects that the API server would reject: "+counted(report, preview.Refuse, report.Totals.Refused))
 	}
 	if len(images.missing) > 0 {
 		against = append(against, "images that no registry has: "+printable.List(images.missing, maxListed))
 	}
 	t := report.Totals
-	f.Account.Message = fmt.Sprintf("objects to create: %d, to change: %d, to delete: %d, to recreate: %d", t.Created, t.Changed, t.Deleted, t.Recreated)
+	f.Account.Message = fmt.Sprintf("objects to create: %d, to change: %d, to delete: %d, to recreate: %d, unknown: %s",
+		t.Created, t.Changed, t.Deleted, t.Recreated, counted(report, preview.Unknown, t.Unknown))
 	if enables := f.Acceptance.EnablesText(); enables != "" {
 		f.Account.Message += "; " + enables
 	}
@@ -159,7 +161,7 @@ func (f *Flight) judge(report *preview.Report, images found) (again bool) {
 	switch {
 	case t.NotAsked > 0:
 		f.Account.State = api.PreflightFailed
-		f.Account.Message = fmt.Sprintf("objects that could not be checked: %d; %s", t.NotAsked, f.Account.Message)
+		f.Account.Message = "objects that could not be checked: " + counted(report, preview.NotAsked, t.NotAsked) + "; " + f.Account.Message
 	case len(against) > 0:
 		f.Account.State = api.PreflightObjected
 		f.Account.Message = strings.Join(against, "; ") + "; " + f.Account.Message
@@ -168,6 +170,16 @@ func (f *Flight) judge(report *preview.Report, images found) (again bool) {
 	}
 	f.Account.Message = printable.Excerpt(f.Account.Message, api.ReleaseRolloutText)
 	return t.NotAsked > 0
+}
+
+// counted returns the number of objects with a verdict, and the first of them with its message.
+func counted(report *preview.Report, verdict preview.Verdict, n int) string {
+	first := slices.IndexFunc(report.Objects, func(o preview.Object) bool { return o.Verdict == verdict })
+	if first < 0 {
+		return strconv.Itoa(n)
+	}
+	o := report.Objects[first]
+	return fmt.Sprintf("%d, first %s: %s", n, o.ID, printable.Excerpt(o.Message, maxObjectMessage))
 }
 
 // changesOf summarizes a report.

@@ -242,6 +242,42 @@ func TestChangedCRDIsPreviewed(t *testing.T) {
 	assert.Equal(t, 2, report.Totals.Unknown)
 }
 
+func TestCustomResourcesMatchTheReleasesOwnCRDs(t *testing.T) {
+	limited := func(plural string) string {
+		return strings.ReplaceAll(crd(plural, "v1", "v2"), "known: {type: string, enum: [a, b]}", "known: {type: string, enum: [b]}")
+	}
+	object := func(kind, version, name, annotations, spec string) string {
+		return "apiVersion: example.com/" + version + "\nkind: " + kind + "\nmetadata: {name: " + name + ", annotations: {" + annotations + "}}\nspec: " + spec
+	}
+	const once = "release.openshift.io/create-only: 'true'"
+	report := upgrade(t, "schemas",
+		map[string]string{
+			"0000_10_a_crd.yaml": crd("tightened", "v1"), "0000_20_a_exists.yaml": object("Tightened", "v1", "exists", "", "{known: a}"),
+			"0000_20_a_once.yaml": object("Tightened", "v1", "once", once, "{known: a}"),
+		},
+		map[string]string{
+			"0000_10_a_crd.yaml": limited("tightened"), "0000_20_a_exists.yaml": object("Tightened", "v1", "exists", "", "{known: a}"),
+			"0000_20_a_once.yaml": object("Tightened", "v1", "once", once, "{known: a}"),
+			"0000_20_a_v2.yaml":   object("Tightened", "v2", "v2", "", "{known: a}"), "0000_20_a_valid.yaml": object("Tightened", "v2", "valid", "", "{known: b}"),
+			"0000_10_a_new.yaml": limited("fresh"), "0000_20_a_fresh.yaml": object("Fresh", "v1", "fresh", "", "{known: a}"),
+			"0000_20_a_good.yaml": object("Fresh", "v1", "good", "", "{known: b}"),
+		})
+	for id, want := range map[string]Verdict{
+		"Tightened.example.com exists": Refuse, "Tightened.example.com v2": Refuse, "Tightened.example.com valid": Unknown,
+		"Fresh.example.com fresh": Refuse, "Fresh.example.com good": Create,
+	} {
+		o := report.the(t, id)
+		assert.Equal(t, want, o.Verdict, id)
+		if want == Refuse {
+			assert.Equal(t, "the object breaks the schema of the release's CRD: spec.known: must be one of [b]", o.Message, id)
+			assert.Equal(t, []string{"spec.known"}, o.Paths, id)
+		}
+	}
+	for _, o := range report.Objects {
+		assert.NotEqual(t, "once", o.ID.Name, "an existing object is kept")
+	}
+}
+
 func TestAdoptionIsPreviewed(t *testing.T) {
 	create(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: adoption}")
 	text := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: adoption}\ndata: {a: b}\n"

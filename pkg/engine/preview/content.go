@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
 
+	"github.com/cluster-version/cvo/pkg/engine/customresource"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -15,6 +16,8 @@ type releaseContent struct {
 	namespaces map[string]bool
 	// crds contains the verdict on the CRD of each kind. It is complete once all CRDs have been previewed.
 	crds map[schema.GroupKind]*Object
+	// definitions contains the release's CRD of each kind.
+	definitions map[schema.GroupKind]*unstructured.Unstructured
 	// versions contains the versions that the release's CRDs serve.
 	versions map[schema.GroupVersionKind]bool
 }
@@ -25,7 +28,8 @@ func isCRD(m *manifest.Manifest) bool {
 
 func contentOf(manifests []*manifest.Manifest) releaseContent {
 	b := releaseContent{
-		namespaces: map[string]bool{}, crds: map[schema.GroupKind]*Object{}, versions: map[schema.GroupVersionKind]bool{},
+		namespaces: map[string]bool{}, crds: map[schema.GroupKind]*Object{}, definitions: map[schema.GroupKind]*unstructured.Unstructured{},
+		versions: map[schema.GroupVersionKind]bool{},
 	}
 	for _, m := range manifests {
 		switch {
@@ -34,7 +38,7 @@ func contentOf(manifests []*manifest.Manifest) releaseContent {
 			b.namespaces[m.Object.GetName()] = true
 		case isCRD(m):
 			kind, _ := m.Defines()
-			b.crds[kind] = &Object{}
+			b.crds[kind], b.definitions[kind] = &Object{}, m.Object
 			list, _, _ := unstructured.NestedFieldNoCopy(m.Object.Object, "spec", "versions")
 			versions, _ := list.([]any)
 			for _, v := range versions {
@@ -54,6 +58,16 @@ func (b releaseContent) settle(m *manifest.Manifest, o Object) {
 	if kind, ok := m.Defines(); ok && !m.Tombstone() {
 		b.crds[kind] = &o
 	}
+}
+
+// violations returns how a manifest breaks the schema of a CRD that the release creates or changes first. The server does not know that
+// schema yet.
+func (b releaseContent) violations(m *manifest.Manifest) []customresource.Violation {
+	crd := b.crds[m.GVK().GroupKind()]
+	if crd == nil || m.Tombstone() || crd.Verdict != Create && crd.Verdict != Recreate && !b.changesSchema(m) {
+		return nil
+	}
+	return customresource.Validate(b.definitions[m.GVK().GroupKind()], m.Object)
 }
 
 // changesSchema reports whether the release changes the CRD of an object's kind before it applies the object. Then the server's current

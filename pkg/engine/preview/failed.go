@@ -15,6 +15,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/engine/customresource"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -81,6 +82,17 @@ func refused(o *Object, err error) {
 	default:
 		o.Remedy = "correct the manifest, or " + unmanage
 	}
+}
+
+// breaksSchema sets the verdict on an object that the release's own CRD will reject.
+func breaksSchema(o *Object, found []customresource.Violation) {
+	texts := make([]string, len(found))
+	for i, v := range found {
+		texts[i] = v.String()
+		o.Paths = append(o.Paths, v.Field)
+	}
+	o.Verdict, o.Message = Refuse, "the object breaks the schema of the release's CRD: "+strings.Join(texts, ", ")
+	o.Remedy = "correct the release's manifest, or exclude the object with an override (spec.overrides in the ClusterVersion)"
 }
 
 // statusOf returns the server's status, or the zero value if the error does not come from the server.

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/cluster-version/cvo/pkg/oci/image/repository"
@@ -33,4 +34,16 @@ func (r *Repositories) Of(img release.Image) (*repository.Repository, error) {
 	}
 	r.opened[img.Repository()] = opened
 	return opened, nil
+}
+
+// Served lists the places that have served content so far, sorted. It omits the cache.
+func (r *Repositories) Served() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var places []string
+	for _, repository := range r.opened {
+		places = append(places, repository.Served()...)
+	}
+	slices.Sort(places)
+	return slices.Compact(places)
 }

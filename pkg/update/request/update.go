@@ -311,8 +311,12 @@ func (o Clear) Plan(cv *configv1.ClusterVersion, r *Request) error {
 func (o Clear) message(asked configv1.Update, status configv1.ClusterVersionStatus) string {
 	desired := status.Desired
 	current := reported.Name(desired.Version, desired.Image)
-	cancelled := "Update to " + reported.Name(asked.Version, asked.Image) + " cancelled"
+	name := reported.Name(asked.Version, asked.Image)
+	cancelled := "Update to " + name + " cancelled"
 	isStarted := equivalent(asked, desired) || asked.Image+asked.Version == ""
+	if asked.Mode == configv1.UpdateModePreflight {
+		cancelled, isStarted = "Preflight of "+name+" cancelled", false
+	}
 	last := slices.IndexFunc(status.History, func(h configv1.UpdateHistory) bool { return h.State == configv1.CompletedUpdate })
 	isUpdating := last > 0 // otherwise the release is complete, or it is being installed
 	own := release.SameImage(o.Operator, desired.Image)

@@ -137,17 +137,18 @@ func (u ConditionalUpdate) explanation() string {
 	return text
 }
 
-// preflightText prints the requested preflight, or the last one if its release differs from the cluster's release.
+// preflightText prints the preflight of the requested release, until the cluster updates to it.
 func (v *Overview) preflightText(out io.Writer) {
-	preflight := v.Preflight
-	asked := v.Requested
-	if asked != nil && asked.Mode != configv1.UpdateModePreflight {
-		asked = nil
+	asked, preflight := v.Requested, v.Preflight
+	if asked == nil || asked.Version+asked.Image == "" {
+		return
 	}
+	requested := asked.Mode == configv1.UpdateModePreflight
+	found := preflight != nil && isPreflightOf(*preflight, *asked)
 	switch {
-	case asked != nil && (preflight == nil || !isPreflightOf(*preflight, *asked)):
+	case requested && !found:
 		fmt.Fprintf(out, "\nA preflight of %s is requested and has not started yet.\n", terminal.OneLine(reported.Name(asked.Version, asked.Image)))
-	case preflight != nil && (asked != nil || preflight.Image != v.Desired.Image && (preflight.Version == "" || preflight.Version != v.Desired.Version)):
+	case found && (requested || preflight.Image != v.Desired.Image && (preflight.Version == "" || preflight.Version != v.Desired.Version)):
 		fmt.Fprintf(out, "\nPreflight of %s: %s\n\n  Step: %s\n  Message: %s\n", terminal.OneLine(reported.Name(preflight.Version, preflight.Image)), preflight.State,
 			terminal.OneLine(preflight.Step), terminal.OneLine(cmp.Or(preflight.Message, "<no message>")))
 	}

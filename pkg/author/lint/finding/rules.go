@@ -193,8 +193,10 @@ func kindRules() []Rule {
 		},
 		{
 			ID: "storage-version-change", Severity: Warning, Summary: "CRDs store the same version as in the previous release. Needs --from.",
-			Why:    "Existing objects stay in etcd in their old version, which status.storedVersions lists. The API server rejects a CRD that lacks a listed version.",
-			Remedy: "keep the version in spec.versions, let a component rewrite all objects, and drop the version in a later release",
+			Why: "Existing objects stay in etcd in their old version, which status.storedVersions lists. The API server rejects a CRD that lacks a listed version. " +
+				"So an update cannot drop the old version, and clusters cannot go back to a release that lacks the new one.",
+			Remedy: "keep the version in spec.versions, let a component rewrite all objects and remove the version from status.storedVersions, and drop it in a later release; " +
+				"add a version one release before it is stored",
 		},
 		{
 			ID: "unknown-kind", Severity: Error, Summary: "Every kind is served.",
@@ -227,6 +229,10 @@ func kindRules() []Rule {
 		{
 			ID: "unknown-namespace", Severity: Warning, Summary: "Namespaces are part of the release.",
 			Why: "The rollout waits until the namespace exists.", Remedy: "add the Namespace to the release, or correct metadata.namespace",
+		},
+		{
+			ID: "invalid-custom-resource", Severity: Error, Summary: "Custom resources match the schema of their CRD in the release.",
+			Why: "The API server rejects the object.", Remedy: "correct the field, or the schema in the CRD",
 		},
 		{
 			ID: "unknown-field", Severity: Warning, Summary: "Fields of built-in kinds are known.",

@@ -11,6 +11,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/cluster-version/cvo/pkg/author/lint/source"
+	"github.com/cluster-version/cvo/pkg/engine/customresource"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -32,6 +33,7 @@ func (c Rules) Check(o *source.Object) {
 	}
 	if !o.Tombstone() { // only the identity of a tombstone matters
 		checkFields(o)
+		c.checkSchema(o)
 	}
 }
 
@@ -160,6 +162,19 @@ func checkFields(o *source.Object) {
 			at = source.ParsePath(strings.TrimSuffix(name, `"`))
 		}
 		o.Find("unknown-field", at, "%s has no field %s: the API server drops it", o.GVK().Kind, at)
+	}
+}
+
+// checkSchema validates a custom resource against the CRDs of its kind in the release.
+func (c Rules) checkSchema(o *source.Object) {
+	for _, d := range c.release.Serving(o) {
+		found := customresource.Validate(d.CRD.Object, o.Object)
+		for _, v := range found {
+			o.Find("invalid-custom-resource", source.ParsePath(v.Field), "%s (CRD in %s)", v, d.CRD.File)
+		}
+		if len(found) > 0 {
+			return
+		}
 	}
 }
 

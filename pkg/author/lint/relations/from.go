@@ -1,6 +1,7 @@
 package relations
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -41,15 +42,26 @@ func (c check) checkFrom() {
 	}
 }
 
-// checkStorageVersion finds CRDs with a changed storage version, if some cluster gets both CRDs.
+// checkStorageVersion finds CRDs with a changed storage version, if some cluster gets both CRDs. A CRD without the earlier storage version
+// is an error, because the API server rejects it.
 func (c check) checkStorageVersion(before, after []*source.Definition) {
 	for _, d := range after {
 		for _, old := range before {
 			if old.Storage == "" || d.Storage == "" || old.Storage == d.Storage || len(inclusion.Gates{}.Clusters(old.CRD.Reach(), d.CRD.Reach())) == 0 {
 				continue
 			}
-			d.CRD.Find("storage-version-change", source.Path{"spec", "versions"}, "stores %s, but %s stores %s: objects stay in version %s until they are rewritten",
-				d.Storage, c.from.Name(), old.Storage, old.Storage)
+			at := source.Path{"spec", "versions"}
+			back := ""
+			if _, known := old.Versions[d.Storage]; !known {
+				back = fmt.Sprintf("; once %s is stored, clusters cannot go back to %s, which lacks it", d.Storage, c.from.Name())
+			}
+			if _, kept := d.Versions[old.Storage]; kept {
+				d.CRD.Find("storage-version-change", at, "stores %s, but %s stores %s: objects stay in version %s until they are rewritten%s",
+					d.Storage, c.from.Name(), old.Storage, old.Storage, back)
+			} else {
+				d.CRD.FindError(&d.CRD.In.Found, "storage-version-change", at, "lacks %s, which %s stores: the API server rejects the CRD while its status.storedVersions lists %s%s",
+					old.Storage, c.from.Name(), old.Storage, back)
+			}
 			break
 		}
 	}

@@ -74,9 +74,18 @@ func (o *Object) FindIn(list *finding.List, rule string, at Path, format string,
 
 // FindInfo is like FindIn for the whole object, but with severity Info instead of the rule's.
 func (o *Object) FindInfo(list *finding.List, rule, format string, args ...any) {
+	o.findAs(list, finding.Info, rule, nil, format, args...)
+}
+
+// FindError is like FindIn, but with severity Error instead of the rule's.
+func (o *Object) FindError(list *finding.List, rule string, at Path, format string, args ...any) {
+	o.findAs(list, finding.Error, rule, at, format, args...)
+}
+
+func (o *Object) findAs(list *finding.List, severity finding.Severity, rule string, at Path, format string, args ...any) {
 	list.Add(rule, o.In.Name, func() finding.Finding {
-		f := o.finding(nil, fmt.Sprintf(format, args...))
-		f.Severity = finding.Info
+		f := o.finding(at, fmt.Sprintf(format, args...))
+		f.Severity = severity
 		return f
 	})
 }

@@ -75,7 +75,7 @@ The release is an image in a registry, or a folder with manifests/ and release-m
 update: by a key in the file of --trust or, without --trust, by a key in the running release.
 
 The command uses the permissions of the kubeconfig's user, who needs get, list, create, patch and delete on the objects of the
-release. The exit code is 3 if the API server would reject something, and 1 if the command could not check something.`,
+release. The exit code is 3 if the API server would reject an object, and 1 if the command could not check an object.`,
 		Example: `  # Print the changes of an update
   cvo upgrade diff registry.example/platform/release:1.1.0
 
@@ -138,8 +138,8 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	switch t := report.Totals; {
 	case t.Refused > 0:
 		return &command.RefusedError{Err: fmt.Errorf("the cluster would reject %d manifests of release %s", t.Refused, report.Version)}
-	case t.NotAsked > 0:
-		return fmt.Errorf("%d manifests of release %s could not be checked", t.NotAsked, report.Version)
+	case t.NotAsked+t.Unknown > 0:
+		return fmt.Errorf("%d manifests of release %s could not be checked", t.NotAsked+t.Unknown, report.Version)
 	}
 	return nil
 }

@@ -1,0 +1,37 @@
+package apply
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// storedVersionsRemedy returns the remedy for a CRD that lacks versions in which the cluster may store objects.
+func (s *submission) storedVersionsRemedy(live *unstructured.Unstructured) string {
+	var names, rest, lacking []string
+	list, _, _ := unstructured.NestedFieldNoCopy(s.body, "spec", "versions")
+	versions, _ := list.([]any)
+	for _, v := range versions {
+		version, _ := v.(map[string]any)
+		name, _ := version["name"].(string)
+		names = append(names, name)
+		if stored, _ := version["storage"].(bool); stored {
+			rest = []string{name}
+		}
+	}
+	stored, _, _ := unstructured.NestedStringSlice(live.Object, "status", "storedVersions")
+	for _, name := range stored {
+		switch {
+		case !slices.Contains(names, name):
+			lacking = append(lacking, name)
+		case !slices.Contains(rest, name):
+			rest = append(rest, name)
+		}
+	}
+	patch, _ := json.Marshal(map[string]any{"status": map[string]any{"storedVersions": rest}}) // strings cannot fail
+	return fmt.Sprintf("keep %s in spec.versions of the release with served: false; or store another version, rewrite all objects of the kind, "+
+		"and run: kubectl patch crd %s --subresource status --type merge -p '%s'", strings.Join(lacking, ", "), s.target.Name, patch)
+}
