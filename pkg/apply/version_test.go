@@ -130,7 +130,7 @@ func TestCustomResourcesMoveToTheNextVersionOfTheirAPI(t *testing.T) {
 			record.take()
 			again := must(t, a, next)
 			assert.Equal(t, change.ResourceVersion, again.ResourceVersion)
-			assert.Len(t, record.take(), 1, "the entries are moved once in an object's life")
+			assert.Len(t, record.take(), 1, "the entries are moved once for each change of version")
 
 			must(t, a, widget("v1", name, "{}"))
 			assert.Nil(t, at(live(t, next).Object, "spec.port"), "a field that a later release drops disappears")
@@ -295,7 +295,9 @@ func TestDiscardedObjectsWithDefaultsAreTakenBack(t *testing.T) {
 	first, next := web(", livenessProbe: {httpGet: {path: /, port: 80}}"), web("")
 	applied := must(t, a, first)
 	as(t, "kubectl", first, types.MergePatchType, `{"metadata":{"managedFields":[{}]}}`)
-	former := func(context.Context, manifest.ID) ([]*manifest.Manifest, error) { return []*manifest.Manifest{first}, nil }
+	former := func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
+		return []*manifest.Manifest{first}, nil
+	}
 	change := must(t, a.With(apply.Options{UID: applied.UID, Former: former}), next)
 	assert.Equal(t, "took back its fields, whose owners the server had discarded", change.Message)
 	assert.NotContains(t, at(live(t, next).Object, podAt+"containers.0"), "livenessProbe")

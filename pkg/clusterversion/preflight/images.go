@@ -25,9 +25,9 @@ type found struct{ missing, unknown []string }
 // lookupTime limits the time to look up all images.
 const lookupTime = time.Minute
 
-// findImages looks up the images of the release that the running release does not use, as nodes would pull them.
-func (f *Flight) findImages(ctx context.Context) found {
-	components := imagesOf(f.Acceptance.Payload.Manifests)
+// findImages looks up the images in manifests that the running release does not use, where nodes would pull them.
+func (f *Flight) findImages(ctx context.Context, manifests []*manifest.Manifest) found {
+	components := imagesOf(manifests)
 	if f.Input.Running != nil && f.Input.Running.Payload != nil {
 		for pullspec := range imagesOf(f.Input.Running.Payload.Manifests) {
 			delete(components, pullspec)
@@ -63,10 +63,13 @@ func (f *Flight) findImages(ctx context.Context) found {
 	return out
 }
 
-// imagesOf returns the pullspecs by digest in manifests, with the component of the first manifest that contains each.
+// imagesOf returns the pullspecs by digest in manifests except tombstones, with the component of the first manifest that contains each.
 func imagesOf(manifests []*manifest.Manifest) map[release.Pullspec]string {
 	images := map[release.Pullspec]string{}
 	for _, m := range manifests {
+		if m.Tombstone() {
+			continue
+		}
 		for text := range manifest.Texts(m.Object.Object) {
 			for _, pullspec := range release.Pullspecs(text) {
 				if _, known := images[pullspec]; !known {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/failure"
@@ -23,7 +24,11 @@ func TestImagesThatTheRunningReleaseLacksAreLookedUp(t *testing.T) {
 	using := func(images ...string) payload.Update {
 		text := strings.Join(images, " ")
 		object := &unstructured.Unstructured{Object: map[string]any{"spec": []any{text}}}
-		return payload.Update{Payload: &payload.Payload{Manifests: []*manifest.Manifest{{Component: "dns", Object: object}}}}
+		tombstone := &unstructured.Unstructured{Object: map[string]any{"spec": image("4")}}
+		tombstone.SetAnnotations(map[string]string{api.DeleteAnnotation: "true"})
+		return payload.Update{Payload: &payload.Payload{Manifests: []*manifest.Manifest{
+			{Component: "dns", Object: object}, {Component: "dns", Object: tombstone},
+		}}}
 	}
 	lookUp := func(errs []error, err error) Lookup {
 		return func(_ context.Context, _ *configv1.ClusterVersion, images []release.Image) ([]error, error) {
@@ -48,7 +53,7 @@ func TestImagesThatTheRunningReleaseLacksAreLookedUp(t *testing.T) {
 				Lookup: tt.lookup, Acceptance: accept.Acceptance{Update: using(image("1"), image("3"), image("2"))},
 				Input: accept.Input{Running: &accept.Acceptance{Update: using(image("1"))}},
 			}
-			assert.Equal(t, tt.want, f.findImages(t.Context()))
+			assert.Equal(t, tt.want, f.findImages(t.Context(), f.Acceptance.Payload.Manifests))
 		})
 	}
 }

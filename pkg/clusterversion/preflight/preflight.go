@@ -84,8 +84,10 @@ func (f *Flight) Run(ctx context.Context) (again bool) {
 		return accept.IsTransient(f.Acceptance)
 	}
 	f.begin(api.PreflightDryRun, "Looking up the images and dry-running each object of "+f.Acceptance.Describe())
-	images := f.findImages(ctx)
-	report, err := f.Preview(ctx, f.Input.ClusterVersion, f.Acceptance.Payload)
+	managed := *f.Acceptance.Payload
+	managed.Manifests = accept.Managed(f.Acceptance, f.Input.ClusterVersion.Spec.Overrides)
+	images := f.findImages(ctx, managed.Manifests)
+	report, err := f.Preview(ctx, f.Input.ClusterVersion, &managed)
 	if err != nil {
 		f.Account.State, f.Account.Message = api.PreflightFailed, printable.Excerpt(err.Error(), api.ReleaseRolloutText)
 		return true
@@ -158,16 +160,15 @@ func (f *Flight) judge(report *preview.Report, images found) (again bool) {
 	if len(images.unknown) > 0 {
 		f.Account.Message += "; images that could not be looked up: " + printable.List(images.unknown, maxListed)
 	}
-	switch {
-	case t.NotAsked > 0:
-		f.Account.State = api.PreflightFailed
-		f.Account.Message = "objects that could not be checked: " + counted(report, preview.NotAsked, t.NotAsked) + "; " + f.Account.Message
-	case len(against) > 0:
+	f.Account.State = api.PreflightPassed
+	if len(against) > 0 {
 		f.Account.State = api.PreflightObjected
-		f.Account.Message = strings.Join(against, "; ") + "; " + f.Account.Message
-	default:
-		f.Account.State = api.PreflightPassed
 	}
+	if t.NotAsked > 0 {
+		f.Account.State = api.PreflightFailed
+		against = append(against, "objects that could not be checked: "+counted(report, preview.NotAsked, t.NotAsked))
+	}
+	f.Account.Message = strings.Join(append(against, f.Account.Message), "; ")
 	f.Account.Message = printable.Excerpt(f.Account.Message, api.ReleaseRolloutText)
 	return t.NotAsked > 0
 }
