@@ -18,55 +18,63 @@ import (
 type comparison struct {
 	payload   *payload.Payload
 	overrides []configv1.ComponentOverride
-	// unmatched describes the overrides that exclude no manifest of the payload; empty if there are none.
+	// at is the time of the comparison, in whole seconds.
+	at metav1.Time
+	// unmatched is the message about the overrides that exclude no manifest of the payload; empty if there are none.
 	unmatched string
 }
 
-// with returns the comparison for a content. It compares only if the payload or the overrides have changed.
-func (c comparison) with(content Content) comparison {
-	if c.payload == content.Payload && slices.Equal(c.overrides, content.Overrides) {
-		return c
+// restored returns the comparison of an earlier process.
+func restored(conditions []metav1.Condition) comparison {
+	c := meta.FindStatusCondition(conditions, api.ConditionOverridesMatch)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return comparison{}
 	}
-	c = comparison{payload: content.Payload, overrides: content.Overrides}
-	if c.payload == nil || len(c.overrides) == 0 {
-		return c
+	return comparison{at: c.LastTransitionTime, unmatched: c.Message}
+}
+
+// compare compares the overrides with the payload if one of them has changed. Without a payload, the last comparison stays.
+func (r *Record) compare(content Content) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.compared.payload == content.Payload && slices.Equal(r.compared.overrides, content.Overrides) || content.Payload == nil && len(content.Overrides) > 0 {
+		return
 	}
-	manifests := slices.Clone(c.payload.Manifests)
-	for _, e := range c.payload.Excluded {
-		manifests = append(manifests, e.Manifest)
+	c := comparison{payload: content.Payload, overrides: content.Overrides, at: metav1.NewTime(r.clock.Now()).Rfc3339Copy()}
+	if c.payload != nil && len(c.overrides) > 0 {
+		manifests := slices.Clone(c.payload.Manifests)
+		for _, e := range c.payload.Excluded {
+			manifests = append(manifests, e.Manifest)
+		}
+		if unmatched := override.Unmatched(manifests, c.overrides); len(unmatched) > 0 {
+			c.unmatched = printable.Excerpt("These entries of spec.overrides match no object of the release and have no effect: "+
+				strings.Join(unmatched, "; "), maxConditionMessage)
+		}
 	}
-	c.unmatched = strings.Join(override.Unmatched(manifests, c.overrides), "; ")
-	return c
+	r.compared = c
 }
 
 // overrideConditions adds condition OverridesMatch to the conditions of a ReleaseStatus. It is omitted until an override matches no object.
 func (r *Record) overrideConditions(found []metav1.Condition, content Content) []metav1.Condition {
-	r.compared = r.compared.with(content)
 	unmatched, unknown := r.compared.unmatched, content.Payload == nil && len(content.Overrides) > 0
 	if unknown || unmatched == "" && meta.FindStatusCondition(found, api.ConditionOverridesMatch) == nil {
 		return found
 	}
 	c := metav1.Condition{
 		Type: api.ConditionOverridesMatch, Status: metav1.ConditionTrue, Reason: api.ReasonOverridesMatch,
-		Message: "Every entry of spec.overrides matches an object of the release.", LastTransitionTime: metav1.NewTime(r.clock.Now()).Rfc3339Copy(),
+		Message: "Every entry of spec.overrides matches an object of the release.", LastTransitionTime: r.compared.at,
 	}
 	if unmatched != "" {
-		c.Status, c.Reason = metav1.ConditionFalse, api.ReasonOverrideUnmatched
-		c.Message = printable.Excerpt("These entries of spec.overrides match no object of the release and have no effect: "+unmatched, maxConditionMessage)
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, api.ReasonOverrideUnmatched, unmatched
 	}
 	next := slices.Clone(found)
 	meta.SetStatusCondition(&next, c)
 	return next
 }
 
-// UnmatchedOverrides returns the message about unmatched overrides; empty if there are none.
+// UnmatchedOverrides returns the message about unmatched overrides; empty if there are none. The API server may not store it.
 func (r *Record) UnmatchedOverrides() string {
-	status := r.Status()
-	if status == nil {
-		return ""
-	}
-	if c := meta.FindStatusCondition(status.Conditions, api.ConditionOverridesMatch); c != nil && c.Status == metav1.ConditionFalse {
-		return c.Message
-	}
-	return ""
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.compared.unmatched
 }

@@ -6,6 +6,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -42,4 +43,22 @@ func TestOverridesAreComparedOnceForEachPayload(t *testing.T) {
 	assert.False(t, isUnmatched(second, "second"), "nothing has changed")
 	assert.True(t, isUnmatched(second, "second", "third"))
 	assert.False(t, isUnmatched(nil), "without overrides, no payload is needed")
+}
+
+// TestUnmatchedOverridesNeedNoStoredCondition also covers a process that starts after the condition was stored.
+func TestUnmatchedOverridesNeedNoStoredCondition(t *testing.T) {
+	const stored = "the message of an earlier process"
+	object := &api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: "version"}}
+	meta.SetStatusCondition(&object.Status.Conditions, metav1.Condition{
+		Type: api.ConditionOverridesMatch, Status: metav1.ConditionFalse, Reason: api.ReasonOverrideUnmatched, Message: stored,
+	})
+	r := New(clocktesting.NewFakePassiveClock(now), nil, "version", "ns") // the kind is not served
+	r.Read(Found{Object: object})
+	overrides := []configv1.ComponentOverride{{Kind: "Secret", Namespace: "ns", Name: "a", Unmanaged: true}}
+	_, err := r.Keep(t.Context(), Content{Overrides: overrides})
+	require.NoError(t, err)
+	assert.Equal(t, stored, r.UnmatchedOverrides())
+	_, err = r.Keep(t.Context(), Content{Overrides: overrides, Payload: &payload.Payload{}})
+	require.NoError(t, err)
+	assert.Contains(t, r.UnmatchedOverrides(), `kind "Secret", namespace "ns", name "a"`)
 }

@@ -150,6 +150,9 @@ func (r *Record) Read(f Found) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.read, r.found, r.unserved = true, f.Object, f.unserved
+	if r.compared.payload == nil && f.Object != nil {
+		r.compared = restored(f.Object.Status.Conditions)
+	}
 }
 
 // Content is the intended content of the record.
@@ -176,6 +179,7 @@ type Kept struct {
 // Keep writes the record if it differs from the one on the API server, and checks that the server stored all of it. A failed write is
 // retried later. It affects only requests that must be recorded. Keep returns the reason why the record is not written.
 func (r *Record) Keep(ctx context.Context, c Content) (Kept, error) {
+	r.compare(c)
 	if r.object == nil {
 		return Kept{}, nil
 	}
