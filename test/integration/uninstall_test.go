@@ -47,6 +47,7 @@ func TestUninstallStopsTheLeader(t *testing.T) {
 	leader = p.operator(img.ByDigest(), shortLease...)
 	leader.letEnd()
 	second := p.holder(func(holder string) bool { return holder != "" && holder != first })
+	p.renews() // it knows that it leads, so it notices when it does not
 	require.NoError(t, leader.signal(syscall.SIGSTOP))
 	var goesOn time.Time
 	took, waited = p.stopsOperator(func() {

@@ -9,6 +9,8 @@ import (
 )
 
 // FuzzValidate validates an object against any schema. It must not panic, and it must not change the object.
+//
+//threat:custom-resources-schemas
 func FuzzValidate(f *testing.F) {
 	definition, err := yaml.YAMLToJSON([]byte(widgets))
 	if err != nil {
