@@ -30,6 +30,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/install/plan"
 	"github.com/cluster-version/cvo/pkg/install/target"
+	"github.com/cluster-version/cvo/pkg/kube/apiserver"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -51,12 +52,16 @@ func Deploy(ctx context.Context, cfg *rest.Config, p plan.Plan, injection inject
 		return nil, err
 	}
 	d := &deployer{c, p, injection}
-	if err := d.check(ctx); err != nil {
+	if err := retryTransient(ctx, func() error { return d.check(ctx) }); err != nil {
 		return nil, err
 	}
 	var results []target.Result
 	for _, item := range p.Items {
-		result, err := d.applyItem(ctx, item)
+		var result target.Result
+		err := retryTransient(ctx, func() (err error) {
+			result, err = d.applyItem(ctx, item)
+			return err
+		})
 		if err != nil {
 			return results, fmt.Errorf("installing %s: %w", item.ID(), err)
 		}
@@ -69,6 +74,13 @@ func Deploy(ctx context.Context, cfg *rest.Config, p plan.Plan, injection inject
 		done(result)
 	}
 	return results, nil
+}
+
+// retryTransient repeats do while the API server is unavailable, for 13 seconds at most besides the time of the requests. A new control
+// plane often is for moments.
+func retryTransient(ctx context.Context, do func() error) error {
+	transient := func(err error) bool { return ctx.Err() == nil && apiserver.IsTransient(err) }
+	return retry.OnError(wait.Backoff{Duration: 200 * time.Millisecond, Steps: 6, Factor: 2.5}, transient, do)
 }
 
 // deployer installs a plan.

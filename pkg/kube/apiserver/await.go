@@ -1,4 +1,4 @@
-// Package apiserver waits until the API server responds, and handles its warnings.
+// Package apiserver waits until the API server responds, recognizes its transient errors, and handles its warnings.
 package apiserver
 
 import (
@@ -39,7 +39,7 @@ var ErrAway = errors.New("waiting for the API server")
 func await(ctx context.Context, clk clock.Clock, ask func(context.Context) error) error {
 	for waiting := false; ; waiting = true {
 		err := ask(ctx)
-		if err == nil || ctx.Err() == nil && !away(err) {
+		if err == nil || ctx.Err() == nil && !IsTransient(err) {
 			return nil
 		}
 		if !waiting {
@@ -69,9 +69,9 @@ func askServer(config *rest.Config) (func(context.Context) error, error) {
 	}, nil
 }
 
-// away reports whether the server does not respond or is unavailable for now. Invalid certificates and unknown host names do not count,
-// because waiting does not help.
-func away(err error) bool {
+// IsTransient reports whether the server does not respond or is unavailable for now. Invalid certificates and unknown host names do not
+// count, because waiting does not help.
+func IsTransient(err error) bool {
 	var operation *net.OpError
 	var timeout net.Error
 	var name *net.DNSError
