@@ -28,7 +28,7 @@ var ErrNoFormer = errors.New("fields of the earlier release may remain")
 // not. Applied objects that another client created without managedFields are treated in the same way.
 func (s *submission) takeBack(ctx context.Context, change Change, got answer) (Change, answer, error) {
 	uid := s.applier.options.UID
-	if uid == "" || uid != got.meta.UID || !ownership.Discarded(got.meta.ManagedFields) {
+	if uid == "" || uid != got.meta.UID || !ownership.Discarded(s.m.GVK(), got.meta.ManagedFields) {
 		return change, got, nil
 	}
 	lost, note, err := s.lost(ctx)
@@ -53,6 +53,8 @@ func (s *submission) takeBack(ctx context.Context, change Change, got answer) (C
 			conflict = err
 			if got.meta, err = s.applier.client.Get(ctx, s.target); err != nil {
 				return Change{}, answer{}, fmt.Errorf("taking back fields: %w", err)
+			} else if got.meta.UID != uid { // another client has replaced the object
+				return Change{}, answer{}, fmt.Errorf("taking back fields: %w", conflict)
 			}
 			continue
 		case failure.Refuser(err) != "" || apierrors.IsForbidden(err) || apierrors.IsInvalid(err): // the apply itself has succeeded

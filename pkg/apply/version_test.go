@@ -255,7 +255,7 @@ func TestDiscardedFieldsAreTakenBack(t *testing.T) {
 			assert.Equal(t, tt.want, live(t, next).Object["spec"])
 			assert.Contains(t, managers(live(t, next)), "before-first-apply Update v1", "fields of others stay theirs")
 
-			again := must(t, a.With(apply.Options{UID: change.UID, Former: tt.former}), next)
+			again := must(t, a.With(apply.Options{UID: change.UID, Former: away}), next)
 			assert.Equal(t, change.ResourceVersion, again.ResourceVersion, "once is enough")
 			assert.Empty(t, again.Message)
 			must(t, a, widget("v1", name, "{note: later}"))

@@ -8,10 +8,17 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// Discarded reports whether the object had no managedFields when an apply started new ones. That apply makes the server assign all fields of
-// the object to the manager before-first-apply.
-func Discarded(entries []metav1.ManagedFieldsEntry) bool {
-	return slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == BeforeFirstApply })
+// Discarded reports whether the manager before-first-apply shares a field with our entry. If an object has no managedFields, the server
+// assigns all its fields to that manager when an apply starts new ones. After TakeBack, the two share none.
+func Discarded(gvk schema.GroupVersionKind, entries []metav1.ManagedFieldsEntry) bool {
+	return slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
+		if e.Manager != BeforeFirstApply {
+			return false
+		}
+		set, ok := readSet(&e)
+		own, _ := ourSet(entries, gvk)
+		return ok && !set.Intersection(own).Empty()
+	})
 }
 
 // TakeBack takes the fields of our entry away from before-first-apply, so that a later apply can remove them. It makes those fields of
@@ -39,12 +46,9 @@ func TakeBack(gvk schema.GroupVersionKind, entries []metav1.ManagedFieldsEntry, 
 		if changed = changed || rest.Size() < set.Size(); rest.Empty() {
 			continue
 		}
-		data, err := rest.ToJSON()
-		if err != nil { // a set that was decoded can be encoded
+		if !setFields(&e, rest) {
 			return entries, false, false
 		}
-		e.FieldsV1 = &metav1.FieldsV1{}
-		e.FieldsV1.SetRawBytes(data)
 		kept = append(kept, e)
 	}
 	if !changed {
