@@ -139,7 +139,7 @@ func (s *submission) immutable(live *unstructured.Unstructured, refused error, j
 		r.Cause = "the existing object cannot be changed to this one, unless the manifest is invalid"
 	}
 	switch {
-	case strings.HasPrefix(fields[0], "status.storedVersions"):
+	case s.m.GVK().GroupKind() == crdKind && strings.HasPrefix(fields[0], "status.storedVersions"):
 		r.Remedy = s.storedVersionsRemedy(live)
 		return "", r
 	case s.m.NeverRecreated():

@@ -224,14 +224,18 @@ func (i *Info) eachImage(ctx context.Context, images *image.Reader, done func(co
 	return nil
 }
 
+// mirrorSamples is the number of images that show whether a repository is a mirror. One image could be missing there.
+const mirrorSamples = 5
+
 // isMirrored reports whether the release's own repository or layout is a mirror: it has images that the release references elsewhere.
 func (i *Info) isMirrored(ctx context.Context, images *image.Reader, references map[string]string) (bool, error) {
 	if i.ByDigest == "" {
 		return false, nil // a folder
 	}
 	var elsewhere []release.Image
-	for _, pullspec := range references {
-		if img, err := pinned(pullspec); err == nil && img.Repository() != release.Pullspec(i.Image).Repository() {
+	for _, name := range slices.Sorted(maps.Keys(references)) {
+		img, err := pinned(references[name])
+		if err == nil && img.Repository() != release.Pullspec(i.Image).Repository() && len(elsewhere) < mirrorSamples {
 			elsewhere = append(elsewhere, release.Image{Pullspec: i.Image, Digest: img.Digest})
 		}
 	}

@@ -424,6 +424,15 @@ func kindRules() []rule {
 			},
 			want: []string{"error invalid-custom-resource " + web + ":22"},
 		},
+		{
+			name: "it finds custom resources that lack a required field", says: "spec.size: is required (CRD in 0000_50_web_10.yaml)",
+			files: map[string]string{
+				web: strings.Replace(crd("Thing"), "openAPIV3Schema: {type: object}",
+					"openAPIV3Schema: {type: object, properties: {spec: {type: object, required: [size]}}}", 1) +
+					"---\n" + object("example.com/v1", "Thing", "x", "", "spec:\n  color: red\n"),
+			},
+			want: []string{"warning incomplete-custom-resource " + web + ":21"},
+		},
 		{name: "it finds versions that never existed in Kubernetes", says: "available versions: v1", files: one("apps/v3", "Deployment", "web", ""), want: []string{"error unserved-version " + web + ":1"}},
 		{
 			name: "it finds removed versions", says: "policy/v1",

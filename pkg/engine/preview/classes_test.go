@@ -278,6 +278,30 @@ func TestCustomResourcesMatchTheReleasesOwnCRDs(t *testing.T) {
 	}
 }
 
+// Another client may set a field that the release's CRD requires.
+func TestRequiredFieldsMayHaveAnotherOwner(t *testing.T) {
+	object := func(name, spec string) string {
+		return "apiVersion: example.com/v1\nkind: Shared\nmetadata: {name: " + name + "}\nspec: " + spec
+	}
+	next := strings.Replace(crd("shared", "v1"), "spec: {type: object,", "spec: {type: object, required: [known],", 1)
+	before := map[string]string{"0000_10_a_crd.yaml": crd("shared", "v1"), "0000_20_a_theirs.yaml": object("theirs", "{}"), "0000_20_a_ours.yaml": object("ours", "{known: a}")}
+	install(t, files(t, "1.0.0", before))
+	theirs := thing(t, object("theirs", "{known: a}"))
+	require.NoError(t, otherClient(t).Patch(t.Context(), theirs, client.Merge, client.FieldOwner("kubectl")))
+	report := look(t, files(t, "1.1.0", map[string]string{
+		"0000_10_a_crd.yaml": next, "0000_20_a_theirs.yaml": object("theirs", "{}"), "0000_20_a_ours.yaml": object("ours", "{}"),
+		"0000_20_a_new.yaml": object("new", "{}"),
+	}))
+	for _, o := range report.Objects {
+		assert.NotEqual(t, "theirs", o.ID.Name)
+	}
+	for _, name := range []string{"ours", "new"} {
+		o := report.the(t, "Shared.example.com "+name)
+		assert.Equal(t, Refuse, o.Verdict, name)
+		assert.Contains(t, o.Message, "spec.known: is required", name)
+	}
+}
+
 func TestAdoptionIsPreviewed(t *testing.T) {
 	create(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: adoption}")
 	text := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: adoption}\ndata: {a: b}\n"

@@ -1,14 +1,15 @@
 package preview
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/cluster-version/cvo/pkg/engine/customresource"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/manifest/customresource"
 )
 
 // releaseContent contains the parts of a release that its other objects depend on.
@@ -61,13 +62,26 @@ func (b releaseContent) settle(m *manifest.Manifest, o Object) {
 }
 
 // violations returns how a manifest breaks the schema of a CRD that the release creates or changes first. The server does not know that
-// schema yet.
-func (b releaseContent) violations(m *manifest.Manifest) []customresource.Violation {
-	crd := b.crds[m.GVK().GroupKind()]
-	if crd == nil || m.Tombstone() || crd.Verdict != Create && crd.Verdict != Recreate && !b.changesSchema(m) {
+// schema yet. live is the object after the update under the current schema, or nil: other clients may have set what the manifest lacks.
+func (b releaseContent) violations(m *manifest.Manifest, live *unstructured.Unstructured) []customresource.Violation {
+	kind := m.GVK().GroupKind()
+	crd := b.crds[kind]
+	if crd == nil || m.Tombstone() {
 		return nil
 	}
-	return customresource.Validate(b.definitions[m.GVK().GroupKind()], m.Object)
+	createsKind := crd.Verdict == Create || crd.Verdict == Recreate
+	if !createsKind && !b.changesSchema(m) {
+		return nil
+	}
+	found := customresource.Validate(b.definitions[kind], m.Object)
+	var missing []customresource.Violation
+	switch {
+	case createsKind:
+		return found
+	case live != nil:
+		missing = customresource.Validate(b.definitions[kind], live)
+	}
+	return slices.DeleteFunc(found, func(v customresource.Violation) bool { return v.Missing && !slices.Contains(missing, v) })
 }
 
 // changesSchema reports whether the release changes the CRD of an object's kind before it applies the object. Then the server's current

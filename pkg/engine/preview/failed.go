@@ -15,8 +15,8 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
-	"github.com/cluster-version/cvo/pkg/engine/customresource"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/manifest/customresource"
 )
 
 // failed sets the expected result of the update after an error in the dry run.

@@ -233,7 +233,7 @@ func (r *run) previewObject(ctx context.Context, m *manifest.Manifest) result {
 		ID: m.ID(), File: m.File, Document: m.Document, Runlevel: m.Runlevel, Component: m.Component, Verdict: Nothing,
 	}}
 	f, err := r.applier.Predict(ctx, m, r.options.Mode)
-	if found := r.content.violations(m); len(found) > 0 && f.Action != apply.Kept {
+	if found := r.content.violations(m, f.Object); len(found) > 0 && f.Action != apply.Kept {
 		breaksSchema(&out.Object, found)
 		return out
 	}

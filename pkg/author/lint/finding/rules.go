@@ -235,6 +235,11 @@ func kindRules() []Rule {
 			Why: "The API server rejects the object.", Remedy: "correct the field, or the schema in the CRD",
 		},
 		{
+			ID: "incomplete-custom-resource", Severity: Warning, Summary: "Custom resources have the required fields of their CRD in the release.",
+			Why:    "The API server rejects the object, unless another client has created it with this field.",
+			Remedy: "add the field, or make sure that another client creates the object first",
+		},
+		{
 			ID: "unknown-field", Severity: Warning, Summary: "Fields of built-in kinds are known.",
 			Why: "The API server drops an unknown field, so it has no effect.", Remedy: "correct the field's name or its indentation, or remove it",
 		},

@@ -11,8 +11,8 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/cluster-version/cvo/pkg/author/lint/source"
-	"github.com/cluster-version/cvo/pkg/engine/customresource"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/manifest/customresource"
 )
 
 // Rules checks kinds for one release.
@@ -170,7 +170,11 @@ func (c Rules) checkSchema(o *source.Object) {
 	for _, d := range c.release.Serving(o) {
 		found := customresource.Validate(d.CRD.Object, o.Object)
 		for _, v := range found {
-			o.Find("invalid-custom-resource", source.ParsePath(v.Field), "%s (CRD in %s)", v, d.CRD.File)
+			id := "invalid-custom-resource"
+			if v.Missing {
+				id = "incomplete-custom-resource"
+			}
+			o.Find(id, source.ParsePath(v.Field), "%s (CRD in %s)", v, d.CRD.File)
 		}
 		if len(found) > 0 {
 			return

@@ -40,6 +40,8 @@ spec:
               map: {type: object, additionalProperties: {type: string}}
               note: {type: string, nullable: true, maxLength: 3, pattern: '^[a-z]*$'}
               more: {type: object, x-kubernetes-preserve-unknown-fields: true}
+              code: {type: string, minLength: 2}
+              zones: {type: array, minItems: 1, items: {type: string}}
               parts:
                 type: array
                 maxItems: 2
@@ -83,6 +85,8 @@ func TestViolationsAreFound(t *testing.T) {
 		}},
 		{"finds missing fields", "v1", "{color: red}", []string{"spec.size: is required"}},
 		{"finds a required null", "v1", "{size: null}", []string{"spec.size: is required"}},
+		{"finds a short text", "v1", "{size: 1, code: a}", []string{"spec.code: must have at least 2 characters"}},
+		{"finds few items", "v1", "{size: 1, zones: []}", []string{"spec.zones: must have at least 1 items"}},
 		{"finds values in lists", "v1", "{size: 1, color: green, parts: [{name: a, weight: x}, {weight: 1}]}", []string{
 			"spec.color: must be one of [red blue]", "spec.parts[0].weight: must be of type number", "spec.parts[1].name: is required",
 		}},
@@ -105,9 +109,27 @@ func TestViolationsAreFound(t *testing.T) {
 	}
 }
 
-func TestIncompleteKindsAreIgnored(t *testing.T) {
+// Another client may have set what a manifest lacks.
+func TestMissingPartsAreMarked(t *testing.T) {
+	missing := map[string]bool{}
+	for _, v := range Validate(parse(t, widgets), parse(t, "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec: {code: a, zones: []}")) {
+		missing[v.Field] = v.Missing
+	}
+	assert.Equal(t, map[string]bool{"spec.size": true, "spec.zones": true, "spec.code": false}, missing)
+}
+
+func TestStatusIsIgnoredIfItIsASubresource(t *testing.T) {
+	text := strings.Replace(widgets, "          spec:\n", "          status: {type: object, properties: {ready: {type: boolean}}}\n          spec:\n", 1)
+	object := parse(t, "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec: {size: 1}\nstatus: {ready: yes indeed}")
+	require.Len(t, Validate(parse(t, text), object), 1)
+	assert.Empty(t, Validate(parse(t, strings.Replace(text, "    schema:\n", "    subresources: {status: {}}\n    schema:\n", 1)), object))
+}
+
+func TestCompletedKindsMayLackFields(t *testing.T) {
 	for kind, group := range map[string]string{"ClusterOperator": "config.openshift.io", "SecurityContextConstraints": "security.openshift.io"} {
-		assert.Empty(t, Validate(parse(t, widgets), parse(t, "apiVersion: "+group+"/v1\nkind: "+kind+"\nmetadata: {name: a}")))
+		text := "apiVersion: " + group + "/v1\nkind: " + kind + "\nmetadata: {name: a}\nspec: "
+		assert.Empty(t, Validate(parse(t, widgets), parse(t, text+"{}")))
+		assert.Len(t, Validate(parse(t, widgets), parse(t, text+"{size: 11}")), 1)
 	}
 }
 

@@ -26,6 +26,9 @@ type Violation struct {
 	Field string
 	// Message says what the schema requires.
 	Message string
+	// Missing means that the object lacks the field or has too few items. The API server accepts that in a manifest if another client has set
+	// the rest of the object.
+	Missing bool
 }
 
 // String returns the violation without the value.
@@ -44,21 +47,26 @@ func isCompleted(gk schema.GroupKind) bool {
 }
 
 // Validate returns the violations of an object in the order of its fields. It returns nil if the definition has no schema for the object's
-// version, or if the object is not complete.
+// version. It ignores the status if that is a subresource, as the API server does.
 func Validate(definition, object *unstructured.Unstructured) []Violation {
 	gvk := object.GroupVersionKind()
-	if isCompleted(gvk.GroupKind()) {
-		return nil
-	}
 	v := &validator{}
 	list, _, _ := unstructured.NestedFieldNoCopy(definition.Object, "spec", "versions")
 	versions, _ := list.([]any)
 	for _, version := range versions {
 		entry, _ := version.(map[string]any)
 		if s, _, _ := unstructured.NestedFieldNoCopy(entry, "schema", "openAPIV3Schema"); entry["name"] == gvk.Version {
-			content, _ := s.(map[string]any)
-			v.check(content, object.Object, "")
+			root, _ := s.(map[string]any)
+			content := object.Object
+			if status, _, _ := unstructured.NestedFieldNoCopy(entry, "subresources", "status"); status != nil {
+				content = maps.Clone(content)
+				delete(content, "status")
+			}
+			v.check(root, content, "")
 		}
+	}
+	if isCompleted(gvk.GroupKind()) {
+		return slices.DeleteFunc(v.found, func(found Violation) bool { return found.Missing })
 	}
 	return v.found
 }
@@ -121,7 +129,7 @@ func toNumber(value any) (number float64, ok bool) {
 type validator struct{ found []Violation }
 
 func (v *validator) add(path, format string, args ...any) {
-	v.found = append(v.found, Violation{path, fmt.Sprintf(format, args...)})
+	v.found = append(v.found, Violation{Field: path, Message: fmt.Sprintf(format, args...)})
 }
 
 // check validates a value that is not null.
@@ -174,7 +182,7 @@ func (v *validator) checkObject(s part, value map[string]any, path string) {
 		name, _ := r.(string)
 		field, set := value[name]
 		if property := s.field(name); field == nil && property["default"] == nil && (!set || !property.is("nullable")) {
-			v.add(at(name), "is required")
+			v.found = append(v.found, Violation{Field: at(name), Message: "is required", Missing: true})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(value)) {
@@ -187,6 +195,7 @@ func (v *validator) checkObject(s part, value map[string]any, path string) {
 func (v *validator) checkLength(s part, length int, path, keyword, noun string) {
 	if least, ok := toNumber(s["min"+keyword]); ok && float64(length) < least {
 		v.add(path, "must have at least %v %s", least, noun)
+		v.found[len(v.found)-1].Missing = keyword != "Length" // only texts have one owner
 	}
 	if most, ok := toNumber(s["max"+keyword]); ok && float64(length) > most {
 		v.add(path, "must have at most %v %s", most, noun)
