@@ -122,15 +122,15 @@ func Next(s Story, p report.Progress, now time.Time) time.Duration {
 
 func runlevelReached(p report.Progress, s Story, now time.Time) event.Event {
 	level := p.Runlevels[s.reached]
-	text := fmt.Sprintf("Reached runlevel %d of %s, %s after the start", level.Runlevel, p.Release.Version, now.Sub(s.started).Round(time.Second))
+	text := fmt.Sprintf("Reached runlevel %02d of %s, %s after the start", level.Runlevel, p.Release.Version, now.Sub(s.started).Round(time.Second))
 	if !s.reachedAt.IsZero() {
-		text += fmt.Sprintf(" and %s after runlevel %d", now.Sub(s.reachedAt).Round(time.Second), p.Runlevels[s.reached-1].Runlevel)
+		text += fmt.Sprintf(" and %s after runlevel %02d", now.Sub(s.reachedAt).Round(time.Second), p.Runlevels[s.reached-1].Runlevel)
 	}
 	return event.Normal(api.EventRunlevelReached, "%s", text)
 }
 
 func operatorWaitedFor(p report.Problem, version string, wait time.Duration) event.Event {
-	return event.Normal(api.EventClusterOperatorWaitedFor, "Waited %s so far for ClusterOperator %s at runlevel %d of %s: %s",
+	return event.Normal(api.EventClusterOperatorWaitedFor, "Waited %s so far for ClusterOperator %s at runlevel %02d of %s: %s",
 		wait.Round(time.Second), p.ID.Name, p.Runlevel, version, p.Message)
 }
 

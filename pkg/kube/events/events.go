@@ -16,8 +16,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/fence"
 )
 
-// Limits of the recorder, which drops events about one object if there are too many. An update emits dozens of events within minutes, each
-// once. That is more than the default limits allow.
+// Limits of the recorder, which drops events about one object if there are too many, and combines those with the same reason. An update emits
+// dozens of events within minutes, one for each runlevel. That is more than the default limits allow.
 const (
 	eventBurst     = 200
 	eventPerSecond = 1
@@ -37,7 +37,7 @@ func NewRecorder(ctx context.Context, mgr manager.Manager, component string) (re
 
 // newBroadcaster returns a broadcaster that writes events with the client.
 func newBroadcaster(client corev1client.EventsGetter) record.EventBroadcaster {
-	broadcaster := record.NewBroadcasterWithCorrelatorOptions(record.CorrelatorOptions{BurstSize: eventBurst, QPS: eventPerSecond})
+	broadcaster := record.NewBroadcasterWithCorrelatorOptions(record.CorrelatorOptions{BurstSize: eventBurst, QPS: eventPerSecond, MaxEvents: eventBurst})
 	broadcaster.StartRecordingToSink(fencedSink{&corev1client.EventSinkImpl{Interface: client.Events("")}})
 	return broadcaster
 }

@@ -1,6 +1,8 @@
 package events
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -46,6 +48,39 @@ func TestRejectedEventDoesNotDelayOthers(t *testing.T) {
 		assert.Len(t, server.got, 1)
 		broadcaster.Shutdown()
 	})
+}
+
+// TestEventsOfOneReasonAreNotCombined emits one event for each runlevel of a release.
+func TestEventsOfOneReasonAreNotCombined(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := &echo{}
+		core, err := corev1client.NewForConfig(&rest.Config{Host: "https://server", Transport: server, QPS: -1})
+		require.NoError(t, err)
+		broadcaster := newBroadcaster(core)
+		defer broadcaster.Shutdown()
+		recorder := broadcaster.NewRecorder(clientgoscheme.Scheme, corev1.EventSource{Component: "x"})
+		about := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "y"}}
+		for level := range 30 {
+			recorder.Eventf(about, corev1.EventTypeNormal, "RunlevelReached", "Reached runlevel %02d", level)
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		require.Len(t, server.got, 30)
+		for i, body := range server.got {
+			assert.Contains(t, body, fmt.Sprintf("Reached runlevel %02d", i))
+			assert.NotContains(t, body, "combined")
+		}
+	})
+}
+
+// echo is an in-memory server that stores what it gets.
+type echo struct{ got []string }
+
+func (e *echo) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	e.got = append(e.got, string(body))
+	return &http.Response{StatusCode: http.StatusCreated, Header: r.Header, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, err
 }
 
 // answering is an in-memory server that records its requests.

@@ -93,11 +93,12 @@ func judge(goal Goal, cv *configv1.ClusterVersion, levels runlevels) Verdict {
 	wanted := reported.Requested(cv)
 	begun := wanted == nil || reported.Runs(cv, wanted)
 	name := cv.Status.Desired.Version
-	if wanted != nil {
+	switch {
+	case !begun:
 		name = cmp.Or(wanted.Version, wanted.Image)
-		if !begun {
-			v.Version, v.Image = wanted.Version, wanted.Image
-		}
+		v.Version, v.Image = wanted.Version, wanted.Image
+	case wanted != nil:
+		name = cmp.Or(name, wanted.Version, wanted.Image)
 	}
 	invalid := api.FindCondition(cv.Status.Conditions, api.Invalid)
 	accepted := api.FindCondition(cv.Status.Conditions, api.ReleaseAccepted)
@@ -116,7 +117,7 @@ func judge(goal Goal, cv *configv1.ClusterVersion, levels runlevels) Verdict {
 	case goal.accepted && begun && len(cv.Status.History) > 0:
 		v.State, v.Message = Reached, fmt.Sprintf("Update to %s is accepted.", name)
 	case !goal.Completed && !goal.accepted && begun && levels.of(cv.Status.Desired) && levels.upTo(goal.runlevel):
-		v.State, v.Message = Reached, fmt.Sprintf("Update to %s has completed runlevel %d.", name, goal.runlevel)
+		v.State, v.Message = Reached, fmt.Sprintf("Update to %s has completed runlevel %02d.", name, goal.runlevel)
 	case goal.FailFast && begun && failing != nil && failing.Status == configv1.ConditionTrue:
 		v.State, v.Message = Failing, fmt.Sprintf("the update to %s is failing: %s: %s", name, failing.Reason, failing.Message)
 	case !begun && accepted != nil && accepted.Status != configv1.ConditionTrue:

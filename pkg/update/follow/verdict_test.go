@@ -74,7 +74,7 @@ func TestVerdictFollowsTheClusterVersion(t *testing.T) {
 		{"it reports a pause", "completed", awaited("1.1.0", "1.1.0", partial, working), runlevels{paused: "Held back before runlevel 20."}, Waiting, "Held back before runlevel 20."},
 		{"it recognizes a mirrored image by its digest", "completed", changed(awaited("1.1.0", "1.1.0", done), func(cv *configv1.ClusterVersion) {
 			cv.Spec.DesiredUpdate = &configv1.Update{Image: "mirror.example/copy@sha256:1.1.0"}
-		}), runlevels{}, Reached, "Update to mirror.example/copy@sha256:1.1.0 is complete."},
+		}), runlevels{}, Reached, "Update to 1.1.0 is complete."},
 		{"it accepts the digest that the operator resolved for a tag", "completed", changed(awaited("1.1.0", "1.1.0", done, verifying), func(cv *configv1.ClusterVersion) {
 			cv.Spec.DesiredUpdate = &configv1.Update{Image: "registry.example/release:new", Force: true}
 		}), runlevels{}, Waiting, verifying.Message},
