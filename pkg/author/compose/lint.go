@@ -23,7 +23,7 @@ func (in *Inputs) Lintable(result *assemble.Result) (files []source.File, disabl
 	if !ownFolder {
 		// The operator's folder may be in the base image. A push needs only the base image's digests.
 		disable = []string{missingFolder}
-		if files, err = in.baseDefinitions(); err != nil {
+		if files, err = in.baseObjects(); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -51,16 +51,16 @@ func LintFolder(ctx context.Context, opts Options) (files []source.File, disable
 	return files, append(disable, "image-placeholder"), err
 }
 
-// baseDefinitions returns the operator's CustomResourceDefinitions in a base image. It returns those of this program instead of reading
-// the image, whose version may differ.
-func (in *Inputs) baseDefinitions() ([]source.File, error) {
+// baseObjects returns the operator's CustomResourceDefinitions and Namespaces in a base image, which other manifests refer to. It returns
+// those of this program instead of reading the image, whose version may differ.
+func (in *Inputs) baseObjects() ([]source.File, error) {
 	set, err := input.ReadFiles(in.chosen.Operator)
 	if err != nil {
 		return nil, err
 	}
 	var files []source.File
 	for _, f := range set {
-		if strings.HasSuffix(f.Name, ".crd.yaml") {
+		if strings.HasSuffix(f.Name, ".crd.yaml") || strings.HasSuffix(f.Name, "_namespace.yaml") {
 			files = append(files, source.File{Name: payload.OperatorDir + "/" + f.Name, Data: f.Data})
 		}
 	}

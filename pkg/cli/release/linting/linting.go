@@ -95,7 +95,7 @@ probably did not intend. The exit code is 3 if there are errors, or warnings wit
 	flags.BoolVar(&opts.rules, "rules", false, "list the rules")
 	flags.StringVar(&opts.explain, "explain", "", "explain a `rule`")
 	flags.StringVar(&opts.kubernetes, "kubernetes-version", "", "Kubernetes `version` of the release, such as 1.36; default from its images")
-	flags.StringVar(&opts.from, "from", "", "`release` that clusters update from: also find kinds dropped since then, and changed storage versions")
+	flags.StringVar(&opts.from, "from", "", "`release` or folder that clusters update from: also find kinds dropped since then, and changed storage versions")
 	flags.StringVar(&opts.profile, "profile", api.DefaultProfile, "cluster `profile` of manifests in a folder of components that name none")
 	flags.BoolVar(&opts.noAnnotate, "no-annotate", false, "add no profile to manifests in a folder of components")
 	opts.read.Add(cmd)
@@ -131,13 +131,13 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	if err != nil {
 		return &command.UsageError{Err: err}
 	}
-	opts := lint.Options{Disable: o.disable, Kubernetes: o.kubernetes}
-	files, err := o.files(ctx, streams, &opts)
+	files, disable, err := o.files(ctx, streams, o.source)
 	if err != nil {
 		return err
 	}
+	opts := lint.Options{Disable: append(disable, o.disable...), Kubernetes: o.kubernetes}
 	if o.from != "" {
-		if opts.From, err = o.read.LintFiles(ctx, streams, o.from); err != nil {
+		if opts.From, _, err = o.files(ctx, streams, o.from); err != nil {
 			return fmt.Errorf("reading --from %s: %w", o.from, err)
 		}
 	}
@@ -154,20 +154,20 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	return nil
 }
 
-// files returns the files to lint.
-func (o *options) files(ctx context.Context, streams command.Streams, opts *lint.Options) ([]source.File, error) {
-	if !input.IsFolder(o.source) {
-		return o.read.LintFiles(ctx, streams, o.source)
+// files returns the files to lint of a release or of a folder of components, and the rules to disable.
+func (o *options) files(ctx context.Context, streams command.Streams, origin string) (files []source.File, disable []string, err error) {
+	if !input.IsFolder(origin) {
+		files, err = o.read.LintFiles(ctx, streams, origin)
+		return files, nil, err
 	}
-	files, disable, err := compose.LintFolder(ctx, compose.Options{
-		Folders: []string{o.source}, Profile: o.profile, NoAnnotate: o.noAnnotate, Now: time.Now(), BaseComponent: assemble.OperatorComponent,
+	files, disable, err = compose.LintFolder(ctx, compose.Options{
+		Folders: []string{origin}, Profile: o.profile, NoAnnotate: o.noAnnotate, Now: time.Now(), BaseComponent: assemble.OperatorComponent,
 		Operator: manifests.FS(), Complete: manifests.Complete(), Monitoring: manifests.Monitoring(),
 	})
-	opts.Disable = append(opts.Disable, disable...)
 	if _, ok := errors.AsType[*compose.ContradictionError](err); ok {
-		return nil, &command.UsageError{Err: err}
+		return nil, nil, &command.UsageError{Err: err}
 	}
-	return files, err
+	return files, disable, err
 }
 
 // check validates the flags and returns the function that prints a report.
