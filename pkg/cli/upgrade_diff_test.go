@@ -217,7 +217,7 @@ func TestUpgradeDiffPreviewsARelease(t *testing.T) {
 		dir := t.TempDir()
 		require.NoError(t, os.CopyFS(dir, d.tree(t, "1.1.0", map[string]string{"0000_20_a_config.yaml": strings.Replace(config, "name: a", "name: NOT_A_NAME", 1)})))
 		out, _, err := diff(dir)
-		require.EqualError(t, err, "the cluster would reject 1 manifests of release 1.1.0")
+		require.EqualError(t, err, "the cluster would reject 1 manifest of release 1.1.0")
 		assert.Equal(t, command.ExitRefused, command.ExitCode(err))
 		assert.Contains(t, out, "ConfigMap default/NOT_A_NAME  0000_20_a_config.yaml\n  refused: ")
 	})
@@ -243,7 +243,7 @@ func TestUpgradeDiffPreviewsARelease(t *testing.T) {
 			return out, err
 		}
 		out, err := widget("1")
-		require.EqualError(t, err, "1 manifests of release 1.1.0 could not be checked")
+		require.EqualError(t, err, "1 manifest of release 1.1.0 could not be checked")
 		assert.Equal(t, command.ExitFailed, command.ExitCode(err))
 		assert.Contains(t, out, "Widget.example.com a  0000_20_a_widget.yaml\n  unknown: the cluster does not serve example.com/v2 until")
 		out, err = widget("big")

@@ -264,7 +264,7 @@ func TestWrittenReleaseReadsBackEqual(t *testing.T) {
 		opts.Version = "1.3.0"
 		require.NoError(t, assembled(t, opts).WriteLayout(oci))
 		_, err := extract(t, images, oci, t.TempDir())
-		require.ErrorContains(t, err, "2 images match")
+		require.ErrorContains(t, err, "select an image with ")
 		_, err = extract(t, images, oci+":1.3.0", t.TempDir())
 		assert.NoError(t, err)
 	})

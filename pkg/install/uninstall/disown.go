@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/install/target"
 )
 
@@ -28,7 +29,7 @@ func (u *remover) disown(ctx context.Context) error {
 		return err
 	}
 	if len(u.owned) > 0 {
-		u.log(fmt.Sprintf("removing the owner references from %d objects", len(u.owned)))
+		u.log("removing the owner references from " + printable.Count(len(u.owned), "object"))
 	}
 	for i := range u.owned {
 		if err := errors.Join(u.lease.Renew(ctx), u.disownOne(ctx, &u.owned[i])); err != nil {

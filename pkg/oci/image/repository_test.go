@@ -357,7 +357,7 @@ func TestLayoutIsReadAndChecked(t *testing.T) {
 	}
 	r := open(t, image.Options{})
 	_, err := r.Resolve(t.Context(), dir)
-	require.ErrorContains(t, err, "3 images match")
+	require.ErrorContains(t, err, "select an image with ")
 	_, err = r.Resolve(t.Context(), dir+":3.0.0")
 	require.ErrorIs(t, err, failure.ErrNotFound)
 	require.ErrorContains(t, err, "available: ")

@@ -92,7 +92,7 @@ func (r *Reader) Find(want string, isAttachment func(name string) bool) (release
 		if len(names) > maxListedNames {
 			names = append(names[:maxListedNames], fmt.Sprintf("and %d more", len(names)-maxListedNames))
 		}
-		return "", fmt.Errorf("%w: %d images match: select one with %s:NAME or %s@DIGEST; available: %s", failure.ErrNotFound, len(found), r.dir, r.dir, strings.Join(names, ", "))
+		return "", fmt.Errorf("%w: select an image with %s:NAME or %s@DIGEST; available: %s", failure.ErrNotFound, r.dir, r.dir, strings.Join(names, ", "))
 	}
 	digest, err := release.ParseDigest(found[0].String())
 	if err != nil {

@@ -137,9 +137,9 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	}
 	switch t := report.Totals; {
 	case t.Refused > 0:
-		return &command.RefusedError{Err: fmt.Errorf("the cluster would reject %d manifests of release %s", t.Refused, report.Version)}
+		return &command.RefusedError{Err: fmt.Errorf("the cluster would reject %s of release %s", printable.Count(t.Refused, "manifest"), report.Version)}
 	case t.NotAsked+t.Unknown > 0:
-		return fmt.Errorf("%d manifests of release %s could not be checked", t.NotAsked+t.Unknown, report.Version)
+		return fmt.Errorf("%s of release %s could not be checked", printable.Count(t.NotAsked+t.Unknown, "manifest"), report.Version)
 	}
 	return nil
 }
