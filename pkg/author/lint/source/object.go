@@ -132,15 +132,10 @@ func (r *Release) define(o *Object) {
 	d := &Definition{CRD: o, Versions: map[string]bool{}}
 	scope, _, _ := unstructured.NestedString(o.Object.Object, "spec", "scope")
 	d.ClusterScoped = scope == "Cluster"
-	spec, _ := o.Object.Object["spec"].(map[string]any)
-	versions, _ := spec["versions"].([]any)
-	for _, entry := range versions {
-		fields, _ := entry.(map[string]any)
-		name, _ := fields["name"].(string)
-		served, _ := fields["served"].(bool)
-		d.Versions[name] = served
-		if stored, _ := fields["storage"].(bool); stored {
-			d.Storage = cmp.Or(d.Storage, name)
+	for v := range manifest.DefinedVersions(o.Object.Object) {
+		d.Versions[v.Name] = v.Served
+		if v.Storage {
+			d.Storage = cmp.Or(d.Storage, v.Name)
 		}
 	}
 	kind, _ := o.Defines()
