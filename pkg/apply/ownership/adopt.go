@@ -105,9 +105,7 @@ func Take(gvk schema.GroupVersionKind, entries []metav1.ManagedFieldsEntry, path
 			continue
 		}
 		changed = true
-		if data, err := remaining.ToJSON(); err == nil && !remaining.Empty() { // a set that was decoded can be encoded
-			e.FieldsV1 = &metav1.FieldsV1{}
-			e.FieldsV1.SetRawBytes(data)
+		if !remaining.Empty() && setFields(&e, remaining) {
 			kept = append(kept, e)
 		}
 	}
@@ -198,10 +196,6 @@ func ourSet(entries []metav1.ManagedFieldsEntry, gvk schema.GroupVersionKind) (o
 
 // withOurs returns the entries with set as the fields of our Apply entry.
 func withOurs(entries []metav1.ManagedFieldsEntry, version string, set *fieldpath.Set) ([]metav1.ManagedFieldsEntry, bool) {
-	data, err := set.ToJSON()
-	if err != nil { // a set that was decoded can be encoded
-		return entries, false
-	}
 	next := slices.Clone(entries)
 	i := slices.IndexFunc(next, func(e metav1.ManagedFieldsEntry) bool { return isOurs(&e) })
 	if i < 0 {
@@ -210,8 +204,9 @@ func withOurs(entries []metav1.ManagedFieldsEntry, version string, set *fieldpat
 		})
 		i = len(next) - 1
 	}
-	next[i].FieldsV1 = &metav1.FieldsV1{}
-	next[i].FieldsV1.SetRawBytes(data)
+	if !setFields(&next[i], set) {
+		return entries, false
+	}
 	return next, true
 }
 
@@ -270,4 +265,15 @@ func readSet(e *metav1.ManagedFieldsEntry) (*fieldpath.Set, bool) {
 		return nil, false
 	}
 	return set, true
+}
+
+// setFields replaces the fields of an entry.
+func setFields(e *metav1.ManagedFieldsEntry, set *fieldpath.Set) bool {
+	data, err := set.ToJSON()
+	if err != nil { // a set that was decoded can be encoded
+		return false
+	}
+	e.FieldsV1 = &metav1.FieldsV1{}
+	e.FieldsV1.SetRawBytes(data)
+	return true
 }
