@@ -52,6 +52,9 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
+// Exclude is the remedy for an object that the cluster can do without.
+const Exclude = "exclude the object with an override (spec.overrides in the ClusterVersion)"
+
 // Wrap returns the error about a manifest as an *Error; nil stays nil.
 func Wrap(m *manifest.Manifest, err error) error {
 	if err == nil {
@@ -72,7 +75,7 @@ func Wrap(m *manifest.Manifest, err error) error {
 			strings.Join(fields, ", "))
 	}
 	if e.Reason == api.ReasonResourceInvalid && e.Remedy == "" && Refuser(err) == "" {
-		e.Remedy = "correct the release's manifest, which the API server rejects, or exclude the object with an override (spec.overrides in the ClusterVersion)"
+		e.Remedy = "correct the release's manifest, which the API server rejects, or " + Exclude
 	}
 	for _, c := range Causes(err) {
 		if c.Field != "" && !slices.Contains(e.Fields, c.Field) {
