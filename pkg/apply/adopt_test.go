@@ -48,7 +48,7 @@ var adoption = []string{"PATCH apply-patch", "PATCH json-patch+json", "PATCH app
 
 func former(obj *unstructured.Unstructured) (names []string) {
 	for _, e := range obj.GetManagedFields() {
-		if ownership.Former(&e) {
+		if ownership.IsFormerManager(&e) {
 			names = append(names, e.Manager)
 		}
 	}

@@ -58,7 +58,7 @@ func TestDroppedReplicasKeepTheirValue(t *testing.T) {
 			for _, mode := range []release.Mode{release.Updating, release.Initializing} { // a release may replace another one during an install
 				predicted, err := a.Predict(t.Context(), after, mode)
 				require.NoError(t, err)
-				assert.Equal(t, ".spec.replicas stays at 3, because the manifest no longer sets it", predicted.Message)
+				assert.Equal(t, "spec.replicas stays at 3, because the manifest no longer sets it", predicted.Message)
 				n, _, _ := unstructured.NestedInt64(predicted.Object.Object, "spec", "replicas")
 				assert.EqualValues(t, 3, n)
 			}
@@ -66,7 +66,7 @@ func TestDroppedReplicasKeepTheirValue(t *testing.T) {
 			record.take()
 
 			change := must(t, a.With(owned), after)
-			assert.Equal(t, ".spec.replicas keeps its value, because the manifest no longer sets it", change.Message)
+			assert.Equal(t, "spec.replicas keeps its value, because the manifest no longer sets it", change.Message)
 			assert.Equal(t, []string{http.MethodGet, "PATCH json-patch+json", "PATCH apply-patch"}, methods(record.take()))
 			assert.EqualValues(t, 3, replicasOf(t, after))
 			assert.NotContains(t, string(ours(live(t, after)).FieldsV1.GetRawBytes()), "f:replicas")
@@ -142,7 +142,7 @@ func TestDroppedReplicasOfACustomResourceKeepTheirValue(t *testing.T) {
 	assert.Equal(t, want, predicted.Object.Object["spec"])
 	change, err := a.With(apply.Options{UID: applied.UID}).Apply(t.Context(), pool("{note: later}"), release.Initializing)
 	require.NoError(t, err)
-	assert.Equal(t, ".spec.size.count keeps its value, because the manifest no longer sets it", change.Message)
+	assert.Equal(t, "spec.size.count keeps its value, because the manifest no longer sets it", change.Message)
 	assert.Equal(t, want, live(t, pool("{}")).Object["spec"])
 }
 
@@ -150,7 +150,7 @@ func TestDroppedReplicasStayWithoutTheRestOfTheirParent(t *testing.T) {
 	a, pool := pools(t, "granular")
 	must(t, a, pool("{note: x, size: {count: 4, unit: pods}}"))
 	change := must(t, a, pool("{note: later}"))
-	assert.Equal(t, ".spec.size.count keeps its value, because the manifest no longer sets it", change.Message)
+	assert.Equal(t, "spec.size.count keeps its value, because the manifest no longer sets it", change.Message)
 	assert.Equal(t, map[string]any{"note": "later", "size": map[string]any{"count": int64(4)}}, live(t, pool("{}")).Object["spec"])
 	assert.Contains(t, managers(live(t, pool("{}"))), "kept-scale Update scale v1")
 

@@ -62,7 +62,7 @@ func Wrap(m *manifest.Manifest, err error) error {
 	}
 	reason, cause := classify(err)
 	e := &Error{Manifest: m, Reason: reason, Cause: cause, Err: err}
-	if r, ok := errors.AsType[*Refusal](err); ok {
+	if r, ok := errors.AsType[*Diagnosis](err); ok {
 		e.Cause, e.Fields, e.Remedy = r.Cause, r.Fields, r.Remedy
 		return e
 	}
@@ -174,7 +174,7 @@ func Explain(err error) string {
 	if failed, ok := errors.AsType[*Error](err); ok {
 		err = failed.Err
 	}
-	if r, ok := errors.AsType[*Refusal](err); ok {
+	if r, ok := errors.AsType[*Diagnosis](err); ok {
 		return r.Text
 	}
 	if apierrors.IsInvalid(err) {

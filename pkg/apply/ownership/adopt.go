@@ -12,14 +12,14 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// Former reports whether an entry belongs to a manager that wrote the manifests of a release by update, before server-side apply existed.
+// IsFormerManager reports whether an entry belongs to a manager that wrote the manifests of a release by update, before server-side apply existed.
 // The list is closed: OpenShift's operator, which uses our name, and cluster-bootstrap, which creates the manifests that the first control
 // plane of an OpenShift cluster needs.
 //
 // "before-first-apply" is not in the list, although it may own their fields. The API server invents this manager when an object without
 // managedFields is applied, and assigns all of the object's fields to it, whoever wrote them. Adopting them would remove fields of other
 // writers.
-func Former(e *metav1.ManagedFieldsEntry) bool {
+func IsFormerManager(e *metav1.ManagedFieldsEntry) bool {
 	return e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == "" &&
 		(e.Manager == api.FieldManager || e.Manager == "cluster-bootstrap")
 }
@@ -59,7 +59,7 @@ func Absorb(gvk schema.GroupVersionKind, entries []metav1.ManagedFieldsEntry) (n
 // absorb moves the fields of former managers into our entry and returns the resulting entries. more reports whether our entry gained
 // fields, found whether former managers had entries.
 func absorb(gvk schema.GroupVersionKind, entries []metav1.ManagedFieldsEntry) (next []metav1.ManagedFieldsEntry, more, found bool) {
-	if !slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool { return Former(&e) }) {
+	if !slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool { return IsFormerManager(&e) }) {
 		return entries, false, false
 	}
 	own, version := ourSet(entries, gvk)
@@ -68,7 +68,7 @@ func absorb(gvk schema.GroupVersionKind, entries []metav1.ManagedFieldsEntry) (n
 	for i := range entries {
 		e := &entries[i]
 		fields, ok := readSet(e)
-		if !ok || !Former(e) {
+		if !ok || !IsFormerManager(e) {
 			kept = append(kept, *e)
 			continue
 		}
@@ -131,7 +131,7 @@ func Holders(entries []metav1.ManagedFieldsEntry, path fieldpath.Path) []string 
 	var managers []string
 	for i := range entries {
 		e := &entries[i]
-		if isOurs(e) || Former(e) {
+		if isOurs(e) || IsFormerManager(e) {
 			continue
 		}
 		if set, ok := readSet(e); ok && (Reaches(set, path) || hasAtom(set, path)) {

@@ -23,7 +23,7 @@ func GiveUp(entries []metav1.ManagedFieldsEntry, path fieldpath.Path) (next []me
 		if !ok || !set.Has(path) {
 			continue
 		}
-		if !isOurs(e) && !Former(e) {
+		if !isOurs(e) && !IsFormerManager(e) {
 			return entries, false
 		}
 		kept = *e
@@ -44,6 +44,6 @@ func GiveUp(entries []metav1.ManagedFieldsEntry, path fieldpath.Path) (next []me
 // called for each watched object.
 func MayOwnReplicas(entries []metav1.ManagedFieldsEntry) bool {
 	return slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
-		return (isOurs(&e) || Former(&e)) && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:replicas"`))
+		return (isOurs(&e) || IsFormerManager(&e)) && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:replicas"`))
 	})
 }
