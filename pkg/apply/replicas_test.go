@@ -187,28 +187,8 @@ func TestReplicasThatCannotBeGivenUpAreReported(t *testing.T) {
 			a, _ := connect(t, owner)
 			before, after := scalable(t, "Deployment", ns, "replicas: 3"), scalable(t, "Deployment", ns, "minReadySeconds: 5")
 			must(t, a, before)
-			for _, m := range []*manifest.Manifest{parse(t, `
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: `+ns+`}
-spec:
-  matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [UPDATE]}]}
-  validations:
-  - {expression: "object.metadata.managedFields.all(e, e.manager != 'kept-scale')", message: "owners stay", reason: `+reason+`}
-  - {expression: "!('probe' in object.metadata.labels)"}
-`), parse(t, `
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: `+ns+`}
-spec: {policyName: `+ns+`, validationActions: [Deny], matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: `+ns+`}}}}
-`)} {
-				must(t, a, m)
-				t.Cleanup(func() { _ = otherClient(t).Delete(context.Background(), m.Object) }) //nolint:usetesting // the test's context has ended
-			}
-			probe := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"probe":"x"}}}`))
-			require.Eventually(t, func() bool { // admission needs a moment to read its configuration
-				return otherClient(t).Patch(t.Context(), live(t, before), probe, client.DryRunAll) != nil
-			}, eventually, tick)
+			deny(t, before, "{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [UPDATE]}",
+				"object.metadata.managedFields.all(e, e.manager != 'kept-scale')", reason)
 
 			_, err := a.With(owned).Apply(t.Context(), after, release.Updating)
 			var failed *failure.Error
@@ -252,4 +232,32 @@ func TestDroppedReplicasWithoutOwnersKeepTheirValue(t *testing.T) {
 			assert.EqualValues(t, 3, replicasOf(t, after))
 		})
 	}
+}
+
+// deny creates a policy that denies updates of the objects in a namespace unless they match an expression. m is one of the objects.
+func deny(t *testing.T, m *manifest.Manifest, rule, expression, reason string) {
+	t.Helper()
+	ns := m.Object.GetNamespace()
+	for _, m := range []*manifest.Manifest{parse(t, `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: `+ns+`}
+spec:
+  matchConstraints: {resourceRules: [`+rule+`]}
+  validations:
+  - {expression: "`+expression+`", message: "owners stay", reason: `+reason+`}
+  - {expression: "!has(object.metadata.labels) || !('probe' in object.metadata.labels)"}
+`), parse(t, `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: `+ns+`}
+spec: {policyName: `+ns+`, validationActions: [Deny], matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: `+ns+`}}}}
+`)} {
+		require.NoError(t, otherClient(t).Create(t.Context(), m.Object))
+		t.Cleanup(func() { _ = otherClient(t).Delete(context.Background(), m.Object) }) //nolint:usetesting // the test's context has ended
+	}
+	probe := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"probe":"x"}}}`))
+	require.Eventually(t, func() bool { // admission needs a moment to read its configuration
+		return otherClient(t).Patch(t.Context(), live(t, m), probe, client.DryRunAll) != nil
+	}, eventually, tick)
 }

@@ -122,6 +122,11 @@ var refuser = regexp.MustCompile(`admission webhook "[^"]+"|ValidatingAdmissionP
 // Refuser returns the admission webhook or policy that denied a request, or "" if the server names none.
 func Refuser(err error) string { return refuser.FindString(err.Error()) }
 
+// IsDenied reports whether a permission, an admission webhook or a policy denied a request.
+func IsDenied(err error) bool {
+	return Refuser(err) != "" || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+}
+
 // IsUnavailable reports whether a request failed because the server, or a webhook that it called, did not respond. The manifest is not the
 // cause. The error disappears when they are back, and no event announces that.
 func IsUnavailable(err error) bool {
