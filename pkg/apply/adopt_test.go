@@ -48,7 +48,7 @@ var adoption = []string{"PATCH apply-patch", "PATCH json-patch+json", "PATCH app
 
 func former(obj *unstructured.Unstructured) (names []string) {
 	for _, e := range obj.GetManagedFields() {
-		if ownership.Former(&e) {
+		if ownership.IsFormerManager(&e) {
 			names = append(names, e.Manager)
 		}
 	}
@@ -91,6 +91,27 @@ binaryData: {oldBinary: eA==}
 	again := must(t, a, m)
 	assert.Equal(t, change.ResourceVersion, again.ResourceVersion)
 	assert.Len(t, record.take(), 1, "adoption must happen only once")
+}
+
+// A denied adoption must not block the update.
+func TestFieldsStayIfTheirAdoptionIsDenied(t *testing.T) {
+	for _, reason := range []string{"Invalid", "Forbidden"} {
+		t.Run(reason, func(t *testing.T) {
+			ns := namespace(t)
+			a, _ := connect(t, owner)
+			old := parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: "+ns+", name: a}\ndata: {both: x, old: x}")
+			original(t, old)
+			deny(t, old, "{apiGroups: [''], apiVersions: [v1], resources: [configmaps], operations: [UPDATE]}",
+				"object.metadata.managedFields.exists(e, e.operation == 'Update')", reason)
+
+			m := parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: "+ns+", name: a}\ndata: {both: z}")
+			change := must(t, a, m)
+			assert.Equal(t, apply.Applied, change.Action)
+			assert.Contains(t, change.Message, "cannot take over fields of an earlier operator: ")
+			assert.Contains(t, change.Message, "owners stay")
+			assert.Equal(t, map[string]any{"both": "z", "old": "x"}, live(t, m).Object["data"])
+		})
+	}
 }
 
 func TestAdoptionRemovesDroppedListEntries(t *testing.T) {

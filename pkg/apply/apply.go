@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/apply/conversion"
@@ -99,7 +100,9 @@ type Applier struct {
 // New returns an Applier that uses client for requests and mapper to find resources, and marks objects as belonging to owner. Client-side
 // rate limits are off, because the API server limits requests by priority and fairness, and the client honors its Retry-After.
 func New(client *request.Client, mapper Mapper, owner body.Owner) *Applier {
-	return &Applier{client: client, mapper: mapper, builder: body.Builder{Owner: owner}, conversions: &conversion.Cache{}}
+	return &Applier{
+		client: client, mapper: mapper, builder: body.Builder{Owner: owner}, conversions: conversion.NewCache(clock.RealClock{}),
+	}
 }
 
 // WithValues returns a copy of the Applier that injects a cluster's values.

@@ -104,7 +104,7 @@ func (s *submission) contested(refused error, values []overlay.Value) error {
 	if names == nil {
 		return nil
 	}
-	return &failure.Refusal{
+	return &failure.Diagnosis{
 		Cause: "the existing object cannot be changed to this one", Fields: fields, Text: failure.Summary(refused), Err: refused,
 		Remedy: "remove " + strings.Join(names, "; ") + " from the object, because it contradicts the manifest, or add it to the manifest",
 	}

@@ -134,7 +134,7 @@ func (s *submission) immutable(live *unstructured.Unstructured, refused error, j
 	slices.Sort(fields)
 	fields = s.narrowed(live, slices.Compact(fields))
 	why = fmt.Sprintf("%s cannot be changed: %s", strings.Join(fields, ", "), list[0].Detail)
-	r := &failure.Refusal{Cause: "the existing object cannot be changed to this one", Fields: fields, Text: why, Err: refused}
+	r := &failure.Diagnosis{Cause: "the existing object cannot be changed to this one", Fields: fields, Text: why, Err: refused}
 	if judgment == undetermined {
 		r.Cause = "the existing object cannot be changed to this one, unless the manifest is invalid"
 	}

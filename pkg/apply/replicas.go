@@ -48,21 +48,21 @@ func (s *submission) releaseReplicas(ctx context.Context) error {
 		_, conflict = s.applier.client.SetManagers(ctx, s.target, live, entries)
 		switch {
 		case conflict == nil:
-			s.released = s.replicasPath().String() + " keeps its value, because the manifest no longer sets it"
+			s.released = s.replicasField() + " keeps its value, because the manifest no longer sets it"
 			return nil
 		case failure.Refuser(conflict) != "":
 			return s.replicasRefused(conflict)
 		case !apierrors.IsConflict(conflict):
-			return fmt.Errorf("giving up %s: %w", s.replicasPath(), conflict)
+			return fmt.Errorf("giving up %s: %w", s.replicasField(), conflict)
 		}
 	}
-	return fmt.Errorf("giving up %s: %w", s.replicasPath(), conflict)
+	return fmt.Errorf("giving up %s: %w", s.replicasField(), conflict)
 }
 
 // replicasRefused describes why the number of replicas cannot be given up. An apply would remove the pods.
 func (s *submission) replicasRefused(refused error) error {
-	field := strings.Join(s.replicas, ".")
-	return &failure.Refusal{
+	field := s.replicasField()
+	return &failure.Diagnosis{
 		Cause: "the number of replicas would be lost", Fields: []string{field}, Text: "giving up " + field + ": " + refused.Error(), Err: refused,
 		Remedy: fmt.Sprintf("exempt %s from %s, which forbids to change metadata.managedFields, or set %s in the manifest",
 			api.FieldManager, failure.Refuser(refused), field),
@@ -79,9 +79,12 @@ func (s *submission) predictReplicas(ctx context.Context) {
 	value, found, _ := unstructured.NestedFieldNoCopy(live.Object, s.replicas...)
 	if _, owned := ownership.GiveUp(live.GetManagedFields(), s.replicasPath()); owned && found {
 		s.body = with(s.body, s.replicas, value)
-		s.released = fmt.Sprintf("%s stays at %v, because the manifest no longer sets it", s.replicasPath(), value)
+		s.released = fmt.Sprintf("%s stays at %v, because the manifest no longer sets it", s.replicasField(), value)
 	}
 }
+
+// replicasField returns the field for messages, such as spec.replicas.
+func (s *submission) replicasField() string { return strings.Join(s.replicas, ".") }
 
 func (s *submission) replicasPath() fieldpath.Path {
 	var path fieldpath.Path

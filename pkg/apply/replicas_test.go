@@ -58,7 +58,7 @@ func TestDroppedReplicasKeepTheirValue(t *testing.T) {
 			for _, mode := range []release.Mode{release.Updating, release.Initializing} { // a release may replace another one during an install
 				predicted, err := a.Predict(t.Context(), after, mode)
 				require.NoError(t, err)
-				assert.Equal(t, ".spec.replicas stays at 3, because the manifest no longer sets it", predicted.Message)
+				assert.Equal(t, "spec.replicas stays at 3, because the manifest no longer sets it", predicted.Message)
 				n, _, _ := unstructured.NestedInt64(predicted.Object.Object, "spec", "replicas")
 				assert.EqualValues(t, 3, n)
 			}
@@ -66,7 +66,7 @@ func TestDroppedReplicasKeepTheirValue(t *testing.T) {
 			record.take()
 
 			change := must(t, a.With(owned), after)
-			assert.Equal(t, ".spec.replicas keeps its value, because the manifest no longer sets it", change.Message)
+			assert.Equal(t, "spec.replicas keeps its value, because the manifest no longer sets it", change.Message)
 			assert.Equal(t, []string{http.MethodGet, "PATCH json-patch+json", "PATCH apply-patch"}, methods(record.take()))
 			assert.EqualValues(t, 3, replicasOf(t, after))
 			assert.NotContains(t, string(ours(live(t, after)).FieldsV1.GetRawBytes()), "f:replicas")
@@ -142,7 +142,7 @@ func TestDroppedReplicasOfACustomResourceKeepTheirValue(t *testing.T) {
 	assert.Equal(t, want, predicted.Object.Object["spec"])
 	change, err := a.With(apply.Options{UID: applied.UID}).Apply(t.Context(), pool("{note: later}"), release.Initializing)
 	require.NoError(t, err)
-	assert.Equal(t, ".spec.size.count keeps its value, because the manifest no longer sets it", change.Message)
+	assert.Equal(t, "spec.size.count keeps its value, because the manifest no longer sets it", change.Message)
 	assert.Equal(t, want, live(t, pool("{}")).Object["spec"])
 }
 
@@ -150,7 +150,7 @@ func TestDroppedReplicasStayWithoutTheRestOfTheirParent(t *testing.T) {
 	a, pool := pools(t, "granular")
 	must(t, a, pool("{note: x, size: {count: 4, unit: pods}}"))
 	change := must(t, a, pool("{note: later}"))
-	assert.Equal(t, ".spec.size.count keeps its value, because the manifest no longer sets it", change.Message)
+	assert.Equal(t, "spec.size.count keeps its value, because the manifest no longer sets it", change.Message)
 	assert.Equal(t, map[string]any{"note": "later", "size": map[string]any{"count": int64(4)}}, live(t, pool("{}")).Object["spec"])
 	assert.Contains(t, managers(live(t, pool("{}"))), "kept-scale Update scale v1")
 
@@ -187,28 +187,8 @@ func TestReplicasThatCannotBeGivenUpAreReported(t *testing.T) {
 			a, _ := connect(t, owner)
 			before, after := scalable(t, "Deployment", ns, "replicas: 3"), scalable(t, "Deployment", ns, "minReadySeconds: 5")
 			must(t, a, before)
-			for _, m := range []*manifest.Manifest{parse(t, `
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: `+ns+`}
-spec:
-  matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [UPDATE]}]}
-  validations:
-  - {expression: "object.metadata.managedFields.all(e, e.manager != 'kept-scale')", message: "owners stay", reason: `+reason+`}
-  - {expression: "!('probe' in object.metadata.labels)"}
-`), parse(t, `
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: `+ns+`}
-spec: {policyName: `+ns+`, validationActions: [Deny], matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: `+ns+`}}}}
-`)} {
-				must(t, a, m)
-				t.Cleanup(func() { _ = otherClient(t).Delete(context.Background(), m.Object) }) //nolint:usetesting // the test's context has ended
-			}
-			probe := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"probe":"x"}}}`))
-			require.Eventually(t, func() bool { // admission needs a moment to read its configuration
-				return otherClient(t).Patch(t.Context(), live(t, before), probe, client.DryRunAll) != nil
-			}, eventually, tick)
+			deny(t, before, "{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [UPDATE]}",
+				"object.metadata.managedFields.all(e, e.manager != 'kept-scale')", reason)
 
 			_, err := a.With(owned).Apply(t.Context(), after, release.Updating)
 			var failed *failure.Error
@@ -252,4 +232,32 @@ func TestDroppedReplicasWithoutOwnersKeepTheirValue(t *testing.T) {
 			assert.EqualValues(t, 3, replicasOf(t, after))
 		})
 	}
+}
+
+// deny creates a policy that denies updates of the objects in a namespace unless they match an expression. m is one of the objects.
+func deny(t *testing.T, m *manifest.Manifest, rule, expression, reason string) {
+	t.Helper()
+	ns := m.Object.GetNamespace()
+	for _, m := range []*manifest.Manifest{parse(t, `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: `+ns+`}
+spec:
+  matchConstraints: {resourceRules: [`+rule+`]}
+  validations:
+  - {expression: "`+expression+`", message: "owners stay", reason: `+reason+`}
+  - {expression: "!has(object.metadata.labels) || !('probe' in object.metadata.labels)"}
+`), parse(t, `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: `+ns+`}
+spec: {policyName: `+ns+`, validationActions: [Deny], matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: `+ns+`}}}}
+`)} {
+		require.NoError(t, otherClient(t).Create(t.Context(), m.Object))
+		t.Cleanup(func() { _ = otherClient(t).Delete(context.Background(), m.Object) }) //nolint:usetesting // the test's context has ended
+	}
+	probe := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"probe":"x"}}}`))
+	require.Eventually(t, func() bool { // admission needs a moment to read its configuration
+		return otherClient(t).Patch(t.Context(), live(t, m), probe, client.DryRunAll) != nil
+	}, eventually, tick)
 }

@@ -7,19 +7,17 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 // storedVersionsRemedy returns the remedy for a CRD that lacks versions in which the cluster may store objects.
 func (s *submission) storedVersionsRemedy(live *unstructured.Unstructured) string {
 	var names, rest, lacking []string
-	list, _, _ := unstructured.NestedFieldNoCopy(s.body, "spec", "versions")
-	versions, _ := list.([]any)
-	for _, v := range versions {
-		version, _ := v.(map[string]any)
-		name, _ := version["name"].(string)
-		names = append(names, name)
-		if stored, _ := version["storage"].(bool); stored {
-			rest = []string{name}
+	for v := range manifest.DefinedVersions(s.body) {
+		names = append(names, v.Name)
+		if v.Storage {
+			rest = []string{v.Name}
 		}
 	}
 	stored, _, _ := unstructured.NestedStringSlice(live.Object, "status", "storedVersions")

@@ -43,8 +43,8 @@ type submission struct {
 	// replicas is the field that the manifest leaves to the kind's scale subresource; nil for none. released says that it was given up.
 	replicas []string
 	released string
-	// takenBack says that fields were taken back; see takeBack.
-	takenBack string
+	// unadopted says why fields were not adopted; see adopt. takenBack says that fields were taken back; see takeBack.
+	unadopted, takenBack string
 	// moved is true after the first attempt to move managedFields.
 	moved bool
 }
@@ -109,7 +109,7 @@ func (s *submission) exceptions() string {
 	if s.controller != "" {
 		controller = s.controller + " stays its controller"
 	}
-	texts := []string{removed, controller, s.released, s.takenBack}
+	texts := []string{removed, controller, s.released, s.unadopted, s.takenBack}
 	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), "; ")
 }
 
@@ -162,7 +162,7 @@ func with(object map[string]any, path []string, value any) map[string]any {
 
 // adopt takes ownership of fields that an earlier operator wrote by update if the response shows some that the manifest lacks. Then it
 // applies again, which removes them. This takes two more requests, once in an object's life. If the process crashes in between, the next
-// apply removes them.
+// apply removes them. If the server denies it, the fields stay.
 func (s *submission) adopt(ctx context.Context, got answer) (Change, answer, error) {
 	var conflict error = apierrors.NewConflict(s.target.Resource.GroupResource(), s.target.Name,
 		errors.New("an earlier operator, or another client with the operator's name, keeps writing them"))
@@ -173,13 +173,17 @@ func (s *submission) adopt(ctx context.Context, got answer) (Change, answer, err
 		}
 		before := got
 		adopted, err := s.applier.client.SetManagers(ctx, s.target, got.meta, entries)
-		if err == nil {
+		switch {
+		case err == nil:
 			if got, err = s.send(ctx); apierrors.IsInvalid(err) {
 				return s.release(ctx, before, adopted, err)
 			}
-		} else if apierrors.IsConflict(err) {
+		case apierrors.IsConflict(err):
 			conflict = err
 			got, err = s.send(ctx)
+		case failure.IsDenied(err): // the apply itself has succeeded
+			s.unadopted = "cannot take over fields of an earlier operator: " + err.Error()
+			return s.receipt(got), got, nil
 		}
 		if err != nil {
 			return Change{}, answer{}, fmt.Errorf("taking over fields of an earlier operator: %w", err)

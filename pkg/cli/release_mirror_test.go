@@ -170,8 +170,9 @@ spec:
 func TestReleaseMirrorCopiesThroughAFolder(t *testing.T) {
 	m := newMirrorable(t, false)
 	m.sign()
-	folder := filepath.Join(m.dir, "carried")
-	require.NoError(t, m.run("--from", m.image.Pullspec, "--to-dir", folder, "--trust", m.trust))
+	folder, trust := filepath.Join(m.dir, "carried"), filepath.Join(m.dir, "trust policy.yaml")
+	require.NoError(t, os.Rename(m.trust, trust))
+	require.NoError(t, m.run("--from", m.image.Pullspec, "--to-dir", folder, "--trust", trust))
 	assert.Equal(t, `Configmap signature file DIR/carried/config/signature-sha256-RELEASE16.json created
 
 Success
@@ -180,14 +181,14 @@ Mirror prefix: DIR/carried
 
 To copy it to a registry:
 
-  cvo release mirror --from-dir DIR/carried --from 1.2.3-x86_64 --to REGISTRY/REPOSITORY --trust DIR/trust.yaml
+  cvo release mirror --from-dir DIR/carried --from 1.2.3-x86_64 --to REGISTRY/REPOSITORY --trust 'DIR/trust policy.yaml'
 `, m.stdout)
 
 	// The other network reaches neither the source registry nor its store.
 	require.NoError(t, m.source.Close())
 	require.NoError(t, os.RemoveAll(m.store))
 	config := filepath.Join(m.dir, "config")
-	require.NoError(t, m.run("--from-dir", folder, "--to", m.to(), "--trust", m.trust, "--release-image-signature-to-dir", config))
+	require.NoError(t, m.run("--from-dir", folder, "--to", m.to(), "--trust", trust, "--release-image-signature-to-dir", config))
 	assert.Contains(t, m.stdout, "Configmap signature file DIR/config/signature-sha256-RELEASE16.json created")
 	assert.Contains(t, m.stdout, "source: SOURCE/upstream/release", "the folder knows where the release comes from")
 	assert.Contains(t, m.stderrText, "found in file://DIR/carried/signatures/")

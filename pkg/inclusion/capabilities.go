@@ -40,6 +40,15 @@ func KnownCapabilities() []configv1.ClusterVersionCapability {
 	return sets.List(known)
 }
 
+// CapabilityNames returns the names of capabilities, separated by commas.
+func CapabilityNames(capabilities []configv1.ClusterVersionCapability) string {
+	names := make([]string, len(capabilities))
+	for i, c := range capabilities {
+		names[i] = string(c)
+	}
+	return strings.Join(names, ", ")
+}
+
 // AllCapabilities returns all capabilities that the feature gates allow, as known and enabled.
 func AllCapabilities(gates sets.Set[string]) Capabilities {
 	known := withoutGated(sets.New(KnownCapabilities()...), gates)

@@ -216,20 +216,20 @@ func (f Filter) byCapabilities(_ *manifest.Manifest, annotations map[string]stri
 	if f.Capabilities.Known == nil {
 		return ""
 	}
-	var unknown, disabled []string
+	var unknown, disabled []configv1.ClusterVersionCapability
 	for _, c := range parseCapabilities(annotations) {
 		if !f.Capabilities.Known.Has(c) {
-			unknown = append(unknown, string(c))
+			unknown = append(unknown, c)
 		}
 		if !f.Capabilities.Enabled.Has(c) {
-			disabled = append(disabled, string(c))
+			disabled = append(disabled, c)
 		}
 	}
 	switch {
 	case len(unknown) > 0 && !f.Capabilities.AllowUnknown:
-		return "unknown capability " + strings.Join(unknown, ", ")
+		return "unknown capability " + CapabilityNames(unknown)
 	case len(disabled) > 0:
-		return "capability not enabled: " + strings.Join(disabled, ", ")
+		return "capability not enabled: " + CapabilityNames(disabled)
 	}
 	return ""
 }

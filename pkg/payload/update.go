@@ -3,7 +3,6 @@ package payload
 import (
 	"fmt"
 	"io/fs"
-	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
 
@@ -26,12 +25,8 @@ func (u Update) EnablesText() string {
 	if len(u.Enables) == 0 {
 		return ""
 	}
-	names := make([]string, len(u.Enables))
-	for i, c := range u.Enables {
-		names[i] = string(c)
-	}
 	return fmt.Sprintf("The update to %s also enables these capabilities, because they now contain objects of the running release: %s",
-		u.Payload.Release.Version, strings.Join(names, ", "))
+		u.Payload.Release.Version, inclusion.CapabilityNames(u.Enables))
 }
 
 // LoadUpdate loads a release as Load does, with the capabilities that the update enables. running returns the manifests of the running

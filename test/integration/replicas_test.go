@@ -52,7 +52,7 @@ spec:
 	objects := l.diff(next).Objects
 	i := slices.IndexFunc(objects, func(o preview.Object) bool { return o.ID.Name == "web" })
 	require.GreaterOrEqual(t, i, 0)
-	assert.Contains(t, objects[i].Message, ".spec.replicas stays at 3, because the manifest no longer sets it")
+	assert.Contains(t, objects[i].Message, "spec.replicas stays at 3, because the manifest no longer sets it")
 	for _, f := range objects[i].Fields {
 		assert.NotEqual(t, "spec.replicas", f.Path)
 	}

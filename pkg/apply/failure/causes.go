@@ -13,8 +13,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 )
 
-// Refusal is the rejection of a request because of the existing object, or because of an admission policy for it.
-type Refusal struct {
+// Diagnosis explains a rejected request whose cause is the existing object, or an admission policy for it.
+type Diagnosis struct {
 	// Cause, Fields and Remedy are those of Error.
 	Cause  string
 	Fields []string
@@ -24,9 +24,9 @@ type Refusal struct {
 	Err  error
 }
 
-func (r *Refusal) Error() string { return r.Text }
+func (d *Diagnosis) Error() string { return d.Text }
 
-func (r *Refusal) Unwrap() error { return r.Err }
+func (d *Diagnosis) Unwrap() error { return d.Err }
 
 // Cause is one of the errors that the server reports for an object.
 type Cause struct {

@@ -52,6 +52,9 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
+// Exclude is the remedy for an object that the cluster can do without.
+const Exclude = "exclude the object with an override (spec.overrides in the ClusterVersion)"
+
 // Wrap returns the error about a manifest as an *Error; nil stays nil.
 func Wrap(m *manifest.Manifest, err error) error {
 	if err == nil {
@@ -59,7 +62,7 @@ func Wrap(m *manifest.Manifest, err error) error {
 	}
 	reason, cause := classify(err)
 	e := &Error{Manifest: m, Reason: reason, Cause: cause, Err: err}
-	if r, ok := errors.AsType[*Refusal](err); ok {
+	if r, ok := errors.AsType[*Diagnosis](err); ok {
 		e.Cause, e.Fields, e.Remedy = r.Cause, r.Fields, r.Remedy
 		return e
 	}
@@ -72,7 +75,7 @@ func Wrap(m *manifest.Manifest, err error) error {
 			strings.Join(fields, ", "))
 	}
 	if e.Reason == api.ReasonResourceInvalid && e.Remedy == "" && Refuser(err) == "" {
-		e.Remedy = "correct the release's manifest, which the API server rejects, or exclude the object with an override (spec.overrides in the ClusterVersion)"
+		e.Remedy = "correct the release's manifest, which the API server rejects, or " + Exclude
 	}
 	for _, c := range Causes(err) {
 		if c.Field != "" && !slices.Contains(e.Fields, c.Field) {
@@ -118,6 +121,11 @@ var refuser = regexp.MustCompile(`admission webhook "[^"]+"|ValidatingAdmissionP
 
 // Refuser returns the admission webhook or policy that denied a request, or "" if the server names none.
 func Refuser(err error) string { return refuser.FindString(err.Error()) }
+
+// IsDenied reports whether a permission, an admission webhook or a policy denied a request.
+func IsDenied(err error) bool {
+	return Refuser(err) != "" || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+}
 
 // IsUnavailable reports whether a request failed because the server, or a webhook that it called, did not respond. The manifest is not the
 // cause. The error disappears when they are back, and no event announces that.
@@ -171,7 +179,7 @@ func Explain(err error) string {
 	if failed, ok := errors.AsType[*Error](err); ok {
 		err = failed.Err
 	}
-	if r, ok := errors.AsType[*Refusal](err); ok {
+	if r, ok := errors.AsType[*Diagnosis](err); ok {
 		return r.Text
 	}
 	if apierrors.IsInvalid(err) {

@@ -96,15 +96,12 @@ func NewMapper(clk clock.PassiveClock, d Discovery, manifests []*manifest.Manife
 func (m *Mapper) addCRD(kind schema.GroupKind, crd *unstructured.Unstructured) {
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
 	scope, _, _ := unstructured.NestedString(crd.Object, "spec", "scope")
-	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
-	for _, v := range versions {
-		entry, _ := v.(map[string]any)
-		name, _ := entry["name"].(string)
-		if served, _ := entry["served"].(bool); !served {
+	for v := range manifest.DefinedVersions(crd.Object) {
+		if !v.Served {
 			continue
 		}
-		gv := schema.GroupVersion{Group: kind.Group, Version: name}
-		replicas, _, _ := unstructured.NestedString(entry, "subresources", "scale", "specReplicasPath")
+		gv := schema.GroupVersion{Group: kind.Group, Version: v.Name}
+		replicas, _, _ := unstructured.NestedString(v.Fields, "subresources", "scale", "specReplicasPath")
 		m.crds[gv.WithKind(kind.Kind)] = Mapping{
 			Resource: gv.WithResource(plural), Namespaced: scope == "Namespaced", Custom: true, Replicas: replicas,
 		}

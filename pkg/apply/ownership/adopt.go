@@ -12,14 +12,14 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// Former reports whether an entry belongs to a manager that wrote the manifests of a release by update, before server-side apply existed.
+// IsFormerManager reports whether an entry belongs to a manager that wrote the manifests of a release by update, before server-side apply existed.
 // The list is closed: OpenShift's operator, which uses our name, and cluster-bootstrap, which creates the manifests that the first control
 // plane of an OpenShift cluster needs.
 //
 // "before-first-apply" is not in the list, although it may own their fields. The API server invents this manager when an object without
 // managedFields is applied, and assigns all of the object's fields to it, whoever wrote them. Adopting them would remove fields of other
 // writers.
-func Former(e *metav1.ManagedFieldsEntry) bool {
+func IsFormerManager(e *metav1.ManagedFieldsEntry) bool {
 	return e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == "" &&
 		(e.Manager == api.FieldManager || e.Manager == "cluster-bootstrap")
 }
@@ -59,7 +59,7 @@ func Absorb(gvk schema.GroupVersionKind, entries []metav1.ManagedFieldsEntry) (n
 // absorb moves the fields of former managers into our entry and returns the resulting entries. more reports whether our entry gained
 // fields, found whether former managers had entries.
 func absorb(gvk schema.GroupVersionKind, entries []metav1.ManagedFieldsEntry) (next []metav1.ManagedFieldsEntry, more, found bool) {
-	if !slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool { return Former(&e) }) {
+	if !slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool { return IsFormerManager(&e) }) {
 		return entries, false, false
 	}
 	own, version := ourSet(entries, gvk)
@@ -68,7 +68,7 @@ func absorb(gvk schema.GroupVersionKind, entries []metav1.ManagedFieldsEntry) (n
 	for i := range entries {
 		e := &entries[i]
 		fields, ok := readSet(e)
-		if !ok || !Former(e) {
+		if !ok || !IsFormerManager(e) {
 			kept = append(kept, *e)
 			continue
 		}
@@ -105,9 +105,7 @@ func Take(gvk schema.GroupVersionKind, entries []metav1.ManagedFieldsEntry, path
 			continue
 		}
 		changed = true
-		if data, err := remaining.ToJSON(); err == nil && !remaining.Empty() { // a set that was decoded can be encoded
-			e.FieldsV1 = &metav1.FieldsV1{}
-			e.FieldsV1.SetRawBytes(data)
+		if !remaining.Empty() && setFields(&e, remaining) {
 			kept = append(kept, e)
 		}
 	}
@@ -133,7 +131,7 @@ func Holders(entries []metav1.ManagedFieldsEntry, path fieldpath.Path) []string 
 	var managers []string
 	for i := range entries {
 		e := &entries[i]
-		if isOurs(e) || Former(e) {
+		if isOurs(e) || IsFormerManager(e) {
 			continue
 		}
 		if set, ok := readSet(e); ok && (Reaches(set, path) || hasAtom(set, path)) {
@@ -198,10 +196,6 @@ func ourSet(entries []metav1.ManagedFieldsEntry, gvk schema.GroupVersionKind) (o
 
 // withOurs returns the entries with set as the fields of our Apply entry.
 func withOurs(entries []metav1.ManagedFieldsEntry, version string, set *fieldpath.Set) ([]metav1.ManagedFieldsEntry, bool) {
-	data, err := set.ToJSON()
-	if err != nil { // a set that was decoded can be encoded
-		return entries, false
-	}
 	next := slices.Clone(entries)
 	i := slices.IndexFunc(next, func(e metav1.ManagedFieldsEntry) bool { return isOurs(&e) })
 	if i < 0 {
@@ -210,8 +204,9 @@ func withOurs(entries []metav1.ManagedFieldsEntry, version string, set *fieldpat
 		})
 		i = len(next) - 1
 	}
-	next[i].FieldsV1 = &metav1.FieldsV1{}
-	next[i].FieldsV1.SetRawBytes(data)
+	if !setFields(&next[i], set) {
+		return entries, false
+	}
 	return next, true
 }
 
@@ -270,4 +265,15 @@ func readSet(e *metav1.ManagedFieldsEntry) (*fieldpath.Set, bool) {
 		return nil, false
 	}
 	return set, true
+}
+
+// setFields replaces the fields of an entry.
+func setFields(e *metav1.ManagedFieldsEntry, set *fieldpath.Set) bool {
+	data, err := set.ToJSON()
+	if err != nil { // a set that was decoded can be encoded
+		return false
+	}
+	e.FieldsV1 = &metav1.FieldsV1{}
+	e.FieldsV1.SetRawBytes(data)
+	return true
 }

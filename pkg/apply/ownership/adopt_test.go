@@ -50,7 +50,7 @@ func TestFormerManagersAreRecognized(t *testing.T) {
 		{"keeps fields that the server sets", wrote("before-first-apply", "v1", "{}"), false},
 		{"keeps entries of other managers", wrote("kubectl-edit", "v1", "{}"), false},
 	} {
-		t.Run("it "+tt.name, func(t *testing.T) { assert.Equal(t, tt.want, ownership.Former(&tt.entry)) })
+		t.Run("it "+tt.name, func(t *testing.T) { assert.Equal(t, tt.want, ownership.IsFormerManager(&tt.entry)) })
 	}
 }
 

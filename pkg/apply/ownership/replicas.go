@@ -23,7 +23,7 @@ func GiveUp(entries []metav1.ManagedFieldsEntry, path fieldpath.Path) (next []me
 		if !ok || !set.Has(path) {
 			continue
 		}
-		if !isOurs(e) && !Former(e) {
+		if !isOurs(e) && !IsFormerManager(e) {
 			return entries, false
 		}
 		kept = *e
@@ -40,21 +40,10 @@ func GiveUp(entries []metav1.ManagedFieldsEntry, path fieldpath.Path) (next []me
 	return append(next, kept), changed
 }
 
-// setFields replaces the fields of an entry.
-func setFields(e *metav1.ManagedFieldsEntry, set *fieldpath.Set) bool {
-	data, err := set.ToJSON()
-	if err != nil { // a set that was decoded can be encoded
-		return false
-	}
-	e.FieldsV1 = &metav1.FieldsV1{}
-	e.FieldsV1.SetRawBytes(data)
-	return true
-}
-
 // MayOwnReplicas reports whether GiveUp may have to remove a field with the name replicas. It does not parse the entries, so that it can be
 // called for each watched object.
 func MayOwnReplicas(entries []metav1.ManagedFieldsEntry) bool {
 	return slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
-		return (isOurs(&e) || Former(&e)) && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:replicas"`))
+		return (isOurs(&e) || IsFormerManager(&e)) && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:replicas"`))
 	})
 }

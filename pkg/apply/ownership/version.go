@@ -48,11 +48,7 @@ func unite(a, b metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry {
 	case !ok:
 		a.FieldsV1 = b.FieldsV1
 	case also:
-		data, err := fields.Union(more).ToJSON()
-		if err == nil { // sets that were decoded can be encoded
-			a.FieldsV1 = &metav1.FieldsV1{}
-			a.FieldsV1.SetRawBytes(data)
-		}
+		setFields(&a, fields.Union(more))
 	}
 	a.FieldsType = cmp.Or(a.FieldsType, b.FieldsType)
 	return a

@@ -100,54 +100,43 @@ func (d *DefinitionChange) compare(a, b *manifest.Manifest) {
 	old, now := versionsOf(a), versionsOf(b)
 	for _, name := range unionKeys(old, now) {
 		x, y := old[name], now[name]
-		if x == nil || y == nil {
+		if x.Fields == nil || y.Fields == nil {
 			continue
 		}
-		if y["deprecated"] == true && x["deprecated"] != true {
+		if y.Fields["deprecated"] == true && x.Fields["deprecated"] != true {
 			d.VersionsDeprecated = append(d.VersionsDeprecated, name)
 		}
-		d.Schema = append(d.Schema, schema.Compare(name, schemaOf(x), schemaOf(y))...)
+		d.Schema = append(d.Schema, schema.Compare(name, x.Schema(), y.Schema())...)
 	}
 	d.Breaking = len(d.VersionsRemoved)+len(d.Scope) > 0 ||
 		slices.ContainsFunc(d.Schema, func(c schema.Change) bool { return c.Breaking })
 }
 
-func versionsOf(m *manifest.Manifest) map[string]map[string]any {
-	out := map[string]map[string]any{}
-	spec, _ := m.Object.Object["spec"].(map[string]any)
-	list, _ := spec["versions"].([]any)
-	for _, entry := range list {
-		if fields, ok := entry.(map[string]any); ok {
-			name, _ := fields["name"].(string)
-			out[name] = fields
-		}
+func versionsOf(m *manifest.Manifest) map[string]manifest.DefinedVersion {
+	out := map[string]manifest.DefinedVersion{}
+	for v := range manifest.DefinedVersions(m.Object.Object) {
+		out[v.Name] = v
 	}
 	return out
 }
 
 func servedVersions(m *manifest.Manifest) sets.Set[string] {
 	out := sets.New[string]()
-	for name, fields := range versionsOf(m) {
-		if fields["served"] == true {
-			out.Insert(name)
+	for v := range manifest.DefinedVersions(m.Object.Object) {
+		if v.Served {
+			out.Insert(v.Name)
 		}
 	}
 	return out
 }
 
 func storageVersion(m *manifest.Manifest) string {
-	for name, fields := range versionsOf(m) {
-		if fields["storage"] == true {
-			return name
+	for v := range manifest.DefinedVersions(m.Object.Object) {
+		if v.Storage {
+			return v.Name
 		}
 	}
 	return ""
-}
-
-func schemaOf(version map[string]any) map[string]any {
-	fields, _ := version["schema"].(map[string]any)
-	root, _ := fields["openAPIV3Schema"].(map[string]any)
-	return root
 }
 
 func texts(value any) sets.Set[string] {

@@ -2,6 +2,8 @@ package command
 
 import (
 	"fmt"
+	"regexp"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -13,6 +15,17 @@ func CompleteFolders(_ *cobra.Command, args []string, _ string) ([]string, cobra
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveFilterDirs
+}
+
+// plainArgument matches arguments that no shell changes.
+var plainArgument = regexp.MustCompile(`^[a-zA-Z0-9_@%+=:,./-]+$`)
+
+// Quote returns an argument for a command that the user copies into a shell.
+func Quote(arg string) string {
+	if plainArgument.MatchString(arg) {
+		return arg
+	}
+	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 }
 
 // VendorFlag is a flag of OpenShift's client for a vendor-specific feature. Accepting and ignoring it would mislead users.

@@ -77,19 +77,11 @@ func (f *ClusterFlags) Filter() (inclusion.Filter, error) {
 		case slices.Contains(known, capability):
 			spec.AdditionalEnabledCapabilities = append(spec.AdditionalEnabledCapabilities, capability)
 		default:
-			return filter, &command.UsageError{Err: fmt.Errorf("unknown capability %q: use one of %s, or a set such as None or vCurrent", c, joined(known))}
+			return filter, &command.UsageError{Err: fmt.Errorf("unknown capability %q: use one of %s, or a set such as None or vCurrent", c, inclusion.CapabilityNames(known))}
 		}
 	}
 	filter.Capabilities, _ = inclusion.EnabledCapabilities(spec, filter.Gates, nil)
 	return filter, nil
-}
-
-func joined[S ~string](list []S) string {
-	words := make([]string, 0, len(list))
-	for _, s := range list {
-		words = append(words, string(s))
-	}
-	return strings.Join(words, ", ")
 }
 
 // Load opens a release and loads the manifests that such a cluster would get. Warnings go to stderr.

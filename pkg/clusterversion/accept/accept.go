@@ -162,41 +162,30 @@ type Input struct {
 // steps returns the steps of an acceptance in order. No step reads an image before its signature is checked, and the preconditions are
 // checked only when the payload is known to be complete.
 func steps() []step {
-	return []step{
-		retrieveStep(retrieve),
-		loadStep(),
-		{api.ReasonVerifyPayloadVersion, "Verifying payload version", "Verifying payload failed", checkVersion},
-		preconditionStep(),
-	}
+	return []step{retrieveStep, loadStep, versionStep, preconditionStep}
 }
 
-func retrieveStep(run func(context.Context, Input, *Acceptance) error) step {
-	return step{api.ReasonRetrievePayload, "Retrieving and verifying payload", "Retrieving payload failed", run}
-}
-
-func loadStep() step {
-	return step{api.ReasonLoadPayload, "Loading payload", "Loading payload failed", load}
-}
-
-func preconditionStep() step {
-	return step{api.ReasonPreconditionChecks, "Checking preconditions for payload", "Preconditions failed for payload loaded", checkPreconditions}
-}
-
-// permitStep returns the last step. It comes last because it may change the operator's permissions.
-func permitStep() step {
-	return step{api.ReasonPermissions, "Checking permissions for payload", "Permissions missing for payload loaded", permit}
-}
+var (
+	retrieveStep = step{api.ReasonRetrievePayload, "Retrieving and verifying payload", "Retrieving payload failed", retrieve}
+	// verifyStep is retrieveStep for a release that has been retrieved before.
+	verifyStep       = step{retrieveStep.name, retrieveStep.running, retrieveStep.failed, verifyAgain}
+	loadStep         = step{api.ReasonLoadPayload, "Loading payload", "Loading payload failed", load}
+	versionStep      = step{api.ReasonVerifyPayloadVersion, "Verifying payload version", "Verifying payload failed", checkVersion}
+	preconditionStep = step{api.ReasonPreconditionChecks, "Checking preconditions for payload", "Preconditions failed for payload loaded", checkPreconditions}
+	// permitStep is always the last step, because it may change the operator's permissions.
+	permitStep = step{api.ReasonPermissions, "Checking permissions for payload", "Permissions missing for payload loaded", permit}
+)
 
 // Run runs the steps and returns the result. It calls report at the start of each step.
 func Run(ctx context.Context, in Input, target request.Target, report func(Acceptance)) Acceptance {
-	return walk(ctx, in, Acceptance{Target: target}, append(steps(), permitStep()), Hooks{Begins: report}).accepted()
+	return walk(ctx, in, Acceptance{Target: target}, append(steps(), permitStep), Hooks{Begins: report}).accepted()
 }
 
 // Again repeats the preconditions for a release that they have rejected, without retrieving or reading it again. If they pass now, Again
 // verifies the release once more: the rejection may be days old, and the trusted signers may have changed.
 func Again(ctx context.Context, in Input, a Acceptance, report func(Acceptance)) Acceptance {
 	a.Err = nil
-	return walk(ctx, in, a, []step{preconditionStep(), retrieveStep(verifyAgain), permitStep()}, Hooks{Begins: report}).accepted()
+	return walk(ctx, in, a, []step{preconditionStep, verifyStep, permitStep}, Hooks{Begins: report}).accepted()
 }
 
 // Examine runs the steps for a release that is not rolled out. It changes no permissions, and an error that the hooks drop
@@ -208,7 +197,7 @@ func Examine(ctx context.Context, in Input, target request.Target, hooks Hooks) 
 // Read verifies and reads a release of the history that is not rolled out, such as the one before the update.
 func Read(ctx context.Context, in Input, target request.Target) (payload.Update, error) {
 	in.Successor = nil
-	a := walk(ctx, in, Acceptance{Target: target}, []step{retrieveStep(retrieve), loadStep()}, Hooks{})
+	a := walk(ctx, in, Acceptance{Target: target}, []step{retrieveStep, loadStep}, Hooks{})
 	return a.Update, a.Err
 }
 

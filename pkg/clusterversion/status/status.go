@@ -288,12 +288,8 @@ func setImplicit(set setter, implicit []configv1.ClusterVersionCapability) {
 		set(api.ImplicitlyEnabledCapabilities, configv1.ConditionFalse, "AsExpected", "Capabilities match configured spec")
 		return
 	}
-	names := make([]string, len(implicit))
-	for i, c := range implicit {
-		names[i] = string(c)
-	}
 	set(api.ImplicitlyEnabledCapabilities, configv1.ConditionTrue, "CapabilitiesImplicitlyEnabled",
-		"The following capabilities could not be disabled: "+strings.Join(names, ", "))
+		"The following capabilities could not be disabled: "+inclusion.CapabilityNames(implicit))
 }
 
 func setAccepted(set setter, in Observed) {

@@ -40,13 +40,9 @@ func contentOf(manifests []*manifest.Manifest) releaseContent {
 		case isCRD(m):
 			kind, _ := m.Defines()
 			b.crds[kind], b.definitions[kind] = &Object{}, m.Object
-			list, _, _ := unstructured.NestedFieldNoCopy(m.Object.Object, "spec", "versions")
-			versions, _ := list.([]any)
-			for _, v := range versions {
-				entry, _ := v.(map[string]any)
-				name, _ := entry["name"].(string)
-				if served, _ := entry["served"].(bool); served {
-					b.versions[kind.WithVersion(name)] = true
+			for v := range manifest.DefinedVersions(m.Object.Object) {
+				if v.Served {
+					b.versions[kind.WithVersion(v.Name)] = true
 				}
 			}
 		}

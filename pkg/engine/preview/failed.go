@@ -70,17 +70,16 @@ func refused(o *Object, err error) {
 	if failed, ok := errors.AsType[*failure.Error](err); ok {
 		o.Paths, o.Remedy = failed.Fields, failed.Remedy
 	}
-	const unmanage = "exclude the object with an override (spec.overrides in the ClusterVersion)"
 	switch message := err.Error(); {
 	case o.Remedy != "":
 	case strings.Contains(message, "admission webhook "):
-		o.Remedy = "ask the owner of this webhook, or " + unmanage
+		o.Remedy = "ask the owner of this webhook, or " + failure.Exclude
 	case strings.Contains(message, "ValidatingAdmissionPolicy "):
-		o.Remedy = "change this policy, or " + unmanage
+		o.Remedy = "change this policy, or " + failure.Exclude
 	case strings.Contains(message, "exceeded quota"):
 		o.Remedy = "raise the quota"
 	default:
-		o.Remedy = "correct the manifest, or " + unmanage
+		o.Remedy = "correct the manifest, or " + failure.Exclude
 	}
 }
 
@@ -92,7 +91,7 @@ func breaksSchema(o *Object, found []customresource.Violation) {
 		o.Paths = append(o.Paths, v.Field)
 	}
 	o.Verdict, o.Message = Refuse, "the object breaks the schema of the release's CRD: "+strings.Join(texts, ", ")
-	o.Remedy = "correct the release's manifest, or exclude the object with an override (spec.overrides in the ClusterVersion)"
+	o.Remedy = "correct the release's manifest, or " + failure.Exclude
 }
 
 // statusOf returns the server's status, or the zero value if the error does not come from the server.

@@ -328,7 +328,7 @@ func formerManagers(gvk schema.GroupVersionKind, object *unstructured.Unstructur
 	}
 	var names []string
 	for i := range entries {
-		if ownership.Former(&entries[i]) {
+		if ownership.IsFormerManager(&entries[i]) {
 			names = append(names, entries[i].Manager)
 		}
 	}

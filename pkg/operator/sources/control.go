@@ -24,6 +24,7 @@ import (
 	controls "github.com/cluster-version/cvo/pkg/clusterversion/control"
 	"github.com/cluster-version/cvo/pkg/kube/fence"
 	"github.com/cluster-version/cvo/pkg/kube/watch"
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 // clusterVersionDefinition is the name of the CustomResourceDefinition of ClusterVersion.
@@ -210,17 +211,13 @@ func schemaOf(crd *unstructured.Unstructured) controls.Schema {
 	if crd == nil {
 		return out
 	}
-	versions, _, _ := unstructured.NestedFieldNoCopy(crd.Object, "spec", "versions")
-	list, _ := versions.([]any)
-	for _, item := range list {
-		version, _ := item.(map[string]any)
-		if version["name"] != configv1.GroupVersion.Version {
+	for v := range manifest.DefinedVersions(crd.Object) {
+		if v.Name != configv1.GroupVersion.Version {
 			continue
 		}
-		root, _, _ := unstructured.NestedFieldNoCopy(version, "schema", "openAPIV3Schema")
-		out.Capabilities = capabilityNames(root)
+		out.Capabilities = capabilityNames(v.Schema())
 		for _, field := range schemaFields() {
-			*field.has(&out) = hasField(root, field.path)
+			*field.has(&out) = hasField(v.Schema(), field.path)
 		}
 	}
 	return out
@@ -228,9 +225,8 @@ func schemaOf(crd *unstructured.Unstructured) controls.Schema {
 
 // capabilityNames returns the capability names that the status may contain, with a comma before and after each. It is empty if the schema
 // has no such list.
-func capabilityNames(root any) string {
-	node, _ := root.(map[string]any)
-	names, _, _ := unstructured.NestedFieldNoCopy(node, "properties", "status", "properties", "capabilities",
+func capabilityNames(root map[string]any) string {
+	names, _, _ := unstructured.NestedFieldNoCopy(root, "properties", "status", "properties", "capabilities",
 		"properties", "knownCapabilities", "items", "enum")
 	list, _ := names.([]any)
 	var out strings.Builder

@@ -84,12 +84,9 @@ func provided(manifests []*manifest.Manifest) (kinds map[schema.GroupVersionKind
 		defined, isDefinition := m.Defines()
 		switch {
 		case isDefinition:
-			list, _, _ := unstructured.NestedSlice(m.Object.Object, "spec", "versions")
-			for _, entry := range list {
-				version, _ := entry.(map[string]any)
-				name, _ := version["name"].(string)
-				if served, _ := version["served"].(bool); served {
-					kinds[defined.WithVersion(name)] = true
+			for v := range manifest.DefinedVersions(m.Object.Object) {
+				if v.Served {
+					kinds[defined.WithVersion(v.Name)] = true
 				}
 			}
 		case m.Is("apiregistration.k8s.io", "APIService"):

@@ -122,7 +122,7 @@ func inclusionRules() []Rule {
 		{
 			ID: "unknown-capability", Severity: Error, Summary: "Capabilities are valid in a ClusterVersion.",
 			Why:    "The list of capabilities is fixed. Others cannot be enabled or reported in the status.",
-			Remedy: "remove the annotation, or use one of the known capabilities: " + knownCapabilities(),
+			Remedy: "remove the annotation, or use one of the known capabilities: " + inclusion.CapabilityNames(inclusion.KnownCapabilities()),
 		},
 		{
 			ID: "unknown-feature-set", Severity: Error, Summary: "Feature sets are known.",
@@ -376,13 +376,4 @@ func releaseRules() []Rule {
 			Why: "This operator applies the Namespace before its first user; OpenShift's operator waits forever during an update.", Remedy: "give the Namespace a lower runlevel than its first user, or the user a higher one",
 		},
 	}
-}
-
-// knownCapabilities returns the names of the known capabilities, sorted.
-func knownCapabilities() string {
-	var names []string
-	for _, c := range inclusion.KnownCapabilities() {
-		names = append(names, string(c))
-	}
-	return strings.Join(names, ", ")
 }

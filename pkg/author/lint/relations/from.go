@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/cluster-version/cvo/pkg/author/lint/finding"
 	"github.com/cluster-version/cvo/pkg/author/lint/source"
 	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -34,7 +35,7 @@ func (c check) checkFrom() {
 		first := slices.MinFunc(before, func(a, b *source.Definition) int { return strings.Compare(a.CRD.File, b.CRD.File) })
 		name := first.CRD.Object.GetName()
 		if tombstone := deleted[name]; tombstone != nil {
-			tombstone.FindInfo(&c.Found, "kind-dropped", "deletes the CRD %s of %s and all objects of the kind, including those of users", name, c.from.Name())
+			tombstone.FindAs(finding.Info, &c.Found, "kind-dropped", nil, "deletes the CRD %s of %s and all objects of the kind, including those of users", name, c.from.Name())
 			continue
 		}
 		c.Found.File("kind-dropped", payload.ReleaseDir, 0, "%s has the CRD %s, but this release neither contains nor deletes it: the CRD and its objects stay in clusters",
@@ -59,7 +60,7 @@ func (c check) checkStorageVersion(before, after []*source.Definition) {
 				d.CRD.Find("storage-version-change", at, "stores %s, but %s stores %s: objects stay in version %s until they are rewritten%s",
 					d.Storage, c.from.Name(), old.Storage, old.Storage, back)
 			} else {
-				d.CRD.FindError(&d.CRD.In.Found, "storage-version-change", at, "lacks %s, which %s stores: the API server rejects the CRD while its status.storedVersions lists %s%s",
+				d.CRD.FindAs(finding.Error, &d.CRD.In.Found, "storage-version-change", at, "lacks %s, which %s stores: the API server rejects the CRD while its status.storedVersions lists %s%s",
 					old.Storage, c.from.Name(), old.Storage, back)
 			}
 			break

@@ -69,33 +69,18 @@ func (o *Object) Find(rule string, at Path, format string, args ...any) {
 
 // FindIn is like Find, but adds the finding to the given list.
 func (o *Object) FindIn(list *finding.List, rule string, at Path, format string, args ...any) {
-	list.Add(rule, o.In.Name, func() finding.Finding { return o.finding(at, fmt.Sprintf(format, args...)) })
+	o.FindAs("", list, rule, at, format, args...)
 }
 
-// FindInfo is like FindIn for the whole object, but with severity Info instead of the rule's.
-func (o *Object) FindInfo(list *finding.List, rule, format string, args ...any) {
-	o.findAs(list, finding.Info, rule, nil, format, args...)
-}
-
-// FindError is like FindIn, but with severity Error instead of the rule's.
-func (o *Object) FindError(list *finding.List, rule string, at Path, format string, args ...any) {
-	o.findAs(list, finding.Error, rule, at, format, args...)
-}
-
-func (o *Object) findAs(list *finding.List, severity finding.Severity, rule string, at Path, format string, args ...any) {
+// FindAs is like FindIn, but with the given severity instead of the rule's.
+func (o *Object) FindAs(severity finding.Severity, list *finding.List, rule string, at Path, format string, args ...any) {
 	list.Add(rule, o.In.Name, func() finding.Finding {
-		f := o.finding(at, fmt.Sprintf(format, args...))
-		f.Severity = severity
-		return f
+		id := o.ID()
+		return finding.Finding{
+			Severity: severity, Line: o.In.locate(o.Document, at), Document: o.Document, Object: &id, Field: at.String(),
+			Message: fmt.Sprintf(format, args...), Unused: o.reach.Never(),
+		}
 	})
-}
-
-func (o *Object) finding(at Path, message string) finding.Finding {
-	id := o.ID()
-	return finding.Finding{
-		Line: o.In.locate(o.Document, at), Document: o.Document, Object: &id, Field: at.String(), Message: message,
-		Unused: o.reach.Never(),
-	}
 }
 
 // Definition is a CRD in the release.
@@ -132,15 +117,10 @@ func (r *Release) define(o *Object) {
 	d := &Definition{CRD: o, Versions: map[string]bool{}}
 	scope, _, _ := unstructured.NestedString(o.Object.Object, "spec", "scope")
 	d.ClusterScoped = scope == "Cluster"
-	spec, _ := o.Object.Object["spec"].(map[string]any)
-	versions, _ := spec["versions"].([]any)
-	for _, entry := range versions {
-		fields, _ := entry.(map[string]any)
-		name, _ := fields["name"].(string)
-		served, _ := fields["served"].(bool)
-		d.Versions[name] = served
-		if stored, _ := fields["storage"].(bool); stored {
-			d.Storage = cmp.Or(d.Storage, name)
+	for v := range manifest.DefinedVersions(o.Object.Object) {
+		d.Versions[v.Name] = v.Served
+		if v.Storage {
+			d.Storage = cmp.Or(d.Storage, v.Name)
 		}
 	}
 	kind, _ := o.Defines()

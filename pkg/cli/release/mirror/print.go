@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/internal/terminal"
+	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
 	"github.com/cluster-version/cvo/pkg/oci/mirror"
 	"github.com/cluster-version/cvo/pkg/oci/registry"
@@ -165,10 +166,10 @@ func (m *mirroring) print() error {
 	if m.toDir != "" {
 		trust := ""
 		if m.options.trust != "" {
-			trust = " --trust " + m.options.trust
+			trust = " --trust " + command.Quote(m.options.trust)
 		}
 		m.printLine("\nTo copy it to a registry:\n\n  cvo release mirror --from-dir %s --from %s --to REGISTRY/REPOSITORY%s",
-			m.toDir, m.tag(), trust)
+			command.Quote(m.toDir), m.tag(), trust)
 		return nil
 	}
 	return m.printInstructions()

@@ -1,0 +1,51 @@
+package conversion_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/cluster-version/cvo/pkg/apply/conversion"
+	"github.com/cluster-version/cvo/pkg/apply/request"
+)
+
+func TestDefinitionIsReadOncePerInterval(t *testing.T) {
+	var reads atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reads.Add(1)
+		assert.Equal(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com", r.URL.Path)
+		_, _ = io.WriteString(w, `{"spec":{"conversion":{"strategy":"None"}}}`)
+	}))
+	defer server.Close()
+	client, err := request.Connect(&rest.Config{Host: server.URL}, server.Client())
+	require.NoError(t, err)
+	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	clk := clocktesting.NewFakePassiveClock(time.Now())
+	cache := conversion.NewCache(clk)
+
+	var callers errgroup.Group
+	for range 20 {
+		callers.Go(func() error {
+			renames, err := cache.OnlyRenames(t.Context(), client, widgets)
+			assert.True(t, renames)
+			return err
+		})
+	}
+	require.NoError(t, callers.Wait())
+	assert.EqualValues(t, 1, reads.Load(), "concurrent callers share one read")
+
+	clk.SetTime(clk.Now().Add(time.Minute))
+	_, err = cache.OnlyRenames(t.Context(), client, widgets)
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, reads.Load())
+}

@@ -1,0 +1,30 @@
+package manifest_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/cluster-version/cvo/pkg/manifest"
+)
+
+func TestDefinedVersionsSkipsInvalidEntries(t *testing.T) {
+	schema := map[string]any{"type": "object"}
+	beta := map[string]any{"name": "v1beta1", "served": true, "storage": "yes", "schema": map[string]any{"openAPIV3Schema": schema}}
+	stable := map[string]any{"name": int64(1), "storage": true}
+	crd := map[string]any{"spec": map[string]any{"versions": []any{beta, "v1", nil, stable}}}
+
+	found := slices.Collect(manifest.DefinedVersions(crd))
+	assert.Equal(t, []manifest.DefinedVersion{
+		{Name: "v1beta1", Served: true, Fields: beta},
+		{Storage: true, Fields: stable},
+	}, found)
+	assert.Equal(t, schema, found[0].Schema())
+	assert.Nil(t, found[1].Schema())
+	for v := range manifest.DefinedVersions(crd) {
+		assert.Equal(t, "v1beta1", v.Name)
+		break
+	}
+	assert.Empty(t, slices.Collect(manifest.DefinedVersions(map[string]any{"spec": []any{}})))
+}
