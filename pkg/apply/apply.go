@@ -206,7 +206,7 @@ func (a *Applier) apply(
 	switch {
 	case err == nil:
 		return s.sent(ctx, got)
-	case failure.IsRefusal(err):
+	case apierrors.IsInvalid(err):
 		return s.refused(ctx, err)
 	}
 	return Change{}, answer{}, err

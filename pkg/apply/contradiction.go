@@ -53,7 +53,7 @@ func (s *submission) takeOver(ctx context.Context, live *unstructured.Unstructur
 			return answer{}, fmt.Errorf("taking over conflicting fields: %w", err)
 		}
 		got, err := s.send(ctx)
-		if failure.IsRefusal(err) { // another writer was faster: later applies must not remove its values
+		if apierrors.IsInvalid(err) { // another writer was faster: later applies must not remove its values
 			if _, restoring := s.applier.client.SetManagers(ctx, s.target, stored, before); restoring != nil {
 				err = fmt.Errorf("giving up fields that cannot be removed: %w", restoring)
 			}
@@ -129,7 +129,7 @@ func (s *submission) findBlocking(ctx context.Context, live *unstructured.Unstru
 		}
 		adopted = false
 		object, err := s.without(ctx, live, append(slices.Clone(found), values...))
-		if err == nil || !failure.IsRefusal(err) {
+		if err == nil || !apierrors.IsInvalid(err) {
 			return append(found, values...), object, err
 		}
 		if len(values) > 0 && failure.IsSameRefusal(err, last) {
@@ -143,7 +143,7 @@ func (s *submission) findBlocking(ctx context.Context, live *unstructured.Unstru
 		return nil, nil, errNothingBlocks
 	}
 	object, err := s.without(ctx, live, append(slices.Clone(found), near...))
-	if failure.IsRefusal(err) {
+	if apierrors.IsInvalid(err) {
 		return nil, nil, errNothingBlocks
 	}
 	for i := len(near) - 1; i >= 0 && err == nil; i-- { // keep values that the server accepts
@@ -151,7 +151,7 @@ func (s *submission) findBlocking(ctx context.Context, live *unstructured.Unstru
 		less, trial := s.without(ctx, live, append(slices.Clone(found), fewer...))
 		if trial == nil {
 			near, object = fewer, less
-		} else if !failure.IsRefusal(trial) {
+		} else if !apierrors.IsInvalid(trial) {
 			err = trial
 		}
 	}

@@ -71,7 +71,7 @@ func (a *Applier) predictApply(ctx context.Context, t request.Target, m *manifes
 		s.predictReplicas(ctx)
 	}
 	f, err := s.predict(ctx)
-	if failure.IsRefusal(err) {
+	if apierrors.IsInvalid(err) {
 		return s.predictRefused(ctx, err)
 	}
 	if err != nil || !isJob(m) {
@@ -122,7 +122,7 @@ func (s *submission) predictRefused(ctx context.Context, refused error) (Predict
 		if err == nil && isJob(s.m) {
 			return s.predictRerun(ctx, f)
 		}
-		if !failure.IsRefusal(err) {
+		if !apierrors.IsInvalid(err) {
 			return f, err
 		}
 		refused = err

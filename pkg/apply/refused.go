@@ -31,7 +31,7 @@ func (s *submission) refused(ctx context.Context, refused error) (Change, answer
 	switch {
 	case apierrors.IsNotFound(err):
 		change, got, err := s.recreateMissing(ctx, "it was deleted in the meantime")
-		if failure.IsRefusal(err) {
+		if apierrors.IsInvalid(err) {
 			return Change{}, answer{}, refused // it never existed
 		}
 		return change, got, err
@@ -45,7 +45,7 @@ func (s *submission) refused(ctx context.Context, refused error) (Change, answer
 		if err == nil {
 			return s.sent(ctx, got)
 		}
-		if !failure.IsRefusal(err) {
+		if !apierrors.IsInvalid(err) {
 			return Change{}, answer{}, err
 		}
 		refused = err
@@ -92,7 +92,7 @@ func (s *submission) absorb(ctx context.Context, live *unstructured.Unstructured
 		return answer{}, false, fmt.Errorf("taking over fields of an earlier write: %w", err)
 	}
 	got, err = s.send(ctx)
-	if !failure.IsRefusal(err) {
+	if !apierrors.IsInvalid(err) {
 		return got, err == nil, err
 	}
 	stored, err = s.applier.client.SetManagers(ctx, s.target, stored, before)

@@ -50,7 +50,7 @@ func (s *submission) releaseReplicas(ctx context.Context) error {
 		case conflict == nil:
 			s.released = s.replicasField() + " keeps its value, because the manifest no longer sets it"
 			return nil
-		case failure.Refuser(conflict) != "":
+		case failure.DeniedBy(conflict) != "":
 			return s.replicasRefused(conflict)
 		case !apierrors.IsConflict(conflict):
 			return fmt.Errorf("giving up %s: %w", s.replicasField(), conflict)
@@ -65,7 +65,7 @@ func (s *submission) replicasRefused(refused error) error {
 	return &failure.Diagnosis{
 		Cause: "the number of replicas would be lost", Fields: []string{field}, Text: "giving up " + field + ": " + refused.Error(), Err: refused,
 		Remedy: fmt.Sprintf("exempt %s from %s, which forbids to change metadata.managedFields, or set %s in the manifest",
-			api.FieldManager, failure.Refuser(refused), field),
+			api.FieldManager, failure.DeniedBy(refused), field),
 	}
 }
 

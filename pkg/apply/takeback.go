@@ -57,7 +57,7 @@ func (s *submission) takeBack(ctx context.Context, change Change, got answer) (C
 				return Change{}, answer{}, fmt.Errorf("taking back fields: %w", conflict)
 			}
 			continue
-		case failure.Refuser(err) != "" || apierrors.IsForbidden(err) || apierrors.IsInvalid(err): // the apply itself has succeeded
+		case failure.IsDenied(err): // the apply itself has succeeded
 			s.takenBack = "cannot take back its fields, whose owners the server discarded: " + err.Error()
 			return s.receipt(before), before, nil
 		default:
@@ -72,7 +72,7 @@ func (s *submission) takeBack(ctx context.Context, change Change, got answer) (C
 		switch {
 		case err == nil:
 			return s.receipt(got), got, nil
-		case !failure.IsRefusal(err):
+		case !apierrors.IsInvalid(err):
 			return Change{}, answer{}, fmt.Errorf("taking back fields: %w", err)
 		case refused != nil:
 			s.takenBack = ""

@@ -35,9 +35,6 @@ type Cause struct {
 	Detail string // without the value, which may be a whole pod template
 }
 
-// IsRefusal reports whether the server rejected the resulting object.
-func IsRefusal(err error) bool { return apierrors.IsInvalid(err) }
-
 // Causes returns the server's errors for an object without duplicates, or nil for other errors.
 func Causes(err error) []Cause {
 	var status apierrors.APIStatus

@@ -51,7 +51,7 @@ func TestRefuserNamesWhatDeniedARequest(t *testing.T) {
 		{"ignores a webhook that does not respond", `Internal error occurred: failed calling webhook "a.example.com": no`, ""},
 		{"ignores missing permissions", `deployments.apps "web" is forbidden: User "a" cannot patch resource`, ""},
 	} {
-		t.Run("it "+tt.name, func(t *testing.T) { assert.Equal(t, tt.want, Refuser(errors.New(tt.text))) })
+		t.Run("it "+tt.name, func(t *testing.T) { assert.Equal(t, tt.want, DeniedBy(errors.New(tt.text))) })
 	}
 }
 

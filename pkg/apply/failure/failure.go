@@ -74,7 +74,7 @@ func Wrap(m *manifest.Manifest, err error) error {
 		e.Remedy = fmt.Sprintf("the server cannot convert the object to the API versions in its managedFields: repair the conversion in the kind's CustomResourceDefinition, or keep the fields in all versions that it serves (%s)",
 			strings.Join(fields, ", "))
 	}
-	if e.Reason == api.ReasonResourceInvalid && e.Remedy == "" && Refuser(err) == "" {
+	if e.Reason == api.ReasonResourceInvalid && e.Remedy == "" && DeniedBy(err) == "" {
 		e.Remedy = "correct the release's manifest, which the API server rejects, or " + Exclude
 	}
 	for _, c := range Causes(err) {
@@ -119,12 +119,12 @@ func Webhook(err error) (named bool, service types.NamespacedName) {
 // refuser matches the part of the server's error that names what denied a request.
 var refuser = regexp.MustCompile(`admission webhook "[^"]+"|ValidatingAdmissionPolicy '[^']+'`)
 
-// Refuser returns the admission webhook or policy that denied a request, or "" if the server names none.
-func Refuser(err error) string { return refuser.FindString(err.Error()) }
+// DeniedBy returns the admission webhook or policy that denied a request, or "" if the server names none.
+func DeniedBy(err error) string { return refuser.FindString(err.Error()) }
 
 // IsDenied reports whether a permission, an admission webhook or a policy denied a request.
 func IsDenied(err error) bool {
-	return Refuser(err) != "" || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+	return DeniedBy(err) != "" || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
 }
 
 // IsUnavailable reports whether a request failed because the server, or a webhook that it called, did not respond. The manifest is not the

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 // Violation is a value that breaks the schema.
@@ -51,19 +52,16 @@ func isCompleted(gk schema.GroupKind) bool {
 func Validate(definition, object *unstructured.Unstructured) []Violation {
 	gvk := object.GroupVersionKind()
 	v := &validator{}
-	list, _, _ := unstructured.NestedFieldNoCopy(definition.Object, "spec", "versions")
-	versions, _ := list.([]any)
-	for _, version := range versions {
-		entry, _ := version.(map[string]any)
-		if s, _, _ := unstructured.NestedFieldNoCopy(entry, "schema", "openAPIV3Schema"); entry["name"] == gvk.Version {
-			root, _ := s.(map[string]any)
-			content := object.Object
-			if status, _, _ := unstructured.NestedFieldNoCopy(entry, "subresources", "status"); status != nil {
-				content = maps.Clone(content)
-				delete(content, "status")
-			}
-			v.check(root, content, "")
+	for version := range manifest.DefinedVersions(definition.Object) {
+		if version.Name != gvk.Version {
+			continue
 		}
+		content := object.Object
+		if status, _, _ := unstructured.NestedFieldNoCopy(version.Fields, "subresources", "status"); status != nil {
+			content = maps.Clone(content)
+			delete(content, "status")
+		}
+		v.check(version.Schema(), content, "")
 	}
 	if isCompleted(gvk.GroupKind()) {
 		return slices.DeleteFunc(v.found, func(found Violation) bool { return found.Missing })
