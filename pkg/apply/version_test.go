@@ -284,6 +284,28 @@ func TestFieldsOfAnUnownedObjectAreNotTakenBack(t *testing.T) {
 	assert.Equal(t, map[string]any{"other": "theirs"}, live(t, m).Object["data"])
 }
 
+// A policy may protect managedFields. The apply itself has succeeded.
+func TestDeniedTakeBackDoesNotBlockTheUpdate(t *testing.T) {
+	for _, reason := range []string{"Invalid", "Forbidden"} {
+		t.Run(reason, func(t *testing.T) {
+			ns := namespace(t)
+			a, _ := connect(t, owner)
+			m := configMap(t, ns, "a", "{}", "{k: v}")
+			applied := must(t, a, m)
+			as(t, "kubectl", m, types.MergePatchType, `{"metadata":{"managedFields":[{}]}}`)
+			const byServer = "object.metadata.managedFields.exists(e, e.manager == 'before-first-apply')"
+			deny(t, m, "{apiGroups: [''], apiVersions: [v1], resources: [configmaps], operations: [UPDATE]}",
+				"!has(oldObject.metadata.managedFields) || !"+strings.Replace(byServer, "object", "oldObject", 1)+" || "+byServer, reason)
+
+			change := must(t, a.With(apply.Options{UID: applied.UID}), m)
+			assert.Equal(t, apply.Applied, change.Action)
+			assert.Contains(t, change.Message, "cannot take back its fields, whose owners the server discarded: ")
+			assert.Contains(t, change.Message, "owners stay")
+			assert.Contains(t, managers(live(t, m)), "before-first-apply Update")
+		})
+	}
+}
+
 // A probe that a release drops also has fields that the server has set. Without them the probe is incomplete.
 func TestDiscardedObjectsWithDefaultsAreTakenBack(t *testing.T) {
 	ns := namespace(t)

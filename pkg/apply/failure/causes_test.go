@@ -44,7 +44,7 @@ func TestSummaryJoinsTheCauses(t *testing.T) {
 	)))
 }
 
-func TestRefuserNamesWhatDeniedARequest(t *testing.T) {
+func TestDeniedByNamesWhatDeniedARequest(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"names a webhook", `admission webhook "a.example.com" denied the request: no`, `admission webhook "a.example.com"`},
 		{"names a policy", `deployments.apps "web" is forbidden: ValidatingAdmissionPolicy 'a' with binding 'b' denied request: no`, "ValidatingAdmissionPolicy 'a'"},
@@ -52,6 +52,16 @@ func TestRefuserNamesWhatDeniedARequest(t *testing.T) {
 		{"ignores missing permissions", `deployments.apps "web" is forbidden: User "a" cannot patch resource`, ""},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) { assert.Equal(t, tt.want, DeniedBy(errors.New(tt.text))) })
+	}
+}
+
+func TestDeniedRequestsAreRecognized(t *testing.T) {
+	byWebhook := apierrors.NewBadRequest(`admission webhook "a.example.com" denied the request: no`) // a webhook chooses its code
+	for _, err := range []error{byWebhook, invalid(), apierrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no"))} {
+		assert.True(t, IsDenied(err), "%v", err)
+	}
+	for _, err := range []error{apierrors.NewBadRequest("no"), apierrors.NewConflict(schema.GroupResource{}, "a", errors.New("no")), errors.New("reset")} {
+		assert.False(t, IsDenied(err), "%v", err)
 	}
 }
 
