@@ -140,7 +140,7 @@ func (s *submission) immutable(live *unstructured.Unstructured, refused error, j
 	}
 	switch {
 	case s.m.GVK().GroupKind() == crdKind && strings.HasPrefix(fields[0], "status.storedVersions"):
-		r.Remedy = s.storedVersionsRemedy(live)
+		r.Remedy = failure.StoredVersionsRemedy(s.body, live)
 		return "", r
 	case s.m.NeverRecreated():
 		r.Remedy = fmt.Sprintf("the operator never deletes objects of kind %s to change a field: revert the change, or give the object a new name", s.m.GVK().Kind)

@@ -1,4 +1,4 @@
-package apply
+package failure
 
 import (
 	"encoding/json"
@@ -11,10 +11,11 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// storedVersionsRemedy returns the remedy for a CRD that lacks versions in which the cluster may store objects.
-func (s *submission) storedVersionsRemedy(live *unstructured.Unstructured) string {
+// StoredVersionsRemedy returns the remedy for a CRD in a release that lacks versions in which the cluster may store objects. live is the
+// existing CRD.
+func StoredVersionsRemedy(crd map[string]any, live *unstructured.Unstructured) string {
 	var names, rest, lacking []string
-	for v := range manifest.DefinedVersions(s.body) {
+	for v := range manifest.DefinedVersions(crd) {
 		names = append(names, v.Name)
 		if v.Storage {
 			rest = []string{v.Name}
@@ -31,5 +32,5 @@ func (s *submission) storedVersionsRemedy(live *unstructured.Unstructured) strin
 	}
 	patch, _ := json.Marshal(map[string]any{"status": map[string]any{"storedVersions": rest}}) // strings cannot fail
 	return fmt.Sprintf("keep %s in spec.versions of the release with served: false; or store another version, rewrite all objects of the kind, "+
-		"and run: kubectl patch crd %s --subresource status --type merge -p '%s'", strings.Join(lacking, ", "), s.target.Name, patch)
+		"and run: kubectl patch crd %s --subresource status --type merge -p '%s'", strings.Join(lacking, ", "), live.GetName(), patch)
 }
