@@ -8,14 +8,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/manifest/definition"
 )
 
 // StoredVersionsRemedy returns the remedy for a CRD in a release that lacks versions in which the cluster may store objects. live is the
 // existing CRD.
 func StoredVersionsRemedy(crd map[string]any, live *unstructured.Unstructured) string {
 	var names, rest, lacking []string
-	for v := range manifest.DefinedVersions(crd) {
+	for v := range definition.Versions(crd) {
 		names = append(names, v.Name)
 		if v.Storage {
 			rest = []string{v.Name}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/manifest/definition"
 )
 
 var (
@@ -96,7 +97,7 @@ func NewMapper(clk clock.PassiveClock, d Discovery, manifests []*manifest.Manife
 func (m *Mapper) addCRD(kind schema.GroupKind, crd *unstructured.Unstructured) {
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
 	scope, _, _ := unstructured.NestedString(crd.Object, "spec", "scope")
-	for v := range manifest.DefinedVersions(crd.Object) {
+	for v := range definition.Versions(crd.Object) {
 		if !v.Served {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/author/compare/schema"
 	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/manifest/definition"
 )
 
 // DefinitionChange is a change to an API that a CRD defines.
@@ -112,9 +113,9 @@ func (d *DefinitionChange) compare(a, b *manifest.Manifest) {
 		slices.ContainsFunc(d.Schema, func(c schema.Change) bool { return c.Breaking })
 }
 
-func versionsOf(m *manifest.Manifest) map[string]manifest.DefinedVersion {
-	out := map[string]manifest.DefinedVersion{}
-	for v := range manifest.DefinedVersions(m.Object.Object) {
+func versionsOf(m *manifest.Manifest) map[string]definition.Version {
+	out := map[string]definition.Version{}
+	for v := range definition.Versions(m.Object.Object) {
 		out[v.Name] = v
 	}
 	return out
@@ -122,7 +123,7 @@ func versionsOf(m *manifest.Manifest) map[string]manifest.DefinedVersion {
 
 func servedVersions(m *manifest.Manifest) sets.Set[string] {
 	out := sets.New[string]()
-	for v := range manifest.DefinedVersions(m.Object.Object) {
+	for v := range definition.Versions(m.Object.Object) {
 		if v.Served {
 			out.Insert(v.Name)
 		}
@@ -131,7 +132,7 @@ func servedVersions(m *manifest.Manifest) sets.Set[string] {
 }
 
 func storageVersion(m *manifest.Manifest) string {
-	for v := range manifest.DefinedVersions(m.Object.Object) {
+	for v := range definition.Versions(m.Object.Object) {
 		if v.Storage {
 			return v.Name
 		}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/manifest/definition"
 	"github.com/cluster-version/cvo/pkg/manifest/customresource"
 )
 
@@ -40,7 +41,7 @@ func contentOf(manifests []*manifest.Manifest) releaseContent {
 		case isCRD(m):
 			kind, _ := m.Defines()
 			b.crds[kind], b.definitions[kind] = &Object{}, m.Object
-			for v := range manifest.DefinedVersions(m.Object.Object) {
+			for v := range definition.Versions(m.Object.Object) {
 				if v.Served {
 					b.versions[kind.WithVersion(v.Name)] = true
 				}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cluster-version/cvo/internal/printable"
-	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/manifest/definition"
 )
 
 // Violation is a value that breaks the schema.
@@ -47,12 +47,12 @@ func isCompleted(gk schema.GroupKind) bool {
 		gk == schema.GroupKind{Group: "security.openshift.io", Kind: "SecurityContextConstraints"}
 }
 
-// Validate returns the violations of an object in the order of its fields. It returns nil if the definition has no schema for the object's
+// Validate returns the violations of an object in the order of its fields. It returns nil if the CRD has no schema for the object's
 // version. It ignores the status if that is a subresource, as the API server does.
-func Validate(definition, object *unstructured.Unstructured) []Violation {
+func Validate(crd, object *unstructured.Unstructured) []Violation {
 	gvk := object.GroupVersionKind()
 	v := &validator{}
-	for version := range manifest.DefinedVersions(definition.Object) {
+	for version := range definition.Versions(crd.Object) {
 		if version.Name != gvk.Version {
 			continue
 		}

@@ -24,7 +24,7 @@ import (
 	controls "github.com/cluster-version/cvo/pkg/clusterversion/control"
 	"github.com/cluster-version/cvo/pkg/kube/fence"
 	"github.com/cluster-version/cvo/pkg/kube/watch"
-	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/manifest/definition"
 )
 
 // clusterVersionDefinition is the name of the CustomResourceDefinition of ClusterVersion.
@@ -211,7 +211,7 @@ func schemaOf(crd *unstructured.Unstructured) controls.Schema {
 	if crd == nil {
 		return out
 	}
-	for v := range manifest.DefinedVersions(crd.Object) {
+	for v := range definition.Versions(crd.Object) {
 		if v.Name != configv1.GroupVersion.Version {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/manifest/definition"
 )
 
 // shownAPIs is the maximum number of APIs in a message.
@@ -84,7 +85,7 @@ func provided(manifests []*manifest.Manifest) (kinds map[schema.GroupVersionKind
 		defined, isDefinition := m.Defines()
 		switch {
 		case isDefinition:
-			for v := range manifest.DefinedVersions(m.Object.Object) {
+			for v := range definition.Versions(m.Object.Object) {
 				if v.Served {
 					kinds[defined.WithVersion(v.Name)] = true
 				}

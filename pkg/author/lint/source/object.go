@@ -9,6 +9,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/author/lint/finding"
 	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/manifest/definition"
 )
 
 // Object is an object in the release.
@@ -117,7 +118,7 @@ func (r *Release) define(o *Object) {
 	d := &Definition{CRD: o, Versions: map[string]bool{}}
 	scope, _, _ := unstructured.NestedString(o.Object.Object, "spec", "scope")
 	d.ClusterScoped = scope == "Cluster"
-	for v := range manifest.DefinedVersions(o.Object.Object) {
+	for v := range definition.Versions(o.Object.Object) {
 		d.Versions[v.Name] = v.Served
 		if v.Storage {
 			d.Storage = cmp.Or(d.Storage, v.Name)

@@ -1,4 +1,4 @@
-package manifest_test
+package definition_test
 
 import (
 	"slices"
@@ -6,25 +6,25 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/manifest/definition"
 )
 
-func TestDefinedVersionsSkipsInvalidEntries(t *testing.T) {
+func TestInvalidVersionsAreSkipped(t *testing.T) {
 	schema := map[string]any{"type": "object"}
 	beta := map[string]any{"name": "v1beta1", "served": true, "storage": "yes", "schema": map[string]any{"openAPIV3Schema": schema}}
 	stable := map[string]any{"name": int64(1), "storage": true}
 	crd := map[string]any{"spec": map[string]any{"versions": []any{beta, "v1", nil, stable}}}
 
-	found := slices.Collect(manifest.DefinedVersions(crd))
-	assert.Equal(t, []manifest.DefinedVersion{
+	found := slices.Collect(definition.Versions(crd))
+	assert.Equal(t, []definition.Version{
 		{Name: "v1beta1", Served: true, Fields: beta},
 		{Storage: true, Fields: stable},
 	}, found)
 	assert.Equal(t, schema, found[0].Schema())
 	assert.Nil(t, found[1].Schema())
-	for v := range manifest.DefinedVersions(crd) {
+	for v := range definition.Versions(crd) {
 		assert.Equal(t, "v1beta1", v.Name)
 		break
 	}
-	assert.Empty(t, slices.Collect(manifest.DefinedVersions(map[string]any{"spec": []any{}})))
+	assert.Empty(t, slices.Collect(definition.Versions(map[string]any{"spec": []any{}})))
 }

@@ -1,0 +1,37 @@
+// Package definition reads the versions of a CustomResourceDefinition without its Go types, because that of a manifest may be incomplete.
+package definition
+
+import "iter"
+
+// Version is an entry in spec.versions of a CustomResourceDefinition.
+type Version struct {
+	Name            string
+	Served, Storage bool
+	// Fields is the whole entry.
+	Fields map[string]any
+}
+
+// Versions returns the versions of a CustomResourceDefinition in their order. It skips entries that are not objects.
+func Versions(crd map[string]any) iter.Seq[Version] {
+	return func(yield func(Version) bool) {
+		spec, _ := crd["spec"].(map[string]any)
+		versions, _ := spec["versions"].([]any)
+		for _, entry := range versions {
+			fields, ok := entry.(map[string]any)
+			if !ok {
+				continue
+			}
+			name, _ := fields["name"].(string)
+			if !yield(Version{name, fields["served"] == true, fields["storage"] == true, fields}) {
+				return
+			}
+		}
+	}
+}
+
+// Schema returns the version's schema; nil if it has none.
+func (v Version) Schema() map[string]any {
+	schema, _ := v.Fields["schema"].(map[string]any)
+	root, _ := schema["openAPIV3Schema"].(map[string]any)
+	return root
+}
