@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -69,10 +70,16 @@ func (s *submission) predictMoved(ctx context.Context, failed error) (object *un
 	return object, err == nil, err
 }
 
+// removedVersion is the server's message about an entry whose version the definition no longer has.
+const removedVersion = "request to convert CR to an invalid group/version"
+
 // isConversionFailure reports whether an apply of a custom resource may have failed because of the versions of managedFields. The server
 // reports status 500, as for other errors, but another text for a body that does not match the schema.
 func (s *submission) isConversionFailure(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError && !drop.IsTypeError(err) &&
-		drop.IsSchemaError(status.Status().Message) && builtin.Type(s.m.GVK()) == nil
+	if !errors.As(err, &status) || status.Status().Code != http.StatusInternalServerError || builtin.Type(s.m.GVK()) != nil {
+		return false
+	}
+	text := status.Status().Message
+	return drop.IsSchemaError(text) && !drop.IsTypeError(err) || strings.Contains(text, removedVersion)
 }

@@ -163,6 +163,29 @@ func TestMovedObjectsNeedFewRequests(t *testing.T) {
 	}
 }
 
+// A definition that no longer has a version still leaves entries in that version: ours if the release moves the object at the same time,
+// and others' at any time later. The server cannot convert to such a version.
+func TestEntriesOfARemovedVersionAreMoved(t *testing.T) {
+	const group = "removed.example.com"
+	widget := graduated(t, group)
+	a, _ := connect(t, owner)
+	first := widget("v1beta1", "w", "{port: 80, note: old}")
+	must(t, a, first)
+	as(t, "other", first, types.MergePatchType, `{"metadata":{"labels":{"theirs":"kept"}}}`)
+	crd := parse(t, strings.ReplaceAll(graduatedCRD, "GROUP", group))
+	as(t, "tests", crd, types.JSONPatchType, `[{"op":"remove","path":"/spec/versions/0"}]`)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		err := otherClient(t).Get(t.Context(), client.ObjectKeyFromObject(first.Object), first.Object.DeepCopy())
+		assert.Error(c, err, "v1beta1 is gone")
+	}, eventually, tick)
+
+	must(t, a, widget("v1", "w", "{port: 82}"))
+	obj := live(t, widget("v1", "w", "{}"))
+	assert.EqualValues(t, 82, at(obj.Object, "spec.port"))
+	assert.Nil(t, at(obj.Object, "spec.note"), "a field that the release drops disappears")
+	assert.ElementsMatch(t, []string{api.FieldManager + " Apply v1", "other Update v1"}, managers(obj))
+}
+
 // TestConversionWebhooksNeedNoMove uses a webhook that knows which fields a version has, so the server can convert the object.
 func TestConversionWebhooksNeedNoMove(t *testing.T) {
 	var calls atomic.Int64
