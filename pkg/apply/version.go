@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/apply/builtin"
@@ -50,6 +51,20 @@ func (s *submission) moveEntries(ctx context.Context, failed error) (moved bool,
 		return true, nil
 	}
 	return false, fmt.Errorf("moving managedFields to %s: %w", version, conflict)
+}
+
+// withVersion returns the entries in the manifest's API version, if the server converts only by name. A patch of managedFields that keeps
+// entries of another version can make the server discard all of them.
+func (s *submission) withVersion(ctx context.Context, entries []metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntry, error) {
+	version := s.m.GVK().GroupVersion().String()
+	if builtin.Type(s.m.GVK()) != nil || ownership.OtherVersion(entries, version) == "" {
+		return entries, nil
+	}
+	renames, err := s.applier.conversions.OnlyRenames(ctx, s.applier.client, s.target.Resource.GroupResource())
+	if err != nil || !renames {
+		return entries, err
+	}
+	return ownership.Move(entries, version), nil
 }
 
 // predictMoved predicts an apply that succeeds only after moveEntries, which a dry run cannot store. found is false if that would not help.

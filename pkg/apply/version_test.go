@@ -20,10 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -184,6 +186,27 @@ func TestEntriesOfARemovedVersionAreMoved(t *testing.T) {
 	assert.EqualValues(t, 82, at(obj.Object, "spec.port"))
 	assert.Nil(t, at(obj.Object, "spec.note"), "a field that the release drops disappears")
 	assert.ElementsMatch(t, []string{api.FieldManager + " Apply v1", "other Update v1"}, managers(obj))
+}
+
+// If the manifest moves to the next version and drops the number of replicas, giving that up also moves the entries.
+func TestReplicasAreGivenUpWithTheMove(t *testing.T) {
+	const group = "scaled.example.com"
+	text := strings.NewReplacer("GROUP", group, "{status: {}}", "{status: {}, scale: {specReplicasPath: .spec.port, statusReplicasPath: .status.size}}").Replace(graduatedCRD)
+	crd := parse(t, text)
+	serveCRD(t, crd)
+	ns := namespace(t)
+	widget := func(version, spec string) *manifest.Manifest {
+		return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: w, namespace: %s}\nspec: %s", group, version, ns, spec))
+	}
+	a, _ := connectBy(t, owner, kinds.NewMapper(clock.RealClock{}, discoverer(t), []*manifest.Manifest{crd}))
+	first, next := widget("v1beta1", "{port: 3, note: ours}"), widget("v1", "{}")
+	must(t, a, first)
+	as(t, "other", first, types.MergePatchType, `{"metadata":{"labels":{"theirs":"kept"}}}`)
+	must(t, a, next)
+	obj := live(t, next)
+	assert.ElementsMatch(t, []string{api.FieldManager + " Apply v1", "kept-scale Update scale v1", "other Update v1"}, managers(obj))
+	assert.EqualValues(t, 3, at(obj.Object, "spec.port"))
+	assert.Nil(t, at(obj.Object, "spec.note"))
 }
 
 // TestConversionWebhooksNeedNoMove uses a webhook that knows which fields a version has, so the server can convert the object.
