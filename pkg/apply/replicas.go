@@ -45,6 +45,9 @@ func (s *submission) releaseReplicas(ctx context.Context) error {
 		if !owned {
 			return nil
 		}
+		if entries, err = s.withVersion(ctx, entries); err != nil {
+			return err
+		}
 		_, conflict = s.applier.client.SetManagers(ctx, s.target, live, entries)
 		switch {
 		case conflict == nil:

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/apply/builtin"
@@ -51,6 +53,20 @@ func (s *submission) moveEntries(ctx context.Context, failed error) (moved bool,
 	return false, fmt.Errorf("moving managedFields to %s: %w", version, conflict)
 }
 
+// withVersion returns the entries in the manifest's API version, if the server converts only by name. A patch of managedFields that keeps
+// entries of another version can make the server discard all of them.
+func (s *submission) withVersion(ctx context.Context, entries []metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntry, error) {
+	version := s.m.GVK().GroupVersion().String()
+	if builtin.Type(s.m.GVK()) != nil || ownership.OtherVersion(entries, version) == "" {
+		return entries, nil
+	}
+	renames, err := s.applier.conversions.OnlyRenames(ctx, s.applier.client, s.target.Resource.GroupResource())
+	if err != nil || !renames {
+		return entries, err
+	}
+	return ownership.Move(entries, version), nil
+}
+
 // predictMoved predicts an apply that succeeds only after moveEntries, which a dry run cannot store. found is false if that would not help.
 func (s *submission) predictMoved(ctx context.Context, failed error) (object *unstructured.Unstructured, found bool, err error) {
 	if !s.isConversionFailure(failed) {
@@ -69,10 +85,16 @@ func (s *submission) predictMoved(ctx context.Context, failed error) (object *un
 	return object, err == nil, err
 }
 
+// removedVersion is the server's message about an entry whose version the definition no longer has.
+const removedVersion = "request to convert CR to an invalid group/version"
+
 // isConversionFailure reports whether an apply of a custom resource may have failed because of the versions of managedFields. The server
 // reports status 500, as for other errors, but another text for a body that does not match the schema.
 func (s *submission) isConversionFailure(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError && !drop.IsTypeError(err) &&
-		drop.IsSchemaError(status.Status().Message) && builtin.Type(s.m.GVK()) == nil
+	if !errors.As(err, &status) || status.Status().Code != http.StatusInternalServerError || builtin.Type(s.m.GVK()) != nil {
+		return false
+	}
+	text := status.Status().Message
+	return drop.IsSchemaError(text) && !drop.IsTypeError(err) || strings.Contains(text, removedVersion)
 }

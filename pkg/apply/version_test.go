@@ -20,10 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -161,6 +163,50 @@ func TestMovedObjectsNeedFewRequests(t *testing.T) {
 	for path, n := range perObject {
 		assert.LessOrEqual(t, n, 4, "%s: at most three requests besides the apply", path)
 	}
+}
+
+// A definition that no longer has a version still leaves entries in that version: ours if the release moves the object at the same time,
+// and others' at any time later. The server cannot convert to such a version.
+func TestEntriesOfARemovedVersionAreMoved(t *testing.T) {
+	const group = "removed.example.com"
+	widget := graduated(t, group)
+	a, _ := connect(t, owner)
+	first := widget("v1beta1", "w", "{port: 80, note: old}")
+	must(t, a, first)
+	as(t, "other", first, types.MergePatchType, `{"metadata":{"labels":{"theirs":"kept"}}}`)
+	crd := parse(t, strings.ReplaceAll(graduatedCRD, "GROUP", group))
+	as(t, "tests", crd, types.JSONPatchType, `[{"op":"remove","path":"/spec/versions/0"}]`)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		err := otherClient(t).Get(t.Context(), client.ObjectKeyFromObject(first.Object), first.Object.DeepCopy())
+		assert.Error(c, err, "v1beta1 is gone")
+	}, eventually, tick)
+
+	must(t, a, widget("v1", "w", "{port: 82}"))
+	obj := live(t, widget("v1", "w", "{}"))
+	assert.EqualValues(t, 82, at(obj.Object, "spec.port"))
+	assert.Nil(t, at(obj.Object, "spec.note"), "a field that the release drops disappears")
+	assert.ElementsMatch(t, []string{api.FieldManager + " Apply v1", "other Update v1"}, managers(obj))
+}
+
+// If the manifest moves to the next version and drops the number of replicas, giving that up also moves the entries.
+func TestReplicasAreGivenUpWithTheMove(t *testing.T) {
+	const group = "scaled.example.com"
+	text := strings.NewReplacer("GROUP", group, "{status: {}}", "{status: {}, scale: {specReplicasPath: .spec.port, statusReplicasPath: .status.size}}").Replace(graduatedCRD)
+	crd := parse(t, text)
+	serveCRD(t, crd)
+	ns := namespace(t)
+	widget := func(version, spec string) *manifest.Manifest {
+		return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: w, namespace: %s}\nspec: %s", group, version, ns, spec))
+	}
+	a, _ := connectBy(t, owner, kinds.NewMapper(clock.RealClock{}, discoverer(t), []*manifest.Manifest{crd}))
+	first, next := widget("v1beta1", "{port: 3, note: ours}"), widget("v1", "{}")
+	must(t, a, first)
+	as(t, "other", first, types.MergePatchType, `{"metadata":{"labels":{"theirs":"kept"}}}`)
+	must(t, a, next)
+	obj := live(t, next)
+	assert.ElementsMatch(t, []string{api.FieldManager + " Apply v1", "kept-scale Update scale v1", "other Update v1"}, managers(obj))
+	assert.EqualValues(t, 3, at(obj.Object, "spec.port"))
+	assert.Nil(t, at(obj.Object, "spec.note"))
 }
 
 // TestConversionWebhooksNeedNoMove uses a webhook that knows which fields a version has, so the server can convert the object.
