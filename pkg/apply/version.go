@@ -2,17 +2,14 @@ package apply
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/apply/builtin"
-	"github.com/cluster-version/cvo/pkg/apply/drop"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 )
@@ -24,7 +21,7 @@ import (
 // with status 500 if the object has a field that an older version does not declare. If only some entries were moved, the server would
 // discard all of them. Fields that a later release drops would then have no owner.
 func (s *submission) moveEntries(ctx context.Context, failed error) (moved bool, err error) {
-	if s.moved || !s.isConversionFailure(failed) {
+	if s.moved || builtin.Type(s.m.GVK()) != nil || !failure.IsConversion(failed) {
 		return false, nil
 	}
 	s.moved = true
@@ -69,7 +66,7 @@ func (s *submission) withVersion(ctx context.Context, entries []metav1.ManagedFi
 
 // predictMoved predicts an apply that succeeds only after moveEntries, which a dry run cannot store. found is false if that would not help.
 func (s *submission) predictMoved(ctx context.Context, failed error) (object *unstructured.Unstructured, found bool, err error) {
-	if !s.isConversionFailure(failed) {
+	if builtin.Type(s.m.GVK()) != nil || !failure.IsConversion(failed) {
 		return nil, false, nil
 	}
 	live, err := s.applier.client.Object(ctx, s.target)
@@ -83,18 +80,4 @@ func (s *submission) predictMoved(ctx context.Context, failed error) (object *un
 	live.SetManagedFields(ownership.Move(live.GetManagedFields(), version))
 	object, err = s.applier.client.DryUpdate(ctx, s.target, overlay.Lay(s.m.GVK(), s.body, live).Object())
 	return object, err == nil, err
-}
-
-// removedVersion is the server's message about an entry whose version the definition no longer has.
-const removedVersion = "request to convert CR to an invalid group/version"
-
-// isConversionFailure reports whether an apply of a custom resource may have failed because of the versions of managedFields. The server
-// reports status 500, as for other errors, but another text for a body that does not match the schema.
-func (s *submission) isConversionFailure(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Code != http.StatusInternalServerError || builtin.Type(s.m.GVK()) != nil {
-		return false
-	}
-	text := status.Status().Message
-	return drop.IsSchemaError(text) && !drop.IsTypeError(err) || strings.Contains(text, removedVersion)
 }

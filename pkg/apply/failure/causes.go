@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cluster-version/cvo/pkg/apply/drop"
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 )
 
@@ -113,4 +115,18 @@ func Summary(err error) string {
 	}
 	slices.Sort(texts)
 	return strings.Join(texts, ", ")
+}
+
+// removedVersion is the server's message about an entry whose version the definition no longer has.
+const removedVersion = "request to convert CR to an invalid group/version"
+
+// IsConversion reports whether an apply of a custom resource may have failed because the server could not convert the object to the versions
+// of its managedFields. The server reports status 500, as for other errors, but another text for a body that does not match the schema.
+func IsConversion(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Code != http.StatusInternalServerError {
+		return false
+	}
+	text := status.Status().Message
+	return drop.IsSchemaError(text) && !drop.IsTypeError(err) || strings.Contains(text, removedVersion)
 }

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
-	"github.com/cluster-version/cvo/pkg/manifest/definition"
 	"github.com/cluster-version/cvo/pkg/manifest/customresource"
+	"github.com/cluster-version/cvo/pkg/manifest/definition"
 )
 
 // releaseContent contains the parts of a release that its other objects depend on.

@@ -74,9 +74,9 @@ func (c *Control) Start(ctx context.Context, queue workqueue.TypedRateLimitingIn
 		}},
 		{api.ReleaseRolloutDefinition, func(crd *unstructured.Unstructured) { c.serve(ctx, watch.Established(crd)) }},
 	} {
-		definition := watch.NewDefinition(c.client, w.name, w.seen)
-		c.synced = append(c.synced, definition.HasSyncedChecker())
-		go definition.RunWithContext(ctx)
+		crd := watch.NewDefinition(c.client, w.name, w.seen)
+		c.synced = append(c.synced, crd.HasSyncedChecker())
+		go crd.RunWithContext(ctx)
 	}
 	return nil
 }

@@ -35,8 +35,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// definition reads a CustomResourceDefinition from the API module.
-func definition(t *testing.T, file string) *unstructured.Unstructured {
+// readCRD reads a CustomResourceDefinition from the API module.
+func readCRD(t *testing.T, file string) *unstructured.Unstructured {
 	t.Helper()
 	data, err := os.ReadFile(env.DefinitionFile(t, file))
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestSchemaListsTheFieldsOfADefinition(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := schemaOf(definition(t, test.file))
+			got := schemaOf(readCRD(t, test.file))
 			assert.True(t, got.Names("Console"))
 			assert.False(t, got.Names("Tomorrow"))
 			got.Capabilities = ""

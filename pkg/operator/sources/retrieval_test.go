@@ -68,7 +68,7 @@ func TestChangedInputsAreReported(t *testing.T) {
 	})
 
 	crds := admin.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	crd := definition(t, "0000_10_config-operator_01_clusterimagepolicies.crd.yaml")
+	crd := readCRD(t, "0000_10_config-operator_01_clusterimagepolicies.crd.yaml")
 	_, err = crds.Create(t.Context(), crd, metav1.CreateOptions{})
 	require.NoError(t, err)
 	policies := admin.Resource(configv1.GroupVersion.WithResource("clusterimagepolicies"))
