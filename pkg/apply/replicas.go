@@ -45,8 +45,11 @@ func (s *submission) releaseReplicas(ctx context.Context) error {
 		if !owned {
 			return nil
 		}
-		if entries, err = s.withVersion(ctx, entries); err != nil {
+		// A patch of managedFields that keeps entries of another version can make the server discard all of them.
+		if moved, err := s.inVersion(ctx, entries, nil); err != nil {
 			return err
+		} else if moved != nil {
+			entries = moved
 		}
 		_, conflict = s.applier.client.SetManagers(ctx, s.target, live, entries)
 		switch {

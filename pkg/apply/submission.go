@@ -45,8 +45,8 @@ type submission struct {
 	released string
 	// unadopted says why fields were not adopted; see adopt. takenBack says that fields were taken back; see takeBack.
 	unadopted, takenBack string
-	// moved is true after the first attempt to move managedFields.
-	moved bool
+	// moves is the number of attempts to move managedFields.
+	moves int
 }
 
 // answer is the server's response to an accepted apply.

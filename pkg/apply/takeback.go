@@ -79,7 +79,7 @@ func (s *submission) takeBack(ctx context.Context, change Change, got answer) (C
 			return s.release(ctx, before, stored, refused)
 		}
 		// An object such as a probe is incomplete if only its defaults remain.
-		refused, lost, got = err, withChildren(lost), answer{meta: stored, created: before.created}
+		refused, lost, got = err, ownership.WithChildren(lost), answer{meta: stored, created: before.created}
 	}
 	return Change{}, answer{}, fmt.Errorf("taking back fields: %w", conflict)
 }
@@ -91,7 +91,10 @@ func (s *submission) lost(ctx context.Context) (lost func(fieldpath.Path) bool, 
 	if read := s.applier.options.Former; read != nil {
 		manifests, err := read(ctx, s.m.ID())
 		if err != nil && !errors.Is(err, ErrNoFormer) {
-			return nil, "", fmt.Errorf("taking back fields: %w", err)
+			return nil, "", &failure.Diagnosis{
+				Cause: "an earlier release cannot be read", Text: "taking back fields: " + err.Error(), Err: err,
+				Remedy: "make its registry reachable; after some minutes the update continues without this release",
+			}
 		} else if err != nil {
 			note = "; " + err.Error()
 		}
@@ -107,7 +110,7 @@ func (s *submission) lost(ctx context.Context) (lost func(fieldpath.Path) bool, 
 	replicas := s.replicasPath()
 	return func(path fieldpath.Path) bool {
 		sets := func(object map[string]any) bool { return overlay.Has(object, path) }
-		return slices.ContainsFunc(earlier, sets) && !sets(s.body) && !contains(path, replicas)
+		return slices.ContainsFunc(earlier, sets) && !sets(s.body) && !ownership.Contains(path, replicas)
 	}, note, nil
 }
 
@@ -122,24 +125,4 @@ func (s *submission) earlier(ctx context.Context, m *manifest.Manifest) (map[str
 		return content, err
 	}
 	return map[string]any{"metadata": content["metadata"]}, nil
-}
-
-// withChildren returns a function that also reports fields below those that lost reports, except in metadata.
-func withChildren(lost func(fieldpath.Path) bool) func(fieldpath.Path) bool {
-	return func(path fieldpath.Path) bool {
-		if name := path[0].FieldName; name != nil && *name == "metadata" {
-			return lost(path)
-		}
-		for n := len(path); n > 1; n-- {
-			if lost(path[:n]) {
-				return true
-			}
-		}
-		return false
-	}
-}
-
-// contains reports whether the field at path is or contains the one at inner.
-func contains(path, inner fieldpath.Path) bool {
-	return len(path) <= len(inner) && path.Equals(inner[:len(path)])
 }

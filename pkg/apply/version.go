@@ -21,63 +21,78 @@ import (
 // with status 500 if the object has a field that an older version does not declare. If only some entries were moved, the server would
 // discard all of them. Fields that a later release drops would then have no owner.
 func (s *submission) moveEntries(ctx context.Context, failed error) (moved bool, err error) {
-	if s.moved || builtin.Type(s.m.GVK()) != nil || !failure.IsConversion(failed) {
+	if s.moves == attempts || !failure.IsConversion(failed) {
 		return false, nil
 	}
-	s.moved = true
-	version := s.m.GVK().GroupVersion().String()
-	var conflict error
-	for range attempts {
-		live, err := s.applier.client.Get(ctx, s.target)
-		if err != nil || ownership.OtherVersion(live.ManagedFields, version) == "" {
-			return false, nil //nolint:nilerr // the error of the apply is more useful
-		}
-		if renames, err := s.applier.conversions.OnlyRenames(ctx, s.applier.client, s.target.Resource.GroupResource()); err != nil || !renames {
-			return false, err
-		}
-		stored, err := s.applier.client.SetManagers(ctx, s.target, live, ownership.Move(live.ManagedFields, version))
-		switch {
-		case apierrors.IsConflict(err):
-			conflict = err
-			continue
-		case err != nil:
-			return false, fmt.Errorf("moving managedFields to %s: %w", version, err)
-		case len(stored.ManagedFields) == 0 || ownership.OtherVersion(stored.ManagedFields, version) != "":
-			return false, fmt.Errorf("moving managedFields to %s: the server did not store the entries", version)
-		}
-		return true, nil
+	s.moves++
+	live, err := s.applier.client.Get(ctx, s.target)
+	if err != nil {
+		return false, nil //nolint:nilerr // the error of the apply is more useful
 	}
-	return false, fmt.Errorf("moving managedFields to %s: %w", version, conflict)
+	entries, err := s.inVersion(ctx, live.ManagedFields, failed)
+	if err != nil || entries == nil {
+		return false, err
+	}
+	set, mayLose := s.applier.client.SetManagers, failure.IsTypeMismatch(failed)
+	if mayLose {
+		set = s.applier.client.DrySetManagers
+	}
+	stored, err := set(ctx, s.target, live, entries)
+	if err == nil && !ownership.Kept(entries, stored.ManagedFields) {
+		return s.replace(ctx)
+	} else if err == nil && mayLose {
+		_, err = s.applier.client.SetManagers(ctx, s.target, live, entries)
+	}
+	if err != nil && !apierrors.IsConflict(err) {
+		return false, fmt.Errorf("moving managedFields to %s: %w", s.m.GVK().GroupVersion(), err)
+	}
+	return true, nil // after a conflict, the apply fails in the same way again
 }
 
-// withVersion returns the entries in the manifest's API version, if the server converts only by name. A patch of managedFields that keeps
-// entries of another version can make the server discard all of them.
-func (s *submission) withVersion(ctx context.Context, entries []metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntry, error) {
+// replace updates an object that has a value of another type than the manifest's API version requires. Server-side apply cannot read such an
+// object. The server discards managedFields, so the next apply takes our fields back.
+func (s *submission) replace(ctx context.Context) (done bool, err error) {
+	live, err := s.applier.client.Object(ctx, s.target)
+	if err == nil {
+		err = s.applier.client.Replace(ctx, s.target, overlay.Lay(s.m.GVK(), s.body, live).Object())
+	}
+	return err == nil, err
+}
+
+// inVersion returns the entries in the manifest's API version, or nil if that would not help after a failed apply. failed may be nil. A
+// conversion webhook may rename fields, so only the entries of a version that the definition no longer has are moved: no webhook can convert to it.
+func (s *submission) inVersion(ctx context.Context, entries []metav1.ManagedFieldsEntry, failed error) ([]metav1.ManagedFieldsEntry, error) {
 	version := s.m.GVK().GroupVersion().String()
 	if builtin.Type(s.m.GVK()) != nil || ownership.OtherVersion(entries, version) == "" {
-		return entries, nil
+		return nil, nil
 	}
 	renames, err := s.applier.conversions.OnlyRenames(ctx, s.applier.client, s.target.Resource.GroupResource())
-	if err != nil || !renames {
-		return entries, err
+	if err != nil {
+		return nil, err
 	}
-	return ownership.Move(entries, version), nil
+	if renames {
+		return ownership.Move(entries, "", version), nil
+	}
+	if removed := failure.RemovedVersion(failed); removed != "" {
+		return ownership.Move(entries, removed, version), nil
+	}
+	return nil, nil
 }
 
 // predictMoved predicts an apply that succeeds only after moveEntries, which a dry run cannot store. found is false if that would not help.
 func (s *submission) predictMoved(ctx context.Context, failed error) (object *unstructured.Unstructured, found bool, err error) {
-	if builtin.Type(s.m.GVK()) != nil || !failure.IsConversion(failed) {
+	if !failure.IsConversion(failed) {
 		return nil, false, nil
 	}
 	live, err := s.applier.client.Object(ctx, s.target)
-	version := s.m.GVK().GroupVersion().String()
-	if err != nil || ownership.OtherVersion(live.GetManagedFields(), version) == "" {
+	if err != nil {
 		return nil, false, nil //nolint:nilerr // the error of the apply is more useful
 	}
-	if renames, err := s.applier.conversions.OnlyRenames(ctx, s.applier.client, s.target.Resource.GroupResource()); err != nil || !renames {
+	entries, err := s.inVersion(ctx, live.GetManagedFields(), failed)
+	if err != nil || entries == nil {
 		return nil, false, err
 	}
-	live.SetManagedFields(ownership.Move(live.GetManagedFields(), version))
+	live.SetManagedFields(entries)
 	object, err = s.applier.client.DryUpdate(ctx, s.target, overlay.Lay(s.m.GVK(), s.body, live).Object())
 	return object, err == nil, err
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -146,11 +147,12 @@ func TestCustomResourcesMoveToTheNextVersionOfTheirAPI(t *testing.T) {
 func TestMovedObjectsNeedFewRequests(t *testing.T) {
 	widget := graduated(t, "many.example.com")
 	a, record := connect(t, owner)
-	const objects = 200
+	const objects = 20
 	for i := range objects {
 		must(t, a, widget("v1beta1", fmt.Sprintf("w%d", i), "{port: 80}"))
 	}
 	record.take()
+	began := time.Now()
 	for i := range objects {
 		must(t, a, widget("v1", fmt.Sprintf("w%d", i), "{port: 81}"))
 	}
@@ -158,7 +160,8 @@ func TestMovedObjectsNeedFewRequests(t *testing.T) {
 	for _, e := range record.take() {
 		perObject[e.path]++
 	}
-	assert.Equal(t, 1, perObject["/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.many.example.com"], "the definition is read once")
+	reads := perObject["/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.many.example.com"]
+	assert.LessOrEqual(t, reads, 1+int(time.Since(began)/(10*time.Second)), "the definition is read once in ten seconds")
 	assert.Len(t, perObject, objects+1)
 	for path, n := range perObject {
 		assert.LessOrEqual(t, n, 4, "%s: at most three requests besides the apply", path)
@@ -186,6 +189,71 @@ func TestEntriesOfARemovedVersionAreMoved(t *testing.T) {
 	assert.EqualValues(t, 82, at(obj.Object, "spec.port"))
 	assert.Nil(t, at(obj.Object, "spec.note"), "a field that the release drops disappears")
 	assert.ElementsMatch(t, []string{api.FieldManager + " Apply v1", "other Update v1"}, managers(obj))
+}
+
+// No webhook can convert to a version that is gone.
+func TestEntriesOfARemovedVersionAreMovedBesideAWebhook(t *testing.T) {
+	const group = "removedhook.example.com"
+	widget := graduated(t, group)
+	a, _ := connect(t, owner)
+	first := widget("v1beta1", "w", "{port: 80, note: old}")
+	must(t, a, first)
+	as(t, "other", first, types.MergePatchType, `{"metadata":{"labels":{"theirs":"kept"}}}`)
+	crd := parse(t, strings.ReplaceAll(graduatedCRD, "GROUP", group))
+	as(t, "tests", crd, types.JSONPatchType, `[{"op":"remove","path":"/spec/versions/0"},{"op":"add","path":"/spec/conversion","value":`+
+		`{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://127.0.0.1:1/"}}}}]`)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		err := otherClient(t).Get(t.Context(), client.ObjectKeyFromObject(first.Object), first.Object.DeepCopy())
+		assert.Error(c, err, "v1beta1 is gone")
+	}, eventually, tick)
+
+	must(t, a, widget("v1", "w", "{port: 82}"))
+	obj := live(t, widget("v1", "w", "{}"))
+	assert.EqualValues(t, 82, at(obj.Object, "spec.port"))
+	assert.Nil(t, at(obj.Object, "spec.note"), "a field that the release drops disappears")
+	assert.ElementsMatch(t, []string{api.FieldManager + " Apply v1", "other Update v1"}, managers(obj))
+}
+
+// Server-side apply cannot read an object with a value of another type than the manifest's version has.
+func TestFieldsMayChangeTheirTypeBetweenVersions(t *testing.T) {
+	const group = "typed.example.com"
+	text := strings.Replace(strings.ReplaceAll(graduatedCRD, "GROUP", group), "note: {type: string}, accessPolicy", "note: {type: array, items: {type: string}}, accessPolicy", 1)
+	serveCRD(t, parse(t, text))
+	ns := namespace(t)
+	widget := func(version, name, spec string) *manifest.Manifest {
+		return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: %s, namespace: %s}\nspec: %s", group, version, name, ns, spec))
+	}
+	for _, tt := range []struct {
+		name, spec string
+		want       any
+	}{
+		{"with a value of the new type", "{note: [new]}", []any{"new"}},
+		{"without the field", "{accessPolicy: allow}", nil},
+	} {
+		t.Run("it applies a manifest "+tt.name, func(t *testing.T) {
+			a, record := connect(t, owner)
+			first, next := widget("v1beta1", slug(tt.name), "{port: 80, note: old}"), widget("v1", slug(tt.name), tt.spec)
+			applied := must(t, a, first)
+			as(t, "other", first, types.MergePatchType, `{"metadata":{"labels":{"theirs":"kept"}}}`)
+			former := func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
+				return []*manifest.Manifest{first}, nil
+			}
+			a = a.With(apply.Options{UID: applied.UID, Former: former})
+
+			predicted, err := a.Predict(t.Context(), next, release.Updating)
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, at(predicted.Object.Object, "spec.note"))
+			record.take()
+			must(t, a, next)
+			assert.Len(t, record.take(), 7)
+			obj := live(t, next)
+			assert.Equal(t, tt.want, at(obj.Object, "spec.note"))
+			assert.Nil(t, at(obj.Object, "spec.port"), "a field that the release drops disappears")
+			assert.Equal(t, "kept", obj.GetLabels()["theirs"])
+			must(t, a, next)
+			assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.take()))
+		})
+	}
 }
 
 // If the manifest moves to the next version and drops the number of replicas, giving that up also moves the entries.

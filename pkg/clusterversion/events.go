@@ -18,8 +18,11 @@ func driftRepaired(r report.Repaired) event.Event {
 }
 
 func repairsHeldBack(r report.Repaired) event.Event {
-	return event.Warning(api.EventRepairsHeldBack, "%s keeps being changed by field manager %q; it is not repaired again before %s",
-		r.ID, r.Manager, r.HeldBack.UTC().Format("15:04:05Z"))
+	by := "another client"
+	if r.Manager != "" {
+		by = fmt.Sprintf("field manager %q", r.Manager)
+	}
+	return event.Warning(api.EventRepairsHeldBack, "%s keeps being changed by %s; it is not repaired again before %s", r.ID, by, r.HeldBack.UTC().Format("15:04:05Z"))
 }
 
 func orphanPruned(r inventory.Record) event.Event {

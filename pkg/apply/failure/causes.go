@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -117,8 +118,19 @@ func Summary(err error) string {
 	return strings.Join(texts, ", ")
 }
 
-// removedVersion is the server's message about an entry whose version the definition no longer has.
-const removedVersion = "request to convert CR to an invalid group/version"
+// removedVersion matches the server's message about an entry whose version the definition no longer has.
+var removedVersion = regexp.MustCompile(`request to convert CR to an invalid group/version: (\S+)`)
+
+// RemovedVersion returns the API version of an entry in managedFields that the kind's definition no longer has, or "".
+func RemovedVersion(err error) string {
+	if err == nil {
+		return ""
+	}
+	if match := removedVersion.FindStringSubmatch(err.Error()); match != nil {
+		return match[1]
+	}
+	return ""
+}
 
 // IsConversion reports whether an apply of a custom resource may have failed because the server could not convert the object to the versions
 // of its managedFields. The server reports status 500, as for other errors, but another text for a body that does not match the schema.
@@ -128,5 +140,8 @@ func IsConversion(err error) bool {
 		return false
 	}
 	text := status.Status().Message
-	return drop.IsSchemaError(text) && !drop.IsTypeError(err) || strings.Contains(text, removedVersion)
+	return drop.IsSchemaError(text) && !drop.IsTypeError(err) || removedVersion.MatchString(text)
 }
+
+// IsTypeMismatch reports whether IsConversion is true because a value has another type in the other API version.
+func IsTypeMismatch(err error) bool { return strings.Contains(err.Error(), ": expected ") }

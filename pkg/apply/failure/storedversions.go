@@ -21,6 +21,11 @@ func StoredVersionsRemedy(crd map[string]any, live *unstructured.Unstructured) s
 			rest = []string{v.Name}
 		}
 	}
+	for v := range definition.Versions(live.Object) {
+		if v.Storage && !slices.Contains(names, v.Name) { // dropping it now would make the objects unreadable
+			return fmt.Sprintf("the cluster stores the objects as %s: keep this version in spec.versions of the release with served: false", v.Name)
+		}
+	}
 	stored, _, _ := unstructured.NestedStringSlice(live.Object, "status", "storedVersions")
 	for _, name := range stored {
 		switch {

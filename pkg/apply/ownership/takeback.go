@@ -73,3 +73,23 @@ func withoutEmpty(set, rest *fieldpath.Set) *fieldpath.Set {
 		rest = rest.Difference(empty)
 	}
 }
+
+// WithChildren returns a function that also reports fields below those that lost reports, except in metadata.
+func WithChildren(lost func(fieldpath.Path) bool) func(fieldpath.Path) bool {
+	return func(path fieldpath.Path) bool {
+		if name := path[0].FieldName; name != nil && *name == "metadata" {
+			return lost(path)
+		}
+		for n := len(path); n > 1; n-- {
+			if lost(path[:n]) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// Contains reports whether the field at path is or contains the one at inner.
+func Contains(path, inner fieldpath.Path) bool {
+	return len(path) <= len(inner) && path.Equals(inner[:len(path)])
+}

@@ -17,15 +17,30 @@ func OtherVersion(entries []metav1.ManagedFieldsEntry, version string) string {
 	return ""
 }
 
-// Move returns the entries as if all of them had been written in the given API version. It unites entries that then belong to the same
-// manager, operation and subresource. The caller must know that paths have the same meaning in all versions: the server converts objects of
-// a CustomResourceDefinition without a conversion webhook by changing only apiVersion.
-func Move(entries []metav1.ManagedFieldsEntry, version string) []metav1.ManagedFieldsEntry {
+// Kept reports whether the server has stored entries as they were sent: it discards all of them if it cannot read the object in one of
+// their API versions, and keeps the earlier ones if it cannot read the entries.
+func Kept(sent, stored []metav1.ManagedFieldsEntry) bool {
+	versions := func(entries []metav1.ManagedFieldsEntry) (list []string) {
+		for i := range entries {
+			list = append(list, entries[i].APIVersion)
+		}
+		slices.Sort(list)
+		return slices.Compact(list)
+	}
+	return slices.Equal(versions(sent), versions(stored))
+}
+
+// Move returns the entries as if those in API version from, or all if that is empty, had been written in version. It unites entries that then
+// belong to the same manager, operation and subresource. The caller must know that paths have the same meaning in all versions: the server
+// converts objects of a CustomResourceDefinition without a conversion webhook by changing only apiVersion.
+func Move(entries []metav1.ManagedFieldsEntry, from, version string) []metav1.ManagedFieldsEntry {
 	next := make([]metav1.ManagedFieldsEntry, 0, len(entries))
 	for _, e := range entries {
-		e.APIVersion = version
+		if from == "" || e.APIVersion == from {
+			e.APIVersion = version
+		}
 		same := func(other metav1.ManagedFieldsEntry) bool {
-			return other.Manager == e.Manager && other.Operation == e.Operation && other.Subresource == e.Subresource
+			return other.APIVersion == e.APIVersion && other.Manager == e.Manager && other.Operation == e.Operation && other.Subresource == e.Subresource
 		}
 		if i := slices.IndexFunc(next, same); i >= 0 {
 			next[i] = unite(next[i], e)

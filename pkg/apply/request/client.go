@@ -150,6 +150,12 @@ func (c *Client) Check(ctx context.Context, t Target, data []byte) error {
 func (c *Client) SetManagers(ctx context.Context, t Target, seen *metav1.PartialObjectMetadata,
 	entries []metav1.ManagedFieldsEntry,
 ) (*metav1.PartialObjectMetadata, error) {
+	return c.setManagers(ctx, t, seen, entries, metav1.PatchOptions{FieldManager: api.FieldManager})
+}
+
+func (c *Client) setManagers(ctx context.Context, t Target, seen *metav1.PartialObjectMetadata,
+	entries []metav1.ManagedFieldsEntry, options metav1.PatchOptions,
+) (*metav1.PartialObjectMetadata, error) {
 	// Replacing the resource version instead of testing it makes the server return a conflict.
 	data, err := json.Marshal([]map[string]any{
 		{"op": "add", "path": "/metadata/managedFields", "value": entries},
@@ -158,9 +164,19 @@ func (c *Client) SetManagers(ctx context.Context, t Target, seen *metav1.Partial
 	if err != nil {
 		return nil, err
 	}
-	options := metav1.PatchOptions{FieldManager: api.FieldManager}
 	return metadata(c.on(c.rest.Patch(types.JSONPatchType), t, true).
 		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx))
+}
+
+// Replace updates a whole object. It fails with a conflict if the object has another resource version.
+func (c *Client) Replace(ctx context.Context, t Target, object any) error {
+	data, err := json.Marshal(object)
+	if err != nil {
+		return fmt.Errorf("encoding %s: %w", t.Name, err)
+	}
+	options := metav1.UpdateOptions{FieldManager: api.FieldManager}
+	return c.on(c.rest.Put(), t, true).SetHeader("Content-Type", runtime.ContentTypeJSON).
+		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx).Error()
 }
 
 // Delete requests the deletion of the observed object, but not of another object with the same name. With unchanged, it also fails with a
