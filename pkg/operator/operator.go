@@ -14,6 +14,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/kube/apiserver"
+	"github.com/cluster-version/cvo/pkg/kube/lead"
 	"github.com/cluster-version/cvo/pkg/kube/process"
 	"github.com/cluster-version/cvo/pkg/operator/endpoint"
 	"github.com/cluster-version/cvo/pkg/operator/handover"
@@ -26,7 +27,7 @@ import (
 // it. The process has to exit when Run returns.
 func Run(ctx context.Context, options Options) error {
 	options.setDefaults()
-	if err := options.check(); err != nil {
+	if err := lead.CheckRetryPeriod(options.LeaseDuration, options.RetryPeriod); err != nil {
 		return err
 	}
 	ctx = logr.NewContext(ctx, options.Log)

@@ -1,7 +1,6 @@
 package operator
 
 import (
-	"fmt"
 	"io/fs"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/outside"
-	"github.com/cluster-version/cvo/pkg/kube/fence"
 	"github.com/cluster-version/cvo/pkg/kube/lead"
 	"github.com/cluster-version/cvo/pkg/kube/serve"
 	"github.com/cluster-version/cvo/pkg/oci/retrieve"
@@ -80,15 +78,6 @@ func (o *Options) setDefaults() {
 	if o.LeaseDuration == 0 {
 		o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = lead.DefaultLeaseDuration, lead.DefaultRenewDeadline, lead.DefaultRetryPeriod
 	}
-}
-
-// check rejects contradictory settings.
-func (o *Options) check() error {
-	if limit := fence.MaxRetryPeriod(o.LeaseDuration); o.RetryPeriod > limit {
-		return fmt.Errorf("a retry period of %s is too long for a lease of %s, which may expire between two renewals: use at most %s",
-			o.RetryPeriod, o.LeaseDuration, limit)
-	}
-	return nil
 }
 
 // endpoint returns the settings of the endpoint.

@@ -432,7 +432,9 @@ func TestDefaultTimesFitTogether(t *testing.T) {
 	last := f.LastWrite()
 	assert.Equal(t, 10*time.Second, last)
 	assert.LessOrEqual(t, f.LastAnswer(), DefaultLeaseDuration-DefaultLeaseDuration/12, "this process stops waiting for responses before another one may lead")
-	assert.LessOrEqual(t, DefaultRetryPeriod, fence.MaxRetryPeriod(DefaultLeaseDuration))
+	require.NoError(t, CheckRetryPeriod(DefaultLeaseDuration, DefaultRetryPeriod))
+	require.EqualError(t, CheckRetryPeriod(8*time.Second, 3*time.Second),
+		"a retry period of 3s is too long for a lease of 8s, which may expire between two renewals: use at most 2s")
 	assert.Less(t, DefaultRetryPeriod+DefaultRenewDeadline/2, last, "a renewal without a response is repeated before the fence closes")
 	assert.Less(t, DefaultRenewDeadline+DefaultRetryPeriod, DefaultLeaseDuration, "a leader that cannot renew gives up first")
 }

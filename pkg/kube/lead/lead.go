@@ -32,6 +32,7 @@ package lead
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -48,6 +49,14 @@ const (
 	DefaultRenewDeadline = 10 * time.Second
 	DefaultRetryPeriod   = 3 * time.Second
 )
+
+// CheckRetryPeriod returns an error if the lease may expire because a single renewal gets no response.
+func CheckRetryPeriod(lease, retry time.Duration) error {
+	if limit := fence.MaxRetryPeriod(lease); retry > limit {
+		return fmt.Errorf("a retry period of %s is too long for a lease of %s, which may expire between two renewals: use at most %s", retry, lease, limit)
+	}
+	return nil
+}
 
 // Turn decides whether it is a process's turn to lead. It does not affect a leader, which leads until it is stopped.
 type Turn interface {
