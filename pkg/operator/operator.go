@@ -14,8 +14,6 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/kube/apiserver"
-	"github.com/cluster-version/cvo/pkg/kube/lead"
-	"github.com/cluster-version/cvo/pkg/kube/process"
 	"github.com/cluster-version/cvo/pkg/operator/endpoint"
 	"github.com/cluster-version/cvo/pkg/operator/handover"
 )
@@ -27,9 +25,6 @@ import (
 // it. The process has to exit when Run returns.
 func Run(ctx context.Context, options Options) error {
 	options.setDefaults()
-	if err := lead.CheckRetryPeriod(options.LeaseDuration, options.RetryPeriod); err != nil {
-		return err
-	}
 	ctx = logr.NewContext(ctx, options.Log)
 	options.Config = apiserver.LimitBuffers(options.Config)
 	if err := apiserver.Await(ctx, clock.RealClock{}, options.Config); errors.Is(err, apiserver.ErrAway) {
@@ -49,25 +44,21 @@ func Run(ctx context.Context, options Options) error {
 	if err != nil {
 		return err
 	}
-	p := &process.Process{Log: options.Log}
-	managed := p.Managed(ctx)
-	contender, err := contend(managed, options, end.Identity, self)
+	this, err := newReplica(ctx, options, end.Identity, self)
 	if err != nil {
 		return err
 	}
-	if err := checkServed(contender.manager); err != nil {
+	if err := checkServed(this.Manager); err != nil {
 		return err
 	}
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	slots := background.NewSlots(working)
-	set := &setup{contender: contender, slots: slots, options: options, endpoint: end, self: self}
+	set := &setup{Replica: this, slots: slots, options: options, endpoint: end, self: self}
 	if err := set.run(ctx); err != nil {
 		return err
 	}
-	p.Start, p.Candidate = func() error { return contender.manager.Start(managed) }, contender.candidate
-	p.Background, p.StopBackground = slots, stop
-	if err := p.Run(ctx); err != nil {
+	if err := this.Run(ctx, slots, stop); err != nil {
 		return fmt.Errorf("running the operator: %w", err)
 	}
 	return nil

@@ -10,7 +10,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/outside"
-	"github.com/cluster-version/cvo/pkg/kube/lead"
 	"github.com/cluster-version/cvo/pkg/kube/serve"
 	"github.com/cluster-version/cvo/pkg/oci/retrieve"
 	"github.com/cluster-version/cvo/pkg/operator/endpoint"
@@ -74,9 +73,6 @@ func (o *Options) setDefaults() {
 	}
 	if o.Listen == "" {
 		o.Listen = serve.NoListener
-	}
-	if o.LeaseDuration == 0 {
-		o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = lead.DefaultLeaseDuration, lead.DefaultRenewDeadline, lead.DefaultRetryPeriod
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/kube/events"
+	"github.com/cluster-version/cvo/pkg/kube/replica"
 	"github.com/cluster-version/cvo/pkg/oci/retrieve"
 	"github.com/cluster-version/cvo/pkg/operator/clustermetrics"
 	"github.com/cluster-version/cvo/pkg/operator/endpoint"
@@ -42,7 +43,7 @@ import (
 
 // setup connects the reconciler to its collaborators and the manager. Each step sets values that later steps need.
 type setup struct {
-	*contender
+	*replica.Replica
 
 	slots    *background.Slots
 	options  Options
@@ -82,40 +83,40 @@ func (s *setup) run(ctx context.Context) error {
 // connect creates the client and the metrics that most other steps use.
 func (s *setup) connect(context.Context) (err error) {
 	s.clock = clock.RealClock{}
-	if s.core, err = corev1client.NewForConfigAndClient(s.manager.GetConfig(), s.manager.GetHTTPClient()); err != nil {
+	if s.core, err = corev1client.NewForConfigAndClient(s.Manager.GetConfig(), s.Manager.GetHTTPClient()); err != nil {
 		return fmt.Errorf("creating client: %w", err)
 	}
-	s.measures, err = clustermetrics.New(s.registry)
+	s.measures, err = clustermetrics.New(s.Registry)
 	return err
 }
 
 // prepareRollout creates the engines that apply releases and follows the Deployment of this process.
 func (s *setup) prepareRollout(ctx context.Context) (err error) {
-	s.engines, err = engines.New(ctx, s.clock, s.manager, s.registry, s.self, func() { s.slots.Wake(background.SlotRollout) }, engines.Options{
+	s.engines, err = engines.New(ctx, s.clock, s.Manager, s.Registry, s.self, func() { s.slots.Wake(background.SlotRollout) }, engines.Options{
 		Name: s.options.Name, Namespace: s.options.Namespace, Width: s.options.Width, Seed: s.options.Seed,
 	})
 	if err != nil || s.self == nil {
 		return err
 	}
-	return s.self.Follow(ctx, s.manager, s.engines.Changed)
+	return s.self.Follow(ctx, s.Manager, s.engines.Changed)
 }
 
 func (s *setup) prepareSources(ctx context.Context) (err error) {
-	s.sources, err = sources.New(ctx, s.clock, s.manager, s.core, s.options.Name, s.options.Settings)
+	s.sources, err = sources.New(ctx, s.clock, s.Manager, s.core, s.options.Name, s.options.Settings)
 	return err
 }
 
 func (s *setup) makeReconciler(ctx context.Context) (err error) {
-	if s.recorder, err = events.NewRecorder(ctx, s.manager, s.options.Namespace); err != nil {
+	if s.recorder, err = events.NewRecorder(ctx, s.Manager, s.options.Namespace); err != nil {
 		return err
 	}
 	emitter := event.Emitter{Recorder: s.recorder, Namespace: s.options.Namespace}
-	s.insecure = insecure.New(s.clock, s.manager.GetAPIReader(), emitter, s.options.Name, s.options.Outside.Access.Insecure)
+	s.insecure = insecure.New(s.clock, s.Manager.GetAPIReader(), emitter, s.options.Name, s.options.Outside.Access.Insecure)
 	retriever, err := s.retriever()
 	if err != nil {
 		return err
 	}
-	updates, err := newUpdates(s.clock, s.manager.GetAPIReader(), s.registry, s.options)
+	updates, err := newUpdates(s.clock, s.Manager.GetAPIReader(), s.Registry, s.options)
 	if err != nil {
 		return err
 	}
@@ -125,11 +126,11 @@ func (s *setup) makeReconciler(ctx context.Context) (err error) {
 		lookup = nil
 	}
 	s.reconciler = clusterversion.New(
-		s.clock, s.manager.GetClient(), s.recorder, s.slots, s.stages(retriever), store, s.engines.Make, s.sources.Changed,
+		s.clock, s.Manager.GetClient(), s.recorder, s.slots, s.stages(retriever), store, s.engines.Make, s.sources.Changed,
 		clusterversion.Options{
 			Name: s.options.Name, Namespace: s.options.Namespace, ReleaseImage: s.options.ReleaseImage, Control: s.sources.Control,
 			Preview: s.engines.Preview(store), Lookup: lookup, Metrics: s.measures.Acceptance, Updates: updates,
-			Record: archive.New(s.manager.GetAPIReader(), s.manager.GetClient(), s.options.Outside.Images),
+			Record: archive.New(s.Manager.GetAPIReader(), s.Manager.GetClient(), s.options.Outside.Images),
 		})
 	return nil
 }
@@ -142,7 +143,7 @@ func (s *setup) retriever() (*retrieve.Retriever, error) {
 	if s.options.Retrieval != retrieve.ByJob {
 		return nil, nil
 	}
-	batch, err := batchv1client.NewForConfigAndClient(s.manager.GetConfig(), s.manager.GetHTTPClient())
+	batch, err := batchv1client.NewForConfigAndClient(s.Manager.GetConfig(), s.Manager.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("creating client for retrieval Jobs: %w", err)
 	}
@@ -160,7 +161,7 @@ func (s *setup) retriever() (*retrieve.Retriever, error) {
 
 // open returns the access to release images for a ClusterVersion.
 func (s *setup) open(ctx context.Context, cv *configv1.ClusterVersion) (*outside.Outside, error) {
-	return outside.Open(ctx, s.clock, s.manager.GetAPIReader(), cv, s.options.Outside)
+	return outside.Open(ctx, s.clock, s.Manager.GetAPIReader(), cv, s.options.Outside)
 }
 
 // lookup implements preflight.Lookup.
@@ -217,10 +218,10 @@ func controllerOptions() controller.Options {
 
 func (s *setup) addController(ctx context.Context) error {
 	// The watch starts with the other caches, before the election, so a new leader reconciles at once.
-	if _, err := s.manager.GetCache().GetInformer(ctx, &configv1.ClusterVersion{}, cache.BlockUntilSynced(false)); err != nil {
+	if _, err := s.Manager.GetCache().GetInformer(ctx, &configv1.ClusterVersion{}, cache.BlockUntilSynced(false)); err != nil {
 		return fmt.Errorf("watching the ClusterVersion: %w", err)
 	}
-	controller := builder.ControllerManagedBy(s.manager).Named("clusterversion").
+	controller := builder.ControllerManagedBy(s.Manager).Named("clusterversion").
 		For(&configv1.ClusterVersion{}).
 		WithOptions(controllerOptions())
 	for _, source := range s.sources.All() {
@@ -235,7 +236,7 @@ func (s *setup) addController(ctx context.Context) error {
 // addKeepers adds other work that runs while this process leads.
 func (s *setup) addKeepers(context.Context) error {
 	if s.options.PodName != "" { // only pods use the copy
-		if err := s.manager.Add(pullsecret.NewKeeper(s.clock, s.core, s.options.Namespace)); err != nil {
+		if err := s.Manager.Add(pullsecret.NewKeeper(s.clock, s.core, s.options.Namespace)); err != nil {
 			return fmt.Errorf("starting the copy of the pull secret: %w", err)
 		}
 	}
@@ -243,13 +244,13 @@ func (s *setup) addKeepers(context.Context) error {
 		s.reconciler.RetrieveAgain()
 		s.insecure.Changed()
 	}
-	if err := s.manager.Add(s.sources.RetrievalInputs(s.core, retrieveAgain)); err != nil {
+	if err := s.Manager.Add(s.sources.RetrievalInputs(s.core, retrieveAgain)); err != nil {
 		return fmt.Errorf("watching the inputs of retrievals: %w", err)
 	}
-	if err := s.manager.Add(s.insecure); err != nil {
+	if err := s.Manager.Add(s.insecure); err != nil {
 		return fmt.Errorf("reporting insecure registries: %w", err)
 	}
-	if err := s.manager.Add(s.sources.Record(s.reconciler.RecordChanged)); err != nil {
+	if err := s.Manager.Add(s.sources.Record(s.reconciler.RecordChanged)); err != nil {
 		return fmt.Errorf("watching the ReleaseStatus: %w", err)
 	}
 	return nil
@@ -258,7 +259,7 @@ func (s *setup) addKeepers(context.Context) error {
 func (s *setup) watchOperators(ctx context.Context) error { return s.engines.WatchOperators(ctx) }
 
 func (s *setup) collect(ctx context.Context) error {
-	return s.measures.Collect(ctx, s.manager, s.core, s.options.Name, s.reconciler.Measured)
+	return s.measures.Collect(ctx, s.Manager, s.core, s.options.Name, s.reconciler.Measured)
 }
 
 // snapshot returns the state of the rollout for the endpoint.
@@ -270,8 +271,8 @@ func (s *setup) snapshot() (report.Snapshot, bool) {
 
 // serve serves the endpoint and reports leader election as events.
 func (s *setup) serve(ctx context.Context) error {
-	s.lease.RecordEvents(s.recorder)
-	return s.endpoint.Serve(ctx, s.manager, s.unfenced, endpoint.Sources{
-		Metrics: s.registry, Snapshot: s.snapshot, Leader: s.lease.Leader,
+	s.Lease.RecordEvents(s.recorder)
+	return s.endpoint.Serve(ctx, s.Manager, s.Unfenced, endpoint.Sources{
+		Metrics: s.Registry, Snapshot: s.snapshot, Leader: s.Lease.Leader,
 	})
 }

@@ -1,0 +1,133 @@
+// Package replica has one replica of a component: a process with a manager. The replicas compete for a Lease. Every client with the
+// manager's configuration goes through the fence, so only the leader writes. The caller adds controllers to the manager. Run ends everything
+// within a time limit.
+//
+// The other packages under kube have the parts. This package connects them, and knows no component.
+package replica
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/cluster-version/cvo/pkg/kube/apiserver"
+	"github.com/cluster-version/cvo/pkg/kube/lead"
+	"github.com/cluster-version/cvo/pkg/kube/leader"
+	"github.com/cluster-version/cvo/pkg/kube/process"
+	"github.com/cluster-version/cvo/pkg/kube/serve"
+	"github.com/cluster-version/cvo/pkg/kube/telemetry"
+)
+
+// Options configures a Replica.
+type Options struct {
+	// UserAgent names the component in its requests, and Metrics in the names of its metrics, such as operator.
+	UserAgent, Metrics string
+	// Namespace and Lease are those of the Lease for which the replicas compete, with this replica's identity.
+	Namespace, Lease string
+	Identity         leader.Identity
+	// Turn decides when this replica may lead; nil means always.
+	Turn lead.Turn
+	// LeaseDuration, RenewDeadline and RetryPeriod configure leader election. If LeaseDuration is 0, they are lead.DefaultLeaseDuration and
+	// so on.
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+	// Scheme has the types of the manager's client; default client-go's. Cache configures the manager's cache.
+	Scheme *runtime.Scheme
+	Cache  cache.Options
+	// Log receives messages about the election and the end. The zero value drops them.
+	Log logr.Logger
+}
+
+// Replica is a process that competes for a Lease.
+type Replica struct {
+	// Manager runs the component's controllers. Its clients write only while this replica leads.
+	Manager manager.Manager
+	// Unfenced is the configuration for what every replica writes.
+	Unfenced *rest.Config
+	Lease    *lead.Lease
+	// Registry has the metrics of the process.
+	Registry metrics.RegistererGatherer
+
+	process process.Process
+}
+
+// New returns a replica for a cluster. It sends no writes. Run decides when the manager's parts end, not ctx.
+func New(ctx context.Context, cfg *rest.Config, o Options) (*Replica, error) {
+	if o.LeaseDuration == 0 {
+		o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = lead.DefaultLeaseDuration, lead.DefaultRenewDeadline, lead.DefaultRetryPeriod
+	}
+	if err := lead.CheckRetryPeriod(o.LeaseDuration, o.RetryPeriod); err != nil {
+		return nil, err
+	}
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1 // no client-side limit: the server's API Priority and Fairness limits the rate
+	cfg.UserAgent = o.UserAgent
+	cfg.WarningHandlerWithContext = apiserver.Warnings{}
+	r := &Replica{Unfenced: rest.CopyConfig(cfg), process: process.Process{Log: o.Log}}
+	managed := r.process.Managed(ctx)
+	var err error
+	if r.Lease, err = lead.NewLease(cfg, o.Namespace, o.Lease, o.Identity, o.RenewDeadline); err != nil {
+		return nil, err
+	}
+	candidate := lead.New(clock.RealClock{}, r.Lease, lead.Options{
+		Turn: o.Turn, LeaseDuration: o.LeaseDuration, RetryPeriod: o.RetryPeriod, Log: o.Log,
+	})
+	if r.Registry, err = telemetry.Registry(); err != nil {
+		return nil, err
+	}
+	if err := candidate.Fence().Register(r.Registry, o.Metrics); err != nil {
+		return nil, err
+	}
+	cfg.Wrap(candidate.Fence().Wrap)
+	once, graceful := true, process.RunnableLimit
+	r.Manager, err = manager.New(cfg, manager.Options{
+		Scheme:                              o.Scheme,
+		Logger:                              o.Log,
+		Cache:                               o.Cache,
+		Metrics:                             telemetry.Unserved(), // the endpoint serves them
+		HealthProbeBindAddress:              serve.NoListener,
+		LeaderElection:                      true,
+		LeaderElectionResourceLockInterface: candidate,
+		LeaderElectionReleaseOnCancel:       true,
+		LeaseDuration:                       &o.LeaseDuration,
+		RenewDeadline:                       &o.RenewDeadline,
+		RetryPeriod:                         &o.RetryPeriod,
+		GracefulShutdownTimeout:             &graceful,
+		BaseContext:                         func() context.Context { return managed },
+		MapperProvider:                      process.MapperUntil(managed),
+		Controller:                          config.Controller{SkipNameValidation: &once},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	if err := r.Manager.Add(process.EveryReplica(candidate.Follow)); err != nil {
+		return nil, fmt.Errorf("watching the Lease: %w", err)
+	}
+	r.process.Start, r.process.Candidate = func() error { return r.Manager.Start(managed) }, candidate
+	return r, nil
+}
+
+// Run runs the manager until ctx ends and then returns nil. If it loses the Lease, it returns an error. The process has to exit then. work
+// runs in parallel until stop is called; nil for none. See process.Process.Run for the end.
+func (r *Replica) Run(ctx context.Context, work process.Background, stop context.CancelFunc) error {
+	if work == nil {
+		work, stop = nothing{}, func() {}
+	}
+	r.process.Background, r.process.StopBackground = work, stop
+	return r.process.Run(ctx)
+}
+
+// nothing is the background work of a process without any.
+type nothing struct{}
+
+func (nothing) Wait() {}
+
+func (nothing) Running() []string { return nil }

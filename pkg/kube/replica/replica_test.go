@@ -1,0 +1,141 @@
+package replica_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/cluster-version/cvo/pkg/kube/guard"
+	"github.com/cluster-version/cvo/pkg/kube/leader"
+	"github.com/cluster-version/cvo/pkg/kube/replica"
+	"github.com/cluster-version/cvo/pkg/kube/serve"
+	"github.com/cluster-version/cvo/pkg/kube/telemetry"
+	"github.com/cluster-version/cvo/pkg/kube/watch"
+	"github.com/cluster-version/cvo/test/env"
+)
+
+var controlPlane *env.Env
+
+func TestMain(m *testing.M) {
+	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { controlPlane = e })
+}
+
+// greet is the process of another component. Its leader writes its name into ConfigMap greeting whenever ConfigMap settings changes. Every
+// replica serves its metrics at the address that it passes to serving.
+func greet(ctx context.Context, cfg *rest.Config, pod string, serving func(address, fingerprint string)) error {
+	endpoint, err := serve.Listen(ctx, clock.RealClock{}, serve.Options{Listen: "127.0.0.1:0", ParseProfile: defaultTLS})
+	if err != nil {
+		return err
+	}
+	defer endpoint.Close()
+	serving(endpoint.Address(), endpoint.Certificate().Fingerprint())
+	identity, err := leader.NewIdentity(pod, endpoint.Certificate().Fingerprint())
+	if err != nil {
+		return err
+	}
+	r, err := replica.New(ctx, cfg, replica.Options{UserAgent: "greeter", Metrics: "greeter", Namespace: "default", Lease: "greeter", Identity: identity})
+	if err != nil {
+		return err
+	}
+	fenced, transport := r.Manager.GetConfig(), r.Manager.GetHTTPClient()
+	settings := watch.NewSingle(kubernetes.NewForConfigOrDie(fenced).CoreV1().ConfigMaps("default"), &corev1.ConfigMap{}, "settings",
+		watch.OnState(func(seen *corev1.ConfigMap) {
+			greeting := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "greeting"}}
+			greeting.Data = map[string]string{"greeting": seen.Data["word"] + " from " + pod}
+			if err := r.Manager.GetClient().Update(ctx, greeting); err != nil {
+				r.Manager.GetLogger().Error(err, "greeting")
+			}
+		}))
+	parts := []manager.Runnable{manager.RunnableFunc(func(ctx context.Context) error { settings.RunWithContext(ctx); return nil })}
+	guarded, err := guard.New(clock.RealClock{}, fenced, transport, map[string]string{serve.MetricsPath: "system:monitoring"})
+	if err != nil {
+		return err
+	}
+	parts = append(parts, endpoint.Runnables(ctx, dynamic.NewForConfigOrDie(fenced), guarded.Protect(telemetry.Handler(r.Registry)))...)
+	for _, part := range parts {
+		if err := r.Manager.Add(part); err != nil {
+			return err
+		}
+	}
+	return r.Run(ctx, nil, nil)
+}
+
+func defaultTLS(*configv1.TLSSecurityProfile) (minVersion string, suites []string) {
+	return "VersionTLS12", nil
+}
+
+// Example builds a second process from the packages under kube; see greet.
+func Example() {
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	cfg, err := rest.InClusterConfig()
+	if err == nil {
+		err = greet(ctx, cfg, "greeter-0", func(string, string) {})
+	}
+	fmt.Println(err)
+}
+
+func TestReplicaLeadsServesAndEnds(t *testing.T) {
+	cfg := controlPlane.For(t).Config("greeter")
+	c, err := client.New(cfg, client.Options{})
+	require.NoError(t, err)
+	object := func(name string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	}
+	require.NoError(t, c.Create(t.Context(), object("greeting")))
+	settings := object("settings")
+	settings.Data = map[string]string{"word": "hello"}
+	require.NoError(t, c.Create(t.Context(), settings))
+	greeting := func() string {
+		got := object("greeting")
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(got), got); err != nil {
+			return err.Error()
+		}
+		return got.Data["greeting"]
+	}
+	ctx, end := context.WithCancel(t.Context())
+	ended, addresses := make(chan error, 1), make(chan [2]string, 1)
+	go func() {
+		ended <- greet(ctx, cfg, "first", func(address, fingerprint string) { addresses <- [2]string{address, fingerprint} })
+	}()
+	at := <-addresses
+	assert.EventuallyWithT(t, func(t *assert.CollectT) { assert.Equal(t, "hello from first", greeting()) }, 10*time.Second, 20*time.Millisecond)
+	settings.Data["word"] = "goodbye"
+	require.NoError(t, c.Update(t.Context(), settings))
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Equal(t, "goodbye from first", greeting()) }, 10*time.Second, 20*time.Millisecond)
+
+	metrics, err := serve.NewClient(cfg, "https://"+at[0], serve.Trust{Fingerprint: at[1]}, nil)
+	require.NoError(t, err)
+	defer metrics.Close()
+	response, err := metrics.Get(t.Context(), serve.MetricsPath, "")
+	require.NoError(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "cvo_greeter_refused_writes_total 0")
+
+	end()
+	require.NoError(t, <-ended)
+	record, err := leader.Find(t.Context(), cfg, "default", "greeter")
+	require.NoError(t, err)
+	assert.True(t, record.Gone, "it has released the Lease")
+	settings.Data["word"] = "silence"
+	require.NoError(t, c.Update(t.Context(), settings))
+	assert.Equal(t, "goodbye from first", greeting())
+	_, err = replica.New(t.Context(), cfg, replica.Options{LeaseDuration: 4 * time.Second, RetryPeriod: 3 * time.Second})
+	require.ErrorContains(t, err, "a retry period of 3s is too long")
+}
