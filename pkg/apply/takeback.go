@@ -90,7 +90,9 @@ func (s *submission) lost(ctx context.Context) (lost func(fieldpath.Path) bool, 
 	var earlier []map[string]any
 	if read := s.applier.options.Former; read != nil {
 		manifests, err := read(ctx, s.m.ID())
-		if err != nil && !errors.Is(err, ErrNoFormer) {
+		if ctx.Err() != nil {
+			return nil, "", ctx.Err()
+		} else if err != nil && !errors.Is(err, ErrNoFormer) {
 			return nil, "", &failure.Diagnosis{
 				Cause: "an earlier release cannot be read", Text: "taking back fields: " + err.Error(), Err: err,
 				Remedy: "make its registry reachable; after some minutes the update continues without this release",

@@ -26,6 +26,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -366,6 +367,15 @@ func TestDiscardedFieldsAreTakenBack(t *testing.T) {
 			}
 			_, err := a.With(apply.Options{UID: applied.UID, Former: away}).Apply(t.Context(), next, release.Updating)
 			require.ErrorContains(t, err, "taking back fields: the registry is away", "the caller repeats it")
+			ctx, cancel := context.WithCancel(t.Context())
+			interrupted := func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
+				cancel()
+				return nil, ctx.Err()
+			}
+			_, err = a.With(apply.Options{UID: applied.UID, Former: interrupted}).Apply(ctx, next, release.Updating)
+			require.ErrorIs(t, err, context.Canceled)
+			var diagnosis *failure.Diagnosis
+			assert.NotErrorAs(t, err, &diagnosis, "a shutdown is not a failure of the registry")
 			record.take()
 			change := must(t, a.With(apply.Options{UID: applied.UID, Former: tt.former}), next)
 			assert.LessOrEqual(t, len(record.take()), 4)

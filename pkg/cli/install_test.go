@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,6 +30,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/install/target"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/fault"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
@@ -239,6 +241,30 @@ func TestInstallDeploysTheOperator(t *testing.T) {
 		_, errs, err = b.run(t, img, flags...)
 		require.NoError(t, err, errs)
 	})
+}
+
+func TestInstallAndUninstallRepeatRequestsThatFailForNow(t *testing.T) {
+	b := newBare(t)
+	img := b.signed(t, "1.0.0")
+	cfg := b.env.Config("test")
+	var faults *fault.Transport
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		var err error
+		faults, err = fault.New(next, fault.Options{Seed: 3, Rates: map[fault.Kind]float64{fault.InternalError: 0.05, fault.LostAnswer: 0.05}})
+		require.NoError(t, err)
+		return faults
+	})
+	b.env.Kubeconfig = proxied(t, cfg, func(*http.Request) {})
+
+	_, errs, err := b.run(t, img, "--wait=none")
+	require.NoError(t, err, errs)
+	assert.Contains(t, errs, "info: the API server is unavailable: injected internal error; trying again\n")
+	assert.Contains(t, errs, "info: the API server is unavailable: 502 Bad Gateway; trying again\n")
+	before := faults.Count()[fault.InternalError]
+	_, errs, err = runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig, "--dry-run", "--with-platform")
+	require.NoError(t, err, errs)
+	assert.Greater(t, faults.Count()[fault.InternalError], before)
+	assert.Contains(t, errs, "info: the API server is unavailable: injected internal error; trying again\n")
 }
 
 // testWaits plays the controllers and nodes that report on the operator. An API server alone lacks them.

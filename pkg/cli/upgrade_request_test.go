@@ -77,30 +77,28 @@ func newRequestCluster(t *testing.T, crd string) *requestCluster {
 	var err error
 	c.api, err = client.New(cfg, client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	c.kubeconfig = c.proxied(cfg)
+	c.kubeconfig = proxied(c.T, cfg, c.record)
 	return c
 }
 
-// proxied returns the kubeconfig of a proxy in front of the API server.
-func (c *requestCluster) proxied(cfg *rest.Config) string {
-	c.Helper()
+// proxied returns the kubeconfig of a proxy in front of the API server. If the proxy does not reach the server, its clients get a Bad Gateway.
+func proxied(t *testing.T, cfg *rest.Config, request func(*http.Request)) (kubeconfig string) {
+	t.Helper()
 	target, err := url.Parse(cfg.Host)
-	require.NoError(c, err)
+	require.NoError(t, err)
 	transport, err := rest.TransportFor(cfg)
-	require.NoError(c, err)
+	require.NoError(t, err)
 	proxy := &httputil.ReverseProxy{
 		Transport: transport,
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPatch {
-			c.record(r)
-		}
+		request(r)
 		proxy.ServeHTTP(w, r)
 	}))
-	c.Cleanup(server.Close)
-	file := filepath.Join(c.TempDir(), "kubeconfig")
-	require.NoError(c, clientcmd.WriteToFile(clientcmdapi.Config{
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: server.URL}},
 		Contexts:       map[string]*clientcmdapi.Context{"c": {Cluster: "c"}},
 		CurrentContext: "c",
@@ -109,6 +107,9 @@ func (c *requestCluster) proxied(cfg *rest.Config) string {
 }
 
 func (c *requestCluster) record(r *http.Request) {
+	if r.Method != http.MethodPatch {
+		return
+	}
 	// require must not run outside the test's goroutine.
 	patch := sentPatch{DryRun: r.URL.Query().Get("dryRun")}
 	data, err := io.ReadAll(r.Body)
@@ -566,7 +567,7 @@ func TestUpgradeWritesTheRequest(t *testing.T) {
 		grant := &updatingCluster{T: t, config: c.env.Config("tests")}
 		vera, err := c.env.User("vera")
 		require.NoError(t, err)
-		kubeconfig := c.proxied(vera)
+		kubeconfig := proxied(c.T, vera, c.record)
 		out, errs, code := upgradeWith(t, kubeconfig)
 		assert.Empty(t, out)
 		assert.Equal(t, command.ExitFailed, code)

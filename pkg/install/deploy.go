@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -30,7 +29,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/install/plan"
 	"github.com/cluster-version/cvo/pkg/install/target"
-	"github.com/cluster-version/cvo/pkg/kube/apiserver"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -57,11 +55,7 @@ func Deploy(ctx context.Context, cfg *rest.Config, p plan.Plan, injection inject
 	}
 	var results []target.Result
 	for _, item := range p.Items {
-		var result target.Result
-		err := retryTransient(ctx, func() (err error) {
-			result, err = d.applyItem(ctx, item)
-			return err
-		})
+		result, err := d.applyItem(ctx, item)
 		if err != nil {
 			return results, fmt.Errorf("installing %s: %w", item.ID(), err)
 		}
@@ -76,13 +70,6 @@ func Deploy(ctx context.Context, cfg *rest.Config, p plan.Plan, injection inject
 	return results, nil
 }
 
-// retryTransient repeats do while the API server is unavailable, for 13 seconds at most besides the time of the requests. A new control
-// plane often is for moments.
-func retryTransient(ctx context.Context, do func() error) error {
-	transient := func(err error) bool { return ctx.Err() == nil && apiserver.IsTransient(err) }
-	return retry.OnError(wait.Backoff{Duration: 200 * time.Millisecond, Steps: 6, Factor: 2.5}, transient, do)
-}
-
 // deployer installs a plan.
 type deployer struct {
 	*target.Cluster
@@ -93,11 +80,7 @@ type deployer struct {
 // check returns an error before any write if the cluster would reject the installation. It rejects an installation of another release, and
 // choices in fields that another client has set to other values.
 func (d *deployer) check(ctx context.Context) error {
-	var there Existing
-	err := retryTransient(ctx, func() (err error) {
-		there, err = readExisting(ctx, d.Cluster, d.plan.Settings.Namespace, d.plan.Settings.Name)
-		return err
-	})
+	there, err := readExisting(ctx, d.Cluster, d.plan.Settings.Namespace, d.plan.Settings.Name)
 	if err != nil {
 		return err
 	}
@@ -111,13 +94,10 @@ func (d *deployer) check(ctx context.Context) error {
 		if item.Mode != plan.AsInstaller {
 			continue
 		}
-		err := retryTransient(ctx, func() error {
-			live, err := d.Metadata(ctx, item.Object)
-			if err == nil && live != nil {
-				_, err = d.applyChoice(ctx, item.Object, client.DryRunAll)
-			}
-			return err
-		})
+		live, err := d.Metadata(ctx, item.Object)
+		if err == nil && live != nil {
+			_, err = d.applyChoice(ctx, item.Object, client.DryRunAll)
+		}
 		if err != nil {
 			return fmt.Errorf("installing %s: %w", item.ID(), err)
 		}
@@ -160,11 +140,13 @@ func (d *deployer) applyItem(ctx context.Context, item plan.Item) (target.Result
 
 // create creates an object. The server may serve a newly defined kind before it lists the kind.
 func (d *deployer) create(ctx context.Context, object *unstructured.Unstructured) error {
-	ctx, cancel := context.WithTimeout(ctx, establishTimeout)
-	defer cancel()
-	return retry.OnError(wait.Backoff{Duration: 100 * time.Millisecond, Steps: 100, Factor: 1.1, Cap: 5 * time.Second},
-		func(err error) bool { return meta.IsNoMatchError(err) && ctx.Err() == nil },
-		func() error { return d.Create(ctx, object.DeepCopy(), client.FieldOwner(api.FieldManager)) })
+	return wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, establishTimeout, true, func(ctx context.Context) (bool, error) {
+		err := d.Create(ctx, object.DeepCopy(), client.FieldOwner(api.FieldManager))
+		if meta.IsNoMatchError(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
 }
 
 // release applies a manifest as the operator does. It keeps the owner reference to the ClusterVersion that the operator has set, because

@@ -1,7 +1,6 @@
 package install_test
 
 import (
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -25,7 +23,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/install/target"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/test/env"
-	"github.com/cluster-version/cvo/test/fault"
 	"github.com/cluster-version/cvo/test/installed"
 )
 
@@ -128,23 +125,6 @@ func TestDeployKeepsChoicesAndRestoresObjects(t *testing.T) {
 			assert.Equal(t, target.Unchanged, r.Outcome, r.String())
 		}
 		assert.Equal(t, before, versions(t, c, objects))
-	})
-
-	t.Run("retries transient errors of the API server", func(t *testing.T) {
-		settled(t, c, objects)
-		unreliable := rest.CopyConfig(cfg)
-		var faults *fault.Transport
-		unreliable.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			var err error
-			faults, err = fault.New(next, fault.Options{Seed: 3, Rates: map[fault.Kind]float64{fault.InternalError: 0.03, fault.LostAnswer: 0.03}})
-			require.NoError(t, err)
-			return faults
-		})
-		results, err := install.Deploy(t.Context(), unreliable, objects, inject.Values{}, nil)
-		require.NoError(t, err)
-		assert.Len(t, results, len(objects.Items))
-		assert.NotZero(t, faults.Count()[fault.InternalError])
-		assert.NotZero(t, faults.Count()[fault.LostAnswer])
 	})
 
 	t.Run("keeps choices that are not in the settings", func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/kube/apiserver"
+	"github.com/cluster-version/cvo/pkg/kube/lead"
 	"github.com/cluster-version/cvo/pkg/operator/endpoint"
 	"github.com/cluster-version/cvo/pkg/operator/handover"
 )
@@ -25,6 +26,9 @@ import (
 // it. The process has to exit when Run returns.
 func Run(ctx context.Context, options Options) error {
 	options.setDefaults()
+	if err := lead.CheckRetryPeriod(options.LeaseDuration, options.RetryPeriod); err != nil {
+		return err // before the first request
+	}
 	ctx = logr.NewContext(ctx, options.Log)
 	options.Config = apiserver.LimitBuffers(options.Config)
 	if err := apiserver.Await(ctx, clock.RealClock{}, options.Config); errors.Is(err, apiserver.ErrAway) {

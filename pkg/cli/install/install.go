@@ -31,6 +31,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/install"
 	"github.com/cluster-version/cvo/pkg/install/plan"
 	"github.com/cluster-version/cvo/pkg/install/target"
+	"github.com/cluster-version/cvo/pkg/kube/apiserver"
 	"github.com/cluster-version/cvo/pkg/oci/egress"
 	"github.com/cluster-version/cvo/pkg/oci/layout"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -229,11 +230,13 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	}
 	cfg.UserAgent = "cvo-install"
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
-	request, err := o.verified(ctx, streams, cfg, settings)
+	logLine := func(text string) { o.inform(streams, "%s", text) }
+	retrying := apiserver.Retrying(cfg, logLine)
+	request, err := o.verified(ctx, streams, retrying, settings)
 	if err != nil {
 		return err
 	}
-	installation, err := request.Prepare(ctx, clock.RealClock{}, cfg, func(text string) { o.inform(streams, "%s", text) })
+	installation, err := request.Prepare(ctx, clock.RealClock{}, retrying, logLine)
 	if installation != nil {
 		o.warnNothing(streams, installation.Plan)
 	}

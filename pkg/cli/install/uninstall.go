@@ -18,6 +18,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/printing"
 	"github.com/cluster-version/cvo/pkg/install/target"
 	"github.com/cluster-version/cvo/pkg/install/uninstall"
+	"github.com/cluster-version/cvo/pkg/kube/apiserver"
 )
 
 type uninstallOptions struct {
@@ -118,13 +119,14 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 			fmt.Fprintf(streams.Err, "info: "+format+"\n", args...)
 		}
 	}
-	results, err := uninstall.Run(ctx, clock.RealClock{}, cfg, o.removal,
+	logLine := func(text string) { say("%s", terminal.OneLine(text)) }
+	results, err := uninstall.Run(ctx, clock.RealClock{}, apiserver.Retrying(cfg, logLine), o.removal,
 		func(r target.Result) {
 			if o.output == "" {
 				o.print(streams.Out, r)
 			}
 		},
-		func(text string) { say("%s", terminal.OneLine(text)) })
+		logLine)
 	if o.output != "" {
 		report := map[string]any{"objects": results, "dryRun": o.removal.DryRun}
 		if unfinished, ok := errors.AsType[*uninstall.UnfinishedError](err); ok {

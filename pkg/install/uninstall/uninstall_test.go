@@ -2,6 +2,7 @@ package uninstall_test
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -26,7 +27,9 @@ import (
 	"github.com/cluster-version/cvo/pkg/install/plan"
 	"github.com/cluster-version/cvo/pkg/install/target"
 	"github.com/cluster-version/cvo/pkg/install/uninstall"
+	"github.com/cluster-version/cvo/pkg/kube/apiserver"
 	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/test/fault"
 	"github.com/cluster-version/cvo/test/installed"
 )
 
@@ -125,6 +128,32 @@ func TestUninstallRemovesTheOperator(t *testing.T) {
 	again, err := run(t, cfg, uninstall.Removal{})
 	require.NoError(t, err, "again")
 	assert.Empty(t, again)
+}
+
+func TestUninstallRepeatsRequestsThatFailForNow(t *testing.T) {
+	t.Parallel()
+	cfg, c, _ := installed.Cluster(t)
+	collectGarbage(t, c)
+	unreliable := rest.CopyConfig(cfg)
+	var faults []*fault.Transport
+	unreliable.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		faulty, err := fault.New(next, fault.Options{Seed: 3, Rates: map[fault.Kind]float64{fault.InternalError: 0.05, fault.LostAnswer: 0.05}})
+		require.NoError(t, err)
+		faults = append(faults, faulty)
+		return faulty
+	})
+	_, err := run(t, apiserver.Retrying(unreliable, func(text string) { t.Log(text) }), uninstall.Removal{Platform: true})
+	require.NoError(t, err)
+	count := map[fault.Kind]int{}
+	for _, faulty := range faults {
+		for kind, n := range faulty.Count() {
+			count[kind] += n
+		}
+	}
+	assert.NotZero(t, count[fault.InternalError])
+	assert.NotZero(t, count[fault.LostAnswer])
+	assert.False(t, installed.Exists(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: api.OperatorNamespace}}))
+	assert.False(t, installed.Exists(t, c, configMap("of-the-platform")))
 }
 
 // TestInterruptedUninstallCanBeCompleted interrupts an uninstall in its first step and in a later one.
