@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
@@ -94,7 +95,7 @@ func (s *submission) lost(ctx context.Context) (lost func(fieldpath.Path) bool, 
 			return nil, "", ctx.Err()
 		} else if err != nil && !errors.Is(err, ErrNoFormer) {
 			return nil, "", &failure.Diagnosis{
-				Cause: "an earlier release cannot be read", Text: "taking back fields: " + err.Error(), Err: err,
+				Reason: api.ReasonPayloadRetrievalFailed, Cause: "an earlier release cannot be read", Text: "taking back fields: " + err.Error(), Err: err,
 				Remedy: "make its registry reachable; after some minutes the update continues without this release",
 			}
 		} else if err != nil {

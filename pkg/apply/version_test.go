@@ -367,6 +367,9 @@ func TestDiscardedFieldsAreTakenBack(t *testing.T) {
 			}
 			_, err := a.With(apply.Options{UID: applied.UID, Former: away}).Apply(t.Context(), next, release.Updating)
 			require.ErrorContains(t, err, "taking back fields: the registry is away", "the caller repeats it")
+			var failed *failure.Error
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, api.ReasonPayloadRetrievalFailed, failed.Reason, "the control plane is well")
 			ctx, cancel := context.WithCancel(t.Context())
 			interrupted := func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
 				cancel()

@@ -18,6 +18,8 @@ import (
 
 // Diagnosis explains a rejected request whose cause is the existing object, or an admission policy for it.
 type Diagnosis struct {
+	// Reason is the class if Err does not come from the API server; empty if it does.
+	Reason string
 	// Cause, Fields and Remedy are those of Error.
 	Cause  string
 	Fields []string

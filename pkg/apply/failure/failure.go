@@ -3,6 +3,7 @@
 package failure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,7 +64,7 @@ func Wrap(m *manifest.Manifest, err error) error {
 	reason, cause := classify(err)
 	e := &Error{Manifest: m, Reason: reason, Cause: cause, Err: err}
 	if r, ok := errors.AsType[*Diagnosis](err); ok {
-		e.Cause, e.Fields, e.Remedy = r.Cause, r.Fields, r.Remedy
+		e.Reason, e.Cause, e.Fields, e.Remedy = cmp.Or(r.Reason, reason), r.Cause, r.Fields, r.Remedy
 		return e
 	}
 	if match := failedWebhook.FindStringSubmatch(err.Error()); match != nil {
