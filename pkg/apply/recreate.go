@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"reflect"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/apply/request"
+	"github.com/cluster-version/cvo/pkg/apply/trial"
 )
 
 var crdKind = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
@@ -109,12 +108,8 @@ const (
 // that as invalid, a dry run with the object's own name decides, because some kinds have fixed names, and the server validates a new object
 // before it notices that the object exists.
 func (s *submission) creatable(ctx context.Context, live *unstructured.Unstructured) (asNewObject, error) {
-	names := []bool{true, false}
-	if hasFixedName(s.m.GVK().GroupKind()) {
-		names = names[1:]
-	}
-	for _, generated := range names {
-		data, err := json.Marshal(s.asNew(live, generated))
+	for _, object := range trial.Bodies(s.m.GVK().GroupKind(), s.body, live) {
+		data, err := json.Marshal(object)
 		if err != nil {
 			return "", fmt.Errorf("%w: %w", body.ErrManifest, err)
 		}
@@ -129,54 +124,4 @@ func (s *submission) creatable(ctx context.Context, live *unstructured.Unstructu
 		}
 	}
 	return rejected, nil
-}
-
-// hasFixedName reports whether the names of a kind depend on its content.
-func hasFixedName(gk schema.GroupKind) bool {
-	return gk == crdKind || gk == schema.GroupKind{Group: "apiregistration.k8s.io", Kind: "APIService"}
-}
-
-// asNew returns the body of a new object under a generated name or its own name. It omits addresses and ports that the live Service holds,
-// because the new one gets them only after the old one is deleted.
-func (s *submission) asNew(live *unstructured.Unstructured, generated bool) map[string]any {
-	object := maps.Clone(s.body)
-	if generated {
-		metadata, _ := object["metadata"].(map[string]any)
-		metadata = maps.Clone(metadata)
-		delete(metadata, "name")
-		metadata["generateName"] = s.target.Name + "-"
-		object["metadata"] = metadata
-	}
-	spec, ok := object["spec"].(map[string]any)
-	held, _ := live.Object["spec"].(map[string]any)
-	if !ok || held == nil || !s.m.Is("", "Service") {
-		return object
-	}
-	spec = maps.Clone(spec)
-	if spec["clusterIP"] != "None" && reflect.DeepEqual(spec["clusterIP"], held["clusterIP"]) {
-		delete(spec, "clusterIP")
-		delete(spec, "clusterIPs")
-	}
-	if fmt.Sprint(spec["healthCheckNodePort"]) == fmt.Sprint(held["healthCheckNodePort"]) {
-		delete(spec, "healthCheckNodePort")
-	}
-	ports, _ := spec["ports"].([]any)
-	heldPorts, _ := held["ports"].([]any)
-	ports = slices.Clone(ports)
-	for i, item := range ports {
-		port, _ := item.(map[string]any)
-		if port["nodePort"] != nil && slices.ContainsFunc(heldPorts, func(other any) bool {
-			old, _ := other.(map[string]any)
-			return fmt.Sprint(old["nodePort"]) == fmt.Sprint(port["nodePort"])
-		}) {
-			port = maps.Clone(port)
-			delete(port, "nodePort")
-			ports[i] = port
-		}
-	}
-	if len(ports) > 0 {
-		spec["ports"] = ports
-	}
-	object["spec"] = spec
-	return object
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/apply/builtin"
+	"github.com/cluster-version/cvo/pkg/apply/drop"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
@@ -20,6 +21,8 @@ import (
 // The server converts the live object to the version of each entry. Without a conversion webhook it changes only apiVersion, so it fails
 // with status 500 if the object has a field that an older version does not declare. If only some entries were moved, the server would
 // discard all of them. Fields that a later release drops would then have no owner.
+//
+// If the server cannot read the object in the manifest's version either, moved entries would not help: the object is replaced.
 func (s *submission) moveEntries(ctx context.Context, failed error) (moved bool, err error) {
 	if s.moves == attempts || !failure.IsConversion(failed) {
 		return false, nil
@@ -33,24 +36,18 @@ func (s *submission) moveEntries(ctx context.Context, failed error) (moved bool,
 	if err != nil || entries == nil {
 		return false, err
 	}
-	set, mayLose := s.applier.client.SetManagers, failure.IsTypeMismatch(failed)
-	if mayLose {
-		set = s.applier.client.DrySetManagers
-	}
-	stored, err := set(ctx, s.target, live, entries)
-	if err == nil && !ownership.Kept(entries, stored.ManagedFields) {
+	if drop.IsUnreadable(failed) {
 		return s.replace(ctx)
-	} else if err == nil && mayLose {
-		_, err = s.applier.client.SetManagers(ctx, s.target, live, entries)
 	}
+	_, err = s.applier.client.SetManagers(ctx, s.target, live, entries)
 	if err != nil && !apierrors.IsConflict(err) {
 		return false, fmt.Errorf("moving managedFields to %s: %w", s.m.GVK().GroupVersion(), err)
 	}
 	return true, nil // after a conflict, the apply fails in the same way again
 }
 
-// replace updates an object that has a value of another type than the manifest's API version requires. Server-side apply cannot read such an
-// object. The server discards managedFields, so the next apply takes our fields back.
+// replace updates an object that has a value of another type than the manifest's API version requires. The server discards
+// managedFields, so the next apply takes our fields back.
 func (s *submission) replace(ctx context.Context) (done bool, err error) {
 	live, err := s.applier.client.Object(ctx, s.target)
 	if err == nil {
@@ -60,7 +57,8 @@ func (s *submission) replace(ctx context.Context) (done bool, err error) {
 }
 
 // inVersion returns the entries in the manifest's API version, or nil if that would not help after a failed apply. failed may be nil. A
-// conversion webhook may rename fields, so only the entries of a version that the definition no longer has are moved: no webhook can convert to it.
+// conversion webhook may rename fields, so only the entries of a version that the definition no longer has are moved: no webhook can convert
+// to it.
 func (s *submission) inVersion(ctx context.Context, entries []metav1.ManagedFieldsEntry, failed error) ([]metav1.ManagedFieldsEntry, error) {
 	version := s.m.GVK().GroupVersion().String()
 	if builtin.Type(s.m.GVK()) != nil || ownership.OtherVersion(entries, version) == "" {

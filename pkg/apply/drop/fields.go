@@ -29,6 +29,11 @@ func IsSchemaError(message string) bool {
 	return strings.Contains(message, unknown) || strings.Contains(message, ": expected ")
 }
 
+// IsUnreadable reports whether an apply failed because the live object does not match the schema of the manifest's API version.
+func IsUnreadable(err error) bool {
+	return strings.Contains(err.Error(), "failed to create typed live object")
+}
+
 // UndeclaredFields returns the paths that a schema does not have according to the server's message.
 func UndeclaredFields(message string) (paths []string) {
 	for line := range strings.Lines(message) {

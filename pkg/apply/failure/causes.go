@@ -144,6 +144,3 @@ func IsConversion(err error) bool {
 	text := status.Status().Message
 	return drop.IsSchemaError(text) && !drop.IsTypeError(err) || removedVersion.MatchString(text)
 }
-
-// IsTypeMismatch reports whether IsConversion is true because a value has another type in the other API version.
-func IsTypeMismatch(err error) bool { return strings.Contains(err.Error(), ": expected ") }

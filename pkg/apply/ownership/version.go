@@ -17,19 +17,6 @@ func OtherVersion(entries []metav1.ManagedFieldsEntry, version string) string {
 	return ""
 }
 
-// Kept reports whether the server has stored entries as they were sent: it discards all of them if it cannot read the object in one of
-// their API versions, and keeps the earlier ones if it cannot read the entries.
-func Kept(sent, stored []metav1.ManagedFieldsEntry) bool {
-	versions := func(entries []metav1.ManagedFieldsEntry) (list []string) {
-		for i := range entries {
-			list = append(list, entries[i].APIVersion)
-		}
-		slices.Sort(list)
-		return slices.Compact(list)
-	}
-	return slices.Equal(versions(sent), versions(stored))
-}
-
 // Move returns the entries as if those in API version from, or all if that is empty, had been written in version. It unites entries that then
 // belong to the same manager, operation and subresource. The caller must know that paths have the same meaning in all versions: the server
 // converts objects of a CustomResourceDefinition without a conversion webhook by changing only apiVersion.

@@ -150,12 +150,6 @@ func (c *Client) Check(ctx context.Context, t Target, data []byte) error {
 func (c *Client) SetManagers(ctx context.Context, t Target, seen *metav1.PartialObjectMetadata,
 	entries []metav1.ManagedFieldsEntry,
 ) (*metav1.PartialObjectMetadata, error) {
-	return c.setManagers(ctx, t, seen, entries, metav1.PatchOptions{FieldManager: api.FieldManager})
-}
-
-func (c *Client) setManagers(ctx context.Context, t Target, seen *metav1.PartialObjectMetadata,
-	entries []metav1.ManagedFieldsEntry, options metav1.PatchOptions,
-) (*metav1.PartialObjectMetadata, error) {
 	// Replacing the resource version instead of testing it makes the server return a conflict.
 	data, err := json.Marshal([]map[string]any{
 		{"op": "add", "path": "/metadata/managedFields", "value": entries},
@@ -164,6 +158,7 @@ func (c *Client) setManagers(ctx context.Context, t Target, seen *metav1.Partial
 	if err != nil {
 		return nil, err
 	}
+	options := metav1.PatchOptions{FieldManager: api.FieldManager}
 	return metadata(c.on(c.rest.Patch(types.JSONPatchType), t, true).
 		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx))
 }

@@ -37,13 +37,6 @@ func (c *Client) DryUpdate(ctx context.Context, t Target, object any) (*unstruct
 		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx))
 }
 
-// DrySetManagers is SetManagers as a dry run. The server may discard entries that it cannot convert.
-func (c *Client) DrySetManagers(ctx context.Context, t Target, seen *metav1.PartialObjectMetadata,
-	entries []metav1.ManagedFieldsEntry,
-) (*metav1.PartialObjectMetadata, error) {
-	return c.setManagers(ctx, t, seen, entries, metav1.PatchOptions{FieldManager: api.FieldManager, DryRun: []string{metav1.DryRunAll}})
-}
-
 // DryCreate is Create as a dry run. It returns the object as the server would store it.
 func (c *Client) DryCreate(ctx context.Context, t Target, data []byte) (object *unstructured.Unstructured, unknown []string, err error) {
 	options := metav1.CreateOptions{

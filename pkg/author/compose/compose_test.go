@@ -41,9 +41,9 @@ func choices(t *testing.T) compose.Options {
 		Folders: []string{writeFolder(t, "dns", "registry.example/shared")}, Offline: true, BaseComponent: assemble.OperatorComponent,
 		Now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Complete: true, NoOperator: true,
 		Operator: fstest.MapFS{
-			"0000_00_operator_00.yaml":           {Data: []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: operator}\n")},
-			"0000_00_operator_01_kinds.crd.yaml": {Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kinds, namespace: operator}\n")},
-			"0000_00_operator_30.yaml":           {Data: []byte("image: '{{.ReleaseImage}}'")},
+			"0000_00_operator_00.yaml": {Data: []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: operator}\n")},
+			"0000_00_operator_01.yaml": {Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kinds, namespace: operator}\n")},
+			"0000_00_operator_30.yaml": {Data: []byte("image: '{{.ReleaseImage}}'")},
 		},
 		Monitoring: fstest.MapFS{"0000_90_monitor.yaml": {Data: []byte("apiVersion: v1\nkind: Service\nmetadata: {name: m, namespace: operator}\n")}},
 	}
@@ -98,7 +98,7 @@ func TestGatherBuildsOnTheOperatorsOwnManifests(t *testing.T) {
 		operator = append(operator, f.Name)
 	}
 	assert.Equal(t, []string{"shared", "cli"}, images, "an image in two folders is listed once")
-	assert.Equal(t, []string{"0000_00_operator_00.yaml", "0000_00_operator_01_kinds.crd.yaml"}, operator,
+	assert.Equal(t, []string{"0000_00_operator_00.yaml", "0000_00_operator_01.yaml"}, operator,
 		"without a base, the release contains no operator to deploy")
 
 	opts.Complete = false
@@ -124,8 +124,8 @@ func TestLintableLeavesOutThisProgramsManifests(t *testing.T) {
 	}
 	assert.NotContains(t, strings.Join(names, " "), "monitor")
 	assert.Contains(t, names, "release-manifests/0000_50_dns_ns.yaml")
-	assert.NotContains(t, names, "manifests/0000_00_operator_00.yaml")
-	assert.Contains(t, names, "manifests/0000_00_operator_01_kinds.crd.yaml", "objects of these kinds are known")
+	assert.NotContains(t, names, "manifests/0000_00_operator_01.yaml")
+	assert.Contains(t, names, "manifests/0000_00_operator_00.yaml", "other manifests refer to this namespace")
 }
 
 func TestLintableKeepsTheAuthorsFilesOfTheOperator(t *testing.T) {

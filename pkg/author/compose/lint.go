@@ -5,7 +5,7 @@ import (
 	"context"
 	"io/fs"
 	"path"
-	"strings"
+	"regexp"
 
 	"github.com/cluster-version/cvo/pkg/author/assemble"
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
@@ -51,6 +51,9 @@ func LintFolder(ctx context.Context, opts Options) (files []source.File, disable
 	return files, append(disable, "image-placeholder"), err
 }
 
+// referredKind matches a manifest of a kind that other manifests refer to. The manifest may be a template, which cannot be parsed.
+var referredKind = regexp.MustCompile(`(?m)^kind: (CustomResourceDefinition|Namespace)$`)
+
 // baseObjects returns the operator's CustomResourceDefinitions and Namespaces in a base image, which other manifests refer to. It returns
 // those of this program instead of reading the image, whose version may differ.
 func (in *Inputs) baseObjects() ([]source.File, error) {
@@ -60,7 +63,7 @@ func (in *Inputs) baseObjects() ([]source.File, error) {
 	}
 	var files []source.File
 	for _, f := range set {
-		if strings.HasSuffix(f.Name, ".crd.yaml") || strings.HasSuffix(f.Name, "_namespace.yaml") {
+		if referredKind.Match(f.Data) {
 			files = append(files, source.File{Name: payload.OperatorDir + "/" + f.Name, Data: f.Data})
 		}
 	}

@@ -182,10 +182,7 @@ func (i *Info) eachImage(ctx context.Context, images *image.Reader, done func(co
 ) error {
 	references := payload.ImageReferences(i.References)
 	names := slices.Sorted(maps.Keys(references))
-	mirrored, err := i.isMirrored(ctx, images, references)
-	if err != nil {
-		return err
-	}
+	mirrored := i.isMirrored(ctx, images, references)
 	errs := make([]error, len(names))
 	repositories := images.Repositories()
 	var group errgroup.Group
@@ -227,28 +224,23 @@ func (i *Info) eachImage(ctx context.Context, images *image.Reader, done func(co
 // mirrorSamples is the number of images that show whether a repository is a mirror. One image could be missing there.
 const mirrorSamples = 5
 
-// isMirrored reports whether the release's own repository or layout is a mirror: it has images that the release references elsewhere.
-func (i *Info) isMirrored(ctx context.Context, images *image.Reader, references map[string]string) (bool, error) {
+// isMirrored reports whether the release's own repository or layout is a mirror: it has images that the release references elsewhere. If it
+// cannot be reached, it counts as none.
+func (i *Info) isMirrored(ctx context.Context, images *image.Reader, references map[string]string) bool {
 	if i.ByDigest == "" {
-		return false, nil // a folder
+		return false // a folder
 	}
-	var elsewhere []release.Image
+	var samples []release.Image
 	for _, name := range slices.Sorted(maps.Keys(references)) {
 		img, err := pinned(references[name])
-		if err == nil && img.Repository() != release.Pullspec(i.Image).Repository() && len(elsewhere) < mirrorSamples {
-			elsewhere = append(elsewhere, release.Image{Pullspec: i.Image, Digest: img.Digest})
+		if err != nil || img.Repository() == release.Pullspec(i.Image).Repository() {
+			continue
+		}
+		if samples = append(samples, release.Image{Pullspec: i.Image, Digest: img.Digest}); len(samples) == mirrorSamples {
+			break
 		}
 	}
-	errs := images.Exist(ctx, elsewhere)
-	if slices.Contains(errs, nil) {
-		return true, nil
-	}
-	for _, err := range errs {
-		if !errors.Is(err, failure.ErrNotFound) {
-			return false, fmt.Errorf("looking for component images in the release's repository: %w", err)
-		}
-	}
-	return false, nil
+	return slices.Contains(images.Exist(ctx, samples), nil)
 }
 
 // pinned returns an image of a release. It rejects a pullspec with a tag, because its content may change.

@@ -345,6 +345,15 @@ func TestReadImagesReportsAllErrors(t *testing.T) {
 	require.ErrorIs(t, err, failure.ErrIntegrity, "a pullspec with a tag cannot be verified")
 }
 
+func TestReadImagesNeedsNoReachableReleaseRepository(t *testing.T) {
+	p := newPlatform(t)
+	info, err := inspect.Describe(t.Context(), p.open())
+	require.NoError(t, err)
+	info.Image = "127.0.0.1:1/platform/release:1.2.3"
+	require.NoError(t, info.ReadImages(t.Context(), p.images, nil), "the images are elsewhere")
+	assert.Len(t, info.Images, len(info.References.Spec.Tags))
+}
+
 func TestReadImagesChecksContent(t *testing.T) {
 	p := newPlatform(t)
 	info, err := inspect.Describe(t.Context(), p.open())

@@ -433,6 +433,20 @@ func kindRules() []rule {
 			},
 			want: []string{"warning incomplete-custom-resource " + web + ":21"},
 		},
+		{
+			name: "it finds violations of each CRD of a kind once", says: "spec.size: is required (CRD in 0000_60_things_00.yaml)",
+			files: map[string]string{
+				"release-manifests/0000_60_things_00.yaml": strings.Replace(crd("Thing", include, "release.openshift.io/feature-set: Default"), "openAPIV3Schema: {type: object}",
+					"openAPIV3Schema: {type: object, properties: {spec: {type: object, required: [size]}}}", 1),
+				"release-manifests/0000_60_things_01.yaml": strings.Replace(crd("Thing", include, "release.openshift.io/feature-set: OKD"), "openAPIV3Schema: {type: object}",
+					"openAPIV3Schema: {type: object, properties: {spec: {type: object, required: [size], properties: {color: {type: integer}}}}}", 1),
+				"release-manifests/0000_70_things_00.yaml": object("example.com/v1", "Thing", "x", "", "spec:\n  color: red\n"),
+			},
+			want: []string{
+				"warning incomplete-custom-resource release-manifests/0000_70_things_00.yaml:7",
+				"error invalid-custom-resource release-manifests/0000_70_things_00.yaml:8",
+			},
+		},
 		{name: "it finds versions that never existed in Kubernetes", says: "available versions: v1", files: one("apps/v3", "Deployment", "web", ""), want: []string{"error unserved-version " + web + ":1"}},
 		{
 			name: "it finds removed versions", says: "policy/v1",

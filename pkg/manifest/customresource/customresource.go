@@ -28,7 +28,7 @@ type Violation struct {
 	// Message says what the schema requires.
 	Message string
 	// Missing means that the object lacks the field or has too few items. The API server accepts that in a manifest if another client has set
-	// the rest of the object.
+	// the rest of the object. It is false within values that only one client can own, such as atomic lists.
 	Missing bool
 }
 
@@ -61,7 +61,7 @@ func Validate(crd, object *unstructured.Unstructured) []Violation {
 			content = maps.Clone(content)
 			delete(content, "status")
 		}
-		v.check(version.Schema(), content, "")
+		v.check(version.Schema(), content, "", true)
 	}
 	if isCompleted(gvk.GroupKind()) {
 		return slices.DeleteFunc(v.found, func(found Violation) bool { return found.Missing })
@@ -130,8 +130,8 @@ func (v *validator) add(path, format string, args ...any) {
 	v.found = append(v.found, Violation{Field: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// check validates a value that is not null.
-func (v *validator) check(s part, value any, path string) {
+// check validates a value that is not null. shared means that several clients can own its parts.
+func (v *validator) check(s part, value any, path string, shared bool) {
 	if !s.hasType(value) {
 		if s["type"] == nil {
 			v.add(path, "must be an integer or a string")
@@ -145,16 +145,18 @@ func (v *validator) check(s part, value any, path string) {
 	}
 	switch value := value.(type) {
 	case map[string]any:
-		v.checkObject(s, value, path)
+		v.checkObject(s, value, path, shared && s["x-kubernetes-map-type"] != "atomic")
 	case []any:
-		v.checkLength(s, len(value), path, "Items", "items")
+		listType := s["x-kubernetes-list-type"] // atomic if unset
+		shared = shared && (listType == "set" || listType == "map")
+		v.checkLength(s, len(value), path, "Items", "items", shared)
 		for i, item := range value {
 			if item != nil {
-				v.check(s.below("items"), item, fmt.Sprintf("%s[%d]", path, i))
+				v.check(s.below("items"), item, fmt.Sprintf("%s[%d]", path, i), shared)
 			}
 		}
 	case string:
-		v.checkLength(s, utf8.RuneCountInString(value), path, "Length", "characters")
+		v.checkLength(s, utf8.RuneCountInString(value), path, "Length", "characters", false)
 		if text, ok := s["pattern"].(string); ok {
 			if pattern, err := regexp.Compile(text); err == nil && !pattern.MatchString(value) {
 				v.add(path, "must match %s", text)
@@ -167,8 +169,8 @@ func (v *validator) check(s part, value any, path string) {
 }
 
 // checkObject validates the fields of an object. The API server ignores nulls in fields that are not nullable, and adds defaults.
-func (v *validator) checkObject(s part, value map[string]any, path string) {
-	v.checkLength(s, len(value), path, "Properties", "fields")
+func (v *validator) checkObject(s part, value map[string]any, path string, shared bool) {
+	v.checkLength(s, len(value), path, "Properties", "fields", shared)
 	at := func(name string) string {
 		if path == "" {
 			return name
@@ -180,20 +182,19 @@ func (v *validator) checkObject(s part, value map[string]any, path string) {
 		name, _ := r.(string)
 		field, set := value[name]
 		if property := s.field(name); field == nil && property["default"] == nil && (!set || !property.is("nullable")) {
-			v.found = append(v.found, Violation{Field: at(name), Message: "is required", Missing: true})
+			v.found = append(v.found, Violation{Field: at(name), Message: "is required", Missing: shared})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(value)) {
 		if value[name] != nil {
-			v.check(s.field(name), value[name], at(name))
+			v.check(s.field(name), value[name], at(name), shared)
 		}
 	}
 }
 
-func (v *validator) checkLength(s part, length int, path, keyword, noun string) {
+func (v *validator) checkLength(s part, length int, path, keyword, noun string, shared bool) {
 	if least, ok := toNumber(s["min"+keyword]); ok && float64(length) < least {
-		v.add(path, "must have at least %v %s", least, noun)
-		v.found[len(v.found)-1].Missing = keyword != "Length" // only texts have one owner
+		v.found = append(v.found, Violation{Field: path, Message: fmt.Sprintf("must have at least %v %s", least, noun), Missing: shared})
 	}
 	if most, ok := toNumber(s["max"+keyword]); ok && float64(length) > most {
 		v.add(path, "must have at most %v %s", most, noun)

@@ -42,6 +42,10 @@ spec:
               more: {type: object, x-kubernetes-preserve-unknown-fields: true}
               code: {type: string, minLength: 2}
               zones: {type: array, minItems: 1, items: {type: string}}
+              hosts: {type: array, minItems: 1, x-kubernetes-list-type: set, items: {type: string}}
+              labels: {type: object, minProperties: 1, additionalProperties: {type: string}}
+              whole: {type: object, x-kubernetes-map-type: atomic, minProperties: 1, required: [a], properties: {a: {type: string}}}
+              rules: {type: array, items: {type: object, required: [name], properties: {name: {type: string}}}}
               parts:
                 type: array
                 maxItems: 2
@@ -109,13 +113,24 @@ func TestViolationsAreFound(t *testing.T) {
 	}
 }
 
-// Another client may have set what a manifest lacks.
+// Another client may have set what a manifest lacks, except in values that only one client can own.
 func TestMissingPartsAreMarked(t *testing.T) {
 	missing := map[string]bool{}
-	for _, v := range Validate(parse(t, widgets), parse(t, "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec: {code: a, zones: []}")) {
-		missing[v.Field] = v.Missing
+	for _, v := range Validate(parse(t, widgets), parse(t, "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\n"+
+		"spec: {code: a, zones: [], hosts: [], labels: {}, whole: {}, rules: [{}], parts: [{}]}")) {
+		missing[v.String()] = v.Missing
 	}
-	assert.Equal(t, map[string]bool{"spec.size": true, "spec.zones": true, "spec.code": false}, missing)
+	assert.Equal(t, map[string]bool{
+		"spec.size: is required":                     true,
+		"spec.hosts: must have at least 1 items":     true,
+		"spec.labels: must have at least 1 fields":   true,
+		"spec.parts[0].name: is required":            true,
+		"spec.code: must have at least 2 characters": false,
+		"spec.zones: must have at least 1 items":     false,
+		"spec.whole: must have at least 1 fields":    false,
+		"spec.whole.a: is required":                  false,
+		"spec.rules[0].name: is required":            false,
+	}, missing)
 }
 
 func TestStatusIsIgnoredIfItIsASubresource(t *testing.T) {

@@ -165,19 +165,20 @@ func checkFields(o *source.Object) {
 	}
 }
 
-// checkSchema validates a custom resource against the CRDs of its kind in the release.
+// checkSchema validates a custom resource against the CRDs of its kind in the release. It reports a violation of several CRDs once.
 func (c Rules) checkSchema(o *source.Object) {
+	reported := sets.New[customresource.Violation]()
 	for _, d := range c.release.Serving(o) {
-		found := customresource.Validate(d.CRD.Object, o.Object)
-		for _, v := range found {
+		for _, v := range customresource.Validate(d.CRD.Object, o.Object) {
+			if reported.Has(v) {
+				continue
+			}
+			reported.Insert(v)
 			id := "invalid-custom-resource"
 			if v.Missing {
 				id = "incomplete-custom-resource"
 			}
 			o.Find(id, source.ParsePath(v.Field), "%s (CRD in %s)", v, d.CRD.File)
-		}
-		if len(found) > 0 {
-			return
 		}
 	}
 }

@@ -70,18 +70,24 @@ func (o *Object) Find(rule string, at Path, format string, args ...any) {
 
 // FindIn is like Find, but adds the finding to the given list.
 func (o *Object) FindIn(list *finding.List, rule string, at Path, format string, args ...any) {
-	o.FindAs("", list, rule, at, format, args...)
+	list.Add(rule, o.In.Name, func() finding.Finding { return o.finding(at, format, args...) })
 }
 
 // FindAs is like FindIn, but with the given severity instead of the rule's.
 func (o *Object) FindAs(severity finding.Severity, list *finding.List, rule string, at Path, format string, args ...any) {
 	list.Add(rule, o.In.Name, func() finding.Finding {
-		id := o.ID()
-		return finding.Finding{
-			Severity: severity, Line: o.In.locate(o.Document, at), Document: o.Document, Object: &id, Field: at.String(),
-			Message: fmt.Sprintf(format, args...), Unused: o.reach.Never(),
-		}
+		f := o.finding(at, format, args...)
+		f.Severity = severity
+		return f
 	})
+}
+
+func (o *Object) finding(at Path, format string, args ...any) finding.Finding {
+	id := o.ID()
+	return finding.Finding{
+		Line: o.In.locate(o.Document, at), Document: o.Document, Object: &id, Field: at.String(),
+		Message: fmt.Sprintf(format, args...), Unused: o.reach.Never(),
+	}
 }
 
 // Definition is a CRD in the release.
