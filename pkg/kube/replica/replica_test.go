@@ -4,6 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -30,7 +35,23 @@ import (
 
 var controlPlane *env.Env
 
+// podVariable makes the test binary a replica with this name; see greet. Each replica is a process.
+const podVariable = "GREETER_POD"
+
 func TestMain(m *testing.M) {
+	if pod := os.Getenv(podVariable); pod != "" {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		defer stop()
+		cfg, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+		if err == nil {
+			err = greet(ctx, cfg, pod, func(string, string) {})
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { controlPlane = e })
 }
 
@@ -78,17 +99,6 @@ func defaultTLS(*configv1.TLSSecurityProfile) (minVersion string, suites []strin
 	return "VersionTLS12", nil
 }
 
-// Example builds a second process from the packages under kube; see greet.
-func Example() {
-	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
-	defer stop()
-	cfg, err := rest.InClusterConfig()
-	if err == nil {
-		err = greet(ctx, cfg, "greeter-0", func(string, string) {})
-	}
-	fmt.Println(err)
-}
-
 func TestReplicaLeadsServesAndEnds(t *testing.T) {
 	cfg := controlPlane.For(t).Config("greeter")
 	c, err := client.New(cfg, client.Options{})
@@ -128,14 +138,24 @@ func TestReplicaLeadsServesAndEnds(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(text), "cvo_greeter_refused_writes_total 0")
 
+	second := exec.CommandContext(t.Context(), os.Args[0])
+	second.Env, second.Stderr = append(os.Environ(), podVariable+"=second", "KUBECONFIG="+controlPlane.Kubeconfig), t.Output()
+	require.NoError(t, second.Start())
+	settings.Data["word"] = "welcome"
+	require.NoError(t, c.Update(t.Context(), settings))
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Equal(t, "welcome from first", greeting()) }, 10*time.Second, 20*time.Millisecond)
 	end()
 	require.NoError(t, <-ended)
+	// The Lease is released, so the second replica does not wait until it expires.
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Equal(t, "welcome from second", greeting()) }, 10*time.Second, 20*time.Millisecond)
+	require.NoError(t, second.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, second.Wait())
 	record, err := leader.Find(t.Context(), cfg, "default", "greeter")
 	require.NoError(t, err)
 	assert.True(t, record.Gone, "it has released the Lease")
-	settings.Data["word"] = "silence"
-	require.NoError(t, c.Update(t.Context(), settings))
-	assert.Equal(t, "goodbye from first", greeting())
-	_, err = replica.New(t.Context(), cfg, replica.Options{LeaseDuration: 4 * time.Second, RetryPeriod: 3 * time.Second})
+}
+
+func TestLeaseMustOutlastALostRenewal(t *testing.T) {
+	_, err := replica.New(t.Context(), &rest.Config{}, replica.Options{LeaseDuration: 4 * time.Second, RetryPeriod: 3 * time.Second})
 	require.ErrorContains(t, err, "a retry period of 3s is too long")
 }
