@@ -46,6 +46,8 @@ type node struct {
 	attached bool
 	// lacks lists the attestations in the index that the source does not have.
 	lacks []release.Digest
+	// omittable is set if indexes list the document, and all of them as an attestation.
+	omittable bool
 	// blobs are the document's blobs to copy to the target.
 	blobs []v1.Descriptor
 	// children are the nodes of doc.Manifests, in their order. A missing attestation has no doc.
@@ -88,6 +90,7 @@ func New(ctx context.Context, images []Image, opts Options) (*Plan, error) {
 	if err := plan.findLacks(); err != nil {
 		return nil, err
 	}
+	plan.findOmittable()
 	return plan, nil
 }
 
@@ -107,6 +110,21 @@ func (p *Plan) findLacks() error {
 		}
 	}
 	return nil
+}
+
+// findOmittable marks the attestations that no cluster pulls.
+func (p *Plan) findOmittable() {
+	needed := map[*node]bool{}
+	for _, n := range p.nodes {
+		needed[n] = needed[n] || n.attached || slices.ContainsFunc(p.Images, func(img Image) bool { return img.Digest == n.doc.Digest })
+		for i, child := range n.children {
+			child.omittable = true
+			needed[child] = needed[child] || !document.IsAttestation(n.doc.Manifests[i])
+		}
+	}
+	for n, is := range needed {
+		n.omittable = n.omittable && !is
+	}
 }
 
 // validTag matches valid tags (OCI distribution specification).
