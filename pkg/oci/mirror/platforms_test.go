@@ -149,6 +149,26 @@ func TestMissingPlatformIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, "dns: index "+string(p.index.Digest)+" lists platform linux/arm64, which its registry does not have: ")
 }
 
+// A nested index has no platform.
+func TestMissingNestedIndexIsNamed(t *testing.T) {
+	p := newPlatforms(t)
+	inner := p.index.Digest
+	p.index = pushIndex(t, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: p.content}), p.source.Host()+"/"+componentRepository+":nested")
+	p.source.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/" + string(inner)), Status: http.StatusNotFound})
+	_, err := p.mirror(t, targetAt(t, fixture.StartRegistry(t)))
+	require.ErrorContains(t, err, "dns: index "+string(p.index.Digest)+" lists index "+string(inner)+", which its registry does not have: ")
+}
+
+// A platform that a nested index lists is missing there, not in the outer index.
+func TestMissingPlatformOfANestedIndexIsNamed(t *testing.T) {
+	p := newPlatforms(t)
+	inner := p.index.Digest
+	p.index = pushIndex(t, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: p.content}), p.source.Host()+"/"+componentRepository+":nested")
+	p.lacks(p.arm64)
+	_, err := p.mirror(t, targetAt(t, fixture.StartRegistry(t)))
+	require.ErrorContains(t, err, "dns: index "+string(inner)+" lists platform linux/arm64, which its registry does not have: ")
+}
+
 func TestRegistryThatNeedsTheAttestationIsExplained(t *testing.T) {
 	p, destination := newPlatforms(t), fixture.StartRegistry(t)
 	p.lacks(p.attestation)
