@@ -379,6 +379,9 @@ func (r *run) report() *Report {
 		out.NotAllowed = append(out.NotAllowed, *n)
 	}
 	slices.SortFunc(out.NotAllowed, func(a, b NotAllowed) int { return cmp.Compare(a.Resource, b.Resource) })
+	for _, e := range r.payload.Excluded {
+		out.Excluded = append(out.Excluded, Exclusion{e.Manifest.ID(), e.Reason})
+	}
 	out.Orphans = r.orphans()
 	out.Totals.Excluded, out.Totals.Orphans = len(r.payload.Excluded), len(out.Orphans)
 	return out
