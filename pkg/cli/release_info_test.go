@@ -127,6 +127,7 @@ func TestReleaseInfoVerifiesEveryPlatform(t *testing.T) {
 		return img
 	}
 	arm64, attestation := image("arm64"), image("attestation")
+	nested := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: image("s390x")})
 	index := mutate.AppendManifests(empty.Index,
 		mutate.IndexAddendum{Add: image("amd64"), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}},
 		mutate.IndexAddendum{Add: arm64, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}}},
@@ -134,6 +135,7 @@ func TestReleaseInfoVerifiesEveryPlatform(t *testing.T) {
 		mutate.IndexAddendum{Add: attestation, Descriptor: v1.Descriptor{
 			Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}, Annotations: map[string]string{"vnd.docker.reference.type": "attestation-manifest"},
 		}},
+		mutate.IndexAddendum{Add: nested},
 	)
 	ref, err := name.ParseReference(l.registry.Host() + "/platform/dns:two")
 	require.NoError(t, err)
@@ -145,8 +147,8 @@ func TestReleaseInfoVerifiesEveryPlatform(t *testing.T) {
 		l.files["release-manifests/image-references"].Data, []byte(l.dns), []byte(ref.Context().Digest(digest.String()).String()))}
 	img, err := fixture.PushRelease(t.Context(), l.registry, files, "platform/release:two")
 	require.NoError(t, err)
-	lacks := func(img v1.Image) {
-		digest, err := img.Digest()
+	lacks := func(entry interface{ Digest() (v1.Hash, error) }) {
+		digest, err := entry.Digest()
 		require.NoError(t, err)
 		l.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/" + digest.String()), Status: http.StatusNotFound})
 	}
@@ -157,6 +159,9 @@ func TestReleaseInfoVerifiesEveryPlatform(t *testing.T) {
 	_, _, err = runCvo(t, "release", "info", img.Pullspec, "--verify")
 	require.ErrorContains(t, err, "image dns: platform linux/arm64: ")
 	require.ErrorContains(t, err, "\nplatform linux/arm64/v8: ", "another platform with the same image")
+	lacks(nested)
+	_, _, err = runCvo(t, "release", "info", img.Pullspec, "--verify")
+	require.ErrorContains(t, err, "\nan entry of index "+digest.String()+": ", "an index has no platform")
 }
 
 func TestReleaseInfoRejectsATamperedComponent(t *testing.T) {

@@ -61,7 +61,7 @@ func TestNewReleaseContainsManifestsThatNameNoProfile(t *testing.T) {
 	t.Run("it adds the default profile, and names the manifests", func(t *testing.T) {
 		names, errs := load(t)
 		assert.Equal(t, []string{"Namespace web", "ConfigMap web/web"}, names)
-		assert.Contains(t, errs, "info: Clusters with profile self-managed-high-availability install 2 of 2 manifests in "+dir+"\n"+
+		assert.Contains(t, errs, "info: 2 of 2 manifests in "+dir+" are for clusters with profile self-managed-high-availability\n"+
 			"info: Added annotation include.release.openshift.io/self-managed-high-availability to 2 manifests that name no profile:\n"+
 			"  web/web.yaml: Namespace web\n  web/web.yaml: ConfigMap web/web\n")
 		unchanged, err := os.ReadFile(filepath.Join(dir, "web", "web.yaml"))

@@ -1,7 +1,7 @@
 package clusterversion
 
 import (
-	"fmt"
+	"cmp"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/event"
@@ -10,19 +10,20 @@ import (
 )
 
 func driftRepaired(r report.Repaired) event.Event {
-	by := ""
-	if r.Manager != "" {
-		by = fmt.Sprintf(" by field manager %q", r.Manager)
-	}
-	return event.Normal(api.EventDriftRepaired, "Repaired %s, which was %s%s", r.ID, r.Reason, by)
+	return event.Normal(api.EventDriftRepaired, "Repaired %s, which was %s%s%s", r.ID, r.Reason, r.By(), remedy(r))
 }
 
 func repairsHeldBack(r report.Repaired) event.Event {
-	by := "another client"
-	if r.Manager != "" {
-		by = fmt.Sprintf("field manager %q", r.Manager)
+	return event.Warning(api.EventRepairsHeldBack, "%s keeps being changed%s; it is not repaired again before %s%s",
+		r.ID, cmp.Or(r.By(), " by another client"), r.HeldBack.UTC().Format("15:04:05Z"), remedy(r))
+}
+
+// remedy returns what ends the repairs, after a colon; empty if that is unknown.
+func remedy(r report.Repaired) string {
+	if text := r.Remedy(); text != "" {
+		return ": " + text
 	}
-	return event.Warning(api.EventRepairsHeldBack, "%s keeps being changed by %s; it is not repaired again before %s", r.ID, by, r.HeldBack.UTC().Format("15:04:05Z"))
+	return ""
 }
 
 func orphanPruned(r inventory.Record) event.Event {

@@ -111,7 +111,7 @@ func (u *underway) begin(key string, b beginning) bool {
 		return false
 	}
 	u.takeOver(b.payload.Release)
-	u.story = story.New(u.settled.Progress(b.plan), b.started)
+	u.story = story.New(u.settled.Progress(b.plan), b.started, u.adds)
 	u.reachedWritten = u.story.Reached()
 	u.passer, u.payload = b.passer, b.payload
 	u.control.Begin(b.passer, u.image, u.adds)

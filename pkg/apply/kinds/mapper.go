@@ -102,9 +102,8 @@ func (m *Mapper) addCRD(kind schema.GroupKind, crd *unstructured.Unstructured) {
 			continue
 		}
 		gv := schema.GroupVersion{Group: kind.Group, Version: v.Name}
-		replicas, _, _ := unstructured.NestedString(v.Fields, "subresources", "scale", "specReplicasPath")
 		m.crds[gv.WithKind(kind.Kind)] = Mapping{
-			Resource: gv.WithResource(plural), Namespaced: scope == "Namespaced", Custom: true, Replicas: replicas,
+			Resource: gv.WithResource(plural), Namespaced: scope == "Namespaced", Custom: true, Replicas: v.ReplicasPath(),
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Writer returns the manager of the newest entry, except our own Apply entry and entries of subresources, or "" if there is none. Among
-// entries with the same time (in whole seconds), the last one wins.
+// Writer returns the manager of the newest entry, except our own Apply entry, that of GiveUp and entries of subresources other than scale,
+// or "" if there is none. Among entries with the same time (in whole seconds), the last one wins.
 //
 // The API server keeps an entry only while its manager owns a field. So managers that only removed a field, or whose fields we have taken
 // back, have no entry.
@@ -15,7 +15,7 @@ func Writer(entries []metav1.ManagedFieldsEntry) string {
 	writer, newest := "", time.Time{}
 	for i := range entries {
 		e := &entries[i]
-		if isOurs(e) || e.Subresource != "" {
+		if isOurs(e) || e.Manager == keeper || e.Subresource != "" && e.Subresource != "scale" {
 			continue
 		}
 		var written time.Time // entries without a time count as oldest

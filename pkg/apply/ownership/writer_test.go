@@ -17,8 +17,8 @@ func TestWriterIsTheLatestForeignManager(t *testing.T) {
 		e.Time = &metav1.Time{Time: time.Unix(seconds, 0)}
 		return e
 	}
-	status := func(e metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry {
-		e.Subresource = "status"
+	of := func(subresource string, e metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry {
+		e.Subresource = subresource
 		return e
 	}
 	tests := []struct {
@@ -31,7 +31,9 @@ func TestWriterIsTheLatestForeignManager(t *testing.T) {
 		{"is the other writer", []metav1.ManagedFieldsEntry{at(ours("{}"), 9), at(entry("a", update, "{}"), 1)}, "a"},
 		{"is the latest writer", []metav1.ManagedFieldsEntry{at(entry("a", update, "{}"), 2), at(entry("b", apply, "{}"), 3), at(entry("c", update, "{}"), 1)}, "b"},
 		{"is the last writer of the same second", []metav1.ManagedFieldsEntry{at(entry("a", update, "{}"), 2), at(entry("b", update, "{}"), 2)}, "b"},
-		{"ignores a writer of status", []metav1.ManagedFieldsEntry{at(entry("a", update, "{}"), 2), at(status(entry("kube-controller-manager", update, "{}")), 9)}, "a"},
+		{"ignores a writer of status", []metav1.ManagedFieldsEntry{at(entry("a", update, "{}"), 2), at(of("status", entry("kube-controller-manager", update, "{}")), 9)}, "a"},
+		{"is a client that scales the workload", []metav1.ManagedFieldsEntry{at(entry("a", update, "{}"), 2), at(of("scale", entry("kubectl", update, "{}")), 9)}, "kubectl"},
+		{"ignores the entry of a number that we gave up", []metav1.ManagedFieldsEntry{at(entry("a", update, "{}"), 2), at(of("scale", entry("kept-scale", update, "{}")), 9)}, "a"},
 		{"is our name if the write was not an apply", []metav1.ManagedFieldsEntry{at(ours("{}"), 9), at(entry(api.FieldManager, update, "{}"), 1)}, api.FieldManager},
 		{"works without times", []metav1.ManagedFieldsEntry{entry("a", update, "{}"), entry("b", update, "{}")}, "b"},
 		{"prefers an entry with a time", []metav1.ManagedFieldsEntry{at(entry("a", update, "{}"), 1), entry("b", update, "{}")}, "a"},

@@ -101,7 +101,11 @@ func (d *DefinitionChange) compare(a, b *manifest.Manifest) {
 	old, now := versionsOf(a), versionsOf(b)
 	for _, name := range unionKeys(old, now) {
 		x, y := old[name], now[name]
-		if x.Fields == nil || y.Fields == nil {
+		if y.Fields == nil {
+			continue
+		}
+		if x.Fields == nil {
+			d.compareAdded(old[storageVersion(a)], y)
 			continue
 		}
 		if y.Fields["deprecated"] == true && x.Fields["deprecated"] != true {
@@ -111,6 +115,18 @@ func (d *DefinitionChange) compare(a, b *manifest.Manifest) {
 	}
 	d.Breaking = len(d.VersionsRemoved)+len(d.Scope) > 0 ||
 		slices.ContainsFunc(d.Schema, func(c schema.Change) bool { return c.Breaking })
+}
+
+// compareAdded compares the schema of an added version with that of the version in which the earlier release stores objects. No object and no
+// client uses the added version yet, so no difference is breaking.
+func (d *DefinitionChange) compareAdded(stored, added definition.Version) {
+	if stored.Fields == nil || !added.Served {
+		return
+	}
+	for _, change := range schema.Compare(added.Name, stored.Schema(), added.Schema()) {
+		change.Breaking = false
+		d.Schema = append(d.Schema, change)
+	}
 }
 
 func versionsOf(m *manifest.Manifest) map[string]definition.Version {

@@ -168,8 +168,11 @@ func (v *platformVerifier) verify(ctx context.Context, d release.Digest, depth i
 		if err == nil {
 			err = v.verify(ctx, digest, depth+1)
 		}
-		if err != nil && desc.Platform != nil {
+		switch {
+		case err != nil && desc.Platform != nil:
 			err = fmt.Errorf("platform %s: %w", desc.Platform, err)
+		case err != nil:
+			err = fmt.Errorf("an entry of index %s: %w", d, err)
 		}
 		errs = append(errs, err)
 	}

@@ -289,7 +289,7 @@ func (o *extractOptions) report(streams command.Streams, r *inspect.Release, out
 		})
 	}
 	if n := len(out.LeftOut); n > 0 {
-		fmt.Fprintf(streams.Err, "info: Omitted %s; -o json lists the reasons\n", printable.Count(n, "object"))
+		fmt.Fprintf(streams.Err, "info: Excluded %s; -o json lists the reasons\n", printable.Count(n, "object"))
 	}
 	text := "Extracted release payload"
 	if r.Image.Digest != "" {

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/cluster-version/cvo/pkg/apply/inject"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -33,13 +35,17 @@ func (f *Flight) findImages(ctx context.Context, manifests []*manifest.Manifest)
 			delete(components, pullspec)
 		}
 	}
-	pullspecs := slices.Sorted(maps.Keys(components))
-	images := make([]release.Image, len(pullspecs))
-	for i, pullspec := range pullspecs {
-		images[i] = release.Image{Pullspec: string(pullspec), Digest: pullspec.Digest()}
+	var out found
+	var images []release.Image
+	for _, pullspec := range slices.Sorted(maps.Keys(components)) {
+		if pullspec.HasDigest() {
+			images = append(images, release.Image{Pullspec: string(pullspec), Digest: pullspec.Digest()})
+		} else {
+			out.unknown = append(out.unknown, fmt.Sprintf("%s: %s: only images by digest are looked up", components[pullspec], pullspec))
+		}
 	}
 	if len(images) == 0 {
-		return found{}
+		return out
 	}
 	if f.Lookup == nil {
 		return found{unknown: []string{"all, because this operator does not contact registries"}}
@@ -50,9 +56,8 @@ func (f *Flight) findImages(ctx context.Context, manifests []*manifest.Manifest)
 	if err != nil {
 		return found{unknown: []string{err.Error()}}
 	}
-	var out found
 	for i, err := range results {
-		name := components[pullspecs[i]] + ": " + images[i].Pullspec
+		name := components[release.Pullspec(images[i].Pullspec)] + ": " + images[i].Pullspec
 		switch {
 		case errors.Is(err, failure.ErrNotFound):
 			out.missing = append(out.missing, name)
@@ -63,18 +68,30 @@ func (f *Flight) findImages(ctx context.Context, manifests []*manifest.Manifest)
 	return out
 }
 
-// imagesOf returns the pullspecs by digest in manifests except tombstones, with the component of the first manifest that contains each.
+// imagesOf returns the pullspecs in manifests except tombstones, with the component of the first manifest that contains each: those by
+// digest, and the images of containers.
 func imagesOf(manifests []*manifest.Manifest) map[release.Pullspec]string {
 	images := map[release.Pullspec]string{}
+	add := func(m *manifest.Manifest, pullspec release.Pullspec) {
+		if _, known := images[pullspec]; !known && pullspec != "" {
+			images[pullspec] = m.Component
+		}
+	}
 	for _, m := range manifests {
 		if m.Tombstone() {
 			continue
 		}
 		for text := range manifest.Texts(m.Object.Object) {
 			for _, pullspec := range release.Pullspecs(text) {
-				if _, known := images[pullspec]; !known {
-					images[pullspec] = m.Component
-				}
+				add(m, pullspec)
+			}
+		}
+		for _, list := range []string{"initContainers", "containers"} {
+			containers, _, _ := unstructured.NestedSlice(m.Object.Object, append(slices.Clone(inject.PodSpecPath(m.Object)), list)...)
+			for _, entry := range containers {
+				container, _ := entry.(map[string]any)
+				image, _ := container["image"].(string)
+				add(m, release.Pullspec(image))
 			}
 		}
 	}

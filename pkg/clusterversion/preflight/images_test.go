@@ -19,6 +19,25 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
+func TestImagesByTagAreNamed(t *testing.T) {
+	using := func(images ...string) payload.Update {
+		var list []*manifest.Manifest
+		for _, image := range images {
+			list = append(list, &manifest.Manifest{Component: "dns", Object: &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "apps/v1", "kind": "Deployment", "spec": map[string]any{"template": map[string]any{"spec": map[string]any{
+					"initContainers": []any{map[string]any{"name": "init"}}, "containers": []any{map[string]any{"name": "dns", "image": image}},
+				}}},
+			}}})
+		}
+		return payload.Update{Payload: &payload.Payload{Manifests: list}}
+	}
+	f := Flight{
+		Acceptance: accept.Acceptance{Update: using("example.com/dns:1", "example.com/dns:2")},
+		Input:      accept.Input{Running: &accept.Acceptance{Update: using("example.com/dns:1")}},
+	}
+	assert.Equal(t, found{unknown: []string{"dns: example.com/dns:2: only images by digest are looked up"}}, f.findImages(t.Context(), f.Acceptance.Payload.Manifests))
+}
+
 func TestImagesThatTheRunningReleaseLacksAreLookedUp(t *testing.T) {
 	image := func(digit string) string { return "example.com/dns@sha256:" + strings.Repeat(digit, 64) }
 	using := func(images ...string) payload.Update {

@@ -24,6 +24,8 @@ const operatorWait = 5 * time.Minute
 type Story struct {
 	// started is the time when the rollout began.
 	started time.Time
+	// adds is true for a rollout that adds objects to a completed release. The update has reported its runlevels.
+	adds bool
 	// reached counts the runlevels that were reached together with all lower ones. reachedAt is the time when this process saw the last one
 	// reached, zero if it saw none.
 	reached    int
@@ -37,10 +39,11 @@ type Story struct {
 	waited []string
 }
 
-// New returns the story of a rollout before its first pass, so that a rollout that is planned again repeats no event.
-func New(known report.Progress, started time.Time) Story {
+// New returns the story of a rollout before its first pass, so that a rollout that is planned again repeats no event. adds is true if it
+// adds objects to a completed release.
+func New(known report.Progress, started time.Time, adds bool) Story {
 	return Story{
-		started: started, reached: reachedRunlevels(known), handedOver: known.HandedOver,
+		started: started, adds: adds, reached: reachedRunlevels(known), handedOver: known.HandedOver,
 		dropped: known.Dropped, loosened: known.Loosened, controlled: known.Controlled, scaled: known.ScaledToZero,
 	}
 }
@@ -50,7 +53,9 @@ func Events(s Story, after report.Progress, now time.Time) ([]event.Event, Story
 	var list []event.Event
 	if after.Mode == release.Updating {
 		for reached := reachedRunlevels(after); s.reached < reached; s.reached++ {
-			list = append(list, runlevelReached(after, s, now))
+			if !s.adds {
+				list = append(list, runlevelReached(after, s, now))
+			}
 			s.reachedAt = now
 		}
 	}

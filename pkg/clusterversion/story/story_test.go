@@ -37,6 +37,12 @@ func with(p report.Progress, change func(p *report.Progress)) report.Progress {
 	return p
 }
 
+func TestAddedObjectsReachNoRunlevelAgain(t *testing.T) {
+	events, s := Events(New(levels(2, 1, 1), now, true), levels(2, 2, 1), now)
+	assert.Empty(t, events)
+	assert.Equal(t, 2, s.Reached())
+}
+
 func TestProgressEmitsEventsOnce(t *testing.T) {
 	object := manifest.ID{Kind: "ConfigMap", Name: "a"}
 	dropped := func(p *report.Progress) {
@@ -117,7 +123,7 @@ func TestProgressEmitsEventsOnce(t *testing.T) {
 		{name: "does not repeat loosened security", known: with(levels(0), loosened), after: with(levels(0), loosened)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			events, s := Events(New(tt.known, now.Add(-10*time.Minute)), tt.after, now)
+			events, s := Events(New(tt.known, now.Add(-10*time.Minute), false), tt.after, now)
 			var got []string
 			for _, e := range events {
 				got = append(got, e.Reason+": "+e.Message)
@@ -130,7 +136,7 @@ func TestProgressEmitsEventsOnce(t *testing.T) {
 }
 
 func TestNextReturnsTheTimeOfTheNextEvent(t *testing.T) {
-	s := New(levels(0), now)
+	s := New(levels(0), now, false)
 	waits := with(levels(0), func(p *report.Progress) {
 		p.Problems = []report.Problem{waitingFor("dns", time.Minute), waitingFor("etcd", 2*time.Minute)}
 	})

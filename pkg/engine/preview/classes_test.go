@@ -278,6 +278,20 @@ func TestCustomResourcesMatchTheReleasesOwnCRDs(t *testing.T) {
 	}
 }
 
+// The release's CRD names the field that its scale subresource writes.
+func TestDroppedReplicasOfACustomResourceStay(t *testing.T) {
+	scaled := strings.NewReplacer("served: true", "served: true\n    subresources: {scale: {specReplicasPath: .spec.count, statusReplicasPath: .status.count}}",
+		"known: {", "count: {type: integer, default: 1}, known: {").Replace(crd("pool", "v1"))
+	pool := func(spec string) map[string]string {
+		return map[string]string{
+			"0000_10_a_crd.yaml": scaled, "0000_20_a_pool.yaml": "apiVersion: example.com/v1\nkind: Pool\nmetadata: {name: pool}\nspec: " + spec,
+		}
+	}
+	pooled := upgrade(t, "pools", pool("{known: a, count: 3}"), pool("{known: b}")).the(t, "Pool.example.com pool")
+	assert.Equal(t, []difference.Field{{Op: difference.Modified, Path: "spec.known", Old: "a", New: "b"}}, pooled.Fields)
+	assert.Equal(t, "spec.count stays at 3, because the manifest no longer sets it", pooled.Message)
+}
+
 // Another client may set a field that the release's CRD requires.
 func TestRequiredFieldsMayHaveAnotherOwner(t *testing.T) {
 	object := func(name, spec string) string {
@@ -350,7 +364,7 @@ func TestDeletionIsPreviewed(t *testing.T) {
 func TestGuardRejectsWrites(t *testing.T) {
 	m, err := manifest.Parse("0000_10_a_b.yaml", []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: guarded, namespace: default}"), manifest.Limits{})
 	require.NoError(t, err)
-	applier, err := connect(controlPlane.For(t).Config("guard"), Options{})
+	applier, err := connect(controlPlane.For(t).Config("guard"), Options{}, releaseContent{})
 	require.NoError(t, err)
 	_, err = applier.Apply(t.Context(), m[0], "Updating")
 	require.ErrorContains(t, err, "blocked PATCH /api/v1/namespaces/default/configmaps/guarded: it is not a dry run")

@@ -20,8 +20,8 @@ type releaseContent struct {
 	crds map[schema.GroupKind]*Object
 	// definitions contains the release's CRD of each kind.
 	definitions map[schema.GroupKind]*unstructured.Unstructured
-	// versions contains the versions that the release's CRDs serve.
-	versions map[schema.GroupVersionKind]bool
+	// replicas contains the path that the scale subresource writes, or "", of each version that the release's CRDs serve.
+	replicas map[schema.GroupVersionKind]string
 }
 
 func isCRD(m *manifest.Manifest) bool {
@@ -31,7 +31,7 @@ func isCRD(m *manifest.Manifest) bool {
 func contentOf(manifests []*manifest.Manifest) releaseContent {
 	b := releaseContent{
 		namespaces: map[string]bool{}, crds: map[schema.GroupKind]*Object{}, definitions: map[schema.GroupKind]*unstructured.Unstructured{},
-		versions: map[schema.GroupVersionKind]bool{},
+		replicas: map[schema.GroupVersionKind]string{},
 	}
 	for _, m := range manifests {
 		switch {
@@ -43,7 +43,7 @@ func contentOf(manifests []*manifest.Manifest) releaseContent {
 			b.crds[kind], b.definitions[kind] = &Object{}, m.Object
 			for v := range definition.Versions(m.Object.Object) {
 				if v.Served {
-					b.versions[kind.WithVersion(v.Name)] = true
+					b.replicas[kind.WithVersion(v.Name)] = v.ReplicasPath()
 				}
 			}
 		}

@@ -51,8 +51,9 @@ func (r *run) failed(out *result, m *manifest.Manifest, err error) {
 func (r *run) notServed(o *Object, m *manifest.Manifest) {
 	gvk := m.GVK()
 	crd := r.content.crds[gvk.GroupKind()]
+	_, defined := r.content.replicas[gvk]
 	switch {
-	case crd == nil || !r.content.versions[gvk]:
+	case crd == nil || !defined:
 		o.Verdict = Refuse
 		o.Remedy = "install a CRD for the kind, unless one of the release's operators does; the release does not contain it"
 	case crd.Verdict == Create:

@@ -65,12 +65,13 @@ func Run(ctx context.Context, cfg *rest.Config, p *payload.Payload, options Opti
 	if options.Mode == "" {
 		options.Mode = release.Updating
 	}
-	applier, err := connect(cfg, options)
+	content := contentOf(p.Manifests)
+	applier, err := connect(cfg, options, content)
 	if err != nil {
 		return nil, err
 	}
 	r := &run{
-		applier: applier, options: options, payload: p, content: contentOf(p.Manifests),
+		applier: applier, options: options, payload: p, content: content,
 		live: map[manifest.ID]json.RawMessage{}, results: make([]result, len(p.Manifests)),
 	}
 	if err := r.all(ctx); err != nil {
@@ -81,7 +82,7 @@ func Run(ctx context.Context, cfg *rest.Config, p *payload.Payload, options Opti
 
 // connect returns an Applier that can only make dry runs. It reads the served kinds once, because kinds from the release's own CRDs do not
 // exist yet.
-func connect(cfg *rest.Config, options Options) (*apply.Applier, error) {
+func connect(cfg *rest.Config, options Options, content releaseContent) (*apply.Applier, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1 // no client-side limit: the server's API Priority and Fairness limits the rate
 	cfg.WarningHandler = rest.NoWarnings{}
@@ -98,8 +99,24 @@ func connect(cfg *rest.Config, options Options) (*apply.Applier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
-	mapper := kinds.NewMapper(fixedClock(time.Now()), d, nil)
+	mapper := servedKinds{kinds.NewMapper(fixedClock(time.Now()), d, nil), content.replicas}
 	return apply.New(connection, mapper, options.Owner).WithValues(options.Injection), nil
+}
+
+// servedKinds maps the kinds that the server serves. Discovery does not contain the paths of scale subresources, so they come from the
+// release's CRDs, as in the update itself.
+type servedKinds struct {
+	*kinds.Mapper
+	replicas map[schema.GroupVersionKind]string
+}
+
+// Mapping implements apply.Mapper.
+func (k servedKinds) Mapping(ctx context.Context, gvk schema.GroupVersionKind) (kinds.Mapping, error) {
+	mapping, err := k.Mapper.Mapping(ctx, gvk)
+	if path, defined := k.replicas[gvk]; defined {
+		mapping.Replicas = path
+	}
+	return mapping, err
 }
 
 // fixedClock is a clock that always returns the same time. A preview shows one moment. Otherwise the mapper would send request after
@@ -362,6 +379,9 @@ func (r *run) report() *Report {
 		out.NotAllowed = append(out.NotAllowed, *n)
 	}
 	slices.SortFunc(out.NotAllowed, func(a, b NotAllowed) int { return cmp.Compare(a.Resource, b.Resource) })
+	for _, e := range r.payload.Excluded {
+		out.Excluded = append(out.Excluded, Exclusion{e.Manifest.ID(), e.Reason})
+	}
 	out.Orphans = r.orphans()
 	out.Totals.Excluded, out.Totals.Orphans = len(r.payload.Excluded), len(out.Orphans)
 	return out

@@ -79,6 +79,12 @@ type Orphan struct {
 	Stays string `json:"stays,omitempty"`
 }
 
+// Exclusion is a manifest that this cluster does not include.
+type Exclusion struct {
+	ID     manifest.ID `json:"object"`
+	Reason string      `json:"reason"`
+}
+
 // NotAllowed describes a resource whose objects the user may not read.
 type NotAllowed struct {
 	// Resource has a form such as deployments.apps.
@@ -159,6 +165,7 @@ type Report struct {
 	// Orphans is separate because the update itself does not delete them.
 	Orphans    []Orphan     `json:"orphans,omitempty"`
 	NotAllowed []NotAllowed `json:"notAllowed,omitempty"`
+	Excluded   []Exclusion  `json:"excluded,omitempty"`
 	// Notes contains remarks about the whole report.
 	Notes  []string `json:"notes,omitempty"`
 	Totals Totals   `json:"totals"`

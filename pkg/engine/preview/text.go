@@ -17,6 +17,7 @@ func WriteText(w io.Writer, r *Report, full bool) error {
 	}
 	t.orphans(r.Orphans)
 	t.notAllowed(r.NotAllowed)
+	t.excluded(r.Excluded)
 	for _, note := range r.Notes {
 		fmt.Fprintf(&t.out, "note: %s\n", printable.Text(note))
 	}
@@ -89,6 +90,24 @@ func (t *textWriter) reason(o Object) string {
 func (t *textWriter) message(s string) string {
 	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 	return printable.Text(s)
+}
+
+// maxExcluded is the number of excluded objects in a text that is not full.
+const maxExcluded = 10
+
+func (t *textWriter) excluded(list []Exclusion) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(&t.out, "Excluded from this cluster:\n")
+	for i, e := range list {
+		if i == maxExcluded && !t.full {
+			t.line("… and %d more", len(list)-i)
+			break
+		}
+		t.line("%s: %s", printable.Text(e.ID.String()), printable.Text(e.Reason))
+	}
+	t.out.WriteByte('\n')
 }
 
 func (t *textWriter) orphans(orphans []Orphan) {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -29,6 +30,27 @@ type Repair struct {
 	Reason Drift     `json:"reason"`
 	// Manager is the field manager of the last write, if managedFields shows it.
 	Manager string `json:"manager,omitempty"`
+	// Version is the API version in which another client probably writes the object, if the server discarded managedFields.
+	Version string `json:"version,omitempty"`
+}
+
+// By describes the other writer, with a leading space; empty if nothing is known about it.
+func (r Repair) By() string {
+	switch {
+	case r.Manager != "":
+		return fmt.Sprintf(" by field manager %q", r.Manager)
+	case r.Version != "":
+		return " by a client that probably writes it in API version " + r.Version
+	}
+	return ""
+}
+
+// Remedy returns what ends the repairs; empty if that depends on the other writer.
+func (r Repair) Remedy() string {
+	if r.Version == "" {
+		return ""
+	}
+	return "release its manifest in that version, because the API server discards managedFields at each such write"
 }
 
 // Repaired is the repair of one object.

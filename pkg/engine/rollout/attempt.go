@@ -2,18 +2,23 @@ package rollout
 
 import (
 	"context"
+	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/internal/backoff"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/engine/drift"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/engine/taskgraph"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/manifest/definition"
 )
 
 // The pass retries a failed apply after 200 ms, and doubles the wait up to 25 s, with a jitter of a fifth. After
@@ -79,7 +84,7 @@ func (p *pass) apply(
 		if need.Namesake {
 			writer = api.FieldManager
 		}
-		p.repaired(t.id, s, report.Repair{At: now, Reason: need.Drift, Manager: writer})
+		p.repaired(t.id, s, report.Repair{At: now, Reason: need.Drift, Manager: writer, Version: otherVersion(t, n.Manifest, look)})
 	}
 }
 
@@ -138,6 +143,26 @@ func (p *pass) repaired(id manifest.ID, s *slot, repair report.Repair) {
 	if p.Repaired != nil {
 		p.Repaired(repaired)
 	}
+}
+
+// otherVersion returns the API version in which another client has probably written an object without managedFields; empty if there is no
+// such version. Without a conversion webhook, the API server discards managedFields if the object has a field that the version of an entry
+// does not declare.
+func otherVersion(t *task, m *manifest.Manifest, look observe.Look) string {
+	if t.definition == nil || look.State == nil || look.State.Fields != (ownership.Hash{}) || look.State.Writer != "" {
+		return ""
+	}
+	crd := t.definition.Manifest.Object.Object
+	if strategy, _, _ := unstructured.NestedString(crd, "spec", "conversion", "strategy"); strategy == "Webhook" {
+		return ""
+	}
+	var others []string
+	for v := range definition.Versions(crd) {
+		if v.Served && v.Name != m.GVK().Version {
+			others = append(others, v.Name)
+		}
+	}
+	return strings.Join(others, " or ")
 }
 
 func writerOf(look observe.Look) string {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -297,6 +298,38 @@ func TestRunPausesRepairsInAFight(t *testing.T) {
 		fight(5)
 		assert.Len(t, reported, 5)
 		assert.False(t, reported[0].Fight)
+	})
+}
+
+// Another client writes a custom resource in another version of its API, and the server discards managedFields each time.
+func TestRepairsNameTheOtherVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		established := &gate.CRD{}
+		established.UID, established.ResourceVersion = "d", "9"
+		established.Status.Conditions = []metav1.Condition{{Type: "Established", Status: metav1.ConditionTrue}}
+		c.objects["networks.example.com"], c.states["networks.example.com"] = established, observe.State{UID: "d", ResourceVersion: "9"}
+		c.answers["networks.example.com"] = apply.Change{Action: apply.Applied, UID: "d", ResourceVersion: "9"}
+		plan := newPlan(t, release.Reconciling,
+			parse(t, "10_a_01", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: networks.example.com}, spec: {
+  group: example.com, names: {kind: Network, plural: networks}, scope: Cluster, versions: [
+    {name: v1alpha1, served: false}, {name: v1beta1, served: true}, {name: v1, served: true, storage: true}]}}`),
+			parse(t, "10_a_02", "{apiVersion: example.com/v1beta1, kind: Network, metadata: {name: a}}"))
+		_, settled := c.roll(t, plan, rollout.Settled{})
+		var reported []report.Repaired
+		passer := c.passer()
+		passer.Repaired = func(r report.Repaired) { reported = append(reported, r) }
+		var progress report.Progress
+		for range 11 {
+			c.touch("a", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{}, "" })
+			var err error
+			progress, settled, err = passer.Run(t.Context(), plan, settled)
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+		}
+		require.Len(t, reported, 10)
+		assert.Equal(t, "v1", reported[0].Version)
+		assert.Contains(t, progress.Problems[0].Message, "was repeatedly changed by a client that probably writes it in API version v1: release its manifest in that version, ")
 	})
 }
 

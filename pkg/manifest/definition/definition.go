@@ -29,6 +29,14 @@ func Versions(crd map[string]any) iter.Seq[Version] {
 	}
 }
 
+// ReplicasPath returns the path of the field that the version's scale subresource writes, such as ".spec.replicas"; empty if it has none.
+func (v Version) ReplicasPath() string {
+	subresources, _ := v.Fields["subresources"].(map[string]any)
+	scale, _ := subresources["scale"].(map[string]any)
+	path, _ := scale["specReplicasPath"].(string)
+	return path
+}
+
 // Schema returns the version's schema; nil if it has none.
 func (v Version) Schema() map[string]any {
 	schema, _ := v.Fields["schema"].(map[string]any)

@@ -44,6 +44,8 @@ type copier struct {
 	open    map[*node]int
 	parents map[*node][]*node
 	images  []imageState
+	// omitted contains the attestations that the source does not have completely.
+	omitted map[*node]bool
 }
 
 type imageState struct {
@@ -57,7 +59,7 @@ type imageState struct {
 // so that the next run has less to do. It reports all failures together. The caller closes the targets.
 func (p *Plan) Copy(ctx context.Context) (Result, error) {
 	c := &copier{
-		plan: p, throttle: newThrottle(p.opts.Width), open: map[*node]int{}, parents: map[*node][]*node{},
+		plan: p, throttle: newThrottle(p.opts.Width), open: map[*node]int{}, parents: map[*node][]*node{}, omitted: map[*node]bool{},
 		images: make([]imageState, len(p.Images)), result: Result{Images: len(p.Images), Documents: len(p.nodes)},
 	}
 	missing, err := c.findMissing(ctx)
@@ -196,7 +198,11 @@ func (c *copier) copyBlobs(ctx context.Context, missing []*node, transfers []*tr
 	}
 	for _, t := range transfers {
 		group.Go(func() error {
-			if err := c.upload(groupCtx, t); err != nil {
+			err := c.upload(groupCtx, t)
+			if _, absent := errors.AsType[absentError](err); absent && !slices.ContainsFunc(t.waiting, func(n *node) bool { return !n.omittable }) {
+				return c.omit(groupCtx, t)
+			}
+			if err != nil {
 				return c.fail(groupCtx, fmt.Errorf("copying blob %s of %s: %w", t.desc.Digest, c.plan.Images[t.node.image].Name, err))
 			}
 			for _, n := range c.arrived(t) {
@@ -213,6 +219,12 @@ func (c *copier) copyBlobs(ctx context.Context, missing []*node, transfers []*tr
 	}
 	return err
 }
+
+// absentError is the error of a blob that the source does not have.
+type absentError struct{ error }
+
+// Unwrap returns the source's error.
+func (e absentError) Unwrap() error { return e.error }
 
 // arrived marks a blob as copied and returns the nodes that have become ready.
 func (c *copier) arrived(t *transfer) []*node {
@@ -231,11 +243,48 @@ func (c *copier) count(nodes []*node) []*node {
 	return ready
 }
 
+// omit continues without the attestations that need a blob which the source does not have.
+func (c *copier) omit(ctx context.Context, t *transfer) error {
+	for _, n := range t.waiting {
+		if !c.leaveOut(n, t.desc.Digest) {
+			continue
+		}
+		if err := c.settle(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaveOut records in each index that it lacks an attestation. It returns false if that is already recorded.
+func (c *copier) leaveOut(n *node, blob v1.Hash) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.omitted[n] {
+		return false
+	}
+	c.omitted[n] = true
+	c.result.Documents--
+	for _, index := range c.plan.nodes {
+		if slices.Contains(index.children, n) {
+			index.lacks = append(index.lacks, n.doc.Digest)
+			c.plan.opts.Warn(fmt.Sprintf("%s: not copying attestation %s of index %s: its registry does not have blob %s",
+				c.plan.Images[n.image].Name, n.doc.Digest, index.doc.Digest, blob))
+		}
+	}
+	return true
+}
+
 // finish writes a document and then each parent that has no more pending children.
 func (c *copier) finish(ctx context.Context, n *node) error {
 	if err := c.put(ctx, n, n.tags); err != nil {
 		return c.fail(ctx, err)
 	}
+	return c.settle(ctx, n)
+}
+
+// settle finishes each parent of a node that has no other pending children.
+func (c *copier) settle(ctx context.Context, n *node) error {
 	c.mu.Lock()
 	ready := c.count(c.parents[n])
 	c.mu.Unlock()
@@ -268,7 +317,9 @@ func (c *copier) upload(ctx context.Context, t *transfer) error {
 		var err error
 		sent, err = t.node.to.Upload(ctx, t.desc, t.node.origin, func() (io.ReadCloser, error) {
 			body, err := t.node.from.Blob(ctx, t.desc)
-			if err != nil {
+			if errors.Is(err, failure.ErrNotFound) {
+				return nil, absentError{err}
+			} else if err != nil {
 				return nil, err
 			}
 			return &countedBody{ReadCloser: body, count: count}, nil

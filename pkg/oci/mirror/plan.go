@@ -46,6 +46,8 @@ type node struct {
 	attached bool
 	// lacks lists the attestations in the index that the source does not have.
 	lacks []release.Digest
+	// omittable is set if indexes list the document, and all of them as an attestation.
+	omittable bool
 	// blobs are the document's blobs to copy to the target.
 	blobs []v1.Descriptor
 	// children are the nodes of doc.Manifests, in their order. A missing attestation has no doc.
@@ -88,6 +90,7 @@ func New(ctx context.Context, images []Image, opts Options) (*Plan, error) {
 	if err := plan.findLacks(); err != nil {
 		return nil, err
 	}
+	plan.findOmittable()
 	return plan, nil
 }
 
@@ -99,7 +102,7 @@ func (p *Plan) findLacks() error {
 			if child.doc == nil {
 				digest := release.Digest(n.doc.Manifests[i].Digest.String())
 				if desc := n.doc.Manifests[i]; !document.IsAttestation(desc) {
-					return fmt.Errorf("index %s lists image %s, which its registry does not have: %w", n.doc.Digest, digest, failure.ErrNotFound)
+					return missing(n.doc, desc, failure.ErrNotFound)
 				}
 				n.lacks = append(n.lacks, digest)
 				p.opts.Warn(fmt.Sprintf("%s: not copying attestation %s of index %s: its registry does not have it", p.Images[n.image].Name, digest, n.doc.Digest))
@@ -107,6 +110,21 @@ func (p *Plan) findLacks() error {
 		}
 	}
 	return nil
+}
+
+// findOmittable marks the attestations that no cluster pulls.
+func (p *Plan) findOmittable() {
+	needed := map[*node]bool{}
+	for _, n := range p.nodes {
+		needed[n] = needed[n] || n.attached || slices.ContainsFunc(p.Images, func(img Image) bool { return img.Digest == n.doc.Digest })
+		for i, child := range n.children {
+			child.omittable = true
+			needed[child] = needed[child] || !document.IsAttestation(n.doc.Manifests[i])
+		}
+	}
+	for n, is := range needed {
+		n.omittable = n.omittable && !is
+	}
 }
 
 // validTag matches valid tags (OCI distribution specification).
@@ -230,11 +248,11 @@ func (b *branch) fill(ctx context.Context, n *node, doc *document.Document, tags
 			return fmt.Errorf("reading index %s: %w: %w", doc.Digest, failure.ErrIntegrity, err)
 		}
 		child, err := b.fetch(ctx, digest, nil, depth+1, n.attached)
-		switch missing := errors.Is(err, failure.ErrNotFound); {
-		case missing && document.IsAttestation(desc):
+		switch absent := errors.Is(err, failure.ErrNotFound); {
+		case absent && document.IsAttestation(desc):
 			child.doc = nil // not even if only a part of it is missing
-		case missing && desc.Platform != nil:
-			return fmt.Errorf("index %s lists platform %s, which its registry does not have: %w", doc.Digest, desc.Platform, err)
+		case absent && child.doc == nil:
+			return missing(doc, desc, err)
 		case err != nil:
 			return err
 		}
@@ -253,6 +271,18 @@ func (b *branch) fill(ctx context.Context, n *node, doc *document.Document, tags
 		return nil
 	}
 	return b.attachments(ctx, doc, depth)
+}
+
+// missing describes an entry of an index that the source does not have.
+func missing(index *document.Document, desc v1.Descriptor, err error) error {
+	entry := "image " + desc.Digest.String()
+	switch {
+	case desc.Platform != nil:
+		entry = "platform " + desc.Platform.String()
+	case desc.MediaType.IsIndex():
+		entry = "index " + desc.Digest.String()
+	}
+	return fmt.Errorf("index %s lists %s, which its registry does not have: %w", index.Digest, entry, err)
 }
 
 // isSignature reports whether an attachment is a signature. Attachments of signatures are ignored, because searching for them would double

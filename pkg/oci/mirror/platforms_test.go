@@ -53,6 +53,18 @@ func (p platforms) lacks(digest v1.Hash) {
 	p.source.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/" + digest.String()), Status: http.StatusNotFound})
 }
 
+// lacksBlobs makes the source respond as if it had none of the blobs that only this image has.
+func (p platforms) lacksBlobs(t *testing.T, digest v1.Hash) {
+	t.Helper()
+	img, err := p.content.Image(digest)
+	require.NoError(t, err)
+	content, err := img.Manifest()
+	require.NoError(t, err)
+	for _, blob := range []v1.Descriptor{content.Config, content.Layers[2]} {
+		p.source.AddFault(fixture.Fault{Match: fixture.MatchPath("/blobs/" + blob.Digest.String()), Status: http.StatusNotFound})
+	}
+}
+
 // mirror copies the image and returns the warnings.
 func (p platforms) mirror(t *testing.T, to mirror.Target) (warnings []string, err error) {
 	t.Helper()
@@ -73,6 +85,34 @@ func TestMissingAttestationIsOmitted(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, to.Close())
 	assert.Equal(t, []string{"dns: not copying attestation " + p.attestation.String() + " of index " + string(p.index.Digest) + ": its registry does not have it"}, warnings)
+	assertPlatforms(t, p, dir)
+}
+
+func TestAttestationWithMissingBlobsIsOmitted(t *testing.T) {
+	p, dir := newPlatforms(t), t.TempDir()
+	p.lacksBlobs(t, p.attestation)
+	for range 2 { // a second run reports the same
+		to := target.NewLayout(dir)
+		warnings, err := p.mirror(t, to)
+		require.NoError(t, err)
+		require.NoError(t, to.Close())
+		require.Len(t, warnings, 1)
+		assert.Contains(t, warnings[0], "dns: not copying attestation "+p.attestation.String()+" of index "+string(p.index.Digest)+": its registry does not have blob sha256:")
+	}
+	assertPlatforms(t, p, dir)
+}
+
+func TestMissingBlobsOfAPlatformAreAnError(t *testing.T) {
+	p := newPlatforms(t)
+	p.lacksBlobs(t, p.arm64)
+	warnings, err := p.mirror(t, target.NewLayout(t.TempDir()))
+	require.ErrorContains(t, err, "copying blob sha256:")
+	assert.Empty(t, warnings)
+}
+
+// assertPlatforms asserts that a folder has both platforms.
+func assertPlatforms(t *testing.T, p platforms, dir string) {
+	t.Helper()
 	require.NoError(t, p.source.Close())
 	for _, architecture := range []string{"amd64", "arm64"} {
 		images, err := image.New(image.Options{Access: access(), Platform: "linux/" + architecture})
@@ -107,6 +147,26 @@ func TestMissingPlatformIsNamed(t *testing.T) {
 	p.lacks(p.arm64)
 	_, err := p.mirror(t, targetAt(t, fixture.StartRegistry(t)))
 	require.ErrorContains(t, err, "dns: index "+string(p.index.Digest)+" lists platform linux/arm64, which its registry does not have: ")
+}
+
+// A nested index has no platform.
+func TestMissingNestedIndexIsNamed(t *testing.T) {
+	p := newPlatforms(t)
+	inner := p.index.Digest
+	p.index = pushIndex(t, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: p.content}), p.source.Host()+"/"+componentRepository+":nested")
+	p.source.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/" + string(inner)), Status: http.StatusNotFound})
+	_, err := p.mirror(t, targetAt(t, fixture.StartRegistry(t)))
+	require.ErrorContains(t, err, "dns: index "+string(p.index.Digest)+" lists index "+string(inner)+", which its registry does not have: ")
+}
+
+// A platform that a nested index lists is missing there, not in the outer index.
+func TestMissingPlatformOfANestedIndexIsNamed(t *testing.T) {
+	p := newPlatforms(t)
+	inner := p.index.Digest
+	p.index = pushIndex(t, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: p.content}), p.source.Host()+"/"+componentRepository+":nested")
+	p.lacks(p.arm64)
+	_, err := p.mirror(t, targetAt(t, fixture.StartRegistry(t)))
+	require.ErrorContains(t, err, "dns: index "+string(inner)+" lists platform linux/arm64, which its registry does not have: ")
 }
 
 func TestRegistryThatNeedsTheAttestationIsExplained(t *testing.T) {

@@ -26,7 +26,7 @@ func WriteText(w io.Writer, r *Report, infos bool) error {
 	if out.Len() > 0 {
 		out.WriteByte('\n')
 	}
-	fmt.Fprintf(&out, "%s in %s of %s", r.Totals, printable.Count(r.Objects, "object"), printable.Count(r.Files, "file"))
+	fmt.Fprintf(&out, "%s in %s with %s", r.Totals, printable.Count(r.Files, "file"), printable.Count(r.Objects, "object"))
 	if r.Totals.Infos > 0 && !infos {
 		out.WriteString(" (show infos with --info)")
 	}

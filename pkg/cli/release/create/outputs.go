@@ -130,11 +130,11 @@ func reportOperator(streams command.Streams, inputs *compose.Inputs, result *ass
 	return nil
 }
 
-// reportFolders prints what the folders contribute: the manifests that clusters with the profile install, those that got the profile's
+// reportFolders prints what the folders contribute: the manifests that are for clusters with the profile, those that got the profile's
 // annotation, and those that the clusters do not get.
 func (o *options) reportFolders(streams command.Streams, folders compose.Folders) {
-	fmt.Fprintf(streams.Err, "info: Clusters with profile %s install %d of %d manifests in %s\n",
-		folders.Profile, folders.Manifests-len(folders.Excluded), folders.Manifests, strings.Join(slices.Concat(o.fromDirs, o.charts, o.kustomizations), ", "))
+	fmt.Fprintf(streams.Err, "info: %d of %d manifests in %s are for clusters with profile %s\n",
+		folders.Manifests-len(folders.Excluded), folders.Manifests, strings.Join(slices.Concat(o.fromDirs, o.charts, o.kustomizations), ", "), folders.Profile)
 	if len(folders.Annotated) > 0 {
 		fmt.Fprintf(streams.Err, "info: Added annotation %s%s to %d manifests that name no profile:\n", api.IncludePrefix, folders.Profile, len(folders.Annotated))
 		listObjects(streams, folders.Annotated)

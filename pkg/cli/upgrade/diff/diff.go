@@ -101,7 +101,7 @@ release. The exit code is 3 if the API server would reject an object, and 1 if t
 	f.StringVar(&o.payloadCache, "payload-cache", "", "`folder` that caches pulled content, as an OCI layout; default none")
 	printing.AddFlag(cmd, &o.output)
 	cmd.ValidArgsFunction = command.CompleteFolders
-	f.BoolVar(&o.full, "full", false, "do not shorten long values")
+	f.BoolVar(&o.full, "full", false, "do not shorten long values, and list all excluded objects")
 	o.registry.Add(f)
 	return cmd
 }
