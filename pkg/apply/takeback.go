@@ -91,15 +91,17 @@ func (s *submission) lost(ctx context.Context) (lost func(fieldpath.Path) bool, 
 	var earlier []map[string]any
 	if read := s.applier.options.Former; read != nil {
 		manifests, err := read(ctx, s.m.ID())
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return nil, "", ctx.Err()
-		} else if err != nil && !errors.Is(err, ErrNoFormer) {
+		case errors.Is(err, ErrNoFormer):
+			note = "; " + err.Error()
+		case err != nil:
 			return nil, "", &failure.Diagnosis{
-				Reason: api.ReasonPayloadRetrievalFailed, Cause: "an earlier release cannot be read", Text: "taking back fields: " + err.Error(), Err: err,
+				Reason: api.ReasonPayloadRetrievalFailed, Cause: "an earlier release cannot be read",
+				Text: "taking back fields: " + err.Error(), Err: err,
 				Remedy: "make its registry reachable; after some minutes the update continues without this release",
 			}
-		} else if err != nil {
-			note = "; " + err.Error()
 		}
 		for _, m := range manifests {
 			content, err := s.earlier(ctx, m)

@@ -40,19 +40,23 @@ const podVariable = "GREETER_POD"
 
 func TestMain(m *testing.M) {
 	if pod := os.Getenv(podVariable); pod != "" {
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		defer stop()
-		cfg, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
-		if err == nil {
-			err = greet(ctx, cfg, pod, func(string, string) {})
-		}
-		if err != nil {
+		if err := greetUntilTerminated(pod); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		return
 	}
 	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { controlPlane = e })
+}
+
+func greetUntilTerminated(pod string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	cfg, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+	if err != nil {
+		return err
+	}
+	return greet(ctx, cfg, pod, func(string, string) {})
 }
 
 // greet is the process of another component. Its leader writes its name into ConfigMap greeting whenever ConfigMap settings changes. Every
