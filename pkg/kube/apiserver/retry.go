@@ -2,22 +2,24 @@ package apiserver
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 )
 
 // Retrying returns a copy of a configuration. Its clients repeat each request while the API server is unavailable, for 13 seconds at most
 // besides the time of the requests, and then return the last response. A new control plane often is unavailable for moments. Before the first
-// repetition of a request, they call logLine with its error. client-go repeats the requests whose responses have a header Retry-After.
+// repetition of a request, they call logLine with its error. What client-go repeats itself is left to it: requests whose responses have a
+// header Retry-After, and reads whose connection breaks (ten times, after a second each).
 //
 // A repeated request may find that the server has processed the first one. For example, it answers that an object exists already.
 func Retrying(cfg *rest.Config, logLine func(string)) *rest.Config {
@@ -38,9 +40,9 @@ func (r *retrying) RoundTrip(req *http.Request) (*http.Response, error) {
 		response, err := r.next.RoundTrip(req)
 		cause := err
 		if err == nil {
-			cause = unavailable(response)
+			cause = failure(response)
 		}
-		if req.Context().Err() != nil || backoff.Steps == 0 || err != nil && !IsTransient(err) || cause == nil || req.Body != nil && req.GetBody == nil {
+		if backoff.Steps == 0 || !isRepeatable(req) || !IsTransient(cause) || req.Method == http.MethodGet && isBroken(err) {
 			return response, err
 		}
 		if first {
@@ -62,23 +64,27 @@ func (r *retrying) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// unavailable returns what the server says if a response means that it cannot process the request for now, and nil otherwise. The
-// response's body stays readable.
-func unavailable(response *http.Response) error {
-	switch response.StatusCode {
-	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-	default:
-		return nil
-	}
-	if response.Header.Get("Retry-After") != "" {
+// isRepeatable reports whether a request can be sent once more.
+func isRepeatable(req *http.Request) bool {
+	return req.Context().Err() == nil && (req.Body == nil || req.GetBody != nil)
+}
+
+// isBroken reports whether the connection broke, as client-go decides it for the reads that it repeats.
+func isBroken(err error) bool {
+	return utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err)
+}
+
+// failure returns the server's error in a response; nil if the request succeeded or client-go repeats it. The response's body stays readable.
+func failure(response *http.Response) error {
+	if response.StatusCode < http.StatusBadRequest || response.Header.Get("Retry-After") != "" {
 		return nil
 	}
 	content, err := io.ReadAll(response.Body)
 	_ = response.Body.Close()
 	response.Body = io.NopCloser(bytes.NewReader(content))
 	var status metav1.Status
-	if err != nil || json.Unmarshal(content, &status) != nil {
-		return errors.New(response.Status)
+	if err == nil && json.Unmarshal(content, &status) == nil && status.Kind == "Status" {
+		return apierrors.FromObject(&status)
 	}
-	return errors.New(cmp.Or(status.Message, response.Status))
+	return apierrors.NewGenericServerResponse(response.StatusCode, "", schema.GroupResource{}, "", response.Status, 0, true)
 }

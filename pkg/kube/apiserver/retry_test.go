@@ -111,6 +111,19 @@ func TestRetryingEndsWithTheContext(t *testing.T) {
 	})
 }
 
+// TestRetryingLeavesReadsOfBrokenConnectionsToClientGo uses a server that closes each connection. If both repeated such a read, a request
+// would take minutes.
+func TestRetryingLeavesReadsOfBrokenConnectionsToClientGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, bodies := inMemory(t, func(text string) { assert.Fail(t, text) }, nil)
+		start := time.Now()
+		_, err := c.CoreV1().ConfigMaps("default").Get(t.Context(), "a", metav1.GetOptions{})
+		require.ErrorIs(t, err, net.ErrClosed)
+		assert.Len(t, *bodies, 11)
+		assert.LessOrEqual(t, time.Since(start), 13*time.Second)
+	})
+}
+
 func TestRetryingRepeatsNothingElse(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"success":  created,
