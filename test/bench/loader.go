@@ -50,14 +50,11 @@ func (b *bench) load(ctx context.Context, sc scenario) (m Measurement, err error
 		if err := l.run(ctx); err != nil {
 			return m, fmt.Errorf("loading %s: %w", release.payload.Release.Version, err)
 		}
-		p := Phase{
-			Name: phaseNames()[i], Seconds: time.Since(start).Seconds(), Manifests: len(release.payload.Manifests),
-			ServerCPU: serverCPU(e) - before,
-		}
+		p := Phase{Name: phaseNames()[i], Seconds: time.Since(start).Seconds(), Manifests: len(release.payload.Manifests)}
 		if err := l.established(ctx); err != nil {
 			return m, fmt.Errorf("loading %s: %w", release.payload.Release.Version, err)
 		}
-		p.Established = time.Since(start).Seconds()
+		p.Established, p.ServerCPU = time.Since(start).Seconds(), serverCPU(e)-before
 		m.Phases = append(m.Phases, p)
 		profiled()
 	}

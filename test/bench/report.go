@@ -59,7 +59,8 @@ type Phase struct {
 	CPU     float64 `json:"cpuSeconds,omitempty"`
 	PeakMiB float64 `json:"peakMiB,omitempty"`
 	FileMiB float64 `json:"fileMiB,omitempty"`
-	// ServerCPU is the user and system time of kube-apiserver and etcd in seconds. It limits the speed of a rollout.
+	// ServerCPU is the user and system time of kube-apiserver and etcd in seconds. It limits the speed of a rollout. For the plain loader, it
+	// ends when every CRD is established.
 	ServerCPU float64 `json:"serverCPUSeconds,omitempty"`
 	// Requests counts by user agent and verb. Failed counts those with a code of at least 400.
 	Requests map[string]map[string]int `json:"requests,omitempty"`
