@@ -150,3 +150,14 @@ func said(o *precondition.Objection) string {
 	}
 	return text
 }
+
+func TestRunNamesTheMissingVersion(t *testing.T) {
+	for desired, message := range map[string]string{"": "the cluster has no version yet", "banana": "No Major.Minor.Patch elements found"} {
+		cv := &configv1.ClusterVersion{}
+		cv.Status.Desired.Version = desired
+		objections := precondition.Run(precondition.Install(), precondition.Input{ClusterVersion: cv, Target: release.Release{Version: "4.22.9"}})
+		if assert.Len(t, objections, 1, desired) {
+			assert.Contains(t, objections[0].Message, message)
+		}
+	}
+}
