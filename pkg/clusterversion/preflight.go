@@ -52,7 +52,7 @@ func (c *Reconciler) startPreflight(ctx context.Context, r *round) error {
 		}
 		return nil
 	}
-	key := fmt.Sprintf("%+v %+v %s %s %s", *target, r.cv.Spec.Capabilities, r.accepted.Image(),
+	key := fmt.Sprintf("%+v %+v %+v %s %s %s", *target, r.cv.Spec.Capabilities, r.cv.Spec.Overrides, r.accepted.Image(),
 		r.settings.FeatureSet, sets.List(r.settings.GatesOf(r.cv, target.Version)))
 	step := c.preflightStep(logr.FromContextOrDiscard(ctx), r, *target)
 	if known {

@@ -90,8 +90,8 @@ func (slots) Wake(string) {}
 
 func (s slots) Stop() { clear(s) }
 
-// TestPreflightRestartsWithOtherFeatureGates changes the feature gates, which decide the manifests of the cluster.
-func TestPreflightRestartsWithOtherFeatureGates(t *testing.T) {
+// TestPreflightRestartsWithOtherManifests changes the feature gates and the overrides, which decide the manifests of the cluster.
+func TestPreflightRestartsWithOtherManifests(t *testing.T) {
 	runner := slots{}
 	c := New(clock.RealClock{}, nil, nil, runner, accept.Stages{}, blank{}, nil, func() {}, Options{Control: nothing{}})
 	a := acceptedRelease("1.0.0")
@@ -104,6 +104,9 @@ func TestPreflightRestartsWithOtherFeatureGates(t *testing.T) {
 	again := runner[background.SlotPreflight].key
 	require.NoError(t, c.startPreflight(t.Context(), r))
 	assert.Equal(t, again, runner[background.SlotPreflight].key)
+	r.cv.Spec.Overrides = []configv1.ComponentOverride{{Kind: "ConfigMap", Namespace: "a", Name: "settings", Unmanaged: true}}
+	require.NoError(t, c.startPreflight(t.Context(), r))
+	assert.NotEqual(t, again, runner[background.SlotPreflight].key)
 }
 
 // nothing is a cluster without a ReleaseRollout.

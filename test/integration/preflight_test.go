@@ -139,4 +139,17 @@ func TestPreflightChangesNothing(t *testing.T) {
 	// Without the mode it is a normal update.
 	l.update(configv1.Update{Image: next.ByDigest()})
 	l.await("4.2.3", time.Minute, at("4.2.3"))
+	// Overrides decide what a preflight looks at.
+	changed := func(count int32) func(*api.ReleaseRollout) bool {
+		return func(r *api.ReleaseRollout) bool {
+			return preflightEnded(api.PreflightPassed, "4.2.4")(r) && r.Status.Preflight.Changes.Changed == count
+		}
+	}
+	l.edit(func(spec *configv1.ClusterVersionSpec) {
+		spec.Overrides = []configv1.ComponentOverride{{Kind: "ConfigMap", Namespace: "tiny-a", Name: "settings", Unmanaged: true}}
+	})
+	l.preflight(configv1.Update{Image: l.release("4.2.4", l.signer).ByDigest()})
+	l.awaitRollout("the preflight without the object of the override", changed(3))
+	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Overrides = nil })
+	l.awaitRollout("the preflight with all objects", changed(4))
 }
