@@ -6,13 +6,14 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-# The definitions of ClusterVersion and ClusterOperator come from the API module into manifests/, before the binary,
-# which embeds them. The root certificates come from a module, too.
+# The described definitions of ClusterVersion and ClusterOperator come from the API module, before the binary, which
+# embeds them. The root certificates come from a module, too.
 RUN go generate ./manifests \
  && install -d -m 755 /out/etc/ssl/certs /out/manifests \
  && go run ./hack/image -root-certificates /out/ca-certificates.crt \
  && install -m 444 /out/ca-certificates.crt /out/etc/ssl/certs/ \
  && install -m 444 manifests/0000_*.yaml /out/manifests/ \
+ && install -m 444 manifests/described/*.yaml /out/manifests/ \
  && go run ./hack/overlay /overlay/overlay.json
 ARG VERSION=unknown
 ARG TARGETARCH

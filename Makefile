@@ -257,4 +257,4 @@ verify-words:
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin .cache manifests/0000_00_cluster-version-operator_01_*.crd.yaml
+	rm -rf bin .cache manifests/described/*.yaml

@@ -20,7 +20,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp -R charts/cluster-version-operator "$work/"
 mkdir "$work/cluster-version-operator/crds"
-cp manifests/*.crd.yaml "$work/cluster-version-operator/crds/"
+for folder in manifests manifests/described; do cp "$folder"/*.crd.yaml "$work/cluster-version-operator/crds/"; done
 sed -i.old -e "s/^version: .*/version: $chart/" -e "s/^appVersion: .*/appVersion: \"$version\"/" "$work/cluster-version-operator/Chart.yaml"
 rm "$work/cluster-version-operator/Chart.yaml.old"
 find "$work" -type d -exec chmod 755 {} + -o -type f -exec chmod 644 {} +

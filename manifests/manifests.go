@@ -1,9 +1,9 @@
 // Package manifests embeds the operator's own part of a release: the files in the folder manifests/ of a release image. The files are Go
 // templates over the release image, the cluster profile and the component images. Package payload renders them when it loads a release.
 //
-// The set includes the CustomResourceDefinitions of ClusterVersion and ClusterOperator, but they are not in the repository:
-// `go generate ./manifests` generates them from the github.com/openshift/api module that go.mod pins. A binary built without them has an
-// incomplete set, see Complete.
+// The definitions of ClusterVersion and ClusterOperator come from the github.com/openshift/api module that go.mod pins. The repository has
+// them without descriptions, so `go install` builds a complete program. `make build` generates them with descriptions, which
+// `kubectl explain` shows, into the folder described.
 package manifests
 
 import (
@@ -15,6 +15,9 @@ import (
 
 //go:embed 0000_*.yaml
 var files embed.FS
+
+//go:embed all:described
+var described embed.FS
 
 //go:embed monitoring/0000_*.yaml
 var monitoring embed.FS
@@ -31,11 +34,15 @@ func Monitoring() fs.FS {
 }
 
 // FS returns the operator's own set as a flat folder.
-func FS() fs.FS { return files }
+func FS() fs.FS { return set{} }
 
-// Complete reports whether the set in this binary includes the CustomResourceDefinitions. Without them, an empty cluster cannot store the
-// ClusterVersion that starts an installation.
-func Complete() bool {
-	found, err := fs.Glob(files, "*_clusterversions.crd.yaml")
-	return err == nil && len(found) > 0
+// set is the folder of all files. Definitions with descriptions replace those without.
+type set struct{}
+
+// Open implements fs.FS.
+func (set) Open(name string) (fs.File, error) {
+	if f, err := described.Open("described/" + name); err == nil && name != "." {
+		return f, nil
+	}
+	return files.Open(name)
 }

@@ -1,14 +1,20 @@
 package manifests_test
 
 import (
+	"fmt"
 	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/manifests"
+	"github.com/cluster-version/cvo/manifests/apicrd"
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
@@ -26,4 +32,49 @@ func TestSetDefinesOurKinds(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string]int{"releasestatuses." + api.ReleaseStatusVersion.Group: 1, api.ReleaseRolloutDefinition: 1}, found)
+}
+
+// TestDefinitionsLackOnlyDescriptions compares the definitions in the repository with those of the API module.
+func TestDefinitionsLackOnlyDescriptions(t *testing.T) {
+	dir := t.TempDir()
+	names, err := apicrd.Copy(t.Context(), dir)
+	require.NoError(t, err)
+	for _, name := range names {
+		var plain, described any
+		for object, folder := range map[*any]string{&plain: ".", &described: dir} {
+			data, err := os.ReadFile(filepath.Join(folder, name))
+			require.NoError(t, err)
+			require.NoError(t, yaml.Unmarshal(data, object))
+		}
+		requireOnlyDescriptions(t, described, plain, name)
+	}
+}
+
+func requireOnlyDescriptions(t *testing.T, described, plain any, at string) {
+	t.Helper()
+	fields, ok := described.(map[string]any)
+	if !ok {
+		list, _ := described.([]any)
+		for i, entry := range list {
+			require.IsType(t, list, plain, at)
+			require.Len(t, plain, len(list), at)
+			requireOnlyDescriptions(t, entry, plain.([]any)[i], fmt.Sprintf("%s[%d]", at, i))
+		}
+		if list == nil {
+			require.Equal(t, described, plain, at)
+		}
+		return
+	}
+	require.IsType(t, fields, plain, at)
+	rest := maps.Clone(plain.(map[string]any))
+	for name, value := range fields {
+		if text, ok := value.(string); ok && name == "description" {
+			require.NotContains(t, rest, name, "%s: %s", at, text)
+			continue
+		}
+		require.Contains(t, rest, name, at)
+		requireOnlyDescriptions(t, value, rest[name], at+"."+name)
+		delete(rest, name)
+	}
+	require.Empty(t, rest, at)
 }

@@ -118,11 +118,8 @@ func (o *options) make() (output, error) {
 }
 
 func (o *options) images() (images []v1.Image, err error) {
-	switch {
-	case len(o.binaries) == 0:
+	if len(o.binaries) == 0 {
 		return nil, errors.New("-binary is missing")
-	case !manifests.Complete():
-		return nil, errors.New("the CustomResourceDefinitions are missing: run go generate ./manifests")
 	}
 	opts := program.OperatorOptions{Certificates: program.RootCertificates(), Version: o.version, Revision: o.revision}
 	if opts.Manifests, err = input.ReadFiles(manifests.FS()); err != nil {

@@ -1,21 +1,40 @@
-// Command gen completes the operator's own manifests with the CustomResourceDefinitions of the pinned API module. It
-// writes them into the current directory, which is the folder of the set for `go generate ./manifests`; -to sets another.
+// Command gen generates the definitions of ClusterVersion and ClusterOperator from the pinned API module: without descriptions into the
+// current directory, which is the folder of the set for `go generate ./manifests`, and with descriptions into its folder described.
 package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/cluster-version/cvo/manifests/apicrd"
 )
 
 func main() {
-	to := flag.String("to", ".", "folder to write the definitions into")
-	flag.Parse()
-	if _, err := apicrd.Copy(context.Background(), *to); err != nil {
+	if err := run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
+}
+
+func run(ctx context.Context) error {
+	const described = "described"
+	names, err := apicrd.Copy(ctx, described)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(filepath.Join(described, name))
+		if err != nil {
+			return fmt.Errorf("reading a definition: %w", err)
+		}
+		if data, err = apicrd.WithoutDescriptions(data); err != nil {
+			return err
+		}
+		if err := apicrd.WriteChanged(name, data); err != nil {
+			return err
+		}
+	}
+	return nil
 }

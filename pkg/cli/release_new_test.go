@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/manifests"
-	"github.com/cluster-version/cvo/manifests/apicrd"
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -36,7 +35,7 @@ func runCvo(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	return out.String(), errs.String(), err
 }
 
-// operatorSet returns a folder with the operator's own manifests and its CRDs, which a fresh clone lacks.
+// operatorSet returns a folder with the operator's own manifests.
 func operatorSet(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -45,8 +44,6 @@ func operatorSet(t *testing.T) string {
 	for _, f := range files {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o644))
 	}
-	_, err = apicrd.Copy(t.Context(), dir)
-	require.NoError(t, err)
 	return dir
 }
 
@@ -231,9 +228,6 @@ func TestReleaseNewAcceptsImageOverrides(t *testing.T) {
 }
 
 func TestReleaseNewAddsCRDsWithoutAnOperator(t *testing.T) {
-	if !manifests.Complete() {
-		t.Skip("this test binary was built before go generate ./manifests: it contains no CRDs")
-	}
 	dir := t.TempDir()
 	_, errs, err := runCvo(t, "release", "new", "--from-dir", filepath.Join(examples, "1.0.0"), "--name", "1.0.0", "--no-operator", "--to-dir", dir)
 	require.NoError(t, err)

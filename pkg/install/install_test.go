@@ -1,8 +1,7 @@
 package install_test
 
 import (
-	"os"
-	"path/filepath"
+	"io/fs"
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -13,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cluster-version/cvo/manifests/apicrd"
+	"github.com/cluster-version/cvo/manifests"
 	"github.com/cluster-version/cvo/pkg/apply/inject"
 	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/install"
@@ -34,16 +33,14 @@ func TestMain(m *testing.M) {
 // releaseWithCRDs returns a release with the two CRDs that the operator works with.
 func releaseWithCRDs(t *testing.T) *payload.Payload {
 	t.Helper()
-	dir := t.TempDir()
-	_, err := apicrd.Copy(t.Context(), dir)
-	require.NoError(t, err)
 	p := &payload.Payload{Release: release.Release{Version: "1.0.0"}}
-	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	names, err := fs.Glob(manifests.FS(), "*_01_*.crd.yaml")
 	require.NoError(t, err)
-	for _, file := range files {
-		data, err := os.ReadFile(file)
+	require.Len(t, names, 2)
+	for _, name := range names {
+		data, err := fs.ReadFile(manifests.FS(), name)
 		require.NoError(t, err)
-		list, err := manifest.Parse(filepath.Base(file), data, manifest.Limits{})
+		list, err := manifest.Parse(name, data, manifest.Limits{})
 		require.NoError(t, err)
 		for _, m := range list {
 			if _, excluded := (inclusion.Filter{}).Exclude(m); !excluded {

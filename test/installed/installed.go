@@ -3,7 +3,6 @@ package installed
 
 import (
 	"io/fs"
-	"os"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -21,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/manifests"
-	"github.com/cluster-version/cvo/manifests/apicrd"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply/inject"
 	"github.com/cluster-version/cvo/pkg/install"
@@ -40,17 +38,12 @@ func Release(t testing.TB, version string, options payload.Options) *payload.Pay
 		"release-manifests/release-metadata": {Data: []byte(`{"kind":"cincinnati-metadata-v0","version":"` + version + `"}`)},
 		"release-manifests/image-references": {Data: []byte(`{"kind":"ImageStream","apiVersion":"image.openshift.io/v1","metadata":{"name":"` + version + `"}}`)},
 	}
-	crds := t.TempDir()
-	_, err := apicrd.Copy(t.Context(), crds)
+	names, err := fs.Glob(manifests.FS(), "*.yaml")
 	require.NoError(t, err)
-	for _, folder := range []fs.FS{manifests.FS(), os.DirFS(crds)} {
-		names, err := fs.Glob(folder, "*.yaml")
+	for _, name := range names {
+		data, err := fs.ReadFile(manifests.FS(), name)
 		require.NoError(t, err)
-		for _, name := range names {
-			data, err := fs.ReadFile(folder, name)
-			require.NoError(t, err)
-			files["manifests/"+name] = &fstest.MapFile{Data: data}
-		}
+		files["manifests/"+name] = &fstest.MapFile{Data: data}
 	}
 	p, err := payload.Load(files, ReleaseImage, options)
 	require.NoError(t, err)

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -18,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cluster-version/cvo/manifests/apicrd"
+	"github.com/cluster-version/cvo/manifests"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture"
@@ -31,12 +30,11 @@ type tiny struct{ definitions fstest.MapFS }
 
 func newTiny(t *testing.T) tiny {
 	t.Helper()
-	dir := t.TempDir()
-	names, err := apicrd.Copy(t.Context(), dir)
+	names, err := fs.Glob(manifests.FS(), "*_01_*.crd.yaml")
 	require.NoError(t, err)
 	out := fstest.MapFS{}
 	for _, name := range names {
-		data, err := os.ReadFile(filepath.Join(dir, name))
+		data, err := fs.ReadFile(manifests.FS(), name)
 		require.NoError(t, err)
 		out["manifests/"+name] = &fstest.MapFile{Data: data}
 	}

@@ -101,8 +101,6 @@ func (in *Inputs) withoutOperator() (err error) {
 		if set, err = folder.Open(o.OperatorFolder); err != nil {
 			return fmt.Errorf("--operator-manifests: %w", err)
 		}
-	case !o.Complete:
-		return errIncomplete
 	}
 	in.Options.Operator, err = input.ReadFiles(set)
 	if o.OperatorFolder == "" {

@@ -76,9 +76,8 @@ type Options struct {
 	Programs map[string]string
 	// OperatorFolder contains the operator's own manifests for a release without a base and without the operator; default Operator.
 	OperatorFolder string
-	// Operator contains the operator's manifests in this program. Complete is set if they include the CRDs.
+	// Operator contains the operator's manifests in this program.
 	Operator fs.FS
-	Complete bool
 	// Monitoring contains manifests for monitoring the operator. AddMonitoring adds them.
 	Monitoring    fs.FS
 	AddMonitoring bool

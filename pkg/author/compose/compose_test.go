@@ -39,7 +39,7 @@ func writeFolder(t *testing.T, component, address string) string {
 func choices(t *testing.T) compose.Options {
 	return compose.Options{
 		Folders: []string{writeFolder(t, "dns", "registry.example/shared")}, Offline: true, BaseComponent: assemble.OperatorComponent,
-		Now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Complete: true, NoOperator: true,
+		Now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), NoOperator: true,
 		Operator: fstest.MapFS{
 			"0000_00_operator_00.yaml": {Data: []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: operator}\n")},
 			"0000_00_operator_01.yaml": {Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kinds, namespace: operator}\n")},
@@ -100,10 +100,6 @@ func TestGatherBuildsOnTheOperatorsOwnManifests(t *testing.T) {
 	assert.Equal(t, []string{"shared", "cli"}, images, "an image in two folders is listed once")
 	assert.Equal(t, []string{"0000_00_operator_00.yaml", "0000_00_operator_01.yaml"}, operator,
 		"without a base, the release contains no operator to deploy")
-
-	opts.Complete = false
-	_, err = compose.Gather(t.Context(), opts)
-	assert.ErrorContains(t, err, "built without the CustomResourceDefinitions")
 }
 
 func TestLintableLeavesOutThisProgramsManifests(t *testing.T) {

@@ -14,9 +14,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/author/assemble/program"
 )
 
-var errIncomplete = errors.New("this cvo was built without the CustomResourceDefinitions of ClusterVersion and ClusterOperator: " +
-	"rebuild it with `make build`, or specify the operator's manifests with --operator-manifests or --to-image-base")
-
 // ParseProgram parses an architecture and a file, such as arm64=FILE or linux/arm64=FILE.
 func ParseProgram(text string) (architecture, file string, err error) {
 	platform, file, ok := strings.Cut(text, "=")
@@ -30,9 +27,6 @@ func ParseProgram(text string) (architecture, file string, err error) {
 // withOperator adds the operator: its manifests in this program, and the programs that the author chose.
 func (in *Inputs) withOperator() (err error) {
 	o := &in.chosen
-	if !o.Complete {
-		return errIncomplete
-	}
 	if o.AllPlatforms && len(o.Programs) == 0 {
 		return contradiction("--keep-manifest-list: there is no base image: add architectures of the operator with --arch, or specify a base with --to-image-base or as %s=PULLSPEC",
 			o.BaseComponent)

@@ -89,7 +89,7 @@ func (o *options) inputs(ctx context.Context, streams command.Streams) (*compose
 		Created: o.createdAt, Now: o.clock.Now(), Adjust: o.adjust,
 		Base: o.base, BaseComponent: o.baseTag, RequireBaseComponent: o.changed("to-image-base-tag"), AllPlatforms: o.keepManifestList,
 		NoOperator: o.noOperator, Executable: o.executable, Architecture: runtime.GOARCH, Programs: o.programs,
-		OperatorFolder: o.operatorManifests, Operator: manifests.FS(), Complete: manifests.Complete(),
+		OperatorFolder: o.operatorManifests, Operator: manifests.FS(),
 		Monitoring: manifests.Monitoring(), AddMonitoring: o.monitoring,
 		Warn: func(warning string) { fmt.Fprintf(streams.Err, "warning: %s\n", printable.Text(warning)) },
 		Reading: func(count int) (loading, loaded func(imagev1.TagReference), done func()) {

@@ -162,7 +162,7 @@ func (o *options) files(ctx context.Context, streams command.Streams, origin str
 	}
 	files, disable, err = compose.LintFolder(ctx, compose.Options{
 		Folders: []string{origin}, Profile: o.profile, NoAnnotate: o.noAnnotate, Now: time.Now(), BaseComponent: assemble.OperatorComponent,
-		Operator: manifests.FS(), Complete: manifests.Complete(), Monitoring: manifests.Monitoring(),
+		Operator: manifests.FS(), Monitoring: manifests.Monitoring(),
 	})
 	if _, ok := errors.AsType[*compose.ContradictionError](err); ok {
 		return nil, nil, &command.UsageError{Err: err}
