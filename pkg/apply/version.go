@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/apply/builtin"
-	"github.com/cluster-version/cvo/pkg/apply/drop"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
@@ -36,7 +35,7 @@ func (s *submission) moveEntries(ctx context.Context, failed error) (moved bool,
 	if err != nil || entries == nil {
 		return false, err
 	}
-	if drop.IsUnreadable(failed) {
+	if failure.IsUnreadable(failed) {
 		return s.replace(ctx)
 	}
 	_, err = s.applier.client.SetManagers(ctx, s.target, live, entries)
