@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
@@ -98,8 +97,7 @@ func (s *submission) lost(ctx context.Context) (lost func(fieldpath.Path) bool, 
 			note = "; " + err.Error()
 		case err != nil:
 			return nil, "", &failure.Diagnosis{
-				Reason: api.ReasonPayloadRetrievalFailed, Cause: "an earlier release cannot be read",
-				Text: "taking back fields: " + err.Error(), Err: err,
+				Cause: failure.ErrRetrieval.Error(), Text: "taking back fields: " + err.Error(), Err: fmt.Errorf("%w: %w", failure.ErrRetrieval, err),
 				Remedy: "make its registry reachable; after some minutes the update continues without this release",
 			}
 		}

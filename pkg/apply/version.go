@@ -3,13 +3,14 @@ package apply
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/cluster-version/cvo/pkg/apply/builtin"
-	"github.com/cluster-version/cvo/pkg/apply/drop"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
@@ -22,12 +23,17 @@ import (
 // with status 500 if the object has a field that an older version does not declare. If only some entries were moved, the server would
 // discard all of them. Fields that a later release drops would then have no owner.
 //
-// If the server cannot read the object in the manifest's version either, moved entries would not help: the object is replaced.
+// If the server cannot read the object in the manifest's version either, entries do not matter: the object is replaced.
 func (s *submission) moveEntries(ctx context.Context, failed error) (moved bool, err error) {
 	if s.moves == attempts || !failure.IsConversion(failed) {
 		return false, nil
 	}
 	s.moves++
+	if unreadable, err := s.isUnreadable(ctx, failed); err != nil {
+		return false, err
+	} else if unreadable {
+		return s.replace(ctx)
+	}
 	live, err := s.applier.client.Get(ctx, s.target)
 	if err != nil {
 		return false, nil //nolint:nilerr // the error of the apply is more useful
@@ -36,9 +42,6 @@ func (s *submission) moveEntries(ctx context.Context, failed error) (moved bool,
 	if err != nil || entries == nil {
 		return false, err
 	}
-	if drop.IsUnreadable(failed) {
-		return s.replace(ctx)
-	}
 	_, err = s.applier.client.SetManagers(ctx, s.target, live, entries)
 	if err != nil && !apierrors.IsConflict(err) {
 		return false, fmt.Errorf("moving managedFields to %s: %w", s.m.GVK().GroupVersion(), err)
@@ -46,14 +49,62 @@ func (s *submission) moveEntries(ctx context.Context, failed error) (moved bool,
 	return true, nil // after a conflict, the apply fails in the same way again
 }
 
+// isUnreadable reports whether an apply failed because the server cannot read the live object in the manifest's version. A webhook that
+// converts it wrongly may be repaired, so such an object is not replaced.
+func (s *submission) isUnreadable(ctx context.Context, failed error) (bool, error) {
+	if !failure.IsUnreadable(failed) {
+		return false, nil
+	}
+	return s.onlyRenames(ctx)
+}
+
+// onlyRenames reports whether the server converts the object between versions by changing only apiVersion.
+func (s *submission) onlyRenames(ctx context.Context) (bool, error) {
+	if builtin.Type(s.m.GVK()) != nil {
+		return false, nil
+	}
+	return s.applier.conversions.OnlyRenames(ctx, s.applier.client, s.target.Resource.GroupResource())
+}
+
 // replace updates an object that has a value of another type than the manifest's API version requires. The server discards
 // managedFields, so the next apply takes our fields back.
 func (s *submission) replace(ctx context.Context) (done bool, err error) {
 	live, err := s.applier.client.Object(ctx, s.target)
+	if err != nil {
+		return false, err
+	}
+	object, err := s.replacement(ctx, live)
 	if err == nil {
-		err = s.applier.client.Replace(ctx, s.target, overlay.Lay(s.m.GVK(), s.body, live).Object())
+		err = s.applier.client.Replace(ctx, s.target, object)
 	}
 	return err == nil, err
+}
+
+// replacement returns the object that replaces an unreadable one. If managedFields are empty, the fields that earlier manifests set and this
+// one does not are ours.
+func (s *submission) replacement(ctx context.Context, live *unstructured.Unstructured) (any, error) {
+	object := overlay.Lay(s.m.GVK(), s.body, live).Object()
+	if uid := s.applier.options.UID; uid == "" || uid != live.GetUID() || len(live.GetManagedFields()) > 0 {
+		return object, nil
+	}
+	lost, _, err := s.lost(ctx)
+	if err == nil {
+		prune(object, nil, lost)
+	}
+	return object, err
+}
+
+// prune removes the fields for which lost returns true, except objects, from an object at path.
+func prune(object any, path fieldpath.Path, lost func(fieldpath.Path) bool) {
+	fields, _ := object.(map[string]any)
+	for name, value := range fields {
+		at := append(slices.Clone(path), fieldpath.PathElement{FieldName: &name})
+		if _, inner := value.(map[string]any); inner {
+			prune(value, at, lost)
+		} else if lost(at) {
+			delete(fields, name)
+		}
+	}
 }
 
 // inVersion returns the entries in the manifest's API version, or nil if that would not help after a failed apply. failed may be nil. A
@@ -64,7 +115,7 @@ func (s *submission) inVersion(ctx context.Context, entries []metav1.ManagedFiel
 	if builtin.Type(s.m.GVK()) != nil || ownership.OtherVersion(entries, version) == "" {
 		return nil, nil
 	}
-	renames, err := s.applier.conversions.OnlyRenames(ctx, s.applier.client, s.target.Resource.GroupResource())
+	renames, err := s.onlyRenames(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +136,15 @@ func (s *submission) predictMoved(ctx context.Context, failed error) (object *un
 	live, err := s.applier.client.Object(ctx, s.target)
 	if err != nil {
 		return nil, false, nil //nolint:nilerr // the error of the apply is more useful
+	}
+	if unreadable, err := s.isUnreadable(ctx, failed); err != nil {
+		return nil, false, err
+	} else if unreadable {
+		next, err := s.replacement(ctx, live)
+		if err == nil {
+			object, err = s.applier.client.DryUpdate(ctx, s.target, next)
+		}
+		return object, err == nil, err
 	}
 	entries, err := s.inVersion(ctx, live.GetManagedFields(), failed)
 	if err != nil || entries == nil {

@@ -253,7 +253,7 @@ func TestFieldsMayChangeTheirTypeBetweenVersions(t *testing.T) {
 			assert.Equal(t, tt.want, at(predicted.Object.Object, "spec.note"))
 			record.take()
 			must(t, a, next)
-			assert.Len(t, record.take(), 6)
+			assert.Len(t, record.take(), 5)
 			obj := live(t, next)
 			assert.Equal(t, tt.want, at(obj.Object, "spec.note"))
 			assert.Nil(t, at(obj.Object, "spec.port"), "a field that the release drops disappears")
@@ -262,6 +262,75 @@ func TestFieldsMayChangeTheirTypeBetweenVersions(t *testing.T) {
 			assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.take()))
 		})
 	}
+}
+
+// Another client may have made the server discard managedFields before, so no entry has another version.
+func TestUnreadableObjectsWithoutManagedFieldsAreReplaced(t *testing.T) {
+	const group = "unreadable.example.com"
+	text := strings.Replace(strings.ReplaceAll(graduatedCRD, "GROUP", group), "note: {type: string}, accessPolicy", "note: {type: array, items: {type: string}}, accessPolicy", 1)
+	serveCRD(t, parse(t, text))
+	ns := namespace(t)
+	widget := func(version, name, spec string) *manifest.Manifest {
+		return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: %s, namespace: %s}\nspec: %s", group, version, name, ns, spec))
+	}
+	for _, tt := range []struct {
+		name, spec string
+		want       any
+	}{
+		{"with a value of the new type", "{note: [new]}", []any{"new"}},
+		{"without the field", "{accessPolicy: allow}", nil},
+	} {
+		t.Run("it applies a manifest "+tt.name, func(t *testing.T) {
+			a, _ := connect(t, owner)
+			first, next := widget("v1beta1", slug(tt.name), "{port: 80, note: old}"), widget("v1", slug(tt.name), tt.spec)
+			applied := must(t, a, first)
+			as(t, "kubectl", first, types.MergePatchType, `{"metadata":{"managedFields":[{}],"labels":{"theirs":"kept"}}}`)
+			require.Empty(t, live(t, first).GetManagedFields())
+			former := func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
+				return []*manifest.Manifest{first}, nil
+			}
+			a = a.With(apply.Options{UID: applied.UID, Former: former})
+
+			predicted, err := a.Predict(t.Context(), next, release.Updating)
+			if assert.NoError(t, err) {
+				assert.Equal(t, tt.want, at(predicted.Object.Object, "spec.note"))
+			}
+			must(t, a, next)
+			obj := live(t, next)
+			assert.Equal(t, tt.want, at(obj.Object, "spec.note"))
+			assert.Nil(t, at(obj.Object, "spec.port"), "a field that the release drops disappears")
+			assert.Equal(t, "kept", obj.GetLabels()["theirs"])
+		})
+	}
+	t.Run("it names the remedy without the earlier release", func(t *testing.T) {
+		a, _ := connect(t, owner)
+		first, next := widget("v1beta1", "kept", "{port: 80, note: old}"), widget("v1", "kept", "{accessPolicy: allow}")
+		must(t, a, first)
+		as(t, "kubectl", first, types.MergePatchType, `{"metadata":{"managedFields":[{}]}}`)
+		_, err := a.Apply(t.Context(), next, release.Updating)
+		require.ErrorContains(t, err, ".spec.note: expected list, ")
+		var failed *failure.Error
+		require.ErrorAs(t, err, &failed)
+		assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
+		assert.Contains(t, failed.Remedy, "correct or remove the named value in the object")
+		assert.False(t, failure.IsManifestError(err))
+	})
+}
+
+// A definition may also change the type of a field within a version.
+func TestFieldsMayChangeTheirTypeWithinAVersion(t *testing.T) {
+	widget := graduated(t, "retyped.example.com")
+	a, _ := connect(t, owner)
+	must(t, a, widget("v1", "w", "{port: 80, note: old}"))
+	crd := parse(t, strings.ReplaceAll(graduatedCRD, "GROUP", "retyped.example.com"))
+	as(t, "tests", crd, types.JSONPatchType, `[{"op":"replace","path":"/spec/versions/1/schema/openAPIV3Schema/properties/spec/properties/note",
+  "value":{"type":"array","items":{"type":"string"}}}]`)
+	next := widget("v1", "w", "{note: [new]}")
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // the server uses the changed definition a moment later
+		_, err := a.Apply(t.Context(), next, release.Updating)
+		assert.NoError(c, err)
+	}, eventually, tick)
+	assert.Equal(t, map[string]any{"note": []any{"new"}, "accessPolicy": "deny"}, live(t, next).Object["spec"])
 }
 
 // The server can read the object in the manifest's version, but not in that of the entries. It is not replaced, so its fields keep their owners.

@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
-	"golang.org/x/sync/singleflight"
 	"k8s.io/utils/clock"
 
+	"github.com/cluster-version/cvo/internal/memo"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
@@ -35,10 +34,7 @@ type former struct {
 	read    func(ctx context.Context, target request.Target) (payload.Update, error)
 	targets []request.Target
 	clock   clock.PassiveClock
-
-	reading singleflight.Group
-	mu      sync.Mutex
-	last    attempt
+	last    memo.Last[attempt]
 }
 
 // attempt is the result of reading all releases. It is kept for all objects.
@@ -80,15 +76,10 @@ func (w *rolling) newFormer() *former {
 // manifests implements apply.Former. The first call reads the releases, mostly from the cache. Concurrent callers share one read, which
 // continues for the others if ctx ends.
 func (f *former) manifests(ctx context.Context, id manifest.ID) ([]*manifest.Manifest, error) {
-	last := f.attempted()
-	if last.due(f.clock.Now()) {
-		background := context.WithoutCancel(ctx)
-		select {
-		case read := <-f.reading.DoChan("", func() (any, error) { return f.readAll(background), nil }):
-			last, _ = read.Val.(attempt)
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	due := func(last attempt) bool { return last.due(f.clock.Now()) }
+	last, err := f.last.Read(ctx, formerTimeout, due, f.readAll)
+	if err != nil {
+		return nil, err
 	}
 	switch {
 	case last.err == nil:
@@ -99,28 +90,13 @@ func (f *former) manifests(ctx context.Context, id manifest.ID) ([]*manifest.Man
 	return nil, last.err
 }
 
-func (f *former) attempted() attempt {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.last
-}
-
-// readAll makes an attempt, unless another one has ended since the caller last looked.
-func (f *former) readAll(ctx context.Context) attempt {
-	last := f.attempted()
-	if !last.due(f.clock.Now()) {
-		return last
-	}
+// readAll makes an attempt after the last one.
+func (f *former) readAll(ctx context.Context, last attempt) attempt {
 	if last.began.IsZero() {
 		last.began = f.clock.Now()
 	}
-	ctx, cancel := context.WithTimeout(ctx, formerTimeout)
-	defer cancel()
 	last.found, last.err = f.readTargets(ctx)
 	last.at = f.clock.Now()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.last = last
 	return last
 }
 

@@ -7,102 +7,98 @@ import (
 	"testing"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/apply"
-	"github.com/cluster-version/cvo/pkg/clusterversion/request"
+	"github.com/cluster-version/cvo/pkg/clusterversion/background"
+	"github.com/cluster-version/cvo/pkg/engine/rollout"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/payload"
 )
 
-func TestFormerReadsTheEarlierReleasesOnce(t *testing.T) {
-	of := func(version string) *manifest.Manifest {
-		list, err := manifest.Parse(version+".yaml", []byte("{apiVersion: v1, kind: ConfigMap, metadata: {namespace: a, name: b}}"), manifest.Limits{})
-		require.NoError(t, err)
-		return list[0]
-	}
-	clk := clocktesting.NewFakePassiveClock(time.Now())
-	var err error
-	reads := 0
-	f := &former{
-		clock: clk, targets: []request.Target{{Version: "1.1.0"}, {Version: "1.0.0"}},
-		read: func(_ context.Context, target request.Target) (payload.Update, error) {
-			reads++
-			return payload.Update{Payload: &payload.Payload{Manifests: []*manifest.Manifest{of(target.Version)}}}, err
-		},
-	}
-	ask := func() ([]*manifest.Manifest, error) { return f.manifests(t.Context(), of("x").ID()) }
-
-	err = errors.New("away")
-	_, got := ask()
-	require.EqualError(t, got, "release 1.1.0 cannot be read: away")
-	_, got = ask()
-	require.NotErrorIs(t, got, apply.ErrNoFormer)
-	assert.Equal(t, 1, reads, "another object does not repeat the attempt at once")
-	clk.SetTime(clk.Now().Add(formerRetry))
-	err = nil
-	list, got := ask()
-	require.NoError(t, got)
-	assert.Len(t, list, 2)
-	_, _ = ask()
-	assert.Equal(t, 3, reads, "the result is kept")
+// updatingTwice returns a reconciler that rolls out 1.2.0 after an update from 1.0.0 to 1.1.0 that did not complete, and what its rollout
+// knows of earlier releases.
+func updatingTwice(t *testing.T) (*scribe, *shelf, apply.Former) {
+	t.Helper()
+	registry, work := newShelf("1.0.0", "1.1.0", "1.2.0"), slots{}
+	var passer *rollout.Passer
+	s := newScribe(t, func(p *parts) {
+		p.stages, p.runner, p.options.ReleaseImage = registry.stages(), work, imageOf("1.2.0")
+		p.engine = func(*configv1.ClusterVersion, *payload.Payload) Engine {
+			passer = &rollout.Passer{Clock: clock.RealClock{}, Applier: halted{}, Observer: unseen{}}
+			return Engine{Passer: passer, Prepare: func(context.Context) error { return nil }, Completed: func(context.Context) {}}
+		}
+	})
+	cv := s.get(t)
+	cv.Status = clusterAt(partial("1.2.0"), partial("1.1.0"), completed("1.0.0")).Status
+	require.NoError(t, s.client.Status().Update(t.Context(), cv))
+	s.reconcile(t)
+	work[background.SlotAccept].step(t.Context())
+	s.at(time.Minute)
+	s.reconcile(t)
+	require.Contains(t, work, background.SlotRollout)
+	work[background.SlotRollout].step(t.Context())
+	require.NotNil(t, passer)
+	require.NotNil(t, passer.Former)
+	registry.pulled = nil
+	return s, registry, passer.Former
 }
 
-// A worker whose rollout has ended does not wait for the read of another one, and the read continues.
-func TestFormerSharesARead(t *testing.T) {
-	reads, blocked := make(chan struct{}, 2), make(chan struct{})
-	f := &former{
-		clock: clocktesting.NewFakePassiveClock(time.Now()), targets: []request.Target{{Version: "1.0.0"}},
-		read: func(ctx context.Context, _ request.Target) (payload.Update, error) {
-			reads <- struct{}{}
-			<-blocked
-			return payload.Update{Payload: &payload.Payload{}}, ctx.Err()
-		},
+// configMapA is the object of every release on the shelf.
+var configMapA = manifest.ID{Kind: "ConfigMap", Namespace: "ns", Name: "a"}
+
+func TestFormerReadsTheEarlierReleasesOnce(t *testing.T) {
+	s, registry, former := updatingTwice(t)
+	registry.err = errors.New("away")
+	_, err := former(t.Context(), configMapA)
+	require.ErrorContains(t, err, "release 1.1.0 cannot be read: ")
+	require.ErrorIs(t, err, registry.err)
+	registry.err = nil
+	_, err = former(t.Context(), configMapA)
+	require.Error(t, err)
+	assert.Len(t, registry.pulled, 1, "another object does not repeat the attempt at once")
+
+	s.at(time.Minute + formerRetry)
+	list, err := former(t.Context(), configMapA)
+	require.NoError(t, err)
+	var versions []any
+	for _, m := range list {
+		versions = append(versions, m.Object.Object["data"].(map[string]any)["version"])
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	first := make(chan error, 1)
-	go func() { _, err := f.manifests(ctx, manifest.ID{}); first <- err }()
-	<-reads
-	ended, end := context.WithCancel(t.Context())
-	end()
-	_, err := f.manifests(ended, manifest.ID{})
-	require.ErrorIs(t, err, context.Canceled)
-	cancel()
-	require.ErrorIs(t, <-first, context.Canceled)
-	close(blocked)
-	_, err = f.manifests(t.Context(), manifest.ID{})
-	require.NoError(t, err, "the canceled caller does not end the read")
-	assert.Empty(t, reads, "the result is kept")
+	assert.Equal(t, []any{"1.1.0", "1.0.0"}, versions)
+	_, err = former(t.Context(), configMapA)
+	require.NoError(t, err)
+	assert.Len(t, registry.pulled, 3, "the result is kept")
 }
 
 func TestFormerGivesUp(t *testing.T) {
 	for _, tt := range []struct {
-		name  string
-		err   error
-		after time.Duration
+		name     string
+		err      error
+		patience time.Duration
 	}{
 		{"at once if the release is gone", fmt.Errorf("x: %w", failure.ErrNotFound), 0},
 		{"after a while if the registry is away", errors.New("away"), formerPatience},
 	} {
 		t.Run("it gives up "+tt.name, func(t *testing.T) {
-			clk := clocktesting.NewFakePassiveClock(time.Now())
-			began := clk.Now()
-			f := &former{clock: clk, targets: []request.Target{{Version: "1.0.0"}}, read: func(context.Context, request.Target) (payload.Update, error) {
-				return payload.Update{}, tt.err
-			}}
-			for {
-				_, err := f.manifests(t.Context(), manifest.ID{})
-				if errors.Is(err, apply.ErrNoFormer) {
-					break
-				}
-				require.Error(t, err)
-				clk.SetTime(clk.Now().Add(2*formerRetry + time.Second))
-				require.LessOrEqual(t, clk.Since(began), formerPatience+2*formerRetry)
+			s, registry, former := updatingTwice(t)
+			registry.err = tt.err
+			began := s.clock.Now()
+			for _, after := range []time.Duration{0, formerRetry, formerPatience - 1, formerPatience} {
+				s.clock.SetTime(began.Add(after))
+				_, err := former(t.Context(), configMapA)
+				require.ErrorIs(t, err, tt.err)
+				assert.Equal(t, after >= tt.patience, errors.Is(err, apply.ErrNoFormer), "after %s: %v", after, err)
 			}
-			assert.GreaterOrEqual(t, clk.Since(began), tt.after)
+			pulled := len(registry.pulled)
+			s.clock.SetTime(began.Add(time.Hour))
+			_, err := former(t.Context(), configMapA)
+			require.ErrorIs(t, err, apply.ErrNoFormer)
+			assert.Len(t, registry.pulled, pulled, "it does not read again")
 		})
 	}
 }

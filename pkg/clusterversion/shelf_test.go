@@ -16,6 +16,7 @@ import (
 type shelf struct {
 	images map[release.Digest]fs.FS
 	pulled []release.Digest
+	err    error // the result of every pull, if set
 }
 
 func newShelf(versions ...string) *shelf {
@@ -32,7 +33,7 @@ func (s *shelf) Resolve(_ context.Context, pullspec string) (release.Image, erro
 
 func (s *shelf) Manifests(_ context.Context, img release.Image) (fs.FS, error) {
 	s.pulled = append(s.pulled, img.Digest)
-	return s.images[img.Digest], nil
+	return s.images[img.Digest], s.err
 }
 
 func (s *shelf) Verifier(context.Context, release.Image, *payload.Payload) (accept.Verifier, error) {

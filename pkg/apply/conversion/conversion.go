@@ -2,17 +2,18 @@
 package conversion
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
+	"github.com/cluster-version/cvo/internal/memo"
 	"github.com/cluster-version/cvo/pkg/apply/request"
 )
 
@@ -20,14 +21,14 @@ import (
 type Cache struct {
 	clock clock.PassiveClock
 
-	reads singleflight.Group
 	mu    sync.Mutex
-	known map[schema.GroupResource]entry
+	known map[schema.GroupResource]*memo.Last[entry]
 }
 
 type entry struct {
 	onlyRenames bool
-	readAt      time.Time
+	err         error
+	readAt      time.Time // zero if the definition was not read
 }
 
 const (
@@ -39,52 +40,43 @@ const (
 
 // NewCache returns an empty cache.
 func NewCache(clk clock.PassiveClock) *Cache {
-	return &Cache{clock: clk, known: map[schema.GroupResource]entry{}}
+	return &Cache{clock: clk, known: map[schema.GroupResource]*memo.Last[entry]{}}
 }
 
 // OnlyRenames reports whether the server converts the resource's objects by changing only apiVersion. It returns false for a resource
 // without a readable CustomResourceDefinition. Concurrent callers share one read, which continues for the others if ctx ends.
 func (c *Cache) OnlyRenames(ctx context.Context, client *request.Client, resource schema.GroupResource) (bool, error) {
-	if onlyRenames, ok := c.fresh(resource); ok {
-		return onlyRenames, nil
+	due := func(last entry) bool { return c.clock.Since(last.readAt) >= maxAge }
+	last, err := c.last(resource).Read(ctx, readTimeout, due, func(ctx context.Context, _ entry) entry {
+		return c.read(ctx, client, resource)
+	})
+	if err = cmp.Or(err, last.err); err != nil {
+		return false, fmt.Errorf("reading the definition of %s: %w", resource, err)
 	}
-	background := context.WithoutCancel(ctx)
-	select {
-	case read := <-c.reads.DoChan(resource.String(), func() (any, error) { return c.read(background, client, resource) }):
-		onlyRenames, _ := read.Val.(bool)
-		return onlyRenames, read.Err
-	case <-ctx.Done():
-		return false, fmt.Errorf("reading the definition of %s: %w", resource, ctx.Err())
-	}
+	return last.onlyRenames, nil
 }
 
-// fresh returns the result of the last read, unless it is too old.
-func (c *Cache) fresh(resource schema.GroupResource) (onlyRenames, ok bool) {
+func (c *Cache) last(resource schema.GroupResource) *memo.Last[entry] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last, ok := c.known[resource]
-	return last.onlyRenames, ok && c.clock.Since(last.readAt) < maxAge
+	if !ok {
+		last = &memo.Last[entry]{}
+		c.known[resource] = last
+	}
+	return last
 }
 
-// read reads a definition unless another read has finished since the caller last looked.
-func (c *Cache) read(ctx context.Context, client *request.Client, resource schema.GroupResource) (bool, error) {
-	if onlyRenames, ok := c.fresh(resource); ok {
-		return onlyRenames, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
+func (c *Cache) read(ctx context.Context, client *request.Client, resource schema.GroupResource) entry {
 	definitions := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	var crd apiextensionsv1.CustomResourceDefinition
 	err := client.Decode(ctx, request.Target{Resource: definitions, Name: resource.String()}, &crd)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // another API server serves the kind, or it is unknown
-		return false, nil
+		return entry{}
 	case err != nil:
-		return false, fmt.Errorf("reading the definition of %s: %w", resource, err)
+		return entry{err: err}
 	}
 	renames := crd.Spec.Conversion == nil || crd.Spec.Conversion.Strategy == apiextensionsv1.NoneConverter
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.known[resource] = entry{renames, c.clock.Now()}
-	return renames, nil
+	return entry{onlyRenames: renames, readAt: c.clock.Now()}
 }

@@ -6,18 +6,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-)
 
-// repeatedEntry is the text between the path of a list and the key of its duplicate entries.
-const repeatedEntry = ": duplicate entries for key "
+	"github.com/cluster-version/cvo/pkg/apply/failure"
+)
 
 // dropRepeated returns body without the list entries that a later entry with the same key replaces, in the lists that the error names. It
 // also returns the dropped entries. An update accepts such lists. Where it matters, as in the environment of a container, the last entry
 // wins. dropRepeated does not modify body.
 func dropRepeated(body map[string]any, err error) (without map[string]any, removed []string) {
 	without = body
-	for _, line := range typeErrors(err) {
-		path, key, ok := strings.Cut(line, repeatedEntry)
+	for _, line := range failure.Mismatches(err) {
+		path, key, ok := failure.RepeatedEntry(line)
 		if !ok {
 			continue
 		}

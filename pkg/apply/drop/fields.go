@@ -9,70 +9,24 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 )
 
 // Max is the maximum number of unknown fields that are omitted from one object. A manifest with more is an error.
 const Max = 32
 
-// typeError is the beginning of the server's error about an apply that does not match its schema. The error has code 500 and no reason. The
-// object's name and kind follow, and then one or more lines from structured-merge-diff.
-const typeError = "failed to create typed patch object ("
-
-// IsTypeError reports whether an apply does not match the schema of its kind.
-func IsTypeError(err error) bool { return err != nil && strings.Contains(err.Error(), typeError) }
-
-// unknown is the end of a line about a field that a schema does not have.
-const unknown = ": field not declared in schema"
-
-// IsSchemaError reports whether the server's message is about a value that does not match a schema.
-func IsSchemaError(message string) bool {
-	return strings.Contains(message, unknown) || strings.Contains(message, ": expected ")
-}
-
-// IsUnreadable reports whether an apply failed because the live object does not match the schema of the manifest's API version.
-func IsUnreadable(err error) bool {
-	return strings.Contains(err.Error(), "failed to create typed live object")
-}
-
-// UndeclaredFields returns the paths that a schema does not have according to the server's message.
-func UndeclaredFields(message string) (paths []string) {
-	for line := range strings.Lines(message) {
-		if path, ok := strings.CutSuffix(strings.TrimSpace(line), unknown); ok {
-			if at := strings.LastIndex(path, " "); at >= 0 {
-				path = path[at+1:]
-			}
-			if !slices.Contains(paths, path) {
-				paths = append(paths, path)
-			}
-		}
-	}
-	return paths
-}
-
 // unknownFields returns the paths in the error of a rejected apply that the schema does not have, in the notation of structured-merge-diff:
 // `.spec.containers[name="x"].image`. For each map, the server names only one path.
 func unknownFields(err error) []string {
-	if err == nil {
-		return nil
-	}
 	var paths []string
-	for _, line := range typeErrors(err) {
-		path, ok := strings.CutSuffix(line, unknown)
+	for _, line := range failure.Mismatches(err) {
+		path, ok := failure.UndeclaredField(line)
 		if ok && !slices.Contains(paths, path) {
 			paths = append(paths, path)
 		}
 	}
 	return paths
-}
-
-// typeErrors returns the lines of the server's error about an apply that does not match its schema.
-func typeErrors(err error) (lines []string) {
-	_, text, _ := strings.Cut(err.Error(), typeError)
-	_, text, _ = strings.Cut(text, "): ")
-	for line := range strings.Lines(text) {
-		lines = append(lines, strings.TrimSpace(line))
-	}
-	return lines
 }
 
 // Refused returns body without the parts that server-side apply cannot accept according to the error, and their paths. It returns no paths

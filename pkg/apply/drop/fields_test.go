@@ -96,7 +96,7 @@ func FuzzDropFields(f *testing.F) {
 		} else {
 			require.NotEqual(t, before, without)
 		}
-		unknownFields(errors.New(typeError + "/a; v1, Kind=X): " + path))
+		unknownFields(errors.New("failed to create typed patch object (/a; v1, Kind=X): " + path))
 		cutListStep(path)
 	})
 }
@@ -142,7 +142,7 @@ func FuzzRefusals(f *testing.F) {
 			t.Skip()
 		}
 		before := runtime.DeepCopyJSON(object)
-		without, removed := Refused(object, errors.New(typeError+"/a; v1, Kind=X): "+words))
+		without, removed := Refused(object, errors.New("failed to create typed patch object (/a; v1, Kind=X): "+words))
 		require.Equal(t, before, object)
 		if len(removed) == 0 {
 			require.Equal(t, before, without)

@@ -4,22 +4,17 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/cluster-version/cvo/pkg/apply/drop"
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 )
 
-// Diagnosis explains a rejected request whose cause is the existing object, or an admission policy for it.
+// Diagnosis explains an apply that failed because of the existing object, an admission policy for it or an earlier release.
 type Diagnosis struct {
-	// Reason is the class if Err does not come from the API server; empty if it does.
-	Reason string
 	// Cause, Fields and Remedy are those of Error.
 	Cause  string
 	Fields []string
@@ -118,29 +113,4 @@ func Summary(err error) string {
 	}
 	slices.Sort(texts)
 	return strings.Join(texts, ", ")
-}
-
-// removedVersion matches the server's message about an entry whose version the definition no longer has.
-var removedVersion = regexp.MustCompile(`request to convert CR to an invalid group/version: (\S+)`)
-
-// RemovedVersion returns the API version of an entry in managedFields that the kind's definition no longer has, or "".
-func RemovedVersion(err error) string {
-	if err == nil {
-		return ""
-	}
-	if match := removedVersion.FindStringSubmatch(err.Error()); match != nil {
-		return match[1]
-	}
-	return ""
-}
-
-// IsConversion reports whether an apply of a custom resource may have failed because the server could not convert the object to the versions
-// of its managedFields. The server reports status 500, as for other errors, but another text for a body that does not match the schema.
-func IsConversion(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Code != http.StatusInternalServerError {
-		return false
-	}
-	text := status.Status().Message
-	return drop.IsSchemaError(text) && !drop.IsTypeError(err) || removedVersion.MatchString(text)
 }

@@ -3,7 +3,6 @@
 package failure
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply/body"
-	"github.com/cluster-version/cvo/pkg/apply/drop"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -53,6 +51,9 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
+// ErrRetrieval means that the apply needs an earlier release, and no request to the API server failed.
+var ErrRetrieval = errors.New("an earlier release cannot be read")
+
 // Exclude is the remedy for an object that the cluster can do without.
 const Exclude = "exclude the object with an override (spec.overrides in the ClusterVersion)"
 
@@ -64,7 +65,7 @@ func Wrap(m *manifest.Manifest, err error) error {
 	reason, cause := classify(err)
 	e := &Error{Manifest: m, Reason: reason, Cause: cause, Err: err}
 	if r, ok := errors.AsType[*Diagnosis](err); ok {
-		e.Reason, e.Cause, e.Fields, e.Remedy = cmp.Or(r.Reason, reason), r.Cause, r.Fields, r.Remedy
+		e.Cause, e.Fields, e.Remedy = r.Cause, r.Fields, r.Remedy
 		return e
 	}
 	if match := failedWebhook.FindStringSubmatch(err.Error()); match != nil {
@@ -74,6 +75,9 @@ func Wrap(m *manifest.Manifest, err error) error {
 		e.Fields = fields
 		e.Remedy = fmt.Sprintf("the server cannot convert the object to the API versions in its managedFields: repair the conversion in the kind's CustomResourceDefinition, or keep the fields in all versions that it serves (%s)",
 			strings.Join(fields, ", "))
+	}
+	if e.Remedy == "" && IsUnreadable(err) {
+		e.Remedy = "the server cannot read the existing object in the manifest's API version: correct or remove the named value in the object"
 	}
 	if e.Reason == api.ReasonResourceInvalid && e.Remedy == "" && DeniedBy(err) == "" {
 		e.Remedy = "correct the release's manifest, which the API server rejects, or " + Exclude
@@ -85,16 +89,6 @@ func Wrap(m *manifest.Manifest, err error) error {
 	}
 	slices.Sort(e.Fields)
 	return e
-}
-
-// undeclared returns the fields of the live object that some API version in its managedFields does not declare, according to the server's
-// error. It has status 500, although the control plane works.
-func undeclared(err error) []string {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Code != http.StatusInternalServerError || drop.IsTypeError(err) {
-		return nil
-	}
-	return drop.UndeclaredFields(status.Status().Message)
 }
 
 // failedWebhook matches the server's error if it could not call a webhook whose failurePolicy is Fail.
@@ -139,9 +133,11 @@ func IsUnavailable(err error) bool {
 // about the cluster, but a timeout does.
 func classify(err error) (reason, cause string) {
 	switch {
+	case errors.Is(err, ErrRetrieval):
+		return api.ReasonPayloadRetrievalFailed, ErrRetrieval.Error()
 	case kinds.IsNoMatch(err), errors.Is(err, kinds.ErrUnavailable):
 		return api.ReasonResourceTypeMissing, "the server does not recognize this resource, check extension API servers"
-	case errors.Is(err, body.ErrManifest), drop.IsTypeError(err), len(undeclared(err)) > 0:
+	case errors.Is(err, body.ErrManifest), IsBodyMismatch(err), IsUnreadable(err), len(undeclared(err)) > 0:
 		return api.ReasonResourceInvalid, "the object is invalid, possibly due to local cluster configuration"
 	case errors.Is(err, request.ErrAnswer), errors.Is(err, context.Canceled):
 		return api.ReasonPayloadFailed, ""
@@ -189,11 +185,7 @@ func Explain(err error) string {
 	return err.Error()
 }
 
-// conversionError is part of the server's error about a value that does not fit the Go type of a built-in kind, such as Secret data that is
-// not base64. The error has code 500 and no reason.
-const conversionError = "failed to convert new object ("
-
 // IsManifestError reports whether the manifest itself causes the error, because it cannot be sent or does not match the schema.
 func IsManifestError(err error) bool {
-	return err != nil && (errors.Is(err, body.ErrManifest) || drop.IsTypeError(err) || strings.Contains(err.Error(), conversionError))
+	return errors.Is(err, body.ErrManifest) || IsBodyMismatch(err) || contains(err, conversionError) && !IsUnreadable(err)
 }

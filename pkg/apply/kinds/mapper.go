@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/utils/clock"
 
+	"github.com/cluster-version/cvo/internal/memo"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/manifest/definition"
 )
@@ -66,10 +66,9 @@ type Mapper struct {
 	clock     clock.PassiveClock
 	discovery Discovery
 	crds      map[schema.GroupVersionKind]Mapping
+	last      memo.Last[snapshot]
 
-	reads singleflight.Group
 	mu    sync.Mutex
-	last  snapshot
 	asked map[schema.GroupVersionKind]time.Time
 }
 
@@ -116,25 +115,25 @@ func (m *Mapper) Mapping(ctx context.Context, gvk schema.GroupVersionKind) (Mapp
 		mapping.New = m.isNew(gvk)
 		return mapping, nil
 	}
-	last := m.snapshot()
-	if _, ok := last.served[gvk]; ok || !m.stale(last) {
+	last := m.last.Value()
+	if _, ok := last.served[gvk]; ok {
 		return last.mapping(gvk)
 	}
-	if err := m.read(ctx); err != nil {
-		return Mapping{}, err
+	last, err := m.refresh(ctx)
+	if err != nil {
+		return Mapping{}, fmt.Errorf("reading discovery: %w", err)
 	}
-	return m.snapshot().mapping(gvk)
+	return last.mapping(gvk)
 }
 
-// read refreshes discovery. Concurrent callers share one read.
-func (m *Mapper) read(ctx context.Context) error {
-	background := context.WithoutCancel(ctx)
-	select {
-	case <-m.reads.DoChan("", func() (any, error) { m.refresh(background); return nil, nil }):
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("reading discovery: %w", ctx.Err())
-	}
+// refresh returns discovery. It reads it again unless that happened just now.
+func (m *Mapper) refresh(ctx context.Context) (snapshot, error) {
+	stale := func(last snapshot) bool { return m.clock.Since(last.at) >= refreshInterval }
+	return m.last.Read(ctx, readTimeout, stale, func(ctx context.Context, last snapshot) snapshot {
+		next := read(ctx, m.discovery, last)
+		next.at = m.clock.Now()
+		return next
+	})
 }
 
 // newFor is how long a kind counts as new. The API server delays a POST for a kind that is younger than two seconds.
@@ -143,7 +142,7 @@ const newFor = 10 * time.Second
 // isNew reports whether a kind of the release was not served at the last read of discovery and is now requested for the first time. It
 // returns false before the first read.
 func (m *Mapper) isNew(gvk schema.GroupVersionKind) bool {
-	last := m.snapshot()
+	last := m.last.Value()
 	if _, served := last.served[gvk]; served || last.at.IsZero() {
 		return false
 	}
@@ -159,33 +158,27 @@ func (m *Mapper) isNew(gvk schema.GroupVersionKind) bool {
 
 // Known returns the mapping of a kind if it is known. It reads discovery only if that has never been read.
 func (m *Mapper) Known(ctx context.Context, gvk schema.GroupVersionKind) (Mapping, bool) {
-	if m.snapshot().at.IsZero() {
+	last := m.last.Value()
+	if last.at.IsZero() {
 		mapping, err := m.Mapping(ctx, gvk)
 		return mapping, err == nil
 	}
 	if mapping, ok := m.crds[gvk]; ok {
 		return mapping, true
 	}
-	mapping, ok := m.snapshot().served[gvk]
+	mapping, ok := last.served[gvk]
 	return mapping, ok
 }
 
 // Served reports whether the last read of discovery contains a kind. CRDs of the release count only once they are served.
 func (m *Mapper) Served(ctx context.Context, gvk schema.GroupVersionKind) bool {
-	if m.snapshot().at.IsZero() {
-		_ = m.read(ctx)
+	last := m.last.Value()
+	if last.at.IsZero() {
+		last, _ = m.refresh(ctx)
 	}
-	_, ok := m.snapshot().served[gvk]
+	_, ok := last.served[gvk]
 	return ok
 }
-
-func (m *Mapper) snapshot() snapshot {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.last
-}
-
-func (m *Mapper) stale(s snapshot) bool { return m.clock.Since(s.at) >= refreshInterval }
 
 func (s snapshot) mapping(gvk schema.GroupVersionKind) (Mapping, error) {
 	if mapping, ok := s.served[gvk]; ok {
@@ -198,21 +191,6 @@ func (s snapshot) mapping(gvk schema.GroupVersionKind) (Mapping, error) {
 		return Mapping{}, fmt.Errorf("%w %q in %s: %w", ErrUnavailable, gvk.Kind, gvk.GroupVersion(), err)
 	}
 	return Mapping{}, fmt.Errorf("%w %q in %s", ErrNoMatch, gvk.Kind, gvk.GroupVersion())
-}
-
-// refresh reads discovery unless another read has finished since the caller last looked.
-func (m *Mapper) refresh(ctx context.Context) {
-	last := m.snapshot()
-	if !m.stale(last) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	next := read(ctx, m.discovery, last)
-	next.at = m.clock.Now()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.last = next
 }
 
 // read asks the server which kinds it serves. If an API fails because its extension API server is down, the other APIs stay usable, and the

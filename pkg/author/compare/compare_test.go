@@ -2,6 +2,7 @@ package compare_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -103,5 +104,43 @@ func TestCompareFindsTheOrphansOfRealReleases(t *testing.T) {
 	id := manifest.ID{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding", Name: "cluster-baremetal-operator"}
 	for _, o := range c.Objects {
 		assert.False(t, o.Object == id && o.Change == compare.Orphaned, "a stray namespace does not change the identity of a cluster-scoped object")
+	}
+}
+
+func TestAddedVersionIsComparedWithTheStoredOne(t *testing.T) {
+	const (
+		served = "{name: v1, served: true, storage: false, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string}}}}}"
+		stored = "{name: v2, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string}, b: {type: string}}}}}"
+	)
+	release := func(versions ...string) string {
+		dir := t.TempDir()
+		require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join(small, "1.0.0"))))
+		crd := "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: widgets.example.com}\n" +
+			"spec: {group: example.com, scope: Cluster, names: {kind: Widget, plural: widgets}, versions: [" + strings.Join(versions, ", ") + "]}\n"
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "release-manifests", "0000_10_widgets.yaml"), []byte(crd), 0o600))
+		return dir
+	}
+	added := strings.NewReplacer("v1", "v3").Replace(served)
+	for _, tt := range []struct {
+		name   string
+		before []string
+		added  string
+		want   []string
+	}{
+		{"compares with the stored version, not the first", []string{served, stored}, added, []string{"v3 b removed"}},
+		{"ignores an added version that is not served", []string{stored}, strings.Replace(added, "served: true", "served: false", 1), nil},
+		{"compares with nothing if the earlier release stores no version", []string{served}, strings.Replace(stored, "v2", "v3", 1), nil},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			c := differences(t, release(tt.before...), release(append(tt.before, tt.added)...), compare.Options{})
+			var got []string
+			for _, definition := range c.Definitions {
+				for _, change := range definition.Schema {
+					assert.False(t, change.Breaking)
+					got = append(got, strings.Join([]string{change.Version, change.Path, change.What}, " "))
+				}
+			}
+			assert.Equal(t, tt.want, got)
+		})
 	}
 }

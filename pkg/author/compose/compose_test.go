@@ -41,7 +41,7 @@ func choices(t *testing.T) compose.Options {
 		Folders: []string{writeFolder(t, "dns", "registry.example/shared")}, Offline: true, BaseComponent: assemble.OperatorComponent,
 		Now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), NoOperator: true,
 		Operator: fstest.MapFS{
-			"0000_00_operator_00.yaml": {Data: []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: operator}\n")},
+			"0000_00_operator_00.yaml": {Data: []byte("kind: 'Namespace'\napiVersion: v1\nmetadata:\n  name: operator\n  labels:\n    level: {{if .BringYourOwnNetwork}}privileged{{else}}restricted{{end}}\n")},
 			"0000_00_operator_01.yaml": {Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kinds, namespace: operator}\n")},
 			"0000_00_operator_30.yaml": {Data: []byte("image: '{{.ReleaseImage}}'")},
 		},

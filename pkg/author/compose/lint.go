@@ -3,13 +3,15 @@ package compose
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io/fs"
 	"path"
-	"regexp"
+	"slices"
 
 	"github.com/cluster-version/cvo/pkg/author/assemble"
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
 	"github.com/cluster-version/cvo/pkg/author/lint/source"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 )
 
@@ -51,9 +53,6 @@ func LintFolder(ctx context.Context, opts Options) (files []source.File, disable
 	return files, append(disable, "image-placeholder"), err
 }
 
-// referredKind matches a manifest of a kind that other manifests refer to. The manifest may be a template, which cannot be parsed.
-var referredKind = regexp.MustCompile(`(?m)^kind: (CustomResourceDefinition|Namespace)$`)
-
 // baseObjects returns the operator's CustomResourceDefinitions and Namespaces in a base image, which other manifests refer to. It returns
 // those of this program instead of reading the image, whose version may differ.
 func (in *Inputs) baseObjects() ([]source.File, error) {
@@ -63,11 +62,20 @@ func (in *Inputs) baseObjects() ([]source.File, error) {
 	}
 	var files []source.File
 	for _, f := range set {
-		if referredKind.Match(f.Data) {
+		text, err := payload.Render(f.Name, f.Data, payload.AnyRelease, "", nil)
+		if err != nil {
+			return nil, fmt.Errorf("rendering %s: %w", f.Name, err)
+		}
+		if slices.ContainsFunc(manifest.Examine(f.Name, text, manifest.Limits{}).Manifests, isReferredTo) {
 			files = append(files, source.File{Name: payload.OperatorDir + "/" + f.Name, Data: f.Data})
 		}
 	}
 	return files, nil
+}
+
+// isReferredTo reports whether other manifests refer to a manifest of its kind.
+func isReferredTo(m *manifest.Manifest) bool {
+	return m.Is("apiextensions.k8s.io", "CustomResourceDefinition") || m.Is("", "Namespace")
 }
 
 // isMonitoring reports whether a file of a release is a manifest for monitoring. The release need not contain the CRDs of such manifests:

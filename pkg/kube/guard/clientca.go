@@ -1,18 +1,19 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"fmt"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/internal/memo"
 )
 
 // The ConfigMap in which an API server publishes its CA for client certificates.
@@ -32,11 +33,14 @@ type clientCA struct {
 	configMaps interface {
 		Get(context.Context, string, metav1.GetOptions) (*corev1.ConfigMap, error)
 	}
-	reading singleflight.Group
+	last memo.Last[published]
+}
 
-	mu     sync.Mutex
+// published is the last client CA that was read.
+type published struct {
 	pool   *x509.CertPool
 	readAt time.Time
+	err    error // reading it again failed
 }
 
 // authenticate returns the user of a client certificate that the client CA has signed.
@@ -65,53 +69,24 @@ func (c *clientCA) authenticate(ctx context.Context, chain []*x509.Certificate) 
 
 // roots returns the client CA. It is at most clientCAEvery old, or older if it cannot be read again.
 func (c *clientCA) roots(ctx context.Context) (*x509.CertPool, error) {
-	pool, due := c.current()
-	if !due {
-		return pool, nil
+	due := func(last published) bool { return last.pool == nil || c.clock.Since(last.readAt) >= clientCAEvery }
+	last, err := c.last.Read(ctx, reviewTimeout, due, c.read)
+	if last.pool != nil {
+		return last.pool, nil
 	}
-	reading := c.reading.DoChan(clientCAKey, func() (any, error) {
-		if pool, due := c.current(); !due {
-			return pool, nil // another caller has just read it
-		}
-		// All waiting callers share this read, so it must not end with one of them.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
-		defer cancel()
-		return c.read(ctx)
-	})
-	var err error
-	select {
-	case read := <-reading:
-		if fresh, ok := read.Val.(*x509.CertPool); ok && read.Err == nil {
-			return fresh, nil
-		}
-		err = read.Err
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if pool != nil {
-		return pool, nil
-	}
-	return nil, fmt.Errorf("reading the cluster's client CA: %w", err)
-}
-
-func (c *clientCA) current() (pool *x509.CertPool, due bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pool, c.pool == nil || c.clock.Since(c.readAt) >= clientCAEvery
+	return nil, fmt.Errorf("reading the cluster's client CA: %w", cmp.Or(err, last.err))
 }
 
 // read reads the client CA from the cluster. A cluster without one accepts no client certificates.
-func (c *clientCA) read(ctx context.Context) (*x509.CertPool, error) {
-	published, err := c.configMaps.Get(ctx, clientCAName, metav1.GetOptions{})
+func (c *clientCA) read(ctx context.Context, last published) published {
+	found, err := c.configMaps.Get(ctx, clientCAName, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, err
+		last.err = err
+		return last
 	}
 	pool := x509.NewCertPool()
 	if err == nil {
-		pool.AppendCertsFromPEM([]byte(published.Data[clientCAKey]))
+		pool.AppendCertsFromPEM([]byte(found.Data[clientCAKey]))
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pool, c.readAt = pool, c.clock.Now()
-	return pool, nil
+	return published{pool: pool, readAt: c.clock.Now()}
 }
