@@ -10,20 +10,12 @@ import (
 )
 
 func driftRepaired(r report.Repaired) event.Event {
-	return event.Normal(api.EventDriftRepaired, "Repaired %s, which was %s%s%s", r.ID, r.Reason, r.By(), remedy(r))
+	return event.Normal(api.EventDriftRepaired, "Repaired %s, which was %s%s%s", r.ID, r.Reason, r.By(), r.Advice())
 }
 
 func repairsHeldBack(r report.Repaired) event.Event {
 	return event.Warning(api.EventRepairsHeldBack, "%s keeps being changed%s; it is not repaired again before %s%s",
-		r.ID, cmp.Or(r.By(), " by another client"), r.HeldBack.UTC().Format("15:04:05Z"), remedy(r))
-}
-
-// remedy returns what ends the repairs, after a colon; empty if that is unknown.
-func remedy(r report.Repaired) string {
-	if text := r.Remedy(); text != "" {
-		return ": " + text
-	}
-	return ""
+		r.ID, cmp.Or(r.By(), " by another client"), r.HeldBack.UTC().Format("15:04:05Z"), r.Advice())
 }
 
 func orphanPruned(r inventory.Record) event.Event {

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -60,13 +61,20 @@ func (l *testPlatform) createVersion() types.UID {
 // awaitStop waits for the event that reports the end of the rollout.
 func (l *testPlatform) awaitStop(message string) {
 	l.t.Helper()
+	l.awaitEvent(api.EventRolloutStopped, message)
+}
+
+// awaitEvent waits for an event that occurred once and whose message contains the text.
+func (l *testPlatform) awaitEvent(reason, message string) {
+	l.t.Helper()
+	events := kubernetes.NewForConfigOrDie(l.env.Config("integration")).CoreV1().Events(api.OperatorNamespace)
 	assert.Eventually(l.t, func() bool {
-		list := &corev1.EventList{}
-		require.NoError(l.t, l.client.List(l.t.Context(), list, client.InNamespace(api.OperatorNamespace)))
+		list, err := events.List(l.t.Context(), metav1.ListOptions{})
+		require.NoError(l.t, err)
 		return slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
-			return e.Reason == api.EventRolloutStopped && strings.Contains(e.Message, message) && e.Count == 1
+			return e.Reason == reason && strings.Contains(e.Message, message) && e.Count == 1
 		})
-	}, 30*time.Second, 50*time.Millisecond, "waiting for event %s: %s", api.EventRolloutStopped, message)
+	}, 30*time.Second, 50*time.Millisecond, "waiting for event %s: %s", reason, message)
 }
 
 // assertUntouched checks that the operator wrote no object of a release in that time.

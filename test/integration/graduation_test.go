@@ -92,6 +92,7 @@ func TestUpdateTakesBackDiscardedFields(t *testing.T) {
 
 	discard()
 	require.Eventually(t, isOurs, time.Minute, 20*time.Millisecond)
+	l.awaitEvent(api.EventDriftRepaired, "which was changed by an unknown client (managedFields were empty); if that client writes another API version")
 	request("4.2.1", "v1", "{port: 81}")
 	assert.Equal(t, map[string]any{"port": int64(81)}, after("4.2.1"))
 	request("4.2.2", "v1beta1", "{port: 82, note: ours}")

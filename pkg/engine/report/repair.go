@@ -30,8 +30,9 @@ type Repair struct {
 	Reason Drift     `json:"reason"`
 	// Manager is the field manager of the last write, if managedFields shows it.
 	Manager string `json:"manager,omitempty"`
-	// Version is the API version in which another client probably writes the object, if the server discarded managedFields.
-	Version string `json:"version,omitempty"`
+	// Unowned is true for a custom resource whose managedFields were empty. The API server discards them after some writes in another API
+	// version, and a client can clear them, so the cause is unknown.
+	Unowned bool `json:"unowned,omitempty"`
 }
 
 // By describes the other writer, with a leading space; empty if nothing is known about it.
@@ -39,18 +40,18 @@ func (r Repair) By() string {
 	switch {
 	case r.Manager != "":
 		return fmt.Sprintf(" by field manager %q", r.Manager)
-	case r.Version != "":
-		return " by a client that probably writes it in API version " + r.Version
+	case r.Unowned:
+		return " by an unknown client (managedFields were empty)"
 	}
 	return ""
 }
 
-// Remedy returns what ends the repairs; empty if that depends on the other writer.
-func (r Repair) Remedy() string {
-	if r.Version == "" {
+// Advice returns what may end the repairs, with a leading separator; empty if nothing is known about the cause.
+func (r Repair) Advice() string {
+	if !r.Unowned {
 		return ""
 	}
-	return "release its manifest in that version, because the API server discards managedFields at each such write"
+	return "; if that client writes another API version than the release, release the manifest in that version"
 }
 
 // Repaired is the repair of one object.

@@ -2,10 +2,7 @@ package rollout
 
 import (
 	"context"
-	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/internal/backoff"
 	"github.com/cluster-version/cvo/pkg/api"
@@ -18,7 +15,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/engine/taskgraph"
 	"github.com/cluster-version/cvo/pkg/manifest"
-	"github.com/cluster-version/cvo/pkg/manifest/definition"
 )
 
 // The pass retries a failed apply after 200 ms, and doubles the wait up to 25 s, with a jitter of a fifth. After
@@ -84,7 +80,7 @@ func (p *pass) apply(
 		if need.Namesake {
 			writer = api.FieldManager
 		}
-		p.repaired(t.id, s, report.Repair{At: now, Reason: need.Drift, Manager: writer, Version: otherVersion(t, n.Manifest, look)})
+		p.repaired(t.id, s, report.Repair{At: now, Reason: need.Drift, Manager: writer, Unowned: isUnowned(t, look)})
 	}
 }
 
@@ -145,24 +141,10 @@ func (p *pass) repaired(id manifest.ID, s *slot, repair report.Repair) {
 	}
 }
 
-// otherVersion returns the API version in which another client has probably written an object without managedFields; empty if there is no
-// such version. Without a conversion webhook, the API server discards managedFields if the object has a field that the version of an entry
-// does not declare.
-func otherVersion(t *task, m *manifest.Manifest, look observe.Look) string {
-	if t.definition == nil || look.State == nil || look.State.Fields != (ownership.Hash{}) || look.State.Writer != "" {
-		return ""
-	}
-	crd := t.definition.Manifest.Object.Object
-	if strategy, _, _ := unstructured.NestedString(crd, "spec", "conversion", "strategy"); strategy == "Webhook" {
-		return ""
-	}
-	var others []string
-	for v := range definition.Versions(crd) {
-		if v.Served && v.Name != m.GVK().Version {
-			others = append(others, v.Name)
-		}
-	}
-	return strings.Join(others, " or ")
+// isUnowned reports whether an object without managedFields is a custom resource of a CRD in the release. The server can read objects of
+// built-in kinds in all versions, so it discards none of their managedFields.
+func isUnowned(t *task, look observe.Look) bool {
+	return t.definition != nil && look.State != nil && look.State.Fields == (ownership.Hash{}) && look.State.Writer == ""
 }
 
 func writerOf(look observe.Look) string {

@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -93,10 +92,9 @@ const definitionCleanup = "customresourcecleanup.apiextensions.k8s.io"
 // the dependents of the object, and other modes only report the fight. It is a failure only for objects that give other clients power over
 // the cluster.
 func fighting(t *task, mode release.Mode, r *drift.Repairs) gate.Verdict {
-	remedy := cmp.Or(r.Last.Remedy(), "stop that client or exclude the object with an override in the ClusterVersion")
 	v := gate.Verdict{State: gate.Settled, Patience: gate.Notice, Reason: api.ReasonFight, Message: fmt.Sprintf(
-		"%s was repeatedly %s%s: %s; next repair at %s",
-		t.id, r.Last.Reason, r.Last.By(), remedy, r.TruceEnd.UTC().Format("15:04:05Z"))}
+		"%s was repeatedly %s%s: stop that client or exclude the object with an override in the ClusterVersion%s; next repair at %s",
+		t.id, r.Last.Reason, r.Last.By(), r.Last.Advice(), r.TruceEnd.UTC().Format("15:04:05Z"))}
 	switch updating := mode == release.Updating; {
 	case t.vital && updating:
 		v.State, v.Patience = gate.Failed, gate.None

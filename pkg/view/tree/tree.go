@@ -515,8 +515,8 @@ func (p *picture) repairs(objects []report.Object) {
 		text := fmt.Sprintf("%s  %s, last %s ago: %s", terminal.OneLine(o.ID.String()), printable.Count(o.Repairs, "time"), p.ago(o.LastRepair.At), terminal.OneLine(string(o.LastRepair.Reason)))
 		if manager := terminal.OneLine(o.LastRepair.Manager); manager != "" {
 			text += " by " + manager
-		} else if o.LastRepair.Version != "" {
-			text += terminal.OneLine(o.LastRepair.By() + ": " + o.LastRepair.Remedy())
+		} else {
+			text += o.LastRepair.By() + o.LastRepair.Advice()
 		}
 		return text
 	})

@@ -92,6 +92,12 @@ func TestTreeNamesWorkloadsWithoutReplicas(t *testing.T) {
 	assert.Contains(t, View{}.Lines(s), line, "without the objects, too")
 }
 
+func TestTreeDescribesRepairsOfObjectsWithoutManagedFields(t *testing.T) {
+	s := snapshots.Updating()
+	s.Objects[1].Repairs, s.Objects[1].LastRepair = 1, report.Repair{At: s.At, Reason: report.DriftChanged, Unowned: true}
+	assert.Contains(t, strings.Join(View{}.Lines(s), "\n"), "changed by an unknown client (managedFields were empty); if that client writes another API version")
+}
+
 //threat:control-characters-rewrite
 func TestTreeEscapesControlCharacters(t *testing.T) {
 	s := snapshots.Updating()
