@@ -8,12 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/cli/command"
-	"github.com/cluster-version/cvo/test/env"
 )
 
 // TestClusterFlagsSelectClusterAndUser runs a command that first reads a Lease.
 func TestClusterFlagsSelectClusterAndUser(t *testing.T) {
-	e := env.New(t, env.Options{Audit: env.AuditNone})
+	e := withoutPlatform.For(t)
 	(&updatingCluster{T: t, config: e.Config("tests")}).crds("config/v1/zz_generated.crd-manifests/*_clusterversions-Default.crd.yaml")
 	for _, tt := range []struct {
 		name string

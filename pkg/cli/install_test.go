@@ -34,6 +34,13 @@ import (
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
+// withoutPlatform is a cluster for tests that install no platform and leave no object behind that another test would notice.
+var withoutPlatform *env.Env
+
+func TestMain(m *testing.M) {
+	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { withoutPlatform = e })
+}
+
 // bare is an empty cluster and a registry with releases for it.
 type bare struct {
 	registry *fixture.Registry
@@ -45,7 +52,12 @@ type bare struct {
 
 func newBare(t *testing.T) *bare {
 	t.Helper()
-	b := &bare{registry: fixture.StartRegistry(t), env: env.New(t, env.Options{Audit: env.AuditNone})}
+	return bareAt(t, env.New(t, env.Options{Audit: env.AuditNone}))
+}
+
+func bareAt(t *testing.T, e *env.Env) *bare {
+	t.Helper()
+	b := &bare{registry: fixture.StartRegistry(t), env: e}
 	var err error
 	b.signer, err = fixture.NewKeySigner()
 	require.NoError(t, err)
@@ -107,7 +119,7 @@ func (b *bare) run(t *testing.T, img release.Image, args ...string) (stdout, std
 }
 
 func TestInstallRejectsUnusableReleases(t *testing.T) {
-	b := newBare(t)
+	b := bareAt(t, withoutPlatform.For(t))
 	unsigned := b.push(t, "1.0.0", "/cvo", nil)
 	other := b.push(t, "1.0.1", "/usr/bin/cluster-version-operator", nil)
 	without := b.push(t, "1.0.2", "/cvo", func(file string) bool { return !strings.Contains(file, "deployment") })
@@ -243,28 +255,28 @@ func TestInstallDeploysTheOperator(t *testing.T) {
 	})
 }
 
-func TestInstallAndUninstallRepeatRequestsThatFailForNow(t *testing.T) {
-	b := newBare(t)
-	img := b.signed(t, "1.0.0")
+// unreliable returns the kubeconfig of an unreliable connection to the cluster.
+func (b *bare) unreliable(t *testing.T) (kubeconfig string) {
+	t.Helper()
 	cfg := b.env.Config("test")
-	var faults *fault.Transport
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		var err error
-		faults, err = fault.New(next, fault.Options{Seed: 3, Rates: map[fault.Kind]float64{fault.InternalError: 0.05, fault.LostAnswer: 0.05}})
+		faults, err := fault.New(next, fault.Options{Seed: 3, Rates: map[fault.Kind]float64{fault.InternalError: 0.03, fault.LostAnswer: 0.03}})
 		require.NoError(t, err)
 		return faults
 	})
-	b.env.Kubeconfig = proxied(t, cfg, func(*http.Request) {})
+	return proxied(t, cfg, func(*http.Request) {})
+}
 
-	_, errs, err := b.run(t, img, "--wait=none")
+// TestInstallRepeatsRequestsThatFailForNow installs an operator that the tests of uninstall then use.
+func TestInstallRepeatsRequestsThatFailForNow(t *testing.T) {
+	b := newBare(t)
+	img := b.signed(t, "1.0.0")
+	_, errs, err := b.run(t, img, "--wait=none", "--kubeconfig", b.unreliable(t))
 	require.NoError(t, err, errs)
 	assert.Contains(t, errs, "info: the API server is unavailable: injected internal error; trying again\n")
 	assert.Contains(t, errs, "info: the API server is unavailable: 502 Bad Gateway; trying again\n")
-	before := faults.Count()[fault.InternalError]
-	_, errs, err = runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig, "--dry-run", "--with-platform")
-	require.NoError(t, err, errs)
-	assert.Greater(t, faults.Count()[fault.InternalError], before)
-	assert.Contains(t, errs, "info: the API server is unavailable: injected internal error; trying again\n")
+	t.Run("uninstall repeats them too", b.testDryRun)
+	t.Run("uninstall asks for confirmation", b.testConfirmation)
 }
 
 // testWaits plays the controllers and nodes that report on the operator. An API server alone lacks them.

@@ -29,7 +29,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/oci/registry/mirrorset"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify/store"
-	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
@@ -387,10 +386,11 @@ func TestReleaseMirrorRejectsWrongArguments(t *testing.T) {
 func TestReleaseMirrorAppliesSignaturesToTheCluster(t *testing.T) {
 	m := newMirrorable(t, false)
 	m.sign()
-	cfg := env.New(t, env.Options{}).Config("test")
+	cfg := withoutPlatform.For(t).Config("test")
 	cluster, err := client.New(cfg, client.Options{})
 	require.NoError(t, err)
-	require.NoError(t, cluster.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "openshift-config-managed"}}))
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "openshift-config-managed"}}
+	require.NoError(t, client.IgnoreAlreadyExists(cluster.Create(t.Context(), namespace)))
 	kubeconfig := filepath.Join(m.dir, "kubeconfig")
 	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:  map[string]*clientcmdapi.Cluster{"c": {Server: cfg.Host, CertificateAuthorityData: cfg.CAData}},
@@ -421,4 +421,7 @@ func TestReleaseMirrorAppliesSignaturesToTheCluster(t *testing.T) {
 	m.sign()
 	require.NoError(t, m.run(append(args, "--overwrite")...))
 	assert.Len(t, signatures(), 1)
+	require.NoError(t, cluster.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "openshift-config-managed", Name: "sha256-" + m.image.Digest.Hex(),
+	}}))
 }

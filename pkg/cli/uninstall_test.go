@@ -31,27 +31,26 @@ func TestUninstallRejectsWrongArguments(t *testing.T) {
 	}
 }
 
-func TestUninstallAsksForConfirmation(t *testing.T) {
-	b := newBare(t)
-	img := b.signed(t, "1.0.0")
-	_, errs, err := b.run(t, img, "--wait=none")
+// testDryRun uses an unreliable connection. Package uninstall tests a whole uninstall with one.
+func (b *bare) testDryRun(t *testing.T) {
+	out, errs, err := runCvo(t, "uninstall", "--kubeconfig", b.unreliable(t), "--dry-run")
 	require.NoError(t, err, errs)
-
-	_, _, err = runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig)
-	require.ErrorContains(t, err, "add --yes")
-	assert.Equal(t, command.ExitRefused, command.ExitCode(err))
-
-	out, errs, err := runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig, "--dry-run")
-	require.NoError(t, err, errs)
+	assert.Regexp(t, "info: the API server is unavailable: .*; trying again\n", errs)
 	assert.Contains(t, out, "ClusterVersion version would be deleted\n")
 	assert.Contains(t, out, "Namespace openshift-cluster-version would be deleted\n")
 	assert.NotContains(t, out, "clusteroperators")
 	deployment := &appsv1.Deployment{}
 	require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Namespace: api.OperatorNamespace, Name: target.Operator}, deployment))
 	assert.Positive(t, *deployment.Spec.Replicas)
+}
 
-	// No garbage collector runs here, so the orphaning deletion does not finish.
-	_, errs, err = runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig, "--yes", "--timeout=5s")
+// testConfirmation confirms an uninstall that does not finish: no garbage collector runs here to complete the orphaning deletion.
+func (b *bare) testConfirmation(t *testing.T) {
+	_, _, err := runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig)
+	require.ErrorContains(t, err, "add --yes")
+	assert.Equal(t, command.ExitRefused, command.ExitCode(err))
+
+	_, errs, err := runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig, "--yes", "--timeout=1s")
 	assert.Equal(t, command.ExitUpdating, command.ExitCode(err), errs)
-	assert.Contains(t, errs, "error: not done within 5s: ")
+	assert.Contains(t, errs, "error: not done within 1s: ")
 }
