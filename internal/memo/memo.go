@@ -26,7 +26,7 @@ func (l *Last[T]) Value() T {
 }
 
 // Read returns the last result, or replaces it first if it is due. read gets the result that it replaces, and timeout limits it. Concurrent
-// callers share one read, which continues for the others if ctx ends. Only then, Read fails; it returns the cause and the last result.
+// callers share one read, which continues for the others if ctx ends. Only then, Read fails, with the error of ctx and the last result.
 func (l *Last[T]) Read(ctx context.Context, timeout time.Duration, due func(T) bool, read func(context.Context, T) T) (T, error) {
 	last := l.Value()
 	if !due(last) {
