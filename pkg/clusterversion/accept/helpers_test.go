@@ -1,8 +1,9 @@
-package accept
+package accept_test
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -22,8 +23,8 @@ var (
 )
 
 // acceptedRelease returns an accepted release with a signature.
-func acceptedRelease(version string) Acceptance {
-	return Acceptance{
+func acceptedRelease(version string) accept.Acceptance {
+	return accept.Acceptance{
 		Target: request.Target{Image: imageOf(version), Version: version}, Step: "PayloadLoaded", Done: true,
 		Message:  `Payload loaded version="` + version + `"`,
 		Verified: release.Verified{Image: release.Image{Pullspec: imageOf(version), Digest: digestOf(version)}, Evidence: []release.Evidence{{KeyID: "K"}}},
