@@ -11,7 +11,6 @@ import (
 var (
 	now             = cluster.Now()
 	imageOf         = cluster.Image
-	digestOf        = cluster.Digest
 	completed       = cluster.Completed
 	partial         = cluster.Partial
 	clusterAt       = cluster.At
