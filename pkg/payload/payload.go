@@ -217,17 +217,6 @@ func (p *Payload) Optional(filter inclusion.Filter) []*manifest.Manifest {
 	return optional
 }
 
-// Verification returns the ConfigMap that is annotated as the release's root of trust; the first one in load order, or nil if there is
-// none.
-func (p *Payload) Verification() *manifest.Manifest {
-	for _, m := range p.Manifests {
-		if _, ok := m.Object.GetAnnotations()[api.VerificationAnnotation]; ok && m.Is("", "ConfigMap") {
-			return m
-		}
-	}
-	return nil
-}
-
 func checkDir(fsys fs.FS, dir string) error {
 	info, err := fs.Stat(fsys, dir)
 	switch {

@@ -84,14 +84,6 @@ func TestLoadOrdersManifestsAndReadsMetadata(t *testing.T) {
 	assert.Equal(t, "out", p.Excluded[0].Manifest.ID().Name)
 	assert.Equal(t, "no annotations", p.Excluded[0].Reason)
 	assert.NotContains(t, p.Excluded[0].Manifest.Object.Object, "data")
-	assert.Nil(t, p.Verification())
-}
-
-func TestLoadFindsTheVerificationConfigMap(t *testing.T) {
-	p, err := payload.Load(files("release-manifests/0000_90_keys_00.yaml", configMap("keys", `    release.openshift.io/verification-config-map: ""`)), "x", payload.Options{})
-	require.NoError(t, err)
-	require.NotNil(t, p.Verification(), "an empty annotation counts")
-	assert.Equal(t, "keys", p.Verification().ID().Name)
 }
 
 func TestLoadFiltersByTheMajorVersion(t *testing.T) {

@@ -143,9 +143,8 @@ func TestRealReleaseIsOrderedByFile(t *testing.T) {
 //threat:duplicate-keys
 func TestRealReleaseWithRepeatedKeysLoads(t *testing.T) {
 	p := realPayload(t, "4.23.0")
-	m := p.Verification()
+	m := find(p, "ConfigMap openshift-config-managed/release-verification")
 	require.NotNil(t, m)
-	assert.Equal(t, "ConfigMap openshift-config-managed/release-verification", m.ID().String())
 	assert.Equal(t, "0000_90_cluster-update-keys_configmap.yaml", m.File)
 	assert.Contains(t, m.Object.Object["data"], "verifier-public-key-redhat")
 	sa := find(p, "ServiceAccount openshift-cluster-storage-operator/csi-snapshot-controller-operator")

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify"
 	"github.com/cluster-version/cvo/pkg/verify/openpgp"
@@ -171,16 +172,17 @@ func TestManagedSignaturesOfARevokedKeyAreRejected(t *testing.T) {
 	require.NoError(t, err)
 	kept, changed := store.Managed{}.With(digest, found)
 	require.True(t, changed)
+	stored := store.NewConfigMaps(listOf(store.ConfigMapData{Namespace: api.ConfigManagedNamespace, Name: store.ManagedName, BinaryData: kept.BinaryData()}))
 
 	verifier := func(e *pgp.Entity) *verify.Verifier {
-		return newVerifier(t, policy.Policy{Keyrings: []openpgp.Keyring{keyring(t, "k", e)}}, verify.Sources{Local: []store.Store{kept}})
+		return newVerifier(t, policy.Policy{Keyrings: []openpgp.Keyring{keyring(t, "k", e)}}, verify.Sources{Local: []store.Store{stored}})
 	}
 	again, err := verifier(alice).Verify(t.Context(), image())
 	require.NoError(t, err)
 	assert.Contains(t, again[0].Store, "ConfigMap openshift-config-managed/signatures-managed key sha256-")
 
 	require.NoError(t, alice.RevokeKey(packet.KeyCompromised, "", &packet.Config{Time: func() time.Time { return today }}))
-	_, err = newVerifierOfRevoked(t, alice, kept)
+	_, err = newVerifierOfRevoked(t, alice, stored)
 	require.ErrorContains(t, err, "is revoked")
 }
 

@@ -1,4 +1,4 @@
-package accept
+package accept_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/event"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -56,7 +57,7 @@ func (s *shelf) Manifests(_ context.Context, img release.Image) (fs.FS, error) {
 	return s.images[string(img.Digest)], nil
 }
 
-func (s *shelf) Verifier(_ context.Context, _ release.Image, running *payload.Payload) (Verifier, error) {
+func (s *shelf) Verifier(_ context.Context, _ release.Image, running *payload.Payload) (accept.Verifier, error) {
 	s.trusted = append(s.trusted, running)
 	return s, nil
 }
@@ -70,28 +71,28 @@ func (s *shelf) Verify(_ context.Context, img release.Image) ([]release.Evidence
 	return []release.Evidence{{Method: "openpgp", KeyID: "0123", Identity: "Jo", Store: "shelf"}}, nil
 }
 
-func (s *shelf) stages() Stages {
-	return Stages{
-		Outside:  func(context.Context, *configv1.ClusterVersion) (Outside, error) { return s, nil },
-		Settings: func() Settings { return Settings{} },
+func (s *shelf) stages() accept.Stages {
+	return accept.Stages{
+		Outside:  func(context.Context, *configv1.ClusterVersion) (accept.Outside, error) { return s, nil },
+		Settings: func() accept.Settings { return accept.Settings{} },
 	}
 }
 
 // try accepts a target on a cluster and returns the result and all events.
-func try(t *testing.T, in Input, target request.Target) (Acceptance, []event.Event) {
+func try(t *testing.T, in accept.Input, target request.Target) (accept.Acceptance, []event.Event) {
 	t.Helper()
 	if in.ClusterVersion == nil {
 		in.ClusterVersion = clusterAt(completed("1.0.0"))
 	}
 	in.Own = imageOf("1.0.0")
 	in.ClusterVersion.Status.AvailableUpdates = []configv1.Release{{Version: "1.1.0"}} // prevents a warning of a precondition
-	var before Acceptance
+	var before accept.Acceptance
 	var emitted []event.Event
-	report := func(a Acceptance) {
-		emitted = append(emitted, Events(before, a)...)
+	report := func(a accept.Acceptance) {
+		emitted = append(emitted, accept.Events(before, a)...)
 		before = a
 	}
-	a := Run(t.Context(), in, target, report)
+	a := accept.Run(t.Context(), in, target, report)
 	report(a)
 	report(a) // the second report must emit no event
 	return a, emitted
@@ -99,7 +100,7 @@ func try(t *testing.T, in Input, target request.Target) (Acceptance, []event.Eve
 
 func TestAcceptLoadsAVerifiedRelease(t *testing.T) {
 	s := newShelf("1.1.0")
-	a, emitted := try(t, Input{Stages: s.stages()}, request.Target{Image: imageOf("1.1.0")})
+	a, emitted := try(t, accept.Input{Stages: s.stages()}, request.Target{Image: imageOf("1.1.0")})
 	require.NoError(t, a.Err)
 	assert.True(t, a.Done)
 	assert.Equal(t, "PayloadLoaded", a.Step)
@@ -176,12 +177,12 @@ func TestAcceptRejectsBadReleases(t *testing.T) {
 			if tt.edit != nil {
 				tt.edit(s)
 			}
-			a, emitted := try(t, Input{Stages: s.stages(), ClusterVersion: tt.cv}, tt.target)
+			a, emitted := try(t, accept.Input{Stages: s.stages(), ClusterVersion: tt.cv}, tt.target)
 			require.Error(t, a.Err)
 			assert.False(t, a.Done)
 			assert.Equal(t, tt.step, a.Step)
 			assert.Contains(t, a.Message, tt.message)
-			assert.Equal(t, tt.permanent, !IsTransient(a))
+			assert.Equal(t, tt.permanent, !accept.IsTransient(a))
 			assert.Equal(t, tt.pulls, len(s.pulled) > 0)
 			last := emitted[len(emitted)-1]
 			assert.Equal(t, event.Event{Kind: "Warning", Reason: tt.event, Message: a.Message}, last)
@@ -203,7 +204,7 @@ func TestForceSkipsVerificationAndPreconditions(t *testing.T) {
 	image := `image="` + imageOf("1.1.0") + `"`
 	const unsigned = " cannot be verified, but continuing anyway because the update was forced: no signature found"
 	t.Run("accepts a release without a signature", func(t *testing.T) {
-		a, emitted := try(t, Input{Stages: s.stages()}, request.Target{Image: imageOf("1.1.0"), Force: true})
+		a, emitted := try(t, accept.Input{Stages: s.stages()}, request.Target{Image: imageOf("1.1.0"), Force: true})
 		require.NoError(t, a.Err)
 		assert.True(t, a.Done)
 		assert.Equal(t, `Target release version="" `+image+unsigned, a.Risks)
@@ -213,7 +214,7 @@ func TestForceSkipsVerificationAndPreconditions(t *testing.T) {
 		assert.Contains(t, emitted, event.Event{Kind: "Normal", Reason: "PreconditionsPassed", Message: `Preconditions passed for payload loaded version="1.1.0" ` + image})
 	})
 	t.Run("skips preconditions", func(t *testing.T) {
-		a, emitted := try(t, Input{Stages: s.stages(), ClusterVersion: clusterAt(completed("1.2.0"))}, request.Target{Image: imageOf("1.1.0"), Version: "1.1.0", Force: true})
+		a, emitted := try(t, accept.Input{Stages: s.stages(), ClusterVersion: clusterAt(completed("1.2.0"))}, request.Target{Image: imageOf("1.1.0"), Version: "1.1.0", Force: true})
 		require.NoError(t, a.Err)
 		const objection = `Forced through blocking failures: Precondition "ClusterVersionRollback" failed because of "LowDesiredVersion": 1.1.0 is less than the current target 1.2.0, and the cluster has no previous Semantic Version`
 		assert.Equal(t, `Target release version="1.1.0" `+image+unsigned+"\n"+objection, a.Risks)
@@ -226,14 +227,14 @@ func TestForceSkipsVerificationAndPreconditions(t *testing.T) {
 	t.Run("does not skip a broken payload", func(t *testing.T) {
 		s := newShelf()
 		s.images[string(digestOf("1.1.0"))] = files("1.1.0", "release-manifests/0000_20_b_01.yaml", "kind: [")
-		a, _ := try(t, Input{Stages: s.stages()}, request.Target{Image: imageOf("1.1.0"), Force: true})
+		a, _ := try(t, accept.Input{Stages: s.stages()}, request.Target{Image: imageOf("1.1.0"), Force: true})
 		assert.Equal(t, "LoadPayload", a.Step)
 		require.Error(t, a.Err)
 	})
 	t.Run("does not override a canceled signature lookup", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		a := Run(ctx, Input{Stages: s.stages(), ClusterVersion: clusterAt(completed("1.0.0"))}, request.Target{Image: imageOf("1.1.0"), Force: true}, func(Acceptance) {})
+		a := accept.Run(ctx, accept.Input{Stages: s.stages(), ClusterVersion: clusterAt(completed("1.0.0"))}, request.Target{Image: imageOf("1.1.0"), Force: true}, func(accept.Acceptance) {})
 		require.Error(t, a.Err)
 		require.NoError(t, a.Verified.Forced)
 	})
@@ -242,7 +243,7 @@ func TestForceSkipsVerificationAndPreconditions(t *testing.T) {
 func TestAcceptRecordsWarnings(t *testing.T) {
 	cv := clusterAt(completed("1.0.0"))
 	cv.Status.Desired.Version = "banana"
-	a, emitted := try(t, Input{Stages: newShelf("1.1.0").stages(), ClusterVersion: cv}, request.Target{Image: imageOf("1.1.0")})
+	a, emitted := try(t, accept.Input{Stages: newShelf("1.1.0").stages(), ClusterVersion: cv}, request.Target{Image: imageOf("1.1.0")})
 	require.NoError(t, a.Err)
 	assert.Contains(t, a.Risks, `Precondition "ClusterVersionRollback" failed because of "InvalidCurrentVersion"`)
 	assert.NotContains(t, a.Risks, "Forced")
@@ -255,7 +256,7 @@ func TestOwnReleaseNeedsNoSignature(t *testing.T) {
 		s := newShelf()
 		stages := s.stages()
 		stages.Local = files("1.0.0")
-		a, emitted := try(t, Input{Stages: stages, ClusterVersion: clusterAt()}, request.Target{Image: imageOf("1.0.0"), Own: true})
+		a, emitted := try(t, accept.Input{Stages: stages, ClusterVersion: clusterAt()}, request.Target{Image: imageOf("1.0.0"), Own: true})
 		require.NoError(t, a.Err)
 		assert.Empty(t, s.pulled)
 		assert.Empty(t, s.trusted)
@@ -265,17 +266,17 @@ func TestOwnReleaseNeedsNoSignature(t *testing.T) {
 	t.Run("applies preconditions after another release has completed", func(t *testing.T) {
 		stages := newShelf().stages()
 		stages.Local = files("1.0.0")
-		a, _ := try(t, Input{Stages: stages, ClusterVersion: clusterAt(completed("1.2.0"))}, request.Target{Image: imageOf("1.0.0"), Own: true})
+		a, _ := try(t, accept.Input{Stages: stages, ClusterVersion: clusterAt(completed("1.2.0"))}, request.Target{Image: imageOf("1.0.0"), Own: true})
 		require.ErrorContains(t, a.Err, "1.0.0 is less than the current target 1.2.0")
 	})
 	t.Run("pulls a signed release", func(t *testing.T) {
 		s := newShelf("1.0.0")
 		s.signed[digestOf("1.0.0")] = false
-		a, _ := try(t, Input{Stages: s.stages(), ClusterVersion: clusterAt()}, request.Target{Image: imageOf("1.0.0"), Own: true})
+		a, _ := try(t, accept.Input{Stages: s.stages(), ClusterVersion: clusterAt()}, request.Target{Image: imageOf("1.0.0"), Own: true})
 		require.ErrorIs(t, a.Err, errUnsigned)
 	})
 	t.Run("skips preconditions on a rollback", func(t *testing.T) {
-		a, _ := try(t, Input{Stages: newShelf("1.0.0").stages(), ClusterVersion: clusterAt(partial("1.1.0"), completed("1.0.0"))}, request.Target{Image: imageOf("1.0.0"), Return: true})
+		a, _ := try(t, accept.Input{Stages: newShelf("1.0.0").stages(), ClusterVersion: clusterAt(partial("1.1.0"), completed("1.0.0"))}, request.Target{Image: imageOf("1.0.0"), Return: true})
 		require.NoError(t, a.Err)
 	})
 }
@@ -293,15 +294,15 @@ func TestAcceptUsesKeysOfTheRunningRelease(t *testing.T) {
 	s := newShelf("1.1.0")
 	stages := s.stages()
 	running := acceptedRelease("1.0.0")
-	_, _ = try(t, Input{Stages: stages, Running: &running}, request.Target{Image: imageOf("1.1.0")})
+	_, _ = try(t, accept.Input{Stages: stages, Running: &running}, request.Target{Image: imageOf("1.1.0")})
 	assert.Same(t, running.Payload, s.trusted[0])
 	stages.Local = files("1.0.0")
-	a, _ := try(t, Input{Stages: stages}, request.Target{Image: imageOf("1.1.0")})
+	a, _ := try(t, accept.Input{Stages: stages}, request.Target{Image: imageOf("1.1.0")})
 	require.NoError(t, a.Err)
 	require.NotNil(t, s.trusted[1], "a process that has just started uses its own release's keys")
 	assert.Equal(t, "1.0.0", s.trusted[1].Release.Version)
 	stages.Local = nil
-	_, _ = try(t, Input{Stages: stages}, request.Target{Image: imageOf("1.1.0")})
+	_, _ = try(t, accept.Input{Stages: stages}, request.Target{Image: imageOf("1.1.0")})
 	assert.Nil(t, s.trusted[2])
 }
 
@@ -309,15 +310,15 @@ func TestAcceptUsesKeysOfTheRunningRelease(t *testing.T) {
 func TestAcceptResolvesATag(t *testing.T) {
 	s := newShelf("1.1.0")
 	s.tags["example.com/r:latest"] = digestOf("1.1.0")
-	a, _ := try(t, Input{Stages: s.stages()}, request.Target{Image: "example.com/r:latest"})
+	a, _ := try(t, accept.Input{Stages: s.stages()}, request.Target{Image: "example.com/r:latest"})
 	require.NoError(t, a.Err)
 	assert.Equal(t, imageOf("1.1.0"), a.Image(), "the status has the digest")
 	assert.Equal(t, imageOf("1.1.0"), a.Payload.Release.Image)
 	assert.Contains(t, a.Message, `image="example.com/r:latest"`, "messages name the requested pullspec")
 
-	a, _ = try(t, Input{Stages: s.stages()}, request.Target{Image: "example.com/r:latest", Version: "1.2.0"})
+	a, _ = try(t, accept.Input{Stages: s.stages()}, request.Target{Image: "example.com/r:latest", Version: "1.2.0"})
 	require.Error(t, a.Err)
-	assert.True(t, IsTransient(a), "a tag may point to another image later")
+	assert.True(t, accept.IsTransient(a), "a tag may point to another image later")
 }
 
 //threat:overrides
@@ -325,11 +326,11 @@ func TestAcceptKeepsOverridesForTheRollout(t *testing.T) {
 	override := []configv1.ComponentOverride{{Kind: "ConfigMap", Namespace: "ns", Name: "a", Unmanaged: true}}
 	cv := clusterAt(completed("1.0.0"))
 	cv.Spec.Overrides = override
-	a, _ := try(t, Input{Stages: newShelf("1.1.0").stages(), ClusterVersion: cv}, request.Target{Image: imageOf("1.1.0")})
+	a, _ := try(t, accept.Input{Stages: newShelf("1.1.0").stages(), ClusterVersion: cv}, request.Target{Image: imageOf("1.1.0")})
 	require.NoError(t, a.Err)
 	assert.Len(t, a.Payload.Manifests, 1)
-	assert.Len(t, Managed(a, nil), 1)
-	assert.Empty(t, Managed(a, override))
+	assert.Len(t, accept.Managed(a, nil), 1)
+	assert.Empty(t, accept.Managed(a, override))
 	assert.Len(t, a.Payload.Manifests, 1)
 }
 
@@ -337,17 +338,17 @@ func TestAcceptKeepsOverridesForTheRollout(t *testing.T) {
 // read. The release is verified once more when they pass.
 func TestRejectedReleaseIsNotLoadedAgain(t *testing.T) {
 	s := newShelf("1.0.0", "1.3.0")
-	in := Input{Stages: s.stages(), ClusterVersion: clusterAt(completed("1.0.0"))}
+	in := accept.Input{Stages: s.stages(), ClusterVersion: clusterAt(completed("1.0.0"))}
 	refused, _ := try(t, in, request.Target{Image: imageOf("1.3.0")})
 	require.Error(t, refused.Err)
 	require.Equal(t, api.ReasonPreconditionChecks, refused.Step)
 	assert.True(t, refused.Loaded())
 	s.resolveErr, s.pullErr = errors.New("no registry"), errors.New("no registry")
 
-	still := Again(t.Context(), in, refused, func(Acceptance) {})
+	still := accept.Again(t.Context(), in, refused, func(accept.Acceptance) {})
 	assert.Equal(t, refused.Message, still.Message, "the same obstacle gives the same message")
 	in.ClusterVersion = clusterAt(completed("1.2.0"))
-	a := Again(t.Context(), in, refused, func(Acceptance) {})
+	a := accept.Again(t.Context(), in, refused, func(accept.Acceptance) {})
 	require.NoError(t, a.Err)
 	assert.True(t, a.Done)
 	assert.Same(t, refused.Payload, a.Payload)
@@ -359,7 +360,7 @@ func TestRejectedReleaseIsNotLoadedAgain(t *testing.T) {
 // TestKnownReleaseKeepsItsSignature reads a verified release again with other settings. Its signature stays valid.
 func TestKnownReleaseKeepsItsSignature(t *testing.T) {
 	s := newShelf("1.1.0")
-	in := Input{Stages: s.stages(), Settings: Settings{Gates: map[string]sets.Set[string]{"1.1.0": sets.New("A")}}}
+	in := accept.Input{Stages: s.stages(), Settings: accept.Settings{Gates: map[string]sets.Set[string]{"1.1.0": sets.New("A")}}}
 	s.images[string(digestOf("1.1.0"))] = files("1.1.0", "release-manifests/0000_20_b_01.yaml", gated("A", "b"), "release-manifests/0000_20_c_01.yaml", gated("C", "c"))
 	first, _ := try(t, in, request.Target{Image: imageOf("1.1.0")})
 	require.NoError(t, first.Err)
@@ -367,7 +368,7 @@ func TestKnownReleaseKeepsItsSignature(t *testing.T) {
 	clear(s.signed)
 	s.resolveErr = errors.New("no registry")
 	in.Known, in.Running = &first.Verified, &first
-	in.Settings = Settings{Gates: map[string]sets.Set[string]{"1.1.0": sets.New("C")}}
+	in.Settings = accept.Settings{Gates: map[string]sets.Set[string]{"1.1.0": sets.New("C")}}
 	a, emitted := try(t, in, request.Target{Image: imageOf("1.1.0")})
 	require.NoError(t, a.Err)
 	assert.Equal(t, []string{"a", "c"}, namesOf(a.Payload.Manifests))
@@ -381,7 +382,7 @@ func TestKnownReleaseKeepsItsSignature(t *testing.T) {
 func TestKnownForcedReleaseStaysForced(t *testing.T) {
 	s := newShelf("1.1.0")
 	clear(s.signed)
-	in := Input{Stages: s.stages()}
+	in := accept.Input{Stages: s.stages()}
 	first, _ := try(t, in, request.Target{Image: imageOf("1.1.0"), Force: true})
 	require.NoError(t, first.Err)
 	in.Known = &first.Verified
@@ -393,7 +394,7 @@ func TestKnownForcedReleaseStaysForced(t *testing.T) {
 
 // TestEmptyReleaseIsAcceptedWithAWarning accepts a release without a manifest for the cluster. The warning names the reason.
 func TestEmptyReleaseIsAcceptedWithAWarning(t *testing.T) {
-	in := Input{Stages: newShelf("1.1.0").stages(), Settings: Settings{Profile: "edge"}}
+	in := accept.Input{Stages: newShelf("1.1.0").stages(), Settings: accept.Settings{Profile: "edge"}}
 	a, emitted := try(t, in, request.Target{Image: imageOf("1.1.0")})
 	require.NoError(t, a.Err)
 	assert.True(t, a.Done)

@@ -1,4 +1,4 @@
-package accept
+package accept_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/event"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -18,19 +19,19 @@ import (
 )
 
 func TestRetriesEmitNoRepeatedEvents(t *testing.T) {
-	failed := Acceptance{Step: "RetrievePayload", Message: "m1", Err: errors.New("e")}
+	failed := accept.Acceptance{Step: "RetrievePayload", Message: "m1", Err: errors.New("e")}
 	other := failed
 	other.Message = "m2"
-	assert.Equal(t, []string{"RetrievePayloadFailed"}, reasonsOf(Events(Acceptance{Step: "RetrievePayload"}, failed)))
-	assert.Empty(t, Events(failed, failed), "a repeated failure emits nothing")
-	assert.Equal(t, []event.Event{{Kind: "Warning", Reason: "RetrievePayloadFailed", Message: "m2"}}, Events(failed, other))
+	assert.Equal(t, []string{"RetrievePayloadFailed"}, reasonsOf(accept.Events(accept.Acceptance{Step: "RetrievePayload"}, failed)))
+	assert.Empty(t, accept.Events(failed, failed), "a repeated failure emits nothing")
+	assert.Equal(t, []event.Event{{Kind: "Warning", Reason: "RetrievePayloadFailed", Message: "m2"}}, accept.Events(failed, other))
 
 	// A retry is reported after it has succeeded.
 	done := acceptedRelease("1.1.0")
-	assert.Equal(t, []string{"PreconditionsPassed", "PayloadLoaded"}, reasonsOf(Events(failed, done)))
+	assert.Equal(t, []string{"PreconditionsPassed", "PayloadLoaded"}, reasonsOf(accept.Events(failed, done)))
 	done.Verified = release.Verified{Forced: errUnsigned}
-	assert.Equal(t, []string{"RetrievePayload", "PreconditionsPassed", "PayloadLoaded"}, reasonsOf(Events(failed, done)), "force always emits an event")
-	assert.Empty(t, Events(done, done))
+	assert.Equal(t, []string{"RetrievePayload", "PreconditionsPassed", "PayloadLoaded"}, reasonsOf(accept.Events(failed, done)), "force always emits an event")
+	assert.Empty(t, accept.Events(done, done))
 }
 
 func TestPreconditionsDecideAcceptance(t *testing.T) {
@@ -62,7 +63,7 @@ func TestPreconditionsDecideAcceptance(t *testing.T) {
 			stages := newShelf("1.1.0").stages()
 			stages.Server = func(context.Context) precondition.Server { return tt.server }
 			stages.Obstacles = func(*configv1.ClusterVersion) []upgradeable.Obstacle { return []upgradeable.Obstacle{objects} }
-			a, _ := try(t, Input{Stages: stages, ClusterVersion: tt.cv}, request.Target{Image: imageOf("1.1.0")})
+			a, _ := try(t, accept.Input{Stages: stages, ClusterVersion: tt.cv}, request.Target{Image: imageOf("1.1.0")})
 			if tt.refused != "" {
 				require.EqualError(t, a.Err, tt.refused)
 				assert.Equal(t, []upgradeable.Obstacle{objects}, a.Obstacles)
@@ -81,8 +82,8 @@ func TestRepeatedFailureKeepsItsMessage(t *testing.T) {
 	}
 	t.Run("rejects the release", func(t *testing.T) {
 		message := func(port int) string {
-			in := Input{Stages: Stages{Outside: func(context.Context, *configv1.ClusterVersion) (Outside, error) { return nil, reset(port) }}}
-			return Run(t.Context(), in, request.Target{Image: "r"}, func(Acceptance) {}).Message
+			in := accept.Input{Stages: accept.Stages{Outside: func(context.Context, *configv1.ClusterVersion) (accept.Outside, error) { return nil, reset(port) }}}
+			return accept.Run(t.Context(), in, request.Target{Image: "r"}, func(accept.Acceptance) {}).Message
 		}
 		assert.Contains(t, message(1), "connection reset")
 		assert.Equal(t, message(1), message(2))

@@ -1,4 +1,4 @@
-package accept
+package accept_test
 
 import (
 	"testing"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 )
 
@@ -19,23 +20,23 @@ func TestInstallRejectsOlderReleases(t *testing.T) {
 		return request.Target{Image: imageOf(version), Requested: true, Force: force}
 	}
 	s := newShelf("3.0.0", "0.9.0")
-	a, _ := try(t, Input{Stages: s.stages(), ClusterVersion: cv()}, requested("3.0.0", false))
+	a, _ := try(t, accept.Input{Stages: s.stages(), ClusterVersion: cv()}, requested("3.0.0", false))
 	require.NoError(t, a.Err)
 	assert.Empty(t, a.Risks)
-	a, _ = try(t, Input{Stages: s.stages(), ClusterVersion: cv()}, requested("0.9.0", false))
+	a, _ = try(t, accept.Input{Stages: s.stages(), ClusterVersion: cv()}, requested("0.9.0", false))
 	require.ErrorContains(t, a.Err, "0.9.0 is less than 1.0.0, the release that is being installed, and the cluster has not completed any release to go back to")
 	assert.Equal(t, api.ReasonPreconditionChecks, a.Step)
 	both := installingAt(true, partial("1.0.0"), partial("0.9.0"))
-	a, _ = try(t, Input{Stages: s.stages(), ClusterVersion: both}, requested("0.9.0", false))
+	a, _ = try(t, accept.Input{Stages: s.stages(), ClusterVersion: both}, requested("0.9.0", false))
 	require.Error(t, a.Err, "the replaced release is not a rollback target")
-	a, _ = try(t, Input{Stages: s.stages(), ClusterVersion: cv()}, requested("0.9.0", true))
+	a, _ = try(t, accept.Input{Stages: s.stages(), ClusterVersion: cv()}, requested("0.9.0", true))
 	require.NoError(t, a.Err)
 	assert.Contains(t, a.Risks, "0.9.0 is less than 1.0.0")
 	clear(s.signed)
-	a, _ = try(t, Input{Stages: s.stages(), ClusterVersion: cv()}, requested("3.0.0", false))
+	a, _ = try(t, accept.Input{Stages: s.stages(), ClusterVersion: cv()}, requested("3.0.0", false))
 	require.ErrorIs(t, a.Err, errUnsigned)
-	a, _ = try(t, Input{Stages: s.stages(), ClusterVersion: installingAt(false)}, request.Target{Image: imageOf("3.0.0"), Continued: true})
+	a, _ = try(t, accept.Input{Stages: s.stages(), ClusterVersion: installingAt(false)}, request.Target{Image: imageOf("3.0.0"), Continued: true})
 	require.ErrorIs(t, a.Err, errUnsigned)
 	require.ErrorContains(t, a.Err, "the cluster continues with it after its ClusterVersion was recreated")
-	assert.True(t, IsTransient(a))
+	assert.True(t, accept.IsTransient(a))
 }

@@ -1,4 +1,4 @@
-package accept
+package accept_test
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -33,18 +34,18 @@ func namesOf(manifests []*manifest.Manifest) []string {
 }
 
 func TestSettingsAreReadFromTheFeatureGate(t *testing.T) {
-	assert.Equal(t, Settings{}, Settings{}.With(nil))
+	assert.Equal(t, accept.Settings{}, accept.Settings{}.With(nil))
 	gates := &configv1.FeatureGate{}
 	gates.Spec.FeatureSet = configv1.TechPreviewNoUpgrade
 	gates.Status.FeatureGates = []configv1.FeatureGateDetails{
 		{Version: "1.0.0", Enabled: []configv1.FeatureGateAttributes{{Name: "A"}, {Name: "B"}}, Disabled: []configv1.FeatureGateAttributes{{Name: "C"}}},
 		{Version: "1.1.0"},
 	}
-	assert.Equal(t, Settings{FeatureSet: "TechPreviewNoUpgrade", Gates: map[string]sets.Set[string]{"1.0.0": sets.New("A", "B"), "1.1.0": sets.New[string]()}}, Settings{}.With(gates))
+	assert.Equal(t, accept.Settings{FeatureSet: "TechPreviewNoUpgrade", Gates: map[string]sets.Set[string]{"1.0.0": sets.New("A", "B"), "1.1.0": sets.New[string]()}}, accept.Settings{}.With(gates))
 }
 
 func TestGatesOfRunningReleaseApplyUntilNewOnesAreWritten(t *testing.T) {
-	s := Settings{Gates: map[string]sets.Set[string]{"1.0.0": sets.New("old"), "1.1.0": sets.New("new"), "1.3.0": sets.New[string]()}}
+	s := accept.Settings{Gates: map[string]sets.Set[string]{"1.0.0": sets.New("old"), "1.1.0": sets.New("new"), "1.3.0": sets.New[string]()}}
 	for _, tt := range []struct {
 		name    string
 		cv      *configv1.ClusterVersion
@@ -71,7 +72,7 @@ func TestFilterAppliesTheSettings(t *testing.T) {
 	cv.Spec.Capabilities = &configv1.ClusterVersionCapabilitiesSpec{BaselineCapabilitySet: "None", AdditionalEnabledCapabilities: []configv1.ClusterVersionCapability{"Console"}}
 	cv.Status.Capabilities.EnabledCapabilities = []configv1.ClusterVersionCapability{"Storage"}
 	cv.Spec.Overrides = []configv1.ComponentOverride{{Kind: "x"}}
-	s := Settings{Profile: "p", ExcludeID: "e", FeatureSet: "f", AlwaysEnable: []configv1.ClusterVersionCapability{"Ingress"}}
+	s := accept.Settings{Profile: "p", ExcludeID: "e", FeatureSet: "f", AlwaysEnable: []configv1.ClusterVersionCapability{"Ingress"}}
 	f := s.Filter(cv, "1.0.0", "Build")
 	assert.Equal(t, []string{"p", "e", "f"}, []string{f.Profile, f.ExcludeID, f.FeatureSet})
 	assert.Equal(t, []configv1.ClusterVersionCapability{"Build", "Console", "Ingress", "Storage"}, sets.List(f.Capabilities.Enabled))
@@ -110,7 +111,7 @@ func TestUpdateEnablesCapabilitiesOfRunningObjects(t *testing.T) {
 			s.images[string(digestOf("1.0.0"))] = files("1.0.0", file, moved(tt.before))
 			s.images[string(digestOf("1.1.0"))] = files("1.1.0", file, moved(tt.then),
 				"release-manifests/0000_20_c_01.yaml", annotated("c", api.CapabilityAnnotation, "Ingress"))
-			in := Input{Stages: s.stages(), ClusterVersion: cv}
+			in := accept.Input{Stages: s.stages(), ClusterVersion: cv}
 			running, _ := try(t, in, request.Target{Image: imageOf("1.0.0"), Own: true})
 			require.NoError(t, running.Err)
 			in.Running = &running
@@ -121,9 +122,9 @@ func TestUpdateEnablesCapabilitiesOfRunningObjects(t *testing.T) {
 			assert.Equal(t, tt.implicit, implicitText(implicit))
 
 			// This is not a new question, and nothing has changed after a restart.
-			q := NewQuestion(cv, a.Target, 1, in.Settings)
+			q := accept.NewQuestion(cv, a.Target, 1, in.Settings)
 			cv.Status.Capabilities.EnabledCapabilities = sets.List(a.Filter.Capabilities.Enabled)
-			assert.True(t, NewQuestion(cv, a.Target, 1, in.Settings).SettingsStand(cv, q, a))
+			assert.True(t, accept.NewQuestion(cv, a.Target, 1, in.Settings).SettingsStand(cv, q, a))
 			in.Running = nil
 			again, _ := try(t, in, request.Target{Image: imageOf("1.1.0"), Own: true})
 			assert.Equal(t, tt.manifests, namesOf(again.Payload.Manifests))
@@ -134,12 +135,12 @@ func TestUpdateEnablesCapabilitiesOfRunningObjects(t *testing.T) {
 func TestAnswerIsKeptUntilRelevantSettingsChange(t *testing.T) {
 	answer := acceptedRelease("1.1.0")
 	answer.Filter.Capabilities.Enabled = sets.New[configv1.ClusterVersionCapability]("Console", "Ingress")
-	pending := Acceptance{Target: answer.Target, Step: api.ReasonRetrievePayload}
+	pending := accept.Acceptance{Target: answer.Target, Step: api.ReasonRetrievePayload}
 	refused := answer
 	refused.Done, refused.Step, refused.Err = false, api.ReasonPreconditionChecks, errUnsigned
-	base := Settings{Gates: map[string]sets.Set[string]{"1.0.0": sets.New("A"), "1.1.0": sets.New("A")}}
-	gates := func(version, gate string) Settings {
-		s := Settings{Gates: map[string]sets.Set[string]{"1.0.0": sets.New("A"), "1.1.0": sets.New("A")}}
+	base := accept.Settings{Gates: map[string]sets.Set[string]{"1.0.0": sets.New("A"), "1.1.0": sets.New("A")}}
+	gates := func(version, gate string) accept.Settings {
+		s := accept.Settings{Gates: map[string]sets.Set[string]{"1.0.0": sets.New("A"), "1.1.0": sets.New("A")}}
 		s.Gates[version] = sets.New(gate)
 		return s
 	}
@@ -150,14 +151,14 @@ func TestAnswerIsKeptUntilRelevantSettingsChange(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name     string
-		answer   Acceptance
-		settings Settings
+		answer   accept.Acceptance
+		settings accept.Settings
 		cv       *configv1.ClusterVersion
 		want     bool
 	}{
 		{"keeps the answer without a change", answer, base, cluster("Console"), true},
 		{"keeps the answer while the answer is computed", pending, base, cluster("Console"), true},
-		{"drops the answer with another feature set", answer, Settings{FeatureSet: "x", Gates: base.Gates}, cluster("Console"), false},
+		{"drops the answer with another feature set", answer, accept.Settings{FeatureSet: "x", Gates: base.Gates}, cluster("Console"), false},
 		{"drops the answer with another gate of the release", answer, gates("1.1.0", "B"), cluster("Console"), false},
 		{"keeps the answer with another gate of another release", answer, gates("1.0.0", "B"), cluster("Console"), true},
 		{"drops the answer with another gate of any release until the version is known", pending, gates("1.0.0", "B"), cluster("Console"), false},
@@ -169,8 +170,8 @@ func TestAnswerIsKeptUntilRelevantSettingsChange(t *testing.T) {
 		{"drops the answer with a requested capability that a gate allows", answer, base, cluster("Console", inclusion.CapabilityClusterAPI), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			earlier := NewQuestion(cluster("Console"), answer.Target, 1, base)
-			assert.Equal(t, tt.want, NewQuestion(tt.cv, answer.Target, 1, tt.settings).SettingsStand(tt.cv, earlier, tt.answer))
+			earlier := accept.NewQuestion(cluster("Console"), answer.Target, 1, base)
+			assert.Equal(t, tt.want, accept.NewQuestion(tt.cv, answer.Target, 1, tt.settings).SettingsStand(tt.cv, earlier, tt.answer))
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package accept
+package accept_test
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -35,7 +36,7 @@ func TestOnlyRecordedReleasesNeedNoVerification(t *testing.T) {
 	history := []configv1.UpdateHistory{completed("1.1.0"), completed("1.0.0")}
 	for _, tt := range []struct {
 		name     string
-		running  *Acceptance
+		running  *accept.Acceptance
 		releases []api.AcceptedRelease
 		uid      types.UID
 		target   request.Target
@@ -60,7 +61,7 @@ func TestOnlyRecordedReleasesNeedNoVerification(t *testing.T) {
 			owner := &configv1.ClusterVersion{}
 			owner.UID = tt.uid
 			id := identity.Recall(&api.ReleaseStatusStatus{Releases: tt.releases}, owner, request.Target{})
-			in := Input{ClusterVersion: clusterAt(history...), Identity: id}
+			in := accept.Input{ClusterVersion: clusterAt(history...), Identity: id}
 			assert.Equal(t, tt.want, in.VerifiedBefore(tt.running, tt.target) != nil)
 		})
 	}
@@ -74,33 +75,33 @@ func TestAcceptanceVerifiesAgain(t *testing.T) {
 	target := request.Target{Image: imageOf("1.1.0"), Requested: true}
 	later := request.Target{Image: imageOf("1.3.0"), Requested: true}
 	const from, nearer = "1.0.0", "1.2.0" // an update to 1.3.0 is rejected from the first and accepted from the second
-	silent := func(Acceptance) {}
-	input := func(s *shelf, cv *configv1.ClusterVersion) Input {
-		return Input{Stages: s.stages(), ClusterVersion: cv, Own: imageOf("1.0.0")}
+	silent := func(accept.Acceptance) {}
+	input := func(s *shelf, cv *configv1.ClusterVersion) accept.Input {
+		return accept.Input{Stages: s.stages(), ClusterVersion: cv, Own: imageOf("1.0.0")}
 	}
 	t.Run("verifies after a preflight", func(t *testing.T) {
 		s := newShelf("1.1.0")
-		require.NoError(t, Examine(t.Context(), input(s, clusterAt(completed("1.0.0"))), target, Hooks{}).Err)
+		require.NoError(t, accept.Examine(t.Context(), input(s, clusterAt(completed("1.0.0"))), target, accept.Hooks{}).Err)
 		clear(s.signed)
-		a := Run(t.Context(), input(s, clusterAt(completed("1.0.0"))), target, silent)
+		a := accept.Run(t.Context(), input(s, clusterAt(completed("1.0.0"))), target, silent)
 		require.ErrorIs(t, a.Err, errUnsigned)
 	})
 	t.Run("verifies after a failed verification", func(t *testing.T) {
 		s := newShelf("1.1.0")
 		clear(s.signed)
-		a := Run(t.Context(), input(s, clusterAt(completed("1.0.0"))), target, silent)
+		a := accept.Run(t.Context(), input(s, clusterAt(completed("1.0.0"))), target, silent)
 		require.ErrorIs(t, a.Err, errUnsigned)
 		assert.False(t, a.Loaded(), "the preconditions alone are not checked again")
-		again := Run(t.Context(), input(s, clusterAt(completed("1.0.0"))), target, silent)
+		again := accept.Run(t.Context(), input(s, clusterAt(completed("1.0.0"))), target, silent)
 		require.ErrorIs(t, again.Err, errUnsigned)
 	})
 	t.Run("verifies after failed preconditions", func(t *testing.T) {
 		s := newShelf("1.3.0")
-		a := Run(t.Context(), input(s, clusterAt(completed(from))), later, silent)
+		a := accept.Run(t.Context(), input(s, clusterAt(completed(from))), later, silent)
 		require.Equal(t, api.ReasonPreconditionChecks, a.Step)
 		require.Error(t, a.Err)
 		clear(s.signed)
-		again := Again(t.Context(), input(s, clusterAt(completed(nearer))), a, silent)
+		again := accept.Again(t.Context(), input(s, clusterAt(completed(nearer))), a, silent)
 		require.ErrorIs(t, again.Err, errUnsigned, "the trust policy has changed")
 		assert.Equal(t, api.ReasonRetrievePayload, again.Step)
 		assert.False(t, again.Done)
@@ -108,10 +109,10 @@ func TestAcceptanceVerifiesAgain(t *testing.T) {
 	})
 	t.Run("accepts a release that is still signed without retrieving it again", func(t *testing.T) {
 		s := newShelf("1.3.0")
-		a := Run(t.Context(), input(s, clusterAt(completed(from))), later, silent)
+		a := accept.Run(t.Context(), input(s, clusterAt(completed(from))), later, silent)
 		require.Error(t, a.Err)
 		pulled := len(s.pulled)
-		again := Again(t.Context(), input(s, clusterAt(completed(nearer))), a, silent)
+		again := accept.Again(t.Context(), input(s, clusterAt(completed(nearer))), a, silent)
 		require.NoError(t, again.Err)
 		assert.True(t, again.Done)
 		assert.Len(t, s.pulled, pulled)
@@ -119,20 +120,20 @@ func TestAcceptanceVerifiesAgain(t *testing.T) {
 	})
 	t.Run("does not verify again while preconditions fail", func(t *testing.T) {
 		s := newShelf("1.3.0")
-		a := Run(t.Context(), input(s, clusterAt(completed(from))), later, silent)
+		a := accept.Run(t.Context(), input(s, clusterAt(completed(from))), later, silent)
 		asked := len(s.trusted)
 		for range 3 {
-			a = Again(t.Context(), input(s, clusterAt(completed(from))), a, silent)
+			a = accept.Again(t.Context(), input(s, clusterAt(completed(from))), a, silent)
 			require.Error(t, a.Err)
 		}
 		assert.Len(t, s.trusted, asked)
 	})
 	t.Run("does not verify a release that was forced past verification", func(t *testing.T) {
 		s := newShelf("1.1.0")
-		a := Acceptance{Target: target, Update: payload.Update{Payload: &payload.Payload{Release: release.Release{Version: "1.1.0"}}}}
+		a := accept.Acceptance{Target: target, Update: payload.Update{Payload: &payload.Payload{Release: release.Release{Version: "1.1.0"}}}}
 		a.Target.Force = true
 		a.Verified = release.Verified{Image: release.Image{Pullspec: target.Image, Digest: digestOf("1.1.0")}, Forced: errors.New("no signature")}
-		again := Again(t.Context(), input(s, clusterAt(completed("1.0.0"))), a, silent)
+		again := accept.Again(t.Context(), input(s, clusterAt(completed("1.0.0"))), a, silent)
 		require.NoError(t, again.Err)
 		assert.Empty(t, s.trusted)
 	})

@@ -1,4 +1,4 @@
-package background
+package background_test
 
 import (
 	"context"
@@ -10,21 +10,23 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 )
 
 func TestSlotsStartWorkOncePerKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		r := NewSlots(ctx)
+		r := background.NewSlots(ctx)
 		steps := map[string]int{}
-		start := func(slot, key string, next Next) {
-			r.Start(slot, key, func(context.Context) Next {
+		start := func(slot, key string, next background.Next) {
+			r.Start(slot, key, func(context.Context) background.Next {
 				steps[slot+key]++
 				return next
 			})
 			synctest.Wait()
 		}
-		done := Next{Done: true}
+		done := background.Next{Done: true}
 		start("a", "1", done)
 		start("a", "1", done)
 		assert.Equal(t, 1, steps["a1"], "finished work is not repeated under its key")
@@ -48,18 +50,18 @@ func TestSlotsStartWorkOncePerKey(t *testing.T) {
 func TestSlotRepeatsAtTheGivenTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		r := NewSlots(ctx)
+		r := background.NewSlots(ctx)
 		begin := time.Now()
 		var at []time.Duration
-		r.Start("a", "1", func(context.Context) Next {
+		r.Start("a", "1", func(context.Context) background.Next {
 			at = append(at, time.Since(begin))
 			switch len(at) {
 			case 1, 2:
-				return Next{After: time.Minute}
+				return background.Next{After: time.Minute}
 			case 3:
-				return Next{} // waits for an event
+				return background.Next{} // waits for an event
 			}
-			return Next{Done: true}
+			return background.Next{Done: true}
 		})
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -75,12 +77,12 @@ func TestSlotRepeatsAtTheGivenTime(t *testing.T) {
 func TestSlotRunsAgainWhenWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		r := NewSlots(ctx)
+		r := background.NewSlots(ctx)
 		steps := 0
-		r.Start("a", "1", func(context.Context) Next {
+		r.Start("a", "1", func(context.Context) background.Next {
 			steps++
 			time.Sleep(time.Second)
-			return Next{After: time.Hour}
+			return background.Next{After: time.Hour}
 		})
 		synctest.Wait()
 		for range 100 {
@@ -100,7 +102,7 @@ func TestSlotRunsAgainWhenWoken(t *testing.T) {
 func TestSlotsReplaceWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		r := NewSlots(ctx)
+		r := background.NewSlots(ctx)
 		var log []string
 		var mu sync.Mutex
 		note := func(what string) {
@@ -110,14 +112,14 @@ func TestSlotsReplaceWork(t *testing.T) {
 		}
 		var inside atomic.Int32
 		slow := func(key string) {
-			r.Start("a", key, func(ctx context.Context) Next {
+			r.Start("a", key, func(ctx context.Context) background.Next {
 				assert.Equal(t, int32(1), inside.Add(1), "two steps of one slot never overlap")
 				defer inside.Add(-1)
 				note("begin " + key)
 				<-ctx.Done()
 				time.Sleep(time.Second) // requests under way
 				note("end " + key)
-				return Next{}
+				return background.Next{}
 			})
 		}
 		slow("1")
@@ -141,17 +143,17 @@ func TestSlotsReplaceWork(t *testing.T) {
 func TestSlotsStartOnceUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		r := NewSlots(ctx)
+		r := background.NewSlots(ctx)
 		var inside [2]atomic.Int32
 		var callers sync.WaitGroup
 		for i := range 16 {
 			callers.Go(func() {
 				for j := range 50 {
 					slot := (i + j) % 2
-					r.Start(fmt.Sprint(slot), fmt.Sprint(i, j%7), func(context.Context) Next {
+					r.Start(fmt.Sprint(slot), fmt.Sprint(i, j%7), func(context.Context) background.Next {
 						assert.Equal(t, int32(1), inside[slot].Add(1))
 						defer inside[slot].Add(-1)
-						return Next{After: time.Millisecond, Done: j%5 == 0}
+						return background.Next{After: time.Millisecond, Done: j%5 == 0}
 					})
 					r.Wake(fmt.Sprint(slot))
 				}
@@ -168,16 +170,16 @@ func TestSlotsStartOnceUnderLoad(t *testing.T) {
 func TestSlotCancelsStoppedWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		r := NewSlots(ctx)
+		r := background.NewSlots(ctx)
 		var log []string
 		proceed := make(chan struct{})
 		start := func(name string) {
-			r.Start("a", "1", func(ctx context.Context) Next {
+			r.Start("a", "1", func(ctx context.Context) background.Next {
 				log = append(log, name+" begins")
 				<-ctx.Done()
 				<-proceed
 				log = append(log, name+" ends")
-				return Next{}
+				return background.Next{}
 			})
 			synctest.Wait()
 		}

@@ -1,4 +1,4 @@
-package ledger
+package ledger_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
 
+	"github.com/cluster-version/cvo/pkg/clusterversion/ledger"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 )
 
@@ -28,7 +29,7 @@ func (s *countingStore) Save(context.Context, inventory.Inventory) error { retur
 // TestInventoryIsReadOnce opens the inventory after a look at it, without another request.
 func TestInventoryIsReadOnce(t *testing.T) {
 	store := &countingStore{inv: inventory.Inventory{Release: "1.1.0"}}
-	l := New(clock.RealClock{}, store)
+	l := ledger.New(clock.RealClock{}, store)
 	looked, err := l.Look(t.Context(), logr.Discard())
 	require.NoError(t, err)
 	assert.Equal(t, store.inv, looked)

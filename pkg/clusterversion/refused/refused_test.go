@@ -1,4 +1,4 @@
-package refused
+package refused_test
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/cluster-version/cvo/pkg/clusterversion/refused"
 )
 
 func invalidStatus(paths ...string) error {
@@ -21,9 +23,9 @@ func invalidStatus(paths ...string) error {
 
 func TestRejectedFieldsAreFoundInErrors(t *testing.T) {
 	assert.Equal(t, []string{"capabilities", "conditions[3]", "history"},
-		Fields(invalidStatus("status.history[0].state", "status.conditions[3].Reason", "status.capabilities.knownCapabilities[17]", "status.history", "metadata.name")))
-	assert.Empty(t, Fields(invalidStatus()))
-	assert.Empty(t, Fields(errors.New("no")))
+		refused.Fields(invalidStatus("status.history[0].state", "status.conditions[3].Reason", "status.capabilities.knownCapabilities[17]", "status.history", "metadata.name")))
+	assert.Empty(t, refused.Fields(invalidStatus()))
+	assert.Empty(t, refused.Fields(errors.New("no")))
 }
 
 func TestReduceRestoresRejectedFields(t *testing.T) {
@@ -35,20 +37,20 @@ func TestReduceRestoresRejectedFields(t *testing.T) {
 		VersionHash: "new", History: []configv1.UpdateHistory{{Version: "4.1.2"}, {Version: "4.1.1"}}, Desired: configv1.Release{Version: "1"}, ObservedGeneration: 2,
 		Conditions: []configv1.ClusterOperatorStatusCondition{condition("a", "new"), condition("b", "new"), condition("c", "new")},
 	}
-	assert.Equal(t, status, Reduce(before, status, nil))
-	got := Reduce(before, status, []string{"history", "conditions[0]", "conditions[1]", "conditions[9]"})
+	assert.Equal(t, status, refused.Reduce(before, status, nil))
+	got := refused.Reduce(before, status, []string{"history", "conditions[0]", "conditions[1]", "conditions[9]"})
 	assert.Empty(t, got.History)
 	assert.Equal(t, "new", got.VersionHash)
 	assert.Equal(t, []configv1.ClusterOperatorStatusCondition{condition("a", "old"), condition("c", "new")}, got.Conditions, "a condition keeps its index")
 
-	fields := Lasting([]string{"history", "conditions[1]", "conditions[9]"}, status)
+	fields := refused.Lasting([]string{"history", "conditions[1]", "conditions[9]"}, status)
 	assert.Equal(t, []string{"history", "condition b", "conditions[9]"}, fields)
 	status.Conditions = append([]configv1.ClusterOperatorStatusCondition{condition("z", "new")}, status.Conditions...)
-	got = Reduce(before, status, fields)
+	got = refused.Reduce(before, status, fields)
 	assert.Equal(t, []configv1.ClusterOperatorStatusCondition{condition("z", "new"), condition("a", "new"), condition("c", "new")}, got.Conditions,
 		"the same condition, whatever its index is now")
 	status.Conditions = status.Conditions[1:]
-	least := Reduce(before, status, AllButConditions())
+	least := refused.Reduce(before, status, refused.AllButConditions())
 	assert.Equal(t, configv1.ClusterVersionStatus{VersionHash: "old", ObservedGeneration: 2, Conditions: status.Conditions}, least)
-	assert.Equal(t, before.Conditions, Reduce(before, least, []string{"conditions"}).Conditions)
+	assert.Equal(t, before.Conditions, refused.Reduce(before, least, []string{"conditions"}).Conditions)
 }

@@ -1,4 +1,4 @@
-package request
+package request_test
 
 import (
 	"github.com/cluster-version/cvo/test/fixture/cluster"

@@ -1,10 +1,12 @@
-package request
+package request_test
 
 import (
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
+
+	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 )
 
 //threat:clusterversion-holds-nonsense
@@ -109,7 +111,7 @@ func TestInvalidFieldsAreCleared(t *testing.T) {
 			tt.edit(cv)
 			spec := cv.Spec.DeepCopy()
 			var got []string
-			for _, err := range Validate(cv) {
+			for _, err := range request.Validate(cv) {
 				got = append(got, err.Error())
 			}
 			assert.Equal(t, tt.want, got)

@@ -36,19 +36,12 @@ var (
 	completed = cluster.Completed
 	clusterAt = cluster.At
 	wants     = cluster.Wants
+	said      = cluster.Condition
 )
 
 // everyField returns a definition that has every field.
 func everyField() control.Schema {
 	return control.Schema{Mode: true, AcceptRisks: true, ConditionalUpdateRisks: true, RiskNames: true, RiskConditions: true}
-}
-
-// said returns a condition as "status|reason|message", "" if it is missing.
-func said(status configv1.ClusterVersionStatus, kind configv1.ClusterStatusConditionType) string {
-	if c := api.FindCondition(status.Conditions, kind); c != nil {
-		return string(c.Status) + "|" + c.Reason + "|" + c.Message
-	}
-	return ""
 }
 
 const clusterUUID = "5f0c1d3e-2b4a-4c6d-8e9f-0a1b2c3d4e5f"

@@ -6,7 +6,6 @@ package observe
 import (
 	"context"
 	"errors"
-	"iter"
 	"sync"
 	"sync/atomic"
 
@@ -238,22 +237,4 @@ func (w *Watcher) Retain(keep func(Scope) bool) {
 		delete(w.scopes, s)
 	}
 	w.triggerStart()
-}
-
-// All returns the states of a scope by name, unsorted, as of the start of the loop. It returns nothing if the scope is not synced or was
-// never requested.
-func (w *Watcher) All(s Scope) iter.Seq2[types.NamespacedName, State] {
-	return func(yield func(types.NamespacedName, State) bool) {
-		w.mu.RLock()
-		found := w.scopes[s]
-		w.mu.RUnlock()
-		if found == nil {
-			return
-		}
-		for _, o := range found.states.all() {
-			if !yield(o.name, o.State) {
-				return
-			}
-		}
-	}
 }

@@ -120,19 +120,6 @@ func (s *states) retain(names Names) (dropped bool) {
 	return s.dropped
 }
 
-func (s *states) all() []*object {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if !s.synced {
-		return nil
-	}
-	all := make([]*object, 0, len(s.objects))
-	for _, o := range s.objects {
-		all = append(all, o)
-	}
-	return all
-}
-
 // forget drops everything. Afterwards no state is known.
 func (s *states) forget() {
 	s.mu.Lock()

@@ -93,7 +93,6 @@ type Graph struct {
 	tasks []*Node
 	// preds and succs contain lists by node index, each sorted by index.
 	preds, succs [][]*Node
-	edges        int
 	// pathLengths is, by node index, the number of tasks on the longest path from the node.
 	pathLengths []int
 }
@@ -106,9 +105,6 @@ func (g *Graph) Nodes() []*Node { return g.nodes }
 
 // Tasks returns the nodes with a manifest, in topological order.
 func (g *Graph) Tasks() []*Node { return g.tasks }
-
-// Edges returns the number of edges.
-func (g *Graph) Edges() int { return g.edges }
 
 // Predecessors returns the nodes that n waits for directly, sorted by index.
 func (g *Graph) Predecessors(n *Node) []*Node { return g.preds[n.Index] }
@@ -214,7 +210,7 @@ func newGraph(mode release.Mode, directed *simple.DirectedGraph) (*Graph, error)
 	if err != nil {
 		return nil, fmt.Errorf("manifests wait for each other: %w", err)
 	}
-	g := &Graph{mode: mode, nodes: make([]*Node, 0, len(order)), edges: directed.Edges().Len(), pathLengths: make([]int, len(order))}
+	g := &Graph{mode: mode, nodes: make([]*Node, 0, len(order)), pathLengths: make([]int, len(order))}
 	for i, node := range order {
 		n := node.(*Node)
 		n.Index = i

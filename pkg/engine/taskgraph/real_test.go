@@ -30,7 +30,11 @@ func TestRealReleasesHaveTheKnownShape(t *testing.T) {
 			requireSound(t, g, manifests)
 			summary, err := json.Marshal(g.Summary())
 			require.NoError(t, err)
-			fmt.Fprintf(&out, "%s %s: %s, %d nodes, %d edges\n", version, mode, summary, len(g.Nodes()), g.Edges())
+			edges := 0
+			for _, n := range g.Nodes() {
+				edges += len(g.Successors(n))
+			}
+			fmt.Fprintf(&out, "%s %s: %s, %d nodes, %d edges\n", version, mode, summary, len(g.Nodes()), edges)
 			for _, n := range g.Tasks() {
 				if n.Drawn {
 					fmt.Fprintf(&out, "  %02d: %s from %s\n", n.Runlevel, n.Label(), n.From)

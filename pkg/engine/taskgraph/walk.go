@@ -56,26 +56,6 @@ func (r Result) Complete() bool {
 	return true
 }
 
-// Count returns the number of tasks with the outcome.
-func (r Result) Count(g *Graph, o Outcome) int {
-	count := 0
-	for _, n := range g.Tasks() {
-		count += boolInt(r.Of(n) == o)
-	}
-	return count
-}
-
-// Tasks returns the tasks with the outcome, sorted by index.
-func (r Result) Tasks(g *Graph, o Outcome) []*Node {
-	var nodes []*Node
-	for _, n := range g.Tasks() {
-		if r.Of(n) == o {
-			nodes = append(nodes, n)
-		}
-	}
-	return nodes
-}
-
 // Walk visits each task of a graph once all its predecessors have settled. It makes at most width (at least 1) visits in parallel, on as
 // many goroutines. Of the ready tasks it visits the one with the longest path ahead, then the lowest index, so that the critical path never
 // waits. In graphs without chains, CRDs precede all other ready tasks: after every new kind, an API server rebuilds its published schemas,

@@ -94,9 +94,6 @@ const releaseTimeout = 2 * time.Second
 // LastWrite returns the age of the last renewal at which new writes are rejected.
 func (f *Fence) LastWrite() time.Duration { return f.end() - f.least() }
 
-// LastAnswer returns the age of the last renewal at which this process no longer waits for responses to writes.
-func (f *Fence) LastAnswer() time.Duration { return f.end() + f.slack() }
-
 // MaxRetryPeriod returns the longest interval of renewals with which the fence stays open if one renewal gets no response.
 func MaxRetryPeriod(lease time.Duration) time.Duration { return lease / 4 }
 

@@ -3,9 +3,7 @@ package guard
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -21,7 +19,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/cluster-version/cvo/test/env"
-	"github.com/cluster-version/cvo/test/fixture/authority"
+	"github.com/cluster-version/cvo/test/fixture"
 )
 
 // controlPlane is the control plane of all tests in this package.
@@ -34,37 +32,6 @@ func TestMain(m *testing.M) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
-// issuer is a CA.
-type issuer struct{ *authority.Authority }
-
-func newAuthority(t *testing.T, name string) issuer {
-	t.Helper()
-	a, err := authority.New(name)
-	require.NoError(t, err)
-	return issuer{a}
-}
-
-// issue returns a certificate and its key in PEM, valid for an hour, for this machine as a server and for the user as a client.
-func (a issuer) issue(t *testing.T, user string, usage x509.ExtKeyUsage) (certificate, key []byte) {
-	t.Helper()
-	pair, err := a.Sign(x509.Certificate{
-		Subject:     pkix.Name{CommonName: user, Organization: []string{"system:masters"}},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-		NotAfter: time.Now().Add(time.Hour),
-	})
-	require.NoError(t, err)
-	certificate, key, err = authority.PEM(pair)
-	require.NoError(t, err)
-	return certificate, key
-}
-
-// clientConfig returns a user's credentials with a certificate from this CA.
-func (a issuer) clientConfig(t *testing.T, user string) *rest.Config {
-	t.Helper()
-	certificate, key := a.issue(t, user, x509.ExtKeyUsageClientAuth)
-	return &rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: certificate, KeyData: key}}
-}
 
 // guarded is a server behind a guard that counts the guard's requests to the API server.
 type guarded struct {
@@ -113,8 +80,8 @@ func (g *guarded) get(t *testing.T, cfg *rest.Config) int {
 
 func TestGuardRejectsServerCertificates(t *testing.T) {
 	g := newGuarded(t)
-	other := newAuthority(t, "later trusted")
-	certificate, key := other.issue(t, "vera", x509.ExtKeyUsageServerAuth)
+	other := fixture.NewIssuer(t, "later trusted")
+	certificate, key := other.Issue(t, "vera", x509.ExtKeyUsageServerAuth)
 	trustClientCA(t, other)
 	cfg := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: certificate, KeyData: key}}
 	assert.Equal(t, http.StatusUnauthorized, g.get(t, cfg))
@@ -122,7 +89,7 @@ func TestGuardRejectsServerCertificates(t *testing.T) {
 
 // trustClientCA makes the cluster publish a second client CA, as during a rotation. The API server that publishes the ConfigMap keeps the
 // entries of other writers.
-func trustClientCA(t *testing.T, a issuer) {
+func trustClientCA(t *testing.T, a fixture.Issuer) {
 	t.Helper()
 	configMaps := kubernetes.NewForConfigOrDie(controlPlane.For(t).Config("test")).CoreV1().ConfigMaps(clientCANamespace)
 	require.Eventually(t, func() bool {
@@ -138,8 +105,8 @@ func trustClientCA(t *testing.T, a issuer) {
 
 func TestGuardFollowsTheClientCA(t *testing.T) {
 	g := newGuarded(t)
-	next := newAuthority(t, "next")
-	newcomer := next.clientConfig(t, "newcomer")
+	next := fixture.NewIssuer(t, "next")
+	newcomer := next.ClientConfig(t, "newcomer")
 	assert.Equal(t, http.StatusUnauthorized, g.get(t, newcomer))
 
 	trustClientCA(t, next)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -26,7 +24,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply/inject"
 	"github.com/cluster-version/cvo/pkg/kube/certificate"
 	"github.com/cluster-version/cvo/test/env"
-	"github.com/cluster-version/cvo/test/fixture/authority"
+	"github.com/cluster-version/cvo/test/fixture"
 )
 
 // controlPlane is the control plane of all tests in this package.
@@ -34,30 +32,6 @@ var controlPlane *env.Env
 
 func TestMain(m *testing.M) {
 	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { controlPlane = e })
-}
-
-// issuer is a CA.
-type issuer struct{ *authority.Authority }
-
-func newAuthority(t *testing.T, name string) issuer {
-	t.Helper()
-	a, err := authority.New(name)
-	require.NoError(t, err)
-	return issuer{a}
-}
-
-// issue returns a certificate and its key in PEM, valid for an hour, for this machine as a server and for the user as a client.
-func (a issuer) issue(t *testing.T, user string, usage x509.ExtKeyUsage) (certificate, key []byte) {
-	t.Helper()
-	pair, err := a.Sign(x509.Certificate{
-		Subject:     pkix.Name{CommonName: user, Organization: []string{"system:masters"}},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-		NotAfter: time.Now().Add(time.Hour),
-	})
-	require.NoError(t, err)
-	certificate, key, err = authority.PEM(pair)
-	require.NoError(t, err)
-	return certificate, key
 }
 
 // served is a running endpoint with an empty metrics page.
@@ -130,9 +104,9 @@ func writePair(t *testing.T, dir string, certificate, key []byte) (certFile, key
 }
 
 func TestEndpointServesACertificateFromFiles(t *testing.T) {
-	old, next := newAuthority(t, "old"), newAuthority(t, "next")
+	old, next := fixture.NewIssuer(t, "old"), fixture.NewIssuer(t, "next")
 	dir := t.TempDir()
-	chain, key := old.issue(t, "server", x509.ExtKeyUsageServerAuth)
+	chain, key := old.Issue(t, "server", x509.ExtKeyUsageServerAuth)
 	certFile, keyFile := writePair(t, dir, chain, key)
 	r := newServed(t, Options{Certificate: certificate.Options{CertFile: certFile, KeyFile: keyFile}})
 	reach := func(ca []byte) error {
@@ -146,14 +120,14 @@ func TestEndpointServesACertificateFromFiles(t *testing.T) {
 	require.NoError(t, err, "a client with the fingerprint gets the certificate for the own key")
 	require.ErrorContains(t, reach(next.Certificate), "certificate signed by unknown authority")
 
-	chain, key = next.issue(t, "server", x509.ExtKeyUsageServerAuth)
+	chain, key = next.Issue(t, "server", x509.ExtKeyUsageServerAuth)
 	writePair(t, dir, chain, key)
 	require.Eventually(t, func() bool { return reach(next.Certificate) == nil }, time.Minute, 20*time.Millisecond)
 	require.Error(t, reach(old.Certificate))
 }
 
 func TestEndpointSwitchesToAGivenCertificate(t *testing.T) {
-	dir, given := t.TempDir(), newAuthority(t, "given")
+	dir, given := t.TempDir(), fixture.NewIssuer(t, "given")
 	r := newServed(t, Options{Certificate: certificate.Options{
 		CertFile: dir + "/tls.crt", KeyFile: dir + "/tls.key", Optional: true, Interval: 10 * time.Millisecond,
 	}})
@@ -166,7 +140,7 @@ func TestEndpointSwitchesToAGivenCertificate(t *testing.T) {
 		return ask(t.Context(), client)
 	}
 	require.Error(t, reach())
-	chain, key := given.issue(t, "server", x509.ExtKeyUsageServerAuth)
+	chain, key := given.Issue(t, "server", x509.ExtKeyUsageServerAuth)
 	writePair(t, dir, chain, key)
 	require.Eventually(t, func() bool { return reach() == nil }, time.Minute, 20*time.Millisecond)
 	err = ask(t.Context(), r.client(t))
@@ -205,7 +179,7 @@ func TestClientSendsCredentialsOnlyToATrustedServer(t *testing.T) {
 	cfg.BearerToken = "secret"
 	for name, trust := range map[string]Trust{
 		"it compares the fingerprint": {Fingerprint: strings.Repeat("x", 43)},
-		"it verifies with the CA":     {CA: newAuthority(t, "another").Certificate},
+		"it verifies with the CA":     {CA: fixture.NewIssuer(t, "another").Certificate},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, err := NewClient(cfg, impostor.URL, trust, nil)

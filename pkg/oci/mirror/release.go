@@ -256,7 +256,7 @@ func (s *sources) component(ctx context.Context, c Component, r *Release) (Sourc
 
 // Releases returns the names of the release images in an OCI layout, sorted.
 func Releases(ctx context.Context, images *image.Reader, dir string) ([]string, error) {
-	raw, err := os.ReadFile(filepath.Join(dir, "index.json"))
+	raw, err := os.ReadFile(filepath.Join(dir, layout.IndexFile))
 	if err != nil {
 		return nil, fmt.Errorf("listing releases: %w", err)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/serve"
 	"github.com/cluster-version/cvo/pkg/operator/rolloutpage"
 	testendpoint "github.com/cluster-version/cvo/test/endpoint"
+	"github.com/cluster-version/cvo/test/fixture"
 )
 
 //threat:stranger-connects-operator
@@ -72,7 +73,7 @@ func TestEndpointAdmitsAuthorizedCallers(t *testing.T) {
 			text: "the API server does not accept the bearer token",
 		},
 		{
-			name: "rejects a certificate of another authority", cfg: newAuthority(t, "other").clientConfig(t, "vera"), rollout: 401, metrics: 401,
+			name: "rejects a certificate of another authority", cfg: fixture.NewIssuer(t, "other").ClientConfig(t, "vera"), rollout: 401, metrics: 401,
 			text: "the client certificate is not signed by the cluster's client CA",
 		},
 		{name: "rejects a request without credentials", cfg: &rest.Config{}, rollout: 401, metrics: 401, text: "send a bearer token, or a client certificate"},

@@ -2,9 +2,6 @@ package endpoint
 
 import (
 	"context"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -29,7 +26,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/operator/rolloutpage"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/env"
-	"github.com/cluster-version/cvo/test/fixture/authority"
 )
 
 // controlPlane is shared by all tests of the package. Each test has its own users.
@@ -37,37 +33,6 @@ var controlPlane *env.Env
 
 func TestMain(m *testing.M) {
 	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { controlPlane = e })
-}
-
-// issuer is a certificate authority.
-type issuer struct{ *authority.Authority }
-
-func newAuthority(t *testing.T, name string) issuer {
-	t.Helper()
-	a, err := authority.New(name)
-	require.NoError(t, err)
-	return issuer{a}
-}
-
-// issue returns a certificate and its key in PEM, valid for an hour, for this machine as a server and for the user as a client.
-func (a issuer) issue(t *testing.T, user string, usage x509.ExtKeyUsage) (certificate, key []byte) {
-	t.Helper()
-	pair, err := a.Sign(x509.Certificate{
-		Subject:     pkix.Name{CommonName: user, Organization: []string{"system:masters"}},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-		NotAfter: time.Now().Add(time.Hour),
-	})
-	require.NoError(t, err)
-	certificate, key, err = authority.PEM(pair)
-	require.NoError(t, err)
-	return certificate, key
-}
-
-// clientConfig returns the credentials of a user with a certificate of this authority.
-func (a issuer) clientConfig(t *testing.T, user string) *rest.Config {
-	t.Helper()
-	certificate, key := a.issue(t, user, x509.ExtKeyUsageClientAuth)
-	return &rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: certificate, KeyData: key}}
 }
 
 // replica is a serving endpoint that counts its requests to the API server.

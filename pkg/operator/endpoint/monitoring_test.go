@@ -25,6 +25,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/serve"
 	"github.com/cluster-version/cvo/pkg/operator/rolloutpage"
 	testendpoint "github.com/cluster-version/cvo/test/endpoint"
+	"github.com/cluster-version/cvo/test/fixture"
 )
 
 // prometheusUser is the user name of OpenShift's Prometheus in its token and its certificate.
@@ -79,7 +80,7 @@ func TestEndpointServesPrometheus(t *testing.T) {
 	}{
 		{"admits the certificate of OpenShift's Prometheus", userNamed(t, prometheusUser), http.StatusOK},
 		{"rejects a certificate of another service account", userNamed(t, "system:serviceaccount:openshift-monitoring:grafana"), http.StatusForbidden},
-		{"rejects the user name in a certificate of another authority", newAuthority(t, "other").clientConfig(t, prometheusUser), http.StatusUnauthorized},
+		{"rejects the user name in a certificate of another authority", fixture.NewIssuer(t, "other").ClientConfig(t, prometheusUser), http.StatusUnauthorized},
 		{"admits the token of the ServiceMonitor", token("cluster-version-operator-metrics-reader"), http.StatusOK},
 		{"rejects a token of another service account", token("other"), http.StatusForbidden},
 		{"rejects an invalid token", &rest.Config{BearerToken: "x"}, http.StatusUnauthorized},

@@ -1,4 +1,4 @@
-package rolloutpage
+package rolloutpage_test
 
 import (
 	"encoding/json"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/kube/certificate"
 	"github.com/cluster-version/cvo/pkg/kube/serve"
+	"github.com/cluster-version/cvo/pkg/operator/rolloutpage"
 	testendpoint "github.com/cluster-version/cvo/test/endpoint"
 	"github.com/cluster-version/cvo/test/fixture"
 )
@@ -61,7 +62,7 @@ func TestHostileEndpointIsReadWithinBounds(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			client := answers(t, tt.answer)
 			fixture.Bounded(t, func() {
-				snapshot, _, err := Read(t.Context(), client, true, "")
+				snapshot, _, err := rolloutpage.Read(t.Context(), client, true, "")
 				require.ErrorContains(t, err, tt.want)
 				assert.Nil(t, snapshot)
 				assert.Less(t, len(err.Error()), 2000)
@@ -92,7 +93,7 @@ func FuzzRollout(f *testing.F) {
 	})
 	f.Fuzz(func(t *testing.T, code uint16, answer []byte) {
 		status, body = 200+int(code)%400, answer
-		snapshot, _, err := Read(t.Context(), client, true, "known")
+		snapshot, _, err := rolloutpage.Read(t.Context(), client, true, "known")
 		switch {
 		case err != nil:
 			assert.Nil(t, snapshot)

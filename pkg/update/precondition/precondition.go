@@ -119,9 +119,6 @@ func Error(objections []Objection) error {
 // FailedError is the error for one or more objections.
 type FailedError struct{ Objections []Objection }
 
-// Reason returns the reason in status for failed preconditions.
-func (e *FailedError) Reason() string { return api.ReasonPreconditionCheckFailed }
-
 func (e *FailedError) Error() string {
 	if len(e.Objections) == 1 {
 		return e.Objections[0].String()

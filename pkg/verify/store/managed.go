@@ -3,15 +3,10 @@ package store
 import (
 	"bytes"
 	"cmp"
-	"context"
-	"fmt"
-	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify/openpgp"
 )
@@ -32,9 +27,8 @@ const (
 // Managed contains the messages of verified signatures, oldest first. It is immutable: With returns a changed copy. The zero Managed is
 // empty.
 //
-// Managed is also a Store. If it is searched first, verifying a release again needs no requests. It stores signatures instead of results on
-// purpose: the verifier checks each signature again with the current policy and time, so a key that has been revoked since no longer
-// counts.
+// ConfigMaps is the Store that searches it. Managed stores signatures instead of results on purpose: the verifier checks each signature
+// again with the current policy and time, so a key that has been revoked since no longer counts.
 type Managed struct {
 	entries []managedDigest
 }
@@ -153,30 +147,4 @@ func (m Managed) BinaryData() map[string][]byte {
 		}
 	}
 	return out
-}
-
-// Equal reports whether a ConfigMap already contains exactly these messages.
-func (m Managed) Equal(binaryData map[string][]byte) bool {
-	return maps.EqualFunc(m.BinaryData(), binaryData, bytes.Equal)
-}
-
-// String describes the store in messages.
-func (m Managed) String() string { return "previously verified signatures" }
-
-// Signatures yields the digest's messages in the order in which they were added.
-func (m Managed) Signatures(_ context.Context, digest release.Digest) iter.Seq2[Signature, error] {
-	return func(yield func(Signature, error) bool) {
-		for _, e := range m.entries {
-			if e.digest != digest {
-				continue
-			}
-			for n, message := range e.messages {
-				key := ConfigMapKey(digest, n)
-				s := Signature{Name: key, Location: fmt.Sprintf("ConfigMap %s/%s key %s", api.ConfigManagedNamespace, ManagedName, key), Message: message}
-				if !yield(s, nil) {
-					return
-				}
-			}
-		}
-	}
 }
