@@ -12,8 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+
+	"github.com/cluster-version/cvo/internal/backoff"
 )
 
 // Retrying returns a copy of a configuration. Its clients repeat each request while the API server is unavailable, for 13 seconds at most
@@ -28,6 +29,11 @@ func Retrying(cfg *rest.Config, logLine func(string)) *rest.Config {
 	return cfg
 }
 
+// A request is repeated six times, the last time after 12.6 s.
+const maxRepeats = 6
+
+var repeatDelay = backoff.Doubling{First: 200 * time.Millisecond}
+
 type retrying struct {
 	next    http.RoundTripper
 	logLine func(string)
@@ -35,24 +41,19 @@ type retrying struct {
 
 // RoundTrip implements http.RoundTripper.
 func (r *retrying) RoundTrip(req *http.Request) (*http.Response, error) {
-	backoff := wait.Backoff{Duration: 200 * time.Millisecond, Steps: 5, Factor: 2.5}
-	for first := true; ; first = false {
+	for failures := 1; ; failures++ {
 		response, err := r.next.RoundTrip(req)
 		cause := err
 		if err == nil {
 			cause = failure(response)
 		}
-		if backoff.Steps == 0 || !isRepeatable(req) || !IsTransient(cause) || req.Method == http.MethodGet && isBroken(err) {
+		if failures > maxRepeats || !isRepeatable(req) || !IsTransient(cause) || req.Method == http.MethodGet && isBroken(err) {
 			return response, err
 		}
-		if first {
+		if failures == 1 {
 			r.logLine(fmt.Sprintf("the API server is unavailable: %v; trying again", cause))
 		}
-		timer := time.NewTimer(backoff.Step())
-		select {
-		case <-timer.C:
-		case <-req.Context().Done():
-			timer.Stop()
+		if backoff.Sleep(req.Context(), repeatDelay.After(failures)) != nil {
 			return response, err
 		}
 		req = req.Clone(req.Context()) // a RoundTripper must not change its request

@@ -95,7 +95,7 @@ func TestRetryingGivesUp(t *testing.T) {
 		err := create(t.Context(), c)
 		require.EqualError(t, err, "failed calling webhook", "the last response stays readable")
 		assert.True(t, apierrors.IsInternalError(err))
-		assert.Len(t, *bodies, 6)
+		assert.Len(t, *bodies, 7)
 		assert.InDelta(t, 13, time.Since(start).Seconds(), 0.5)
 	})
 }
