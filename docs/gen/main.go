@@ -22,6 +22,7 @@ type page struct {
 var pages = []page{
 	{"commands.md", "Commands", "every command with its flags and examples", "the help of each command", commands},
 	{"exit-codes.md", "Exit codes", "the exit codes, and their meanings for each command", "pkg/cli/command and the help of each command", exitCodes},
+	{"metrics.md", "Metrics", "each metric with its type and its labels", "the registered metrics", metrics},
 }
 
 func main() {
