@@ -22,7 +22,11 @@ type page struct {
 var pages = []page{
 	{"commands.md", "Commands", "every command with its flags and examples", "the help of each command", commands},
 	{"exit-codes.md", "Exit codes", "the exit codes, and their meanings for each command", "pkg/cli/command and the help of each command", exitCodes},
+	{"conditions.md", "Conditions and reasons", "each reason with its cause and its remedy", "the constants in pkg/api and pkg/update", conditions},
+	{"events.md", "Events", "each event of the operator with its type", "the constants in pkg/api and the calls of pkg/clusterversion/event", events},
 	{"metrics.md", "Metrics", "each metric with its type and its labels", "the registered metrics", metrics},
+	{"annotations.md", "Annotations and labels", "those that the operator reads or writes", "the constants in pkg/api", annotations},
+	{"kinds.md", "Kinds and fields", "the custom resources of the operator", "the definitions in manifests", kinds},
 }
 
 func main() {
