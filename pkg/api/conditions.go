@@ -22,95 +22,190 @@ const (
 	RiskApplies = "Applies"
 )
 
-// Reasons for the ReleaseAccepted condition. Each names the step that is running or has failed.
+// Reasons for the ReleaseAccepted condition. Each names the step that is running or that rejected the release.
 const (
-	ReasonRetrievePayload      = "RetrievePayload"
-	ReasonLoadPayload          = "LoadPayload"
+	// The image cannot be pulled, or no trusted signer has signed it. See docs/user/registries.md and docs/user/trust.md. The operator
+	// retries after 2 seconds at first, and every 30 seconds at most.
+	ReasonRetrievePayload = "RetrievePayload"
+	// The image contains no release, or a broken one. The message has all errors; `cvo release lint` finds the same.
+	ReasonLoadPayload = "LoadPayload"
+	// The version of the image differs from spec.desiredUpdate.version. Correct the version or the image; with an empty version only the
+	// image counts.
 	ReasonVerifyPayloadVersion = "VerifyPayloadVersion"
-	ReasonPreconditionChecks   = "PreconditionChecks"
-	ReasonPermissions          = "Permissions"
-	ReasonPayloadLoaded        = "PayloadLoaded"
+	// A precondition blocks the release: docs/user/preconditions.md. The operator checks it again when the spec or an obstacle changes, and
+	// every two minutes at most, without another download.
+	ReasonPreconditionChecks = "PreconditionChecks"
+	// The operator lacks permissions for the release, and may not grant them to itself. The message has the rules, and the command that
+	// grants them: docs/user/permissions.md. The operator retries every two minutes at most.
+	ReasonPermissions = "Permissions"
+	// The release is accepted. A warning in the message that none of its manifests is for this cluster means that nothing will be installed:
+	// docs/user/troubleshoot.md#nothing-is-installed.
+	ReasonPayloadLoaded = "PayloadLoaded"
 )
 
-// Reasons for Failing and Progressing that dashboards and alert rules of existing clusters use.
+// Reasons for the ImplicitlyEnabledCapabilities condition. Its message lists the capabilities.
 const (
-	ReasonMultipleErrors               = "MultipleErrors"
-	ReasonSlowClusterOperator          = "SlowClusterOperator"
-	ReasonInvalidClusterVersion        = "InvalidClusterVersion"
-	ReasonClusterOperatorNotAvailable  = "ClusterOperatorNotAvailable"
+	// Capabilities are enabled that the spec does not list: docs/user/conditions.md#implicitlyenabledcapabilities.
+	ReasonCapabilitiesImplicit = "CapabilitiesImplicitlyEnabled"
+	// The enabled capabilities are those in the spec.
+	ReasonAsExpected = "AsExpected"
+)
+
+// Reasons for Failing and Progressing that dashboards and alert rules of existing clusters use. Progressing has shorter messages than
+// Failing.
+const (
+	// Several reasons apply, and the message of Failing lists the errors. Slow operators are not listed. If only one error remains, its own
+	// reason is used.
+	ReasonMultipleErrors = "MultipleErrors"
+	// An operator has not reached the version in time, and Failing is Unknown. Nothing has failed; the operator's own conditions and logs show
+	// its work.
+	ReasonSlowClusterOperator = "SlowClusterOperator"
+	// The spec is invalid; also the reason for Invalid. The message names the field and its valid form. Meanwhile the field counts as not set,
+	// and everything else continues, including a running update.
+	ReasonInvalidClusterVersion = "InvalidClusterVersion"
+	// An operator reports Available=False for more than 10 seconds, or nothing at all. Run `kubectl describe clusteroperator NAME`, then look
+	// at its pods.
+	ReasonClusterOperatorNotAvailable = "ClusterOperatorNotAvailable"
+	// The same, for several operators.
 	ReasonClusterOperatorsNotAvailable = "ClusterOperatorsNotAvailable"
-	ReasonClusterOperatorDegraded      = "ClusterOperatorDegraded"
-	ReasonClusterOperatorsDegraded     = "ClusterOperatorsDegraded"
-	ReasonClusterOperatorUpdating      = "ClusterOperatorUpdating"
-	ReasonClusterOperatorsUpdating     = "ClusterOperatorsUpdating"
-	ReasonClusterOperatorNoVersions    = "ClusterOperatorNoVersions"
-	ReasonClusterOperatorsNoVersions   = "ClusterOperatorsNoVersions"
-	ReasonWorkloadNotAvailable         = "WorkloadNotAvailable"
-	ReasonWorkloadNotProgressing       = "WorkloadNotProgressing"
-	ReasonImageVerificationFailed      = "ImageVerificationFailed"
-	ReasonPayloadRetrievalFailed       = "UpdatePayloadRetrievalFailed"
-	ReasonPayloadIntegrity             = "UpdatePayloadIntegrity"
-	ReasonPayloadFailed                = "UpdatePayloadFailed"
-	ReasonResourceNotFound             = "UpdatePayloadResourceNotFound"
-	ReasonResourceConflict             = "UpdatePayloadResourceConflict"
-	ReasonResourceInvalid              = "UpdatePayloadResourceInvalid"
-	ReasonResourceForbidden            = "UpdatePayloadResourceForbidden"
-	ReasonResourceTypeMissing          = "UpdatePayloadResourceTypeMissing"
-	ReasonClusterDown                  = "UpdatePayloadClusterDown"
-	ReasonClusterError                 = "UpdatePayloadClusterError"
-	ReasonClusterUnauthorized          = "UpdatePayloadClusterUnauthorized"
-	ReasonClusterOverloaded            = "UpdatePayloadClusterOverloaded"
-	ReasonPreconditionCheckFailed      = "UpgradePreconditionCheckFailed"
+	// An operator reports Degraded=True, during a rollout for more than 40 minutes. Run `kubectl describe clusteroperator NAME`, then look at
+	// its pods. An install completes anyway.
+	ReasonClusterOperatorDegraded = "ClusterOperatorDegraded"
+	// The same, for several operators.
+	ReasonClusterOperatorsDegraded = "ClusterOperatorsDegraded"
+	// After completion an operator reports another version. Another client replaced or restarted it with another image: look at its
+	// Deployment.
+	ReasonClusterOperatorUpdating = "ClusterOperatorUpdating"
+	// The same, for several operators.
+	ReasonClusterOperatorsUpdating = "ClusterOperatorsUpdating"
+	// The manifest of an operator lists no versions to wait for. Report this mistake to the publisher of the release.
+	ReasonClusterOperatorNoVersions = "ClusterOperatorNoVersions"
+	// The same, for several operators.
+	ReasonClusterOperatorsNoVersions = "ClusterOperatorsNoVersions"
+	// A Job has failed, a Deployment without progress is not available, or, once a release is complete, any workload does not run. The message
+	// names the pod and the reason; run `kubectl describe` on it. Delete a failed Job to run it again.
+	ReasonWorkloadNotAvailable = "WorkloadNotAvailable"
+	// A Deployment reports for more than 10 seconds that it cannot create pods, or has exceeded its progressDeadlineSeconds. The message names
+	// the pod and the reason; run `kubectl describe` on it.
+	ReasonWorkloadNotProgressing = "WorkloadNotProgressing"
+	// No trusted signer has signed the release: docs/user/trust.md.
+	ReasonImageVerificationFailed = "ImageVerificationFailed"
+	// The image cannot be pulled: docs/user/registries.md.
+	ReasonPayloadRetrievalFailed = "UpdatePayloadRetrievalFailed"
+	// The image contains no release, or a broken one.
+	ReasonPayloadIntegrity = "UpdatePayloadIntegrity"
+	// Any other error while applying an object; see the message.
+	ReasonPayloadFailed = "UpdatePayloadFailed"
+	// Another client keeps deleting or creating the same object. `cvo status` names the field manager.
+	ReasonResourceNotFound = "UpdatePayloadResourceNotFound"
+	// Another client keeps changing the same object. `cvo status` names the field manager.
+	ReasonResourceConflict = "UpdatePayloadResourceConflict"
+	// The API server rejects an object of the release, and the message has its error. The cause is often a webhook, a quota or an
+	// immutable field. An entry in spec.overrides leaves the object alone.
+	ReasonResourceInvalid = "UpdatePayloadResourceInvalid"
+	// The operator lacks a permission. Restore its ClusterRoleBinding.
+	ReasonResourceForbidden = "UpdatePayloadResourceForbidden"
+	// No API server serves a kind. Check whether its CRD is established, or its APIService available.
+	ReasonResourceTypeMissing = "UpdatePayloadResourceTypeMissing"
+	// The API server does not answer. The operator retries; check the control plane.
+	ReasonClusterDown = "UpdatePayloadClusterDown"
+	// The API server answers with an internal error. The operator retries; check the control plane.
+	ReasonClusterError = "UpdatePayloadClusterError"
+	// The API server does not know the operator's token. If the service account was recreated, restart the pod.
+	ReasonClusterUnauthorized = "UpdatePayloadClusterUnauthorized"
+	// The API server has too many requests. The operator retries; check the control plane.
+	ReasonClusterOverloaded = "UpdatePayloadClusterOverloaded"
+	// A precondition blocks the release: docs/user/preconditions.md.
+	ReasonPreconditionCheckFailed = "UpgradePreconditionCheckFailed"
 )
 
 // Reasons for Failing and Progressing while the operator waits for another release's operator to take over.
 const (
-	ReasonOperatorHandover    = "OperatorHandover"
+	// The new operator's Deployment is being rolled out, and nothing is wrong.
+	ReasonOperatorHandover = "OperatorHandover"
+	// The operator of the new release does not start, so the update cannot continue. The message has its pod's error, such as an image that
+	// cannot be pulled. Fix that, or request the previous release: its operator still runs.
 	ReasonOperatorNotStarting = "OperatorNotStarting"
 )
 
 // Reasons for Failing and Progressing that concern a single object of the release.
 const (
-	// ReasonNotObserved means that no watch has delivered the applied state of an object yet.
+	// ReasonNotObserved means that no watch has delivered the applied state of an object yet. This is normal for a moment after each apply. If
+	// it stays, see whether the API server serves watches.
 	ReasonNotObserved = "NotObserved"
-	// ReasonDeleting means that an object must disappear before the operator can apply it again.
+	// ReasonDeleting means that an object must disappear before the operator can apply it again. The message names its finalizers.
 	ReasonDeleting = "Deleting"
-	// ReasonFight means that repairs are paused because another client keeps changing the object.
-	ReasonFight            = "ChangedByOthersAgainAndAgain"
-	ReasonNotEstablished   = "NotEstablished"
-	ReasonNotAvailable     = "NotAvailable"
+	// ReasonFight means that repairs are paused because another client keeps changing the object. Conditions report it for roles, bindings,
+	// webhooks and policies of admission, CustomResourceDefinitions and objects of the operator; for others, only `cvo status` shows it. See
+	// docs/user/troubleshoot.md#another-client-keeps-changing-an-object.
+	ReasonFight = "ChangedByOthersAgainAndAgain"
+	// A CustomResourceDefinition is not established, so it does not serve its kind. The message has the API server's error.
+	ReasonNotEstablished = "NotEstablished"
+	// An APIService is not available, so it does not serve its kinds. The message has the API server's error.
+	ReasonNotAvailable = "NotAvailable"
+	// A name in a CustomResourceDefinition conflicts with another one. The message has the API server's error.
 	ReasonNamesNotAccepted = "NamesNotAccepted"
 )
 
-// Reasons for Events on ClusterVersion.
+// Events about the ClusterVersion. The operator writes them into its namespace.
 const (
-	EventRetrievePayload            = "RetrievePayload"
-	EventRetrievePayloadFailed      = "RetrievePayloadFailed"
-	EventLoadPayload                = "LoadPayload"
-	EventLoadPayloadFailed          = "LoadPayloadFailed"
+	// The operator retrieves a release. The warning has the failed verification that force overrides.
+	EventRetrievePayload = "RetrievePayload"
+	// A release is rejected: the image cannot be pulled, or no trusted signer has signed it.
+	EventRetrievePayloadFailed = "RetrievePayloadFailed"
+	// The operator reads the manifests of a verified release.
+	EventLoadPayload = "LoadPayload"
+	// A release is rejected: the image contains no release, or a broken one.
+	EventLoadPayloadFailed = "LoadPayloadFailed"
+	// A release is rejected: its version differs from the requested one.
 	EventVerifyPayloadVersionFailed = "VerifyPayloadVersionFailed"
-	EventPreconditionBlock          = "PreconditionBlock"
-	EventPreconditionWarn           = "PreconditionWarn"
-	EventPreconditionsPassed        = "PreconditionsPassed"
-	EventPayloadLoaded              = "PayloadLoaded"
-	EventNothingIncluded            = "NothingIncluded"
-	EventUpdateStarted              = "UpdateStarted"
-	EventUpdateCompleted            = "UpdateCompleted"
-	EventNodesHandedOver            = "NodesHandedOver"
-	EventFieldDropped               = "FieldDropped"
-	EventDriftRepaired              = "DriftRepaired"
-	EventRepairsHeldBack            = "RepairsHeldBack"
-	EventSecurityLoosened           = "PodSecurityLoosened"
-	EventCapabilityEnabled          = "CapabilityEnabled"
-	EventOtherController            = "OtherController"
-	EventScaledToZero               = "ScaledToZero"
-	EventOverrideUnmatched          = "OverrideWithoutEffect"
-	EventStatusRefused              = "StatusRefused"
-	EventOrphanPruned               = "OrphanPruned"
-	EventRunlevelReached            = "RunlevelReached"
-	EventClusterOperatorWaitedFor   = "ClusterOperatorWaitedFor"
-	EventRolloutFailing             = "RolloutFailing"
-	EventRolloutRecovered           = "RolloutRecovered"
-	EventRolloutStopped             = "RolloutStopped"
-	EventInsecureRegistries         = "InsecureRegistries"
+	// A release is rejected: a precondition blocks it.
+	EventPreconditionBlock = "PreconditionBlock"
+	// A release is accepted, and a precondition has a warning.
+	EventPreconditionWarn = "PreconditionWarn"
+	// All preconditions of a release passed.
+	EventPreconditionsPassed = "PreconditionsPassed"
+	// A release is accepted. The message names the signer.
+	EventPayloadLoaded = "PayloadLoaded"
+	// The cluster gets no manifest of an accepted release: docs/user/troubleshoot.md#nothing-is-installed.
+	EventNothingIncluded = "NothingIncluded"
+	// The history has a new entry.
+	EventUpdateStarted = "UpdateStarted"
+	// The newest entry of the history is complete. The message has its duration.
+	EventUpdateCompleted = "UpdateCompleted"
+	// The control plane is complete, and the nodes are next.
+	EventNodesHandedOver = "NodesHandedOver"
+	// The API server's schema lacks a field of a manifest, so the object does not have it.
+	EventFieldDropped = "FieldDropped"
+	// The operator repaired an object that another client changed or deleted: docs/user/whose-fields.md.
+	EventDriftRepaired = "DriftRepaired"
+	// Another client changes an object as often as the operator repairs it, so the operator pauses the repairs of this object.
+	EventRepairsHeldBack = "RepairsHeldBack"
+	// Another client set fields that loosen the security of the pods of an object.
+	EventSecurityLoosened = "PodSecurityLoosened"
+	// The update enables capabilities that the spec does not request, because they now contain objects of the running release.
+	EventCapabilityEnabled = "CapabilityEnabled"
+	// An object of the release has a controller, which may write the object too.
+	EventOtherController = "OtherController"
+	// Another client scaled a workload to 0 whose manifest does not set spec.replicas.
+	EventScaledToZero = "ScaledToZero"
+	// An entry of spec.overrides matches no object: docs/user/update.md#exclude-an-object.
+	EventOverrideUnmatched = "OverrideWithoutEffect"
+	// The API server rejects a part of the status: docs/user/conditions.md#when-the-api-server-refuses-the-status.
+	EventStatusRefused = "StatusRefused"
+	// The operator deleted an object that the release no longer contains.
+	EventOrphanPruned = "OrphanPruned"
+	// In an update, a runlevel and all below it have settled. The message has the duration.
+	EventRunlevelReached = "RunlevelReached"
+	// The rollout has waited for a ClusterOperator for five minutes.
+	EventClusterOperatorWaitedFor = "ClusterOperatorWaitedFor"
+	// Condition Failing became True.
+	EventRolloutFailing = "RolloutFailing"
+	// Condition Failing is no longer True.
+	EventRolloutRecovered = "RolloutRecovered"
+	// The ClusterVersion was deleted, is being deleted or was replaced. The operator stops applying and repairing objects.
+	EventRolloutStopped = "RolloutStopped"
+	// The operator contacts registries without TLS, or without checking their certificates. Emitted at its start; see
+	// docs/user/registries.md#a-registry-without-tls.
+	EventInsecureRegistries = "InsecureRegistries"
 )

@@ -1,12 +1,13 @@
 package api
 
-// The protocol between 'cvo uninstall' and operators on the operator's Lease.
+// UninstallHolder is the holder of the operator's Lease during an uninstall.
+const UninstallHolder = "cvo-uninstall"
+
+// Annotations of the operator's Lease, by which 'cvo uninstall' and operators agree on the last write.
 const (
-	// UninstallHolder is the holder of the Lease during an uninstall.
-	UninstallHolder = "cvo-uninstall"
-	// FencedFromAnnotation names the former holder of the Lease, which may still write. FencedUntilAnnotation is the latest time of such a
-	// write. The named operator removes both annotations to confirm that it has no write pending and will not write before it holds the
-	// Lease again.
-	FencedFromAnnotation  = "cvo.cluster-version.github.io/fenced-from"
+	// FencedFromAnnotation names the former holder of the Lease, which may still write. This operator removes both annotations to confirm that
+	// it has no write pending and will not write before it holds the Lease again.
+	FencedFromAnnotation = "cvo.cluster-version.github.io/fenced-from"
+	// FencedUntilAnnotation is the latest time of such a write.
 	FencedUntilAnnotation = "cvo.cluster-version.github.io/fenced-until"
 )

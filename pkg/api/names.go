@@ -55,18 +55,44 @@ const (
 // migrated cluster keeps its field ownership.
 const FieldManager = "cluster-version-operator"
 
-// OwnedByLabel marks every object that was applied from a release; its value is the name of the ClusterVersion. Watches
-// select by this label.
-const OwnedByLabel = "cvo.cluster-version.github.io/owned-by"
+// UserDocs is the address of the pages for users.
+const UserDocs = "https://github.com/cluster-version/cvo/blob/main/docs/user/"
 
-// InventoryLabel marks the ConfigMaps that list the applied objects; its value is the name of the ClusterVersion. They
-// do not have OwnedByLabel, because they are not part of a release.
-const InventoryLabel = "cvo.cluster-version.github.io/inventory"
+// DefaultProfile is the cluster profile when CLUSTER_PROFILE is unset.
+const DefaultProfile = "self-managed-high-availability"
 
-// ApplySetLabel marks the members of an ApplySet; its value is the ID of the set (KEP-3659, "kubectl apply --prune").
-const ApplySetLabel = "applyset.kubernetes.io/part-of"
+// Annotations of manifests that decide whether and how the operator applies them. They are the same as in OpenShift, except for the last one.
+const (
+	// IncludePrefix with the name of a cluster profile is "true" on every manifest for clusters with this profile. A manifest without it is
+	// excluded.
+	IncludePrefix = "include.release.openshift.io/"
+	// ExcludePrefix with the value of the operator's variable EXCLUDE_MANIFESTS is "true" on manifests that this cluster excludes.
+	ExcludePrefix = "exclude.release.openshift.io/"
+	// FeatureSetAnnotation lists the feature sets of clusters that get the manifest, separated by commas.
+	FeatureSetAnnotation = "release.openshift.io/feature-set"
+	// FeatureGateAnnotation lists feature gates that must be on, or off if their name begins with a dash, separated by commas.
+	FeatureGateAnnotation = "release.openshift.io/feature-gate"
+	// MajorVersionAnnotation lists the major versions of releases that include the manifest, or exclude it after a dash, separated by commas. It
+	// is allowed on FeatureGates and CustomResourceDefinitions.
+	MajorVersionAnnotation = "release.openshift.io/major-version"
+	// CapabilityAnnotation lists capabilities, separated by "+". Clusters get the manifest if all of them are enabled.
+	// `cvo release lint --explain unknown-capability` lists the names, which are fixed.
+	CapabilityAnnotation = "capability.openshift.io/name"
+	// CreateOnlyAnnotation is "true" if the operator creates the object when it is missing, and never updates it.
+	CreateOnlyAnnotation = "release.openshift.io/create-only"
+	// DeleteAnnotation is "true" on a tombstone: the operator deletes the object.
+	DeleteAnnotation = "release.openshift.io/delete"
+	// OnImmutableAnnotation is "recreate" if the operator may delete and recreate the object to change an immutable field. See
+	// docs/user/whose-fields.md#immutable-fields.
+	OnImmutableAnnotation = "release.openshift.io/on-immutable"
+	// VerificationAnnotation marks the ConfigMap with the keys that verify the next release: docs/user/trust.md.
+	VerificationAnnotation = "release.openshift.io/verification-config-map"
+	// WaitAnnotation is "false" on a Deployment, DaemonSet or StatefulSet if no rollout waits for its pods.
+	WaitAnnotation = "cvo.cluster-version.github.io/wait"
+)
 
-// Annotations that change how a manifest is applied, and annotations and labels that ask another client to fill in part of an object.
+// Annotations and a label of manifests that request values of the cluster. The operator inserts the first two itself. It leaves the others to
+// the named controllers, and their values in place.
 const (
 	// InjectProxyAnnotation lists the containers, separated by commas, that get the cluster's proxy.
 	InjectProxyAnnotation = "config.openshift.io/inject-proxy"
@@ -76,53 +102,46 @@ const (
 	InjectCABundleAnnotation = "service.beta.openshift.io/inject-cabundle"
 	// InjectTrustedCABundleLabel requests the cluster's CAs from OpenShift's network operator.
 	InjectTrustedCABundleLabel = "config.openshift.io/inject-trusted-cabundle"
-)
-
-// Annotations that request a CA from cert-manager's CA injector.
-const (
-	CertManagerInjectAnnotation          = "cert-manager.io/inject-ca-from"
-	CertManagerInjectSecretAnnotation    = "cert-manager.io/inject-ca-from-secret"
+	// CertManagerInjectAnnotation requests the CA of a certificate of cert-manager.
+	CertManagerInjectAnnotation = "cert-manager.io/inject-ca-from"
+	// CertManagerInjectSecretAnnotation requests the CA in a Secret from cert-manager.
+	CertManagerInjectSecretAnnotation = "cert-manager.io/inject-ca-from-secret"
+	// CertManagerInjectAPIServerAnnotation requests the CA of the API server from cert-manager.
 	CertManagerInjectAPIServerAnnotation = "cert-manager.io/inject-apiserver-ca"
 )
 
-// PruneAnnotation enables deletion of orphans if it is "true" on the ClusterVersion or in a release's metadata. Orphans are objects of
-// earlier releases without a manifest in the current one. The operator deletes them after the release is complete.
-const PruneAnnotation = "cvo.cluster-version.github.io/prune-orphans"
-
-// WaitAnnotation on the manifest of a Deployment, DaemonSet or StatefulSet is "false" if no rollout waits for its pods.
-const WaitAnnotation = "cvo.cluster-version.github.io/wait"
-
-// KubernetesVersionsKey is the key in a release's metadata for the supported range of API server versions, such as
-// ">=1.30.0 <1.38.0".
-const KubernetesVersionsKey = "cvo.cluster-version.github.io/kubernetes-versions"
-
-// UserDocs is the address of the pages for users.
-const UserDocs = "https://github.com/cluster-version/cvo/blob/main/docs/user/"
-
-// Annotations that decide whether and how a manifest is applied (reference: OpenShift library-go manifest inclusion rules, and the
-// operator's own apply rules).
+// Annotations of the ClusterVersion and of our CRDs, and keys of a release's metadata.
 const (
-	IncludePrefix              = "include.release.openshift.io/"
-	ExcludePrefix              = "exclude.release.openshift.io/"
-	FeatureSetAnnotation       = "release.openshift.io/feature-set"
-	FeatureGateAnnotation      = "release.openshift.io/feature-gate"
-	MajorVersionAnnotation     = "release.openshift.io/major-version"
-	CapabilityAnnotation       = "capability.openshift.io/name"
-	CreateOnlyAnnotation       = "release.openshift.io/create-only"
-	DeleteAnnotation           = "release.openshift.io/delete"
-	OnImmutableAnnotation      = "release.openshift.io/on-immutable"
-	VerificationAnnotation     = "release.openshift.io/verification-config-map"
+	// PruneAnnotation enables deletion of orphans if it is "true" on the ClusterVersion or in a release's metadata. Orphans are objects of
+	// earlier releases without a manifest in the current one. The operator deletes them after the release is complete. See
+	// docs/user/whose-fields.md#orphans.
+	PruneAnnotation = "cvo.cluster-version.github.io/prune-orphans"
+	// KubernetesVersionsKey is the key in a release's metadata for the supported range of API server versions, such as ">=1.30.0 <1.38.0". See
+	// docs/user/preconditions.md#kubernetesversion.
+	KubernetesVersionsKey = "cvo.cluster-version.github.io/kubernetes-versions"
+	// AllowDeletionAnnotation is "true" on a ClusterVersion, or on its CRD or that of ReleaseStatus, to permit its deletion. The deletion guard
+	// rejects it otherwise.
+	AllowDeletionAnnotation = "cvo.cluster-version.github.io/allow-deletion"
+	// AnnotatedManifestsAnnotation lists, in image-references, the manifests that 'cvo release new' annotated with a profile because they named
+	// none. The value is a JSON object with the profile and the list.
+	AnnotatedManifestsAnnotation = "cvo.cluster-version.github.io/annotated-manifests"
+)
+
+// Labels of objects in a cluster.
+const (
+	// OwnedByLabel marks every object that was applied from a release; its value is the name of the ClusterVersion. Watches select by this
+	// label.
+	OwnedByLabel = "cvo.cluster-version.github.io/owned-by"
+	// InventoryLabel marks the ConfigMaps that list the applied objects; its value is the name of the ClusterVersion. They do not have
+	// the label above, because they are not part of a release.
+	InventoryLabel = "cvo.cluster-version.github.io/inventory"
+	// ApplySetLabel marks the members of an ApplySet; its value is the ID of the set (KEP-3659, "kubectl apply --prune").
+	ApplySetLabel = "applyset.kubernetes.io/part-of"
+	// VerificationSignatureLabel marks the ConfigMaps in namespace openshift-config-managed with signatures of releases.
 	VerificationSignatureLabel = "release.openshift.io/verification-signatures"
 )
 
-// AnnotatedManifestsAnnotation of image-references lists the manifests of a release that got the annotation of a profile when the release
-// was made, because they named none. The value is a JSON object with the profile and the list.
-const AnnotatedManifestsAnnotation = "cvo.cluster-version.github.io/annotated-manifests"
-
-// DefaultProfile is the cluster profile when CLUSTER_PROFILE is unset.
-const DefaultProfile = "self-managed-high-availability"
-
-// Labels of release and component images.
+// Labels of release and component images, and annotations of tags in image-references.
 const (
 	// ReleaseLabel carries a release image's version.
 	ReleaseLabel = "io.openshift.release"
@@ -134,7 +153,7 @@ const (
 	ComponentVersionsLabel = "io.openshift.build.versions"
 	// ComponentDisplayNamesLabel lists the display names of that software, as "k=text,k2=text".
 	ComponentDisplayNamesLabel = "io.openshift.build.version-display-names"
-	// CommitAnnotation names the commit that a component image was built from, on its tag in image-references.
+	// CommitAnnotation names the commit that a component image was built from.
 	CommitAnnotation = "io.openshift.build.commit.id"
 	// SourceAnnotation is the URL of the repository with that commit.
 	SourceAnnotation = "io.openshift.build.source-location"

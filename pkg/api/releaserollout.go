@@ -31,28 +31,40 @@ const (
 
 // Conditions of a ReleaseRollout, and their reasons.
 const (
-	// RolloutPaused is True while an update waits before a runlevel.
+	// RolloutPaused is True while an update waits before a runlevel: docs/user/pause.md.
 	RolloutPaused = "Paused"
-	// ReasonPaused means that no work remains below the boundary, ReasonPausing that started work is still being finished.
-	ReasonPaused  = "BeforeRunlevel"
+	// ReasonPaused means that the update is paused and no work remains below the boundary. The field status.current.pausedBefore is the
+	// runlevel; `cvo upgrade resume` continues the update.
+	ReasonPaused = "BeforeRunlevel"
+	// ReasonPausing means that started work is still being finished, up to the gates of the current runlevel.
 	ReasonPausing = "Pausing"
-	// ReasonNoUpdate means that there is no update to pause, ReasonNotAsked that no pause is requested.
+	// ReasonNoUpdate means that a pause is requested and no update is running. The next one will be paused.
 	ReasonNoUpdate = "NoUpdate"
+	// ReasonNotAsked means that no pause is requested.
 	ReasonNotAsked = "NotAsked"
 	// RolloutDefinitionComplete reports whether the CRD of ClusterVersion has every field that the operator uses.
 	RolloutDefinitionComplete = "DefinitionComplete"
-	ReasonFieldsMissing       = "FieldsMissing"
-	ReasonAllFields           = "AllFields"
+	// ReasonFieldsMissing means that the CRD lacks fields. Remove the override of the CRD, or stop its other writer.
+	ReasonFieldsMissing = "FieldsMissing"
+	// ReasonAllFields means that the CRD has all fields.
+	ReasonAllFields = "AllFields"
 )
 
-// Reasons for events about pauses, preflights and the CRD of ClusterVersion.
+// Events about pauses, preflights and the CRD of ClusterVersion.
 const (
-	EventRolloutPaused      = "RolloutPaused"
-	EventRolloutResumed     = "RolloutResumed"
-	EventPreflightStarted   = "PreflightStarted"
-	EventPreflightPassed    = "PreflightPassed"
-	EventPreflightObjected  = "PreflightObjected"
-	EventPreflightFailed    = "PreflightFailed"
+	// Updates were paused: docs/user/pause.md.
+	EventRolloutPaused = "RolloutPaused"
+	// Updates were resumed.
+	EventRolloutResumed = "RolloutResumed"
+	// A preflight started: docs/user/preflight.md.
+	EventPreflightStarted = "PreflightStarted"
+	// A preflight found no obstacle.
+	EventPreflightPassed = "PreflightPassed"
+	// A preflight found that a precondition or the API server blocks the release.
+	EventPreflightObjected = "PreflightObjected"
+	// A preflight could not be completed.
+	EventPreflightFailed = "PreflightFailed"
+	// The CRD of ClusterVersion lacks fields that the operator uses. Emitted at its start.
 	EventDefinitionOutdated = "DefinitionOutdated"
 )
 

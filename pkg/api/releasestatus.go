@@ -59,33 +59,30 @@ type ReleaseStatusStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// ConditionInventorySaved is False while the operator cannot write its inventory. Its message is the error. It is absent if no write has
-// ever failed.
-const ConditionInventorySaved = "InventorySaved"
-
-// Reasons for ConditionInventorySaved.
+// Conditions of a ReleaseStatus, and their reasons.
 const (
-	ReasonSaved      = "Saved"
+	// ConditionInventorySaved is False while the operator cannot write its inventory, which records the applied objects. It is absent if no
+	// write has ever failed.
+	ConditionInventorySaved = "InventorySaved"
+	// ReasonSaved means that the inventory is up to date.
+	ReasonSaved = "Saved"
+	// ReasonSaveFailed means that the inventory could not be written. The rollout continues, and the next process applies unchanged objects
+	// once more. Fix the cause in the message, such as a quota, an admission policy or missing permissions; the operator retries.
 	ReasonSaveFailed = "SaveFailed"
-)
-
-// ConditionOperatorUpdateService is False if the operator was started without an update service, so that only spec.upstream can name one. It
-// is absent if no operator of this cluster was ever started without one.
-const ConditionOperatorUpdateService = "OperatorUpdateService"
-
-// Reasons for ConditionOperatorUpdateService.
-const (
-	ReasonServiceNamed   = "Named"
+	// ConditionOperatorUpdateService is False if the operator was started without an update service, so that only spec.upstream can name one.
+	// It is absent if no operator of this cluster was ever started without one.
+	ConditionOperatorUpdateService = "OperatorUpdateService"
+	// ReasonServiceNamed means that the operator was started with --update-service.
+	ReasonServiceNamed = "Named"
+	// ReasonServiceUnnamed means that the operator was started without --update-service.
 	ReasonServiceUnnamed = "NotNamed"
-)
-
-// ConditionOverridesMatch is False while an entry of the ClusterVersion's spec.overrides matches no object of the release, so that it has no
-// effect. Its message names the entries and similar objects. It is absent until then.
-const ConditionOverridesMatch = "OverridesMatch"
-
-// Reasons for ConditionOverridesMatch.
-const (
-	ReasonOverridesMatch    = "AllMatch"
+	// ConditionOverridesMatch is False while an entry of the ClusterVersion's spec.overrides matches no object of the release, so that it has
+	// no effect. It is absent until then. See docs/user/update.md#exclude-an-object.
+	ConditionOverridesMatch = "OverridesMatch"
+	// ReasonOverridesMatch means that every entry matches an object.
+	ReasonOverridesMatch = "AllMatch"
+	// ReasonOverrideUnmatched means that an entry matches no object. The message names the entry and a similar object. Correct or remove the
+	// entry.
 	ReasonOverrideUnmatched = "NoSuchObject"
 )
 

@@ -11,18 +11,23 @@ import (
 
 // Exit codes. Scripts may depend on them.
 const (
-	// ExitFailed means that the command failed.
+	// ExitSucceeded means that the command did what you asked, or there was nothing to do.
+	ExitSucceeded = 0
+	// ExitFailed means that the command failed: the API server, a registry or a file did not work.
 	ExitFailed = 1
 	// ExitUsage means that the command line is invalid.
 	ExitUsage = 2
-	// ExitRefused means that the command worked and its answer is no. For example, no trusted key has signed the release.
+	// ExitRefused means that the command worked and its answer is no. A release is unsigned, an update is not recommended, or a check found
+	// errors.
 	ExitRefused = 3
-	// ExitPartial means that the operator did not answer, and the result comes from another source.
+	// ExitPartial means that the operator, or another source, could not be reached. The output is incomplete.
 	ExitPartial = 4
-	// ExitUpdating means that the cluster is updating.
+	// ExitUpdating means that the cluster is updating, or a timeout passed while it was.
 	ExitUpdating = 5
 	// ExitAttention means that a problem blocks the cluster.
 	ExitAttention = 6
+	// ExitInterrupted means that the command was interrupted. Shells use the same code.
+	ExitInterrupted = 130
 )
 
 // RefusedError marks a deliberate refusal.
@@ -60,7 +65,7 @@ func ExitCode(err error) int {
 	var state *StateError
 	switch {
 	case err == nil:
-		return 0
+		return ExitSucceeded
 	case errors.As(err, &usage):
 		return ExitUsage
 	case errors.As(err, &refused):
@@ -93,9 +98,6 @@ func PrintError(w io.Writer, err error) {
 
 // Usagef returns a UsageError.
 func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
-
-// ExitInterrupted is the exit code that shells use for an interrupted command.
-const ExitInterrupted = 130
 
 // ErrTimeout means that a wait has reached its timeout.
 var ErrTimeout = errors.New("the timeout has passed")

@@ -285,10 +285,10 @@ func implicitCapabilities(cv *configv1.ClusterVersion, accepted *accept.Acceptan
 
 func setImplicit(set setter, implicit []configv1.ClusterVersionCapability) {
 	if len(implicit) == 0 {
-		set(api.ImplicitlyEnabledCapabilities, configv1.ConditionFalse, "AsExpected", "Capabilities match configured spec")
+		set(api.ImplicitlyEnabledCapabilities, configv1.ConditionFalse, api.ReasonAsExpected, "Capabilities match configured spec")
 		return
 	}
-	set(api.ImplicitlyEnabledCapabilities, configv1.ConditionTrue, "CapabilitiesImplicitlyEnabled",
+	set(api.ImplicitlyEnabledCapabilities, configv1.ConditionTrue, api.ReasonCapabilitiesImplicit,
 		"The following capabilities could not be disabled: "+inclusion.CapabilityNames(implicit))
 }
 

@@ -172,22 +172,22 @@ func questionFor(cv *configv1.ClusterVersion, u Options) (updategraph.Query, Ret
 	}
 	// A cluster with neither service nor channel wants no updates, and the alerts allow that.
 	if q.Service == "" && q.Channel != "" {
-		return not("NoUpstream", "No update service has been configured. Set spec.upstream to the URL of one.")
+		return not(updategraph.ReasonNoUpstream, "No update service has been configured. Set spec.upstream to the URL of one.")
 	}
 	if err := updategraph.CheckService(q.Service); q.Service != "" && err != nil {
-		return not("InvalidURI", "failed to parse update service URL: %v", err)
+		return not(updategraph.ReasonInvalidURI, "failed to parse update service URL: %v", err)
 	}
 	if q.ClusterID != "" && !request.IsClusterID(q.ClusterID) {
-		return not("InvalidID", "invalid cluster ID: %q is not a version 4 UUID", q.ClusterID)
+		return not(updategraph.ReasonInvalidID, "invalid cluster ID: %q is not a version 4 UUID", q.ClusterID)
 	}
 	if q.Version == "" {
-		return not("NoCurrentVersion", "The cluster version does not have a semantic version assigned and cannot calculate valid upgrades.")
+		return not(updategraph.ReasonNoCurrentVersion, "The cluster version does not have a semantic version assigned and cannot calculate valid upgrades.")
 	}
 	if q.Channel == "" {
-		return not("NoChannel", "The update channel has not been configured.")
+		return not(updategraph.ReasonNoChannel, "The update channel has not been configured.")
 	}
 	if _, err := semver.Parse(q.Version); err != nil {
-		return not("InvalidCurrentVersion", "The current cluster version is not a valid semantic version and cannot be used to calculate upgrades.")
+		return not(updategraph.ReasonInvalidCurrentVersion, "The current cluster version is not a valid semantic version and cannot be used to calculate upgrades.")
 	}
 	return q, Retrieval{}
 }

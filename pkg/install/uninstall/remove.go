@@ -30,9 +30,6 @@ func (u *remover) clusterVersion(ctx context.Context) error {
 	return u.remove(ctx, object, metav1.DeletePropagationOrphan)
 }
 
-// allowDeletion is the annotation that the deletion guard looks for.
-const allowDeletion = "cvo.cluster-version.github.io/allow-deletion"
-
 // remove deletes one object and waits until it no longer exists. It never removes finalizers itself.
 func (u *remover) remove(ctx context.Context, object *metav1.PartialObjectMetadata, propagation metav1.DeletionPropagation) error {
 	if err := u.startRemoval(ctx, object, propagation); err != nil {
@@ -50,7 +47,7 @@ func (u *remover) startRemoval(ctx context.Context, object *metav1.PartialObject
 		return err
 	}
 	if guarded(object) {
-		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+allowDeletion+`":"true"}}}`))
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+api.AllowDeletionAnnotation+`":"true"}}}`))
 		if err := u.Patch(ctx, object.DeepCopy(), patch, client.FieldOwner(target.Manager)); err != nil {
 			return client.IgnoreNotFound(err)
 		}

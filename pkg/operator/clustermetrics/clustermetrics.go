@@ -41,12 +41,15 @@ type collector struct {
 // collectTimeout is how long a scrape waits for caches that are still being filled.
 const collectTimeout = time.Second
 
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(out chan<- *prometheus.Desc) {
+// Describe sends the descriptions of the metrics that each scrape creates. It implements a part of prometheus.Collector.
+func Describe(out chan<- *prometheus.Desc) {
 	for _, d := range descriptions() {
 		out <- d
 	}
 }
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(out chan<- *prometheus.Desc) { Describe(out) }
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {

@@ -60,19 +60,32 @@ type Updates struct {
 	LeftOut []string
 }
 
-// Reasons of an Error; condition RetrievedUpdates has the same.
+// Reasons for the RetrievedUpdates condition if it is False.
 const (
-	// ReasonInvalidRequest means that the query is invalid.
+	// A channel is set, but no update service is known. Set spec.upstream.
+	ReasonNoUpstream = "NoUpstream"
+	// The URL of the service is invalid. It has the form https://HOST/PATH.
+	ReasonInvalidURI = "InvalidURI"
+	// The field spec.clusterID is not a UUID of version 4. Correct or remove it.
+	ReasonInvalidID = "InvalidID"
+	// No channel is set. Set spec.channel; leave it empty if the cluster needs no service.
+	ReasonNoChannel = "NoChannel"
+	// The running release has no version. Such a release has no updates.
+	ReasonNoCurrentVersion = "NoCurrentVersion"
+	// The version of the running release is not a semantic version. Such a release has no updates.
+	ReasonInvalidCurrentVersion = "InvalidCurrentVersion"
+	// ReasonInvalidRequest means that the query is invalid; see the message.
 	ReasonInvalidRequest = "InvalidRequest"
-	// ReasonRemoteFailed means that there was no response.
+	// ReasonRemoteFailed means that there was no response. Look at the message, the proxy and the certificates.
 	ReasonRemoteFailed = "RemoteFailed"
-	// ReasonResponseFailed means that the response has an error status or was interrupted.
+	// ReasonResponseFailed means that the response has an error status or was interrupted. Look at the message, and ask the administrator of the
+	// service.
 	ReasonResponseFailed = "ResponseFailed"
-	// ReasonResponseInvalid means that the response is not a graph.
+	// ReasonResponseInvalid means that the response is not a graph. Ask the administrator of the service.
 	ReasonResponseInvalid = "ResponseInvalid"
-	// ReasonVersionNotFound means that the graph does not contain the version.
+	// ReasonVersionNotFound means that the graph does not contain the version. Choose another channel.
 	ReasonVersionNotFound = "VersionNotFound"
-	// ReasonUnknown is the reason for all other errors.
+	// ReasonUnknown is the reason for all other errors; see the message.
 	ReasonUnknown = "Unknown"
 )
 

@@ -10,20 +10,27 @@ import (
 	"github.com/cluster-version/cvo/pkg/update/firing"
 )
 
-// Reasons of the Applies condition. An alert has the reason "Alert:" followed by its state.
+// Reasons for the Applies condition of a risk. An alert has the reason "Alert:" followed by its state.
 const (
-	ReasonMatch            = "Match"
-	ReasonNotMatch         = "NotMatch"
+	// The rule of the risk applies to this cluster: docs/user/updates.md#risks.
+	ReasonMatch = "Match"
+	// The rule of the risk does not apply to this cluster.
+	ReasonNotMatch = "NotMatch"
+	// The rule could not be evaluated, and the message says why. A conditional update has this reason too.
 	ReasonEvaluationFailed = "EvaluationFailed"
-	// ReasonNoCondition means that the caller passed no condition for the risk.
+	// ReasonNoCondition means that the caller passed no condition for the risk. Wait a minute; if it stays, look at the operator's log.
 	ReasonNoCondition = "InternalErrorFoundNoRiskCondition"
 )
 
-// Reasons of a conditional update's Recommended condition, besides ReasonEvaluationFailed and the names of risks.
+// Reasons for the Recommended condition of a conditional update. If one risk applies, its name is the reason, and the message describes it.
 const (
-	ReasonNotExposed      = "NotExposedToRisks"
-	ReasonAccepted        = "AllExposedRisksAccepted"
-	ReasonExposed         = "ExposedToRisks"
+	// No risk applies.
+	ReasonNotExposed = "NotExposedToRisks"
+	// Every risk that applies is accepted.
+	ReasonAccepted = "AllExposedRisksAccepted"
+	// A risk applies whose name cannot be a reason, such as one with a dash.
+	ReasonExposed = "ExposedToRisks"
+	// Several risks apply, or one does and another could not be evaluated.
 	ReasonMultipleReasons = "MultipleReasons"
 )
 
