@@ -87,5 +87,7 @@ func failure(response *http.Response) error {
 	if err == nil && json.Unmarshal(content, &status) == nil && status.Kind == "Status" {
 		return apierrors.FromObject(&status)
 	}
-	return apierrors.NewGenericServerResponse(response.StatusCode, "", schema.GroupResource{}, "", response.Status, 0, true)
+	generic := apierrors.NewGenericServerResponse(response.StatusCode, "", schema.GroupResource{}, "", "", 0, false)
+	generic.ErrStatus.Message = response.Status
+	return generic
 }
