@@ -199,20 +199,6 @@ func walks() []walk {
 			prepare: installed,
 		},
 		{
-			name:  "helm",
-			pages: []string{"docs/user/helm.md"},
-			prepare: func(s *sandbox) {
-				s.releases()
-				s.cluster()
-				s.shell("cp pull-secret.json config.json")
-				s.replaced = append([]string{"make chart ", s.make("chart CHART_DIR=$PWD/bin/chart ")}, s.replaced...)
-			},
-			after: func(s *sandbox) {
-				s.pods("1.0.0")
-				s.shell("cvo upgrade wait --timeout=100s | grep 'complete\\|is at'")
-			},
-		},
-		{
 			name:    "mirror",
 			pages:   []string{"docs/user/mirror.md"},
 			prepare: published,
@@ -265,14 +251,23 @@ func walks() []walk {
 			},
 		},
 		{
-			name:    "install",
-			pages:   []string{"docs/user/install.md"},
-			prepare: func(s *sandbox) { s.releases(); s.cluster() },
+			name:  "install",
+			pages: []string{"docs/user/install.md"},
+			prepare: func(s *sandbox) {
+				s.releases()
+				s.cluster()
+				s.replaced = append([]string{"make chart ", s.make("chart CHART_DIR=$PWD/bin/chart ")}, s.replaced...)
+			},
 			before: []event{
 				{"cvo install --release-image", func(s *sandbox) { s.deployed("1.0.0") }},
 				{"cvo install --release-image registry.example.com/platform/release:1.0.0 --trust trust.yaml --render", func(s *sandbox) { s.cluster() }},
-				{"cvo install --no-operator", func(s *sandbox) {
+				{"helm install", func(s *sandbox) {
 					s.shell("kubectl -n openshift-cluster-version get deployment cluster-version-operator")
+					s.cluster()
+				}},
+				{"cvo install --no-operator", func(s *sandbox) {
+					s.pods("1.0.0")
+					s.shell("cvo upgrade wait --timeout=100s | grep 'complete\\|is at'")
 					s.cluster()
 				}},
 				{"cvo uninstall --dry-run", func(s *sandbox) {
