@@ -207,8 +207,8 @@ func walks() []walk {
 			},
 		},
 		{
-			name:    "jobs",
-			pages:   []string{"docs/user/job-retrieval.md"},
+			name:    "registries",
+			pages:   []string{"docs/user/registries.md"},
 			prepare: published,
 			before: []event{
 				{"POD_IP=", func(s *sandbox) {
