@@ -182,7 +182,7 @@ func walks() []walk {
 	return []walk{
 		{
 			name:  "make",
-			pages: []string{"docs/user/make-your-own-platform.md"},
+			pages: []string{"docs/user/build.md"},
 			prepare: func(s *sandbox) {
 				// The images in the example exist in no registry. Replace them by existing ones.
 				s.shell("cp -r examples/platform/1.1.0 own")
@@ -226,7 +226,7 @@ func walks() []walk {
 			name: "look",
 			pages: []string{
 				"docs/user/compare-releases.md", "docs/user/inspect-releases.md", "docs/user/lint.md", "docs/user/permissions.md",
-				"docs/user/metrics.md", "docs/user/trust.md", "docs/user/image.md", "examples/platform/README.md",
+				"docs/user/metrics.md", "docs/user/trust.md", "examples/platform/README.md",
 			},
 			before: []event{
 				{"cvo release keygen", script("rm -r keys")},
