@@ -225,8 +225,8 @@ func walks() []walk {
 		{
 			name: "look",
 			pages: []string{
-				"docs/user/compare-releases.md", "docs/user/inspect-releases.md", "docs/user/lint.md", "docs/user/permissions.md",
-				"docs/user/metrics.md", "docs/user/trust.md", "examples/platform/README.md",
+				"docs/user/check.md", "docs/user/permissions.md", "docs/user/metrics.md", "docs/user/trust.md",
+				"examples/platform/README.md",
 			},
 			before: []event{
 				{"cvo release keygen", script("rm -r keys")},
