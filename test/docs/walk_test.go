@@ -195,7 +195,7 @@ func walks() []walk {
 		},
 		{
 			name:    "readme",
-			pages:   []string{"README.md", "docs/user/exit-codes.md"},
+			pages:   []string{"docs/user/concepts.md", "README.md", "docs/user/exit-codes.md"},
 			prepare: installed,
 		},
 		{
