@@ -268,7 +268,7 @@ func (s *sandbox) pushComponents() map[string]string {
 
 func (s *sandbox) path(name string) string { return filepath.Join(s.dir, name) }
 
-// releases creates and signs 1.0.0 and 1.1.0 of the example platform, as make-your-own-platform.md describes.
+// releases creates and signs 1.0.0 and 1.1.0 of the example platform, as build.md describes.
 func (s *sandbox) releases() {
 	s.Helper()
 	s.shell("cvo release keygen --out keys && cp keys/trust.yaml trust.yaml")
