@@ -195,7 +195,7 @@ func walks() []walk {
 		},
 		{
 			name:    "readme",
-			pages:   []string{"README.md", "docs/user/exit-codes.md"},
+			pages:   []string{"README.md"},
 			prepare: installed,
 		},
 		{
@@ -289,8 +289,7 @@ func walks() []walk {
 		{
 			name: "update",
 			pages: []string{
-				"docs/user/status.md", "docs/user/upgrade-status.md", "docs/user/conditions.md", "docs/user/troubleshoot.md", "docs/user/serving-certificates.md",
-				"docs/user/update.md", "docs/user/whose-fields.md",
+				"docs/user/status.md", "docs/user/troubleshoot.md", "docs/user/serving-certificates.md", "docs/user/update.md", "docs/user/whose-fields.md",
 			},
 			prepare: installed,
 		},
