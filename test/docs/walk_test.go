@@ -242,7 +242,7 @@ func walks() []walk {
 			name: "look",
 			pages: []string{
 				"docs/user/compare-releases.md", "docs/user/inspect-releases.md", "docs/user/lint.md", "docs/user/permissions.md",
-				"docs/user/metrics.md", "docs/user/trust.md", "docs/user/image.md", "examples/platform/README.md",
+				"docs/user/metrics.md", "docs/user/trust.md", "docs/user/signatures.md", "docs/user/image.md", "examples/platform/README.md",
 			},
 			before: []event{
 				{"cvo release keygen", script("rm -r keys")},
