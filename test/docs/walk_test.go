@@ -326,11 +326,12 @@ func walks() []walk {
 			},
 		},
 		{
-			name:    "migrate",
-			pages:   []string{"docs/user/migrate.md"},
+			name:    "openshift",
+			pages:   []string{"docs/user/openshift.md"},
 			prepare: original,
 			before: []event{
 				{"cvo release keygen", script("rm -r keys")},
+				{"cp -P", script("mkdir -p .local/bin")},
 				{"cvo upgrade wait", func(s *sandbox) { s.pods("1.0.0", "registry.example.com/platform/moved") }},
 				{"kubectl -n openshift-cluster-version delete deployment", script("true")},
 				{"kubectl -n openshift-cluster-version delete deployment", func(s *sandbox) { movedOver(s); s.end(s.operator) }},
