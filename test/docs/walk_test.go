@@ -289,7 +289,7 @@ func walks() []walk {
 		{
 			name: "update",
 			pages: []string{
-				"docs/user/status.md", "docs/user/troubleshoot.md", "docs/user/serving-certificates.md", "docs/user/update.md", "docs/user/whose-fields.md",
+				"docs/user/status.md", "docs/user/troubleshoot.md", "docs/user/update.md", "docs/user/whose-fields.md",
 			},
 			prepare: installed,
 		},
