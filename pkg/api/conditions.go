@@ -191,7 +191,7 @@ const (
 	EventScaledToZero = "ScaledToZero"
 	// An entry of spec.overrides matches no object: docs/user/update.md#exclude-an-object.
 	EventOverrideUnmatched = "OverrideWithoutEffect"
-	// The API server rejects a part of the status: docs/user/troubleshoot.md#the-api-server.
+	// The API server rejects a part of the status: docs/user/troubleshoot.md#other-problems.
 	EventStatusRefused = "StatusRefused"
 	// The operator deleted an object that the release no longer contains.
 	EventOrphanPruned = "OrphanPruned"
