@@ -54,7 +54,8 @@ func exitCodes() (string, error) {
 		return "", err
 	}
 	var out strings.Builder
-	out.WriteString("| code | meaning |\n|---|---|\n")
+	out.WriteString("An error is one line on stderr that starts with `error:`. With `-o json`, commands that oc does not have print it as one JSON " +
+		"object on stderr, with the fields `error` and `exitCode`.\n\n| code | meaning |\n|---|---|\n")
 	for _, c := range sections[0].constants {
 		fmt.Fprintf(&out, "| %s | %s |\n", c.value, c.text())
 	}

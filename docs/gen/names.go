@@ -31,7 +31,7 @@ func conditions() (string, error) {
 			out.WriteString(s.table("| condition or reason | meaning |", none))
 		}
 	}
-	return "The conditions that every ClusterVersion has, with their status, are in [What the conditions mean](../user/conditions.md).\n\n" +
+	return "The conditions that every ClusterVersion has, with their status, are in [Status](../user/status.md#conditions).\n\n" +
 		out.String(), nil
 }
 

@@ -45,7 +45,7 @@ const (
 
 // Reasons for the ImplicitlyEnabledCapabilities condition. Its message lists the capabilities.
 const (
-	// Capabilities are enabled that the spec does not list: docs/user/conditions.md#implicitlyenabledcapabilities.
+	// Capabilities are enabled that the spec does not list: docs/user/status.md#implicitlyenabledcapabilities.
 	ReasonCapabilitiesImplicit = "CapabilitiesImplicitlyEnabled"
 	// The enabled capabilities are those in the spec.
 	ReasonAsExpected = "AsExpected"
@@ -191,7 +191,7 @@ const (
 	EventScaledToZero = "ScaledToZero"
 	// An entry of spec.overrides matches no object: docs/user/update.md#exclude-an-object.
 	EventOverrideUnmatched = "OverrideWithoutEffect"
-	// The API server rejects a part of the status: docs/user/conditions.md#when-the-api-server-refuses-the-status.
+	// The API server rejects a part of the status: docs/user/troubleshoot.md#other-problems.
 	EventStatusRefused = "StatusRefused"
 	// The operator deleted an object that the release no longer contains.
 	EventOrphanPruned = "OrphanPruned"

@@ -31,7 +31,7 @@ const (
 
 // Conditions of a ReleaseRollout, and their reasons.
 const (
-	// RolloutPaused is True while an update waits before a runlevel: docs/user/pause.md.
+	// RolloutPaused is True while an update waits before a runlevel: docs/user/update.md#pause.
 	RolloutPaused = "Paused"
 	// ReasonPaused means that the update is paused and no work remains below the boundary. The field status.current.pausedBefore is the
 	// runlevel; `cvo upgrade resume` continues the update.
@@ -52,11 +52,11 @@ const (
 
 // Events about pauses, preflights and the CRD of ClusterVersion.
 const (
-	// Updates were paused: docs/user/pause.md.
+	// Updates were paused: docs/user/update.md#pause.
 	EventRolloutPaused = "RolloutPaused"
 	// Updates were resumed.
 	EventRolloutResumed = "RolloutResumed"
-	// A preflight started: docs/user/preflight.md.
+	// A preflight started: docs/user/choose-update.md#preflight.
 	EventPreflightStarted = "PreflightStarted"
 	// A preflight found no obstacle.
 	EventPreflightPassed = "PreflightPassed"

@@ -130,7 +130,7 @@ func decodeAll(data []byte) ([]string, error) {
 }
 
 // checkDecoded compares the JSON of each document, which is the input of the payload hash, with the original decoder's. Parse may reject
-// documents that the decoder accepts, see docs/user/migrate.md.
+// documents that the decoder accepts, see docs/user/openshift.md.
 func checkDecoded(t *testing.T, data []byte) (accepted bool) {
 	t.Helper()
 	if last := data[bytes.LastIndexByte(data, '\n')+1:]; len(last) > 0 && len(last)%4096 == 0 {

@@ -195,7 +195,7 @@ func walks() []walk {
 		},
 		{
 			name:    "readme",
-			pages:   []string{"docs/user/concepts.md", "README.md", "docs/user/exit-codes.md"},
+			pages:   []string{"docs/user/concepts.md", "README.md"},
 			prepare: installed,
 		},
 		{
@@ -226,7 +226,7 @@ func walks() []walk {
 			name: "look",
 			pages: []string{
 				"docs/user/check.md", "docs/user/permissions.md", "docs/user/metrics.md", "docs/user/trust.md",
-				"examples/platform/README.md",
+				"docs/user/signatures.md", "examples/platform/README.md",
 			},
 			before: []event{
 				{"cvo release keygen", script("rm -r keys")},
@@ -282,77 +282,41 @@ func walks() []walk {
 		{
 			name: "update",
 			pages: []string{
-				"docs/user/status.md", "docs/user/conditions.md", "docs/user/troubleshoot.md", "docs/user/serving-certificates.md",
-				"docs/user/pause.md", "docs/user/update.md", "docs/user/whose-fields.md",
+				"docs/user/status.md", "docs/user/troubleshoot.md", "docs/user/update.md", "docs/user/whose-fields.md",
 			},
 			prepare: installed,
-			before: []event{
-				{"kubectl patch clusterversion version --type merge -p '{\"spec\":{\"desiredUpdate\":null", func(s *sandbox) { s.eventually("kubectl events -n openshift-cluster-version | grep 'Completed 1.1.0'") }},
-			},
 		},
 		{
-			name:   "upgrade",
-			pages:  []string{"docs/user/upgrade.md"},
-			before: []event{{"cp -P", script("mkdir -p .local/bin")}},
-			prepare: func(s *sandbox) {
-				installed(s)
-				offered(s)
-			},
-			replaced: []string{
-				"4.14.3", "1.1.0", "4.15.3", "1.1.0", "1.2.3", "1.1.0", "4.14.1", "1.0.0", "4.15.1", "1.0.0", "stable-4.14", "stable", "fast-4.14", "fast",
-				"registry.example/", "registry.example.com/",
-			},
-		},
-		{
-			name: "choose",
-			pages: []string{
-				"docs/user/preflight.md", "docs/user/recommend.md", "docs/user/preconditions.md", "docs/user/upgrade-status.md",
-				"docs/user/wait.md",
-			},
+			name:    "choose",
+			pages:   []string{"docs/user/choose-update.md", "docs/user/preconditions.md"},
 			prepare: choosing,
 			before: []event{
-				{"cvo upgrade\n", condition("kubectl get releaserollout version -o json | jq -e '.status.preflight.state == \"Passed\"'")},
-				{"kubectl patch clusterversion version --type merge", script("cvo upgrade pause && cvo upgrade --clear")},
-				{"kubectl explain", func(s *sandbox) {
-					// The operator may have accepted the update before it is cleared. Before the next page, the cluster then has to return
-					// to 1.0.0 and to receive the updates from there.
-					s.shell("cvo upgrade --clear && cvo upgrade resume")
-					s.eventually(backAtFirst)
-					s.shell("cvo upgrade pause")
-				}},
 				{"cvo upgrade recommend --version", func(s *sandbox) {
 					s.alerts.Alert(firing("KubeNodeNotReady", "warning"), firing("PodDisruptionBudgetLimit", "critical"))
 				}},
+				{"cvo upgrade --to 1.1.0 --preflight", condition(backAtFirst)},
+				{"cvo upgrade\n", condition("kubectl get releaserollout version -o json | jq -e '.status.preflight.state == \"Passed\"'")},
+				{"kubectl explain", func(s *sandbox) {
+					// The update that the next page requests waits for its preconditions.
+					s.eventually(backAtFirst)
+					s.shell("cvo upgrade pause")
+				}},
 				{"kubectl get clusterversion version -o jsonpath='{.status.conditions[?(@.type==\"ReleaseAccepted", gated},
 				{"kubectl get clusterversion version -o jsonpath='{.status.conditions[?(@.type==\"Upgradeable", notUpgradeable},
-				{"cvo upgrade status\n", acknowledged},
-				{"cvo upgrade --to=", func(s *sandbox) {
-					s.shell("cvo upgrade --clear && cvo upgrade resume")
-					s.eventually(backAtFirst)
-				}},
 			},
 			replaced: []string{
-				"4.15.3", "1.1.0", "4.15.2", "1.1.0", "4.15.1", "1.0.0", "4.15:", "1.1:", "1.2.0", "1.1.0", "ack-1.1-", "ack-1.0-", "stable-4.15", "stable",
-				"registry.example/", "registry.example.com/",
+				"cvo upgrade diff registry.example.com/platform/release:1.1.0", "cvo upgrade diff registry.example.com/platform/release:1.0.0",
+				"1.2.0", "1.1.0", "ack-1.1-", "ack-1.0-",
 			},
+			after: acknowledged,
 		},
 		{
-			name:    "updates",
-			pages:   []string{"docs/user/updates.md"},
-			prepare: installed,
-			before: []event{
-				{"kubectl get clusterversion version -o json | jq -r '.status.available", func(s *sandbox) {
-					s.eventually("kubectl get clusterversion version -o json | jq -e '.status.availableUpdates[0]'")
-				}},
-			},
-			replaced: []string{"1.2.3", "1.1.0"},
-		},
-		{
-			name:    "migrate",
-			pages:   []string{"docs/user/migrate.md"},
+			name:    "openshift",
+			pages:   []string{"docs/user/openshift.md"},
 			prepare: original,
 			before: []event{
 				{"cvo release keygen", script("rm -r keys")},
+				{"cp -P", script("mkdir -p .local/bin")},
 				{"cvo upgrade wait", func(s *sandbox) { s.pods("1.0.0", "registry.example.com/platform/moved") }},
 				{"kubectl -n openshift-cluster-version delete deployment", script("true")},
 				{"kubectl -n openshift-cluster-version delete deployment", func(s *sandbox) { movedOver(s); s.end(s.operator) }},

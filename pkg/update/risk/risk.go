@@ -12,7 +12,7 @@ import (
 
 // Reasons for the Applies condition of a risk. An alert has the reason "Alert:" followed by its state.
 const (
-	// The rule of the risk applies to this cluster: docs/user/updates.md#risks.
+	// The rule of the risk applies to this cluster: docs/user/choose-update.md#risks.
 	ReasonMatch = "Match"
 	// The rule of the risk does not apply to this cluster.
 	ReasonNotMatch = "NotMatch"

@@ -149,8 +149,12 @@ func TestTrustFileSetsTheOpenPGPRules(t *testing.T) {
 
 // TestDocumentedTrustFilesParse parses every example in the user documentation.
 func TestDocumentedTrustFilesParse(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "user", "trust.md"))
-	require.NoError(t, err)
+	var data []byte
+	for _, page := range []string{"trust.md", "signatures.md"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "user", page))
+		require.NoError(t, err)
+		data = append(data, text...)
+	}
 	file, err := newSigstore(t).TrustedRoot()
 	require.NoError(t, err)
 	counts := map[string]int{}
@@ -160,7 +164,7 @@ func TestDocumentedTrustFilesParse(t *testing.T) {
 		require.NotNil(t, kind, example)
 		counts[kind[1]]++
 		if kind[1] == "ClusterImagePolicy" {
-			policies, err := policy.ParseClusterImagePolicies("trust.md", []byte(example))
+			policies, err := policy.ParseClusterImagePolicies("signatures.md", []byte(example))
 			require.NoError(t, err, example)
 			assert.Len(t, policies, strings.Count(example, "kind: "))
 			continue
@@ -174,5 +178,5 @@ func TestDocumentedTrustFilesParse(t *testing.T) {
 		assert.Equal(t, path, trust.Name)
 		assert.Equal(t, strings.Contains(example, "thresholds:"), len(trust.Thresholds) > 0)
 	}
-	assert.Equal(t, map[string]int{"TrustPolicy": 6, "ConfigMap": 2, "ClusterImagePolicy": 1}, counts)
+	assert.Equal(t, map[string]int{"TrustPolicy": 5, "ConfigMap": 2, "ClusterImagePolicy": 1}, counts)
 }
