@@ -91,9 +91,10 @@ func (f *ContextFlags) Config() (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	const unlimited = -1 // no client-side limit: the server's API Priority and Fairness limits the rate
 	if f.prefersPod() {
 		if cfg, err := rest.InClusterConfig(); err == nil {
-			cfg.Timeout = timeout
+			cfg.Timeout, cfg.QPS = timeout, unlimited
 			cfg.Impersonate = rest.ImpersonationConfig{UserName: f.overrides.AuthInfo.Impersonate, Groups: f.overrides.AuthInfo.ImpersonateGroups}
 			return cfg, nil
 		}
@@ -102,6 +103,7 @@ func (f *ContextFlags) Config() (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the cluster: %w", f.explain(err))
 	}
+	cfg.QPS = unlimited
 	return cfg, nil
 }
 

@@ -98,7 +98,6 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 	}
 	cfg.UserAgent = "cvo-uninstall"
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
-	cfg.QPS = -1 // no client-side limit: the server's API Priority and Fairness limits the rate
 	o.removal.Name = o.Name
 	if !o.yes && !o.removal.DryRun {
 		what := "the version operator"

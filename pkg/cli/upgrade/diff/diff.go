@@ -115,7 +115,6 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	if err != nil {
 		return err
 	}
-	cfg.QPS = -1 // no client-side limit: the server's API Priority and Fairness limits the rate
 	cfg.UserAgent = "cvo-upgrade-diff"
 	target, err := o.read(ctx, streams, cfg)
 	if err != nil {
