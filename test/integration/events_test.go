@@ -98,7 +98,7 @@ func TestEachEventIsEmittedOnce(t *testing.T) {
 	steps := func(version string) []string {
 		return []string{
 			"RetrievePayload", "LoadPayload", "PreconditionsPassed", "PayloadLoaded", "UpdateStarted",
-			"RunlevelReached 0 of " + version, "RunlevelReached 10 of " + version, "RunlevelReached 20 of " + version,
+			"RunlevelReached 00 of " + version, "RunlevelReached 10 of " + version, "RunlevelReached 20 of " + version,
 		}
 	}
 	assert.Equal(t, append(steps("4.2.1"), "UpdateCompleted"), update)
