@@ -9,7 +9,6 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
@@ -40,8 +39,8 @@ func (c *Reconciler) readControl(ctx context.Context, r *round) error {
 	return nil
 }
 
-// startPreflight starts a requested preflight in the background and cancels the preflight of another release. It first waits for the release
-// that the cluster runs, because that release has the trusted keys.
+// startPreflight starts a requested preflight in the background and cancels the preflight of another release or of other manifests. It
+// first waits for the release that the cluster runs, because that release has the trusted keys.
 func (c *Reconciler) startPreflight(ctx context.Context, r *round) error {
 	target := r.preflight
 	known := c.control.KnowsPreflight(target, r.accepted != nil)
@@ -52,8 +51,7 @@ func (c *Reconciler) startPreflight(ctx context.Context, r *round) error {
 		}
 		return nil
 	}
-	key := fmt.Sprintf("%+v %+v %+v %s %s %s", *target, r.cv.Spec.Capabilities, r.cv.Spec.Overrides, r.accepted.Image(),
-		r.settings.FeatureSet, sets.List(r.settings.GatesOf(r.cv, target.Version)))
+	key := fmt.Sprintf("%+v %s %+v", *target, r.accepted.Image(), r.settings.Filter(r.cv, target.Version))
 	step := c.preflightStep(logr.FromContextOrDiscard(ctx), r, *target)
 	if known {
 		step = func(context.Context) background.Next { return background.Next{Done: true} }

@@ -90,23 +90,35 @@ func (slots) Wake(string) {}
 
 func (s slots) Stop() { clear(s) }
 
-// TestPreflightRestartsWithOtherManifests changes the feature gates and the overrides, which decide the manifests of the cluster.
+// TestPreflightRestartsWithOtherManifests changes everything that decides the manifests of the cluster.
 func TestPreflightRestartsWithOtherManifests(t *testing.T) {
 	runner := slots{}
 	c := New(clock.RealClock{}, nil, nil, runner, accept.Stages{}, blank{}, nil, func() {}, Options{Control: nothing{}})
 	a := acceptedRelease("1.0.0")
 	r := &round{cv: clusterAt(completed("1.0.0")), accepted: &a, preflight: &request.Target{Image: imageOf("1.1.0")}}
-	require.NoError(t, c.startPreflight(t.Context(), r))
-	first := runner[background.SlotPreflight].key
-	r.settings = accept.Settings{Gates: map[string]sets.Set[string]{"1.0.0": sets.New("New")}}
-	require.NoError(t, c.startPreflight(t.Context(), r))
-	assert.NotEqual(t, first, runner[background.SlotPreflight].key)
-	again := runner[background.SlotPreflight].key
-	require.NoError(t, c.startPreflight(t.Context(), r))
-	assert.Equal(t, again, runner[background.SlotPreflight].key)
-	r.cv.Spec.Overrides = []configv1.ComponentOverride{{Kind: "ConfigMap", Namespace: "a", Name: "settings", Unmanaged: true}}
-	require.NoError(t, c.startPreflight(t.Context(), r))
-	assert.NotEqual(t, again, runner[background.SlotPreflight].key)
+	start := func() string {
+		require.NoError(t, c.startPreflight(t.Context(), r))
+		return runner[background.SlotPreflight].key
+	}
+	before := start()
+	for what, change := range map[string]func(){
+		"a feature gate": func() { r.settings.Gates = map[string]sets.Set[string]{"1.0.0": sets.New("New")} },
+		"a feature set":  func() { r.settings.FeatureSet = "TechPreviewNoUpgrade" },
+		"a capability": func() {
+			r.cv.Spec.Capabilities = &configv1.ClusterVersionCapabilitiesSpec{
+				BaselineCapabilitySet: configv1.ClusterVersionCapabilitySetNone,
+			}
+		},
+		"an override": func() {
+			r.cv.Spec.Overrides = []configv1.ComponentOverride{{Kind: "ConfigMap", Namespace: "a", Name: "settings", Unmanaged: true}}
+		},
+	} {
+		change()
+		after := start()
+		assert.NotEqual(t, before, after, what)
+		assert.Equal(t, after, start(), "the same manifests")
+		before = after
+	}
 }
 
 // nothing is a cluster without a ReleaseRollout.

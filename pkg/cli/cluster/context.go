@@ -85,26 +85,29 @@ func (f *ContextFlags) choosesEntry() bool {
 	return f.overrides.CurrentContext != "" || f.overrides.Context.Cluster != "" || f.overrides.Context.AuthInfo != ""
 }
 
-// Config returns the configuration of the chosen cluster.
+// Config returns the configuration of the chosen cluster. It has no client-side limit of requests, because the server's API Priority and
+// Fairness limits them.
 func (f *ContextFlags) Config() (*rest.Config, error) {
 	timeout, err := f.timeout()
 	if err != nil {
 		return nil, err
 	}
-	const unlimited = -1 // no client-side limit: the server's API Priority and Fairness limits the rate
+	cfg, err := f.find()
+	if err != nil {
+		return nil, fmt.Errorf("finding the cluster: %w", f.explain(err))
+	}
+	cfg.Timeout, cfg.QPS = timeout, -1
+	return cfg, nil
+}
+
+func (f *ContextFlags) find() (*rest.Config, error) {
 	if f.prefersPod() {
 		if cfg, err := rest.InClusterConfig(); err == nil {
-			cfg.Timeout, cfg.QPS = timeout, unlimited
 			cfg.Impersonate = rest.ImpersonationConfig{UserName: f.overrides.AuthInfo.Impersonate, Groups: f.overrides.AuthInfo.ImpersonateGroups}
 			return cfg, nil
 		}
 	}
-	cfg, err := kubeconfig(f.Kubeconfig, &f.overrides).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("finding the cluster: %w", f.explain(err))
-	}
-	cfg.QPS = unlimited
-	return cfg, nil
+	return kubeconfig(f.Kubeconfig, &f.overrides).ClientConfig()
 }
 
 // prefersPod reports whether the pod's service account takes precedence over a kubeconfig.

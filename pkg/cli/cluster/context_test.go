@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
@@ -65,4 +66,25 @@ current-context: a
 			assert.NotContains(t, err.Error(), "KUBERNETES_MASTER")
 		})
 	}
+}
+
+func TestConfigHasNoClientSideLimit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(path, []byte(`
+apiVersion: v1
+kind: Config
+clusters: [{name: a, cluster: {server: "https://127.0.0.1"}}]
+contexts: [{name: a, context: {cluster: a}}]
+current-context: a
+`), 0o600))
+	var flags cluster.ContextFlags
+	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	flags.Add(set)
+	require.NoError(t, set.Parse([]string{"--kubeconfig", path, "--request-timeout", "7s"}))
+
+	cfg, err := flags.Config()
+
+	require.NoError(t, err)
+	assert.Negative(t, cfg.QPS, "client-go limits requests unless the value is negative")
+	assert.Equal(t, 7*time.Second, cfg.Timeout)
 }

@@ -57,7 +57,6 @@ type Orphan struct {
 // read the inventory or the served kinds.
 func Find(ctx context.Context, config *rest.Config, namespace, owner string) (List, error) {
 	config = rest.CopyConfig(config)
-	config.QPS = -1                           // no client-side limit: the server's API Priority and Fairness limits the rate
 	config.WarningHandler = rest.NoWarnings{} // deprecated kinds are listed like all others
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -84,7 +84,6 @@ func Run(ctx context.Context, cfg *rest.Config, p *payload.Payload, options Opti
 // exist yet.
 func connect(cfg *rest.Config, options Options, content releaseContent) (*apply.Applier, error) {
 	cfg = rest.CopyConfig(cfg)
-	cfg.QPS = -1 // no client-side limit: the server's API Priority and Fairness limits the rate
 	cfg.WarningHandler = rest.NoWarnings{}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return guard{next} })
 	httpClient, err := rest.HTTPClientFor(cfg)
