@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/view/collect"
 	"github.com/cluster-version/cvo/pkg/view/insight"
@@ -223,7 +224,7 @@ func TestUpgradeStatusToleratesPartsMissingFromRealDumps(t *testing.T) {
 			{"labels of nodes", func(in *insight.Input) { eachOf(in.Nodes, func(n *corev1.Node) { n.Labels = nil }) }, insight.SectionWorkers},
 			{"status of nodes", func(in *insight.Input) { eachOf(in.Nodes, func(n *corev1.Node) { n.Status = corev1.NodeStatus{} }) }, ""},
 			{"all MachineConfigs", func(in *insight.Input) { in.Releases = nil }, insight.SectionWorkers},
-			{"the MachineConfig of a node", func(in *insight.Input) { delete(in.Releases, in.Nodes[0].Annotations[insight.CurrentConfig]) }, insight.SectionWorkers},
+			{"the MachineConfig of a node", func(in *insight.Input) { delete(in.Releases, in.Nodes[0].Annotations[api.CurrentConfigAnnotation]) }, insight.SectionWorkers},
 			{"the image of the machine config operator", func(in *insight.Input) { in.ConfigOperatorImage = nil }, ""},
 			{"conditions", func(in *insight.Input) { in.ClusterVersion.Status.Conditions = nil }, insight.SectionVersion},
 			{"history", func(in *insight.Input) { in.ClusterVersion.Status.History = nil }, insight.SectionVersion},

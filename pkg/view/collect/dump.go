@@ -21,6 +21,7 @@ import (
 
 	"github.com/cluster-version/cvo/internal/aliases"
 	"github.com/cluster-version/cvo/internal/terminal"
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/update/firing"
 	"github.com/cluster-version/cvo/pkg/view/insight"
 )
@@ -194,7 +195,7 @@ func NewestTransition(in insight.Input) time.Time {
 func releasesOf(configs []metav1.PartialObjectMetadata) map[string]string {
 	releases := map[string]string{}
 	for i := range configs {
-		if release := configs[i].Annotations[insight.ReleaseAnnotation]; release != "" {
+		if release := configs[i].Annotations[api.ReleaseAnnotation]; release != "" {
 			releases[configs[i].Name] = release
 		}
 	}

@@ -91,11 +91,6 @@ type Assessment struct {
 	unknown bool
 }
 
-const (
-	controlPlanePool = "master"
-	workerPool       = "worker"
-)
-
 // Assess assesses the progress of the update. It fails only without a ClusterVersion.
 func Assess(in Input) (*Assessment, error) {
 	if in.ClusterVersion == nil {
@@ -105,7 +100,7 @@ func Assess(in Input) (*Assessment, error) {
 	a.setTimes(in)
 	pools, found := assessPools(in, a)
 	for _, pool := range pools {
-		if pool.Name == controlPlanePool {
+		if pool.Name == api.ControlPlanePool {
 			a.ControlPlanePool = &pool
 			continue
 		}

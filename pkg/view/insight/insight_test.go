@@ -132,7 +132,7 @@ func TestOperatorsBecomeInsightsWithTime(t *testing.T) {
 
 func node(name string, role string, notReady time.Duration) corev1.Node {
 	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{role: ""}, Annotations: map[string]string{
-		insight.CurrentConfig: "old", insight.DesiredConfig: "old", "machineconfiguration.openshift.io/state": "Done",
+		api.CurrentConfigAnnotation: "old", api.DesiredConfigAnnotation: "old", "machineconfiguration.openshift.io/state": "Done",
 	}}}
 	if notReady > 0 {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: ago(notReady)}}

@@ -11,24 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-)
 
-// ReleaseAnnotation on a rendered MachineConfig names the release that rendered it.
-const ReleaseAnnotation = annotations + "release-image-version"
-
-// Annotations on nodes by the machine config daemon and its controller.
-const (
-	annotations = "machineconfiguration.openshift.io/"
-	// CurrentConfig and DesiredConfig name MachineConfigs.
-	CurrentConfig = annotations + "currentConfig"
-	DesiredConfig = annotations + "desiredConfig"
-
-	currentImage = annotations + "currentImage"
-	desiredImage = annotations + "desiredImage"
-	desiredDrain = annotations + "desiredDrain"
-	appliedDrain = annotations + "lastAppliedDrain"
-	daemonState  = annotations + "state"
-	daemonReason = annotations + "reason"
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // Pool is a machine config pool with its nodes.
@@ -109,10 +93,10 @@ var nodeStates = []NodeState{NodeDegraded, NodeUnavailable, NodeProgressing, Nod
 
 func assessPools(in Input, a *Assessment) ([]Pool, []Insight) {
 	members, strays := membership(in)
-	without := len(in.Nodes) > 0 && !slices.ContainsFunc(in.Pools, func(p mcfgv1.MachineConfigPool) bool { return p.Name == controlPlanePool })
+	without := len(in.Nodes) > 0 && !slices.ContainsFunc(in.Pools, func(p mcfgv1.MachineConfigPool) bool { return p.Name == api.ControlPlanePool })
 	switch {
 	case without:
-		a.addMissing(SectionControlNodes, "there is no MachineConfigPool %q", controlPlanePool)
+		a.addMissing(SectionControlNodes, "there is no MachineConfigPool %q", api.ControlPlanePool)
 	case len(strays) > 0:
 		a.addMissing(SectionWorkers, "%d nodes, such as %s, are in no MachineConfigPool", len(strays), strays[0])
 	}
@@ -126,7 +110,7 @@ func assessPools(in Input, a *Assessment) ([]Pool, []Insight) {
 			assessed, insights := assessNode(in, pool, node)
 			p.Nodes = append(p.Nodes, assessed)
 			found = append(found, insights...)
-			if current := node.Annotations[CurrentConfig]; assessed.Version == "" && !slices.Contains(unknown, current) {
+			if current := node.Annotations[api.CurrentConfigAnnotation]; assessed.Version == "" && !slices.Contains(unknown, current) {
 				unknown = append(unknown, current)
 			}
 		}
@@ -170,12 +154,12 @@ func membership(in Input) (members map[string][]*corev1.Node, strays []string) {
 			continue // a pool without a selector selects nothing, as in the machine config operator
 		}
 		selectors[pool.Name] = selector
-		if pool.Name != controlPlanePool && pool.Name != workerPool {
+		if pool.Name != api.ControlPlanePool && pool.Name != api.WorkerPool {
 			custom = append(custom, pool.Name)
 		}
 	}
 	slices.Sort(custom)
-	order := append(append([]string{controlPlanePool}, custom...), workerPool)
+	order := append(append([]string{api.ControlPlanePool}, custom...), api.WorkerPool)
 	members = map[string][]*corev1.Node{}
 	for i := range in.Nodes {
 		node := &in.Nodes[i]
@@ -236,16 +220,16 @@ func (p *Pool) count() {
 
 func assessNode(in Input, pool *mcfgv1.MachineConfigPool, node *corev1.Node) (Node, []Insight) {
 	notes := node.Annotations
-	n := Node{Name: node.Name, Version: in.Releases[notes[CurrentConfig]], DesiredVersion: in.Releases[notes[DesiredConfig]]}
+	n := Node{Name: node.Name, Version: in.Releases[notes[api.CurrentConfigAnnotation]], DesiredVersion: in.Releases[notes[api.DesiredConfigAnnotation]]}
 	troubles := troublesOf(node)
-	n.Unavailable = len(troubles) > 0 && notes[desiredImage] == ""
-	n.Degraded = notes[DesiredConfig] != "" && brokenState(notes[daemonState])
+	n.Unavailable = len(troubles) > 0 && notes[api.DesiredImageAnnotation] == ""
+	n.Degraded = notes[api.DesiredConfigAnnotation] != "" && brokenState(notes[api.NodeStateAnnotation])
 
-	settled := notes[CurrentConfig] == notes[DesiredConfig]
-	asked := notes[DesiredConfig] == pool.Spec.Configuration.Name
+	settled := notes[api.CurrentConfigAnnotation] == notes[api.DesiredConfigAnnotation]
+	asked := notes[api.DesiredConfigAnnotation] == pool.Spec.Configuration.Name
 	if history := in.ClusterVersion.Status.History; len(history) > 0 {
 		goal := history[0].Version
-		_, directed := notes[DesiredConfig]
+		_, directed := notes[api.DesiredConfigAnnotation]
 		// An update to another architecture keeps the version, so only the configuration shows that it is complete.
 		n.updated = n.Version != "" && n.Version == goal &&
 			(!migratesArchitecture(in.ClusterVersion) || !directed || settled && asked)
@@ -268,7 +252,7 @@ func assessNode(in Input, pool *mcfgv1.MachineConfigPool, node *corev1.Node) (No
 		}
 	}
 	if n.Degraded {
-		n.State, n.Estimate, n.Message = NodeDegraded, "?", notes[daemonReason]
+		n.State, n.Estimate, n.Message = NodeDegraded, "?", notes[api.NodeReasonAnnotation]
 		found = append(found, Insight{
 			Level: Error, Impact: ImpactStalled, Summary: fmt.Sprintf("Node %s is degraded", node.Name),
 			Description: n.Message, Reference: referenceNodes, Resources: resources,
@@ -285,7 +269,7 @@ func assessNode(in Input, pool *mcfgv1.MachineConfigPool, node *corev1.Node) (No
 }
 
 func phaseOf(n Node, pool *mcfgv1.MachineConfigPool, annotations map[string]string) Phase {
-	state := annotations[daemonState]
+	state := annotations[api.NodeStateAnnotation]
 	switch {
 	case n.updating && drains(annotations):
 		return PhaseDraining
@@ -306,12 +290,12 @@ func phaseOf(n Node, pool *mcfgv1.MachineConfigPool, annotations map[string]stri
 // drains reports whether an updating node is being drained. Until the daemon notices the update, its state is still
 // Done, and draining is the next step.
 func drains(notes map[string]string) bool {
-	desired, applied := notes[desiredDrain], notes[appliedDrain]
+	desired, applied := notes[api.DesiredDrainAnnotation], notes[api.AppliedDrainAnnotation]
 	if desired == "" || applied == "" {
 		return false
 	}
 	verb, _, _ := strings.Cut(desired, "-")
-	return desired != applied && verb == "drain" || notes[daemonState] == "Done"
+	return desired != applied && verb == "drain" || notes[api.NodeStateAnnotation] == "Done"
 }
 
 func stageOf(phase Phase) int {
@@ -362,15 +346,15 @@ func troublesOf(node *corev1.Node) troubles {
 	if node.Spec.Unschedulable {
 		found = append(found, trouble{reason: "Node is marked unschedulable"})
 	}
-	if len(found) == 0 && !doneWithConfig(node.Annotations) && !brokenState(node.Annotations[daemonState]) {
+	if len(found) == 0 && !doneWithConfig(node.Annotations) && !brokenState(node.Annotations[api.NodeStateAnnotation]) {
 		found = append(found, trouble{reason: "Machine Config Daemon is processing the node"})
 	}
 	return found
 }
 
 func doneWithConfig(notes map[string]string) bool {
-	return notes[CurrentConfig] != "" && notes[CurrentConfig] == notes[DesiredConfig] &&
-		notes[currentImage] == notes[desiredImage] && notes[daemonState] == "Done"
+	return notes[api.CurrentConfigAnnotation] != "" && notes[api.CurrentConfigAnnotation] == notes[api.DesiredConfigAnnotation] &&
+		notes[api.CurrentImageAnnotation] == notes[api.DesiredImageAnnotation] && notes[api.NodeStateAnnotation] == "Done"
 }
 
 func (t trouble) summary(node string) string {

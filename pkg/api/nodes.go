@@ -1,0 +1,64 @@
+package api
+
+// MachineConfigGroup is the API group of the node stage.
+const MachineConfigGroup = "machineconfiguration.openshift.io"
+
+// Annotations on Nodes. The controller and the daemon of the node stage communicate through them. Each has one writer, and clients read
+// them.
+const (
+	machineConfig = MachineConfigGroup + "/"
+
+	// CurrentConfigAnnotation names the rendered MachineConfig that the daemon has verified on disk. The daemon writes it.
+	CurrentConfigAnnotation = machineConfig + "currentConfig"
+	// DesiredConfigAnnotation names the requested rendered MachineConfig. The controller writes it.
+	DesiredConfigAnnotation = machineConfig + "desiredConfig"
+	// CurrentImageAnnotation and DesiredImageAnnotation exist only on nodes with an image of their own.
+	CurrentImageAnnotation = machineConfig + "currentImage"
+	DesiredImageAnnotation = machineConfig + "desiredImage"
+	// NodeStateAnnotation is the daemon's state, one of the NodeState constants. The daemon writes it.
+	NodeStateAnnotation = machineConfig + "state"
+	// NodeReasonAnnotation explains the state, in at most NodeReasonText bytes; empty if the state is Done. The daemon writes it.
+	NodeReasonAnnotation = machineConfig + "reason"
+	// DesiredDrainAnnotation requests "drain-" or "uncordon-" followed by the name of a config. The daemon writes it.
+	DesiredDrainAnnotation = machineConfig + "desiredDrain"
+	// AppliedDrainAnnotation is the last completed request of DesiredDrainAnnotation. The controller writes it.
+	AppliedDrainAnnotation = machineConfig + "lastAppliedDrain"
+)
+
+// NodeReasonText is the maximum length of NodeReasonAnnotation in bytes.
+const NodeReasonText = 2000
+
+// States of a node, as the daemon reports them.
+const (
+	NodeWorking        = "Working"
+	NodeRebooting      = "Rebooting"
+	NodeDone           = "Done"
+	NodeDegraded       = "Degraded"
+	NodeUnreconcilable = "Unreconcilable"
+)
+
+// ReleaseAnnotation on a rendered MachineConfig names the release that rendered it.
+const ReleaseAnnotation = machineConfig + "release-image-version"
+
+// MachineConfigRoleLabel on a MachineConfig names the role for which it is made.
+const MachineConfigRoleLabel = machineConfig + "role"
+
+// UpdateInProgressTaint keeps new pods away from nodes whose update is pending, so that pods move once.
+const UpdateInProgressTaint = "UpdateInProgress"
+
+// Names of pools. Every cluster has ControlPlanePool and WorkerPool.
+const (
+	ControlPlanePool = "master"
+	WorkerPool       = "worker"
+	ArbiterPool      = "arbiter"
+)
+
+// Labels of pools.
+const (
+	// RequiredPoolLabel marks pools that must be updated before the release is complete.
+	RequiredPoolLabel = "operator.machineconfiguration.openshift.io/required-for-upgrade"
+	// BuiltInPoolLabel marks the pools that the node stage creates.
+	BuiltInPoolLabel = machineConfig + "mco-built-in"
+	// PoolLabelPrefix and the name of a pool are a label of that pool, so that selectors can name it.
+	PoolLabelPrefix = "pools.operator.machineconfiguration.openshift.io/"
+)

@@ -1,0 +1,72 @@
+package pool
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// MaxUnavailable returns how many of a pool's nodes may be unavailable at the same time: at least 1, and 1 in the arbiter pool. A percentage
+// is rounded down.
+func MaxUnavailable(p *mcfgv1.MachineConfigPool, nodes int) (int, error) {
+	if p.Spec.MaxUnavailable == nil || p.Name == api.ArbiterPool {
+		return 1, nil
+	}
+	most, err := intstr.GetScaledValueFromIntOrPercent(p.Spec.MaxUnavailable, nodes, false)
+	if err != nil {
+		return 0, fmt.Errorf("reading maxUnavailable %q of MachineConfigPool %s: set a number such as 2 or a percentage such as 10%%: %w",
+			p.Spec.MaxUnavailable.String(), p.Name, err)
+	}
+	return max(most, 1), nil
+}
+
+// Candidates are the nodes of a pool that need its config.
+type Candidates struct {
+	// Retarget are nodes whose update to another config is in progress. They keep their slots.
+	Retarget []*corev1.Node
+	// Start are the other ready nodes, in the order in which they get slots.
+	Start []*corev1.Node
+	// Capacity is the number of free slots.
+	Capacity int
+}
+
+// Select returns the candidates of a pool with at most maxUnavailable unavailable nodes. A node that failed to apply the pool's config uses
+// up a slot, so a broken config stops after maxUnavailable nodes.
+func Select(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, maxUnavailable int) Candidates {
+	c := Candidates{Capacity: maxUnavailable}
+	for _, n := range nodes {
+		current := hasTarget(n, p.Spec.Configuration.Name)
+		if IsUnavailable(n) || current && isFailing(n) {
+			c.Capacity--
+		}
+		switch {
+		case current:
+		case HoldsSlot(n):
+			c.Retarget = append(c.Retarget, n)
+		case IsReady(n):
+			c.Start = append(c.Start, n)
+		}
+	}
+	c.Capacity = max(c.Capacity, 0)
+	slices.SortStableFunc(c.Start, compareByZoneAndAge)
+	return c
+}
+
+// Next returns the nodes to start now: as many of Start as there are free slots.
+func (c Candidates) Next() []*corev1.Node { return c.Start[:min(c.Capacity, len(c.Start))] }
+
+// compareByZoneAndAge orders nodes by zone, nodes without a zone last, and in a zone by age, the oldest first.
+func compareByZoneAndAge(a, b *corev1.Node) int {
+	zoneOfA, zoneOfB := a.Labels[corev1.LabelTopologyZone], b.Labels[corev1.LabelTopologyZone]
+	if (zoneOfA == "") != (zoneOfB == "") {
+		return strings.Compare(zoneOfB, zoneOfA)
+	}
+	return cmp.Or(strings.Compare(zoneOfA, zoneOfB), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+}

@@ -1,0 +1,134 @@
+package pool
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// Membership assigns nodes to pools.
+type Membership struct {
+	// Nodes are the nodes of each pool whose daemon has reported, sorted by name.
+	Nodes map[string][]*corev1.Node
+	// Contested lists the custom pools that select the same node. Such a node is in no pool.
+	Contested map[string][]string
+	// Overruled lists control-plane nodes that a custom pool selects, too. They stay in the control-plane pool.
+	Overruled []string
+	// Poolless lists nodes that no pool selects.
+	Poolless []string
+	// Silent lists nodes whose daemon has not reported.
+	Silent []string
+	// SelectAll lists pools whose empty selector would select every node. They get no nodes.
+	SelectAll []string
+}
+
+// Assign returns the nodes of each pool. A custom pool has precedence over the worker pool, and the control-plane pool over all others.
+// Windows nodes are left out.
+func Assign(pools []*mcfgv1.MachineConfigPool, nodes []*corev1.Node) Membership {
+	m := Membership{Nodes: map[string][]*corev1.Node{}, Contested: map[string][]string{}}
+	selectors := map[string]labels.Selector{}
+	for _, p := range pools {
+		selector, err := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector) // of nil, it selects nothing
+		switch {
+		case err != nil:
+		case selector.Empty():
+			m.SelectAll = append(m.SelectAll, p.Name)
+		default:
+			selectors[p.Name] = selector
+		}
+	}
+	for _, n := range nodes {
+		if n.Labels[corev1.LabelOSStable] == "windows" {
+			continue
+		}
+		m.assign(n, selectors)
+	}
+	for _, members := range m.Nodes {
+		slices.SortFunc(members, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	}
+	for _, names := range [][]string{m.Overruled, m.Poolless, m.Silent, m.SelectAll} {
+		slices.Sort(names)
+	}
+	return m
+}
+
+func (m *Membership) assign(n *corev1.Node, selectors map[string]labels.Selector) {
+	var controlPlane, worker bool
+	var custom []string
+	for name, selector := range selectors {
+		if !selector.Matches(labels.Set(n.Labels)) {
+			continue
+		}
+		switch name {
+		case api.ControlPlanePool:
+			controlPlane = true
+		case api.WorkerPool:
+			worker = true
+		default:
+			custom = append(custom, name)
+		}
+	}
+	var name string
+	switch {
+	case len(custom) > 1:
+		slices.Sort(custom)
+		m.Contested[n.Name] = custom
+		return
+	case controlPlane:
+		name = api.ControlPlanePool
+		if len(custom) > 0 {
+			m.Overruled = append(m.Overruled, n.Name)
+		}
+	case len(custom) == 1:
+		name = custom[0]
+	case worker:
+		name = api.WorkerPool
+	default:
+		m.Poolless = append(m.Poolless, n.Name)
+		return
+	}
+	if !HasReported(n) {
+		m.Silent = append(m.Silent, n.Name)
+		return
+	}
+	m.Nodes[name] = append(m.Nodes[name], n)
+}
+
+// BuiltIn returns the two pools that every cluster has, for a cluster without them. A label selector cannot express "or", so the nodes'
+// labels decide: distributions of Kubernetes label control-plane nodes with control-plane or master, and workers with worker or not at all.
+func BuiltIn(nodes []*corev1.Node) (controlPlane, worker *mcfgv1.MachineConfigPool) {
+	const role = "node-role.kubernetes.io/"
+	carried := func(label string) bool {
+		return slices.ContainsFunc(nodes, func(n *corev1.Node) bool { _, ok := n.Labels[label]; return ok })
+	}
+	selected := cmp.Or(map[bool]string{carried(role + "control-plane"): role + "control-plane"}[true], role+"master")
+	workers := &metav1.LabelSelector{MatchLabels: map[string]string{role + "worker": ""}}
+	if !carried(role + "worker") {
+		workers = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: role + "control-plane", Operator: metav1.LabelSelectorOpDoesNotExist},
+			{Key: role + "master", Operator: metav1.LabelSelectorOpDoesNotExist},
+		}}
+	}
+	controlPlane = builtIn(api.ControlPlanePool, &metav1.LabelSelector{MatchLabels: map[string]string{selected: ""}})
+	controlPlane.Labels[api.RequiredPoolLabel] = ""
+	return controlPlane, builtIn(api.WorkerPool, workers)
+}
+
+func builtIn(name string, nodes *metav1.LabelSelector) *mcfgv1.MachineConfigPool {
+	return &mcfgv1.MachineConfigPool{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			api.BuiltInPoolLabel: "", api.PoolLabelPrefix + name: "",
+		}},
+		Spec: mcfgv1.MachineConfigPoolSpec{
+			MachineConfigSelector: &metav1.LabelSelector{MatchLabels: map[string]string{api.MachineConfigRoleLabel: name}},
+			NodeSelector:          nodes,
+		},
+	}
+}

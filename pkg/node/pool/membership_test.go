@@ -1,0 +1,127 @@
+package pool_test
+
+import (
+	"strings"
+	"testing"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/pool"
+)
+
+const rolePrefix = "node-role.kubernetes.io/"
+
+func poolOf(role string) *mcfgv1.MachineConfigPool {
+	p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: role}}
+	p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{rolePrefix + role: ""}}
+	return p
+}
+
+func nodeWith(name, roles string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{}, Annotations: map[string]string{api.NodeStateAnnotation: api.NodeDone},
+	}}
+	for _, role := range strings.Fields(roles) {
+		n.Labels[rolePrefix+role] = ""
+	}
+	return n
+}
+
+func TestAssign(t *testing.T) {
+	for _, tt := range []struct {
+		name, roles, pools string
+		want               string
+		contested          []string
+		overruled          bool
+	}{
+		{"it is in no pool", "", "master worker", "", nil, false},
+		{"it is a control-plane node", "master", "master worker", "master", nil, false},
+		{"it is a worker", "worker", "master worker", "worker", nil, false},
+		{"it is both", "master worker", "master worker", "master", nil, false},
+		{"it is in a custom pool", "worker infra", "master worker infra", "infra", nil, false},
+		{"it is in a custom pool alone", "infra", "master worker infra", "infra", nil, false},
+		{"it is a control-plane node that a custom pool selects", "master infra", "master worker infra", "master", nil, true},
+		{"it is in two custom pools", "worker infra infra2", "master worker infra infra2", "", []string{"infra", "infra2"}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var pools []*mcfgv1.MachineConfigPool
+			for _, role := range strings.Fields(tt.pools) {
+				pools = append(pools, poolOf(role))
+			}
+			other := nodeWith("other", "worker")
+			m := pool.Assign(pools, []*corev1.Node{other, nodeWith("node", tt.roles)})
+
+			for _, p := range pools {
+				want := ""
+				if p.Name == tt.want {
+					want = "node"
+				}
+				if p.Name == api.WorkerPool {
+					want = strings.TrimSpace(want + " other")
+				}
+				assert.Equal(t, want, namesOf(m.Nodes[p.Name]), p.Name)
+			}
+			assert.Equal(t, tt.contested, m.Contested["node"])
+			assert.Equal(t, tt.overruled, len(m.Overruled) == 1)
+			assert.Equal(t, tt.want == "" && tt.contested == nil, len(m.Poolless) == 1)
+		})
+	}
+}
+
+func TestAssignLeavesNodesOut(t *testing.T) {
+	windows := nodeWith("windows", "worker")
+	windows.Labels[corev1.LabelOSStable] = "windows"
+	silent := nodeWith("silent", "worker")
+	delete(silent.Annotations, api.NodeStateAnnotation)
+	all := poolOf("all")
+	all.Spec.NodeSelector = &metav1.LabelSelector{}
+	none := poolOf("none")
+	none.Spec.NodeSelector = nil
+
+	m := pool.Assign([]*mcfgv1.MachineConfigPool{poolOf("worker"), all, none}, []*corev1.Node{windows, silent, nodeWith("a", "worker")})
+
+	assert.Equal(t, "a", namesOf(m.Nodes["worker"]))
+	assert.Len(t, m.Nodes, 1)
+	assert.Equal(t, []string{"silent"}, m.Silent)
+	assert.Equal(t, []string{"all"}, m.SelectAll)
+}
+
+func TestBuiltInPoolsSelectTheNodesOfTheDistribution(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		nodes map[string]string
+		want  map[string]string
+	}{
+		{"it is OpenShift", map[string]string{"m": "master control-plane", "w": "worker"}, map[string]string{"m": "master", "w": "worker"}},
+		{"it is an old OpenShift", map[string]string{"m": "master", "w": "worker"}, map[string]string{"m": "master", "w": "worker"}},
+		{"it is kubeadm", map[string]string{"m": "control-plane", "w": ""}, map[string]string{"m": "master", "w": "worker"}},
+		{"it is one node", map[string]string{"m": "control-plane"}, map[string]string{"m": "master"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var nodes []*corev1.Node
+			for name, roles := range tt.nodes {
+				nodes = append(nodes, nodeWith(name, roles))
+			}
+			controlPlane, worker := pool.BuiltIn(nodes)
+			m := pool.Assign([]*mcfgv1.MachineConfigPool{controlPlane, worker}, nodes)
+
+			got := map[string]string{}
+			for name, members := range m.Nodes {
+				for _, n := range members {
+					got[n.Name] = name
+				}
+			}
+			assert.Equal(t, tt.want, got)
+			assert.Contains(t, controlPlane.Labels, api.RequiredPoolLabel)
+			assert.NotContains(t, worker.Labels, api.RequiredPoolLabel)
+			selector, err := metav1.LabelSelectorAsSelector(worker.Spec.MachineConfigSelector)
+			assert.NoError(t, err)
+			assert.True(t, selector.Matches(labels.Set{api.MachineConfigRoleLabel: "worker"}))
+		})
+	}
+}

@@ -1,0 +1,71 @@
+// Package pool takes MachineConfigPools and Nodes as values. It returns the nodes of each pool, the nodes that may start an update, and the
+// counts and conditions of the pool's status. Package update reads the objects and writes the results.
+package pool
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// HasReported reports whether the node's daemon has reported. Other nodes are neither counted nor updated.
+func HasReported(n *corev1.Node) bool { return n.Annotations[api.NodeStateAnnotation] != "" }
+
+// IsReady reports whether pods can start on the node. Kubernetes does not report every condition on every node, so an absent condition does
+// not matter. Memory and process pressure come and go with the workload, so they do not matter either.
+func IsReady(n *corev1.Node) bool {
+	if n.Spec.Unschedulable {
+		return false
+	}
+	for _, c := range n.Status.Conditions {
+		switch c.Type {
+		case corev1.NodeReady:
+			if c.Status != corev1.ConditionTrue {
+				return false
+			}
+		case corev1.NodeDiskPressure, corev1.NodeNetworkUnavailable:
+			if c.Status != corev1.ConditionFalse {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// IsDone reports whether the node runs its desired config.
+func IsDone(n *corev1.Node) bool {
+	return isSettled(n) && n.Annotations[api.NodeStateAnnotation] == api.NodeDone
+}
+
+// isSettled reports whether the current and the desired config and image are equal.
+func isSettled(n *corev1.Node) bool {
+	config, image := n.Annotations[api.DesiredConfigAnnotation], n.Annotations[api.DesiredImageAnnotation]
+	return config != "" && config == n.Annotations[api.CurrentConfigAnnotation] && image == n.Annotations[api.CurrentImageAnnotation]
+}
+
+// IsDegraded reports whether the daemon cannot apply the desired config.
+func IsDegraded(n *corev1.Node) bool {
+	state := n.Annotations[api.NodeStateAnnotation]
+	return state == api.NodeDegraded || state == api.NodeUnreconcilable
+}
+
+// isFailing reports whether the daemon cannot apply a config that the node does not run yet.
+func isFailing(n *corev1.Node) bool {
+	return n.Annotations[api.CurrentConfigAnnotation] != n.Annotations[api.DesiredConfigAnnotation] && IsDegraded(n)
+}
+
+// IsUnavailable reports whether the node counts against the pool's maxUnavailable: it is not ready, or its update is in progress. A node that
+// failed and serves again does not count, so it can get another config.
+func IsUnavailable(n *corev1.Node) bool {
+	return !IsReady(n) || n.Annotations[api.DesiredConfigAnnotation] != "" && !IsDone(n) && !isFailing(n)
+}
+
+// HoldsSlot reports whether the node is unavailable and its update has begun and not ended.
+func HoldsSlot(n *corev1.Node) bool {
+	return n.Annotations[api.DesiredConfigAnnotation] != "" && !IsDone(n) && IsUnavailable(n)
+}
+
+// hasTarget reports whether the node runs the config, or updates to it.
+func hasTarget(n *corev1.Node, config string) bool {
+	return n.Annotations[api.DesiredConfigAnnotation] == config && n.Annotations[api.DesiredImageAnnotation] == ""
+}

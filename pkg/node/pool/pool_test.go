@@ -1,0 +1,206 @@
+package pool_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/pool"
+)
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// parseNodes reads nodes such as "a:v0→v1/Degraded! b:v1→v1^". The state defaults to Done if both configs are equal, and to Working
+// otherwise. "!" makes a node not ready, "^" cordons it.
+func parseNodes(t *testing.T, text string) []*corev1.Node {
+	t.Helper()
+	var nodes []*corev1.Node
+	for _, field := range strings.Fields(text) {
+		name, rest, found := strings.Cut(field, ":")
+		require.True(t, found, field)
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}}
+		ready := corev1.ConditionTrue
+		if strings.HasSuffix(rest, "!") {
+			rest, ready = strings.TrimSuffix(rest, "!"), corev1.ConditionFalse
+		}
+		if strings.HasSuffix(rest, "^") {
+			rest, n.Spec.Unschedulable = strings.TrimSuffix(rest, "^"), true
+		}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+		configs, state, _ := strings.Cut(rest, "/")
+		current, desired, found := strings.Cut(configs, "→")
+		require.True(t, found, field)
+		if state == "" {
+			state = api.NodeWorking
+			if current == desired {
+				state = api.NodeDone
+			}
+		}
+		for key, value := range map[string]string{
+			api.CurrentConfigAnnotation: current, api.DesiredConfigAnnotation: desired, api.NodeStateAnnotation: state,
+		} {
+			if value != "" {
+				n.Annotations[key] = value
+			}
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+func namesOf(nodes []*corev1.Node) string {
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+func poolAt(target string) *mcfgv1.MachineConfigPool {
+	p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "worker", Generation: 3}}
+	p.Spec.Configuration.Name = target
+	return p
+}
+
+func TestSelect(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		maxUnavailable int
+		nodes          string
+		capacity       int
+		next, retarget string
+	}{
+		{"it finds nothing to do", 1, "a:v1→v1 b:v1→v1 c:v1→v1", 1, "", ""},
+		{"it counts a node that is not ready", 1, "a:v1→v1 b:v1→v1 c:v1→v1!", 0, "", ""},
+		{"it counts a node in progress", 1, "a:v1→v1 b:v1→v1! c:v0→v1", 0, "", ""},
+		{"it starts no node that is not ready", 2, "a:v0→v0! b:v0→v0 c:v0→v0", 1, "b", ""},
+		{"it fills one of three slots", 3, "a:v1→v1 b:v1→v1! c:v0→v1 d:v0→v0 e:v0→v0", 1, "d", ""},
+		{"it waits for the node in progress", 1, "a:v1→v1 b:v1→v1 c:v0→v1 d:v0→v0 e:v0→v0", 0, "", ""},
+		{"it starts a node that failed to apply an obsolete config", 1, "a:v1→v1 b:v0.1→v0.2/Degraded c:v0→v0", 1, "b", ""},
+		{"it counts a node that is degraded at its config", 1, "a:v1→v1 b:v1→v1/Degraded c:v0→v0", 0, "", ""},
+		{"it returns a node from a config that failed", 1, "a:v1→v1 b:v1→v1 c:v1→v2/Degraded d:v1→v1", 1, "c", ""},
+		{"it retargets a node whose daemon has not begun", 1, "a:v1→v1 c:v1→v2/Done d:v1→v1", 0, "", "c"},
+		{"it fills two of four slots", 4, "a:v1→v1 b:v1→v1! c:v0→v1 d:v0→v0 e:v0→v0 f:v0→v0 g:v0→v0 h:v1→v1 i:v1→v1", 2, "d e", ""},
+		{"it counts a ready node that failed to apply this config", 2, "a:v0→v1/Degraded b:v0→v0 c:v0→v0", 1, "b", ""},
+		{"it stops after one failure", 1, "a:v0→v1/Degraded b:v0→v0", 0, "", ""},
+		{"it counts a node that failed and is not ready once", 2, "a:v0→v1/Degraded! b:v0→v0 c:v0→v0", 1, "b", ""},
+		{"it counts a cordoned node and leaves it alone", 2, "a:v0→v0^ b:v0→v0 c:v0→v0", 1, "b", ""},
+		{"it retargets a cordoned node in progress, which keeps its slot", 1, "a:v0→v0.5^ b:v0→v0", 0, "", "a"},
+		{"it retargets a node in progress that is not ready", 2, "a:v0→v0.5! b:v0→v0 c:v0→v0", 1, "b", "a"},
+		{"it retargets a node whose undo failed", 1, "a:v0→v0.5/Degraded^ b:v0→v0", 0, "", "a"},
+		{"it starts nodes without a config", 2, "a:→/Done b:→/Done c:→/Done", 2, "a b", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := pool.Select(poolAt("v1"), parseNodes(t, tt.nodes), tt.maxUnavailable)
+
+			assert.Equal(t, tt.capacity, c.Capacity)
+			assert.Equal(t, tt.next, namesOf(c.Next()))
+			assert.Equal(t, tt.retarget, namesOf(c.Retarget))
+		})
+	}
+}
+
+// Clusters whose nodes had images of their own keep the annotations.
+func TestNodesWithImagesCountUntilTheirImagesAreEqual(t *testing.T) {
+	for _, image := range []string{api.DesiredImageAnnotation, api.CurrentImageAnnotation} {
+		for _, state := range []string{api.NodeDone, api.NodeWorking} {
+			nodes := parseNodes(t, "a:v1→v1/"+state+" b:v1→v1 c:v1→v1")
+			nodes[0].Annotations[image] = "i1"
+			assert.Zero(t, pool.Select(poolAt("v1"), nodes, 1).Capacity, "%s %s", image, state)
+		}
+	}
+}
+
+func TestMaxUnavailable(t *testing.T) {
+	for _, tt := range []struct {
+		value string
+		nodes int
+		want  int
+	}{
+		{"", 4, 1},
+		{"2", 4, 2},
+		{"0", 4, 1},
+		{"0%", 4, 1},
+		{"50%", 4, 2},
+		{"60%", 4, 2},
+		{"10%", 9, 1},
+		{"100%", 3, 3},
+		{`"60"`, 4, 0},
+		{"40 %", 4, 0},
+		{"50 percent", 4, 0},
+	} {
+		t.Run("it reads "+tt.value, func(t *testing.T) {
+			p := poolAt("v1")
+			if tt.value != "" {
+				value := intstr.FromString(strings.Trim(tt.value, `"`))
+				if number, err := strconv.Atoi(tt.value); err == nil {
+					value = intstr.FromInt(number)
+				}
+				p.Spec.MaxUnavailable = &value
+			}
+			most, err := pool.MaxUnavailable(p, tt.nodes)
+
+			assert.Equal(t, tt.want, most)
+			if tt.want == 0 {
+				require.ErrorContains(t, err, "MachineConfigPool worker: set a number such as 2 or a percentage")
+				return
+			}
+			require.NoError(t, err)
+			p.Name = api.ArbiterPool
+			most, err = pool.MaxUnavailable(p, tt.nodes)
+			require.NoError(t, err)
+			assert.Equal(t, 1, most, "the arbiter pool")
+		})
+	}
+}
+
+func TestNodesStartByZoneAndAge(t *testing.T) {
+	var nodes []*corev1.Node
+	for _, place := range strings.Fields("ZZZ/200 ZZZ/1500 ZZZ/42 RRR/100 RRR/42 QQQ/42 /200 /900 /42") {
+		zone, age, _ := strings.Cut(place, "/")
+		seconds, err := strconv.Atoi(age)
+		require.NoError(t, err)
+		n := parseNodes(t, "n:v0→v0")[0]
+		n.Name, n.CreationTimestamp = place, metav1.NewTime(epoch.Add(time.Duration(seconds)*time.Second))
+		if zone != "" {
+			n.Labels = map[string]string{corev1.LabelTopologyZone: zone}
+		}
+		nodes = append(nodes, n)
+	}
+	order := strings.Fields("QQQ/42 RRR/42 RRR/100 ZZZ/42 ZZZ/200 ZZZ/1500 /42 /200 /900")
+	for count := 1; count <= len(order); count++ {
+		assert.Equal(t, strings.Join(order[:count], " "), namesOf(pool.Select(poolAt("v1"), nodes, count).Next()))
+	}
+}
+
+func TestIsReady(t *testing.T) {
+	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus) corev1.Node {
+		return corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: kind, Status: status}}}}
+	}
+	for _, tt := range []struct {
+		name string
+		node corev1.Node
+		want bool
+	}{
+		{"it is ready without conditions", corev1.Node{}, true},
+		{"it is ready", condition(corev1.NodeReady, corev1.ConditionTrue), true},
+		{"it is not ready", condition(corev1.NodeReady, corev1.ConditionFalse), false},
+		{"it is unknown", condition(corev1.NodeReady, corev1.ConditionUnknown), false},
+		{"its disk is full", condition(corev1.NodeDiskPressure, corev1.ConditionTrue), false},
+		{"its disk is unknown", condition(corev1.NodeDiskPressure, corev1.ConditionUnknown), false},
+		{"it has no network", condition(corev1.NodeNetworkUnavailable, corev1.ConditionTrue), false},
+		{"its memory is short", condition(corev1.NodeMemoryPressure, corev1.ConditionTrue), true},
+		{"it is cordoned", corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, pool.IsReady(&tt.node)) })
+	}
+}

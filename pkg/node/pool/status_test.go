@@ -1,0 +1,98 @@
+package pool_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/pool"
+)
+
+func condition(t *testing.T, s mcfgv1.MachineConfigPoolStatus, kind mcfgv1.MachineConfigPoolConditionType) mcfgv1.MachineConfigPoolCondition {
+	t.Helper()
+	for _, c := range s.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	require.Fail(t, "no condition "+string(kind))
+	return mcfgv1.MachineConfigPoolCondition{}
+}
+
+func TestStatus(t *testing.T) {
+	for _, tt := range []struct {
+		name, nodes  string
+		paused       bool
+		waitForReady bool
+		counts       string // machines, updated, ready, unavailable, degraded
+		conditions   string // Updated, Updating, Degraded, NodesUnavailable
+	}{
+		{"no node has begun", "a:v0→v0 b:v0→v0 c:v0→v0", false, true, "3/0/0/0/0", "False True False False"},
+		{"a node is in progress", "a:v0→v1 b:v0→v0 c:v0→v0", false, true, "3/0/0/1/0", "False True False False"},
+		{"the pool is paused", "a:v0→v1 b:v0→v0 c:v0→v0", true, true, "3/0/0/1/0", "False False False False"},
+		{"a node failed and is not ready", "a:v0→v1/Degraded! b:v0→v0 c:v0→v0", false, true, "3/0/0/1/1", "False True True False"},
+		{"an updated node is not ready", "a:v1→v1! b:v0→v0 c:v0→v0", false, true, "3/1/0/1/0", "False True False True"},
+		{"a node is updated, others are in progress", "a:v1→v1 b:v0→v1 c:v0→v1", false, true, "3/1/1/2/0", "False True False False"},
+		{"all nodes are updated", "a:v1→v1 b:v1→v1 c:v1→v1", false, true, "3/3/3/0/0", "True False False False"},
+		{"a cordoned node holds the pool as in OpenShift", "a:v1→v1 b:v1→v1 c:v1→v1^", false, true, "3/3/2/1/0", "False True False True"},
+		{"a cordoned node is updated", "a:v1→v1 b:v1→v1 c:v1→v1^", false, false, "3/3/2/1/0", "True False False True"},
+		{"the pool is empty", "", false, true, "0/0/0/0/0", "True False False False"},
+		{"a node failed and serves", "a:v0→v1/Degraded b:v0→v0 c:v0→v0", false, true, "3/0/0/0/1", "False True True False"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := poolAt("v1")
+			p.Spec.Paused = tt.paused
+			p.Status.Configuration.Name = "v0"
+
+			s := pool.Status(p, parseNodes(t, tt.nodes), pool.StatusOptions{WaitForReady: tt.waitForReady}, epoch)
+
+			assert.Equal(t, tt.counts, fmt.Sprintf("%d/%d/%d/%d/%d", s.MachineCount, s.UpdatedMachineCount, s.ReadyMachineCount,
+				s.UnavailableMachineCount, s.DegradedMachineCount))
+			updated := condition(t, s, mcfgv1.MachineConfigPoolUpdated)
+			assert.Equal(t, tt.conditions, fmt.Sprint(updated.Status, " ", condition(t, s, mcfgv1.MachineConfigPoolUpdating).Status, " ",
+				condition(t, s, mcfgv1.MachineConfigPoolDegraded).Status, " ", condition(t, s, pool.NodesUnavailable).Status))
+			want := "v0"
+			if updated.Status == corev1.ConditionTrue {
+				want = "v1"
+			}
+			assert.Equal(t, want, s.Configuration.Name, "the config of the last complete rollout")
+			assert.EqualValues(t, 3, s.ObservedGeneration)
+		})
+	}
+}
+
+func TestStatusExplains(t *testing.T) {
+	p := poolAt("v1")
+	nodes := parseNodes(t, "a:v0→v1/Degraded b:v1→v1^")
+	nodes[0].Annotations[api.NodeReasonAnnotation] = "no space left on device"
+	render := "MachineConfig 50-shop: spec.config.storage.files[0].path: invalid"
+
+	s := pool.Status(p, nodes, pool.StatusOptions{RenderError: render}, epoch)
+
+	c := condition(t, s, mcfgv1.MachineConfigPoolNodeDegraded)
+	assert.Equal(t, "1 nodes are reporting degraded status on sync", c.Reason)
+	assert.Equal(t, `Node a is reporting: "no space left on device"`, c.Message)
+	assert.Equal(t, c.Message, condition(t, s, mcfgv1.MachineConfigPoolDegraded).Message)
+	assert.Equal(t, render, condition(t, s, mcfgv1.MachineConfigPoolRenderDegraded).Message)
+	assert.Equal(t, "Cordoned or not ready: b", condition(t, s, pool.NodesUnavailable).Message)
+	assert.Equal(t, "All nodes are updating to MachineConfig v1", condition(t, s, mcfgv1.MachineConfigPoolUpdating).Message)
+}
+
+func TestTransitionTimesChangeWithTheStatusAlone(t *testing.T) {
+	p := poolAt("v1")
+	p.Status = pool.Status(p, parseNodes(t, "a:v0→v1"), pool.StatusOptions{}, epoch)
+	later := epoch.Add(time.Hour)
+
+	s := pool.Status(p, parseNodes(t, "a:v0→v1"), pool.StatusOptions{}, later)
+	assert.Equal(t, p.Status, s)
+
+	s = pool.Status(p, parseNodes(t, "a:v1→v1"), pool.StatusOptions{}, later)
+	assert.Equal(t, later, condition(t, s, mcfgv1.MachineConfigPoolUpdated).LastTransitionTime.Time)
+	assert.Equal(t, epoch, condition(t, s, mcfgv1.MachineConfigPoolRenderDegraded).LastTransitionTime.Time)
+}
