@@ -1,0 +1,58 @@
+package drain
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Meaning is what the answer to an eviction says about the pod.
+type Meaning int
+
+// Meanings of an answer.
+const (
+	// Accepted means that the server deletes the pod.
+	Accepted Meaning = iota
+	// Gone means that the pod does not exist any more, or that another pod has its name.
+	Gone
+	// Budget means that a PodDisruptionBudget refuses the eviction. A change of the budget or of its pods may allow it.
+	Budget
+	// Busy means that the server limits requests.
+	Busy
+	// Refused means that a webhook, a policy or the server refuses the eviction. No watch shows when it would succeed.
+	Refused
+)
+
+// Answer explains the answer to an eviction.
+type Answer struct {
+	Meaning Meaning
+	// Message explains why the pod stays; empty for Accepted and Gone.
+	Message string
+	// After is the delay that the server requests before the next attempt; 0 if it requests none.
+	After time.Duration
+}
+
+// Read returns the meaning of the error with which the server answered an eviction, nil if it accepted it.
+func Read(err error) Answer {
+	if err == nil {
+		return Answer{Meaning: Accepted}
+	}
+	a := Answer{Meaning: Refused, Message: err.Error()}
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		a.After = time.Duration(seconds) * time.Second
+	}
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // a conflict: the UID of the request is not the pod's
+		return Answer{Meaning: Gone}
+	case apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		a.Message = "its namespace is being deleted"
+	case apierrors.IsTooManyRequests(err):
+		a.Meaning = Busy
+		if cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause); ok {
+			a.Meaning, a.Message = Budget, cause.Message
+		}
+	}
+	return a
+}

@@ -1,0 +1,56 @@
+package drain_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/cluster-version/cvo/pkg/node/drain"
+)
+
+func TestRead(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	caused := func(err *apierrors.StatusError, kind metav1.CauseType, message string) error {
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: kind, Message: message}}
+		return err
+	}
+	const needs = "The disruption budget web needs 2 healthy pods and has 2 currently"
+	for _, tt := range []struct {
+		name string
+		err  error
+		want drain.Answer
+	}{
+		{"it is accepted", nil, drain.Answer{Meaning: drain.Accepted}},
+		{"the pod is gone", apierrors.NewNotFound(pods, "web-1"), drain.Answer{Meaning: drain.Gone}},
+		{"another pod has the name", apierrors.NewConflict(pods, "web-1", errors.New("the UID differs")), drain.Answer{Meaning: drain.Gone}},
+		{
+			"a budget refuses it", caused(apierrors.NewTooManyRequests("Cannot evict pod", 0), policyv1.DisruptionBudgetCause, needs),
+			drain.Answer{Meaning: drain.Budget, Message: needs},
+		},
+		{
+			"the budget's controller is late", caused(apierrors.NewTooManyRequests("Cannot evict pod", 10), policyv1.DisruptionBudgetCause, needs),
+			drain.Answer{Meaning: drain.Budget, Message: needs, After: 10 * time.Second},
+		},
+		{
+			"the server is busy", apierrors.NewTooManyRequests("too many requests", 1),
+			drain.Answer{Meaning: drain.Busy, Message: "too many requests", After: time.Second},
+		},
+		{
+			"two budgets select the pod", apierrors.NewInternalError(errors.New("more than one PodDisruptionBudget")),
+			drain.Answer{Meaning: drain.Refused, Message: "Internal error occurred: more than one PodDisruptionBudget"},
+		},
+		{
+			"its namespace is being deleted", caused(apierrors.NewForbidden(pods, "web-1", errors.New("terminating")), corev1.NamespaceTerminatingCause, ""),
+			drain.Answer{Meaning: drain.Refused, Message: "its namespace is being deleted"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, drain.Read(tt.err)) })
+	}
+}

@@ -1,0 +1,46 @@
+// Package drain takes a pod or the answer to an eviction. It returns what a drain does with the pod, and what the answer means. It follows
+// kubectl drain with the options --force, --ignore-daemonsets and --delete-emptydir-data. Package update reads the pods and sends the
+// evictions.
+package drain
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Action is what a drain does with a pod.
+type Action int
+
+// Actions of a drain.
+const (
+	// Keep leaves the pod on the node: the kubelet or a DaemonSet would start it again at once.
+	Keep Action = iota
+	// Evict requests the pod's eviction.
+	Evict
+	// Wait expects a pod that is being deleted to disappear.
+	Wait
+)
+
+// ActionFor returns the action for a pod on the node. hasDaemonSet reports whether a DaemonSet exists.
+func ActionFor(pod *corev1.Pod, hasDaemonSet func(namespace, name string) bool) Action {
+	owner := metav1.GetControllerOf(pod)
+	switch {
+	case isMirror(pod):
+		return Keep
+	case owner != nil && owner.Kind == "DaemonSet" && !isFinished(pod) && hasDaemonSet(pod.Namespace, owner.Name):
+		return Keep
+	case pod.DeletionTimestamp != nil:
+		return Wait
+	}
+	return Evict
+}
+
+// isMirror reports whether the pod shows a static pod of the kubelet.
+func isMirror(pod *corev1.Pod) bool {
+	_, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	return ok
+}
+
+func isFinished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
