@@ -73,17 +73,17 @@ func (c checker) machineConfig(spec mcfgv1.MachineConfigSpec) (types.Config, err
 				"is %s, but an argument must not be empty or contain control characters", quote(argument))
 		}
 	}
-	// Host back ends pass these values to other programs as arguments.
-	words := []struct{ field, value string }{
-		{"osImageURL", spec.OSImageURL}, {"baseOSExtensionsContainerImage", spec.BaseOSExtensionsContainerImage},
-	}
+	const problem = "is %s, but must be one word of printable ASCII characters that does not begin with a dash"
 	for i, extension := range spec.Extensions {
-		words = append(words, struct{ field, value string }{fmt.Sprintf("extensions[%d]", i), extension})
-	}
-	for _, word := range words {
-		if strings.HasPrefix(word.value, "-") || strings.ContainsFunc(word.value, func(r rune) bool { return r <= ' ' || r >= unicode.MaxASCII }) {
-			return types.Config{}, c.specErrorf(word.field, "correct it", "is %s, but must be one word of ASCII characters without a dash at its beginning", quote(word.value))
+		if extension == "" || !isWord(extension) {
+			return types.Config{}, c.specErrorf(fmt.Sprintf("extensions[%d]", i), "correct or remove it", problem, quote(extension))
 		}
+	}
+	if !isWord(spec.OSImageURL) {
+		return types.Config{}, c.specErrorf("osImageURL", "use the pullspec of an image", problem, quote(spec.OSImageURL))
+	}
+	if image := spec.BaseOSExtensionsContainerImage; !isWord(image) {
+		return types.Config{}, c.specErrorf("baseOSExtensionsContainerImage", "use the pullspec of an image", problem, quote(image))
 	}
 	return c.parse(spec.Config.Raw)
 }
@@ -164,8 +164,9 @@ func (c checker) checkFile(field string, file types.File) error {
 // checkName checks the name of a unit or a drop-in, which becomes a file name.
 func (c checker) checkName(field, name string) error {
 	if len(name) > maxName || strings.HasPrefix(name, ".") || strings.Contains(name, "..") ||
-		strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= unicode.MaxASCII || r == '/' }) {
-		return c.errorf(field, "rename it", "is %s, but must be a file name of at most %d ASCII characters without spaces, slashes, double dots and a dot at its beginning", quote(name), maxName)
+		strings.Contains(name, "/") || !isASCII(name) {
+		return c.errorf(field, "rename it", "is %s, but must be a file name of at most %d printable ASCII characters without spaces, slashes, double dots and a dot at its beginning",
+			quote(name), maxName)
 	}
 	return nil
 }
@@ -224,6 +225,14 @@ func conflict(all []place) error {
 func isBelow(name, folder string) bool {
 	rest, ok := strings.CutPrefix(name, folder)
 	return ok && (rest == "" || rest[0] == '/')
+}
+
+// isWord reports whether a host can pass a value to a program as an argument: it is no option and has no spaces. An empty value is a word.
+func isWord(value string) bool { return !strings.HasPrefix(value, "-") && isASCII(value) }
+
+// isASCII reports whether a text has only printable ASCII characters, without spaces.
+func isASCII(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= unicode.MaxASCII })
 }
 
 // isUnprintable reports whether a rune is a control character or stands for bytes that are not UTF-8.

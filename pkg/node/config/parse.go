@@ -24,26 +24,34 @@ const specification = "see https://coreos.github.io/ignition/configuration-v3_5"
 // versions matches the accepted versions of Ignition's specification.
 var versions = regexp.MustCompile(`^3\.[0-5]\.0$`)
 
-// supported lists the fields of an Ignition config that nodes support, without indexes.
-var supported = map[string]bool{
-	"ignition.version":                   true,
-	"passwd.users.name":                  true,
-	"passwd.users.sshAuthorizedKeys":     true,
-	"storage.files.contents.source":      true,
-	"storage.files.contents.compression": true,
-	"storage.files.group.id":             true,
-	"storage.files.group.name":           true,
-	"storage.files.mode":                 true,
-	"storage.files.overwrite":            true,
-	"storage.files.path":                 true,
-	"storage.files.user.id":              true,
-	"storage.files.user.name":            true,
-	"systemd.units.contents":             true,
-	"systemd.units.dropins.contents":     true,
-	"systemd.units.dropins.name":         true,
-	"systemd.units.enabled":              true,
-	"systemd.units.mask":                 true,
-	"systemd.units.name":                 true,
+// The kinds of single values in JSON.
+const (
+	text     = "string"
+	integer  = "integer"
+	fraction = "fraction"
+	boolean  = "boolean"
+)
+
+// supported maps the fields of an Ignition config that nodes support, without indexes, to the kinds of their values.
+var supported = map[string]string{
+	"ignition.version":                   text,
+	"passwd.users.name":                  text,
+	"passwd.users.sshAuthorizedKeys":     text,
+	"storage.files.contents.compression": text,
+	"storage.files.contents.source":      text,
+	"storage.files.group.id":             integer,
+	"storage.files.group.name":           text,
+	"storage.files.mode":                 integer,
+	"storage.files.overwrite":            boolean,
+	"storage.files.path":                 text,
+	"storage.files.user.id":              integer,
+	"storage.files.user.name":            text,
+	"systemd.units.contents":             text,
+	"systemd.units.dropins.contents":     text,
+	"systemd.units.dropins.name":         text,
+	"systemd.units.enabled":              boolean,
+	"systemd.units.mask":                 boolean,
+	"systemd.units.name":                 text,
 }
 
 // parse returns an Ignition config of version 3.0 to 3.5, checked and translated to 3.5. It returns an empty config for no content. Errors
@@ -66,12 +74,13 @@ func (c checker) parse(raw []byte) (types.Config, error) {
 	var config types.Config
 	unknown, err := kjson.UnmarshalStrict(raw, &config)
 	if err != nil {
-		return types.Config{}, c.wrongType(raw, err)
+		return types.Config{}, c.wrongType(raw, tree, err)
 	}
 	if len(unknown) > 0 {
 		return types.Config{}, c.unknownField(unknown[0])
 	}
-	if field := unsupported(tree, "", ""); field != "" {
+	isUnsupported := func(field, _ string) bool { return supported[field] == "" }
+	if field := find(tree, "", "", isUnsupported); field != "" {
 		return types.Config{}, c.errorf(field, "remove it; nodes support files, systemd units and the SSH keys of user core", "is not supported")
 	}
 	if err := c.check(config); err != nil {
@@ -102,10 +111,15 @@ func (c checker) checkVersion(tree any) error {
 	return nil
 }
 
-// wrongType explains an error of decoding valid JSON. The standard library's error has the path, without indexes.
-func (c checker) wrongType(raw []byte, err error) error {
+// wrongType explains an error of decoding valid JSON. It finds single values of another kind itself. For lists and objects it uses the error
+// of the standard library, whose path lacks indexes.
+func (c checker) wrongType(raw []byte, tree any, err error) error {
+	isWrong := func(field, kind string) bool { return supported[field] != "" && supported[field] != kind }
+	if field := find(tree, "", "", isWrong); field != "" {
+		return c.errorf(field, specification, "has a value of another type")
+	}
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(json.Unmarshal(raw, new(types.Config)), &wrong) {
-		return c.errorf(wrong.Field, specification, "must not be a JSON %s", wrong.Value)
+		return c.errorf(wrong.Field, specification, "has a value of another type")
 	}
 	return c.errorf("", specification, "does not parse: %v", err)
 }
@@ -122,31 +136,40 @@ func (c checker) unknownField(err error) error {
 	return c.errorf(field, "correct its spelling or remove it", "is not a field of Ignition %s", version)
 }
 
-// unsupported returns the path of the first value that nodes do not support, in the order of the fields' names, or "". The first path has
-// indexes, the second has none. Empty lists and objects are accepted, because Go programs write them for absent sections.
-func unsupported(value any, indexed, plain string) string {
+// find returns the path of the first single value for which match returns true, in the order of the fields' names, or "". match gets the path
+// without indexes, and the kind of the value. It does not see empty lists and objects, because Go programs write them for absent sections.
+func find(value any, indexed, plain string, match func(field, kind string) bool) string {
+	kind := ""
 	switch value := value.(type) {
-	case nil:
-		return ""
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(value)) {
-			if found := unsupported(value[key], join(indexed, key), join(plain, key)); found != "" {
+			if found := find(value[key], join(indexed, key), join(plain, key), match); found != "" {
 				return found
 			}
 		}
 		return ""
 	case []any:
 		for i, element := range value {
-			if found := unsupported(element, fmt.Sprintf("%s[%d]", indexed, i), plain); found != "" {
+			if found := find(element, fmt.Sprintf("%s[%d]", indexed, i), plain, match); found != "" {
 				return found
 			}
 		}
 		return ""
-	}
-	if supported[plain] {
+	case string:
+		kind = text
+	case bool:
+		kind = boolean
+	case int64:
+		kind = integer
+	case float64:
+		kind = fraction
+	default: // null
 		return ""
 	}
-	return indexed
+	if match(plain, kind) {
+		return indexed
+	}
+	return ""
 }
 
 // jsonPath returns a path of Ignition's report in the form storage.files[2].path.
