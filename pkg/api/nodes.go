@@ -25,6 +25,10 @@ const (
 	AppliedDrainAnnotation = machineConfig + "lastAppliedDrain"
 )
 
+// CordonAnnotation marks a node that the node stage has cordoned, with the number of the attempt. A cordon without it is an
+// administrator's.
+const CordonAnnotation = "cvo.cluster-version.github.io/cordoned"
+
 // NodeReasonText is the maximum length of NodeReasonAnnotation in bytes.
 const NodeReasonText = 2000
 
