@@ -27,8 +27,8 @@ type Options struct {
 // volatile lists folders whose files a MachineConfig cannot manage: the kernel serves them, or they are empty after a reboot.
 var volatile = []string{"/dev", "/proc", "/run", "/sys", "/tmp", "/var/run"}
 
-// units is the folder of systemd units that belong to the administrator, see systemd.unit(5).
-const units = "/etc/systemd/system"
+// unitFolder is the folder of systemd units that belong to the administrator, see systemd.unit(5).
+const unitFolder = "/etc/systemd/system"
 
 // Limits of Linux for a file name and a path, in bytes. The path includes its final NUL.
 const (
@@ -197,11 +197,11 @@ func (c checker) places(config types.Config) []place {
 	for i, unit := range config.Systemd.Units {
 		field := fmt.Sprintf("systemd.units[%d]", i)
 		if value(unit.Contents) != "" || unit.Mask != nil && *unit.Mask {
-			all = append(all, place{path.Join(units, unit.Name), field, c.name})
+			all = append(all, place{path.Join(unitFolder, unit.Name), field, c.name})
 		}
 		for j, dropIn := range unit.Dropins {
 			if value(dropIn.Contents) != "" {
-				all = append(all, place{path.Join(units, unit.Name+".d", dropIn.Name), fmt.Sprintf("%s.dropins[%d]", field, j), c.name})
+				all = append(all, place{path.Join(unitFolder, unit.Name+".d", dropIn.Name), fmt.Sprintf("%s.dropins[%d]", field, j), c.name})
 			}
 		}
 	}

@@ -137,11 +137,11 @@ func (c checker) wrongType(raw []byte, tree any, err error) error {
 
 // unknownField explains an error of strict decoding.
 func (c checker) unknownField(err error) error {
-	field, problem := "", err.Error()
+	field := ""
 	if located := kjson.FieldError(nil); errors.As(err, &located) {
-		field, problem = located.FieldPath(), strings.TrimSuffix(problem, fmt.Sprintf(" %q", located.FieldPath()))
+		field = located.FieldPath()
 	}
-	if strings.HasPrefix(problem, "duplicate") {
+	if strings.HasPrefix(err.Error(), "duplicate") {
 		return c.errorf(field, "remove all but one", "occurs more than once")
 	}
 	return c.errorf(field, "correct its spelling or remove it", "is not a field of Ignition %s", version)
