@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"path"
@@ -13,18 +14,21 @@ import (
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 )
 
+// DefaultFolder is the folder of the node stage on hosts.
+const DefaultFolder = "/var/lib/cvo-node"
+
 // Options are the rules that differ between clusters.
 type Options struct {
-	// Folder is the folder of the node stage on hosts, where it keeps backups and records. MachineConfigs must not write there. The default
-	// is /var/lib/cvo-node.
+	// Folder is the folder where the node stage keeps backups and records on hosts: an absolute path without "." and "..". MachineConfigs
+	// must not write there. The default is DefaultFolder.
 	Folder string
 }
 
 // volatile lists folders whose files a MachineConfig cannot manage: the kernel serves them, or they are empty after a reboot.
 var volatile = []string{"/dev", "/proc", "/run", "/sys", "/tmp", "/var/run"}
 
-// units is the folder of systemd units that belong to the administrator, see systemd.unit(5).
-const units = "/etc/systemd/system"
+// unitFolder is the folder of systemd units that belong to the administrator, see systemd.unit(5).
+const unitFolder = "/etc/systemd/system"
 
 // Limits of Linux for a file name and a path, in bytes. The path includes its final NUL.
 const (
@@ -45,7 +49,7 @@ func (c checker) errorf(field, remedy, format string, args ...any) error {
 
 // specErrorf returns an *Error about a field of the spec.
 func (c checker) specErrorf(field, remedy, format string, args ...any) error {
-	return &Error{Name: c.name, Path: "spec." + strings.TrimSuffix(field, "."), Problem: fmt.Sprintf(format, args...), Remedy: remedy}
+	return &Error{Name: c.name, Path: plain("spec." + strings.TrimSuffix(field, ".")), Problem: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
 // Validate returns an *Error with the first reason why nodes cannot use a MachineConfig, or nil. It does not compare the MachineConfig with
@@ -56,7 +60,7 @@ func Validate(mc *mcfgv1.MachineConfig, options Options) error {
 }
 
 func newChecker(mc *mcfgv1.MachineConfig, options Options) checker {
-	options.Folder = cmp.Or(options.Folder, "/var/lib/cvo-node")
+	options.Folder = cmp.Or(options.Folder, DefaultFolder)
 	return checker{name: mc.Name, options: options}
 }
 
@@ -97,6 +101,9 @@ func (c checker) check(config types.Config) error {
 			return err
 		}
 		data, err := decode(file.Contents, remaining)
+		if errors.Is(err, errTooLarge) {
+			return c.errorf(field+".contents", "shrink the files", "is too large: all files together have at most %d bytes of data", maxData)
+		}
 		if err != nil {
 			return c.errorf(field+".contents", "use a data URL, such as data:;base64,aGVsbG8K", "is not usable: %v", err)
 		}
@@ -149,13 +156,16 @@ func (c checker) checkFile(field string, file types.File) error {
 		return c.errorf(field+".mode", "use the permission bits as a decimal number, such as 420 for 0644",
 			"is %d (octal %#o), but setuid, setgid, sticky and unknown bits are not allowed", *file.Mode, *file.Mode)
 	}
-	for name, id := range map[string]*int{".user.id": file.User.ID, ".group.id": file.Group.ID} {
+	for _, owner := range []struct {
+		field string
+		id    *int
+	}{{".user.id", file.User.ID}, {".group.id", file.Group.ID}} {
 		// The largest number means "no change" to chown(2).
-		if id != nil && (*id < 0 || *id >= math.MaxUint32) {
-			return c.errorf(field+name, "use a number from 0 to 4294967294", "is %d", *id)
+		if owner.id != nil && (*owner.id < 0 || int64(*owner.id) >= math.MaxUint32) {
+			return c.errorf(field+owner.field, "use a number from 0 to 4294967294", "is %d", *owner.id)
 		}
 	}
-	if file.Contents.Source == nil && file.Contents.Compression != nil {
+	if file.Contents.Source == nil && value(file.Contents.Compression) != "" {
 		return c.errorf(field+".contents.compression", "add contents.source", "has no source")
 	}
 	return nil
@@ -186,11 +196,13 @@ func (c checker) places(config types.Config) []place {
 	}
 	for i, unit := range config.Systemd.Units {
 		field := fmt.Sprintf("systemd.units[%d]", i)
-		if unit.Contents != nil || unit.Mask != nil {
-			all = append(all, place{path.Join(units, unit.Name), field, c.name})
+		if value(unit.Contents) != "" || unit.Mask != nil && *unit.Mask {
+			all = append(all, place{path.Join(unitFolder, unit.Name), field, c.name})
 		}
 		for j, dropIn := range unit.Dropins {
-			all = append(all, place{path.Join(units, unit.Name+".d", dropIn.Name), fmt.Sprintf("%s.dropins[%d]", field, j), c.name})
+			if value(dropIn.Contents) != "" {
+				all = append(all, place{path.Join(unitFolder, unit.Name+".d", dropIn.Name), fmt.Sprintf("%s.dropins[%d]", field, j), c.name})
+			}
 		}
 	}
 	return all

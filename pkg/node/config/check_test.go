@@ -41,10 +41,14 @@ func TestHostileConfigsAreRejected(t *testing.T) {
 
 		{"it rejects an unknown field", bad(files(file("/a", ""), `{"path": "/b", "content": "text"}`)), "config.storage.files[1].content", "is not a field of Ignition"},
 		{"it rejects a field in another case", bad(`"Storage": {}`), "config.Storage", "is not a field of Ignition"},
+		{"it rejects a field with control characters", bad(`"a\nb": 1`), `"spec.config.a\nb"`, "is not a field of Ignition"},
+		{"it rejects a long field", bad(`"` + strings.Repeat("a", 1000) + `": 1`), `"spec.config.` + strings.Repeat("a", 188) + `"…`, "is not a field of Ignition"},
 		{"it rejects a field that occurs twice", bad(`"storage": {}, "storage": {}`), "config.storage", "occurs more than once"},
 		{"it rejects a value of another type", bad(files(`{"path": "/a", "mode": "0644"}`)), "config.storage.files[0].mode", "has a value of another type"},
 		{"it rejects a mode with a fraction", bad(files(`{"path": "/a", "mode": 1.5}`)), "config.storage.files[0].mode", "has a value of another type"},
 		{"it rejects a large number", bad(files(`{"path": "/a", "mode": 18446744073709551615}`)), "config.storage.files[0].mode", "has a value of another type"},
+		{"it rejects a text in place of contents", bad(files(file("/a", ""), `{"path": "/b", "contents": "text"}`)), "config.storage.files[1].contents", "has a value of another type"},
+		{"it rejects a list in place of a path", bad(files(`{"path": ["/a"]}`)), "config.storage.files.path", "has a value of another type"},
 		{"it rejects a section of another type", bad(`"storage": []`), "config.storage", "has a value of another type"},
 
 		{"it rejects disks", bad(`"storage": {"disks": [{"device": "/dev/sda"}]}`), "config.storage.disks[0].device", "is not supported"},
@@ -74,8 +78,8 @@ func TestHostileConfigsAreRejected(t *testing.T) {
 		{"it rejects a long name in a path", bad(files(file("/"+strings.Repeat("a", 256), ""))), "config.storage.files[0].path", "is too long"},
 		{"it rejects a path twice", bad(files(file("/a", ""), file("/a", ""))), "config.storage.files[1]", "duplicate entry"},
 		{"it rejects a file below another", bad(files(file("/a/b/c", ""), file("/a", ""))), "config.storage.files[0]", `is "/a/b/c", below the file "/a" of MachineConfig 50-bad`},
-		{"it rejects a file in place of a unit", bad(files(file("/etc/systemd/system/a.service", "")) + "," + units(`{"name": "a.service", "contents": ""}`)), "config.systemd.units[0]", "the same file on a host as spec.config.storage.files[0]"},
-		{"it rejects a file in place of a folder of drop-ins", bad(files(file("/etc/systemd/system/a.service.d", "")) + "," + units(`{"name": "a.service", "dropins": [{"name": "a.conf"}]}`)), "config.systemd.units[0].dropins[0]", "below the file"},
+		{"it rejects a file in place of a unit", bad(files(file("/etc/systemd/system/a.service", "")) + "," + units(`{"name": "a.service", "contents": "[Unit]"}`)), "config.systemd.units[0]", "the same file on a host as spec.config.storage.files[0]"},
+		{"it rejects a file in place of a folder of drop-ins", bad(files(file("/etc/systemd/system/a.service.d", "")) + "," + units(`{"name": "a.service", "dropins": [{"name": "a.conf", "contents": "[Unit]"}]}`)), "config.systemd.units[0].dropins[0]", "below the file"},
 		{"it rejects /proc", bad(files(file("/proc/sys/vm/swappiness", ""))), "config.storage.files[0].path", "do not survive a reboot"},
 		{"it rejects /sys", bad(files(file("/sys/power/state", ""))), "config.storage.files[0].path", "files in /sys"},
 		{"it rejects /dev", bad(files(file("/dev/sda", ""))), "config.storage.files[0].path", "files in /dev"},
@@ -100,8 +104,8 @@ func TestHostileConfigsAreRejected(t *testing.T) {
 		{"it rejects what is not gzip", bad(files(`{"path": "/a", "contents": {"compression": "gzip", "source": "data:,text"}}`)), "config.storage.files[0].contents", "is not gzip"},
 		{"it rejects another compression", bad(files(`{"path": "/a", "contents": {"compression": "zstd", "source": "data:,text"}}`)), "config.storage.files[0].contents.compression", "is invalid"},
 		{"it rejects a compression without a source", bad(files(`{"path": "/a", "contents": {"compression": "gzip"}}`)), "config.storage.files[0].contents.compression", "has no source"},
-		{"it rejects data that decompresses to too much", bad(files(zipped(t, "/a", strings.Repeat("a", 32<<20)))), "config.storage.files[0].contents", "more than 16777216 bytes"},
-		{"it rejects files that decompress to too much together", bad(files(zipped(t, "/a", strings.Repeat("a", 15<<20)), zipped(t, "/b", strings.Repeat("a", 2<<20)))), "config.storage.files[1].contents", "more than 16777216 bytes"},
+		{"it rejects data that decompresses to too much", bad(files(zipped(t, "/a", strings.Repeat("a", 32<<20)))), "config.storage.files[0].contents", "all files together have at most 16777216 bytes"},
+		{"it rejects files that decompress to too much together", bad(files(zipped(t, "/a", strings.Repeat("a", 15<<20)), zipped(t, "/b", strings.Repeat("a", 2<<20)))), "config.storage.files[1].contents", "all files together have at most 16777216 bytes"},
 
 		{"it rejects a unit in another folder", bad(units(`{"name": "../a.service"}`)), "config.systemd.units[0].name", `is "../a.service"`},
 		{"it rejects a unit with an absolute path", bad(units(`{"name": "/etc/a.service"}`)), "config.systemd.units[0].name", `is "/etc/a.service"`},
@@ -124,7 +128,7 @@ func TestHostileConfigsAreRejected(t *testing.T) {
 				var reason *config.Error
 				require.ErrorAs(t, err, &reason)
 				assert.Equal(t, "50-bad", reason.Name)
-				assert.Equal(t, "spec."+tt.path, reason.Path)
+				assert.Equal(t, tt.path, strings.TrimPrefix(reason.Path, "spec."))
 				assert.Contains(t, err.Error(), tt.problem)
 				assert.NotEmpty(t, reason.Remedy)
 				assert.NotContains(t, err.Error(), "\n")
@@ -176,7 +180,7 @@ func TestConflictsBetweenConfigsAreRejected(t *testing.T) {
 		},
 		{
 			"it rejects a file in place of a drop-in",
-			[]*mcfgv1.MachineConfig{worker("a", units(`{"name": "a.service", "dropins": [{"name": "b.conf"}]}`)), worker("b", files(file("/etc/systemd/system/a.service.d/b.conf", "")))},
+			[]*mcfgv1.MachineConfig{worker("a", units(`{"name": "a.service", "dropins": [{"name": "b.conf", "contents": "[Unit]"}]}`)), worker("b", files(file("/etc/systemd/system/a.service.d/b.conf", "")))},
 			`MachineConfig b is invalid: spec.config.storage.files[0] is "/etc/systemd/system/a.service.d/b.conf", the same file on a host as spec.config.systemd.units[0].dropins[0] of MachineConfig a; remove one of the two`,
 		},
 		{
@@ -204,7 +208,7 @@ func TestConflictsBetweenConfigsAreRejected(t *testing.T) {
 	t.Run("it rejects a result that is too large for a host", func(t *testing.T) {
 		zeros := strings.Repeat("0", 10<<20)
 		_, err := config.Render("worker", []*mcfgv1.MachineConfig{worker("a", files(zipped(t, "/a", zeros))), worker("b", files(zipped(t, "/b", zeros)))}, "", config.Options{})
-		assert.ErrorContains(t, err, "all files together have more than 16777216 bytes")
+		assert.ErrorContains(t, err, "all files together have at most 16777216 bytes of data; shrink the files")
 	})
 }
 

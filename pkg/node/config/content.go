@@ -21,6 +21,8 @@ import (
 // decompress to 1.5 GiB.
 const maxData = 16 << 20
 
+var errTooLarge = errors.New("the data is too large")
+
 // Content is the decoded content of a rendered MachineConfig: the intended state of a host.
 type Content struct {
 	// Files are sorted by path, Units by name and SSHKeys as text. The keys belong to user core.
@@ -130,8 +132,8 @@ func value(text *string) string {
 	return *text
 }
 
-// decode returns the data of a resource, which is empty without a source. It fails if the data has more bytes than the limit. The rules for
-// data URLs are those of Ignition's parser, without quoted and escaped parameters.
+// decode returns the data of a resource, which is empty without a source. Its error is errTooLarge if the
+// data has more bytes than the limit. The rules for data URLs are those of Ignition's parser, without quoted and escaped parameters.
 func decode(resource types.Resource, limit int) ([]byte, error) {
 	if value(resource.Source) == "" {
 		return []byte{}, nil
@@ -166,7 +168,7 @@ func decode(resource types.Resource, limit int) ([]byte, error) {
 		}
 	}
 	if len(data) > limit {
-		return nil, fmt.Errorf("all files together have more than %d bytes", maxData)
+		return nil, errTooLarge
 	}
 	return data, nil
 }

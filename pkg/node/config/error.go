@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -21,15 +22,23 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("MachineConfig %s is invalid: %s %s; %s", e.Name, e.Path, e.Problem, e.Remedy)
 }
 
-// quote returns a value of a MachineConfig in quotes. It truncates long values, because errors become status.
-func quote(value string) string {
+// quote returns a text in quotes. It truncates long texts, because errors become status.
+func quote(text string) string {
 	const limit = 200
-	if len(value) <= limit {
-		return fmt.Sprintf("%q", value)
+	if len(text) <= limit {
+		return fmt.Sprintf("%q", text)
 	}
 	end := limit
-	for end > 0 && !utf8.RuneStart(value[end]) {
+	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}
-	return fmt.Sprintf("%q…", value[:end])
+	return fmt.Sprintf("%q…", text[:end])
+}
+
+// plain returns a short printable text as it is, and others as quote does.
+func plain(text string) string {
+	if len(text) > 200 || strings.ContainsFunc(text, isUnprintable) {
+		return quote(text)
+	}
+	return text
 }

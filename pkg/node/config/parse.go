@@ -66,7 +66,7 @@ func (c checker) parse(raw []byte) (types.Config, error) {
 	}
 	var tree any
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &tree); err != nil {
-		return types.Config{}, c.errorf("", "correct the JSON", "does not parse: %v", err)
+		return types.Config{}, c.errorf("", "correct the JSON", "does not parse: %s", plain(err.Error()))
 	}
 	if err := c.checkVersion(tree); err != nil {
 		return types.Config{}, err
@@ -89,7 +89,7 @@ func (c checker) parse(raw []byte) (types.Config, error) {
 	config, report, err := v3_5.ParseCompatibleVersion(raw)
 	for _, entry := range report.Entries {
 		if entry.Kind.IsFatal() {
-			return types.Config{}, c.errorf(jsonPath(entry.Context.Path), specification, "is invalid: %s", entry.Message)
+			return types.Config{}, c.errorf(jsonPath(entry.Context.Path), specification, "is invalid: %s", plain(entry.Message))
 		}
 	}
 	if err != nil {
@@ -112,25 +112,36 @@ func (c checker) checkVersion(tree any) error {
 }
 
 // wrongType explains an error of decoding valid JSON. It finds single values of another kind itself. For lists and objects it uses the error
-// of the standard library, whose path lacks indexes.
+// of the standard library, whose path lacks indexes and has the names of embedded structs.
 func (c checker) wrongType(raw []byte, tree any, err error) error {
-	isWrong := func(field, kind string) bool { return supported[field] != "" && supported[field] != kind }
+	isWrong := func(field, kind string) bool {
+		if want := supported[field]; want != "" {
+			return want != kind
+		}
+		for known := range supported {
+			if strings.HasPrefix(known, field+".") {
+				return true
+			}
+		}
+		return false
+	}
 	if field := find(tree, "", "", isWrong); field != "" {
 		return c.errorf(field, specification, "has a value of another type")
 	}
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(json.Unmarshal(raw, new(types.Config)), &wrong) {
-		return c.errorf(wrong.Field, specification, "has a value of another type")
+		field := strings.NewReplacer(".Node.", ".", ".FileEmbedded1.", ".").Replace(wrong.Field)
+		return c.errorf(field, specification, "has a value of another type")
 	}
-	return c.errorf("", specification, "does not parse: %v", err)
+	return c.errorf("", specification, "does not parse: %s", plain(err.Error()))
 }
 
 // unknownField explains an error of strict decoding.
 func (c checker) unknownField(err error) error {
-	field, problem := "", err.Error()
+	field := ""
 	if located := kjson.FieldError(nil); errors.As(err, &located) {
-		field, problem = located.FieldPath(), strings.TrimSuffix(problem, fmt.Sprintf(" %q", located.FieldPath()))
+		field = located.FieldPath()
 	}
-	if strings.HasPrefix(problem, "duplicate") {
+	if strings.HasPrefix(err.Error(), "duplicate") {
 		return c.errorf(field, "remove all but one", "occurs more than once")
 	}
 	return c.errorf(field, "correct its spelling or remove it", "is not a field of Ignition %s", version)

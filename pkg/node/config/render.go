@@ -103,8 +103,12 @@ func layer(mc *mcfgv1.MachineConfig) int {
 // other contents, and a user has either an ID or a name.
 func merge(config, later types.Config) types.Config {
 	index := make(map[string]types.File, len(later.Storage.Files))
-	for _, file := range later.Storage.Files {
-		index[file.Path] = file
+	for i := range later.Storage.Files {
+		file := &later.Storage.Files[i]
+		if file.Contents.Source == nil {
+			file.Contents = types.Resource{}
+		}
+		index[file.Path] = *file
 	}
 	config.Storage.Files = slices.Clone(config.Storage.Files)
 	for i := range config.Storage.Files {

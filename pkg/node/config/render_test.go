@@ -38,6 +38,11 @@ func TestRenderMergesInOrder(t *testing.T) {
 			func(t *testing.T, c config.Content) { assert.Equal(t, "new", string(c.Files[0].Data)) },
 		},
 		{
+			"it keeps the compression of contents that a later config does not replace",
+			[]*mcfgv1.MachineConfig{worker("a", files(zipped(t, "/etc/1", "text"))), worker("b", files(`{"path": "/etc/1", "contents": {"compression": ""}}`))},
+			func(t *testing.T, c config.Content) { assert.Equal(t, "text", string(c.Files[0].Data)) },
+		},
+		{
 			"it merges the fields of a file",
 			[]*mcfgv1.MachineConfig{
 				worker("a", files(`{"path": "/etc/1", "mode": 384, "user": {"id": 7}, "group": {"name": "wheel"}, "contents": {"source": "data:,text"}}`)),
@@ -130,6 +135,11 @@ func TestRenderMergesInOrder(t *testing.T) {
 			func(t *testing.T, c config.Content) {
 				assert.Equal(t, config.Content{OSImage: "registry.example/os@sha256:release", KernelArguments: []string{}, Extensions: []string{}}, c)
 			},
+		},
+		{
+			"it accepts a unit that enables a file",
+			[]*mcfgv1.MachineConfig{worker("a", files(file("/etc/systemd/system/a.service", "[Unit]"))+","+units(`{"name": "a.service", "enabled": true, "contents": ""}`))},
+			func(t *testing.T, c config.Content) { assert.Empty(t, c.Units[0].Contents) },
 		},
 		{
 			"it accepts empty sections that it does not support",
