@@ -1,7 +1,14 @@
 package api
 
-// MachineConfigGroup is the API group of the node stage.
-const MachineConfigGroup = "machineconfiguration.openshift.io"
+// Names of the node stage.
+const (
+	// MachineConfigGroup is the API group of the node stage.
+	MachineConfigGroup = "machineconfiguration.openshift.io"
+	// MachineConfigNamespace is the namespace of the node stage.
+	MachineConfigNamespace = "openshift-machine-config-operator"
+	// MachineConfigController is the name of the controller's Deployment and Lease.
+	MachineConfigController = "machine-config-controller"
+)
 
 // Annotations on Nodes. The controller and the daemon of the node stage communicate through them. Each has one writer, and clients read
 // them.

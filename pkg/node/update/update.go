@@ -4,6 +4,7 @@
 package update
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -28,6 +29,12 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
+// Defaults of Options.
+const (
+	DefaultSettle = 5 * time.Second
+	DefaultRetry  = 30 * time.Second
+)
+
 // Options configure the controller.
 type Options struct {
 	// Version is the controller's version, and Release that of the release which contains it. Rendered MachineConfigs have both.
@@ -39,9 +46,9 @@ type Options struct {
 	// WaitForReady is described at pool.StatusOptions.
 	WaitForReady bool
 	// Settle is the time without changes after which MachineConfigs are rendered, so that a burst of changes updates each node once. The
-	// default is 5 s.
+	// default is DefaultSettle.
 	Settle time.Duration
-	// Retry is the delay before a refused eviction is requested again, unless its budget changes earlier. The default is 30 s.
+	// Retry is the delay before a refused eviction is requested again, unless its budget changes earlier. The default is DefaultRetry.
 	Retry time.Duration
 }
 
@@ -61,12 +68,7 @@ const nodeName = "spec.nodeName"
 
 // Add adds the controllers to a manager whose scheme NewScheme returned. They run until ctx ends.
 func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, o Options) error {
-	if o.Settle == 0 {
-		o.Settle = 5 * time.Second
-	}
-	if o.Retry == 0 {
-		o.Retry = 30 * time.Second
-	}
+	o.Settle, o.Retry = cmp.Or(o.Settle, DefaultSettle), cmp.Or(o.Retry, DefaultRetry)
 	recorder, err := events.NewRecorder(ctx, mgr, "machineconfigcontroller")
 	if err != nil {
 		return err
