@@ -1,0 +1,190 @@
+//go:build linux
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/host/tree"
+)
+
+// Apply changes the host from its current config to this one. On success the change waits for Confirm. On failure Apply undoes the change
+// and returns an error with path and errno; if the undo fails too, the error is ErrNotUndone as well and the change stays pending.
+//
+// Paths that the current config manages and this one does not get their original back. A file that differs from both configs counts as
+// replaced: Undo restores it. Call Verify before, if such drift is a reason not to start.
+func (h *Host) Apply(name string, content config.Content) error {
+	return h.locked(func(s *state) error {
+		if s.Change != nil {
+			return fmt.Errorf("applying %s: %w: to %s", name, ErrPending, s.Change.To.Name)
+		}
+		change, to, err := h.begin(s, name, content)
+		if err != nil {
+			return fmt.Errorf("applying %s: %w", name, err)
+		}
+		return h.run(s, change, to)
+	})
+}
+
+// begin plans a change and records it in the journal. It does not write to the host.
+func (h *Host) begin(s *state, name string, content config.Content) (*Change, target, error) {
+	to, err := targetOf(content)
+	if err != nil {
+		return nil, to, err
+	}
+	if err := h.resolveOwners(to); err != nil {
+		return nil, to, err
+	}
+	encoded, err := encode(content)
+	if err != nil {
+		return nil, to, err
+	}
+	steps, originals, err := h.plan(s, to.entries)
+	if err != nil {
+		return nil, to, err
+	}
+	change := &Change{From: s.Current, To: Config{name, digestOf(encoded)}, Phase: Applying, Steps: steps, Originals: originals}
+	return change, to, h.record(s, change, encoded)
+}
+
+// Resume continues a change that an ended process has left, as Apply does. It does nothing if no change is pending, or if the change is
+// applied. It returns ErrUndoing if the undo of the change has begun.
+func (h *Host) Resume() error {
+	return h.locked(func(s *state) error {
+		switch {
+		case s.Change == nil || s.Change.Phase == Applied:
+			return nil
+		case s.Change.Phase == Undoing:
+			return fmt.Errorf("resuming the change to %s: %w", s.Change.To.Name, ErrUndoing)
+		}
+		content, err := h.Content(s.Change.To)
+		if err != nil {
+			return err
+		}
+		to, err := targetOf(content)
+		if err != nil {
+			return err
+		}
+		return h.run(s, s.Change, to)
+	})
+}
+
+// run executes the steps of a change that is in the journal.
+func (h *Host) run(s *state, change *Change, to target) error {
+	err := h.steps(change, to)
+	if err == nil {
+		change.Phase = Applied
+		err = h.save(s)
+	}
+	if err != nil {
+		err = fmt.Errorf("applying %s: %w", change.To.Name, err)
+		return errors.Join(err, h.undo(s, err.Error()))
+	}
+	return nil
+}
+
+func (h *Host) steps(change *Change, to target) error {
+	for _, step := range change.Steps {
+		if err := h.settle(step.Path, step.Before, step.After, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Undo restores the host to its state before the pending change. It does nothing if no change is pending. It undoes every step that it can.
+// If one fails, the error is ErrNotUndone and the change stays pending.
+func (h *Host) Undo() error {
+	return h.locked(func(s *state) error {
+		if s.Change == nil {
+			return h.collect(s)
+		}
+		return h.undo(s, s.Change.Failure)
+	})
+}
+
+func (h *Host) undo(s *state, failure string) error {
+	change := s.Change
+	change.Phase, change.Failure = Undoing, failure
+	// The undo does not need this write to succeed: the journal has the steps without it.
+	marked := errors.Join(h.tree.Remove(h.reserve()), h.save(s))
+	var err error
+	for _, step := range slices.Backward(change.Steps) {
+		err = errors.Join(err, h.undoStep(step))
+	}
+	if err == nil {
+		s.Change = nil
+		err = h.save(s)
+	}
+	if err != nil {
+		return fmt.Errorf("undoing the change to %s: %w: %w", change.To.Name, ErrNotUndone, errors.Join(err, marked))
+	}
+	return h.collect(s)
+}
+
+func (h *Host) undoStep(step Step) error {
+	err := h.settle(step.Path, step.After, step.Before, target{})
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		// There is no space for both files. The journal has the one to restore, and it had space before the change.
+		if err := h.tree.Remove(step.Path); err != nil {
+			return err
+		}
+		err = h.settle(step.Path, step.After, step.Before, target{})
+	}
+	return err
+}
+
+// settle changes a path from one state of its step to the other. It recognizes by the entry on the host that this has happened. An entry in
+// neither state was changed by another process since: settle replaces a file or a link, and leaves an entry of another kind than the step's.
+func (h *Host) settle(name string, from, to tree.Entry, of target) error {
+	found, err := h.tree.Read(name)
+	if err != nil {
+		return err
+	}
+	switch {
+	case to.Matches(found), to.Kind == tree.Absent && found.Kind != from.Kind:
+		return h.tree.Finish(name)
+	case found.Kind == from.Kind && (from.Kind == tree.Folder || to.Kind == tree.Folder):
+		// A rename does not replace a folder by a file, nor a file by a folder.
+		err := h.tree.Remove(name)
+		if to.Kind == tree.Absent && errors.Is(err, unix.ENOTEMPTY) {
+			// Another process keeps files in a folder that a change has created.
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if to.Kind != tree.File {
+		return h.tree.Put(name, to, nil)
+	}
+	data, err := h.data(to.Digest, of)
+	if err != nil {
+		return err
+	}
+	defer data.Close()
+	return h.tree.Put(name, to, data)
+}
+
+// Confirm makes the applied change to the named config current. It does nothing if that config is current and no change is pending. It
+// returns ErrNotApplied if there is no such change, or if it is not completely applied.
+func (h *Host) Confirm(name string) error {
+	return h.locked(func(s *state) error {
+		change := s.Change
+		switch {
+		case change == nil && s.Current.Name == name && name != "":
+			return h.collect(s)
+		case change == nil || change.To.Name != name || change.Phase != Applied:
+			return fmt.Errorf("confirming %s: %w", name, ErrNotApplied)
+		}
+		if err := h.save(&state{Current: change.To, Originals: change.Originals}); err != nil {
+			return fmt.Errorf("confirming %s: %w", name, err)
+		}
+		return h.collect(&state{Current: change.To, Originals: change.Originals})
+	})
+}

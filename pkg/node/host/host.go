@@ -1,0 +1,120 @@
+//go:build linux
+
+// Package host changes the files of a host to the content of a rendered MachineConfig, and back. It takes a root folder and a content
+// (package config). A journal on disk makes each change safe: before the first write to the host, it holds every step and a copy of
+// everything that the change replaces. After a crash at any point, the next process continues the change or undoes it.
+//
+// A change is pending until Confirm. The journal keeps what each path was before any config managed it, and restores that when no config
+// manages the path any more. Package tree writes the single files. Enabling units, reloading systemd and rebooting are not here. Linux only.
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+
+	"github.com/cluster-version/cvo/internal/atomicfile"
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/host/tree"
+)
+
+// DefaultFolder is the default folder of the journal, below the root.
+const DefaultFolder = "/var/lib/cvo-node"
+
+// Errors for callers.
+var (
+	// ErrBusy means that another process changes this host.
+	ErrBusy = errors.New("another process changes this host")
+	// ErrPending means that an earlier change is neither confirmed nor undone.
+	ErrPending = errors.New("an earlier change is still pending")
+	// ErrUndoing means that the undo of the pending change has begun, so it can only be completed.
+	ErrUndoing = errors.New("the undo of the change has begun")
+	// ErrNotUndone means that an undo failed. The change stays pending.
+	ErrNotUndone = errors.New("the change is not completely undone")
+	// ErrNotApplied means that there is no completely applied change to this config.
+	ErrNotApplied = errors.New("no such change is applied")
+)
+
+// Options of a host. The zero value is for production.
+type Options struct {
+	// Folder is the folder of the journal, an absolute path below the root. Default: DefaultFolder.
+	Folder string
+	// Tree has the hooks of tests.
+	Tree tree.Options
+}
+
+// Host is the file system of a host. Its whole state is on disk. Any number of processes may read it; one changes it at a time.
+type Host struct {
+	tree   *tree.Tree
+	folder string
+}
+
+// Open opens the host with this root folder: "/" in production. It changes nothing. The caller must call Close.
+func Open(root string, options Options) (*Host, error) {
+	t, err := tree.Open(root, options.Tree)
+	if err != nil {
+		return nil, fmt.Errorf("opening the host's root: %w", err)
+	}
+	if options.Folder == "" {
+		options.Folder = DefaultFolder
+	}
+	return &Host{t, path.Clean(options.Folder)}, nil
+}
+
+// Close closes the root folder.
+func (h *Host) Close() error { return h.tree.Close() }
+
+// Current returns the last confirmed config. It is the zero value before the first.
+func (h *Host) Current() (Config, error) {
+	s, err := h.load()
+	return s.Current, err
+}
+
+// Pending returns the change that is neither confirmed nor undone. It returns false if there is none.
+func (h *Host) Pending() (Change, bool, error) {
+	s, err := h.load()
+	if err != nil || s.Change == nil {
+		return Change{}, false, err
+	}
+	return *s.Change, true, nil
+}
+
+// Content returns the content of the current config or of the pending change.
+func (h *Host) Content(c Config) (config.Content, error) {
+	var content config.Content
+	if c == (Config{}) {
+		return content, nil
+	}
+	data, err := h.read(h.blob(c.Digest))
+	if err != nil {
+		return content, fmt.Errorf("reading the content of %s: %w", c.Name, err)
+	}
+	if err := json.Unmarshal(data, &content); err != nil {
+		return content, fmt.Errorf("reading the content of %s: %w", c.Name, err)
+	}
+	return content, nil
+}
+
+// locked calls change with the state on disk, as the only process that may change it.
+func (h *Host) locked(change func(*state) error) error {
+	if err := h.prepare(); err != nil {
+		return err
+	}
+	folder, err := h.tree.OpenFolder(h.folder)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	switch free, err := atomicfile.TryLock(folder); {
+	case err != nil:
+		return fmt.Errorf("locking %s: %w", h.folder, err)
+	case !free:
+		return ErrBusy
+	}
+	s, err := h.load()
+	if err != nil {
+		return err
+	}
+	return change(s)
+}

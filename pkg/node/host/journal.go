@@ -1,0 +1,224 @@
+//go:build linux
+
+package host
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/host/tree"
+)
+
+// Config is a config by name and by the SHA-256 of its content in hex.
+type Config struct {
+	Name   string `json:"name"`
+	Digest string `json:"digest"`
+}
+
+// Phase is the progress of a change.
+type Phase string
+
+// Phases of a change.
+const (
+	// Applying: some steps may have happened.
+	Applying Phase = "Applying"
+	// Applied: all steps have happened. The change waits for Confirm or Undo.
+	Applied Phase = "Applied"
+	// Undoing: some steps may be undone.
+	Undoing Phase = "Undoing"
+)
+
+// Change is a change that is neither confirmed nor undone.
+type Change struct {
+	From  Config `json:"from"`
+	To    Config `json:"to"`
+	Phase Phase  `json:"phase"`
+	// Failure is the error that started the undo. It is empty if a caller requested the undo.
+	Failure string `json:"failure,omitempty"`
+	// Steps are in the order of their execution. An undo executes them in reverse.
+	Steps []Step `json:"steps"`
+	// Originals replace those of the state at the confirmation.
+	Originals map[string]tree.Entry `json:"originals"`
+}
+
+// Step changes one path. Each path has one step at most, so the entry on the host shows whether the step has happened.
+type Step struct {
+	Path   string     `json:"path"`
+	Before tree.Entry `json:"before"`
+	After  tree.Entry `json:"after"`
+}
+
+// state is the content of state.json. One rename replaces it, so each transition of a change is atomic.
+type state struct {
+	Current Config `json:"current"`
+	// Originals has, for each path that the current config manages, the entry before any config managed it.
+	Originals map[string]tree.Entry `json:"originals"`
+	Change    *Change               `json:"change,omitempty"`
+}
+
+func (h *Host) file() string { return path.Join(h.folder, "state.json") }
+
+// reserve is a file that keeps space for the writes of an undo, which may follow a full file system.
+func (h *Host) reserve() string { return path.Join(h.folder, "reserve") }
+
+// blobs holds data by its SHA-256 in hex: contents of configs, and files that a config has replaced.
+func (h *Host) blobs() string { return path.Join(h.folder, "content") }
+
+func (h *Host) blob(digest string) string { return path.Join(h.blobs(), digest) }
+
+// prepare creates the folders of the journal. Only root may read them: replaced files may hold secrets.
+func (h *Host) prepare() error {
+	var missing []string
+	for folder := h.blobs(); folder != "/"; folder = path.Dir(folder) {
+		exists, err := h.tree.IsFolder(folder)
+		if err != nil {
+			return err
+		}
+		if exists {
+			break
+		}
+		missing = append(missing, folder)
+	}
+	for _, folder := range slices.Backward(missing) {
+		mode := uint32(0o755)
+		if strings.HasPrefix(folder, h.folder) {
+			mode = 0o700
+		}
+		// Another process may create it concurrently.
+		err := h.tree.Put(folder, own(tree.Entry{Kind: tree.Folder, Mode: mode}), nil)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *Host) load() (*state, error) {
+	s := &state{}
+	data, err := h.read(h.file())
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(data, s); err != nil {
+		return s, fmt.Errorf("reading %s: %w", h.file(), err)
+	}
+	return s, nil
+}
+
+func (h *Host) save(s *state) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return h.write(h.file(), "", bytes.NewReader(data))
+}
+
+func (h *Host) read(name string) ([]byte, error) {
+	f, err := h.tree.OpenFile(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// write writes a file of the journal. An empty digest means any.
+func (h *Host) write(name, digest string, data io.Reader) error {
+	return h.tree.Put(name, own(tree.Entry{Kind: tree.File, Mode: 0o600, Digest: digest}), data)
+}
+
+// own returns the entry with this process as its owner: root in production.
+func own(e tree.Entry) tree.Entry {
+	e.UID, e.GID = os.Geteuid(), os.Getegid()
+	return e
+}
+
+// digestOf returns the SHA-256 of data in hex.
+func digestOf(data []byte) string {
+	digest := sha256.Sum256(data)
+	return hex.EncodeToString(digest[:])
+}
+
+// record writes the journal of a change: first its content and a copy of every file that it replaces, then its steps. A crash before the
+// last write leaves no change, a crash afterwards leaves one that can be continued and undone.
+func (h *Host) record(s *state, change *Change, content []byte) error {
+	err := h.write(h.blob(change.To.Digest), change.To.Digest, bytes.NewReader(content))
+	for _, step := range change.Steps {
+		if err == nil && step.Before.Kind == tree.File {
+			err = h.backUp(step)
+		}
+	}
+	if err == nil {
+		// An undo writes the state twice, with one more error text.
+		err = h.write(h.reserve(), "", bytes.NewReader(make([]byte, (len(change.Steps)+16)*4096)))
+	}
+	if err != nil {
+		return errors.Join(err, h.collect(s))
+	}
+	s.Change = change
+	if err := h.save(s); err != nil {
+		// The error may come after the rename, so the journal may have the change.
+		return errors.Join(err, h.undo(s, err.Error()))
+	}
+	return nil
+}
+
+func (h *Host) backUp(step Step) error {
+	f, err := h.tree.OpenFile(step.Path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return h.write(h.blob(step.Before.Digest), step.Before.Digest, f)
+}
+
+// data returns the data of a file: from a content or from the journal.
+func (h *Host) data(digest string, of target) (io.ReadCloser, error) {
+	if data, ok := of.data[digest]; ok {
+		return io.NopCloser(bytes.NewReader(data)), nil
+	}
+	return h.tree.OpenFile(h.blob(digest))
+}
+
+// collect removes everything from the journal that the state does not need.
+func (h *Host) collect(s *state) error {
+	if err := h.tree.Remove(h.reserve()); err != nil {
+		return err
+	}
+	needed := map[string]bool{s.Current.Digest: true}
+	for _, original := range s.Originals {
+		needed[original.Digest] = true
+	}
+	folder, err := h.tree.OpenFolder(h.blobs())
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	names, err := folder.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !needed[name] {
+			err = errors.Join(err, h.tree.Remove(path.Join(h.blobs(), name)))
+		}
+	}
+	return err
+}
+
+// encode returns the stored form of a content, which decides its digest.
+func encode(c config.Content) ([]byte, error) { return json.Marshal(c) }

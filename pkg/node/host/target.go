@@ -1,0 +1,107 @@
+//go:build linux
+
+package host
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/host/tree"
+)
+
+const (
+	units = "/etc/systemd/system"
+	// masked is the target of the link that masks a unit (systemctl(1), mask).
+	masked = "/dev/null"
+)
+
+// target is the intended state of the paths that a content manages.
+type target struct {
+	entries map[string]tree.Entry
+	// owners has the owners of files that do not belong to root.
+	owners map[string]config.File
+	// data has the data of the files by digest.
+	data map[string][]byte
+}
+
+// targetOf returns the target of a content. A unit is a file below /etc/systemd/system, a drop-in a file in its folder NAME.d, a masked unit
+// a link to /dev/null. An entry of kind Absent stands for a unit that must not be masked.
+func targetOf(content config.Content) (target, error) {
+	t := target{map[string]tree.Entry{}, map[string]config.File{}, map[string][]byte{}}
+	var errs []error
+	add := func(name string, e tree.Entry, data []byte) {
+		if _, ok := t.entries[name]; ok {
+			errs = append(errs, fmt.Errorf("%s occurs twice in the content", name))
+		}
+		if e.Kind == tree.File {
+			e.Digest = digestOf(data)
+			t.data[e.Digest] = data
+		}
+		t.entries[name] = own(e)
+	}
+	for _, f := range content.Files {
+		add(f.Path, tree.Entry{Kind: tree.File, Mode: uint32(f.Mode.Perm())}, f.Data)
+		t.owners[f.Path] = f
+	}
+	for _, u := range content.Units {
+		name := path.Join(units, u.Name)
+		switch {
+		case u.Mask != nil && *u.Mask:
+			add(name, tree.Entry{Kind: tree.Link, Target: masked}, nil)
+		case u.Contents != "":
+			add(name, tree.Entry{Kind: tree.File, Mode: 0o644}, []byte(u.Contents))
+		case u.Mask != nil:
+			add(name, tree.Entry{Kind: tree.Absent}, nil)
+		}
+		for _, d := range u.DropIns {
+			add(path.Join(name+".d", d.Name), tree.Entry{Kind: tree.File, Mode: 0o644}, []byte(d.Contents))
+		}
+	}
+	return t, errors.Join(errs...)
+}
+
+// resolveOwners fills in the owners of the entries, with the IDs of the host's users and groups. A process that is not root can only write
+// files of its own: in tests, and on played hosts.
+func (h *Host) resolveOwners(t target) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	for name, f := range t.owners {
+		e := t.entries[name]
+		var err error
+		if e.UID, err = h.id(f.User, "/etc/passwd"); err != nil {
+			return fmt.Errorf("resolving the user of %s: %w", name, err)
+		}
+		if e.GID, err = h.id(f.Group, "/etc/group"); err != nil {
+			return fmt.Errorf("resolving the group of %s: %w", name, err)
+		}
+		t.entries[name] = e
+	}
+	return nil
+}
+
+// id returns the ID of a user or a group. Both files have the name in the first field and the ID in the third (passwd(5), group(5)).
+func (h *Host) id(owner config.Owner, file string) (int, error) {
+	if owner.Name == "" {
+		return owner.ID, nil
+	}
+	data, err := h.read(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+		fields := strings.Split(lines.Text(), ":")
+		if len(fields) > 2 && fields[0] == owner.Name {
+			return strconv.Atoi(fields[2])
+		}
+	}
+	return 0, fmt.Errorf("%s has no %q", file, owner.Name)
+}

@@ -1,0 +1,63 @@
+//go:build linux
+
+package host
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/host/tree"
+)
+
+// Drift is a path whose entry differs from a content.
+type Drift struct {
+	Path string
+	// Found describes the difference, such as "mode 0600 instead of 0644".
+	Found string
+}
+
+// Verify compares the host with a content and returns the differences, sorted by path: bytes and mode of files and units, and the links of
+// masks. It ignores owners, extended attributes and times, as the original daemon does. It neither locks nor writes.
+func (h *Host) Verify(content config.Content) ([]Drift, error) {
+	to, err := targetOf(content)
+	if err != nil {
+		return nil, err
+	}
+	var drifts []Drift
+	for name, want := range to.entries {
+		found, err := h.tree.Read(name)
+		if err != nil {
+			return nil, err
+		}
+		if text := differs(want, found); text != "" {
+			drifts = append(drifts, Drift{name, text})
+		}
+	}
+	slices.SortFunc(drifts, func(a, b Drift) int { return cmp.Compare(a.Path, b.Path) })
+	return drifts, nil
+}
+
+// differs describes the difference of an entry. It is empty if there is none.
+func differs(want, found tree.Entry) string {
+	switch {
+	case want.Kind == tree.Absent:
+		if isMask(found) {
+			return "masked"
+		}
+	case found.Kind == tree.Absent:
+		return "missing"
+	case found.Kind == tree.Other:
+		return "a device, a pipe or a socket"
+	case want.Kind != found.Kind:
+		return fmt.Sprintf("a %s instead of a %s", found.Kind, want.Kind)
+	case want.Target != found.Target:
+		return fmt.Sprintf("a link to %s instead of %s", found.Target, want.Target)
+	case want.Digest != found.Digest:
+		return "different data"
+	case want.Mode != found.Mode:
+		return fmt.Sprintf("mode %04o instead of %04o", found.Mode, want.Mode)
+	}
+	return ""
+}
