@@ -2,14 +2,12 @@ package apply
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/apply/request"
@@ -49,14 +47,11 @@ func (a *Applier) relatedObjects(ctx context.Context, t request.Target, m *manif
 	if len(related) == 0 {
 		return nil
 	}
-	data, err := json.Marshal(map[string]any{
+	err := a.client.PatchStatus(ctx, t, map[string]any{
 		"metadata": map[string]any{"resourceVersion": resourceVersion},
 		"status":   map[string]any{"relatedObjects": related},
 	})
-	if err != nil {
-		return fmt.Errorf("%w: related objects: %w", body.ErrManifest, err)
-	}
-	if err := a.client.PatchStatus(ctx, t, data); err != nil && !apierrors.IsConflict(err) {
+	if err != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("setting related objects: %w", err)
 	}
 	return nil

@@ -83,8 +83,7 @@ func (s *submission) absorb(ctx context.Context, live *unstructured.Unstructured
 	if !found {
 		return answer{}, false, nil
 	}
-	seen := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: live.GetResourceVersion()}}
-	stored, err := s.applier.client.SetManagers(ctx, s.target, seen, entries)
+	stored, err := s.applier.client.SetManagers(ctx, s.target, live.GetResourceVersion(), entries)
 	if apierrors.IsConflict(err) {
 		return answer{}, false, nil // takeOver reads the object again
 	}
@@ -95,7 +94,7 @@ func (s *submission) absorb(ctx context.Context, live *unstructured.Unstructured
 	if !apierrors.IsInvalid(err) {
 		return got, err == nil, err
 	}
-	stored, err = s.applier.client.SetManagers(ctx, s.target, stored, before)
+	stored, err = s.applier.client.SetManagers(ctx, s.target, stored.ResourceVersion, before)
 	if err != nil {
 		return answer{}, false, fmt.Errorf("giving up fields of an earlier write: %w", err)
 	}

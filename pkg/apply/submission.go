@@ -3,7 +3,6 @@ package apply
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -68,11 +67,7 @@ func (a *Applier) newSubmission(t request.Target, m *manifest.Manifest, force bo
 // schema does not have, and all but the last of several list entries with the same key. With Options.Strict, it omits nothing.
 func (s *submission) send(ctx context.Context) (answer, error) {
 	for {
-		data, err := json.Marshal(s.body)
-		if err != nil {
-			return answer{}, fmt.Errorf("%w: %w", body.ErrManifest, err)
-		}
-		meta, code, err := s.applier.client.Apply(ctx, s.target, data, s.force)
+		meta, code, err := s.applier.client.Apply(ctx, s.target, s.body, s.force)
 		if err == nil {
 			return answer{meta: meta, created: code == http.StatusCreated}, nil
 		}
@@ -172,7 +167,7 @@ func (s *submission) adopt(ctx context.Context, got answer) (Change, answer, err
 			return s.receipt(got), got, nil
 		}
 		before := got
-		adopted, err := s.applier.client.SetManagers(ctx, s.target, got.meta, entries)
+		adopted, err := s.applier.client.SetManagers(ctx, s.target, got.meta.ResourceVersion, entries)
 		switch {
 		case err == nil:
 			if got, err = s.send(ctx); apierrors.IsInvalid(err) {
@@ -197,7 +192,7 @@ func (s *submission) adopt(ctx context.Context, got answer) (Change, answer, err
 func (s *submission) release(ctx context.Context, before answer, adopted *metav1.PartialObjectMetadata, refused error,
 ) (Change, answer, error) {
 	entries := ownership.Restore(adopted.ManagedFields, before.meta.ManagedFields)
-	meta, err := s.applier.client.SetManagers(ctx, s.target, adopted, entries)
+	meta, err := s.applier.client.SetManagers(ctx, s.target, adopted.ResourceVersion, entries)
 	if err != nil {
 		return Change{}, answer{}, fmt.Errorf("giving up fields of an earlier operator: %w", err)
 	}

@@ -42,7 +42,7 @@ func (s *submission) moveEntries(ctx context.Context, failed error) (moved bool,
 	if err != nil || entries == nil {
 		return false, err
 	}
-	_, err = s.applier.client.SetManagers(ctx, s.target, live, entries)
+	_, err = s.applier.client.SetManagers(ctx, s.target, live.ResourceVersion, entries)
 	if err != nil && !apierrors.IsConflict(err) {
 		return false, fmt.Errorf("moving managedFields to %s: %w", s.m.GVK().GroupVersion(), err)
 	}
