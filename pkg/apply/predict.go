@@ -88,10 +88,11 @@ func (s *submission) predict(ctx context.Context) (Prediction, error) {
 			}
 			return f, nil
 		}
-		if object, found, err := s.predictMoved(ctx, err); err != nil {
+		if w, err := s.findRewrite(ctx, err); err != nil {
 			return Prediction{}, err
-		} else if found {
-			return Prediction{Action: Applied, Object: object, Dropped: s.dropped, Message: s.exceptions()}, nil
+		} else if w != nil { // a dry run cannot store it, so it contains the body
+			object, err := s.applier.client.DryUpdate(ctx, s.target, w.object)
+			return Prediction{Action: Applied, Object: object, Dropped: s.dropped, Message: s.exceptions()}, err
 		}
 		without, removed := drop.Refused(s.body, err)
 		if len(removed) == 0 || len(s.dropped) >= drop.Max {

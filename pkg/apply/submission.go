@@ -44,8 +44,8 @@ type submission struct {
 	released string
 	// unadopted says why fields were not adopted; see adopt. takenBack says that fields were taken back; see takeBack.
 	unadopted, takenBack string
-	// moves is the number of attempts to move managedFields.
-	moves int
+	// rewrites is the number of calls of rewriteLive that wrote the object.
+	rewrites int
 }
 
 // answer is the server's response to an accepted apply.
@@ -71,9 +71,9 @@ func (s *submission) send(ctx context.Context) (answer, error) {
 		if err == nil {
 			return answer{meta: meta, created: code == http.StatusCreated}, nil
 		}
-		if moved, err := s.moveEntries(ctx, err); err != nil {
+		if done, err := s.rewriteLive(ctx, err); err != nil {
 			return answer{}, err
-		} else if moved {
+		} else if done {
 			continue
 		}
 		without, removed := drop.Refused(s.body, err)

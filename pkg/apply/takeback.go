@@ -123,7 +123,7 @@ func (s *submission) earlier(ctx context.Context, m *manifest.Manifest) (map[str
 	if err != nil || m.GVK() == s.m.GVK() {
 		return content, err
 	}
-	renames, err := s.applier.conversions.OnlyRenames(ctx, s.applier.client, s.target.Resource.GroupResource())
+	renames, err := s.onlyRenames(ctx)
 	if err != nil || renames {
 		return content, err
 	}
