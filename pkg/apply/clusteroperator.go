@@ -3,11 +3,10 @@ package apply
 import (
 	"context"
 	"fmt"
-	"maps"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/apply/request"
@@ -43,7 +42,7 @@ func (a *Applier) clusterOperator(ctx context.Context, t request.Target, m *mani
 // relatedObjects sets the related objects in the status of a ClusterOperator without a status. If the component's operator writes a status
 // first, the resource version detects that, and its status wins.
 func (a *Applier) relatedObjects(ctx context.Context, t request.Target, m *manifest.Manifest, resourceVersion string) error {
-	related := relatedObjects(m)
+	related := body.RelatedObjects(m)
 	if len(related) == 0 {
 		return nil
 	}
@@ -55,26 +54,4 @@ func (a *Applier) relatedObjects(ctx context.Context, t request.Target, m *manif
 		return fmt.Errorf("setting related objects: %w", err)
 	}
 	return nil
-}
-
-// relatedObjects returns the related objects of a manifest, with all strings that the CRD requires. Real manifests omit empty ones (for all
-// objects of a resource, or the core group), but typed clients send them.
-func relatedObjects(m *manifest.Manifest) []any {
-	list, _, _ := unstructured.NestedFieldNoCopy(m.Object.Object, "status", "relatedObjects")
-	entries, _ := list.([]any)
-	related := make([]any, 0, len(entries))
-	for _, entry := range entries {
-		object, ok := entry.(map[string]any)
-		if !ok {
-			continue
-		}
-		object = maps.Clone(object)
-		for _, required := range []string{"group", "resource", "name"} {
-			if object[required] == nil {
-				object[required] = ""
-			}
-		}
-		related = append(related, object)
-	}
-	return related
 }

@@ -9,7 +9,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
@@ -34,7 +33,7 @@ func (s *submission) takeOver(ctx context.Context, live *unstructured.Unstructur
 		}
 		before := live.GetManagedFields()
 		entries, _ := ownership.Adopt(s.m.GVK(), before)
-		entries, _ = ownership.Take(s.m.GVK(), entries, pathsOf(found))
+		entries, _ = ownership.Take(s.m.GVK(), entries, overlay.Paths(found))
 		stored, err := s.applier.client.SetManagers(ctx, s.target, live.GetResourceVersion(), entries)
 		switch {
 		case apierrors.IsConflict(err):
@@ -67,26 +66,9 @@ func (s *submission) takeOver(ctx context.Context, live *unstructured.Unstructur
 func (s *submission) recordTaken(values []overlay.Value) {
 	for _, v := range values {
 		if len(v.Owners) > 0 {
-			s.taken = append(s.taken, nameOf(v))
+			s.taken = append(s.taken, v.String())
 		}
 	}
-}
-
-// nameOf returns a value's path and its owners.
-func nameOf(v overlay.Value) string {
-	name := strings.TrimPrefix(v.Path.String(), ".")
-	if len(v.Owners) == 0 {
-		return name
-	}
-	return name + " of " + strings.Join(v.Owners, ", ")
-}
-
-func pathsOf(values []overlay.Value) []fieldpath.Path {
-	var paths []fieldpath.Path
-	for _, v := range values {
-		paths = append(append(paths, v.Path), v.Shells...)
-	}
-	return paths
 }
 
 // contested returns an error about the blocking values that the manifest may not remove, or nil if it may remove all of them.
@@ -94,7 +76,7 @@ func (s *submission) contested(refused error, values []overlay.Value) error {
 	var fields, names []string
 	for _, v := range values {
 		if !v.Removable() {
-			fields, names = append(fields, strings.TrimPrefix(v.Path.String(), ".")), append(names, nameOf(v))
+			fields, names = append(fields, v.Field()), append(names, v.String())
 		}
 	}
 	if names == nil {

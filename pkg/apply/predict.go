@@ -143,7 +143,7 @@ func (s *submission) predictRefused(ctx context.Context, refused error) (Predict
 	if len(found) > 0 {
 		names := make([]string, len(found))
 		for i, v := range found {
-			names[i] = nameOf(v)
+			names[i] = v.String()
 		}
 		f.Message = strings.Join(names, "; ") + " is removed first, because it contradicts the manifest"
 	}

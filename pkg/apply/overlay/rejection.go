@@ -3,6 +3,7 @@ package overlay
 import (
 	"regexp"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -33,6 +34,25 @@ type Value struct {
 // Removable reports whether the manifest may remove the value, because it is a union member or has no owner.
 func (v Value) Removable() bool {
 	return v.Empty || len(v.Path) > 1 && (v.Member || len(v.Owners) == 0)
+}
+
+// Field returns the path without the leading dot.
+func (v Value) Field() string { return strings.TrimPrefix(v.Path.String(), ".") }
+
+// String returns the field and its owners, such as "spec.a of kubectl, argocd".
+func (v Value) String() string {
+	if len(v.Owners) == 0 {
+		return v.Field()
+	}
+	return v.Field() + " of " + strings.Join(v.Owners, ", ")
+}
+
+// Paths returns the paths of values and their shells.
+func Paths(values []Value) (paths []fieldpath.Path) {
+	for _, v := range values {
+		paths = append(append(paths, v.Path), v.Shells...)
+	}
+	return paths
 }
 
 // value returns the live value at a place.
