@@ -19,15 +19,13 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	const described = "described"
-	names, err := apicrd.Copy(ctx, described)
+	definitions, err := apicrd.Read(ctx)
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
-		data, err := os.ReadFile(filepath.Join(described, name))
-		if err != nil {
-			return fmt.Errorf("reading a definition: %w", err)
+	for name, data := range definitions {
+		if err := apicrd.WriteChanged(filepath.Join("described", name), data); err != nil {
+			return err
 		}
 		if data, err = apicrd.WithoutDescriptions(data); err != nil {
 			return err
