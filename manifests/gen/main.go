@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/cluster-version/cvo/manifests"
 	"github.com/cluster-version/cvo/manifests/apicrd"
 )
 
@@ -24,13 +25,14 @@ func run(ctx context.Context) error {
 		return err
 	}
 	for name, data := range definitions {
-		if err := apicrd.WriteChanged(filepath.Join("described", name), data); err != nil {
+		plain, err := apicrd.WithoutDescriptions(data)
+		if err != nil {
 			return err
 		}
-		if data, err = apicrd.WithoutDescriptions(data); err != nil {
+		if err := apicrd.WriteChanged(name, plain); err != nil {
 			return err
 		}
-		if err := apicrd.WriteChanged(name, data); err != nil {
+		if err := apicrd.WriteChanged(filepath.Join("described", name), append([]byte(manifests.DescriptionOf(plain)), data...)); err != nil {
 			return err
 		}
 	}
