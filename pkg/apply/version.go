@@ -3,12 +3,14 @@ package apply
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/apply/builtin"
+	"github.com/cluster-version/cvo/pkg/apply/drop"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
@@ -30,7 +32,8 @@ type rewrite struct {
 // the server would discard all of them. Fields that a later release drops would then have no owner. So the write moves all entries.
 //
 // If the server cannot read the object in the manifest's version either, entries do not matter: the object is replaced. The server then
-// discards managedFields, so the next apply takes our fields back.
+// discards managedFields, so the next apply takes our fields back. A value of the wrong type that the manifest does not set, and that is not
+// known to be ours, would stay. Then the object keeps its managedFields, and the error of the apply names the value.
 func (s *submission) findRewrite(ctx context.Context, failed error) (*rewrite, error) {
 	if !failure.IsConversion(failed) {
 		return nil, nil
@@ -43,8 +46,12 @@ func (s *submission) findRewrite(ctx context.Context, failed error) (*rewrite, e
 	if unreadable, err := s.isUnreadable(ctx, failed); err != nil {
 		return nil, err
 	} else if unreadable {
-		w.object, err = s.replacement(ctx, live)
-		return w, err
+		replacement, err := s.replacement(ctx, live)
+		if err != nil || s.staysUnreadable(replacement, failed) {
+			return nil, err
+		}
+		w.object = replacement
+		return w, nil
 	}
 	w.entries, err = s.inVersion(ctx, live.GetManagedFields(), failed)
 	if err != nil || w.entries == nil {
@@ -95,8 +102,8 @@ func (s *submission) onlyRenames(ctx context.Context) (bool, error) {
 
 // replacement returns the object that replaces an unreadable one. If managedFields are empty, the fields that earlier manifests set and this
 // one does not are ours.
-func (s *submission) replacement(ctx context.Context, live *unstructured.Unstructured) (any, error) {
-	object := overlay.Lay(s.m.GVK(), s.body, live).Object()
+func (s *submission) replacement(ctx context.Context, live *unstructured.Unstructured) (map[string]any, error) {
+	object, _ := overlay.Lay(s.m.GVK(), s.body, live).Object().(map[string]any)
 	if uid := s.applier.options.UID; uid == "" || uid != live.GetUID() || len(live.GetManagedFields()) > 0 {
 		return object, nil
 	}
@@ -105,6 +112,13 @@ func (s *submission) replacement(ctx context.Context, live *unstructured.Unstruc
 		overlay.Prune(object, lost)
 	}
 	return object, err
+}
+
+// staysUnreadable reports whether the replacement of an unreadable object contains a value that makes the live object unreadable.
+func (s *submission) staysUnreadable(replacement map[string]any, failed error) bool {
+	return slices.ContainsFunc(failure.Mistyped(failed), func(path string) bool {
+		return drop.Has(replacement, path) && !drop.Has(s.body, path)
+	})
 }
 
 // inVersion returns the entries in the manifest's API version, or nil if that would not help after a failed apply. failed may be nil. A
