@@ -31,8 +31,7 @@ func conditions() (string, error) {
 			out.WriteString(s.table("| condition or reason | meaning |", none))
 		}
 	}
-	return "The conditions that every ClusterVersion has, with their status, are in [Status](../user/status.md#conditions).\n\n" +
-		out.String(), nil
+	return out.String(), nil
 }
 
 // events lists the events with their types.
