@@ -12,11 +12,14 @@ import (
 // annotations lists the annotations and labels that the operator reads or writes.
 func annotations() (string, error) {
 	sections, err := read(root+"pkg/api", "Annotations ", "Labels ")
+	if err != nil {
+		return "", err
+	}
 	var out strings.Builder
 	for _, s := range sections {
 		out.WriteString(s.table("| name | meaning |", none))
 	}
-	return out.String(), err
+	return out.String(), nil
 }
 
 // conditions lists the conditions and their reasons.

@@ -10,7 +10,7 @@ const (
 	MachineConfigController = "machine-config-controller"
 )
 
-// Annotations on Nodes. The controller and the daemon of the node stage communicate through them. Each has one writer, and clients read
+// Names of annotations on Nodes. The controller and the daemon of the node stage communicate through them. Each has one writer, and clients read
 // them.
 const (
 	machineConfig = MachineConfigGroup + "/"
@@ -64,7 +64,7 @@ const (
 	ArbiterPool      = "arbiter"
 )
 
-// Labels of pools.
+// Names of labels of pools.
 const (
 	// RequiredPoolLabel marks pools that must be updated before the release is complete.
 	RequiredPoolLabel = "operator.machineconfiguration.openshift.io/required-for-upgrade"
