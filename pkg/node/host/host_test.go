@@ -290,6 +290,7 @@ func TestFailureInTheMiddleIsUndone(t *testing.T) {
 		current, err := h.Current()
 		require.NoError(t, err)
 		assert.Equal(t, "from", current.Name)
+		release(t, root)
 	}
 }
 
