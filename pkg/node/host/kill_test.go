@@ -92,9 +92,13 @@ func scenario(t testing.TB, root string) (from, to config.Content) {
 	write(t, root, "/etc/restored", "of the host", 0o4755)
 	write(t, root, "/etc/systemd/system/masked.service", "of the host", 0o644)
 	require.NoError(t, os.Symlink("replaced", root+"/etc/link"))
+	// A change writes to each of these folders only once.
+	require.NoError(t, os.Mkdir(root+"/opt", 0o755))
+	require.NoError(t, os.Mkdir(root+"/srv", 0o755))
 	from = files(
 		file("/etc/changed", "from", 0o600), file("/etc/folder", "a file", 0o644), file("/etc/other/deep/file", "x", 0o644),
-		file("/etc/restored", "from", 0o644), file("/etc/same", "same", 0o644))
+		file("/etc/restored", "from", 0o644), file("/etc/same", "same", 0o644),
+		file("/opt/removed", "from", 0o644))
 	update(t, open(t, root, tree.Options{}), "from", from)
 	return from, target()
 }
@@ -104,7 +108,7 @@ func target() config.Content {
 	to := files(
 		file("/etc/changed", "to", 0o644), file("/etc/folder/file", "now below a folder", 0o644), file("/etc/link", "no link", 0o644),
 		file("/etc/new/folder/file", "new", 0o600), file("/etc/other", "now a file", 0o644), file("/etc/replaced", "to", 0o644),
-		file("/etc/same", "same", 0o644))
+		file("/etc/same", "same", 0o644), file("/srv/created", "to", 0o644))
 	to.Units = []config.Unit{{Name: "masked.service", Mask: &yes}}
 	return to
 }
@@ -179,6 +183,11 @@ func TestKilledRecoveryIsRepeated(t *testing.T) {
 				test.begin(t, root)
 				isKilled := killed(t, root, test.action, operation)
 				h := open(t, root, tree.Options{})
+				change, _, err := h.Pending()
+				require.NoError(t, err)
+				if change.Phase == host.Undoing {
+					require.ErrorIs(t, h.Resume(), host.ErrUndoing)
+				}
 				require.NoError(t, test.repeat(h))
 				require.Equal(t, test.want, list(t, root), "killed at %d", operation)
 				if test.action == "confirm" {
@@ -204,7 +213,14 @@ func applied(t *testing.T, root string) {
 
 // half leaves a change in its middle, as a killed process does.
 func half(t *testing.T, root string) {
-	require.True(t, killed(t, root, "apply", 60))
+	require.True(t, killed(t, root, "apply", 75))
+	h := open(t, root, tree.Options{})
+	change, pending, err := h.Pending()
+	require.NoError(t, err)
+	require.True(t, pending)
+	require.Equal(t, host.Applying, change.Phase)
+	require.Contains(t, list(t, root)["/etc/changed"], "to", "some steps have happened")
+	require.NotContains(t, list(t, root), "/srv/created", "some have not")
 }
 
 // release removes hosts before the end of a test, which makes hundreds in memory.

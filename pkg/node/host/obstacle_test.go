@@ -112,8 +112,7 @@ func setFlags(t *testing.T, path string, flags int) {
 	})
 }
 
-// TestFullFileSystemUndoesTheChange leaves more and more free pages, so each large write of a change fails once. Some undos have no space
-// for two versions of a file.
+// TestFullFileSystemUndoesTheChange leaves more and more free pages, so each large write of a change fails once.
 func TestFullFileSystemUndoesTheChange(t *testing.T) {
 	if !inNamespace(t) {
 		return
