@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"strings"
 
@@ -25,13 +24,11 @@ func commands() (string, error) {
 		}
 		out.WriteString("Flags:\n\n" + block("text", cmd.LocalFlags().FlagUsages()))
 	})
-	return "With the name `kubectl-cvo` in your `PATH`, the program is also a plugin of kubectl: `kubectl cvo upgrade`. " +
-		"[Exit codes](exit-codes.md) are the same for all commands.\n\n| command | |\n|---|---|\n" + list.String() + "\n" + out.String(), nil
+	return "| command | |\n|---|---|\n" + list.String() + "\n" + out.String(), nil
 }
 
-// walk calls visit for the command and all its subcommands that are not hidden. The environment has no influence on default values.
+// walk calls visit for the command and all its subcommands that are not hidden.
 func walk(visit func(*cobra.Command)) {
-	os.Clearenv()
 	var descend func(*cobra.Command)
 	descend = func(cmd *cobra.Command) {
 		if cmd.Hidden {
@@ -54,10 +51,11 @@ func exitCodes() (string, error) {
 		return "", err
 	}
 	var out strings.Builder
-	out.WriteString("An error is one line on stderr that starts with `error:`. With `-o json`, commands that oc does not have print it as one JSON " +
-		"object on stderr, with the fields `error` and `exitCode`.\n\n| code | meaning |\n|---|---|\n")
-	for _, c := range sections[0].constants {
-		fmt.Fprintf(&out, "| %s | %s |\n", c.value, c.text())
+	for _, s := range sections {
+		out.WriteString(escape(s.intro) + "\n\n| code | meaning |\n|---|---|\n")
+		for _, c := range s.constants {
+			fmt.Fprintf(&out, "| %s | %s |\n", c.value, c.text())
+		}
 	}
 	out.WriteString("\n## Commands with their own meanings\n\n| command | codes |\n|---|---|\n")
 	walk(func(cmd *cobra.Command) {

@@ -38,7 +38,7 @@ func kinds() (string, error) {
 			out.WriteString("\n")
 		}
 	}
-	return "The kinds of `config.openshift.io`, such as ClusterVersion, are described by `kubectl explain clusterversion`.\n\n" + out.String(), err
+	return out.String(), err
 }
 
 // fields writes the fields of an object, and theirs.

@@ -54,7 +54,9 @@ var description = regexp.MustCompile(`fqName: "(\w+)", help: ("(?:[^"\\]|\\.)*")
 // metrics lists the operator's metrics.
 func metrics() (string, error) {
 	r := registered{types: map[*prometheus.Desc]string{}}
-	r.add("gauge", clustermetrics.Describe) // each scrape creates these
+	for _, d := range clustermetrics.Descriptions() {
+		r.types[d] = "gauge" // as each scrape creates them
+	}
 	_, err := clustermetrics.New(r)
 	_, errRollout := rollout.NewMetrics(r)
 	err = errors.Join(err, errRollout, new(fence.Fence).Register(r, "operator"))
@@ -80,6 +82,5 @@ func metrics() (string, error) {
 		}
 	}
 	const head = "| metric | type | labels | help |\n|---|---|---|---|\n"
-	return "[Metrics, alerts and events](../user/metrics.md) explains how to collect them.\n\n## Metrics with the names of OpenShift's operator\n\n" +
-		head + shared + "\n## Further metrics\n\n" + head + own, err
+	return "## Metrics with the names of OpenShift's operator\n\n" + head + shared + "\n## Further metrics\n\n" + head + own, err
 }

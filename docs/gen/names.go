@@ -12,11 +12,14 @@ import (
 // annotations lists the annotations and labels that the operator reads or writes.
 func annotations() (string, error) {
 	sections, err := read(root+"pkg/api", "Annotations ", "Labels ")
+	if err != nil {
+		return "", err
+	}
 	var out strings.Builder
 	for _, s := range sections {
 		out.WriteString(s.table("| name | meaning |", none))
 	}
-	return out.String(), err
+	return out.String(), nil
 }
 
 // conditions lists the conditions and their reasons.
@@ -31,8 +34,7 @@ func conditions() (string, error) {
 			out.WriteString(s.table("| condition or reason | meaning |", none))
 		}
 	}
-	return "The conditions that every ClusterVersion has, with their status, are in [Status](../user/status.md#conditions).\n\n" +
-		out.String(), nil
+	return out.String(), nil
 }
 
 // events lists the events with their types.

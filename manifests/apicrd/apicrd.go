@@ -1,4 +1,4 @@
-// Package apicrd generates the CustomResourceDefinitions of ClusterVersion and ClusterOperator. It copies them from the version of
+// Package apicrd returns the CustomResourceDefinitions of ClusterVersion and ClusterOperator. It reads them from the version of
 // github.com/openshift/api that go.mod pins. It runs the go command, so it is for building and testing, not for the operator.
 package apicrd
 
@@ -23,38 +23,32 @@ const (
 	// folder has a definition of ClusterVersion for each feature set. This one has every field.
 	operators = "0000_00_cluster-version-operator_01_clusteroperators.crd.yaml"
 	versions  = "0000_00_cluster-version-operator_01_clusterversions-CustomNoUpgrade.crd.yaml"
-	// Versions is the file name of the definition of ClusterVersion that Copy writes.
+	// Versions is the file name that Read gives the definition of ClusterVersion.
 	Versions = "0000_00_cluster-version-operator_01_clusterversions.crd.yaml"
 )
 
 // onlyCustom is the annotation that limits a definition to clusters with one feature set.
 const onlyCustom = "    release.openshift.io/feature-set: CustomNoUpgrade\n"
 
-// Copy writes the definitions into a folder and returns the names of the written files. It copies ClusterOperator unchanged. For ClusterVersion, it writes one definition with every field for all feature
-// sets, because the operator supports all of them. The module's own definition for ordinary clusters lacks the mode of an update and the
-// accepted risks. The current directory must be inside this module or its workspace.
-func Copy(ctx context.Context, to string) ([]string, error) {
+// Read returns the definitions by file name. The definition of ClusterOperator is unchanged. The definition of ClusterVersion has every
+// field and is for all feature sets, because the operator supports all of them. The module's own definition for ordinary clusters lacks the
+// mode of an update and the accepted risks. The current directory must be inside this module or its workspace.
+func Read(ctx context.Context) (map[string][]byte, error) {
 	from, err := Dir(ctx)
 	if err != nil {
 		return nil, err
 	}
-	names := []string{operators, Versions}
-	for i, source := range []string{operators, versions} {
-		data, err := os.ReadFile(filepath.Join(from, source))
-		if err != nil {
+	definitions := map[string][]byte{}
+	for name, source := range map[string]string{operators: operators, Versions: versions} {
+		if definitions[name], err = os.ReadFile(filepath.Join(from, source)); err != nil {
 			return nil, fmt.Errorf("reading a definition (the pinned %s may have moved it): %w", module, err)
 		}
-		if source == versions {
-			if bytes.Count(data, []byte(onlyCustom)) != 1 {
-				return nil, fmt.Errorf("%s of the pinned %s must contain the annotation for feature set CustomNoUpgrade exactly once", source, module)
-			}
-			data = bytes.Replace(data, []byte(onlyCustom), nil, 1)
-		}
-		if err := WriteChanged(filepath.Join(to, names[i]), data); err != nil {
-			return nil, err
-		}
 	}
-	return names, nil
+	if bytes.Count(definitions[Versions], []byte(onlyCustom)) != 1 {
+		return nil, fmt.Errorf("%s of the pinned %s must contain the annotation for feature set CustomNoUpgrade exactly once", versions, module)
+	}
+	definitions[Versions] = bytes.Replace(definitions[Versions], []byte(onlyCustom), nil, 1)
+	return definitions, nil
 }
 
 // WithoutDescriptions returns a definition without descriptions. Everything else, such as validation rules and their messages, is the same.

@@ -17,13 +17,10 @@ import (
 
 // TestOrdinaryClustersGetAllFields checks that ordinary clusters get the fields that the module's definition lacks.
 func TestOrdinaryClustersGetAllFields(t *testing.T) {
-	dir := t.TempDir()
-	names, err := apicrd.Copy(t.Context(), dir)
-
+	definitions, err := apicrd.Read(t.Context())
 	require.NoError(t, err)
-	assert.Len(t, names, 2)
-	data, err := os.ReadFile(filepath.Join(dir, apicrd.Versions))
-	require.NoError(t, err)
+	assert.Len(t, definitions, 2)
+	data := definitions[apicrd.Versions]
 	list, err := manifest.Parse(apicrd.Versions, data, manifest.Limits{})
 	require.NoError(t, err)
 	require.Len(t, list, 1)
@@ -36,36 +33,27 @@ func TestOrdinaryClustersGetAllFields(t *testing.T) {
 	}
 }
 
-// TestCopyDoesNotRewriteEqualFiles checks that an equal file keeps its modification time, so nothing is rebuilt.
-func TestCopyDoesNotRewriteEqualFiles(t *testing.T) {
-	dir := t.TempDir()
-	names, err := apicrd.Copy(t.Context(), dir)
-	require.NoError(t, err)
-	require.Len(t, names, 2)
+// TestEqualFilesAreNotRewritten checks that an equal file keeps its modification time, so nothing is rebuilt.
+func TestEqualFilesAreNotRewritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a")
+	require.NoError(t, apicrd.WriteChanged(file, []byte("one")))
 	before := time.Unix(1_700_000_000, 0)
-	for _, name := range names {
-		require.NoError(t, os.Chtimes(filepath.Join(dir, name), before, before))
-	}
-	changed := filepath.Join(dir, names[0])
-	require.NoError(t, os.WriteFile(changed, []byte("edited"), 0o600))
-
-	_, err = apicrd.Copy(t.Context(), dir)
-
-	require.NoError(t, err)
-	same, err := os.Stat(filepath.Join(dir, names[1]))
+	require.NoError(t, os.Chtimes(file, before, before))
+	require.NoError(t, apicrd.WriteChanged(file, []byte("one")))
+	same, err := os.Stat(file)
 	require.NoError(t, err)
 	assert.True(t, same.ModTime().Equal(before), "an equal file must not be rewritten")
-	data, err := os.ReadFile(changed)
+
+	require.NoError(t, apicrd.WriteChanged(file, []byte("two")))
+	data, err := os.ReadFile(file)
 	require.NoError(t, err)
-	assert.NotEqual(t, "edited", string(data))
+	assert.Equal(t, "two", string(data))
+	require.ErrorContains(t, apicrd.WriteChanged(filepath.Join(t.TempDir(), "missing", "a"), nil), "writing a definition")
 }
 
-func TestCopyReportsMissingSources(t *testing.T) {
-	_, err := apicrd.Copy(t.Context(), filepath.Join(t.TempDir(), "missing"))
-	require.ErrorContains(t, err, "writing a definition")
-
+func TestReadNeedsTheModule(t *testing.T) {
 	t.Setenv("GOWORK", "off")
 	t.Chdir(t.TempDir())
-	_, err = apicrd.Copy(t.Context(), t.TempDir())
+	_, err := apicrd.Read(t.Context())
 	require.ErrorContains(t, err, "running go list -m", "a directory outside a module has no pinned definitions")
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/cluster-version/cvo/manifests"
 	"github.com/cluster-version/cvo/manifests/apicrd"
 )
 
@@ -19,20 +20,19 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	const described = "described"
-	names, err := apicrd.Copy(ctx, described)
+	definitions, err := apicrd.Read(ctx)
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
-		data, err := os.ReadFile(filepath.Join(described, name))
+	for name, data := range definitions {
+		plain, err := apicrd.WithoutDescriptions(data)
 		if err != nil {
-			return fmt.Errorf("reading a definition: %w", err)
-		}
-		if data, err = apicrd.WithoutDescriptions(data); err != nil {
 			return err
 		}
-		if err := apicrd.WriteChanged(name, data); err != nil {
+		if err := apicrd.WriteChanged(name, plain); err != nil {
+			return err
+		}
+		if err := apicrd.WriteChanged(filepath.Join("described", name), append([]byte(manifests.DescriptionOf(plain)), data...)); err != nil {
 			return err
 		}
 	}

@@ -1,9 +1,16 @@
 package api
 
-// MachineConfigGroup is the API group of the node stage.
-const MachineConfigGroup = "machineconfiguration.openshift.io"
+// Names of the node stage.
+const (
+	// MachineConfigGroup is the API group of the node stage.
+	MachineConfigGroup = "machineconfiguration.openshift.io"
+	// MachineConfigNamespace is the namespace of the node stage.
+	MachineConfigNamespace = "openshift-machine-config-operator"
+	// MachineConfigController is the name of the controller's Deployment and Lease.
+	MachineConfigController = "machine-config-controller"
+)
 
-// Annotations on Nodes. The controller and the daemon of the node stage communicate through them. Each has one writer, and clients read
+// Names of annotations on Nodes. The controller and the daemon of the node stage communicate through them. Each has one writer, and clients read
 // them.
 const (
 	machineConfig = MachineConfigGroup + "/"
@@ -24,6 +31,10 @@ const (
 	// AppliedDrainAnnotation is the last completed request of DesiredDrainAnnotation. The controller writes it.
 	AppliedDrainAnnotation = machineConfig + "lastAppliedDrain"
 )
+
+// CordonAnnotation marks a node that the node stage has cordoned, with the number of the attempt. A cordon without it is an
+// administrator's.
+const CordonAnnotation = "cvo.cluster-version.github.io/cordoned"
 
 // NodeReasonText is the maximum length of NodeReasonAnnotation in bytes.
 const NodeReasonText = 2000
@@ -53,7 +64,7 @@ const (
 	ArbiterPool      = "arbiter"
 )
 
-// Labels of pools.
+// Names of labels of pools.
 const (
 	// RequiredPoolLabel marks pools that must be updated before the release is complete.
 	RequiredPoolLabel = "operator.machineconfiguration.openshift.io/required-for-upgrade"

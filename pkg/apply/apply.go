@@ -20,7 +20,6 @@ package apply
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -261,11 +260,7 @@ func (a *Applier) create(ctx context.Context, t request.Target, m *manifest.Mani
 	if err != nil {
 		return Change{}, err
 	}
-	data, err := json.Marshal(content)
-	if err != nil {
-		return Change{}, fmt.Errorf("%w: %w", body.ErrManifest, err)
-	}
-	meta, unknown, err := a.client.Create(ctx, t, data)
+	meta, unknown, err := a.client.Create(ctx, t, content)
 	if apierrors.IsAlreadyExists(err) {
 		return Change{Action: Kept}, nil
 	}

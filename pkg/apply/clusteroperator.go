@@ -2,12 +2,9 @@ package apply
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
@@ -45,41 +42,16 @@ func (a *Applier) clusterOperator(ctx context.Context, t request.Target, m *mani
 // relatedObjects sets the related objects in the status of a ClusterOperator without a status. If the component's operator writes a status
 // first, the resource version detects that, and its status wins.
 func (a *Applier) relatedObjects(ctx context.Context, t request.Target, m *manifest.Manifest, resourceVersion string) error {
-	related := relatedObjects(m)
+	related := body.RelatedObjects(m)
 	if len(related) == 0 {
 		return nil
 	}
-	data, err := json.Marshal(map[string]any{
+	err := a.client.PatchStatus(ctx, t, map[string]any{
 		"metadata": map[string]any{"resourceVersion": resourceVersion},
 		"status":   map[string]any{"relatedObjects": related},
 	})
-	if err != nil {
-		return fmt.Errorf("%w: related objects: %w", body.ErrManifest, err)
-	}
-	if err := a.client.PatchStatus(ctx, t, data); err != nil && !apierrors.IsConflict(err) {
+	if err != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("setting related objects: %w", err)
 	}
 	return nil
-}
-
-// relatedObjects returns the related objects of a manifest, with all strings that the CRD requires. Real manifests omit empty ones (for all
-// objects of a resource, or the core group), but typed clients send them.
-func relatedObjects(m *manifest.Manifest) []any {
-	list, _, _ := unstructured.NestedFieldNoCopy(m.Object.Object, "status", "relatedObjects")
-	entries, _ := list.([]any)
-	related := make([]any, 0, len(entries))
-	for _, entry := range entries {
-		object, ok := entry.(map[string]any)
-		if !ok {
-			continue
-		}
-		object = maps.Clone(object)
-		for _, required := range []string{"group", "resource", "name"} {
-			if object[required] == nil {
-				object[required] = ""
-			}
-		}
-		related = append(related, object)
-	}
-	return related
 }

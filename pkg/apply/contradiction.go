@@ -2,18 +2,14 @@ package apply
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
@@ -37,9 +33,8 @@ func (s *submission) takeOver(ctx context.Context, live *unstructured.Unstructur
 		}
 		before := live.GetManagedFields()
 		entries, _ := ownership.Adopt(s.m.GVK(), before)
-		entries, _ = ownership.Take(s.m.GVK(), entries, pathsOf(found))
-		seen := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: live.GetResourceVersion()}}
-		stored, err := s.applier.client.SetManagers(ctx, s.target, seen, entries)
+		entries, _ = ownership.Take(s.m.GVK(), entries, overlay.Paths(found))
+		stored, err := s.applier.client.SetManagers(ctx, s.target, live.GetResourceVersion(), entries)
 		switch {
 		case apierrors.IsConflict(err):
 			conflict = err
@@ -54,7 +49,7 @@ func (s *submission) takeOver(ctx context.Context, live *unstructured.Unstructur
 		}
 		got, err := s.send(ctx)
 		if apierrors.IsInvalid(err) { // another writer was faster: later applies must not remove its values
-			if _, restoring := s.applier.client.SetManagers(ctx, s.target, stored, before); restoring != nil {
+			if _, restoring := s.applier.client.SetManagers(ctx, s.target, stored.ResourceVersion, before); restoring != nil {
 				err = fmt.Errorf("giving up fields that cannot be removed: %w", restoring)
 			}
 			return answer{}, err
@@ -71,26 +66,9 @@ func (s *submission) takeOver(ctx context.Context, live *unstructured.Unstructur
 func (s *submission) recordTaken(values []overlay.Value) {
 	for _, v := range values {
 		if len(v.Owners) > 0 {
-			s.taken = append(s.taken, nameOf(v))
+			s.taken = append(s.taken, v.String())
 		}
 	}
-}
-
-// nameOf returns a value's path and its owners.
-func nameOf(v overlay.Value) string {
-	name := strings.TrimPrefix(v.Path.String(), ".")
-	if len(v.Owners) == 0 {
-		return name
-	}
-	return name + " of " + strings.Join(v.Owners, ", ")
-}
-
-func pathsOf(values []overlay.Value) []fieldpath.Path {
-	var paths []fieldpath.Path
-	for _, v := range values {
-		paths = append(append(paths, v.Path), v.Shells...)
-	}
-	return paths
 }
 
 // contested returns an error about the blocking values that the manifest may not remove, or nil if it may remove all of them.
@@ -98,7 +76,7 @@ func (s *submission) contested(refused error, values []overlay.Value) error {
 	var fields, names []string
 	for _, v := range values {
 		if !v.Removable() {
-			fields, names = append(fields, strings.TrimPrefix(v.Path.String(), ".")), append(names, nameOf(v))
+			fields, names = append(fields, v.Field()), append(names, v.String())
 		}
 	}
 	if names == nil {
@@ -179,11 +157,8 @@ func (s *submission) readLive(ctx context.Context) (*unstructured.Unstructured, 
 	if err != nil || len(live.GetManagedFields()) > 0 {
 		return live, err
 	}
-	nothing, err := json.Marshal(map[string]any{
+	nothing := map[string]any{
 		"apiVersion": s.body["apiVersion"], "kind": s.body["kind"], "metadata": map[string]any{"name": s.target.Name},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", body.ErrManifest, err)
 	}
 	with, _, err := s.applier.client.DryApply(ctx, s.target, nothing, true)
 	if err != nil {

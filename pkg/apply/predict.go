@@ -3,16 +3,13 @@ package apply
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/apply/drop"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
@@ -83,11 +80,7 @@ func (a *Applier) predictApply(ctx context.Context, t request.Target, m *manifes
 // predict is send as a dry run.
 func (s *submission) predict(ctx context.Context) (Prediction, error) {
 	for {
-		data, err := json.Marshal(s.body)
-		if err != nil {
-			return Prediction{}, fmt.Errorf("%w: %w", body.ErrManifest, err)
-		}
-		object, code, err := s.applier.client.DryApply(ctx, s.target, data, s.force)
+		object, code, err := s.applier.client.DryApply(ctx, s.target, s.body, s.force)
 		if err == nil {
 			f := Prediction{Action: Applied, Object: object, Dropped: s.dropped, Message: s.exceptions()}
 			if code == http.StatusCreated {
@@ -95,10 +88,11 @@ func (s *submission) predict(ctx context.Context) (Prediction, error) {
 			}
 			return f, nil
 		}
-		if object, found, err := s.predictMoved(ctx, err); err != nil {
+		if w, err := s.findRewrite(ctx, err); err != nil {
 			return Prediction{}, err
-		} else if found {
-			return Prediction{Action: Applied, Object: object, Dropped: s.dropped, Message: s.exceptions()}, nil
+		} else if w != nil { // a dry run cannot store it, so it contains the body
+			object, err := s.applier.client.DryUpdate(ctx, s.target, w.object)
+			return Prediction{Action: Applied, Object: object, Dropped: s.dropped, Message: s.exceptions()}, err
 		}
 		without, removed := drop.Refused(s.body, err)
 		if len(removed) == 0 || len(s.dropped) >= drop.Max {
@@ -149,7 +143,7 @@ func (s *submission) predictRefused(ctx context.Context, refused error) (Predict
 	if len(found) > 0 {
 		names := make([]string, len(found))
 		for i, v := range found {
-			names[i] = nameOf(v)
+			names[i] = v.String()
 		}
 		f.Message = strings.Join(names, "; ") + " is removed first, because it contradicts the manifest"
 	}
@@ -184,11 +178,7 @@ func (a *Applier) predictCreate(ctx context.Context, t request.Target, m *manife
 	if err != nil {
 		return Prediction{}, err
 	}
-	data, err := json.Marshal(content)
-	if err != nil {
-		return Prediction{}, fmt.Errorf("%w: %w", body.ErrManifest, err)
-	}
-	object, unknown, err := a.client.DryCreate(ctx, t, data)
+	object, unknown, err := a.client.DryCreate(ctx, t, content)
 	if apierrors.IsAlreadyExists(err) {
 		return Prediction{Action: Kept}, nil
 	}

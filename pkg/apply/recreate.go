@@ -2,7 +2,6 @@ package apply
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -12,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/apply/trial"
 )
@@ -109,11 +107,7 @@ const (
 // before it notices that the object exists.
 func (s *submission) creatable(ctx context.Context, live *unstructured.Unstructured) (asNewObject, error) {
 	for _, object := range trial.Bodies(s.m.GVK().GroupKind(), s.body, live) {
-		data, err := json.Marshal(object)
-		if err != nil {
-			return "", fmt.Errorf("%w: %w", body.ErrManifest, err)
-		}
-		err = s.applier.client.Check(ctx, s.target, data)
+		err := s.applier.client.Check(ctx, s.target, object)
 		switch {
 		case err == nil, apierrors.IsAlreadyExists(err):
 			return accepted, nil

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
@@ -83,8 +82,7 @@ func (s *submission) absorb(ctx context.Context, live *unstructured.Unstructured
 	if !found {
 		return answer{}, false, nil
 	}
-	seen := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: live.GetResourceVersion()}}
-	stored, err := s.applier.client.SetManagers(ctx, s.target, seen, entries)
+	stored, err := s.applier.client.SetManagers(ctx, s.target, live.GetResourceVersion(), entries)
 	if apierrors.IsConflict(err) {
 		return answer{}, false, nil // takeOver reads the object again
 	}
@@ -95,7 +93,7 @@ func (s *submission) absorb(ctx context.Context, live *unstructured.Unstructured
 	if !apierrors.IsInvalid(err) {
 		return got, err == nil, err
 	}
-	stored, err = s.applier.client.SetManagers(ctx, s.target, stored, before)
+	stored, err = s.applier.client.SetManagers(ctx, s.target, stored.ResourceVersion, before)
 	if err != nil {
 		return answer{}, false, fmt.Errorf("giving up fields of an earlier write: %w", err)
 	}
@@ -123,17 +121,11 @@ func (s *submission) unchangeable(ctx context.Context, live *unstructured.Unstru
 // immutable returns the reason why an object must be recreated. If its manifest does not allow that, or if it could not be determined
 // whether the server accepts a new object, the error says what to do.
 func (s *submission) immutable(live *unstructured.Unstructured, refused error, judgment asNewObject) (why string, err error) {
-	list := failure.Causes(refused)
-	if len(list) == 0 {
+	fields, detail := failure.Immutable(refused, s.m.GVK().GroupKind(), s.body, live)
+	if fields == nil {
 		return "", refused
 	}
-	fields := make([]string, len(list))
-	for i, c := range list {
-		fields[i] = c.Field
-	}
-	slices.Sort(fields)
-	fields = s.narrowed(live, slices.Compact(fields))
-	why = fmt.Sprintf("%s cannot be changed: %s", strings.Join(fields, ", "), list[0].Detail)
+	why = fmt.Sprintf("%s cannot be changed: %s", strings.Join(fields, ", "), detail)
 	r := &failure.Diagnosis{Cause: "the existing object cannot be changed to this one", Fields: fields, Text: why, Err: refused}
 	if judgment == undetermined {
 		r.Cause = "the existing object cannot be changed to this one, unless the manifest is invalid"
@@ -159,56 +151,4 @@ func (s *submission) immutable(live *unstructured.Unstructured, refused error, j
 			api.OnImmutableAnnotation, manifest.RecreateValue)
 	}
 	return "", r
-}
-
-// mutable lists the fields of a spec that the server allows to change even though it rejects the spec as a whole (Kubernetes API reference,
-// StatefulSetSpec).
-func mutable(gk schema.GroupKind) []string {
-	if gk == (schema.GroupKind{Group: "apps", Kind: "StatefulSet"}) {
-		return []string{
-			"minReadySeconds", "ordinals", "persistentVolumeClaimRetentionPolicy", "replicas", "revisionHistoryLimit", "template", "updateStrategy",
-		}
-	}
-	return nil
-}
-
-// narrowed returns the changed fields below a field that the server rejects as a whole, such as the spec of a StatefulSet: those whose
-// values differ from the live ones.
-func (s *submission) narrowed(live *unstructured.Unstructured, fields []string) []string {
-	if len(fields) != 1 || fields[0] != "spec" {
-		return fields
-	}
-	want, _ := s.body["spec"].(map[string]any)
-	have, _ := live.Object["spec"].(map[string]any)
-	var narrow []string
-	for field, value := range want {
-		if !slices.Contains(mutable(s.m.GVK().GroupKind()), field) && !covers(have[field], value) {
-			narrow = append(narrow, "spec."+field)
-		}
-	}
-	if len(narrow) == 0 { // the manifest no longer has the field
-		return fields
-	}
-	slices.Sort(narrow)
-	return narrow
-}
-
-// covers reports whether an object contains all wanted values. Lists must have the same length.
-func covers(have, want any) bool {
-	switch w := want.(type) {
-	case nil:
-		return true
-	case map[string]any:
-		h, _ := have.(map[string]any)
-		for key, value := range w {
-			if !covers(h[key], value) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		h, _ := have.([]any)
-		return slices.EqualFunc(h, w, covers)
-	}
-	return fmt.Sprint(have) == fmt.Sprint(want)
 }

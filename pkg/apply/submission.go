@@ -3,7 +3,6 @@ package apply
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -45,8 +44,8 @@ type submission struct {
 	released string
 	// unadopted says why fields were not adopted; see adopt. takenBack says that fields were taken back; see takeBack.
 	unadopted, takenBack string
-	// moves is the number of attempts to move managedFields.
-	moves int
+	// rewrites is the number of calls of rewriteLive that wrote the object.
+	rewrites int
 }
 
 // answer is the server's response to an accepted apply.
@@ -68,17 +67,13 @@ func (a *Applier) newSubmission(t request.Target, m *manifest.Manifest, force bo
 // schema does not have, and all but the last of several list entries with the same key. With Options.Strict, it omits nothing.
 func (s *submission) send(ctx context.Context) (answer, error) {
 	for {
-		data, err := json.Marshal(s.body)
-		if err != nil {
-			return answer{}, fmt.Errorf("%w: %w", body.ErrManifest, err)
-		}
-		meta, code, err := s.applier.client.Apply(ctx, s.target, data, s.force)
+		meta, code, err := s.applier.client.Apply(ctx, s.target, s.body, s.force)
 		if err == nil {
 			return answer{meta: meta, created: code == http.StatusCreated}, nil
 		}
-		if moved, err := s.moveEntries(ctx, err); err != nil {
+		if done, err := s.rewriteLive(ctx, err); err != nil {
 			return answer{}, err
-		} else if moved {
+		} else if done {
 			continue
 		}
 		without, removed := drop.Refused(s.body, err)
@@ -172,7 +167,7 @@ func (s *submission) adopt(ctx context.Context, got answer) (Change, answer, err
 			return s.receipt(got), got, nil
 		}
 		before := got
-		adopted, err := s.applier.client.SetManagers(ctx, s.target, got.meta, entries)
+		adopted, err := s.applier.client.SetManagers(ctx, s.target, got.meta.ResourceVersion, entries)
 		switch {
 		case err == nil:
 			if got, err = s.send(ctx); apierrors.IsInvalid(err) {
@@ -197,7 +192,7 @@ func (s *submission) adopt(ctx context.Context, got answer) (Change, answer, err
 func (s *submission) release(ctx context.Context, before answer, adopted *metav1.PartialObjectMetadata, refused error,
 ) (Change, answer, error) {
 	entries := ownership.Restore(adopted.ManagedFields, before.meta.ManagedFields)
-	meta, err := s.applier.client.SetManagers(ctx, s.target, adopted, entries)
+	meta, err := s.applier.client.SetManagers(ctx, s.target, adopted.ResourceVersion, entries)
 	if err != nil {
 		return Change{}, answer{}, fmt.Errorf("giving up fields of an earlier operator: %w", err)
 	}

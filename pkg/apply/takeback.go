@@ -46,7 +46,7 @@ func (s *submission) takeBack(ctx context.Context, change Change, got answer) (C
 			s.takenBack = ""
 			return s.release(ctx, before, got.meta, refused)
 		}
-		stored, err := s.applier.client.SetManagers(ctx, s.target, got.meta, entries)
+		stored, err := s.applier.client.SetManagers(ctx, s.target, got.meta.ResourceVersion, entries)
 		switch {
 		case err == nil:
 		case apierrors.IsConflict(err):
@@ -123,7 +123,7 @@ func (s *submission) earlier(ctx context.Context, m *manifest.Manifest) (map[str
 	if err != nil || m.GVK() == s.m.GVK() {
 		return content, err
 	}
-	renames, err := s.applier.conversions.OnlyRenames(ctx, s.applier.client, s.target.Resource.GroupResource())
+	renames, err := s.onlyRenames(ctx)
 	if err != nil || renames {
 		return content, err
 	}

@@ -302,19 +302,28 @@ func TestUnreadableObjectsWithoutManagedFieldsAreReplaced(t *testing.T) {
 			assert.Equal(t, "kept", obj.GetLabels()["theirs"])
 		})
 	}
-	t.Run("it names the remedy without the earlier release", func(t *testing.T) {
-		a, _ := connect(t, owner)
-		first, next := widget("v1beta1", "kept", "{port: 80, note: old}"), widget("v1", "kept", "{accessPolicy: allow}")
-		must(t, a, first)
-		as(t, "kubectl", first, types.MergePatchType, `{"metadata":{"managedFields":[{}]}}`)
-		_, err := a.Apply(t.Context(), next, release.Updating)
-		require.ErrorContains(t, err, ".spec.note: expected list, ")
-		var failed *failure.Error
-		require.ErrorAs(t, err, &failed)
-		assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
-		assert.Contains(t, failed.Remedy, "correct or remove the named value in the object")
-		assert.False(t, failure.IsManifestError(err))
-	})
+	for _, tt := range []struct{ name, patch string }{
+		{"if the earlier release is not available", `{"metadata":{"managedFields":[{}]}}`},
+		{"if another client owns the value", `{"spec":{"note":"theirs"}}`},
+	} {
+		t.Run("it names the remedy "+tt.name, func(t *testing.T) {
+			a, _ := connect(t, owner)
+			first, next := widget("v1beta1", slug(tt.name), "{port: 80, note: old}"), widget("v1", slug(tt.name), "{accessPolicy: allow}")
+			must(t, a, first)
+			as(t, "kubectl", first, types.MergePatchType, tt.patch)
+			before := live(t, first)
+			_, predicted := a.Predict(t.Context(), next, release.Updating)
+			_, err := a.Apply(t.Context(), next, release.Updating)
+			require.ErrorContains(t, err, ".spec.note: expected list, ")
+			require.EqualError(t, predicted, err.Error())
+			var failed *failure.Error
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
+			assert.Contains(t, failed.Remedy, "correct or remove the named value in the object")
+			assert.False(t, failure.IsManifestError(err))
+			assert.Equal(t, before, live(t, first), "the object is not replaced, because that would not help")
+		})
+	}
 }
 
 // A definition may also change the type of a field within a version.

@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
@@ -29,7 +30,7 @@ func TestClusterFlagsSelectClusterAndUser(t *testing.T) {
 		{"rejects a duration with an unknown unit", []string{"--request-timeout", "1x"}, `--request-timeout "1x" is not a duration`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cmd := New(command.Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
+			cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 			cmd.SetArgs(append([]string{"status", "--kubeconfig", e.Kubeconfig}, tt.args...))
 			require.ErrorContains(t, cmd.ExecuteContext(t.Context()), tt.want)
 		})

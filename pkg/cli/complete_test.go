@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
@@ -31,7 +32,7 @@ func TestArgumentsAreCompleted(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
-			cmd := New(command.Streams{Out: &out, Err: &bytes.Buffer{}})
+			cmd := cli.New(command.Streams{Out: &out, Err: &bytes.Buffer{}})
 			cmd.SetArgs(append([]string{cobra.ShellCompNoDescRequestCmd}, strings.Split(tt.line, " ")...))
 			require.NoError(t, cmd.ExecuteContext(t.Context()))
 			got := strings.Fields(out.String())
@@ -66,14 +67,14 @@ func TestFlagsWithTheSameNameMeanTheSame(t *testing.T) {
 			visit(sub)
 		}
 	}
-	visit(New(command.Streams{}))
+	visit(cli.New(command.Streams{}))
 	assert.Len(t, seen, 7)
 }
 
 func TestUnknownArgumentsAreUsageErrors(t *testing.T) {
 	for _, line := range []string{"foo", "release foo", "upgrade foo", "status foo", "--foo", "release keygen --out x -o xml"} {
 		t.Run("rejects cvo "+line, func(t *testing.T) {
-			cmd := New(command.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
+			cmd := cli.New(command.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 			cmd.SetArgs(strings.Fields(line))
 			assert.Equal(t, command.ExitUsage, command.ExitCode(cmd.ExecuteContext(t.Context())))
 		})

@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
@@ -24,18 +25,18 @@ func TestErrorsAreJSONOnRequest(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out, errs bytes.Buffer
-			cmd := New(command.Streams{In: &bytes.Buffer{}, Out: &out, Err: &bytes.Buffer{}})
+			cmd := cli.New(command.Streams{In: &bytes.Buffer{}, Out: &out, Err: &bytes.Buffer{}})
 			cmd.SetArgs(tt.args)
 			executed, err := cmd.ExecuteContextC(t.Context())
-			PrintError(&errs, executed, err)
+			cli.PrintError(&errs, executed, err)
 			assert.Equal(t, tt.want, errs.String())
 			assert.Empty(t, out.String())
 		})
 	}
 	t.Run("a state that the output shows", func(t *testing.T) {
 		var errs bytes.Buffer
-		PrintError(&errs, nil, &command.StateError{Code: 5, Err: errors.New("updating")})
-		PrintError(&errs, nil, nil)
+		cli.PrintError(&errs, nil, &command.StateError{Code: 5, Err: errors.New("updating")})
+		cli.PrintError(&errs, nil, nil)
 		assert.Empty(t, errs.String())
 	})
 }

@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bytes"
@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/install/target"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -306,7 +307,7 @@ func (b *bare) testWaits(img release.Image) func(*testing.T) {
 		defer interrupt()
 		var out bytes.Buffer
 		errs := &watched{text: "ImagePullBackOff", then: interrupt}
-		cmd := New(command.Streams{In: strings.NewReader(""), Out: &out, Err: errs})
+		cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: &out, Err: errs})
 		cmd.SetArgs([]string{"install", "--kubeconfig", b.env.Kubeconfig, "--trust", b.trust, "--release-image", img.ByDigest(), "--timeout=5m"})
 		err := cmd.ExecuteContext(ctx)
 		assert.Equal(t, command.ExitInterrupted, command.ExitCode(err))

@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
@@ -24,7 +25,7 @@ func TestInsecureFlagsPrintAWarning(t *testing.T) {
 		{[]string{"--insecure-registry", "a.example,b.example:5000"}, "warning: --insecure-registry applies to a.example, b.example:5000: certificates are not checked"},
 	} {
 		var stderr bytes.Buffer
-		cmd := New(command.Streams{In: strings.NewReader(""), Out: &stderr, Err: &stderr})
+		cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: &stderr, Err: &stderr})
 		cmd.SetArgs(append([]string{"release", "graph", t.TempDir()}, tt.args...))
 		require.Error(t, cmd.ExecuteContext(t.Context()), "an empty folder is not a release")
 		if tt.want == "" {

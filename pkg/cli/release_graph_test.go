@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"archive/tar"
@@ -28,6 +28,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/author/inspect"
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/engine/drawing"
 	"github.com/cluster-version/cvo/test/golden"
@@ -188,7 +189,7 @@ func TestReleaseGraphRejectsWrongArguments(t *testing.T) {
 	_, _, err = runGraph(t, filepath.Join(dir, "manifests"))
 	require.ErrorIs(t, err, inspect.ErrNoRelease)
 	broken := errors.New("broken pipe")
-	cmd := New(command.Streams{Out: failingWriter{broken}, Err: io.Discard})
+	cmd := cli.New(command.Streams{Out: failingWriter{broken}, Err: io.Discard})
 	cmd.SetArgs([]string{"release", "graph", dir, "--excluded"})
 	require.ErrorIs(t, cmd.ExecuteContext(t.Context()), broken)
 }
@@ -200,7 +201,7 @@ func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 func runGraph(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, info bytes.Buffer
-	cmd := New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &info})
+	cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &info})
 	cmd.SetArgs(append([]string{"release", "graph"}, args...))
 	err = cmd.ExecuteContext(t.Context())
 	return out.String(), info.String(), err

@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/author/compare"
 	"github.com/cluster-version/cvo/pkg/author/lint/finding"
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
@@ -20,7 +21,7 @@ import (
 func runRelease(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &bytes.Buffer{}})
+	cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &bytes.Buffer{}})
 	cmd.SetArgs(append([]string{"release"}, args...))
 	err = cmd.ExecuteContext(t.Context())
 	return out.String(), err

@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bytes"
@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/release/mirror"
 	"github.com/cluster-version/cvo/pkg/oci/layout"
@@ -86,7 +87,7 @@ func (m *mirrorable) sign() {
 func (m *mirrorable) run(args ...string) error {
 	m.t.Helper()
 	var out, errs bytes.Buffer
-	cmd := New(command.Streams{In: &bytes.Buffer{}, Out: &out, Err: &errs})
+	cmd := cli.New(command.Streams{In: &bytes.Buffer{}, Out: &out, Err: &errs})
 	cmd.SetArgs(append([]string{"release", "mirror"}, args...))
 	err := cmd.ExecuteContext(m.t.Context())
 	m.stdout, m.stderrText = m.plain(out.String()), m.plain(errs.String())
@@ -363,7 +364,7 @@ func TestReleaseMirrorRejectsWrongArguments(t *testing.T) {
 		{"a known output", "example.com/x:1 --to example.com/y -o xml", "use text, json, yaml"},
 	} {
 		t.Run("requires "+tt.name, func(t *testing.T) {
-			cmd := New(command.Streams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
+			cmd := cli.New(command.Streams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 			cmd.SetArgs(append([]string{"release", "mirror"}, strings.Fields(tt.args)...))
 			err := cmd.ExecuteContext(t.Context())
 			require.ErrorContains(t, err, tt.want)

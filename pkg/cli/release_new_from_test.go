@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"archive/tar"
@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/test/fixture"
 )
@@ -227,7 +228,7 @@ func TestReleaseNewReadsAnImageStream(t *testing.T) {
 		data, err := os.ReadFile(p.stream(t))
 		require.NoError(t, err)
 		var out, errOut bytes.Buffer
-		cmd := New(command.Streams{In: bytes.NewReader(data), Out: &out, Err: &errOut})
+		cmd := cli.New(command.Streams{In: bytes.NewReader(data), Out: &out, Err: &errOut})
 		cmd.SetArgs([]string{"release", "new", "-f", "-", "--name", "1.0.0", "--previous", "0.9.0", "--dry-run"})
 		require.NoError(t, cmd.ExecuteContext(t.Context()), errOut.String())
 		assert.True(t, strings.HasPrefix(out.String(), digest))

@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/release/signing"
 	"github.com/cluster-version/cvo/pkg/oci/image"
@@ -24,7 +25,7 @@ import (
 func runSigning(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := New(command.Streams{In: &bytes.Buffer{}, Out: &out, Err: &bytes.Buffer{}})
+	cmd := cli.New(command.Streams{In: &bytes.Buffer{}, Out: &out, Err: &bytes.Buffer{}})
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(t.Context())
 	return out.String(), err

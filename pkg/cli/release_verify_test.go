@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture"
@@ -41,7 +42,7 @@ func pushedRelease(t *testing.T, files fstest.MapFS) release.Image {
 func runVerify(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	cmd := New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	cmd.SetArgs(append([]string{"release", "verify"}, args...))
 	err = cmd.ExecuteContext(t.Context())
 	return out.String(), errs.String(), err

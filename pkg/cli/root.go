@@ -27,7 +27,9 @@ func New(streams command.Streams) *cobra.Command {
 		Short: "Install and update a whole Kubernetes platform from one signed release image",
 		Long: `cvo installs and updates a whole Kubernetes platform from one signed release image. It pulls and verifies the image, orders
 its manifests into a dependency graph, and applies them runlevel by runlevel. At each runlevel it waits for every
-ClusterOperator.`,
+ClusterOperator.
+
+With the file name kubectl-cvo in your PATH, the program is also a plugin of kubectl: kubectl cvo.`,
 		Version:       binaryVersion(),
 		Args:          command.UsageArgs(cobra.NoArgs),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"io"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
@@ -41,7 +42,7 @@ func TestUnknownCommandsAreErrors(t *testing.T) {
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			var out, errs strings.Builder
-			cmd := New(command.Streams{In: strings.NewReader(""), Out: &out, Err: io.Discard})
+			cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: &out, Err: io.Discard})
 			cmd.SetArgs(strings.Fields(test.args))
 			err := cmd.ExecuteContext(t.Context())
 			command.PrintError(&errs, err)

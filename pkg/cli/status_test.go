@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
@@ -22,7 +23,7 @@ func TestStatusRejectsWrongArguments(t *testing.T) {
 		"it rejects an unreadable CA file": {"status", "--kubeconfig", kubeconfigFile(t), "--server-ca", "/nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := New(command.Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
+			cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 			cmd.SetArgs(args)
 			assert.Equal(t, command.ExitUsage, command.ExitCode(cmd.ExecuteContext(t.Context())))
 		})
@@ -39,7 +40,7 @@ func kubeconfigFile(t *testing.T) string {
 }
 
 func TestStatusReportsAnUnreachableCluster(t *testing.T) {
-	cmd := New(command.Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
+	cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 	cmd.SetArgs([]string{"status", "--kubeconfig", kubeconfigFile(t), "--context", "b"})
 	err := cmd.ExecuteContext(t.Context())
 	require.ErrorContains(t, err, "reading Lease openshift-cluster-version/version")
@@ -52,7 +53,7 @@ func TestStatusReportsAnUnreachableCluster(t *testing.T) {
 func TestCompletionScriptsArePrinted(t *testing.T) {
 	complete := func(args ...string) string {
 		var out bytes.Buffer
-		cmd := New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &bytes.Buffer{}})
+		cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &bytes.Buffer{}})
 		cmd.SetArgs(args)
 		require.NoError(t, cmd.ExecuteContext(t.Context()))
 		return out.String()

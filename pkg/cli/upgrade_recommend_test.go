@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/view/collect"
 	"github.com/cluster-version/cvo/test/fixture"
@@ -22,7 +23,7 @@ import (
 func upgradeCommand(t *testing.T, args ...string) (stdout, stderr, both string, code int) {
 	t.Helper()
 	var out, errs, all bytes.Buffer
-	cmd := New(command.Streams{In: strings.NewReader(""), Out: io.MultiWriter(&out, &all), Err: io.MultiWriter(&errs, &all)})
+	cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: io.MultiWriter(&out, &all), Err: io.MultiWriter(&errs, &all)})
 	cmd.SetArgs(append([]string{"upgrade"}, args...))
 	err := cmd.ExecuteContext(t.Context())
 	command.PrintError(io.MultiWriter(&errs, &all), err)

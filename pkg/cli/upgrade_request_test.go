@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bytes"
@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/update/request"
 	"github.com/cluster-version/cvo/pkg/view/overview"
@@ -196,7 +197,7 @@ func (c *requestCluster) cvo(t *testing.T, args ...string) (stdout, stderr strin
 func upgradeWith(t *testing.T, kubeconfig string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	cmd := New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	cmd.SetArgs(append(append([]string{"upgrade"}, args...), "--kubeconfig", kubeconfig))
 	err := cmd.ExecuteContext(t.Context())
 	command.PrintError(&errs, err)
@@ -207,7 +208,7 @@ func upgradeWith(t *testing.T, kubeconfig string, args ...string) (stdout, stder
 func (c *requestCluster) complete(t *testing.T, args ...string) []string {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := New(command.Streams{In: strings.NewReader(""), Out: &out, Err: io.Discard})
+	cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: &out, Err: io.Discard})
 	cmd.SetArgs(append([]string{"__complete", "upgrade", "--kubeconfig", c.kubeconfig}, args...))
 	require.NoError(t, cmd.ExecuteContext(t.Context()))
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")

@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bufio"
@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/view/collect"
 	"github.com/cluster-version/cvo/pkg/view/insight"
@@ -121,7 +122,7 @@ func assertNoVersion(t *testing.T, kubeconfig string) {
 	} {
 		var out, errs bytes.Buffer
 		streams := command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}
-		cmd := New(streams)
+		cmd := cli.New(streams)
 		cmd.SetArgs(append(args, "--kubeconfig", kubeconfig))
 		err := cmd.ExecuteContext(t.Context())
 		command.PrintError(&errs, err)
@@ -227,7 +228,7 @@ estimate: {remainingLow: 11m0s, remainingHigh: 25m0s, basis: History, rollouts: 
 		reader, writer := io.Pipe()
 		ended := make(chan error, 1)
 		go func() {
-			cmd := New(command.Streams{In: strings.NewReader(""), Out: writer, Err: io.Discard})
+			cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: writer, Err: io.Discard})
 			cmd.SetArgs([]string{"upgrade", "status", "--watch", "--kubeconfig", e.Kubeconfig})
 			ended <- cmd.ExecuteContext(ctx)
 			_ = writer.Close()

@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/view/collect"
 	"github.com/cluster-version/cvo/pkg/view/insight"
@@ -28,7 +29,7 @@ import (
 func upgradeStatus(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	cmd := New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	cmd.SetArgs(append([]string{"upgrade", "status"}, args...))
 	err := cmd.ExecuteContext(t.Context())
 	return out.String(), errs.String(), command.ExitCode(err)

@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bufio"
@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/test/clusterversions"
 	"github.com/cluster-version/cvo/test/env"
@@ -185,7 +186,7 @@ func (c *waitCluster) wait(t *testing.T, args ...string) *waiting {
 	ctx, cancel := context.WithCancel(t.Context())
 	reader, writer := io.Pipe()
 	w := &waiting{T: t, lines: make(chan string, 1000), ended: make(chan struct{}), cancel: cancel}
-	cmd := New(command.Streams{In: strings.NewReader(""), Out: &w.out, Err: writer})
+	cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: &w.out, Err: writer})
 	cmd.SetArgs(append([]string{"upgrade", "wait", "--kubeconfig", c.kubeconfig}, args...))
 	go func() {
 		defer close(w.lines)

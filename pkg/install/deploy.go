@@ -6,6 +6,7 @@ package install
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -116,8 +117,8 @@ func (d *deployer) applyItem(ctx context.Context, item plan.Item) (target.Result
 	case item.Mode == plan.CreateOnce && live != nil:
 		return newResult(item.Object, target.Unchanged), nil
 	case item.Mode == plan.CreateOnce:
-		err = d.create(ctx, item.Object)
-		if apierrors.IsAlreadyExists(err) {
+		var isOurs bool
+		if isOurs, err = d.create(ctx, item.Object); err == nil && !isOurs {
 			return newResult(item.Object, target.Unchanged), nil
 		}
 	case item.Mode == plan.AsInstaller:
@@ -138,15 +139,24 @@ func (d *deployer) applyItem(ctx context.Context, item plan.Item) (target.Result
 	return newResult(item.Object, target.Changed), nil
 }
 
-// create creates an object. The server may serve a newly defined kind before it lists the kind.
-func (d *deployer) create(ctx context.Context, object *unstructured.Unstructured) error {
-	return wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, establishTimeout, true, func(ctx context.Context) (bool, error) {
+// create creates an object that did not exist a moment ago. It reports whether the installer created the existing object, and not another
+// client. A repeated request whose first response was lost fails as if another client were faster, but managedFields then contain an update
+// by the installer. The server may serve a newly defined kind before it lists the kind.
+func (d *deployer) create(ctx context.Context, object *unstructured.Unstructured) (isOurs bool, err error) {
+	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, establishTimeout, true, func(ctx context.Context) (bool, error) {
 		err := d.Create(ctx, object.DeepCopy(), client.FieldOwner(api.FieldManager))
 		if meta.IsNoMatchError(err) {
 			return false, nil
 		}
 		return err == nil, err
 	})
+	if !apierrors.IsAlreadyExists(err) {
+		return err == nil, err
+	}
+	live, err := d.Metadata(ctx, object)
+	return live != nil && slices.ContainsFunc(live.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+		return e.Manager == api.FieldManager && e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == ""
+	}), err
 }
 
 // release applies a manifest as the operator does. It keeps the owner reference to the ClusterVersion that the operator has set, because

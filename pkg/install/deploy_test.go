@@ -1,9 +1,11 @@
 package install_test
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -13,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -21,8 +24,10 @@ import (
 	"github.com/cluster-version/cvo/pkg/install"
 	"github.com/cluster-version/cvo/pkg/install/plan"
 	"github.com/cluster-version/cvo/pkg/install/target"
+	"github.com/cluster-version/cvo/pkg/kube/apiserver"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/fault"
 	"github.com/cluster-version/cvo/test/installed"
 )
 
@@ -86,13 +91,34 @@ func settled(t *testing.T, c client.Client, objects plan.Plan) {
 	}
 }
 
+// losing returns a configuration for connections that break before the response to each first attempt of a write.
+func losing(t *testing.T, cfg *rest.Config) *rest.Config {
+	t.Helper()
+	var lost sync.Map
+	spare := func(r *http.Request) bool {
+		attempt := r.Method + r.URL.String()
+		_, isRepeated := lost.LoadAndDelete(attempt)
+		if !isRepeated && r.Method != http.MethodGet {
+			lost.Store(attempt, nil)
+		}
+		return isRepeated || r.Method == http.MethodGet
+	}
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		faulty, err := fault.New(next, fault.Options{Rates: map[fault.Kind]float64{fault.LostAnswer: 1}, Spare: spare})
+		require.NoError(t, err)
+		return faulty
+	})
+	return cfg
+}
+
 func TestDeployKeepsChoicesAndRestoresObjects(t *testing.T) {
 	t.Parallel()
 	cfg := env.New(t, env.Options{Audit: env.AuditNone}).Config("install")
 	c := installed.Client(t, cfg)
 	objects, err := plan.New(installed.Release(t, "1.0.0", payload.Options{}), installed.Settings())
 	require.NoError(t, err)
-	results, err := install.Deploy(t.Context(), cfg, objects, inject.Values{}, nil)
+	results, err := install.Deploy(t.Context(), apiserver.Retrying(losing(t, cfg), func(string) {}), objects, inject.Values{}, nil)
 	require.NoError(t, err)
 	var kinds []string
 	for _, r := range results {

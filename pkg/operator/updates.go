@@ -1,7 +1,9 @@
 package operator
 
 import (
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,7 +22,7 @@ const leastUpdatesInterval = 2 * time.Minute
 
 // newUpdates returns the source of available updates for the reconciler.
 func newUpdates(clk clock.PassiveClock, reader client.Reader, own prometheus.Gatherer, options Options) (updates.Options, error) {
-	risks, err := metrics.Connect(clk, reader, own, clustermetrics.Names(), options.Metrics)
+	risks, err := metrics.Connect(clk, reader, own, slices.Sorted(maps.Keys(clustermetrics.Descriptions())), options.Metrics)
 	if err != nil {
 		return updates.Options{}, err
 	}

@@ -51,11 +51,6 @@ func (b Builder) Build(m *manifest.Manifest, namespaced bool) (body map[string]a
 	return body, dropped, nil
 }
 
-// IsClusterOperator reports whether a manifest is a ClusterOperator. Its status is not sent with it.
-func IsClusterOperator(m *manifest.Manifest) bool {
-	return m.Is("config.openshift.io", "ClusterOperator")
-}
-
 // object returns the object to send for a manifest: a copy with the cluster's values, our label and our owner reference (if there is an
 // owner). It omits fields that only the server or another writer may set, and adds fields that the schema requires but the manifest lacks.
 // It copies only the object itself, its metadata and changed parts, and shares the rest with the manifest. It fails if the manifest

@@ -37,6 +37,12 @@ func Refused(body map[string]any, err error) (without map[string]any, removed []
 	return without, append(removed, repeated...)
 }
 
+// Has reports whether an object has a field at a path in the notation of structured-merge-diff.
+func Has(object map[string]any, path string) bool {
+	_, ok := dropFromMap(object, path)
+	return ok
+}
+
 // dropFields returns body without the paths, and the paths that existed. It does not modify body, because body shares values with the
 // manifest.
 func dropFields(body map[string]any, paths []string) (without map[string]any, removed []string) {

@@ -42,6 +42,20 @@ func IsUnreadable(err error) bool {
 	return contains(err, liveMismatch) || contains(err, unownedMismatch)
 }
 
+// Mistyped returns the fields of an unreadable live object whose values have another type than the manifest's API version, in the notation
+// of UndeclaredField.
+func Mistyped(err error) (paths []string) {
+	if !IsUnreadable(err) {
+		return nil
+	}
+	for line := range strings.Lines(err.Error()) {
+		if before, _, ok := strings.Cut(line, otherType); ok {
+			paths = append(paths, before[strings.LastIndex(before, " ")+1:])
+		}
+	}
+	return paths
+}
+
 func contains(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
 
 // Mismatches returns the lines about fields of the server's error about a body that does not match its schema.

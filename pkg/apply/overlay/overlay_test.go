@@ -213,3 +213,14 @@ func decodeJSON(t *testing.T, text string) map[string]any {
 	require.NoError(t, json.Unmarshal([]byte(text), &object))
 	return object
 }
+
+func TestPruneKeepsObjects(t *testing.T) {
+	object := map[string]any{"a": map[string]any{"b": int64(1), "c": []any{"x"}, "d": map[string]any{}}, "e": "f"}
+	var asked []string
+	Prune(object, func(path fieldpath.Path) bool {
+		asked = append(asked, path.String())
+		return path.String() != ".a.b"
+	})
+	assert.Equal(t, map[string]any{"a": map[string]any{"b": int64(1), "d": map[string]any{}}}, object)
+	assert.ElementsMatch(t, []string{".a.b", ".a.c", ".e"}, asked)
+}

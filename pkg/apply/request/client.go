@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply/body"
 )
 
 // Connect prepares a client. httpClient provides authentication and TLS, and may be shared with other clients. Requests have their own
@@ -82,6 +83,15 @@ type Target struct {
 	Namespace, Name string
 }
 
+// encode returns an object as JSON. Its error matches body.ErrManifest, because every object contains a manifest or a part of one.
+func encode(object any) ([]byte, error) {
+	data, err := json.Marshal(object)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", body.ErrManifest, err)
+	}
+	return data, nil
+}
+
 // metadataOnly requests metadata instead of the object in the response (Kubernetes API concepts, "Resource representations"). Statuses,
 // such as errors and delete results, are returned unchanged.
 const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
@@ -91,7 +101,11 @@ const metadataOnlyList = "application/vnd.kubernetes.protobuf;as=PartialObjectMe
 	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 // Apply sends a server-side apply. It also returns the status code of the response.
-func (c *Client) Apply(ctx context.Context, t Target, data []byte, force bool) (*metav1.PartialObjectMetadata, int, error) {
+func (c *Client) Apply(ctx context.Context, t Target, object map[string]any, force bool) (*metav1.PartialObjectMetadata, int, error) {
+	data, err := encode(object)
+	if err != nil {
+		return nil, 0, err
+	}
 	options := metav1.PatchOptions{FieldManager: api.FieldManager, Force: &force}
 	result := c.on(c.rest.Patch(types.ApplyPatchType), t, true).
 		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx)
@@ -102,7 +116,11 @@ func (c *Client) Apply(ctx context.Context, t Target, data []byte, force bool) (
 }
 
 // Create posts an object. unknown contains the paths of the fields that the server ignored, which it reports as warnings.
-func (c *Client) Create(ctx context.Context, t Target, data []byte) (meta *metav1.PartialObjectMetadata, unknown []string, err error) {
+func (c *Client) Create(ctx context.Context, t Target, object map[string]any) (meta *metav1.PartialObjectMetadata, unknown []string, err error) {
+	data, err := encode(object)
+	if err != nil {
+		return nil, nil, err
+	}
 	options := metav1.CreateOptions{FieldManager: api.FieldManager, FieldValidation: metav1.FieldValidationWarn}
 	var warnings unknownFieldWarnings
 	meta, err = metadata(c.on(c.rest.Post(), t, false).WarningHandlerWithContext(&warnings).
@@ -139,21 +157,23 @@ func (c *Client) Any(ctx context.Context, resource schema.GroupVersionResource) 
 
 // Check lets the server validate and admit a new object without creating it. The result does not depend on whether the object exists,
 // because the server checks that last and then returns AlreadyExists.
-func (c *Client) Check(ctx context.Context, t Target, data []byte) error {
+func (c *Client) Check(ctx context.Context, t Target, object map[string]any) error {
+	data, err := encode(object)
+	if err != nil {
+		return err
+	}
 	options := metav1.CreateOptions{FieldManager: api.FieldManager, DryRun: []string{metav1.DryRunAll}}
 	return c.on(c.rest.Post(), t, false).SetHeader("Content-Type", runtime.ContentTypeJSON).
 		WarningHandlerWithContext(&unknownFieldWarnings{}).
 		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx).Error()
 }
 
-// SetManagers replaces the managed fields of the observed object. It fails with a conflict if the object has changed since.
-func (c *Client) SetManagers(ctx context.Context, t Target, seen *metav1.PartialObjectMetadata,
-	entries []metav1.ManagedFieldsEntry,
-) (*metav1.PartialObjectMetadata, error) {
+// SetManagers replaces the managed fields of an object. It fails with a conflict if the object has another resource version.
+func (c *Client) SetManagers(ctx context.Context, t Target, resourceVersion string, entries []metav1.ManagedFieldsEntry) (*metav1.PartialObjectMetadata, error) {
 	// Replacing the resource version instead of testing it makes the server return a conflict.
 	data, err := json.Marshal([]map[string]any{
 		{"op": "add", "path": "/metadata/managedFields", "value": entries},
-		{"op": "replace", "path": "/metadata/resourceVersion", "value": seen.ResourceVersion},
+		{"op": "replace", "path": "/metadata/resourceVersion", "value": resourceVersion},
 	})
 	if err != nil {
 		return nil, err
@@ -165,9 +185,9 @@ func (c *Client) SetManagers(ctx context.Context, t Target, seen *metav1.Partial
 
 // Replace updates a whole object. It fails with a conflict if the object has another resource version.
 func (c *Client) Replace(ctx context.Context, t Target, object any) error {
-	data, err := json.Marshal(object)
+	data, err := encode(object)
 	if err != nil {
-		return fmt.Errorf("encoding %s: %w", t.Name, err)
+		return err
 	}
 	options := metav1.UpdateOptions{FieldManager: api.FieldManager}
 	return c.on(c.rest.Put(), t, true).SetHeader("Content-Type", runtime.ContentTypeJSON).
@@ -208,7 +228,11 @@ func gone(meta *metav1.PartialObjectMetadata) bool {
 }
 
 // PatchStatus sends a merge patch of the status.
-func (c *Client) PatchStatus(ctx context.Context, t Target, data []byte) error {
+func (c *Client) PatchStatus(ctx context.Context, t Target, patch map[string]any) error {
+	data, err := encode(patch)
+	if err != nil {
+		return err
+	}
 	options := metav1.PatchOptions{FieldManager: api.FieldManager}
 	return c.on(c.rest.Patch(types.MergePatchType), t, true).SubResource("status").
 		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx).Error()

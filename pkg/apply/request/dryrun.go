@@ -2,7 +2,6 @@ package request
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,22 +14,26 @@ import (
 )
 
 // DryApply is Apply as a dry run. It returns the object as the server would store it.
-func (c *Client) DryApply(ctx context.Context, t Target, data []byte, force bool) (*unstructured.Unstructured, int, error) {
+func (c *Client) DryApply(ctx context.Context, t Target, object map[string]any, force bool) (*unstructured.Unstructured, int, error) {
+	data, err := encode(object)
+	if err != nil {
+		return nil, 0, err
+	}
 	options := metav1.PatchOptions{FieldManager: api.FieldManager, Force: &force, DryRun: []string{metav1.DryRunAll}}
 	result := c.whole(c.rest.Patch(types.ApplyPatchType), t, true).
 		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx)
 	code := 0
 	result.StatusCode(&code)
-	object, err := wholeObject(result)
-	return object, code, err
+	stored, err := wholeObject(result)
+	return stored, code, err
 }
 
 // DryUpdate replaces an object in a dry run. It uses another field manager name than ours, because otherwise the updated fields would count
 // as fields of an earlier operator.
 func (c *Client) DryUpdate(ctx context.Context, t Target, object any) (*unstructured.Unstructured, error) {
-	data, err := json.Marshal(object)
+	data, err := encode(object)
 	if err != nil {
-		return nil, fmt.Errorf("encoding %s: %w", t.Name, err)
+		return nil, err
 	}
 	options := metav1.UpdateOptions{FieldManager: api.FieldManager + "-preview", DryRun: []string{metav1.DryRunAll}}
 	return wholeObject(c.whole(c.rest.Put(), t, true).SetHeader("Content-Type", runtime.ContentTypeJSON).
@@ -38,15 +41,19 @@ func (c *Client) DryUpdate(ctx context.Context, t Target, object any) (*unstruct
 }
 
 // DryCreate is Create as a dry run. It returns the object as the server would store it.
-func (c *Client) DryCreate(ctx context.Context, t Target, data []byte) (object *unstructured.Unstructured, unknown []string, err error) {
+func (c *Client) DryCreate(ctx context.Context, t Target, object map[string]any) (stored *unstructured.Unstructured, unknown []string, err error) {
+	data, err := encode(object)
+	if err != nil {
+		return nil, nil, err
+	}
 	options := metav1.CreateOptions{
 		FieldManager: api.FieldManager, FieldValidation: metav1.FieldValidationWarn, DryRun: []string{metav1.DryRunAll},
 	}
 	var warnings unknownFieldWarnings
-	object, err = wholeObject(c.whole(c.rest.Post(), t, false).WarningHandlerWithContext(&warnings).
+	stored, err = wholeObject(c.whole(c.rest.Post(), t, false).WarningHandlerWithContext(&warnings).
 		SetHeader("Content-Type", runtime.ContentTypeJSON).
 		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx))
-	return object, warnings.paths, err
+	return stored, warnings.paths, err
 }
 
 // DryDelete requests a deletion in a dry run. Its options are in the query, which the server reads only if there is no body.

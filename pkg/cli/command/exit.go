@@ -9,7 +9,8 @@ import (
 	"github.com/cluster-version/cvo/internal/printable"
 )
 
-// Exit codes. Scripts may depend on them.
+// Exit codes. An error is one line on stderr that starts with `error:`. With `-o json`, commands that oc does not have print it as one JSON
+// object on stderr, with the fields `error` and `exitCode`. Scripts may depend on both.
 const (
 	// ExitSucceeded means that the command did what you asked, or there was nothing to do.
 	ExitSucceeded = 0

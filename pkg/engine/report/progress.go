@@ -149,18 +149,6 @@ func (p Progress) FirstOpen() int {
 	return -1
 }
 
-// ClusterOperators returns the sorted names of the ClusterOperators whose problem has the given patience.
-func (p Progress) ClusterOperators(patience gate.Patience) []string {
-	var names []string
-	for _, problem := range p.Problems {
-		if problem.IsClusterOperator() && problem.Patience == patience && problem.Err == nil {
-			names = append(names, problem.ID.Name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
 // Same reports whether p and other, of the same plan, would produce the same status.
 func (p Progress) Same(other Progress) bool {
 	sameProblem := func(a, b Problem) bool {

@@ -532,8 +532,12 @@ func TestProgressListsAwaitedOperators(t *testing.T) {
 	c.report("b", "True", "True", "1.0.0")
 	plan := newPlan(t, release.Updating, clusterOperator(t, "10_b_09", "b", "1.1.0"), clusterOperator(t, "10_a_09", "a", "1.1.0"))
 	progress, settled := c.roll(t, plan, rollout.Settled{})
-	assert.Equal(t, []string{"a"}, progress.ClusterOperators(gate.UntilSlow))
-	assert.Equal(t, []string{"b"}, progress.ClusterOperators(gate.UntilFailed))
+	patience := map[string]gate.Patience{}
+	for _, problem := range progress.Problems {
+		assert.True(t, problem.IsClusterOperator())
+		patience[problem.ID.Name] = problem.Patience
+	}
+	assert.Equal(t, map[string]gate.Patience{"a": gate.UntilSlow, "b": gate.UntilFailed}, patience)
 	again, _ := c.roll(t, plan, settled)
 	assert.True(t, progress.Same(again))
 	c.report("a", "True", "False", "1.1.0")

@@ -75,9 +75,11 @@ func isBroken(err error) bool {
 	return utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err)
 }
 
-// failure returns the server's error in a response; nil if the request succeeded or client-go repeats it. The response's body stays readable.
+// failure returns the server's error in a response that may be worth repeating. It returns nil for all other responses, and for those that
+// client-go repeats, without reading them. The response's body stays readable.
 func failure(response *http.Response) error {
-	if response.StatusCode < http.StatusBadRequest || response.Header.Get("Retry-After") != "" {
+	isTransient := response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= http.StatusInternalServerError
+	if !isTransient || response.Header.Get("Retry-After") != "" {
 		return nil
 	}
 	content, err := io.ReadAll(response.Body)

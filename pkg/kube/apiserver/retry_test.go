@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,3 +138,63 @@ func TestRetryingRepeatsNothingElse(t *testing.T) {
 		})
 	}
 }
+
+// A caller may decode a large response as it arrives, and only errors of an unavailable server matter for a repetition.
+func TestRetryingReadsOnlyWhatDecidesOnARepetition(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		code    int
+		header  string
+		isRead  bool
+		repeats int
+	}{
+		{name: "leaves a success to the caller", code: http.StatusOK},
+		{name: "leaves a rejection to the caller", code: http.StatusUnprocessableEntity},
+		{name: "leaves a missing object to the caller", code: http.StatusNotFound},
+		{name: "leaves a response with Retry-After to client-go", code: http.StatusTooManyRequests, header: "1"},
+		{name: "reads why the server has no capacity", code: http.StatusTooManyRequests, isRead: true, repeats: 6},
+		{name: "reads why the server is unavailable", code: http.StatusServiceUnavailable, isRead: true, repeats: 6},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var bodies []*countedBody
+				transport := roundTripper(func(*http.Request) (*http.Response, error) {
+					body := &countedBody{Reader: strings.NewReader("some text")}
+					bodies = append(bodies, body)
+					response := &http.Response{StatusCode: test.code, Status: http.StatusText(test.code), Header: http.Header{}, Body: body}
+					if test.header != "" {
+						response.Header.Set("Retry-After", test.header)
+					}
+					return response, nil
+				})
+				retrying, err := rest.TransportFor(apiserver.Retrying(&rest.Config{Transport: transport}, func(string) {}))
+				require.NoError(t, err)
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example", nil)
+				require.NoError(t, err)
+				response, err := retrying.RoundTrip(request)
+				require.NoError(t, err)
+				require.Len(t, bodies, 1+test.repeats)
+				for _, body := range bodies {
+					assert.Equal(t, test.isRead, body.reads > 0)
+				}
+				content, err := io.ReadAll(response.Body)
+				require.NoError(t, err)
+				assert.Equal(t, "some text", string(content))
+				require.NoError(t, response.Body.Close())
+			})
+		})
+	}
+}
+
+// countedBody counts the reads from a response.
+type countedBody struct {
+	io.Reader
+	reads int
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	b.reads++
+	return b.Reader.Read(p)
+}
+
+func (*countedBody) Close() error { return nil }

@@ -1,6 +1,27 @@
 package config
 
-import "io/fs"
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/coreos/ignition/v2/config/v3_5/types"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+)
+
+// maxData is the limit for the decompressed data of all files of a MachineConfig, in bytes. A MachineConfig has at most 1.5 MiB, which could
+// decompress to 1.5 GiB.
+const maxData = 16 << 20
+
+var errTooLarge = errors.New("the data is too large")
 
 // Content is the decoded content of a rendered MachineConfig: the intended state of a host.
 type Content struct {
@@ -49,3 +70,105 @@ type Unit struct {
 
 // DropIn is a file in the folder NAME.d of a unit.
 type DropIn struct{ Name, Contents string }
+
+// Decode returns the content of a rendered MachineConfig. It checks the MachineConfig as Validate does, because a host may read one that
+// Render did not make. Errors are of type *Error.
+func Decode(rendered *mcfgv1.MachineConfig, options Options) (Content, error) {
+	config, err := newChecker(rendered, options).machineConfig(rendered.Spec)
+	if err != nil {
+		return Content{}, err
+	}
+	spec := rendered.Spec
+	content := Content{
+		KernelArguments: slices.Clone(spec.KernelArguments), Extensions: slices.Clone(spec.Extensions), FIPS: spec.FIPS, OSImage: spec.OSImageURL,
+	}
+	if spec.KernelType != "default" {
+		content.KernelType = spec.KernelType
+	}
+	for _, file := range config.Storage.Files {
+		data, err := decode(file.Contents, maxData)
+		if err != nil {
+			return Content{}, fmt.Errorf("decoding %q after its validation: %w", file.Path, err)
+		}
+		decoded := File{Path: file.Path, Mode: 0o644, Data: data, User: owner(file.User.ID, file.User.Name), Group: owner(file.Group.ID, file.Group.Name)}
+		if file.Mode != nil {
+			decoded.Mode = fs.FileMode(*file.Mode)
+		}
+		content.Files = append(content.Files, decoded)
+	}
+	for _, unit := range config.Systemd.Units {
+		decoded := Unit{Name: unit.Name, Contents: value(unit.Contents), Enabled: unit.Enabled, Mask: unit.Mask}
+		for _, dropIn := range unit.Dropins {
+			if text := value(dropIn.Contents); text != "" {
+				decoded.DropIns = append(decoded.DropIns, DropIn{dropIn.Name, text})
+			}
+		}
+		slices.SortFunc(decoded.DropIns, func(a, b DropIn) int { return cmp.Compare(a.Name, b.Name) })
+		content.Units = append(content.Units, decoded)
+	}
+	for _, user := range config.Passwd.Users {
+		for _, key := range user.SSHAuthorizedKeys {
+			content.SSHKeys = append(content.SSHKeys, string(key))
+		}
+	}
+	slices.SortFunc(content.Files, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
+	slices.SortFunc(content.Units, func(a, b Unit) int { return cmp.Compare(a.Name, b.Name) })
+	slices.Sort(content.SSHKeys)
+	return content, nil
+}
+
+func owner(id *int, name *string) Owner {
+	o := Owner{Name: value(name)}
+	if id != nil {
+		o.ID = *id
+	}
+	return o
+}
+
+func value(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
+}
+
+// decode returns the data of a resource, which is empty without a source. Its error is errTooLarge if the
+// data has more bytes than the limit. The rules for data URLs are those of Ignition's parser, without quoted and escaped parameters.
+func decode(resource types.Resource, limit int) ([]byte, error) {
+	if value(resource.Source) == "" {
+		return []byte{}, nil
+	}
+	text, ok := strings.CutPrefix(*resource.Source, "data:")
+	if !ok {
+		return nil, fmt.Errorf("its source %s is not a data URL", quote(*resource.Source))
+	}
+	header, text, ok := strings.Cut(text, ",")
+	if !ok || strings.ContainsAny(header, `%"\`) {
+		return nil, errors.New("its source is not a valid data URL")
+	}
+	var data []byte
+	var err error
+	if _, isBase64 := strings.CutSuffix(header, ";base64"); isBase64 {
+		data, err = base64.StdEncoding.DecodeString(text)
+	} else {
+		text, err = url.PathUnescape(text)
+		data = []byte(text)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("its data URL does not decode: %w", err)
+	}
+	if value(resource.Compression) == "gzip" {
+		reader, err := gzip.NewReader(bytes.NewReader(data))
+		if err != nil {
+			return nil, fmt.Errorf("its data is not gzip: %w", err)
+		}
+		data, err = io.ReadAll(io.LimitReader(reader, int64(limit)+1))
+		if err != nil {
+			return nil, fmt.Errorf("its data does not decompress: %w", err)
+		}
+	}
+	if len(data) > limit {
+		return nil, errTooLarge
+	}
+	return data, nil
+}

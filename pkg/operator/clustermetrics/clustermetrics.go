@@ -6,7 +6,6 @@ package clustermetrics
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -41,15 +40,12 @@ type collector struct {
 // collectTimeout is how long a scrape waits for caches that are still being filled.
 const collectTimeout = time.Second
 
-// Describe sends the descriptions of the metrics that each scrape creates. It implements a part of prometheus.Collector.
-func Describe(out chan<- *prometheus.Desc) {
-	for _, d := range descriptions() {
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range Descriptions() {
 		out <- d
 	}
 }
-
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(out chan<- *prometheus.Desc) { Describe(out) }
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
@@ -177,9 +173,6 @@ func New(registry prometheus.Registerer) (*Measures, error) {
 	}
 	return m, nil
 }
-
-// Names returns the sorted names of the metrics that each scrape creates.
-func Names() []string { return slices.Sorted(maps.Keys(descriptions())) }
 
 // CountVerifications returns an Outside that counts its verifications.
 func (m *Measures) CountVerifications(o accept.Outside) accept.Outside {

@@ -36,7 +36,8 @@ const (
 	metricGateWaiting = "cvo_gate_waiting_seconds"
 )
 
-func descriptions() map[string]*prometheus.Desc {
+// Descriptions returns the descriptions of the metrics that each scrape creates, by name. All are gauges.
+func Descriptions() map[string]*prometheus.Desc {
 	out := map[string]*prometheus.Desc{}
 	for _, d := range []struct {
 		name, help string
@@ -104,7 +105,7 @@ type observation struct {
 
 // metrics returns the metrics of the observation. It is pure.
 func (o observation) metrics() []prometheus.Metric {
-	desc, s := descriptions(), &series{}
+	desc, s := Descriptions(), &series{}
 	o.versions(desc, s)
 	o.status(desc, s)
 	for i := range o.operators {

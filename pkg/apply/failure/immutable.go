@@ -1,0 +1,74 @@
+package failure
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Immutable returns the fields, sorted, that a rejected apply of a body would change although they are immutable, and the server's first
+// reason. It returns no fields if the server names none.
+func Immutable(refused error, gk schema.GroupKind, body map[string]any, live *unstructured.Unstructured) (fields []string, detail string) {
+	list := Causes(refused)
+	if len(list) == 0 {
+		return nil, ""
+	}
+	for _, c := range list {
+		fields = append(fields, c.Field)
+	}
+	slices.Sort(fields)
+	if fields = slices.Compact(fields); len(fields) == 1 && fields[0] == "spec" {
+		fields = narrowed(gk, body, live)
+	}
+	return fields, list[0].Detail
+}
+
+// mutable lists the fields of a spec that the server allows to change even though it rejects the spec as a whole (Kubernetes API reference,
+// StatefulSetSpec).
+func mutable(gk schema.GroupKind) []string {
+	if gk == (schema.GroupKind{Group: "apps", Kind: "StatefulSet"}) {
+		return []string{
+			"minReadySeconds", "ordinals", "persistentVolumeClaimRetentionPolicy", "replicas", "revisionHistoryLimit", "template", "updateStrategy",
+		}
+	}
+	return nil
+}
+
+// narrowed returns the changed fields of a spec that the server rejects as a whole, such as that of a StatefulSet: those whose values differ
+// from the live ones.
+func narrowed(gk schema.GroupKind, body map[string]any, live *unstructured.Unstructured) (fields []string) {
+	want, _ := body["spec"].(map[string]any)
+	have, _ := live.Object["spec"].(map[string]any)
+	for field, value := range want {
+		if !slices.Contains(mutable(gk), field) && !covers(have[field], value) {
+			fields = append(fields, "spec."+field)
+		}
+	}
+	if fields == nil { // the manifest no longer has the field
+		return []string{"spec"}
+	}
+	slices.Sort(fields)
+	return fields
+}
+
+// covers reports whether an object contains all wanted values. Lists must have the same length.
+func covers(have, want any) bool {
+	switch w := want.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		h, _ := have.(map[string]any)
+		for key, value := range w {
+			if !covers(h[key], value) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		h, _ := have.([]any)
+		return slices.EqualFunc(h, w, covers)
+	}
+	return fmt.Sprint(have) == fmt.Sprint(want)
+}

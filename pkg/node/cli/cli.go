@@ -1,0 +1,81 @@
+// Package cli has the commands of cvo-node: one for each process of the node stage. They read flags, connect the parts of the process and
+// run it until it is stopped.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cluster-version/cvo/pkg/cli/command"
+)
+
+// version is the version of the program. The linker sets it.
+var version = "unknown"
+
+// New returns the command cvo-node.
+func New(streams command.Streams) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "cvo-node",
+		Short: "Update the nodes of a cluster",
+		Long: `Update the nodes of a cluster to the MachineConfigs of their MachineConfigPools. One controller in the cluster renders the
+configs, chooses nodes and drains them. A daemon on each node changes the host.`,
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetOut(streams.Out)
+	root.SetErr(streams.Err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &command.UsageError{Err: err} })
+	root.AddCommand(newControllerCmd(streams), newDaemonCmd(streams))
+	return root
+}
+
+// PrintError prints the error of a command, nil for none.
+func PrintError(w io.Writer, err error) {
+	if err == nil {
+		return
+	}
+	fmt.Fprintln(w, "error:", err)
+	if _, ok := errors.AsType[*command.UsageError](err); ok {
+		fmt.Fprintln(w, "Run 'cvo-node --help' for usage.")
+	}
+}
+
+// processOptions are the flags of every process.
+type processOptions struct {
+	kubeconfig string
+	verbosity  int
+}
+
+func (o *processOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default the pod's service account")
+	f.IntVarP(&o.verbosity, "v", "v", 0, "log `level`: 0 logs changes to the cluster and the host, 1 and higher are for debugging")
+}
+
+func (o *processOptions) config() (*rest.Config, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("finding the cluster: %w: run in a pod, or set --kubeconfig", err)
+	}
+	cfg.QPS = -1 // no client-side limit: the server's API Priority and Fairness limits the rate
+	return cfg, nil
+}
+
+// logger returns the only logger of the process. It also receives the logs of client-go and controller-runtime.
+func (o *processOptions) logger(streams command.Streams) logr.Logger {
+	h := slog.NewJSONHandler(streams.Err, &slog.HandlerOptions{Level: slog.Level(-o.verbosity)})
+	log := logr.FromSlogHandler(h)
+	klog.SetSlogLogger(slog.New(h))
+	ctrllog.SetLogger(log)
+	return log
+}

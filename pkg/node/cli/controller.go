@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"context"
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/kube/leader"
+	"github.com/cluster-version/cvo/pkg/kube/replica"
+	"github.com/cluster-version/cvo/pkg/node/update"
+)
+
+type controllerOptions struct {
+	processOptions
+	namespace string
+	update    update.Options
+}
+
+func newControllerCmd(streams command.Streams) *cobra.Command {
+	o := &controllerOptions{}
+	cmd := &cobra.Command{
+		Use:   "controller",
+		Short: "Render configs, choose nodes and drain them",
+		Long: `Run the controller of the node stage until it is stopped. It renders the MachineConfigs of each MachineConfigPool, assigns the
+result to as many nodes as the pool's maxUnavailable allows, and drains each node before its daemon changes it. Several
+replicas may run: one leads.`,
+		Example: `  # Run outside the cluster, against the cluster of a kubeconfig
+  cvo-node controller --kubeconfig admin.kubeconfig`,
+		Args: command.UsageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
+	}
+	f := cmd.Flags()
+	o.add(f)
+	f.StringVar(&o.namespace, "namespace", command.EnvOr("POD_NAMESPACE", api.MachineConfigNamespace), "`namespace` of the controller's Lease")
+	f.StringVar(&o.update.Release, "release-version", os.Getenv("RELEASE_VERSION"), "`version` of the release that contains the stage")
+	f.StringVar(&o.update.OSImage, "os-image", "", "`pullspec` of the release's image of the operating system; default none")
+	f.DurationVar(&o.update.Settle, "settle", update.DefaultSettle, "time without changes after which MachineConfigs are rendered")
+	f.BoolVar(&o.update.WaitForReady, "updated-requires-ready", false, "as in OpenShift, a pool is updated only while all its nodes are schedulable and ready")
+	return cmd
+}
+
+func (o *controllerOptions) run(ctx context.Context, streams command.Streams) error {
+	cfg, err := o.config()
+	if err != nil {
+		return err
+	}
+	log := o.logger(streams)
+	scheme, err := update.NewScheme()
+	if err != nil {
+		return err
+	}
+	identity, err := leader.NewIdentity(os.Getenv("POD_NAME"), "")
+	if err != nil {
+		return err
+	}
+	r, err := replica.New(ctx, cfg, replica.Options{
+		UserAgent: "cvo-node-controller/" + version, Metrics: "node_controller",
+		Namespace: o.namespace, Lease: api.MachineConfigController, Identity: identity, Scheme: scheme, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	o.update.Version = version
+	if err := update.Add(ctx, r.Manager, clock.RealClock{}, o.update); err != nil {
+		return err
+	}
+	return r.Run(ctx, nil, nil)
+}

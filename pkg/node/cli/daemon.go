@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/daemon"
+	"github.com/cluster-version/cvo/pkg/node/host"
+	"github.com/cluster-version/cvo/pkg/node/update"
+)
+
+type daemonOptions struct {
+	processOptions
+	node, root, folder string
+}
+
+func newDaemonCmd(streams command.Streams) *cobra.Command {
+	o := &daemonOptions{}
+	cmd := &cobra.Command{
+		Use:   "daemon --node NAME",
+		Short: "Change a node's host to its desired config",
+		Long: `Run the daemon of a node until it is stopped. It reads the MachineConfig that the controller requests in an annotation of the
+Node, asks the controller to drain the node, and writes the files of the config below --root. A journal on disk makes each
+change safe: after a crash, the next process continues or undoes it.`,
+		Example: `  # Play a node's host with a folder
+  cvo-node daemon --kubeconfig admin.kubeconfig --node worker-0 --root ./worker-0`,
+		Args: command.UsageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
+	}
+	f := cmd.Flags()
+	o.add(f)
+	f.StringVar(&o.node, "node", os.Getenv("NODE_NAME"), "`name` of the Node (required)")
+	f.StringVar(&o.root, "root", "/", "`folder` that is the root of the host's file system")
+	f.StringVar(&o.folder, "host-folder", host.DefaultFolder, "`folder` on the host for the daemon's own files")
+	return cmd
+}
+
+func (o *daemonOptions) run(ctx context.Context, streams command.Streams) error {
+	if o.node == "" {
+		return &command.UsageError{Err: errors.New("--node is missing: set it to the name of the Node")}
+	}
+	cfg, err := o.config()
+	if err != nil {
+		return err
+	}
+	cfg.UserAgent = "cvo-node-daemon/" + version
+	scheme, err := update.NewScheme()
+	if err != nil {
+		return err
+	}
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("connecting to the API server: %w", err)
+	}
+	core, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("connecting to the API server: %w", err)
+	}
+	h, err := host.Open(o.root, host.Options{Folder: o.folder})
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	d := daemon.New(c, core.CoreV1().Nodes(), h, clock.RealClock{}, o.node, config.Options{Folder: o.folder})
+	return d.Run(logr.NewContext(ctx, o.logger(streams)))
+}

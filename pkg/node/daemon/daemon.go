@@ -1,0 +1,290 @@
+// Package daemon is the part of the node stage that runs on each node. It follows the requests in the annotations of its Node: it reads the
+// requested MachineConfig, asks for a drain, has package host change the host, asks to lift the cordon, and reports. All state is in the
+// Node and on the host, so a restarted daemon continues.
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/internal/backoff"
+	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/kube/watch"
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/host"
+)
+
+// Delays after failures in a row.
+var (
+	// requestRetry follows a failed request to the API server.
+	requestRetry = backoff.Doubling{First: time.Second, Max: time.Minute}
+	// changeRetry follows a change that the host did not accept. Each attempt drains the node.
+	changeRetry = backoff.Doubling{First: time.Minute, Max: time.Hour}
+)
+
+// Daemon updates one node.
+type Daemon struct {
+	client client.Client
+	nodes  corev1client.NodeInterface
+	host   *host.Host
+	clock  clock.Clock
+	node   string
+	config config.Options
+
+	// failed is the config that the host did not accept last.
+	failed failure
+}
+
+// failure is a config that the host did not accept, a number of times in a row.
+type failure struct {
+	config string
+	times  int
+	// again is the time of the next attempt.
+	again time.Time
+}
+
+// New returns the daemon of a node. c reads MachineConfigs from the API server, without a cache.
+func New(c client.Client, nodes corev1client.NodeInterface, h *host.Host, clk clock.Clock, node string, o config.Options) *Daemon {
+	return &Daemon{client: c, nodes: nodes, host: h, clock: clk, node: node, config: o}
+}
+
+// Run follows the Node until ctx ends.
+func (d *Daemon) Run(ctx context.Context) error {
+	changes := watch.NewChanges()
+	var latest watch.Latest[*corev1.Node]
+	single := watch.NewSingle(d.nodes, &corev1.Node{}, d.node, watch.OnState(func(n *corev1.Node) {
+		changes.Record(func() { latest.Observe(n) })
+	}))
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { watch.Run(ctx, nil, single); return nil })
+	group.Go(func() error {
+		failures := 0
+		var due <-chan time.Time
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-changes.C():
+			case <-due:
+			}
+			var seen watch.Latest[*corev1.Node]
+			changes.Locked(func() { seen = latest })
+			if seen.Object == nil {
+				continue // the Node is deleted, or not there yet
+			}
+			written, after, err := d.step(ctx, seen.Object)
+			switch {
+			case err != nil:
+				failures++
+				after = requestRetry.After(failures)
+				logr.FromContextOrDiscard(ctx).Error(err, "following the node failed", "node", d.node, "retry", after.String())
+			case written != nil:
+				changes.Record(func() { latest.Wrote(seen, written) })
+			}
+			if err == nil {
+				failures = 0
+			}
+			due = nil
+			if after > 0 {
+				due = d.clock.After(after)
+			}
+		}
+	})
+	return group.Wait()
+}
+
+// step makes one step towards the desired config. It returns the Node if it has written it, and the time after which the next step is due, 0
+// for the next change of the Node.
+func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node, after time.Duration, err error) {
+	desired := n.Annotations[api.DesiredConfigAnnotation]
+	change, pending, err := d.host.Pending()
+	if err != nil {
+		return nil, 0, err
+	}
+	if pending {
+		if err := d.end(change, desired); err != nil {
+			written, err := d.report(ctx, n, api.NodeDegraded, err.Error())
+			return written, requestRetry.Max, err
+		}
+	}
+	current, err := d.host.Current()
+	if err != nil {
+		return nil, 0, err
+	}
+	if desired == "" || desired == current.Name {
+		written, err := d.settle(ctx, n, current.Name)
+		return written, 0, err
+	}
+	return d.update(ctx, n, current, desired)
+}
+
+// end ends the change that an earlier process has left: it completes a change to the desired config, and undoes any other.
+func (d *Daemon) end(change host.Change, desired string) error {
+	if change.To.Name != desired {
+		return d.host.Undo()
+	}
+	err := d.host.Resume()
+	if errors.Is(err, host.ErrUndoing) {
+		return d.host.Undo()
+	}
+	if err != nil {
+		return err
+	}
+	return d.host.Confirm(desired)
+}
+
+// settle reports a node that runs its desired config, after its cordon is lifted.
+func (d *Daemon) settle(ctx context.Context, n *corev1.Node, current string) (*corev1.Node, error) {
+	if released, written, err := d.release(ctx, n, current); !released || err != nil {
+		return written, err
+	}
+	return d.annotate(ctx, n, map[string]string{
+		api.CurrentConfigAnnotation: current, api.NodeStateAnnotation: api.NodeDone, api.NodeReasonAnnotation: "",
+	})
+}
+
+// release requests that the cordon is lifted, if a drain was requested before. It reports whether that has happened.
+func (d *Daemon) release(ctx context.Context, n *corev1.Node, current string) (released bool, written *corev1.Node, err error) {
+	wanted := n.Annotations[api.DesiredDrainAnnotation]
+	switch {
+	case strings.HasPrefix(wanted, "drain-"):
+		written, err = d.annotate(ctx, n, map[string]string{api.DesiredDrainAnnotation: "uncordon-" + current})
+		return false, written, err
+	case wanted != n.Annotations[api.AppliedDrainAnnotation]:
+		return false, nil, nil // the controller's answer is an event
+	}
+	return true, nil, nil
+}
+
+// update changes the host to the desired config once the node is drained.
+func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config, desired string) (written *corev1.Node, after time.Duration, err error) {
+	if d.failed.config == desired {
+		if after := d.failed.again.Sub(d.clock.Now()); after > 0 {
+			_, written, err := d.release(ctx, n, current.Name)
+			return written, after, err
+		}
+	}
+	content, err := d.read(ctx, desired)
+	if err != nil {
+		written, reportErr := d.report(ctx, n, api.NodeDegraded, err.Error())
+		return written, requestRetry.Max, reportErr
+	}
+	unchanged, drift, err := d.compare(current, content)
+	if err != nil {
+		return nil, 0, err
+	}
+	if drift != "" {
+		written, err := d.report(ctx, n, api.NodeDegraded, drift)
+		return written, requestRetry.Max, err
+	}
+	wanted := "drain-" + desired
+	switch {
+	case unchanged:
+	case n.Annotations[api.DesiredDrainAnnotation] != wanted:
+		written, err := d.annotate(ctx, n, map[string]string{
+			api.NodeStateAnnotation: api.NodeWorking, api.NodeReasonAnnotation: "", api.DesiredDrainAnnotation: wanted,
+		})
+		return written, 0, err
+	case n.Annotations[api.AppliedDrainAnnotation] != wanted:
+		return nil, 0, nil // the controller's answer is an event
+	}
+	if err := d.apply(desired, content); err != nil {
+		d.fail(desired)
+		written, reportErr := d.report(ctx, n, api.NodeDegraded, err.Error())
+		return written, time.Nanosecond, reportErr // the cordon is lifted next, unless the undo failed
+	}
+	d.failed = failure{}
+	written, err = d.settle(ctx, n, desired)
+	return written, 0, err
+}
+
+// read returns the content of a MachineConfig.
+func (d *Daemon) read(ctx context.Context, name string) (config.Content, error) {
+	mc := &mcfgv1.MachineConfig{}
+	if err := d.client.Get(ctx, client.ObjectKey{Name: name}, mc); err != nil {
+		return config.Content{}, fmt.Errorf("reading MachineConfig %s: %w", name, err)
+	}
+	return config.Decode(mc, d.config)
+}
+
+// compare reports whether the host without a config has this content already, so that the update changes nothing. For a host with a config,
+// it returns how the host differs from it.
+func (d *Daemon) compare(current host.Config, content config.Content) (unchanged bool, drift string, err error) {
+	if current.Name == "" {
+		found, err := d.host.Verify(content)
+		return err == nil && len(found) == 0, "", err
+	}
+	own, err := d.host.Content(current)
+	if err != nil {
+		return false, "", err
+	}
+	found, err := d.host.Verify(own)
+	if err != nil || len(found) == 0 {
+		return false, "", err
+	}
+	return false, fmt.Sprintf("the host differs from MachineConfig %s, so the update does not start: %s: %s. Restore what the config says there",
+		current.Name, found[0].Path, found[0].Found), nil
+}
+
+func (d *Daemon) apply(name string, content config.Content) error {
+	if err := d.host.Apply(name, content); err != nil {
+		return err
+	}
+	return d.host.Confirm(name)
+}
+
+func (d *Daemon) fail(name string) {
+	if d.failed.config != name {
+		d.failed = failure{config: name}
+	}
+	d.failed.times++
+	d.failed.again = d.clock.Now().Add(changeRetry.After(d.failed.times))
+}
+
+// report writes the daemon's state and its reason.
+func (d *Daemon) report(ctx context.Context, n *corev1.Node, state, reason string) (*corev1.Node, error) {
+	return d.annotate(ctx, n, map[string]string{
+		api.NodeStateAnnotation: state, api.NodeReasonAnnotation: printable.Excerpt(reason, api.NodeReasonText),
+	})
+}
+
+// annotate writes those annotations of the Node that differ. It returns nil if none does. The daemon is the only writer of its annotations,
+// so the patch needs no lock.
+func (d *Daemon) annotate(ctx context.Context, n *corev1.Node, annotations map[string]string) (*corev1.Node, error) {
+	for key, value := range annotations {
+		if n.Annotations[key] == value {
+			delete(annotations, key)
+		}
+	}
+	if len(annotations) == 0 {
+		return nil, nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	if err != nil {
+		return nil, err
+	}
+	written := n.DeepCopy()
+	err = d.client.Patch(ctx, written, client.RawPatch(types.MergePatchType, patch))
+	if apierrors.IsNotFound(err) {
+		return nil, nil // the deletion is an event
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing the annotations of node %s: %w", n.Name, err)
+	}
+	return written, nil
+}

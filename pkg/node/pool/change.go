@@ -1,0 +1,54 @@
+package pool
+
+import (
+	"slices"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// Change is a write to a node.
+type Change struct {
+	Node *corev1.Node
+	// Target requests the pool's config from the node.
+	Target bool
+	// Taint is the wanted presence of UpdateInProgressTaint, which keeps new pods away from nodes whose update is pending.
+	Taint bool
+}
+
+// Apply makes the change in n, a copy of the node.
+func (c Change) Apply(n *corev1.Node, config string) {
+	if c.Target {
+		if n.Annotations == nil {
+			n.Annotations = map[string]string{}
+		}
+		n.Annotations[api.DesiredConfigAnnotation] = config
+		delete(n.Annotations, api.DesiredImageAnnotation)
+	}
+	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, isUpdateInProgress)
+	if c.Taint {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: api.UpdateInProgressTaint, Effect: corev1.TaintEffectPreferNoSchedule})
+	}
+}
+
+// Changes returns the writes that a pool's nodes need now. A paused pool and one without a config need none.
+func Changes(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, maxUnavailable int) []Change {
+	if p.Spec.Paused || p.Spec.Configuration.Name == "" {
+		return nil
+	}
+	candidates := Select(p, nodes, maxUnavailable)
+	targeted := append(candidates.Next(), candidates.Retarget...)
+	var changes []Change
+	for _, n := range nodes {
+		c := Change{Node: n, Target: slices.Contains(targeted, n)}
+		c.Taint = !c.Target && !hasTarget(n, p.Spec.Configuration.Name)
+		if c.Target || c.Taint != slices.ContainsFunc(n.Spec.Taints, isUpdateInProgress) {
+			changes = append(changes, c)
+		}
+	}
+	return changes
+}
+
+func isUpdateInProgress(t corev1.Taint) bool { return t.Key == api.UpdateInProgressTaint }

@@ -1,0 +1,64 @@
+package pool_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/pool"
+)
+
+func TestChanges(t *testing.T) {
+	foreign := corev1.Taint{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}
+	pending := corev1.Taint{Key: api.UpdateInProgressTaint, Effect: corev1.TaintEffectPreferNoSchedule}
+	for _, tt := range []struct {
+		name    string
+		nodes   string
+		tainted string // nodes with the taint
+		paused  bool
+		want    string // node: target, taint
+	}{
+		{"it leaves an updated node alone", "a:v1→v1", "", false, ""},
+		{"it targets a node", "a:v0→v0", "", false, "a target"},
+		{"it removes the taint of an updated node", "a:v1→v1", "a", false, "a untaint"},
+		{"it targets a node and removes its taint", "a:v0→v0", "a", false, "a target untaint"},
+		{"it taints a node that waits for a slot", "a:v0→v1 b:v0→v0", "", false, "b taint"},
+		{"it writes a waiting node once", "a:v0→v1 b:v0→v0", "b", false, ""},
+		{"it targets a node once", "a:v0→v1", "", false, ""},
+		{"it targets a node without a config", "a:→/Done", "", false, "a target"},
+		{"it writes nothing while the pool is paused", "a:v0→v0 b:v0→v0 c:v0→v1", "b", true, ""},
+		{"it retargets a node in progress", "a:v0→v0.5^ b:v0→v0", "", false, "a target; b taint"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := poolAt("v1")
+			p.Spec.Paused = tt.paused
+			nodes := parseNodes(t, tt.nodes)
+			for _, n := range nodes {
+				n.Annotations["theirs"] = "kept"
+				n.Spec.Taints = []corev1.Taint{foreign}
+				if strings.Contains(tt.tainted, n.Name) {
+					n.Spec.Taints = append(n.Spec.Taints, pending)
+				}
+			}
+			var got []string
+			for _, c := range pool.Changes(p, nodes, 1) {
+				n := c.Node.DeepCopy()
+				c.Apply(n, "v1")
+				text := n.Name
+				if n.Annotations[api.DesiredConfigAnnotation] != c.Node.Annotations[api.DesiredConfigAnnotation] {
+					assert.Equal(t, "v1", n.Annotations[api.DesiredConfigAnnotation])
+					text += " target"
+				}
+				text += map[int]string{1: " taint", -1: " untaint"}[len(n.Spec.Taints)-len(c.Node.Spec.Taints)]
+				got = append(got, text)
+				assert.Equal(t, "kept", n.Annotations["theirs"])
+				assert.Contains(t, n.Spec.Taints, foreign)
+			}
+			assert.Equal(t, tt.want, strings.Join(got, "; "), fmt.Sprint(got))
+		})
+	}
+}

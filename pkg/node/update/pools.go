@@ -1,0 +1,306 @@
+package update
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/pool"
+)
+
+// pools renders and assigns the configs of all pools.
+type pools struct {
+	client   client.Client
+	clock    clock.PassiveClock
+	recorder record.EventRecorder
+	options  Options
+
+	// sources are the MachineConfigs of each pool, as they were last seen.
+	sources map[string]sources
+	// written are nodes that this process has written and that the cache may not show yet.
+	written map[string]*corev1.Node
+}
+
+// sources identifies the MachineConfigs of a pool.
+type sources struct {
+	key   string
+	since time.Time
+}
+
+func newPools(c client.Client, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *pools {
+	return &pools{client: c, clock: clk, recorder: recorder, options: o, sources: map[string]sources{}, written: map[string]*corev1.Node{}}
+}
+
+// Reconcile implements reconcile.Reconciler. The request has no meaning.
+func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	nodes, err := r.nodes(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	var list mcfgv1.MachineConfigPoolList
+	if err := r.client.List(ctx, &list); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing MachineConfigPools: %w", err)
+	}
+	var configs mcfgv1.MachineConfigList
+	if err := r.client.List(ctx, &configs, client.UnsafeDisableDeepCopy); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing MachineConfigs: %w", err)
+	}
+	all := make([]*mcfgv1.MachineConfigPool, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	if created, err := r.createBuiltIn(ctx, all, nodes); created || err != nil {
+		return reconcile.Result{}, err // their creation is an event
+	}
+	members := pool.Assign(all, nodes)
+	var result reconcile.Result
+	var failures []error
+	for _, p := range all {
+		wait, err := r.sync(ctx, p, members.Nodes[p.Name], configs.Items)
+		if err != nil {
+			failures = append(failures, fmt.Errorf("MachineConfigPool %s: %w", p.Name, err))
+		}
+		if wait > 0 && (result.RequeueAfter == 0 || wait < result.RequeueAfter) {
+			result.RequeueAfter = wait
+		}
+	}
+	if len(failures) > 0 {
+		return reconcile.Result{}, errors.Join(failures...)
+	}
+	return result, nil
+}
+
+// nodes returns all nodes, with this process's own writes even if the cache does not show them yet. Otherwise the next reconcile would find
+// the same slots free.
+func (r *pools) nodes(ctx context.Context) ([]*corev1.Node, error) {
+	var list corev1.NodeList
+	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	late := map[string]*corev1.Node{}
+	nodes := make([]*corev1.Node, len(list.Items))
+	for i := range list.Items {
+		cached := &list.Items[i]
+		nodes[i] = cached
+		written, ok := r.written[cached.Name]
+		if !ok {
+			continue
+		}
+		if order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, written.ResourceVersion); err == nil && order < 0 {
+			late[cached.Name], nodes[i] = written, written
+		}
+	}
+	r.written = late
+	return nodes, nil
+}
+
+// createBuiltIn creates the pools that every cluster has, unless they exist. After that they belong to the administrator.
+func (r *pools) createBuiltIn(ctx context.Context, existing []*mcfgv1.MachineConfigPool, nodes []*corev1.Node) (created bool, err error) {
+	controlPlane, worker := pool.BuiltIn(nodes)
+	for _, p := range []*mcfgv1.MachineConfigPool{controlPlane, worker} {
+		if slices.ContainsFunc(existing, func(e *mcfgv1.MachineConfigPool) bool { return e.Name == p.Name }) {
+			continue
+		}
+		if err := r.client.Create(ctx, p); err != nil && !apierrors.IsAlreadyExists(err) {
+			return created, fmt.Errorf("creating MachineConfigPool %s: %w", p.Name, err)
+		}
+		created = true
+	}
+	return created, nil
+}
+
+// sync renders the pool's config, assigns it to nodes and writes the pool's status. wait is the time after which it must run again; 0 if only
+// a change of an object requires that.
+func (r *pools) sync(ctx context.Context, p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, configs []mcfgv1.MachineConfig) (wait time.Duration, err error) {
+	wait, renderError, err := r.render(ctx, p, configs)
+	if err != nil {
+		return 0, err
+	}
+	nodes, unassigned := r.assign(ctx, p, nodes)
+	o := pool.StatusOptions{WaitForReady: r.options.WaitForReady, RenderError: renderError}
+	before := p.DeepCopy()
+	p.Status = pool.Status(p, nodes, o, r.clock.Now().UTC().Truncate(time.Second))
+	if equality.Semantic.DeepEqual(before.Status, p.Status) {
+		return wait, unassigned
+	}
+	if err := r.client.Status().Patch(ctx, p, client.MergeFrom(before)); err != nil {
+		return 0, errors.Join(unassigned, fmt.Errorf("writing the status: %w", err))
+	}
+	return wait, unassigned
+}
+
+// render stores the rendered MachineConfig of a pool and makes it the pool's config. The text says why the MachineConfigs cannot be rendered.
+func (r *pools) render(ctx context.Context, p *mcfgv1.MachineConfigPool, configs []mcfgv1.MachineConfig) (wait time.Duration, failure string, err error) {
+	selector, err := metav1.LabelSelectorAsSelector(p.Spec.MachineConfigSelector)
+	if err != nil {
+		return 0, "spec.machineConfigSelector: " + err.Error(), nil
+	}
+	if selector.Empty() {
+		return 0, "spec.machineConfigSelector selects every MachineConfig: set a label, such as " + api.MachineConfigRoleLabel, nil
+	}
+	var selected []*mcfgv1.MachineConfig
+	for i := range configs {
+		if selector.Matches(labels.Set(configs[i].Labels)) && !isRendered(&configs[i]) {
+			selected = append(selected, &configs[i])
+		}
+	}
+	slices.SortFunc(selected, func(a, b *mcfgv1.MachineConfig) int { return strings.Compare(a.Name, b.Name) })
+	if wait := r.settle(p, selected); wait > 0 {
+		return wait, renderFailure(p), nil
+	}
+	rendered, err := config.Render(p.Name, selected, r.options.OSImage, r.options.Config)
+	if invalid, ok := errors.AsType[*config.Error](err); ok || errors.Is(err, config.ErrNoConfigs) {
+		if ok {
+			return 0, invalid.Error(), nil
+		}
+		return 0, err.Error(), nil
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	if err := r.store(ctx, p, rendered); err != nil {
+		return 0, "", err
+	}
+	return 0, "", r.target(ctx, p, rendered, selected)
+}
+
+// isRendered reports whether this controller has rendered the MachineConfig.
+func isRendered(mc *mcfgv1.MachineConfig) bool {
+	owner := metav1.GetControllerOf(mc)
+	return owner != nil && owner.Kind == "MachineConfigPool"
+}
+
+// settle returns how long a pool's MachineConfigs have to stay unchanged before they are rendered.
+func (r *pools) settle(p *mcfgv1.MachineConfigPool, selected []*mcfgv1.MachineConfig) time.Duration {
+	var key strings.Builder
+	for _, mc := range selected {
+		fmt.Fprintf(&key, "%s %s %d\n", mc.Name, mc.UID, mc.Generation)
+	}
+	now := r.clock.Now()
+	seen, known := r.sources[p.Name]
+	if !known || seen.key != key.String() {
+		seen = sources{key.String(), now}
+		r.sources[p.Name] = seen
+	}
+	return seen.since.Add(r.options.Settle).Sub(now)
+}
+
+// renderFailure returns the failure in the pool's status, which stays until the MachineConfigs are rendered again.
+func renderFailure(p *mcfgv1.MachineConfigPool) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == mcfgv1.MachineConfigPoolRenderDegraded && c.Status == corev1.ConditionTrue {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// store creates the rendered MachineConfig. If it exists, its content is the same, and only the release's version may change.
+func (r *pools) store(ctx context.Context, p *mcfgv1.MachineConfigPool, rendered *mcfgv1.MachineConfig) error {
+	owner := metav1.NewControllerRef(p, mcfgv1.GroupVersion.WithKind("MachineConfigPool"))
+	rendered.OwnerReferences = []metav1.OwnerReference{*owner}
+	if rendered.Annotations == nil {
+		rendered.Annotations = map[string]string{}
+	}
+	rendered.Annotations[config.GeneratedByAnnotation] = r.options.Version
+	rendered.Annotations[api.ReleaseAnnotation] = r.options.Release
+	existing := &mcfgv1.MachineConfig{}
+	err := r.client.Get(ctx, client.ObjectKeyFromObject(rendered), existing)
+	if apierrors.IsNotFound(err) {
+		if err = r.client.Create(ctx, rendered); err == nil {
+			r.recorder.Eventf(p, corev1.EventTypeNormal, "RenderedConfigGenerated", "Generated %s for release %s", rendered.Name, r.options.Release)
+		}
+		if apierrors.IsAlreadyExists(err) {
+			return nil // the cache is late: its event follows
+		}
+		if err != nil {
+			return fmt.Errorf("creating MachineConfig %s: %w", rendered.Name, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading MachineConfig %s: %w", rendered.Name, err)
+	}
+	if equality.Semantic.DeepEqual(existing.Annotations, rendered.Annotations) {
+		return nil
+	}
+	next := existing.DeepCopy()
+	next.Annotations = rendered.Annotations
+	if err := r.client.Patch(ctx, next, client.MergeFrom(existing)); err != nil {
+		return fmt.Errorf("writing the release of MachineConfig %s: %w", rendered.Name, err)
+	}
+	return nil
+}
+
+// target makes the rendered MachineConfig the pool's config.
+func (r *pools) target(ctx context.Context, p *mcfgv1.MachineConfigPool, rendered *mcfgv1.MachineConfig, selected []*mcfgv1.MachineConfig) error {
+	reference := func(name string) corev1.ObjectReference {
+		return corev1.ObjectReference{APIVersion: mcfgv1.GroupVersion.String(), Kind: "MachineConfig", Name: name}
+	}
+	next := mcfgv1.MachineConfigPoolStatusConfiguration{ObjectReference: reference(rendered.Name)}
+	for _, mc := range selected {
+		next.Source = append(next.Source, reference(mc.Name))
+	}
+	if equality.Semantic.DeepEqual(p.Spec.Configuration, next) {
+		return nil
+	}
+	before := p.DeepCopy()
+	p.Spec.Configuration = next
+	if err := r.client.Patch(ctx, p, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("setting the config to %s: %w", rendered.Name, err)
+	}
+	return nil
+}
+
+// assign writes the changes of a pool's nodes and returns the nodes as they are then.
+func (r *pools) assign(ctx context.Context, p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) ([]*corev1.Node, error) {
+	most, err := pool.MaxUnavailable(p, len(nodes))
+	if err != nil || p.DeletionTimestamp != nil {
+		return nodes, err
+	}
+	nodes = slices.Clone(nodes)
+	target := p.Spec.Configuration.Name
+	var targeted []string
+	for _, change := range pool.Changes(p, nodes, most) {
+		next := change.Node.DeepCopy()
+		change.Apply(next, target)
+		// The lock keeps the taints of others.
+		err := r.client.Patch(ctx, next, client.MergeFromWithOptions(change.Node, client.MergeFromWithOptimisticLock{}))
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			continue // the node's change is an event
+		}
+		if err != nil {
+			return nodes, fmt.Errorf("writing node %s: %w", next.Name, err)
+		}
+		r.written[next.Name] = next
+		nodes[slices.Index(nodes, change.Node)] = next
+		if change.Target {
+			targeted = append(targeted, next.Name)
+		}
+	}
+	switch len(targeted) {
+	case 0:
+	case 1:
+		r.recorder.Eventf(p, corev1.EventTypeNormal, "SetDesiredConfig", "Targeted node %s to MachineConfig %s", targeted[0], target)
+	default:
+		r.recorder.Eventf(p, corev1.EventTypeNormal, "SetDesiredConfig", "Set target for %d nodes to MachineConfig %s", len(targeted), target)
+	}
+	return nodes, nil
+}

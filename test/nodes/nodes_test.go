@@ -1,0 +1,408 @@
+// Package nodes tests the node stage as a whole: a real API server, the controller, and a daemon for each node that works on a folder.
+package nodes_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/node/cli"
+	"github.com/cluster-version/cvo/pkg/node/update"
+	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/golden"
+)
+
+var controlPlane *env.Env
+
+// processVariable makes the test binary a process of the stage, with the same arguments as cvo-node.
+const processVariable = "CVO_NODE_PROCESS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(processVariable) != "" {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		err := cli.New(command.Streams{Out: os.Stdout, Err: os.Stderr}).ExecuteContext(ctx)
+		cli.PrintError(os.Stderr, err)
+		stop()
+		os.Exit(command.ExitCode(err))
+	}
+	env.Main(m, env.Options{}, func(e *env.Env) { controlPlane = e })
+}
+
+// serve makes the control plane serve the kinds of the stage.
+var serve sync.Once
+
+// limit bounds every wait. It is not reached unless something hangs.
+const limit = time.Minute
+
+// stage is a cluster with the node stage.
+type stage struct {
+	t      *testing.T
+	env    *env.Env
+	client client.Client
+	// hosts are the root folders of the nodes.
+	hosts map[string]string
+	// stop ends the processes.
+	stop []func()
+}
+
+// start runs the controller, and a daemon for each node.
+func start(t *testing.T, nodes ...string) *stage {
+	e := controlPlane.For(t)
+	serve.Do(func() {
+		for _, kind := range []string{"machineconfigs", "machineconfigpools-CustomNoUpgrade"} {
+			e.Serve(t, "../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_"+kind+".crd.yaml")
+		}
+	})
+	scheme, err := update.NewScheme()
+	require.NoError(t, err)
+	c, err := client.New(e.Config("administrator"), client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	s := &stage{t: t, env: e, client: c, hosts: map[string]string{}}
+	t.Cleanup(func() {
+		for _, kind := range []client.Object{&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &corev1.Node{}} {
+			assert.NoError(t, c.DeleteAllOf(context.Background(), kind))
+		}
+	})
+	require.NoError(t, client.IgnoreAlreadyExists(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: api.MachineConfigNamespace}})))
+	for _, name := range nodes {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"node-role.kubernetes.io/worker": ""}}}
+		require.NoError(t, c.Create(t.Context(), n))
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		require.NoError(t, c.Status().Update(t.Context(), n))
+		s.hosts[name] = t.TempDir()
+	}
+	s.stop = append(s.stop, s.run("controller", "--settle", "200ms"))
+	for name, root := range s.hosts {
+		s.stop = append(s.stop, s.run("daemon", "--node", name, "--root", root))
+	}
+	return s
+}
+
+// restart ends all processes of the stage and starts them again.
+func (s *stage) restart() {
+	for _, stop := range s.stop {
+		stop()
+	}
+	s.run("controller", "--settle", "200ms")
+	for name, root := range s.hosts {
+		s.run("daemon", "--node", name, "--root", root)
+	}
+}
+
+// run runs a process of the stage until stop is called or the test ends.
+func (s *stage) run(args ...string) (stop func()) {
+	program, err := os.Executable()
+	require.NoError(s.t, err)
+	cmd := exec.Command(program, append(args, "--kubeconfig", s.env.Kubeconfig)...)
+	cmd.Env = append(os.Environ(), processVariable+"=1")
+	cmd.Stdout, cmd.Stderr = s.t.Output(), s.t.Output()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(s.t, cmd.Start())
+	stop = sync.OnceFunc(func() {
+		assert.NoError(s.t, cmd.Process.Signal(syscall.SIGTERM), "%v", args)
+		assert.NoError(s.t, cmd.Wait(), "%v", args)
+	})
+	s.t.Cleanup(stop)
+	return stop
+}
+
+// config creates a MachineConfig for the workers, or changes it. files has the contents of files by path.
+func (s *stage) config(name string, files map[string]string) {
+	s.t.Helper()
+	type file struct {
+		Path     string            `json:"path"`
+		Contents map[string]string `json:"contents"`
+	}
+	var list []file
+	for path, text := range files {
+		list = append(list, file{path, map[string]string{"source": "data:," + text}})
+	}
+	raw, err := json.Marshal(map[string]any{"ignition": map[string]any{"version": "3.5.0"}, "storage": map[string]any{"files": list}})
+	require.NoError(s.t, err)
+	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{api.MachineConfigRoleLabel: "worker"}}}
+	spec := mcfgv1.MachineConfigSpec{Config: runtime.RawExtension{Raw: raw}}
+	if err := s.client.Get(s.t.Context(), client.ObjectKey{Name: name}, mc); err == nil {
+		mc.Spec = spec
+		require.NoError(s.t, s.client.Update(s.t.Context(), mc))
+		return
+	}
+	mc.Spec = spec
+	require.NoError(s.t, s.client.Create(s.t.Context(), mc))
+}
+
+// pod runs a pod on a node. Its finalizer keeps it there until end is called.
+func (s *stage) pod(name, node string) (end func()) {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, Labels: map[string]string{"app": name}, Finalizers: []string{"example.com/running"},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](0), Containers: []corev1.Container{{Name: "app", Image: "app"}},
+		},
+	}
+	require.NoError(s.t, s.client.Create(s.t.Context(), p))
+	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+	require.NoError(s.t, s.client.Status().Update(s.t.Context(), p)) // a budget does not protect a pending pod
+	return func() {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		require.NoError(s.t, s.client.Patch(s.t.Context(), p, patch))
+	}
+}
+
+func (s *stage) node(name string) *corev1.Node {
+	n := &corev1.Node{}
+	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKey{Name: name}, n))
+	return n
+}
+
+func (s *stage) cordoned() []string {
+	var names []string
+	for name := range s.hosts {
+		if s.node(name).Spec.Unschedulable {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// eventually waits until check passes.
+func (s *stage) eventually(check func(*assert.CollectT)) {
+	s.t.Helper()
+	require.EventuallyWithT(s.t, check, limit, 20*time.Millisecond)
+}
+
+// updated waits until the worker pool is updated to another config than before, and returns its name.
+func (s *stage) updated(before string) (config string) {
+	s.t.Helper()
+	s.eventually(func(t *assert.CollectT) {
+		p := &mcfgv1.MachineConfigPool{}
+		require.NoError(t, s.client.Get(s.t.Context(), client.ObjectKey{Name: "worker"}, p))
+		config = p.Status.Configuration.Name
+		assert.NotEmpty(t, config)
+		assert.NotEqual(t, before, config)
+		assert.EqualValues(t, len(s.hosts), p.Status.UpdatedMachineCount)
+	})
+	return config
+}
+
+// table returns the output of kubectl get machineconfigpool worker, without the column with its age, and with short names of configs.
+func (s *stage) table(names map[string]string) string {
+	kubectl := filepath.Join(os.Getenv("CVO_KUBE_BIN"), "kubectl")
+	if os.Getenv("CVO_KUBE_BIN") == "" {
+		kubectl = "../../bin/kube/kubectl"
+	}
+	out, err := exec.CommandContext(s.t.Context(), kubectl, "--kubeconfig", s.env.Kubeconfig, "get", "mcp", "worker").CombinedOutput()
+	require.NoError(s.t, err, "%s", out)
+	var lines []string
+	for line := range strings.Lines(string(out)) {
+		fields := regexp.MustCompile(` {2,}`).Split(strings.TrimSpace(line), -1)
+		if name, ok := names[fields[1]]; ok {
+			fields[1] = name
+		}
+		lines = append(lines, strings.Join(fields[:len(fields)-1], "  "))
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// assertWrites checks the number of writes to each Node by the stage since a time.
+func (s *stage) assertWrites(since time.Time, most int) {
+	s.t.Helper()
+	writes := map[string]int{}
+	for _, r := range s.requests(since) {
+		if r.Write() && r.Object.Resource == "nodes" {
+			writes[r.Object.Name]++
+		}
+	}
+	for name := range s.hosts {
+		assert.Positive(s.t, writes[name], name)
+		assert.LessOrEqual(s.t, writes[name], most, name)
+	}
+}
+
+// requests returns the stage's requests since a time.
+func (s *stage) requests(since time.Time) []env.AuditEvent {
+	s.t.Helper()
+	requests, err := env.Audit(s.env.AuditLog)
+	require.NoError(s.t, err)
+	return slices.DeleteFunc(requests, func(r env.AuditEvent) bool {
+		return !strings.HasPrefix(r.UserAgent, "cvo-node") || r.Received.Before(since)
+	})
+}
+
+// TestPoolsUpdateWithinMaxUnavailable follows an update of five nodes, of which three may be unavailable. The ends of pods decide which node
+// is done first.
+func TestPoolsUpdateWithinMaxUnavailable(t *testing.T) {
+	s := start(t, "n1", "n2", "n3", "n4", "n5")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	for name := range s.hosts {
+		n := s.node(name)
+		assert.Empty(t, n.Annotations[api.DesiredDrainAnnotation], "a node that has the config already is not drained")
+		assert.Equal(t, before, n.Annotations[api.CurrentConfigAnnotation])
+	}
+	p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	three := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"maxUnavailable":3}}`))
+	require.NoError(t, s.client.Patch(t.Context(), p, three))
+	end := map[string]func(){}
+	for name := range s.hosts {
+		end[name] = s.pod("app-on-"+name, name)
+	}
+	names := map[string]string{before: "rendered-worker-before"}
+
+	begun := time.Now()
+	s.config("50-motd", map[string]string{"/etc/motd": "hello"})
+	var steps strings.Builder
+	for _, step := range []struct {
+		ends      string
+		cordoned  []string
+		available string
+	}{
+		{"", []string{"n1", "n2", "n3"}, "3 of 5 unavailable"},
+		{"n2", []string{"n1", "n3", "n4"}, "3 of 5 unavailable"},
+		{"n1", []string{"n3", "n4", "n5"}, "3 of 5 unavailable"},
+		{"n3", []string{"n4", "n5"}, "2 of 5 unavailable"},
+		{"n5", []string{"n4"}, "1 of 5 unavailable"},
+		{"n4", nil, "0 of 5 unavailable"},
+	} {
+		if step.ends != "" {
+			end[step.ends]()
+		}
+		s.eventually(func(c *assert.CollectT) {
+			assert.Equal(c, step.cordoned, s.cordoned())
+			require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: "worker"}, p))
+			assert.Equal(c, step.available, fmt.Sprintf("%d of %d unavailable", p.Status.UnavailableMachineCount, p.Status.MachineCount))
+			if step.ends != "" {
+				assert.Equal(c, p.Spec.Configuration.Name, s.node(step.ends).Annotations[api.CurrentConfigAnnotation])
+			}
+		})
+		names[p.Spec.Configuration.Name] = "rendered-worker-after"
+		fmt.Fprintf(&steps, "after the pod on %s ended:\n%s\n", step.ends, s.table(names))
+	}
+
+	golden.Assert(t, "pool", steps.String())
+	for name, root := range s.hosts {
+		text, err := os.ReadFile(filepath.Join(root, "etc/motd"))
+		require.NoError(t, err)
+		assert.Equal(t, "hello", string(text), name)
+	}
+	s.assertWrites(begun, 8)
+}
+
+// TestBrokenConfigStopsAndItsDeletionRepairs has a config that one host cannot apply: a folder is in the place of its file.
+func TestBrokenConfigStopsAndItsDeletionRepairs(t *testing.T) {
+	s := start(t, "n1", "n2")
+	require.NoError(t, os.MkdirAll(filepath.Join(s.hosts["n1"], "etc/motd/folder"), 0o755))
+	s.config("00-worker", map[string]string{"/etc/issue": "welcome"})
+	before := s.updated("")
+
+	s.config("50-motd", map[string]string{"/etc/motd": "hello", "/etc/issue": "changed"})
+
+	s.eventually(func(c *assert.CollectT) {
+		n := s.node("n1")
+		assert.Equal(c, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
+		assert.Contains(c, n.Annotations[api.NodeReasonAnnotation], "/etc/motd")
+		assert.Equal(c, before, n.Annotations[api.CurrentConfigAnnotation])
+		assert.NotEqual(c, before, n.Annotations[api.DesiredConfigAnnotation])
+		assert.False(c, n.Spec.Unschedulable, "the host has its old config, so the node serves")
+		p := &mcfgv1.MachineConfigPool{}
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: "worker"}, p))
+		assert.EqualValues(c, 1, p.Status.DegradedMachineCount)
+		assert.Zero(c, p.Status.UpdatedMachineCount, "the other node waits")
+	})
+	text, err := os.ReadFile(filepath.Join(s.hosts["n1"], "etc/issue"))
+	require.NoError(t, err)
+	assert.Equal(t, "welcome", string(text))
+	assert.Equal(t, before, s.node("n2").Annotations[api.DesiredConfigAnnotation])
+
+	require.NoError(t, s.client.Delete(t.Context(), &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: "50-motd"}}))
+	s.eventually(func(c *assert.CollectT) {
+		for name := range s.hosts {
+			n := s.node(name)
+			assert.Equal(c, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
+			assert.Empty(c, n.Annotations[api.NodeReasonAnnotation])
+			assert.Equal(c, before, n.Annotations[api.DesiredConfigAnnotation])
+			assert.Equal(c, before, n.Annotations[api.CurrentConfigAnnotation])
+		}
+	})
+}
+
+// TestRefusedEvictionsAreRetriedWhenTheBudgetChanges plays the controller of budgets.
+func TestRefusedEvictionsAreRetriedWhenTheBudgetChanges(t *testing.T) {
+	s := start(t, "n1")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	end := s.pod("web", "n1")
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	budget.Spec.MaxUnavailable, budget.Spec.Selector = ptr.To(intstr.FromInt(1)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	require.NoError(t, s.client.Create(t.Context(), budget))
+	t.Cleanup(func() { assert.NoError(t, s.client.Delete(context.Background(), budget)) })
+	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: budget.Generation, ExpectedPods: 1, CurrentHealthy: 1, DesiredHealthy: 1}
+	require.NoError(t, s.client.Status().Update(t.Context(), budget))
+
+	begun := time.Now()
+	s.config("50-motd", map[string]string{"/etc/motd": "hello"})
+	evictions := func() (codes []int) {
+		for _, r := range s.requests(begun) {
+			if r.Object.Subresource == "eviction" {
+				codes = append(codes, r.Code)
+			}
+		}
+		return codes
+	}
+	s.eventually(func(c *assert.CollectT) { assert.Equal(c, []int{http.StatusTooManyRequests}, evictions()) })
+	budget.Status.DisruptionsAllowed = 1
+	require.NoError(t, s.client.Status().Update(t.Context(), budget))
+
+	s.eventually(func(c *assert.CollectT) {
+		assert.Equal(c, []int{http.StatusTooManyRequests, http.StatusCreated}, evictions())
+	})
+	end()
+	s.updated(before)
+}
+
+// TestRestartedProcessesContinue restarts all processes while a node is drained.
+func TestRestartedProcessesContinue(t *testing.T) {
+	s := start(t, "n1", "n2")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	end := s.pod("app", "n1")
+	s.config("50-motd", map[string]string{"/etc/motd": "hello"})
+	s.eventually(func(c *assert.CollectT) { assert.Equal(c, []string{"n1"}, s.cordoned()) })
+
+	s.restart()
+	begun := time.Now()
+	end()
+
+	s.updated(before)
+	assert.Empty(t, s.cordoned())
+	for _, r := range s.requests(begun) {
+		assert.False(t, r.Object.Subresource == "eviction" && r.Code == http.StatusCreated, "the pod was evicted once")
+	}
+}
