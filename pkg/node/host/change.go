@@ -3,6 +3,7 @@
 package host
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -40,7 +41,7 @@ func (h *Host) begin(s *state, name string, content config.Content) (*Change, ta
 	if err := h.resolveOwners(to); err != nil {
 		return nil, to, err
 	}
-	encoded, err := encode(content)
+	encoded, err := json.Marshal(content)
 	if err != nil {
 		return nil, to, err
 	}

@@ -133,6 +133,19 @@ func TestFilesFollowTheConfig(t *testing.T) {
 	assert.Len(t, leftovers, 1, "the journal keeps only the content of the current config")
 }
 
+func TestOriginalSurvivesItsLossOnTheHost(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, "/etc/a", "a", 0o644)
+	before := list(t, root)
+	h := open(t, root, tree.Options{})
+	// The host has the file already, so the config changes nothing.
+	update(t, h, "adopted", files(file("/etc/a", "a", 0o644)))
+	require.NoError(t, os.Remove(root+"/etc/a"))
+	update(t, h, "changed", files(file("/etc/a", "changed", 0o644)))
+	update(t, h, "empty", config.Content{})
+	assert.Equal(t, before, list(t, root))
+}
+
 func TestUnitsAreFilesBelowSystemd(t *testing.T) {
 	root := t.TempDir()
 	yes, no := true, false
