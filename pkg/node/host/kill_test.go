@@ -123,10 +123,10 @@ func entries(t *testing.T) (before, after map[string]string) {
 	return before, list(t, root)
 }
 
-// TestKilledChangeContinuesOrIsUndone kills the process that applies a change before each of its operations.
+// TestKilledChangeContinuesOrIsUndone kills the process that applies a change before each of its operations; in short mode, before some.
 func TestKilledChangeContinuesOrIsUndone(t *testing.T) {
 	before, after := entries(t)
-	for operation := 0; ; operation++ {
+	for operation := 0; ; operation += stride() {
 		root := t.TempDir()
 		scenario(t, root)
 		if !killed(t, root, "apply", operation) {
@@ -161,7 +161,8 @@ func TestKilledChangeContinuesOrIsUndone(t *testing.T) {
 	}
 }
 
-// TestKilledRecoveryIsRepeated kills the process that continues, undoes or confirms a change before each of its operations.
+// TestKilledRecoveryIsRepeated kills the process that continues, undoes or confirms a change before each of its operations; in short
+// mode, before some.
 func TestKilledRecoveryIsRepeated(t *testing.T) {
 	before, after := entries(t)
 	for _, test := range []struct {
@@ -177,7 +178,7 @@ func TestKilledRecoveryIsRepeated(t *testing.T) {
 		{"confirmation", "confirm", applied, func(h *host.Host) error { return h.Confirm("to") }, after},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for operation := 0; ; operation++ {
+			for operation := 0; ; operation += stride() {
 				root := t.TempDir()
 				scenario(t, root)
 				test.begin(t, root)
@@ -228,4 +229,12 @@ func release(t *testing.T, roots ...string) {
 	for _, root := range roots {
 		require.NoError(t, os.RemoveAll(root))
 	}
+}
+
+// stride is the distance of the operations that a test interrupts.
+func stride() int {
+	if testing.Short() {
+		return 4
+	}
+	return 1
 }

@@ -184,11 +184,12 @@ func TestPowerLossLosesNoState(t *testing.T) {
 	}
 }
 
-// TestPowerLossAfterARecoveryLosesNoState kills the process before each operation of a change, recovers, and then cuts the power.
+// TestPowerLossAfterARecoveryLosesNoState kills the process before each operation of a change, recovers, and then cuts the
+// power. In short mode it does so before some operations.
 func TestPowerLossAfterARecoveryLosesNoState(t *testing.T) {
 	before, after := entries(t)
 	type death struct{}
-	for operation, isKilled := 0, true; isKilled; operation++ {
+	for operation, isKilled := 0, true; isKilled; operation += stride() {
 		for _, test := range []struct {
 			name    string
 			recover func(*host.Host) error
