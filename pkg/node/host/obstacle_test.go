@@ -120,7 +120,7 @@ func TestFullFileSystemUndoesTheChange(t *testing.T) {
 	require.NoError(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 	const page = 4096
 	full := 0
-	for free := 0; ; free += 2 {
+	for free := 0; ; free += 2 * stride() {
 		require.Less(t, free, 450, "the change must fit into the file system")
 		root := t.TempDir()
 		require.NoError(t, unix.Mount("tmpfs", root, "tmpfs", 0, "size=2m"))
@@ -153,7 +153,7 @@ func TestFullFileSystemUndoesTheChange(t *testing.T) {
 			break
 		}
 	}
-	assert.Greater(t, full, 80, "the change needs this many pages")
+	assert.Greater(t, full, 20, "the large writes of the change need this many pages")
 }
 
 // fill leaves this number of free pages in a file system.
