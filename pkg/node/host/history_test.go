@@ -35,7 +35,7 @@ func TestHostDependsOnlyOnItsConfig(t *testing.T) {
 			before := list(t, root)
 
 			h := open(t, root, tree.Options{})
-			err := dying(t, root, random.IntN(200), func(h *host.Host) error { return h.Apply("next", next) })
+			err := dying(t, root, deadlyAfter(random.IntN(200)), func(h *host.Host) error { return h.Apply("next", next) })
 			if _, pending, pendingErr := h.Pending(); pending && random.IntN(2) == 0 {
 				require.NoError(t, pendingErr)
 				err = h.Resume()
@@ -110,14 +110,14 @@ func fresh(t *testing.T, content config.Content) (map[string]string, error) {
 	return list(t, root), err
 }
 
-// dying calls an action that dies before the operation with this number, as if the process were killed.
-func dying(t *testing.T, root string, operation int, action func(*host.Host) error) error {
+// dying calls an action that dies before its first deadly operation, as if the process were killed.
+func dying(t *testing.T, root string, isDeadly func(operation, path string) bool, action func(*host.Host) error) error {
+	t.Helper()
 	type death struct{}
-	h, err := host.Open(root, host.Options{Tree: tree.Options{Sync: noSync, Step: func(string, string) error {
-		if operation == 0 {
+	h, err := host.Open(root, host.Options{Tree: tree.Options{Sync: noSync, Step: func(operation, path string) error {
+		if isDeadly(operation, path) {
 			panic(death{})
 		}
-		operation--
 		return nil
 	}}})
 	require.NoError(t, err)
@@ -128,4 +128,12 @@ func dying(t *testing.T, root string, operation int, action func(*host.Host) err
 		}
 	}()
 	return action(h)
+}
+
+// deadlyAfter is deadly after this number of operations.
+func deadlyAfter(operations int) func(string, string) bool {
+	return func(string, string) bool {
+		operations--
+		return operations < 0
+	}
 }

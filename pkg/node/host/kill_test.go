@@ -214,7 +214,8 @@ func applied(t *testing.T, root string) {
 
 // half leaves a change in its middle, as a killed process does.
 func half(t *testing.T, root string) {
-	require.True(t, killed(t, root, "apply", 75))
+	middle := func(operation, path string) bool { return operation == "rename" && path == "/etc/new/folder/file" }
+	require.NoError(t, dying(t, root, middle, func(h *host.Host) error { return h.Apply("to", target()) }))
 	h := open(t, root, tree.Options{})
 	change, pending, err := h.Pending()
 	require.NoError(t, err)
