@@ -3,6 +3,7 @@
 package host
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -40,7 +41,7 @@ func (h *Host) begin(s *state, name string, content config.Content) (*Change, ta
 	if err := h.resolveOwners(to); err != nil {
 		return nil, to, err
 	}
-	encoded, err := encode(content)
+	encoded, err := json.Marshal(content)
 	if err != nil {
 		return nil, to, err
 	}
@@ -115,7 +116,7 @@ func (h *Host) undo(s *state, failure string) error {
 	marked := errors.Join(h.tree.Remove(h.reserve()), h.save(s))
 	var err error
 	for _, step := range slices.Backward(change.Steps) {
-		err = errors.Join(err, h.undoStep(step))
+		err = errors.Join(err, h.settle(step.Path, step.After, step.Before, target{}))
 	}
 	if err == nil {
 		s.Change = nil
@@ -125,18 +126,6 @@ func (h *Host) undo(s *state, failure string) error {
 		return fmt.Errorf("undoing the change to %s: %w: %w", change.To.Name, ErrNotUndone, errors.Join(err, marked))
 	}
 	return h.collect(s)
-}
-
-func (h *Host) undoStep(step Step) error {
-	err := h.settle(step.Path, step.After, step.Before, target{})
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		// There is no space for both files. The journal has the one to restore, and it had space before the change.
-		if err := h.tree.Remove(step.Path); err != nil {
-			return err
-		}
-		err = h.settle(step.Path, step.After, step.Before, target{})
-	}
-	return err
 }
 
 // settle changes a path from one state of its step to the other. It recognizes by the entry on the host that this has happened. An entry in

@@ -4,8 +4,9 @@
 // (package config). A journal on disk makes each change safe: before the first write to the host, it holds every step and a copy of
 // everything that the change replaces. After a crash at any point, the next process continues the change or undoes it.
 //
-// A change is pending until Confirm. The journal keeps what each path was before any config managed it, and restores that when no config
-// manages the path any more. Package tree writes the single files. Enabling units, reloading systemd and rebooting are not here. Linux only.
+// A change is pending until Confirm. The journal keeps the original of each managed path: its entry before any config managed it. The original
+// returns as soon as no config manages the path. Package tree writes the single files. Enabling units, reloading systemd and rebooting are
+// left to others. Linux only.
 package host
 
 import (

@@ -133,6 +133,19 @@ func TestFilesFollowTheConfig(t *testing.T) {
 	assert.Len(t, leftovers, 1, "the journal keeps only the content of the current config")
 }
 
+func TestOriginalSurvivesItsLossOnTheHost(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, "/etc/a", "a", 0o644)
+	before := list(t, root)
+	h := open(t, root, tree.Options{})
+	// The host has the file already, so the config changes nothing.
+	update(t, h, "adopted", files(file("/etc/a", "a", 0o644)))
+	require.NoError(t, os.Remove(root+"/etc/a"))
+	update(t, h, "changed", files(file("/etc/a", "changed", 0o644)))
+	update(t, h, "empty", config.Content{})
+	assert.Equal(t, before, list(t, root))
+}
+
 func TestUnitsAreFilesBelowSystemd(t *testing.T) {
 	root := t.TempDir()
 	yes, no := true, false
@@ -290,7 +303,58 @@ func TestFailureInTheMiddleIsUndone(t *testing.T) {
 		current, err := h.Current()
 		require.NoError(t, err)
 		assert.Equal(t, "from", current.Name)
+		release(t, root)
 	}
+}
+
+// TestFailedUndoStaysPending fails each operation of a change and all that follow.
+func TestFailedUndoStaysPending(t *testing.T) {
+	for i, failed := 0, true; failed; i++ {
+		root := t.TempDir()
+		scenario(t, root)
+		before := list(t, root)
+		operations := 0
+		h := open(t, root, tree.Options{Step: func(string, string) error {
+			operations++
+			if operations > i {
+				return unix.EIO
+			}
+			return nil
+		}})
+		err := h.Apply("to", target())
+		failed = err != nil
+		if _, pending, pendingErr := h.Pending(); pending && failed {
+			require.NoError(t, pendingErr)
+			require.ErrorIs(t, err, host.ErrNotUndone)
+		}
+		require.NoError(t, open(t, root, tree.Options{}).Undo())
+		require.Equal(t, before, list(t, root), "failure from operation %d on", i)
+		release(t, root)
+	}
+}
+
+func TestFailedUndoKeepsTheReason(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, "/etc/a", "of the host", 0o600)
+	before := list(t, root)
+	broken := false
+	h := open(t, root, tree.Options{Step: func(_, path string) error {
+		broken = broken || path == "/etc/d"
+		if broken && (path == "/etc/a" || path == "/etc/d") {
+			return unix.EIO
+		}
+		return nil
+	}})
+	err := h.Apply("to", files(file("/etc/a", "a", 0o644), file("/etc/c", "c", 0o644), file("/etc/d", "d", 0o644)))
+	require.ErrorIs(t, err, host.ErrNotUndone)
+	change, pending, err := h.Pending()
+	require.NoError(t, err)
+	require.True(t, pending)
+	assert.Equal(t, host.Undoing, change.Phase)
+	assert.Equal(t, "applying to: write /etc/d: input/output error", change.Failure)
+	assert.NotContains(t, list(t, root), "/etc/c", "the undo of the other steps continues after an error")
+	require.NoError(t, open(t, root, tree.Options{}).Undo())
+	assert.Equal(t, before, list(t, root))
 }
 
 func TestObstacleUndoesTheChange(t *testing.T) {

@@ -11,12 +11,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
 	"strings"
 
-	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
 )
 
@@ -157,10 +157,8 @@ func digestOf(data []byte) string {
 // last write leaves no change, a crash afterwards leaves one that can be continued and undone.
 func (h *Host) record(s *state, change *Change, content []byte) error {
 	err := h.write(h.blob(change.To.Digest), change.To.Digest, bytes.NewReader(content))
-	for _, step := range change.Steps {
-		if err == nil && step.Before.Kind == tree.File {
-			err = h.backUp(step)
-		}
+	if err == nil {
+		err = h.backUp(s, change)
 	}
 	if err == nil {
 		// An undo writes the state twice, with one more error text.
@@ -177,13 +175,35 @@ func (h *Host) record(s *state, change *Change, content []byte) error {
 	return nil
 }
 
-func (h *Host) backUp(step Step) error {
-	f, err := h.tree.OpenFile(step.Path)
+// backUp copies the files that the change replaces, and the new originals. The change may leave an original as it is, but by the next change
+// it may be lost.
+func (h *Host) backUp(s *state, change *Change) error {
+	entries := map[string]tree.Entry{}
+	for name, original := range change.Originals {
+		if _, ok := s.Originals[name]; !ok {
+			entries[name] = original
+		}
+	}
+	for _, step := range change.Steps {
+		entries[step.Path] = step.Before
+	}
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		if e := entries[name]; e.Kind == tree.File {
+			if err := h.copyFile(name, e.Digest); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (h *Host) copyFile(name, digest string) error {
+	f, err := h.tree.OpenFile(name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return h.write(h.blob(step.Before.Digest), step.Before.Digest, f)
+	return h.write(h.blob(digest), digest, f)
 }
 
 // data returns the data of a file: from a content or from the journal.
@@ -219,6 +239,3 @@ func (h *Host) collect(s *state) error {
 	}
 	return err
 }
-
-// encode returns the stored form of a content, which decides its digest.
-func encode(c config.Content) ([]byte, error) { return json.Marshal(c) }

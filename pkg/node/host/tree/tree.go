@@ -365,21 +365,19 @@ func (p *place) remove() error {
 	if err := p.clean(); err != nil {
 		return err
 	}
-	flags := 0
-	switch e, err := p.stat(); {
+	e, err := p.stat()
+	switch {
 	case err != nil:
 		return err
 	case e.Kind == Absent:
 		return nil
 	case e.Kind == Other:
 		return unix.EEXIST
-	case e.Kind == Folder:
-		flags = unix.AT_REMOVEDIR
 	}
 	if err := p.options.Step("remove", p.path); err != nil {
 		return err
 	}
-	if err := unix.Unlinkat(p.fd, p.name, flags); err != nil {
+	if err := p.unlink(e.Kind); err != nil {
 		return err
 	}
 	return p.sync(p.parent)
@@ -404,12 +402,20 @@ func (t *Tree) Finish(name string) error {
 
 // clean removes the temporary entry.
 func (p *place) clean() error {
-	err := unix.Unlinkat(p.fd, p.temporary(), 0)
-	if errors.Is(err, unix.EISDIR) {
-		err = unix.Unlinkat(p.fd, p.temporary(), unix.AT_REMOVEDIR)
+	temporary := *p
+	temporary.name = p.temporary()
+	e, err := temporary.stat()
+	if err != nil || e.Kind == Absent {
+		// A read-only file system refuses to remove even a missing entry.
+		return err
 	}
-	if errors.Is(err, unix.ENOENT) {
-		return nil
+	return temporary.unlink(e.Kind)
+}
+
+func (p *place) unlink(kind Kind) error {
+	flags := 0
+	if kind == Folder {
+		flags = unix.AT_REMOVEDIR
 	}
-	return err
+	return unix.Unlinkat(p.fd, p.name, flags)
 }
