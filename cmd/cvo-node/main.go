@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command cvo-node is the node stage of a platform. It renders machine configs, drains nodes and changes their hosts.
 package main
 

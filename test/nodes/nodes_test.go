@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package nodes tests the node stage as a whole: a real API server, the controller, and a daemon for each node that works on a folder.
 package nodes_test
 
@@ -86,7 +88,7 @@ func start(t *testing.T, nodes ...string) *stage {
 	s := &stage{t: t, env: e, client: c, hosts: map[string]string{}}
 	t.Cleanup(func() {
 		for _, kind := range []client.Object{&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &corev1.Node{}} {
-			assert.NoError(t, c.DeleteAllOf(context.Background(), kind))
+			assert.NoError(t, c.DeleteAllOf(context.WithoutCancel(t.Context()), kind))
 		}
 	})
 	require.NoError(t, client.IgnoreAlreadyExists(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: api.MachineConfigNamespace}})))
@@ -360,9 +362,9 @@ func TestRefusedEvictionsAreRetriedWhenTheBudgetChanges(t *testing.T) {
 	before := s.updated("")
 	end := s.pod("web", "n1")
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
-	budget.Spec.MaxUnavailable, budget.Spec.Selector = ptr.To(intstr.FromInt(1)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	budget.Spec.MaxUnavailable, budget.Spec.Selector = new(intstr.FromInt(1)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	require.NoError(t, s.client.Create(t.Context(), budget))
-	t.Cleanup(func() { assert.NoError(t, s.client.Delete(context.Background(), budget)) })
+	t.Cleanup(func() { assert.NoError(t, s.client.Delete(context.WithoutCancel(t.Context()), budget)) })
 	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: budget.Generation, ExpectedPods: 1, CurrentHealthy: 1, DesiredHealthy: 1}
 	require.NoError(t, s.client.Status().Update(t.Context(), budget))
 
@@ -405,4 +407,32 @@ func TestRestartedProcessesContinue(t *testing.T) {
 	for _, r := range s.requests(begun) {
 		assert.False(t, r.Object.Subresource == "eviction" && r.Code == http.StatusCreated, "the pod was evicted once")
 	}
+}
+
+// TestCordonsOfAdministratorsAreKept cordons a node after its update was requested and before its daemon has seen the request.
+func TestCordonsOfAdministratorsAreKept(t *testing.T) {
+	s := start(t, "n1")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	for _, stop := range s.stop[1:] {
+		stop()
+	}
+	s.config("50-motd", map[string]string{"/etc/motd": "hello"})
+	s.eventually(func(c *assert.CollectT) {
+		assert.NotEqual(c, before, s.node("n1").Annotations[api.DesiredConfigAnnotation])
+	})
+	cordon := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
+	require.NoError(t, s.client.Patch(t.Context(), s.node("n1"), cordon))
+	end := s.pod("app", "n1")
+
+	s.run("daemon", "--node", "n1", "--root", s.hosts["n1"])
+
+	s.eventually(func(c *assert.CollectT) {
+		pod := &corev1.Pod{}
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "app"}, pod))
+		assert.NotNil(c, pod.DeletionTimestamp, "the node is drained anyway")
+	})
+	end()
+	s.updated(before)
+	assert.Equal(t, []string{"n1"}, s.cordoned())
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package cli has the commands of cvo-node: one for each process of the node stage. They read flags, connect the parts of the process and
 // run it until it is stopped.
 package cli

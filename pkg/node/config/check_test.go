@@ -150,7 +150,7 @@ func TestErrorIsASentence(t *testing.T) {
 
 func TestOwnFolderIsAnOption(t *testing.T) {
 	mc := worker("a", files(file("/opt/node/a", ""), file("/var/lib/cvo-node/a", "")))
-	assert.ErrorContains(t, config.Validate(mc, config.Options{Folder: "/opt/node"}), `files[0].path is "/opt/node/a", but the node stage keeps its own files in /opt/node`)
+	require.ErrorContains(t, config.Validate(mc, config.Options{Folder: "/opt/node"}), `files[0].path is "/opt/node/a", but the node stage keeps its own files in /opt/node`)
 	assert.NoError(t, config.Validate(worker("a", files(file("/var/lib/cvo-node2", ""))), config.Options{}), "the name only begins the same")
 }
 

@@ -24,8 +24,10 @@ func TestDifferenceListsChanges(t *testing.T) {
 		{
 			"it lists files, changed by data, mode or owner",
 			[]*mcfgv1.MachineConfig{worker("a", files(file("/same", ""), file("/gone", ""), file("/data", "old"), file("/mode", ""), file("/owner", "")))},
-			[]*mcfgv1.MachineConfig{worker("a", files(file("/same", ""), file("/new", ""), file("/data", "new"), file("/mode", ""), file("/owner", ""))),
-				worker("b", files(`{"path": "/mode", "mode": 256}`, `{"path": "/owner", "group": {"name": "wheel"}}`))},
+			[]*mcfgv1.MachineConfig{
+				worker("a", files(file("/same", ""), file("/new", ""), file("/data", "new"), file("/mode", ""), file("/owner", ""))),
+				worker("b", files(`{"path": "/mode", "mode": 256}`, `{"path": "/owner", "group": {"name": "wheel"}}`)),
+			},
 			config.Change{Files: config.Set{Added: []string{"/new"}, Changed: []string{"/data", "/mode", "/owner"}, Removed: []string{"/gone"}}},
 		},
 		{

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package daemon is the part of the node stage that runs on each node. It follows the requests in the annotations of its Node: it reads the
 // requested MachineConfig, asks for a drain, has package host change the host, asks to lift the cordon, and reports. All state is in the
 // Node and on the host, so a restarted daemon continues.
@@ -118,7 +120,7 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 	}
 	if pending {
 		if err := d.end(change, desired); err != nil {
-			written, err := d.report(ctx, n, api.NodeDegraded, err.Error())
+			written, err := d.degrade(ctx, n, err.Error())
 			return written, requestRetry.Max, err
 		}
 	}
@@ -181,7 +183,7 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	}
 	content, err := d.read(ctx, desired)
 	if err != nil {
-		written, reportErr := d.report(ctx, n, api.NodeDegraded, err.Error())
+		written, reportErr := d.degrade(ctx, n, err.Error())
 		return written, requestRetry.Max, reportErr
 	}
 	unchanged, drift, err := d.compare(current, content)
@@ -189,7 +191,7 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 		return nil, 0, err
 	}
 	if drift != "" {
-		written, err := d.report(ctx, n, api.NodeDegraded, drift)
+		written, err := d.degrade(ctx, n, drift)
 		return written, requestRetry.Max, err
 	}
 	wanted := "drain-" + desired
@@ -205,7 +207,7 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	}
 	if err := d.apply(desired, content); err != nil {
 		d.fail(desired)
-		written, reportErr := d.report(ctx, n, api.NodeDegraded, err.Error())
+		written, reportErr := d.degrade(ctx, n, err.Error())
 		return written, time.Nanosecond, reportErr // the cordon is lifted next, unless the undo failed
 	}
 	d.failed = failure{}
@@ -256,10 +258,10 @@ func (d *Daemon) fail(name string) {
 	d.failed.again = d.clock.Now().Add(changeRetry.After(d.failed.times))
 }
 
-// report writes the daemon's state and its reason.
-func (d *Daemon) report(ctx context.Context, n *corev1.Node, state, reason string) (*corev1.Node, error) {
+// degrade reports that the daemon cannot follow the request, with the reason.
+func (d *Daemon) degrade(ctx context.Context, n *corev1.Node, reason string) (*corev1.Node, error) {
 	return d.annotate(ctx, n, map[string]string{
-		api.NodeStateAnnotation: state, api.NodeReasonAnnotation: printable.Excerpt(reason, api.NodeReasonText),
+		api.NodeStateAnnotation: api.NodeDegraded, api.NodeReasonAnnotation: printable.Excerpt(reason, api.NodeReasonText),
 	})
 }
 

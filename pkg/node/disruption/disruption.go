@@ -33,13 +33,13 @@ func Default() operatorv1.NodeDisruptionPolicyClusterStatus {
 	none := Action{Type: operatorv1.NoneStatusAction}
 	return operatorv1.NodeDisruptionPolicyClusterStatus{
 		Files: []operatorv1.NodeDisruptionPolicyStatusFile{
-			file("/etc/containers/policy.json", reload("crio.service")),
+			file("/etc/containers/policy.json", reloadCRIO),
 			file("/etc/containers/registries.conf", Action{Type: operatorv1.SpecialStatusAction}),
-			file("/etc/containers/registries.d", reload("crio.service")),
-			file("/etc/crio/policies", reload("crio.service")),
+			file("/etc/containers/registries.d", reloadCRIO),
+			file("/etc/crio/policies", reloadCRIO),
 			file("/etc/kubernetes/credential-providers", restart("kubelet.service")),
 			file("/etc/kubernetes/kubelet-ca.crt", none),
-			file("/etc/machine-config-daemon/no-reboot/containers-gpg.pub", reload("crio.service")),
+			file("/etc/machine-config-daemon/no-reboot/containers-gpg.pub", reloadCRIO),
 			file("/etc/nmstate/openshift", none),
 			file("/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt", restart("coreos-update-ca-trust.service"), restart("crio.service")),
 			file("/var/lib/kubelet/config.json", none),
@@ -109,7 +109,7 @@ func settle(all []Action) Decision {
 			continue
 		case operatorv1.SpecialStatusAction:
 			// OpenShift drains only if the change of registries.conf can hide an image from a running pod. This package always drains.
-			d.Actions = append(d.Actions, reload("crio.service"))
+			d.Actions = append(d.Actions, reloadCRIO)
 			d.Drain = true
 			continue
 		case operatorv1.DrainStatusAction:
@@ -151,9 +151,8 @@ func actions(own []operatorv1.NodeDisruptionPolicySpecAction) []Action {
 	return out
 }
 
-func reload(service operatorv1.NodeDisruptionPolicyServiceName) Action {
-	return Action{Type: operatorv1.ReloadStatusAction, Reload: &operatorv1.ReloadService{ServiceName: service}}
-}
+// reloadCRIO has CRI-O read its configuration again.
+var reloadCRIO = Action{Type: operatorv1.ReloadStatusAction, Reload: &operatorv1.ReloadService{ServiceName: "crio.service"}}
 
 func restart(service operatorv1.NodeDisruptionPolicyServiceName) Action {
 	return Action{Type: operatorv1.RestartStatusAction, Restart: &operatorv1.RestartService{ServiceName: service}}

@@ -6,13 +6,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/cluster-version/cvo/pkg/node/drain"
 )
 
 func ownedBy(kind, name string) []metav1.OwnerReference {
-	return []metav1.OwnerReference{{Kind: kind, Name: name, Controller: ptr.To(true)}}
+	return []metav1.OwnerReference{{Kind: kind, Name: name, Controller: new(true)}}
 }
 
 func TestActionFor(t *testing.T) {
@@ -30,7 +29,8 @@ func TestActionFor(t *testing.T) {
 		{"it keeps a pod of a DaemonSet", corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: ownedBy("DaemonSet", "agent")}}, drain.Keep},
 		{
 			"it keeps a pod of a DaemonSet that is being deleted",
-			corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: ownedBy("DaemonSet", "agent"), DeletionTimestamp: &now}}, drain.Keep,
+			corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: ownedBy("DaemonSet", "agent"), DeletionTimestamp: &now}},
+			drain.Keep,
 		},
 		{"it evicts a pod of a deleted DaemonSet", corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: ownedBy("DaemonSet", "gone")}}, drain.Evict},
 		{
@@ -38,7 +38,8 @@ func TestActionFor(t *testing.T) {
 			corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{OwnerReferences: ownedBy("DaemonSet", "agent")},
 				Status:     corev1.PodStatus{Phase: corev1.PodFailed},
-			}, drain.Evict,
+			},
+			drain.Evict,
 		},
 		{"it keeps a static pod", corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}}}, drain.Keep},
 		{"it waits for a pod that is being deleted", corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}, drain.Wait},

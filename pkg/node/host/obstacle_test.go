@@ -91,7 +91,7 @@ func TestObstacleOfTheFileSystemUndoesTheChange(t *testing.T) {
 			h := open(t, root, tree.Options{})
 			err := h.Apply("to", content)
 			require.ErrorIs(t, err, test.errno)
-			assert.ErrorContains(t, err, test.path)
+			require.ErrorContains(t, err, test.path)
 			require.NotErrorIs(t, err, host.ErrNotUndone)
 			assert.Equal(t, before, list(t, root))
 		})

@@ -6,6 +6,7 @@ import (
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -26,7 +27,7 @@ func nodeWith(name, roles string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Labels: map[string]string{}, Annotations: map[string]string{api.NodeStateAnnotation: api.NodeDone},
 	}}
-	for _, role := range strings.Fields(roles) {
+	for role := range strings.FieldsSeq(roles) {
 		n.Labels[rolePrefix+role] = ""
 	}
 	return n
@@ -50,7 +51,7 @@ func TestAssign(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var pools []*mcfgv1.MachineConfigPool
-			for _, role := range strings.Fields(tt.pools) {
+			for role := range strings.FieldsSeq(tt.pools) {
 				pools = append(pools, poolOf(role))
 			}
 			other := nodeWith("other", "worker")
@@ -120,7 +121,7 @@ func TestBuiltInPoolsSelectTheNodesOfTheDistribution(t *testing.T) {
 			assert.Contains(t, controlPlane.Labels, api.RequiredPoolLabel)
 			assert.NotContains(t, worker.Labels, api.RequiredPoolLabel)
 			selector, err := metav1.LabelSelectorAsSelector(worker.Spec.MachineConfigSelector)
-			assert.NoError(t, err)
+			require.NoError(t, err)
 			assert.True(t, selector.Matches(labels.Set{api.MachineConfigRoleLabel: "worker"}))
 		})
 	}

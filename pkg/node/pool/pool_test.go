@@ -24,17 +24,15 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func parseNodes(t *testing.T, text string) []*corev1.Node {
 	t.Helper()
 	var nodes []*corev1.Node
-	for _, field := range strings.Fields(text) {
+	for field := range strings.FieldsSeq(text) {
 		name, rest, found := strings.Cut(field, ":")
 		require.True(t, found, field)
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}}
 		ready := corev1.ConditionTrue
-		if strings.HasSuffix(rest, "!") {
-			rest, ready = strings.TrimSuffix(rest, "!"), corev1.ConditionFalse
+		if rest, found = strings.CutSuffix(rest, "!"); found {
+			ready = corev1.ConditionFalse
 		}
-		if strings.HasSuffix(rest, "^") {
-			rest, n.Spec.Unschedulable = strings.TrimSuffix(rest, "^"), true
-		}
+		rest, n.Spec.Unschedulable = strings.CutSuffix(rest, "^")
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
 		configs, state, _ := strings.Cut(rest, "/")
 		current, desired, found := strings.Cut(configs, "→")
@@ -165,7 +163,7 @@ func TestMaxUnavailable(t *testing.T) {
 
 func TestNodesStartByZoneAndAge(t *testing.T) {
 	var nodes []*corev1.Node
-	for _, place := range strings.Fields("ZZZ/200 ZZZ/1500 ZZZ/42 RRR/100 RRR/42 QQQ/42 /200 /900 /42") {
+	for place := range strings.FieldsSeq("ZZZ/200 ZZZ/1500 ZZZ/42 RRR/100 RRR/42 QQQ/42 /200 /900 /42") {
 		zone, age, _ := strings.Cut(place, "/")
 		seconds, err := strconv.Atoi(age)
 		require.NoError(t, err)

@@ -150,7 +150,7 @@ func (r *pools) sync(ctx context.Context, p *mcfgv1.MachineConfigPool, nodes []*
 func (r *pools) render(ctx context.Context, p *mcfgv1.MachineConfigPool, configs []mcfgv1.MachineConfig) (wait time.Duration, failure string, err error) {
 	selector, err := metav1.LabelSelectorAsSelector(p.Spec.MachineConfigSelector)
 	if err != nil {
-		return 0, "spec.machineConfigSelector: " + err.Error(), nil
+		return 0, "spec.machineConfigSelector: " + err.Error(), nil //nolint:nilerr // the pool's status reports it
 	}
 	if selector.Empty() {
 		return 0, "spec.machineConfigSelector selects every MachineConfig: set a label, such as " + api.MachineConfigRoleLabel, nil
