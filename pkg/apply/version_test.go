@@ -222,27 +222,36 @@ func conversionWebhook(server *httptest.Server) string {
 	return fmt.Sprintf(`{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":%q,"caBundle":%q}}}`, server.URL, bundle)
 }
 
-// Server-side apply cannot read an object with a value of another type than the manifest's version has.
-func TestFieldsMayChangeTheirTypeBetweenVersions(t *testing.T) {
-	const group = "typed.example.com"
+// retyped serves a definition whose version v1 has another type for field note than v1beta1, and returns a constructor of its objects.
+func retyped(t *testing.T, group string) func(version, name, spec string) *manifest.Manifest {
 	text := strings.Replace(strings.ReplaceAll(graduatedCRD, "GROUP", group), "note: {type: string}, accessPolicy", "note: {type: array, items: {type: string}}, accessPolicy", 1)
 	serveCRD(t, parse(t, text))
 	ns := namespace(t)
-	widget := func(version, name, spec string) *manifest.Manifest {
+	return func(version, name, spec string) *manifest.Manifest {
 		return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: %s, namespace: %s}\nspec: %s", group, version, name, ns, spec))
 	}
+}
+
+// Server-side apply cannot read an object with a value of another type than the manifest's version has. Another client may have made the
+// server discard managedFields before, so no entry has another version.
+func TestFieldsMayChangeTheirTypeBetweenVersions(t *testing.T) {
+	widget := retyped(t, "typed.example.com")
+	const labeled, discarded = `{"metadata":{"labels":{"theirs":"kept"}}}`, `{"metadata":{"managedFields":[{}],"labels":{"theirs":"kept"}}}`
 	for _, tt := range []struct {
-		name, spec string
-		want       any
+		name, patch, spec string
+		want              any
+		requests          int
 	}{
-		{"with a value of the new type", "{note: [new]}", []any{"new"}},
-		{"without the field", "{accessPolicy: allow}", nil},
+		{"with a value of the new type", labeled, "{note: [new]}", []any{"new"}, 5},
+		{"without the field", labeled, "{accessPolicy: allow}", nil, 5},
+		{"with a value of the new type without managedFields", discarded, "{note: [new]}", []any{"new"}, 5},
+		{"without the field and managedFields", discarded, "{accessPolicy: allow}", nil, 5},
 	} {
 		t.Run("it applies a manifest "+tt.name, func(t *testing.T) {
 			a, record := connect(t, owner)
 			first, next := widget("v1beta1", slug(tt.name), "{port: 80, note: old}"), widget("v1", slug(tt.name), tt.spec)
 			applied := must(t, a, first)
-			as(t, "other", first, types.MergePatchType, `{"metadata":{"labels":{"theirs":"kept"}}}`)
+			as(t, "other", first, types.MergePatchType, tt.patch)
 			former := func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
 				return []*manifest.Manifest{first}, nil
 			}
@@ -253,7 +262,7 @@ func TestFieldsMayChangeTheirTypeBetweenVersions(t *testing.T) {
 			assert.Equal(t, tt.want, at(predicted.Object.Object, "spec.note"))
 			record.take()
 			must(t, a, next)
-			assert.Len(t, record.take(), 5)
+			assert.Len(t, record.take(), tt.requests)
 			obj := live(t, next)
 			assert.Equal(t, tt.want, at(obj.Object, "spec.note"))
 			assert.Nil(t, at(obj.Object, "spec.port"), "a field that the release drops disappears")
@@ -264,44 +273,8 @@ func TestFieldsMayChangeTheirTypeBetweenVersions(t *testing.T) {
 	}
 }
 
-// Another client may have made the server discard managedFields before, so no entry has another version.
-func TestUnreadableObjectsWithoutManagedFieldsAreReplaced(t *testing.T) {
-	const group = "unreadable.example.com"
-	text := strings.Replace(strings.ReplaceAll(graduatedCRD, "GROUP", group), "note: {type: string}, accessPolicy", "note: {type: array, items: {type: string}}, accessPolicy", 1)
-	serveCRD(t, parse(t, text))
-	ns := namespace(t)
-	widget := func(version, name, spec string) *manifest.Manifest {
-		return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: %s, namespace: %s}\nspec: %s", group, version, name, ns, spec))
-	}
-	for _, tt := range []struct {
-		name, spec string
-		want       any
-	}{
-		{"with a value of the new type", "{note: [new]}", []any{"new"}},
-		{"without the field", "{accessPolicy: allow}", nil},
-	} {
-		t.Run("it applies a manifest "+tt.name, func(t *testing.T) {
-			a, _ := connect(t, owner)
-			first, next := widget("v1beta1", slug(tt.name), "{port: 80, note: old}"), widget("v1", slug(tt.name), tt.spec)
-			applied := must(t, a, first)
-			as(t, "kubectl", first, types.MergePatchType, `{"metadata":{"managedFields":[{}],"labels":{"theirs":"kept"}}}`)
-			require.Empty(t, live(t, first).GetManagedFields())
-			former := func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
-				return []*manifest.Manifest{first}, nil
-			}
-			a = a.With(apply.Options{UID: applied.UID, Former: former})
-
-			predicted, err := a.Predict(t.Context(), next, release.Updating)
-			if assert.NoError(t, err) {
-				assert.Equal(t, tt.want, at(predicted.Object.Object, "spec.note"))
-			}
-			must(t, a, next)
-			obj := live(t, next)
-			assert.Equal(t, tt.want, at(obj.Object, "spec.note"))
-			assert.Nil(t, at(obj.Object, "spec.port"), "a field that the release drops disappears")
-			assert.Equal(t, "kept", obj.GetLabels()["theirs"])
-		})
-	}
+func TestUnreadableObjectsStayIfReplacingDoesNotHelp(t *testing.T) {
+	widget := retyped(t, "unreadable.example.com")
 	for _, tt := range []struct{ name, patch string }{
 		{"if the earlier release is not available", `{"metadata":{"managedFields":[{}]}}`},
 		{"if another client owns the value", `{"spec":{"note":"theirs"}}`},

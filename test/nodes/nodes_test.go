@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
@@ -53,6 +55,7 @@ func TestMain(m *testing.M) {
 		stop()
 		os.Exit(command.ExitCode(err))
 	}
+	log.SetLogger(logr.Discard())
 	env.Main(m, env.Options{}, func(e *env.Env) { controlPlane = e })
 }
 
@@ -171,16 +174,27 @@ func (s *stage) pod(name, node string) (end func()) {
 	require.NoError(s.t, s.client.Create(s.t.Context(), p))
 	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 	require.NoError(s.t, s.client.Status().Update(s.t.Context(), p)) // a budget does not protect a pending pod
-	return func() {
+	end = sync.OnceFunc(func() {
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-		require.NoError(s.t, s.client.Patch(s.t.Context(), p, patch))
-	}
+		assert.NoError(s.t, s.client.Patch(context.WithoutCancel(s.t.Context()), p, patch))
+	})
+	s.t.Cleanup(end)
+	return end
 }
 
 func (s *stage) node(name string) *corev1.Node {
 	n := &corev1.Node{}
 	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKey{Name: name}, n))
 	return n
+}
+
+// condition returns a condition of a node, the zero value if it is absent.
+func condition(n *corev1.Node, kind corev1.NodeConditionType) corev1.NodeCondition {
+	i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return corev1.NodeCondition{}
+	}
+	return n.Status.Conditions[i]
 }
 
 func (s *stage) cordoned() []string {
@@ -233,12 +247,12 @@ func (s *stage) table(names map[string]string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// assertWrites checks the number of writes to each Node by the stage since a time.
+// assertWrites checks that the stage has written to each Node since a time, but at most so many times, without its status.
 func (s *stage) assertWrites(since time.Time, most int) {
 	s.t.Helper()
 	writes := map[string]int{}
 	for _, r := range s.requests(since) {
-		if r.Write() && r.Object.Resource == "nodes" {
+		if r.Write() && r.Object.Resource == "nodes" && r.Object.Subresource == "" {
 			writes[r.Object.Name]++
 		}
 	}
@@ -314,7 +328,7 @@ func TestPoolsUpdateWithinMaxUnavailable(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "hello", string(text), name)
 	}
-	s.assertWrites(begun, 8)
+	s.assertWrites(begun, 9) // eight, and the taint of a node that waits
 }
 
 // TestBrokenConfigStopsAndItsDeletionRepairs has a config that one host cannot apply: a folder is in the place of its file.
@@ -378,7 +392,12 @@ func TestRefusedEvictionsAreRetriedWhenTheBudgetChanges(t *testing.T) {
 		}
 		return codes
 	}
-	s.eventually(func(c *assert.CollectT) { assert.Equal(c, []int{http.StatusTooManyRequests}, evictions()) })
+	s.eventually(func(c *assert.CollectT) {
+		assert.Equal(c, []int{http.StatusTooManyRequests}, evictions())
+		draining := condition(s.node("n1"), corev1.NodeDrainInProgress)
+		assert.Equal(c, "Blocked", draining.Reason)
+		assert.Equal(c, "Pod default/web stays: The disruption budget web needs 1 healthy pods and has 1 currently", draining.Message)
+	})
 	budget.Status.DisruptionsAllowed = 1
 	require.NoError(t, s.client.Status().Update(t.Context(), budget))
 
@@ -387,6 +406,13 @@ func TestRefusedEvictionsAreRetriedWhenTheBudgetChanges(t *testing.T) {
 	})
 	end()
 	s.updated(before)
+	s.eventually(func(c *assert.CollectT) {
+		for _, kind := range []corev1.NodeConditionType{
+			corev1.NodeMaintenancePlanned, corev1.NodeDrainInProgress, corev1.NodeDrained, corev1.NodeMaintenanceInProgress,
+		} {
+			assert.Empty(c, condition(s.node("n1"), kind))
+		}
+	})
 }
 
 // TestRestartedProcessesContinue restarts all processes while a node is drained.

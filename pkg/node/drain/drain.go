@@ -4,6 +4,9 @@
 package drain
 
 import (
+	"strings"
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -43,4 +46,20 @@ func isMirror(pod *corev1.Pod) bool {
 
 func isFinished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// patience is the time after the end of a pod's grace period in which the kubelet usually removes the pod.
+const patience = 5 * time.Second
+
+// Overdue returns why a pod that is being deleted is still there although its grace period has ended, and empty before that. after is the time
+// until it is overdue.
+func Overdue(pod *corev1.Pod, now time.Time) (why string, after time.Duration) {
+	end := pod.DeletionTimestamp.Time
+	if after := end.Add(patience).Sub(now); after > 0 {
+		return "", after
+	}
+	if len(pod.Finalizers) > 0 {
+		return "its deletion waits for finalizers " + strings.Join(pod.Finalizers, ", "), 0
+	}
+	return "its grace period ended at " + end.UTC().Format(time.RFC3339) + ", and the kubelet has not removed it", 0
 }

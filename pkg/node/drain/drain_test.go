@@ -2,6 +2,7 @@ package drain_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
@@ -48,4 +49,17 @@ func TestActionFor(t *testing.T) {
 			assert.Equal(t, tt.want, drain.ActionFor(&tt.pod, func(_, name string) bool { return name == "agent" }))
 		})
 	}
+}
+
+func TestOverduePodsAreExplained(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(epoch))}}
+	why, after := drain.Overdue(pod, epoch.Add(time.Second))
+	assert.Empty(t, why)
+	assert.Equal(t, 4*time.Second, after)
+	why, after = drain.Overdue(pod, epoch.Add(5*time.Second))
+	assert.Equal(t, "its grace period ended at 2026-01-01T00:00:00Z, and the kubelet has not removed it", why)
+	assert.Zero(t, after)
+	pod.Finalizers = []string{"example.com/a", "example.com/b"}
+	why, _ = drain.Overdue(pod, epoch.Add(time.Minute))
+	assert.Equal(t, "its deletion waits for finalizers example.com/a, example.com/b", why)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,41 +16,49 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/drain"
 )
 
-// evictionsPerSecond limits the evictions of all nodes together.
-const evictionsPerSecond = 50
+const (
+	// evictionsPerSecond limits the evictions of all nodes together.
+	evictionsPerSecond = 50
+	// blockerText is the maximum length of the text about a blocked drain, in bytes. An event has room for it.
+	blockerText = 1000
+)
 
 // drains cordons, drains and releases nodes at the request of their daemons.
 type drains struct {
-	client  client.Client
-	clock   clock.PassiveClock
-	options Options
-	limit   flowcontrol.RateLimiter
+	client   client.Client
+	clock    clock.PassiveClock
+	recorder record.EventRecorder
+	options  Options
+	limit    flowcontrol.RateLimiter
 
 	mutex sync.Mutex
-	// refused holds the pods whose eviction was refused, by UID. A restart forgets them, which costs one request each.
-	refused map[types.UID]refusal
+	// requested holds the pods whose eviction was requested, by UID, until they are gone. A restart forgets them, which costs one request
+	// each.
+	requested map[types.UID]eviction
 }
 
-// refusal is a refused eviction.
-type refusal struct {
+// eviction is a requested eviction.
+type eviction struct {
 	node, namespace string
 	answer          drain.Answer
-	// again is the time of the next attempt.
+	// again is the time of the next request. The cache shows the deletion of an evicted pod before that.
 	again time.Time
 }
 
-func newDrains(c client.Client, clk clock.PassiveClock, o Options) *drains {
+func newDrains(c client.Client, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *drains {
 	return &drains{
-		client: c, clock: clk, options: o, refused: map[types.UID]refusal{},
+		client: c, clock: clk, recorder: recorder, options: o, requested: map[types.UID]eviction{},
 		limit: flowcontrol.NewTokenBucketRateLimiter(evictionsPerSecond, evictionsPerSecond),
 	}
 }
@@ -58,26 +67,82 @@ func requestFor(node string) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: node}}}
 }
 
-// Reconcile implements reconcile.Reconciler. It answers a node's latest request.
+// Reconcile implements reconcile.Reconciler. It answers a node's latest request and shows the progress in the node's conditions.
 func (r *drains) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	n := &corev1.Node{}
 	if err := r.client.Get(ctx, request.NamespacedName, n); err != nil {
 		r.forget(request.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
+	p, err := r.answer(ctx, n)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: p.wait}, r.show(ctx, n, p.blocker())
+}
+
+// progress is the progress of a drain.
+type progress struct {
+	// left reports whether pods must still leave the node.
+	left bool
+	// wait is the time until the next attempt; 0 if an event shows when it is due.
+	wait time.Duration
+	// blockers explain, for each pod that delays the drain, why it does.
+	blockers []string
+}
+
+// within has the next attempt be due after a time, unless it is due earlier.
+func (p *progress) within(after time.Duration) {
+	if after > 0 && (p.wait == 0 || after < p.wait) {
+		p.wait = after
+	}
+}
+
+// blocker returns a sentence about the first of the pods that delay the drain, and their number.
+func (p *progress) blocker() string {
+	if len(p.blockers) == 0 {
+		return ""
+	}
+	text := slices.Min(p.blockers)
+	if others := len(p.blockers) - 1; others > 0 {
+		text += fmt.Sprintf(" (and %d other pods)", others)
+	}
+	return text
+}
+
+// answer answers a node's latest request.
+func (r *drains) answer(ctx context.Context, n *corev1.Node) (progress, error) {
 	wanted := n.Annotations[api.DesiredDrainAnnotation]
 	if wanted == "" || wanted == n.Annotations[api.AppliedDrainAnnotation] {
 		r.forget(n.Name)
-		return reconcile.Result{}, nil
+		return progress{}, nil
 	}
 	verb, _, _ := strings.Cut(wanted, "-")
 	switch verb {
 	case "uncordon":
-		return reconcile.Result{}, r.uncordon(ctx, n, wanted)
+		return progress{}, r.uncordon(ctx, n, wanted)
 	case "drain":
 		return r.drain(ctx, n, wanted)
 	}
-	return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("node %s requests %q: expected drain-CONFIG or uncordon-CONFIG", n.Name, wanted))
+	return progress{}, reconcile.TerminalError(fmt.Errorf("node %s requests %q: expected drain-CONFIG or uncordon-CONFIG", n.Name, wanted))
+}
+
+// show writes the conditions of the node that describe its update. The lock keeps a write that the cache does not show yet.
+func (r *drains) show(ctx context.Context, n *corev1.Node, blocker string) error {
+	conditions, changed := drain.Conditions(n, printable.Excerpt(blocker, blockerText), r.clock.Now())
+	if !changed {
+		return nil
+	}
+	next := n.DeepCopy()
+	next.Status.Conditions = conditions
+	err := r.client.Status().Patch(ctx, next, client.StrategicMergeFrom(n, client.MergeFromWithOptimisticLock{}))
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("writing the conditions of node %s: %w", n.Name, err)
+	}
+	if err == nil && blocker != "" {
+		r.recorder.Event(n, corev1.EventTypeWarning, "DrainBlocked", blocker)
+	}
+	return nil
 }
 
 // uncordon lifts the cordon if it is ours, and answers the request in the same write.
@@ -93,88 +158,86 @@ func (r *drains) uncordon(ctx context.Context, n *corev1.Node, wanted string) er
 
 // drain cordons the node, evicts its pods and, once they are gone, answers the request. If another client uncordons the node meanwhile, the
 // answer fails and the node is cordoned again.
-func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (reconcile.Result, error) {
+func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (progress, error) {
 	if !n.Spec.Unschedulable {
-		return reconcile.Result{}, r.write(ctx, n, func(n *corev1.Node) {
+		return progress{}, r.write(ctx, n, func(n *corev1.Node) {
 			attempt, _ := strconv.Atoi(n.Annotations[api.CordonAnnotation])
 			n.Spec.Unschedulable = true
 			n.Annotations[api.CordonAnnotation] = strconv.Itoa(attempt + 1)
 		})
 	}
-	wait, left, err := r.evict(ctx, n.Name)
-	if err != nil {
-		return reconcile.Result{}, err
+	p, err := r.evict(ctx, n.Name)
+	if err != nil || p.left {
+		return p, err // the end of a pod is an event
 	}
-	if left {
-		return reconcile.Result{RequeueAfter: wait}, nil // the end of a pod is an event
-	}
-	return reconcile.Result{}, r.write(ctx, n, func(n *corev1.Node) { n.Annotations[api.AppliedDrainAnnotation] = wanted })
+	return p, r.write(ctx, n, func(n *corev1.Node) { n.Annotations[api.AppliedDrainAnnotation] = wanted })
 }
 
-// evict requests the eviction of each pod that must leave the node. left reports whether there are any, and wait is the time until the next
-// attempt for a refused one, or 0.
-func (r *drains) evict(ctx context.Context, node string) (wait time.Duration, left bool, err error) {
+// evict requests the eviction of each pod that must leave the node.
+func (r *drains) evict(ctx context.Context, node string) (progress, error) {
 	var pods corev1.PodList
 	if err := r.client.List(ctx, &pods, client.MatchingFields{nodeName: node}, client.UnsafeDisableDeepCopy); err != nil {
-		return 0, false, fmt.Errorf("listing the pods of node %s: %w", node, err)
+		return progress{}, fmt.Errorf("listing the pods of node %s: %w", node, err)
 	}
 	hasDaemonSet := func(namespace, name string) bool {
 		return !apierrors.IsNotFound(r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &appsv1.DaemonSet{}))
 	}
+	var p progress
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		action := drain.ActionFor(pod, hasDaemonSet)
 		if action == drain.Keep {
 			continue
 		}
-		left = true
-		if action != drain.Evict {
-			continue
+		p.left = true
+		var why string
+		var after time.Duration
+		if action == drain.Wait {
+			why, after = drain.Overdue(pod, r.clock.Now())
+		} else {
+			var err error
+			if why, after, err = r.evictPod(ctx, node, pod); err != nil {
+				return p, err
+			}
 		}
-		after, err := r.evictPod(ctx, node, pod)
-		if err != nil {
-			return 0, true, err
-		}
-		if after > 0 && (wait == 0 || after < wait) {
-			wait = after
+		p.within(after)
+		if why != "" {
+			p.blockers = append(p.blockers, fmt.Sprintf("Pod %s/%s stays: %s", pod.Namespace, pod.Name, why))
 		}
 	}
-	return wait, left, nil
+	return p, nil
 }
 
-// evictPod requests the eviction of a pod, unless an earlier request was refused and its next attempt is not due.
-func (r *drains) evictPod(ctx context.Context, node string, pod *corev1.Pod) (after time.Duration, err error) {
+// evictPod requests the eviction of a pod, unless it was requested and the next request is not due. It returns why the pod stays,
+// empty if the server deletes it, and the time until the next attempt.
+func (r *drains) evictPod(ctx context.Context, node string, pod *corev1.Pod) (why string, after time.Duration, err error) {
 	r.mutex.Lock()
-	earlier, wasRefused := r.refused[pod.UID]
+	earlier, wasRequested := r.requested[pod.UID]
 	r.mutex.Unlock()
-	if wasRefused {
+	if wasRequested {
 		if after := earlier.again.Sub(r.clock.Now()); after > 0 {
-			return after, nil
+			return earlier.answer.Message, after, nil
 		}
 	}
 	if err := r.limit.Wait(ctx); err != nil {
-		return 0, fmt.Errorf("waiting to evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return "", 0, fmt.Errorf("waiting to evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	eviction := &policyv1.Eviction{
+	request := &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
 	}
-	answer := drain.Read(r.client.SubResource("eviction").Create(ctx, pod, eviction))
+	answer := drain.Read(r.client.SubResource("eviction").Create(ctx, pod, request))
 	if ctx.Err() != nil {
-		return 0, ctx.Err()
+		return "", 0, ctx.Err()
 	}
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	if answer.Meaning == drain.Accepted || answer.Meaning == drain.Gone {
-		delete(r.refused, pod.UID)
-		return 0, nil
-	}
 	after = max(answer.After, time.Second)
 	if answer.Meaning != drain.Busy && answer.After == 0 {
 		after = r.options.Retry
 	}
-	r.refused[pod.UID] = refusal{node, pod.Namespace, answer, r.clock.Now().Add(after)}
-	return after, nil
+	r.requested[pod.UID] = eviction{node, pod.Namespace, answer, r.clock.Now().Add(after)}
+	return answer.Message, after, nil
 }
 
 // budgetChanged makes the next attempt due for pods in the budget's namespace whose budget refused the eviction.
@@ -182,21 +245,21 @@ func (r *drains) budgetChanged(_ context.Context, budget client.Object) []reconc
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	var requests []reconcile.Request
-	for uid, refused := range r.refused {
-		if refused.namespace == budget.GetNamespace() && refused.answer.Meaning == drain.Budget {
-			refused.again = time.Time{}
-			r.refused[uid] = refused
-			requests = append(requests, requestFor(refused.node)...)
+	for uid, e := range r.requested {
+		if e.namespace == budget.GetNamespace() && e.answer.Meaning == drain.Budget {
+			e.again = time.Time{}
+			r.requested[uid] = e
+			requests = append(requests, requestFor(e.node)...)
 		}
 	}
 	return requests
 }
 
-// forget drops the refusals of a node's pods.
+// forget drops the evictions of a node that is drained or gone.
 func (r *drains) forget(node string) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	maps.DeleteFunc(r.refused, func(_ types.UID, refused refusal) bool { return refused.node == node })
+	maps.DeleteFunc(r.requested, func(_ types.UID, e eviction) bool { return e.node == node })
 }
 
 // write changes a node unless it has changed since it was read. A change of the node is an event, so the next reconcile follows.

@@ -84,7 +84,17 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	if len(failures) > 0 {
 		return reconcile.Result{}, errors.Join(failures...)
 	}
-	return result, nil
+	return result, r.collect(ctx, pool.Unused(configs.Items, all, nodes, r.clock.Now()))
+}
+
+// collect deletes rendered MachineConfigs that nothing uses.
+func (r *pools) collect(ctx context.Context, unused []*mcfgv1.MachineConfig) error {
+	for _, mc := range unused {
+		if err := r.client.Delete(ctx, mc, client.Preconditions{UID: &mc.UID}); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting the unused MachineConfig %s: %w", mc.Name, err)
+		}
+	}
+	return nil
 }
 
 // nodes returns all nodes, with this process's own writes even if the cache does not show them yet. Otherwise the next reconcile would find
@@ -157,7 +167,7 @@ func (r *pools) render(ctx context.Context, p *mcfgv1.MachineConfigPool, configs
 	}
 	var selected []*mcfgv1.MachineConfig
 	for i := range configs {
-		if selector.Matches(labels.Set(configs[i].Labels)) && !isRendered(&configs[i]) {
+		if selector.Matches(labels.Set(configs[i].Labels)) && !pool.IsRendered(&configs[i]) {
 			selected = append(selected, &configs[i])
 		}
 	}
@@ -179,12 +189,6 @@ func (r *pools) render(ctx context.Context, p *mcfgv1.MachineConfigPool, configs
 		return 0, "", err
 	}
 	return 0, "", r.target(ctx, p, rendered, selected)
-}
-
-// isRendered reports whether this controller has rendered the MachineConfig.
-func isRendered(mc *mcfgv1.MachineConfig) bool {
-	owner := metav1.GetControllerOf(mc)
-	return owner != nil && owner.Kind == "MachineConfigPool"
 }
 
 // settle returns how long a pool's MachineConfigs have to stay unchanged before they are rendered.

@@ -86,7 +86,7 @@ func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, o Opt
 	if err := newPools(mgr.GetClient(), clk, recorder, o).add(mgr); err != nil {
 		return err
 	}
-	return newDrains(mgr.GetClient(), clk, o).add(mgr)
+	return newDrains(mgr.GetClient(), clk, recorder, o).add(mgr)
 }
 
 // all is the only request of the controller of pools: a node can move between pools, so it looks at all of them.

@@ -1,0 +1,80 @@
+package drain
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// repeat is the shortest time between two writes of a condition whose message alone changes.
+const repeat = time.Minute
+
+// types are the conditions of Kubernetes that describe the maintenance of a node, in the order of an update (KEP-5683).
+var types = []corev1.NodeConditionType{
+	corev1.NodeMaintenancePlanned, corev1.NodeDrainInProgress, corev1.NodeDrained, corev1.NodeMaintenanceInProgress,
+}
+
+// Conditions returns the conditions of a node, with those that describe its update as they must be at a time. A node without a pending update
+// has none of them. blocker says what delays the drain; empty for nothing. changed reports whether the result differs from the node's.
+func Conditions(n *corev1.Node, blocker string, now time.Time) (conditions []corev1.NodeCondition, changed bool) {
+	wanted := phase(n, blocker)
+	for _, c := range n.Status.Conditions {
+		next, isWanted := wanted[c.Type]
+		delete(wanted, c.Type)
+		if !slices.Contains(types, c.Type) || isWanted && stands(c, next, now) {
+			conditions = append(conditions, c)
+			continue
+		}
+		changed = true
+		if isWanted {
+			next.LastHeartbeatTime, next.LastTransitionTime = metav1.NewTime(now), c.LastTransitionTime
+			conditions = append(conditions, next)
+		}
+	}
+	for _, kind := range types {
+		if next, ok := wanted[kind]; ok {
+			next.LastHeartbeatTime, next.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
+			conditions, changed = append(conditions, next), true
+		}
+	}
+	return conditions, changed
+}
+
+// stands reports whether a condition need not be written.
+func stands(c, next corev1.NodeCondition, now time.Time) bool {
+	return c.Status == next.Status && c.Reason == next.Reason &&
+		(c.Message == next.Message || now.Sub(c.LastHeartbeatTime.Time) < repeat)
+}
+
+// phase returns the conditions of the current phase of a node's update, without times.
+func phase(n *corev1.Node, blocker string) map[corev1.NodeConditionType]corev1.NodeCondition {
+	notes := n.Annotations
+	config, state := notes[api.DesiredConfigAnnotation], notes[api.NodeStateAnnotation]
+	if config == "" || config == notes[api.CurrentConfigAnnotation] && state == api.NodeDone {
+		return nil
+	}
+	conditions := map[corev1.NodeConditionType]corev1.NodeCondition{}
+	add := func(kind corev1.NodeConditionType, reason, message string) {
+		conditions[kind] = corev1.NodeCondition{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message}
+	}
+	request := notes[api.DesiredDrainAnnotation]
+	switch drained := request == notes[api.AppliedDrainAnnotation]; {
+	case strings.HasPrefix(request, "drain-") && !drained && blocker != "":
+		add(corev1.NodeDrainInProgress, "Blocked", blocker)
+	case strings.HasPrefix(request, "drain-") && !drained:
+		add(corev1.NodeDrainInProgress, "Draining", "Pods are evicted before the update to MachineConfig "+config)
+	case strings.HasPrefix(request, "drain-"), request == "uncordon-"+config:
+		add(corev1.NodeDrained, "Drained", "The pods are gone")
+		add(corev1.NodeMaintenanceInProgress, state, "The host is updated to MachineConfig "+config)
+	case state == api.NodeDegraded || state == api.NodeUnreconcilable:
+		add(corev1.NodeMaintenancePlanned, state, "The update to MachineConfig "+config+" failed and is tried again")
+	default:
+		add(corev1.NodeMaintenancePlanned, "Targeted", "The node is to be updated to MachineConfig "+config)
+	}
+	return conditions
+}

@@ -1,0 +1,83 @@
+package drain_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/drain"
+)
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// describe returns the conditions of a node's update as text.
+func describe(n *corev1.Node) string {
+	var list []string
+	for _, c := range n.Status.Conditions {
+		if c.Type != corev1.NodeReady {
+			list = append(list, fmt.Sprintf("%s/%s", c.Type, c.Reason))
+		}
+	}
+	return strings.Join(list, " ")
+}
+
+// TestConditionsFollowAnUpdate makes the writes of an update, one after the other.
+func TestConditionsFollowAnUpdate(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	now := epoch
+	for _, step := range []struct {
+		write, blocker, want string
+	}{
+		{"", "", ""},
+		{"currentConfig=a desiredConfig=a state=Done", "", ""},
+		{"desiredConfig=b", "", "MaintenancePlanned/Targeted"},
+		{"state=Working desiredDrain=drain-b", "", "DrainInProgress/Draining"},
+		{"", "pod shop/web: the budget allows no disruption", "DrainInProgress/Blocked"},
+		{"lastAppliedDrain=drain-b", "", "Drained/Drained MaintenanceInProgress/Working"},
+		{"desiredDrain=uncordon-b", "", "Drained/Drained MaintenanceInProgress/Working"},
+		{"desiredDrain=uncordon-a lastAppliedDrain=uncordon-a", "", "MaintenancePlanned/Targeted"},
+		{"state=Degraded", "", "MaintenancePlanned/Degraded"},
+		{"currentConfig=b state=Done", "", ""},
+	} {
+		for field := range strings.FieldsSeq(step.write) {
+			key, value, _ := strings.Cut(field, "=")
+			n.Annotations[api.MachineConfigGroup+"/"+key] = value
+		}
+		now = now.Add(time.Second)
+		before := describe(n)
+		conditions, changed := drain.Conditions(n, step.blocker, now)
+		n.Status.Conditions = conditions
+		assert.Equal(t, step.want, describe(n), step.write)
+		assert.Equal(t, before != step.want, changed, step.write)
+		_, changed = drain.Conditions(n, step.blocker, now)
+		assert.False(t, changed, "a second look finds nothing to write")
+		assert.Equal(t, corev1.NodeReady, n.Status.Conditions[0].Type)
+	}
+}
+
+func TestBlockersAreWrittenOnceAMinute(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+		api.CurrentConfigAnnotation: "a", api.DesiredConfigAnnotation: "b", api.DesiredDrainAnnotation: "drain-b",
+	}}}
+	look := func(blocker string, after time.Duration) (message string, since time.Time) {
+		n.Status.Conditions, _ = drain.Conditions(n, blocker, epoch.Add(after))
+		i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeDrainInProgress })
+		return n.Status.Conditions[i].Message, n.Status.Conditions[i].LastTransitionTime.Time
+	}
+	look("", 0)
+	message, _ := look("first", time.Second)
+	assert.Equal(t, "first", message, "the first blocker is shown at once")
+	message, _ = look("second", 30*time.Second)
+	assert.Equal(t, "first", message)
+	message, since := look("second", 2*time.Minute)
+	assert.Equal(t, "second", message)
+	assert.Equal(t, epoch, since, "the drain began once")
+}
