@@ -19,18 +19,18 @@ func TestTemplateInsertsValues(t *testing.T) {
 		return "kind: " + kind + "\nmetadata:\n  annotations:\n    a: b\n"
 	}
 	for name, c := range map[string]struct{ file, text, want, problem string }{
-		"it has values for those of the operator": {
+		"it replaces the operator's variables with values": {
 			text: "a: '{{.ReleaseImage}}'\n{{- if .BringYourOwnNetwork}}\nb: {{.ClusterProfile}}\n{{- end}}\n",
 			want: "a: '{{ include \"cvo.releaseImage\" . }}'\n{{- if .Values.bringYourOwnNetwork }}\nb: {{ .Values.clusterProfile }}\n{{- end}}\n",
 		},
 		"it refuses a value that the chart lacks": {text: "a: {{index .Images \"cli\"}}\n", problem: `no value for {{index .Images "cli"}}`},
 		"it refuses a value in another spelling":  {text: "a: {{ .ReleaseImage }}\n", problem: "no value for {{ .ReleaseImage }}"},
-		"it keeps what the platform needs, and nothing else": {
+		"it keeps only objects that the platform needs": {
 			text: object("Namespace") + "---\n" + object("NamespaceClaim") + "---\n" + object("ValidatingAdmissionPolicy"),
 			want: "kind: Namespace\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n    a: b\n---\n" + object("NamespaceClaim") +
 				"---\nkind: ValidatingAdmissionPolicy\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n    a: b\n",
 		},
-		"it refuses to lose what it should keep": {text: "kind: Namespace\nmetadata:\n  name: a\n", problem: "has no annotations"},
+		"it rejects an object to keep without annotations": {text: "kind: Namespace\nmetadata:\n  name: a\n", problem: "has no annotations"},
 		"it takes variables for the operator": {
 			file: deployment,
 			text: "        env: []\n        ports:\n        - name: metrics\n",

@@ -19,7 +19,7 @@ const (
 	CurrentConfigAnnotation = machineConfig + "currentConfig"
 	// DesiredConfigAnnotation names the requested rendered MachineConfig. The controller writes it.
 	DesiredConfigAnnotation = machineConfig + "desiredConfig"
-	// CurrentImageAnnotation and DesiredImageAnnotation exist only on nodes with an image of their own.
+	// CurrentImageAnnotation and DesiredImageAnnotation exist only on nodes with their own image.
 	CurrentImageAnnotation = machineConfig + "currentImage"
 	DesiredImageAnnotation = machineConfig + "desiredImage"
 	// NodeStateAnnotation is the daemon's state, one of the NodeState constants. The daemon writes it.
@@ -70,6 +70,6 @@ const (
 	RequiredPoolLabel = "operator.machineconfiguration.openshift.io/required-for-upgrade"
 	// BuiltInPoolLabel marks the pools that the node stage creates.
 	BuiltInPoolLabel = machineConfig + "mco-built-in"
-	// PoolLabelPrefix and the name of a pool are a label of that pool, so that selectors can name it.
+	// PoolLabelPrefix, followed by the name of a pool, is a label of that pool. Selectors can use it to select the pool.
 	PoolLabelPrefix = "pools.operator.machineconfiguration.openshift.io/"
 )

@@ -195,7 +195,7 @@ type PreflightChanges struct {
 	Refused   int32 `json:"refused"`
 	Unchanged int32 `json:"unchanged"`
 	Unknown   int32 `json:"unknown"`
-	// Objects lists the first of ObjectCount objects that would change. Objects with rejected changes come first.
+	// Objects lists objects that would change, those with rejected changes first. The list is limited; ObjectCount counts them all.
 	Objects     []PreflightObject `json:"objects,omitempty"`
 	ObjectCount int32             `json:"objectCount"`
 }

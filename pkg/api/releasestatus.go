@@ -49,7 +49,7 @@ type ReleaseStatusStatus struct {
 	ForcedOlder int             `json:"forcedOlder,omitempty"`
 	// Releases lists the accepted releases, newest first.
 	Releases []AcceptedRelease `json:"releases"`
-	// Skipped lists the first of SkippedCount manifests of the newest release that this cluster does not include.
+	// Skipped lists manifests of the newest release that this cluster excludes. The list is limited; SkippedCount counts them all.
 	Skipped      []SkippedManifest `json:"skipped,omitempty"`
 	SkippedCount int               `json:"skippedCount,omitempty"`
 	// Inventory refers to the list of applied objects.

@@ -40,7 +40,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// Action is what Apply did with an object.
+// Action is the outcome of Apply for an object.
 type Action string
 
 const (
@@ -77,7 +77,7 @@ type Change struct {
 	// Dropped lists the parts of the manifest that were omitted: fields that the server's schema does not have, and list entries that a
 	// later entry with the same key replaces.
 	Dropped []string
-	// Message explains why the object was skipped or recreated, or what a deletion waits for. It may be empty.
+	// Message explains why the object was skipped or recreated, or why a deletion is pending. It may be empty.
 	Message string
 }
 
@@ -120,7 +120,7 @@ type Options struct {
 	// ReplicasOwned is true unless a watch shows that no entry of ours or of a former manager contains spec.replicas. If the manifest leaves
 	// that field to the kind's scale subresource, it costs a read.
 	ReplicasOwned bool
-	// UID is that of the object in our last apply; empty if there was none.
+	// UID is the UID of the object in our last apply; empty if there was none.
 	UID types.UID
 	// Former reads the earlier manifests of an object whose ownership was discarded; nil if there is no earlier release.
 	Former Former

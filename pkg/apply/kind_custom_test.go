@@ -59,8 +59,8 @@ func TestUnusualFormsOfCustomResourcesAreAppliedOnce(t *testing.T) {
 	serveCRD(t, parse(t, formsCRD))
 	ns := namespace(t)
 	for _, tt := range []struct{ name, spec string }{
-		{"empty things", `object: {}, map: {}, list: [], set: [], keyed: [], free: {}, atomic: {}, deep: {}, text: ""`},
-		{"empty things inside", `object: {b: {}}, free: {a: [], b: {}, c: null}`},
+		{"empty fields", `object: {}, map: {}, list: [], set: [], keyed: [], free: {}, atomic: {}, deep: {}, text: ""`},
+		{"empty nested fields", `object: {b: {}}, free: {a: [], b: {}, c: null}`},
 		{"a null in a nullable field", `nullable: null`},
 		{"a null in a field with a default", `defaulted: null`},
 		{"numbers in other forms", `number: 1.0, integer: 2.0, either: "50%"`},

@@ -53,7 +53,7 @@ func (a *Applier) deleteLive(ctx context.Context, t request.Target, meta *metav1
 	return change, nil
 }
 
-// waiting describes since when the deletion of an object waits, and for what. The text is the same each time.
+// waiting returns the time of an object's deletion and the reason why it is pending. The text is the same each time.
 func waiting(meta *metav1.PartialObjectMetadata) string {
 	since := ""
 	if meta.DeletionTimestamp != nil {

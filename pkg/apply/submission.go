@@ -39,10 +39,11 @@ type submission struct {
 	// controller.
 	controller string
 	claimed    []any
-	// replicas is the field that the manifest leaves to the kind's scale subresource; nil for none. released says that it was given up.
+	// replicas is the field that the manifest leaves to the kind's scale subresource; nil for none. released is a note that
+	// the field was given up.
 	replicas []string
 	released string
-	// unadopted says why fields were not adopted; see adopt. takenBack says that fields were taken back; see takeBack.
+	// unadopted is the reason why fields were not adopted; see adopt. takenBack is a note that fields were taken back; see takeBack.
 	unadopted, takenBack string
 	// rewrites is the number of calls of rewriteLive that wrote the object.
 	rewrites int

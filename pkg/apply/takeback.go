@@ -16,7 +16,7 @@ import (
 )
 
 // Former returns the manifests of an object in the releases that the cluster may have applied before this one. After ErrNoFormer, the apply
-// does without them; after other errors it fails, and the caller repeats it.
+// continues without them. After other errors it fails, and the caller retries it.
 type Former func(ctx context.Context, id manifest.ID) ([]*manifest.Manifest, error)
 
 // ErrNoFormer means that an earlier release is no longer available.
@@ -85,7 +85,8 @@ func (s *submission) takeBack(ctx context.Context, change Change, got answer) (C
 }
 
 // lost returns a function that reports whether an earlier manifest sets a field and this one does not. It does not count the number of
-// replicas and its parents, because the number stays; see releaseReplicas. If an earlier manifest is not available, note says so.
+// replicas and its parents, because the number stays; see releaseReplicas. If an earlier manifest is not available, note explains the
+// effect.
 func (s *submission) lost(ctx context.Context) (lost func(fieldpath.Path) bool, note string, err error) {
 	var earlier []map[string]any
 	if read := s.applier.options.Former; read != nil {

@@ -103,7 +103,7 @@ func TestNewReleaseRejectsComponentsThatNoClusterGets(t *testing.T) {
 		{"no manifests", "web/notes.txt", "to do\n", "component web has no manifests: add a .yaml or .json file to the folder"},
 		{
 			"annotations that are an alias", "web/web.yaml", "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: web\n  labels: &l {a: b}\n  annotations: *l\n",
-			"component web: web.yaml[1]: adding annotation include.release.openshift.io/self-managed-high-availability: its annotations are not a map of its own: add it to the file",
+			"component web: web.yaml[1]: adding annotation include.release.openshift.io/self-managed-high-availability: its annotations are not a separate map: add it to the file",
 		},
 	} {
 		t.Run("it rejects "+tt.name, func(t *testing.T) {

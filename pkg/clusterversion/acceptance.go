@@ -15,8 +15,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/payload"
 )
 
-// acceptance owns the question about the requested release and its answers. A reconcile asks the question and adopts the answer, and the
-// background work answers it. Both read snapshots.
+// acceptance owns the current question, which is whether to accept the requested release, and its answer. A reconcile sets the question and
+// adopts the answer. The background work answers it. Both read snapshots.
 type acceptance struct {
 	clock clock.PassiveClock
 	own   string

@@ -23,8 +23,8 @@ import (
 const (
 	// formerTimeout limits one attempt to read the earlier releases. Other objects wait meanwhile.
 	formerTimeout = time.Minute
-	// formerRetry is the time between two attempts, and formerPatience the time after which the rollout does without them: they only help to
-	// remove fields.
+	// formerRetry is the time between two attempts. After formerPatience the rollout continues without the earlier releases, because they
+	// only help to remove fields.
 	formerRetry    = 10 * time.Second
 	formerPatience = 5 * time.Minute
 )
@@ -42,7 +42,7 @@ type attempt struct {
 	// found is nil if there was no attempt or it failed with err.
 	found map[manifest.ID][]*manifest.Manifest
 	err   error
-	// at is the time of the attempt, and began that of the first one.
+	// at is the time of this attempt, began is the time of the first one.
 	at, began time.Time
 }
 

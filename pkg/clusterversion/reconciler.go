@@ -320,7 +320,7 @@ func (c *Reconciler) RetrieveAgain() {
 	}
 }
 
-// readProgress reads what the status is about to show about the rollout.
+// readProgress reads the rollout's progress for the next status.
 func (c *Reconciler) readProgress(_ context.Context, r *round) error {
 	key := ""
 	if r.accepted != nil {

@@ -181,7 +181,7 @@ type reported struct {
 	newRunlevel bool
 }
 
-// report returns what the next status shows about the rollout with the given key. before is the current status.
+// report returns the part of the next status about the rollout with the given key. before is the current status.
 func (u *underway) report(key string, before configv1.ClusterVersionStatus) reported {
 	u.mu.Lock()
 	defer u.mu.Unlock()

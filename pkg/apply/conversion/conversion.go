@@ -17,7 +17,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply/request"
 )
 
-// Cache holds for a moment what it has read, so that the objects of a kind need only one read. A Cache is safe for concurrent use.
+// Cache holds recent reads for a moment, so that the objects of a kind need only one read. A Cache is safe for concurrent use.
 type Cache struct {
 	clock clock.PassiveClock
 

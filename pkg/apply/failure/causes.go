@@ -15,7 +15,7 @@ import (
 
 // Diagnosis explains an apply that failed because of the existing object, an admission policy for it or an earlier release.
 type Diagnosis struct {
-	// Cause, Fields and Remedy are those of Error.
+	// Cause, Fields and Remedy have the same meaning as in Error.
 	Cause  string
 	Fields []string
 	Remedy string

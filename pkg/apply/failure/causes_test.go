@@ -44,7 +44,7 @@ func TestSummaryJoinsTheCauses(t *testing.T) {
 	)))
 }
 
-func TestDeniedByNamesWhatDeniedARequest(t *testing.T) {
+func TestDeniedByNamesTheWebhookOrPolicy(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"names a webhook", `admission webhook "a.example.com" denied the request: no`, `admission webhook "a.example.com"`},
 		{"names a policy", `deployments.apps "web" is forbidden: ValidatingAdmissionPolicy 'a' with binding 'b' denied request: no`, "ValidatingAdmissionPolicy 'a'"},

@@ -32,7 +32,7 @@ type Error struct {
 	Cause string
 	// Fields lists the fields that the server rejected as invalid, sorted; nil if it named none.
 	Fields []string
-	// Remedy says what to change and where; empty if unknown.
+	// Remedy is an instruction: the change to make and its place; empty if unknown.
 	Remedy string
 	Err    error
 }
@@ -54,7 +54,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // ErrRetrieval means that the apply needs an earlier release, and no request to the API server failed.
 var ErrRetrieval = errors.New("an earlier release cannot be read")
 
-// Exclude is the remedy for an object that the cluster can do without.
+// Exclude is the remedy for an object that the cluster does not need.
 const Exclude = "exclude the object with an override (spec.overrides in the ClusterVersion)"
 
 // Wrap returns the error about a manifest as an *Error; nil stays nil.

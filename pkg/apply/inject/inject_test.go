@@ -49,7 +49,7 @@ func TestTLSSettingsAreWrittenIntoFiles(t *testing.T) {
 		{"fills a section in braces", head + "# a\nservingInfo: {bindNetwork: tcp} # b\n", TLS{MinVersion: "X"}, head + "# a\nservingInfo: {bindNetwork: tcp, minTLSVersion: X} # b\n"},
 		{"expands a section that is an alias", head + "a: &x\n  b: 1\nservingInfo: *x\n", TLS{MinVersion: "X"}, "a:\n  b: 1\napiVersion: operator.openshift.io/v1alpha1\nkind: GenericOperatorConfig\nservingInfo:\n  b: 1\n  minTLSVersion: X\n"},
 		{"keeps files of another kind", "apiVersion: v1\nkind: GenericOperatorConfig\n", settings, "apiVersion: v1\nkind: GenericOperatorConfig\n"},
-		{"keeps files of several documents", head + "---\n" + head, settings, head + "---\n" + head},
+		{"keeps files with several documents", head + "---\n" + head, settings, head + "---\n" + head},
 		{"keeps text", "GenericOperatorConfig", settings, "GenericOperatorConfig"},
 		{"keeps files that are not YAML", head + "\t: [", settings, head + "\t: ["},
 		{"keeps a list", "- " + `{kind: GenericOperatorConfig}`, settings, "- " + `{kind: GenericOperatorConfig}`},

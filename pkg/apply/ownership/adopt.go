@@ -84,9 +84,9 @@ func absorb(gvk schema.GroupVersionKind, entries []metav1.ManagedFieldsEntry) (n
 	return next, more && ok, ok
 }
 
-// Take gives us sole ownership of the fields at and below the paths, whoever owns them. Our Apply entry gains the paths and other entries
-// lose them, so the next apply removes the fields that it does not set. Take returns false if we are the sole owner already. Unreadable
-// entries do not change.
+// Take gives us sole ownership of the fields at and below the paths, regardless of their owners. Our Apply entry gains the paths and other
+// entries lose them, so the next apply removes the fields that it does not set. Take returns false if we are the sole owner already.
+// Unreadable entries do not change.
 func Take(gvk schema.GroupVersionKind, entries []metav1.ManagedFieldsEntry, paths []fieldpath.Path,
 ) (next []metav1.ManagedFieldsEntry, changed bool) {
 	own, version := ourSet(entries, gvk)

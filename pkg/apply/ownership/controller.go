@@ -20,7 +20,7 @@ func OtherController(references []metav1.OwnerReference) *metav1.OwnerReference 
 	return nil
 }
 
-// NamesOwner reports whether our own apply sets the reference to the owner with the given UID, as that of some manifests does.
+// NamesOwner reports whether our own apply sets the reference to the owner with the given UID. Some manifests contain such a reference.
 func NamesOwner(entries []metav1.ManagedFieldsEntry, uid types.UID) bool {
 	own, _ := Split(entries)
 	return own.Has(fieldpath.MakePathOrDie("metadata", "ownerReferences", fieldpath.KeyByFields("uid", string(uid))))

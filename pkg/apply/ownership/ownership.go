@@ -47,7 +47,7 @@ func (h *Hash) UnmarshalText(text []byte) error {
 }
 
 // Ours returns the hash of the entry of our own applies (manager api.FieldManager, operation Apply, no subresource). The hash does not
-// cover the entry's time, see Time.
+// cover the entry's time; see Time.
 func Ours(entries []metav1.ManagedFieldsEntry) Hash {
 	for i := range entries {
 		e := &entries[i]

@@ -11,7 +11,7 @@ import (
 // keeper is the manager that owns the number of replicas after GiveUp, until a client scales the workload.
 const keeper = "kept-scale"
 
-// GiveUp moves the field at path from our entry and those of former managers to an entry of its own. Without an owner, the field would
+// GiveUp moves the field at path from our entry and the entries of former managers to a separate entry. Without an owner, the field would
 // disappear together with its parent. It returns false if none of them has the field, or if another manager has it too, so that the field
 // stays anyway.
 func GiveUp(entries []metav1.ManagedFieldsEntry, path fieldpath.Path) (next []metav1.ManagedFieldsEntry, changed bool) {

@@ -6,8 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Writer returns the manager of the newest entry, except our own Apply entry, that of GiveUp and entries of subresources other than scale,
-// or "" if there is none. Among entries with the same time (in whole seconds), the last one wins.
+// Writer returns the manager of the newest entry. It ignores our own Apply entry, the entry of GiveUp, and entries of subresources other
+// than scale. It returns "" if there is no other entry. Among entries with the same time (in whole seconds), the last one wins.
 //
 // The API server keeps an entry only while its manager owns a field. So managers that only removed a field, or whose fields we have taken
 // back, have no entry.

@@ -32,7 +32,7 @@ func TestBodiesOfNewObjects(t *testing.T) {
 			[]string{"{metadata: {name: v1.a}}"},
 		},
 		{
-			"omit what the live Service holds", "", "Service",
+			"omit the live Service's addresses and ports", "", "Service",
 			"{metadata: {name: a}, spec: {clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], healthCheckNodePort: 3, ports: [{port: 1, nodePort: 1}, {port: 2, nodePort: 2}]}}",
 			"{metadata: {name: a}, spec: {clusterIP: 10.0.0.1, healthCheckNodePort: 3, ports: [{port: 9, nodePort: 1}]}}",
 			[]string{

@@ -69,7 +69,7 @@ func (t *text) object(object *yamlv3.Node, first int, key string) error {
 	}
 	metadataKey, metadata := field(object, "metadata")
 	if metadata == nil || metadata.Kind != yamlv3.MappingNode {
-		return errors.New("its metadata is not a map of its own")
+		return errors.New("its metadata is not a separate map")
 	}
 	annotationsKey, annotations := field(metadata, "annotations")
 	entry := strconv.Quote(key) + `: "true"`
@@ -81,7 +81,7 @@ func (t *text) object(object *yamlv3.Node, first int, key string) error {
 	case annotations.Tag == "!!null":
 		return t.replaceNull(annotationsKey, annotations, first, " {"+entry+"}")
 	case annotations.Kind != yamlv3.MappingNode:
-		return errors.New("its annotations are not a map of its own")
+		return errors.New("its annotations are not a separate map")
 	case named(annotations):
 	case flow(annotations):
 		return t.intoFlow(annotations, first, entry)

@@ -117,7 +117,7 @@ func (d *DefinitionChange) compare(a, b *manifest.Manifest) {
 		slices.ContainsFunc(d.Schema, func(c schema.Change) bool { return c.Breaking })
 }
 
-// compareAdded compares the schema of an added version with that of the version in which the earlier release stores objects. No object and no
+// compareAdded compares the schemas of an added version and of the version in which the earlier release stores objects. No object and no
 // client uses the added version yet, so no difference is breaking.
 func (d *DefinitionChange) compareAdded(stored, added definition.Version) {
 	if stored.Fields == nil || !added.Served {

@@ -91,7 +91,8 @@ func (in *Inputs) reuseBase(ctx context.Context) error {
 	return nil
 }
 
-// withoutOperator uses manifests of the operator without its program: those in a folder, or those in this program that need no program.
+// withoutOperator uses manifests of the operator without its program. They come from a folder, or from this program if they need no
+// program.
 func (in *Inputs) withoutOperator() (err error) {
 	o, set := &in.chosen, in.chosen.Operator
 	switch {

@@ -72,7 +72,8 @@ type Options struct {
 	// set. Architecture is its architecture, as in GOARCH.
 	Executable   func() (string, error)
 	Architecture string
-	// Programs are files of the operator for further architectures, or for that of the running program, which they replace.
+	// Programs are files of the operator for further architectures. A file for the architecture of the running program replaces that
+	// program.
 	Programs map[string]string
 	// OperatorFolder contains the operator's own manifests for a release without a base and without the operator; default Operator.
 	OperatorFolder string

@@ -37,7 +37,7 @@ func (in *Inputs) Lintable(result *assemble.Result) (files []source.File, disabl
 	return files, disable, nil
 }
 
-// LintFolder returns the files to lint of the release that a folder of components makes, and the rules to disable. It reads no images, so
+// LintFolder builds a release from a folder of components. It returns the files to lint and the rules to disable. It reads no images, so
 // placeholders for images remain.
 func LintFolder(ctx context.Context, opts Options) (files []source.File, disable []string, err error) {
 	opts.Offline, opts.AllowMissing, opts.NoOperator = true, true, true
@@ -53,8 +53,8 @@ func LintFolder(ctx context.Context, opts Options) (files []source.File, disable
 	return files, append(disable, "image-placeholder"), err
 }
 
-// baseObjects returns the operator's CustomResourceDefinitions and Namespaces in a base image, which other manifests refer to. It returns
-// those of this program instead of reading the image, whose version may differ.
+// baseObjects returns the operator's CustomResourceDefinitions and Namespaces in a base image, which other manifests refer to. It does not
+// read the image, and returns the objects in this program. The image's version may differ.
 func (in *Inputs) baseObjects() ([]source.File, error) {
 	set, err := input.ReadFiles(in.chosen.Operator)
 	if err != nil {

@@ -195,8 +195,8 @@ func TestAuthorsFilesOfTheOperatorReplaceOurs(t *testing.T) {
 	assert.NotEmpty(t, files["manifests/"+own[0].Name])
 }
 
-// TestParseProgram checks the forms of an architecture and a file.
-func TestParseProgram(t *testing.T) {
+// TestProgramsAreParsed checks the forms of an architecture and a file.
+func TestProgramsAreParsed(t *testing.T) {
 	for _, text := range []string{"arm64=./cvo=1", "linux/arm64=./cvo=1"} {
 		architecture, file, err := compose.ParseProgram(text)
 		require.NoError(t, err)

@@ -114,7 +114,7 @@ func (r *Release) File(ctx context.Context, name string) ([]byte, error) {
 	return nil, fmt.Errorf("image did not contain %s: %w", name, fs.ErrNotExist)
 }
 
-// read returns those of the named files that exist.
+// read returns the named files. It omits files that do not exist.
 func (r *Release) read(ctx context.Context, names ...string) (map[string][]byte, error) {
 	if r.files == nil {
 		return r.images.ReadFiles(ctx, r.Image, names...)

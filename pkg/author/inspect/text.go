@@ -278,8 +278,7 @@ func (r *Release) WriteContents(ctx context.Context, out io.Writer) error {
 	return w.Flush()
 }
 
-// WriteList writes one line for each component image: the name if what is "name", the digest if it is "digest", and otherwise the
-// pullspec.
+// WriteList writes one line for each component image: the name if what is "name", the digest if it is "digest", and otherwise the pullspec.
 func (i *Info) WriteList(out io.Writer, what string) error {
 	w := bufio.NewWriter(out)
 	for _, tag := range i.Tags() {

@@ -23,7 +23,7 @@ import (
 type Source struct {
 	// Component is the name of the component. It is also the name and the namespace of the release that a chart's templates see.
 	Component string
-	// Path is what the program gets: a folder, and for Helm also an archive or a reference such as oci://registry.example/charts/web.
+	// Path is the argument of the program: a folder, or for Helm also an archive or a reference such as oci://registry.example/charts/web.
 	Path string
 }
 
@@ -92,7 +92,7 @@ func component(s Source, files []input.File) (input.Component, error) {
 	return input.Component{}, fmt.Errorf("rendering %s: the result is empty: check its values and conditions", s.Path)
 }
 
-// program is a way to render.
+// program is a program that can render a source, with its arguments.
 type program struct {
 	name string
 	args []string

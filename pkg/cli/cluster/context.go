@@ -47,7 +47,7 @@ func RESTConfig(file string) (*rest.Config, error) {
 	return (&ContextFlags{Kubeconfig: file}).Config()
 }
 
-// KubeconfigUsage describes what RESTConfig does.
+// KubeconfigUsage is the help text of a flag for RESTConfig.
 const KubeconfigUsage = "kubeconfig `file`; default $KUBECONFIG, the pod's service account, then ~/.kube/config"
 
 // ContextFlags choose the cluster and the user, with the same flags as kubectl.

@@ -12,7 +12,7 @@ import (
 // Exit codes. An error is one line on stderr that starts with `error:`. With `-o json`, commands that oc does not have print it as one JSON
 // object on stderr, with the fields `error` and `exitCode`. Scripts may depend on both.
 const (
-	// ExitSucceeded means that the command did what you asked, or there was nothing to do.
+	// ExitSucceeded means that the command succeeded, or there was nothing to do.
 	ExitSucceeded = 0
 	// ExitFailed means that the command failed: the API server, a registry or a file did not work.
 	ExitFailed = 1

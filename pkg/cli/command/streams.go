@@ -1,5 +1,5 @@
-// Package command provides what all commands of cvo share: streams, exit codes and their errors, and checks of arguments. It knows nothing
-// about releases or clusters.
+// Package command provides the common parts of all cvo commands: streams, exit codes and their errors, and checks of arguments. It knows
+// nothing about releases or clusters.
 package command
 
 import (

@@ -25,7 +25,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return &UsageError{Err: err}
 }
 
-// maxTypos is the maximum number of characters by which a suggestion differs from what the user typed, unless it begins with that.
+// maxTypos is the maximum number of characters by which a suggestion differs from the user's input, unless it begins with that input.
 const maxTypos = 2
 
 // maxSuggestions is the maximum number of suggestions.

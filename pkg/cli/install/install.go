@@ -181,7 +181,7 @@ func (o *options) validate(given func(flag string) bool) error {
 		return err
 	}
 	if o.clusterID != "" && !request.IsClusterID(o.clusterID) {
-		return command.Usagef("--cluster-id=%q: want a random (version 4) UUID such as 11111111-2222-4333-8444-555555555555, or leave it out", o.clusterID)
+		return command.Usagef("--cluster-id=%q: want a random (version 4) UUID such as 11111111-2222-4333-8444-555555555555, or omit the flag", o.clusterID)
 	}
 	if err := updategraph.CheckService(o.upstream); o.upstream != "" && err != nil {
 		return command.Usagef("--upstream: %w", err)

@@ -87,7 +87,7 @@ func TestInvalidRegistryFlagsAreRejected(t *testing.T) {
 		{"it rejects a pullspec as a registry", `--insecure-registry "a.example/b" is not a host`, []string{"--insecure-registry", "a.example/b"}, command.ExitUsage},
 		{"it rejects a wildcard as a registry", `--insecure-registry "*" is not a host`, []string{"--insecure-registry", "*"}, command.ExitUsage},
 		{"it rejects a negative number of requests", "--max-per-registry -1", []string{"--max-per-registry", "-1"}, command.ExitUsage},
-		{"it rejects half a platform", `--platform "linux" is not <os>/<architecture>`, []string{"--platform", "linux"}, command.ExitUsage},
+		{"it rejects a platform without an architecture", `--platform "linux" is not <os>/<architecture>`, []string{"--platform", "linux"}, command.ExitUsage},
 		{"it rejects several platforms", `--filter-by-os "linux/.*" does not name one platform`, []string{"--filter-by-os", "linux/.*"}, command.ExitUsage},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

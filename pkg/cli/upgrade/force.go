@@ -14,8 +14,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/update/request"
 )
 
-// confirmForce asks for confirmation of --force if the cluster contacts a registry without TLS. Without signatures, a digest is the only
-// protection of the release, and without TLS the one that a tag names can be changed on the way.
+// confirmForce asks for confirmation of --force if the cluster contacts a registry without TLS. Without signatures, only the digest
+// protects the release. Without TLS, an attacker between the operator and the registry can choose the digest of a tag.
 func (o *options) confirmForce(ctx context.Context, streams command.Streams) error {
 	if !o.Force || o.yes || o.dryRun != request.DryRunNone {
 		return nil

@@ -142,8 +142,8 @@ func (id Identity) Observe(next *api.ReleaseRequest, now time.Time) Identity {
 	return id
 }
 
-// Resolve returns the identity with the current digest of the requested tag. With force, the first digest stays. serial is that of
-// the request whose tag was resolved. The answer may arrive after the next request was observed, and then counts for none.
+// Resolve returns the identity with the current digest of the requested tag. With force, the first digest stays. serial identifies the
+// request whose tag was resolved. If the answer arrives after the next request was observed, it is dropped.
 func (id Identity) Resolve(serial int, digest release.Digest, now time.Time) Identity {
 	r := id.request
 	if serial != id.serial || r == nil || r.Phase == api.RequestAccepted || r.Digest == string(digest) || r.Force && r.Digest != "" {

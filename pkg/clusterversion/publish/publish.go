@@ -40,7 +40,7 @@ type Publisher struct {
 	memory
 }
 
-// memory is what a Publisher knows about the object on the API server.
+// memory is a Publisher's knowledge of the object on the API server.
 type memory struct {
 	// written is our last status write, and read is the last read past the cache. Older objects in the cache are ignored.
 	written, read sighting
@@ -101,7 +101,7 @@ func (p *Publisher) Read(ctx context.Context) (cv *configv1.ClusterVersion, cont
 	return cv, false, p.client.Get(ctx, types.NamespacedName{Name: p.name}, cv)
 }
 
-// ReadLive reads the ClusterVersion from the API server. The cache counts as behind until it has that object.
+// ReadLive reads the ClusterVersion from the API server. The cache counts as stale until it contains that object.
 func (p *Publisher) ReadLive(ctx context.Context) (*configv1.ClusterVersion, error) {
 	cv, err := p.live(ctx)
 	if err != nil {

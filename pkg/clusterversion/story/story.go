@@ -39,8 +39,8 @@ type Story struct {
 	waited []string
 }
 
-// New returns the story of a rollout before its first pass, so that a rollout that is planned again repeats no event. adds is true if it
-// adds objects to a completed release.
+// New returns the story of a rollout before its first pass. known is the progress that is already reported, so a rollout that is planned
+// again repeats no event. adds is true if the rollout adds objects to a completed release.
 func New(known report.Progress, started time.Time, adds bool) Story {
 	return Story{
 		started: started, adds: adds, reached: reachedRunlevels(known), handedOver: known.HandedOver,

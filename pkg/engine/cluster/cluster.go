@@ -1,6 +1,6 @@
 // Package cluster connects the engine to one cluster, for one payload. Observer answers from the state that watches have delivered. Gated
 // keeps this state for kinds with a gate. Causes watches objects whose changes may repair a failed apply. Applier injects the cluster's
-// configuration into manifests. They implement the interfaces of package rollout, which has no client of its own.
+// configuration into manifests. They implement the interfaces of package rollout, which has no client.
 package cluster
 
 import (

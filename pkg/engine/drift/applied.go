@@ -16,7 +16,7 @@ import (
 // Applied is the result of our last attempt to apply an object. Its zero value means that the object was never applied. Only the functions
 // and methods below create new values.
 type Applied struct {
-	// Stands is true if Content was applied and the fields up to Dropped come from the server's response.
+	// Stands is true if the last attempt has applied Content. The fields up to Dropped then come from the server's response.
 	Stands          bool
 	Content         inventory.Content
 	UID             types.UID

@@ -166,7 +166,7 @@ type scope struct {
 	namespaces map[string]bool
 }
 
-// newScope returns the kinds and namespaces of an inventory, without those of its records.
+// newScope returns the kinds and namespaces of an inventory, without the kinds and namespaces of its records.
 func newScope(inv Inventory) scope {
 	s := scope{kinds: make(map[schema.GroupKind]bool, len(inv.Kinds)), namespaces: make(map[string]bool, len(inv.Namespaces))}
 	for _, kind := range inv.Kinds {

@@ -8,7 +8,7 @@ import (
 
 // Protected reports whether deleting an object would delete more than objects of releases: data of users, all objects in a namespace, or
 // all objects of a kind. Such objects are not deleted when a release drops them. Only a manifest can request their deletion. The reason
-// is worded as that of manifest.Irreplaceable.
+// continues a sentence like the reason of manifest.Irreplaceable.
 //
 // Every CustomResourceDefinition counts as protected here. Only at the time of deletion is it known whether objects of its kind still
 // exist.

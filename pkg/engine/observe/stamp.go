@@ -12,9 +12,9 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 )
 
-// Stamp represents the current state of all objects in a scope with a name or a selector. The first call starts the scope's watch. The
-// stamp changes when an object appears, disappears, or changes in more than its status. For a CRD or APIService by name it changes with
-// every write, because the status shows whether the resource is served. It is empty if the scope is not synced.
+// Stamp returns a text that identifies the current state of all objects in a scope with a name or a selector. The first call starts the
+// scope's watch. The stamp changes when an object appears, disappears, or changes in more than its status. For a CRD or APIService by name
+// it changes with every write, because the status shows whether the resource is served. It is empty if the scope is not synced.
 func (w *Watcher) Stamp(s Scope) string { return w.scope(s).states.stamp() }
 
 func (s *states) stamp() string {

@@ -27,7 +27,7 @@ func (e *Error) Error() string {
 		strings.Join(Describe(e.Missing, shownRules), "\n* "), e.Remedy)
 }
 
-// Describe returns one line for each of the first rules, up to most, and the number of the rest.
+// Describe returns one line for each rule. If there are more than most rules, a last line counts the rest.
 func Describe(rules []rbacv1.PolicyRule, most int) []string {
 	var lines []string
 	for _, rule := range rules {

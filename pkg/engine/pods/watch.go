@@ -88,7 +88,7 @@ func (w *Watcher) Follow(workloads []*manifest.Manifest) {
 	}
 }
 
-// Find returns what is known about the pods of a workload.
+// Find returns the latest finding about the pods of a workload.
 func (w *Watcher) Find(id manifest.ID) Finding {
 	w.mu.Lock()
 	f := w.followed[id]

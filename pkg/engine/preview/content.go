@@ -58,8 +58,9 @@ func (b releaseContent) settle(m *manifest.Manifest, o Object) {
 	}
 }
 
-// violations returns how a manifest breaks the schema of a CRD that the release creates or changes first. The server does not know that
-// schema yet. live is the object after the update under the current schema, or nil: other clients may have set what the manifest lacks.
+// violations returns the violations of a manifest against the schema of a CRD that the release creates or changes first. The server does
+// not know that schema yet. live is the object after the update under the current schema, or nil: other clients may have set what the
+// manifest lacks.
 func (b releaseContent) violations(m *manifest.Manifest, live *unstructured.Unstructured) []customresource.Violation {
 	kind := m.GVK().GroupKind()
 	crd := b.crds[kind]

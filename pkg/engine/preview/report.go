@@ -55,7 +55,7 @@ type Object struct {
 	Message string `json:"message,omitempty"`
 	// Paths contains the fields that cause a rejection or a recreation, as far as the server reports them.
 	Paths []string `json:"paths,omitempty"`
-	// Remedy tells an administrator how to resolve a rejection.
+	// Remedy explains how an administrator resolves a rejection.
 	Remedy string `json:"remedy,omitempty"`
 	// Fields contains the fields that would change.
 	Fields []difference.Field `json:"fields,omitempty"`

@@ -693,7 +693,7 @@ func TestRunReportsOtherControllers(t *testing.T) {
 	assert.Empty(t, progress.Controlled)
 }
 
-func TestRunTellsTheApplierWhatWatchesShow(t *testing.T) {
+func TestRunPassesWatchedStateToTheApplier(t *testing.T) {
 	c := newCluster()
 	plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
 	_, settled := c.roll(t, plan, rollout.Settled{})

@@ -48,7 +48,7 @@ type Observer interface {
 type Pods interface {
 	// Follow watches the pods of these workloads from now on, and of no others.
 	Follow(workloads []*manifest.Manifest)
-	// Find returns what is known about the pods of a workload.
+	// Find returns the latest finding about the pods of a workload.
 	Find(id manifest.ID) pods.Finding
 }
 
@@ -104,8 +104,8 @@ const (
 
 // Run makes one pass. It applies every manifest whose predecessors have settled, unless settled shows that the content is already applied.
 // Then it checks the gate. An unsettled manifest delays only its dependents, and a workload of an install delays nothing. If an install has
-// just applied its last manifest but still waits, Run makes a second pass, which starts the watches that detect drift. The error is always
-// that of ctx; failures of manifests are in Progress.
+// just applied its last manifest but still waits, Run makes a second pass, which starts the watches that detect drift. The only error is
+// the error of ctx; failures of manifests are in Progress.
 func (p *Passer) Run(ctx context.Context, plan *Plan, settled Settled) (report.Progress, Settled, error) {
 	pass := newPass(plan, settled)
 	progress, next, err := p.run(ctx, pass)
@@ -135,8 +135,7 @@ func (p *Passer) run(ctx context.Context, pass *pass) (report.Progress, Settled,
 	return progress, next, err
 }
 
-// slot is the state of one node during a pass: its entry, which is that of the previous pass until a visit changes it, and the result of
-// the last visit.
+// slot is the state of one node during a pass: its entry, which a visit may change, and the result of the last visit.
 type slot struct {
 	visited bool
 	// known is true if entry is set, by an earlier pass or by a visit.

@@ -81,7 +81,7 @@ type place struct {
 	segment int
 	// loose is true if the manifest waits only for the start of its segment and not for its chain.
 	loose bool
-	// drawn is true if the manifest moved to an earlier segment, to that of its first user drawnFor.
+	// drawn is true if the manifest moved to an earlier segment: the segment of its first user drawnFor.
 	drawn    bool
 	drawnFor int
 	// node is the manifest's node in the graph.
@@ -90,7 +90,7 @@ type place struct {
 
 func (p *place) job() bool { return p.kind == jobKind && !p.tombstone }
 
-// alone reports whether the manifest is a segment of its own.
+// alone reports whether the manifest is a separate segment.
 func (p *place) alone(chained bool) bool { return chained && (p.job() || p.operator) }
 
 // prerequisite reports whether other manifests may have to wait for this one.

@@ -65,7 +65,8 @@ func (n *Node) Group() Group { return Group{Runlevel: n.Runlevel, Component: n.C
 // Barrier reports whether the node has no manifest.
 func (n *Node) Barrier() bool { return n.Manifest == nil }
 
-// Job reports whether the node is a Job. All later manifests wait for it when Updating; in the other modes only those of its component.
+// Job reports whether the node is a Job. All later manifests wait for it when Updating; in the other modes only the later manifests of its
+// component wait.
 func (n *Node) Job() bool { return n.job }
 
 // Operator reports whether the node is the operator's own Deployment, where an update is handed over to the operator of the release.

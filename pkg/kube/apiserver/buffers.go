@@ -7,8 +7,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// receiveBuffer is the limit, in bytes, of what one response may deliver before its reader takes it. It is enough for 25 MB a second from
-// a server that is 10 ms away.
+// receiveBuffer is the maximum number of bytes of a response that may arrive before its reader needs them. It is enough for 25 MB a second
+// from a server that is 10 ms away.
 const receiveBuffer = 256 << 10
 
 // LimitBuffers returns the configuration with a limit on the memory for responses that arrive faster than they are read. Without it, the

@@ -17,8 +17,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/apiserver"
 )
 
-// TestLimitBuffersTellsTheServer reads the flow-control window that a client announces for each response.
-func TestLimitBuffersTellsTheServer(t *testing.T) {
+// TestLimitBuffersAnnouncesTheLimit reads the flow-control window that a client announces for each response.
+func TestLimitBuffersAnnouncesTheLimit(t *testing.T) {
 	server := httptest.NewUnstartedServer(nil)
 	server.TLS = &tls.Config{NextProtos: []string{http2.NextProtoTLS}}
 	announced := make(chan uint32, 1)

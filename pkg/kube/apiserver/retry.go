@@ -18,9 +18,9 @@ import (
 )
 
 // Retrying returns a copy of a configuration. Its clients repeat each request while the API server is unavailable, for 13 seconds at most
-// besides the time of the requests, and then return the last response. A new control plane often is unavailable for moments. Before the first
-// repetition of a request, they call logLine with its error. What client-go repeats itself is left to it: requests whose responses have a
-// header Retry-After, and reads whose connection breaks (ten times, after a second each).
+// besides the time of the requests, and then return the last response. A new control plane often is unavailable for moments. Before the
+// first repetition of a request, they call logLine with its error. Requests that client-go repeats itself are not repeated here: requests
+// whose responses have a header Retry-After, and reads whose connection breaks (ten times, after a second each).
 //
 // A repeated request may find that the server has processed the first one. For example, it answers that an object exists already.
 func Retrying(cfg *rest.Config, logLine func(string)) *rest.Config {

@@ -140,7 +140,7 @@ func TestRetryingRepeatsNothingElse(t *testing.T) {
 }
 
 // A caller may decode a large response as it arrives, and only errors of an unavailable server matter for a repetition.
-func TestRetryingReadsOnlyWhatDecidesOnARepetition(t *testing.T) {
+func TestRetryingReadsOnlyErrorsOfUnavailableServers(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		code    int

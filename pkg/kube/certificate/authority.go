@@ -24,11 +24,11 @@ const (
 	// leafLifetime is the validity of a serving certificate, and leafRenewal the remaining validity at which it is renewed.
 	leafLifetime, leafRenewal = 30 * 24 * time.Hour, 15 * 24 * time.Hour
 	// caKept is the time for which a CA stays in the bundle after the next one has started to sign. By then all certificates that it signed
-	// have expired, even those of a replica that received the new CA late.
+	// have expired, even on a replica that received the new CA late.
 	caKept = 2 * leafLifetime
 )
 
-// Keys in the CA's Secret, in addition to those of its type.
+// Keys in the CA's Secret, in addition to the keys of the Secret's type.
 const (
 	caNextCertKey, caNextKeyKey = "next.crt", "next.key"
 	caPreviousCertKey           = "previous.crt"
@@ -41,7 +41,7 @@ const maxCAData = 64 << 10
 type authority struct {
 	// name is the prefix of the signers' names.
 	name string
-	// current signs. next will sign later; it is nil until shortly before that.
+	// current signs certificates. next is its successor; nil until shortly before the change.
 	current, next *signer
 	// previous contains earlier CAs whose certificates may still be in use.
 	previous []*x509.Certificate

@@ -1,6 +1,6 @@
 // Package lead elects the one process that may write. The leader is the holder of a Lease, an object in the API server that the holder
 // renews every few seconds. client-go's elector decides when to request and when to renew the Lease. A Candidate sends these requests,
-// under two conditions of its own:
+// under two additional conditions:
 //   - It requests the Lease only when it is this process's turn. In an update, processes of two releases compete for the Lease, and a
 //     Turn decides which of them should lead. A process whose Deployment is being replaced stands aside.
 //   - It opens the fence of package fence, which lets writes pass, only while this process certainly leads.

@@ -31,7 +31,7 @@ import (
 type Options struct {
 	// UserAgent names the component in its requests, and Metrics in the names of its metrics, such as operator.
 	UserAgent, Metrics string
-	// Namespace and Lease are those of the Lease for which the replicas compete, with this replica's identity.
+	// Namespace and Lease are the namespace and the name of the Lease for which the replicas compete. Identity identifies this replica.
 	Namespace, Lease string
 	Identity         leader.Identity
 	// Turn decides when this replica may lead; nil means always.
@@ -50,7 +50,7 @@ type Options struct {
 type Replica struct {
 	// Manager runs the component's controllers. Its clients write only while this replica leads.
 	Manager manager.Manager
-	// Unfenced is the configuration for what every replica writes.
+	// Unfenced is the configuration for writes that every replica makes.
 	Unfenced *rest.Config
 	Lease    *lead.Lease
 	// Registry has the metrics of the process.

@@ -78,8 +78,7 @@ func (w *Served) SetServed(ctx context.Context, served bool) {
 	}
 }
 
-// end ends the watch and reports that its objects are deleted: the watch of the definition may be ahead of that of the
-// objects.
+// end ends the watch and reports that its objects are deleted, because the watch of the definition may be ahead of the objects' own watch.
 func (w *Served) end() {
 	w.reporting.Lock()
 	defer w.reporting.Unlock()

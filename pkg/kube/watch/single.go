@@ -1,7 +1,6 @@
-// Package watch watches single objects by their names, or a kind of which few objects exist. A Single watches one object,
-// and requests only this name from the API server, so a role for this name is sufficient. It does not see other objects of
-// the kind, which may be many, or Secrets. A Kind watches the metadata of all objects. A Served is either of them for a kind
-// that may come and go.
+// Package watch watches single objects by name, or kinds with few objects. A Single watches one object, and requests only this name from
+// the API server, so a role for this name is sufficient. It does not see other objects of the kind, which may be many, or Secrets. A Kind
+// watches the metadata of all objects. A Served watches like one of these while its kind is served.
 //
 // A process that both writes and watches an object collects the events in Changes and the state in Latest. The package knows no kind except
 // CustomResourceDefinition, and does not write.

@@ -25,9 +25,9 @@ import (
 type Violation struct {
 	// Field is the path of the value, such as spec.ports[0].name; empty for the whole object.
 	Field string
-	// Message says what the schema requires.
+	// Message is the requirement of the schema.
 	Message string
-	// Missing means that the object lacks the field or has too few items. The API server accepts that in a manifest if another client has set
+	// Missing means that the object lacks the field or has too few items. The API server accepts such a manifest if another client has set
 	// the rest of the object. It is false within values that only one client can own, such as atomic lists.
 	Missing bool
 }
@@ -40,8 +40,8 @@ func (v Violation) String() string {
 	return v.Field + ": " + v.Message
 }
 
-// isCompleted reports whether manifests of a kind may lack required fields: this operator adds those of a ClusterOperator, and an admission
-// plugin of OpenShift's API server those of SecurityContextConstraints.
+// isCompleted reports whether manifests of a kind may lack required fields. This operator completes a ClusterOperator, and an admission
+// plugin of OpenShift's API server completes SecurityContextConstraints.
 func isCompleted(gk schema.GroupKind) bool {
 	return gk == schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterOperator"} ||
 		gk == schema.GroupKind{Group: "security.openshift.io", Kind: "SecurityContextConstraints"}

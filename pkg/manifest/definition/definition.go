@@ -1,4 +1,5 @@
-// Package definition reads the versions of a CustomResourceDefinition without its Go types, because that of a manifest may be incomplete.
+// Package definition reads the versions of a CustomResourceDefinition without its Go types, because a definition in a manifest may be
+// incomplete.
 package definition
 
 import "iter"

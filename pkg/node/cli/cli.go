@@ -42,7 +42,7 @@ configs, chooses nodes and drains them. A daemon on each node changes the host.`
 	return root
 }
 
-// PrintError prints the error of a command, nil for none.
+// PrintError prints the error of a command. It prints nothing if err is nil.
 func PrintError(w io.Writer, err error) {
 	if err == nil {
 		return

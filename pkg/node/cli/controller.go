@@ -40,8 +40,8 @@ replicas may run: one leads.`,
 	f.StringVar(&o.namespace, "namespace", command.EnvOr("POD_NAMESPACE", api.MachineConfigNamespace), "`namespace` of the controller's Lease")
 	f.StringVar(&o.update.Release, "release-version", os.Getenv("RELEASE_VERSION"), "`version` of the release that contains the stage")
 	f.StringVar(&o.update.OSImage, "os-image", "", "`pullspec` of the release's image of the operating system; default none")
-	f.DurationVar(&o.update.Settle, "settle", update.DefaultSettle, "time without changes after which MachineConfigs are rendered")
-	f.BoolVar(&o.update.WaitForReady, "updated-requires-ready", false, "as in OpenShift, a pool is updated only while all its nodes are schedulable and ready")
+	f.DurationVar(&o.update.Settle, "settle", update.DefaultSettle, "time without changes before MachineConfigs are rendered")
+	f.BoolVar(&o.update.WaitForReady, "updated-requires-ready", false, "count a pool as updated only while all its nodes are schedulable and ready, as OpenShift does")
 	return cmd
 }
 

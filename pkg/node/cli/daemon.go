@@ -30,11 +30,11 @@ func newDaemonCmd(streams command.Streams) *cobra.Command {
 	o := &daemonOptions{}
 	cmd := &cobra.Command{
 		Use:   "daemon --node NAME",
-		Short: "Change a node's host to its desired config",
+		Short: "Apply a node's desired config to its host",
 		Long: `Run the daemon of a node until it is stopped. It reads the MachineConfig that the controller requests in an annotation of the
 Node, asks the controller to drain the node, and writes the files of the config below --root. A journal on disk makes each
 change safe: after a crash, the next process continues or undoes it.`,
-		Example: `  # Play a node's host with a folder
+		Example: `  # Change a folder instead of a host, for a trial
   cvo-node daemon --kubeconfig admin.kubeconfig --node worker-0 --root ./worker-0`,
 		Args: command.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },

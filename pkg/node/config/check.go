@@ -36,7 +36,7 @@ const (
 	maxPath = 4095
 )
 
-// checker checks the MachineConfig of a name.
+// checker checks the MachineConfig called name.
 type checker struct {
 	name    string
 	options Options
@@ -92,7 +92,7 @@ func (c checker) machineConfig(spec mcfgv1.MachineConfigSpec) (types.Config, err
 	return c.parse(spec.Config.Raw)
 }
 
-// check rejects what Ignition's validation accepts but a node must not get. The fields of the config are the supported ones.
+// check rejects content that Ignition accepts but a node cannot use. The config has only supported fields.
 func (c checker) check(config types.Config) error {
 	remaining := maxData
 	for i, file := range config.Storage.Files {
@@ -127,7 +127,7 @@ func (c checker) check(config types.Config) error {
 		}
 		for j, key := range user.SSHAuthorizedKeys {
 			if strings.TrimSpace(string(key)) == "" || strings.ContainsFunc(string(key), isUnprintable) {
-				return c.errorf(fmt.Sprintf("%s.sshAuthorizedKeys[%d]", field, j), "give each key an element of its own",
+				return c.errorf(fmt.Sprintf("%s.sshAuthorizedKeys[%d]", field, j), "write each key as a separate list element",
 					"must be one line of printable characters")
 			}
 		}
@@ -175,7 +175,7 @@ func (c checker) checkFile(field string, file types.File) error {
 func (c checker) checkName(field, name string) error {
 	if len(name) > maxName || strings.HasPrefix(name, ".") || strings.Contains(name, "..") ||
 		strings.Contains(name, "/") || !isASCII(name) {
-		return c.errorf(field, "rename it", "is %s, but must be a file name of at most %d printable ASCII characters without spaces, slashes, double dots and a dot at its beginning",
+		return c.errorf(field, "rename it", "is %s, but must be a file name of at most %d printable ASCII characters without spaces, slashes, double dots or a leading dot",
 			quote(name), maxName)
 	}
 	return nil
@@ -184,7 +184,7 @@ func (c checker) checkName(field, name string) error {
 // place is a file that a MachineConfig puts on a host.
 type place struct {
 	path string
-	// field is its JSON path in the config of the MachineConfig with the name owner.
+	// field is the file's JSON path in the Ignition config of the MachineConfig called owner.
 	field, owner string
 }
 
@@ -239,7 +239,8 @@ func isBelow(name, folder string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// isWord reports whether a host can pass a value to a program as an argument: it is no option and has no spaces. An empty value is a word.
+// isWord reports whether a host can pass a value to a program as an argument: it does not begin with a dash and has no spaces. An empty
+// value is a word.
 func isWord(value string) bool { return !strings.HasPrefix(value, "-") && isASCII(value) }
 
 // isASCII reports whether a text has only printable ASCII characters, without spaces.

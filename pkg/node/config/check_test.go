@@ -58,10 +58,10 @@ func TestHostileConfigsAreRejected(t *testing.T) {
 		{"it rejects links", bad(`"storage": {"links": [{"path": "/a", "target": "/b"}]}`), "config.storage.links[0].path", "is not supported"},
 		{"it rejects LUKS", bad(`"storage": {"luks": [{"name": "a"}]}`), "config.storage.luks[0].name", "is not supported"},
 		{"it rejects groups", bad(`"passwd": {"groups": [{"name": "a"}]}`), "config.passwd.groups[0].name", "is not supported"},
-		{"it rejects kernel arguments of Ignition", bad(`"kernelArguments": {"shouldExist": ["a"]}`), "config.kernelArguments.shouldExist[0]", "is not supported"},
-		{"it rejects a config elsewhere", raw(`{"ignition": {"version": "3.5.0", "config": {"merge": [{"source": "https://a.example"}]}}}`), "config.ignition.config.merge[0].source", "is not supported"},
-		{"it rejects certificates of Ignition", raw(`{"ignition": {"version": "3.5.0", "security": {"tls": {"certificateAuthorities": [{"source": "data:,"}]}}}}`), "config.ignition.security.tls.certificateAuthorities[0].source", "is not supported"},
-		{"it rejects append", bad(files(`{"path": "/a", "append": [{"source": "data:,"}]}`)), "config.storage.files[0].append[0].source", "is not supported"},
+		{"it rejects Ignition's kernel arguments", bad(`"kernelArguments": {"shouldExist": ["a"]}`), "config.kernelArguments.shouldExist[0]", "is not supported"},
+		{"it rejects a reference to another config", raw(`{"ignition": {"version": "3.5.0", "config": {"merge": [{"source": "https://a.example"}]}}}`), "config.ignition.config.merge[0].source", "is not supported"},
+		{"it rejects Ignition's certificates", raw(`{"ignition": {"version": "3.5.0", "security": {"tls": {"certificateAuthorities": [{"source": "data:,"}]}}}}`), "config.ignition.security.tls.certificateAuthorities[0].source", "is not supported"},
+		{"it rejects appended contents", bad(files(`{"path": "/a", "append": [{"source": "data:,"}]}`)), "config.storage.files[0].append[0].source", "is not supported"},
 		{"it rejects a hash", bad(files(`{"path": "/a", "contents": {"source": "data:,", "verification": {"hash": "sha256-00"}}}`)), "config.storage.files[0].contents.verification.hash", "is not supported"},
 
 		{"it rejects another user", bad(`"passwd": {"users": [{"name": "root", "sshAuthorizedKeys": ["a"]}]}`), "config.passwd.users[0].name", `is "root"`},
@@ -70,13 +70,13 @@ func TestHostileConfigsAreRejected(t *testing.T) {
 		{"it rejects an empty key", bad(keys(" ")), "config.passwd.users[0].sshAuthorizedKeys[0]", "one line"},
 
 		{"it rejects a relative path", bad(files(file("etc/a", ""))), "config.storage.files[0].path", "is invalid: path not absolute"},
-		{"it rejects a path that is not simple", bad(files(file("/etc/../a", ""))), "config.storage.files[0].path", "is invalid: path is not fully simplified"},
+		{"it rejects a path with double dots", bad(files(file("/etc/../a", ""))), "config.storage.files[0].path", "is invalid: path is not fully simplified"},
 		{"it rejects the root folder", bad(files(file("/", ""))), "config.storage.files[0].path", "is the root folder"},
 		{"it rejects a path with NUL", bad(files(`{"path": "/a\u0000b"}`)), "config.storage.files[0].path", `is "/a\x00b"`},
 		{"it rejects a path with a new line", bad(files(`{"path": "/a\nb"}`)), "config.storage.files[0].path", "control characters"},
 		{"it rejects a long path", bad(files(file(strings.Repeat("/a", 2048), ""))), "config.storage.files[0].path", "is too long"},
 		{"it rejects a long name in a path", bad(files(file("/"+strings.Repeat("a", 256), ""))), "config.storage.files[0].path", "is too long"},
-		{"it rejects a path twice", bad(files(file("/a", ""), file("/a", ""))), "config.storage.files[1]", "duplicate entry"},
+		{"it rejects a duplicate path", bad(files(file("/a", ""), file("/a", ""))), "config.storage.files[1]", "duplicate entry"},
 		{"it rejects a file below another", bad(files(file("/a/b/c", ""), file("/a", ""))), "config.storage.files[0]", `is "/a/b/c", below the file "/a" of MachineConfig 50-bad`},
 		{"it rejects a file in place of a unit", bad(files(file("/etc/systemd/system/a.service", "")) + "," + units(`{"name": "a.service", "contents": "[Unit]"}`)), "config.systemd.units[0]", "the same file on a host as spec.config.storage.files[0]"},
 		{"it rejects a file in place of a folder of drop-ins", bad(files(file("/etc/systemd/system/a.service.d", "")) + "," + units(`{"name": "a.service", "dropins": [{"name": "a.conf", "contents": "[Unit]"}]}`)), "config.systemd.units[0].dropins[0]", "below the file"},
@@ -101,11 +101,11 @@ func TestHostileConfigsAreRejected(t *testing.T) {
 		{"it rejects an invalid escape", bad(files(`{"path": "/a", "contents": {"source": "data:,%zz"}}`)), "config.storage.files[0].contents", "does not decode"},
 		{"it rejects an invalid escape in a parameter", bad(files(`{"path": "/a", "contents": {"source": "data:text/plain;a=%z,b"}}`)), "config.storage.files[0].contents", "not a valid data URL"},
 		{"it rejects an invalid quote in a parameter", bad(files(`{"path": "/a", "contents": {"source": "data:text/plain;a=\"\\z\",b"}}`)), "config.storage.files[0].contents", "not a valid data URL"},
-		{"it rejects what is not gzip", bad(files(`{"path": "/a", "contents": {"compression": "gzip", "source": "data:,text"}}`)), "config.storage.files[0].contents", "is not gzip"},
+		{"it rejects invalid gzip data", bad(files(`{"path": "/a", "contents": {"compression": "gzip", "source": "data:,text"}}`)), "config.storage.files[0].contents", "is not gzip"},
 		{"it rejects another compression", bad(files(`{"path": "/a", "contents": {"compression": "zstd", "source": "data:,text"}}`)), "config.storage.files[0].contents.compression", "is invalid"},
 		{"it rejects a compression without a source", bad(files(`{"path": "/a", "contents": {"compression": "gzip"}}`)), "config.storage.files[0].contents.compression", "has no source"},
-		{"it rejects data that decompresses to too much", bad(files(zipped(t, "/a", strings.Repeat("a", 32<<20)))), "config.storage.files[0].contents", "all files together have at most 16777216 bytes"},
-		{"it rejects files that decompress to too much together", bad(files(zipped(t, "/a", strings.Repeat("a", 15<<20)), zipped(t, "/b", strings.Repeat("a", 2<<20)))), "config.storage.files[1].contents", "all files together have at most 16777216 bytes"},
+		{"it rejects data that exceeds the limit when decompressed", bad(files(zipped(t, "/a", strings.Repeat("a", 32<<20)))), "config.storage.files[0].contents", "all files together have at most 16777216 bytes"},
+		{"it rejects files that together exceed the limit when decompressed", bad(files(zipped(t, "/a", strings.Repeat("a", 15<<20)), zipped(t, "/b", strings.Repeat("a", 2<<20)))), "config.storage.files[1].contents", "all files together have at most 16777216 bytes"},
 
 		{"it rejects a unit in another folder", bad(units(`{"name": "../a.service"}`)), "config.systemd.units[0].name", `is "../a.service"`},
 		{"it rejects a unit with an absolute path", bad(units(`{"name": "/etc/a.service"}`)), "config.systemd.units[0].name", `is "/etc/a.service"`},
@@ -143,12 +143,12 @@ func TestHostileConfigsAreRejected(t *testing.T) {
 	}
 }
 
-func TestErrorIsASentence(t *testing.T) {
+func TestErrorExplainsFieldAndRemedy(t *testing.T) {
 	err := config.Validate(worker("50-bad", files(file("/proc/a", ""))), config.Options{})
 	assert.EqualError(t, err, `MachineConfig 50-bad is invalid: spec.config.storage.files[0].path is "/proc/a", but files in /proc do not survive a reboot; choose another path`)
 }
 
-func TestOwnFolderIsAnOption(t *testing.T) {
+func TestFolderOfTheStageIsConfigurable(t *testing.T) {
 	mc := worker("a", files(file("/opt/node/a", ""), file("/var/lib/cvo-node/a", "")))
 	require.ErrorContains(t, config.Validate(mc, config.Options{Folder: "/opt/node"}), `files[0].path is "/opt/node/a", but the node stage keeps its own files in /opt/node`)
 	assert.NoError(t, config.Validate(worker("a", files(file("/var/lib/cvo-node2", ""))), config.Options{}), "the name only begins the same")

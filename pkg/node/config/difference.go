@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Change is the difference between two contents. Its zero value is no difference.
+// Change is the difference between two Contents. The zero value means that they are equal.
 type Change struct {
 	// Files lists paths, Units lists names, and the others list values. A unit changes with its drop-ins.
 	Files, Units, SSHKeys, KernelArguments, Extensions Set
@@ -31,7 +31,7 @@ func (s Set) All() []string {
 // Step is the change of one value. It is zero if the value stays the same.
 type Step struct{ From, To string }
 
-// Difference returns the change from one content to another, each as Decode returns it.
+// Difference returns the change from one Content to another. Both must come from Decode.
 func Difference(from, to Content) Change {
 	change := Change{
 		Files:           compare(from.Files, to.Files, func(f File) string { return f.Path }),

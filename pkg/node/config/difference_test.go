@@ -44,19 +44,19 @@ func TestDifferenceListsChanges(t *testing.T) {
 			config.Change{SSHKeys: config.Set{Added: []string{"c"}, Removed: []string{"a"}}},
 		},
 		{
-			"it counts kernel arguments",
+			"it counts repeated kernel arguments",
 			[]*mcfgv1.MachineConfig{spec("a", mcfgv1.MachineConfigSpec{KernelArguments: []string{"a", "b", "a", "c"}})},
 			[]*mcfgv1.MachineConfig{spec("a", mcfgv1.MachineConfigSpec{KernelArguments: []string{"b", "a", "d", "b"}})},
 			config.Change{KernelArguments: config.Set{Added: []string{"b", "d"}, Removed: []string{"a", "c"}}},
 		},
 		{
-			"it sees another order of kernel arguments",
+			"it reports another order of kernel arguments",
 			[]*mcfgv1.MachineConfig{spec("a", mcfgv1.MachineConfigSpec{KernelArguments: []string{"b", "a"}})},
 			[]*mcfgv1.MachineConfig{spec("a", mcfgv1.MachineConfigSpec{KernelArguments: []string{"a", "b"}})},
 			config.Change{KernelArguments: config.Set{Changed: []string{"a", "b"}}},
 		},
 		{
-			"it sees the image, the kernel, FIPS mode and extensions",
+			"it reports the image, the kernel, FIPS mode and extensions",
 			[]*mcfgv1.MachineConfig{worker("a", "")},
 			[]*mcfgv1.MachineConfig{spec("a", mcfgv1.MachineConfigSpec{OSImageURL: "own", KernelType: "realtime", FIPS: true, Extensions: []string{"ipsec"}})},
 			config.Change{

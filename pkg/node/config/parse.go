@@ -18,7 +18,7 @@ import (
 // version is the version of Ignition's specification that rendered MachineConfigs have.
 const version = "3.5.0"
 
-// specification is part of remedies.
+// specification ends a remedy with a link to Ignition's documentation.
 const specification = "see https://coreos.github.io/ignition/configuration-v3_5"
 
 // versions matches the accepted versions of Ignition's specification.
@@ -111,8 +111,8 @@ func (c checker) checkVersion(tree any) error {
 	return nil
 }
 
-// wrongType explains an error of decoding valid JSON. It finds single values of another kind itself. For lists and objects it uses the error
-// of the standard library, whose path lacks indexes and has the names of embedded structs.
+// wrongType explains an error of decoding valid JSON. It finds the path of a single value itself. For a list or an object it uses the error
+// of the standard library, whose path lacks indexes and contains names of embedded structs.
 func (c checker) wrongType(raw []byte, tree any, err error) error {
 	isWrong := func(field, kind string) bool {
 		if want := supported[field]; want != "" {

@@ -36,10 +36,10 @@ var ErrNoConfigs = errors.New("no MachineConfig matches the pool; correct its ma
 // Render merges the MachineConfigs of a pool. Its result has the name rendered-POOL-HASH, where the hash depends only on the content: the
 // same content always has the same name. osImage is the image of the release, by pullspec, or empty.
 //
-// MachineConfigs merge in the order of their names, those with the role worker first, so that a custom pool can change what it shares with
-// the workers. For a file, a unit or a drop-in, the later MachineConfig decides about each field that it sets; contents, user and group of a
-// file are one field each. Kernel arguments and extensions are concatenated. The last kernel type other than the default decides. Only a
-// user's MachineConfig can replace osImage: one that a controller made could still carry the image of an earlier release.
+// MachineConfigs with the role worker merge first, so that a custom pool can override the configuration of the workers. Within a role the
+// names determine the order. For a file, a unit or a drop-in, the later MachineConfig decides about each field that it sets; contents, user
+// and group of a file are one field each. Kernel arguments and extensions are concatenated. The last kernel type other than the default
+// decides. Only a user's MachineConfig can replace osImage: one that a controller made could still carry the image of an earlier release.
 //
 // Errors are of type *Error, or ErrNoConfigs. Render does not change its inputs.
 func Render(pool string, configs []*mcfgv1.MachineConfig, osImage string, options Options) (*mcfgv1.MachineConfig, error) {
@@ -99,8 +99,9 @@ func layer(mc *mcfgv1.MachineConfig) int {
 	return 1
 }
 
-// merge returns a config with the changes of a later one. Ignition merges each field of a file alone; but compressed says nothing about
-// other contents, and a user has either an ID or a name.
+// merge returns a config with the changes of a later one. Ignition merges every field of a file separately. That would combine the
+// compression of one config with the contents of the other, and an ID with a name. So merge first clears contents, user and group that the
+// later config sets.
 func merge(config, later types.Config) types.Config {
 	index := make(map[string]types.File, len(later.Storage.Files))
 	for i := range later.Storage.Files {
@@ -130,8 +131,9 @@ func merge(config, later types.Config) types.Config {
 	return v3_5.Merge(config, later)
 }
 
-// complete brings a merged config into its canonical form: the order of files, units and keys depends on no name of a MachineConfig, and all
-// files replace existing ones. A file needs contents from one of the MachineConfigs, because a host would otherwise empty an existing file.
+// complete brings a merged config into its canonical form: the order of files, units and keys does not depend on the names of
+// MachineConfigs, and all files replace existing ones. A file needs contents from one of the MachineConfigs, because a host would otherwise
+// empty an existing file.
 func complete(config *types.Config, all []place) error {
 	replace := true
 	for i := range config.Storage.Files {

@@ -21,7 +21,7 @@ func TestRenderMergesInOrder(t *testing.T) {
 		check   func(*testing.T, config.Content)
 	}{
 		{
-			"it lets a custom pool change what the workers have, whatever the names",
+			"it lets a custom pool override the workers, regardless of names",
 			[]*mcfgv1.MachineConfig{
 				role("infra", "ccc", files(file("/etc/2", "new"))),
 				worker("ddd", files(zipped(t, "/etc/2", "old"))),
@@ -72,14 +72,14 @@ func TestRenderMergesInOrder(t *testing.T) {
 			},
 		},
 		{
-			"it unites SSH keys",
+			"it joins SSH keys",
 			[]*mcfgv1.MachineConfig{worker("a", keys("ssh-rsa B", "ssh-rsa A")), worker("b", keys("ssh-rsa C", "ssh-rsa B"))},
 			func(t *testing.T, c config.Content) {
 				assert.Equal(t, []string{"ssh-rsa A", "ssh-rsa B", "ssh-rsa C"}, c.SSHKeys)
 			},
 		},
 		{
-			"it switches FIPS on if one config does, and keeps the last kernel other than the default",
+			"it enables FIPS if one config does, and uses the last kernel other than the default",
 			[]*mcfgv1.MachineConfig{
 				spec("97", mcfgv1.MachineConfigSpec{FIPS: true, KernelType: "64k-pages"}),
 				spec("98", mcfgv1.MachineConfigSpec{KernelType: "realtime"}),
@@ -107,7 +107,7 @@ func TestRenderMergesInOrder(t *testing.T) {
 			func(t *testing.T, c config.Content) { assert.Equal(t, "registry.example/os@sha256:release", c.OSImage) },
 		},
 		{
-			"it lets a user's config replace the image, and no controller's",
+			"it lets only a user's config replace the image",
 			[]*mcfgv1.MachineConfig{
 				spec("1", mcfgv1.MachineConfigSpec{OSImageURL: "first"}),
 				spec("2", mcfgv1.MachineConfigSpec{OSImageURL: "last"}),
@@ -170,14 +170,14 @@ func TestRenderedNameDependsOnlyOnContent(t *testing.T) {
 			worker("80", files(file("/etc/1", "new"))),
 		}},
 		{"it ignores the version of the controller", []*mcfgv1.MachineConfig{generated(first.DeepCopy()), second}},
-		{"it renders its own result to the same", []*mcfgv1.MachineConfig{before}},
+		{"it does not change its own result", []*mcfgv1.MachineConfig{before}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			assert.Equal(t, before.Name, render(t, tt.configs...).Name)
 			assert.Equal(t, before.Spec, render(t, tt.configs...).Spec)
 		})
 	}
-	t.Run("it changes with the content, and back", func(t *testing.T) {
+	t.Run("it changes with the content, and changes back", func(t *testing.T) {
 		edited := worker("50-b", files(file("/etc/1", "newer"))+", "+units(`{"name": "a.service", "mask": true}`, `{"name": "b.service", "mask": true}`))
 		assert.NotEqual(t, before.Name, render(t, first, edited).Name)
 		assert.Equal(t, before.Name, render(t, first, second).Name)
@@ -193,7 +193,7 @@ func TestRenderedNameDependsOnlyOnContent(t *testing.T) {
 	})
 }
 
-func TestRenderedObject(t *testing.T) {
+func TestRenderSetsDefaultsAndAnnotations(t *testing.T) {
 	configs := []*mcfgv1.MachineConfig{
 		worker("b", files(file("/etc/1", "new"))+", "+keys("b", "a")), worker("a", files(file("/etc/1", "old"))),
 		generated(spec("c", mcfgv1.MachineConfigSpec{OSImageURL: "earlier", BaseOSExtensionsContainerImage: "earlier"})),

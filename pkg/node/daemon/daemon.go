@@ -1,8 +1,8 @@
 //go:build linux
 
 // Package daemon is the part of the node stage that runs on each node. It follows the requests in the annotations of its Node: it reads the
-// requested MachineConfig, asks for a drain, has package host change the host, asks to lift the cordon, and reports. All state is in the
-// Node and on the host, so a restarted daemon continues.
+// requested MachineConfig, requests a drain, applies the config through package host, requests that the cordon is lifted, and reports the
+// result. All state is in the Node and on the host, so a restarted daemon continues.
 package daemon
 
 import (
@@ -31,11 +31,11 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/host"
 )
 
-// Delays after failures in a row.
+// Delays after consecutive failures.
 var (
-	// requestRetry follows a failed request to the API server.
+	// requestRetry is the delay after a failed request to the API server.
 	requestRetry = backoff.Doubling{First: time.Second, Max: time.Minute}
-	// changeRetry follows a change that the host did not accept. Each attempt drains the node.
+	// changeRetry is the delay after a change that failed on the host. It is longer, because each attempt drains the node.
 	changeRetry = backoff.Doubling{First: time.Minute, Max: time.Hour}
 )
 
@@ -48,11 +48,11 @@ type Daemon struct {
 	node   string
 	config config.Options
 
-	// failed is the config that the host did not accept last.
+	// failed is the last config that could not be applied to the host.
 	failed failure
 }
 
-// failure is a config that the host did not accept, a number of times in a row.
+// failure is a config that could not be applied, with the number of consecutive attempts.
 type failure struct {
 	config string
 	times  int
@@ -110,8 +110,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// step makes one step towards the desired config. It returns the Node if it has written it, and the time after which the next step is due, 0
-// for the next change of the Node.
+// step makes one step toward the desired config. written is the Node if the step has changed it. after is the time until the next step; 0
+// if only a change of the Node requires one.
 func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node, after time.Duration, err error) {
 	desired := n.Annotations[api.DesiredConfigAnnotation]
 	change, pending, err := d.host.Pending()
@@ -150,7 +150,7 @@ func (d *Daemon) end(change host.Change, desired string) error {
 	return d.host.Confirm(desired)
 }
 
-// settle reports a node that runs its desired config, after its cordon is lifted.
+// settle reports that the node runs its desired config, once the cordon is lifted.
 func (d *Daemon) settle(ctx context.Context, n *corev1.Node, current string) (*corev1.Node, error) {
 	if released, written, err := d.release(ctx, n, current); !released || err != nil {
 		return written, err
@@ -160,7 +160,7 @@ func (d *Daemon) settle(ctx context.Context, n *corev1.Node, current string) (*c
 	})
 }
 
-// release requests that the cordon is lifted, if a drain was requested before. It reports whether that has happened.
+// release requests that the cordon is lifted, if the daemon has requested a drain. released is true once the node has no cordon of ours.
 func (d *Daemon) release(ctx context.Context, n *corev1.Node, current string) (released bool, written *corev1.Node, err error) {
 	wanted := n.Annotations[api.DesiredDrainAnnotation]
 	switch {
@@ -224,8 +224,8 @@ func (d *Daemon) read(ctx context.Context, name string) (config.Content, error) 
 	return config.Decode(mc, d.config)
 }
 
-// compare reports whether the host without a config has this content already, so that the update changes nothing. For a host with a config,
-// it returns how the host differs from it.
+// compare compares the host before an update. A host without a config is unchanged if it already has the new content. For a host with a
+// config, drift describes the first difference from that config; empty if there is none.
 func (d *Daemon) compare(current host.Config, content config.Content) (unchanged bool, drift string, err error) {
 	if current.Name == "" {
 		found, err := d.host.Verify(content)
@@ -239,7 +239,7 @@ func (d *Daemon) compare(current host.Config, content config.Content) (unchanged
 	if err != nil || len(found) == 0 {
 		return false, "", err
 	}
-	return false, fmt.Sprintf("the host differs from MachineConfig %s, so the update does not start: %s: %s. Restore what the config says there",
+	return false, fmt.Sprintf("the host differs from MachineConfig %s, so the update does not start: %s: %s. Restore the content of that MachineConfig",
 		current.Name, found[0].Path, found[0].Found), nil
 }
 
@@ -258,7 +258,7 @@ func (d *Daemon) fail(name string) {
 	d.failed.again = d.clock.Now().Add(changeRetry.After(d.failed.times))
 }
 
-// degrade reports that the daemon cannot follow the request, with the reason.
+// degrade reports that the daemon cannot apply the desired config, with the reason.
 func (d *Daemon) degrade(ctx context.Context, n *corev1.Node, reason string) (*corev1.Node, error) {
 	return d.annotate(ctx, n, map[string]string{
 		api.NodeStateAnnotation: api.NodeDegraded, api.NodeReasonAnnotation: printable.Excerpt(reason, api.NodeReasonText),

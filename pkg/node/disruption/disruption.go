@@ -1,6 +1,6 @@
-// Package disruption decides what a node must do after its files, units or keys have changed: nothing, reload or restart services, or reboot.
-// It takes the difference between two contents and the node disruption policies of the cluster, and returns actions. The policies
-// are those of MachineConfiguration "cluster" in OpenShift. The caller drains the node and runs the actions.
+// Package disruption decides what a node must do after its files, units or keys have changed: nothing, reload or restart services, or
+// reboot. It takes the difference between two Contents and the cluster's node disruption policies, and returns actions. In OpenShift,
+// MachineConfiguration "cluster" contains these policies. The caller drains the node and runs the actions.
 package disruption
 
 import (
@@ -18,8 +18,8 @@ type Action = operatorv1.NodeDisruptionPolicyStatusAction
 
 // Decision is the result of the policies for one change.
 type Decision struct {
-	// Actions are in the order of the policies: files by path, units by name, SSH keys. It is one None if the policies ask for nothing
-	// else, one Reboot if any of them asks for it, and empty without a change.
+	// Actions are in the order of the policies: files by path, units by name, SSH keys. Without a change the list is empty. It is a single
+	// Reboot if any policy requires one, and a single None if no policy requires an action.
 	Actions []Action
 	// Drain reports whether the node must be drained first.
 	Drain bool
@@ -48,8 +48,8 @@ func Default() operatorv1.NodeDisruptionPolicyClusterStatus {
 	}
 }
 
-// Policies returns the default policies with those of the administrator. A policy of the administrator replaces the default for the same
-// path, the same unit or the SSH keys.
+// Policies returns the default policies and the administrator's. An administrator's policy replaces the default for the same path, the same
+// unit or the SSH keys.
 func Policies(own operatorv1.NodeDisruptionPolicyConfig) operatorv1.NodeDisruptionPolicyClusterStatus {
 	policies := Default()
 	for _, file := range own.Files {
@@ -67,8 +67,9 @@ func Policies(own operatorv1.NodeDisruptionPolicyConfig) operatorv1.NodeDisrupti
 	return policies
 }
 
-// Decide returns the actions for a change. A change of the kernel, its arguments, FIPS mode, extensions or the image needs a reboot. So does
-// a changed file or unit without a policy. For a file, the policy with the longest path applies: its own path, or that of a folder above it.
+// Decide returns the actions for a change. A change of the kernel, its arguments, FIPS mode, extensions or the image needs a reboot. So
+// does a changed file or unit without a policy. For a file, the policy with the longest matching path applies: the path of the file, or of
+// a folder above it.
 func Decide(change config.Change, policies operatorv1.NodeDisruptionPolicyClusterStatus) Decision {
 	reboot := Decision{Actions: []Action{{Type: operatorv1.RebootStatusAction}}, Drain: true}
 	if change.FIPS || change.OSImage != (config.Step{}) || change.KernelType != (config.Step{}) || !change.KernelArguments.Empty() || !change.Extensions.Empty() {
@@ -127,7 +128,7 @@ func settle(all []Action) Decision {
 	return d
 }
 
-// forFile returns the actions of the policy with the longest path that is the file's or that of a folder above it.
+// forFile returns the actions of the policy with the longest path that matches the file or a folder above it.
 func forFile(policies []operatorv1.NodeDisruptionPolicyStatusFile, name string) ([]Action, bool) {
 	var longest string
 	var found []Action
@@ -151,7 +152,7 @@ func actions(own []operatorv1.NodeDisruptionPolicySpecAction) []Action {
 	return out
 }
 
-// reloadCRIO has CRI-O read its configuration again.
+// reloadCRIO makes CRI-O reload its configuration.
 var reloadCRIO = Action{Type: operatorv1.ReloadStatusAction, Reload: &operatorv1.ReloadService{ServiceName: "crio.service"}}
 
 func restart(service operatorv1.NodeDisruptionPolicyServiceName) Action {

@@ -54,7 +54,7 @@ func onUnit(name string, actions ...string) operatorv1.NodeDisruptionPolicySpecU
 
 func changed(paths ...string) config.Change { return config.Change{Files: config.Set{Changed: paths}} }
 
-func TestPoliciesDecideAboutDisruption(t *testing.T) {
+func TestPoliciesDetermineActions(t *testing.T) {
 	image := config.Step{From: "old", To: "new"}
 	keys := config.Set{Added: []string{"key"}}
 	nested := operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{
@@ -73,30 +73,30 @@ func TestPoliciesDecideAboutDisruption(t *testing.T) {
 		{"it does nothing for the pull secret", operatorv1.NodeDisruptionPolicyConfig{}, changed("/var/lib/kubelet/config.json"), []string{"None"}, false},
 		{"it does nothing for SSH keys", operatorv1.NodeDisruptionPolicyConfig{}, config.Change{SSHKeys: keys}, []string{"None"}, false},
 		{
-			"it drops None beside other actions",
+			"it drops None if there are other actions",
 			operatorv1.NodeDisruptionPolicyConfig{},
 			config.Change{Files: config.Set{Added: []string{"/etc/containers/policy.json"}, Changed: []string{"/var/lib/kubelet/config.json"}}, SSHKeys: keys},
 			[]string{"Reload:crio.service"},
 			false,
 		},
 		{
-			"it only reboots for an image beside other changes",
+			"it only reboots if the image changes along with files",
 			operatorv1.NodeDisruptionPolicyConfig{},
 			config.Change{Files: config.Set{Changed: []string{"/etc/containers/registries.conf"}}, OSImage: image, SSHKeys: keys},
 			[]string{"Reboot"},
 			true,
 		},
 		{
-			"it restarts services for the CA bundle of users",
+			"it restarts services for the user CA bundle",
 			operatorv1.NodeDisruptionPolicyConfig{},
 			changed("/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt"),
 			[]string{"Restart:coreos-update-ca-trust.service", "Restart:crio.service"},
 			false,
 		},
-		{"it drains for other registries", operatorv1.NodeDisruptionPolicyConfig{}, changed("/etc/containers/registries.conf"), []string{"Reload:crio.service"}, true},
+		{"it drains if the registries change", operatorv1.NodeDisruptionPolicyConfig{}, changed("/etc/containers/registries.conf"), []string{"Reload:crio.service"}, true},
 		{"it reboots for a kernel argument", operatorv1.NodeDisruptionPolicyConfig{}, config.Change{KernelArguments: config.Set{Added: []string{"a"}}}, []string{"Reboot"}, true},
-		{"it reboots for another order of kernel arguments", operatorv1.NodeDisruptionPolicyConfig{}, config.Change{KernelArguments: config.Set{Changed: []string{"a", "b"}}}, []string{"Reboot"}, true},
-		{"it reboots for a kernel", operatorv1.NodeDisruptionPolicyConfig{}, config.Change{KernelType: config.Step{To: "realtime"}}, []string{"Reboot"}, true},
+		{"it reboots if the order of kernel arguments changes", operatorv1.NodeDisruptionPolicyConfig{}, config.Change{KernelArguments: config.Set{Changed: []string{"a", "b"}}}, []string{"Reboot"}, true},
+		{"it reboots for another kernel", operatorv1.NodeDisruptionPolicyConfig{}, config.Change{KernelType: config.Step{To: "realtime"}}, []string{"Reboot"}, true},
 		{"it reboots for FIPS mode", operatorv1.NodeDisruptionPolicyConfig{}, config.Change{FIPS: true}, []string{"Reboot"}, true},
 		{"it reboots for an extension", operatorv1.NodeDisruptionPolicyConfig{}, config.Change{Extensions: config.Set{Removed: []string{"a"}}}, []string{"Reboot"}, true},
 
@@ -148,7 +148,7 @@ func TestPoliciesDecideAboutDisruption(t *testing.T) {
 			true,
 		},
 		{
-			"it reboots for an action that it does not know",
+			"it reboots for an unknown action",
 			operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{onFile("/a", "Future", "None")}},
 			changed("/a"),
 			[]string{"Reboot"},

@@ -8,14 +8,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Meaning is what the answer to an eviction says about the pod.
+// Meaning is the result of an eviction request.
 type Meaning int
 
-// Meanings of an answer.
+// Results of an eviction request.
 const (
 	// Accepted means that the server deletes the pod.
 	Accepted Meaning = iota
-	// Gone means that the pod does not exist any more, or that another pod has its name.
+	// Gone means that the pod no longer exists, or that another pod has its name.
 	Gone
 	// Budget means that a PodDisruptionBudget refuses the eviction. A change of the budget or of its pods may allow it.
 	Budget
@@ -25,7 +25,7 @@ const (
 	Refused
 )
 
-// Answer explains the answer to an eviction.
+// Answer is the API server's answer to an eviction request.
 type Answer struct {
 	Meaning Meaning
 	// Message explains why the pod stays; empty for Accepted and Gone.
@@ -34,7 +34,7 @@ type Answer struct {
 	After time.Duration
 }
 
-// Read returns the meaning of the error with which the server answered an eviction, nil if it accepted it.
+// Read interprets the error of an eviction request. A nil error means that the server accepted the eviction.
 func Read(err error) Answer {
 	if err == nil {
 		return Answer{Meaning: Accepted}

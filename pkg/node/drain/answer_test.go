@@ -15,7 +15,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/drain"
 )
 
-func TestRead(t *testing.T) {
+func TestReadClassifiesAnswers(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	caused := func(err *apierrors.StatusError, kind metav1.CauseType, message string) error {
 		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: kind, Message: message}}
@@ -27,27 +27,27 @@ func TestRead(t *testing.T) {
 		err  error
 		want drain.Answer
 	}{
-		{"it is accepted", nil, drain.Answer{Meaning: drain.Accepted}},
-		{"the pod is gone", apierrors.NewNotFound(pods, "web-1"), drain.Answer{Meaning: drain.Gone}},
-		{"another pod has the name", apierrors.NewConflict(pods, "web-1", errors.New("the UID differs")), drain.Answer{Meaning: drain.Gone}},
+		{"recognizes a success", nil, drain.Answer{Meaning: drain.Accepted}},
+		{"recognizes a deleted pod", apierrors.NewNotFound(pods, "web-1"), drain.Answer{Meaning: drain.Gone}},
+		{"recognizes another pod of the same name", apierrors.NewConflict(pods, "web-1", errors.New("the UID differs")), drain.Answer{Meaning: drain.Gone}},
 		{
-			"a budget refuses it", caused(apierrors.NewTooManyRequests("Cannot evict pod", 0), policyv1.DisruptionBudgetCause, needs),
+			"recognizes the refusal of a budget", caused(apierrors.NewTooManyRequests("Cannot evict pod", 0), policyv1.DisruptionBudgetCause, needs),
 			drain.Answer{Meaning: drain.Budget, Message: needs},
 		},
 		{
-			"the budget's controller is late", caused(apierrors.NewTooManyRequests("Cannot evict pod", 10), policyv1.DisruptionBudgetCause, needs),
+			"reads the delay if the budget's controller is late", caused(apierrors.NewTooManyRequests("Cannot evict pod", 10), policyv1.DisruptionBudgetCause, needs),
 			drain.Answer{Meaning: drain.Budget, Message: needs, After: 10 * time.Second},
 		},
 		{
-			"the server is busy", apierrors.NewTooManyRequests("too many requests", 1),
+			"reads the delay of a busy server", apierrors.NewTooManyRequests("too many requests", 1),
 			drain.Answer{Meaning: drain.Busy, Message: "too many requests", After: time.Second},
 		},
 		{
-			"two budgets select the pod", apierrors.NewInternalError(errors.New("more than one PodDisruptionBudget")),
+			"reports a pod of two budgets as refused", apierrors.NewInternalError(errors.New("more than one PodDisruptionBudget")),
 			drain.Answer{Meaning: drain.Refused, Message: "Internal error occurred: more than one PodDisruptionBudget"},
 		},
 		{
-			"its namespace is being deleted", caused(apierrors.NewForbidden(pods, "web-1", errors.New("terminating")), corev1.NamespaceTerminatingCause, ""),
+			"explains that the namespace is being deleted", caused(apierrors.NewForbidden(pods, "web-1", errors.New("terminating")), corev1.NamespaceTerminatingCause, ""),
 			drain.Answer{Meaning: drain.Refused, Message: "its namespace is being deleted"},
 		},
 	} {

@@ -1,6 +1,6 @@
-// Package drain takes a pod or the answer to an eviction. It returns what a drain does with the pod, and what the answer means. It follows
-// kubectl drain with the options --force, --ignore-daemonsets and --delete-emptydir-data. Package update reads the pods and sends the
-// evictions.
+// Package drain decides which pods a drain evicts, and interprets the answers to evictions. It takes a pod and returns an Action, or takes
+// an error and returns an Answer. It follows kubectl drain with the options --force, --ignore-daemonsets and --delete-emptydir-data.
+// Package update reads the pods and sends the evictions.
 package drain
 
 import (
@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Action is what a drain does with a pod.
+// Action is the action of a drain on one pod.
 type Action int
 
 // Actions of a drain.
@@ -20,7 +20,7 @@ const (
 	Keep Action = iota
 	// Evict requests the pod's eviction.
 	Evict
-	// Wait expects a pod that is being deleted to disappear.
+	// Wait leaves a pod that is being deleted, and waits for its end.
 	Wait
 )
 
@@ -38,7 +38,7 @@ func ActionFor(pod *corev1.Pod, hasDaemonSet func(namespace, name string) bool) 
 	return Evict
 }
 
-// isMirror reports whether the pod shows a static pod of the kubelet.
+// isMirror reports whether the pod mirrors a static pod of the kubelet.
 func isMirror(pod *corev1.Pod) bool {
 	_, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return ok

@@ -15,7 +15,7 @@ func ownedBy(kind, name string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{Kind: kind, Name: name, Controller: new(true)}}
 }
 
-func TestActionFor(t *testing.T) {
+func TestActionDependsOnThePod(t *testing.T) {
 	now := metav1.Now()
 	emptyDir := corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
 	for _, tt := range []struct {

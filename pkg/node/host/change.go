@@ -17,8 +17,8 @@ import (
 // Apply changes the host from its current config to this one. On success the change waits for Confirm. On failure Apply undoes the change
 // and returns an error with path and errno; if the undo fails too, the error is ErrNotUndone as well and the change stays pending.
 //
-// Paths that the current config manages and this one does not get their original back. A file that differs from both configs counts as
-// replaced: Undo restores it. Call Verify before, if such drift is a reason not to start.
+// Paths that only the current config manages get their originals back. Apply also replaces a file that differs from both configs, and Undo
+// restores it. Callers for whom such drift blocks a change call Verify first.
 func (h *Host) Apply(name string, content config.Content) error {
 	return h.locked(func(s *state) error {
 		if s.Change != nil {
@@ -128,8 +128,8 @@ func (h *Host) undo(s *state, failure string) error {
 	return h.collect(s)
 }
 
-// settle changes a path from one state of its step to the other. It recognizes by the entry on the host that this has happened. An entry in
-// neither state was changed by another process since: settle replaces a file or a link, and leaves an entry of another kind than the step's.
+// settle changes a path from one state of its step to the other, unless the entry on the host already has that state. If the entry has
+// neither state, another process has changed it: settle still replaces a file or a link, but does not remove an entry of another kind.
 func (h *Host) settle(name string, from, to tree.Entry, of target) error {
 	found, err := h.tree.Read(name)
 	if err != nil {

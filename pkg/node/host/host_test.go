@@ -221,7 +221,7 @@ func TestFileAndFolderReplaceEachOther(t *testing.T) {
 	assert.Empty(t, list(t, root))
 }
 
-func TestOwnersAreThoseOfTheHost(t *testing.T) {
+func TestOwnersAreResolvedOnTheHost(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can write files of other users")
 	}
@@ -481,7 +481,7 @@ func TestOnlyConfirmationMakesAConfigCurrent(t *testing.T) {
 	assert.Contains(t, list(t, root), "/etc/a", "Undo leaves a confirmed config")
 }
 
-func TestOneProcessChangesAHost(t *testing.T) {
+func TestOnlyOneProcessChangesAHost(t *testing.T) {
 	root := t.TempDir()
 	first := open(t, root, tree.Options{})
 	second := open(t, root, tree.Options{Step: func(_, path string) error {

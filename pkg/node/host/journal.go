@@ -20,7 +20,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
 )
 
-// Config is a config by name and by the SHA-256 of its content in hex.
+// Config identifies a config by its name and the SHA-256 of its content in hex.
 type Config struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest"`
@@ -48,7 +48,7 @@ type Change struct {
 	Failure string `json:"failure,omitempty"`
 	// Steps are in the order of their execution. An undo executes them in reverse.
 	Steps []Step `json:"steps"`
-	// Originals replace those of the state at the confirmation.
+	// Originals replace the originals of the state when the change is confirmed.
 	Originals map[string]tree.Entry `json:"originals"`
 }
 
@@ -69,7 +69,7 @@ type state struct {
 
 func (h *Host) file() string { return path.Join(h.folder, "state.json") }
 
-// reserve is a file that keeps space for the writes of an undo, which may follow a full file system.
+// reserve is a file whose space is freed for the writes of an undo, because the change may have filled the file system.
 func (h *Host) reserve() string { return path.Join(h.folder, "reserve") }
 
 // blobs holds data by its SHA-256 in hex: contents of configs, and files that a config has replaced.
@@ -169,14 +169,14 @@ func (h *Host) record(s *state, change *Change, content []byte) error {
 	}
 	s.Change = change
 	if err := h.save(s); err != nil {
-		// The error may come after the rename, so the journal may have the change.
+		// The error may have occurred after the rename, so the journal may contain the change.
 		return errors.Join(err, h.undo(s, err.Error()))
 	}
 	return nil
 }
 
-// backUp copies the files that the change replaces, and the new originals. The change may leave an original as it is, but by the next change
-// it may be lost.
+// backUp copies the files that the change replaces, and the new originals. It also copies an original that this change does not replace,
+// because the host may lose it before the next change.
 func (h *Host) backUp(s *state, change *Change) error {
 	entries := map[string]tree.Entry{}
 	for name, original := range change.Originals {
@@ -206,7 +206,7 @@ func (h *Host) copyFile(name, digest string) error {
 	return h.write(h.blob(digest), digest, f)
 }
 
-// data returns the data of a file: from a content or from the journal.
+// data returns the data of a file, from the target or from the journal.
 func (h *Host) data(digest string, of target) (io.ReadCloser, error) {
 	if data, ok := of.data[digest]; ok {
 		return io.NopCloser(bytes.NewReader(data)), nil

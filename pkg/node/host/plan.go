@@ -14,8 +14,9 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
 )
 
-// plan returns the steps from the host's present entries to the wanted ones, and the originals after them. Paths that only the current
-// config manages get their original back. The error of a folder, a device or the like in an entry's place names the path and the errno.
+// plan returns the steps from the host's current entries to the wanted ones, and the originals after these steps. Paths that only the
+// current config manages get their originals back. If a path has an entry that cannot be replaced, such as a folder or a device, the error
+// contains the path and the errno.
 func (h *Host) plan(s *state, wanted map[string]tree.Entry) ([]Step, map[string]tree.Entry, error) {
 	after := maps.Clone(s.Originals)
 	if after == nil {
@@ -44,7 +45,7 @@ func (h *Host) plan(s *state, wanted map[string]tree.Entry) ([]Step, map[string]
 		}
 		_, isWanted := wanted[name]
 		if isWanted && e.Kind == tree.Absent && !isMask(original) {
-			// The unit is not masked without the configs, so the content has nothing to say about it.
+			// The unit was not masked before any config, so there is nothing to unmask.
 			isWanted, e = false, original
 		}
 		if isWanted || e.Kind == tree.Folder {
@@ -74,7 +75,7 @@ func irreplaceable(e tree.Entry) unix.Errno {
 func isMask(e tree.Entry) bool { return e.Kind == tree.Link && e.Target == masked }
 
 // compareSteps orders steps: removals first, the content of a folder before the folder; then the others, a folder before its content. So a
-// file can take the place of a folder, and a folder that of a file.
+// file and a folder can replace each other.
 func compareSteps(a, b Step) int {
 	aRemoves, bRemoves := a.After.Kind == tree.Absent, b.After.Kind == tree.Absent
 	switch {

@@ -23,17 +23,17 @@ const (
 	masked = "/dev/null"
 )
 
-// target is the intended state of the paths that a content manages.
+// target is the intended state of the paths that a Content manages.
 type target struct {
 	entries map[string]tree.Entry
-	// owners has the owners of files that do not belong to root.
+	// owners contains the managed files by path, with their owners.
 	owners map[string]config.File
-	// data has the data of the files by digest.
+	// data contains the data of the files by digest.
 	data map[string][]byte
 }
 
-// targetOf returns the target of a content. A unit is a file below /etc/systemd/system, a drop-in a file in its folder NAME.d, a masked unit
-// a link to /dev/null. An entry of kind Absent stands for a unit that must not be masked.
+// targetOf returns the target of a Content. A unit is a file below /etc/systemd/system, a drop-in a file in its folder NAME.d, a masked
+// unit a link to /dev/null. An entry of kind Absent stands for a unit that must not be masked.
 func targetOf(content config.Content) (target, error) {
 	t := target{map[string]tree.Entry{}, map[string]config.File{}, map[string][]byte{}}
 	var errs []error
@@ -68,8 +68,8 @@ func targetOf(content config.Content) (target, error) {
 	return t, errors.Join(errs...)
 }
 
-// resolveOwners fills in the owners of the entries, with the IDs of the host's users and groups. A process that is not root can only write
-// files of its own: in tests, and on played hosts.
+// resolveOwners fills in the owners of the entries, with the IDs of the host's users and groups. A process that is not root keeps its own
+// IDs, because it cannot change owners. This occurs only in tests and trials.
 func (h *Host) resolveOwners(t target) error {
 	if os.Geteuid() != 0 {
 		return nil

@@ -11,14 +11,14 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
 )
 
-// Drift is a path whose entry differs from a content.
+// Drift is a path whose entry on the host differs from the expected content.
 type Drift struct {
 	Path string
 	// Found describes the difference, such as "mode 0600 instead of 0644".
 	Found string
 }
 
-// Verify compares the host with a content and returns the differences, sorted by path: bytes and mode of files and units, and the links of
+// Verify compares the host with a Content and returns the differences, sorted by path: bytes and mode of files and units, and the links of
 // masks. It ignores owners, extended attributes and times, as the original daemon does. It neither locks nor writes.
 func (h *Host) Verify(content config.Content) ([]Drift, error) {
 	to, err := targetOf(content)
@@ -39,7 +39,7 @@ func (h *Host) Verify(content config.Content) ([]Drift, error) {
 	return drifts, nil
 }
 
-// differs describes the difference of an entry. It is empty if there is none.
+// differs describes how the found entry differs from the expected one; empty if it does not.
 func differs(want, found tree.Entry) string {
 	switch {
 	case want.Kind == tree.Absent:

@@ -14,7 +14,7 @@ type Change struct {
 	Node *corev1.Node
 	// Target requests the pool's config from the node.
 	Target bool
-	// Taint is the wanted presence of UpdateInProgressTaint, which keeps new pods away from nodes whose update is pending.
+	// Taint is true if the node should have UpdateInProgressTaint, which keeps new pods away from nodes whose update is pending.
 	Taint bool
 }
 

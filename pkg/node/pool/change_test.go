@@ -12,7 +12,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
-func TestChanges(t *testing.T) {
+func TestChangesTargetAndTaintNodes(t *testing.T) {
 	foreign := corev1.Taint{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}
 	pending := corev1.Taint{Key: api.UpdateInProgressTaint, Effect: corev1.TaintEffectPreferNoSchedule}
 	for _, tt := range []struct {
@@ -22,7 +22,7 @@ func TestChanges(t *testing.T) {
 		paused  bool
 		want    string // node: target, taint
 	}{
-		{"it leaves an updated node alone", "a:v1→v1", "", false, ""},
+		{"it does not change an updated node", "a:v1→v1", "", false, ""},
 		{"it targets a node", "a:v0→v0", "", false, "a target"},
 		{"it removes the taint of an updated node", "a:v1→v1", "a", false, "a untaint"},
 		{"it targets a node and removes its taint", "a:v0→v0", "a", false, "a target untaint"},

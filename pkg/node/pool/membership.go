@@ -29,13 +29,13 @@ type Membership struct {
 	SelectAll []string
 }
 
-// Assign returns the nodes of each pool. A custom pool has precedence over the worker pool, and the control-plane pool over all others.
-// Windows nodes are left out.
+// Assign returns the nodes of each pool. A custom pool has precedence over the worker pool, and the control-plane pool over all others. It
+// omits Windows nodes.
 func Assign(pools []*mcfgv1.MachineConfigPool, nodes []*corev1.Node) Membership {
 	m := Membership{Nodes: map[string][]*corev1.Node{}, Contested: map[string][]string{}}
 	selectors := map[string]labels.Selector{}
 	for _, p := range pools {
-		selector, err := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector) // of nil, it selects nothing
+		selector, err := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector) // selects nothing if nil
 		switch {
 		case err != nil:
 		case selector.Empty():

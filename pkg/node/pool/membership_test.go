@@ -33,21 +33,21 @@ func nodeWith(name, roles string) *corev1.Node {
 	return n
 }
 
-func TestAssign(t *testing.T) {
+func TestNodesGetOnePool(t *testing.T) {
 	for _, tt := range []struct {
 		name, roles, pools string
 		want               string
 		contested          []string
 		overruled          bool
 	}{
-		{"it is in no pool", "", "master worker", "", nil, false},
-		{"it is a control-plane node", "master", "master worker", "master", nil, false},
-		{"it is a worker", "worker", "master worker", "worker", nil, false},
-		{"it is both", "master worker", "master worker", "master", nil, false},
-		{"it is in a custom pool", "worker infra", "master worker infra", "infra", nil, false},
-		{"it is in a custom pool alone", "infra", "master worker infra", "infra", nil, false},
-		{"it is a control-plane node that a custom pool selects", "master infra", "master worker infra", "master", nil, true},
-		{"it is in two custom pools", "worker infra infra2", "master worker infra infra2", "", []string{"infra", "infra2"}, false},
+		{"it lists a node that no pool selects", "", "master worker", "", nil, false},
+		{"it assigns a control-plane node", "master", "master worker", "master", nil, false},
+		{"it assigns a worker", "worker", "master worker", "worker", nil, false},
+		{"it prefers the control-plane pool to the worker pool", "master worker", "master worker", "master", nil, false},
+		{"it prefers a custom pool to the worker pool", "worker infra", "master worker infra", "infra", nil, false},
+		{"it assigns a node that only a custom pool selects", "infra", "master worker infra", "infra", nil, false},
+		{"it prefers the control-plane pool to a custom pool", "master infra", "master worker infra", "master", nil, true},
+		{"it assigns no pool if two custom pools select the node", "worker infra infra2", "master worker infra infra2", "", []string{"infra", "infra2"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var pools []*mcfgv1.MachineConfigPool
@@ -74,7 +74,7 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-func TestAssignLeavesNodesOut(t *testing.T) {
+func TestAssignOmitsWindowsAndSilentNodes(t *testing.T) {
 	windows := nodeWith("windows", "worker")
 	windows.Labels[corev1.LabelOSStable] = "windows"
 	silent := nodeWith("silent", "worker")
@@ -98,10 +98,10 @@ func TestBuiltInPoolsSelectTheNodesOfTheDistribution(t *testing.T) {
 		nodes map[string]string
 		want  map[string]string
 	}{
-		{"it is OpenShift", map[string]string{"m": "master control-plane", "w": "worker"}, map[string]string{"m": "master", "w": "worker"}},
-		{"it is an old OpenShift", map[string]string{"m": "master", "w": "worker"}, map[string]string{"m": "master", "w": "worker"}},
-		{"it is kubeadm", map[string]string{"m": "control-plane", "w": ""}, map[string]string{"m": "master", "w": "worker"}},
-		{"it is one node", map[string]string{"m": "control-plane"}, map[string]string{"m": "master"}},
+		{"it selects by the roles of OpenShift", map[string]string{"m": "master control-plane", "w": "worker"}, map[string]string{"m": "master", "w": "worker"}},
+		{"it selects by the roles of older OpenShift", map[string]string{"m": "master", "w": "worker"}, map[string]string{"m": "master", "w": "worker"}},
+		{"it selects by the roles of kubeadm", map[string]string{"m": "control-plane", "w": ""}, map[string]string{"m": "master", "w": "worker"}},
+		{"it selects a single node as control plane", map[string]string{"m": "control-plane"}, map[string]string{"m": "master"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var nodes []*corev1.Node

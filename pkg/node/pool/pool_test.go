@@ -69,7 +69,7 @@ func poolAt(target string) *mcfgv1.MachineConfigPool {
 	return p
 }
 
-func TestSelect(t *testing.T) {
+func TestSelectRespectsMaxUnavailable(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
 		maxUnavailable int
@@ -90,7 +90,7 @@ func TestSelect(t *testing.T) {
 		{"it fills two of four slots", 4, "a:v1→v1 b:v1→v1! c:v0→v1 d:v0→v0 e:v0→v0 f:v0→v0 g:v0→v0 h:v1→v1 i:v1→v1", 2, "d e", ""},
 		{"it counts a ready node that failed to apply this config", 2, "a:v0→v1/Degraded b:v0→v0 c:v0→v0", 1, "b", ""},
 		{"it stops after one failure", 1, "a:v0→v1/Degraded b:v0→v0", 0, "", ""},
-		{"it counts a node that failed and is not ready once", 2, "a:v0→v1/Degraded! b:v0→v0 c:v0→v0", 1, "b", ""},
+		{"it counts a node only once if it failed and is not ready", 2, "a:v0→v1/Degraded! b:v0→v0 c:v0→v0", 1, "b", ""},
 		{"it counts a cordoned node and leaves it alone", 2, "a:v0→v0^ b:v0→v0 c:v0→v0", 1, "b", ""},
 		{"it retargets a cordoned node in progress, which keeps its slot", 1, "a:v0→v0.5^ b:v0→v0", 0, "", "a"},
 		{"it retargets a node in progress that is not ready", 2, "a:v0→v0.5! b:v0→v0 c:v0→v0", 1, "b", "a"},
@@ -118,7 +118,7 @@ func TestNodesWithImagesCountUntilTheirImagesAreEqual(t *testing.T) {
 	}
 }
 
-func TestMaxUnavailable(t *testing.T) {
+func TestMaxUnavailableIsReadAndRoundedDown(t *testing.T) {
 	for _, tt := range []struct {
 		value string
 		nodes int
@@ -180,7 +180,7 @@ func TestNodesStartByZoneAndAge(t *testing.T) {
 	}
 }
 
-func TestIsReady(t *testing.T) {
+func TestIsReadyFollowsTheConditions(t *testing.T) {
 	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus) corev1.Node {
 		return corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: kind, Status: status}}}}
 	}
@@ -189,15 +189,15 @@ func TestIsReady(t *testing.T) {
 		node corev1.Node
 		want bool
 	}{
-		{"it is ready without conditions", corev1.Node{}, true},
-		{"it is ready", condition(corev1.NodeReady, corev1.ConditionTrue), true},
-		{"it is not ready", condition(corev1.NodeReady, corev1.ConditionFalse), false},
-		{"it is unknown", condition(corev1.NodeReady, corev1.ConditionUnknown), false},
-		{"its disk is full", condition(corev1.NodeDiskPressure, corev1.ConditionTrue), false},
-		{"its disk is unknown", condition(corev1.NodeDiskPressure, corev1.ConditionUnknown), false},
-		{"it has no network", condition(corev1.NodeNetworkUnavailable, corev1.ConditionTrue), false},
-		{"its memory is short", condition(corev1.NodeMemoryPressure, corev1.ConditionTrue), true},
-		{"it is cordoned", corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}}, false},
+		{"it accepts a node without conditions", corev1.Node{}, true},
+		{"it accepts a ready node", condition(corev1.NodeReady, corev1.ConditionTrue), true},
+		{"it rejects a node that is not ready", condition(corev1.NodeReady, corev1.ConditionFalse), false},
+		{"it rejects an unknown state", condition(corev1.NodeReady, corev1.ConditionUnknown), false},
+		{"it rejects a full disk", condition(corev1.NodeDiskPressure, corev1.ConditionTrue), false},
+		{"it rejects an unknown state of the disk", condition(corev1.NodeDiskPressure, corev1.ConditionUnknown), false},
+		{"it rejects a node without a network", condition(corev1.NodeNetworkUnavailable, corev1.ConditionTrue), false},
+		{"it ignores memory pressure", condition(corev1.NodeMemoryPressure, corev1.ConditionTrue), true},
+		{"it rejects a cordoned node", corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, pool.IsReady(&tt.node)) })
 	}

@@ -70,7 +70,7 @@ type conditions struct {
 	now  metav1.Time
 }
 
-// setProgress sets Updated and Updating. Texts are those of OpenShift, which consoles show.
+// setProgress sets Updated and Updating. Consoles show the texts, so they match OpenShift's.
 func (c *conditions) setProgress(p *mcfgv1.MachineConfigPool, s mcfgv1.MachineConfigPoolStatus, o StatusOptions) {
 	target := p.Spec.Configuration.Name
 	updated := s.UpdatedMachineCount == s.MachineCount

@@ -25,7 +25,7 @@ func condition(t *testing.T, s mcfgv1.MachineConfigPoolStatus, kind mcfgv1.Machi
 	return mcfgv1.MachineConfigPoolCondition{}
 }
 
-func TestStatus(t *testing.T) {
+func TestStatusCountsNodes(t *testing.T) {
 	for _, tt := range []struct {
 		name, nodes  string
 		paused       bool
@@ -33,17 +33,17 @@ func TestStatus(t *testing.T) {
 		counts       string // machines, updated, ready, unavailable, degraded
 		conditions   string // Updated, Updating, Degraded, NodesUnavailable
 	}{
-		{"no node has begun", "a:v0→v0 b:v0→v0 c:v0→v0", false, true, "3/0/0/0/0", "False True False False"},
-		{"a node is in progress", "a:v0→v1 b:v0→v0 c:v0→v0", false, true, "3/0/0/1/0", "False True False False"},
-		{"the pool is paused", "a:v0→v1 b:v0→v0 c:v0→v0", true, true, "3/0/0/1/0", "False False False False"},
-		{"a node failed and is not ready", "a:v0→v1/Degraded! b:v0→v0 c:v0→v0", false, true, "3/0/0/1/1", "False True True False"},
-		{"an updated node is not ready", "a:v1→v1! b:v0→v0 c:v0→v0", false, true, "3/1/0/1/0", "False True False True"},
-		{"a node is updated, others are in progress", "a:v1→v1 b:v0→v1 c:v0→v1", false, true, "3/1/1/2/0", "False True False False"},
-		{"all nodes are updated", "a:v1→v1 b:v1→v1 c:v1→v1", false, true, "3/3/3/0/0", "True False False False"},
-		{"a cordoned node holds the pool as in OpenShift", "a:v1→v1 b:v1→v1 c:v1→v1^", false, true, "3/3/2/1/0", "False True False True"},
-		{"a cordoned node is updated", "a:v1→v1 b:v1→v1 c:v1→v1^", false, false, "3/3/2/1/0", "True False False True"},
-		{"the pool is empty", "", false, true, "0/0/0/0/0", "True False False False"},
-		{"a node failed and serves", "a:v0→v1/Degraded b:v0→v0 c:v0→v0", false, true, "3/0/0/0/1", "False True True False"},
+		{"updating before the first node", "a:v0→v0 b:v0→v0 c:v0→v0", false, true, "3/0/0/0/0", "False True False False"},
+		{"updating with one node in progress", "a:v0→v1 b:v0→v0 c:v0→v0", false, true, "3/0/0/1/0", "False True False False"},
+		{"not updating while paused", "a:v0→v1 b:v0→v0 c:v0→v0", true, true, "3/0/0/1/0", "False False False False"},
+		{"degraded by a failed node that is not ready", "a:v0→v1/Degraded! b:v0→v0 c:v0→v0", false, true, "3/0/0/1/1", "False True True False"},
+		{"names an updated node that is not ready", "a:v1→v1! b:v0→v0 c:v0→v0", false, true, "3/1/0/1/0", "False True False True"},
+		{"updating until the last node", "a:v1→v1 b:v0→v1 c:v0→v1", false, true, "3/1/1/2/0", "False True False False"},
+		{"updated with all nodes", "a:v1→v1 b:v1→v1 c:v1→v1", false, true, "3/3/3/0/0", "True False False False"},
+		{"updating while a node is cordoned, as in OpenShift", "a:v1→v1 b:v1→v1 c:v1→v1^", false, true, "3/3/2/1/0", "False True False True"},
+		{"updated although a node is cordoned", "a:v1→v1 b:v1→v1 c:v1→v1^", false, false, "3/3/2/1/0", "True False False True"},
+		{"updated without nodes", "", false, true, "0/0/0/0/0", "True False False False"},
+		{"degraded by a failed node that is ready", "a:v0→v1/Degraded b:v0→v0 c:v0→v0", false, true, "3/0/0/0/1", "False True True False"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := poolAt("v1")
@@ -67,7 +67,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-func TestStatusExplains(t *testing.T) {
+func TestStatusExplainsFailures(t *testing.T) {
 	p := poolAt("v1")
 	nodes := parseNodes(t, "a:v0→v1/Degraded b:v1→v1^")
 	nodes[0].Annotations[api.NodeReasonAnnotation] = "no space left on device"
@@ -84,7 +84,7 @@ func TestStatusExplains(t *testing.T) {
 	assert.Equal(t, "All nodes are updating to MachineConfig v1", condition(t, s, mcfgv1.MachineConfigPoolUpdating).Message)
 }
 
-func TestTransitionTimesChangeWithTheStatusAlone(t *testing.T) {
+func TestTransitionTimesChangeOnlyWithTheStatus(t *testing.T) {
 	p := poolAt("v1")
 	p.Status = pool.Status(p, parseNodes(t, "a:v0→v1"), pool.StatusOptions{}, epoch)
 	later := epoch.Add(time.Hour)

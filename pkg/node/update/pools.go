@@ -48,7 +48,7 @@ func newPools(c client.Client, clk clock.PassiveClock, recorder record.EventReco
 	return &pools{client: c, clock: clk, recorder: recorder, options: o, sources: map[string]sources{}, written: map[string]*corev1.Node{}}
 }
 
-// Reconcile implements reconcile.Reconciler. The request has no meaning.
+// Reconcile implements reconcile.Reconciler. It ignores the request.
 func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	nodes, err := r.nodes(ctx)
 	if err != nil {
@@ -156,7 +156,8 @@ func (r *pools) sync(ctx context.Context, p *mcfgv1.MachineConfigPool, nodes []*
 	return wait, unassigned
 }
 
-// render stores the rendered MachineConfig of a pool and makes it the pool's config. The text says why the MachineConfigs cannot be rendered.
+// render stores the rendered MachineConfig of a pool and makes it the pool's config. failure is the reason why the MachineConfigs cannot be
+// rendered; empty if they can.
 func (r *pools) render(ctx context.Context, p *mcfgv1.MachineConfigPool, configs []mcfgv1.MachineConfig) (wait time.Duration, failure string, err error) {
 	selector, err := metav1.LabelSelectorAsSelector(p.Spec.MachineConfigSelector)
 	if err != nil {
@@ -273,7 +274,7 @@ func (r *pools) target(ctx context.Context, p *mcfgv1.MachineConfigPool, rendere
 	return nil
 }
 
-// assign writes the changes of a pool's nodes and returns the nodes as they are then.
+// assign writes the changes of a pool's nodes and returns the nodes with these changes.
 func (r *pools) assign(ctx context.Context, p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) ([]*corev1.Node, error) {
 	most, err := pool.MaxUnavailable(p, len(nodes))
 	if err != nil || p.DeletionTimestamp != nil {
@@ -285,7 +286,7 @@ func (r *pools) assign(ctx context.Context, p *mcfgv1.MachineConfigPool, nodes [
 	for _, change := range pool.Changes(p, nodes, most) {
 		next := change.Node.DeepCopy()
 		change.Apply(next, target)
-		// The lock keeps the taints of others.
+		// Without the lock, the patch would overwrite taints that another client has just added.
 		err := r.client.Patch(ctx, next, client.MergeFromWithOptions(change.Node, client.MergeFromWithOptimisticLock{}))
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			continue // the node's change is an event

@@ -37,16 +37,17 @@ const (
 
 // Options configure the controller.
 type Options struct {
-	// Version is the controller's version, and Release that of the release which contains it. Rendered MachineConfigs have both.
+	// Version is the controller's version. Release is the version of the release that contains the controller. Both are recorded in
+	// rendered MachineConfigs.
 	Version, Release string
 	// OSImage is the release's image of the operating system, by pullspec; empty if it has none.
 	OSImage string
 	// Config has the rules for MachineConfigs.
 	Config config.Options
-	// WaitForReady is described at pool.StatusOptions.
+	// WaitForReady is an option of the pools' status; see pool.StatusOptions.
 	WaitForReady bool
-	// Settle is the time without changes after which MachineConfigs are rendered, so that a burst of changes updates each node once. The
-	// default is DefaultSettle.
+	// Settle is the time without changes before MachineConfigs are rendered, so that a burst of changes updates each node once. The default
+	// is DefaultSettle.
 	Settle time.Duration
 	// Retry is the delay before a refused eviction is requested again, unless its budget changes earlier. The default is DefaultRetry.
 	Retry time.Duration

@@ -133,7 +133,7 @@ func (e *egress) pullSecret(ctx context.Context, reader client.Reader) error {
 	return nil
 }
 
-// mirrors reads the cluster's mirror sets, unless flags specify mirror sets. sets are those in the ConfigMap with the registries.
+// mirrors reads the cluster's mirror sets, unless flags specify mirror sets. sets are the mirror sets in the ConfigMap with the registries.
 func (e *egress) mirrors(ctx context.Context, reader client.Reader, sets []runtime.Object) error {
 	if !e.Mirrors.Empty() {
 		return nil

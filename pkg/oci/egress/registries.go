@@ -70,8 +70,8 @@ func parseRegistries(data map[string]string) (insecure []string, mirrorSets []ru
 	return insecure, mirrorSets, nil
 }
 
-// Insecure returns the registries that the operator contacts without TLS or without checking their certificates. given are those from
-// flags.
+// Insecure returns the registries that the operator contacts without TLS or without checking their certificates. given are the registries
+// from flags.
 func Insecure(ctx context.Context, reader client.Reader, given []string) ([]string, error) {
 	insecure, _, err := clusterRegistries(ctx, reader)
 	if err != nil {
@@ -101,7 +101,7 @@ func clusterRegistries(ctx context.Context, reader client.Reader) (insecure []st
 		return insecure, mirrorSets, err
 	}
 	for _, host := range image.Spec.RegistrySources.InsecureRegistries {
-		if location.CheckHost(host) == nil { // nodes also accept wildcards and repositories, which are no registries
+		if location.CheckHost(host) == nil { // nodes also accept wildcards and repositories, which are not registries
 			insecure = append(insecure, host)
 		}
 	}

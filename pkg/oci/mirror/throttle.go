@@ -20,7 +20,7 @@ import (
 // retryPause is the approximate pause before another attempt.
 var retryPause = backoff.Doubling{First: 500 * time.Millisecond, Max: 20 * time.Second}
 
-// throttle limits the number of parallel requests to what the registries can handle. It halves the limit (width) when a registry is
+// throttle adapts the number of parallel requests to the capacity of the registries. It halves the limit (width) when a registry is
 // overloaded, and increases it by one after width successful requests.
 type throttle struct {
 	mu         sync.Mutex

@@ -49,8 +49,8 @@ func (a *Access) pullClient(ctx context.Context, inner http.RoundTripper, host, 
 	return &http.Client{Transport: authenticated}, nil
 }
 
-// keychain returns the credentials for registries. The transport keeps passwords and refresh tokens off plain HTTP, but cannot tell a
-// stored access token from one that a token server has issued.
+// keychain returns the credentials for registries. The transport keeps passwords and refresh tokens off plain HTTP, but cannot distinguish
+// a stored access token from one that a token server has issued.
 func (a *Access) keychain() authn.Keychain {
 	if a.opts.PlainCredentials {
 		return a.opts.Keychain

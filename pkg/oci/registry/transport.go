@@ -63,7 +63,7 @@ func (a *Access) dialContext(ctx context.Context, network, address string) (net.
 	return a.opts.Dial(ctx, network, address, nil)
 }
 
-// Authorities returns the system's certificates and those in the PEM bundles. It fails if a bundle contains none.
+// Authorities returns the system's certificates and the certificates in the PEM bundles. It fails if a bundle contains none.
 func Authorities(bundles ...[]byte) (*x509.CertPool, error) {
 	pool, err := x509.SystemCertPool()
 	if err != nil {

@@ -80,7 +80,7 @@ func labels(cv string) map[string]string {
 	return map[string]string{appLabel: appName, ownerLabel: cv}
 }
 
-// order is what a Job needs to know about its task.
+// order describes the task of a Job.
 type order struct {
 	name    string
 	image   release.Image

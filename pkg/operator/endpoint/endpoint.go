@@ -36,7 +36,7 @@ type Options struct {
 	// TLS restricts the accepted handshakes. It takes precedence over the cluster's TLS profile.
 	TLS serve.TLS
 	// CertFile and KeyFile hold the serving certificate. If they are empty, a certificate is created at the start. While the files are
-	// missing and CertOptional is set, the endpoint uses a certificate of its own CA.
+	// missing and CertOptional is set, the endpoint uses a certificate from its own CA.
 	CertFile, KeyFile string
 	CertOptional      bool
 	// Namespace is the operator's namespace. PodName and PodIP identify its pod; they are empty outside of a pod.

@@ -282,7 +282,7 @@ func (p *Deployment) ID() manifest.ID {
 	return manifest.ID{Group: appsv1.GroupName, Kind: "Deployment", Namespace: p.namespace, Name: p.deployment}
 }
 
-// Handover returns what a rollout needs to know about this process, nil outside of the cluster.
+// Handover returns the description of this process for a rollout, nil outside of the cluster.
 func (p *Deployment) Handover() *rollout.Handover {
 	if p == nil {
 		return nil

@@ -92,7 +92,7 @@ func (a Alert) IsCritical() bool { return a.Severity() == "critical" }
 // Runbook returns the URL of the runbook, empty if the alert has none.
 func (a Alert) Runbook() string { return a.Annotations["runbook_url"] }
 
-// RunbookText returns the URL of the runbook, or a text that says that there is none.
+// RunbookText returns the URL of the runbook, or a text about its absence.
 func (a Alert) RunbookText() string {
 	return cmp.Or(a.Runbook(), "<alert does not have a runbook_url annotation>")
 }

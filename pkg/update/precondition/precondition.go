@@ -1,6 +1,6 @@
 // Package precondition decides whether an update may start now. It takes the ClusterVersion, the requested release, the APIs that the API
-// server serves, and the obstacles to other minor versions. It returns the objections to the update. Each check is a pure function in
-// a file of its own; only ReadServer sends requests. The caller decides whether to force an update despite a failed check.
+// server serves, and the obstacles to other minor versions. It returns the objections to the update. Each check is a pure function in a
+// separate file; only ReadServer sends requests. The caller decides whether to force an update despite a failed check.
 package precondition
 
 import (

@@ -15,7 +15,7 @@ func RequestedPreflight(cv *configv1.ClusterVersion) *configv1.Update {
 	return nil
 }
 
-// Requested returns the requested update, or nil. A preflight is no update, because its release is never rolled out.
+// Requested returns the requested update, or nil. A preflight is not an update, because its release is never rolled out.
 func Requested(cv *configv1.ClusterVersion) *configv1.Update {
 	wanted := cv.Spec.DesiredUpdate
 	if wanted == nil || wanted.Mode == configv1.UpdateModePreflight || wanted.Version == "" && wanted.Image == "" && wanted.Architecture == "" {

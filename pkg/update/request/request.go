@@ -55,7 +55,7 @@ type Request struct {
 	failure string
 	// dryRunFirst is true if a dry run has to precede the request, because the API server may silently store only a part of it.
 	dryRunFirst bool
-	// checkStored, if set, checks what the API server has stored.
+	// checkStored, if set, checks the object that the API server has stored.
 	checkStored func(*configv1.ClusterVersion) error
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/cluster-version/cvo/internal/printable"
 )
 
-// Condition returns condition Upgradeable for obstacles. The text is that of OpenShift's operator up to 4.20, in which every reason is one
+// Condition returns condition Upgradeable for obstacles. The text matches OpenShift's operator up to 4.20, in which every reason is one
 // word. It returns false if there are no obstacles, because the condition is then absent.
 func Condition(obstacles []Obstacle) (configv1.ClusterOperatorStatusCondition, bool) {
 	condition := configv1.ClusterOperatorStatusCondition{Type: configv1.OperatorUpgradeable, Status: configv1.ConditionFalse}

@@ -11,8 +11,7 @@ import (
 
 // Rollout is the state of a release's rollout.
 type Rollout struct {
-	// Version, Image and Manifests are those of the accepted release. Without a version, no release is accepted yet, as after a
-	// restart.
+	// Version, Image and Manifests describe the accepted release. Version is empty if no release is accepted yet, as after a restart.
 	Version, Image string
 	Manifests      []*manifest.Manifest
 	// Complete: every part of the release has settled.

@@ -99,7 +99,7 @@ type Input struct {
 	BringsGates, BringsAcks bool
 }
 
-// IsRisk reports whether the name of a risk is that of an obstacle.
+// IsRisk reports whether a risk has the name of an obstacle.
 func IsRisk(name string) bool {
 	return slices.ContainsFunc([]string{SourceOverrides, SourceAdminAck, SourceOperators, SourceDeletions, SourceUpdating},
 		func(source string) bool { return strings.HasPrefix(name, source) })

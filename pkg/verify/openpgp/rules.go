@@ -38,7 +38,7 @@ type Rules struct {
 // Validate rejects values out of range.
 func (r Rules) Validate() error {
 	if bits := r.UnsafeMinimumRSABits; bits != 0 && (bits < leastRSABits || bits >= minimumRSABits) {
-		return fmt.Errorf("unsafeMinimumRSABits is %d: set it between %d and %d, or leave it out to require %d bits",
+		return fmt.Errorf("unsafeMinimumRSABits is %d: set it between %d and %d, or omit it to require %d bits",
 			bits, leastRSABits, minimumRSABits-1, minimumRSABits)
 	}
 	return nil

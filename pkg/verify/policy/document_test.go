@@ -17,7 +17,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/verify/policy"
 )
 
-func TestParse(t *testing.T) {
+func TestTrustDocumentsAreParsed(t *testing.T) {
 	key, armor := pemKey(t), public(t, newEntity(t, "alice"))
 	for _, test := range []struct {
 		name, file, data string

@@ -94,7 +94,7 @@ func sortedManagedKeys(binaryData map[string][]byte) []managedKey {
 }
 
 // With returns a copy with the messages of the evidence added, and whether that changed anything. The digest becomes the newest. With drops
-// the oldest messages beyond the limits. It ignores evidence without a message, such as that of signatures in the registry.
+// the oldest messages beyond the limits. It ignores evidence without a message, such as evidence from signatures in the registry.
 func (m Managed) With(digest release.Digest, evidence []release.Evidence) (Managed, bool) {
 	out, changed := m, false
 	for _, e := range evidence {

@@ -144,7 +144,7 @@ var (
 	ErrAbsent = errors.New("this cluster has no")
 )
 
-// viewed lists what ClusterRole cluster-version-operator-viewer allows to read.
+// viewed lists the resources that ClusterRole cluster-version-operator-viewer allows to read.
 var viewed = []string{"ClusterOperators", "MachineConfigPools", "nodes"}
 
 func (r *clusterReader) explain(what string, err error) error {

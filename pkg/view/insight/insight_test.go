@@ -268,8 +268,8 @@ func TestSummaryListsPoolsAndProblems(t *testing.T) {
 	assert.Nil(t, a.Estimate, "reports about another release do not count")
 }
 
-// TestRemainingTime checks that there is one remaining time, none in the past, and none while the update fails.
-func TestRemainingTime(t *testing.T) {
+// TestRemainingTimeIsEstimated checks that there is one remaining time, none in the past, and none while the update fails.
+func TestRemainingTimeIsEstimated(t *testing.T) {
 	at := func(in insight.Input, minutes time.Duration) *metav1.Time {
 		return &metav1.Time{Time: in.Now.Add(minutes * time.Minute)}
 	}
@@ -286,7 +286,7 @@ func TestRemainingTime(t *testing.T) {
 		edit func(*insight.Input)
 		want string
 	}{
-		{"is that of oc without a ReleaseRollout", func(*insight.Input) {}, " (Est. Time Remaining: 31m)"},
+		{"equals oc's estimate without a ReleaseRollout", func(*insight.Input) {}, " (Est. Time Remaining: 31m)"},
 		{"counts down to the completion", estimate(11, 25), " (Est. Time Remaining: 11m to 25m)"},
 		{"starts now once the earliest completion has passed", estimate(-5, 25), " (Est. Time Remaining: up to 25m)"},
 		{"is missing once the latest completion has passed", estimate(-25, -5), ""},

@@ -38,7 +38,7 @@ type OperatorOptions struct {
 func Operator(opts OperatorOptions) (v1.Image, error) {
 	created := opts.Created.UTC().Truncate(time.Second)
 	layers := []content{
-		{"Certificates of authorities", []layer.Entry{
+		{"CA certificates", []layer.Entry{
 			{Name: "etc/", Mode: 0o755},
 			{Name: "etc/ssl/", Mode: 0o755},
 			{Name: "etc/ssl/certs/", Mode: 0o755},
@@ -76,7 +76,7 @@ func Operator(opts OperatorOptions) (v1.Image, error) {
 	return img, nil
 }
 
-// content is what a layer adds to an image.
+// content is the content of one layer of an image.
 type content struct {
 	comment string
 	entries []layer.Entry

@@ -1,5 +1,5 @@
-// Package schema compares two schemas of one version of a CustomResourceDefinition. It takes schemas in OpenAPI v3 and returns
-// the changes by field: what is stricter, what is more tolerant, and what breaks existing objects or clients.
+// Package schema compares two schemas of one version of a CustomResourceDefinition. It takes schemas in OpenAPI v3 and returns the changes
+// by field: stricter rules, more tolerant rules, and changes that break existing objects or clients.
 package schema
 
 import (

@@ -118,11 +118,11 @@ of their names; a name without the prefix 0000_NN_ becomes 0000_50_<component>_<
 
 --from-helm renders a Helm chart, and --from-kustomize a kustomization, into a component with the name of the folder. They run
 helm, and kustomize or kubectl, on this machine. A chart's templates see the component's name as name and namespace; its hooks
-and tests are left out.
+and tests are omitted.
 
-A cluster installs only manifests that name its profile. To its own manifests that name no profile at all, the command
-adds the annotation include.release.openshift.io/PROFILE: "true", with the default profile or that of --profile. It changes
-only the copy in the release. --no-annotate adds nothing.
+A cluster installs only manifests that name its profile. The command adds the annotation
+include.release.openshift.io/PROFILE: "true" to manifests from folders, charts and kustomizations that name no profile.
+PROFILE is --profile or the default profile. This changes only the copy in the release. --no-annotate adds nothing.
 
 The release does not include images that no component refers to and whose component has no manifests; --include keeps them.
 

@@ -53,9 +53,12 @@ func New(streams command.Streams) *cobra.Command {
 		Long: `Find mistakes in a release before you ship it.
 
 The release is an image in a registry, an OCI layout, a folder with manifests/ and release-manifests/, or a folder of
-components as for cvo release new --from-dir. To manifests of such components that name no profile, the command adds the
-default profile, or that of --profile, as cvo release new does. It reads no images then. The command reads every document of every file and compares the objects with each other. It covers every profile, feature set and feature
-gate, not just those of one cluster. With --from it also compares the CRDs with the release that clusters update from.
+components as for cvo release new --from-dir. In a folder of components, the command adds the default profile, or the
+profile in --profile, to manifests that name none, as cvo release new does. It then reads no images.
+
+The command reads every document of every file and compares the objects with each other. It covers every profile,
+feature set and feature gate, not just those of one cluster. With --from it also compares the CRDs with the release that
+clusters update from.
 
 An error prevents a cluster from applying the release or one of its objects. A warning marks something that the author
 probably did not intend. The exit code is 3 if there are errors, or warnings with --strict, and 0 otherwise.`,

@@ -36,7 +36,7 @@ type Entry struct {
 	XAttrs map[string][]byte `json:"xattrs"`
 }
 
-// Matches reports whether the found entry has the state of e. Folders match by kind alone: a folder that exists serves its purpose.
+// Matches reports whether the found entry has the state of e. An existing folder always matches a folder.
 func (e Entry) Matches(found Entry) bool {
 	if e.Kind != found.Kind {
 		return false

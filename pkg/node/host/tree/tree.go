@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package tree reads and replaces single entries of a file system below a root folder: files, links and folders. It takes absolute paths as
-// a process sees them whose root is that folder, so a link such as /var/run → /run works and no link leads out of the root (openat2 with
+// Package tree reads and replaces single entries of a file system below a root folder: files, links and folders. It resolves absolute paths
+// like a process whose root is that folder: a link such as /var/run → /run works, and no link leads out of the root (openat2 with
 // RESOLVE_IN_ROOT). An entry is replaced atomically and synced to disk, with mode, owner and extended attributes. Package host decides
 // which entries change and in which order. Linux only.
 package tree
@@ -125,7 +125,7 @@ func errno(err error) error {
 	return err
 }
 
-// isMissing reports whether a path has no entry: a folder on the way to it is missing or is not a folder.
+// isMissing reports whether a path has no entry: one of its parents is missing or is not a folder.
 func isMissing(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
 }
@@ -200,7 +200,7 @@ func (p *place) stat() (Entry, error) {
 	return e, nil
 }
 
-// openFile opens a file for reading, but no link, and never waits for the other end of a pipe.
+// openFile opens a file for reading. It does not follow links, and never waits for the other end of a pipe.
 func (p *place) openFile() (*os.File, error) {
 	fd, err := unix.Openat(p.fd, p.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -220,8 +220,8 @@ func text(digest hash.Hash) string { return hex.EncodeToString(digest.Sum(nil)) 
 // have the digest of e, unless that is empty. Put replaces a file or a link, but neither a folder (EISDIR) nor anything of kind Other
 // (EEXIST). The parent folder must exist. On success the entry is on the disk.
 //
-// A file keeps the SELinux label of the file that it replaces, unless e has extended attributes of its own: the label depends on the place,
-// the other attributes depend on the data.
+// A file keeps the SELinux label of the file that it replaces, unless e sets extended attributes. Other attributes are lost, because they
+// belong to the replaced data.
 func (t *Tree) Put(name string, e Entry, data io.Reader) error {
 	if e.Kind == Absent {
 		return t.Remove(name)
@@ -261,7 +261,7 @@ func (p *place) put(e Entry, data io.Reader) error {
 	if err := p.options.Step("rename", p.path); err != nil {
 		return err
 	}
-	// Another process may have made a folder there since: it keeps it.
+	// Never replace a folder that another process has created in the meantime.
 	flags := uint(0)
 	if e.Kind == Folder {
 		flags = unix.RENAME_NOREPLACE

@@ -14,7 +14,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/oci/registry/location"
 )
 
-// maxPullSecretBytes is the maximum size of a pull secret, which equals that of a Secret.
+// maxPullSecretBytes is the maximum size of a pull secret. It is also the limit of a Secret.
 const maxPullSecretBytes = 1 << 20
 
 // PullSecret is the content of a Secret of type kubernetes.io/dockerconfigjson, in the format of Docker's and Podman's registry

@@ -36,7 +36,7 @@ const (
 type PrometheusOptions struct {
 	// URL is the server's URL. Requests append paths such as "/api/v1/query".
 	URL string
-	// CAFile contains the CA certificates for the server's certificate; empty means those of the system. It is read for each connection.
+	// CAFile contains the CA certificates for the server's certificate; empty means the system's CAs. It is read for each connection.
 	CAFile string
 	// TokenFile contains the bearer token; empty means no token. It is read for each request.
 	TokenFile string
