@@ -214,6 +214,16 @@ func (s *stage) eventually(check func(*assert.CollectT)) {
 	require.EventuallyWithT(s.t, check, limit, 20*time.Millisecond)
 }
 
+// eventuallyDeleted waits until a pod is being deleted.
+func (s *stage) eventuallyDeleted(name string) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		pod := &corev1.Pod{}
+		require.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Namespace: "default", Name: name}, pod))
+		assert.NotNil(c, pod.DeletionTimestamp)
+	})
+}
+
 // updated waits until the worker pool is updated to another config than before, and returns its name.
 func (s *stage) updated(before string) (config string) {
 	s.t.Helper()
@@ -422,7 +432,7 @@ func TestRestartedProcessesContinue(t *testing.T) {
 	before := s.updated("")
 	end := s.pod("app", "n1")
 	s.config("50-motd", map[string]string{"/etc/motd": "hello"})
-	s.eventually(func(c *assert.CollectT) { assert.Equal(c, []string{"n1"}, s.cordoned()) })
+	s.eventuallyDeleted("app")
 
 	s.restart()
 	begun := time.Now()
@@ -453,11 +463,7 @@ func TestCordonsOfAdministratorsAreKept(t *testing.T) {
 
 	s.run("daemon", "--node", "n1", "--root", s.hosts["n1"])
 
-	s.eventually(func(c *assert.CollectT) {
-		pod := &corev1.Pod{}
-		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "app"}, pod))
-		assert.NotNil(c, pod.DeletionTimestamp, "the node is drained anyway")
-	})
+	s.eventuallyDeleted("app")
 	end()
 	s.updated(before)
 	assert.Equal(t, []string{"n1"}, s.cordoned())
