@@ -65,15 +65,12 @@ func (d demand) needs(b *budget) int32 {
 	return d.ready
 }
 
-// empty is the load of a node without protected pods.
-var empty = &load{}
-
-// load returns the load of a node.
-func (x *Index) load(n *corev1.Node) *load {
+// load returns the load of a node, the zero value for a node without protected pods.
+func (x *Index) load(n *corev1.Node) load {
 	if l := x.nodes[n.Name]; l != nil {
-		return l
+		return *l
 	}
-	return empty
+	return load{}
 }
 
 // NewIndex returns an index of these budgets without pods. A budget with an invalid selector protects no pod.

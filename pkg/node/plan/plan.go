@@ -81,7 +81,7 @@ func (x *Index) newRound(pools []Pool, now time.Time) *round {
 }
 
 // start reserves the evictions that the drain of a node needs.
-func (r *round) start(l *load) {
+func (r *round) start(l load) {
 	for _, d := range l.demands {
 		b := &r.budgets[d.budget]
 		needs := d.needs(b)
@@ -189,7 +189,7 @@ func (r *round) candidates(p *Pool) (first queue, last []*candidate) {
 }
 
 // comesLast reports whether the eviction of a pod on the node is always refused.
-func (r *round) comesLast(l *load) bool {
+func (r *round) comesLast(l load) bool {
 	if len(l.contested) > 0 {
 		return true
 	}
@@ -197,19 +197,19 @@ func (r *round) comesLast(l *load) bool {
 }
 
 // zeroBudget returns the first budget of a node's pods that has allowed no disruption for Patience, or -1.
-func (r *round) zeroBudget(l *load) int32 {
+func (r *round) zeroBudget(l load) int32 {
 	return r.find(l, func(_ int32, b *budget) bool {
 		return b.allowed <= 0 && !b.neverAllows() && r.now.Sub(b.zeroSince) >= Patience
 	})
 }
 
 // heldBudget returns the first budget of a node's pods that never allows a disruption and has pods on a node that has started, or -1.
-func (r *round) heldBudget(l *load) int32 {
+func (r *round) heldBudget(l load) int32 {
 	return r.find(l, func(id int32, _ *budget) bool { return r.held[id] })
 }
 
 // find returns the first budget that a drain of the node needs and that matches, or -1.
-func (r *round) find(l *load, matches func(int32, *budget) bool) int32 {
+func (r *round) find(l load, matches func(int32, *budget) bool) int32 {
 	for _, d := range l.demands {
 		if b := &r.budgets[d.budget]; d.needs(b) > 0 && matches(d.budget, b) {
 			return d.budget
