@@ -43,11 +43,12 @@ func (c *cluster) start(p *nodePool) {
 			input.Draining = append(input.Draining, n.object)
 		}
 	}
-	next := c.index.Plan([]plan.Pool{input}, c.now)[0].Start
+	result := c.index.Plan([]plan.Pool{input}, c.now)[0]
+	next := result.Start
+	p.hasIdle = result.Idle > 0
 	if c.byPoolAlone {
-		next = candidates.Next()
+		next, p.hasIdle = candidates.Next(), false
 	}
-	p.hasIdle = len(next) < min(candidates.Capacity, len(candidates.Start))
 	for _, n := range next {
 		pool.Change{Node: n, Target: true}.Apply(n, after)
 		n.Spec.Unschedulable = true

@@ -34,6 +34,8 @@ type Plan struct {
 	Start []*corev1.Node
 	// Waiting are the other candidates, in the order of Pool.Candidates.
 	Waiting []Wait
+	// Idle is the number of slots that stay empty although nodes wait. A change of a budget may allow another plan to fill them.
+	Idle int
 }
 
 // Plan returns a plan for each pool, in the same order. All pools share the budgets, so a call needs all pools with draining nodes. The nodes
@@ -108,6 +110,7 @@ func (r *round) plan(p *Pool) Plan {
 			result.Waiting = append(result.Waiting, r.wait(p, n, free > 0))
 		}
 	}
+	result.Idle = max(min(free, len(result.Waiting)), 0)
 	return result
 }
 

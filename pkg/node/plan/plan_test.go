@@ -171,6 +171,11 @@ func TestPlan(t *testing.T) {
 			p := x.Plan([]plan.Pool{{Name: "worker", Candidates: nodes, Draining: draining, Slots: tt.slots, Free: tt.free}}, now)[0]
 
 			assert.Equal(t, tt.want, describe(p))
+			idle := 0
+			if len(p.Waiting) > 0 {
+				idle = min(tt.free-len(p.Start), len(p.Waiting))
+			}
+			assert.Equal(t, idle, p.Idle)
 			if tt.sentence != "" {
 				assert.Equal(t, tt.sentence, p.Waiting[len(p.Waiting)-1].String())
 			}

@@ -1,6 +1,7 @@
 // Package update is the controller of the node stage. It renders the MachineConfigs of each pool, assigns the result to nodes as far as the
-// pool allows, drains and releases nodes at the request of their daemons, and reports in the pool's status. Packages config, pool and drain
-// decide; this package reads the objects and writes the results. All state is in the objects, so a new leader continues.
+// pool and PodDisruptionBudgets allow, drains and releases nodes at the request of their daemons, and reports in the pool's status. Packages
+// config, pool, plan and drain decide; this package reads the objects and writes the results. All state is in the objects, so a new leader
+// continues.
 package update
 
 import (
@@ -101,6 +102,7 @@ func (r *pools) add(mgr manager.Manager) error {
 			after, isNode := e.ObjectNew.(*corev1.Node)
 			return !wasNode || !isNode || matters(before, after)
 		}})).
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged)).
 		Complete(r)
 }
 
