@@ -6,22 +6,22 @@ import (
 	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
-// planShare limits the time spent on plans: after a plan, the next one waits for this multiple of its duration. A plan for 2,000 nodes with
-// 60,000 pods lasts less than 0.1 s, so a free slot waits for less than a second.
-const planShare = 9
+const (
+	// planShare limits the time spent on plans: after a plan, the next one waits for this multiple of its duration. Without it, each change of
+	// a budget would cause a plan while a slot is empty.
+	planShare = 9
+	// syncRetry is the delay before a plan is tried again after the start of the process, while the planner does not know all pods.
+	syncRetry = 50 * time.Millisecond
+)
 
 // rollout is a pool during a reconcile.
 type rollout struct {
@@ -54,12 +54,15 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout) (wait time.Durati
 	if wait := r.nextPlan.Sub(begun); wait > 0 {
 		return wait, nil
 	}
-	index, err := r.index(ctx, inputs)
-	if err != nil {
-		return 0, err
+	if !r.planner.hasSynced() {
+		return syncRetry, nil
+	}
+	var budgets policyv1.PodDisruptionBudgetList
+	if err := r.client.List(ctx, &budgets, client.UnsafeDisableDeepCopy); err != nil {
+		return 0, fmt.Errorf("listing PodDisruptionBudgets: %w", err)
 	}
 	hasIdle := false
-	for i, p := range index.Plan(inputs, begun) {
+	for i, p := range r.planner.plan(budgets.Items, inputs, begun) {
 		rollouts[i].targeted = append(rollouts[i].targeted, p.Start...)
 		hasIdle = hasIdle || p.Idle > 0
 	}
@@ -92,54 +95,6 @@ func (o *rollout) prepare() plan.Pool {
 	o.targeted = candidates.Retarget
 	input.Candidates, input.Free = candidates.Start, candidates.Capacity
 	return input
-}
-
-// index reads the budgets, and the pods on the nodes that matter for the plan.
-func (r *pools) index(ctx context.Context, inputs []plan.Pool) (*plan.Index, error) {
-	var budgets policyv1.PodDisruptionBudgetList
-	if err := r.client.List(ctx, &budgets, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing PodDisruptionBudgets: %w", err)
-	}
-	index := plan.NewIndex(budgets.Items)
-	if len(budgets.Items) == 0 {
-		return index, nil
-	}
-	known := map[types.NamespacedName]bool{}
-	hasDaemonSet := func(namespace, name string) bool {
-		key := types.NamespacedName{Namespace: namespace, Name: name}
-		exists, ok := known[key]
-		if !ok {
-			exists = !apierrors.IsNotFound(r.client.Get(ctx, key, &appsv1.DaemonSet{}))
-			known[key] = exists
-		}
-		return exists
-	}
-	add := func(nodes []*corev1.Node) error {
-		for _, n := range nodes {
-			var pods corev1.PodList
-			if err := r.client.List(ctx, &pods, client.MatchingFields{nodeName: n.Name}, client.UnsafeDisableDeepCopy); err != nil {
-				return fmt.Errorf("listing the pods of node %s: %w", n.Name, err)
-			}
-			for i := range pods.Items {
-				if drain.ActionFor(&pods.Items[i], hasDaemonSet) == drain.Evict {
-					index.AddPod(&pods.Items[i])
-				}
-			}
-		}
-		return nil
-	}
-	for _, p := range inputs {
-		if err := add(p.Draining); err != nil {
-			return nil, err
-		}
-		if p.Free == 0 {
-			continue
-		}
-		if err := add(p.Candidates); err != nil {
-			return nil, err
-		}
-	}
-	return index, nil
 }
 
 // budgetChanged requests another plan if a slot is empty.

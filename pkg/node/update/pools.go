@@ -38,6 +38,7 @@ type pools struct {
 	// written are nodes that this process has written and that the cache may not show yet.
 	written map[string]*corev1.Node
 
+	planner *planner
 	// nextPlan is the earliest time of the next plan.
 	nextPlan time.Time
 	// hasIdle reports whether the last plan left a slot empty although nodes wait.
@@ -51,7 +52,10 @@ type sources struct {
 }
 
 func newPools(c client.Client, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *pools {
-	return &pools{client: c, clock: clk, recorder: recorder, options: o, sources: map[string]sources{}, written: map[string]*corev1.Node{}}
+	return &pools{
+		client: c, clock: clk, recorder: recorder, options: o, planner: newPlanner(),
+		sources: map[string]sources{}, written: map[string]*corev1.Node{},
+	}
 }
 
 // Reconcile implements reconcile.Reconciler. The request has no meaning.

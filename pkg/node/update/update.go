@@ -84,7 +84,7 @@ func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, o Opt
 	if err != nil {
 		return fmt.Errorf("indexing pods by node: %w", err)
 	}
-	if err := newPools(mgr.GetClient(), clk, recorder, o).add(mgr); err != nil {
+	if err := newPools(mgr.GetClient(), clk, recorder, o).add(ctx, mgr); err != nil {
 		return err
 	}
 	return newDrains(mgr.GetClient(), clk, o).add(mgr)
@@ -93,7 +93,10 @@ func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, o Opt
 // all is the only request of the controller of pools: a node can move between pools, so it looks at all of them.
 var all = handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 
-func (r *pools) add(mgr manager.Manager) error {
+func (r *pools) add(ctx context.Context, mgr manager.Manager) error {
+	if err := r.planner.add(ctx, mgr); err != nil {
+		return err
+	}
 	return builder.ControllerManagedBy(mgr).Named("node-pools").
 		Watches(&mcfgv1.MachineConfigPool{}, all).
 		Watches(&mcfgv1.MachineConfig{}, all).
