@@ -10,7 +10,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/plan"
@@ -135,7 +134,7 @@ func newCluster(seed uint64, atOnce func(*rand.Rand) int) *cluster {
 func newPool(i int) *nodePool {
 	p := &nodePool{object: &mcfgv1.MachineConfigPool{}, byName: map[string]*node{}}
 	p.object.Name = fmt.Sprintf("pool-%d", i)
-	p.object.Spec.MaxUnavailable = ptr.To(intstr.FromString("10%"))
+	p.object.Spec.MaxUnavailable = new(intstr.FromString("10%"))
 	p.object.Spec.Configuration.Name = after
 	for j := range nodesPerPool {
 		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d-%d", i, j)}}
@@ -160,7 +159,7 @@ func newPod(app string, replica int, node string) *corev1.Pod {
 
 func newBudget(app string, needed int) *policyv1.PodDisruptionBudget {
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: app}}
-	b.Spec.MinAvailable = ptr.To(intstr.FromInt(needed))
+	b.Spec.MinAvailable = new(intstr.FromInt(needed))
 	b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 	b.Status = policyv1.PodDisruptionBudgetStatus{
 		ExpectedPods: replicas, CurrentHealthy: replicas, DesiredHealthy: int32(needed), DisruptionsAllowed: int32(replicas - needed),

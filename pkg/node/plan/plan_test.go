@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func parseBudgets(t *testing.T, text string) []policyv1.PodDisruptionBudget {
 	t.Helper()
 	var budgets []policyv1.PodDisruptionBudget
-	for _, field := range strings.Fields(text) {
+	for field := range strings.FieldsSeq(text) {
 		name, counts, found := strings.Cut(field, ":")
 		require.True(t, found, field)
 		counts, age, _ := strings.Cut(counts, "@")
@@ -49,7 +50,7 @@ func parseBudgets(t *testing.T, text string) []policyv1.PodDisruptionBudget {
 // unready.
 func parseNodes(t *testing.T, text string) (nodes []*corev1.Node, pods []*corev1.Pod) {
 	t.Helper()
-	for _, field := range strings.Fields(text) {
+	for field := range strings.FieldsSeq(text) {
 		name, list, found := strings.Cut(field, ":")
 		require.True(t, found, field)
 		nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -58,8 +59,8 @@ func parseNodes(t *testing.T, text string) (nodes []*corev1.Node, pods []*corev1
 				continue
 			}
 			ready := corev1.ConditionTrue
-			if strings.HasSuffix(app, "!") {
-				app, ready = strings.TrimSuffix(app, "!"), corev1.ConditionFalse
+			if app, found = strings.CutSuffix(app, "!"); found {
+				ready = corev1.ConditionFalse
 			}
 			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("%s-%s-%d", app, name, i), Labels: map[string]string{}}}
 			for l := range strings.SplitSeq(app, "+") {
@@ -186,7 +187,7 @@ func TestPlan(t *testing.T) {
 // TestOrderWithoutBudgetsIsThatOfThePool has the nodes of pool's TestNodesStartByZoneAndAge.
 func TestOrderWithoutBudgetsIsThatOfThePool(t *testing.T) {
 	var nodes []*corev1.Node
-	for _, place := range strings.Fields("ZZZ/200 ZZZ/1500 ZZZ/42 RRR/100 RRR/42 QQQ/42 /200 /900 /42") {
+	for place := range strings.FieldsSeq("ZZZ/200 ZZZ/1500 ZZZ/42 RRR/100 RRR/42 QQQ/42 /200 /900 /42") {
 		zone, age, _ := strings.Cut(place, "/")
 		seconds, err := time.ParseDuration(age + "s")
 		require.NoError(t, err)
@@ -261,4 +262,43 @@ func TestNodesThatShareABudgetDoNotMeet(t *testing.T) {
 		started += len(p.Start)
 	}
 	assert.Equal(t, 90, started)
+}
+
+// TestEachCandidateStartsOrWaits plans random clusters.
+func TestEachCandidateStartsOrWaits(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		apps := []string{"web", "db", "vm", "cache"}
+		var budgets, text strings.Builder
+		for _, app := range apps[:random.IntN(len(apps)+1)] {
+			expected := 1 + random.IntN(6)
+			fmt.Fprintf(&budgets, "%s:%d/%d/%d@%ds ", app, expected, random.IntN(expected+1), random.IntN(expected+1), random.IntN(120))
+		}
+		for i := range random.IntN(12) {
+			fmt.Fprintf(&text, "n%d:", i)
+			for range random.IntN(4) {
+				fmt.Fprintf(&text, "%s,", []string{"web", "db", "vm", "cache", "web!", "web+db", "job"}[random.IntN(7)])
+			}
+			text.WriteString(" ")
+		}
+		nodes, pods := parseNodes(t, text.String())
+		x := plan.NewIndex(parseBudgets(t, budgets.String()))
+		for _, p := range pods {
+			x.AddPod(p)
+		}
+		drained := random.IntN(len(nodes) + 1)
+		slots := 1 + random.IntN(6)
+		input := plan.Pool{Name: "worker", Draining: nodes[:drained], Candidates: nodes[drained:], Slots: slots, Free: random.IntN(slots + 1)}
+
+		p := x.Plan([]plan.Pool{input}, now)[0]
+
+		all := append([]*corev1.Node{}, p.Start...)
+		for _, w := range p.Waiting {
+			all = append(all, w.Node)
+			assert.Equal(t, p.Idle == 0, w.Cause == plan.Slot, "seed %d: %s %s", seed, w.Node.Name, w)
+		}
+		assert.ElementsMatch(t, input.Candidates, all, "seed %d", seed)
+		assert.LessOrEqual(t, len(p.Start)+p.Idle, input.Free, "seed %d", seed)
+		assert.Equal(t, p, x.Plan([]plan.Pool{input}, now)[0], "seed %d: the same plan again", seed)
+	}
 }
