@@ -390,8 +390,6 @@ func TestRefusedEvictionsAreRetriedWhenTheBudgetChanges(t *testing.T) {
 // TestNodesWhoseBudgetAllowsNothingArePassedOver plays the controller of budgets. The pool's order is n1, n2.
 func TestNodesWhoseBudgetAllowsNothingArePassedOver(t *testing.T) {
 	s := start(t, "n1", "n2")
-	s.config("00-worker", nil)
-	before := s.updated("")
 	end := s.pod("web", "n1")
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 	budget.Spec.MaxUnavailable, budget.Spec.Selector = new(intstr.FromInt(1)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
@@ -399,6 +397,9 @@ func TestNodesWhoseBudgetAllowsNothingArePassedOver(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, s.client.Delete(context.Background(), budget)) })
 	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: budget.Generation, ExpectedPods: 2, CurrentHealthy: 1, DesiredHealthy: 1}
 	require.NoError(t, s.client.Status().Update(t.Context(), budget))
+	s.config("00-worker", nil)
+	before := s.updated("") // without a drain
+
 	s.restart() // so that the controller has seen the budget
 	begun := time.Now()
 	s.config("50-motd", map[string]string{"/etc/motd": "hello"})

@@ -24,6 +24,8 @@ type Pool struct {
 	Candidates []*corev1.Node
 	// Draining are the nodes of the pool that have started and whose drain is not complete.
 	Draining []*corev1.Node
+	// Undrained has the names of nodes that are expected to update without a drain. Budgets do not delay them.
+	Undrained map[string]bool
 	// Slots is the number of nodes that may be unavailable at the same time, and Free the number of those slots that are not in use.
 	Slots, Free int
 }
@@ -76,10 +78,18 @@ func (x *Index) newRound(pools []Pool, now time.Time) *round {
 	}
 	for i := range pools {
 		for _, n := range pools[i].Draining {
-			r.start(r.load(n))
+			r.start(r.loadIn(&pools[i], n))
 		}
 	}
 	return r
+}
+
+// loadIn returns the pods that must leave a node of a pool.
+func (r *round) loadIn(p *Pool, n *corev1.Node) load {
+	if p.Undrained[n.Name] {
+		return load{}
+	}
+	return r.load(n)
 }
 
 // start reserves the evictions that the drain of a node needs.
@@ -151,7 +161,7 @@ func (r *round) startNodes(p *Pool, free int) (nodes []*corev1.Node, started []b
 func (r *round) mostLast(p *Pool) int {
 	most := (p.Slots + 1) / 2
 	for _, n := range p.Draining {
-		if r.comesLast(r.load(n)) {
+		if r.comesLast(r.loadIn(p, n)) {
 			most--
 		}
 	}
@@ -163,7 +173,7 @@ func (r *round) candidates(p *Pool) (first queue, last []*candidate) {
 	all := make([]candidate, len(p.Candidates))
 	left := make([]int32, len(r.budgets)) // the pods of each budget on candidates
 	for i, n := range p.Candidates {
-		all[i] = candidate{node: n, load: r.load(n), position: i}
+		all[i] = candidate{node: n, load: r.loadIn(p, n), position: i}
 		for _, d := range all[i].load.demands {
 			left[d.budget] += d.ready
 		}

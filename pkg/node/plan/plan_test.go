@@ -218,6 +218,22 @@ func TestControlPlaneNodesStartOneAtATime(t *testing.T) {
 	}
 }
 
+func TestNodesWithoutADrainNeedNoBudget(t *testing.T) {
+	nodes, pods := parseNodes(t, "a:web b:web c:web d:web")
+	x := plan.NewIndex(parseBudgets(t, "web:9/9/8"))
+	for _, p := range pods {
+		x.AddPod(p)
+	}
+	pool := plan.Pool{Name: "worker", Candidates: nodes[1:], Draining: nodes[:1], Slots: 4, Free: 2, Undrained: map[string]bool{"a": true, "d": true}}
+	assert.Equal(t, "b d; c Slot", describe(x.Plan([]plan.Pool{pool}, now)[0]))
+
+	x = plan.NewIndex(parseBudgets(t, "web:9/8/8"))
+	for _, p := range pods {
+		x.AddPod(p)
+	}
+	assert.Equal(t, "d; b ZeroBudget; c ZeroBudget", describe(x.Plan([]plan.Pool{pool}, now)[0]))
+}
+
 func TestPoolsShareBudgets(t *testing.T) {
 	nodes, pods := parseNodes(t, "a:web b:web c:")
 	x := plan.NewIndex(parseBudgets(t, "web:9/9/8"))

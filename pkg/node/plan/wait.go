@@ -71,7 +71,7 @@ func (r *round) wait(p *Pool, n *corev1.Node, hasSlot bool) Wait {
 		}
 		return w
 	}
-	l := r.load(n)
+	l := r.loadIn(p, n)
 	id := r.zeroBudget(l)
 	if id >= 0 {
 		w.Cause = ZeroBudget

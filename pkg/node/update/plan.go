@@ -3,6 +3,7 @@ package update
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -11,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
@@ -76,8 +78,11 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout) (wait time.Durati
 
 // prepare returns the nodes of a pool for the planner, and targets those that keep their slots.
 func (o *rollout) prepare() plan.Pool {
-	input := plan.Pool{Name: o.pool.Name}
+	input := plan.Pool{Name: o.pool.Name, Undrained: map[string]bool{}}
 	for _, n := range o.nodes {
+		if n.Annotations[api.CurrentConfigAnnotation] == "" && !strings.HasPrefix(n.Annotations[api.DesiredDrainAnnotation], "drain-") {
+			input.Undrained[n.Name] = true // the daemon drains a host without a config only if it differs from the requested content
+		}
 		if pool.IsDraining(n) {
 			input.Draining = append(input.Draining, n)
 		}
