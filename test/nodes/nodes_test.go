@@ -425,6 +425,41 @@ func TestRefusedEvictionsAreRetriedWhenTheBudgetChanges(t *testing.T) {
 	})
 }
 
+// TestNodesWhoseBudgetAllowsNothingArePassedOver plays the controller of budgets. The pool's order is n1, n2.
+func TestNodesWhoseBudgetAllowsNothingArePassedOver(t *testing.T) {
+	s := start(t, "n1", "n2")
+	end := s.pod("web", "n1")
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	budget.Spec.MaxUnavailable, budget.Spec.Selector = new(intstr.FromInt(1)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	require.NoError(t, s.client.Create(t.Context(), budget))
+	t.Cleanup(func() { assert.NoError(t, s.client.Delete(context.Background(), budget)) })
+	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: budget.Generation, ExpectedPods: 2, CurrentHealthy: 1, DesiredHealthy: 1}
+	require.NoError(t, s.client.Status().Update(t.Context(), budget))
+	s.config("00-worker", nil)
+	before := s.updated("") // without a drain
+
+	s.restart() // so that the controller has seen the budget
+	begun := time.Now()
+	s.config("50-motd", map[string]string{"/etc/motd": "hello"})
+	s.eventually(func(c *assert.CollectT) {
+		config := s.node("n2").Annotations[api.CurrentConfigAnnotation]
+		assert.NotEmpty(c, config)
+		assert.NotEqual(c, before, config)
+	})
+	n1 := s.node("n1")
+	assert.Equal(t, before, n1.Annotations[api.DesiredConfigAnnotation])
+	assert.False(t, n1.Spec.Unschedulable)
+	budget.Status.CurrentHealthy, budget.Status.DisruptionsAllowed = 2, 1
+	require.NoError(t, s.client.Status().Update(t.Context(), budget))
+
+	s.eventually(func(c *assert.CollectT) { assert.Equal(c, []string{"n1"}, s.cordoned()) })
+	end()
+	s.updated(before)
+	for _, r := range s.requests(begun) {
+		assert.False(t, r.Object.Subresource == "eviction" && r.Code == http.StatusTooManyRequests, "no eviction was refused")
+	}
+}
+
 // TestRestartedProcessesContinue restarts all processes while a node is drained.
 func TestRestartedProcessesContinue(t *testing.T) {
 	s := start(t, "n1", "n2")

@@ -33,19 +33,23 @@ func (c Change) Apply(n *corev1.Node, config string) {
 	}
 }
 
-// Changes returns the writes that a pool's nodes need now. A paused pool and one without a config need none.
-func Changes(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, maxUnavailable int) []Change {
+// Changes returns the writes that a pool's nodes need now, first those to targeted, the nodes that get the pool's config. A paused pool and one
+// without a config need none.
+func Changes(p *mcfgv1.MachineConfigPool, nodes, targeted []*corev1.Node) []Change {
 	if p.Spec.Paused || p.Spec.Configuration.Name == "" {
 		return nil
 	}
-	candidates := Select(p, nodes, maxUnavailable)
-	targeted := append(candidates.Next(), candidates.Retarget...)
 	var changes []Change
+	for _, n := range targeted {
+		changes = append(changes, Change{Node: n, Target: true})
+	}
 	for _, n := range nodes {
-		c := Change{Node: n, Target: slices.Contains(targeted, n)}
-		c.Taint = !c.Target && !hasTarget(n, p.Spec.Configuration.Name)
-		if c.Target || c.Taint != slices.ContainsFunc(n.Spec.Taints, isUpdateInProgress) {
-			changes = append(changes, c)
+		if slices.Contains(targeted, n) {
+			continue
+		}
+		taint := !hasTarget(n, p.Spec.Configuration.Name)
+		if taint != slices.ContainsFunc(n.Spec.Taints, isUpdateInProgress) {
+			changes = append(changes, Change{Node: n, Taint: taint})
 		}
 	}
 	return changes

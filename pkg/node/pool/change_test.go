@@ -45,7 +45,8 @@ func TestChangesTargetAndTaintNodes(t *testing.T) {
 				}
 			}
 			var got []string
-			for _, c := range pool.Changes(p, nodes, 1) {
+			candidates := pool.Select(p, nodes, 1)
+			for _, c := range pool.Changes(p, nodes, append(candidates.Next(), candidates.Retarget...)) {
 				n := c.Node.DeepCopy()
 				c.Apply(n, "v1")
 				text := n.Name

@@ -65,6 +65,20 @@ func HoldsSlot(n *corev1.Node) bool {
 	return n.Annotations[api.DesiredConfigAnnotation] != "" && !IsDone(n) && IsUnavailable(n)
 }
 
+// IsDraining reports whether the node's update has begun and the drain that it needs is not complete. The daemon requests the drain after the
+// update has begun.
+func IsDraining(n *corev1.Node) bool {
+	config, request := n.Annotations[api.DesiredConfigAnnotation], n.Annotations[api.DesiredDrainAnnotation]
+	switch request {
+	case "uncordon-" + config:
+		return false
+	case "drain-" + config:
+		return HoldsSlot(n) && request != n.Annotations[api.AppliedDrainAnnotation]
+	default:
+		return HoldsSlot(n)
+	}
+}
+
 // hasTarget reports whether the node runs the config, or updates to it.
 func hasTarget(n *corev1.Node, config string) bool {
 	return n.Annotations[api.DesiredConfigAnnotation] == config && n.Annotations[api.DesiredImageAnnotation] == ""

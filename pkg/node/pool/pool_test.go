@@ -202,3 +202,26 @@ func TestIsReadyFollowsTheConditions(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, pool.IsReady(&tt.node)) })
 	}
 }
+
+func TestIsDraining(t *testing.T) {
+	for _, tt := range []struct {
+		name, node      string
+		request, answer string
+		want            bool
+	}{
+		{"it has its config", "a:v1→v1", "uncordon-v1", "uncordon-v1", false},
+		{"it has just been targeted", "a:v0→v1", "uncordon-v0", "uncordon-v0", true},
+		{"it has never been drained", "a:v0→v1", "", "", true},
+		{"it is being drained", "a:v0→v1^", "drain-v1", "uncordon-v0", true},
+		{"it is drained", "a:v0→v1^", "drain-v1", "drain-v1", false},
+		{"it was drained for another config", "a:v0→v1^", "drain-v0.5", "drain-v0.5", true},
+		{"it waits for the end of its cordon", "a:v0→v1^", "uncordon-v1", "drain-v1", false},
+		{"it failed and serves", "a:v0→v1/Degraded", "uncordon-v0", "uncordon-v0", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := parseNodes(t, tt.node)[0]
+			n.Annotations[api.DesiredDrainAnnotation], n.Annotations[api.AppliedDrainAnnotation] = tt.request, tt.answer
+			assert.Equal(t, tt.want, pool.IsDraining(n))
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -36,6 +37,12 @@ type pools struct {
 	sources map[string]sources
 	// written are nodes that this process has written and that the cache may not show yet.
 	written map[string]*corev1.Node
+
+	planner *planner
+	// nextPlan is the earliest time of the next plan.
+	nextPlan time.Time
+	// hasIdle reports whether the last plan left a slot empty although nodes wait.
+	hasIdle atomic.Bool
 }
 
 // sources identifies the MachineConfigs of a pool.
@@ -45,7 +52,10 @@ type sources struct {
 }
 
 func newPools(c client.Client, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *pools {
-	return &pools{client: c, clock: clk, recorder: recorder, options: o, sources: map[string]sources{}, written: map[string]*corev1.Node{}}
+	return &pools{
+		client: c, clock: clk, recorder: recorder, options: o, planner: newPlanner(),
+		sources: map[string]sources{}, written: map[string]*corev1.Node{},
+	}
 }
 
 // Reconcile implements reconcile.Reconciler. It ignores the request.
@@ -70,15 +80,25 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 		return reconcile.Result{}, err // their creation is an event
 	}
 	members := pool.Assign(all, nodes)
+	rollouts := make([]*rollout, len(all))
+	for i, p := range all {
+		rollouts[i] = &rollout{pool: p, nodes: members.Nodes[p.Name]}
+		rollouts[i].wait, rollouts[i].renderError, rollouts[i].err = r.render(ctx, p, configs.Items)
+	}
 	var result reconcile.Result
+	if result.RequeueAfter, err = r.plan(ctx, rollouts); err != nil {
+		return reconcile.Result{}, err
+	}
 	var failures []error
-	for _, p := range all {
-		wait, err := r.sync(ctx, p, members.Nodes[p.Name], configs.Items)
-		if err != nil {
-			failures = append(failures, fmt.Errorf("MachineConfigPool %s: %w", p.Name, err))
+	for _, o := range rollouts {
+		if o.err == nil {
+			o.err = r.sync(ctx, o)
 		}
-		if wait > 0 && (result.RequeueAfter == 0 || wait < result.RequeueAfter) {
-			result.RequeueAfter = wait
+		if o.err != nil {
+			failures = append(failures, fmt.Errorf("MachineConfigPool %s: %w", o.pool.Name, o.err))
+		}
+		if o.wait > 0 && (result.RequeueAfter == 0 || o.wait < result.RequeueAfter) {
+			result.RequeueAfter = o.wait
 		}
 	}
 	if len(failures) > 0 {
@@ -136,24 +156,20 @@ func (r *pools) createBuiltIn(ctx context.Context, existing []*mcfgv1.MachineCon
 	return created, nil
 }
 
-// sync renders the pool's config, assigns it to nodes and writes the pool's status. wait is the time after which it must run again; 0 if only
-// a change of an object requires that.
-func (r *pools) sync(ctx context.Context, p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, configs []mcfgv1.MachineConfig) (wait time.Duration, err error) {
-	wait, renderError, err := r.render(ctx, p, configs)
-	if err != nil {
-		return 0, err
-	}
-	nodes, unassigned := r.assign(ctx, p, nodes)
-	o := pool.StatusOptions{WaitForReady: r.options.WaitForReady, RenderError: renderError}
+// sync assigns a pool's config to nodes and writes the pool's status.
+func (r *pools) sync(ctx context.Context, o *rollout) error {
+	p := o.pool
+	nodes, unassigned := r.assign(ctx, o)
+	options := pool.StatusOptions{WaitForReady: r.options.WaitForReady, RenderError: o.renderError}
 	before := p.DeepCopy()
-	p.Status = pool.Status(p, nodes, o, r.clock.Now().UTC().Truncate(time.Second))
+	p.Status = pool.Status(p, nodes, options, r.clock.Now().UTC().Truncate(time.Second))
 	if equality.Semantic.DeepEqual(before.Status, p.Status) {
-		return wait, unassigned
+		return unassigned
 	}
 	if err := r.client.Status().Patch(ctx, p, client.MergeFrom(before)); err != nil {
-		return 0, errors.Join(unassigned, fmt.Errorf("writing the status: %w", err))
+		return errors.Join(unassigned, fmt.Errorf("writing the status: %w", err))
 	}
-	return wait, unassigned
+	return unassigned
 }
 
 // render stores the rendered MachineConfig of a pool and makes it the pool's config. failure is the reason why the MachineConfigs cannot be
@@ -275,15 +291,15 @@ func (r *pools) target(ctx context.Context, p *mcfgv1.MachineConfigPool, rendere
 }
 
 // assign writes the changes of a pool's nodes and returns the nodes with these changes.
-func (r *pools) assign(ctx context.Context, p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) ([]*corev1.Node, error) {
-	most, err := pool.MaxUnavailable(p, len(nodes))
-	if err != nil || p.DeletionTimestamp != nil {
-		return nodes, err
+func (r *pools) assign(ctx context.Context, o *rollout) ([]*corev1.Node, error) {
+	p := o.pool
+	if o.unplanned != nil || p.DeletionTimestamp != nil {
+		return o.nodes, o.unplanned
 	}
-	nodes = slices.Clone(nodes)
+	nodes := slices.Clone(o.nodes)
 	target := p.Spec.Configuration.Name
 	var targeted []string
-	for _, change := range pool.Changes(p, nodes, most) {
+	for _, change := range pool.Changes(p, nodes, o.targeted) {
 		next := change.Node.DeepCopy()
 		change.Apply(next, target)
 		// Without the lock, the patch would overwrite taints that another client has just added.

@@ -1,6 +1,7 @@
 // Package update is the controller of the node stage. It renders the MachineConfigs of each pool, assigns the result to nodes as far as the
-// pool allows, drains and releases nodes at the request of their daemons, and reports in the pool's status. Packages config, pool and drain
-// decide; this package reads the objects and writes the results. All state is in the objects, so a new leader continues.
+// pool and PodDisruptionBudgets allow, drains and releases nodes at the request of their daemons, and reports in the pool's status. Packages
+// config, pool, plan and drain decide; this package reads the objects and writes the results. All state is in the objects, so a new leader
+// continues.
 package update
 
 import (
@@ -84,7 +85,7 @@ func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, o Opt
 	if err != nil {
 		return fmt.Errorf("indexing pods by node: %w", err)
 	}
-	if err := newPools(mgr.GetClient(), clk, recorder, o).add(mgr); err != nil {
+	if err := newPools(mgr.GetClient(), clk, recorder, o).add(ctx, mgr); err != nil {
 		return err
 	}
 	return newDrains(mgr.GetClient(), clk, recorder, o).add(mgr)
@@ -93,7 +94,10 @@ func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, o Opt
 // all is the only request of the controller of pools: a node can move between pools, so it looks at all of them.
 var all = handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 
-func (r *pools) add(mgr manager.Manager) error {
+func (r *pools) add(ctx context.Context, mgr manager.Manager) error {
+	if err := r.planner.add(ctx, mgr); err != nil {
+		return err
+	}
 	return builder.ControllerManagedBy(mgr).Named("node-pools").
 		Watches(&mcfgv1.MachineConfigPool{}, all).
 		Watches(&mcfgv1.MachineConfig{}, all).
@@ -102,6 +106,7 @@ func (r *pools) add(mgr manager.Manager) error {
 			after, isNode := e.ObjectNew.(*corev1.Node)
 			return !wasNode || !isNode || matters(before, after)
 		}})).
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged)).
 		Complete(r)
 }
 

@@ -1,0 +1,232 @@
+// Package plan takes the candidates of pools, the pods on nodes and PodDisruptionBudgets as values. It returns the nodes that start their
+// update now, in order, and for each other candidate the reason why it waits. Package pool finds candidates and free slots, package drain
+// decides which pods leave a node, and package update reads the objects and starts the nodes.
+package plan
+
+import (
+	"container/heap"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// Patience is the time for which a budget may allow no disruption before its nodes are passed over. Evicted pods are usually replaced within
+// this time. A budget that stays at zero belongs to an application with another problem, and a slot must not wait for that.
+const Patience = time.Minute
+
+// Pool has the nodes of a pool.
+type Pool struct {
+	// Name is the pool's name. Nodes of api.ControlPlanePool start one at a time.
+	Name string
+	// Candidates are the nodes that can start, in the order in which they start without budgets: pool.Candidates.Start.
+	Candidates []*corev1.Node
+	// Draining are the nodes of the pool that have started and whose drain is not complete.
+	Draining []*corev1.Node
+	// Undrained has the names of nodes that are expected to update without a drain. Budgets do not delay them.
+	Undrained map[string]bool
+	// Slots is the number of nodes that may be unavailable at the same time, and Free the number of those slots that are not in use.
+	Slots, Free int
+}
+
+// Plan is the result for a pool.
+type Plan struct {
+	// Start are the nodes that start now, in this order.
+	Start []*corev1.Node
+	// Waiting are the other candidates, in the order of Pool.Candidates.
+	Waiting []Wait
+	// Idle is the number of slots that stay empty although nodes wait. A change of a budget may allow another plan to fill them.
+	Idle int
+}
+
+// Plan returns a plan for each pool, in the same order. All pools share the budgets, so a call needs all pools with draining nodes. The nodes
+// of a pool start in this order:
+//
+//  1. Nodes whose evictions all fit into the budgets, in the order of the pool. The evictions that draining nodes still need, and those of
+//     nodes that start in the same call, use up the budgets.
+//  2. If a slot would stay empty, nodes whose pods wait. Those with the shortest wait and the tightest budgets are first. At most as many
+//     pods may wait for a budget as it allows to be disrupted at the same time: more cordoned nodes would not be faster.
+//  3. Nodes with a pod whose eviction is always refused: its budget never allows a disruption, or several budgets select it. The pod's
+//     operator may move it once the node is cordoned or an eviction was refused, and needs other nodes for that. Therefore nodes with pods of
+//     the same budget start one at a time, and at most half of the slots have such nodes.
+//
+// A node is passed over while one of its budgets has been at zero for Patience. now is the time of the budgets' conditions.
+func (x *Index) Plan(pools []Pool, now time.Time) []Plan {
+	r := x.newRound(pools, now)
+	plans := make([]Plan, len(pools))
+	for i := range pools {
+		plans[i] = r.plan(&pools[i])
+	}
+	return plans
+}
+
+// round is a call of Plan.
+type round struct {
+	*Index
+	now time.Time
+	// spare is the number of evictions that each budget still accepts. It is negative if pods wait already.
+	spare []int32
+	// held has the budgets that never allow a disruption and have pods on a node that has started.
+	held map[int32]bool
+}
+
+func (x *Index) newRound(pools []Pool, now time.Time) *round {
+	r := &round{Index: x, now: now, spare: make([]int32, len(x.budgets)), held: map[int32]bool{}}
+	for i := range x.budgets {
+		r.spare[i] = x.budgets[i].allowed
+	}
+	for i := range pools {
+		for _, n := range pools[i].Draining {
+			r.start(r.loadIn(&pools[i], n))
+		}
+	}
+	return r
+}
+
+// loadIn returns the pods that must leave a node of a pool.
+func (r *round) loadIn(p *Pool, n *corev1.Node) load {
+	if p.Undrained[n.Name] {
+		return load{}
+	}
+	return r.load(n)
+}
+
+// start reserves the evictions that the drain of a node needs.
+func (r *round) start(l load) {
+	for _, d := range l.demands {
+		b := &r.budgets[d.budget]
+		needs := d.needs(b)
+		r.spare[d.budget] -= needs
+		if b.neverAllows() && needs > 0 {
+			r.held[d.budget] = true
+		}
+	}
+}
+
+func (r *round) plan(p *Pool) Plan {
+	free := p.Free
+	if p.Name == api.ControlPlanePool {
+		free = min(free, 1-(p.Slots-p.Free))
+	}
+	var result Plan
+	var started []bool
+	if free > 0 {
+		result.Start, started = r.startNodes(p, free)
+		free -= len(result.Start)
+	}
+	for i, n := range p.Candidates {
+		if started == nil || !started[i] {
+			result.Waiting = append(result.Waiting, r.wait(p, n, free > 0))
+		}
+	}
+	result.Idle = max(min(free, len(result.Waiting)), 0)
+	return result
+}
+
+// startNodes returns at most free nodes, and for each candidate whether it is among them.
+func (r *round) startNodes(p *Pool, free int) (nodes []*corev1.Node, started []bool) {
+	started = make([]bool, len(p.Candidates))
+	take := func(c *candidate) {
+		r.start(c.load)
+		started[c.position] = true
+		nodes = append(nodes, c.node)
+	}
+	first, last := r.candidates(p)
+	for len(nodes) < free && len(first) > 0 {
+		// Nodes that start raise the costs of others and never lower them, so a node whose cost has not risen is the best one.
+		best := first[0]
+		switch c := r.cost(best.load); {
+		case c.overdrawn >= 0:
+			heap.Pop(&first)
+		case c != best.cost:
+			best.cost = c
+			heap.Fix(&first, 0)
+		default:
+			heap.Pop(&first)
+			take(best)
+		}
+	}
+	most := r.mostLast(p)
+	for _, c := range last {
+		if len(nodes) < free && most > 0 && r.cost(c.load).overdrawn < 0 && r.heldBudget(c.load) < 0 {
+			take(c)
+			most--
+		}
+	}
+	return nodes, started
+}
+
+// mostLast returns how many nodes with a pod whose eviction is always refused may start.
+func (r *round) mostLast(p *Pool) int {
+	most := (p.Slots + 1) / 2
+	for _, n := range p.Draining {
+		if r.comesLast(r.loadIn(p, n)) {
+			most--
+		}
+	}
+	return most
+}
+
+// candidates returns the nodes that start first and those that start last. It leaves out nodes that are passed over.
+func (r *round) candidates(p *Pool) (first queue, last []*candidate) {
+	all := make([]candidate, len(p.Candidates))
+	left := make([]int32, len(r.budgets)) // the pods of each budget on candidates
+	for i, n := range p.Candidates {
+		all[i] = candidate{node: n, load: r.loadIn(p, n), position: i}
+		for _, d := range all[i].load.demands {
+			left[d.budget] += d.ready
+		}
+	}
+	first = make(queue, 0, len(all))
+	var sum float64
+	for i := range all {
+		c := &all[i]
+		switch {
+		case r.zeroBudget(c.load) >= 0:
+		case r.comesLast(c.load):
+			last = append(last, c)
+		default:
+			c.cost, c.pressure = r.cost(c.load), r.pressure(c.load, left)
+			sum += c.pressure
+			first = append(first, c)
+		}
+	}
+	for _, c := range first {
+		if sum > 0 {
+			c.pressure *= float64(len(first)) / sum
+		}
+	}
+	heap.Init(&first)
+	return first, last
+}
+
+// comesLast reports whether the eviction of a pod on the node is always refused.
+func (r *round) comesLast(l load) bool {
+	if len(l.contested) > 0 {
+		return true
+	}
+	return r.find(l, func(_ int32, b *budget) bool { return b.neverAllows() }) >= 0
+}
+
+// zeroBudget returns the first budget of a node's pods that has allowed no disruption for Patience, or -1.
+func (r *round) zeroBudget(l load) int32 {
+	return r.find(l, func(_ int32, b *budget) bool {
+		return b.allowed <= 0 && !b.neverAllows() && r.now.Sub(b.zeroSince) >= Patience
+	})
+}
+
+// heldBudget returns the first budget of a node's pods that never allows a disruption and has pods on a node that has started, or -1.
+func (r *round) heldBudget(l load) int32 {
+	return r.find(l, func(id int32, _ *budget) bool { return r.held[id] })
+}
+
+// find returns the first budget that a drain of the node needs and that matches, or -1.
+func (r *round) find(l load, matches func(int32, *budget) bool) int32 {
+	for _, d := range l.demands {
+		if b := &r.budgets[d.budget]; d.needs(b) > 0 && matches(d.budget, b) {
+			return d.budget
+		}
+	}
+	return -1
+}

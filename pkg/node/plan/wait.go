@@ -1,0 +1,90 @@
+package plan
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// Cause is the cause for which a node waits.
+type Cause string
+
+// Causes.
+const (
+	// Slot is that maxUnavailable nodes are unavailable.
+	Slot Cause = "Slot"
+	// ControlPlane is that another control-plane node is unavailable.
+	ControlPlane Cause = "ControlPlane"
+	// ZeroBudget is a budget that has allowed no disruption for Patience.
+	ZeroBudget Cause = "ZeroBudget"
+	// UsedBudget is a budget that draining nodes use up.
+	UsedBudget Cause = "UsedBudget"
+	// BlockedPod is a pod whose eviction is always refused.
+	BlockedPod Cause = "BlockedPod"
+)
+
+// Wait says why a candidate does not start.
+type Wait struct {
+	Node  *corev1.Node
+	Cause Cause
+	// Budget is the budget for which the node waits; empty if Cause does not involve one.
+	Budget types.NamespacedName
+
+	// used and slots are the numbers of slots in use and of all slots.
+	used, slots int
+	// healthy and needed are the numbers of pods that are healthy and that must be.
+	healthy, needed int32
+	// pod is a pod that several budgets select, as namespace/name, or empty.
+	pod string
+}
+
+// String returns a sentence without subject and period.
+func (w Wait) String() string {
+	switch w.Cause {
+	case ControlPlane:
+		return "waits for another control-plane node: they are updated one at a time"
+	case ZeroBudget:
+		return fmt.Sprintf("waits for PodDisruptionBudget %s, which allows no disruption now: %d pods are healthy, and %d must be",
+			w.Budget, w.healthy, w.needed)
+	case UsedBudget:
+		return fmt.Sprintf("waits for PodDisruptionBudget %s: nodes that are being drained use up the disruptions that it allows", w.Budget)
+	case BlockedPod:
+		if w.pod != "" {
+			return fmt.Sprintf("waits for other nodes that are drained last: several PodDisruptionBudgets select pod %s, so it cannot be evicted", w.pod)
+		}
+		return fmt.Sprintf("waits for other nodes that are drained last: PodDisruptionBudget %s never allows a disruption, because %d pods must be healthy",
+			w.Budget, w.needed)
+	default:
+		return fmt.Sprintf("waits for a free slot: %d of at most %d nodes are unavailable or failed", w.used, w.slots)
+	}
+}
+
+// wait returns the reason why a candidate does not start. hasSlot reports whether a slot stays empty.
+func (r *round) wait(p *Pool, n *corev1.Node, hasSlot bool) Wait {
+	w := Wait{Node: n, Cause: Slot, used: p.Slots, slots: p.Slots}
+	if !hasSlot {
+		if p.Name == api.ControlPlanePool {
+			w.Cause = ControlPlane
+		}
+		return w
+	}
+	l := r.loadIn(p, n)
+	id := r.zeroBudget(l)
+	if id >= 0 {
+		w.Cause = ZeroBudget
+	} else if id = r.cost(l).overdrawn; id >= 0 {
+		w.Cause = UsedBudget
+	} else {
+		w.Cause = BlockedPod
+		if id = r.find(l, func(_ int32, b *budget) bool { return b.neverAllows() }); id < 0 {
+			w.pod = l.contested[0]
+			return w
+		}
+	}
+	b := &r.budgets[id]
+	w.Budget, w.healthy, w.needed = b.name, b.healthy, b.desired
+	return w
+}
