@@ -432,7 +432,7 @@ func TestNodesWhoseBudgetAllowsNothingArePassedOver(t *testing.T) {
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 	budget.Spec.MaxUnavailable, budget.Spec.Selector = new(intstr.FromInt(1)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	require.NoError(t, s.client.Create(t.Context(), budget))
-	t.Cleanup(func() { assert.NoError(t, s.client.Delete(context.Background(), budget)) })
+	t.Cleanup(func() { assert.NoError(t, s.client.Delete(context.WithoutCancel(t.Context()), budget)) })
 	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: budget.Generation, ExpectedPods: 2, CurrentHealthy: 1, DesiredHealthy: 1}
 	require.NoError(t, s.client.Status().Update(t.Context(), budget))
 	s.config("00-worker", nil)
