@@ -74,7 +74,7 @@ func (w *rolling) pruneOne(ctx context.Context, orphan inventory.Record) {
 	w.pruned[id] = w.clock.Now()
 	delete(w.unpruned, id)
 	gvk := schema.GroupVersionKind{Group: id.Group, Version: orphan.Version, Kind: id.Kind}
-	change, err := w.engine.Pruner.Prune(ctx, gvk, id.Namespace, id.Name, "")
+	change, err := w.engine.Pruner.Prune(ctx, gvk, id.Namespace, id.Name, orphan.UID)
 	switch {
 	case err != nil && !kinds.IsNoMatch(err):
 		w.unpruned[id] = true

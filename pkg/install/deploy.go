@@ -1,6 +1,6 @@
 // Package install installs the version operator in a cluster. It takes a verified release and the administrator's choices, checks for an
-// existing installation, applies a plan from package plan, and follows the operator until it runs. Installing a second time changes
-// nothing. The operator then installs the rest of the release. Package uninstall removes the operator.
+// existing installation, applies a plan from package plan, and follows the operator until it runs. Installing a second time repairs
+// these objects. The operator then installs the rest of the release. Package uninstall removes the operator.
 package install
 
 import (

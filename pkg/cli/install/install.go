@@ -80,7 +80,8 @@ release in this order: namespaces; the trust policy, the pull secret, and the re
 --idms-file, which the operator uses from then on; CRDs; the guard that prevents an accidental deletion of the
 ClusterVersion; the operator's account and its permissions; services; the ClusterVersion; and the operator's Deployment. All
 objects come from the release, so they match the objects that the operator applies itself. Running the command again
-restores missing objects and changes nothing else.
+repairs these objects: it creates missing ones, restores the release's fields, and replaces the trust policy, the pull
+secret and the registries that its flags name.
 
 The command waits until the operator runs. It reports at once if something blocks the operator, such as an image that
 cannot be pulled. With --wait it also waits until the platform is installed. If the cluster already has an operator, update

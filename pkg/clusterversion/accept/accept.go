@@ -68,7 +68,7 @@ type Stages struct {
 	Obstacles func(cv *configv1.ClusterVersion) []upgradeable.Obstacle
 }
 
-// Acceptance is the progress and the result of accepting a target. It is a value: each step returns a new one.
+// Acceptance is the progress and the result of accepting a target. Only the steps of walk change it, and they work on a copy.
 type Acceptance struct {
 	Target request.Target
 	// Step is the running or failed step, as a reason of the ReleaseAccepted condition.
@@ -185,6 +185,7 @@ func Run(ctx context.Context, in Input, target request.Target, report func(Accep
 // verifies the release once more: the rejection may be days old, and the trusted signers may have changed.
 func Again(ctx context.Context, in Input, a Acceptance, report func(Acceptance)) Acceptance {
 	a.Err = nil
+	a.recordVerification()
 	return walk(ctx, in, a, []step{preconditionStep, verifyStep, permitStep}, Hooks{Begins: report}).accepted()
 }
 
@@ -270,14 +271,21 @@ func retrieve(ctx context.Context, in Input, a *Acceptance) error {
 	} else if err := in.resolve(ctx, outside, a); err != nil {
 		return err
 	}
-	if a.IsForced() {
-		a.Risks = a.forcedText()
-		a.ForcedPast = []api.ForcedCheck{{What: api.ForcedVerification, Why: a.Verified.Forced.Error()}}
-	}
+	a.recordVerification()
 	if a.files, err = outside.Manifests(ctx, a.Verified.Image); err != nil {
 		return &stepError{"Unable to download and prepare the update", err}
 	}
 	return nil
+}
+
+// recordVerification sets what the verification contributes to the record of the acceptance, and removes what later steps added in an earlier
+// attempt.
+func (a *Acceptance) recordVerification() {
+	a.Warned, a.Risks, a.ForcedPast = "", "", nil
+	if a.IsForced() {
+		a.Risks = a.forcedText()
+		a.ForcedPast = []api.ForcedCheck{{What: api.ForcedVerification, Why: a.Verified.Forced.Error()}}
+	}
 }
 
 // resolve resolves the pullspec to a digest and verifies its signatures.

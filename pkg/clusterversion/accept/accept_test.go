@@ -357,6 +357,35 @@ func TestRejectedReleaseIsNotLoadedAgain(t *testing.T) {
 	assert.Len(t, s.pulled, 1)
 }
 
+// TestRetriesRecordRisksOnce rejects a forced release for missing permissions, until the API server responds.
+func TestRetriesRecordRisksOnce(t *testing.T) {
+	s := newShelf("1.1.0")
+	clear(s.signed)
+	in := accept.Input{Stages: s.stages(), ClusterVersion: clusterAt(completed("1.2.0"))}
+	fails := true
+	in.Permit = func(context.Context, *payload.Payload, *payload.Payload) error {
+		if fails {
+			return errors.New("the API server is down")
+		}
+		return nil
+	}
+	a, _ := try(t, in, request.Target{Image: imageOf("1.1.0"), Version: "1.1.0", Force: true})
+	require.Equal(t, api.ReasonPermissions, a.Step)
+	first := a
+	for range 3 {
+		a = accept.Again(t.Context(), in, a, func(accept.Acceptance) {})
+		require.Error(t, a.Err)
+	}
+	fails = false
+	a = accept.Again(t.Context(), in, a, func(accept.Acceptance) {})
+	require.NoError(t, a.Err)
+
+	assert.Equal(t, first.Risks, a.Risks)
+	assert.Equal(t, first.Warned, a.Warned)
+	assert.Equal(t, first.ForcedPast, a.ForcedPast)
+	assert.Len(t, a.ForcedPast, 2, "the signature and the version")
+}
+
 // TestKnownReleaseKeepsItsSignature reads a verified release again with other settings. Its signature stays valid.
 func TestKnownReleaseKeepsItsSignature(t *testing.T) {
 	s := newShelf("1.1.0")

@@ -152,7 +152,7 @@ func waitsForInstall(update configv1.Update, since, now, recorded bool) string {
 	return text
 }
 
-// Running returns the release that a process resumes after its start while the requested release is examined, see runningTarget. During a
+// Running returns the release that a process resumes after its start while the requested release is examined, see request.Running. During a
 // first install this is the release that is being installed.
 func (id Identity) Running(cv *configv1.ClusterVersion, own string, asked request.Target) (request.Target, bool) {
 	if history.Mode(cv, own) != release.Initializing {
