@@ -3,6 +3,7 @@ package clusterversion
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -26,7 +27,10 @@ type pruned map[string]struct {
 	err    error
 }
 
-func (p pruned) Prune(_ context.Context, _ schema.GroupVersionKind, _, name string, _ types.UID) (apply.Change, error) {
+func (p pruned) Prune(_ context.Context, _ schema.GroupVersionKind, _, name string, uid types.UID) (apply.Change, error) {
+	if uid != "u" {
+		return apply.Change{}, fmt.Errorf("the caller must name the recorded object, not %q", uid)
+	}
 	return apply.Change{Action: p[name].action}, p[name].err
 }
 
