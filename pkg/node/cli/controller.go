@@ -61,7 +61,7 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 	}
 	r, err := replica.New(ctx, cfg, replica.Options{
 		UserAgent: "cvo-node-controller/" + version, Metrics: "node_controller",
-		Namespace: o.namespace, Lease: api.MachineConfigController, Identity: identity, Scheme: scheme, Log: log,
+		Namespace: o.namespace, Lease: api.MachineConfigController, Identity: identity, Scheme: scheme, Cache: update.CacheOptions(), Log: log,
 	})
 	if err != nil {
 		return err

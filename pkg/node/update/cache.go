@@ -1,0 +1,41 @@
+package update
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// CacheOptions limits the manager's cache to what the controllers read. A cluster has far more pods than nodes, and every replica caches them.
+func CacheOptions() cache.Options {
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject:         map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: reducePod}},
+	}
+}
+
+// reducePod returns the parts of a pod that decide about its eviction. The tombstone of a pod stays the same, because it has a reduced pod.
+func reducePod(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	reduced := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Labels: pod.Labels,
+			OwnerReferences: pod.OwnerReferences, DeletionTimestamp: pod.DeletionTimestamp, Finalizers: pod.Finalizers,
+		},
+		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase},
+	}
+	if mirrored, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; ok {
+		reduced.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: mirrored}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			reduced.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	return reduced, nil
+}

@@ -1,0 +1,46 @@
+package update
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/cluster-version/cvo/pkg/node/drain"
+)
+
+// TestCachedPodsKeepWhatDecidesTheirEviction compares decisions about a pod and about its cached form.
+func TestCachedPodsKeepWhatDecidesTheirEviction(t *testing.T) {
+	now := metav1.Now()
+	for name, pod := range map[string]*corev1.Pod{
+		"it runs":          {Status: corev1.PodStatus{Phase: corev1.PodRunning}},
+		"it is static":     {ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x", "large": "y"}}},
+		"it has finished":  {Status: corev1.PodStatus{Phase: corev1.PodFailed}},
+		"it is of a set":   {ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "agent", Controller: new(true)}}}},
+		"it is terminated": {ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now, Finalizers: []string{"example.com/a"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod.Spec = corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "app", Image: "large"}}}
+			pod.Labels = map[string]string{"app": "web"}
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled}, {Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			object, err := reducePod(pod)
+			require.NoError(t, err)
+			reduced := object.(*corev1.Pod)
+			hasAgent := func(_, name string) bool { return name == "agent" }
+
+			assert.Equal(t, drain.ActionFor(pod, hasAgent), drain.ActionFor(reduced, hasAgent))
+			assert.Equal(t, pod.Spec.NodeName, reduced.Spec.NodeName)
+			assert.Equal(t, pod.Labels, reduced.Labels)
+			assert.Equal(t, pod.Finalizers, reduced.Finalizers)
+			assert.Equal(t, pod.Status.Conditions[1:], reduced.Status.Conditions)
+			assert.Empty(t, reduced.Spec.Containers)
+		})
+	}
+	tombstone := toolscache.DeletedFinalStateUnknown{Key: "default/app"}
+	object, err := reducePod(tombstone)
+	require.NoError(t, err)
+	assert.Equal(t, tombstone, object)
+}
