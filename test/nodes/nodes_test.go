@@ -460,6 +460,27 @@ func TestNodesWhoseBudgetAllowsNothingArePassedOver(t *testing.T) {
 	}
 }
 
+// TestInvalidMaxUnavailableDegradesOnlyItsPool has an invalid pool beside the worker pool.
+func TestInvalidMaxUnavailableDegradesOnlyItsPool(t *testing.T) {
+	s := start(t, "n1")
+	p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "invalid"}}
+	p.Spec.MachineConfigSelector = &metav1.LabelSelector{MatchLabels: map[string]string{api.MachineConfigRoleLabel: "worker"}}
+	p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"invalid": ""}}
+	p.Spec.MaxUnavailable = new(intstr.FromString("many"))
+	require.NoError(t, s.client.Create(t.Context(), p))
+
+	s.config("00-worker", nil)
+
+	s.updated("") // its config is rendered after a wait that an error of the other pool would discard
+	s.eventually(func(c *assert.CollectT) {
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+		i := slices.IndexFunc(p.Status.Conditions, func(c mcfgv1.MachineConfigPoolCondition) bool { return c.Type == mcfgv1.MachineConfigPoolDegraded })
+		require.GreaterOrEqual(c, i, 0)
+		assert.Equal(c, corev1.ConditionTrue, p.Status.Conditions[i].Status)
+		assert.Contains(c, p.Status.Conditions[i].Message, `spec.maxUnavailable is "many"`)
+	})
+}
+
 // TestRestartedProcessesContinue restarts all processes while a node is drained.
 func TestRestartedProcessesContinue(t *testing.T) {
 	s := start(t, "n1", "n2")

@@ -23,6 +23,8 @@ type StatusOptions struct {
 	WaitForReady bool
 	// RenderError explains why the pool's MachineConfigs cannot be rendered; empty if they can.
 	RenderError string
+	// SpecError explains why a field of the pool prevents updates; empty if none does. It makes the pool Degraded.
+	SpecError string
 }
 
 // Status returns the status of a pool with these nodes, which must all have reported. A condition that keeps its status keeps its transition
@@ -57,7 +59,7 @@ func Status(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, o StatusOptions, 
 	c.setProgress(p, s, o)
 	c.setNodes(degraded, unavailable)
 	c.set(mcfgv1.MachineConfigPoolRenderDegraded, o.RenderError != "", "", o.RenderError)
-	c.setDegraded()
+	c.setDegraded(o.SpecError)
 	s.Conditions = c.list
 	if c.is(mcfgv1.MachineConfigPoolUpdated) {
 		s.Configuration = *p.Spec.Configuration.DeepCopy()
@@ -107,13 +109,14 @@ func (c *conditions) setNodes(degraded, unavailable []string) {
 	c.set(NodesUnavailable, len(unavailable) > 0, "", message)
 }
 
-// setDegraded sets Degraded from the conditions of its parts. It copies the message about nodes.
-func (c *conditions) setDegraded() {
-	message := ""
-	if i := c.index(mcfgv1.MachineConfigPoolNodeDegraded); i >= 0 {
-		message = c.list[i].Message
+// setDegraded sets Degraded from the conditions of its parts and the error of the pool's spec. It copies the message about nodes.
+func (c *conditions) setDegraded(specError string) {
+	message := specError
+	if i := c.index(mcfgv1.MachineConfigPoolNodeDegraded); c.list[i].Message != "" {
+		message = strings.TrimPrefix(message+"; "+c.list[i].Message, "; ")
 	}
-	c.set(mcfgv1.MachineConfigPoolDegraded, c.is(mcfgv1.MachineConfigPoolNodeDegraded) || c.is(mcfgv1.MachineConfigPoolRenderDegraded), "", message)
+	is := specError != "" || c.is(mcfgv1.MachineConfigPoolNodeDegraded) || c.is(mcfgv1.MachineConfigPoolRenderDegraded)
+	c.set(mcfgv1.MachineConfigPoolDegraded, is, "", message)
 }
 
 func (c *conditions) set(kind mcfgv1.MachineConfigPoolConditionType, is bool, reason, message string) {

@@ -33,8 +33,8 @@ type rollout struct {
 	renderError string
 	// targeted are the nodes that get the pool's config now, in order.
 	targeted []*corev1.Node
-	// unplanned is the reason why no node can be targeted, or nil.
-	unplanned error
+	// specError explains why no node can be targeted because of a field of the pool; empty if none prevents it.
+	specError string
 	// wait is the time after which the pool must be reconciled again; 0 if only a change of an object requires that.
 	wait time.Duration
 	err  error
@@ -90,7 +90,9 @@ func (o *rollout) prepare() plan.Pool {
 	if o.err != nil || o.pool.DeletionTimestamp != nil {
 		return input
 	}
-	if input.Slots, o.unplanned = pool.MaxUnavailable(o.pool, len(o.nodes)); o.unplanned != nil {
+	var err error
+	if input.Slots, err = pool.MaxUnavailable(o.pool, len(o.nodes)); err != nil {
+		o.specError = err.Error()
 		return input
 	}
 	if o.pool.Spec.Paused || o.pool.Spec.Configuration.Name == "" {

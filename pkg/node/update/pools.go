@@ -160,7 +160,7 @@ func (r *pools) createBuiltIn(ctx context.Context, existing []*mcfgv1.MachineCon
 func (r *pools) sync(ctx context.Context, o *rollout) error {
 	p := o.pool
 	nodes, unassigned := r.assign(ctx, o)
-	options := pool.StatusOptions{WaitForReady: r.options.WaitForReady, RenderError: o.renderError}
+	options := pool.StatusOptions{WaitForReady: r.options.WaitForReady, RenderError: o.renderError, SpecError: o.specError}
 	before := p.DeepCopy()
 	p.Status = pool.Status(p, nodes, options, r.clock.Now().UTC().Truncate(time.Second))
 	if equality.Semantic.DeepEqual(before.Status, p.Status) {
@@ -293,8 +293,8 @@ func (r *pools) target(ctx context.Context, p *mcfgv1.MachineConfigPool, rendere
 // assign writes the changes of a pool's nodes and returns the nodes with these changes.
 func (r *pools) assign(ctx context.Context, o *rollout) ([]*corev1.Node, error) {
 	p := o.pool
-	if o.unplanned != nil || p.DeletionTimestamp != nil {
-		return o.nodes, o.unplanned
+	if o.specError != "" || p.DeletionTimestamp != nil {
+		return o.nodes, nil
 	}
 	nodes := slices.Clone(o.nodes)
 	target := p.Spec.Configuration.Name
