@@ -481,6 +481,38 @@ func TestInvalidMaxUnavailableDegradesOnlyItsPool(t *testing.T) {
 	})
 }
 
+// TestChangedRenderedConfigsAreRefused changes a rendered MachineConfig before the node's daemon reads it.
+func TestChangedRenderedConfigsAreRefused(t *testing.T) {
+	s := start(t, "n1")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	s.stop[1]()
+	s.config("50-motd", map[string]string{"/etc/motd": "hello"})
+	mc := &mcfgv1.MachineConfig{}
+	s.eventually(func(c *assert.CollectT) {
+		mc.Name = s.node("n1").Annotations[api.DesiredConfigAnnotation]
+		assert.NotEqual(c, before, mc.Name)
+	})
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(mc), mc))
+	mc.Spec.Config.Raw = []byte(strings.Replace(string(mc.Spec.Config.Raw), "hello", "changed", 1))
+	require.NoError(t, s.client.Update(t.Context(), mc))
+
+	s.run("daemon", "--node", "n1", "--root", s.hosts["n1"])
+
+	s.eventually(func(c *assert.CollectT) {
+		n := s.node("n1")
+		assert.Equal(c, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
+		assert.Contains(c, n.Annotations[api.NodeReasonAnnotation], mc.Name+" is invalid: spec was changed after the controller rendered it")
+	})
+	assert.NoFileExists(t, filepath.Join(s.hosts["n1"], "etc/motd"))
+	require.NoError(t, s.client.Delete(t.Context(), mc))
+	s.eventually(func(c *assert.CollectT) {
+		again := &mcfgv1.MachineConfig{}
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(mc), again))
+		assert.NotEqual(c, mc.UID, again.UID, "the controller renders it again")
+	})
+}
+
 // TestRestartedProcessesContinue restarts all processes while a node is drained.
 func TestRestartedProcessesContinue(t *testing.T) {
 	s := start(t, "n1", "n2")

@@ -233,7 +233,8 @@ func renderFailure(p *mcfgv1.MachineConfigPool) string {
 	return ""
 }
 
-// store creates the rendered MachineConfig. If it exists, its content is the same, and only the release's version may change.
+// store creates the rendered MachineConfig. If it exists, only the release's version may change: daemons refuse one whose content does not
+// belong to its name.
 func (r *pools) store(ctx context.Context, p *mcfgv1.MachineConfigPool, rendered *mcfgv1.MachineConfig) error {
 	owner := metav1.NewControllerRef(p, mcfgv1.GroupVersion.WithKind("MachineConfigPool"))
 	rendered.OwnerReferences = []metav1.OwnerReference{*owner}
