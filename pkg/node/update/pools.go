@@ -160,7 +160,9 @@ func (r *pools) createBuiltIn(ctx context.Context, existing []*mcfgv1.MachineCon
 func (r *pools) sync(ctx context.Context, o *rollout) error {
 	p := o.pool
 	nodes, unassigned := r.assign(ctx, o)
-	options := pool.StatusOptions{WaitForReady: r.options.WaitForReady, RenderError: o.renderError, SpecError: o.specError}
+	options := pool.StatusOptions{
+		WaitForReady: r.options.WaitForReady, RenderError: o.renderError, SpecError: o.specError, Waiting: o.waiting,
+	}
 	before := p.DeepCopy()
 	p.Status = pool.Status(p, nodes, options, r.clock.Now().UTC().Truncate(time.Second))
 	if equality.Semantic.DeepEqual(before.Status, p.Status) {
@@ -190,7 +192,7 @@ func (r *pools) render(ctx context.Context, p *mcfgv1.MachineConfigPool, configs
 	}
 	slices.SortFunc(selected, func(a, b *mcfgv1.MachineConfig) int { return strings.Compare(a.Name, b.Name) })
 	if wait := r.settle(p, selected); wait > 0 {
-		return wait, renderFailure(p), nil
+		return wait, pool.Message(p, mcfgv1.MachineConfigPoolRenderDegraded), nil // it stays until the MachineConfigs are rendered again
 	}
 	rendered, err := config.Render(p.Name, selected, r.options.OSImage, r.options.Config)
 	if invalid, ok := errors.AsType[*config.Error](err); ok || errors.Is(err, config.ErrNoConfigs) {
@@ -221,16 +223,6 @@ func (r *pools) settle(p *mcfgv1.MachineConfigPool, selected []*mcfgv1.MachineCo
 		r.sources[p.Name] = seen
 	}
 	return seen.since.Add(r.options.Settle).Sub(now)
-}
-
-// renderFailure returns the failure in the pool's status, which stays until the MachineConfigs are rendered again.
-func renderFailure(p *mcfgv1.MachineConfigPool) string {
-	for _, c := range p.Status.Conditions {
-		if c.Type == mcfgv1.MachineConfigPoolRenderDegraded && c.Status == corev1.ConditionTrue {
-			return c.Message
-		}
-	}
-	return ""
 }
 
 // store creates the rendered MachineConfig. If it exists, only the release's version may change: daemons refuse one whose content does not
