@@ -2,7 +2,7 @@
 
 // Package daemon is the part of the node stage that runs on each node. It follows the requests in the annotations of its Node: it reads the
 // requested MachineConfig, requests a drain, applies the config through package host, requests that the cordon is lifted, and reports the
-// result. All state is in the Node and on the host, so a restarted daemon continues.
+// result. The state is in the Node and on the host, so a restarted daemon continues. Only the delays after failures are in memory.
 package daemon
 
 import (

@@ -1,7 +1,7 @@
 // Package update is the controller of the node stage. It renders the MachineConfigs of each pool, assigns the result to nodes as far as the
 // pool and PodDisruptionBudgets allow, drains and releases nodes at the request of their daemons, and reports in the pool's status. Packages
-// config, pool, plan and drain decide; this package reads the objects and writes the results. All state is in the objects, so a new leader
-// continues.
+// config, pool, plan and drain decide; this package reads the objects and writes the results. The state of an update is in the objects, so a
+// new leader continues. What is only in memory saves requests and repeated waits.
 package update
 
 import (
