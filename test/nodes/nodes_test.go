@@ -37,6 +37,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/node/cli"
+	"github.com/cluster-version/cvo/pkg/node/pool"
 	"github.com/cluster-version/cvo/pkg/node/update"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/golden"
@@ -449,15 +450,76 @@ func TestNodesWhoseBudgetAllowsNothingArePassedOver(t *testing.T) {
 	n1 := s.node("n1")
 	assert.Equal(t, before, n1.Annotations[api.DesiredConfigAnnotation])
 	assert.False(t, n1.Spec.Unschedulable)
+	s.eventually(func(c *assert.CollectT) {
+		p := &mcfgv1.MachineConfigPool{}
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: "worker"}, p))
+		assert.Equal(c, "Node n1 waits for PodDisruptionBudget default/web, which allows no disruption now: 1 pods are healthy, and 1 must be",
+			pool.Message(p, pool.NodesWaiting))
+	})
 	budget.Status.CurrentHealthy, budget.Status.DisruptionsAllowed = 2, 1
 	require.NoError(t, s.client.Status().Update(t.Context(), budget))
 
 	s.eventually(func(c *assert.CollectT) { assert.Equal(c, []string{"n1"}, s.cordoned()) })
 	end()
 	s.updated(before)
+	s.eventually(func(c *assert.CollectT) {
+		p := &mcfgv1.MachineConfigPool{}
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: "worker"}, p))
+		assert.Empty(c, pool.Message(p, pool.NodesWaiting))
+	})
 	for _, r := range s.requests(begun) {
 		assert.False(t, r.Object.Subresource == "eviction" && r.Code == http.StatusTooManyRequests, "no eviction was refused")
 	}
+}
+
+// TestInvalidMaxUnavailableDegradesOnlyItsPool has an invalid pool beside the worker pool.
+func TestInvalidMaxUnavailableDegradesOnlyItsPool(t *testing.T) {
+	s := start(t, "n1")
+	p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "invalid"}}
+	p.Spec.MachineConfigSelector = &metav1.LabelSelector{MatchLabels: map[string]string{api.MachineConfigRoleLabel: "worker"}}
+	p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"invalid": ""}}
+	p.Spec.MaxUnavailable = new(intstr.FromString("many"))
+	require.NoError(t, s.client.Create(t.Context(), p))
+
+	s.config("00-worker", nil)
+
+	s.updated("") // its config is rendered after a wait that an error of the other pool would discard
+	s.eventually(func(c *assert.CollectT) {
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+		assert.Contains(c, pool.Message(p, mcfgv1.MachineConfigPoolDegraded), `spec.maxUnavailable is "many"`)
+	})
+}
+
+// TestChangedRenderedConfigsAreRefused changes a rendered MachineConfig before the node's daemon reads it.
+func TestChangedRenderedConfigsAreRefused(t *testing.T) {
+	s := start(t, "n1")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	s.stop[1]()
+	s.config("50-motd", map[string]string{"/etc/motd": "hello"})
+	mc := &mcfgv1.MachineConfig{}
+	s.eventually(func(c *assert.CollectT) {
+		mc.Name = s.node("n1").Annotations[api.DesiredConfigAnnotation]
+		assert.NotEqual(c, before, mc.Name)
+	})
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(mc), mc))
+	mc.Spec.Config.Raw = []byte(strings.Replace(string(mc.Spec.Config.Raw), "hello", "changed", 1))
+	require.NoError(t, s.client.Update(t.Context(), mc))
+
+	s.run("daemon", "--node", "n1", "--root", s.hosts["n1"])
+
+	s.eventually(func(c *assert.CollectT) {
+		n := s.node("n1")
+		assert.Equal(c, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
+		assert.Contains(c, n.Annotations[api.NodeReasonAnnotation], mc.Name+" is invalid: spec was changed after the controller rendered it")
+	})
+	assert.NoFileExists(t, filepath.Join(s.hosts["n1"], "etc/motd"))
+	require.NoError(t, s.client.Delete(t.Context(), mc))
+	s.eventually(func(c *assert.CollectT) {
+		again := &mcfgv1.MachineConfig{}
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(mc), again))
+		assert.NotEqual(c, mc.UID, again.UID, "the controller renders it again")
+	})
 }
 
 // TestRestartedProcessesContinue restarts all processes while a node is drained.

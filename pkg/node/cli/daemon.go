@@ -23,7 +23,7 @@ import (
 
 type daemonOptions struct {
 	processOptions
-	node, root, folder string
+	node, root string
 }
 
 func newDaemonCmd(streams command.Streams) *cobra.Command {
@@ -43,7 +43,6 @@ change safe: after a crash, the next process continues or undoes it.`,
 	o.add(f)
 	f.StringVar(&o.node, "node", os.Getenv("NODE_NAME"), "`name` of the Node (required)")
 	f.StringVar(&o.root, "root", "/", "`folder` that is the root of the host's file system")
-	f.StringVar(&o.folder, "host-folder", host.DefaultFolder, "`folder` on the host for the daemon's own files")
 	return cmd
 }
 
@@ -68,11 +67,11 @@ func (o *daemonOptions) run(ctx context.Context, streams command.Streams) error 
 	if err != nil {
 		return fmt.Errorf("connecting to the API server: %w", err)
 	}
-	h, err := host.Open(o.root, host.Options{Folder: o.folder})
+	h, err := host.Open(o.root, host.Options{})
 	if err != nil {
 		return err
 	}
 	defer h.Close()
-	d := daemon.New(c, core.CoreV1().Nodes(), h, clock.RealClock{}, o.node, config.Options{Folder: o.folder})
+	d := daemon.New(c, core.CoreV1().Nodes(), h, clock.RealClock{}, o.node, config.Options{})
 	return d.Run(logr.NewContext(ctx, o.logger(streams)))
 }

@@ -14,7 +14,7 @@ import (
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 )
 
-// DefaultFolder is the folder of the node stage on hosts.
+// DefaultFolder is the folder of the node stage on hosts. Package host keeps its journal there.
 const DefaultFolder = "/var/lib/cvo-node"
 
 // Options are the rules that differ between clusters.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -71,14 +72,25 @@ type Unit struct {
 // DropIn is a file in the folder NAME.d of a unit.
 type DropIn struct{ Name, Contents string }
 
-// Decode returns the content of a rendered MachineConfig. It checks the MachineConfig as Validate does, because a host may read one that
-// Render did not make. Errors are of type *Error.
+// Decode returns the content of a rendered MachineConfig. It checks the MachineConfig as Validate does, and that its name has the hash of its
+// content: another client may have changed it since Render made it. Errors are of type *Error.
 func Decode(rendered *mcfgv1.MachineConfig, options Options) (Content, error) {
 	config, err := newChecker(rendered, options).machineConfig(rendered.Spec)
 	if err != nil {
 		return Content{}, err
 	}
 	spec := rendered.Spec
+	if spec.Config.Raw, err = json.Marshal(config); err != nil { // the API server orders keys in another way
+		return Content{}, fmt.Errorf("encoding the Ignition config after its validation: %w", err)
+	}
+	if hash, err := hashOf(spec); err != nil {
+		return Content{}, err
+	} else if !strings.HasSuffix(rendered.Name, "-"+hash) {
+		return Content{}, &Error{
+			Name: rendered.Name, Path: "spec", Problem: "was changed after the controller rendered it",
+			Remedy: "delete the MachineConfig, so that the controller renders it again",
+		}
+	}
 	content := Content{
 		KernelArguments: slices.Clone(spec.KernelArguments), Extensions: slices.Clone(spec.Extensions), FIPS: spec.FIPS, OSImage: spec.OSImageURL,
 	}

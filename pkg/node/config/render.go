@@ -159,17 +159,26 @@ func complete(config *types.Config, all []place) error {
 	return nil
 }
 
-// finish returns the rendered MachineConfig for a spec. It fails if the result is too large for the cluster or for a host.
-func finish(pool string, spec mcfgv1.MachineConfigSpec, overridden bool, configs []*mcfgv1.MachineConfig, options Options) (*mcfgv1.MachineConfig, error) {
-	// The order of fields in Go's structs makes the encoding canonical.
+// hashOf returns the hash in the name of the rendered MachineConfig with a spec. The order of fields in Go's structs makes the encoding
+// canonical.
+func hashOf(spec mcfgv1.MachineConfigSpec) (string, error) {
 	canonical, err := json.Marshal(spec)
 	if err != nil {
-		return nil, fmt.Errorf("encoding the merged MachineConfig: %w", err)
+		return "", fmt.Errorf("encoding the merged MachineConfig: %w", err)
 	}
 	hash := sha256.Sum256(canonical)
+	return hex.EncodeToString(hash[:16]), nil
+}
+
+// finish returns the rendered MachineConfig for a spec. It fails if the result is too large for the cluster or for a host.
+func finish(pool string, spec mcfgv1.MachineConfigSpec, overridden bool, configs []*mcfgv1.MachineConfig, options Options) (*mcfgv1.MachineConfig, error) {
+	hash, err := hashOf(spec)
+	if err != nil {
+		return nil, err
+	}
 	rendered := &mcfgv1.MachineConfig{
 		TypeMeta:   metav1.TypeMeta{APIVersion: mcfgv1.GroupVersion.String(), Kind: "MachineConfig"},
-		ObjectMeta: metav1.ObjectMeta{Name: "rendered-" + pool + "-" + hex.EncodeToString(hash[:16])},
+		ObjectMeta: metav1.ObjectMeta{Name: "rendered-" + pool + "-" + hash},
 		Spec:       spec,
 	}
 	if overridden {

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"encoding/json"
 	"slices"
 	"testing"
 
@@ -220,4 +221,19 @@ func TestRenderSetsDefaultsAndAnnotations(t *testing.T) {
 func TestPoolWithoutConfigsIsAnError(t *testing.T) {
 	_, err := config.Render("infra", nil, "", config.Options{})
 	assert.ErrorIs(t, err, config.ErrNoConfigs)
+}
+
+func TestChangedContentIsRefused(t *testing.T) {
+	rendered := render(t, worker("a", units(`{"name": "a.service", "contents": "[Unit]\nDescription=<a>"}`)))
+	var tree any
+	require.NoError(t, json.Unmarshal(rendered.Spec.Config.Raw, &tree))
+	var err error
+	rendered.Spec.Config.Raw, err = json.MarshalIndent(tree, "", " ") // sorts the keys, as the API server does
+	require.NoError(t, err)
+	_, err = config.Decode(rendered, config.Options{})
+	require.NoError(t, err)
+
+	rendered.Spec.KernelArguments = append(rendered.Spec.KernelArguments, "quiet")
+	_, err = config.Decode(rendered, config.Options{})
+	require.ErrorContains(t, err, "spec was changed after the controller rendered it")
 }

@@ -2,7 +2,7 @@
 
 // Package daemon is the part of the node stage that runs on each node. It follows the requests in the annotations of its Node: it reads the
 // requested MachineConfig, requests a drain, applies the config through package host, requests that the cordon is lifted, and reports the
-// result. All state is in the Node and on the host, so a restarted daemon continues.
+// result. The state is in the Node and on the host, so a restarted daemon continues. Only the delays after failures are in memory.
 package daemon
 
 import (
@@ -194,7 +194,15 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 			return written, after, err
 		}
 	}
+	wanted := "drain-" + desired
+	isRequested := n.Annotations[api.DesiredDrainAnnotation] == wanted
+	if isRequested && n.Annotations[api.AppliedDrainAnnotation] != wanted {
+		return nil, 0, nil // the controller's answer is an event
+	}
 	content, err := d.read(ctx, desired)
+	if _, invalid := errors.AsType[*config.Error](err); err != nil && !invalid && !apierrors.IsNotFound(err) {
+		return nil, 0, err
+	}
 	if err != nil {
 		written, reportErr := d.degrade(ctx, n, err.Error())
 		return written, requestRetry.Max, reportErr
@@ -207,16 +215,11 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 		written, err := d.degrade(ctx, n, drift)
 		return written, requestRetry.Max, err
 	}
-	wanted := "drain-" + desired
-	switch {
-	case unchanged:
-	case n.Annotations[api.DesiredDrainAnnotation] != wanted:
+	if !unchanged && !isRequested {
 		written, err := d.annotate(ctx, n, map[string]string{
 			api.NodeStateAnnotation: api.NodeWorking, api.NodeReasonAnnotation: "", api.DesiredDrainAnnotation: wanted,
 		})
 		return written, 0, err
-	case n.Annotations[api.AppliedDrainAnnotation] != wanted:
-		return nil, 0, nil // the controller's answer is an event
 	}
 	if err := d.apply(desired, content); err != nil {
 		d.fail(desired)

@@ -13,15 +13,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
 
 	"github.com/cluster-version/cvo/internal/atomicfile"
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
 )
-
-// DefaultFolder is the default folder of the journal, below the root.
-const DefaultFolder = "/var/lib/cvo-node"
 
 // Errors for callers.
 var (
@@ -39,17 +35,12 @@ var (
 
 // Options of a host. The zero value is for production.
 type Options struct {
-	// Folder is the folder of the journal, an absolute path below the root. Default: DefaultFolder.
-	Folder string
 	// Tree contains hooks for tests.
 	Tree tree.Options
 }
 
 // Host is the file system of a host. Its whole state is on disk. Any number of processes may read it; one changes it at a time.
-type Host struct {
-	tree   *tree.Tree
-	folder string
-}
+type Host struct{ tree *tree.Tree }
 
 // Open opens the host with this root folder: "/" in production. It changes nothing. The caller must call Close.
 func Open(root string, options Options) (*Host, error) {
@@ -57,10 +48,7 @@ func Open(root string, options Options) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the host's root: %w", err)
 	}
-	if options.Folder == "" {
-		options.Folder = DefaultFolder
-	}
-	return &Host{t, path.Clean(options.Folder)}, nil
+	return &Host{t}, nil
 }
 
 // Close closes the root folder.
@@ -102,14 +90,14 @@ func (h *Host) locked(change func(*state) error) error {
 	if err := h.prepare(); err != nil {
 		return err
 	}
-	folder, err := h.tree.OpenFolder(h.folder)
+	folder, err := h.tree.OpenFolder(config.DefaultFolder)
 	if err != nil {
 		return err
 	}
 	defer folder.Close()
 	switch free, err := atomicfile.TryLock(folder); {
 	case err != nil:
-		return fmt.Errorf("locking %s: %w", h.folder, err)
+		return fmt.Errorf("locking %s: %w", config.DefaultFolder, err)
 	case !free:
 		return ErrBusy
 	}

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
 )
 
@@ -67,13 +68,13 @@ type state struct {
 	Change    *Change               `json:"change,omitempty"`
 }
 
-func (h *Host) file() string { return path.Join(h.folder, "state.json") }
+func (h *Host) file() string { return path.Join(config.DefaultFolder, "state.json") }
 
 // reserve is a file whose space is freed for the writes of an undo, because the change may have filled the file system.
-func (h *Host) reserve() string { return path.Join(h.folder, "reserve") }
+func (h *Host) reserve() string { return path.Join(config.DefaultFolder, "reserve") }
 
 // blobs holds data by its SHA-256 in hex: contents of configs, and files that a config has replaced.
-func (h *Host) blobs() string { return path.Join(h.folder, "content") }
+func (h *Host) blobs() string { return path.Join(config.DefaultFolder, "content") }
 
 func (h *Host) blob(digest string) string { return path.Join(h.blobs(), digest) }
 
@@ -92,7 +93,7 @@ func (h *Host) prepare() error {
 	}
 	for _, folder := range slices.Backward(missing) {
 		mode := uint32(0o755)
-		if strings.HasPrefix(folder, h.folder) {
+		if strings.HasPrefix(folder, config.DefaultFolder) {
 			mode = 0o700
 		}
 		// Another process may create it concurrently.

@@ -27,7 +27,8 @@ type cost struct {
 	wait float64
 	// pods is the number of pods that wait. It is 0 if all evictions fit.
 	pods int32
-	// overdrawn is a budget for which more pods would wait than it allows to be disrupted at the same time, or -1.
+	// overdrawn is a budget for which more pods would wait than it allows to be disrupted at the same time, or -1. If the node alone has more
+	// pods than that, it is a budget for which pods of other nodes wait already.
 	overdrawn int32
 }
 

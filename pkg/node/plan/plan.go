@@ -46,10 +46,11 @@ type Plan struct {
 //  1. Nodes whose evictions all fit into the budgets, in the order of the pool. The evictions that draining nodes still need, and those of
 //     nodes that start in the same call, use up the budgets.
 //  2. If a slot would stay empty, nodes whose pods wait. Those with the shortest wait and the tightest budgets are first. At most as many
-//     pods may wait for a budget as it allows to be disrupted at the same time: more cordoned nodes would not be faster.
+//     pods may wait for a budget as it allows to be disrupted at the same time: more cordoned nodes would not be faster. A node that has
+//     more pods of a budget than that starts if no pod of another node waits for the budget.
 //  3. Nodes with a pod whose eviction is always refused: its budget never allows a disruption, or several budgets select it. The pod's
 //     operator may move it once the node is cordoned or an eviction was refused, and needs other nodes for that. Therefore nodes with pods of
-//     the same budget start one at a time, and at most half of the slots have such nodes.
+//     the same budget start one at a time, and at most half of the slots, rounded up, have such nodes.
 //
 // A node is passed over while one of its budgets has been at zero for Patience. now is the time of the budgets' conditions.
 func (x *Index) Plan(pools []Pool, now time.Time) []Plan {

@@ -21,8 +21,8 @@ func MaxUnavailable(p *mcfgv1.MachineConfigPool, nodes int) (int, error) {
 	}
 	most, err := intstr.GetScaledValueFromIntOrPercent(p.Spec.MaxUnavailable, nodes, false)
 	if err != nil {
-		return 0, fmt.Errorf("reading maxUnavailable %q of MachineConfigPool %s: set a number such as 2 or a percentage such as 10%%: %w",
-			p.Spec.MaxUnavailable.String(), p.Name, err)
+		return 0, fmt.Errorf("spec.maxUnavailable is %q, so no node starts its update: set a number such as 2 or a percentage such as 10%%",
+			p.Spec.MaxUnavailable.String())
 	}
 	return max(most, 1), nil
 }

@@ -29,8 +29,8 @@ type Membership struct {
 	SelectAll []string
 }
 
-// Assign returns the nodes of each pool. A custom pool has precedence over the worker pool, and the control-plane pool over all others. It
-// omits Windows nodes.
+// Assign returns the nodes of each pool. A custom pool has precedence over the worker pool, and the control-plane pool over both. A node that
+// several custom pools select is in no pool, even if it belongs to the control plane. Assign omits Windows nodes.
 func Assign(pools []*mcfgv1.MachineConfigPool, nodes []*corev1.Node) Membership {
 	m := Membership{Nodes: map[string][]*corev1.Node{}, Contested: map[string][]string{}}
 	selectors := map[string]labels.Selector{}

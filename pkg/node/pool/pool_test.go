@@ -149,7 +149,7 @@ func TestMaxUnavailableIsReadAndRoundedDown(t *testing.T) {
 
 			assert.Equal(t, tt.want, most)
 			if tt.want == 0 {
-				require.ErrorContains(t, err, "MachineConfigPool worker: set a number such as 2 or a percentage")
+				require.ErrorContains(t, err, "set a number such as 2 or a percentage")
 				return
 			}
 			require.NoError(t, err)

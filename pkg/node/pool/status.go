@@ -13,8 +13,13 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// NodesUnavailable is our own condition of a pool: it names nodes that run the pool's config, but are cordoned or not ready.
-const NodesUnavailable mcfgv1.MachineConfigPoolConditionType = "NodesUnavailable"
+// Our own conditions of a pool.
+const (
+	// NodesUnavailable names nodes that run the pool's config, but are cordoned or not ready.
+	NodesUnavailable mcfgv1.MachineConfigPoolConditionType = "NodesUnavailable"
+	// NodesWaiting says why nodes wait although slots are free.
+	NodesWaiting mcfgv1.MachineConfigPoolConditionType = "NodesWaiting"
+)
 
 // StatusOptions select how Status judges a pool.
 type StatusOptions struct {
@@ -23,6 +28,10 @@ type StatusOptions struct {
 	WaitForReady bool
 	// RenderError explains why the pool's MachineConfigs cannot be rendered; empty if they can.
 	RenderError string
+	// SpecError explains why a field of the pool prevents updates; empty if none does. It makes the pool Degraded.
+	SpecError string
+	// Waiting explains why nodes wait although slots are free; empty if none does.
+	Waiting string
 }
 
 // Status returns the status of a pool with these nodes, which must all have reported. A condition that keeps its status keeps its transition
@@ -56,8 +65,9 @@ func Status(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, o StatusOptions, 
 	c := conditions{list: s.Conditions, now: metav1.NewTime(now)}
 	c.setProgress(p, s, o)
 	c.setNodes(degraded, unavailable)
+	c.set(NodesWaiting, o.Waiting != "", "", o.Waiting)
 	c.set(mcfgv1.MachineConfigPoolRenderDegraded, o.RenderError != "", "", o.RenderError)
-	c.setDegraded()
+	c.setDegraded(o.SpecError)
 	s.Conditions = c.list
 	if c.is(mcfgv1.MachineConfigPoolUpdated) {
 		s.Configuration = *p.Spec.Configuration.DeepCopy()
@@ -107,13 +117,14 @@ func (c *conditions) setNodes(degraded, unavailable []string) {
 	c.set(NodesUnavailable, len(unavailable) > 0, "", message)
 }
 
-// setDegraded sets Degraded from the conditions of its parts. It copies the message about nodes.
-func (c *conditions) setDegraded() {
-	message := ""
-	if i := c.index(mcfgv1.MachineConfigPoolNodeDegraded); i >= 0 {
-		message = c.list[i].Message
+// setDegraded sets Degraded from the conditions of its parts and the error of the pool's spec. It copies the message about nodes.
+func (c *conditions) setDegraded(specError string) {
+	message := specError
+	if i := c.index(mcfgv1.MachineConfigPoolNodeDegraded); c.list[i].Message != "" {
+		message = strings.TrimPrefix(message+"; "+c.list[i].Message, "; ")
 	}
-	c.set(mcfgv1.MachineConfigPoolDegraded, c.is(mcfgv1.MachineConfigPoolNodeDegraded) || c.is(mcfgv1.MachineConfigPoolRenderDegraded), "", message)
+	is := specError != "" || c.is(mcfgv1.MachineConfigPoolNodeDegraded) || c.is(mcfgv1.MachineConfigPoolRenderDegraded)
+	c.set(mcfgv1.MachineConfigPoolDegraded, is, "", message)
 }
 
 func (c *conditions) set(kind mcfgv1.MachineConfigPoolConditionType, is bool, reason, message string) {
@@ -134,6 +145,14 @@ func (c *conditions) set(kind mcfgv1.MachineConfigPoolConditionType, is bool, re
 
 func (c *conditions) index(kind mcfgv1.MachineConfigPoolConditionType) int {
 	return slices.IndexFunc(c.list, func(c mcfgv1.MachineConfigPoolCondition) bool { return c.Type == kind })
+}
+
+// Message returns the message of a pool's condition; empty unless the condition is true.
+func Message(p *mcfgv1.MachineConfigPool, kind mcfgv1.MachineConfigPoolConditionType) string {
+	if c := (conditions{list: p.Status.Conditions}); c.is(kind) {
+		return c.list[c.index(kind)].Message
+	}
+	return ""
 }
 
 func (c *conditions) is(kind mcfgv1.MachineConfigPoolConditionType) bool {

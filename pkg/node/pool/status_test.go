@@ -82,6 +82,12 @@ func TestStatusExplainsFailures(t *testing.T) {
 	assert.Equal(t, render, condition(t, s, mcfgv1.MachineConfigPoolRenderDegraded).Message)
 	assert.Equal(t, "Cordoned or not ready: b", condition(t, s, pool.NodesUnavailable).Message)
 	assert.Equal(t, "All nodes are updating to MachineConfig v1", condition(t, s, mcfgv1.MachineConfigPoolUpdating).Message)
+
+	s = pool.Status(p, nodes, pool.StatusOptions{SpecError: "spec.maxUnavailable is wrong"}, epoch)
+	assert.Equal(t, `spec.maxUnavailable is wrong; Node a is reporting: "no space left on device"`, condition(t, s, mcfgv1.MachineConfigPoolDegraded).Message)
+	s = pool.Status(p, nil, pool.StatusOptions{SpecError: "spec.maxUnavailable is wrong"}, epoch)
+	assert.Equal(t, corev1.ConditionTrue, condition(t, s, mcfgv1.MachineConfigPoolDegraded).Status)
+	assert.Equal(t, "spec.maxUnavailable is wrong", condition(t, s, mcfgv1.MachineConfigPoolDegraded).Message)
 }
 
 func TestTransitionTimesChangeOnlyWithTheStatus(t *testing.T) {

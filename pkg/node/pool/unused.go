@@ -11,7 +11,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// keepFor is the time for which a rendered config is kept although nothing uses it. A reader may have seen its name just before.
+// keepFor is the age until which a rendered config is kept although nothing uses it: its pool may not refer to a new config yet.
 const keepFor = time.Hour
 
 // IsRendered reports whether the node stage has rendered a MachineConfig for a pool.

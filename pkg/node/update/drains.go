@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
@@ -30,13 +31,17 @@ import (
 const (
 	// evictionsPerSecond limits the evictions of all nodes together.
 	evictionsPerSecond = 50
+	// drainWorkers is the number of nodes that are reconciled at the same time. A slow eviction then delays only its node.
+	drainWorkers = 10
 	// blockerText is the maximum length of the text about a blocked drain, in bytes. An event has room for it.
 	blockerText = 1000
 )
 
 // drains cordons, drains and releases nodes at the request of their daemons.
 type drains struct {
-	client   client.Client
+	client client.Client
+	// core sends evictions. The client would repeat a refused request itself, up to ten times.
+	core     rest.Interface
 	clock    clock.PassiveClock
 	recorder record.EventRecorder
 	options  Options
@@ -56,9 +61,9 @@ type eviction struct {
 	again time.Time
 }
 
-func newDrains(c client.Client, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *drains {
+func newDrains(c client.Client, core rest.Interface, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *drains {
 	return &drains{
-		client: c, clock: clk, recorder: recorder, options: o, requested: map[types.UID]eviction{},
+		client: c, core: core, clock: clk, recorder: recorder, options: o, requested: map[types.UID]eviction{},
 		limit: flowcontrol.NewTokenBucketRateLimiter(evictionsPerSecond, evictionsPerSecond),
 	}
 }
@@ -226,7 +231,8 @@ func (r *drains) evictPod(ctx context.Context, node string, pod *corev1.Pod) (wh
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
 	}
-	answer := drain.Read(r.client.SubResource("eviction").Create(ctx, pod, request))
+	answer := drain.Read(r.core.Post().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("eviction").
+		Body(request).MaxRetries(0).Do(ctx).Error())
 	if ctx.Err() != nil {
 		return "", 0, ctx.Err()
 	}

@@ -33,8 +33,10 @@ type rollout struct {
 	renderError string
 	// targeted are the nodes that get the pool's config now, in order.
 	targeted []*corev1.Node
-	// unplanned is the reason why no node can be targeted, or nil.
-	unplanned error
+	// specError explains why no node can be targeted because of a field of the pool; empty if none prevents it.
+	specError string
+	// waiting explains why nodes wait although slots are free; empty if none does.
+	waiting string
 	// wait is the time after which the pool must be reconciled again; 0 if only a change of an object requires that.
 	wait time.Duration
 	err  error
@@ -52,6 +54,9 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout) (wait time.Durati
 		r.hasIdle.Store(false)
 		return 0, nil
 	}
+	for _, o := range rollouts {
+		o.waiting = pool.Message(o.pool, pool.NodesWaiting) // it stays until the next plan
+	}
 	begun := r.clock.Now()
 	if wait := r.nextPlan.Sub(begun); wait > 0 {
 		return wait, nil
@@ -67,6 +72,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout) (wait time.Durati
 	for i, p := range r.planner.plan(budgets.Items, inputs, begun) {
 		rollouts[i].targeted = append(rollouts[i].targeted, p.Start...)
 		hasIdle = hasIdle || p.Idle > 0
+		rollouts[i].waiting = explain(p)
 	}
 	r.hasIdle.Store(hasIdle)
 	r.nextPlan = begun.Add((planShare + 1) * r.clock.Since(begun))
@@ -74,6 +80,19 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout) (wait time.Durati
 		return r.options.Retry, nil // beside the changes of budgets
 	}
 	return 0, nil
+}
+
+// explain returns a sentence about the first node that waits although slots are free, and the number of the others; empty if none does.
+func explain(p plan.Plan) string {
+	if p.Idle == 0 {
+		return ""
+	}
+	first := p.Waiting[0]
+	text := fmt.Sprintf("Node %s %s", first.Node.Name, first)
+	if others := len(p.Waiting) - 1; others > 0 {
+		text += fmt.Sprintf(" (and %d other nodes wait)", others)
+	}
+	return text
 }
 
 // prepare returns the nodes of a pool for the planner, and targets those that keep their slots.
@@ -90,7 +109,9 @@ func (o *rollout) prepare() plan.Pool {
 	if o.err != nil || o.pool.DeletionTimestamp != nil {
 		return input
 	}
-	if input.Slots, o.unplanned = pool.MaxUnavailable(o.pool, len(o.nodes)); o.unplanned != nil {
+	var err error
+	if input.Slots, err = pool.MaxUnavailable(o.pool, len(o.nodes)); err != nil {
+		o.specError = err.Error()
 		return input
 	}
 	if o.pool.Spec.Paused || o.pool.Spec.Configuration.Name == "" {

@@ -160,7 +160,9 @@ func (r *pools) createBuiltIn(ctx context.Context, existing []*mcfgv1.MachineCon
 func (r *pools) sync(ctx context.Context, o *rollout) error {
 	p := o.pool
 	nodes, unassigned := r.assign(ctx, o)
-	options := pool.StatusOptions{WaitForReady: r.options.WaitForReady, RenderError: o.renderError}
+	options := pool.StatusOptions{
+		WaitForReady: r.options.WaitForReady, RenderError: o.renderError, SpecError: o.specError, Waiting: o.waiting,
+	}
 	before := p.DeepCopy()
 	p.Status = pool.Status(p, nodes, options, r.clock.Now().UTC().Truncate(time.Second))
 	if equality.Semantic.DeepEqual(before.Status, p.Status) {
@@ -190,7 +192,7 @@ func (r *pools) render(ctx context.Context, p *mcfgv1.MachineConfigPool, configs
 	}
 	slices.SortFunc(selected, func(a, b *mcfgv1.MachineConfig) int { return strings.Compare(a.Name, b.Name) })
 	if wait := r.settle(p, selected); wait > 0 {
-		return wait, renderFailure(p), nil
+		return wait, pool.Message(p, mcfgv1.MachineConfigPoolRenderDegraded), nil // it stays until the MachineConfigs are rendered again
 	}
 	rendered, err := config.Render(p.Name, selected, r.options.OSImage, r.options.Config)
 	if invalid, ok := errors.AsType[*config.Error](err); ok || errors.Is(err, config.ErrNoConfigs) {
@@ -223,17 +225,8 @@ func (r *pools) settle(p *mcfgv1.MachineConfigPool, selected []*mcfgv1.MachineCo
 	return seen.since.Add(r.options.Settle).Sub(now)
 }
 
-// renderFailure returns the failure in the pool's status, which stays until the MachineConfigs are rendered again.
-func renderFailure(p *mcfgv1.MachineConfigPool) string {
-	for _, c := range p.Status.Conditions {
-		if c.Type == mcfgv1.MachineConfigPoolRenderDegraded && c.Status == corev1.ConditionTrue {
-			return c.Message
-		}
-	}
-	return ""
-}
-
-// store creates the rendered MachineConfig. If it exists, its content is the same, and only the release's version may change.
+// store creates the rendered MachineConfig. If it exists, only the release's version may change: daemons refuse one whose content does not
+// belong to its name.
 func (r *pools) store(ctx context.Context, p *mcfgv1.MachineConfigPool, rendered *mcfgv1.MachineConfig) error {
 	owner := metav1.NewControllerRef(p, mcfgv1.GroupVersion.WithKind("MachineConfigPool"))
 	rendered.OwnerReferences = []metav1.OwnerReference{*owner}
@@ -293,8 +286,8 @@ func (r *pools) target(ctx context.Context, p *mcfgv1.MachineConfigPool, rendere
 // assign writes the changes of a pool's nodes and returns the nodes with these changes.
 func (r *pools) assign(ctx context.Context, o *rollout) ([]*corev1.Node, error) {
 	p := o.pool
-	if o.unplanned != nil || p.DeletionTimestamp != nil {
-		return o.nodes, o.unplanned
+	if o.specError != "" || p.DeletionTimestamp != nil {
+		return o.nodes, nil
 	}
 	nodes := slices.Clone(o.nodes)
 	target := p.Spec.Configuration.Name

@@ -1,7 +1,7 @@
 // Package update is the controller of the node stage. It renders the MachineConfigs of each pool, assigns the result to nodes as far as the
 // pool and PodDisruptionBudgets allow, drains and releases nodes at the request of their daemons, and reports in the pool's status. Packages
-// config, pool, plan and drain decide; this package reads the objects and writes the results. All state is in the objects, so a new leader
-// continues.
+// config, pool, plan and drain decide; this package reads the objects and writes the results. The state of an update is in the objects, so a
+// new leader continues. What is only in memory saves requests and repeated waits.
 package update
 
 import (
@@ -16,9 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -88,7 +90,11 @@ func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, o Opt
 	if err := newPools(mgr.GetClient(), clk, recorder, o).add(ctx, mgr); err != nil {
 		return err
 	}
-	return newDrains(mgr.GetClient(), clk, recorder, o).add(mgr)
+	core, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("connecting to the API server: %w", err)
+	}
+	return newDrains(mgr.GetClient(), core.RESTClient(), clk, recorder, o).add(mgr)
 }
 
 // all is the only request of the controller of pools: a node can move between pools, so it looks at all of them.
@@ -130,5 +136,6 @@ func (r *drains) add(mgr manager.Manager) error {
 		For(&corev1.Node{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: drainWorkers}).
 		Complete(r)
 }

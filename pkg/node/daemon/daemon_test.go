@@ -1,0 +1,95 @@
+//go:build linux
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/host"
+)
+
+// server answers every request for a MachineConfig in the same way. Patches of the Node succeed.
+type server struct {
+	client.Client
+	spec  mcfgv1.MachineConfigSpec
+	err   error
+	reads int
+	// written is whether the Node was patched.
+	written bool
+}
+
+func (s *server) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	s.reads++
+	if mc, ok := o.(*mcfgv1.MachineConfig); ok {
+		mc.Spec = s.spec
+	}
+	return s.err
+}
+
+func (s *server) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	s.written = true
+	return nil
+}
+
+// newNode returns a Node whose desired config is new.
+func newNode(annotations map[string]string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{api.DesiredConfigAnnotation: "new"}}}
+	for key, value := range annotations {
+		n.Annotations[key] = value
+	}
+	return n
+}
+
+func newDaemon(t *testing.T, s *server) *Daemon {
+	h, err := host.Open(t.TempDir(), host.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, h.Close()) })
+	return New(s, nil, h, clock.RealClock{}, "n", config.Options{})
+}
+
+func TestOnlyUnusableConfigsDegradeTheNode(t *testing.T) {
+	unavailable := errors.New("connection refused")
+	for _, tt := range []struct {
+		name     string
+		server   server
+		err      error
+		degraded bool
+	}{
+		{"the server cannot be reached", server{err: unavailable}, unavailable, false},
+		{"the MachineConfig does not exist", server{err: apierrors.NewNotFound(mcfgv1.Resource("machineconfigs"), "new")}, nil, true},
+		{"the MachineConfig is invalid", server{spec: mcfgv1.MachineConfigSpec{KernelType: "unknown"}}, nil, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, after, err := newDaemon(t, &tt.server).step(t.Context(), newNode(nil))
+
+			require.ErrorIs(t, err, tt.err)
+			assert.Equal(t, tt.degraded, tt.server.written)
+			assert.Equal(t, tt.degraded, after == time.Minute)
+		})
+	}
+}
+
+func TestEventsDuringADrainCauseNoRequest(t *testing.T) {
+	s := &server{}
+
+	_, after, err := newDaemon(t, s).step(t.Context(), newNode(map[string]string{api.DesiredDrainAnnotation: "drain-new"}))
+
+	require.NoError(t, err)
+	assert.Zero(t, after)
+	assert.Zero(t, s.reads)
+	assert.False(t, s.written)
+}
