@@ -5,6 +5,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -48,9 +49,7 @@ func (s *server) Patch(context.Context, client.Object, client.Patch, ...client.P
 // newNode returns a Node whose desired config is new.
 func newNode(annotations map[string]string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{api.DesiredConfigAnnotation: "new"}}}
-	for key, value := range annotations {
-		n.Annotations[key] = value
-	}
+	maps.Copy(n.Annotations, annotations)
 	return n
 }
 

@@ -35,7 +35,10 @@ type pools struct {
 
 	// sources are the MachineConfigs of each pool, as they were last seen.
 	sources map[string]sources
-	// written are nodes that this process has written and that the cache may not show yet.
+	// reader reads nodes from the API server at the first reconcile of a leader, and is nil afterward. The cache of a standby may not show the
+	// last writes of the leader before.
+	reader client.Reader
+	// written are nodes in versions that the cache may not show yet: those that this process has written or read from the API server.
 	written map[string]*corev1.Node
 
 	planner *planner
@@ -51,9 +54,9 @@ type sources struct {
 	since time.Time
 }
 
-func newPools(c client.Client, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *pools {
+func newPools(c client.Client, reader client.Reader, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *pools {
 	return &pools{
-		client: c, clock: clk, recorder: recorder, options: o, planner: newPlanner(),
+		client: c, reader: reader, clock: clk, recorder: recorder, options: o, planner: newPlanner(),
 		sources: map[string]sources{}, written: map[string]*corev1.Node{},
 	}
 }
@@ -117,9 +120,19 @@ func (r *pools) collect(ctx context.Context, unused []*mcfgv1.MachineConfig) err
 	return nil
 }
 
-// nodes returns all nodes, with this process's own writes even if the cache does not show them yet. Otherwise the next reconcile would find
-// the same slots free.
+// nodes returns all nodes in the newest version that this process knows, even if the cache does not show it yet. Otherwise a reconcile would
+// find slots free that are in use.
 func (r *pools) nodes(ctx context.Context) ([]*corev1.Node, error) {
+	if r.reader != nil {
+		var current corev1.NodeList
+		if err := r.reader.List(ctx, &current); err != nil {
+			return nil, fmt.Errorf("reading the nodes: %w", err)
+		}
+		for i := range current.Items {
+			r.written[current.Items[i].Name] = &current.Items[i]
+		}
+		r.reader = nil
+	}
 	var list corev1.NodeList
 	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)

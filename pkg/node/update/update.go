@@ -87,7 +87,7 @@ func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, o Opt
 	if err != nil {
 		return fmt.Errorf("indexing pods by node: %w", err)
 	}
-	if err := newPools(mgr.GetClient(), clk, recorder, o).add(ctx, mgr); err != nil {
+	if err := newPools(mgr.GetClient(), mgr.GetAPIReader(), clk, recorder, o).add(ctx, mgr); err != nil {
 		return err
 	}
 	core, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
