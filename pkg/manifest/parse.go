@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -264,17 +265,27 @@ func checkIdentity(object map[string]any) []*Error {
 	if meta["generateName"] != nil && meta["name"] == nil {
 		fail("metadata.generateName", "not allowed, because the objects of a release are applied repeatedly: use metadata.name")
 	} else {
-		requireString(meta, "name", "metadata.name")
+		checkPathSegment(requireString(meta, "name", "metadata.name"), "metadata.name", fail)
 	}
 	if ns, ok := meta["namespace"]; ok && ns != nil {
-		if _, ok := ns.(string); !ok {
+		text, ok := ns.(string)
+		if !ok {
 			fail("metadata.namespace", "must be a string, not a %s", describe(ns))
 		}
+		checkPathSegment(text, "metadata.namespace", fail)
 	}
 	for _, key := range []string{"annotations", "labels"} {
 		checkStringMap(meta[key], "metadata."+key, fail)
 	}
 	return errs
+}
+
+// checkPathSegment checks a name that requests contain in their paths. No API server has an object with another name, and the name "../a"
+// would lead a request to another object.
+func checkPathSegment(name, field string, fail func(field, format string, args ...any)) {
+	for _, problem := range pathvalidation.IsValidPathSegmentName(name) {
+		fail(field, "%q %s", name, problem)
+	}
 }
 
 func checkStringMap(value any, field string, fail func(field, format string, args ...any)) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/assess"
@@ -321,8 +322,10 @@ func setInvalid(status *configv1.ClusterVersionStatus, set setter, invalid field
 	set(api.Invalid, configv1.ConditionTrue, api.ReasonInvalidClusterVersion, message)
 }
 
-// setCondition adds or replaces a condition. The transition time moves only with the status.
+// setCondition adds or replaces a condition. The transition time moves only with the status. The message may quote a release, so characters
+// that a terminal interprets are replaced.
 func setCondition(conditions *[]configv1.ClusterOperatorStatusCondition, next configv1.ClusterOperatorStatusCondition) {
+	next.Message = printable.Lines(next.Message)
 	current := api.FindCondition(*conditions, next.Type)
 	if current == nil {
 		*conditions = append(*conditions, next)

@@ -120,6 +120,7 @@ func TestReleaseAcceptedNamesTheStep(t *testing.T) {
 		{name: "is Unknown during the version check", latest: accept.Acceptance{Step: "VerifyPayloadVersion", Message: "m"}, want: "Unknown|VerifyPayloadVersion|m"},
 		{name: "is Unknown during the precondition checks", latest: accept.Acceptance{Step: "PreconditionChecks", Message: "m"}, want: "Unknown|PreconditionChecks|m"},
 		{name: "is False after a failed retrieval", latest: accept.Acceptance{Step: "RetrievePayload", Message: "m", Err: errors.New("e")}, want: "False|RetrievePayload|m"},
+		{name: "is safe for a terminal", latest: accept.Acceptance{Step: "LoadPayload", Message: "m\x1b[31m\a", Err: errors.New("e")}, want: "False|LoadPayload|m?[31m?"},
 		{name: "is False after failed loading", latest: accept.Acceptance{Step: "LoadPayload", Message: "m", Err: errors.New("e")}, want: "False|LoadPayload|m"},
 		{name: "is False for another version", latest: accept.Acceptance{Step: "VerifyPayloadVersion", Message: "m", Err: errors.New("e")}, want: "False|VerifyPayloadVersion|m"},
 		{name: "is False if a precondition blocks", latest: accept.Acceptance{Step: "PreconditionChecks", Message: "m", Err: errors.New("e")}, want: "False|PreconditionChecks|m"},
