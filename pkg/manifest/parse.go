@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -283,7 +283,7 @@ func checkIdentity(object map[string]any) []*Error {
 // checkPathSegment checks a name that requests contain in their paths. No API server has an object with another name, and the name "../a"
 // would lead a request to another object.
 func checkPathSegment(name, field string, fail func(field, format string, args ...any)) {
-	for _, problem := range pathvalidation.IsValidPathSegmentName(name) {
+	for _, problem := range content.IsPathSegmentName(name) {
 		fail(field, "%q %s", name, problem)
 	}
 }
