@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -81,17 +82,19 @@ type stage struct {
 func start(t *testing.T, nodes ...string) *stage {
 	e := controlPlane.For(t)
 	serve.Do(func() {
+		e.Serve(t, "0000_00_cluster-version-operator_01_clusteroperators.crd.yaml")
 		for _, kind := range []string{"machineconfigs", "machineconfigpools-CustomNoUpgrade"} {
 			e.Serve(t, "../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_"+kind+".crd.yaml")
 		}
 	})
 	scheme, err := update.NewScheme()
 	require.NoError(t, err)
+	require.NoError(t, configv1.Install(scheme))
 	c, err := client.New(e.Config("administrator"), client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	s := &stage{t: t, env: e, client: c, hosts: map[string]string{}}
 	t.Cleanup(func() {
-		for _, kind := range []client.Object{&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &corev1.Node{}} {
+		for _, kind := range []client.Object{&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &corev1.Node{}, &configv1.ClusterOperator{}} {
 			assert.NoError(t, c.DeleteAllOf(context.WithoutCancel(t.Context()), kind))
 		}
 	})
@@ -103,7 +106,7 @@ func start(t *testing.T, nodes ...string) *stage {
 		require.NoError(t, c.Status().Update(t.Context(), n))
 		s.hosts[name] = t.TempDir()
 	}
-	s.stop = append(s.stop, s.run("controller", "--settle", "200ms"))
+	s.stop = append(s.stop, s.controller("1.0.0"))
 	for name, root := range s.hosts {
 		s.stop = append(s.stop, s.run("daemon", "--node", name, "--root", root))
 	}
@@ -115,10 +118,15 @@ func (s *stage) restart() {
 	for _, stop := range s.stop {
 		stop()
 	}
-	s.run("controller", "--settle", "200ms")
+	s.controller("1.0.0")
 	for name, root := range s.hosts {
 		s.run("daemon", "--node", name, "--root", root)
 	}
+}
+
+// controller runs the controller of a release.
+func (s *stage) controller(release string) (stop func()) {
+	return s.run("controller", "--settle", "200ms", "--release-version", release)
 }
 
 // run runs a process of the stage until stop is called or the test ends.
@@ -141,6 +149,12 @@ func (s *stage) run(args ...string) (stop func()) {
 // config creates a MachineConfig for the workers, or changes it. files has the contents of files by path.
 func (s *stage) config(name string, files map[string]string) {
 	s.t.Helper()
+	s.configFor(api.WorkerPool, name, files)
+}
+
+// configFor is like config, for the nodes of a role.
+func (s *stage) configFor(role, name string, files map[string]string) {
+	s.t.Helper()
 	type file struct {
 		Path     string            `json:"path"`
 		Contents map[string]string `json:"contents"`
@@ -151,7 +165,7 @@ func (s *stage) config(name string, files map[string]string) {
 	}
 	raw, err := json.Marshal(map[string]any{"ignition": map[string]any{"version": "3.5.0"}, "storage": map[string]any{"files": list}})
 	require.NoError(s.t, err)
-	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{api.MachineConfigRoleLabel: "worker"}}}
+	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{api.MachineConfigRoleLabel: role}}}
 	spec := mcfgv1.MachineConfigSpec{Config: runtime.RawExtension{Raw: raw}}
 	if err := s.client.Get(s.t.Context(), client.ObjectKey{Name: name}, mc); err == nil {
 		mc.Spec = spec
@@ -488,6 +502,52 @@ func TestInvalidMaxUnavailableDegradesOnlyItsPool(t *testing.T) {
 		require.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(p), p))
 		assert.Contains(c, pool.Message(p, mcfgv1.MachineConfigPoolDegraded), `spec.maxUnavailable is "many"`)
 	})
+}
+
+// TestControlPlaneHoldsTheReleaseBack updates the stage to another release, whose config the control plane gets.
+func TestControlPlaneHoldsTheReleaseBack(t *testing.T) {
+	s := start(t, "n1", "n2")
+	require.NoError(t, s.client.Patch(t.Context(), s.node("n1"), client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"node-role.kubernetes.io/master":""}}}`))))
+	s.configFor(api.ControlPlanePool, "00-master", nil)
+	reports := func(release string, is configv1.ConditionStatus, message string) {
+		t.Helper()
+		s.eventually(func(c *assert.CollectT) {
+			operator := &configv1.ClusterOperator{}
+			require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: api.MachineConfigOperator}, operator))
+			assert.Equal(c, []configv1.OperandVersion{{Name: "operator", Version: release}}, operator.Status.Versions)
+			available := api.FindCondition(operator.Status.Conditions, configv1.OperatorAvailable)
+			require.NotNil(c, available)
+			assert.Equal(c, configv1.ConditionTrue, available.Status)
+			progressing := api.FindCondition(operator.Status.Conditions, configv1.OperatorProgressing)
+			require.NotNil(c, progressing)
+			assert.Equal(c, is, progressing.Status)
+			assert.Equal(c, message, progressing.Message)
+		})
+	}
+	reports("1.0.0", configv1.ConditionFalse, "Cluster version is 1.0.0")
+	s.stop[0]()
+	end := s.pod("app", "n1")
+	s.configFor(api.ControlPlanePool, "50-motd", map[string]string{"/etc/motd": "hello"})
+
+	begun := time.Now()
+	s.controller("1.1.0")
+
+	reports("1.0.0", configv1.ConditionTrue, "Working towards 1.1.0: 0 of 1 nodes of MachineConfigPool master are updated")
+	end()
+	reports("1.1.0", configv1.ConditionFalse, "Cluster version is 1.1.0")
+	s.eventually(func(c *assert.CollectT) {
+		events := &corev1.EventList{}
+		require.NoError(c, s.client.List(t.Context(), events, client.MatchingFields{"involvedObject.name": api.MachineConfigOperator}))
+		assert.True(c, slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return e.Reason == "OperatorVersionChanged" }))
+	})
+	writes := 0
+	for _, r := range s.requests(begun) {
+		if r.Write() && r.Object.Resource == "clusteroperators" {
+			writes++
+		}
+	}
+	assert.LessOrEqual(t, writes, 4, "start, rendered, updated, and one that the lock rejected")
 }
 
 // TestChangedRenderedConfigsAreRefused changes a rendered MachineConfig before the node's daemon reads it.

@@ -322,17 +322,8 @@ func setInvalid(status *configv1.ClusterVersionStatus, set setter, invalid field
 	set(api.Invalid, configv1.ConditionTrue, api.ReasonInvalidClusterVersion, message)
 }
 
-// setCondition adds or replaces a condition. The transition time moves only with the status. The message may quote a release, so characters
-// that a terminal interprets are replaced.
+// setCondition adds or replaces a condition. The message may quote a release, so characters that a terminal interprets are replaced.
 func setCondition(conditions *[]configv1.ClusterOperatorStatusCondition, next configv1.ClusterOperatorStatusCondition) {
 	next.Message = printable.Lines(next.Message)
-	current := api.FindCondition(*conditions, next.Type)
-	if current == nil {
-		*conditions = append(*conditions, next)
-		return
-	}
-	if current.Status == next.Status {
-		next.LastTransitionTime = current.LastTransitionTime
-	}
-	*current = next
+	api.SetCondition(conditions, next)
 }

@@ -4,8 +4,11 @@ package cli
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"os"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
 
@@ -13,6 +16,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/kube/replica"
+	"github.com/cluster-version/cvo/pkg/node/report"
 	"github.com/cluster-version/cvo/pkg/node/update"
 )
 
@@ -20,6 +24,7 @@ type controllerOptions struct {
 	processOptions
 	namespace string
 	update    update.Options
+	report    report.Options
 }
 
 func newControllerCmd(streams command.Streams) *cobra.Command {
@@ -42,6 +47,8 @@ replicas may run: one leads.`,
 	f.StringVar(&o.update.OSImage, "os-image", "", "`pullspec` of the release's image of the operating system; default none")
 	f.DurationVar(&o.update.Settle, "settle", update.DefaultSettle, "time without changes before MachineConfigs are rendered")
 	f.BoolVar(&o.update.WaitForReady, "updated-requires-ready", false, "count a pool as updated only while all its nodes are schedulable and ready, as OpenShift does")
+	f.StringVar(&o.report.Image, "image", os.Getenv("OPERATOR_IMAGE"), "`pullspec` of this image, which the ClusterOperator reports")
+	f.BoolVar(&o.report.DegradedPoolsGate, "degraded-pools-gate", false, "let every degraded pool hold the release's version back, as OpenShift does; otherwise only required pools do")
 	return cmd
 }
 
@@ -55,19 +62,28 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 	if err != nil {
 		return err
 	}
+	if err := configv1.Install(scheme); err != nil {
+		return fmt.Errorf("preparing scheme: %w", err)
+	}
+	caches := update.CacheOptions()
+	maps.Copy(caches.ByObject, report.CacheByObject())
 	identity, err := leader.NewIdentity(os.Getenv("POD_NAME"), "")
 	if err != nil {
 		return err
 	}
 	r, err := replica.New(ctx, cfg, replica.Options{
 		UserAgent: "cvo-node-controller/" + version, Metrics: "node_controller",
-		Namespace: o.namespace, Lease: api.MachineConfigController, Identity: identity, Scheme: scheme, Cache: update.CacheOptions(), Log: log,
+		Namespace: o.namespace, Lease: api.MachineConfigController, Identity: identity, Scheme: scheme, Cache: caches, Log: log,
 	})
 	if err != nil {
 		return err
 	}
 	o.update.Version = version
 	if err := update.Add(ctx, r.Manager, clock.RealClock{}, o.update); err != nil {
+		return err
+	}
+	o.report.Version, o.report.Release, o.report.OSImage = version, o.update.Release, o.update.OSImage
+	if err := report.Add(ctx, r.Manager, clock.RealClock{}, o.report); err != nil {
 		return err
 	}
 	return r.Run(ctx, nil, nil)

@@ -1,0 +1,189 @@
+package report
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/kube/events"
+)
+
+// versionAge is the age at which the version of the API server is read again. Its update is no event of the kinds that the stage watches.
+const versionAge = 10 * time.Minute
+
+// CacheByObject limits the manager's cache to the stage's own ClusterOperator.
+func CacheByObject() map[client.Object]cache.ByObject {
+	own := fields.OneTermEqualSelector("metadata.name", api.MachineConfigOperator)
+	return map[client.Object]cache.ByObject{&configv1.ClusterOperator{}: {Field: own}}
+}
+
+// reporter writes the ClusterOperator.
+type reporter struct {
+	client   client.Client
+	server   discovery.ServerVersionInterface
+	clock    clock.PassiveClock
+	recorder record.EventRecorder
+	options  Options
+
+	apiServer *version.Version
+	readAt    time.Time
+}
+
+// Add adds the controller to a manager whose scheme has the types of the node stage and ClusterOperator. It runs until ctx ends.
+func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, o Options) error {
+	recorder, err := events.NewRecorder(ctx, mgr, "machineconfigoperator")
+	if err != nil {
+		return err
+	}
+	server, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("connecting to the API server: %w", err)
+	}
+	r := &reporter{client: mgr.GetClient(), server: server, clock: clk, recorder: recorder, options: o}
+	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
+	return builder.ControllerManagedBy(mgr).Named("node-report").
+		Watches(&configv1.ClusterOperator{}, one).
+		Watches(&mcfgv1.MachineConfigPool{}, one).
+		Watches(&mcfgv1.MachineConfig{}, one).
+		Watches(&corev1.Node{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+			before, wasNode := e.ObjectOld.(*corev1.Node)
+			after, isNode := e.ObjectNew.(*corev1.Node)
+			return !wasNode || !isNode || before.Status.NodeInfo.KubeletVersion != after.Status.NodeInfo.KubeletVersion
+		}})).
+		Complete(r)
+}
+
+// Reconcile implements reconcile.Reconciler. It ignores the request.
+func (r *reporter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	operator := &configv1.ClusterOperator{}
+	err := r.client.Get(ctx, client.ObjectKey{Name: api.MachineConfigOperator}, operator)
+	if apierrors.IsNotFound(err) {
+		operator = &configv1.ClusterOperator{ObjectMeta: metav1.ObjectMeta{Name: api.MachineConfigOperator}}
+		if err := r.client.Create(ctx, operator); err != nil && !apierrors.IsAlreadyExists(err) {
+			return reconcile.Result{}, fmt.Errorf("creating ClusterOperator %s: %w", operator.Name, err)
+		}
+		return reconcile.Result{}, nil // its creation is an event
+	}
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("reading ClusterOperator %s: %w", api.MachineConfigOperator, err)
+	}
+	state, err := r.state(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	before := operator.DeepCopy()
+	var wait time.Duration
+	operator.Status, wait = Status(before.Status, state, r.options, r.clock.Now().UTC().Truncate(time.Second))
+	result := reconcile.Result{RequeueAfter: wait}
+	if equality.Semantic.DeepEqual(before.Status, operator.Status) {
+		return result, nil
+	}
+	// The lock rejects a status that is computed from a late cache: its transition times would be wrong.
+	err = r.client.Status().Patch(ctx, operator, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return result, nil // the ClusterOperator's change is an event
+	}
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("writing the status of ClusterOperator %s: %w", operator.Name, err)
+	}
+	r.report(operator, before.Status)
+	return result, nil
+}
+
+// state reads what the status is computed from.
+func (r *reporter) state(ctx context.Context) (State, error) {
+	var pools mcfgv1.MachineConfigPoolList
+	if err := r.client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
+		return State{}, fmt.Errorf("listing MachineConfigPools: %w", err)
+	}
+	var configs mcfgv1.MachineConfigList
+	if err := r.client.List(ctx, &configs, client.UnsafeDisableDeepCopy); err != nil {
+		return State{}, fmt.Errorf("listing MachineConfigs: %w", err)
+	}
+	var nodes corev1.NodeList
+	if err := r.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return State{}, fmt.Errorf("listing nodes: %w", err)
+	}
+	if err := r.readVersion(); err != nil {
+		return State{}, err
+	}
+	s := State{Configs: map[string]*mcfgv1.MachineConfig{}, APIServer: r.apiServer}
+	for i := range pools.Items {
+		s.Pools = append(s.Pools, &pools.Items[i])
+	}
+	for i := range configs.Items {
+		s.Configs[configs.Items[i].Name] = &configs.Items[i]
+	}
+	for i := range nodes.Items {
+		s.Nodes = append(s.Nodes, &nodes.Items[i])
+	}
+	return s, nil
+}
+
+// readVersion reads the version of the API server, unless it is known and new. A failed read matters only if none succeeded before.
+func (r *reporter) readVersion() error {
+	now := r.clock.Now()
+	if r.apiServer != nil && now.Sub(r.readAt) < versionAge {
+		return nil
+	}
+	info, err := r.server.ServerVersion()
+	if err != nil {
+		if r.apiServer != nil {
+			return nil
+		}
+		return fmt.Errorf("reading the version of the API server: %w", err)
+	}
+	parsed, err := version.ParseGeneric(info.GitVersion)
+	if err != nil {
+		return fmt.Errorf("parsing the version of the API server: %w", err)
+	}
+	r.apiServer, r.readAt = parsed, now
+	return nil
+}
+
+// report emits an event if the ClusterOperator has another version, or became Degraded.
+func (r *reporter) report(operator *configv1.ClusterOperator, before configv1.ClusterOperatorStatus) {
+	if was, is := versionOf(before), versionOf(operator.Status); was != is && was != "" {
+		r.recorder.Eventf(operator, corev1.EventTypeNormal, "OperatorVersionChanged", "The version of ClusterOperator %s changed from %s to %s", operator.Name, was, is)
+	}
+	degraded := func(s configv1.ClusterOperatorStatus) *configv1.ClusterOperatorStatusCondition {
+		c := api.FindCondition(s.Conditions, configv1.OperatorDegraded)
+		if c == nil || c.Status != configv1.ConditionTrue {
+			return nil
+		}
+		return c
+	}
+	if c := degraded(operator.Status); c != nil && degraded(before) == nil {
+		r.recorder.Event(operator, corev1.EventTypeWarning, "OperatorDegraded: "+c.Reason, c.Message)
+	}
+}
+
+func versionOf(s configv1.ClusterOperatorStatus) string {
+	for _, v := range s.Versions {
+		if v.Name == operatorVersion {
+			return v.Version
+		}
+	}
+	return ""
+}

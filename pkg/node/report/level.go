@@ -1,0 +1,107 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+
+	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/pool"
+)
+
+// patience is the time in which each machine of the required pools is expected to be updated. OpenShift has the same limit.
+const patience = 10 * time.Minute
+
+// descriptionText is the maximum length of a pool's description in bytes.
+const descriptionText = 1000
+
+// level is how far the required pools are.
+type level struct {
+	// waiting says which required pool does not run the release's config yet; empty if all do.
+	waiting string
+	// failure says why the required pools will not run it without help; empty if they may.
+	failure string
+	// overdue is the time at which the wait becomes a failure; zero if it does not.
+	overdue time.Time
+}
+
+// levelOf returns how far the required pools are. A pool counts only if its rendered config is of this release: otherwise the status that an
+// earlier controller wrote would be taken for the new one.
+func levelOf(s State, o Options, now time.Time) level {
+	var l level
+	var machines int32
+	if !slices.ContainsFunc(s.Pools, func(p *mcfgv1.MachineConfigPool) bool { return p.Name == api.ControlPlanePool }) {
+		l.waiting = fmt.Sprintf("MachineConfigPool %s does not exist yet", api.ControlPlanePool)
+	}
+	for _, p := range s.Pools {
+		if _, required := p.Labels[api.RequiredPoolLabel]; !required {
+			if o.DegradedPoolsGate && pool.IsTrue(p, mcfgv1.MachineConfigPoolDegraded) {
+				l.fail(describe(p))
+			}
+			continue
+		}
+		machines += p.Status.MachineCount
+		waiting := waitOf(p, s.Configs, o)
+		l.waiting = cmp.Or(l.waiting, waiting)
+		switch {
+		case pool.IsTrue(p, mcfgv1.MachineConfigPoolDegraded):
+			l.fail(describe(p))
+		case waiting != "" && p.Spec.Paused:
+			l.fail(fmt.Sprintf("MachineConfigPool %s is paused and cannot sync until unpaused: set spec.paused to false", p.Name))
+		case waiting != "" && pool.IsTrue(p, mcfgv1.MachineConfigPoolUpdating):
+			since := pool.Condition(p, mcfgv1.MachineConfigPoolUpdating).LastTransitionTime.Time
+			if l.overdue.IsZero() || since.Before(l.overdue) {
+				l.overdue = since
+			}
+		}
+	}
+	if l.overdue.IsZero() {
+		return l
+	}
+	limit := patience * time.Duration(max(machines, 1))
+	l.overdue = l.overdue.Add(limit)
+	if !now.Before(l.overdue) {
+		l.fail(fmt.Sprintf("%s after more than %s", l.waiting, limit))
+		l.overdue = time.Time{}
+	}
+	return l
+}
+
+// why says what the required pools lack; empty if nothing.
+func (l level) why() string { return cmp.Or(l.waiting, l.failure) }
+
+func (l *level) fail(why string) { l.failure = strings.TrimPrefix(l.failure+"; "+why, "; ") }
+
+// waitOf returns why a pool does not run the release's config yet; empty if it does.
+func waitOf(p *mcfgv1.MachineConfigPool, configs map[string]*mcfgv1.MachineConfig, o Options) string {
+	target := p.Spec.Configuration.Name
+	rendered := configs[target]
+	switch {
+	case rendered == nil || len(p.Spec.Configuration.Source) == 0,
+		rendered.Annotations[api.ReleaseAnnotation] != o.Release,
+		rendered.Annotations[config.GeneratedByAnnotation] != o.Version,
+		rendered.Spec.OSImageURL != o.OSImage && rendered.Annotations[config.OSImageOverriddenAnnotation] != "true":
+		return fmt.Sprintf("MachineConfigPool %s has no config of release %s yet", p.Name, o.Release)
+	case p.Generation > p.Status.ObservedGeneration,
+		p.Status.Configuration.Name == "",
+		!pool.IsTrue(p, mcfgv1.MachineConfigPoolUpdated):
+		return fmt.Sprintf("%d of %d nodes of MachineConfigPool %s are updated", p.Status.UpdatedMachineCount, p.Status.MachineCount, p.Name)
+	}
+	return ""
+}
+
+// describe returns why a pool is degraded, in at most descriptionText bytes: a pool's message names all its degraded nodes.
+func describe(p *mcfgv1.MachineConfigPool) string {
+	for _, kind := range []mcfgv1.MachineConfigPoolConditionType{mcfgv1.MachineConfigPoolDegraded, mcfgv1.MachineConfigPoolRenderDegraded} {
+		if message := pool.Message(p, kind); message != "" {
+			return fmt.Sprintf("MachineConfigPool %s is degraded: %s", p.Name, printable.Excerpt(message, descriptionText))
+		}
+	}
+	return fmt.Sprintf("MachineConfigPool %s is degraded", p.Name)
+}
