@@ -83,7 +83,7 @@ func start(t *testing.T, nodes ...string) *stage {
 	e := controlPlane.For(t)
 	serve.Do(func() {
 		e.Serve(t, "0000_00_cluster-version-operator_01_clusteroperators.crd.yaml")
-		for _, kind := range []string{"machineconfigs", "machineconfigpools-CustomNoUpgrade"} {
+		for _, kind := range []string{"machineconfigs", "machineconfigpools-CustomNoUpgrade", "machineconfignodes-Default"} {
 			e.Serve(t, "../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_"+kind+".crd.yaml")
 		}
 	})
@@ -94,7 +94,7 @@ func start(t *testing.T, nodes ...string) *stage {
 	require.NoError(t, err)
 	s := &stage{t: t, env: e, client: c, hosts: map[string]string{}}
 	t.Cleanup(func() {
-		for _, kind := range []client.Object{&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &corev1.Node{}, &configv1.ClusterOperator{}} {
+		for _, kind := range []client.Object{&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &mcfgv1.MachineConfigNode{}, &corev1.Node{}, &configv1.ClusterOperator{}} {
 			assert.NoError(t, c.DeleteAllOf(context.WithoutCancel(t.Context()), kind))
 		}
 	})
@@ -349,6 +349,10 @@ func TestPoolsUpdateWithinMaxUnavailable(t *testing.T) {
 
 	golden.Assert(t, "pool", steps.String())
 	for name, root := range s.hosts {
+		machine := &mcfgv1.MachineConfigNode{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: name}, machine))
+		assert.Equal(t, "worker", machine.Spec.Pool.Name)
+		assert.Equal(t, p.Spec.Configuration.Name, machine.Spec.ConfigVersion.Desired)
 		text, err := os.ReadFile(filepath.Join(root, "etc/motd"))
 		require.NoError(t, err)
 		assert.Equal(t, "hello", string(text), name)

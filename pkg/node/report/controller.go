@@ -50,7 +50,7 @@ type reporter struct {
 	readAt    time.Time
 }
 
-// Add adds the controller to a manager whose scheme has the types of the node stage and ClusterOperator. It runs until ctx ends.
+// Add adds the controllers to a manager whose scheme has the types of the node stage and ClusterOperator. They run until ctx ends.
 func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, o Options) error {
 	recorder, err := events.NewRecorder(ctx, mgr, "machineconfigoperator")
 	if err != nil {
@@ -59,6 +59,9 @@ func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, o Opt
 	server, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return fmt.Errorf("connecting to the API server: %w", err)
+	}
+	if err := (&machines{client: mgr.GetClient()}).add(mgr); err != nil {
+		return err
 	}
 	r := &reporter{client: mgr.GetClient(), server: server, clock: clk, recorder: recorder, options: o}
 	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })

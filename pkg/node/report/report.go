@@ -1,6 +1,6 @@
-// Package report reports the node stage as ClusterOperator machine-config. The version operator and its clients read there whether the
-// required pools run the release, and whether the next update may start. The state is in the pools, the nodes and the ClusterOperator itself,
-// so a new leader continues.
+// Package report writes what others read about the node stage. ClusterOperator machine-config tells the version operator and its clients
+// whether the required pools run the release, and whether the next update may start. A MachineConfigNode for each node tells its pool and its
+// desired config. The state is in the pools, the nodes and these objects, so a new leader continues.
 package report
 
 import (
