@@ -38,6 +38,10 @@ const (
 	DefaultRetry  = 30 * time.Second
 )
 
+// conflictRetry is the delay after a write that met a change of the Node which the cache did not show. The event of that change may be one that
+// the controllers ignore.
+const conflictRetry = 50 * time.Millisecond
+
 // Options configure the controller.
 type Options struct {
 	// Version is the controller's version. Release is the version of the release that contains the controller. Both are recorded in
@@ -107,21 +111,31 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).Named("node-pools").
 		Watches(&mcfgv1.MachineConfigPool{}, all).
 		Watches(&mcfgv1.MachineConfig{}, all).
-		Watches(&corev1.Node{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-			before, wasNode := e.ObjectOld.(*corev1.Node)
-			after, isNode := e.ObjectNew.(*corev1.Node)
-			return !wasNode || !isNode || matters(before, after)
-		}})).
+		Watches(&corev1.Node{}, all, onNodeChanges(mattersToPools)).
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged)).
 		Complete(r)
 }
 
-// matters reports whether a change of a node may change its pool.
-func matters(before, after *corev1.Node) bool {
+// onNodeChanges omits the other changes of nodes, such as heartbeats.
+func onNodeChanges(matters func(before, after *corev1.Node) bool) builder.Predicates {
+	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, wasNode := e.ObjectOld.(*corev1.Node)
+		after, isNode := e.ObjectNew.(*corev1.Node)
+		return !wasNode || !isNode || matters(before, after)
+	}})
+}
+
+// mattersToPools reports whether a change of a node may change its pool.
+func mattersToPools(before, after *corev1.Node) bool {
 	return pool.IsReady(before) != pool.IsReady(after) ||
 		!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations) ||
 		!equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints)
+}
+
+// mattersToDrain reports whether a change of a node may change its drain.
+func mattersToDrain(before, after *corev1.Node) bool {
+	return before.Spec.Unschedulable != after.Spec.Unschedulable || !equality.Semantic.DeepEqual(before.Annotations, after.Annotations)
 }
 
 func (r *drains) add(mgr manager.Manager) error {
@@ -133,7 +147,7 @@ func (r *drains) add(mgr manager.Manager) error {
 		return requestFor(pod.Spec.NodeName)
 	}
 	return builder.ControllerManagedBy(mgr).Named("node-drains").
-		For(&corev1.Node{}).
+		For(&corev1.Node{}, onNodeChanges(mattersToDrain)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: drainWorkers}).
