@@ -37,8 +37,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/node/cli"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/pool"
-	"github.com/cluster-version/cvo/pkg/node/update"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/golden"
 )
@@ -85,7 +85,7 @@ func start(t *testing.T, nodes ...string) *stage {
 			e.Serve(t, "../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_"+kind+".crd.yaml")
 		}
 	})
-	scheme, err := update.NewScheme()
+	scheme, err := cluster.NewScheme()
 	require.NoError(t, err)
 	c, err := client.New(e.Config("administrator"), client.Options{Scheme: scheme})
 	require.NoError(t, err)

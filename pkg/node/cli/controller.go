@@ -11,8 +11,11 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/kube/events"
 	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/kube/replica"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/evict"
 	"github.com/cluster-version/cvo/pkg/node/update"
 )
 
@@ -51,7 +54,7 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 		return err
 	}
 	log := o.logger(streams)
-	scheme, err := update.NewScheme()
+	scheme, err := cluster.NewScheme()
 	if err != nil {
 		return err
 	}
@@ -61,13 +64,20 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 	}
 	r, err := replica.New(ctx, cfg, replica.Options{
 		UserAgent: "cvo-node-controller/" + version, Metrics: "node_controller",
-		Namespace: o.namespace, Lease: api.MachineConfigController, Identity: identity, Scheme: scheme, Cache: update.CacheOptions(), Log: log,
+		Namespace: o.namespace, Lease: api.MachineConfigController, Identity: identity, Scheme: scheme, Cache: cluster.CacheOptions(), Log: log,
 	})
 	if err != nil {
 		return err
 	}
 	o.update.Version = version
-	if err := update.Add(ctx, r.Manager, clock.RealClock{}, o.update); err != nil {
+	recorder, err := events.NewRecorder(ctx, r.Manager, "machineconfigcontroller")
+	if err != nil {
+		return err
+	}
+	if err := update.Add(ctx, r.Manager, clock.RealClock{}, recorder, o.update); err != nil {
+		return err
+	}
+	if err := evict.Add(ctx, r.Manager, clock.RealClock{}, recorder); err != nil {
 		return err
 	}
 	return r.Run(ctx, nil, nil)

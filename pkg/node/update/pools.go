@@ -22,6 +22,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/watch"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
@@ -218,7 +219,7 @@ func (r *pools) render(ctx context.Context, p *mcfgv1.MachineConfigPool, configs
 		equality.Semantic.DeepEqual(p.Spec.Configuration, seen.config) {
 		return 0, "", nil
 	}
-	rendered, err := config.Render(p.Name, selected, r.options.OSImage, r.options.Config)
+	rendered, err := config.Render(p.Name, selected, r.options.OSImage)
 	if invalid, ok := errors.AsType[*config.Error](err); ok {
 		seen.failure = invalid.Error()
 		return 0, seen.failure, nil
@@ -269,7 +270,7 @@ func (r *pools) store(ctx context.Context, p *mcfgv1.MachineConfigPool, rendered
 	if rendered.Annotations == nil {
 		rendered.Annotations = map[string]string{}
 	}
-	rendered.Annotations[config.GeneratedByAnnotation] = r.options.Version
+	rendered.Annotations[api.GeneratedByAnnotation] = r.options.Version
 	rendered.Annotations[api.ReleaseAnnotation] = r.options.Release
 	if existing == nil {
 		err := r.client.Create(ctx, rendered)
@@ -328,7 +329,7 @@ func (r *pools) assign(ctx context.Context, o *rollout) ([]*corev1.Node, error) 
 		// Without the lock, the patch would overwrite taints that another client has just added.
 		err := r.client.Patch(ctx, next, client.MergeFromWithOptions(change.Node, client.MergeFromWithOptimisticLock{}))
 		if apierrors.IsConflict(err) {
-			o.wait = conflictRetry
+			o.wait = cluster.ConflictRetry
 			continue
 		}
 		if apierrors.IsNotFound(err) {

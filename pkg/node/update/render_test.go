@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
@@ -13,11 +14,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -118,7 +120,7 @@ func newConfig(name, path, text string) mcfgv1.MachineConfig {
 }
 
 func (m *memory) controller() *pools {
-	r := newPools(m, nil, clock.RealClock{}, &record.FakeRecorder{}, Options{})
+	r := newPools(m, nil, clocktesting.NewFakePassiveClock(time.Now()), &record.FakeRecorder{}, Options{})
 	r.planner.hasSynced = func() bool { return true }
 	return r
 }
@@ -172,7 +174,7 @@ func TestConflictIsRetried(t *testing.T) {
 	result, err := r.Reconcile(t.Context(), reconcile.Request{})
 
 	require.NoError(t, err)
-	assert.Equal(t, conflictRetry, result.RequeueAfter)
+	assert.Equal(t, cluster.ConflictRetry, result.RequeueAfter)
 	result, err = r.Reconcile(t.Context(), reconcile.Request{})
 	require.NoError(t, err)
 	assert.Zero(t, result)

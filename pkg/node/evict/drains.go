@@ -1,4 +1,4 @@
-package update
+package evict
 
 import (
 	"context"
@@ -25,12 +25,15 @@ import (
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/watch"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/drain"
 )
 
 const (
 	// evictionsPerSecond limits the evictions of all nodes together.
 	evictionsPerSecond = 50
+	// refusedRetry is the delay before a refused eviction is requested again, unless its budget changes earlier.
+	refusedRetry = 30 * time.Second
 	// drainWorkers is the number of nodes that are reconciled at the same time. A slow eviction then delays only its node.
 	drainWorkers = 10
 	// blockerText is the maximum length of the text about a blocked drain, in bytes. An event has room for it.
@@ -44,7 +47,6 @@ type drains struct {
 	core     rest.Interface
 	clock    clock.PassiveClock
 	recorder record.EventRecorder
-	options  Options
 	limit    flowcontrol.RateLimiter
 
 	mutex sync.Mutex
@@ -63,9 +65,9 @@ type eviction struct {
 	again time.Time
 }
 
-func newDrains(c client.Client, core rest.Interface, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *drains {
+func newDrains(c client.Client, core rest.Interface, clk clock.PassiveClock, recorder record.EventRecorder) *drains {
 	return &drains{
-		client: c, core: core, clock: clk, recorder: recorder, options: o,
+		client: c, core: core, clock: clk, recorder: recorder,
 		requested: map[string]map[types.UID]eviction{}, written: map[string]*corev1.Node{},
 		limit: flowcontrol.NewTokenBucketRateLimiter(evictionsPerSecond, evictionsPerSecond),
 	}
@@ -87,7 +89,7 @@ func (r *drains) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	}
 	switch {
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
 	case apierrors.IsNotFound(err):
 		r.forget(request.Name)
 		return reconcile.Result{}, nil
@@ -269,7 +271,7 @@ func (r *drains) evictPod(ctx context.Context, node string, pod *corev1.Pod) (wh
 	defer r.mutex.Unlock()
 	after = max(answer.After, time.Second)
 	if answer.Meaning != drain.Busy && answer.After == 0 {
-		after = r.options.Retry
+		after = refusedRetry
 	}
 	if r.requested[node] == nil {
 		r.requested[node] = map[types.UID]eviction{}

@@ -1,4 +1,4 @@
-package update
+package evict
 
 import (
 	"context"
@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/test/env"
 )
 
@@ -56,7 +57,7 @@ func TestDrainFollowsItsOwnWrites(t *testing.T) {
 	}}}
 	require.NoError(t, server.Create(t.Context(), n))
 	c := &late{server, n.DeepCopy()}
-	r := newDrains(c, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1), Options{})
+	r := newDrains(c, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1))
 	reconcileNode := func() reconcile.Result {
 		result, err := r.Reconcile(t.Context(), requestFor("n")[0])
 		require.NoError(t, err)
@@ -84,7 +85,7 @@ func TestDrainFollowsItsOwnWrites(t *testing.T) {
 	n.Labels = map[string]string{"changed": ""} // by another client
 	require.NoError(t, server.Update(t.Context(), n))
 	c.node = stale
-	assert.Equal(t, reconcile.Result{RequeueAfter: conflictRetry}, reconcileNode(), "the event of the label is ignored")
+	assert.Equal(t, reconcile.Result{RequeueAfter: cluster.ConflictRetry}, reconcileNode(), "the event of the label is ignored")
 	assert.True(t, n.Spec.Unschedulable)
 	c.node = n.DeepCopy()
 	reconcileNode()
@@ -131,9 +132,9 @@ func TestRefusedEvictionIsRequestedOnce(t *testing.T) {
 	t.Cleanup(server.Close)
 	core, err := corev1client.NewForConfig(&rest.Config{Host: server.URL})
 	require.NoError(t, err)
-	r := newDrains(nil, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1), Options{})
+	r := newDrains(nil, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1))
 
-	why, after, err := r.evictPod(t.Context(), "n", newPod("web", "web", "ReplicaSet"))
+	why, after, err := r.evictPod(t.Context(), "n", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1"}})
 
 	require.NoError(t, err)
 	assert.Equal(t, "busy", why)
