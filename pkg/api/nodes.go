@@ -48,8 +48,15 @@ const (
 	NodeUnreconcilable = "Unreconcilable"
 )
 
-// ReleaseAnnotation on a rendered MachineConfig names the release that rendered it.
-const ReleaseAnnotation = machineConfig + "release-image-version"
+// Names of annotations on MachineConfigs.
+const (
+	// GeneratedByAnnotation marks a MachineConfig that a controller made. Its value is the controller's version.
+	GeneratedByAnnotation = machineConfig + "generated-by-controller-version"
+	// OSImageOverriddenAnnotation is "true" on a rendered MachineConfig whose osImageURL comes from a MachineConfig of a user.
+	OSImageOverriddenAnnotation = machineConfig + "os-image-url-overridden"
+	// ReleaseAnnotation on a rendered MachineConfig names the release that rendered it.
+	ReleaseAnnotation = machineConfig + "release-image-version"
+)
 
 // MachineConfigRoleLabel on a MachineConfig names the role for which it is made.
 const MachineConfigRoleLabel = machineConfig + "role"

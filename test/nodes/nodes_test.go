@@ -38,8 +38,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/node/cli"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/pool"
-	"github.com/cluster-version/cvo/pkg/node/update"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/golden"
 )
@@ -87,9 +87,8 @@ func start(t *testing.T, nodes ...string) *stage {
 			e.Serve(t, "../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_"+kind+".crd.yaml")
 		}
 	})
-	scheme, err := update.NewScheme()
+	scheme, err := cluster.NewScheme()
 	require.NoError(t, err)
-	require.NoError(t, configv1.Install(scheme))
 	c, err := client.New(e.Config("administrator"), client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	s := &stage{t: t, env: e, client: c, hosts: map[string]string{}}
@@ -272,19 +271,29 @@ func (s *stage) table(names map[string]string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// assertWrites checks that the stage has written to each Node since a time, but at most so many times, without its status.
-func (s *stage) assertWrites(since time.Time, most int) {
+// assertWrites checks that the stage has written to each Node since a time, but at most so many times, and how often to its status. A write may
+// conflict with one of another process. If a process conflicted with its own writes, each Node would have conflicts.
+func (s *stage) assertWrites(since time.Time, most, mostToStatus int) {
 	s.t.Helper()
-	writes := map[string]int{}
+	writes, toStatus, conflicts := map[string]int{}, map[string]int{}, map[string]int{}
 	for _, r := range s.requests(since) {
-		if r.Write() && r.Object.Resource == "nodes" && r.Object.Subresource == "" {
+		switch {
+		case r.Object.Resource != "nodes":
+		case r.Code == http.StatusConflict:
+			conflicts[r.Object.Name]++
+		case r.Write() && r.Object.Subresource == "":
 			writes[r.Object.Name]++
+		case r.Write():
+			toStatus[r.Object.Name]++
 		}
 	}
+	s.t.Logf("writes: %v, to the status: %v, conflicts: %v", writes, toStatus, conflicts)
 	for name := range s.hosts {
 		assert.Positive(s.t, writes[name], name)
 		assert.LessOrEqual(s.t, writes[name], most, name)
+		assert.LessOrEqual(s.t, toStatus[name], mostToStatus, name)
 	}
+	assert.Less(s.t, len(conflicts), len(s.hosts))
 }
 
 // requests returns the stage's requests since a time.
@@ -357,7 +366,8 @@ func TestPoolsUpdateWithinMaxUnavailable(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "hello", string(text), name)
 	}
-	s.assertWrites(begun, 9) // eight, and the taint of a node that waits
+	// Eight, and the taint of a node that waits. The status has the phases of the update, and a pod that needs long.
+	s.assertWrites(begun, 9, 5)
 }
 
 // TestBrokenConfigStopsAndItsDeletionRepairs has a config that one host cannot apply: a folder is in the place of its file.

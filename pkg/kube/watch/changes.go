@@ -1,6 +1,11 @@
 package watch
 
-import "sync"
+import (
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
 
 // Changes signals to a processing loop that watches have recorded changes. It guards the state that they change.
 type Changes struct {
@@ -35,6 +40,26 @@ func (c *Changes) Signal() {
 
 // C returns the channel with the signals.
 func (c *Changes) C() <-chan struct{} { return c.signal }
+
+// Object is a pointer to an object, nil if the object does not exist.
+type Object interface {
+	comparable
+	metav1.Object
+}
+
+// Newest returns the later version of an object. A watch may report the writes of others after our own write has returned, so the order in
+// which a process learns of them does not decide. seen was learned of last: it is the result if one of the two is nil, or if they are different
+// objects of the same name.
+func Newest[T Object](known, seen T) T {
+	var none T
+	if known == none || seen == none || known.GetUID() != seen.GetUID() {
+		return seen
+	}
+	if order, err := resourceversion.CompareResourceVersion(known.GetResourceVersion(), seen.GetResourceVersion()); err == nil && order > 0 {
+		return known
+	}
+	return seen
+}
 
 // Latest is the state of an object that this process both writes and watches. It comes from the watch's latest event, or from a write that
 // the watch has not reported yet.

@@ -4,18 +4,18 @@ package cli
 
 import (
 	"context"
-	"fmt"
-	"maps"
 	"os"
 
-	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/kube/events"
 	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/kube/replica"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/evict"
 	"github.com/cluster-version/cvo/pkg/node/report"
 	"github.com/cluster-version/cvo/pkg/node/update"
 )
@@ -58,32 +58,34 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 		return err
 	}
 	log := o.logger(streams)
-	scheme, err := update.NewScheme()
+	scheme, err := cluster.NewScheme()
 	if err != nil {
 		return err
 	}
-	if err := configv1.Install(scheme); err != nil {
-		return fmt.Errorf("preparing scheme: %w", err)
-	}
-	caches := update.CacheOptions()
-	maps.Copy(caches.ByObject, report.CacheByObject())
 	identity, err := leader.NewIdentity(os.Getenv("POD_NAME"), "")
 	if err != nil {
 		return err
 	}
 	r, err := replica.New(ctx, cfg, replica.Options{
 		UserAgent: "cvo-node-controller/" + version, Metrics: "node_controller",
-		Namespace: o.namespace, Lease: api.MachineConfigController, Identity: identity, Scheme: scheme, Cache: caches, Log: log,
+		Namespace: o.namespace, Lease: api.MachineConfigController, Identity: identity, Scheme: scheme, Cache: cluster.CacheOptions(), Log: log,
 	})
 	if err != nil {
 		return err
 	}
 	o.update.Version = version
-	if err := update.Add(ctx, r.Manager, clock.RealClock{}, o.update); err != nil {
+	recorder, err := events.NewRecorder(ctx, r.Manager, "machineconfigcontroller")
+	if err != nil {
+		return err
+	}
+	if err := update.Add(ctx, r.Manager, clock.RealClock{}, recorder, o.update); err != nil {
+		return err
+	}
+	if err := evict.Add(ctx, r.Manager, clock.RealClock{}, recorder); err != nil {
 		return err
 	}
 	o.report.Version, o.report.Release, o.report.OSImage = version, o.update.Release, o.update.OSImage
-	if err := report.Add(ctx, r.Manager, clock.RealClock{}, o.report); err != nil {
+	if err := report.Add(r.Manager, clock.RealClock{}, recorder, o.report); err != nil {
 		return err
 	}
 	return r.Run(ctx, nil, nil)

@@ -15,10 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/cli/command"
-	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/daemon"
 	"github.com/cluster-version/cvo/pkg/node/host"
-	"github.com/cluster-version/cvo/pkg/node/update"
 )
 
 type daemonOptions struct {
@@ -55,7 +54,7 @@ func (o *daemonOptions) run(ctx context.Context, streams command.Streams) error 
 		return err
 	}
 	cfg.UserAgent = "cvo-node-daemon/" + version
-	scheme, err := update.NewScheme()
+	scheme, err := cluster.NewScheme()
 	if err != nil {
 		return err
 	}
@@ -72,6 +71,6 @@ func (o *daemonOptions) run(ctx context.Context, streams command.Streams) error 
 		return err
 	}
 	defer h.Close()
-	d := daemon.New(c, core.CoreV1().Nodes(), h, clock.RealClock{}, o.node, config.Options{})
+	d := daemon.New(c, core.CoreV1().Nodes(), h, clock.RealClock{}, o.node)
 	return d.Run(logr.NewContext(ctx, o.logger(streams)))
 }

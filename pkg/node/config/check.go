@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -14,15 +13,8 @@ import (
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 )
 
-// DefaultFolder is the folder of the node stage on hosts. Package host keeps its journal there.
-const DefaultFolder = "/var/lib/cvo-node"
-
-// Options are the rules that differ between clusters.
-type Options struct {
-	// Folder is the folder where the node stage keeps backups and records on hosts: an absolute path without "." and "..". MachineConfigs
-	// must not write there. The default is DefaultFolder.
-	Folder string
-}
+// Folder is the folder of the node stage on hosts. Package host keeps its journal there, so MachineConfigs must not write there.
+const Folder = "/var/lib/cvo-node"
 
 // volatile lists folders whose files a MachineConfig cannot manage: the kernel serves them, or they are empty after a reboot.
 var volatile = []string{"/dev", "/proc", "/run", "/sys", "/tmp", "/var/run"}
@@ -37,10 +29,7 @@ const (
 )
 
 // checker checks the MachineConfig called name.
-type checker struct {
-	name    string
-	options Options
-}
+type checker struct{ name string }
 
 // errorf returns an *Error about a field of the Ignition config. An empty field is the config as a whole.
 func (c checker) errorf(field, remedy, format string, args ...any) error {
@@ -54,14 +43,9 @@ func (c checker) specErrorf(field, remedy, format string, args ...any) error {
 
 // Validate returns an *Error with the first reason why nodes cannot use a MachineConfig, or nil. It does not compare the MachineConfig with
 // others; Render does.
-func Validate(mc *mcfgv1.MachineConfig, options Options) error {
-	_, err := newChecker(mc, options).machineConfig(mc.Spec)
+func Validate(mc *mcfgv1.MachineConfig) error {
+	_, err := checker{name: mc.Name}.machineConfig(mc.Spec)
 	return err
-}
-
-func newChecker(mc *mcfgv1.MachineConfig, options Options) checker {
-	options.Folder = cmp.Or(options.Folder, DefaultFolder)
-	return checker{name: mc.Name, options: options}
 }
 
 // machineConfig checks a spec and returns its Ignition config.
@@ -144,8 +128,8 @@ func (c checker) checkFile(field string, file types.File) error {
 		return c.errorf(field+".path", choose, "is the root folder")
 	case len(name) > maxPath || slices.ContainsFunc(strings.Split(name, "/"), func(s string) bool { return len(s) > maxName }):
 		return c.errorf(field+".path", choose, "is too long: a path has at most %d bytes, a name in it %d", maxPath, maxName)
-	case isBelow(name, c.options.Folder):
-		return c.errorf(field+".path", choose, "is %s, but the node stage keeps its own files in %s", quote(name), c.options.Folder)
+	case isBelow(name, Folder):
+		return c.errorf(field+".path", choose, "is %s, but the node stage keeps its own files in %s", quote(name), Folder)
 	}
 	for _, folder := range volatile {
 		if isBelow(file.Path, folder) {

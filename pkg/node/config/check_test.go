@@ -124,7 +124,7 @@ func TestHostileConfigsAreRejected(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				err := config.Validate(tt.mc, config.Options{})
+				err := config.Validate(tt.mc)
 				var reason *config.Error
 				require.ErrorAs(t, err, &reason)
 				assert.Equal(t, "50-bad", reason.Name)
@@ -134,9 +134,9 @@ func TestHostileConfigsAreRejected(t *testing.T) {
 				assert.NotContains(t, err.Error(), "\n")
 				assert.Less(t, len(err.Error()), 1000)
 
-				_, err = config.Render("worker", []*mcfgv1.MachineConfig{worker("10-good", ""), tt.mc}, "", config.Options{})
+				_, err = config.Render("worker", []*mcfgv1.MachineConfig{worker("10-good", ""), tt.mc}, "")
 				assert.Equal(t, reason, err, "a pool names the same reason")
-				_, err = config.Decode(tt.mc, config.Options{})
+				_, err = config.Decode(tt.mc)
 				assert.Equal(t, reason, err, "a host does not trust the pool")
 			})
 		})
@@ -144,14 +144,12 @@ func TestHostileConfigsAreRejected(t *testing.T) {
 }
 
 func TestErrorExplainsFieldAndRemedy(t *testing.T) {
-	err := config.Validate(worker("50-bad", files(file("/proc/a", ""))), config.Options{})
+	err := config.Validate(worker("50-bad", files(file("/proc/a", ""))))
 	assert.EqualError(t, err, `MachineConfig 50-bad is invalid: spec.config.storage.files[0].path is "/proc/a", but files in /proc do not survive a reboot; choose another path`)
 }
 
-func TestFolderOfTheStageIsConfigurable(t *testing.T) {
-	mc := worker("a", files(file("/opt/node/a", ""), file("/var/lib/cvo-node/a", "")))
-	require.ErrorContains(t, config.Validate(mc, config.Options{Folder: "/opt/node"}), `files[0].path is "/opt/node/a", but the node stage keeps its own files in /opt/node`)
-	assert.NoError(t, config.Validate(worker("a", files(file("/var/lib/cvo-node2", ""))), config.Options{}), "the name only begins the same")
+func TestFolderBesideTheStagesIsAccepted(t *testing.T) {
+	assert.NoError(t, config.Validate(worker("a", files(file("/var/lib/cvo-node2", "")))), "the name only begins the same")
 }
 
 // TestConflictsBetweenConfigsAreRejected checks conflicts that no MachineConfig has alone.
@@ -195,19 +193,19 @@ func TestConflictsBetweenConfigsAreRejected(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := config.Render("worker", tt.configs, "", config.Options{})
+			_, err := config.Render("worker", tt.configs, "")
 			assert.EqualError(t, err, tt.want)
 		})
 	}
 	t.Run("it rejects a result that is too large for the cluster", func(t *testing.T) {
 		_, err := config.Render("worker", []*mcfgv1.MachineConfig{
 			worker("a", files(file("/a", string(noise[:400_000])))), worker("b", files(file("/b", string(noise)))),
-		}, "", config.Options{})
+		}, "")
 		assert.ErrorContains(t, err, "more than the limit of 1572864; shrink the MachineConfigs of the pool, of which b is the largest")
 	})
 	t.Run("it rejects a result that is too large for a host", func(t *testing.T) {
 		zeros := strings.Repeat("0", 10<<20)
-		_, err := config.Render("worker", []*mcfgv1.MachineConfig{worker("a", files(zipped(t, "/a", zeros))), worker("b", files(zipped(t, "/b", zeros)))}, "", config.Options{})
+		_, err := config.Render("worker", []*mcfgv1.MachineConfig{worker("a", files(zipped(t, "/a", zeros))), worker("b", files(zipped(t, "/b", zeros)))}, "")
 		assert.ErrorContains(t, err, "all files together have at most 16777216 bytes of data; shrink the files")
 	})
 }

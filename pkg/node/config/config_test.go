@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
 )
 
@@ -40,7 +41,7 @@ func spec(name string, spec mcfgv1.MachineConfigSpec) *mcfgv1.MachineConfig {
 
 // generated marks a MachineConfig as made by a controller.
 func generated(mc *mcfgv1.MachineConfig) *mcfgv1.MachineConfig {
-	mc.Annotations = map[string]string{config.GeneratedByAnnotation: "v1"}
+	mc.Annotations = map[string]string{api.GeneratedByAnnotation: "v1"}
 	return mc
 }
 
@@ -77,13 +78,13 @@ func keys(list ...string) string {
 }
 
 func render(t testing.TB, configs ...*mcfgv1.MachineConfig) *mcfgv1.MachineConfig {
-	rendered, err := config.Render("infra", configs, "registry.example/os@sha256:release", config.Options{})
+	rendered, err := config.Render("infra", configs, "registry.example/os@sha256:release")
 	require.NoError(t, err)
 	return rendered
 }
 
 func content(t testing.TB, configs ...*mcfgv1.MachineConfig) config.Content {
-	decoded, err := config.Decode(render(t, configs...), config.Options{})
+	decoded, err := config.Decode(render(t, configs...))
 	require.NoError(t, err)
 	return decoded
 }

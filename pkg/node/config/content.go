@@ -74,8 +74,8 @@ type DropIn struct{ Name, Contents string }
 
 // Decode returns the content of a rendered MachineConfig. It checks the MachineConfig as Validate does, and that its name has the hash of its
 // content: another client may have changed it since Render made it. Errors are of type *Error.
-func Decode(rendered *mcfgv1.MachineConfig, options Options) (Content, error) {
-	config, err := newChecker(rendered, options).machineConfig(rendered.Spec)
+func Decode(rendered *mcfgv1.MachineConfig) (Content, error) {
+	config, err := checker{name: rendered.Name}.machineConfig(rendered.Spec)
 	if err != nil {
 		return Content{}, err
 	}

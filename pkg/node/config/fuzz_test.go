@@ -38,7 +38,7 @@ func FuzzRender(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		synctest.Test(t, func(t *testing.T) {
 			configs := []*mcfgv1.MachineConfig{base, spec("50-fuzz", mcfgv1.MachineConfigSpec{Config: runtime.RawExtension{Raw: raw}})}
-			rendered, err := config.Render("worker", configs, "os", config.Options{})
+			rendered, err := config.Render("worker", configs, "os")
 			if err != nil {
 				var reason *config.Error
 				require.ErrorAs(t, err, &reason)
@@ -50,9 +50,9 @@ func FuzzRender(f *testing.F) {
 				assert.Less(t, len(err.Error()), 2000)
 				return
 			}
-			decoded, err := config.Decode(rendered, config.Options{})
+			decoded, err := config.Decode(rendered)
 			require.NoError(t, err)
-			again, err := config.Render("worker", []*mcfgv1.MachineConfig{rendered}, "os", config.Options{})
+			again, err := config.Render("worker", []*mcfgv1.MachineConfig{rendered}, "os")
 			require.NoError(t, err)
 			assert.Equal(t, rendered.Name, again.Name)
 			assert.True(t, config.Difference(decoded, decoded).Empty())

@@ -17,14 +17,8 @@ import (
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
 
-// Annotations of MachineConfigs, as in OpenShift.
-const (
-	// GeneratedByAnnotation marks a MachineConfig that a controller made. Its value is the controller's version.
-	GeneratedByAnnotation = "machineconfiguration.openshift.io/generated-by-controller-version"
-	// OSImageOverriddenAnnotation is "true" on a rendered MachineConfig whose osImageURL comes from a MachineConfig of a user.
-	OSImageOverriddenAnnotation = "machineconfiguration.openshift.io/os-image-url-overridden"
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // MaxSize is the largest rendered MachineConfig, in bytes of JSON. It is the default limit of etcd for a request.
@@ -42,7 +36,7 @@ var ErrNoConfigs = errors.New("no MachineConfig matches the pool; correct its ma
 // decides. Only a user's MachineConfig can replace osImage: one that a controller made could still carry the image of an earlier release.
 //
 // Errors are of type *Error, or ErrNoConfigs. Render does not change its inputs.
-func Render(pool string, configs []*mcfgv1.MachineConfig, osImage string, options Options) (*mcfgv1.MachineConfig, error) {
+func Render(pool string, configs []*mcfgv1.MachineConfig, osImage string) (*mcfgv1.MachineConfig, error) {
 	if len(configs) == 0 {
 		return nil, ErrNoConfigs
 	}
@@ -55,7 +49,7 @@ func Render(pool string, configs []*mcfgv1.MachineConfig, osImage string, option
 	var all []place
 	overridden := false
 	for _, mc := range configs {
-		check := newChecker(mc, options)
+		check := checker{name: mc.Name}
 		config, err := check.machineConfig(mc.Spec)
 		if err != nil {
 			return nil, err
@@ -69,7 +63,7 @@ func Render(pool string, configs []*mcfgv1.MachineConfig, osImage string, option
 		if mc.Spec.KernelType != "" && mc.Spec.KernelType != "default" {
 			spec.KernelType = mc.Spec.KernelType
 		}
-		if _, generated := mc.Annotations[GeneratedByAnnotation]; generated {
+		if _, generated := mc.Annotations[api.GeneratedByAnnotation]; generated {
 			continue
 		}
 		spec.BaseOSExtensionsContainerImage = cmp.Or(mc.Spec.BaseOSExtensionsContainerImage, spec.BaseOSExtensionsContainerImage)
@@ -88,7 +82,7 @@ func Render(pool string, configs []*mcfgv1.MachineConfig, osImage string, option
 		return nil, fmt.Errorf("encoding the merged Ignition config: %w", err)
 	}
 	spec.Config.Raw = raw
-	return finish(pool, spec, overridden, configs, options)
+	return finish(pool, spec, overridden, configs)
 }
 
 // layer is 0 for MachineConfigs with the role worker, which merge first, and 1 for all others.
@@ -171,7 +165,7 @@ func hashOf(spec mcfgv1.MachineConfigSpec) (string, error) {
 }
 
 // finish returns the rendered MachineConfig for a spec. It fails if the result is too large for the cluster or for a host.
-func finish(pool string, spec mcfgv1.MachineConfigSpec, overridden bool, configs []*mcfgv1.MachineConfig, options Options) (*mcfgv1.MachineConfig, error) {
+func finish(pool string, spec mcfgv1.MachineConfigSpec, overridden bool, configs []*mcfgv1.MachineConfig) (*mcfgv1.MachineConfig, error) {
 	hash, err := hashOf(spec)
 	if err != nil {
 		return nil, err
@@ -182,7 +176,7 @@ func finish(pool string, spec mcfgv1.MachineConfigSpec, overridden bool, configs
 		Spec:       spec,
 	}
 	if overridden {
-		rendered.Annotations = map[string]string{OSImageOverriddenAnnotation: "true"}
+		rendered.Annotations = map[string]string{api.OSImageOverriddenAnnotation: "true"}
 	}
 	whole, err := json.Marshal(rendered)
 	if err != nil {
@@ -195,6 +189,6 @@ func finish(pool string, spec mcfgv1.MachineConfigSpec, overridden bool, configs
 		return nil, checker{name: rendered.Name}.specErrorf("config", "shrink the MachineConfigs of the pool, of which "+largest.Name+" is the largest",
 			"makes it %d bytes large, more than the limit of %d", len(whole), MaxSize)
 	}
-	_, err = Decode(rendered, options)
+	_, err = Decode(rendered)
 	return rendered, err
 }

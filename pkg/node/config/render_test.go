@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
 )
 
@@ -188,7 +189,7 @@ func TestRenderedNameDependsOnlyOnContent(t *testing.T) {
 			render(t, spec("a", mcfgv1.MachineConfigSpec{KernelArguments: []string{"b", "a"}})).Name)
 	})
 	t.Run("it depends on the image", func(t *testing.T) {
-		other, err := config.Render("infra", []*mcfgv1.MachineConfig{first, second}, "other", config.Options{})
+		other, err := config.Render("infra", []*mcfgv1.MachineConfig{first, second}, "other")
 		require.NoError(t, err)
 		assert.NotEqual(t, before.Name, other.Name)
 	})
@@ -209,17 +210,17 @@ func TestRenderSetsDefaultsAndAnnotations(t *testing.T) {
 	assert.NotContains(t, string(rendered.Spec.Config.Raw), `"overwrite":false`)
 	assert.Equal(t, "default", rendered.Spec.KernelType)
 	assert.Empty(t, rendered.Spec.BaseOSExtensionsContainerImage)
-	assert.NotContains(t, rendered.Annotations, config.OSImageOverriddenAnnotation)
+	assert.NotContains(t, rendered.Annotations, api.OSImageOverriddenAnnotation)
 
 	configs = append(configs, spec("d", mcfgv1.MachineConfigSpec{OSImageURL: "own", BaseOSExtensionsContainerImage: "own"}))
 	rendered = render(t, configs...)
-	assert.Equal(t, "true", rendered.Annotations[config.OSImageOverriddenAnnotation])
+	assert.Equal(t, "true", rendered.Annotations[api.OSImageOverriddenAnnotation])
 	assert.Equal(t, "own", rendered.Spec.BaseOSExtensionsContainerImage)
 	assert.Equal(t, metav1.TypeMeta{APIVersion: "machineconfiguration.openshift.io/v1", Kind: "MachineConfig"}, rendered.TypeMeta)
 }
 
 func TestPoolWithoutConfigsIsAnError(t *testing.T) {
-	_, err := config.Render("infra", nil, "", config.Options{})
+	_, err := config.Render("infra", nil, "")
 	assert.ErrorIs(t, err, config.ErrNoConfigs)
 }
 
@@ -230,10 +231,10 @@ func TestChangedContentIsRefused(t *testing.T) {
 	var err error
 	rendered.Spec.Config.Raw, err = json.MarshalIndent(tree, "", " ") // sorts the keys, as the API server does
 	require.NoError(t, err)
-	_, err = config.Decode(rendered, config.Options{})
+	_, err = config.Decode(rendered)
 	require.NoError(t, err)
 
 	rendered.Spec.KernelArguments = append(rendered.Spec.KernelArguments, "quiet")
-	_, err = config.Decode(rendered, config.Options{})
+	_, err = config.Decode(rendered)
 	require.ErrorContains(t, err, "spec was changed after the controller rendered it")
 }

@@ -47,7 +47,6 @@ type Daemon struct {
 	host   *host.Host
 	clock  clock.Clock
 	node   string
-	config config.Options
 
 	// failed is the last config that could not be applied to the host.
 	failed failure
@@ -62,8 +61,8 @@ type failure struct {
 }
 
 // New returns the daemon of a node. c reads MachineConfigs from the API server, without a cache.
-func New(c client.Client, nodes corev1client.NodeInterface, h *host.Host, clk clock.Clock, node string, o config.Options) *Daemon {
-	return &Daemon{client: c, nodes: nodes, host: h, clock: clk, node: node, config: o}
+func New(c client.Client, nodes corev1client.NodeInterface, h *host.Host, clk clock.Clock, node string) *Daemon {
+	return &Daemon{client: c, nodes: nodes, host: h, clock: clk, node: node}
 }
 
 // Run follows the Node until ctx ends.
@@ -237,7 +236,7 @@ func (d *Daemon) read(ctx context.Context, name string) (config.Content, error) 
 	if err := d.client.Get(ctx, client.ObjectKey{Name: name}, mc); err != nil {
 		return config.Content{}, fmt.Errorf("reading MachineConfig %s: %w", name, err)
 	}
-	return config.Decode(mc, d.config)
+	return config.Decode(mc)
 }
 
 // compare compares the host before an update. A host without a config is unchanged if it already has the new content. For a host with a

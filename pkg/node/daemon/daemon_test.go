@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host"
 )
 
@@ -57,7 +56,7 @@ func newDaemon(t *testing.T, s *server) *Daemon {
 	h, err := host.Open(t.TempDir(), host.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, h.Close()) })
-	return New(s, nil, h, clock.RealClock{}, "n", config.Options{})
+	return New(s, nil, h, clock.RealClock{}, "n")
 }
 
 func TestOnlyUnusableConfigsDegradeTheNode(t *testing.T) {

@@ -1,6 +1,6 @@
 // Package drain decides which pods a drain evicts, and interprets the answers to evictions. It takes a pod and returns an Action, or takes
 // an error and returns an Answer. It follows kubectl drain with the options --force, --ignore-daemonsets and --delete-emptydir-data.
-// Package update reads the pods and sends the evictions.
+// Package evict reads the pods and sends the evictions.
 package drain
 
 import (

@@ -90,14 +90,14 @@ func (h *Host) locked(change func(*state) error) error {
 	if err := h.prepare(); err != nil {
 		return err
 	}
-	folder, err := h.tree.OpenFolder(config.DefaultFolder)
+	folder, err := h.tree.OpenFolder(config.Folder)
 	if err != nil {
 		return err
 	}
 	defer folder.Close()
 	switch free, err := atomicfile.TryLock(folder); {
 	case err != nil:
-		return fmt.Errorf("locking %s: %w", config.DefaultFolder, err)
+		return fmt.Errorf("locking %s: %w", config.Folder, err)
 	case !free:
 		return ErrBusy
 	}

@@ -65,10 +65,10 @@ func list(t testing.TB, root string) map[string]string {
 			return err
 		}
 		name := strings.TrimPrefix(path, root)
-		if name == config.DefaultFolder {
+		if name == config.Folder {
 			return fs.SkipDir
 		}
-		if above := config.DefaultFolder; name == "" || strings.HasPrefix(above, name+"/") {
+		if above := config.Folder; name == "" || strings.HasPrefix(above, name+"/") {
 			return nil
 		}
 		info, err := d.Info()
@@ -128,7 +128,7 @@ func TestFilesFollowTheConfig(t *testing.T) {
 
 	update(t, h, "empty", config.Content{})
 	assert.Equal(t, before, list(t, root), "the first original returns when no config manages its path")
-	leftovers, err := os.ReadDir(root + config.DefaultFolder + "/content")
+	leftovers, err := os.ReadDir(root + config.Folder + "/content")
 	require.NoError(t, err)
 	assert.Len(t, leftovers, 1, "the journal keeps only the content of the current config")
 }

@@ -68,13 +68,13 @@ type state struct {
 	Change    *Change               `json:"change,omitempty"`
 }
 
-func (h *Host) file() string { return path.Join(config.DefaultFolder, "state.json") }
+func (h *Host) file() string { return path.Join(config.Folder, "state.json") }
 
 // reserve is a file whose space is freed for the writes of an undo, because the change may have filled the file system.
-func (h *Host) reserve() string { return path.Join(config.DefaultFolder, "reserve") }
+func (h *Host) reserve() string { return path.Join(config.Folder, "reserve") }
 
 // blobs holds data by its SHA-256 in hex: contents of configs, and files that a config has replaced.
-func (h *Host) blobs() string { return path.Join(config.DefaultFolder, "content") }
+func (h *Host) blobs() string { return path.Join(config.Folder, "content") }
 
 func (h *Host) blob(digest string) string { return path.Join(h.blobs(), digest) }
 
@@ -93,7 +93,7 @@ func (h *Host) prepare() error {
 	}
 	for _, folder := range slices.Backward(missing) {
 		mode := uint32(0o755)
-		if strings.HasPrefix(folder, config.DefaultFolder) {
+		if strings.HasPrefix(folder, config.Folder) {
 			mode = 0o700
 		}
 		// Another process may create it concurrently.

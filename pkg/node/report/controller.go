@@ -11,32 +11,22 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/kube/events"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
 )
 
 // versionAge is the age at which the version of the API server is read again. Its update is no event of the kinds that the stage watches.
 const versionAge = 10 * time.Minute
-
-// CacheByObject limits the manager's cache to the stage's own ClusterOperator.
-func CacheByObject() map[client.Object]cache.ByObject {
-	own := fields.OneTermEqualSelector("metadata.name", api.MachineConfigOperator)
-	return map[client.Object]cache.ByObject{&configv1.ClusterOperator{}: {Field: own}}
-}
 
 // reporter writes the ClusterOperator.
 type reporter struct {
@@ -50,12 +40,8 @@ type reporter struct {
 	readAt    time.Time
 }
 
-// Add adds the controllers to a manager whose scheme has the types of the node stage and ClusterOperator. They run until ctx ends.
-func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, o Options) error {
-	recorder, err := events.NewRecorder(ctx, mgr, "machineconfigoperator")
-	if err != nil {
-		return err
-	}
+// Add adds the controllers to a manager whose scheme cluster.NewScheme returned.
+func Add(mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecorder, o Options) error {
 	server, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return fmt.Errorf("connecting to the API server: %w", err)
@@ -69,11 +55,9 @@ func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, o Opt
 		Watches(&configv1.ClusterOperator{}, one).
 		Watches(&mcfgv1.MachineConfigPool{}, one).
 		Watches(&mcfgv1.MachineConfig{}, one).
-		Watches(&corev1.Node{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-			before, wasNode := e.ObjectOld.(*corev1.Node)
-			after, isNode := e.ObjectNew.(*corev1.Node)
-			return !wasNode || !isNode || before.Status.NodeInfo.KubeletVersion != after.Status.NodeInfo.KubeletVersion
-		}})).
+		Watches(&corev1.Node{}, one, cluster.OnNodeChanges(func(before, after *corev1.Node) bool {
+			return before.Status.NodeInfo.KubeletVersion != after.Status.NodeInfo.KubeletVersion
+		})).
 		Complete(r)
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -85,8 +84,8 @@ func waitOf(p *mcfgv1.MachineConfigPool, configs map[string]*mcfgv1.MachineConfi
 	switch {
 	case rendered == nil || len(p.Spec.Configuration.Source) == 0,
 		rendered.Annotations[api.ReleaseAnnotation] != o.Release,
-		rendered.Annotations[config.GeneratedByAnnotation] != o.Version,
-		rendered.Spec.OSImageURL != o.OSImage && rendered.Annotations[config.OSImageOverriddenAnnotation] != "true":
+		rendered.Annotations[api.GeneratedByAnnotation] != o.Version,
+		rendered.Spec.OSImageURL != o.OSImage && rendered.Annotations[api.OSImageOverriddenAnnotation] != "true":
 		return fmt.Sprintf("MachineConfigPool %s has no config of release %s yet", p.Name, o.Release)
 	case p.Generation > p.Status.ObservedGeneration,
 		p.Status.Configuration.Name == "",

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -36,11 +37,11 @@ type machines struct {
 func (r *machines) add(mgr manager.Manager) error {
 	ofAll := handler.EnqueueRequestsFromMapFunc(r.ofAll)
 	return builder.ControllerManagedBy(mgr).Named("node-machines").
-		For(&corev1.Node{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-			return e.ObjectOld.GetAnnotations()[api.DesiredConfigAnnotation] != e.ObjectNew.GetAnnotations()[api.DesiredConfigAnnotation] ||
-				(e.ObjectOld.GetAnnotations()[api.NodeStateAnnotation] == "") != (e.ObjectNew.GetAnnotations()[api.NodeStateAnnotation] == "") ||
-				!equality.Semantic.DeepEqual(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
-		}})).
+		For(&corev1.Node{}, cluster.OnNodeChanges(func(before, after *corev1.Node) bool {
+			return before.Annotations[api.DesiredConfigAnnotation] != after.Annotations[api.DesiredConfigAnnotation] ||
+				pool.HasReported(before) != pool.HasReported(after) ||
+				!equality.Semantic.DeepEqual(before.Labels, after.Labels)
+		})).
 		Owns(&mcfgv1.MachineConfigNode{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&mcfgv1.MachineConfigPool{}, ofAll, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 			before, wasPool := e.ObjectOld.(*mcfgv1.MachineConfigPool)

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/report"
 )
 
@@ -41,7 +40,7 @@ func cluster() report.State {
 		setPool(p, mcfgv1.MachineConfigPoolUpdated, true, "All nodes are updated with MachineConfig rendered-"+name)
 		setPool(p, mcfgv1.MachineConfigPoolUpdating, false, "")
 		rendered := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: "rendered-" + name, Annotations: map[string]string{
-			api.ReleaseAnnotation: options.Release, config.GeneratedByAnnotation: options.Version,
+			api.ReleaseAnnotation: options.Release, api.GeneratedByAnnotation: options.Version,
 		}}}
 		rendered.Spec.OSImageURL = options.OSImage
 		s.Configs[rendered.Name] = rendered
@@ -131,7 +130,7 @@ func TestRequiredPoolsDecideOnTheVersion(t *testing.T) {
 			setPool(poolOf(t, *s, "master"), mcfgv1.MachineConfigPoolRenderDegraded, true, "99-x: spec.config: no JSON")
 		}, "1.0.0 T/T/T/F/T", "Working towards 1.1.0: MachineConfigPool master is degraded: 99-x: spec.config: no JSON"},
 		{"G3 config of another controller", func(_ *testing.T, s *report.State, _ *report.Options) {
-			s.Configs["rendered-master"].Annotations[config.GeneratedByAnnotation] = "v1"
+			s.Configs["rendered-master"].Annotations[api.GeneratedByAnnotation] = "v1"
 		}, "1.0.0 T/T/F/T/F", "Working towards 1.1.0: MachineConfigPool master has no config of release 1.1.0 yet"},
 		{"G3 config of another release", func(_ *testing.T, s *report.State, _ *report.Options) {
 			s.Configs["rendered-master"].Annotations[api.ReleaseAnnotation] = "1.0.0"
@@ -141,7 +140,7 @@ func TestRequiredPoolsDecideOnTheVersion(t *testing.T) {
 		}, "1.0.0 T/T/F/T/F", "Working towards 1.1.0: MachineConfigPool master has no config of release 1.1.0 yet"},
 		{"G4 config with a user's OS image", func(_ *testing.T, s *report.State, _ *report.Options) {
 			s.Configs["rendered-master"].Spec.OSImageURL = "registry.example.com/os@sha256:2"
-			s.Configs["rendered-master"].Annotations[config.OSImageOverriddenAnnotation] = "true"
+			s.Configs["rendered-master"].Annotations[api.OSImageOverriddenAnnotation] = "true"
 		}, "1.1.0 T/F/F/T/F", "Cluster version is 1.1.0"},
 		{"config that was deleted", func(_ *testing.T, s *report.State, _ *report.Options) {
 			delete(s.Configs, "rendered-master")

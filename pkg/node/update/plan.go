@@ -21,6 +21,8 @@ const (
 	// planShare limits the time spent on plans: after a plan, the next one waits for this multiple of its duration. Without it, each change of
 	// a budget would cause a plan while a slot is empty.
 	planShare = 9
+	// idleRetry is the delay before another plan while a slot is empty, unless a budget changes earlier.
+	idleRetry = 30 * time.Second
 	// syncRetry is the delay before a plan is tried again after the start of the process, while the planner does not know all pods.
 	syncRetry = 50 * time.Millisecond
 )
@@ -77,7 +79,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout) (wait time.Durati
 	r.hasIdle.Store(hasIdle)
 	r.nextPlan = begun.Add((planShare + 1) * r.clock.Since(begun))
 	if hasIdle {
-		return r.options.Retry, nil // beside the changes of budgets
+		return idleRetry, nil // beside the changes of budgets
 	}
 	return 0, nil
 }

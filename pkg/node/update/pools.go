@@ -15,13 +15,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/kube/watch"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
@@ -33,8 +34,8 @@ type pools struct {
 	recorder record.EventRecorder
 	options  Options
 
-	// sources are the MachineConfigs of each pool, as they were last seen.
-	sources map[string]sources
+	// sources are the MachineConfigs of each pool, as they were last seen, and their result.
+	sources map[string]*sources
 	// reader reads nodes from the API server at the first reconcile of a leader, and is nil afterward. The cache of a standby may not show the
 	// last writes of the leader before.
 	reader client.Reader
@@ -48,16 +49,23 @@ type pools struct {
 	hasIdle atomic.Bool
 }
 
-// sources identifies the MachineConfigs of a pool.
+// sources identifies the MachineConfigs of a pool, and the result of rendering them. Every change of a Node needs the result, and rendering is
+// slow.
 type sources struct {
 	key   string
 	since time.Time
+	// failure is the reason why they cannot be rendered; empty if they can or have not been rendered.
+	failure string
+	// config is the pool's config as it was written, and version the resource version of the rendered MachineConfig. If both are the same now,
+	// there is nothing to render.
+	config  mcfgv1.MachineConfigPoolStatusConfiguration
+	version string
 }
 
 func newPools(c client.Client, reader client.Reader, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *pools {
 	return &pools{
 		client: c, reader: reader, clock: clk, recorder: recorder, options: o, planner: newPlanner(),
-		sources: map[string]sources{}, written: map[string]*corev1.Node{},
+		sources: map[string]*sources{}, written: map[string]*corev1.Node{},
 	}
 }
 
@@ -141,13 +149,9 @@ func (r *pools) nodes(ctx context.Context) ([]*corev1.Node, error) {
 	nodes := make([]*corev1.Node, len(list.Items))
 	for i := range list.Items {
 		cached := &list.Items[i]
-		nodes[i] = cached
-		written, ok := r.written[cached.Name]
-		if !ok {
-			continue
-		}
-		if order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, written.ResourceVersion); err == nil && order < 0 {
-			late[cached.Name], nodes[i] = written, written
+		nodes[i] = watch.Newest(r.written[cached.Name], cached)
+		if nodes[i] != cached {
+			late[cached.Name] = nodes[i]
 		}
 	}
 	r.written = late
@@ -204,76 +208,90 @@ func (r *pools) render(ctx context.Context, p *mcfgv1.MachineConfigPool, configs
 		}
 	}
 	slices.SortFunc(selected, func(a, b *mcfgv1.MachineConfig) int { return strings.Compare(a.Name, b.Name) })
-	if wait := r.settle(p, selected); wait > 0 {
+	seen := r.seen(p, selected)
+	if wait := seen.since.Add(r.options.Settle).Sub(r.clock.Now()); wait > 0 {
 		return wait, pool.Message(p, mcfgv1.MachineConfigPoolRenderDegraded), nil // it stays until the MachineConfigs are rendered again
 	}
-	rendered, err := config.Render(p.Name, selected, r.options.OSImage, r.options.Config)
-	if invalid, ok := errors.AsType[*config.Error](err); ok || errors.Is(err, config.ErrNoConfigs) {
-		if ok {
-			return 0, invalid.Error(), nil
-		}
+	if seen.failure != "" {
+		return 0, seen.failure, nil
+	}
+	if existing := find(configs, p.Spec.Configuration.Name); existing != nil && existing.ResourceVersion == seen.version &&
+		equality.Semantic.DeepEqual(p.Spec.Configuration, seen.config) {
+		return 0, "", nil
+	}
+	rendered, err := config.Render(p.Name, selected, r.options.OSImage)
+	if invalid, ok := errors.AsType[*config.Error](err); ok {
+		seen.failure = invalid.Error()
+		return 0, seen.failure, nil
+	}
+	if errors.Is(err, config.ErrNoConfigs) {
 		return 0, err.Error(), nil
 	}
 	if err != nil {
 		return 0, "", err
 	}
-	if err := r.store(ctx, p, rendered); err != nil {
+	if seen.version, err = r.store(ctx, p, rendered, find(configs, rendered.Name)); err != nil {
 		return 0, "", err
 	}
-	return 0, "", r.target(ctx, p, rendered, selected)
+	err = r.target(ctx, p, rendered, selected)
+	seen.config = p.Spec.Configuration
+	return 0, "", err
 }
 
-// settle returns how long a pool's MachineConfigs have to stay unchanged before they are rendered.
-func (r *pools) settle(p *mcfgv1.MachineConfigPool, selected []*mcfgv1.MachineConfig) time.Duration {
+// seen returns what is known about a pool's MachineConfigs. It forgets the result if one has changed, even if only in its metadata: labels and
+// annotations have a part in rendering, too.
+func (r *pools) seen(p *mcfgv1.MachineConfigPool, selected []*mcfgv1.MachineConfig) *sources {
 	var key strings.Builder
 	for _, mc := range selected {
-		fmt.Fprintf(&key, "%s %s %d\n", mc.Name, mc.UID, mc.Generation)
+		fmt.Fprintf(&key, "%s %s\n", mc.Name, mc.ResourceVersion)
 	}
-	now := r.clock.Now()
-	seen, known := r.sources[p.Name]
-	if !known || seen.key != key.String() {
-		seen = sources{key.String(), now}
+	seen := r.sources[p.Name]
+	if seen == nil || seen.key != key.String() {
+		seen = &sources{key: key.String(), since: r.clock.Now()}
 		r.sources[p.Name] = seen
 	}
-	return seen.since.Add(r.options.Settle).Sub(now)
+	return seen
 }
 
-// store creates the rendered MachineConfig. If it exists, only the release's version may change: daemons refuse one whose content does not
-// belong to its name.
-func (r *pools) store(ctx context.Context, p *mcfgv1.MachineConfigPool, rendered *mcfgv1.MachineConfig) error {
+// find returns the MachineConfig with a name, or nil.
+func find(configs []mcfgv1.MachineConfig, name string) *mcfgv1.MachineConfig {
+	i := slices.IndexFunc(configs, func(mc mcfgv1.MachineConfig) bool { return mc.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &configs[i]
+}
+
+// store creates the rendered MachineConfig, unless it exists. Of an existing one, only the release's version may change: daemons refuse one
+// whose content does not belong to its name. store returns the resource version, empty if it is not known.
+func (r *pools) store(ctx context.Context, p *mcfgv1.MachineConfigPool, rendered, existing *mcfgv1.MachineConfig) (version string, err error) {
 	owner := metav1.NewControllerRef(p, mcfgv1.GroupVersion.WithKind("MachineConfigPool"))
 	rendered.OwnerReferences = []metav1.OwnerReference{*owner}
 	if rendered.Annotations == nil {
 		rendered.Annotations = map[string]string{}
 	}
-	rendered.Annotations[config.GeneratedByAnnotation] = r.options.Version
+	rendered.Annotations[api.GeneratedByAnnotation] = r.options.Version
 	rendered.Annotations[api.ReleaseAnnotation] = r.options.Release
-	existing := &mcfgv1.MachineConfig{}
-	err := r.client.Get(ctx, client.ObjectKeyFromObject(rendered), existing)
-	if apierrors.IsNotFound(err) {
-		if err = r.client.Create(ctx, rendered); err == nil {
-			r.recorder.Eventf(p, corev1.EventTypeNormal, "RenderedConfigGenerated", "Generated %s for release %s", rendered.Name, r.options.Release)
-		}
+	if existing == nil {
+		err := r.client.Create(ctx, rendered)
 		if apierrors.IsAlreadyExists(err) {
-			return nil // the cache is late: its event follows
+			return "", nil // the cache is late: its event follows
 		}
 		if err != nil {
-			return fmt.Errorf("creating MachineConfig %s: %w", rendered.Name, err)
+			return "", fmt.Errorf("creating MachineConfig %s: %w", rendered.Name, err)
 		}
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading MachineConfig %s: %w", rendered.Name, err)
+		r.recorder.Eventf(p, corev1.EventTypeNormal, "RenderedConfigGenerated", "Generated %s for release %s", rendered.Name, r.options.Release)
+		return rendered.ResourceVersion, nil
 	}
 	if equality.Semantic.DeepEqual(existing.Annotations, rendered.Annotations) {
-		return nil
+		return existing.ResourceVersion, nil
 	}
 	next := existing.DeepCopy()
 	next.Annotations = rendered.Annotations
 	if err := r.client.Patch(ctx, next, client.MergeFrom(existing)); err != nil {
-		return fmt.Errorf("writing the release of MachineConfig %s: %w", rendered.Name, err)
+		return "", fmt.Errorf("writing the release of MachineConfig %s: %w", rendered.Name, err)
 	}
-	return nil
+	return next.ResourceVersion, nil
 }
 
 // target makes the rendered MachineConfig the pool's config.
@@ -310,8 +328,12 @@ func (r *pools) assign(ctx context.Context, o *rollout) ([]*corev1.Node, error) 
 		change.Apply(next, target)
 		// Without the lock, the patch would overwrite taints that another client has just added.
 		err := r.client.Patch(ctx, next, client.MergeFromWithOptions(change.Node, client.MergeFromWithOptimisticLock{}))
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			continue // the node's change is an event
+		if apierrors.IsConflict(err) {
+			o.wait = cluster.ConflictRetry
+			continue
+		}
+		if apierrors.IsNotFound(err) {
+			continue
 		}
 		if err != nil {
 			return nodes, fmt.Errorf("writing node %s: %w", next.Name, err)

@@ -1,9 +1,8 @@
-package update
+package evict
 
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,12 +24,16 @@ import (
 
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/kube/watch"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/drain"
 )
 
 const (
 	// evictionsPerSecond limits the evictions of all nodes together.
 	evictionsPerSecond = 50
+	// refusedRetry is the delay before a refused eviction is requested again, unless its budget changes earlier.
+	refusedRetry = 30 * time.Second
 	// drainWorkers is the number of nodes that are reconciled at the same time. A slow eviction then delays only its node.
 	drainWorkers = 10
 	// blockerText is the maximum length of the text about a blocked drain, in bytes. An event has room for it.
@@ -44,26 +47,28 @@ type drains struct {
 	core     rest.Interface
 	clock    clock.PassiveClock
 	recorder record.EventRecorder
-	options  Options
 	limit    flowcontrol.RateLimiter
 
 	mutex sync.Mutex
-	// requested holds the pods whose eviction was requested, by UID, until they are gone. A restart forgets them, which costs one request
-	// each.
-	requested map[types.UID]eviction
+	// requested holds, for each node, the pods whose eviction was requested, until the node is drained. A restart forgets them, which costs one
+	// request each.
+	requested map[string]map[types.UID]eviction
+	// written are the nodes that this process has written, in versions that the cache may not show yet.
+	written map[string]*corev1.Node
 }
 
 // eviction is a requested eviction.
 type eviction struct {
-	node, namespace string
-	answer          drain.Answer
+	namespace string
+	answer    drain.Answer
 	// again is the time of the next request. The cache shows the deletion of an evicted pod before that.
 	again time.Time
 }
 
-func newDrains(c client.Client, core rest.Interface, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *drains {
+func newDrains(c client.Client, core rest.Interface, clk clock.PassiveClock, recorder record.EventRecorder) *drains {
 	return &drains{
-		client: c, core: core, clock: clk, recorder: recorder, options: o, requested: map[types.UID]eviction{},
+		client: c, core: core, clock: clk, recorder: recorder,
+		requested: map[string]map[types.UID]eviction{}, written: map[string]*corev1.Node{},
 		limit: flowcontrol.NewTokenBucketRateLimiter(evictionsPerSecond, evictionsPerSecond),
 	}
 }
@@ -74,16 +79,39 @@ func requestFor(node string) []reconcile.Request {
 
 // Reconcile implements reconcile.Reconciler. It answers a node's latest request and shows the progress in the node's conditions.
 func (r *drains) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	n := &corev1.Node{}
-	if err := r.client.Get(ctx, request.NamespacedName, n); err != nil {
-		r.forget(request.Name)
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+	n, err := r.node(ctx, request.Name)
+	var p progress
+	if err == nil {
+		n, p, err = r.answer(ctx, n)
 	}
-	p, err := r.answer(ctx, n)
-	if err != nil {
+	if err == nil {
+		err = r.show(ctx, n, p.blocker())
+	}
+	switch {
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
+	case apierrors.IsNotFound(err):
+		r.forget(request.Name)
+		return reconcile.Result{}, nil
+	case err != nil:
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: p.wait}, r.show(ctx, n, p.blocker())
+	return reconcile.Result{RequeueAfter: p.wait}, nil
+}
+
+// node returns a node in the newest version that this process knows, even if the cache does not show it yet.
+func (r *drains) node(ctx context.Context, name string) (*corev1.Node, error) {
+	cached := &corev1.Node{}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: name}, cached); err != nil {
+		return nil, err
+	}
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	n := watch.Newest(r.written[name], cached)
+	if n == cached {
+		delete(r.written, name)
+	}
+	return n, nil
 }
 
 // progress is the progress of a drain.
@@ -115,21 +143,22 @@ func (p *progress) blocker() string {
 	return text
 }
 
-// answer answers a node's latest request.
-func (r *drains) answer(ctx context.Context, n *corev1.Node) (progress, error) {
+// answer answers a node's latest request. It returns the node with the change that it has written.
+func (r *drains) answer(ctx context.Context, n *corev1.Node) (*corev1.Node, progress, error) {
 	wanted := n.Annotations[api.DesiredDrainAnnotation]
 	if wanted == "" || wanted == n.Annotations[api.AppliedDrainAnnotation] {
-		r.forget(n.Name)
-		return progress{}, nil
+		r.forgetEvictions(n.Name)
+		return n, progress{}, nil
 	}
 	verb, _, _ := strings.Cut(wanted, "-")
 	switch verb {
 	case "uncordon":
-		return progress{}, r.uncordon(ctx, n, wanted)
+		n, err := r.uncordon(ctx, n, wanted)
+		return n, progress{}, err
 	case "drain":
 		return r.drain(ctx, n, wanted)
 	}
-	return progress{}, reconcile.TerminalError(fmt.Errorf("node %s requests %q: expected drain-CONFIG or uncordon-CONFIG", n.Name, wanted))
+	return n, progress{}, reconcile.TerminalError(fmt.Errorf("node %s requests %q: expected drain-CONFIG or uncordon-CONFIG", n.Name, wanted))
 }
 
 // show writes the conditions of the node that describe its update. The lock keeps a write that the cache does not show yet.
@@ -140,18 +169,18 @@ func (r *drains) show(ctx context.Context, n *corev1.Node, blocker string) error
 	}
 	next := n.DeepCopy()
 	next.Status.Conditions = conditions
-	err := r.client.Status().Patch(ctx, next, client.StrategicMergeFrom(n, client.MergeFromWithOptimisticLock{}))
-	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+	if err := r.client.Status().Patch(ctx, next, client.StrategicMergeFrom(n, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("writing the conditions of node %s: %w", n.Name, err)
 	}
-	if err == nil && blocker != "" {
+	r.wrote(next)
+	if blocker != "" {
 		r.recorder.Event(n, corev1.EventTypeWarning, "DrainBlocked", blocker)
 	}
 	return nil
 }
 
 // uncordon lifts the cordon if it is ours, and answers the request in the same write.
-func (r *drains) uncordon(ctx context.Context, n *corev1.Node, wanted string) error {
+func (r *drains) uncordon(ctx context.Context, n *corev1.Node, wanted string) (*corev1.Node, error) {
 	return r.write(ctx, n, func(n *corev1.Node) {
 		if _, ours := n.Annotations[api.CordonAnnotation]; ours {
 			n.Spec.Unschedulable = false
@@ -163,19 +192,21 @@ func (r *drains) uncordon(ctx context.Context, n *corev1.Node, wanted string) er
 
 // drain cordons the node, evicts its pods and, once they are gone, answers the request. If another client uncordons the node meanwhile, the
 // answer fails and the node is cordoned again.
-func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (progress, error) {
+func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (*corev1.Node, progress, error) {
 	if !n.Spec.Unschedulable {
-		return progress{}, r.write(ctx, n, func(n *corev1.Node) {
+		n, err := r.write(ctx, n, func(n *corev1.Node) {
 			attempt, _ := strconv.Atoi(n.Annotations[api.CordonAnnotation])
 			n.Spec.Unschedulable = true
 			n.Annotations[api.CordonAnnotation] = strconv.Itoa(attempt + 1)
 		})
+		return n, progress{}, err
 	}
 	p, err := r.evict(ctx, n.Name)
 	if err != nil || p.left {
-		return p, err // the end of a pod is an event
+		return n, p, err // the end of a pod is an event
 	}
-	return p, r.write(ctx, n, func(n *corev1.Node) { n.Annotations[api.AppliedDrainAnnotation] = wanted })
+	n, err = r.write(ctx, n, func(n *corev1.Node) { n.Annotations[api.AppliedDrainAnnotation] = wanted })
+	return n, p, err
 }
 
 // evict requests the eviction of each pod that must leave the node.
@@ -217,7 +248,7 @@ func (r *drains) evict(ctx context.Context, node string) (progress, error) {
 // empty if the server deletes it, and the time until the next attempt.
 func (r *drains) evictPod(ctx context.Context, node string, pod *corev1.Pod) (why string, after time.Duration, err error) {
 	r.mutex.Lock()
-	earlier, wasRequested := r.requested[pod.UID]
+	earlier, wasRequested := r.requested[node][pod.UID]
 	r.mutex.Unlock()
 	if wasRequested {
 		if after := earlier.again.Sub(r.clock.Now()); after > 0 {
@@ -240,9 +271,12 @@ func (r *drains) evictPod(ctx context.Context, node string, pod *corev1.Pod) (wh
 	defer r.mutex.Unlock()
 	after = max(answer.After, time.Second)
 	if answer.Meaning != drain.Busy && answer.After == 0 {
-		after = r.options.Retry
+		after = refusedRetry
 	}
-	r.requested[pod.UID] = eviction{node, pod.Namespace, answer, r.clock.Now().Add(after)}
+	if r.requested[node] == nil {
+		r.requested[node] = map[types.UID]eviction{}
+	}
+	r.requested[node][pod.UID] = eviction{pod.Namespace, answer, r.clock.Now().Add(after)}
 	return answer.Message, after, nil
 }
 
@@ -251,30 +285,49 @@ func (r *drains) budgetChanged(_ context.Context, budget client.Object) []reconc
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	var requests []reconcile.Request
-	for uid, e := range r.requested {
-		if e.namespace == budget.GetNamespace() && e.answer.Meaning == drain.Budget {
-			e.again = time.Time{}
-			r.requested[uid] = e
-			requests = append(requests, requestFor(e.node)...)
+	for node, evictions := range r.requested {
+		isDue := false
+		for uid, e := range evictions {
+			if e.namespace == budget.GetNamespace() && e.answer.Meaning == drain.Budget {
+				e.again, isDue = time.Time{}, true
+				evictions[uid] = e
+			}
+		}
+		if isDue {
+			requests = append(requests, requestFor(node)...)
 		}
 	}
 	return requests
 }
 
-// forget drops the evictions of a node that is drained or gone.
+// forget drops all that is known about a node that is gone.
 func (r *drains) forget(node string) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	maps.DeleteFunc(r.requested, func(_ types.UID, e eviction) bool { return e.node == node })
+	delete(r.requested, node)
+	delete(r.written, node)
 }
 
-// write changes a node unless it has changed since it was read. A change of the node is an event, so the next reconcile follows.
-func (r *drains) write(ctx context.Context, n *corev1.Node, change func(*corev1.Node)) error {
+// forgetEvictions drops the evictions of a node that is drained.
+func (r *drains) forgetEvictions(node string) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	delete(r.requested, node)
+}
+
+// write changes a node unless it has changed since it was read, and returns it.
+func (r *drains) write(ctx context.Context, n *corev1.Node, change func(*corev1.Node)) (*corev1.Node, error) {
 	next := n.DeepCopy()
 	change(next)
-	err := r.client.Patch(ctx, next, client.MergeFromWithOptions(n, client.MergeFromWithOptimisticLock{}))
-	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil
+	if err := r.client.Patch(ctx, next, client.MergeFromWithOptions(n, client.MergeFromWithOptimisticLock{})); err != nil {
+		return n, fmt.Errorf("writing node %s: %w", n.Name, err)
 	}
-	return fmt.Errorf("writing node %s: %w", n.Name, err)
+	r.wrote(next)
+	return next, nil
+}
+
+func (r *drains) wrote(n *corev1.Node) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.written[n.Name] = n
 }

@@ -1,17 +1,24 @@
-package update
+package cluster
 
 import (
+	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // CacheOptions limits the manager's cache to what the controllers read. A cluster has far more pods than nodes, and every replica caches them.
 func CacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject:         map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: reducePod}},
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:               {Transform: reducePod},
+			&configv1.ClusterOperator{}: {Field: fields.OneTermEqualSelector("metadata.name", api.MachineConfigOperator)},
+		},
 	}
 }
 

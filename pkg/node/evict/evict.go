@@ -1,0 +1,67 @@
+// Package evict cordons, drains and releases nodes at the request of their daemons, and shows the progress in the nodes' conditions. Package
+// drain decides; this package reads the objects and writes the results. The requests and their answers are in the objects, so a new leader
+// continues. What is only in memory saves requests and repeated waits.
+package evict
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cluster-version/cvo/pkg/node/cluster"
+)
+
+// nodeName is the index of pods by their nodes.
+const nodeName = "spec.nodeName"
+
+// Add adds the controller to a manager whose scheme cluster.NewScheme returned. It runs until ctx ends.
+func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecorder) error {
+	err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, nodeName, func(o client.Object) []string {
+		pod, ok := o.(*corev1.Pod)
+		if !ok || pod.Spec.NodeName == "" {
+			return nil
+		}
+		return []string{pod.Spec.NodeName}
+	})
+	if err != nil {
+		return fmt.Errorf("indexing pods by node: %w", err)
+	}
+	core, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("connecting to the API server: %w", err)
+	}
+	return newDrains(mgr.GetClient(), core.RESTClient(), clk, recorder).add(mgr)
+}
+
+func (r *drains) add(mgr manager.Manager) error {
+	ofPod := func(_ context.Context, o client.Object) []reconcile.Request {
+		pod, ok := o.(*corev1.Pod)
+		if !ok || pod.Spec.NodeName == "" {
+			return nil
+		}
+		return requestFor(pod.Spec.NodeName)
+	}
+	return builder.ControllerManagedBy(mgr).Named("node-drains").
+		For(&corev1.Node{}, cluster.OnNodeChanges(mattersToDrain)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: drainWorkers}).
+		Complete(r)
+}
+
+// mattersToDrain reports whether a change of a node may change its drain.
+func mattersToDrain(before, after *corev1.Node) bool {
+	return before.Spec.Unschedulable != after.Spec.Unschedulable || !equality.Semantic.DeepEqual(before.Annotations, after.Annotations)
+}

@@ -1,0 +1,193 @@
+package update
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/pool"
+)
+
+// memory is a client of objects in memory. It accepts every write, and stores created MachineConfigs and changes of pools.
+type memory struct {
+	client.Client
+	pools   []mcfgv1.MachineConfigPool
+	configs []mcfgv1.MachineConfig
+	nodes   []corev1.Node
+	// version is the last resource version.
+	version int
+	// refused is the error of the next write to a Node.
+	refused error
+}
+
+func (m *memory) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	switch l := list.(type) {
+	case *mcfgv1.MachineConfigPoolList:
+		for i := range m.pools {
+			l.Items = append(l.Items, *m.pools[i].DeepCopy())
+		}
+	case *mcfgv1.MachineConfigList:
+		l.Items = m.configs
+	case *corev1.NodeList:
+		l.Items = m.nodes
+	}
+	return nil
+}
+
+func (m *memory) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
+	m.set(o)
+	o.SetCreationTimestamp(metav1.Now())
+	if mc, ok := o.(*mcfgv1.MachineConfig); ok {
+		m.configs = append(m.configs, *mc.DeepCopy())
+	}
+	return nil
+}
+
+func (m *memory) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+	m.set(o)
+	switch o := o.(type) {
+	case *mcfgv1.MachineConfigPool:
+		for i := range m.pools {
+			if m.pools[i].Name == o.Name {
+				m.pools[i] = *o.DeepCopy()
+			}
+		}
+	case *corev1.Node:
+		err := m.refused
+		m.refused = nil
+		return err
+	}
+	return nil
+}
+
+func (m *memory) Status() client.SubResourceWriter { return poolStatus{memory: m} }
+
+func (m *memory) set(o client.Object) {
+	m.version++
+	o.SetResourceVersion(fmt.Sprint(m.version))
+}
+
+// poolStatus writes the status of pools.
+type poolStatus struct {
+	client.SubResourceWriter
+	memory *memory
+}
+
+func (s poolStatus) Patch(ctx context.Context, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
+	return s.memory.Patch(ctx, o, p)
+}
+
+// newMemory returns a cluster whose workers have reported. Their pool is paused, so that no Node is written.
+func newMemory(nodes int) *memory {
+	m := &memory{version: 1000}
+	for i := range nodes {
+		m.nodes = append(m.nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("n%d", i), ResourceVersion: fmt.Sprint(i + 1), Labels: map[string]string{"node-role.kubernetes.io/worker": ""},
+			Annotations: map[string]string{api.NodeStateAnnotation: api.NodeDone},
+		}})
+	}
+	controlPlane, worker := pool.BuiltIn([]*corev1.Node{&m.nodes[0]})
+	worker.Spec.Paused = true
+	m.pools = []mcfgv1.MachineConfigPool{*controlPlane, *worker}
+	for i := range 10 {
+		m.configs = append(m.configs, newConfig(fmt.Sprintf("%d0-worker", i), fmt.Sprintf("/etc/example/%d", i), strings.Repeat("x", 10000)))
+	}
+	return m
+}
+
+// newConfig returns a MachineConfig of the workers with one file.
+func newConfig(name, path, text string) mcfgv1.MachineConfig {
+	mc := mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{
+		Name: name, ResourceVersion: "1", Labels: map[string]string{api.MachineConfigRoleLabel: "worker"},
+	}}
+	mc.Spec.Config.Raw = fmt.Appendf(nil, `{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":%q,"contents":{"source":"data:,%s"}}]}}`, path, text)
+	return mc
+}
+
+func (m *memory) controller() *pools {
+	r := newPools(m, nil, clocktesting.NewFakePassiveClock(time.Now()), &record.FakeRecorder{}, Options{})
+	r.planner.hasSynced = func() bool { return true }
+	return r
+}
+
+func TestOnlyChangesOfMachineConfigsRenderThem(t *testing.T) {
+	m := newMemory(500)
+	r := m.controller()
+	config := func() string {
+		_, err := r.Reconcile(t.Context(), reconcile.Request{})
+		require.NoError(t, err)
+		return m.pools[1].Spec.Configuration.Name
+	}
+	first := config()
+	require.NotEmpty(t, first)
+
+	m.configs[9] = newConfig("90-worker", "/etc/example/9", "changed")
+	m.nodes[0].Labels["changed"] = ""
+	assert.Equal(t, first, config(), "a change of a Node renders nothing")
+
+	m.configs[9].ResourceVersion = "2"
+	second := config()
+	assert.NotEqual(t, first, second)
+
+	m.pools[1].Spec.Configuration.Name = first
+	assert.Equal(t, second, config(), "the change of the pool is undone")
+
+	last := len(m.configs) - 1
+	require.Equal(t, second, m.configs[last].Name)
+	m.configs = m.configs[:last]
+	config()
+	assert.Equal(t, second, m.configs[last].Name, "a deleted MachineConfig is rendered again")
+
+	m.configs[0].Spec.KernelType, m.configs[0].ResourceVersion = "unknown", "3"
+	config()
+	assert.Contains(t, pool.Message(&m.pools[1], mcfgv1.MachineConfigPoolRenderDegraded), "unknown")
+	m.configs[0].Spec.KernelType = "default"
+	config()
+	assert.NotEmpty(t, pool.Message(&m.pools[1], mcfgv1.MachineConfigPoolRenderDegraded), "a change of a Node renders nothing")
+	m.configs[0].ResourceVersion = "4"
+	assert.Equal(t, second, config())
+	assert.Empty(t, pool.Message(&m.pools[1], mcfgv1.MachineConfigPoolRenderDegraded))
+}
+
+// TestConflictIsRetried has a write that meets a change of the Node, such as one by the kubelet, whose event does not matter to pools.
+func TestConflictIsRetried(t *testing.T) {
+	m := newMemory(1)
+	m.pools[1].Spec.Paused = false
+	r := m.controller()
+	m.refused = apierrors.NewConflict(corev1.Resource("nodes"), "n0", nil)
+
+	result, err := r.Reconcile(t.Context(), reconcile.Request{})
+
+	require.NoError(t, err)
+	assert.Equal(t, cluster.ConflictRetry, result.RequeueAfter)
+	result, err = r.Reconcile(t.Context(), reconcile.Request{})
+	require.NoError(t, err)
+	assert.Zero(t, result)
+	assert.NotEmpty(t, r.written["n0"].Annotations[api.DesiredConfigAnnotation])
+}
+
+// BenchmarkNodeChange reconciles the pools of 500 nodes after a change of one.
+func BenchmarkNodeChange(b *testing.B) {
+	r := newMemory(500).controller()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.Reconcile(b.Context(), reconcile.Request{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
