@@ -128,6 +128,13 @@ const (
 	ReasonOperatorNotStarting = "OperatorNotStarting"
 )
 
+// Reasons for Failing and Progressing while the operator has no release to apply.
+const (
+	// The operator applies and repairs nothing, because it cannot accept the release that the cluster runs or installs. Its record is gone
+	// and it cannot be verified again, or it cannot be retrieved. The message names the cause and the remedy.
+	ReasonNoAcceptedRelease = "NoAcceptedRelease"
+)
+
 // Reasons for Failing and Progressing that concern a single object of the release.
 const (
 	// ReasonNotObserved means that no watch has delivered the applied state of an object yet. This is normal for a moment after each apply. If

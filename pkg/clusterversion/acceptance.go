@@ -1,8 +1,10 @@
 package clusterversion
 
 import (
+	"errors"
 	"strconv"
 	"sync"
+	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/utils/clock"
@@ -12,6 +14,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
 	"github.com/cluster-version/cvo/pkg/clusterversion/releasestatus"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
+	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/payload"
 )
 
@@ -49,8 +52,10 @@ type answers struct {
 	serial   int
 	// resumption is the resumed release of the history until it is accepted; nil for none.
 	resumption *accept.Acceptance
-	// resumeFailure is the reason why the release of the history could not be resumed.
+	// resumeFailure is the reason why the release of the history could not be resumed for the current question.
 	resumeFailure string
+	// idleSince is the time since when the operator has nothing to apply, because no release is accepted; zero if unknown.
+	idleSince time.Time
 }
 
 func (a *acceptance) snapshot() answers {
@@ -116,7 +121,7 @@ func (a *acceptance) ask(cv *configv1.ClusterVersion, target request.Target, ser
 		return recheck
 	}
 	if !sameRelease {
-		a.latest = accept.Acceptance{}
+		a.latest, a.resumeFailure = accept.Acceptance{}, ""
 	}
 	a.questions++
 	a.key, a.asked, a.generation, a.retrieving = strconv.Itoa(a.questions), q, cv.Generation, false
@@ -178,11 +183,39 @@ func (a *acceptance) resume(key string, result accept.Acceptance) (reported bool
 	defer a.mu.Unlock()
 	reported = a.resumeFailure == result.Message
 	if a.key == key && result.Done && a.accepted == nil {
-		a.resumption = &result
+		a.resumption, a.resumeFailure = &result, ""
 	} else if result.Err != nil {
 		a.resumeFailure = result.Message
 	}
 	return reported
+}
+
+// unapplied returns the reason why the operator applies nothing: it could neither resume the release of the history nor accept the requested
+// one. It returns nil if a release is accepted or no reason is known yet. latest is the state of the requested release.
+func (a *acceptance) unapplied(cv *configv1.ClusterVersion, latest accept.Acceptance) *report.Problem {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	cause, err := a.resumeFailure, latest.Err
+	switch {
+	case a.accepted != nil:
+		a.idleSince = time.Time{}
+		return nil
+	case cause == "" && err == nil:
+		return nil
+	case cause == "":
+		cause = latest.Message
+	}
+	if a.idleSince.IsZero() {
+		a.idleSince = a.clock.Now()
+	}
+	remedy := ""
+	if len(cv.Status.History) > 0 { // before that, a request waits for the install
+		remedy = ", or request a release by digest in spec.desiredUpdate (with force if no one signed it)"
+	}
+	return &report.Problem{
+		Reason: api.ReasonNoAcceptedRelease, Since: a.idleSince, Err: errors.New(cause),
+		Message: "The operator applies and repairs nothing until it accepts a release. Remove the cause" + remedy + ". " + cause,
+	}
 }
 
 // record adds an accepted release to the identity and returns the previous answers.

@@ -38,6 +38,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/clusterversion/status"
 	"github.com/cluster-version/cvo/pkg/clusterversion/updates"
+	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/update/upgradeable"
 )
@@ -143,8 +144,10 @@ type round struct {
 	settings accept.Settings
 	latest   accept.Acceptance
 	accepted *accept.Acceptance
-	serial   int
-	updates  updates.Known
+	// unapplied is the reason why the operator applies nothing, nil if it has an accepted release.
+	unapplied *report.Problem
+	serial    int
+	updates   updates.Known
 	// shown is the state of the rollout for all later steps, so that they agree: the rollout continues during a reconcile.
 	shown     reported
 	obstacles []upgradeable.Obstacle
@@ -290,6 +293,7 @@ func (c *Reconciler) accept(ctx context.Context, r *round) error {
 	}
 	adopted := c.acceptance.snapshot()
 	r.accepted, r.serial, r.forced = adopted.accepted, adopted.serial, adopted.identity.ForcedDigests()
+	r.unapplied = c.acceptance.unapplied(r.original, r.latest)
 	log := logr.FromContextOrDiscard(ctx)
 	c.runner.Start(background.SlotAccept, known.key, c.acceptStep(log, known.key, r.target, r.settings))
 	if recheck {
@@ -361,7 +365,8 @@ func (c *Reconciler) obstructions() upgradeable.Cluster {
 func (c *Reconciler) writeStatus(ctx context.Context, r *round) error {
 	before, shown := r.original.Status, r.shown
 	next, recheck := status.Next(r.cv, status.Observed{
-		Invalid: r.invalid, Target: r.target, Latest: r.latest, Pending: r.pending, Accepted: r.accepted, Progress: shown.progress, Forced: r.forced,
+		Invalid: r.invalid, Target: r.target, Latest: r.latest, Pending: r.pending, Accepted: r.accepted, Unapplied: r.unapplied,
+		Progress: shown.progress, Forced: r.forced,
 		Updates: r.updates, Obstacles: r.obstacles, Schema: r.schema, Now: c.clock.Now(),
 	})
 	r.within(recheck)

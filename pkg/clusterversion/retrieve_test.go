@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
@@ -55,4 +57,97 @@ func TestChangedInputsTriggerARetrieval(t *testing.T) {
 	s.unretrievedAhead.Store(true)
 	assert.False(t, woken())
 	assert.Equal(t, 1, work[background.SlotPreflight])
+}
+
+// TestFailingReportsThatNothingIsApplied starts an operator that can no longer verify the release of the history. The cluster has every
+// other condition of a healthy one.
+func TestFailingReportsThatNothingIsApplied(t *testing.T) {
+	const remedy = "The operator applies and repairs nothing until it accepts a release. Remove the cause, or request a release by digest " +
+		"in spec.desiredUpdate (with force if no one signed it). "
+	rejected := func(version string) accept.Acceptance {
+		a := acceptedRelease(version)
+		a.Done, a.Step, a.Err, a.Message = false, api.ReasonRetrievePayload, errors.New("signed by no key"), version+": signed by no key"
+		return a
+	}
+	restarted := func(t *testing.T) *scribe {
+		s := newScribe(t)
+		cv := s.get(t)
+		cv.Status = clusterAt(completed("1.0.0")).Status
+		cv.Status.Conditions = []configv1.ClusterOperatorStatusCondition{
+			{Type: configv1.OperatorAvailable, Status: configv1.ConditionTrue, Message: "Done applying 1.0.0"},
+			{Type: api.Failing, Status: configv1.ConditionFalse},
+			{Type: configv1.OperatorProgressing, Status: configv1.ConditionFalse, Message: "Cluster version is 1.0.0"},
+		}
+		require.NoError(t, s.client.Status().Update(t.Context(), cv))
+		s.reconcile(t)
+		return s
+	}
+	assertReports := func(t *testing.T, s *scribe, failing, progressing string) {
+		t.Helper()
+		status := s.get(t).Status
+		assert.Equal(t, failing, said(status, api.Failing))
+		assert.Equal(t, progressing, said(status, configv1.OperatorProgressing))
+		assert.Equal(t, "True||Done applying 1.0.0", said(status, configv1.OperatorAvailable))
+	}
+	const idle = "False|NoAcceptedRelease|Error while reconciling 1.0.0: no release is accepted, so nothing is applied or repaired"
+
+	t.Run("after the release of the history is rejected", func(t *testing.T) {
+		s := restarted(t)
+		s.at(time.Second)
+		s.accepts(rejected("1.0.0"))
+		result := s.reconcile(t)
+		assertReports(t, s, "False||", "False||Cluster version is 1.0.0")
+		assert.Equal(t, 10*time.Second, result.RequeueAfter, "failed requests are retried before they are reported")
+		s.at(11 * time.Second)
+		s.reconcile(t)
+		assertReports(t, s, "True|NoAcceptedRelease|"+remedy+"1.0.0: signed by no key", idle)
+		s.accepts(acceptedRelease("1.0.0"))
+		s.at(12 * time.Second)
+		s.reconcile(t)
+		assertReports(t, s, "True|NoAcceptedRelease|"+remedy+"1.0.0: signed by no key", idle)
+		s.progresses(progressOf("1.0.0", 4, 4))
+		s.at(14 * time.Second)
+		s.reconcile(t)
+		assertReports(t, s, "False||", "False||Cluster version is 1.0.0")
+	})
+	t.Run("while an update is rejected too", func(t *testing.T) {
+		s := restarted(t)
+		s.edit(t, func(cv *configv1.ClusterVersion) { wants(cv, configv1.Update{Image: imageOf("1.1.0")}) })
+		s.at(time.Second)
+		s.reconcile(t)
+		s.acceptance.resume(s.acceptance.snapshot().key, rejected("1.0.0"))
+		s.accepts(rejected("1.1.0"))
+		s.reconcile(t)
+		s.at(12 * time.Second)
+		s.reconcile(t)
+		assertReports(t, s, "True|NoAcceptedRelease|"+remedy+"1.0.0: signed by no key", idle)
+	})
+	t.Run("but not while only an update is rejected", func(t *testing.T) {
+		s := restarted(t)
+		s.accepts(acceptedRelease("1.0.0"))
+		s.at(time.Second)
+		s.reconcile(t)
+		s.progresses(progressOf("1.0.0", 4, 4))
+		s.edit(t, func(cv *configv1.ClusterVersion) { wants(cv, configv1.Update{Image: imageOf("1.1.0")}) })
+		s.at(2 * time.Second)
+		s.reconcile(t)
+		s.accepts(rejected("1.1.0"))
+		s.at(time.Minute)
+		s.reconcile(t)
+		assertReports(t, s, "False||", "False||Cluster version is 1.0.0")
+		assert.Equal(t, "False|RetrievePayload|1.1.0: signed by no key", said(s.get(t).Status, api.ReleaseAccepted))
+	})
+	t.Run("during a first install", func(t *testing.T) {
+		s := newScribe(t)
+		s.reconcile(t)
+		s.accepts(rejected("1.0.0"))
+		s.reconcile(t)
+		s.at(10 * time.Second)
+		s.reconcile(t)
+		status := s.get(t).Status
+		assert.Equal(t, "True|NoAcceptedRelease|The operator applies and repairs nothing until it accepts a release. Remove the cause. 1.0.0: signed by no key",
+			said(status, api.Failing))
+		assert.Equal(t, "True|NoAcceptedRelease|Unable to apply "+imageOf("1.0.0")+": no release is accepted, so nothing is applied or repaired",
+			said(status, configv1.OperatorProgressing))
+	})
 }

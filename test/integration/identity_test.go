@@ -253,6 +253,21 @@ func TestMovedTagIsNotResolvedAgain(t *testing.T) {
 		version, _ := l.settings("a")
 		assert.Equal(t, "4.7.0", version, "nothing of an unsigned image is applied")
 	})
+	l.chapter("reports that nothing is applied without an accepted release", func(t *testing.T) {
+		settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tiny-a", Name: "settings"}}
+		require.NoError(t, l.client.Delete(t.Context(), settings))
+		cv := l.await("the operator to report it", time.Minute, says(api.Failing, "True|"+api.ReasonNoAcceptedRelease+"|"))
+		assert.Contains(t, condition(cv, api.Failing), "request a release by digest in spec.desiredUpdate")
+		assert.Equal(t, "False|NoAcceptedRelease|Error while reconciling 4.7.0: no release is accepted, so nothing is applied or repaired",
+			condition(cv, configv1.OperatorProgressing))
+		assert.Equal(t, "True||Done applying 4.7.0", condition(cv, configv1.OperatorAvailable))
+		assert.True(t, apierrors.IsNotFound(l.client.Get(t.Context(), client.ObjectKeyFromObject(settings), settings)))
+
+		l.updated("4.8.1", configv1.Update{Image: l.pushAndMoveTag("4.8.1", true).ByDigest()})
+		assert.Equal(t, "False||", condition(l.get(), api.Failing))
+		version, _ := l.settings("a")
+		assert.Equal(t, "4.8.1", version)
+	})
 }
 
 // recordByOldOperator rewrites the ReleaseStatus as an operator without request records would write it.

@@ -362,6 +362,8 @@ func (c *cause) summarize() string {
 		return "the image may not be safe to use"
 	case api.ReasonPreconditionCheckFailed:
 		return "it may not be safe to apply this update"
+	case api.ReasonNoAcceptedRelease:
+		return "no release is accepted, so nothing is applied or repaired"
 	case api.ReasonOperatorNotStarting:
 		return "the operator of the release does not start"
 	case api.ReasonClusterOperatorDegraded:

@@ -36,9 +36,11 @@ type Observed struct {
 	Latest accept.Acceptance
 	// Pending says when the request that waits for the first install starts; empty if none waits.
 	Pending string
-	// Accepted is the release that is rolled out, nil before the first. Progress is the progress of its rollout.
-	Accepted *accept.Acceptance
-	Progress *report.Progress
+	// Accepted is the release that is rolled out, nil before the first. Unapplied is the reason why there is none; nil if it is unknown.
+	// Progress is the progress of the rollout.
+	Accepted  *accept.Acceptance
+	Unapplied *report.Problem
+	Progress  *report.Progress
 	// Forced are the digests that were ever forced. Their history entries are kept longest.
 	Forced sets.Set[string]
 	// Updates are the known updates of the cluster.
@@ -116,19 +118,26 @@ func desired(a accept.Acceptance, known []configv1.Release) configv1.Release {
 }
 
 // setConditions sets the conditions and returns the time until they may change without an event. The state of a rollout that was under way
-// or complete is unknown until its first pass. Until then, for example after a restart, its conditions do not change.
+// or complete is unknown until its first pass. Until then, for example after a restart, its conditions change only if no release can be
+// accepted.
 func setConditions(cv *configv1.ClusterVersion, status *configv1.ClusterVersionStatus, in Observed, begun bool, now metav1.Time) time.Duration {
 	version := versionText(status, in)
 	mode := release.Initializing
-	if in.Accepted != nil {
+	switch {
+	case in.Accepted != nil:
 		mode = nextMode(*status, in, begun)
+	case len(status.History) > 0:
+		mode = history.Mode(cv, status.History[0].Image)
 	}
-	known := in.Progress != nil || begun || len(status.History) == 0
 	var problems []report.Problem
-	if in.Progress != nil {
+	switch {
+	case in.Progress != nil:
 		problems = in.Progress.Problems
+	case in.Unapplied != nil:
+		problems = []report.Problem{*in.Unapplied}
 	}
 	a := assess.Rollout(problems, mode, in.Now)
+	known := in.Progress != nil || begun || len(status.History) == 0 || a.Failing == configv1.ConditionTrue
 	set := func(kind configv1.ClusterStatusConditionType, value configv1.ConditionStatus, reason, message string) {
 		setCondition(&status.Conditions, configv1.ClusterOperatorStatusCondition{
 			Type: kind, Status: value, Reason: reason, Message: message, LastTransitionTime: now,
