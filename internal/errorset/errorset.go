@@ -14,3 +14,23 @@ func Join(errs []error) error {
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(slices.CompactFunc(errs, func(a, b error) bool { return a.Error() == b.Error() })...)
 }
+
+// Split returns the errors that were joined in err or in an error that it wraps, without the text of the wrapping errors. It returns err
+// itself if nothing was joined, and nothing for nil.
+func Split(err error) []error {
+	for wrapped := err; wrapped != nil; wrapped = errors.Unwrap(wrapped) {
+		joined, ok := wrapped.(interface{ Unwrap() []error })
+		if !ok {
+			continue
+		}
+		var all []error
+		for _, one := range joined.Unwrap() {
+			all = append(all, Split(one)...)
+		}
+		return all
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}

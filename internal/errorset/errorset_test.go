@@ -2,6 +2,7 @@ package errorset_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"testing"
@@ -19,6 +20,16 @@ func TestErrorsAreSortedAndDistinct(t *testing.T) {
 	require.EqualError(t, err, "a\nb\nfile does not exist")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	assert.Equal(t, given, errs, "the given errors keep their order")
+}
+
+func TestSplitReturnsTheJoinedErrors(t *testing.T) {
+	a, b, c := errors.New("a"), errors.New("b"), errors.New("c")
+	wrapped := fmt.Errorf("c: %w", c)
+	joined := errors.Join(fmt.Errorf("reading: %w", errorset.Join([]error{b, a})), wrapped)
+
+	assert.Equal(t, []error{a, b, wrapped}, errorset.Split(fmt.Errorf("folder: %w", joined)))
+	assert.Equal(t, []error{wrapped}, errorset.Split(wrapped))
+	assert.Empty(t, errorset.Split(nil))
 }
 
 func TestNoErrorsAreNil(t *testing.T) {

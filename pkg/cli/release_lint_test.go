@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,6 +111,51 @@ func TestReleaseLintComparesWithThePreviousRelease(t *testing.T) {
 	_, errs, err = runCvo(t, "release", "new", "--operator-manifests", operator, "--from-dir", after, "--name", "1.1.0", "--dry-run", "--from", old)
 	require.NoError(t, err, errs)
 	assert.Contains(t, errs, "warning kind-dropped: release 1.0.0 has the CRD things.example.com")
+}
+
+// TestReleaseLintOfComponentsReportsEveryMistake lints a folder with mistakes in all of its files. None hides another.
+func TestReleaseLintOfComponentsReportsEveryMistake(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"web/name.yaml":                   "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a/b\n  namespace: web\n",
+		"web/parent.yaml":                 "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: ..\n  namespace: web\n",
+		"web/syntax.yaml":                 "\na: {\n",
+		"web/old/a.yaml":                  "kind: A\n",
+		"web/version.yaml":                "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\n  namespace: web\n  labels:\n    a: b/c\ndata:\n  v: 0.0.1-snapshot-etcd\n",
+		"dns/image-references":            "kind: ConfigMap\n",
+		"dns/kustomization.yaml":          "kind: Kustomization\n",
+		"dns/ns.yaml":                     "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: a.b\n",
+		"Big/ns.yaml":                     "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: web\n",
+		"ntp/notes.txt":                   "x",
+		"image-references":                "kind: ImageStream\nspec:\n  tags:\n  - name: web\n    from: {kind: DockerImage, name: registry.example/web:v1}\n",
+		"top.yaml":                        "kind: A\n",
+		"cluster-version-operator/a.yaml": "{{.Values.x}}\n",
+	} {
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	var report finding.Report
+	for _, output := range []string{"text", "json", "yaml", "sarif"} {
+		out, err := runRelease(t, "lint", dir, "-o", output)
+		require.Equal(t, command.ExitRefused, command.ExitCode(err), "%s: %v", output, err)
+		if output == "json" {
+			require.NoError(t, json.Unmarshal([]byte(out), &report))
+		}
+		assert.Contains(t, out, "component dns: kustomization.yaml is a kustomization", output)
+	}
+	var found []string
+	for _, f := range report.Findings {
+		if f.Severity == finding.Error {
+			found = append(found, fmt.Sprintf("%s %s:%d", f.Rule, strings.TrimPrefix(f.File, dir), f.Line))
+		}
+	}
+	assert.ElementsMatch(t, []string{
+		"invalid-metadata /web/name.yaml:4", "invalid-metadata /web/parent.yaml:4", "syntax /web/syntax.yaml:2", "component /web/old/a.yaml:0",
+		"component /web/version.yaml:0", "invalid-metadata /web/version.yaml:6", "component /dns/image-references:0", "component /dns/kustomization.yaml:0",
+		"invalid-metadata /dns/ns.yaml:4", "component /Big:0", "component /ntp:0", "component /image-references:0", "component /top.yaml:0",
+		"template /cluster-version-operator/a.yaml:1",
+	}, found)
 }
 
 func TestReleaseLintPrintsJSONAndYAML(t *testing.T) {

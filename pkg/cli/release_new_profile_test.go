@@ -161,12 +161,14 @@ func TestFoldersOfComponentsAreLinted(t *testing.T) {
 		assert.Contains(t, out, filepath.Join(dir, "web", "web.yaml")+":1: warning never-included")
 	})
 	t.Run("it reports components that no cluster gets", func(t *testing.T) {
-		_, _, err := runCvo(t, "release", "lint", plainFolder(t, map[string]string{"web/kustomization.yaml": "resources: []\n"}))
-		assert.ErrorContains(t, err, "kustomization.yaml is a kustomization, not a manifest")
+		out, _, err := runCvo(t, "release", "lint", plainFolder(t, map[string]string{"web/kustomization.yaml": "resources: []\n"}))
+		assert.Equal(t, command.ExitRefused, command.ExitCode(err))
+		assert.Contains(t, out, "kustomization.yaml is a kustomization, not a manifest")
 	})
 	t.Run("it explains how to put manifests into components", func(t *testing.T) {
-		_, _, err := runCvo(t, "release", "lint", filepath.Join(dir, "web"))
-		assert.ErrorContains(t, err, "the folder has no subdirectories: put each component's manifests into a subdirectory")
+		out, _, err := runCvo(t, "release", "lint", filepath.Join(dir, "web"))
+		assert.Equal(t, command.ExitRefused, command.ExitCode(err))
+		assert.Contains(t, out, "the folder has no subdirectories: put each component's manifests into a subdirectory")
 	})
 	t.Run("other commands name the way to a release", func(t *testing.T) {
 		_, _, err := runCvo(t, "release", "info", dir)

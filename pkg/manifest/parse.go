@@ -54,6 +54,8 @@ func (e *Error) Unwrap() error { return e.Err }
 var (
 	// ErrTwice means that a file contains one object twice.
 	ErrTwice = errors.New("occurs twice in this file")
+	// ErrName means that a request path cannot contain the name or namespace of an object.
+	ErrName = errors.New("is not a valid name")
 	// ErrTooLarge means that an object is larger than a cluster can store.
 	ErrTooLarge = errors.New("the object is too large")
 )
@@ -284,7 +286,7 @@ func checkIdentity(object map[string]any) []*Error {
 // would lead a request to another object.
 func checkPathSegment(name, field string, fail func(field, format string, args ...any)) {
 	for _, problem := range content.IsPathSegmentName(name) {
-		fail(field, "%q %s", name, problem)
+		fail(field, "%q %w: %s", name, ErrName, problem)
 	}
 }
 

@@ -114,17 +114,35 @@ func New(opts Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	r, err := draft(opts, version)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.build(opts); err != nil {
+		return nil, fmt.Errorf("building the release image: %w", err)
+	}
+	return r, r.load()
+}
+
+// Draft assembles the files of a release without its image. If components have mistakes, it returns their files anyway, together with all
+// errors.
+func Draft(opts Options) (*Result, error) {
+	version, err := semver.Parse(opts.Version)
+	if err != nil {
+		return nil, err
+	}
+	return draft(opts, version)
+}
+
+func draft(opts Options, version semver.Version) (*Result, error) {
 	images, left, err := opts.pruned()
 	if err != nil {
 		return nil, err
 	}
-	plan, err := opts.plan(version, images)
-	if err != nil {
-		return nil, err
-	}
-	role, err := opts.role(plan)
-	if err != nil {
-		return nil, err
+	plan, mistakes := opts.plan(version, images)
+	var role []input.File
+	if mistakes == nil {
+		role, mistakes = opts.role(plan)
 	}
 	plan.manifests = append(slices.DeleteFunc(plan.manifests, func(f input.File) bool { return len(role) > 0 && f.Name == permission.File }), role...)
 	input.SortFiles(plan.manifests)
@@ -138,10 +156,7 @@ func New(opts Options) (*Result, error) {
 	if r.Metadata, err = metadata(opts); err != nil {
 		return nil, err
 	}
-	if err := r.build(opts); err != nil {
-		return nil, fmt.Errorf("building the release image: %w", err)
-	}
-	return r, r.load()
+	return r, mistakes
 }
 
 // Files returns the files of the release by path, without the files of a base image.
@@ -199,7 +214,7 @@ func (o *Options) check() (semver.Version, error) {
 	}
 	clear(seen)
 	for _, image := range o.Images {
-		errs = append(errs, checkImage(image))
+		errs = append(errs, input.CheckImage(image))
 		if seen[image.Name] {
 			errs = append(errs, fmt.Errorf("duplicate image %q", image.Name))
 		}
@@ -209,23 +224,6 @@ func (o *Options) check() (semver.Version, error) {
 		errs = append(errs, errors.New("there is neither a base image nor the operator's own manifests: add one of them"))
 	}
 	return version, errorset.Join(errs)
-}
-
-func checkImage(image imagev1.TagReference) error {
-	if err := input.CheckName(image.Name); err != nil {
-		return err
-	}
-	if image.From == nil || image.From.Kind != "DockerImage" {
-		return fmt.Errorf("image %q has no pullspec", image.Name)
-	}
-	digest := release.Pullspec(image.From.Name).Digest()
-	if digest == "" {
-		return fmt.Errorf("image %q: %q has no digest: use a pullspec with a digest instead of a tag", image.Name, image.From.Name)
-	}
-	if _, err := release.ParseDigest(string(digest)); err != nil {
-		return fmt.Errorf("image %q: %w", image.Name, err)
-	}
-	return nil
 }
 
 // based reports whether the release has a base image.
@@ -278,10 +276,7 @@ func (o *Options) plan(version semver.Version, images []imagev1.TagReference) (p
 			continue
 		}
 		files, err := r.Render(c)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
+		errs = append(errs, err)
 		if len(files) > 0 {
 			p.operators++
 		}

@@ -6,6 +6,7 @@ package compose
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -15,10 +16,12 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 
+	"github.com/cluster-version/cvo/internal/errorset"
 	"github.com/cluster-version/cvo/internal/folder"
 	"github.com/cluster-version/cvo/pkg/author/assemble"
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
 	"github.com/cluster-version/cvo/pkg/author/derive"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/image"
 )
 
@@ -100,6 +103,9 @@ type Inputs struct {
 	Folders Folders
 
 	chosen Options
+	// tolerant is set if Gather continues after mistakes in folders and collects them in mistakes.
+	tolerant bool
+	mistakes []error
 	// own lists the components whose manifests come from a folder.
 	own []string
 	// asWritten lists images that are only in a folder's list. Their entries are copied unchanged, without reading the image.
@@ -121,19 +127,45 @@ func contradiction(format string, args ...any) error {
 // Gather reads the inputs of a release: the list of images, the overrides, manifests from folders and images, and the base.
 func Gather(ctx context.Context, opts Options) (*Inputs, error) {
 	in := &Inputs{chosen: opts}
+	if err := in.gather(ctx); err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+func (in *Inputs) gather(ctx context.Context) error {
+	opts := &in.chosen
 	for _, name := range opts.Exclude {
 		if _, given := opts.Overrides[name]; given || slices.Contains(opts.Include, name) {
-			return nil, contradiction("component %q is both excluded and included: remove one of the two", name)
+			return contradiction("component %q is both excluded and included: remove one of the two", name)
 		}
 	}
 	for _, step := range []func(context.Context) error{
 		in.list, in.folders, in.annotate, in.monitoring, in.override, in.setBase, in.readImages, in.checkComplete,
 	} {
-		if err := step(ctx); err != nil {
-			return nil, err
+		if err := in.tolerate(step(ctx)); err != nil {
+			return err
 		}
 	}
-	return in, nil
+	return nil
+}
+
+// tolerate moves the mistakes in folders out of an error if in is tolerant, and returns the remaining error.
+func (in *Inputs) tolerate(err error) error {
+	if !in.tolerant {
+		return err
+	}
+	var others []error
+	for _, err := range errorset.Split(err) {
+		_, content := errors.AsType[*input.ContentError](err)
+		_, invalid := errors.AsType[*manifest.Error](err)
+		if content || invalid {
+			in.mistakes = append(in.mistakes, err)
+		} else {
+			others = append(others, err)
+		}
+	}
+	return errorset.Join(others)
 }
 
 // list reads images and metadata from another release or an image stream, and sets the metadata of the new release.
@@ -192,7 +224,7 @@ func (in *Inputs) folders(context.Context) error {
 		if err == nil {
 			content, err = input.ReadFolder(files)
 		}
-		if err != nil {
+		if err := in.tolerate(err); err != nil {
 			return fmt.Errorf("reading %s: %w", dir, err)
 		}
 		for _, c := range content.Components {
@@ -203,7 +235,7 @@ func (in *Inputs) folders(context.Context) error {
 				return err
 			}
 		}
-		if err := in.mergeImages(content.Images); err != nil {
+		if err := in.tolerate(in.mergeImages(content.Images)); err != nil {
 			return fmt.Errorf("reading %s: %w", dir, err)
 		}
 	}
@@ -228,18 +260,25 @@ func (in *Inputs) addOwn(c input.Component, source string) error {
 // mergeImages adds a folder's images to the list. An image in both must have the same pullspec.
 func (in *Inputs) mergeImages(added []imagev1.TagReference) error {
 	have := &in.Options.Images
+	var errs []error
 	for _, tag := range added {
 		at := slices.IndexFunc(*have, func(t imagev1.TagReference) bool { return t.Name == tag.Name })
 		switch {
 		case in.isReplaced(tag.Name) || slices.Contains(in.chosen.Exclude, tag.Name):
 		case at < 0:
+			if err := input.CheckImage(tag); err != nil {
+				errs = append(errs, &input.ContentError{Path: input.ReferencesFile, Err: err})
+				continue
+			}
 			*have = append(*have, tag)
 			in.asWritten = append(in.asWritten, tag.Name)
 		case (*have)[at].From == nil || tag.From == nil || (*have)[at].From.Name != tag.From.Name:
-			return contradiction("image %q has two addresses: select one with %s=PULLSPEC", tag.Name, tag.Name)
+			errs = append(errs, &ContradictionError{
+				input.Mistake(input.ReferencesFile, "image %q has two addresses: select one with %s=PULLSPEC", tag.Name, tag.Name),
+			})
 		}
 	}
-	return nil
+	return errorset.Join(errs)
 }
 
 func (in *Inputs) isReplaced(component string) bool {

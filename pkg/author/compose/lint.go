@@ -3,11 +3,13 @@ package compose
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
 	"slices"
 
+	"github.com/cluster-version/cvo/internal/errorset"
 	"github.com/cluster-version/cvo/pkg/author/assemble"
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
 	"github.com/cluster-version/cvo/pkg/author/lint/source"
@@ -37,20 +39,31 @@ func (in *Inputs) Lintable(result *assemble.Result) (files []source.File, disabl
 	return files, disable, nil
 }
 
-// LintFolder builds a release from a folder of components. It returns the files to lint and the rules to disable. It reads no images, so
+// LintFolder assembles the files of a release from a folder of components. It returns the files to lint, the rules to disable, and the
+// mistakes for which the folder cannot become a release. Mistakes inside manifests are left to package lint. LintFolder reads no images, so
 // placeholders for images remain.
-func LintFolder(ctx context.Context, opts Options) (files []source.File, disable []string, err error) {
-	opts.Offline, opts.AllowMissing, opts.NoOperator = true, true, true
-	inputs, err := Gather(ctx, opts)
-	if err != nil {
-		return nil, nil, err
+func LintFolder(ctx context.Context, dir string, opts Options) (files []source.File, disable []string, mistakes []*input.ContentError, err error) {
+	opts.Folders, opts.Offline, opts.AllowMissing, opts.NoOperator = []string{dir}, true, true, true
+	in := &Inputs{chosen: opts, tolerant: true}
+	if err := in.gather(ctx); err != nil {
+		return nil, nil, nil, err
 	}
-	result, err := assemble.New(inputs.Options)
-	if err != nil {
-		return nil, nil, err
+	result, err := assemble.Draft(in.Options)
+	if result == nil {
+		return nil, nil, nil, err
 	}
-	files, disable, err = inputs.Lintable(result)
-	return files, append(disable, "image-placeholder"), err
+	for _, err := range append(in.mistakes, errorset.Split(err)...) {
+		mistake, content := errors.AsType[*input.ContentError](err)
+		_, invalid := errors.AsType[*manifest.Error](err)
+		switch {
+		case content:
+			mistakes = append(mistakes, mistake)
+		case !invalid:
+			mistakes = append(mistakes, &input.ContentError{Err: err})
+		}
+	}
+	files, disable, err = in.Lintable(result)
+	return files, append(disable, "image-placeholder"), mistakes, err
 }
 
 // baseObjects returns the operator's CustomResourceDefinitions and Namespaces in a base image, which other manifests refer to. It does not

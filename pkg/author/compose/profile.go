@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -87,7 +88,7 @@ func (in *Inputs) annotateComponent(c *input.Component, profile string) error {
 		}
 		got, err := annotate.File(f.Name, f.Data, profile)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("component %s: %w", c.Name, err))
+			errs = append(errs, input.Mistake(path.Join(c.Name, f.Name), "component %s: %w", c.Name, err))
 			continue
 		}
 		c.Files[i].Data, c.Files[i].Added = got.Data, got.Lines
@@ -118,10 +119,10 @@ func checkProfile(c *input.Component, manifests []*manifest.Manifest, filter inc
 		return nil
 	case len(manifests) > 0:
 		reason, _ := filter.Exclude(manifests[0])
-		return fmt.Errorf("component %s has no manifest for profile %s, for example %s (%s): select another profile with --profile, or keep the manifests unchanged with --no-annotate",
+		return input.Mistake(c.Name, "component %s has no manifest for profile %s, for example %s (%s): select another profile with --profile, or keep the manifests unchanged with --no-annotate",
 			c.Name, filter.Profile, manifests[0], reason)
 	case len(c.References) == 0:
-		return fmt.Errorf("component %s has no manifests: add a .yaml or .json file to the folder, or remove the folder", c.Name)
+		return input.Mistake(c.Name, "component %s has no manifests: add a .yaml or .json file to the folder, or remove the folder", c.Name)
 	}
 	return nil
 }
@@ -146,7 +147,7 @@ func (in *Inputs) checkRelease(profile string) error {
 			}
 		}
 	}
-	return fmt.Errorf("the release has no manifest for profile %s: add manifests to a component, select another profile with --profile, or keep the manifests unchanged with --no-annotate",
+	return input.Mistake("", "the release has no manifest for profile %s: add manifests to a component, select another profile with --profile, or keep the manifests unchanged with --no-annotate",
 		in.Folders.Profile)
 }
 

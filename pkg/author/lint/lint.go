@@ -20,6 +20,8 @@ type Options struct {
 	Kubernetes string
 	// From contains the files of the release that clusters update from. Without these files, rules that compare releases are skipped.
 	From []source.File
+	// Found are findings of earlier checks to add to the report.
+	Found finding.List
 }
 
 // Check checks the files of a release, in any order. If several files have the same name, the last one counts.
@@ -40,7 +42,7 @@ func Check(files []source.File, opts Options) *finding.Report {
 	})
 	relations.Check(r, from)
 	images.CheckUnused(r)
-	report := finding.NewReport(opts.Disable, r.Lists()...)
+	report := finding.NewReport(opts.Disable, append(r.Lists(), &opts.Found)...)
 	report.Files, report.Objects = len(r.Files), len(r.Objects)
 	for _, f := range files {
 		if f.Origin != "" {

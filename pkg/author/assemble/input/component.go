@@ -23,6 +23,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/layout"
 	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // ReferencesFile is the name of a file with three uses. In a component's folder, it maps placeholders to images. At the top of a folder of
@@ -51,12 +52,49 @@ type Component struct {
 	References []imagev1.TagReference
 }
 
+// ContentError is a mistake in the content of a folder of components.
+type ContentError struct {
+	// Path is the path of the file in the folder of components, or of a component's folder; empty for the whole folder.
+	Path string
+	// Err is the mistake. Its text names the component.
+	Err error
+}
+
+// Error returns the mistake's text.
+func (e *ContentError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the mistake.
+func (e *ContentError) Unwrap() error { return e.Err }
+
+// Mistake returns a ContentError.
+func Mistake(path, format string, args ...any) error {
+	return &ContentError{Path: path, Err: fmt.Errorf(format, args...)}
+}
+
 var componentName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
 
 // CheckName returns an error if the name of a component is invalid.
 func CheckName(name string) error {
 	if !componentName.MatchString(name) {
 		return fmt.Errorf("component %q: the name may contain only lower-case letters, digits, dots and dashes", name)
+	}
+	return nil
+}
+
+// CheckImage returns an error if a component image has an invalid name or no digest.
+func CheckImage(image imagev1.TagReference) error {
+	if err := CheckName(image.Name); err != nil {
+		return err
+	}
+	if image.From == nil || image.From.Kind != "DockerImage" {
+		return fmt.Errorf("image %q has no pullspec", image.Name)
+	}
+	digest := release.Pullspec(image.From.Name).Digest()
+	if digest == "" {
+		return fmt.Errorf("image %q: %q has no digest: use a pullspec with a digest instead of a tag", image.Name, image.From.Name)
+	}
+	if _, err := release.ParseDigest(string(digest)); err != nil {
+		return fmt.Errorf("image %q: %w", image.Name, err)
 	}
 	return nil
 }
@@ -84,7 +122,8 @@ func IsFolder(dir string) bool {
 	return false
 }
 
-// ReadFolder reads a folder of components. It reports the errors of all components together.
+// ReadFolder reads a folder of components. It reports the errors of all components together, each mistake as a ContentError. With them, it
+// returns the content without mistakes.
 func ReadFolder(fsys fs.FS) (Folder, error) {
 	var folder Folder
 	entries, err := fs.ReadDir(fsys, ".")
@@ -98,7 +137,7 @@ func ReadFolder(fsys fs.FS) (Folder, error) {
 		}
 		info, err := fs.Stat(fsys, entry.Name())
 		if err == nil && !info.IsDir() && manifest.IsFile(entry.Name()) {
-			err = fmt.Errorf("%s belongs to no component: move it into the subdirectory of a component", entry.Name())
+			err = Mistake(entry.Name(), "%s belongs to no component: move it into the subdirectory of a component", entry.Name())
 		}
 		if err != nil || !info.IsDir() {
 			errs = append(errs, err)
@@ -115,60 +154,68 @@ func ReadFolder(fsys fs.FS) (Folder, error) {
 	}
 	data, err := fs.ReadFile(fsys, ReferencesFile)
 	if err == nil {
-		folder.Images, err = parseReferences(data)
+		if folder.Images, err = parseReferences(data); err != nil {
+			err = &ContentError{Path: ReferencesFile, Err: err}
+		}
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
 	if len(folder.Components) == 0 {
-		errs = append(errs, errors.New("the folder has no subdirectories: put each component's manifests into a subdirectory"))
+		errs = append(errs, Mistake("", "the folder has no subdirectories: put each component's manifests into a subdirectory"))
 	}
 	return folder, errors.Join(errs...)
 }
 
-// ReadComponent reads the regular files at the top of a component's folder. It skips hidden files. Manifests in subfolders are an error.
+// ReadComponent reads the regular files at the top of a component's folder. It skips hidden files. Manifests in subfolders are an error. It
+// reports all mistakes, each as a ContentError. With them, it returns the component without the files of other tools.
 func ReadComponent(name string, fsys fs.FS) (Component, error) {
 	files, err := ReadFiles(fsys)
 	if err != nil {
 		return Component{Name: name}, fmt.Errorf("component %s: %w", name, err)
 	}
-	if err := checkSubfolders(fsys); err != nil {
-		return Component{Name: name}, fmt.Errorf("component %s: %w", name, err)
-	}
+	errs := []error{checkSubfolders(name, fsys)}
 	if name != api.OperatorComponent { // its files are templates of this operator
-		var errs []error
-		for _, f := range files {
-			if !hidden(f.Name) {
-				errs = append(errs, checkForeign(f))
+		files = slices.DeleteFunc(files, func(f File) bool {
+			if hidden(f.Name) {
+				return true
 			}
-		}
-		if err := errors.Join(errs...); err != nil {
-			return Component{Name: name}, fmt.Errorf("component %s: %w", name, err)
-		}
+			err := checkForeign(f)
+			if err != nil {
+				errs = append(errs, Mistake(path.Join(name, f.Name), "component %s: %w", name, err))
+			}
+			return err != nil
+		})
 	}
-	return newComponent(name, files)
+	c, err := newComponent(name, files)
+	return c, errors.Join(append(errs, err)...)
 }
 
-// checkSubfolders returns an error if a subfolder contains a manifest, because a release has no subfolders.
-func checkSubfolders(fsys fs.FS) error {
-	return fs.WalkDir(fsys, ".", func(file string, entry fs.DirEntry, err error) error {
+// checkSubfolders returns an error if a component's subfolder contains a manifest, because a release has no subfolders.
+func checkSubfolders(component string, fsys fs.FS) error {
+	var errs []error
+	err := fs.WalkDir(fsys, ".", func(file string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return err
+			return fmt.Errorf("component %s: %w", component, err)
 		case file != "." && entry.IsDir() && hidden(entry.Name()):
 			return fs.SkipDir
 		case path.Dir(file) != "." && !entry.IsDir() && manifest.IsFile(entry.Name()):
-			return fmt.Errorf("%s is in a subfolder: move it to the folder of the component, or make its folder a component", file)
+			errs = append(errs, Mistake(path.Join(component, file),
+				"component %s: %s is in a subfolder: move it to the folder of the component, or make its folder a component", component, file))
 		}
 		return nil
 	})
+	return errors.Join(append(errs, err)...)
 }
 
-// newComponent returns a component with the given files. It drops hidden files and parses image-references.
+// newComponent returns a component with the given files. It drops hidden files and parses image-references. With an error, it returns the
+// component without image-references.
 func newComponent(name string, files []File) (Component, error) {
 	c := Component{Name: name}
+	var errs []error
 	if err := CheckName(name); err != nil {
-		return c, err
+		errs = append(errs, &ContentError{Path: name, Err: err})
 	}
 	for _, f := range files {
 		if f.Name != ReferencesFile {
@@ -179,10 +226,10 @@ func newComponent(name string, files []File) (Component, error) {
 		}
 		var err error
 		if c.References, err = parseReferences(f.Data); err != nil {
-			return c, fmt.Errorf("component %s: %w", name, err)
+			errs = append(errs, Mistake(path.Join(name, ReferencesFile), "component %s: %w", name, err))
 		}
 	}
-	return c, nil
+	return c, errors.Join(errs...)
 }
 
 // ReadFiles reads the regular files at the top of a folder, sorted by name. It follows links.

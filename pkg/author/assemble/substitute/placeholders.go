@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
 
+	"github.com/cluster-version/cvo/pkg/author/assemble/input"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -18,14 +20,17 @@ type placeholder struct{ from, to string }
 // placeholders returns a component's rules, which replace the placeholders in its image-references with the pullspecs of the release's
 // images. If the release lacks an image, allowMissing keeps the placeholder; otherwise, that is an error.
 func placeholders(component string, refs []imagev1.TagReference, pullspecs map[string]string, allowMissing bool) ([]placeholder, error) {
+	mistake := func(format string, args ...any) error {
+		return input.Mistake(path.Join(component, input.ReferencesFile), "component %s: %s: %w", component, input.ReferencesFile, fmt.Errorf(format, args...))
+	}
 	var rules []placeholder
 	tagOf := map[string]string{}
 	for _, tag := range refs {
 		if tag.From == nil || tag.From.Name == "" {
-			return nil, fmt.Errorf("component %s: image-references: tag %q has no from.name, which is the text to replace", component, tag.Name)
+			return nil, mistake("tag %q has no from.name, which is the text to replace", tag.Name)
 		}
 		if first, seen := tagOf[tag.From.Name]; seen {
-			return nil, fmt.Errorf("component %s: image-references: tags %q and %q both replace %q", component, first, tag.Name, tag.From.Name)
+			return nil, mistake("tags %q and %q both replace %q", first, tag.Name, tag.From.Name)
 		}
 		tagOf[tag.From.Name] = tag.Name
 		pullspec, known := pullspecs[tag.Name]
@@ -33,7 +38,7 @@ func placeholders(component string, refs []imagev1.TagReference, pullspecs map[s
 		case known:
 			rules = append(rules, placeholder{from: tag.From.Name, to: pullspec})
 		case !allowMissing:
-			return nil, fmt.Errorf("component %s: image-references: no input image tag named %q: add %s=PULLSPEC@DIGEST", component, tag.Name, tag.Name)
+			return nil, mistake("no input image tag named %q: add %s=PULLSPEC@DIGEST", tag.Name, tag.Name)
 		}
 	}
 	// A placeholder may be a prefix of another. The longer one takes precedence.
@@ -137,12 +142,13 @@ func skipSuffix(data []byte, at int) int {
 }
 
 // replaceVersions replaces 0.0.1-snapshot with the release's version, and 0.0.1-snapshot-key with the version for the key. A placeholder
-// must not touch a word character. An unknown key is an error.
+// must not touch a word character. An unknown key is an error; its placeholder becomes the release's version.
 func replaceVersions(data []byte, version string, keyed map[string]string) ([]byte, error) {
 	if !bytes.Contains(data, []byte(manifest.VersionPlaceholder)) {
 		return data, nil
 	}
 	var out bytes.Buffer
+	var unknown error
 	for at := 0; at < len(data); {
 		start := bytes.Index(data[at:], []byte(manifest.VersionPlaceholder))
 		if start < 0 {
@@ -157,9 +163,10 @@ func replaceVersions(data []byte, version string, keyed map[string]string) ([]by
 		case start > 0 && isWord(data[start-1]), end < len(data) && isWord(data[end]):
 			to = manifest.VersionPlaceholder
 		case key != "":
-			var known bool
-			if to, known = keyed[key]; !known {
-				return nil, fmt.Errorf("unknown version reference %q in %s-%s: no image of the component reports this version, and no component version defines it", key, manifest.VersionPlaceholder, key)
+			if keyedVersion, known := keyed[key]; known {
+				to = keyedVersion
+			} else if unknown == nil {
+				unknown = fmt.Errorf("unknown version reference %q in %s-%s: no image of the component reports this version, and no component version defines it", key, manifest.VersionPlaceholder, key)
 			}
 			end = keyEnd
 		}
@@ -167,7 +174,7 @@ func replaceVersions(data []byte, version string, keyed map[string]string) ([]by
 		out.WriteString(to)
 		at = end
 	}
-	return out.Bytes(), nil
+	return out.Bytes(), unknown
 }
 
 // versionKey parses "-key" and returns the key and its end. A dash without a key is ordinary text.

@@ -4,7 +4,9 @@
 package substitute
 
 import (
+	"errors"
 	"fmt"
+	"path"
 	"slices"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -28,17 +30,12 @@ type Renderer struct {
 	Warnings []string
 }
 
-// Render replaces the placeholders in a component's files and checks that each document is a manifest.
+// Render replaces the placeholders in a component's files and checks that each document is a manifest. It also returns the files if there
+// are errors.
 func (r *Renderer) Render(c input.Component) ([]input.File, error) {
 	rules, err := r.rules(c)
-	if err != nil {
-		return nil, err
-	}
-	files, err := r.substitute(c, rules)
-	if err != nil {
-		return nil, err
-	}
-	var errs []error
+	files, substituteErr := r.substitute(c, rules)
+	errs := []error{err, substituteErr}
 	for _, f := range files {
 		if !manifest.IsFile(f.Name) {
 			continue
@@ -49,20 +46,19 @@ func (r *Renderer) Render(c input.Component) ([]input.File, error) {
 		}
 		for _, m := range manifests {
 			if left := remaining(m.Object.Object, rules); left != "" {
-				errs = append(errs, fmt.Errorf("component %s: %s: the image placeholder %q was not replaced: enclose it in double quotes, because it is in flow style", c.Name, m, left))
+				errs = append(errs, input.Mistake(path.Join(c.Name, f.Name),
+					"component %s: %s: the image placeholder %q was not replaced: enclose it in double quotes, because it is in flow style", c.Name, m, left))
 			}
 		}
 	}
 	return files, errorset.Join(errs)
 }
 
-// Substitute replaces the placeholders in a component's files, which need not be manifests.
+// Substitute replaces the placeholders in a component's files, which need not be manifests. It also returns the files if there are errors.
 func (r *Renderer) Substitute(c input.Component) ([]input.File, error) {
 	rules, err := r.rules(c)
-	if err != nil {
-		return nil, err
-	}
-	return r.substitute(c, rules)
+	files, substituteErr := r.substitute(c, rules)
+	return files, errors.Join(err, substituteErr)
 }
 
 // rules returns the rules for the placeholders in a component's image-references.
@@ -77,18 +73,19 @@ func (r *Renderer) rules(c input.Component) ([]placeholder, error) {
 func (r *Renderer) substitute(c input.Component, rules []placeholder) ([]input.File, error) {
 	keyed, warnings, err := componentVersions(c.References, r.Images, r.Defaults)
 	if err != nil {
-		return nil, fmt.Errorf("component %s: %w", c.Name, err)
+		return c.Files, input.Mistake(c.Name, "component %s: %w", c.Name, err)
 	}
 	for _, w := range warnings {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("component %s: %s", c.Name, w))
 	}
 	files := slices.Clone(c.Files)
+	var errs []error
 	for i, f := range files {
 		data, err := replaceVersions(replaceImages(f.Data, rules), r.Version, keyed)
 		if err != nil {
-			return nil, fmt.Errorf("component %s: %s: %w", c.Name, f.Name, err)
+			errs = append(errs, input.Mistake(path.Join(c.Name, f.Name), "component %s: %s: %w", c.Name, f.Name, err))
 		}
 		files[i].Data = data
 	}
-	return files, nil
+	return files, errors.Join(errs...)
 }

@@ -60,6 +60,10 @@ func CheckIDs(ids []string) error {
 func fileRules() []Rule {
 	return []Rule{
 		{
+			ID: "component", Severity: Error, Summary: "A folder of components can become a release.",
+			Why: "cvo release new rejects the folder.", Remedy: "correct the folder, and check it with cvo release new --dry-run",
+		},
+		{
 			ID: "syntax", Severity: Error, Summary: "Every document parses.",
 			Why: "If a file does not parse, clusters reject the whole release.", Remedy: "correct the YAML or JSON at this line",
 		},

@@ -216,6 +216,8 @@ func (f *Parsed) checkParsed() {
 			rule = "duplicate-object"
 		case errors.Is(err.Err, manifest.ErrTooLarge):
 			rule = "object-size"
+		case errors.Is(err.Err, manifest.ErrName):
+			rule = "invalid-metadata"
 		case err.Field == "metadata.generateName":
 			rule = "generate-name"
 		case err.Field == "" && (strings.HasPrefix(err.Err.Error(), "parsing ") || strings.HasPrefix(err.Err.Error(), "text after")):

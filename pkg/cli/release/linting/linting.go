@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -134,13 +135,20 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	if err != nil {
 		return &command.UsageError{Err: err}
 	}
-	files, disable, err := o.files(ctx, streams, o.source)
+	files, disable, mistakes, err := o.files(ctx, streams, o.source)
 	if err != nil {
 		return err
 	}
 	opts := lint.Options{Disable: append(disable, o.disable...), Kubernetes: o.kubernetes}
+	for _, m := range mistakes {
+		opts.Found.File("component", filepath.Join(o.source, m.Path), 0, "%v", m)
+	}
 	if o.from != "" {
-		if opts.From, _, err = o.files(ctx, streams, o.from); err != nil {
+		opts.From, _, mistakes, err = o.files(ctx, streams, o.from)
+		for _, m := range mistakes {
+			err = errors.Join(err, m)
+		}
+		if err != nil {
 			return fmt.Errorf("reading --from %s: %w", o.from, err)
 		}
 	}
@@ -157,20 +165,20 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	return nil
 }
 
-// files returns the files to lint of a release or of a folder of components, and the rules to disable.
-func (o *options) files(ctx context.Context, streams command.Streams, origin string) (files []source.File, disable []string, err error) {
+// files returns the files to lint of a release or of a folder of components, the rules to disable, and mistakes in the folder.
+func (o *options) files(ctx context.Context, streams command.Streams, origin string) (files []source.File, disable []string, mistakes []*input.ContentError, err error) {
 	if !input.IsFolder(origin) {
 		files, err = o.read.LintFiles(ctx, streams, origin)
-		return files, nil, err
+		return files, nil, nil, err
 	}
-	files, disable, err = compose.LintFolder(ctx, compose.Options{
-		Folders: []string{origin}, Profile: o.profile, NoAnnotate: o.noAnnotate, Now: time.Now(), BaseComponent: assemble.OperatorComponent,
+	files, disable, mistakes, err = compose.LintFolder(ctx, origin, compose.Options{
+		Profile: o.profile, NoAnnotate: o.noAnnotate, Now: time.Now(), BaseComponent: assemble.OperatorComponent,
 		Operator: manifests.FS(), Monitoring: manifests.Monitoring(),
 	})
 	if _, ok := errors.AsType[*compose.ContradictionError](err); ok {
-		return nil, nil, &command.UsageError{Err: err}
+		return nil, nil, nil, &command.UsageError{Err: err}
 	}
-	return files, disable, err
+	return files, disable, mistakes, err
 }
 
 // check validates the flags and returns the function that prints a report.
