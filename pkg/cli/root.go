@@ -12,6 +12,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/install"
+	"github.com/cluster-version/cvo/pkg/cli/nodes"
 	"github.com/cluster-version/cvo/pkg/cli/registries"
 	"github.com/cluster-version/cvo/pkg/cli/release"
 	"github.com/cluster-version/cvo/pkg/cli/status"
@@ -48,7 +49,7 @@ With the file name kubectl-cvo in your PATH, the program is also a plugin of kub
 	root.SetErr(streams.Err)
 	root.SetFlagErrorFunc(command.FlagError)
 	root.AddCommand(
-		install.New(streams), newPayloadCmd(streams), release.New(streams), newStartCmd(streams), status.New(streams),
+		install.New(streams), nodes.New(streams), newPayloadCmd(streams), release.New(streams), newStartCmd(streams), status.New(streams),
 		trust.New(streams), install.NewUninstall(streams), upgrade.New(streams), newVersionCmd(streams),
 	)
 	completeTheRest(root)

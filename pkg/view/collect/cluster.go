@@ -1,5 +1,6 @@
 // Package collect reads the state of an update for package insight: from a cluster, from a dump of its objects, or from a must-gather. The
-// result lists the unreadable parts with the reasons. Package insight assesses the state.
+// result lists the unreadable parts with the reasons. Package insight assesses the state. For package nodes, it reads the state of the updates
+// of nodes from a cluster.
 package collect
 
 import (
@@ -98,24 +99,24 @@ func (r *clusterReader) read(ctx context.Context, name string) (insight.Input, e
 	in.Rollout = r.rollout(ctx, name)
 	s := sections{in: &in}
 	in.Operators, err = listed[configv1.ClusterOperator](ctx, r.client, &configv1.ClusterOperatorList{})
-	s.note(r.explain("ClusterOperators", err), insight.SectionOperators)
+	s.note(explain("ClusterOperators", err), insight.SectionOperators)
 	in.Pools, err = listed[mcfgv1.MachineConfigPool](ctx, r.client, &mcfgv1.MachineConfigPoolList{})
-	s.note(r.explain("MachineConfigPools", err), insight.SectionControlNodes, insight.SectionWorkers)
+	s.note(explain("MachineConfigPools", err), insight.SectionControlNodes, insight.SectionWorkers)
 	if err != nil {
 		return in, nil //nolint:nilerr // noted above, and nodes mean nothing without pools
 	}
 	in.Nodes, err = listed[corev1.Node](ctx, r.client, &corev1.NodeList{})
-	s.note(r.explain("nodes", err), insight.SectionControlNodes, insight.SectionWorkers)
+	s.note(explain("nodes", err), insight.SectionControlNodes, insight.SectionWorkers)
 	// One annotation is enough. Whole MachineConfigs contain files of several megabytes.
 	configs := &metav1.PartialObjectMetadataList{}
 	configs.SetGroupVersionKind(mcfgv1.GroupVersion.WithKind("MachineConfigList"))
 	metadata, err := listed[metav1.PartialObjectMetadata](ctx, r.client, configs)
-	s.note(r.explain("MachineConfigs", err), insight.SectionWorkers)
+	s.note(explain("MachineConfigs", err), insight.SectionWorkers)
 	in.Releases = releasesOf(metadata)
 	if needsConfigOperatorImage(in.Operators) {
 		var deployment appsv1.Deployment
 		err := r.client.Get(ctx, client.ObjectKey{Namespace: configOperatorNamespace, Name: configOperatorName}, &deployment)
-		s.note(r.explain("the Deployment of the machine config operator", err), insight.SectionConfigOperator)
+		s.note(explain("the Deployment of the machine config operator", err), insight.SectionConfigOperator)
 		if err == nil {
 			in.ConfigOperatorImage = configOperatorImage(&deployment)
 		}
@@ -147,7 +148,7 @@ var (
 // viewed lists the resources that ClusterRole cluster-version-operator-viewer allows to read.
 var viewed = []string{"ClusterOperators", "MachineConfigPools", "nodes"}
 
-func (r *clusterReader) explain(what string, err error) error {
+func explain(what string, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -160,7 +161,7 @@ func (r *clusterReader) explain(what string, err error) error {
 }
 
 // listed reads all objects of a kind, page by page.
-func listed[T any](ctx context.Context, c client.Client, list client.ObjectList) ([]T, error) {
+func listed[T any](ctx context.Context, c client.Reader, list client.ObjectList) ([]T, error) {
 	var all []T
 	for next := ""; ; {
 		if err := c.List(ctx, list, client.Limit(listPage), client.Continue(next)); err != nil {

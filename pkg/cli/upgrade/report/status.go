@@ -16,6 +16,7 @@ import (
 	"github.com/cluster-version/cvo/internal/terminal"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
+	"github.com/cluster-version/cvo/pkg/cli/watching"
 	"github.com/cluster-version/cvo/pkg/view/collect"
 	"github.com/cluster-version/cvo/pkg/view/insight"
 )
@@ -88,7 +89,7 @@ func (o *statusOptions) run(ctx context.Context, streams command.Streams) error 
 		return err
 	}
 	if o.watch {
-		return o.follow(ctx, streams)
+		return watching.Follow(ctx, streams, o.assess, o.changes(streams, terminal.IsTerminal(streams.Out)))
 	}
 	assessment, err := o.assess(ctx)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
+	"github.com/cluster-version/cvo/pkg/cli/watching"
 	"github.com/cluster-version/cvo/pkg/view/collect"
 	"github.com/cluster-version/cvo/pkg/view/insight"
 )
@@ -34,7 +35,7 @@ func TestUpgradeStatusWatchPrintsOnlyChanges(t *testing.T) {
 		want         string
 	}{
 		{"it writes lines", "", false, []func(*insight.Input){same, same, later, fewer}, []bool{true, false, false, true}, "Z 1.2.0 (from 1.1.0): Progressing, 1 of 2 operators updated"},
-		{"it redraws a terminal", "", true, []func(*insight.Input){same, same, fewer}, []bool{true, false, true}, clearScreen + "= Control Plane =\n"},
+		{"it redraws a terminal", "", true, []func(*insight.Input){same, same, fewer}, []bool{true, false, true}, watching.ClearScreen + "= Control Plane =\n"},
 		{"it writes one object per line", printing.FormatJSON, false, []func(*insight.Input){same, same, later, fewer}, []bool{true, false, false, true}, `{"at":"`},
 		{"it writes documents", printing.FormatYAML, false, []func(*insight.Input){same, same, later, fewer}, []bool{true, false, false, true}, "---\nat: "},
 	} {

@@ -1,0 +1,318 @@
+// Package nodes shows the updates of nodes: their state, the plan for the next ones, and the effect of a pause. It takes MachineConfigPools,
+// MachineConfigs, Nodes, pods and PodDisruptionBudgets as values, and returns values and texts for the command line and a console. It uses the
+// packages with which the controller decides, so it shows what the controller does. Package collect reads the objects.
+package nodes
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/pool"
+)
+
+// Cluster has the objects of a cluster that describe the updates of nodes.
+type Cluster struct {
+	// At is the time of the read.
+	At    time.Time
+	Pools []*mcfgv1.MachineConfigPool
+	Nodes []*corev1.Node
+}
+
+// Find returns the pool with a name. Its error lists the existing pools.
+func (c Cluster) Find(name string) (*mcfgv1.MachineConfigPool, error) {
+	names := make([]string, len(c.Pools))
+	for i, p := range c.Pools {
+		if p.Name == name {
+			return p, nil
+		}
+		names[i] = p.Name
+	}
+	slices.Sort(names)
+	return nil, fmt.Errorf("there is no MachineConfigPool %q: the pools are %s", name, cmp.Or(strings.Join(names, ", "), "not created yet"))
+}
+
+// Status is the state of the updates of nodes at one time.
+type Status struct {
+	At    time.Time `json:"at"`
+	Pools []Pool    `json:"pools"`
+	// WithoutPool lists nodes that no pool selects.
+	WithoutPool []string `json:"withoutPool"`
+	// WithoutDaemon lists nodes of pools whose daemon has not reported. No count includes them.
+	WithoutDaemon []string `json:"withoutDaemon"`
+	// Contested lists nodes that several custom pools select. They are in no pool.
+	Contested []Contested `json:"contested"`
+}
+
+// Contested is a node that several custom pools select.
+type Contested struct {
+	Node  string   `json:"node"`
+	Pools []string `json:"pools"`
+}
+
+// PoolState is the state of a pool in one word.
+type PoolState string
+
+// States of a pool.
+const (
+	// PoolDegraded means that the MachineConfigs cannot be rendered, a field of the pool is invalid, or a node is degraded.
+	PoolDegraded PoolState = "Degraded"
+	// PoolEmpty means that the pool has no rendered config yet.
+	PoolEmpty PoolState = "NotRendered"
+	// PoolUpdated means that all nodes run the pool's config.
+	PoolUpdated PoolState = "Updated"
+	// PoolPaused means that no node starts its update before an administrator resumes the pool.
+	PoolPaused PoolState = "Paused"
+	// PoolUpdating means that nodes update, or wait for their turn.
+	PoolUpdating PoolState = "Updating"
+)
+
+// Pool is a MachineConfigPool and those of its nodes that need attention.
+type Pool struct {
+	Name   string    `json:"name"`
+	State  PoolState `json:"state"`
+	Paused bool      `json:"paused"`
+	// Config is the name of the rendered MachineConfig that all nodes of the pool are to run; empty if there is none yet.
+	Config string `json:"config"`
+	// Total is the number of nodes whose daemon has reported. Done nodes run the config, updating nodes have started and are not degraded.
+	// Unavailable nodes use the slots of maxUnavailable. A node may be counted twice.
+	Total       int `json:"total"`
+	Done        int `json:"done"`
+	Updating    int `json:"updating"`
+	Degraded    int `json:"degraded"`
+	Unavailable int `json:"unavailable"`
+	// MaxUnavailable is the number of slots; 0 if spec.maxUnavailable is invalid.
+	MaxUnavailable int `json:"maxUnavailable"`
+	// RenderError and SpecError explain why the MachineConfigs cannot be rendered, and which field of the pool prevents updates. NodeErrors
+	// has the reasons of degraded nodes as the pool reports them.
+	RenderError string `json:"renderError,omitempty"`
+	SpecError   string `json:"specError,omitempty"`
+	NodeErrors  string `json:"nodeErrors,omitempty"`
+	// Waiting explains why nodes wait although slots are free.
+	Waiting string `json:"waiting,omitempty"`
+	// Nodes are the nodes that are not done, and those that are done and unavailable. Degraded ones are first, then those with a blocked drain.
+	Nodes []Node `json:"nodes"`
+}
+
+// Phase is the phase of a node's update.
+type Phase string
+
+// Phases of a node's update.
+const (
+	Degraded  Phase = "Degraded"
+	Draining  Phase = "Draining"
+	Rebooting Phase = "Rebooting"
+	Applying  Phase = "Applying"
+	Waiting   Phase = "Waiting"
+	Done      Phase = "Done"
+)
+
+// phases is the order of phases in lists.
+var phases = []Phase{Degraded, Draining, Rebooting, Applying, Waiting, Done}
+
+// Node is a node of a pool.
+type Node struct {
+	Name  string `json:"name"`
+	Phase Phase  `json:"phase"`
+	// Current and Desired are names of rendered MachineConfigs. Current is empty for a node that has none yet. Desired is the pool's config if
+	// the node has not started.
+	Current string `json:"currentConfig,omitempty"`
+	Desired string `json:"desiredConfig,omitempty"`
+	// Since is the start of the phase; nil if unknown.
+	Since *time.Time `json:"since,omitempty"`
+	// Attempt counts the drains for this update; 0 before the first.
+	Attempt int `json:"attempt,omitempty"`
+	// Why explains why the node waits, is degraded or is unavailable, or what blocks its drain; empty if nothing does.
+	Why string `json:"why,omitempty"`
+}
+
+// NewStatus returns the status of all pools, or of the named one.
+func NewStatus(c Cluster, only string) (*Status, error) {
+	pools := c.Pools
+	if only != "" {
+		p, err := c.Find(only)
+		if err != nil {
+			return nil, err
+		}
+		pools = []*mcfgv1.MachineConfigPool{p}
+	}
+	members := pool.Assign(c.Pools, c.Nodes)
+	s := &Status{At: c.At, Pools: []Pool{}, WithoutPool: []string{}, WithoutDaemon: []string{}, Contested: []Contested{}}
+	for _, p := range pools {
+		s.Pools = append(s.Pools, newPool(p, members, c.At))
+	}
+	slices.SortFunc(s.Pools, func(a, b Pool) int { return strings.Compare(a.Name, b.Name) })
+	if only != "" {
+		return s, nil
+	}
+	s.WithoutPool, s.WithoutDaemon = append(s.WithoutPool, members.Poolless...), append(s.WithoutDaemon, members.Silent...)
+	for _, node := range slices.Sorted(maps.Keys(members.Contested)) {
+		s.Contested = append(s.Contested, Contested{Node: node, Pools: members.Contested[node]})
+	}
+	return s, nil
+}
+
+func newPool(p *mcfgv1.MachineConfigPool, members pool.Membership, now time.Time) Pool {
+	nodes := members.Nodes[p.Name]
+	counts := pool.Status(p, nodes, pool.StatusOptions{}, now)
+	result := Pool{
+		Name: p.Name, Paused: p.Spec.Paused, Config: p.Spec.Configuration.Name,
+		Total: len(nodes), Done: int(counts.UpdatedMachineCount), Degraded: int(counts.DegradedMachineCount), Unavailable: int(counts.UnavailableMachineCount),
+		RenderError: pool.Message(p, mcfgv1.MachineConfigPoolRenderDegraded),
+		NodeErrors:  pool.Message(p, mcfgv1.MachineConfigPoolNodeDegraded),
+		Waiting:     pool.Message(p, pool.NodesWaiting),
+		Nodes:       []Node{},
+	}
+	var err error
+	if result.MaxUnavailable, err = pool.MaxUnavailable(p, len(nodes)); err != nil {
+		result.SpecError = err.Error()
+	}
+	if slices.Contains(members.SelectAll, p.Name) {
+		result.SpecError = "spec.nodeSelector is empty, so it would select every node, and the pool gets none: set a label"
+	}
+	hasSlot := pool.Select(p, nodes, result.MaxUnavailable).Capacity > 0
+	for _, n := range nodes {
+		if pool.HoldsSlot(n) && !pool.IsDegraded(n) {
+			result.Updating++
+		}
+		node := newNode(p, n)
+		switch node.Phase {
+		case Done:
+			if pool.IsReady(n) {
+				continue
+			}
+			node.Why = unready(n)
+		case Waiting:
+			node.Why = result.waits(n, hasSlot)
+		default:
+		}
+		result.Nodes = append(result.Nodes, node)
+	}
+	slices.SortStableFunc(result.Nodes, func(a, b Node) int { return cmp.Compare(a.rank(), b.rank()) })
+	result.State = result.state()
+	return result
+}
+
+func (p *Pool) state() PoolState {
+	switch {
+	case p.Degraded > 0 || p.RenderError != "" || p.SpecError != "":
+		return PoolDegraded
+	case p.Config == "":
+		return PoolEmpty
+	case p.Done == p.Total:
+		return PoolUpdated
+	case p.Paused:
+		return PoolPaused
+	}
+	return PoolUpdating
+}
+
+func newNode(p *mcfgv1.MachineConfigPool, n *corev1.Node) Node {
+	node := Node{Name: n.Name, Phase: phaseOf(p, n), Current: n.Annotations[api.CurrentConfigAnnotation], Desired: n.Annotations[api.DesiredConfigAnnotation]}
+	if node.Desired == "" || pool.IsDone(n) {
+		node.Desired = p.Spec.Configuration.Name
+	}
+	node.Attempt, _ = strconv.Atoi(n.Annotations[api.CordonAnnotation])
+	blocked := condition(n, corev1.NodeDrainInProgress)
+	switch {
+	case node.Phase == Degraded:
+		node.Why = n.Annotations[api.NodeReasonAnnotation]
+	case node.Phase == Draining && blocked != nil && blocked.Reason == "Blocked":
+		node.Why = blocked.Message
+	}
+	// The controller sets one of the first three during an update.
+	for _, kind := range []corev1.NodeConditionType{corev1.NodeDrainInProgress, corev1.NodeMaintenanceInProgress, corev1.NodeMaintenancePlanned} {
+		if c := condition(n, kind); c != nil && c.Status == corev1.ConditionTrue && node.Since == nil {
+			node.Since = &c.LastTransitionTime.Time
+		}
+	}
+	if c := condition(n, corev1.NodeReady); c != nil && c.Status != corev1.ConditionTrue && node.Since == nil {
+		node.Since = &c.LastTransitionTime.Time
+	}
+	return node
+}
+
+func phaseOf(p *mcfgv1.MachineConfigPool, n *corev1.Node) Phase {
+	notes := n.Annotations
+	request := notes[api.DesiredDrainAnnotation]
+	switch {
+	case pool.IsDegraded(n):
+		return Degraded
+	case pool.IsDone(n) && notes[api.DesiredConfigAnnotation] == p.Spec.Configuration.Name:
+		return Done
+	case notes[api.DesiredConfigAnnotation] == "" || notes[api.NodeStateAnnotation] == api.NodeDone:
+		return Waiting
+	case notes[api.NodeStateAnnotation] == api.NodeRebooting:
+		return Rebooting
+	case strings.HasPrefix(request, "drain-") && request != notes[api.AppliedDrainAnnotation]:
+		return Draining
+	}
+	return Applying
+}
+
+// rank is the position of the node's group in a list.
+func (n Node) rank() int {
+	rank := 2 * slices.Index(phases, n.Phase)
+	if n.Phase == Draining && n.Why == "" {
+		rank++
+	}
+	return rank
+}
+
+// waits explains why a node has not started. hasSlot reports whether a slot is free. The result is empty if the node may start at once.
+func (p *Pool) waits(n *corev1.Node, hasSlot bool) string {
+	why, isNamed := strings.CutPrefix(p.Waiting, "Node "+n.Name+" ")
+	switch {
+	case pool.HoldsSlot(n):
+		return "waits for its daemon to start the update"
+	case p.Config == "":
+		return "waits for the pool's first rendered config"
+	case !pool.IsReady(n):
+		return "waits because it " + unready(n)
+	case p.Paused:
+		return "waits because the pool is paused"
+	case p.SpecError != "":
+		return "waits because a field of the pool is invalid"
+	case isNamed:
+		why, _, _ = strings.Cut(why, " (and ")
+		return why
+	case !hasSlot:
+		return fmt.Sprintf("waits for a free slot: at most %s may be unavailable or failed", printable.Count(p.MaxUnavailable, "node"))
+	}
+	return ""
+}
+
+// unready explains why a node is not ready.
+func unready(n *corev1.Node) string {
+	if n.Spec.Unschedulable {
+		return "is cordoned"
+	}
+	for _, kind := range []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeDiskPressure, corev1.NodeNetworkUnavailable} {
+		healthy := corev1.ConditionFalse
+		if kind == corev1.NodeReady {
+			healthy = corev1.ConditionTrue
+		}
+		if c := condition(n, kind); c != nil && c.Status != healthy {
+			return fmt.Sprintf("has condition %s=%s: %s", kind, c.Status, cmp.Or(c.Message, "no message"))
+		}
+	}
+	return "is not ready"
+}
+
+// condition returns a condition of a node, or nil.
+func condition(n *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCondition {
+	i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return nil
+	}
+	return &n.Status.Conditions[i]
+}

@@ -1,0 +1,164 @@
+package nodes
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/internal/terminal"
+)
+
+const (
+	// mostNodes is the number of nodes that a text lists for each pool, and mostNames the number of names in a sentence.
+	mostNodes, mostNames = 20, 10
+	// whyText is the maximum length of an explanation in a table, in bytes, and errorText that of an error of a pool.
+	whyText, errorText = 300, 2000
+)
+
+// Text prints the pools as a table, then those nodes of each pool that are not done. It lists at most 20 nodes for each pool.
+func (s *Status) Text(w io.Writer) error {
+	var out bytes.Buffer
+	if len(s.Pools) == 0 {
+		fmt.Fprintln(&out, "There are no MachineConfigPools yet.")
+	} else {
+		s.poolTable(&out)
+	}
+	for i := range s.Pools {
+		s.poolText(&out, &s.Pools[i])
+	}
+	s.strayText(&out)
+	_, err := io.WriteString(w, printable.Lines(out.String()))
+	return err
+}
+
+func (s *Status) poolTable(out io.Writer) {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "POOL\tSTATE\tNODES\tDONE\tUPDATING\tDEGRADED\tUNAVAILABLE\tCONFIG")
+	for _, p := range s.Pools {
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", p.Name, p.stateText(), p.Total, p.Done, p.Updating, p.Degraded,
+			p.unavailableText(), cmp.Or(p.Config, "-"))
+	}
+	_ = table.Flush() // writing to a buffer never fails
+}
+
+func (p *Pool) stateText() string {
+	if p.Paused && p.State != PoolPaused {
+		return string(p.State) + ",Paused"
+	}
+	return string(p.State)
+}
+
+func (p *Pool) unavailableText() string {
+	if p.MaxUnavailable == 0 {
+		return fmt.Sprintf("%d", p.Unavailable)
+	}
+	return fmt.Sprintf("%d of %d", p.Unavailable, p.MaxUnavailable)
+}
+
+// poolText prints the problems of a pool and its nodes, or nothing if the pool has neither.
+func (s *Status) poolText(out io.Writer, p *Pool) {
+	var lines []string
+	for _, text := range []string{p.RenderError, p.SpecError, p.Waiting} {
+		if text != "" {
+			lines = append(lines, oneLine(text, errorText))
+		}
+	}
+	if p.Degraded == 0 && p.NodeErrors != "" {
+		lines = append(lines, oneLine(p.NodeErrors, errorText)) // otherwise, the rows of the nodes show it
+	}
+	if len(lines)+len(p.Nodes) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\nPool %s:\n", p.Name)
+	for _, line := range lines {
+		fmt.Fprintln(out, "  "+line)
+	}
+	if len(p.Nodes) == 0 {
+		return
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "  NODE\tPHASE\tSINCE\tATTEMPT\tCONFIG\tWHY")
+	for _, n := range p.Nodes[:min(len(p.Nodes), mostNodes)] {
+		since, attempt := "-", "-"
+		if n.Since != nil {
+			since = duration.HumanDuration(max(0, s.At.Sub(*n.Since)))
+		}
+		if n.Attempt > 0 {
+			attempt = fmt.Sprintf("%d", n.Attempt)
+		}
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\n", n.Name, n.Phase, since, attempt, n.configText(), cmp.Or(oneLine(n.Why, whyText), "-"))
+	}
+	_ = table.Flush() // writing to a buffer never fails
+	moreText(out, len(p.Nodes))
+}
+
+// moreText prints how many nodes a table leaves out.
+func moreText(out io.Writer, total int) {
+	if more := total - mostNodes; more > 0 {
+		fmt.Fprintf(out, "  … and %d more: use -o json for all\n", more)
+	}
+}
+
+func (n Node) configText() string {
+	if n.Current == n.Desired {
+		return shortConfig(n.Current)
+	}
+	return shortConfig(n.Current) + " -> " + shortConfig(n.Desired)
+}
+
+// shortConfig returns the name of a rendered MachineConfig without its prefix and without most of its hash.
+func shortConfig(name string) string {
+	const hash = 8
+	name = strings.TrimPrefix(name, "rendered-")
+	if end := strings.LastIndexByte(name, '-') + 1 + hash; end < len(name) {
+		name = name[:end]
+	}
+	return cmp.Or(name, "none")
+}
+
+// strayText prints the nodes that no pool counts.
+func (s *Status) strayText(out io.Writer) {
+	var lines []string
+	if n := len(s.WithoutPool); n > 0 {
+		lines = append(lines, fmt.Sprintf("%s in no pool: %s", printable.Count(n, "node"), printable.List(s.WithoutPool, mostNames)))
+	}
+	if n := len(s.WithoutDaemon); n > 0 {
+		lines = append(lines, fmt.Sprintf("%s without a daemon, not counted above: %s", printable.Count(n, "node"), printable.List(s.WithoutDaemon, mostNames)))
+	}
+	for i, c := range s.Contested {
+		if i == mostNames {
+			lines = append(lines, fmt.Sprintf("%d more nodes are selected by several pools", len(s.Contested)-mostNames))
+			break
+		}
+		lines = append(lines, fmt.Sprintf("Node %s is in no pool, because several select it: %s", c.Node, strings.Join(c.Pools, ", ")))
+	}
+	if len(lines) > 0 {
+		fmt.Fprintf(out, "\n%s\n", strings.Join(lines, "\n"))
+	}
+}
+
+// Summary returns the progress of all pools on one line.
+func (s *Status) Summary() string {
+	texts := make([]string, len(s.Pools))
+	for i, p := range s.Pools {
+		texts[i] = fmt.Sprintf("%s: %s, %d of %d nodes done", p.Name, p.stateText(), p.Done, p.Total)
+		for _, count := range []struct {
+			n    int
+			noun string
+		}{{p.Updating, "updating"}, {p.Degraded, "degraded"}} {
+			if count.n > 0 {
+				texts[i] += fmt.Sprintf(", %d %s", count.n, count.noun)
+			}
+		}
+	}
+	return terminal.OneLine(strings.Join(texts, "; "))
+}
+
+// oneLine returns a text from the cluster as one line of limited length.
+func oneLine(text string, limit int) string { return terminal.OneLine(printable.Excerpt(text, limit)) }
