@@ -19,6 +19,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/kube/apiserver"
 )
 
 // version is the version of the program. The linker sets it.
@@ -69,8 +70,7 @@ func (o *processOptions) config() (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the cluster: %w: run in a pod, or set --kubeconfig", err)
 	}
-	cfg.QPS = -1 // no client-side limit: the server's API Priority and Fairness limits the rate
-	return cfg, nil
+	return apiserver.Unlimited(cfg), nil
 }
 
 // logger returns the only logger of the process. It also receives the logs of client-go and controller-runtime.
