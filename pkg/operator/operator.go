@@ -27,7 +27,7 @@ import (
 func Run(ctx context.Context, options Options) error {
 	options.setDefaults()
 	if err := lead.CheckRetryPeriod(options.LeaseDuration, options.RetryPeriod); err != nil {
-		return err // before the first request, and before the fence depends on these times
+		return err // before the first request, which may wait long
 	}
 	ctx = logr.NewContext(ctx, options.Log)
 	options.Config = apiserver.LimitBuffers(options.Config)

@@ -31,7 +31,6 @@ func Connect(config *rest.Config, httpClient *http.Client) (*Client, error) {
 		return nil, fmt.Errorf("preparing scheme: %w", err)
 	}
 	config = rest.CopyConfig(config)
-	config.QPS = -1 // the server limits by priority and fairness
 	config.APIPath = "/"
 	config.GroupVersion = &schema.GroupVersion{}
 	config.ContentType = runtime.ContentTypeJSON

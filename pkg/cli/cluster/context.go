@@ -17,6 +17,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	enginecluster "github.com/cluster-version/cvo/pkg/engine/cluster"
+	"github.com/cluster-version/cvo/pkg/kube/apiserver"
 )
 
 // OperatorReader returns a client for the kinds that the operator reads.
@@ -85,8 +86,7 @@ func (f *ContextFlags) choosesEntry() bool {
 	return f.overrides.CurrentContext != "" || f.overrides.Context.Cluster != "" || f.overrides.Context.AuthInfo != ""
 }
 
-// Config returns the configuration of the chosen cluster. It has no client-side limit of requests, because the server's API Priority and
-// Fairness limits them.
+// Config returns the configuration of the chosen cluster, without a client-side limit of requests.
 func (f *ContextFlags) Config() (*rest.Config, error) {
 	timeout, err := f.timeout()
 	if err != nil {
@@ -96,7 +96,8 @@ func (f *ContextFlags) Config() (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the cluster: %w", f.explain(err))
 	}
-	cfg.Timeout, cfg.QPS = timeout, -1
+	cfg = apiserver.Unlimited(cfg)
+	cfg.Timeout = timeout
 	return cfg, nil
 }
 

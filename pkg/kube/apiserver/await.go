@@ -1,4 +1,5 @@
-// Package apiserver waits until the API server responds, recognizes its transient errors, and handles its warnings.
+// Package apiserver waits until the API server responds, recognizes its transient errors, handles its warnings, and removes or sets the limits of
+// its clients.
 package apiserver
 
 import (

@@ -37,7 +37,7 @@ type Options struct {
 	// Turn decides when this replica may lead; nil means always.
 	Turn lead.Turn
 	// LeaseDuration, RenewDeadline and RetryPeriod configure leader election. If LeaseDuration is 0, they are lead.DefaultLeaseDuration and
-	// so on. New does not check them: a caller that sets them calls lead.CheckRetryPeriod before its first request.
+	// so on. New rejects a period that lead.CheckRetryPeriod rejects.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	// Scheme has the types of the manager's client; default client-go's. Cache configures the manager's cache.
 	Scheme *runtime.Scheme
@@ -64,8 +64,10 @@ func New(ctx context.Context, cfg *rest.Config, o Options) (*Replica, error) {
 	if o.LeaseDuration == 0 {
 		o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = lead.DefaultLeaseDuration, lead.DefaultRenewDeadline, lead.DefaultRetryPeriod
 	}
+	if err := lead.CheckRetryPeriod(o.LeaseDuration, o.RetryPeriod); err != nil {
+		return nil, err // before the fence depends on these times
+	}
 	cfg = rest.CopyConfig(cfg)
-	cfg.QPS = -1 // no client-side limit: the server's API Priority and Fairness limits the rate
 	cfg.UserAgent = o.UserAgent
 	cfg.WarningHandlerWithContext = apiserver.Warnings{}
 	r := &Replica{Unfenced: rest.CopyConfig(cfg), process: process.Process{Log: o.Log}}

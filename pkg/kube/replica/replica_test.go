@@ -103,6 +103,12 @@ func defaultTLS(*configv1.TLSSecurityProfile) (minVersion string, suites []strin
 	return "VersionTLS12", nil
 }
 
+// TestLeaseMustOutlastALostRenewal names no API server, so New must not send a request.
+func TestLeaseMustOutlastALostRenewal(t *testing.T) {
+	_, err := replica.New(t.Context(), &rest.Config{}, replica.Options{LeaseDuration: 4 * time.Second, RetryPeriod: 3 * time.Second})
+	require.ErrorContains(t, err, "a retry period of 3s is too long")
+}
+
 func TestReplicaLeadsServesAndEnds(t *testing.T) {
 	cfg := controlPlane.For(t).Config("greeter")
 	c, err := client.New(cfg, client.Options{})

@@ -47,12 +47,12 @@ type Object interface {
 	metav1.Object
 }
 
-// Newest returns the later version of an object. A watch may report the writes of others after our own write has returned, so the order in
-// which a process learns of them does not decide. seen was learned of last: it is the result if one of the two is nil, or if they are different
-// objects of the same name.
+// Newest returns the later version of an object, and seen if one of the two is nil. A watch may report the writes of others after our own write
+// has returned, so the order in which a process sees them does not decide. Resource versions of one kind can be compared even if the object was
+// deleted and created again.
 func Newest[T Object](known, seen T) T {
 	var none T
-	if known == none || seen == none || known.GetUID() != seen.GetUID() {
+	if known == none || seen == none {
 		return seen
 	}
 	if order, err := resourceversion.CompareResourceVersion(known.GetResourceVersion(), seen.GetResourceVersion()); err == nil && order > 0 {
@@ -61,22 +61,23 @@ func Newest[T Object](known, seen T) T {
 	return seen
 }
 
-// Latest is the state of an object that this process both writes and watches. It comes from the watch's latest event, or from a write that
-// the watch has not reported yet.
-type Latest[T any] struct {
-	// Object is the zero value if the object does not exist.
+// Latest is the newest known state of an object that this process both writes and watches. The watch or a write has reported it.
+type Latest[T Object] struct {
+	// Object is nil if the object does not exist.
 	Object T
 	// Events is the number of the watch's events.
 	Events int
 }
 
-// Observe records an event of the watch.
-func (l *Latest[T]) Observe(object T) { l.Object, l.Events = object, l.Events+1 }
+// Observe records an event of the watch; nil is a deletion.
+func (l *Latest[T]) Observe(object T) { l.Object, l.Events = Newest(l.Object, object), l.Events+1 }
 
-// Wrote records the server's response to a write that was based on seen. It ignores the response if the watch has reported an event since
-// then. That event is this write or a later change, such as a deletion, which no further event would repeat.
+// Wrote records the server's response to a write that was based on seen. It ignores the response if the watch has reported a deletion since
+// then: no further event would repeat the deletion of what was written.
 func (l *Latest[T]) Wrote(seen Latest[T], written T) {
-	if l.Events == seen.Events {
-		l.Object = written
+	var none T
+	if l.Object == none && l.Events != seen.Events {
+		return
 	}
+	l.Object = Newest(l.Object, written)
 }

@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,9 +67,9 @@ func New(c client.Client, nodes corev1client.NodeInterface, h *host.Host, clk cl
 // Run follows the Node until ctx ends.
 func (d *Daemon) Run(ctx context.Context) error {
 	changes := watch.NewChanges()
-	var latest *corev1.Node
+	var latest watch.Latest[*corev1.Node]
 	single := watch.NewSingle(d.nodes, &corev1.Node{}, d.node, watch.OnState(func(n *corev1.Node) {
-		changes.Record(func() { latest = newer(latest, n) })
+		changes.Record(func() { latest.Observe(n) })
 	}))
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { watch.Run(ctx, nil, single); return nil })
@@ -84,19 +83,19 @@ func (d *Daemon) Run(ctx context.Context) error {
 			case <-changes.C():
 			case <-due:
 			}
-			var n *corev1.Node
-			changes.Locked(func() { n = latest })
-			if n == nil {
+			var seen watch.Latest[*corev1.Node]
+			changes.Locked(func() { seen = latest })
+			if seen.Object == nil {
 				continue // the Node is deleted, or not there yet
 			}
-			written, after, err := d.step(ctx, n)
+			written, after, err := d.step(ctx, seen.Object)
 			switch {
 			case err != nil:
 				failures++
 				after = requestRetry.After(failures)
 				logr.FromContextOrDiscard(ctx).Error(err, "following the node failed", "node", d.node, "retry", after.String())
 			case written != nil:
-				changes.Record(func() { latest = newer(latest, written) })
+				changes.Record(func() { latest.Wrote(seen, written) })
 			}
 			if err == nil {
 				failures = 0
@@ -108,18 +107,6 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 	})
 	return group.Wait()
-}
-
-// newer returns the later version of a Node. Events about the writes of others may arrive after our own write, so the order of arrival does
-// not decide. n is nil after a deletion.
-func newer(known, n *corev1.Node) *corev1.Node {
-	if known == nil || n == nil || known.UID != n.UID {
-		return n
-	}
-	if order, err := resourceversion.CompareResourceVersion(known.ResourceVersion, n.ResourceVersion); err == nil && order > 0 {
-		return known
-	}
-	return n
 }
 
 // step makes one step toward the desired config. written is the Node if the step has changed it. after is the time until the next step; 0
