@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -73,6 +74,19 @@ func TestStatusReportsEachStage(t *testing.T) {
 	assert.Equal(t, release.Reconciling, account.Progress.Mode)
 	assert.NotEmpty(t, account.OperatorVersion)
 	watched.logged(t, "waiting on nothing: every manifest is applied and every gate is met")
+
+	t.Run("shows a rejected request", func(t *testing.T) {
+		unsigned := p.push(newTiny(t).files("1.0.1"), "1.0.1", false)
+		p.update(configv1.Update{Image: unsigned.ByDigest()})
+		p.await("the request to be rejected", time.Minute, says(api.ReleaseAccepted, "False|"))
+		watched.logged(t, "requested release rejected: Retrieving payload failed")
+		out, err := p.run("status", "--server", server)
+		require.NoError(t, err)
+		assert.Contains(t, out, "\nRequested release rejected: Retrieving payload failed version=\"\" image=\""+unsigned.ByDigest())
+		out, err = p.run("upgrade", "status")
+		require.NoError(t, err)
+		assert.Equal(t, "The cluster is not updating.\n", out)
+	})
 
 	operator.end(t)
 	out, err = p.run("status", "--server", server)
