@@ -368,3 +368,15 @@ func TestPauseIsAnInsight(t *testing.T) {
 		})
 	}
 }
+
+func TestReleaseWithoutManifestsIsAnInsight(t *testing.T) {
+	accepted := is(api.ReleaseAccepted, configv1.ConditionTrue, time.Minute)
+	accepted.Message = `Payload loaded version="1.2.0"; warning: none of the 9 manifests is for this cluster`
+	in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.ClusterVersion.Status.Conditions = append(in.ClusterVersion.Status.Conditions, accepted)
+	a, err := insight.Assess(in)
+	require.NoError(t, err)
+	require.Len(t, a.Insights, 1)
+	assert.Equal(t, "Nothing of release 1.2.0 is installed", a.Insights[0].Summary)
+	assert.Equal(t, "none of the 9 manifests is for this cluster", a.Insights[0].Description)
+}

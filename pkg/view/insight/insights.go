@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -132,22 +133,29 @@ func versionInsights(cv *configv1.ClusterVersion, now time.Time) []Insight {
 	return []Insight{insight}
 }
 
-// requestInsights reports a requested release that the operator rejects.
+// requestInsights reports a requested release that the operator rejects, and an accepted one of which the cluster gets nothing.
 func requestInsights(cv *configv1.ClusterVersion) []Insight {
 	accepted := api.FindCondition(cv.Status.Conditions, api.ReleaseAccepted)
-	if accepted == nil || accepted.Status != configv1.ConditionFalse {
+	if accepted == nil {
 		return nil
 	}
 	name := reported.Name(cv.Status.Desired.Version, cv.Status.Desired.Image)
-	if wanted := reported.Requested(cv); wanted != nil {
-		name = reported.Name(wanted.Version, wanted.Image)
+	insight := Insight{Since: accepted.LastTransitionTime.Time, Level: Warning, Resources: []Resource{{clusterVersions, cv.Name}}}
+	_, warning, warned := strings.Cut(accepted.Message, api.AcceptedWarning)
+	switch {
+	case accepted.Status == configv1.ConditionFalse:
+		if wanted := reported.Requested(cv); wanted != nil {
+			name = reported.Name(wanted.Version, wanted.Image)
+		}
+		insight.Impact, insight.Reference = ImpactStalled, api.UserDocs+"update.md#when-it-is-stuck"
+		insight.Summary, insight.Description = fmt.Sprintf("Release %s is not accepted (%s)", name, accepted.Reason), accepted.Message
+	case accepted.Status == configv1.ConditionTrue && warned:
+		insight.Impact, insight.Reference = ImpactUnknown, api.UserDocs+"troubleshoot.md#nothing-is-installed"
+		insight.Summary, insight.Description = fmt.Sprintf("Nothing of release %s is installed", name), warning
+	default:
+		return nil
 	}
-	return []Insight{{
-		Since: accepted.LastTransitionTime.Time, Level: Warning, Impact: ImpactStalled,
-		Summary:     fmt.Sprintf("Release %s is not accepted (%s)", name, accepted.Reason),
-		Description: accepted.Message, Reference: api.UserDocs + "update.md#when-it-is-stuck",
-		Resources: []Resource{{clusterVersions, cv.Name}},
-	}}
+	return []Insight{insight}
 }
 
 // pauseInsights reports a pause of the running update or the next one.
