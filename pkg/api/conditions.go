@@ -43,6 +43,9 @@ const (
 	ReasonPayloadLoaded = "PayloadLoaded"
 )
 
+// AcceptedWarning separates the message of ReleaseAccepted from a warning that the cluster gets nothing of the release.
+const AcceptedWarning = "; warning: "
+
 // Reasons for the ImplicitlyEnabledCapabilities condition. Its message lists the capabilities.
 const (
 	// Capabilities are enabled that the spec does not list: docs/user/status.md#implicitlyenabledcapabilities.

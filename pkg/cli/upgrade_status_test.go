@@ -185,6 +185,28 @@ func TestUpgradeStatusReadsAMustGather(t *testing.T) {
 	assert.Equal(t, command.ExitFailed, code)
 }
 
+// TestUpgradeStatusWarnsOfARejectedRelease shows a problem of a cluster that is not updating. The output for it is that of oc.
+func TestUpgradeStatusWarnsOfARejectedRelease(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cluster-scoped-resources", "config.openshift.io", "clusterversions")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "version.yaml"), []byte(`
+apiVersion: config.openshift.io/v1
+kind: ClusterVersion
+metadata: {name: version}
+spec: {desiredUpdate: {version: 1.2.0}}
+status:
+  desired: {version: 1.1.0}
+  history: [{version: 1.1.0, state: Completed}]
+  conditions:
+  - {type: Progressing, status: "False"}
+  - {type: Failing, status: "False"}
+  - {type: ReleaseAccepted, status: "False", reason: RetrievePayload, message: "No one\nsigned it."}
+`), 0o600))
+	out, errs, _ := upgradeStatus(t, "--from-dir", filepath.Dir(filepath.Dir(filepath.Dir(dir))))
+	assert.Equal(t, "The cluster is not updating.\n", out)
+	assert.Contains(t, errs, "warning: Release 1.2.0 is not accepted (RetrievePayload): No one signed it.\n")
+}
+
 func TestUpgradeStatusToleratesPartsMissingFromRealDumps(t *testing.T) {
 	dumps, err := filepath.Glob(filepath.Join(fixture.Testdata(t), "cluster-dumps", "status", "*"+collect.DumpSuffix))
 	require.NoError(t, err)

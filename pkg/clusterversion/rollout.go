@@ -191,6 +191,9 @@ func (c *Reconciler) Snapshot() (report.Snapshot, bool) {
 		At: c.clock.Now(), Progress: *c.control.Estimated(known.progress), InventoryError: c.ledger.Failure(),
 		UnmatchedOverrides: c.record.UnmatchedOverrides(), Objects: known.passer.Objects(),
 	}
+	if latest := c.acceptance.snapshot().latest; latest.Err != nil {
+		snapshot.Rejected = latest.Message
+	}
 	assess.Patiently(&snapshot)
 	planned := make(map[manifest.ID]bool, len(snapshot.Objects))
 	for _, o := range snapshot.Objects {

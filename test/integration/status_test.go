@@ -1,14 +1,17 @@
 package integration_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -74,11 +77,46 @@ func TestStatusReportsEachStage(t *testing.T) {
 	assert.NotEmpty(t, account.OperatorVersion)
 	watched.logged(t, "waiting on nothing: every manifest is applied and every gate is met")
 
+	t.Run("shows a rejected request", func(t *testing.T) {
+		unsigned := p.push(newTiny(t).files("1.0.1"), "1.0.1", false)
+		p.update(configv1.Update{Image: unsigned.ByDigest()})
+		p.await("the request to be rejected", time.Minute, says(api.ReleaseAccepted, "False|"))
+		watched.logged(t, "requested release rejected: Retrieving payload failed")
+		out, err := p.run("status", "--server", server)
+		require.NoError(t, err)
+		assert.Contains(t, out, "\nRequested release rejected: Retrieving payload failed version=\"\" image=\""+unsigned.ByDigest())
+		out, err = p.run("upgrade", "status")
+		require.NoError(t, err)
+		assert.Equal(t, "The cluster is not updating.\n", out)
+	})
+
+	t.Run("warns of an update of which the cluster gets nothing", func(t *testing.T) {
+		files := newTiny(t).files("1.0.2").(fstest.MapFS)
+		for name, file := range files {
+			if strings.HasSuffix(name, ".yaml") {
+				file.Data = bytes.ReplaceAll(file.Data, []byte("self-managed-high-availability"), []byte("edge"))
+				files[name] = file
+			}
+		}
+		p.update(configv1.Update{Image: p.push(files, "1.0.2", true).ByDigest()})
+		const nothing = "none of the 10 manifests of release 1.0.2 is for this cluster: no annotation include.release.openshift.io/self-managed-high-availability (10)"
+		cv := p.await("1.0.2 to complete", time.Minute, at("1.0.2"))
+		assert.Contains(t, condition(cv, api.ReleaseAccepted), "; warning: "+nothing)
+		watched.logged(t, "Reconciling 1.0.2: 0 of 0 manifests done")
+		out, err := p.run("status", "--server", server)
+		require.NoError(t, err)
+		assert.Contains(t, out, "\nNothing is installed: none of the 10 manifests")
+		out, err = p.run("upgrade", "status", "-o", "json")
+		require.NoError(t, err)
+		assert.Contains(t, out, `"Nothing of release 1.0.2 is installed"`)
+		assert.Contains(t, out, nothing)
+	})
+
 	operator.end(t)
 	out, err = p.run("status", "--server", server)
 	assert.Equal(t, command.ExitPartial, exitCode(t, err))
 	require.ErrorContains(t, err, "the version operator is not running: Lease openshift-cluster-version/version was released")
-	assert.Contains(t, out, "Completed  1.0.0")
+	assert.Contains(t, out, "Completed  1.0.2")
 	watched.logged(t, "warning: ")
 	require.NoError(t, watched.signal(os.Interrupt))
 	assert.Zero(t, watched.exitCode(), "an interrupt ends the watch successfully")

@@ -213,7 +213,11 @@ func (o *options) printClusterVersion(ctx context.Context, streams command.Strea
 	}
 	if o.output == printing.FormatText {
 		if err == nil {
-			err = tree.WriteLines(streams.Out, append(tree.OfClusterVersion(cv, source.Clock.Now()), "", "Showing the ClusterVersion only: the operator could not be reached."))
+			because := "the operator could not be reached"
+			if errors.Is(why, leader.ErrNoRollout) {
+				because = why.Error()
+			}
+			err = tree.WriteLines(streams.Out, append(tree.OfClusterVersion(cv, source.Clock.Now()), "", "Showing the ClusterVersion only: "+because+"."))
 		}
 		if err != nil {
 			return errors.Join(why, err)

@@ -247,7 +247,7 @@ func (a Acceptance) accepted() Acceptance {
 	a.Done, a.Step = true, api.ReasonPayloadLoaded
 	a.Message = fmt.Sprintf("Payload loaded version=%q image=%q architecture=%q", a.Payload.Release.Version, a.Target.Image, a.Payload.Release.Architecture)
 	if nothing := a.Nothing(); nothing != "" {
-		a.Message += "; warning: " + nothing
+		a.Message += api.AcceptedWarning + nothing
 	}
 	return a
 }

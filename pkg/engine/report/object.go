@@ -10,6 +10,8 @@ import (
 type Snapshot struct {
 	At       time.Time `json:"at"`
 	Progress Progress  `json:"progress"`
+	// Rejected is the reason why the operator rejects the requested release; empty if it does not.
+	Rejected string `json:"rejected,omitempty"`
 	// InventoryError is the error from saving the inventory last time; empty if that succeeded.
 	InventoryError string `json:"inventoryError,omitempty"`
 	// UnmatchedOverrides describes the entries of spec.overrides that match no object of the release; empty if all match.

@@ -39,9 +39,9 @@ type Input struct {
 	Rollout *api.ReleaseRollout
 	// Missing lists the parts that could not be read.
 	Missing []Missing
-	// AsOriginal reproduces behavior of oc that loses information. It drops insights without a description. It ignores a node's grace
-	// period before an unavailable node counts as serious. It shows a change of an operator within the last second as older. Use it for
-	// dumps in oc's format.
+	// AsOriginal reproduces behavior of oc that loses information. It drops insights without a description, and those about the request and
+	// a pause. Without operators, the state is unknown. It ignores a node's grace period before an unavailable node counts as serious. It
+	// shows a change of an operator within the last second as older. Use it for dumps in oc's format.
 	AsOriginal bool
 }
 
@@ -109,6 +109,10 @@ func Assess(in Input) (*Assessment, error) {
 		a.Updating = a.Updating || pool.Total > 0 && pool.Updated != pool.Total
 	}
 	found = append(found, alertInsights(in.Alerts, a.started)...)
+	if !in.AsOriginal {
+		found = append(found, requestInsights(in.ClusterVersion)...)
+		found = append(found, a.pauseInsights(in)...)
+	}
 	controlPlane, more := assessControlPlane(in)
 	a.ControlPlane = controlPlane
 	a.agreeOnRemaining(in)

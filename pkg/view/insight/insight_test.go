@@ -261,7 +261,7 @@ func TestSummaryListsPoolsAndProblems(t *testing.T) {
 	}}
 	a, err := insight.Assess(in)
 	require.NoError(t, err)
-	assert.Equal(t, "1.2.0 (from 1.1.0): Progressing, 5 of 10 operators updated, updating operator-09, 11m to 25m left, paused: Held back before runlevel 50.; worker nodes 0/1; 1 error", a.Summary())
+	assert.Equal(t, "1.2.0 (from 1.1.0): Progressing, 5 of 10 operators updated, updating operator-09, 11m to 25m left, paused: Held back before runlevel 50.; worker nodes 0/1; 1 error; 1 warning", a.Summary())
 	assert.Contains(t, text(t, in, insight.Details{}), "Duration:        20m (Est. Time Remaining: 11m to 25m)\n", "the same figure")
 	assert.Equal(t, 25*time.Minute, a.ControlPlane.Remaining.Duration)
 
@@ -322,4 +322,64 @@ func TestRemainingTimeIsEstimated(t *testing.T) {
 			assert.Equal(t, strings.Contains(tt.want, "25m"), strings.Contains(a.Summary(), " left"), a.Summary())
 		})
 	}
+}
+
+func TestRejectedReleaseIsAnInsight(t *testing.T) {
+	rejected := is(api.ReleaseAccepted, configv1.ConditionFalse, time.Minute)
+	rejected.Reason, rejected.Message = "RetrievePayload", "Nobody signed it."
+	in := updating(past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.Operators = operators(3, 3, "1.1.0")
+	in.ClusterVersion.Status.Conditions[1].Status = configv1.ConditionFalse
+	in.ClusterVersion.Spec.DesiredUpdate = &configv1.Update{Version: "1.2.0", Image: "c"}
+	in.ClusterVersion.Status.Conditions = append(in.ClusterVersion.Status.Conditions, rejected)
+	a, err := insight.Assess(in)
+	require.NoError(t, err)
+	require.Len(t, a.Insights, 1)
+	assert.Equal(t, "Release 1.2.0 is not accepted (RetrievePayload)", a.Insights[0].Summary)
+	assert.Equal(t, "Nobody signed it.", a.Insights[0].Description)
+	assert.Equal(t, "The cluster is not updating.\n", text(t, in, insight.Details{}))
+
+	install := updating()
+	install.ClusterVersion.Status.Desired.Image = "a"
+	install.ClusterVersion.Status.Conditions = append(install.ClusterVersion.Status.Conditions, rejected)
+	got := text(t, install, insight.Details{})
+	assert.Contains(t, got, "1m      Warning   Update Stalled   Release a is not accepted (RetrievePayload)\n")
+	assert.NotContains(t, got, "proceeding well")
+	install.AsOriginal = true
+	assert.NotContains(t, text(t, install, insight.Details{}), "not accepted", "oc does not show it")
+}
+
+func TestPauseIsAnInsight(t *testing.T) {
+	for _, tt := range []struct {
+		name, reason, to string
+		status           metav1.ConditionStatus
+		want             string
+	}{
+		{"shows a paused update", api.ReasonPaused, "1.2.0", metav1.ConditionTrue, "1m      Warning   Update Stalled   Held back\n"},
+		{"shows an update that is about to pause", api.ReasonPausing, "1.2.0", metav1.ConditionFalse, "Held back\n"},
+		{"ignores the pause of another update", api.ReasonPaused, "1.1.0", metav1.ConditionTrue, "proceeding well"},
+		{"shows a pause of the next update", api.ReasonNoUpdate, "1.1.0", metav1.ConditionFalse, "Held back\n"},
+		{"is empty without a pause", api.ReasonNotAsked, "1.2.0", metav1.ConditionFalse, "proceeding well"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+			in.Rollout = &api.ReleaseRollout{Status: api.ReleaseRolloutStatus{
+				Current:    &api.CurrentRollout{To: tt.to},
+				Conditions: []metav1.Condition{{Type: api.RolloutPaused, Status: tt.status, Reason: tt.reason, Message: "Held back", LastTransitionTime: ago(time.Minute)}},
+			}}
+			assert.Contains(t, text(t, in, insight.Details{}), tt.want)
+		})
+	}
+}
+
+func TestReleaseWithoutManifestsIsAnInsight(t *testing.T) {
+	accepted := is(api.ReleaseAccepted, configv1.ConditionTrue, time.Minute)
+	accepted.Message = `Payload loaded version="1.2.0"; warning: none of the 9 manifests is for this cluster`
+	in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.ClusterVersion.Status.Conditions = append(in.ClusterVersion.Status.Conditions, accepted)
+	a, err := insight.Assess(in)
+	require.NoError(t, err)
+	require.Len(t, a.Insights, 1)
+	assert.Equal(t, "Nothing of release 1.2.0 is installed", a.Insights[0].Summary)
+	assert.Equal(t, "none of the 9 manifests is for this cluster", a.Insights[0].Description)
 }

@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/update/firing"
+	"github.com/cluster-version/cvo/pkg/update/reported"
 )
 
 // Level is the severity of an insight.
@@ -66,6 +69,7 @@ const (
 	clusterVersions  = "clusterversions.config.openshift.io"
 	clusterOperators = "clusteroperators.config.openshift.io"
 	configPools      = "machineconfigpools.machineconfiguration.openshift.io"
+	releaseRollouts  = api.ReleaseRolloutDefinition
 	nodeKind         = "nodes"
 	// alertKind is oc's kind for alerts, although that group has no such objects.
 	alertKind = "alerts.config.openshift.io"
@@ -127,6 +131,48 @@ func versionInsights(cv *configv1.ClusterVersion, now time.Time) []Insight {
 	insight.Summary = fmt.Sprintf("Cluster Version %s %s failing to proceed with the update (%s)", cv.Name, verb, failing.Reason)
 	insight.Description = cmp.Or(failing.Message, noMessage)
 	return []Insight{insight}
+}
+
+// requestInsights reports a requested release that the operator rejects, and an accepted one of which the cluster gets nothing.
+func requestInsights(cv *configv1.ClusterVersion) []Insight {
+	accepted := api.FindCondition(cv.Status.Conditions, api.ReleaseAccepted)
+	if accepted == nil {
+		return nil
+	}
+	name := reported.Name(cv.Status.Desired.Version, cv.Status.Desired.Image)
+	insight := Insight{Since: accepted.LastTransitionTime.Time, Level: Warning, Resources: []Resource{{clusterVersions, cv.Name}}}
+	_, warning, warned := strings.Cut(accepted.Message, api.AcceptedWarning)
+	switch {
+	case accepted.Status == configv1.ConditionFalse:
+		if wanted := reported.Requested(cv); wanted != nil {
+			name = reported.Name(wanted.Version, wanted.Image)
+		}
+		insight.Impact, insight.Reference = ImpactStalled, api.UserDocs+"update.md#when-it-is-stuck"
+		insight.Summary, insight.Description = fmt.Sprintf("Release %s is not accepted (%s)", name, accepted.Reason), accepted.Message
+	case accepted.Status == configv1.ConditionTrue && warned:
+		insight.Impact, insight.Reference = ImpactUnknown, api.UserDocs+"troubleshoot.md#nothing-is-installed"
+		insight.Summary, insight.Description = fmt.Sprintf("Nothing of release %s is installed", name), warning
+	default:
+		return nil
+	}
+	return []Insight{insight}
+}
+
+// pauseInsights reports a pause of the running update or the next one.
+func (a *Assessment) pauseInsights(in Input) []Insight {
+	if in.Rollout == nil {
+		return nil
+	}
+	paused := meta.FindStatusCondition(in.Rollout.Status.Conditions, api.RolloutPaused)
+	if paused == nil || paused.Reason == api.ReasonNotAsked || paused.Reason != api.ReasonNoUpdate && !a.hasRollout {
+		return nil
+	}
+	return []Insight{{
+		Since: paused.LastTransitionTime.Time, Level: Warning, Impact: ImpactStalled,
+		Summary:     cmp.Or(paused.Message, paused.Reason),
+		Description: "An administrator paused updates. 'cvo upgrade resume' continues them.", Reference: api.UserDocs + "update.md#pause",
+		Resources: []Resource{{releaseRollouts, in.ClusterVersion.Name}},
+	}}
 }
 
 func operatorInsights(name string, available, degraded *configv1.ClusterOperatorStatusCondition, now time.Time) []Insight {

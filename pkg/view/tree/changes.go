@@ -41,8 +41,12 @@ func Changes(before, after *report.Snapshot, component string) []string {
 
 func changeHead(s *report.Snapshot) string {
 	p := s.Progress
-	return fmt.Sprintf("%s %s: %d of %d manifests done (%d%%), %s", p.Mode, terminal.OneLine(p.Release.Version),
+	head := fmt.Sprintf("%s %s: %d of %d manifests done (%d%%), %s", p.Mode, terminal.OneLine(p.Release.Version),
 		p.Done, p.Total, percent(p.Done, p.Total), waitingOn(p))
+	if s.Rejected != "" {
+		head += "; requested release rejected: " + terminal.OneLine(s.Rejected)
+	}
+	return head
 }
 
 // changeOf returns the line for a manifest. It is empty for an unchanged manifest, and for a new manifest that is neither waiting nor

@@ -97,6 +97,9 @@ func (p *picture) head() {
 	}
 	p.line("%s  %s", done, p.Dim("as of "+p.snapshot.At.UTC().Format(time.RFC3339)))
 	p.line("%s", waitingOn(progress))
+	if rejected := p.snapshot.Rejected; rejected != "" {
+		p.line("%s %s", p.Bad("Requested release rejected:"), terminal.OneLine(rejected))
+	}
 	if nothing := nothingIncluded(p.snapshot); nothing != "" {
 		p.line("%s %s", p.Bad("Nothing is installed:"), terminal.OneLine(nothing))
 	}

@@ -147,3 +147,15 @@ func TestClusterVersionIsDescribedWithoutItsOperator(t *testing.T) {
 	golden.Assert(t, "status-instead", strings.Join(OfClusterVersion(cv, snapshots.Time), "\n")+"\n")
 	assert.Equal(t, "Release  none yet", OfClusterVersion(&configv1.ClusterVersion{}, snapshots.Time)[0])
 }
+
+func TestTreeReportsARejectedRelease(t *testing.T) {
+	s := snapshots.Complete()
+	assert.NotContains(t, strings.Join(View{}.Lines(s), "\n"), "rejected")
+	before := snapshots.Complete()
+	s.Rejected = "Retrieving payload failed version=\"1.2.0\"\nsigned by no key\x1b[2J"
+	assert.Contains(t, View{}.Lines(s)[3], `Requested release rejected: Retrieving payload failed version="1.2.0" signed by no key`)
+	assert.NotContains(t, strings.Join(View{}.Lines(s), "\n"), "\x1b")
+	changes := Changes(before, s, "")
+	assert.Len(t, changes, 1)
+	assert.Contains(t, changes[0], `; requested release rejected: Retrieving payload failed version="1.2.0" signed by no key`)
+}

@@ -37,7 +37,8 @@ func NewStatus(streams command.Streams) *cobra.Command {
 		Long: `Show the update's progress: control plane, nodes, and problems that need attention.
 
 The command reads the ClusterVersion, ClusterOperators, MachineConfigPools, Nodes, the metadata of MachineConfigs, and
-firing alerts. It changes nothing. The text output matches 'oc adm upgrade status'. If it cannot read something, it prints a
+firing alerts. It changes nothing. The text output matches 'oc adm upgrade status'; the update health also has a rejected
+release and a pause. While no update is running, problems go to stderr. If the command cannot read something, it prints a
 warning, marks the gap, and shows the rest.
 
 'cvo status' shows what the version operator itself is doing, manifest by manifest.
@@ -147,7 +148,7 @@ func (o *statusOptions) print(streams command.Streams, assessment *insight.Asses
 		// The text has no place for problems of a cluster that is not updating, but the user should notice them.
 		for _, found := range assessment.Insights {
 			if found.Level > insight.Info {
-				fmt.Fprintf(streams.Err, "warning: %s\n", terminal.OneLine(found.Summary))
+				fmt.Fprintf(streams.Err, "warning: %s: %s\n", terminal.OneLine(found.Summary), terminal.OneLine(found.Description))
 			}
 		}
 	}
