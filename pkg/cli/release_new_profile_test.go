@@ -175,3 +175,76 @@ func TestFoldersOfComponentsAreLinted(t *testing.T) {
 		assert.ErrorContains(t, err, dir+" is a folder of manifests, not a release: check it with 'cvo release lint "+dir+"', or make a release with 'cvo release new --from-dir "+dir+"'")
 	})
 }
+
+// TestRemediesForImagesByTagLeadToARelease follows the remedies of cvo release lint and cvo release new, from an image reference by tag to a
+// release.
+func TestRemediesForImagesByTagLeadToARelease(t *testing.T) {
+	p := newPlatform(t)
+	p.push(t, "web", componentImage(t, nil))
+	tagged := p.Host() + "/web:v1"
+	files := map[string]string{"web/web.yaml": `apiVersion: v1
+kind: Namespace
+metadata:
+  name: web
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+  namespace: web
+spec:
+  containers:
+  - name: web
+    image: ` + tagged + "\n"}
+	lint := func(args ...string) (string, error) {
+		out, _, err := runCvo(t, append([]string{"release", "lint", plainFolder(t, files), "--strict", "--disable", "verification-missing"}, args...)...)
+		return out, err
+	}
+	create := func(args ...string) error {
+		_, _, err := runCvo(t, append([]string{"release", "new", "--from-dir", plainFolder(t, files), "--name", "1.0.0", "--operator-manifests", operatorSet(t), "--dry-run"}, args...)...)
+		return err
+	}
+	out, err := lint()
+	require.Error(t, err)
+	require.Contains(t, out, "list the reference as the from.name of a tag in the component's image-references")
+
+	tag := "kind: ImageStream\nspec:\n  tags:\n  - name: web\n    from: {kind: DockerImage, name: '"
+	files["web/image-references"] = tag + tagged + "'}\n"
+	missing := `no input image tag named "web": add the argument web=PULLSPEC, or list the image by digest in image-references at the top of --from-dir`
+	require.ErrorContains(t, create(), missing)
+	out, err = lint()
+	require.Error(t, err)
+	require.Contains(t, out, "warning component-input: component web: image-references: "+missing)
+	require.NotContains(t, out, "image-by-tag", "the reference is replaced")
+	_, err = lint("--disable", "component-input")
+	require.NoError(t, err)
+
+	require.NoError(t, create("web="+tagged))
+	untagged := create("--offline", "web="+tagged)
+	require.ErrorContains(t, untagged, "add the argument web="+tagged+" without --offline")
+
+	files["image-references"] = tag + tagged + "'}\n"
+	require.ErrorContains(t, create(), "replace the tag with a digest, or add the argument web="+tagged)
+	require.NoError(t, create("web="+tagged))
+	files["image-references"] = tag + p.images["web"] + "'}\n"
+	require.NoError(t, create())
+	out, err = lint()
+	require.NoError(t, err, out)
+}
+
+func TestLintFindsPlaceholdersThatNoImageReplaces(t *testing.T) {
+	dir := plainFolder(t, map[string]string{"web/web.yaml": plainManifests + "  image: quay.io/openshift/origin-web:v4.0\n"})
+	for _, args := range [][]string{{"lint", dir}, {"new", "--from-dir", dir, "--name", "1.0.0", "--operator-manifests", operatorSet(t), "--dry-run"}} {
+		out, errs, err := runCvo(t, append([]string{"release"}, args...)...)
+		assert.Equal(t, command.ExitRefused, command.ExitCode(err), "%v", args)
+		assert.Contains(t, out+errs, "error image-placeholder")
+	}
+}
+
+func TestReleaseWithTheOperatorsManifestsHasNoWarnings(t *testing.T) {
+	to := filepath.Join(t.TempDir(), "release")
+	_, errs, err := runCvo(t, "release", "new", "--from-dir", plainFolder(t, map[string]string{"web/web.yaml": plainManifests}), "--name", "1.0.0", "--no-operator", "--to-dir", to)
+	require.NoError(t, err, errs)
+	out, _, err := runCvo(t, "release", "lint", to, "--strict", "--disable", "verification-missing")
+	require.NoError(t, err, out)
+}

@@ -155,6 +155,22 @@ func TestSignatureInALayoutTravelsWithTheImage(t *testing.T) {
 	}
 }
 
+// TestSignedReleaseIsTheOnlyImageOfItsLayout names the release by its folder, after each method of attaching a signature.
+func TestSignedReleaseIsTheOnlyImageOfItsLayout(t *testing.T) {
+	keys, folder := filepath.Join(t.TempDir(), "keys"), filepath.Join(t.TempDir(), "release")
+	_, err := runSigning(t, "release", "keygen", "--type", "sigstore", "--out", keys)
+	require.NoError(t, err)
+	digest, _ := newRelease(t, "--from-dir", plainFolder(t, map[string]string{"web/web.yaml": plainManifests}), "--name", "1.0.0",
+		"--operator-manifests", operatorSet(t), "--to-oci", folder)
+	for _, attach := range []string{"tag", "referrer", "both"} {
+		_, err := runSigning(t, "release", "sign", folder, "--key", filepath.Join(keys, "private.pem"), "--reference", "registry.example/platform", "--attach", attach)
+		require.NoError(t, err, attach)
+		out, errs, err := runCvo(t, "release", "info", folder, "--trust", filepath.Join(keys, "trust.yaml"))
+		require.NoError(t, err, "%s: %s", attach, errs)
+		assert.Contains(t, out, digest, attach)
+	}
+}
+
 func TestSignRejectsWrongArguments(t *testing.T) {
 	dir := t.TempDir()
 	for _, kind := range []string{"openpgp", "sigstore"} {

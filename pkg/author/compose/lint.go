@@ -8,10 +8,14 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
 
 	"github.com/cluster-version/cvo/internal/errorset"
 	"github.com/cluster-version/cvo/pkg/author/assemble"
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
+	"github.com/cluster-version/cvo/pkg/author/assemble/substitute"
 	"github.com/cluster-version/cvo/pkg/author/lint/source"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -40,14 +44,14 @@ func (in *Inputs) Lintable(result *assemble.Result) (files []source.File, disabl
 }
 
 // LintFolder assembles the files of a release from a folder of components. It returns the files to lint, the rules to disable, and the
-// mistakes for which the folder cannot become a release. Mistakes inside manifests are left to package lint. LintFolder reads no images, so
-// placeholders for images remain.
+// mistakes for which the folder cannot become a release. Mistakes inside manifests are left to package lint. LintFolder reads no images.
 func LintFolder(ctx context.Context, dir string, opts Options) (files []source.File, disable []string, mistakes []*input.ContentError, err error) {
-	opts.Folders, opts.Offline, opts.AllowMissing, opts.NoOperator = []string{dir}, true, true, true
+	opts.Folders, opts.Offline, opts.NoOperator = []string{dir}, true, true
 	in := &Inputs{chosen: opts, tolerant: true}
 	if err := in.gather(ctx); err != nil {
 		return nil, nil, nil, err
 	}
+	in.addMissing()
 	result, err := assemble.Draft(in.Options)
 	if result == nil {
 		return nil, nil, nil, err
@@ -63,7 +67,21 @@ func LintFolder(ctx context.Context, dir string, opts Options) (files []source.F
 		}
 	}
 	files, disable, err = in.Lintable(result)
-	return files, append(disable, "image-placeholder"), mistakes, err
+	return files, disable, mistakes, err
+}
+
+// addMissing adds stand-ins for the images that components refer to but the release lacks, so that their placeholders are replaced. It adds
+// the missing images to in.mistakes.
+func (in *Inputs) addMissing() {
+	for _, c := range in.Options.Components {
+		for _, ref := range c.References {
+			if slices.ContainsFunc(in.Options.Images, func(tag imagev1.TagReference) bool { return tag.Name == ref.Name }) {
+				continue
+			}
+			in.Options.Images = append(in.Options.Images, input.ImageTag(ref.Name, "missing.invalid/"+ref.Name+"@sha256:"+strings.Repeat("0", 64)))
+			in.mistakes = append(in.mistakes, substitute.MissingImage(c.Name, ref.Name))
+		}
+	}
 }
 
 // baseObjects returns the operator's CustomResourceDefinitions and Namespaces in a base image, which other manifests refer to. It does not

@@ -515,6 +515,9 @@ func TestAttachedListsSignaturesOfAnImage(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, got, 2)
 		assert.Equal(t, []byte("bundle"), got[1].Payload)
+		only, err := r.Resolve(t.Context(), dir)
+		require.NoError(t, err, "attachments are not the layout's only image")
+		assert.Equal(t, img.Digest, only.Digest)
 	})
 }
 

@@ -65,8 +65,8 @@ func artifact(m v1.Descriptor) bool {
 	return m.ArtifactType != "" && !types.MediaType(m.ArtifactType).IsConfig()
 }
 
-// Find returns the image with a name or digest. If want is empty, it returns the layout's only image, ignoring images that are attachments
-// by name.
+// Find returns the image with a name or digest. If want is empty, it returns the layout's only image, ignoring attachments: artifacts,
+// images with a subject, and those that are attachments by name.
 func (r *Reader) Find(want string, isAttachment func(name string) bool) (release.Digest, error) {
 	// Any file in the folder can be selected by its digest, even if it is not listed.
 	if d, err := release.ParseDigest(want); err == nil {
@@ -78,12 +78,25 @@ func (r *Reader) Find(want string, isAttachment func(name string) bool) (release
 	if err != nil {
 		return "", err
 	}
+	attached, err := r.attached()
+	if err != nil {
+		return "", err
+	}
+	attachments := map[v1.Hash]bool{}
+	for _, list := range attached {
+		for _, m := range list {
+			attachments[m.Digest] = true
+		}
+	}
 	var names []string
 	var found []v1.Hash
 	for _, m := range listed {
 		named := NameOf(m)
 		names = append(names, strings.TrimPrefix(named+"@"+m.Digest.String(), "@"))
-		meant := want == named || want == m.Digest.String() || want == "" && !artifact(m) && !isAttachment(named)
+		meant := want == named || want == m.Digest.String()
+		if want == "" {
+			meant = !artifact(m) && !attachments[m.Digest] && !isAttachment(named)
+		}
 		if (m.MediaType.IsImage() || m.MediaType.IsIndex()) && meant && !slices.Contains(found, m.Digest) {
 			found = append(found, m.Digest)
 		}

@@ -56,6 +56,8 @@ type Component struct {
 type ContentError struct {
 	// Path is the path of the file in the folder of components, or of a component's folder; empty for the whole folder.
 	Path string
+	// Missing is set if only an image or a version is missing, which an argument of cvo release new can add.
+	Missing bool
 	// Err is the mistake. Its text names the component.
 	Err error
 }
@@ -91,7 +93,8 @@ func CheckImage(image imagev1.TagReference) error {
 	}
 	digest := release.Pullspec(image.From.Name).Digest()
 	if digest == "" {
-		return fmt.Errorf("image %q: %q has no digest: use a pullspec with a digest instead of a tag", image.Name, image.From.Name)
+		return fmt.Errorf("image %q: %q has no digest: replace the tag with a digest, or add the argument %s=%s without --offline to look up the digest",
+			image.Name, image.From.Name, image.Name, image.From.Name)
 	}
 	if _, err := release.ParseDigest(string(digest)); err != nil {
 		return fmt.Errorf("image %q: %w", image.Name, err)

@@ -38,7 +38,7 @@ func placeholders(component string, refs []imagev1.TagReference, pullspecs map[s
 		case known:
 			rules = append(rules, placeholder{from: tag.From.Name, to: pullspec})
 		case !allowMissing:
-			return nil, mistake("no input image tag named %q: add %s=PULLSPEC@DIGEST", tag.Name, tag.Name)
+			return nil, MissingImage(component, tag.Name)
 		}
 	}
 	// A placeholder may be a prefix of another. The longer one takes precedence.
@@ -49,6 +49,13 @@ func placeholders(component string, refs []imagev1.TagReference, pullspecs map[s
 		return strings.Compare(a.from, b.from)
 	})
 	return rules, nil
+}
+
+// MissingImage returns the error about an image in a component's image-references that the release lacks.
+func MissingImage(component, name string) *input.ContentError {
+	return &input.ContentError{Path: path.Join(component, input.ReferencesFile), Missing: true, Err: fmt.Errorf(
+		"component %s: %s: no input image tag named %q: add the argument %s=PULLSPEC, or list the image by digest in %s at the top of --from-dir",
+		component, input.ReferencesFile, name, name, input.ReferencesFile)}
 }
 
 // replaceImages replaces placeholders with pullspecs. A word character must not precede a placeholder, and a space, a quote or the end of

@@ -83,7 +83,9 @@ func (r *Renderer) substitute(c input.Component, rules []placeholder) ([]input.F
 	for i, f := range files {
 		data, err := replaceVersions(replaceImages(f.Data, rules), r.Version, keyed)
 		if err != nil {
-			errs = append(errs, input.Mistake(path.Join(c.Name, f.Name), "component %s: %s: %w", c.Name, f.Name, err))
+			errs = append(errs, &input.ContentError{
+				Path: path.Join(c.Name, f.Name), Missing: true, Err: fmt.Errorf("component %s: %s: %w", c.Name, f.Name, err),
+			})
 		}
 		files[i].Data = data
 	}

@@ -64,6 +64,11 @@ func fileRules() []Rule {
 			Why: "cvo release new rejects the folder.", Remedy: "correct the folder, and check it with cvo release new --dry-run",
 		},
 		{
+			ID: "component-input", Severity: Warning, Summary: "A folder of components has all images and versions that its manifests use.",
+			Why:    "cvo release new rejects the folder without arguments for the missing images and versions. Lint reads no images, which may also report the version.",
+			Remedy: "add what is missing, or skip this rule if you pass it to cvo release new",
+		},
+		{
 			ID: "syntax", Severity: Error, Summary: "Every document parses.",
 			Why: "If a file does not parse, clusters reject the whole release.", Remedy: "correct the YAML or JSON at this line",
 		},
@@ -336,7 +341,7 @@ func imageRules() []Rule {
 		},
 		{
 			ID: "image-by-tag", Severity: Warning, Summary: "Image references have a digest.",
-			Why: "A tag can be moved after the release was signed.", Remedy: "refer to it as the from.name of a tag in the component's image-references, which is replaced with a digest, or write a digest",
+			Why: "A tag can be moved after the release was signed.", Remedy: "write a digest, or list the reference as the from.name of a tag in the component's image-references and add the argument TAG=PULLSPEC to cvo release new",
 		},
 		{
 			ID: "image-unused", Severity: Info, Summary: "Every image is used by a manifest.",

@@ -139,9 +139,9 @@ func (c check) checkNamespaces() {
 	}
 }
 
-// builtInNamespaces returns the namespaces that every cluster has.
+// builtInNamespaces returns the namespaces that every cluster has, and those that cvo install creates.
 func builtInNamespaces() []string {
-	return []string{"default", "kube-node-lease", "kube-public", "kube-system"}
+	return []string{"default", "kube-node-lease", "kube-public", "kube-system", api.ConfigNamespace, api.ConfigManagedNamespace}
 }
 
 // checkOperators finds ClusterOperators whose component has no workload that could update their status.

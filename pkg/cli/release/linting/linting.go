@@ -141,12 +141,18 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	}
 	opts := lint.Options{Disable: append(disable, o.disable...), Kubernetes: o.kubernetes}
 	for _, m := range mistakes {
-		opts.Found.File("component", filepath.Join(o.source, m.Path), 0, "%v", m)
+		rule := "component"
+		if m.Missing {
+			rule = "component-input"
+		}
+		opts.Found.File(rule, filepath.Join(o.source, m.Path), 0, "%v", m)
 	}
 	if o.from != "" {
 		opts.From, _, mistakes, err = o.files(ctx, streams, o.from)
 		for _, m := range mistakes {
-			err = errors.Join(err, m)
+			if !m.Missing {
+				err = errors.Join(err, m)
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("reading --from %s: %w", o.from, err)
