@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,14 +19,34 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/view/nodes"
+	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/golden"
 )
 
-// nodeCluster is a cluster with the kinds of the node stage, behind a proxy that records requests. Its nodes and pools are gone after the test.
+// TestNodesCommands runs the commands in a cluster without the node stage, then with its kinds.
+func TestNodesCommands(t *testing.T) {
+	e := withoutPlatform.For(t)
+	t.Run("a cluster without the node stage", func(t *testing.T) { testNodesWithoutStage(t, e.Kubeconfig) })
+	for _, file := range []string{
+		"../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_machineconfigs.crd.yaml",
+		"../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_machineconfigpools-Default.crd.yaml",
+		"../../../operator/v1/zz_generated.crd-manifests/0000_80_machine-config_01_machineconfigurations-Default.crd.yaml",
+	} {
+		t.Cleanup(e.Serve(t, file))
+	}
+	t.Run("status", func(t *testing.T) { testNodesStatus(newNodeCluster(t, e)) })
+	t.Run("pause and resume", func(t *testing.T) { testNodesPause(newNodeCluster(t, e)) })
+	t.Run("plan", func(t *testing.T) { testNodesPlan(newNodeCluster(t, e)) })
+}
+
+// nodeCluster is a cluster with the kinds of the node stage, behind a proxy that records requests. Its objects are gone after the test.
 type nodeCluster struct {
 	*testing.T
 	api        client.Client
@@ -33,16 +55,8 @@ type nodeCluster struct {
 	requests []string
 }
 
-func newNodeCluster(t *testing.T) *nodeCluster {
+func newNodeCluster(t *testing.T, e *env.Env) *nodeCluster {
 	t.Helper()
-	e := withoutPlatform.For(t)
-	for _, file := range []string{
-		"../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_machineconfigs.crd.yaml",
-		"../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_machineconfigpools-Default.crd.yaml",
-		"../../../operator/v1/zz_generated.crd-manifests/0000_80_machine-config_01_machineconfigurations-Default.crd.yaml",
-	} {
-		t.Cleanup(e.Serve(t, file))
-	}
 	c := &nodeCluster{T: t}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{mcfgv1.Install, operatorv1.Install, corev1.AddToScheme, policyv1.AddToScheme} {
@@ -120,9 +134,8 @@ func (c *nodeCluster) node(name, role, config string) {
 	c.create(n)
 }
 
-func TestNodesCommandsOfAClusterWithoutTheStage(t *testing.T) {
-	kubeconfig := withoutPlatform.For(t).Kubeconfig
-	for _, args := range [][]string{{"status"}, {"status", "worker"}} {
+func testNodesWithoutStage(t *testing.T, kubeconfig string) {
+	for _, args := range [][]string{{"status"}, {"status", "worker"}, {"plan"}, {"pause", "worker"}, {"resume", "worker"}} {
 		out, errs, code := nodesCommand(t, "", append(args, "--kubeconfig", kubeconfig)...)
 		assert.Equal(t, command.ExitFailed, code, "%v", args)
 		assert.Empty(t, out, "%v", args)
@@ -132,14 +145,16 @@ func TestNodesCommandsOfAClusterWithoutTheStage(t *testing.T) {
 }
 
 func TestNodesCommandsRejectInvalidCommandLines(t *testing.T) {
-	for _, args := range [][]string{{"status", "a", "b"}, {"status", "-o", "xml"}, {"unknown"}} {
+	for _, args := range [][]string{
+		{"status", "a", "b"}, {"status", "-o", "xml"}, {"unknown"}, {"plan", "-o", "xml"}, {"pause"}, {"resume", "a", "b"}, {"pause", "a", "--dry-run=x"},
+	} {
 		_, _, code := nodesCommand(t, "", args...)
 		assert.Equal(t, command.ExitUsage, code, "%v", args)
 	}
 }
 
-func TestNodesStatusReadsPoolsAndNodes(t *testing.T) {
-	c := newNodeCluster(t)
+func testNodesStatus(c *nodeCluster) {
+	t := c.T
 	out, _, code := c.run("status")
 	assert.Zero(t, code)
 	assert.Equal(t, "There are no MachineConfigPools yet.\n", out)
@@ -171,4 +186,168 @@ func TestNodesStatusReadsPoolsAndNodes(t *testing.T) {
 	cmd.SetArgs([]string{"__completeNoDesc", "nodes", "status", "--kubeconfig", c.kubeconfig, ""})
 	require.NoError(t, cmd.ExecuteContext(t.Context()))
 	assert.Equal(t, "worker\n:4\n", completed.String())
+}
+
+func (c *nodeCluster) isPaused(name string) bool {
+	c.Helper()
+	p := &mcfgv1.MachineConfigPool{}
+	require.NoError(c, c.api.Get(c.Context(), client.ObjectKey{Name: name}, p))
+	return p.Spec.Paused
+}
+
+func testNodesPause(c *nodeCluster) {
+	t := c.T
+	c.pool("worker", "rendered-worker-1")
+	c.node("w-0", "worker", "rendered-worker-0")
+	const held = "; this holds back the update of 1 of 1 node to rendered-worker-1"
+	for _, step := range []struct {
+		args   []string
+		want   string
+		writes int
+		paused bool
+	}{
+		{[]string{"pause", "worker", "--dry-run=client"}, "paused" + held + " (dry run)", 0, false},
+		{[]string{"pause", "worker", "--dry-run"}, "paused" + held + " (server dry run)", 1, false},
+		{[]string{"pause", "worker"}, "paused" + held, 1, true},
+		{[]string{"pause", "worker"}, "already paused (no change)" + held, 0, true},
+		{[]string{"resume", "worker"}, "no longer paused; the update of 1 of 1 node to rendered-worker-1 starts, at most 1 at a time", 1, false},
+		{[]string{"resume", "worker"}, "not paused (no change); the update of 1 of 1 node to rendered-worker-1 is pending, at most 1 at a time", 0, false},
+	} {
+		out, errs, code := c.run(step.args...)
+		assert.Zero(t, code, "%v", step.args)
+		assert.Empty(t, errs, "%v", step.args)
+		assert.Equal(t, "MachineConfigPool worker is "+step.want+"\n", out, "%v", step.args)
+		assert.Len(t, c.requests, 2+step.writes, "%v", step.args)
+		assert.Equal(t, step.paused, c.isPaused("worker"), "%v", step.args)
+	}
+	out, _, _ := c.run("pause", "worker", "-o", "json")
+	var got nodes.Pause
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	assert.Equal(t, 1, got.Held)
+
+	_, errs, code := c.run("pause", "workers")
+	assert.Equal(t, command.ExitFailed, code)
+	assert.Contains(t, errs, `there is no MachineConfigPool "workers"`)
+}
+
+// machineConfig returns the text of a MachineConfig for workers with one file.
+func machineConfig(name, path, text string) string {
+	return `apiVersion: machineconfiguration.openshift.io/v1
+kind: MachineConfig
+metadata:
+  name: ` + name + `
+  labels: {machineconfiguration.openshift.io/role: worker}
+spec:
+  config:
+    ignition: {version: 3.5.0}
+    storage:
+      files: [{path: ` + path + `, contents: {source: "data:,` + text + `"}}]
+`
+}
+
+func testNodesPlan(c *nodeCluster) {
+	t := c.T
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	base := file("base.yaml", machineConfig("00-worker", "/etc/app.conf", "one"))
+	apply(t, c.api, base)
+	c.pool("worker", "")
+	out, errs, code := c.run("plan", "-o", "json")
+	require.Zero(t, code, errs)
+	var got nodes.Plan
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	current := got.Pools[0].Target
+
+	// The controller has rendered the MachineConfig, and the nodes run the result.
+	rendered, err := config.Render("worker", stored(t, c.api), "", config.Options{})
+	require.NoError(t, err)
+	require.Equal(t, current, rendered.Name)
+	rendered.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "MachineConfigPool", Name: "worker", UID: "1", Controller: new(true)}}
+	c.create(rendered)
+	c.node("w-0", "worker", current)
+	c.node("w-1", "worker", current)
+	c.create(&policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+		Status:     policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, ExpectedPods: 3, CurrentHealthy: 2, DesiredHealthy: 2},
+	})
+	for node, name := range map[string]string{"w-0": "web", "w-1": "bare"} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": name}}}
+		pod.Spec.NodeName, pod.Spec.Containers = node, []corev1.Container{{Name: "app", Image: "app"}}
+		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+		c.create(pod)
+	}
+	out, errs, code = c.run("plan")
+	require.Zero(t, code, errs)
+	assert.Equal(t, "Pool worker: nothing to do, 2 of 2 nodes updated to "+current+".\n", out)
+	assert.NotContains(t, c.requests, "GET /api/v1/pods", "pods do not matter")
+
+	out, errs, code = c.run("plan", "worker", "-f", file("more.yaml", machineConfig("99-worker", "/etc/app.conf", "two")))
+	require.Zero(t, code, errs)
+	assert.Empty(t, errs)
+	golden.Assert(t, "nodes-plan", out)
+	assert.ElementsMatch(t, []string{
+		"GET /apis/machineconfiguration.openshift.io/v1/machineconfigpools", "GET /api/v1/nodes", "GET /apis/machineconfiguration.openshift.io/v1/machineconfigs",
+		"GET /apis/operator.openshift.io/v1/machineconfigurations/cluster", "GET /apis/policy/v1/poddisruptionbudgets", "GET /api/v1/pods",
+	}, c.requests)
+	assert.Len(t, stored(t, c.api), 1, "a plan changes nothing")
+
+	for _, tt := range []struct {
+		name, text, errs, out string
+		code                  int
+	}{
+		{
+			"it rejects an invalid MachineConfig", machineConfig("99-bad", "/proc/x", "two"),
+			"error: MachineConfig 99-bad is invalid: spec.config.storage.files[0].path is \"/proc/x\", but files in /proc do not survive a reboot; choose another path\n", "", command.ExitRefused,
+		},
+		{"it rejects an unknown field", machineConfig("99-bad", "/etc/x", "two") + "  osImageUrl: x\n", `unknown field "spec.osImageUrl"`, "", command.ExitRefused},
+		{"it rejects another kind", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: b}\n", "ConfigMap b/a is not a MachineConfig: remove it\n", "", command.ExitRefused},
+		{"it rejects an empty file", "", "contains no MachineConfig\n", "", command.ExitRefused},
+		{
+			"it warns of a MachineConfig without a pool", strings.ReplaceAll(machineConfig("99-lost", "/etc/x", "two"), "role: worker", "role: lost"),
+			"warning: no pool selects MachineConfig 99-lost: check its labels\n", "nothing to do", 0,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c.requests = nil
+			out, errs, code := nodesCommand(t, tt.text, "plan", "-f", "-", "--kubeconfig", c.kubeconfig)
+			assert.Equal(t, tt.code, code)
+			assert.Contains(t, errs, tt.errs)
+			assert.Contains(t, out, tt.out)
+		})
+	}
+
+	apply(t, c.api, file("bad.yaml", machineConfig("99-bad", "/proc/x", "two")))
+	out, errs, code = c.run("plan")
+	assert.Equal(t, command.ExitRefused, code)
+	assert.Equal(t, "Pool worker: no node would start, because of an error (see below).\n", out)
+	assert.Contains(t, errs, "error: MachineConfigPool worker: MachineConfig 99-bad is invalid: ")
+}
+
+// apply creates the MachineConfig in a file.
+func apply(t *testing.T, c client.Client, file string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	mc := &mcfgv1.MachineConfig{}
+	require.NoError(t, yaml.Unmarshal(data, mc))
+	require.NoError(t, c.Create(t.Context(), mc))
+}
+
+// stored returns the MachineConfigs that are not rendered.
+func stored(t *testing.T, c client.Client) []*mcfgv1.MachineConfig {
+	t.Helper()
+	var list mcfgv1.MachineConfigList
+	require.NoError(t, c.List(t.Context(), &list))
+	var out []*mcfgv1.MachineConfig
+	for i := range list.Items {
+		if len(list.Items[i].OwnerReferences) == 0 {
+			out = append(out, &list.Items[i])
+		}
+	}
+	return out
 }

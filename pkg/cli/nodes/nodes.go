@@ -34,7 +34,7 @@ the same time as the pool's maxUnavailable and PodDisruptionBudgets allow.`,
 		Args:   command.UsageArgs(cobra.NoArgs),
 		RunE:   func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newStatusCmd(streams))
+	cmd.AddCommand(newPauseCmd(streams), newPlanCmd(streams), newResumeCmd(streams), newStatusCmd(streams))
 	return cmd
 }
 

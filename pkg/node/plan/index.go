@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,6 +72,21 @@ func (x *Index) load(n *corev1.Node) load {
 		return *l
 	}
 	return load{}
+}
+
+// Refusals returns the budgets that allow no disruption now and protect pods on a node, and the pods that several budgets select, as
+// namespace/name. The API server refuses to evict these pods.
+func (x *Index) Refusals(node string) (zero []types.NamespacedName, contested []string) {
+	l := x.nodes[node]
+	if l == nil {
+		return nil, nil
+	}
+	for _, d := range l.demands {
+		if b := &x.budgets[d.budget]; b.allowed <= 0 && d.needs(b) > 0 {
+			zero = append(zero, b.name)
+		}
+	}
+	return zero, slices.Clone(l.contested)
 }
 
 // NewIndex returns an index of these budgets without pods. A budget with an invalid selector protects no pod.

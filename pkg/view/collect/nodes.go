@@ -5,9 +5,16 @@ import (
 	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/view/nodes"
 )
 
@@ -33,4 +40,63 @@ func pointers[T any](values []T) []*T {
 		out[i] = &values[i]
 	}
 	return out
+}
+
+// Configs reads all MachineConfigs and the policies for changes of nodes.
+func Configs(ctx context.Context, c client.Reader) (nodes.Configs, error) {
+	var configs nodes.Configs
+	found, err := listed[mcfgv1.MachineConfig](ctx, c, &mcfgv1.MachineConfigList{})
+	if err != nil {
+		return configs, explain("MachineConfigs", err)
+	}
+	configs.Stored = pointers(found)
+	var settings operatorv1.MachineConfiguration
+	err = c.Get(ctx, client.ObjectKey{Name: "cluster"}, &settings)
+	if err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+		return configs, explain("MachineConfiguration cluster", err)
+	}
+	configs.Policies = disruption.Policies(settings.Spec.NodeDisruptionPolicy) // the defaults if it does not exist
+	return configs, nil
+}
+
+// Pods reads all pods on nodes, and all PodDisruptionBudgets. A cluster has many pods, so Pods keeps only the parts that matter to drains.
+func Pods(ctx context.Context, c client.Reader) ([]*corev1.Pod, []policyv1.PodDisruptionBudget, error) {
+	budgets, err := listed[policyv1.PodDisruptionBudget](ctx, c, &policyv1.PodDisruptionBudgetList{})
+	if err != nil {
+		return nil, nil, explain("PodDisruptionBudgets", err)
+	}
+	var pods []*corev1.Pod
+	onNodes := client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("spec.nodeName", "")}
+	for next := ""; ; {
+		var page corev1.PodList
+		if err := c.List(ctx, &page, onNodes, client.Limit(listPage), client.Continue(next)); err != nil {
+			return nil, nil, explain("pods", err)
+		}
+		for i := range page.Items {
+			pods = append(pods, reducePod(&page.Items[i]))
+		}
+		if next = page.Continue; next == "" {
+			return pods, budgets, nil
+		}
+	}
+}
+
+// reducePod returns the parts of a pod that matter to a drain.
+func reducePod(pod *corev1.Pod) *corev1.Pod {
+	reduced := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, Labels: pod.Labels, OwnerReferences: pod.OwnerReferences, DeletionTimestamp: pod.DeletionTimestamp,
+		},
+		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase, Conditions: pod.Status.Conditions},
+	}
+	if mirrored, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; ok {
+		reduced.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: mirrored}
+	}
+	for _, volume := range pod.Spec.Volumes {
+		if volume.EmptyDir != nil {
+			reduced.Spec.Volumes = append(reduced.Spec.Volumes, volume)
+		}
+	}
+	return reduced
 }

@@ -190,7 +190,7 @@ func newPool(p *mcfgv1.MachineConfigPool, members pool.Membership, now time.Time
 			if pool.IsReady(n) {
 				continue
 			}
-			node.Why = unready(n)
+			node.Why = unreadiness(n)
 		case Waiting:
 			node.Why = result.waits(n, hasSlot)
 		default:
@@ -277,7 +277,7 @@ func (p *Pool) waits(n *corev1.Node, hasSlot bool) string {
 	case p.Config == "":
 		return "waits for the pool's first rendered config"
 	case !pool.IsReady(n):
-		return "waits because it " + unready(n)
+		return "waits because it " + unreadiness(n)
 	case p.Paused:
 		return "waits because the pool is paused"
 	case p.SpecError != "":
@@ -291,8 +291,8 @@ func (p *Pool) waits(n *corev1.Node, hasSlot bool) string {
 	return ""
 }
 
-// unready explains why a node is not ready.
-func unready(n *corev1.Node) string {
+// unreadiness explains why a node is not ready.
+func unreadiness(n *corev1.Node) string {
 	if n.Spec.Unschedulable {
 		return "is cordoned"
 	}

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/pool"
@@ -128,15 +127,15 @@ func TestNodesHaveAPhaseAndAReason(t *testing.T) {
 		},
 		{
 			"it drains", newPool("worker"), has(to("n", api.NodeWorking, "desiredDrain", "drain-"+target), corev1.NodeDrainInProgress, corev1.ConditionTrue, "Draining", "Pods are evicted"),
-			nodes.Node{Phase: nodes.Draining, Current: before, Desired: target, Since: ptr.To(now.Add(-time.Hour))},
+			nodes.Node{Phase: nodes.Draining, Current: before, Desired: target, Since: new(now.Add(-time.Hour))},
 		},
 		{
 			"its drain is blocked", newPool("worker"), blocked("n"),
-			nodes.Node{Phase: nodes.Draining, Current: before, Desired: target, Attempt: 2, Since: ptr.To(now.Add(-time.Hour)), Why: "Pod shop/web-0 stays: the budget shop/web needs 3 healthy pods"},
+			nodes.Node{Phase: nodes.Draining, Current: before, Desired: target, Attempt: 2, Since: new(now.Add(-time.Hour)), Why: "Pod shop/web-0 stays: the budget shop/web needs 3 healthy pods"},
 		},
 		{
 			"its host changes", newPool("worker"), has(to("n", api.NodeWorking, "desiredDrain", "drain-"+target, "lastAppliedDrain", "drain-"+target), corev1.NodeMaintenanceInProgress, corev1.ConditionTrue, "", ""),
-			nodes.Node{Phase: nodes.Applying, Current: before, Desired: target, Since: ptr.To(now.Add(-time.Hour))},
+			nodes.Node{Phase: nodes.Applying, Current: before, Desired: target, Since: new(now.Add(-time.Hour))},
 		},
 		{"its host changes without a drain", newPool("worker"), to("n", api.NodeWorking), nodes.Node{Phase: nodes.Applying, Current: before, Desired: target}},
 		{
@@ -149,7 +148,7 @@ func TestNodesHaveAPhaseAndAReason(t *testing.T) {
 		},
 		{
 			"it is done and not ready", newPool("worker"), has(newNodeWithout(at("n", target)), corev1.NodeReady, corev1.ConditionUnknown, "", "the kubelet is silent"),
-			nodes.Node{Phase: nodes.Done, Current: target, Desired: target, Since: ptr.To(now.Add(-time.Hour)), Why: "has condition Ready=Unknown: the kubelet is silent"},
+			nodes.Node{Phase: nodes.Done, Current: target, Desired: target, Since: new(now.Add(-time.Hour)), Why: "has condition Ready=Unknown: the kubelet is silent"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -179,7 +178,7 @@ func TestDoneNodesAreOnlyCounted(t *testing.T) {
 }
 
 func TestPoolsHaveAState(t *testing.T) {
-	invalid := func(p *mcfgv1.MachineConfigPool) { p.Spec.MaxUnavailable = ptr.To(intstr.FromString("two")) }
+	invalid := func(p *mcfgv1.MachineConfigPool) { p.Spec.MaxUnavailable = new(intstr.FromString("two")) }
 	all := func(p *mcfgv1.MachineConfigPool) { p.Spec.NodeSelector = &metav1.LabelSelector{} }
 	unrendered := func(p *mcfgv1.MachineConfigPool) { p.Spec.Configuration.Name = "" }
 	for _, tt := range []struct {
@@ -211,7 +210,7 @@ func TestPoolsHaveAState(t *testing.T) {
 func large() nodes.Cluster {
 	c := nodes.Cluster{At: now, Pools: []*mcfgv1.MachineConfigPool{
 		newPool("worker", with(pool.NodesWaiting, "Node w-0004 waits for PodDisruptionBudget shop/web, which allows no disruption now: 1 pods are healthy, and 2 must be (and 30 other nodes wait)"),
-			func(p *mcfgv1.MachineConfigPool) { p.Spec.MaxUnavailable = ptr.To(intstr.FromString("10%")) }),
+			func(p *mcfgv1.MachineConfigPool) { p.Spec.MaxUnavailable = new(intstr.FromString("10%")) }),
 		newPool("master", paused),
 		newPool("infra", with(mcfgv1.MachineConfigPoolRenderDegraded, "MachineConfig 99-infra is invalid: spec.config.storage.files[0].path is \"/proc/x\", but files in /proc do not survive a reboot; choose another path")),
 		newPool("edge"), newPool("gpu"),

@@ -1,0 +1,122 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/internal/terminal"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/cli/printing"
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/view/collect"
+	"github.com/cluster-version/cvo/pkg/view/nodes"
+)
+
+type planOptions struct {
+	flags
+	files []string
+}
+
+func newPlanCmd(streams command.Streams) *cobra.Command {
+	o := &planOptions{}
+	cmd := &cobra.Command{
+		Use:   "plan [POOL]",
+		Short: "Show which nodes would be updated, in which order, and what that disrupts",
+		Long: `Show which nodes would be updated, in which order, and what that disrupts. The command changes nothing.
+
+It renders the MachineConfigs of each pool and plans its nodes as the controller does. For each node it shows whether it starts
+now or what it waits for, whether it needs a drain and a reboot, and how many pods a drain evicts. It names the pods that a
+drain deletes permanently because they have no controller, the pods that lose the data in their emptyDir volumes, and the
+PodDisruptionBudgets that allow no disruption now. Nodes that wait are in the order of zone and age; budgets may change that
+order later. A paused pool is planned as if it were resumed.
+
+With --filename the command adds MachineConfigs that are not in the cluster yet, or replaces those with the same name.
+
+The text lists at most 20 nodes for each pool, -o json and yaml list all. The command lists MachineConfigPools, Nodes and
+MachineConfigs, and reads MachineConfiguration "cluster". If a node would start, it also lists all pods and PodDisruptionBudgets.
+
+Exit codes: 0 planned; 1 failure; 2 invalid command line; 3 a MachineConfig or a pool is invalid, so nodes would not start.`,
+		Example: `  # Show the next nodes of all pools
+  cvo nodes plan
+
+  # Check a MachineConfig before it is applied
+  cvo nodes plan worker -f 99-worker-sysctl.yaml
+  kustomize build | cvo nodes plan -f -
+
+  # List the nodes that would reboot, for a script
+  cvo nodes plan -o json | jq -r '.pools[] | [.transitions[] | select(.reboot).from] as $r | .nodes[] | select(.from | IN($r[])).name'`,
+		Args: command.UsageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.read(args); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), streams)
+		},
+	}
+	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "`file` with MachineConfigs that are not applied yet, - for stdin (repeat for more)")
+	o.add(cmd)
+	return cmd
+}
+
+func (o *planOptions) run(ctx context.Context, streams command.Streams) error {
+	added, err := readConfigs(o.files, streams.In)
+	if err != nil {
+		return err
+	}
+	plan, err := o.plan(ctx, added)
+	if _, invalid := errors.AsType[*config.Error](err); invalid {
+		return &command.RefusedError{Err: err}
+	}
+	if err != nil {
+		return explain(err)
+	}
+	for _, name := range plan.Unselected {
+		fmt.Fprintf(streams.Err, "warning: no pool selects MachineConfig %s: check its labels\n", terminal.OneLine(name))
+	}
+	if o.output != "" {
+		err = printing.Structured(streams, o.output, plan)
+	} else {
+		err = plan.Text(streams.Out)
+	}
+	if err != nil {
+		return err
+	}
+	if err := plan.Errors(); err != nil {
+		return &command.RefusedError{Err: err}
+	}
+	return nil
+}
+
+// plan reads the cluster and makes the plan. It reads pods only if the plan depends on them: there are many.
+func (o *planOptions) plan(ctx context.Context, added []*mcfgv1.MachineConfig) (*nodes.Plan, error) {
+	c, err := o.open("cvo-nodes-plan")
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := collect.Nodes(ctx, c, clock.RealClock{}.Now())
+	if err != nil {
+		return nil, err
+	}
+	configs, err := collect.Configs(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	configs.Added = added
+	draft, err := nodes.NewDraft(cluster, configs, o.pool)
+	if err != nil {
+		return nil, err
+	}
+	if !draft.NeedsPods() {
+		return draft.Plan(nil, nil), nil
+	}
+	pods, budgets, err := collect.Pods(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return draft.Plan(pods, budgets), nil
+}

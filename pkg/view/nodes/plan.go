@@ -1,0 +1,466 @@
+package nodes
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/disruption"
+	"github.com/cluster-version/cvo/pkg/node/drain"
+	"github.com/cluster-version/cvo/pkg/node/plan"
+	"github.com/cluster-version/cvo/pkg/node/pool"
+)
+
+// Plan is what the controller would do next if nothing else changed.
+type Plan struct {
+	At    time.Time  `json:"at"`
+	Pools []PoolPlan `json:"pools"`
+	// Unselected lists those of the added MachineConfigs that no pool selects.
+	Unselected []string `json:"unselected"`
+}
+
+// PoolPlan is the plan for one pool. A paused pool is planned as if it were resumed.
+type PoolPlan struct {
+	Name   string `json:"name"`
+	Paused bool   `json:"paused"`
+	// Config is the pool's config, and Target the one that the MachineConfigs render to. Sources are these MachineConfigs.
+	Config  string   `json:"config"`
+	Target  string   `json:"target"`
+	Sources []string `json:"sources"`
+	// Error explains why no node starts: the MachineConfigs cannot be rendered, or a field of the pool is invalid. Only a running update
+	// continues.
+	Error string `json:"error,omitempty"`
+	// Total is the number of the pool's nodes, and Done the number of those that run the target.
+	Total          int `json:"total"`
+	Done           int `json:"done"`
+	MaxUnavailable int `json:"maxUnavailable"`
+	// Transitions are the changes from the configs that nodes run to the target.
+	Transitions []Transition `json:"transitions"`
+	// Nodes are the nodes that do not run the target: first those whose update is in progress, then those that start now, in order, then those
+	// that wait, in the order of zone and age.
+	Nodes []PlannedNode `json:"nodes"`
+
+	err error
+}
+
+// Transition is the change of a host from one config to the target of its pool.
+type Transition struct {
+	// From is the name of a rendered MachineConfig; empty for hosts without a config.
+	From string `json:"from"`
+	// Changes are sentences without a period, such as "file /etc/a changed".
+	Changes []string `json:"changes"`
+	// Drain and Reboot report whether the node must be drained and rebooted. Actions are all actions on the host.
+	Drain   bool     `json:"drain"`
+	Reboot  bool     `json:"reboot"`
+	Actions []string `json:"actions"`
+	// Unknown explains why the change is not known. The plan then expects a drain.
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// Turn says when a node starts.
+type Turn string
+
+// Turns.
+const (
+	// Running means that the update is in progress.
+	Running Turn = "Running"
+	// Start means that the node starts now.
+	Start Turn = "Start"
+	// Wait means that the node starts later.
+	Wait Turn = "Wait"
+)
+
+// PlannedNode is a node that does not run the target.
+type PlannedNode struct {
+	Name string `json:"name"`
+	Turn Turn   `json:"turn"`
+	// From is the config that the node runs: the name of one of the pool's transitions.
+	From string `json:"from"`
+	// Why explains why the node waits.
+	Why string `json:"why,omitempty"`
+	// Evicted is the number of pods that a drain evicts. Unmanaged lists those without a controller, which are not started again, and EmptyDir
+	// those with a volume that is deleted with the pod.
+	Evicted   int      `json:"evicted"`
+	Unmanaged []string `json:"unmanaged"`
+	EmptyDir  []string `json:"emptyDir"`
+	// ZeroBudgets lists PodDisruptionBudgets of these pods that allow no disruption now. Contested lists pods that several budgets select,
+	// which the API server never evicts.
+	ZeroBudgets []string `json:"zeroBudgets"`
+	Contested   []string `json:"contested"`
+}
+
+// Configs are MachineConfigs, and the rules for their effects.
+type Configs struct {
+	// Stored are all MachineConfigs of the cluster. Added are not in the cluster yet, and replace those with the same name.
+	Stored, Added []*mcfgv1.MachineConfig
+	// Policies decide about the actions after a change.
+	Policies operatorv1.NodeDisruptionPolicyClusterStatus
+}
+
+// Draft is a plan without pods.
+type Draft struct {
+	cluster Cluster
+	plan    *Plan
+	// drafts are the pools whose nodes may start, those of the plan and the others, because all share the budgets.
+	drafts []draft
+}
+
+// draft is a pool with its target.
+type draft struct {
+	*PoolPlan
+	pool       *mcfgv1.MachineConfigPool
+	nodes      []*corev1.Node
+	candidates pool.Candidates
+	shown      bool
+}
+
+// NewDraft renders the MachineConfigs of all pools and finds the nodes that need the result. Only limits the plan to one pool. The error is a
+// *config.Error for an invalid added MachineConfig.
+func NewDraft(c Cluster, configs Configs, only string) (*Draft, error) {
+	if only != "" {
+		if _, err := c.Find(only); err != nil {
+			return nil, err
+		}
+	}
+	for _, mc := range configs.Added {
+		if err := config.Validate(mc, config.Options{}); err != nil {
+			return nil, err
+		}
+	}
+	d := &Draft{cluster: c, plan: &Plan{At: c.At, Pools: []PoolPlan{}, Unselected: []string{}}}
+	r := newRenderer(configs, c.Pools)
+	members := pool.Assign(c.Pools, c.Nodes)
+	for _, p := range c.Pools {
+		isShown := only == "" || only == p.Name
+		d.drafts = append(d.drafts, r.draft(p, members.Nodes[p.Name], isShown))
+	}
+	// The controller does not start nodes of paused pools, so they must not take budgets from others.
+	slices.SortFunc(d.drafts, func(a, b draft) int {
+		return cmp.Or(compareBool(a.Paused, b.Paused), strings.Compare(a.Name, b.Name))
+	})
+	for _, mc := range configs.Added {
+		if !r.selected[mc.Name] {
+			d.plan.Unselected = append(d.plan.Unselected, mc.Name)
+		}
+	}
+	return d, nil
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// NeedsPods reports whether a node may start, so that the plan depends on pods and budgets.
+func (d *Draft) NeedsPods() bool {
+	return slices.ContainsFunc(d.drafts, func(p draft) bool { return p.shown && len(p.candidates.Start) > 0 })
+}
+
+// renderer renders the MachineConfigs of pools.
+type renderer struct {
+	configs Configs
+	byName  map[string]*mcfgv1.MachineConfig
+	// sources are the MachineConfigs that are not rendered.
+	sources []*mcfgv1.MachineConfig
+	// selected has the names of MachineConfigs that a pool selects.
+	selected map[string]bool
+	// osImage is the release's image of the operating system. The controller knows it from the release, and the last rendered MachineConfigs
+	// have it.
+	osImage string
+}
+
+func newRenderer(configs Configs, pools []*mcfgv1.MachineConfigPool) *renderer {
+	r := &renderer{configs: configs, byName: map[string]*mcfgv1.MachineConfig{}, selected: map[string]bool{}}
+	for _, mc := range slices.Concat(configs.Stored, configs.Added) {
+		r.byName[mc.Name] = mc
+	}
+	for _, mc := range r.byName {
+		if !pool.IsRendered(mc) {
+			r.sources = append(r.sources, mc)
+		}
+	}
+	slices.SortFunc(r.sources, func(a, b *mcfgv1.MachineConfig) int { return strings.Compare(a.Name, b.Name) })
+	for _, p := range pools {
+		mc := r.byName[p.Spec.Configuration.Name]
+		if mc != nil && mc.Annotations[config.OSImageOverriddenAnnotation] != "true" {
+			r.osImage = cmp.Or(r.osImage, mc.Spec.OSImageURL)
+		}
+	}
+	return r
+}
+
+func (r *renderer) draft(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, shown bool) draft {
+	d := draft{
+		pool: p.DeepCopy(), nodes: nodes, shown: shown,
+		PoolPlan: &PoolPlan{
+			Name: p.Name, Paused: p.Spec.Paused, Config: p.Spec.Configuration.Name, Total: len(nodes),
+			Sources: []string{}, Transitions: []Transition{}, Nodes: []PlannedNode{},
+		},
+	}
+	if shown {
+		d.pool.Spec.Paused = false
+	}
+	rendered, err := r.render(&d)
+	if err == nil {
+		d.MaxUnavailable, err = pool.MaxUnavailable(p, len(nodes))
+	}
+	if err != nil {
+		d.err, d.Error = err, err.Error()
+		return d
+	}
+	d.Target, d.pool.Spec.Configuration.Name = rendered.Name, rendered.Name
+	d.Done = int(pool.Status(d.pool, nodes, pool.StatusOptions{}, time.Time{}).UpdatedMachineCount)
+	if !d.pool.Spec.Paused && p.DeletionTimestamp == nil {
+		d.candidates = pool.Select(d.pool, nodes, d.MaxUnavailable)
+	}
+	for _, n := range nodes {
+		if from := n.Annotations[api.CurrentConfigAnnotation]; from != rendered.Name && d.transition(from) == nil {
+			d.Transitions = append(d.Transitions, r.transition(from, rendered))
+		}
+	}
+	slices.SortFunc(d.Transitions, func(a, b Transition) int { return strings.Compare(a.From, b.From) })
+	return d
+}
+
+// render renders the MachineConfigs that the pool selects, as the controller does.
+func (r *renderer) render(d *draft) (*mcfgv1.MachineConfig, error) {
+	selector, err := metav1.LabelSelectorAsSelector(d.pool.Spec.MachineConfigSelector)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("spec.machineConfigSelector: %w", err)
+	case selector.Empty():
+		return nil, errors.New("spec.machineConfigSelector selects every MachineConfig: set a label, such as " + api.MachineConfigRoleLabel)
+	}
+	var selected []*mcfgv1.MachineConfig
+	for _, mc := range r.sources {
+		if selector.Matches(labels.Set(mc.Labels)) {
+			selected, d.Sources = append(selected, mc), append(d.Sources, mc.Name)
+			r.selected[mc.Name] = true
+		}
+	}
+	return config.Render(d.Name, selected, r.osImage, config.Options{})
+}
+
+// transition returns the change from a config to a rendered one.
+func (r *renderer) transition(from string, to *mcfgv1.MachineConfig) Transition {
+	t := Transition{From: from, Changes: []string{}, Actions: []string{}}
+	next, err := config.Decode(to, config.Options{})
+	mc := r.byName[from]
+	switch {
+	case from == "":
+		t.Unknown = "the host has no config yet; its daemon compares the host with the new one, and drains the node only if they differ"
+		return t
+	case mc == nil:
+		t.Unknown = "this MachineConfig does not exist any more"
+		return t
+	case err != nil:
+		t.Unknown = err.Error()
+		return t
+	}
+	current, err := config.Decode(mc, config.Options{})
+	if err != nil {
+		t.Unknown = err.Error()
+		return t
+	}
+	change := config.Difference(current, next)
+	decision := disruption.Decide(change, r.configs.Policies)
+	t.Changes, t.Drain = append(t.Changes, sentences(change)...), decision.Drain
+	for _, action := range decision.Actions {
+		t.Reboot = t.Reboot || action.Type == operatorv1.RebootStatusAction
+		t.Actions = append(t.Actions, actionText(action))
+	}
+	return t
+}
+
+// sentences describes a change.
+func sentences(c config.Change) []string {
+	var out []string
+	for _, set := range []struct {
+		noun string
+		config.Set
+	}{
+		{"file", c.Files}, {"unit", c.Units}, {"kernel argument", c.KernelArguments}, {"extension", c.Extensions},
+	} {
+		for _, list := range []struct {
+			names []string
+			verb  string
+		}{{set.Added, "added"}, {set.Changed, "changed"}, {set.Removed, "removed"}} {
+			for _, name := range list.names {
+				out = append(out, fmt.Sprintf("%s %s %s", set.noun, name, list.verb))
+			}
+		}
+	}
+	if n := len(c.SSHKeys.All()); n > 0 {
+		out = append(out, fmt.Sprintf("%d SSH keys changed", n))
+	}
+	for _, step := range []struct {
+		noun string
+		config.Step
+	}{{"image", c.OSImage}, {"kernel", c.KernelType}} {
+		if step.Step != (config.Step{}) {
+			out = append(out, fmt.Sprintf("%s changed from %s to %s", step.noun, cmp.Or(step.From, "default"), cmp.Or(step.To, "default")))
+		}
+	}
+	if c.FIPS {
+		out = append(out, "FIPS mode changed")
+	}
+	return out
+}
+
+func actionText(a disruption.Action) string {
+	switch {
+	case a.Reload != nil:
+		return "reload " + string(a.Reload.ServiceName)
+	case a.Restart != nil:
+		return "restart " + string(a.Restart.ServiceName)
+	case a.Type == operatorv1.DaemonReloadStatusAction:
+		return "reload systemd"
+	}
+	return strings.ToLower(string(a.Type))
+}
+
+// Plan returns the plan. It counts only the pods that a drain evicts.
+func (d *Draft) Plan(pods []*corev1.Pod, budgets []policyv1.PodDisruptionBudget) *Plan {
+	index := plan.NewIndex(budgets)
+	byNode := map[string][]*corev1.Pod{}
+	for _, pod := range pods {
+		if drain.ActionFor(pod, func(_, _ string) bool { return true }) == drain.Evict {
+			index.AddPod(pod)
+			byNode[pod.Spec.NodeName] = append(byNode[pod.Spec.NodeName], pod)
+		}
+	}
+	inputs := make([]plan.Pool, len(d.drafts))
+	for i := range d.drafts {
+		inputs[i] = d.drafts[i].input()
+	}
+	for i, result := range index.Plan(inputs, d.cluster.At) {
+		if p := &d.drafts[i]; p.shown {
+			p.addNodes(result)
+			for n := range p.Nodes {
+				if t := p.transition(p.Nodes[n].From); t != nil && (t.Drain || t.Unknown != "") {
+					p.Nodes[n].addPods(byNode[p.Nodes[n].Name], index)
+				}
+			}
+			d.plan.Pools = append(d.plan.Pools, *p.PoolPlan)
+		}
+	}
+	slices.SortFunc(d.plan.Pools, func(a, b PoolPlan) int { return strings.Compare(a.Name, b.Name) })
+	return d.plan
+}
+
+// input returns the pool for package plan, as the controller describes it.
+func (d *draft) input() plan.Pool {
+	input := plan.Pool{
+		Name: d.Name, Undrained: map[string]bool{}, Slots: d.MaxUnavailable,
+		Candidates: d.candidates.Start, Free: d.candidates.Capacity,
+	}
+	for _, n := range d.nodes {
+		if n.Annotations[api.CurrentConfigAnnotation] == "" && !strings.HasPrefix(n.Annotations[api.DesiredDrainAnnotation], "drain-") {
+			input.Undrained[n.Name] = true
+		}
+		if pool.IsDraining(n) {
+			input.Draining = append(input.Draining, n)
+		}
+	}
+	return input
+}
+
+// addNodes adds the nodes that do not run the target.
+func (d *draft) addNodes(result plan.Plan) {
+	add := func(n *corev1.Node, turn Turn, why string) {
+		d.Nodes = append(d.Nodes, PlannedNode{
+			Name: n.Name, Turn: turn, From: n.Annotations[api.CurrentConfigAnnotation], Why: why,
+			Unmanaged: []string{}, EmptyDir: []string{}, ZeroBudgets: []string{}, Contested: []string{},
+		})
+	}
+	if d.Target == "" {
+		return
+	}
+	var unready []*corev1.Node
+	for _, n := range d.nodes {
+		isTarget := n.Annotations[api.DesiredConfigAnnotation] == d.Target
+		switch {
+		case isTarget && pool.IsDegraded(n):
+			add(n, Running, "failed, and is tried again: "+n.Annotations[api.NodeReasonAnnotation])
+		case isTarget && !pool.IsDone(n):
+			add(n, Running, "")
+		case !isTarget && !pool.IsReady(n) && !slices.Contains(d.candidates.Retarget, n):
+			unready = append(unready, n)
+		}
+	}
+	for _, n := range d.candidates.Retarget {
+		add(n, Start, "is updated to another config now, and keeps its slot")
+	}
+	for _, n := range result.Start {
+		add(n, Start, "")
+	}
+	for _, w := range result.Waiting {
+		add(w.Node, Wait, w.String())
+	}
+	for _, n := range unready {
+		add(n, Wait, "waits because it "+unreadiness(n))
+	}
+}
+
+// addPods adds the pods that a drain of the node would evict.
+func (n *PlannedNode) addPods(pods []*corev1.Pod, index *plan.Index) {
+	n.Evicted = len(pods)
+	for _, pod := range pods {
+		name := pod.Namespace + "/" + pod.Name
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue // nothing of it is lost
+		}
+		if metav1.GetControllerOf(pod) == nil {
+			n.Unmanaged = append(n.Unmanaged, name)
+		}
+		if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil }) {
+			n.EmptyDir = append(n.EmptyDir, name)
+		}
+	}
+	zero, contested := index.Refusals(n.Name)
+	for _, budget := range zero {
+		n.ZeroBudgets = append(n.ZeroBudgets, budget.String())
+	}
+	n.Contested = append(n.Contested, contested...)
+	for _, names := range [][]string{n.Unmanaged, n.EmptyDir, n.ZeroBudgets, n.Contested} {
+		slices.Sort(names)
+	}
+}
+
+// transition returns the transition from a config, or nil if no node needs it.
+func (p *PoolPlan) transition(from string) *Transition {
+	for i := range p.Transitions {
+		if p.Transitions[i].From == from {
+			return &p.Transitions[i]
+		}
+	}
+	return nil
+}
+
+// Errors returns the reasons why pools cannot be planned, joined; nil if there are none.
+func (p *Plan) Errors() error {
+	var errs []error
+	for _, pool := range p.Pools {
+		if pool.err != nil {
+			errs = append(errs, fmt.Errorf("MachineConfigPool %s: %w", pool.Name, pool.err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,307 @@
+package nodes_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/disruption"
+	"github.com/cluster-version/cvo/pkg/view/nodes"
+	"github.com/cluster-version/cvo/test/golden"
+)
+
+// newConfig returns a MachineConfig for a role, with files given as pairs of path and text.
+func newConfig(t *testing.T, name, role string, pairs ...string) *mcfgv1.MachineConfig {
+	t.Helper()
+	files := []map[string]any{}
+	for i := 0; i < len(pairs); i += 2 {
+		files = append(files, map[string]any{"path": pairs[i], "contents": map[string]any{"source": "data:," + pairs[i+1]}})
+	}
+	raw, err := json.Marshal(map[string]any{"ignition": map[string]any{"version": "3.5.0"}, "storage": map[string]any{"files": files}})
+	require.NoError(t, err)
+	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{api.MachineConfigRoleLabel: role}}}
+	mc.Spec.Config = runtime.RawExtension{Raw: raw}
+	return mc
+}
+
+// rendered returns MachineConfigs as the controller renders them for a pool.
+func rendered(t *testing.T, pool string, configs ...*mcfgv1.MachineConfig) *mcfgv1.MachineConfig {
+	t.Helper()
+	mc, err := config.Render(pool, configs, "", config.Options{})
+	require.NoError(t, err)
+	mc.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineConfigPool", Name: pool, Controller: new(true)}}
+	return mc
+}
+
+// newPod returns a running pod with a controller and a label of its app.
+func newPod(node, app, name string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: name, Labels: map[string]string{"app": app},
+		OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: app, Controller: new(true)}},
+	}}
+	p.Spec.NodeName = node
+	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+	return p
+}
+
+// newBudget returns a budget that has allowed some disruptions for an hour.
+func newBudget(app string, allowed int32) policyv1.PodDisruptionBudget {
+	b := policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: app}}
+	b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+	b.Status = policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed, ExpectedPods: 3, CurrentHealthy: 2 + allowed, DesiredHealthy: 2}
+	if allowed == 0 {
+		b.Status.Conditions = []metav1.Condition{{
+			Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour)),
+		}}
+	}
+	return b
+}
+
+// planned is a cluster with one pool of workers, whose nodes run the first MachineConfig.
+type planned struct {
+	*testing.T
+	nodes.Cluster
+	nodes.Configs
+	pods    []*corev1.Pod
+	budgets []policyv1.PodDisruptionBudget
+}
+
+func newPlanned(t *testing.T, slots int) *planned {
+	t.Helper()
+	base := newConfig(t, "00-worker", "worker", "/etc/app.conf", "one")
+	first := rendered(t, "worker", base)
+	p := &planned{T: t, Configs: nodes.Configs{Stored: []*mcfgv1.MachineConfig{base, first}, Policies: disruption.Default()}}
+	p.At = now
+	p.Pools = []*mcfgv1.MachineConfigPool{newPool("worker", func(pool *mcfgv1.MachineConfigPool) {
+		pool.Spec.Configuration.Name = first.Name
+		pool.Spec.MaxUnavailable = new(intstr.FromInt(slots))
+	})}
+	return p
+}
+
+func (p *planned) at() string { return p.Pools[0].Spec.Configuration.Name }
+
+func (p *planned) add(names ...string) {
+	for _, name := range names {
+		p.Nodes = append(p.Nodes, at(name, p.at()))
+	}
+}
+
+func (p *planned) plan() *nodes.Plan {
+	p.Helper()
+	d, err := nodes.NewDraft(p.Cluster, p.Configs, "")
+	require.NoError(p, err)
+	return d.Plan(p.pods, p.budgets)
+}
+
+// turns returns the nodes of the first pool with their turns and reasons.
+func turns(p *nodes.Plan) []string {
+	var out []string
+	for _, n := range p.Pools[0].Nodes {
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s", n.Turn, n.Name, n.Why)))
+	}
+	return out
+}
+
+func TestUpdatedPoolNeedsNothing(t *testing.T) {
+	p := newPlanned(t, 1)
+	p.add("a", "b")
+	d, err := nodes.NewDraft(p.Cluster, p.Configs, "")
+	require.NoError(t, err)
+	assert.False(t, d.NeedsPods())
+	got := d.Plan(nil, nil).Pools[0]
+	assert.Equal(t, p.at(), got.Target)
+	assert.Equal(t, 2, got.Done)
+	assert.Empty(t, got.Nodes)
+}
+
+func TestPlanFollowsTheOrderOfTheController(t *testing.T) {
+	p := newPlanned(t, 2)
+	p.add("a", "b", "c", "d")
+	p.Nodes[1].Labels[corev1.LabelTopologyZone] = "east"
+	cordoned(p.Nodes[3], "")
+	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")}
+	got := p.plan()
+	assert.Equal(t, []string{
+		"Start b", "Wait a waits for a free slot: 2 of at most 2 nodes are unavailable or failed",
+		"Wait c waits for a free slot: 2 of at most 2 nodes are unavailable or failed", "Wait d waits because it is cordoned",
+	}, turns(got))
+	assert.Equal(t, []string{"00-worker", "99-worker"}, got.Pools[0].Sources)
+	assert.NotEqual(t, p.at(), got.Pools[0].Target)
+	assert.Equal(t, p.at(), got.Pools[0].Config)
+	assert.False(t, p.Pools[0].Spec.Paused)
+}
+
+func TestPlanShowsBudgetsAndLosses(t *testing.T) {
+	p := newPlanned(t, 3)
+	p.add("a", "b", "c")
+	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")}
+	bare, cache, job, daemon := newPod("a", "bare", "bare"), newPod("a", "cache", "cache-0"), newPod("a", "job", "job-0"), newPod("a", "daemon", "daemon-0")
+	bare.OwnerReferences, job.OwnerReferences = nil, nil
+	job.Status.Phase = corev1.PodSucceeded
+	cache.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	daemon.OwnerReferences[0].Kind = "DaemonSet"
+	p.pods = []*corev1.Pod{bare, cache, job, daemon, newPod("b", "web", "web-0"), newPod("c", "db", "db-0")}
+	p.budgets = []policyv1.PodDisruptionBudget{newBudget("web", 0), newBudget("db", 1)}
+	got := p.plan()
+	assert.Equal(t, []string{"Start a", "Start c", "Wait b waits for PodDisruptionBudget shop/web, which allows no disruption now: 2 pods are healthy, and 2 must be"}, turns(got))
+	a, b := got.Pools[0].Nodes[0], got.Pools[0].Nodes[2]
+	assert.Equal(t, 3, a.Evicted, "a pod of a DaemonSet stays")
+	assert.Equal(t, []string{"shop/bare"}, a.Unmanaged)
+	assert.Equal(t, []string{"shop/cache-0"}, a.EmptyDir)
+	assert.Empty(t, a.ZeroBudgets)
+	assert.Equal(t, []string{"shop/web"}, b.ZeroBudgets)
+	var out bytes.Buffer
+	require.NoError(t, got.Text(&out))
+	golden.Assert(t, "plan", out.String())
+}
+
+func TestTransitionsFollowTheDisruptionPolicies(t *testing.T) {
+	const quiet = "/etc/quiet.conf"
+	for _, tt := range []struct {
+		name string
+		path string
+		want nodes.Transition
+	}{
+		{"it reboots", "/etc/other.conf", nodes.Transition{
+			Changes: []string{"file /etc/other.conf added"}, Drain: true, Reboot: true, Actions: []string{"reboot"},
+		}},
+		{"it needs no drain", quiet, nodes.Transition{Changes: []string{"file /etc/quiet.conf added"}, Actions: []string{"restart app.service"}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPlanned(t, 1)
+			p.add("a")
+			p.pods = []*corev1.Pod{newPod("a", "web", "web-0")}
+			p.Policies = disruption.Policies(operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{{
+				Path: quiet, Actions: []operatorv1.NodeDisruptionPolicySpecAction{{
+					Type: operatorv1.RestartSpecAction, Restart: &operatorv1.RestartService{ServiceName: "app.service"},
+				}},
+			}}})
+			p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", tt.path, "two")}
+			tt.want.From = p.at()
+			got := p.plan().Pools[0]
+			assert.Equal(t, []nodes.Transition{tt.want}, got.Transitions)
+			assert.Equal(t, tt.want.Drain, got.Nodes[0].Evicted > 0)
+		})
+	}
+}
+
+func TestUnknownTransitionsExpectADrain(t *testing.T) {
+	p := newPlanned(t, 1)
+	p.Nodes = []*corev1.Node{newNode("new", "state", api.NodeDone), at("lost", "rendered-worker-lost")}
+	p.pods = []*corev1.Pod{newPod("new", "web", "web-0"), newPod("lost", "web", "web-1")}
+	got := p.plan().Pools[0]
+	require.Len(t, got.Transitions, 2)
+	for _, transition := range got.Transitions {
+		assert.NotEmpty(t, transition.Unknown)
+	}
+	for _, n := range got.Nodes {
+		assert.Equal(t, 1, n.Evicted, n.Name)
+	}
+}
+
+func TestRunningUpdatesComeFirst(t *testing.T) {
+	p := newPlanned(t, 4)
+	first, next := p.at(), newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")
+	second := rendered(t, "worker", p.Stored[0], next)
+	p.Stored = append(p.Stored, next, second)
+	p.Pools[0].Spec.Configuration.Name = second.Name
+	p.Nodes = []*corev1.Node{
+		at("waits", first),
+		newNode("runs", "currentConfig", first, "desiredConfig", second.Name, "state", api.NodeWorking),
+		newNode("failed", "currentConfig", first, "desiredConfig", second.Name, "state", api.NodeDegraded, "reason", "no space"),
+		newNode("elsewhere", "currentConfig", first, "desiredConfig", "rendered-worker-old", "state", api.NodeWorking),
+		at("done", second.Name),
+	}
+	got := p.plan()
+	assert.Equal(t, []string{
+		"Running failed failed, and is tried again: no space", "Running runs",
+		"Start elsewhere is updated to another config now, and keeps its slot", "Start waits",
+	}, turns(got))
+	assert.Equal(t, 1, got.Pools[0].Done)
+}
+
+func TestPausedPoolIsPlannedAsIfItWereResumed(t *testing.T) {
+	p := newPlanned(t, 1)
+	p.add("a")
+	p.Pools[0].Spec.Paused = true
+	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")}
+	got := p.plan()
+	assert.Equal(t, []string{"Start a"}, turns(got))
+	assert.True(t, got.Pools[0].Paused)
+	var out bytes.Buffer
+	require.NoError(t, got.Text(&out))
+	assert.Contains(t, out.String(), "The pool is paused: no node starts before 'cvo nodes resume worker'.")
+}
+
+func TestOtherPoolsUseBudgets(t *testing.T) {
+	for _, isPaused := range []bool{false, true} {
+		p := newPlanned(t, 1)
+		p.add("w")
+		edge := newPool("edge")
+		edge.Spec.Paused = isPaused
+		e := at("e", p.at())
+		e.Labels["role"] = "edge"
+		p.Pools, p.Nodes = append(p.Pools, edge), append(p.Nodes, e)
+		p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two"), newConfig(t, "99-edge", "edge", "/etc/app.conf", "two")}
+		p.pods = []*corev1.Pod{newPod("e", "web", "web-0"), newPod("e", "web", "web-1"), newPod("w", "web", "web-2")}
+		p.budgets = []policyv1.PodDisruptionBudget{newBudget("web", 1)}
+		d, err := nodes.NewDraft(p.Cluster, p.Configs, "worker")
+		require.NoError(t, err)
+		got := d.Plan(p.pods, p.budgets)
+		require.Len(t, got.Pools, 1)
+		// The node of the other pool is first, and uses up the budget; a node of a paused pool does not start.
+		assert.Equal(t, isPaused, got.Pools[0].Nodes[0].Turn == nodes.Start)
+	}
+}
+
+func TestInvalidConfigsAreErrors(t *testing.T) {
+	t.Run("it rejects an added MachineConfig", func(t *testing.T) {
+		p := newPlanned(t, 1)
+		p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-bad", "nowhere", "/proc/x", "two")}
+		_, err := nodes.NewDraft(p.Cluster, p.Configs, "")
+		require.ErrorAs(t, err, new(*config.Error))
+		assert.ErrorContains(t, err, "MachineConfig 99-bad is invalid: spec.config.storage.files[0].path is \"/proc/x\"")
+	})
+	t.Run("it reports a pool that cannot be rendered", func(t *testing.T) {
+		p := newPlanned(t, 1)
+		p.add("a")
+		p.Stored = append(p.Stored, newConfig(t, "99-bad", "worker", "/proc/x", "two"))
+		got := p.plan()
+		require.ErrorAs(t, got.Errors(), new(*config.Error))
+		assert.Contains(t, got.Pools[0].Error, "MachineConfig 99-bad is invalid")
+		assert.Empty(t, got.Pools[0].Nodes)
+	})
+	t.Run("it lists an added MachineConfig that no pool selects", func(t *testing.T) {
+		p := newPlanned(t, 1)
+		p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-lost", "nowhere", "/etc/x", "two")}
+		got := p.plan()
+		require.NoError(t, got.Errors())
+		assert.Equal(t, []string{"99-lost"}, got.Unselected)
+	})
+}
+
+func TestTheImageOfTheReleaseStays(t *testing.T) {
+	p := newPlanned(t, 1)
+	first, err := config.Render("worker", p.Stored[:1], "registry.example/os@sha256:1", config.Options{})
+	require.NoError(t, err)
+	first.OwnerReferences = p.Stored[1].OwnerReferences
+	p.Stored[1], p.Pools[0].Spec.Configuration.Name = first, first.Name
+	p.add("a")
+	assert.Equal(t, first.Name, p.plan().Pools[0].Target, "the rendered MachineConfig has the image that the controller knows")
+}

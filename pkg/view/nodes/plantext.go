@@ -1,0 +1,103 @@
+package nodes
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/cluster-version/cvo/internal/printable"
+)
+
+// Text prints the plan of each pool: the changes of its nodes, the nodes in order, and what their drains delete. It lists at most 20 nodes for
+// each pool.
+func (p *Plan) Text(w io.Writer) error {
+	var out bytes.Buffer
+	if len(p.Pools) == 0 {
+		fmt.Fprintln(&out, "There are no MachineConfigPools yet.")
+	}
+	for i := range p.Pools {
+		if i > 0 {
+			fmt.Fprintln(&out)
+		}
+		p.Pools[i].text(&out)
+	}
+	_, err := io.WriteString(w, printable.Lines(out.String()))
+	return err
+}
+
+func (p *PoolPlan) text(out io.Writer) {
+	if p.Error != "" {
+		fmt.Fprintf(out, "Pool %s: no node would start, because of an error (see below).\n", p.Name)
+		return
+	}
+	if p.Done == p.Total {
+		fmt.Fprintf(out, "Pool %s: nothing to do, %d of %s updated to %s.\n", p.Name, p.Done, printable.Count(p.Total, "node"), p.Target)
+		return
+	}
+	fmt.Fprintf(out, "Pool %s: %d of %s would be updated to %s, at most %d at a time.\n", p.Name, p.Total-p.Done, printable.Count(p.Total, "node"),
+		p.Target, p.MaxUnavailable)
+	fmt.Fprintf(out, "  From MachineConfigs: %s\n", printable.List(p.Sources, mostNames))
+	if p.Paused {
+		fmt.Fprintf(out, "  The pool is paused: no node starts before 'cvo nodes resume %s'.\n", p.Name)
+	}
+	for _, t := range p.Transitions {
+		fmt.Fprintf(out, "  Nodes with config %s need %s: %s\n", shortConfig(t.From), t.needs(),
+			oneLine(cmp.Or(t.Unknown, printable.List(t.Changes, mostNames), "no change of the host"), errorText))
+	}
+	fmt.Fprintln(out)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "  NODE\tTURN\tCONFIG\tNEEDS\tEVICTS\tWHY")
+	for _, n := range p.Nodes[:min(len(p.Nodes), mostNodes)] {
+		needs := "-"
+		if t := p.transition(n.From); t != nil {
+			needs = t.needs()
+		}
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\n", n.Name, n.Turn, shortConfig(n.From), needs, printable.Count(n.Evicted, "pod"), cmp.Or(oneLine(n.Why, whyText), "-"))
+	}
+	_ = table.Flush() // writing to a buffer never fails
+	moreText(out, len(p.Nodes))
+	p.lossText(out)
+}
+
+// needs returns a noun phrase such as "drain, reboot".
+func (t *Transition) needs() string {
+	if t.Unknown != "" {
+		return "unknown actions"
+	}
+	var all []string
+	if t.Drain {
+		all = append(all, "drain")
+	}
+	for _, action := range t.Actions {
+		if action != "none" && action != "drain" {
+			all = append(all, action)
+		}
+	}
+	return cmp.Or(strings.Join(all, ", "), "nothing")
+}
+
+// lossText prints the pods that a drain deletes for good or cannot evict, with their nodes.
+func (p *PoolPlan) lossText(out io.Writer) {
+	for _, list := range []struct {
+		title string
+		names func(PlannedNode) []string
+	}{
+		{"Pods without a controller, which are deleted and not started again", func(n PlannedNode) []string { return n.Unmanaged }},
+		{"Pods that lose the data in their emptyDir volumes", func(n PlannedNode) []string { return n.EmptyDir }},
+		{"PodDisruptionBudgets that allow no disruption now, so a drain waits", func(n PlannedNode) []string { return n.ZeroBudgets }},
+		{"Pods that several PodDisruptionBudgets select, so they cannot be evicted", func(n PlannedNode) []string { return n.Contested }},
+	} {
+		var all []string
+		for _, n := range p.Nodes {
+			for _, name := range list.names(n) {
+				all = append(all, fmt.Sprintf("%s (%s)", name, n.Name))
+			}
+		}
+		if len(all) > 0 {
+			fmt.Fprintf(out, "\n  %s: %s\n", list.title, printable.List(all, mostNames))
+		}
+	}
+}
