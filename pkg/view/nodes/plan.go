@@ -135,7 +135,7 @@ func NewDraft(c Cluster, configs Configs, only string) (*Draft, error) {
 		}
 	}
 	for _, mc := range configs.Added {
-		if err := config.Validate(mc, config.Options{}); err != nil {
+		if err := config.Validate(mc); err != nil {
 			return nil, err
 		}
 	}
@@ -199,7 +199,7 @@ func newRenderer(configs Configs, pools []*mcfgv1.MachineConfigPool) *renderer {
 	slices.SortFunc(r.sources, func(a, b *mcfgv1.MachineConfig) int { return strings.Compare(a.Name, b.Name) })
 	for _, p := range pools {
 		mc := r.byName[p.Spec.Configuration.Name]
-		if mc != nil && mc.Annotations[config.OSImageOverriddenAnnotation] != "true" {
+		if mc != nil && mc.Annotations[api.OSImageOverriddenAnnotation] != "true" {
 			r.osImage = cmp.Or(r.osImage, mc.Spec.OSImageURL)
 		}
 	}
@@ -255,13 +255,13 @@ func (r *renderer) render(d *draft) (*mcfgv1.MachineConfig, error) {
 			r.selected[mc.Name] = true
 		}
 	}
-	return config.Render(d.Name, selected, r.osImage, config.Options{})
+	return config.Render(d.Name, selected, r.osImage)
 }
 
 // transition returns the change from a config to a rendered one.
 func (r *renderer) transition(from string, to *mcfgv1.MachineConfig) Transition {
 	t := Transition{From: from, Changes: []string{}, Actions: []string{}}
-	next, err := config.Decode(to, config.Options{})
+	next, err := config.Decode(to)
 	mc := r.byName[from]
 	switch {
 	case from == "":
@@ -274,7 +274,7 @@ func (r *renderer) transition(from string, to *mcfgv1.MachineConfig) Transition 
 		t.Unknown = err.Error()
 		return t
 	}
-	current, err := config.Decode(mc, config.Options{})
+	current, err := config.Decode(mc)
 	if err != nil {
 		t.Unknown = err.Error()
 		return t

@@ -42,7 +42,7 @@ func newConfig(t *testing.T, name, role string, pairs ...string) *mcfgv1.Machine
 // rendered returns MachineConfigs as the controller renders them for a pool.
 func rendered(t *testing.T, pool string, configs ...*mcfgv1.MachineConfig) *mcfgv1.MachineConfig {
 	t.Helper()
-	mc, err := config.Render(pool, configs, "", config.Options{})
+	mc, err := config.Render(pool, configs, "")
 	require.NoError(t, err)
 	mc.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineConfigPool", Name: pool, Controller: new(true)}}
 	return mc
@@ -298,7 +298,7 @@ func TestInvalidConfigsAreErrors(t *testing.T) {
 
 func TestTheImageOfTheReleaseStays(t *testing.T) {
 	p := newPlanned(t, 1)
-	first, err := config.Render("worker", p.Stored[:1], "registry.example/os@sha256:1", config.Options{})
+	first, err := config.Render("worker", p.Stored[:1], "registry.example/os@sha256:1")
 	require.NoError(t, err)
 	first.OwnerReferences = p.Stored[1].OwnerReferences
 	p.Stored[1], p.Pools[0].Spec.Configuration.Name = first, first.Name
