@@ -19,6 +19,6 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := cli.New(command.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}).ExecuteContext(ctx)
-	cli.PrintError(os.Stderr, err)
+	command.PrintError(os.Stderr, err)
 	return command.ExitCode(err)
 }

@@ -148,13 +148,22 @@ func folders(packages []pkg) []pkg {
 	return all
 }
 
-// folder returns the folder of a package: internal, or the first two elements of its path, such as pkg/engine.
+// split is a folder whose packages belong to several layers: views import the pure packages of the node stage, and its processes import a
+// package of the command line.
+const split = "pkg/node"
+
+// folder returns the folder of a package: internal, or the first two elements of its path, such as pkg/engine. Each folder in the split one
+// counts separately.
 func folder(name string) string {
 	parts := strings.Split(name, "/")
-	if parts[0] == "internal" {
-		return parts[0]
+	depth := 2
+	switch {
+	case parts[0] == "internal":
+		depth = 1
+	case strings.HasPrefix(name, split+"/"):
+		depth = 3
 	}
-	return strings.Join(parts[:min(2, len(parts))], "/")
+	return strings.Join(parts[:min(depth, len(parts))], "/")
 }
 
 // layers returns the packages of each layer, the highest layer first. A package is one layer above the highest layer that it imports.

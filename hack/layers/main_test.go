@@ -52,6 +52,18 @@ func TestFoldersAreDrawnAsPackages(t *testing.T) {
 	assert.Equal(t, "     2  cmd/m\n     1  engine\n     0  api\n", draw(layers(folders(packages))))
 }
 
+func TestPackagesOfTheNodeStageMayBeAboveAndBelowAnotherFolder(t *testing.T) {
+	packages := []pkg{
+		{"pkg/view", []string{"pkg/node/pool"}},
+		{"pkg/cli/command", nil},
+		{"pkg/cli/nodes", []string{"pkg/view"}},
+		{"pkg/node/pool", nil},
+		{"pkg/node/cli", []string{"pkg/cli/command"}},
+	}
+	require.NoError(t, check(packages))
+	assert.Equal(t, "     3  node/cli\n     2  cli\n     1  view\n     0  node/pool\n", draw(layers(folders(packages))))
+}
+
 func TestInsertReplacesTheDrawing(t *testing.T) {
 	page := "# Title\n\n" + begin + "\nold\n\n" + end + "\nmore\n"
 	got, err := insert([]byte(page), "new\n")

@@ -39,6 +39,14 @@ func List(names []string, most int) string {
 	return strings.Join(names, ", ")
 }
 
+// AndOthers returns a text about the first of n things, with the number of the others.
+func AndOthers(first string, n int, noun string) string {
+	if n <= 1 {
+		return first
+	}
+	return fmt.Sprintf("%s (and %s)", first, Count(n-1, "other "+noun))
+}
+
 // Count returns a text such as `1 manifest` or `2 manifests`.
 func Count(n int, noun string) string {
 	if n == 1 {

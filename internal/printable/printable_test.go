@@ -20,6 +20,12 @@ func TestListLimitsTheNumberOfNames(t *testing.T) {
 	assert.Equal(t, "a, b and 2 more", printable.List([]string{"a", "b", "c", "d"}, 2))
 }
 
+func TestAndOthersCountsTheOthers(t *testing.T) {
+	assert.Equal(t, "a waits", printable.AndOthers("a waits", 1, "node"))
+	assert.Equal(t, "a waits (and 1 other node)", printable.AndOthers("a waits", 2, "node"))
+	assert.Equal(t, "a waits (and 2 other nodes)", printable.AndOthers("a waits", 3, "node"))
+}
+
 func TestCountAddsThePluralEnding(t *testing.T) {
 	assert.Equal(t, "1 Job", printable.Count(1, "Job"))
 	assert.Equal(t, "0 Jobs", printable.Count(0, "Job"))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"runtime/debug"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/klog/v2"
 
 	"github.com/cluster-version/cvo/internal/folder"
 	"github.com/cluster-version/cvo/pkg/api"
@@ -27,6 +25,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/outside"
 	"github.com/cluster-version/cvo/pkg/kube/lead"
 	"github.com/cluster-version/cvo/pkg/kube/serve"
+	"github.com/cluster-version/cvo/pkg/kube/telemetry"
 	"github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/oci/retrieve"
 	"github.com/cluster-version/cvo/pkg/operator"
@@ -172,7 +171,7 @@ func (o *startOptions) run(ctx context.Context, streams command.Streams) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	log := newLogger(streams, o.verbosity)
+	log := telemetry.NewLogger(streams.Err, o.verbosity)
 	o.compat.warn(log)
 	options, err := o.operatorOptions(log)
 	if err != nil {
@@ -224,13 +223,4 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 		LeaseDuration: o.lease, RenewDeadline: o.renew, RetryPeriod: o.retry,
 		Seed: uint64(time.Now().UnixNano()),
 	}, nil
-}
-
-// newLogger returns the only logger of the process. It also receives the logs of client-go and controller-runtime.
-func newLogger(streams command.Streams, verbosity int) logr.Logger {
-	h := slog.NewJSONHandler(streams.Err, &slog.HandlerOptions{Level: slog.Level(-verbosity)})
-	log := logr.FromSlogHandler(h)
-	klog.SetSlogLogger(slog.New(h))
-	operator.SetLogger(log)
-	return log
 }

@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(processVariable) != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		err := cli.New(command.Streams{Out: os.Stdout, Err: os.Stderr}).ExecuteContext(ctx)
-		cli.PrintError(os.Stderr, err)
+		command.PrintError(os.Stderr, err)
 		stop()
 		os.Exit(command.ExitCode(err))
 	}

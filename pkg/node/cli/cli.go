@@ -5,18 +5,12 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
-	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/kube/apiserver"
@@ -38,20 +32,9 @@ configs, chooses nodes and drains them. A daemon on each node changes the host.`
 	}
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &command.UsageError{Err: err} })
+	root.SetFlagErrorFunc(command.FlagError)
 	root.AddCommand(newControllerCmd(streams), newDaemonCmd(streams))
 	return root
-}
-
-// PrintError prints the error of a command. It prints nothing if err is nil.
-func PrintError(w io.Writer, err error) {
-	if err == nil {
-		return
-	}
-	fmt.Fprintln(w, "error:", err)
-	if _, ok := errors.AsType[*command.UsageError](err); ok {
-		fmt.Fprintln(w, "Run 'cvo-node --help' for usage.")
-	}
 }
 
 // processOptions are the flags of every process.
@@ -71,13 +54,4 @@ func (o *processOptions) config() (*rest.Config, error) {
 		return nil, fmt.Errorf("finding the cluster: %w: run in a pod, or set --kubeconfig", err)
 	}
 	return apiserver.Unlimited(cfg), nil
-}
-
-// logger returns the only logger of the process. It also receives the logs of client-go and controller-runtime.
-func (o *processOptions) logger(streams command.Streams) logr.Logger {
-	h := slog.NewJSONHandler(streams.Err, &slog.HandlerOptions{Level: slog.Level(-o.verbosity)})
-	log := logr.FromSlogHandler(h)
-	klog.SetSlogLogger(slog.New(h))
-	ctrllog.SetLogger(log)
-	return log
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/events"
 	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/kube/replica"
+	"github.com/cluster-version/cvo/pkg/kube/telemetry"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/evict"
 	"github.com/cluster-version/cvo/pkg/node/update"
@@ -53,7 +54,7 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 	if err != nil {
 		return err
 	}
-	log := o.logger(streams)
+	log := telemetry.NewLogger(streams.Err, o.verbosity)
 	scheme, err := cluster.NewScheme()
 	if err != nil {
 		return err

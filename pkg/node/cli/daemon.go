@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/kube/telemetry"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/daemon"
 	"github.com/cluster-version/cvo/pkg/node/host"
@@ -72,5 +73,5 @@ func (o *daemonOptions) run(ctx context.Context, streams command.Streams) error 
 	}
 	defer h.Close()
 	d := daemon.New(c, core.CoreV1().Nodes(), h, clock.RealClock{}, o.node)
-	return d.Run(logr.NewContext(ctx, o.logger(streams)))
+	return d.Run(logr.NewContext(ctx, telemetry.NewLogger(streams.Err, o.verbosity)))
 }

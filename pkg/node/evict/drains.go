@@ -136,11 +136,7 @@ func (p *progress) blocker() string {
 	if len(p.blockers) == 0 {
 		return ""
 	}
-	text := slices.Min(p.blockers)
-	if others := len(p.blockers) - 1; others > 0 {
-		text += fmt.Sprintf(" (and %d other pods)", others)
-	}
-	return text
+	return printable.AndOthers(slices.Min(p.blockers), len(p.blockers), "pod")
 }
 
 // answer answers a node's latest request. It returns the node with the change that it has written.

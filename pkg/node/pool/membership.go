@@ -32,37 +32,63 @@ type Membership struct {
 // Assign returns the nodes of each pool. A custom pool has precedence over the worker pool, and the control-plane pool over both. A node that
 // several custom pools select is in no pool, even if it belongs to the control plane. Assign omits Windows nodes.
 func Assign(pools []*mcfgv1.MachineConfigPool, nodes []*corev1.Node) Membership {
-	m := Membership{Nodes: map[string][]*corev1.Node{}, Contested: map[string][]string{}}
-	selectors := map[string]labels.Selector{}
-	for _, p := range pools {
-		selector, err := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector) // selects nothing if nil
-		switch {
-		case err != nil:
-		case selector.Empty():
-			m.SelectAll = append(m.SelectAll, p.Name)
-		default:
-			selectors[p.Name] = selector
-		}
-	}
+	selectors, selectAll := NewSelectors(pools)
+	m := Membership{Nodes: map[string][]*corev1.Node{}, Contested: map[string][]string{}, SelectAll: selectAll}
 	for _, n := range nodes {
 		if n.Labels[corev1.LabelOSStable] == "windows" {
 			continue
 		}
-		m.assign(n, selectors)
+		name, custom := selectors.Pool(n)
+		switch {
+		case name == "" && len(custom) > 0:
+			m.Contested[n.Name] = custom
+			continue
+		case name == "":
+			m.Poolless = append(m.Poolless, n.Name)
+			continue
+		case name == api.ControlPlanePool && len(custom) > 0:
+			m.Overruled = append(m.Overruled, n.Name)
+		}
+		if !HasReported(n) {
+			m.Silent = append(m.Silent, n.Name)
+			continue
+		}
+		m.Nodes[name] = append(m.Nodes[name], n)
 	}
 	for _, members := range m.Nodes {
 		slices.SortFunc(members, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	}
-	for _, names := range [][]string{m.Overruled, m.Poolless, m.Silent, m.SelectAll} {
+	for _, names := range [][]string{m.Overruled, m.Poolless, m.Silent} {
 		slices.Sort(names)
 	}
 	return m
 }
 
-func (m *Membership) assign(n *corev1.Node, selectors map[string]labels.Selector) {
+// Selectors select the nodes of pools, by the pools' names.
+type Selectors map[string]labels.Selector
+
+// NewSelectors returns the selectors of pools. all lists the pools whose empty selector would select every node. They get no nodes.
+func NewSelectors(pools []*mcfgv1.MachineConfigPool) (selectors Selectors, all []string) {
+	selectors = Selectors{}
+	for _, p := range pools {
+		selector, err := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector) // selects nothing if nil
+		switch {
+		case err != nil:
+		case selector.Empty():
+			all = append(all, p.Name)
+		default:
+			selectors[p.Name] = selector
+		}
+	}
+	slices.Sort(all)
+	return selectors, all
+}
+
+// Pool returns the name of a node's pool, and the custom pools that select the node. Assign describes the precedence. The name is empty if no
+// pool selects the node or several custom pools do.
+func (s Selectors) Pool(n *corev1.Node) (name string, custom []string) {
 	var controlPlane, worker bool
-	var custom []string
-	for name, selector := range selectors {
+	for name, selector := range s {
 		if !selector.Matches(labels.Set(n.Labels)) {
 			continue
 		}
@@ -75,30 +101,18 @@ func (m *Membership) assign(n *corev1.Node, selectors map[string]labels.Selector
 			custom = append(custom, name)
 		}
 	}
-	var name string
+	slices.Sort(custom)
 	switch {
 	case len(custom) > 1:
-		slices.Sort(custom)
-		m.Contested[n.Name] = custom
-		return
+		return "", custom
 	case controlPlane:
-		name = api.ControlPlanePool
-		if len(custom) > 0 {
-			m.Overruled = append(m.Overruled, n.Name)
-		}
+		return api.ControlPlanePool, custom
 	case len(custom) == 1:
-		name = custom[0]
+		return custom[0], custom
 	case worker:
-		name = api.WorkerPool
-	default:
-		m.Poolless = append(m.Poolless, n.Name)
-		return
+		return api.WorkerPool, nil
 	}
-	if !HasReported(n) {
-		m.Silent = append(m.Silent, n.Name)
-		return
-	}
-	m.Nodes[name] = append(m.Nodes[name], n)
+	return "", nil
 }
 
 // BuiltIn returns the two pools that every cluster has, for a cluster without them. A label selector cannot express "or", so the nodes'

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
@@ -20,6 +21,9 @@ const (
 	// NodesWaiting says why nodes wait although slots are free.
 	NodesWaiting mcfgv1.MachineConfigPoolConditionType = "NodesWaiting"
 )
+
+// namedNodes is the maximum number of names in NodesUnavailable.
+const namedNodes = 10
 
 // StatusOptions select how Status judges a pool.
 type StatusOptions struct {
@@ -112,7 +116,7 @@ func (c *conditions) setNodes(degraded, unavailable []string) {
 	c.set(mcfgv1.MachineConfigPoolNodeDegraded, len(degraded) > 0, reason, strings.Join(degraded, ", "))
 	message := ""
 	if len(unavailable) > 0 {
-		message = "Cordoned or not ready: " + strings.Join(unavailable, ", ")
+		message = "Cordoned or not ready: " + printable.List(unavailable, namedNodes)
 	}
 	c.set(NodesUnavailable, len(unavailable) > 0, "", message)
 }

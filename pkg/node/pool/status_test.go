@@ -2,6 +2,7 @@ package pool_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,6 +89,17 @@ func TestStatusExplainsFailures(t *testing.T) {
 	s = pool.Status(p, nil, pool.StatusOptions{SpecError: "spec.maxUnavailable is wrong"}, epoch)
 	assert.Equal(t, corev1.ConditionTrue, condition(t, s, mcfgv1.MachineConfigPoolDegraded).Status)
 	assert.Equal(t, "spec.maxUnavailable is wrong", condition(t, s, mcfgv1.MachineConfigPoolDegraded).Message)
+}
+
+func TestStatusNamesAtMostTenUnavailableNodes(t *testing.T) {
+	var nodes strings.Builder
+	for i := range 12 {
+		fmt.Fprintf(&nodes, "n%02d:v1→v1^ ", i)
+	}
+
+	s := pool.Status(poolAt("v1"), parseNodes(t, strings.TrimSpace(nodes.String())), pool.StatusOptions{}, epoch)
+
+	assert.Equal(t, "Cordoned or not ready: n00, n01, n02, n03, n04, n05, n06, n07, n08, n09 and 2 more", condition(t, s, pool.NodesUnavailable).Message)
 }
 
 func TestTransitionTimesChangeOnlyWithTheStatus(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
@@ -90,11 +91,7 @@ func explain(p plan.Plan) string {
 		return ""
 	}
 	first := p.Waiting[0]
-	text := fmt.Sprintf("Node %s %s", first.Node.Name, first)
-	if others := len(p.Waiting) - 1; others > 0 {
-		text += fmt.Sprintf(" (and %d other nodes wait)", others)
-	}
-	return text
+	return printable.AndOthers(fmt.Sprintf("Node %s %s", first.Node.Name, first), len(p.Waiting), "node")
 }
 
 // prepare returns the nodes of a pool for the planner, and targets those that keep their slots.

@@ -19,5 +19,5 @@ func TestExplainCountsNodesThatArePassedOver(t *testing.T) {
 
 	assert.Empty(t, explain(plan.Plan{Waiting: waits}), "they wait for slots")
 	assert.Equal(t, "Node n1 waits for PodDisruptionBudget shop/web: nodes that are being drained use up the disruptions that it allows"+
-		" (and 1 other nodes wait)", explain(plan.Plan{Waiting: waits, Idle: 1}))
+		" (and 1 other node)", explain(plan.Plan{Waiting: waits, Idle: 1}))
 }

@@ -9,10 +9,9 @@ import (
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	nodepool "github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 // Pool is a machine config pool with its nodes.
@@ -142,36 +141,21 @@ func assessPools(in Input, a *Assessment) ([]Pool, []Insight) {
 	return pools, found
 }
 
-// membership returns the nodes of each pool, and the names of nodes without a pool. Custom pools take precedence over the worker pool. If
-// several custom pools select a node, the first by name gets it.
+// membership returns the nodes of each pool, and the names of nodes without a pool.
 func membership(in Input) (members map[string][]*corev1.Node, strays []string) {
-	selectors := map[string]labels.Selector{}
-	var custom []string
+	all := make([]*mcfgv1.MachineConfigPool, len(in.Pools))
 	for i := range in.Pools {
-		pool := &in.Pools[i]
-		selector, err := metav1.LabelSelectorAsSelector(pool.Spec.NodeSelector)
-		if err != nil {
-			continue // a pool without a selector selects nothing, as in the machine config operator
-		}
-		selectors[pool.Name] = selector
-		if pool.Name != api.ControlPlanePool && pool.Name != api.WorkerPool {
-			custom = append(custom, pool.Name)
-		}
+		all[i] = &in.Pools[i]
 	}
-	slices.Sort(custom)
-	order := append(append([]string{api.ControlPlanePool}, custom...), api.WorkerPool)
+	selectors, _ := nodepool.NewSelectors(all)
 	members = map[string][]*corev1.Node{}
 	for i := range in.Nodes {
 		node := &in.Nodes[i]
-		at := slices.IndexFunc(order, func(name string) bool {
-			selector := selectors[name]
-			return selector != nil && selector.Matches(labels.Set(node.Labels))
-		})
-		if at < 0 {
+		if name, _ := selectors.Pool(node); name != "" {
+			members[name] = append(members[name], node)
+		} else {
 			strays = append(strays, node.Name)
-			continue
 		}
-		members[order[at]] = append(members[order[at]], node)
 	}
 	return members, strays
 }
@@ -223,7 +207,7 @@ func assessNode(in Input, pool *mcfgv1.MachineConfigPool, node *corev1.Node) (No
 	n := Node{Name: node.Name, Version: in.Releases[notes[api.CurrentConfigAnnotation]], DesiredVersion: in.Releases[notes[api.DesiredConfigAnnotation]]}
 	troubles := troublesOf(node)
 	n.Unavailable = len(troubles) > 0 && notes[api.DesiredImageAnnotation] == ""
-	n.Degraded = notes[api.DesiredConfigAnnotation] != "" && brokenState(notes[api.NodeStateAnnotation])
+	n.Degraded = notes[api.DesiredConfigAnnotation] != "" && nodepool.IsDegraded(node)
 
 	settled := notes[api.CurrentConfigAnnotation] == notes[api.DesiredConfigAnnotation]
 	asked := notes[api.DesiredConfigAnnotation] == pool.Spec.Configuration.Name
@@ -307,8 +291,6 @@ func stageOf(phase Phase) int {
 	return len(stages) - 1
 }
 
-func brokenState(state string) bool { return state == "Degraded" || state == "Unreconcilable" }
-
 // trouble is a reason to treat a node as unavailable.
 type trouble struct {
 	reason, message string
@@ -346,15 +328,10 @@ func troublesOf(node *corev1.Node) troubles {
 	if node.Spec.Unschedulable {
 		found = append(found, trouble{reason: "Node is marked unschedulable"})
 	}
-	if len(found) == 0 && !doneWithConfig(node.Annotations) && !brokenState(node.Annotations[api.NodeStateAnnotation]) {
+	if len(found) == 0 && !nodepool.IsDone(node) && !nodepool.IsDegraded(node) {
 		found = append(found, trouble{reason: "Machine Config Daemon is processing the node"})
 	}
 	return found
-}
-
-func doneWithConfig(notes map[string]string) bool {
-	return notes[api.CurrentConfigAnnotation] != "" && notes[api.CurrentConfigAnnotation] == notes[api.DesiredConfigAnnotation] &&
-		notes[api.CurrentImageAnnotation] == notes[api.DesiredImageAnnotation] && notes[api.NodeStateAnnotation] == "Done"
 }
 
 func (t trouble) summary(node string) string {
