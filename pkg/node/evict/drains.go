@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -170,6 +171,7 @@ func (r *drains) show(ctx context.Context, n *corev1.Node, blocker string) error
 	}
 	r.wrote(next)
 	if blocker != "" {
+		logr.FromContextOrDiscard(ctx).Info("drain blocked", "node", n.Name, "reason", blocker)
 		r.recorder.Event(n, corev1.EventTypeWarning, "DrainBlocked", blocker)
 	}
 	return nil
@@ -177,13 +179,17 @@ func (r *drains) show(ctx context.Context, n *corev1.Node, blocker string) error
 
 // uncordon lifts the cordon if it is ours, and answers the request in the same write.
 func (r *drains) uncordon(ctx context.Context, n *corev1.Node, wanted string) (*corev1.Node, error) {
-	return r.write(ctx, n, func(n *corev1.Node) {
+	next, err := r.write(ctx, n, func(n *corev1.Node) {
 		if _, ours := n.Annotations[api.CordonAnnotation]; ours {
 			n.Spec.Unschedulable = false
 			delete(n.Annotations, api.CordonAnnotation)
 		}
 		n.Annotations[api.AppliedDrainAnnotation] = wanted
 	})
+	if err == nil {
+		logr.FromContextOrDiscard(ctx).Info("node released", "node", next.Name, "schedulable", !next.Spec.Unschedulable)
+	}
+	return next, err
 }
 
 // drain cordons the node, evicts its pods and, once they are gone, answers the request. If another client uncordons the node meanwhile, the
@@ -195,6 +201,9 @@ func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (*cor
 			n.Spec.Unschedulable = true
 			n.Annotations[api.CordonAnnotation] = strconv.Itoa(attempt + 1)
 		})
+		if err == nil {
+			logr.FromContextOrDiscard(ctx).Info("node cordoned", "node", n.Name, "attempt", n.Annotations[api.CordonAnnotation])
+		}
 		return n, progress{}, err
 	}
 	p, err := r.evict(ctx, n.Name)
@@ -202,6 +211,9 @@ func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (*cor
 		return n, p, err // the end of a pod is an event
 	}
 	n, err = r.write(ctx, n, func(n *corev1.Node) { n.Annotations[api.AppliedDrainAnnotation] = wanted })
+	if err == nil {
+		logr.FromContextOrDiscard(ctx).Info("node drained", "node", n.Name)
+	}
 	return n, p, err
 }
 

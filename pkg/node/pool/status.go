@@ -159,6 +159,12 @@ func Message(p *mcfgv1.MachineConfigPool, kind mcfgv1.MachineConfigPoolCondition
 	return ""
 }
 
+// IsTrue reports whether a pool's condition is true.
+func IsTrue(p *mcfgv1.MachineConfigPool, kind mcfgv1.MachineConfigPoolConditionType) bool {
+	c := conditions{list: p.Status.Conditions}
+	return c.is(kind)
+}
+
 func (c *conditions) is(kind mcfgv1.MachineConfigPoolConditionType) bool {
 	i := c.index(kind)
 	return i >= 0 && c.list[i].Status == corev1.ConditionTrue
