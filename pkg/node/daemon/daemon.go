@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -41,8 +40,7 @@ var (
 
 // Daemon updates one node.
 type Daemon struct {
-	client client.Client
-	nodes  corev1client.NodeInterface
+	client client.WithWatch
 	host   *host.Host
 	clock  clock.Clock
 	node   string
@@ -59,21 +57,29 @@ type failure struct {
 	again time.Time
 }
 
-// New returns the daemon of a node. c reads MachineConfigs from the API server, without a cache.
-func New(c client.Client, nodes corev1client.NodeInterface, h *host.Host, clk clock.Clock, node string) *Daemon {
-	return &Daemon{client: c, nodes: nodes, host: h, clock: clk, node: node}
+// New returns the daemon of a node. c reads from the API server, without a cache.
+func New(c client.WithWatch, h *host.Host, clk clock.Clock, node string) *Daemon {
+	return &Daemon{client: c, host: h, clock: clk, node: node}
+}
+
+// state is what the watches and the daemon's own writes tell about the node.
+type state struct {
+	node    watch.Latest[*corev1.Node]
+	machine watch.Latest[*mcfgv1.MachineConfigNode]
 }
 
 // Run follows the Node until ctx ends.
 func (d *Daemon) Run(ctx context.Context) error {
 	changes := watch.NewChanges()
-	var latest watch.Latest[*corev1.Node]
-	single := watch.NewSingle(d.nodes, &corev1.Node{}, d.node, watch.OnState(func(n *corev1.Node) {
-		changes.Record(func() { latest.Observe(n) })
-	}))
+	var latest state
+	node := watch.NewSingle(reader[*corev1.NodeList]{d.client, func() *corev1.NodeList { return &corev1.NodeList{} }}, &corev1.Node{}, d.node,
+		watch.OnState(func(n *corev1.Node) { changes.Record(func() { latest.node.Observe(n) }) }))
+	machine := watch.NewSingle(reader[*mcfgv1.MachineConfigNodeList]{d.client, func() *mcfgv1.MachineConfigNodeList { return &mcfgv1.MachineConfigNodeList{} }},
+		&mcfgv1.MachineConfigNode{}, d.node,
+		watch.OnState(func(m *mcfgv1.MachineConfigNode) { changes.Record(func() { latest.machine.Observe(m) }) }))
 	ctx = logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("node", d.node))
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { watch.Run(ctx, nil, single); return nil })
+	group.Go(func() error { watch.Run(ctx, nil, node, machine); return nil })
 	group.Go(func() error {
 		failures := 0
 		var due <-chan time.Time
@@ -84,21 +90,25 @@ func (d *Daemon) Run(ctx context.Context) error {
 			case <-changes.C():
 			case <-due:
 			}
-			var seen watch.Latest[*corev1.Node]
+			var seen state
 			changes.Locked(func() { seen = latest })
-			if seen.Object == nil {
+			if seen.node.Object == nil {
 				continue // the Node is deleted, or not there yet
 			}
-			written, after, err := d.step(ctx, seen.Object)
-			switch {
-			case err != nil:
+			// A report that fails is repeated, but does not delay the update.
+			reported, reportErr := d.report(ctx, seen)
+			if reported != nil {
+				changes.Locked(func() { latest.machine.Wrote(seen.machine, reported) })
+			}
+			written, after, err := d.step(ctx, seen.node.Object)
+			if written != nil {
+				changes.Record(func() { latest.node.Wrote(seen.node, written) })
+			}
+			if err := errors.Join(err, reportErr); err != nil {
 				failures++
 				after = requestRetry.After(failures)
 				logr.FromContextOrDiscard(ctx).Error(err, "following the node failed", "retry", after.String())
-			case written != nil:
-				changes.Record(func() { latest.Wrote(seen, written) })
-			}
-			if err == nil {
+			} else {
 				failures = 0
 			}
 			due = nil

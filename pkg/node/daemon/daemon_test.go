@@ -27,7 +27,7 @@ import (
 
 // server answers every request for a MachineConfig in the same way. Patches of the Node succeed.
 type server struct {
-	client.Client
+	client.WithWatch
 	spec  mcfgv1.MachineConfigSpec
 	err   error
 	reads int
@@ -59,7 +59,7 @@ func newDaemon(t *testing.T, s *server) *Daemon {
 	h, err := host.Open(t.TempDir(), host.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, h.Close()) })
-	return New(s, nil, h, clock.RealClock{}, "n")
+	return New(s, h, clock.RealClock{}, "n")
 }
 
 func TestOnlyUnusableConfigsDegradeTheNode(t *testing.T) {
