@@ -27,6 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -275,9 +276,11 @@ func (s *stage) table(names map[string]string) string {
 // conflict with one of another process. If a process conflicted with its own writes, each Node would have conflicts.
 func (s *stage) assertWrites(since time.Time, most, mostToStatus int) {
 	s.t.Helper()
-	writes, toStatus, conflicts := map[string]int{}, map[string]int{}, map[string]int{}
+	writes, toStatus, toMachine, conflicts := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	for _, r := range s.requests(since) {
 		switch {
+		case r.Object.Resource == "machineconfignodes" && r.Write():
+			toMachine[r.Object.Name]++
 		case r.Object.Resource != "nodes":
 		case r.Code == http.StatusConflict:
 			conflicts[r.Object.Name]++
@@ -287,11 +290,12 @@ func (s *stage) assertWrites(since time.Time, most, mostToStatus int) {
 			toStatus[r.Object.Name]++
 		}
 	}
-	s.t.Logf("writes: %v, to the status: %v, conflicts: %v", writes, toStatus, conflicts)
+	s.t.Logf("writes: %v, to the status: %v, to the MachineConfigNode: %v, conflicts: %v", writes, toStatus, toMachine, conflicts)
 	for name := range s.hosts {
 		assert.Positive(s.t, writes[name], name)
 		assert.LessOrEqual(s.t, writes[name], most, name)
 		assert.LessOrEqual(s.t, toStatus[name], mostToStatus, name)
+		assert.LessOrEqual(s.t, toMachine[name], 7, "%s: its desired config, five steps, and one observed generation", name)
 	}
 	assert.Less(s.t, len(conflicts), len(s.hosts))
 }
@@ -358,10 +362,15 @@ func TestPoolsUpdateWithinMaxUnavailable(t *testing.T) {
 
 	golden.Assert(t, "pool", steps.String())
 	for name, root := range s.hosts {
-		machine := &mcfgv1.MachineConfigNode{}
-		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: name}, machine))
-		assert.Equal(t, "worker", machine.Spec.Pool.Name)
-		assert.Equal(t, p.Spec.Configuration.Name, machine.Spec.ConfigVersion.Desired)
+		s.eventually(func(c *assert.CollectT) {
+			machine := &mcfgv1.MachineConfigNode{}
+			require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: name}, machine))
+			assert.Equal(c, "worker", machine.Spec.Pool.Name)
+			assert.Equal(c, p.Spec.Configuration.Name, machine.Spec.ConfigVersion.Desired)
+			assert.Equal(c, p.Spec.Configuration.Name, machine.Status.ConfigVersion.Current)
+			assert.True(c, meta.IsStatusConditionTrue(machine.Status.Conditions, string(mcfgv1.MachineConfigNodeUpdated)))
+			assert.Equal(c, machine.Generation, machine.Status.ObservedGeneration)
+		})
 		text, err := os.ReadFile(filepath.Join(root, "etc/motd"))
 		require.NoError(t, err)
 		assert.Equal(t, "hello", string(text), name)

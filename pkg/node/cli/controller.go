@@ -26,6 +26,7 @@ type controllerOptions struct {
 	namespace string
 	update    update.Options
 	report    report.Options
+	evict     evict.Options
 }
 
 func newControllerCmd(streams command.Streams) *cobra.Command {
@@ -47,6 +48,7 @@ replicas may run: one leads.`,
 	f.StringVar(&o.update.Release, "release-version", os.Getenv("RELEASE_VERSION"), "`version` of the release that contains the stage")
 	f.StringVar(&o.update.OSImage, "os-image", "", "`pullspec` of the release's image of the operating system; default none")
 	f.DurationVar(&o.update.Settle, "settle", update.DefaultSettle, "time without changes before MachineConfigs are rendered")
+	f.IntVar(&o.evict.PerSecond, "evictions-per-second", evict.DefaultPerSecond, "maximum `number` of evictions per second of all nodes together; -1 for no limit")
 	f.BoolVar(&o.update.WaitForReady, "updated-requires-ready", false, "count a pool as updated only while all its nodes are schedulable and ready, as OpenShift does")
 	f.StringVar(&o.report.Image, "image", os.Getenv("OPERATOR_IMAGE"), "`pullspec` of this image, which the ClusterOperator reports")
 	f.BoolVar(&o.report.DegradedPoolsGate, "degraded-pools-gate", false, "let every degraded pool hold the release's version back, as OpenShift does; otherwise only required pools do")
@@ -54,6 +56,9 @@ replicas may run: one leads.`,
 }
 
 func (o *controllerOptions) run(ctx context.Context, streams command.Streams) error {
+	if o.evict.PerSecond == 0 {
+		return command.Usagef("--evictions-per-second is 0: set a positive number, or -1 for no limit")
+	}
 	cfg, err := o.config()
 	if err != nil {
 		return err
@@ -82,7 +87,7 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 	if err := update.Add(ctx, r.Manager, clock.RealClock{}, recorder, o.update); err != nil {
 		return err
 	}
-	if err := evict.Add(ctx, r.Manager, clock.RealClock{}, recorder); err != nil {
+	if err := evict.Add(ctx, r.Manager, clock.RealClock{}, recorder, o.evict); err != nil {
 		return err
 	}
 	o.report.Version, o.report.Release, o.report.OSImage = version, o.update.Release, o.update.OSImage

@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -59,11 +58,7 @@ func (o *daemonOptions) run(ctx context.Context, streams command.Streams) error 
 	if err != nil {
 		return err
 	}
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		return fmt.Errorf("connecting to the API server: %w", err)
-	}
-	core, err := kubernetes.NewForConfig(cfg)
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		return fmt.Errorf("connecting to the API server: %w", err)
 	}
@@ -72,6 +67,6 @@ func (o *daemonOptions) run(ctx context.Context, streams command.Streams) error 
 		return err
 	}
 	defer h.Close()
-	d := daemon.New(c, core.CoreV1().Nodes(), h, clock.RealClock{}, o.node)
+	d := daemon.New(c, h, clock.RealClock{}, o.node)
 	return d.Run(logr.NewContext(ctx, telemetry.NewLogger(streams.Err, o.verbosity)))
 }

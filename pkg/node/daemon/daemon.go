@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -41,8 +40,7 @@ var (
 
 // Daemon updates one node.
 type Daemon struct {
-	client client.Client
-	nodes  corev1client.NodeInterface
+	client client.WithWatch
 	host   *host.Host
 	clock  clock.Clock
 	node   string
@@ -59,20 +57,29 @@ type failure struct {
 	again time.Time
 }
 
-// New returns the daemon of a node. c reads MachineConfigs from the API server, without a cache.
-func New(c client.Client, nodes corev1client.NodeInterface, h *host.Host, clk clock.Clock, node string) *Daemon {
-	return &Daemon{client: c, nodes: nodes, host: h, clock: clk, node: node}
+// New returns the daemon of a node. c reads from the API server, without a cache.
+func New(c client.WithWatch, h *host.Host, clk clock.Clock, node string) *Daemon {
+	return &Daemon{client: c, host: h, clock: clk, node: node}
+}
+
+// state is what the watches and the daemon's own writes tell about the node.
+type state struct {
+	node    watch.Latest[*corev1.Node]
+	machine watch.Latest[*mcfgv1.MachineConfigNode]
 }
 
 // Run follows the Node until ctx ends.
 func (d *Daemon) Run(ctx context.Context) error {
 	changes := watch.NewChanges()
-	var latest watch.Latest[*corev1.Node]
-	single := watch.NewSingle(d.nodes, &corev1.Node{}, d.node, watch.OnState(func(n *corev1.Node) {
-		changes.Record(func() { latest.Observe(n) })
-	}))
+	var latest state
+	node := watch.NewSingle(reader[*corev1.NodeList]{d.client, func() *corev1.NodeList { return &corev1.NodeList{} }}, &corev1.Node{}, d.node,
+		watch.OnState(func(n *corev1.Node) { changes.Record(func() { latest.node.Observe(n) }) }))
+	machine := watch.NewSingle(reader[*mcfgv1.MachineConfigNodeList]{d.client, func() *mcfgv1.MachineConfigNodeList { return &mcfgv1.MachineConfigNodeList{} }},
+		&mcfgv1.MachineConfigNode{}, d.node,
+		watch.OnState(func(m *mcfgv1.MachineConfigNode) { changes.Record(func() { latest.machine.Observe(m) }) }))
+	ctx = logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("node", d.node))
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { watch.Run(ctx, nil, single); return nil })
+	group.Go(func() error { watch.Run(ctx, nil, node, machine); return nil })
 	group.Go(func() error {
 		failures := 0
 		var due <-chan time.Time
@@ -83,21 +90,25 @@ func (d *Daemon) Run(ctx context.Context) error {
 			case <-changes.C():
 			case <-due:
 			}
-			var seen watch.Latest[*corev1.Node]
+			var seen state
 			changes.Locked(func() { seen = latest })
-			if seen.Object == nil {
+			if seen.node.Object == nil {
 				continue // the Node is deleted, or not there yet
 			}
-			written, after, err := d.step(ctx, seen.Object)
-			switch {
-			case err != nil:
+			// A report that fails is repeated, but does not delay the update.
+			reported, reportErr := d.report(ctx, seen)
+			if reported != nil {
+				changes.Locked(func() { latest.machine.Wrote(seen.machine, reported) })
+			}
+			written, after, err := d.step(ctx, seen.node.Object)
+			if written != nil {
+				changes.Record(func() { latest.node.Wrote(seen.node, written) })
+			}
+			if err := errors.Join(err, reportErr); err != nil {
 				failures++
 				after = requestRetry.After(failures)
-				logr.FromContextOrDiscard(ctx).Error(err, "following the node failed", "node", d.node, "retry", after.String())
-			case written != nil:
-				changes.Record(func() { latest.Wrote(seen, written) })
-			}
-			if err == nil {
+				logr.FromContextOrDiscard(ctx).Error(err, "following the node failed", "retry", after.String())
+			} else {
 				failures = 0
 			}
 			due = nil
@@ -118,7 +129,7 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 		return nil, 0, err
 	}
 	if pending {
-		if err := d.end(change, desired); err != nil {
+		if err := d.end(ctx, change, desired); err != nil {
 			written, err := d.degrade(ctx, n, err.Error())
 			return written, requestRetry.Max, err
 		}
@@ -135,18 +146,21 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 }
 
 // end ends the change that an earlier process has left: it completes a change to the desired config, and undoes any other.
-func (d *Daemon) end(change host.Change, desired string) error {
-	if change.To.Name != desired {
-		return d.host.Undo()
+func (d *Daemon) end(ctx context.Context, change host.Change, desired string) error {
+	if change.To.Name == desired {
+		err := d.host.Resume()
+		if err == nil {
+			return d.confirm(ctx, desired)
+		}
+		if !errors.Is(err, host.ErrUndoing) {
+			return err
+		}
 	}
-	err := d.host.Resume()
-	if errors.Is(err, host.ErrUndoing) {
-		return d.host.Undo()
-	}
-	if err != nil {
+	if err := d.host.Undo(); err != nil {
 		return err
 	}
-	return d.host.Confirm(desired)
+	logr.FromContextOrDiscard(ctx).Info("change undone", "config", change.To.Name, "paths", pathsOf(change))
+	return nil
 }
 
 // settle reports that the node runs its desired config, once the cordon is lifted.
@@ -207,7 +221,7 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 		})
 		return written, 0, err
 	}
-	if err := d.apply(desired, content); err != nil {
+	if err := d.apply(ctx, desired, content); err != nil {
 		d.fail(desired)
 		written, reportErr := d.degrade(ctx, n, err.Error())
 		return written, time.Nanosecond, reportErr // the cordon is lifted next, unless the undo failed
@@ -245,11 +259,35 @@ func (d *Daemon) compare(current host.Config, content config.Content) (unchanged
 		current.Name, found[0].Path, found[0].Found), nil
 }
 
-func (d *Daemon) apply(name string, content config.Content) error {
+func (d *Daemon) apply(ctx context.Context, name string, content config.Content) error {
 	if err := d.host.Apply(name, content); err != nil {
 		return err
 	}
-	return d.host.Confirm(name)
+	return d.confirm(ctx, name)
+}
+
+// confirm makes the applied change current.
+func (d *Daemon) confirm(ctx context.Context, name string) error {
+	change, _, err := d.host.Pending()
+	if err == nil {
+		err = d.host.Confirm(name)
+	}
+	if err == nil {
+		logr.FromContextOrDiscard(ctx).Info("config applied", "config", name, "paths", pathsOf(change))
+	}
+	return err
+}
+
+// loggedPaths is the maximum number of paths in a line of the log.
+const loggedPaths = 20
+
+// pathsOf returns the changed paths as a text.
+func pathsOf(change host.Change) string {
+	paths := make([]string, len(change.Steps))
+	for i, step := range change.Steps {
+		paths[i] = step.Path
+	}
+	return printable.List(paths, loggedPaths)
 }
 
 func (d *Daemon) fail(name string) {
@@ -262,9 +300,13 @@ func (d *Daemon) fail(name string) {
 
 // degrade reports that the daemon cannot apply the desired config, with the reason.
 func (d *Daemon) degrade(ctx context.Context, n *corev1.Node, reason string) (*corev1.Node, error) {
-	return d.annotate(ctx, n, map[string]string{
+	written, err := d.annotate(ctx, n, map[string]string{
 		api.NodeStateAnnotation: api.NodeDegraded, api.NodeReasonAnnotation: printable.Excerpt(reason, api.NodeReasonText),
 	})
+	if written != nil {
+		logr.FromContextOrDiscard(ctx).Info("node degraded", "config", n.Annotations[api.DesiredConfigAnnotation], "reason", reason)
+	}
+	return written, err
 }
 
 // annotate writes those annotations of the Node that differ. It returns nil if none does. The daemon is the only writer of its annotations,

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,12 +21,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host"
 )
 
 // server answers every request for a MachineConfig in the same way. Patches of the Node succeed.
 type server struct {
-	client.Client
+	client.WithWatch
 	spec  mcfgv1.MachineConfigSpec
 	err   error
 	reads int
@@ -32,10 +35,10 @@ type server struct {
 	written bool
 }
 
-func (s *server) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+func (s *server) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	s.reads++
 	if mc, ok := o.(*mcfgv1.MachineConfig); ok {
-		mc.Spec = s.spec
+		mc.Name, mc.Spec = key.Name, s.spec
 	}
 	return s.err
 }
@@ -56,7 +59,7 @@ func newDaemon(t *testing.T, s *server) *Daemon {
 	h, err := host.Open(t.TempDir(), host.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, h.Close()) })
-	return New(s, nil, h, clock.RealClock{}, "n")
+	return New(s, h, clock.RealClock{}, "n")
 }
 
 func TestOnlyUnusableConfigsDegradeTheNode(t *testing.T) {
@@ -79,6 +82,32 @@ func TestOnlyUnusableConfigsDegradeTheNode(t *testing.T) {
 			assert.Equal(t, tt.degraded, after == time.Minute)
 		})
 	}
+}
+
+func TestChangesOfTheHostAreLogged(t *testing.T) {
+	s := &server{}
+	s.spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/etc/motd","contents":{"source":"data:,hello"}}]}}`)
+	mc, err := config.Render("worker", []*mcfgv1.MachineConfig{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: s.spec}}, "")
+	require.NoError(t, err)
+	s.spec = mc.Spec
+	d := newDaemon(t, s)
+	var lines []string
+	ctx := logr.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
+	drained := newNode(map[string]string{
+		api.DesiredConfigAnnotation: mc.Name, api.DesiredDrainAnnotation: "drain-" + mc.Name, api.AppliedDrainAnnotation: "drain-" + mc.Name,
+	})
+
+	for range 2 {
+		_, _, err = d.step(ctx, drained)
+		require.NoError(t, err)
+	}
+
+	assert.Equal(t, []string{`"level"=0 "msg"="config applied" "config"="` + mc.Name + `" "paths"="/etc, /etc/motd"`}, lines)
+	s.err = apierrors.NewNotFound(mcfgv1.Resource("machineconfigs"), "other")
+	lines = nil
+	_, _, err = d.step(ctx, newNode(map[string]string{api.DesiredConfigAnnotation: "other"}))
+	require.NoError(t, err)
+	assert.Equal(t, []string{`"level"=0 "msg"="node degraded" "config"="other" "reason"="reading MachineConfig other: machineconfigs.machineconfiguration.openshift.io \"other\" not found"`}, lines)
 }
 
 func TestEventsDuringADrainCauseNoRequest(t *testing.T) {

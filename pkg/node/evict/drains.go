@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -30,8 +31,6 @@ import (
 )
 
 const (
-	// evictionsPerSecond limits the evictions of all nodes together.
-	evictionsPerSecond = 50
 	// refusedRetry is the delay before a refused eviction is requested again, unless its budget changes earlier.
 	refusedRetry = 30 * time.Second
 	// drainWorkers is the number of nodes that are reconciled at the same time. A slow eviction then delays only its node.
@@ -65,11 +64,11 @@ type eviction struct {
 	again time.Time
 }
 
-func newDrains(c client.Client, core rest.Interface, clk clock.PassiveClock, recorder record.EventRecorder) *drains {
+func newDrains(c client.Client, core rest.Interface, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *drains {
 	return &drains{
 		client: c, core: core, clock: clk, recorder: recorder,
 		requested: map[string]map[types.UID]eviction{}, written: map[string]*corev1.Node{},
-		limit: flowcontrol.NewTokenBucketRateLimiter(evictionsPerSecond, evictionsPerSecond),
+		limit: o.limiter(),
 	}
 }
 
@@ -170,6 +169,7 @@ func (r *drains) show(ctx context.Context, n *corev1.Node, blocker string) error
 	}
 	r.wrote(next)
 	if blocker != "" {
+		logr.FromContextOrDiscard(ctx).Info("drain blocked", "node", n.Name, "reason", blocker)
 		r.recorder.Event(n, corev1.EventTypeWarning, "DrainBlocked", blocker)
 	}
 	return nil
@@ -177,13 +177,17 @@ func (r *drains) show(ctx context.Context, n *corev1.Node, blocker string) error
 
 // uncordon lifts the cordon if it is ours, and answers the request in the same write.
 func (r *drains) uncordon(ctx context.Context, n *corev1.Node, wanted string) (*corev1.Node, error) {
-	return r.write(ctx, n, func(n *corev1.Node) {
+	next, err := r.write(ctx, n, func(n *corev1.Node) {
 		if _, ours := n.Annotations[api.CordonAnnotation]; ours {
 			n.Spec.Unschedulable = false
 			delete(n.Annotations, api.CordonAnnotation)
 		}
 		n.Annotations[api.AppliedDrainAnnotation] = wanted
 	})
+	if err == nil {
+		logr.FromContextOrDiscard(ctx).Info("node released", "node", next.Name, "schedulable", !next.Spec.Unschedulable)
+	}
+	return next, err
 }
 
 // drain cordons the node, evicts its pods and, once they are gone, answers the request. If another client uncordons the node meanwhile, the
@@ -195,6 +199,9 @@ func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (*cor
 			n.Spec.Unschedulable = true
 			n.Annotations[api.CordonAnnotation] = strconv.Itoa(attempt + 1)
 		})
+		if err == nil {
+			logr.FromContextOrDiscard(ctx).Info("node cordoned", "node", n.Name, "attempt", n.Annotations[api.CordonAnnotation])
+		}
 		return n, progress{}, err
 	}
 	p, err := r.evict(ctx, n.Name)
@@ -202,6 +209,9 @@ func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (*cor
 		return n, p, err // the end of a pod is an event
 	}
 	n, err = r.write(ctx, n, func(n *corev1.Node) { n.Annotations[api.AppliedDrainAnnotation] = wanted })
+	if err == nil {
+		logr.FromContextOrDiscard(ctx).Info("node drained", "node", n.Name)
+	}
 	return n, p, err
 }
 

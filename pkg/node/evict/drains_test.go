@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -57,9 +59,11 @@ func TestDrainFollowsItsOwnWrites(t *testing.T) {
 	}}}
 	require.NoError(t, server.Create(t.Context(), n))
 	c := &late{server, n.DeepCopy()}
-	r := newDrains(c, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1))
+	r := newDrains(c, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1), Options{})
+	var lines []string
+	ctx := logr.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
 	reconcileNode := func() reconcile.Result {
-		result, err := r.Reconcile(t.Context(), requestFor("n")[0])
+		result, err := r.Reconcile(ctx, requestFor("n")[0])
 		require.NoError(t, err)
 		require.NoError(t, server.Get(t.Context(), client.ObjectKeyFromObject(n), n))
 		return result
@@ -90,6 +94,12 @@ func TestDrainFollowsItsOwnWrites(t *testing.T) {
 	c.node = n.DeepCopy()
 	reconcileNode()
 	assert.False(t, n.Spec.Unschedulable)
+	reconcileNode()
+	assert.Equal(t, []string{
+		`"level"=0 "msg"="node cordoned" "node"="n" "attempt"="1"`,
+		`"level"=0 "msg"="node drained" "node"="n"`,
+		`"level"=0 "msg"="node released" "node"="n" "schedulable"=true`,
+	}, lines)
 
 	require.NoError(t, server.Delete(t.Context(), n))
 	c.node = nil
@@ -97,6 +107,15 @@ func TestDrainFollowsItsOwnWrites(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, r.written)
 	assert.Empty(t, r.requested)
+}
+
+func TestLimitOfEvictionsIsAnOption(t *testing.T) {
+	assert.EqualValues(t, DefaultPerSecond, Options{}.limiter().QPS())
+	assert.EqualValues(t, 7, Options{PerSecond: 7}.limiter().QPS())
+	unlimited := Options{PerSecond: -1}.limiter()
+	for range 10 * DefaultPerSecond {
+		require.True(t, unlimited.TryAccept())
+	}
 }
 
 func TestDrainsIgnoreHeartbeats(t *testing.T) {
@@ -132,7 +151,7 @@ func TestRefusedEvictionIsRequestedOnce(t *testing.T) {
 	t.Cleanup(server.Close)
 	core, err := corev1client.NewForConfig(&rest.Config{Host: server.URL})
 	require.NoError(t, err)
-	r := newDrains(nil, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1))
+	r := newDrains(nil, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1), Options{})
 
 	why, after, err := r.evictPod(t.Context(), "n", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1"}})
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -124,6 +125,7 @@ func (r *pools) collect(ctx context.Context, unused []*mcfgv1.MachineConfig) err
 		if err := r.client.Delete(ctx, mc, client.Preconditions{UID: &mc.UID}); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return fmt.Errorf("deleting the unused MachineConfig %s: %w", mc.Name, err)
 		}
+		logr.FromContextOrDiscard(ctx).Info("unused MachineConfig deleted", "config", mc.Name)
 	}
 	return nil
 }
@@ -168,6 +170,7 @@ func (r *pools) createBuiltIn(ctx context.Context, existing []*mcfgv1.MachineCon
 		if err := r.client.Create(ctx, p); err != nil && !apierrors.IsAlreadyExists(err) {
 			return created, fmt.Errorf("creating MachineConfigPool %s: %w", p.Name, err)
 		}
+		logr.FromContextOrDiscard(ctx).Info("MachineConfigPool created", "pool", p.Name)
 		created = true
 	}
 	return created, nil
@@ -187,6 +190,11 @@ func (r *pools) sync(ctx context.Context, o *rollout) error {
 	}
 	if err := r.client.Status().Patch(ctx, p, client.MergeFrom(before)); err != nil {
 		return errors.Join(unassigned, fmt.Errorf("writing the status: %w", err))
+	}
+	for _, c := range p.Status.Conditions {
+		if pool.IsTrue(before, c.Type) != pool.IsTrue(p, c.Type) {
+			logr.FromContextOrDiscard(ctx).Info("condition changed", "pool", p.Name, "condition", c.Type, "status", c.Status, "message", c.Message)
+		}
 	}
 	return unassigned
 }
@@ -280,6 +288,7 @@ func (r *pools) store(ctx context.Context, p *mcfgv1.MachineConfigPool, rendered
 		if err != nil {
 			return "", fmt.Errorf("creating MachineConfig %s: %w", rendered.Name, err)
 		}
+		logr.FromContextOrDiscard(ctx).Info("MachineConfig rendered", "pool", p.Name, "config", rendered.Name)
 		r.recorder.Eventf(p, corev1.EventTypeNormal, "RenderedConfigGenerated", "Generated %s for release %s", rendered.Name, r.options.Release)
 		return rendered.ResourceVersion, nil
 	}
@@ -341,6 +350,7 @@ func (r *pools) assign(ctx context.Context, o *rollout) ([]*corev1.Node, error) 
 		r.written[next.Name] = next
 		nodes[slices.Index(nodes, change.Node)] = next
 		if change.Target {
+			logr.FromContextOrDiscard(ctx).Info("config assigned", "pool", p.Name, "node", next.Name, "config", target)
 			targeted = append(targeted, next.Name)
 		}
 	}

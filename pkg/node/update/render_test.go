@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -68,9 +70,15 @@ func (m *memory) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...
 			}
 		}
 	case *corev1.Node:
-		err := m.refused
-		m.refused = nil
-		return err
+		if err := m.refused; err != nil {
+			m.refused = nil
+			return err
+		}
+		for i := range m.nodes {
+			if m.nodes[i].Name == o.Name {
+				m.nodes[i] = *o.DeepCopy()
+			}
+		}
 	}
 	return nil
 }
@@ -178,7 +186,36 @@ func TestConflictIsRetried(t *testing.T) {
 	result, err = r.Reconcile(t.Context(), reconcile.Request{})
 	require.NoError(t, err)
 	assert.Zero(t, result)
-	assert.NotEmpty(t, r.written["n0"].Annotations[api.DesiredConfigAnnotation])
+	assert.NotEmpty(t, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
+}
+
+func TestPoolsLogEachChangeOnce(t *testing.T) {
+	m := newMemory(1)
+	m.pools[1].Spec.Paused = false
+	r := m.controller()
+	var lines []string
+	reconcilePools := func() []string {
+		lines = nil
+		_, err := r.Reconcile(logTo(t.Context(), &lines), reconcile.Request{})
+		require.NoError(t, err)
+		return lines
+	}
+	got := strings.Join(reconcilePools(), "\n")
+	name := m.pools[1].Spec.Configuration.Name
+	assert.Contains(t, got, `"msg"="MachineConfig rendered" "pool"="worker" "config"="`+name+`"`)
+	assert.Contains(t, got, `"msg"="config assigned" "pool"="worker" "node"="n0" "config"="`+name+`"`)
+	assert.Contains(t, got, `"msg"="condition changed" "pool"="worker" "condition"="Updating" "status"="True"`)
+	assert.Empty(t, reconcilePools())
+
+	m.configs[0].Spec.KernelType, m.configs[0].ResourceVersion = "unknown", "2"
+	got = strings.Join(reconcilePools(), "\n")
+	assert.Contains(t, got, `"condition"="RenderDegraded" "status"="True" "message"="MachineConfig 00-worker is invalid`)
+	assert.Empty(t, reconcilePools())
+}
+
+// logTo returns a context whose logger appends the messages of level 0 to lines.
+func logTo(ctx context.Context, lines *[]string) context.Context {
+	return logr.NewContext(ctx, funcr.New(func(_, line string) { *lines = append(*lines, line) }, funcr.Options{}))
 }
 
 // BenchmarkNodeChange reconciles the pools of 500 nodes after a change of one.

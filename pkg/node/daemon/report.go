@@ -1,0 +1,90 @@
+//go:build linux
+
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/pool"
+	"github.com/cluster-version/cvo/pkg/node/progress"
+)
+
+// report writes the step of the update into the node's MachineConfigNode, which the controller creates. It returns nil if the status is the
+// same. The daemon is the only writer of the status, so the patch needs no lock.
+func (d *Daemon) report(ctx context.Context, s state) (*mcfgv1.MachineConfigNode, error) {
+	before := s.machine.Object
+	if before == nil {
+		return nil, nil // its creation is an event
+	}
+	p, err := d.progress(s.node.Object)
+	if err != nil || p.Desired == "" {
+		return nil, err
+	}
+	p.Generation = before.Generation
+	after := before.DeepCopy()
+	after.Status = progress.Status(before.Status, p, d.clock.Now().UTC().Truncate(time.Second))
+	if equality.Semantic.DeepEqual(before.Status, after.Status) {
+		return nil, nil
+	}
+	err = d.client.Status().Patch(ctx, after, client.MergeFrom(before))
+	if apierrors.IsNotFound(err) {
+		return nil, nil // the deletion is an event
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing the status of MachineConfigNode %s: %w", d.node, err)
+	}
+	return after, nil
+}
+
+// progress returns how far the update of the node is.
+func (d *Daemon) progress(n *corev1.Node) (progress.Progress, error) {
+	current, err := d.host.Current()
+	if err != nil {
+		return progress.Progress{}, err
+	}
+	p := progress.Progress{Step: progress.Preparing, Current: current.Name, Desired: n.Annotations[api.DesiredConfigAnnotation]}
+	if pool.IsDegraded(n) {
+		p.Failure = n.Annotations[api.NodeReasonAnnotation]
+	}
+	wanted := "drain-" + p.Desired
+	switch {
+	case pool.IsDone(n) && current.Name == p.Desired:
+		p.Step = progress.Updated
+	case current.Name == p.Desired:
+		p.Step = progress.Resuming
+	case n.Annotations[api.DesiredDrainAnnotation] != wanted:
+	case n.Annotations[api.AppliedDrainAnnotation] != wanted:
+		p.Step = progress.Draining
+	default:
+		p.Step = progress.Applying
+	}
+	return p, nil
+}
+
+// reader lists and watches the objects of one kind.
+type reader[List client.ObjectList] struct {
+	client client.WithWatch
+	empty  func() List
+}
+
+// List implements watch.Client.
+func (r reader[List]) List(ctx context.Context, o metav1.ListOptions) (List, error) {
+	list := r.empty()
+	return list, r.client.List(ctx, list, &client.ListOptions{Raw: &o})
+}
+
+// Watch implements watch.Client.
+func (r reader[List]) Watch(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+	return r.client.Watch(ctx, r.empty(), &client.ListOptions{Raw: &o})
+}
