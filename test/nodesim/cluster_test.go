@@ -54,6 +54,9 @@ type cluster struct {
 	refused int
 	// violations are broken rules: an application with too few healthy pods, or a pool with too many unavailable nodes.
 	violations []string
+	// perSecond limits the evictions of all nodes together; 0 for no limit. nextRequest is the time of the next one.
+	perSecond   int
+	nextRequest time.Time
 	// byPoolAlone leaves budgets out of the order of nodes.
 	byPoolAlone bool
 }
@@ -168,9 +171,13 @@ func newBudget(app string, needed int) *policyv1.PodDisruptionBudget {
 	return b
 }
 
-// bound returns the shortest possible makespan: that of the longest pool whose slots are never empty and whose pods never wait.
+// bound returns the shortest possible makespan: that of the longest pool whose slots are never empty and whose pods never wait, or that of all
+// evictions at their limit.
 func (c *cluster) bound() time.Duration {
 	var bound time.Duration
+	if c.perSecond > 0 {
+		bound = (poolCount*appsPerPool*replicas-1)*time.Second/time.Duration(c.perSecond) + minTermination + reboot
+	}
 	for _, p := range c.pools {
 		var sum time.Duration
 		for _, n := range p.nodes {

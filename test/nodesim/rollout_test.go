@@ -2,6 +2,7 @@ package nodesim_test
 
 import (
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -71,17 +72,33 @@ func (p *nodePool) unavailable() int {
 	return count
 }
 
-// drain requests the eviction of all pods of a node at once.
+// drain requests the eviction of all pods of a node at once, as far as the limit allows.
 func (c *cluster) drain(n *node) {
 	n.left = len(n.pods)
 	if n.left == 0 {
 		c.in(reboot, func() { c.finish(n) })
 	}
 	for _, q := range n.pods {
+		c.request(q)
+	}
+}
+
+// request requests the eviction of a pod when the limit allows it.
+func (c *cluster) request(q *pod) {
+	attempt := func() {
 		if !c.evict(q) {
 			q.app.refused = append(q.app.refused, q)
 		}
 	}
+	if c.perSecond == 0 {
+		attempt()
+		return
+	}
+	if c.nextRequest.Before(c.now) {
+		c.nextRequest = c.now
+	}
+	c.in(c.nextRequest.Sub(c.now), attempt)
+	c.nextRequest = c.nextRequest.Add(time.Second / time.Duration(c.perSecond))
 }
 
 // evict requests the eviction of a pod. It follows the API server: a budget refuses the eviction if it allows no disruption.
@@ -130,9 +147,7 @@ func (c *cluster) replace(app *application) {
 	refused := app.refused
 	app.refused = nil
 	for _, q := range refused {
-		if !c.evict(q) {
-			app.refused = append(app.refused, q)
-		}
+		c.request(q)
 	}
 	if p := app.pool; p.hasIdle && !p.isDue {
 		p.isDue = true

@@ -24,6 +24,7 @@ type controllerOptions struct {
 	processOptions
 	namespace string
 	update    update.Options
+	evict     evict.Options
 }
 
 func newControllerCmd(streams command.Streams) *cobra.Command {
@@ -45,11 +46,15 @@ replicas may run: one leads.`,
 	f.StringVar(&o.update.Release, "release-version", os.Getenv("RELEASE_VERSION"), "`version` of the release that contains the stage")
 	f.StringVar(&o.update.OSImage, "os-image", "", "`pullspec` of the release's image of the operating system; default none")
 	f.DurationVar(&o.update.Settle, "settle", update.DefaultSettle, "time without changes before MachineConfigs are rendered")
+	f.IntVar(&o.evict.PerSecond, "evictions-per-second", evict.DefaultPerSecond, "maximum `number` of evictions per second of all nodes together; -1 for no limit")
 	f.BoolVar(&o.update.WaitForReady, "updated-requires-ready", false, "count a pool as updated only while all its nodes are schedulable and ready, as OpenShift does")
 	return cmd
 }
 
 func (o *controllerOptions) run(ctx context.Context, streams command.Streams) error {
+	if o.evict.PerSecond == 0 {
+		return command.Usagef("--evictions-per-second is 0: set a positive number, or -1 for no limit")
+	}
 	cfg, err := o.config()
 	if err != nil {
 		return err
@@ -78,7 +83,7 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 	if err := update.Add(ctx, r.Manager, clock.RealClock{}, recorder, o.update); err != nil {
 		return err
 	}
-	if err := evict.Add(ctx, r.Manager, clock.RealClock{}, recorder); err != nil {
+	if err := evict.Add(ctx, r.Manager, clock.RealClock{}, recorder, o.evict); err != nil {
 		return err
 	}
 	return r.Run(ctx, nil, nil)

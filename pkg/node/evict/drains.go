@@ -31,8 +31,6 @@ import (
 )
 
 const (
-	// evictionsPerSecond limits the evictions of all nodes together.
-	evictionsPerSecond = 50
 	// refusedRetry is the delay before a refused eviction is requested again, unless its budget changes earlier.
 	refusedRetry = 30 * time.Second
 	// drainWorkers is the number of nodes that are reconciled at the same time. A slow eviction then delays only its node.
@@ -66,11 +64,11 @@ type eviction struct {
 	again time.Time
 }
 
-func newDrains(c client.Client, core rest.Interface, clk clock.PassiveClock, recorder record.EventRecorder) *drains {
+func newDrains(c client.Client, core rest.Interface, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *drains {
 	return &drains{
 		client: c, core: core, clock: clk, recorder: recorder,
 		requested: map[string]map[types.UID]eviction{}, written: map[string]*corev1.Node{},
-		limit: flowcontrol.NewTokenBucketRateLimiter(evictionsPerSecond, evictionsPerSecond),
+		limit: o.limiter(),
 	}
 }
 

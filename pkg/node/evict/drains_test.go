@@ -59,7 +59,7 @@ func TestDrainFollowsItsOwnWrites(t *testing.T) {
 	}}}
 	require.NoError(t, server.Create(t.Context(), n))
 	c := &late{server, n.DeepCopy()}
-	r := newDrains(c, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1))
+	r := newDrains(c, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1), Options{})
 	var lines []string
 	ctx := logr.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
 	reconcileNode := func() reconcile.Result {
@@ -109,6 +109,15 @@ func TestDrainFollowsItsOwnWrites(t *testing.T) {
 	assert.Empty(t, r.requested)
 }
 
+func TestLimitOfEvictionsIsAnOption(t *testing.T) {
+	assert.Equal(t, DefaultPerSecond, int(Options{}.limiter().QPS()))
+	assert.Equal(t, 7, int(Options{PerSecond: 7}.limiter().QPS()))
+	unlimited := Options{PerSecond: -1}.limiter()
+	for range 10 * DefaultPerSecond {
+		require.True(t, unlimited.TryAccept())
+	}
+}
+
 func TestDrainsIgnoreHeartbeats(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.DesiredConfigAnnotation: "new"}}}
 	for _, tt := range []struct {
@@ -142,7 +151,7 @@ func TestRefusedEvictionIsRequestedOnce(t *testing.T) {
 	t.Cleanup(server.Close)
 	core, err := corev1client.NewForConfig(&rest.Config{Host: server.URL})
 	require.NoError(t, err)
-	r := newDrains(nil, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1))
+	r := newDrains(nil, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1), Options{})
 
 	why, after, err := r.evictPod(t.Context(), "n", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1"}})
 

@@ -4,6 +4,7 @@
 package evict
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,11 +25,29 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 )
 
+// DefaultPerSecond is the default of Options.PerSecond.
+const DefaultPerSecond = 50
+
+// Options configure the controller.
+type Options struct {
+	// PerSecond limits the evictions of all nodes together, because each one is a write to etcd and starts a pod elsewhere. The default is
+	// DefaultPerSecond. A negative number is no limit.
+	PerSecond int
+}
+
+func (o Options) limiter() flowcontrol.RateLimiter {
+	most := cmp.Or(o.PerSecond, DefaultPerSecond)
+	if most < 0 {
+		return flowcontrol.NewFakeAlwaysRateLimiter()
+	}
+	return flowcontrol.NewTokenBucketRateLimiter(float32(most), most)
+}
+
 // nodeName is the index of pods by their nodes.
 const nodeName = "spec.nodeName"
 
 // Add adds the controller to a manager whose scheme cluster.NewScheme returned. It runs until ctx ends.
-func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecorder) error {
+func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecorder, o Options) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, nodeName, func(o client.Object) []string {
 		pod, ok := o.(*corev1.Pod)
 		if !ok || pod.Spec.NodeName == "" {
@@ -42,7 +62,7 @@ func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, recor
 	if err != nil {
 		return fmt.Errorf("connecting to the API server: %w", err)
 	}
-	return newDrains(mgr.GetClient(), core.RESTClient(), clk, recorder).add(mgr)
+	return newDrains(mgr.GetClient(), core.RESTClient(), clk, recorder, o).add(mgr)
 }
 
 func (r *drains) add(mgr manager.Manager) error {
