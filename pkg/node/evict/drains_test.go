@@ -110,8 +110,8 @@ func TestDrainFollowsItsOwnWrites(t *testing.T) {
 }
 
 func TestLimitOfEvictionsIsAnOption(t *testing.T) {
-	assert.EqualValues(t, DefaultPerSecond, Options{}.limiter().QPS())
-	assert.EqualValues(t, 7, Options{PerSecond: 7}.limiter().QPS())
+	assert.Equal(t, DefaultPerSecond, int(Options{}.limiter().QPS()))
+	assert.Equal(t, 7, int(Options{PerSecond: 7}.limiter().QPS()))
 	unlimited := Options{PerSecond: -1}.limiter()
 	for range 10 * DefaultPerSecond {
 		require.True(t, unlimited.TryAccept())
