@@ -52,9 +52,18 @@ func (c *requestCluster) rollsBack(t *testing.T) {
 			spec: `{"desiredUpdate":{"acceptRisks":[{"name":"A"}],"architecture":"","force":false,"image":"` + clusterversions.Release("", "0").Image + `","version":"4.14.0"}}`,
 		},
 		{
-			name: "warns that the update to the older release never completed", out: "Requested rollback from 4.14.1 to 4.14.0\n", spec: back,
+			name: "does not return to a release that never completed", code: command.ExitRefused,
 			change: func(cv *configv1.ClusterVersion) { cv.Status.History[1].State = configv1.PartialUpdate },
-			errs:   "warning: The cluster never completed the update to 4.14.0\n",
+			errs:   "error: no previous completed version found in ClusterVersion's status.history besides the current 4.14.1 (" + clusterversions.Release("", "1").Image + ")\n",
+		},
+		{
+			name: "skips a release that never completed", out: "Requested rollback from 4.14.1 to 4.14.0\n", spec: back,
+			change: func(cv *configv1.ClusterVersion) {
+				cv.Status.History = append([]configv1.UpdateHistory{
+					cv.Status.History[0],
+					{State: configv1.PartialUpdate, Version: "4.14.0", Image: clusterversions.Release("", "9").Image, StartedTime: metav1.Unix(500, 0), CompletionTime: new(metav1.Unix(600, 0))},
+				}, cv.Status.History[1])
+			},
 		},
 		{name: "does not return while an update runs", change: progressing, code: command.ExitRefused, errs: "error: " + busy + "\n\nIf you want to roll back anyway, use --allow-upgrade-with-warnings.\n"},
 		{
@@ -68,7 +77,7 @@ func (c *requestCluster) rollsBack(t *testing.T) {
 		},
 		{
 			name: "rejects a rollback without an earlier release", change: func(cv *configv1.ClusterVersion) { cv.Status.History = cv.Status.History[:1] }, code: command.ExitRefused,
-			errs: "error: no previous version found in ClusterVersion's status.history besides the current 4.14.1 (" + clusterversions.Release("", "1").Image + ")\n",
+			errs: "error: no previous completed version found in ClusterVersion's status.history besides the current 4.14.1 (" + clusterversions.Release("", "1").Image + ")\n",
 		},
 		{
 			name: "rejects a newer release", change: from("4.14.2"), code: command.ExitRefused,

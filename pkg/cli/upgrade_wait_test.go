@@ -287,6 +287,21 @@ func TestUpgradeWaitEndsAtItsGoal(t *testing.T) {
 		assert.Contains(t, out, "outcome: refused\n")
 	})
 
+	t.Run("it waits for the next check of a release that was rejected before", func(t *testing.T) {
+		c.ask(t, &configv1.Update{Version: "1.2.0", Image: clusterversions.VersionedRelease("1.2.0").Image})
+		rejected := clusterversions.Condition(api.ReleaseAccepted, configv1.ConditionFalse, "RetrievePayload", "Nobody signed it.")
+		c.report(t, "1.1.0", done, rejected)
+		_, errs, code := c.wait(t, "--for=accepted", "--fail-fast").end()
+		assert.Equal(t, command.ExitRefused, code)
+		assert.Contains(t, errs, "RetrievePayload: Nobody signed it.")
+		w := c.wait(t, "--for=accepted")
+		w.until("RetrievePayload: Nobody signed it. (rejected before this command started; waiting for the next check)")
+		c.report(t, "1.2.0", partial, working)
+		out, _, code := w.end()
+		assert.Zero(t, code)
+		assert.Equal(t, "Update to 1.2.0 is accepted.\n", out)
+	})
+
 	t.Run("it reports a timeout, and a failure if requested", func(t *testing.T) {
 		c.report(t, "1.2.0", partial, working, clusterversions.Condition(api.Failing, configv1.ConditionTrue, "Broken", "It broke."))
 		_, errs, code := c.wait(t, "--timeout=1ms").end()

@@ -26,9 +26,32 @@ import (
 func TestSigstoreNamesTheKeysIfNothingIsSigned(t *testing.T) {
 	trust := policy.Policy{SigstoreKeys: []sigstore.PublicKey{publicKey(t, "team", newKey(t, "P-256"))}}
 	_, err := newVerifier(t, trust, verify.Sources{Attachments: attachments{}}).Verify(t.Context(), image())
-	require.EqualError(t, err, "unable to verify "+string(digest)+" against public keys: team; signatures attached to the image: no signature found")
+	require.EqualError(t, err, "unable to verify "+string(digest)+" against public keys: team; signatures attached to the image: no signature found"+
+		"; its publisher signs it with 'cvo release sign', see https://github.com/cluster-version/cvo/blob/main/docs/user/signatures.md")
 	_, err = newVerifier(t, trust, verify.Sources{Attachments: attachments{err: errors.New("registry: 401")}}).Verify(t.Context(), image())
 	require.ErrorContains(t, err, "signatures attached to the image: registry: 401")
+}
+
+// TestMissingImageIsReportedAsSuch has no signature and no image. An unreachable registry shows nothing about the image.
+func TestMissingImageIsReportedAsSuch(t *testing.T) {
+	reg := fixture.StartRegistry(t)
+	reader, err := registryimage.New(registryimage.Options{Access: registry.New(registry.Options{Insecure: []string{reg.Host()}})})
+	require.NoError(t, err)
+	trust := policy.Policy{Keyrings: []openpgp.Keyring{keyring(t, "a", newEntity(t, "alice"))}}
+	verify := func(pullspec string, messages ...[]byte) error {
+		sources := verify.Sources{Local: []store.Store{memory{name: "memory", messages: messages}}, Exist: reader.Exist}
+		_, err := newVerifier(t, trust, sources).Verify(t.Context(), release.Image{Pullspec: pullspec, Digest: digest})
+		return err
+	}
+	err = verify(reg.Host() + "/platform/release@" + string(digest))
+	require.ErrorContains(t, err, "unable to verify "+string(digest)+" against keyrings: a; the image does not exist: ")
+	require.ErrorContains(t, err, "registry "+reg.Host()+" has no "+string(digest)+" in platform/release: check the pullspec")
+	assert.NotContains(t, err.Error(), "cvo release sign")
+	err = verify(reg.Host()+"/platform/release@"+string(digest), sign(t, newEntity(t, "bob"), claim(digest)))
+	assert.NotContains(t, err.Error(), "does not exist", "an image with a signature is not looked up")
+	err = verify("127.0.0.1:1/platform/release@" + string(digest))
+	require.ErrorContains(t, err, "cvo release sign")
+	assert.NotContains(t, err.Error(), "does not exist")
 }
 
 // TestSigstoreNamesTheFailingRegistry checks that the error names the registry and the remedy but not the local port.

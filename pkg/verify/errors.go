@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify/store"
@@ -52,6 +53,8 @@ type UnverifiedError struct {
 	Missing    []MissingRoot
 	Thresholds []MissedThreshold
 	Answers    []Answer
+	// Absent is the registry's answer if it lacks the image; otherwise nil.
+	Absent error
 	// Cause is the caller's reason for ending the search early; nil if the search was complete.
 	Cause error
 }
@@ -65,15 +68,29 @@ func (e *UnverifiedError) Error() string {
 	}
 	demands = append(demands, e.additional()...)
 	fmt.Fprintf(&b, "unable to verify %s against %s", e.Digest, strings.Join(demands, " and "))
+	if e.Absent != nil {
+		fmt.Fprintf(&b, "; the image does not exist: %v", e.Absent)
+	}
 	for _, a := range e.Answers {
 		if len(a.Remarks) > 0 {
 			fmt.Fprintf(&b, "; %s: %s", a.Store, strings.Join(a.Remarks, ", "))
 		}
 	}
+	if e.Absent == nil && e.unsigned() {
+		b.WriteString("; its publisher signs it with 'cvo release sign', see " + api.UserDocs + "signatures.md")
+	}
 	if e.Cause != nil {
 		fmt.Fprintf(&b, "; the search was interrupted: %v", e.Cause)
 	}
 	return b.String()
+}
+
+// noSignature is the remark about a place without a signature.
+const noSignature = "no signature found"
+
+// unsigned reports whether every place was searched and none has a signature, valid or not.
+func (e *UnverifiedError) unsigned() bool {
+	return e.Cause == nil && !slices.ContainsFunc(e.Answers, func(a Answer) bool { return !slices.Equal(a.Remarks, []string{noSignature}) })
 }
 
 // unmet returns the missing parts of the root of trust (if the name is empty) or of an additional policy.

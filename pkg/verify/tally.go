@@ -163,7 +163,7 @@ func (t *tally) evidence() []release.Evidence {
 	return out
 }
 
-func (t *tally) refusal(digest release.Digest, policy string, cause error) error {
+func (t *tally) refusal(digest release.Digest, policy string, cause error) *UnverifiedError {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := &UnverifiedError{Digest: digest, Policy: policy, Cause: cause}

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
 
+	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify/policy"
 	"github.com/cluster-version/cvo/pkg/verify/store"
@@ -62,6 +63,9 @@ type Sources struct {
 	Client *http.Client
 	// Attachments reads signatures in the image's registry. It is required for policies with sigstore roots.
 	Attachments Attachments
+	// Exist looks up an image without signatures, to report a missing image as such. Its error for an image matches failure.ErrNotFound if no
+	// registry has it. Nil looks up nothing.
+	Exist func(ctx context.Context, images []release.Image) []error
 	// StoreTimeout is the time limit for each place; zero means DefaultStoreTimeout.
 	StoreTimeout time.Duration
 	// SearchTimeout is the time limit for all places together; zero means DefaultSearchTimeout.
@@ -91,6 +95,7 @@ type Verifier struct {
 	demands []demand
 	local   []place
 	remote  []place
+	exist   func(ctx context.Context, images []release.Image) []error
 	timeout time.Duration
 	total   time.Duration
 	clock   clock.PassiveClock
@@ -102,7 +107,7 @@ func New(p policy.Policy, sources Sources, clk clock.PassiveClock) (*Verifier, e
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	v := &Verifier{policy: p.Name, clock: clk}
+	v := &Verifier{policy: p.Name, exist: sources.Exist, clock: clk}
 	v.roots, v.demands = requirements(p)
 	v.timeout, v.total = DefaultStoreTimeout, DefaultSearchTimeout
 	if sources.StoreTimeout > 0 {
@@ -158,7 +163,21 @@ func (v *Verifier) Verify(ctx context.Context, image release.Image) ([]release.E
 	if t.done() {
 		return t.evidence(), nil
 	}
-	return nil, t.refusal(image.Digest, v.policy, ctx.Err())
+	refusal := t.refusal(image.Digest, v.policy, ctx.Err())
+	if v.exist != nil && refusal.unsigned() {
+		refusal.Absent = v.absent(ctx, image)
+	}
+	return nil, refusal
+}
+
+// absent returns the registry's answer if it lacks the image. Without an answer, the result is nil.
+func (v *Verifier) absent(ctx context.Context, image release.Image) error {
+	ctx, cancel := context.WithTimeout(ctx, v.timeout)
+	defer cancel()
+	if err := errors.Join(v.exist(ctx, []release.Image{image})...); errors.Is(err, failure.ErrNotFound) {
+		return err
+	}
+	return nil
 }
 
 // searchAll searches the local places in order, and then the other places, until the policy is satisfied.
@@ -227,7 +246,7 @@ func (v *Verifier) search(ctx context.Context, p place, image release.Image, t *
 		}
 	}
 	if seen == 0 && len(a.all()) == 0 {
-		a.add("no signature found")
+		a.add(noSignature)
 	}
 	return a
 }

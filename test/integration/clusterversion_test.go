@@ -310,6 +310,7 @@ func unsignedImage(t *testing.T, l *testPlatform) {
 	assert.Contains(t, message, `Retrieving payload failed version="" image="`+img.ByDigest()+`" failure=The update cannot be verified: unable to verify `+string(img.Digest)+" against keyrings: verifier-public-key-platform")
 	assert.Contains(t, message, "file://"+l.store(), "the message names the store")
 	assert.Contains(t, message, "no signature found")
+	assert.Contains(t, message, "its publisher signs it with 'cvo release sign'")
 	assert.Zero(t, l.registry.Count("GET", "/v4.2.1/blobs/"), "nothing of the image is read")
 	_, after := l.settings("a")
 	assert.Equal(t, before, after)

@@ -88,6 +88,12 @@ func TestStatusReportsEachStage(t *testing.T) {
 		out, err = p.run("upgrade", "status")
 		require.NoError(t, err)
 		assert.Equal(t, "The cluster is not updating.\n", out)
+
+		absent := release.Image{Pullspec: unsigned.Pullspec, Digest: release.Digest("sha256:" + strings.Repeat("0", 64))}
+		p.update(configv1.Update{Image: absent.ByDigest()})
+		p.await("the missing image to be reported", time.Minute, func(cv *configv1.ClusterVersion) bool {
+			return strings.Contains(condition(cv, api.ReleaseAccepted), "the image does not exist: ")
+		})
 	})
 
 	t.Run("warns of an update of which the cluster gets nothing", func(t *testing.T) {

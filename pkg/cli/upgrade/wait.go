@@ -44,6 +44,10 @@ The command watches the ClusterVersion and changes nothing. It retries while API
 during updates. Completed does not include worker nodes; see 'cvo upgrade status'. For a runlevel, the command also
 watches the operator's ReleaseRollout. Without one, it queries the operator itself, as described in 'cvo status --help'.
 
+The operator checks a rejected release again within two minutes, for example after it was signed. So a rejection ends the
+command at once only if it is new, permanent (a broken release, or another version), or with --fail-fast; a rejection from
+before the command started ends it after two and a half minutes.
+
 Exit codes: 0 goal reached; 1 failure, such as a deleted ClusterVersion; 2 invalid command line; 3 the operator rejected the
 release; 5 timeout (--timeout); 6 the update is failing, with --fail-fast; 130 interrupted.`,
 		Example: `  # Update, and wait until it is complete
@@ -62,7 +66,7 @@ release; 5 timeout (--timeout); 6 the update is failing, with --fail-fast; 130 i
 	f.StringVarP(&o.namespace, "namespace", "n", command.EnvOr("CVO_NAMESPACE", api.OperatorNamespace), "`namespace` of the operator and its Lease")
 	f.StringVar(&o.goal, "for", follow.GoalCompleted, "`goal`: accepted, runlevel=N or completed")
 	f.DurationVar(&o.timeout, "timeout", 0, "`time` to wait; 0 waits forever")
-	f.BoolVar(&o.failFast, "fail-fast", false, "stop when the update is failing, although the failure may be transient")
+	f.BoolVar(&o.failFast, "fail-fast", false, "stop when the update is failing, or was rejected before, although the cause may be transient")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not show progress")
 	printing.AddFlag(cmd, &o.output)
 	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(

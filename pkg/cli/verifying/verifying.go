@@ -19,7 +19,7 @@ import (
 
 // Sources returns the sources of signatures without a cluster: the stores of the policy, and the registry of the image.
 func Sources(images *image.Reader) verify.Sources {
-	return verify.Sources{Client: images.Access().WebClient(), Attachments: images}
+	return verify.Sources{Client: images.Access().WebClient(), Attachments: images, Exist: images.Exist}
 }
 
 // ShippedKeys returns the keys that a release ships for its successors, named with its version. The error is an *UnreadError

@@ -25,7 +25,7 @@ func (o *Outside) RetrievedBy(retriever *retrieve.Retriever) accept.Outside {
 	if retriever == nil {
 		return o
 	}
-	o.attachments = noAttachments{}
+	o.attachments, o.exist = noAttachments{}, nil
 	return byJob{o, retriever}
 }
 

@@ -36,6 +36,8 @@ type Outside struct {
 	cv     *configv1.ClusterVersion
 	// attachments reads the signatures that a registry stores with an image.
 	attachments verify.Attachments
+	// exist looks up images in their registries; nil if registries are not contacted.
+	exist func(ctx context.Context, images []release.Image) []error
 }
 
 // Options are settings of the operator that override the cluster's configuration.
@@ -61,7 +63,7 @@ func Open(ctx context.Context, clk clock.PassiveClock, reader client.Reader, cv 
 	if err != nil {
 		return nil, err
 	}
-	return &Outside{Reader: images, clock: clk, reader: reader, policy: options.Policy, cv: cv, attachments: images}, nil
+	return &Outside{Reader: images, clock: clk, reader: reader, policy: options.Policy, cv: cv, attachments: images, exist: images.Exist}, nil
 }
 
 // Verifier returns the verifier of an image, with its policy and its signature sources.
@@ -80,7 +82,7 @@ func (o *Outside) Verifier(ctx context.Context, img release.Image, running *payl
 	return verify.New(trusted, verify.Sources{
 		Local:     []store.Store{signatures},
 		Exclusive: store.ForCluster(o.cv.Spec.SignatureStores, stores, authorities),
-		Client:    stores, Attachments: o.attachments,
+		Client:    stores, Attachments: o.attachments, Exist: o.exist,
 	}, o.clock)
 }
 

@@ -4,6 +4,7 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,12 +29,18 @@ import (
 // progressTimeout is the maximum time for the operator to report its progress.
 const progressTimeout = 15 * time.Second
 
+// DefaultPatience is longer than the operator's longest pause between two checks of a rejected release, two minutes.
+const DefaultPatience = 150 * time.Second
+
 // Follower follows an update through watches. It reopens broken watches with increasing delays.
 type Follower struct {
 	Config *rest.Config
 	Name   string
 	// Progress reads the operator's progress. It returns nil without an error if the progress has not changed or no rollout has started.
 	Progress func(context.Context) (*report.Snapshot, error)
+	// Patience is how long a rejection from before the wait is not final, because the operator checks the release again; zero means
+	// DefaultPatience.
+	Patience time.Duration
 	// Print receives each line of progress. Calls do not overlap.
 	Print func(string)
 
@@ -83,12 +90,16 @@ func (f *Follower) Wait(ctx context.Context, goal Goal) (Verdict, error) {
 			notify(wake)
 		}
 	})
+	var before earlier
+	patience := time.After(cmp.Or(f.Patience, DefaultPatience))
 	for {
 		select {
 		case <-ctx.Done():
 			return waiting, ctx.Err()
 		case err := <-broken:
 			return waiting, err
+		case <-patience:
+			before.over = true
 		case <-wake:
 		}
 		cv, err := f.version(versions)
@@ -101,7 +112,7 @@ func (f *Follower) Wait(ctx context.Context, goal Goal) (Verdict, error) {
 		if !goal.accepted {
 			f.readLevels(ctx, goal, rollouts)
 		}
-		verdict := judge(goal, cv, f.levels)
+		verdict := before.tolerate(goal, judge(goal, cv, f.levels))
 		if verdict.State != Waiting {
 			return verdict, nil
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -33,6 +34,9 @@ type Verdict struct {
 	State          State
 	Version, Image string
 	Message        string
+
+	// rejection is the condition of a rejected release; nil for all other verdicts.
+	rejection *configv1.ClusterOperatorStatusCondition
 }
 
 // runlevels contains the completed runlevels of an update.
@@ -113,7 +117,7 @@ func judge(goal Goal, cv *configv1.ClusterVersion, levels runlevels) Verdict {
 	case invalid != nil && invalid.Status == configv1.ConditionTrue:
 		v.State, v.Message = Refused, fmt.Sprintf("the ClusterVersion is invalid: %s: %s", invalid.Reason, invalid.Message)
 	case !begun && accepted != nil && accepted.Status == configv1.ConditionFalse:
-		v.State, v.Message = Refused, fmt.Sprintf("the cluster rejected the update to %s: %s: %s", name, accepted.Reason, accepted.Message)
+		v.State, v.Message, v.rejection = Refused, fmt.Sprintf("the cluster rejected the update to %s: %s: %s", name, accepted.Reason, accepted.Message), accepted
 	case goal.accepted && begun && len(cv.Status.History) > 0:
 		v.State, v.Message = Reached, fmt.Sprintf("Update to %s is accepted.", name)
 	case !goal.Completed && !goal.accepted && begun && levels.of(cv.Status.Desired) && levels.upTo(goal.runlevel):
@@ -129,5 +133,29 @@ func judge(goal Goal, cv *configv1.ClusterVersion, levels runlevels) Verdict {
 	default:
 		v.Message = fmt.Sprintf("waiting for the update to %s to start", cmp.Or(name, "a release"))
 	}
+	return v
+}
+
+// earlier is a rejection from before a wait. The operator checks the release again, and its condition does not show when. So the rejection
+// is not final until it changes or the patience is over.
+type earlier struct {
+	// judged means that the wait has a first verdict. rejection is the rejection in it, nil if there was none.
+	judged    bool
+	rejection *configv1.ClusterOperatorStatusCondition
+	over      bool
+}
+
+// tolerate returns the verdict, or a waiting one for an earlier rejection that is not final yet. A broken release or another version is
+// final, and so is every rejection with FailFast.
+func (e *earlier) tolerate(goal Goal, v Verdict) Verdict {
+	if !e.judged {
+		e.judged, e.rejection = true, v.rejection
+	}
+	r := v.rejection
+	if r == nil || e.rejection == nil || !equality.Semantic.DeepEqual(r, e.rejection) || e.over || goal.FailFast ||
+		r.Reason == api.ReasonLoadPayload || r.Reason == api.ReasonVerifyPayloadVersion {
+		return v
+	}
+	v.State, v.Message = Waiting, v.Message+" (rejected before this command started; waiting for the next check)"
 	return v
 }

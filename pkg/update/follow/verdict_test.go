@@ -106,3 +106,37 @@ func TestSnapshotCountsOnlyRunlevelsOfItsRelease(t *testing.T) {
 	assert.True(t, got.upTo(9))
 	assert.False(t, got.upTo(10))
 }
+
+func TestEarlierRejectionIsNotFinal(t *testing.T) {
+	rejected := func(reason, message string) *configv1.ClusterVersion {
+		return awaited("1.0.0", "1.1.0", configv1.CompletedUpdate, clusterversions.Condition(api.ReleaseAccepted, configv1.ConditionFalse, reason, message))
+	}
+	unsigned := rejected(api.ReasonRetrievePayload, "Nobody signed it.")
+	accepted := awaited("1.1.0", "1.1.0", configv1.PartialUpdate)
+	verifying := awaited("1.0.0", "1.1.0", configv1.CompletedUpdate, clusterversions.Condition(api.ReleaseAccepted, configv1.ConditionUnknown, api.ReasonRetrievePayload, "Verifying"))
+	for _, tt := range []struct {
+		name     string
+		cvs      []*configv1.ClusterVersion
+		failFast bool
+		over     bool
+		want     []State
+	}{
+		{"waits for the next check", []*configv1.ClusterVersion{unsigned, unsigned.DeepCopy(), accepted}, false, false, []State{Waiting, Waiting, Reached}},
+		{"ends if the next check rejects it for another reason", []*configv1.ClusterVersion{unsigned, rejected(api.ReasonPreconditionChecks, "Not now.")}, false, false, []State{Waiting, Refused}},
+		{"ends with a rejection during the wait", []*configv1.ClusterVersion{verifying, unsigned}, false, false, []State{Waiting, Refused}},
+		{"ends when the patience is over", []*configv1.ClusterVersion{unsigned}, false, true, []State{Refused}},
+		{"ends at once if asked to", []*configv1.ClusterVersion{unsigned}, true, false, []State{Refused}},
+		{"ends at once for a broken release", []*configv1.ClusterVersion{rejected(api.ReasonLoadPayload, "Broken.")}, false, false, []State{Refused}},
+		{"ends at once for another version", []*configv1.ClusterVersion{rejected(api.ReasonVerifyPayloadVersion, "Other.")}, false, false, []State{Refused}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			goal := Goal{accepted: true, FailFast: tt.failFast}
+			before := earlier{over: tt.over}
+			var got []State
+			for _, cv := range tt.cvs {
+				got = append(got, before.tolerate(goal, judge(goal, cv, runlevels{})).State)
+			}
+			assert.Equal(t, tt.want, got)
+		})
+	}
+}

@@ -108,6 +108,25 @@ func TestTextsMatchTheOriginalOperator(t *testing.T) {
 	}
 }
 
+// TestRollbackPrefersTheLastCompletedRelease has an update that never completed between the current and the last completed release.
+func TestRollbackPrefersTheLastCompletedRelease(t *testing.T) {
+	entry := func(version string, state configv1.UpdateState) configv1.UpdateHistory {
+		return configv1.UpdateHistory{Version: version, Image: "example.com/r:" + version, State: state}
+	}
+	cv := &configv1.ClusterVersion{}
+	cv.Status.History = []configv1.UpdateHistory{
+		entry("1.0.3", configv1.PartialUpdate), entry("1.0.2", configv1.PartialUpdate), entry("1.0.1", configv1.CompletedUpdate), entry("1.0.0", configv1.CompletedUpdate),
+	}
+	cv.Status.Desired = configv1.Release{Version: "1.0.3", Image: "example.com/r:1.0.3"}
+	for target, want := range map[string]string{
+		"1.0.2": "",
+		"1.0.1": "",
+		"1.0.0": "LowDesiredVersion: 1.0.0 is less than the current target 1.0.3, and the only supported rollback is to the cluster's previous version 1.0.1 (example.com/r:1.0.1)",
+	} {
+		assert.Equal(t, want, said(checked(t, "ClusterVersionRollback", precondition.Input{ClusterVersion: cv, Target: release.Release{Version: target}})), target)
+	}
+}
+
 func TestErrorListsAllObjections(t *testing.T) {
 	require.NoError(t, precondition.Error(nil))
 	one := precondition.Objection{Check: "A", Reason: "B", Message: "c"}

@@ -8,7 +8,7 @@ import (
 )
 
 // rollback rejects versions below the current one, because components are not tested for that. The only exception is a rollback to the
-// cluster's previous version within one minor version. The check also prevents a replay of an older, correctly signed release.
+// cluster's previous version, completed or not, or to the one that it has completed last, within one minor version. The check also prevents a replay of an older, correctly signed release.
 func rollback(in Input) *Objection {
 	current, target, objection := versions(in)
 	if objection != nil {
@@ -24,6 +24,10 @@ func rollback(in Input) *Objection {
 		return low("%s is less than %s, the release that is being installed, and the cluster has not completed any release to go back to", target, current)
 	}
 	previous, image, ok := previousRelease(in.ClusterVersion.Status)
+	if completed := PreviousCompleted(in.ClusterVersion.Status); completed != nil && (!ok || !target.EQ(previous)) {
+		v, err := semver.Parse(completed.Version)
+		previous, image, ok = v, completed.Image, err == nil
+	}
 	switch {
 	case !ok:
 		return low("%s is less than the current target %s, and the cluster has no previous Semantic Version", target, current)
@@ -31,6 +35,16 @@ func rollback(in Input) *Objection {
 		return low("%s is less than the current target %s, and the only supported rollback is to the cluster's previous version %s (%s)", target, current, previous, image)
 	case target.Major != current.Major || target.Minor != current.Minor:
 		return low("%s is less than the current target %s and matches the cluster's previous version, but rollbacks that change major or minor versions are not recommended", target, current)
+	}
+	return nil
+}
+
+// PreviousCompleted returns the newest history entry of another release than the desired one that has completed; nil if there is none.
+func PreviousCompleted(status configv1.ClusterVersionStatus) *configv1.UpdateHistory {
+	for i, entry := range status.History {
+		if entry.State == configv1.CompletedUpdate && (entry.Version != status.Desired.Version || entry.Image != status.Desired.Image) {
+			return &status.History[i]
+		}
 	}
 	return nil
 }

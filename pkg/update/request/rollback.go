@@ -14,12 +14,12 @@ import (
 // rollbackCheck is the name of the operator's own rollback check.
 const rollbackCheck = "ClusterVersionRollback"
 
-// Rollback requests the previous release.
+// Rollback requests the newest release before the current one that has completed.
 type Rollback struct {
 	AllowWithWarnings bool
 }
 
-// Plan implements Plan. It requests the previous release.
+// Plan implements Plan.
 func (o *Rollback) Plan(cv *configv1.ClusterVersion, r *Request) error {
 	r.Action, r.failure = "rollback", "Unable to rollback"
 	desired := cv.Status.Desired
@@ -28,13 +28,10 @@ func (o *Rollback) Plan(cv *configv1.ClusterVersion, r *Request) error {
 	if err != nil {
 		return refuse("invalid ClusterVersion status.desired.version %q: %w", desired.Version, err)
 	}
-	i := slices.IndexFunc(cv.Status.History, func(e configv1.UpdateHistory) bool {
-		return e.Version != desired.Version || e.Image != desired.Image
-	})
-	if i < 0 {
-		return refuse("no previous version found in ClusterVersion's status.history besides the current %s (%s)", desired.Version, desired.Image)
+	previous := precondition.PreviousCompleted(cv.Status)
+	if previous == nil {
+		return refuse("no previous completed version found in ClusterVersion's status.history besides the current %s (%s)", desired.Version, desired.Image)
 	}
-	previous := cv.Status.History[i]
 	version, err := semver.Parse(previous.Version)
 	switch {
 	case err != nil:
@@ -48,9 +45,6 @@ func (o *Rollback) Plan(cv *configv1.ClusterVersion, r *Request) error {
 	}
 	if err := o.guard(cv, r); err != nil {
 		return err
-	}
-	if previous.State != configv1.CompletedUpdate {
-		r.warn("The cluster never completed the update to %s", previous.Version)
 	}
 	r.update(cv, configv1.Update{Version: previous.Version, Image: previous.Image})
 	r.Message = "Requested rollback from " + desired.Version + " to " + previous.Version
