@@ -73,7 +73,7 @@ const nodeName = "spec.nodeName"
 // Add adds the controllers to a manager whose scheme NewScheme returned. They run until ctx ends.
 func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, o Options) error {
 	o.Settle, o.Retry = cmp.Or(o.Settle, DefaultSettle), cmp.Or(o.Retry, DefaultRetry)
-	recorder, err := events.NewRecorder(ctx, mgr, "machineconfigcontroller")
+	recorder, err := events.NewRecorder(mgr, "machineconfigcontroller")
 	if err != nil {
 		return err
 	}
