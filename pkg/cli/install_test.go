@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -195,6 +196,21 @@ func outcomes(t *testing.T, stdout string) map[target.Outcome]int {
 		count[object.Outcome]++
 	}
 	return count
+}
+
+// TestInstallTimeoutIncludesTheRegistry resolves a release in a registry that never answers.
+func TestInstallTimeoutIncludesTheRegistry(t *testing.T) {
+	b := bareAt(t, withoutPlatform.For(t))
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer silent.Close()
+	img := strings.TrimPrefix(silent.URL, "http://") + "/release:1.0.0"
+	for _, args := range [][]string{{"--no-operator"}, nil} {
+		_, errs, err := runCvo(t, append([]string{
+			"install", "--kubeconfig", b.env.Kubeconfig, "--trust", b.trust, "--release-image", img, "--timeout=100ms",
+		}, args...)...)
+		assert.Equal(t, command.ExitUpdating, command.ExitCode(err), errs)
+		assert.Regexp(t, "error: not (prepared|deployed) within 100ms: ", errs)
+	}
 }
 
 func TestInstallDeploysTheOperator(t *testing.T) {

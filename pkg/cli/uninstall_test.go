@@ -54,3 +54,9 @@ func (b *bare) testConfirmation(t *testing.T) {
 	assert.Equal(t, command.ExitUpdating, command.ExitCode(err), errs)
 	assert.Contains(t, errs, "error: not done within 1s: ")
 }
+
+func TestFinishedUninstallPrintsASummary(t *testing.T) {
+	out, errs, err := runCvo(t, "uninstall", "--kubeconfig", withoutPlatform.For(t).Kubeconfig, "--yes")
+	require.NoError(t, err, errs)
+	assert.Regexp(t, `Removed the version operator from https://\S+: \d+ objects deleted, \d+ kept\.\n$`, out)
+}

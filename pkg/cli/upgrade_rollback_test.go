@@ -67,6 +67,13 @@ func (c *requestCluster) rollsBack(t *testing.T) {
 		},
 		{name: "does not return while an update runs", change: progressing, code: command.ExitRefused, errs: "error: " + busy + "\n\nIf you want to roll back anyway, use --allow-upgrade-with-warnings.\n"},
 		{
+			name: "does not return while an update runs without a reason", code: command.ExitRefused,
+			change: func(cv *configv1.ClusterVersion) {
+				clusterversions.Set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "", "Working towards 4.14.1")
+			},
+			errs: "error: unable to rollback while an update is Progressing=True: Working towards 4.14.1.\n\nIf you want to roll back anyway, use --allow-upgrade-with-warnings.\n",
+		},
+		{
 			name: "returns during an update if allowed", change: progressing, args: []string{"--allow-upgrade-with-warnings"},
 			out: "Requested rollback from 4.14.1 to 4.14.0\n", spec: back,
 			errs: "warning: --allow-upgrade-with-warnings is bypassing: Progressing=True: Busy: working\n",

@@ -107,7 +107,7 @@ func (s *setup) prepareSources(ctx context.Context) (err error) {
 }
 
 func (s *setup) makeReconciler(ctx context.Context) (err error) {
-	if s.recorder, err = events.NewRecorder(ctx, s.Manager, s.options.Namespace); err != nil {
+	if s.recorder, err = events.NewRecorder(s.Manager, s.options.Namespace); err != nil {
 		return err
 	}
 	emitter := event.Emitter{Recorder: s.recorder, Namespace: s.options.Namespace}

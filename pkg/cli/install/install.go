@@ -231,18 +231,35 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	}
 	cfg.UserAgent = "cvo-install"
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
+	if o.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, command.ErrTimeout)
+		defer cancel()
+	}
+	installation, err := o.prepare(ctx, streams, cfg, settings)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return o.finish(ctx, streams, installReport{Image: o.releaseImage, Message: err.Error()}, err)
+	case err != nil:
+		return refused(err)
+	}
+	return o.apply(ctx, streams, cfg, installation)
+}
+
+// prepare verifies the release and plans its installation.
+func (o *options) prepare(ctx context.Context, streams command.Streams, cfg *rest.Config, settings plan.Settings) (*install.Installation, error) {
 	logLine := func(text string) { o.inform(streams, "%s", text) }
 	retrying := apiserver.Retrying(cfg, logLine)
 	request, err := o.verified(ctx, streams, retrying, settings)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	installation, err := request.Prepare(ctx, clock.RealClock{}, retrying, logLine)
 	if installation != nil {
 		o.warnNothing(streams, installation.Plan)
 	}
 	if err != nil {
-		return refused(err)
+		return nil, err
 	}
 	if !o.noOperator {
 		o.warn(streams)
@@ -250,7 +267,7 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	for _, warning := range installation.Warnings {
 		fmt.Fprintf(streams.Err, "warning: %s\n", terminal.OneLine(warning))
 	}
-	return o.apply(ctx, streams, cfg, installation)
+	return installation, nil
 }
 
 // settings returns the installation settings from the flags.
@@ -332,13 +349,8 @@ func (o *options) verified(ctx context.Context, streams command.Streams, cfg *re
 	}, err
 }
 
-// apply applies the plan of an installation, waits for the goal of --wait and prints the outcome, all within --timeout.
+// apply applies the plan of an installation, waits for the goal of --wait and prints the outcome.
 func (o *options) apply(ctx context.Context, streams command.Streams, cfg *rest.Config, installation *install.Installation) error {
-	if o.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, command.ErrTimeout)
-		defer cancel()
-	}
 	report := installReport{Release: installation.Plan.Release, Image: installation.Plan.Image}
 	var err error
 	report.Objects, err = installation.Deploy(ctx, func(r target.Result) { o.inform(streams, "%s %s", r, r.Outcome) })

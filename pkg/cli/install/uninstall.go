@@ -100,11 +100,7 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	o.removal.Name = o.Name
 	if !o.yes && !o.removal.DryRun {
-		what := "the version operator"
-		if o.removal.Platform {
-			what += " and the whole platform"
-		}
-		if err := command.Confirm(streams, "remove "+what+" from "+cfg.Host); err != nil {
+		if err := command.Confirm(streams, "remove "+removed(o.removal.Platform)+" from "+cfg.Host); err != nil {
 			return err
 		}
 	}
@@ -140,6 +136,9 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 	}
 	switch {
 	case err == nil:
+		if o.output == "" && !o.removal.DryRun {
+			fmt.Fprintln(streams.Out, summary(o.removal.Platform, cfg.Host, results))
+		}
 		return nil
 	case errors.Is(context.Cause(ctx), command.ErrTimeout):
 		err = &command.StateError{Code: command.ExitUpdating, Err: fmt.Errorf("not done within %s: %w", o.timeout, err)}
@@ -152,6 +151,23 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 		command.PrintError(streams.Err, state.Err) // main does not print StateErrors
 	}
 	return err
+}
+
+// removed returns what an uninstall removes.
+func removed(platform bool) string {
+	if platform {
+		return "the version operator and the whole platform"
+	}
+	return "the version operator"
+}
+
+// summary returns the outcome of a finished uninstall.
+func summary(platform bool, host string, results []target.Result) string {
+	count := map[target.Outcome]int{}
+	for _, r := range results {
+		count[r.Outcome]++
+	}
+	return fmt.Sprintf("Removed %s from %s: %d objects deleted, %d kept.", removed(platform), host, count[target.Deleted], count[target.Kept])
 }
 
 // printLeft prints the state of the cluster after an unfinished uninstall, and the commands to continue or undo it.

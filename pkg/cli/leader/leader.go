@@ -3,6 +3,7 @@
 package leader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,9 +109,13 @@ func (s *Connection) explain(err error) error {
 	case errors.As(err, &refused):
 		return fmt.Errorf("querying the operator: %w", err)
 	case errors.As(err, &dialed) && dialed.Op == "dial":
-		return fmt.Errorf("the leading operator cannot be reached: %w: set --server to the address that 'cvo start' listens on (--listen)", err)
+		return unreachable(err)
 	}
 	return fmt.Errorf("querying the operator: %w", err)
+}
+
+func unreachable(err error) error {
+	return fmt.Errorf("the leading operator cannot be reached: %w: set --server to the address that 'cvo start' listens on (--listen)", err)
 }
 
 // connect looks up the leader, its address and its certificate.
@@ -131,6 +136,9 @@ func (s *Connection) connect(ctx context.Context) error {
 	trust := serve.Trust{CA: s.Ca}
 	if len(s.Ca) == 0 {
 		if found.Fingerprint == "" {
+			if err := listens(ctx, cmp.Or(s.Server, LocalServer)); err != nil {
+				return unreachable(err)
+			}
 			return fmt.Errorf("the Lease of leader %s has no key fingerprint: pass the CA of its certificate with --server-ca", found.Host)
 		}
 		trust.Fingerprint = found.Fingerprint
@@ -146,6 +154,20 @@ func (s *Connection) connect(ctx context.Context) error {
 		return s.dial(LocalServer, trust, nil)
 	}
 	return s.dialPod(ctx, pod, trust)
+}
+
+// listens returns an error if no process listens at the address of a URL.
+func listens(ctx context.Context, server string) error {
+	address, err := url.Parse(server)
+	if err != nil {
+		return err
+	}
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", address.Host)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }
 
 func (s *Connection) dial(server string, trust serve.Trust, dial serve.DialFunc) error {

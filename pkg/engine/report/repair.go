@@ -11,11 +11,11 @@ import (
 type Drift string
 
 const (
-	// DriftDeleted means that the object was deleted or has lost our label.
+	// DriftDeleted means that the object was deleted.
 	DriftDeleted Drift = "deleted"
 	// DriftReplaced means that another object has the object's name.
 	DriftReplaced Drift = "replaced"
-	// DriftChanged means that another writer changed or removed our fields.
+	// DriftChanged means that another writer changed or removed our fields, or our label.
 	DriftChanged Drift = "changed"
 	// DriftMutated means that applying again changed the object although managedFields showed no difference. Either an admission webhook
 	// changed our value during another client's write, or a client used our manager name within the same second as our own write.

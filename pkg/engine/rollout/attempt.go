@@ -76,11 +76,17 @@ func (p *pass) apply(
 	}
 	p.measure(s, now.Sub(started))
 	if need.Drift != "" && s.entry.applied.Result != report.Unchanged {
-		writer := writerOf(look)
+		writer, reason := writerOf(look), need.Drift
 		if need.Namesake {
 			writer = api.FieldManager
 		}
-		p.repaired(t.id, s, report.Repair{At: now, Reason: need.Drift, Manager: writer, Unowned: isUnowned(t, look)})
+		if reason == report.DriftDeleted && change.Action != apply.Created { // the watch shows only objects with our label
+			reason = report.DriftReplaced
+			if change.UID == before.applied.UID {
+				reason = report.DriftChanged
+			}
+		}
+		p.repaired(t.id, s, report.Repair{At: now, Reason: reason, Manager: writer, Unowned: isUnowned(t, look)})
 	}
 }
 

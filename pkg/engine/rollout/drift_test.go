@@ -34,6 +34,7 @@ func TestRunRepairsDrift(t *testing.T) {
 		{name: "does not reapply an unchanged object", drift: func(*cluster) {}},
 		{name: "does not reapply an object whose status changed", drift: func(c *cluster) { c.touch("a", func(*observe.State) {}) }},
 		{name: "recreates a deleted object", drift: func(c *cluster) { c.vanish("a") }, want: report.DriftDeleted},
+		{name: "reapplies an object that lost our label", drift: func(c *cluster) { c.unlabel("a") }, want: report.DriftChanged},
 		{
 			name:  "reapplies a replaced object",
 			drift: func(c *cluster) { c.touch("a", func(s *observe.State) { s.UID, s.Writer = "other", "kubectl" }) },

@@ -69,6 +69,8 @@ type cluster struct {
 	// do not report applies.
 	states           map[string]observe.State
 	unsynced, silent bool
+	// unlabeled contains the objects that have lost our label.
+	unlabeled map[string]bool
 	// version is the latest resource version.
 	version int
 	// live contains whole objects.
@@ -123,9 +125,10 @@ func (c *cluster) Apply(ctx context.Context, m *manifest.Manifest, _ release.Mod
 		Action: apply.Applied, UID: types.UID("uid-" + name), ResourceVersion: fmt.Sprint(c.version), Generation: before.Generation,
 		Fields: fields, Time: time.Now().Unix(), Dropped: c.dropped[name],
 	}
-	if !there {
+	if !there && !c.unlabeled[name] {
 		change.Action = apply.Created
 	}
+	delete(c.unlabeled, name)
 	if !c.silent {
 		c.states[name] = observe.State{UID: change.UID, ResourceVersion: change.ResourceVersion, Generation: before.Generation, Fields: fields, Time: change.Time}
 	}
@@ -173,6 +176,12 @@ func (c *cluster) vanish(name string) {
 	c.version++
 	delete(c.states, name)
 	delete(c.objects, name)
+}
+
+// unlabel lets another client remove our label, so the watch reports a deletion.
+func (c *cluster) unlabel(name string) {
+	c.vanish(name)
+	c.unlabeled = map[string]bool{name: true}
 }
 
 func (c *cluster) Precreate(_ context.Context, m *manifest.Manifest) (apply.Change, error) {

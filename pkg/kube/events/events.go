@@ -3,7 +3,6 @@
 package events
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -23,16 +22,15 @@ const (
 	eventPerSecond = 1
 )
 
-// NewRecorder returns a recorder for the events of a component. It runs until ctx ends. It does not use the recorder of events.k8s.io,
-// which merges events with the same reason: it would keep only the first of "started to install 1.0.0" and "started to update to 1.1.0".
-func NewRecorder(ctx context.Context, mgr manager.Manager, component string) (record.EventRecorder, error) {
+// NewRecorder returns a recorder for the events of a component. It runs until the process ends: controllers emit events while they stop, and
+// a stopped recorder logs each of them as an error. It does not use the recorder of events.k8s.io, which merges events with the same reason:
+// it would keep only the first of "started to install 1.0.0" and "started to update to 1.1.0".
+func NewRecorder(mgr manager.Manager, component string) (record.EventRecorder, error) {
 	client, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("creating events client: %w", err)
 	}
-	broadcaster := newBroadcaster(client)
-	context.AfterFunc(ctx, broadcaster.Shutdown)
-	return broadcaster.NewRecorder(mgr.GetScheme(), corev1.EventSource{Component: component}), nil
+	return newBroadcaster(client).NewRecorder(mgr.GetScheme(), corev1.EventSource{Component: component}), nil
 }
 
 // newBroadcaster returns a broadcaster that writes events with the client.

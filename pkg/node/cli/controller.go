@@ -80,7 +80,7 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 		return err
 	}
 	o.update.Version = version
-	recorder, err := events.NewRecorder(ctx, r.Manager, "machineconfigcontroller")
+	recorder, err := events.NewRecorder(r.Manager, "machineconfigcontroller")
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/blang/semver/v4"
@@ -73,9 +74,20 @@ func (o *Rollback) guard(cv *configv1.ClusterVersion, r *Request) error {
 	case c == nil:
 		r.warn("--allow-upgrade-with-warnings is bypassing: no current %s info", configv1.OperatorProgressing)
 	case !o.AllowWithWarnings:
-		return refuse("unable to rollback while an update is %s=%s: %s: %s.\n\nIf you want to roll back anyway, use --allow-upgrade-with-warnings.", c.Type, c.Status, c.Reason, c.Message)
+		return refuse("unable to rollback while an update is %s.\n\nIf you want to roll back anyway, use --allow-upgrade-with-warnings.", describe(c))
 	default:
-		r.warn("--allow-upgrade-with-warnings is bypassing: %s=%s: %s: %s", c.Type, c.Status, c.Reason, c.Message)
+		r.warn("--allow-upgrade-with-warnings is bypassing: %s", describe(c))
 	}
 	return nil
+}
+
+// describe returns a condition's status, reason and message. Progressing often has no reason.
+func describe(c *configv1.ClusterOperatorStatusCondition) string {
+	text := fmt.Sprintf("%s=%s", c.Type, c.Status)
+	for _, part := range []string{c.Reason, c.Message} {
+		if part != "" {
+			text += ": " + part
+		}
+	}
+	return text
 }

@@ -1,0 +1,43 @@
+package cli_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/pkg/cli/leader"
+)
+
+// TestTheCAIsAdvisedOnlyIfALeaderListens queries a leader whose Lease names no key.
+func TestTheCAIsAdvisedOnlyIfALeaderListens(t *testing.T) {
+	b := bareAt(t, withoutPlatform.For(t))
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "keyless"},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: new("host"), LeaseDurationSeconds: new(int32(3600)), RenewTime: &metav1.MicroTime{Time: time.Now()},
+		},
+	}
+	require.NoError(t, b.client.Create(t.Context(), lease))
+	t.Cleanup(func() { require.NoError(t, b.client.Delete(context.WithoutCancel(t.Context()), lease)) })
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	query := func() error {
+		connection := leader.Connection{
+			Clock: clock.RealClock{}, Config: b.env.Config("test"), Namespace: lease.Namespace, Name: lease.Name, Server: "https://" + listener.Addr().String(),
+		}
+		_, err := connection.Rollout(t.Context())
+		return err
+	}
+	require.ErrorContains(t, query(), "pass the CA of its certificate with --server-ca")
+	require.NoError(t, listener.Close())
+	err = query()
+	require.ErrorContains(t, err, "the leading operator cannot be reached")
+	assert.NotContains(t, err.Error(), "--server-ca")
+}
