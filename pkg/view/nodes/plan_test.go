@@ -171,6 +171,18 @@ func TestPlanShowsBudgetsAndLosses(t *testing.T) {
 	golden.Assert(t, "plan", out.String())
 }
 
+func TestTextNamesABudgetOfManyNodesOnce(t *testing.T) {
+	p := newPlanned(t, 3)
+	p.add("a", "b", "c")
+	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")}
+	p.pods = []*corev1.Pod{newPod("a", "web", "web-0"), newPod("b", "web", "web-1"), newPod("c", "web", "web-2")}
+	p.budgets = []policyv1.PodDisruptionBudget{newBudget("web", 0)}
+	var out bytes.Buffer
+	require.NoError(t, p.plan().Text(&out))
+	assert.Contains(t, out.String(), "so a drain waits: shop/web (a and 2 more)\n")
+	assert.Contains(t, out.String(), ": 0 running, 0 start now, 3 wait.\n")
+}
+
 func TestTransitionsFollowTheDisruptionPolicies(t *testing.T) {
 	const quiet = "/etc/quiet.conf"
 	for _, tt := range []struct {
