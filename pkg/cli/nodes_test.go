@@ -263,7 +263,7 @@ func testNodesPlan(c *nodeCluster) {
 	current := got.Pools[0].Target
 
 	// The controller has rendered the MachineConfig, and the nodes run the result.
-	rendered, err := config.Render("worker", stored(t, c.api), "", config.Options{})
+	rendered, err := config.Render("worker", stored(t, c.api), "")
 	require.NoError(t, err)
 	require.Equal(t, current, rendered.Name)
 	rendered.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "MachineConfigPool", Name: "worker", UID: "1", Controller: new(true)}}
@@ -278,6 +278,7 @@ func testNodesPlan(c *nodeCluster) {
 	for node, name := range map[string]string{"w-0": "web", "w-1": "bare"} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": name}}}
 		pod.Spec.NodeName, pod.Spec.Containers = node, []corev1.Container{{Name: "app", Image: "app"}}
+		pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 		c.create(pod)
 	}

@@ -171,6 +171,18 @@ func TestPlanShowsBudgetsAndLosses(t *testing.T) {
 	golden.Assert(t, "plan", out.String())
 }
 
+func TestTextNamesABudgetOfManyNodesOnce(t *testing.T) {
+	p := newPlanned(t, 3)
+	p.add("a", "b", "c")
+	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")}
+	p.pods = []*corev1.Pod{newPod("a", "web", "web-0"), newPod("b", "web", "web-1"), newPod("c", "web", "web-2")}
+	p.budgets = []policyv1.PodDisruptionBudget{newBudget("web", 0)}
+	var out bytes.Buffer
+	require.NoError(t, p.plan().Text(&out))
+	assert.Contains(t, out.String(), "so a drain waits: shop/web (a and 2 more)\n")
+	assert.Contains(t, out.String(), ": 0 running, 0 start now, 3 wait.\n")
+}
+
 func TestTransitionsFollowTheDisruptionPolicies(t *testing.T) {
 	const quiet = "/etc/quiet.conf"
 	for _, tt := range []struct {
@@ -297,11 +309,80 @@ func TestInvalidConfigsAreErrors(t *testing.T) {
 }
 
 func TestTheImageOfTheReleaseStays(t *testing.T) {
+	const release = "registry.example/os@sha256:1"
+	own := newConfig(t, "99-edge", "edge")
+	own.Spec.OSImageURL = "registry.example/own@sha256:2"
 	p := newPlanned(t, 1)
-	first, err := config.Render("worker", p.Stored[:1], "registry.example/os@sha256:1")
-	require.NoError(t, err)
-	first.OwnerReferences = p.Stored[1].OwnerReferences
-	p.Stored[1], p.Pools[0].Spec.Configuration.Name = first, first.Name
+	base := p.Stored[0]
+	p.Stored = []*mcfgv1.MachineConfig{base, own}
+	p.Pools = []*mcfgv1.MachineConfigPool{newPool("edge"), p.Pools[0]}
+	for i, sources := range [][]*mcfgv1.MachineConfig{{own}, {base}} {
+		mc, err := config.Render(p.Pools[i].Name, sources, release)
+		require.NoError(t, err)
+		mc.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineConfigPool", Name: p.Pools[i].Name, Controller: new(true)}}
+		p.Stored, p.Pools[i].Spec.Configuration.Name = append(p.Stored, mc), mc.Name
+	}
+	for i, got := range p.plan().Pools {
+		assert.Equal(t, p.Pools[i].Spec.Configuration.Name, got.Target, "the rendered MachineConfigs have the image that the controller knows")
+	}
+}
+
+func TestPausedPoolsLeaveBudgetsToOthers(t *testing.T) {
+	p := newPlanned(t, 1)
+	p.add("w")
+	edge := newPool("edge", paused)
+	e := at("e", p.at())
+	e.Labels["role"] = "edge"
+	p.Pools, p.Nodes = append(p.Pools, edge), append(p.Nodes, e)
+	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two"), newConfig(t, "99-edge", "edge", "/etc/app.conf", "two")}
+	p.pods = []*corev1.Pod{newPod("w", "web", "web-0"), newPod("w", "web", "web-1"), newPod("e", "web", "web-2")}
+	p.budgets = []policyv1.PodDisruptionBudget{newBudget("web", 1)}
+	got := p.plan()
+	require.Equal(t, []string{"edge", "worker"}, []string{got.Pools[0].Name, got.Pools[1].Name})
+	assert.Equal(t, nodes.Wait, got.Pools[0].Nodes[0].Turn)
+	assert.Equal(t, nodes.Start, got.Pools[1].Nodes[0].Turn)
+}
+
+func TestDrainingNodesUseBudgets(t *testing.T) {
+	p := newPlanned(t, 2)
+	first, next := p.at(), newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")
+	second := rendered(t, "worker", p.Stored[0], next)
+	p.Stored, p.Pools[0].Spec.Configuration.Name = append(p.Stored, next, second), second.Name
+	p.Nodes = []*corev1.Node{
+		newNode("drains", "currentConfig", first, "desiredConfig", second.Name, "state", api.NodeWorking, "desiredDrain", "drain-"+second.Name),
+		at("waits", first),
+	}
+	p.pods = []*corev1.Pod{newPod("drains", "web", "web-0"), newPod("drains", "web", "web-1"), newPod("waits", "web", "web-2")}
+	p.budgets = []policyv1.PodDisruptionBudget{newBudget("web", 1)}
+	assert.Equal(t, []string{"Running drains", "Wait waits waits for PodDisruptionBudget shop/web: nodes that are being drained use up the disruptions that it allows"}, turns(p.plan()))
+}
+
+func TestNodesWithoutAConfigStartRegardlessOfBudgets(t *testing.T) {
+	p := newPlanned(t, 1)
+	p.Nodes = []*corev1.Node{newNode("new", "state", api.NodeDone)}
+	p.pods = []*corev1.Pod{newPod("new", "web", "web-0")}
+	p.budgets = []policyv1.PodDisruptionBudget{newBudget("web", 0)}
+	got := p.plan()
+	assert.Equal(t, []string{"Start new"}, turns(got))
+	assert.Equal(t, []string{"shop/web"}, got.Pools[0].Nodes[0].ZeroBudgets, "its daemon may request a drain")
+}
+
+func TestPodsOfSeveralBudgetsAreNamed(t *testing.T) {
+	p := newPlanned(t, 1)
 	p.add("a")
-	assert.Equal(t, first.Name, p.plan().Pools[0].Target, "the rendered MachineConfig has the image that the controller knows")
+	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")}
+	p.pods = []*corev1.Pod{newPod("a", "web", "web-0")}
+	other := newBudget("web", 1)
+	other.Name = "other"
+	p.budgets = []policyv1.PodDisruptionBudget{newBudget("web", 1), other}
+	assert.Equal(t, []string{"shop/web-0"}, p.plan().Pools[0].Nodes[0].Contested)
+}
+
+func TestAddedConfigsReplaceThoseWithTheSameName(t *testing.T) {
+	p := newPlanned(t, 1)
+	p.add("a")
+	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "00-worker", "worker", "/etc/other.conf", "two")}
+	got := p.plan().Pools[0]
+	assert.Equal(t, []string{"00-worker"}, got.Sources)
+	assert.Equal(t, []string{"file /etc/other.conf added", "file /etc/app.conf removed"}, got.Transitions[0].Changes)
 }

@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -37,8 +39,12 @@ func (p *PoolPlan) text(out io.Writer) {
 		fmt.Fprintf(out, "Pool %s: nothing to do, %d of %s updated to %s.\n", p.Name, p.Done, printable.Count(p.Total, "node"), p.Target)
 		return
 	}
-	fmt.Fprintf(out, "Pool %s: %d of %s would be updated to %s, at most %d at a time.\n", p.Name, p.Total-p.Done, printable.Count(p.Total, "node"),
-		p.Target, p.MaxUnavailable)
+	turns := map[Turn]int{}
+	for _, n := range p.Nodes {
+		turns[n.Turn]++
+	}
+	fmt.Fprintf(out, "Pool %s: %d of %s would be updated to %s.\n  At most %d at a time: %d running, %d start now, %d wait.\n",
+		p.Name, p.Total-p.Done, printable.Count(p.Total, "node"), p.Target, p.MaxUnavailable, turns[Running], turns[Start], turns[Wait])
 	fmt.Fprintf(out, "  From MachineConfigs: %s\n", printable.List(p.Sources, mostNames))
 	if p.Paused {
 		fmt.Fprintf(out, "  The pool is paused: no node starts before 'cvo nodes resume %s'.\n", p.Name)
@@ -90,11 +96,15 @@ func (p *PoolPlan) lossText(out io.Writer) {
 		{"PodDisruptionBudgets that allow no disruption now, so a drain waits", func(n PlannedNode) []string { return n.ZeroBudgets }},
 		{"Pods that several PodDisruptionBudgets select, so they cannot be evicted", func(n PlannedNode) []string { return n.Contested }},
 	} {
-		var all []string
+		nodes := map[string][]string{}
 		for _, n := range p.Nodes {
 			for _, name := range list.names(n) {
-				all = append(all, fmt.Sprintf("%s (%s)", name, n.Name))
+				nodes[name] = append(nodes[name], n.Name)
 			}
+		}
+		var all []string
+		for _, name := range slices.Sorted(maps.Keys(nodes)) {
+			all = append(all, fmt.Sprintf("%s (%s)", name, printable.List(nodes[name], 1)))
 		}
 		if len(all) > 0 {
 			fmt.Fprintf(out, "\n  %s: %s\n", list.title, printable.List(all, mostNames))
