@@ -151,21 +151,29 @@ func (c *conditions) index(kind mcfgv1.MachineConfigPoolConditionType) int {
 	return slices.IndexFunc(c.list, func(c mcfgv1.MachineConfigPoolCondition) bool { return c.Type == kind })
 }
 
-// Message returns the message of a pool's condition; empty unless the condition is true.
-func Message(p *mcfgv1.MachineConfigPool, kind mcfgv1.MachineConfigPoolConditionType) string {
-	if c := (conditions{list: p.Status.Conditions}); c.is(kind) {
-		return c.list[c.index(kind)].Message
-	}
-	return ""
-}
-
-// IsTrue reports whether a pool's condition is true.
-func IsTrue(p *mcfgv1.MachineConfigPool, kind mcfgv1.MachineConfigPoolConditionType) bool {
-	c := conditions{list: p.Status.Conditions}
-	return c.is(kind)
-}
-
 func (c *conditions) is(kind mcfgv1.MachineConfigPoolConditionType) bool {
 	i := c.index(kind)
 	return i >= 0 && c.list[i].Status == corev1.ConditionTrue
+}
+
+// Condition returns a condition of a pool; nil if the pool does not have it.
+func Condition(p *mcfgv1.MachineConfigPool, kind mcfgv1.MachineConfigPoolConditionType) *mcfgv1.MachineConfigPoolCondition {
+	if i := (&conditions{list: p.Status.Conditions}).index(kind); i >= 0 {
+		return &p.Status.Conditions[i]
+	}
+	return nil
+}
+
+// IsTrue reports whether a condition of a pool is true.
+func IsTrue(p *mcfgv1.MachineConfigPool, kind mcfgv1.MachineConfigPoolConditionType) bool {
+	c := Condition(p, kind)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+// Message returns the message of a pool's condition; empty unless the condition is true.
+func Message(p *mcfgv1.MachineConfigPool, kind mcfgv1.MachineConfigPoolConditionType) string {
+	if !IsTrue(p, kind) {
+		return ""
+	}
+	return Condition(p, kind).Message
 }
