@@ -45,6 +45,17 @@ func Conditions(n *corev1.Node, blocker string, now time.Time) (conditions []cor
 	return conditions, changed
 }
 
+// Described returns the conditions of a node that describe its update.
+func Described(n *corev1.Node) []corev1.NodeCondition {
+	var described []corev1.NodeCondition
+	for _, c := range n.Status.Conditions {
+		if slices.Contains(types, c.Type) {
+			described = append(described, c)
+		}
+	}
+	return described
+}
+
 // stands reports whether a condition need not be written.
 func stands(c, next corev1.NodeCondition, now time.Time) bool {
 	return c.Status == next.Status && c.Reason == next.Reason &&

@@ -129,6 +129,9 @@ func TestDrainsIgnoreHeartbeats(t *testing.T) {
 			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, LastHeartbeatTime: metav1.Now()}}
 		}, false},
 		{"a label", func(n *corev1.Node) { n.Labels = map[string]string{"changed": ""} }, false},
+		{"a condition of the update", func(n *corev1.Node) {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDrained}}
+		}, true},
 		{"a request", func(n *corev1.Node) { n.Annotations[api.DesiredDrainAnnotation] = "drain-new" }, true},
 		{"a cordon", func(n *corev1.Node) { n.Spec.Unschedulable = true }, true},
 	} {

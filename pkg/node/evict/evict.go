@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/drain"
 )
 
 // DefaultPerSecond is the default of Options.PerSecond.
@@ -83,5 +84,7 @@ func (r *drains) add(mgr manager.Manager) error {
 
 // mattersToDrain reports whether a change of a node may change its drain.
 func mattersToDrain(before, after *corev1.Node) bool {
-	return before.Spec.Unschedulable != after.Spec.Unschedulable || !equality.Semantic.DeepEqual(before.Annotations, after.Annotations)
+	return before.Spec.Unschedulable != after.Spec.Unschedulable ||
+		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations) ||
+		!equality.Semantic.DeepEqual(drain.Described(before), drain.Described(after))
 }
