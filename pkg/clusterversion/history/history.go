@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -28,15 +29,16 @@ type Release struct {
 // Record makes the accepted release the newest entry, which is Partial until the release completes. The previous entry ends now; if it did
 // not complete, it stays Partial.
 //
-// Entries with a digest in forced are pruned last.
+// Entries with a digest in forced are pruned last. Characters in the accepted risks that a terminal interprets are replaced, because the
+// text may quote a release.
 func Record(history []configv1.UpdateHistory, next Release, forced sets.Set[string], now metav1.Time) []configv1.UpdateHistory {
-	version, image := next.Version, next.Image
+	version, image, risks := next.Version, next.Image, printable.Lines(next.AcceptedRisks)
 	if len(history) > 0 && Same(history[0], version, image) {
 		entry := &history[0]
 		entry.Version, entry.Image = version, image
 		entry.Verified = entry.Verified || next.Verified
 		if entry.AcceptedRisks == "" { // the first objections stay, because there may be fewer after a restart
-			entry.AcceptedRisks = next.AcceptedRisks
+			entry.AcceptedRisks = risks
 		}
 		return prune(history, forced)
 	}
@@ -49,7 +51,7 @@ func Record(history []configv1.UpdateHistory, next Release, forced sets.Set[stri
 	}
 	entry := configv1.UpdateHistory{
 		State: configv1.PartialUpdate, StartedTime: now, Version: version, Image: image,
-		Verified: next.Verified, AcceptedRisks: next.AcceptedRisks,
+		Verified: next.Verified, AcceptedRisks: risks,
 	}
 	return prune(slices.Insert(history, 0, entry), forced)
 }

@@ -302,3 +302,12 @@ func TestModeIsKnownAfterACrash(t *testing.T) {
 		})
 	}
 }
+
+//threat:control-characters-rewrite
+func TestAcceptedRisksAreSafeForATerminal(t *testing.T) {
+	history := Record(nil, Release{Version: "1.0.0", Image: "a", AcceptedRisks: "forced:\nno\x1b[2J"}, nil, metav1.Now())
+	assert.Equal(t, "forced:\nno?[2J", history[0].AcceptedRisks)
+	history[0].AcceptedRisks = ""
+	history = Record(history, Release{Version: "1.0.0", Image: "a", AcceptedRisks: "no\a"}, nil, metav1.Now())
+	assert.Equal(t, "no?", history[0].AcceptedRisks)
+}

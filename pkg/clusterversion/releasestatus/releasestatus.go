@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/clock"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
@@ -288,6 +290,39 @@ func (r *Record) next(s api.ReleaseStatusStatus, c Content) api.ReleaseStatusSta
 		s.Conditions = r.overrideConditions(r.serviceConditions(r.saved.conditions(s.Conditions), c.NamesService), c)
 	}
 	s.Inventory = api.InventoryReference{Namespace: r.namespace, Selector: api.InventoryLabel + "=" + r.name}
+	return withPrintableTexts(s)
+}
+
+// withPrintableTexts returns a copy in which characters that a terminal interprets are replaced, in all texts that may quote a release, a
+// signature or a server.
+func withPrintableTexts(s api.ReleaseStatusStatus) api.ReleaseStatusStatus {
+	clean := func(texts ...*string) {
+		for _, text := range texts {
+			*text = printable.Lines(*text)
+		}
+	}
+	s.Releases, s.Forced, s.Skipped, s.Conditions = slices.Clone(s.Releases), slices.Clone(s.Forced), slices.Clone(s.Skipped), slices.Clone(s.Conditions)
+	for i := range s.Releases {
+		r := &s.Releases[i]
+		clean(&r.Forced)
+		r.ForcedPast, r.Evidence = slices.Clone(r.ForcedPast), slices.Clone(r.Evidence)
+		for i := range r.ForcedPast {
+			clean(&r.ForcedPast[i].Why)
+		}
+		for i := range r.Evidence {
+			e := &r.Evidence[i]
+			clean(&e.Root, &e.Threshold, &e.Identity, &e.Issuer, &e.KeyID, &e.Store)
+		}
+	}
+	for i := range s.Forced {
+		clean(&s.Forced[i].Reason)
+	}
+	for i := range s.Skipped {
+		clean(&s.Skipped[i].File, &s.Skipped[i].Object, &s.Skipped[i].Reason)
+	}
+	for i := range s.Conditions {
+		clean(&s.Conditions[i].Message)
+	}
 	return s
 }
 

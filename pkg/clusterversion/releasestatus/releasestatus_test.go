@@ -2,16 +2,20 @@ package releasestatus
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	testingclock "k8s.io/utils/clock/testing"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture/cluster"
@@ -100,4 +104,28 @@ func TestChangesOfOtherClientsAreRepaired(t *testing.T) {
 		assert.Equal(t, step.want, r.Changed(step.live), step.name)
 	}
 	assert.Equal(t, 2*repairInterval, r.known().due.Sub(clk.Now()), "repairs are rate limited")
+}
+
+// TestRecordIsSafeForATerminal records a release whose texts contain control characters.
+//
+//threat:control-characters-rewrite
+func TestRecordIsSafeForATerminal(t *testing.T) {
+	const evil = "a\x1b[2J\r\u202eb"
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	img := release.Image{Pullspec: "example.com/r", Digest: cluster.Digest("1.0.0")}
+	a := accept.Acceptance{
+		Verified:   release.Verified{Image: img, Forced: errors.New(evil), Evidence: []release.Evidence{{Identity: evil, Issuer: evil, Store: evil}}},
+		ForcedPast: []api.ForcedCheck{{What: api.ForcedVerification, Why: evil}},
+		Update: payload.Update{Payload: &payload.Payload{Release: release.Release{Version: "1.0.0"}, Excluded: []payload.Exclusion{{
+			Manifest: &manifest.Manifest{File: evil, Object: &unstructured.Unstructured{Object: map[string]any{"kind": "A", "metadata": map[string]any{"name": evil}}}}, Reason: evil,
+		}}}},
+	}
+	id := identity.Identity{}.Accept(a.Identified(), "own", now)
+	r := New(testingclock.NewFakePassiveClock(now), nil, "version", "ns")
+	recorded := r.next(api.ReleaseStatusStatus{Conditions: []metav1.Condition{{Type: "Other", Message: evil}}}, Content{Identity: id, Payload: a.Payload})
+	text := fmt.Sprintf("%+v", recorded)
+	assert.Contains(t, text, "a?[2J??b")
+	assert.Equal(t, printable.Lines(text), text)
+	assert.Equal(t, evil, id.Record(api.ReleaseStatusStatus{}).Releases[0].Forced, "the identity does not change")
+	assert.Equal(t, recorded, r.next(recorded, Content{Identity: id, Payload: a.Payload}), "the record is written once")
 }

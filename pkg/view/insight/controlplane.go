@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/update/reported"
 )
 
 // State is the state of the control plane or of a pool.
@@ -112,8 +113,28 @@ func assessControlPlane(in Input) (ControlPlane, []Insight) {
 		estimated := duration((took + remaining).Truncate(time.Minute))
 		left := duration(remaining)
 		p.Remaining, p.Estimated, p.State = &left, &estimated, pace(remaining)
+	case !in.AsOriginal && !slices.ContainsFunc(in.Missing, func(m Missing) bool { return m.Section == SectionOperators && !m.Absent }):
+		if p.State = stateWithoutOperators(cv); p.State == StateCompleted {
+			p.Completed = &end
+		}
 	}
 	return p, found
+}
+
+// stateWithoutOperators returns the state of a platform without ClusterOperators, as the ClusterVersion reports it.
+func stateWithoutOperators(cv *configv1.ClusterVersion) State {
+	failing := api.FindCondition(cv.Status.Conditions, api.Failing)
+	switch {
+	case reported.Completed(cv):
+		return StateCompleted
+	case failing == nil:
+		return StateUnknown
+	case failing.Status == configv1.ConditionTrue:
+		return StateStalled
+	case failing.Status == configv1.ConditionUnknown:
+		return StateSlow
+	}
+	return StateProgressing
 }
 
 func target(cv *configv1.ClusterVersion) Target {

@@ -383,3 +383,32 @@ func TestReleaseWithoutManifestsIsAnInsight(t *testing.T) {
 	assert.Equal(t, "Nothing of release 1.2.0 is installed", a.Insights[0].Summary)
 	assert.Equal(t, "none of the 9 manifests is for this cluster", a.Insights[0].Description)
 }
+
+// TestStateWithoutOperatorsFollowsTheClusterVersion assesses a platform without ClusterOperators.
+func TestStateWithoutOperatorsFollowsTheClusterVersion(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*insight.Input)
+		want   insight.State
+	}{
+		{"progresses", func(*insight.Input) {}, insight.StateProgressing},
+		{"is stalled while it fails", func(in *insight.Input) { in.ClusterVersion.Status.Conditions[0].Status = configv1.ConditionTrue }, insight.StateStalled},
+		{"is slow if Failing is Unknown", func(in *insight.Input) { in.ClusterVersion.Status.Conditions[0].Status = configv1.ConditionUnknown }, insight.StateSlow},
+		{"is completed", func(in *insight.Input) { in.ClusterVersion.Status.History[0].State = configv1.CompletedUpdate }, insight.StateCompleted},
+		{"is unknown without Failing", func(in *insight.Input) { in.ClusterVersion.Status.Conditions = in.ClusterVersion.Status.Conditions[1:] }, insight.StateUnknown},
+		{"is unknown if the operators cannot be read", func(in *insight.Input) {
+			in.Missing = []insight.Missing{{Section: insight.SectionOperators, Reason: "forbidden"}}
+		}, insight.StateUnknown},
+		{"is unknown in a dump of oc", func(in *insight.Input) { in.AsOriginal = true }, insight.StateUnknown},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+			in.ClusterVersion.Status.Desired.Image = "c"
+			in.Operators = nil
+			tt.change(&in)
+			a, err := insight.Assess(in)
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, a.ControlPlane.State)
+		})
+	}
+}
