@@ -90,8 +90,8 @@ func (s *submission) predict(ctx context.Context) (Prediction, error) {
 		}
 		if w, err := s.findRewrite(ctx, err); err != nil {
 			return Prediction{}, err
-		} else if w != nil { // a dry run cannot store it, so it contains the body
-			object, err := s.applier.client.DryUpdate(ctx, s.target, w.object)
+		} else if w != nil {
+			object, err := s.applier.client.DryUpdate(ctx, s.target, s.dryRun(w))
 			return Prediction{Action: Applied, Object: object, Dropped: s.dropped, Message: s.exceptions()}, err
 		}
 		without, removed := drop.Refused(s.body, err)

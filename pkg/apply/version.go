@@ -18,11 +18,19 @@ import (
 
 // rewrite is a write after which the server may be able to convert the live object to the versions in its managedFields.
 type rewrite struct {
-	resourceVersion string
-	// object is the live object with the body laid over it.
-	object any
-	// entries are the managedFields of the live object in the manifest's API version. If they are nil, object replaces the live object.
-	entries []metav1.ManagedFieldsEntry
+	live *unstructured.Unstructured
+	// entries are the managedFields of the live object in the manifest's API version. If they are nil, replacement replaces the live object.
+	entries     []metav1.ManagedFieldsEntry
+	replacement map[string]any
+}
+
+// dryRun returns the object that shows the result of the write and of the apply after it, because a dry run cannot store the write.
+func (s *submission) dryRun(w *rewrite) any {
+	if w.entries == nil {
+		return w.replacement
+	}
+	w.live.SetManagedFields(w.entries)
+	return overlay.Lay(s.m.GVK(), s.body, w.live).Object()
 }
 
 // findRewrite returns the write after which a failed apply may succeed, or nil if no write would help.
@@ -42,7 +50,6 @@ func (s *submission) findRewrite(ctx context.Context, failed error) (*rewrite, e
 	if err != nil {
 		return nil, nil //nolint:nilerr // the error of the apply is more useful
 	}
-	w := &rewrite{resourceVersion: live.GetResourceVersion()}
 	if unreadable, err := s.isUnreadable(ctx, failed); err != nil {
 		return nil, err
 	} else if unreadable {
@@ -50,16 +57,13 @@ func (s *submission) findRewrite(ctx context.Context, failed error) (*rewrite, e
 		if err != nil || s.staysUnreadable(replacement, failed) {
 			return nil, err
 		}
-		w.object = replacement
-		return w, nil
+		return &rewrite{live: live, replacement: replacement}, nil
 	}
-	w.entries, err = s.inVersion(ctx, live.GetManagedFields(), failed)
-	if err != nil || w.entries == nil {
+	entries, err := s.inVersion(ctx, live.GetManagedFields(), failed)
+	if err != nil || entries == nil {
 		return nil, err
 	}
-	live.SetManagedFields(w.entries)
-	w.object = overlay.Lay(s.m.GVK(), s.body, live).Object()
-	return w, nil
+	return &rewrite{live: live, entries: entries}, nil
 }
 
 // rewriteLive makes the write that findRewrite returns. It reports whether the failed apply may succeed now.
@@ -73,10 +77,10 @@ func (s *submission) rewriteLive(ctx context.Context, failed error) (done bool, 
 	}
 	s.rewrites++
 	if w.entries == nil {
-		err = s.applier.client.Replace(ctx, s.target, w.object)
+		err = s.applier.client.Replace(ctx, s.target, w.replacement)
 		return err == nil, err
 	}
-	_, err = s.applier.client.SetManagers(ctx, s.target, w.resourceVersion, w.entries)
+	_, err = s.applier.client.SetManagers(ctx, s.target, w.live.GetResourceVersion(), w.entries)
 	if err != nil && !apierrors.IsConflict(err) {
 		return false, fmt.Errorf("moving managedFields to %s: %w", s.m.GVK().GroupVersion(), err)
 	}

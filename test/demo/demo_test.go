@@ -88,6 +88,14 @@ func TestDemoInstallsAndUpdates(t *testing.T) {
 	})
 }
 
+func TestEmptyDemoKeepsAControlPlaneAndARegistry(t *testing.T) {
+	cvo := filepath.Join(t.TempDir(), "cvo")
+	require.NoError(t, os.WriteFile(cvo, nil, 0o600))
+	out := play(t, options{cvo: cvo, empty: true}, "", "then cvo start")
+	assert.Regexp(t, `export KUBECONFIG=/\S+`, out)
+	assert.Regexp(t, `--to-image 127\.0\.0\.1:\d+/platform/release:1\.0\.0`, out)
+}
+
 func TestDemoRejectsUnknownComponents(t *testing.T) {
 	cvo := filepath.Join(t.TempDir(), "cvo")
 	require.NoError(t, os.WriteFile(cvo, nil, 0o600))

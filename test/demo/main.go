@@ -36,6 +36,7 @@ func exitCode() int {
 type options struct {
 	noTTY     bool
 	keep      bool
+	empty     bool
 	fail      string
 	delay     time.Duration
 	cvo       string
@@ -59,7 +60,8 @@ removes everything. There are no nodes: the demo itself reports the status of th
   make demo DEMO_FLAGS=--no-tty
   make demo DEMO_FLAGS="--fail example-dns"
   make demo DEMO_FLAGS="--fail example-dns --keep"
-  make demo DEMO_FLAGS="--keep --delay 5s"`,
+  make demo DEMO_FLAGS="--keep --delay 5s"
+  make demo DEMO_FLAGS=--empty`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -74,6 +76,7 @@ removes everything. There are no nodes: the demo itself reports the status of th
 	f := cmd.Flags()
 	f.BoolVar(&o.noTTY, "no-tty", false, "write lines instead of a live view; default without a terminal")
 	f.BoolVar(&o.keep, "keep", false, "keep everything running at the end until Ctrl-C, and suggest commands; after --fail, Enter repairs the operator")
+	f.BoolVar(&o.empty, "empty", false, "only start an empty control plane and a registry, until Ctrl-C, to try commands yourself")
 	f.StringVar(&o.fail, "fail", "", "`COMPONENT` whose operator fails at the new version, such as example-dns")
 	f.DurationVar(&o.delay, "delay", 1500*time.Millisecond, "how long an operator takes to reach a new version (± a third)")
 	f.StringVar(&o.cvo, "cvo", "", "the cvo `binary`; default bin/cvo (run make build)")

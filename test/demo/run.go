@@ -22,6 +22,9 @@ func run(ctx context.Context, o options, in io.Reader, out io.Writer) (err error
 			err = e
 		}
 	}()
+	if o.empty {
+		return d.offerEmpty(ctx, out)
+	}
 	if err := d.present(ctx, out, d.play); err != nil {
 		return err
 	}
@@ -37,6 +40,25 @@ func run(ctx context.Context, o options, in io.Reader, out io.Writer) (err error
 	}
 	<-ctx.Done()
 	_, _ = fmt.Fprintln(out, "\nStopping everything.")
+	return nil
+}
+
+// offerEmpty starts only the control plane and the registry, and keeps them until ctx ends.
+func (d *demo) offerEmpty(ctx context.Context, out io.Writer) error {
+	for _, start := range []func(context.Context) error{d.startControlPlane, d.startRegistry} {
+		if err := start(ctx); err != nil {
+			return err
+		}
+	}
+	_, _ = fmt.Fprintf(out, `
+ An empty control plane and a registry are running. Press Ctrl-C to end them.
+ There are no nodes and no controllers: no pod runs, and deletions with finalizers, such as those of namespaces, do not finish.
+
+   export KUBECONFIG=%s
+   cvo release new --from-dir examples/platform/1.0.0 --name 1.0.0 --to-image %s/platform/release:1.0.0
+   cvo install --no-operator …, then cvo start …
+`, d.control.Kubeconfig, d.registry.Host())
+	<-ctx.Done()
 	return nil
 }
 
