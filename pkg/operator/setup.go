@@ -106,7 +106,7 @@ func (s *setup) prepareSources(ctx context.Context) (err error) {
 	return err
 }
 
-func (s *setup) makeReconciler(ctx context.Context) (err error) {
+func (s *setup) makeReconciler(context.Context) (err error) {
 	if s.recorder, err = events.NewRecorder(s.Manager, s.options.Namespace); err != nil {
 		return err
 	}

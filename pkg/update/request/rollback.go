@@ -3,6 +3,7 @@ package request
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/blang/semver/v4"
 	configv1 "github.com/openshift/api/config/v1"
@@ -83,11 +84,6 @@ func (o *Rollback) guard(cv *configv1.ClusterVersion, r *Request) error {
 
 // describe returns a condition's status, reason and message. Progressing often has no reason.
 func describe(c *configv1.ClusterOperatorStatusCondition) string {
-	text := fmt.Sprintf("%s=%s", c.Type, c.Status)
-	for _, part := range []string{c.Reason, c.Message} {
-		if part != "" {
-			text += ": " + part
-		}
-	}
-	return text
+	parts := []string{fmt.Sprintf("%s=%s", c.Type, c.Status), c.Reason, c.Message}
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 }
