@@ -1,7 +1,10 @@
 package integration_test
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -58,6 +61,31 @@ func TestUpdateMovesCustomResourcesToTheNextVersion(t *testing.T) {
 		l.await(step.version+" to complete", time.Minute, completed(step.version))
 		assert.Equal(t, step.want, l.widget().Object["spec"], step.version)
 	}
+}
+
+// TestInstallMovesExistingCustomResources installs a release over a custom resource that another client has written in an older version.
+func TestInstallMovesExistingCustomResources(t *testing.T) {
+	t.Parallel()
+	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	definition := filepath.Join(t.TempDir(), "definition.yaml")
+	require.NoError(t, os.WriteFile(definition, []byte(strings.TrimSuffix(graduating, "---\napiVersion: example.com/")), 0o600))
+	l.create(definition)
+	existing := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "example.com/v1beta1", "kind": "Widget", "metadata": map[string]any{"namespace": "lab", "name": "w"},
+		"spec": map[string]any{"port": int64(80), "note": "theirs"},
+	}}
+	require.Eventually(t, func() bool {
+		return l.client.Create(t.Context(), existing.DeepCopy(), client.FieldOwner("kubectl-client-side-apply")) == nil
+	}, time.Minute, 20*time.Millisecond, "the API server serves the kind")
+	l.own = l.pushWidget("4.2.0", "v1", "{port: 81}")
+
+	l.install("4.2.0")
+
+	want := map[string]any{"port": int64(81), "note": "theirs", "accessPolicy": "deny"}
+	assert.Equal(t, want, l.widget().Object["spec"], "what the release does not set belongs to the other client")
+	l.update(configv1.Update{Image: l.pushWidget("4.2.1", "v1", "{}").ByDigest()})
+	l.await("4.2.1 to complete", time.Minute, completed("4.2.1"))
+	assert.Equal(t, map[string]any{"note": "theirs", "accessPolicy": "deny"}, l.widget().Object["spec"])
 }
 
 // TestUpdateTakesBackDiscardedFields lets another client write a custom resource in another version than the operator did, so that the
