@@ -58,10 +58,13 @@ type Flight struct {
 	Report func(api.Preflight)
 }
 
+// excerpt returns a text of at most limit bytes without characters that a terminal interprets. It may quote a release or a server.
+func excerpt(text string, limit int) string { return printable.Excerpt(printable.Lines(text), limit) }
+
 // New returns the preflight of a target that starts now.
 func New(in accept.Input, target request.Target, preview Preview, lookup Lookup, now metav1.Time) *Flight {
 	return &Flight{Input: in, Acceptance: accept.Acceptance{Target: target}, Preview: preview, Lookup: lookup, Account: api.Preflight{
-		Version: printable.Excerpt(target.Version, maxVersion), Image: printable.Excerpt(target.Image, api.ReleaseRolloutText), State: api.PreflightRunning, StartedAt: now,
+		Version: excerpt(target.Version, maxVersion), Image: excerpt(target.Image, api.ReleaseRolloutText), State: api.PreflightRunning, StartedAt: now,
 	}}
 }
 
@@ -80,7 +83,7 @@ func (f *Flight) Run(ctx context.Context) (again bool) {
 		},
 	})
 	if f.Acceptance.Err != nil {
-		f.Account.State, f.Account.Message = api.PreflightFailed, printable.Excerpt(f.Acceptance.Message, api.ReleaseRolloutText)
+		f.Account.State, f.Account.Message = api.PreflightFailed, excerpt(f.Acceptance.Message, api.ReleaseRolloutText)
 		return accept.IsTransient(f.Acceptance)
 	}
 	f.begin(api.PreflightDryRun, "Looking up the images and dry-running each object of "+f.Acceptance.Describe())
@@ -89,7 +92,7 @@ func (f *Flight) Run(ctx context.Context) (again bool) {
 	images := f.findImages(ctx, managed.Manifests)
 	report, err := f.Preview(ctx, f.Input.ClusterVersion, &managed)
 	if err != nil {
-		f.Account.State, f.Account.Message = api.PreflightFailed, printable.Excerpt(err.Error(), api.ReleaseRolloutText)
+		f.Account.State, f.Account.Message = api.PreflightFailed, excerpt(err.Error(), api.ReleaseRolloutText)
 		return true
 	}
 	f.Account.Changes = changesOf(report)
@@ -97,7 +100,7 @@ func (f *Flight) Run(ctx context.Context) (again bool) {
 }
 
 func (f *Flight) begin(step, message string) {
-	f.Account.Step, f.Account.Message = step, printable.Excerpt(message, api.ReleaseRolloutText)
+	f.Account.Step, f.Account.Message = step, excerpt(message, api.ReleaseRolloutText)
 	if f.Report != nil {
 		f.Report(f.Account)
 	}
@@ -105,15 +108,15 @@ func (f *Flight) begin(step, message string) {
 
 // learn copies the result of a step into the account.
 func (f *Flight) learn(a accept.Acceptance) {
-	f.Account.Image = printable.Excerpt(a.Image(), api.ReleaseRolloutText)
-	f.Account.Version = printable.Excerpt(a.Target.Version, maxVersion)
+	f.Account.Image = excerpt(a.Image(), api.ReleaseRolloutText)
+	f.Account.Version = excerpt(a.Target.Version, maxVersion)
 	f.Account.VerifiedBy = identity.RecordedEvidence(a.Verified.Evidence[:min(len(a.Verified.Evidence), maxSigners)])
 	if a.IsForced() {
-		f.Account.Forced = printable.Excerpt(a.Verified.Forced.Error(), api.ReleaseRolloutText)
+		f.Account.Forced = excerpt(a.Verified.Forced.Error(), api.ReleaseRolloutText)
 	}
 	if a.Warned != "" && len(f.Account.Preconditions) == 0 {
 		f.Account.Preconditions = []api.PreflightObjection{{
-			Name: "Warnings", Reason: "PreconditionWarn", Message: printable.Excerpt(a.Warned, api.ReleaseRolloutText),
+			Name: "Warnings", Reason: "PreconditionWarn", Message: excerpt(a.Warned, api.ReleaseRolloutText),
 		}}
 	}
 }
@@ -122,7 +125,7 @@ func (f *Flight) object(objections []precondition.Objection) {
 	f.Account.Preconditions = nil
 	for _, o := range objections[:min(len(objections), maxObjections)] {
 		f.Account.Preconditions = append(f.Account.Preconditions, api.PreflightObjection{
-			Name: o.Check, Reason: cmp.Or(o.Reason, "Unknown"), Message: printable.Excerpt(o.Message, api.ReleaseRolloutText), Blocking: !o.Warning,
+			Name: o.Check, Reason: cmp.Or(o.Reason, "Unknown"), Message: excerpt(o.Message, api.ReleaseRolloutText), Blocking: !o.Warning,
 		})
 	}
 }
@@ -169,7 +172,7 @@ func (f *Flight) judge(report *preview.Report, images found) (again bool) {
 		against = append(against, "objects that could not be checked: "+counted(report, preview.NotAsked, t.NotAsked))
 	}
 	f.Account.Message = strings.Join(append(against, f.Account.Message), "; ")
-	f.Account.Message = printable.Excerpt(f.Account.Message, api.ReleaseRolloutText)
+	f.Account.Message = excerpt(f.Account.Message, api.ReleaseRolloutText)
 	return t.NotAsked > 0
 }
 
@@ -180,7 +183,7 @@ func counted(report *preview.Report, verdict preview.Verdict, n int) string {
 		return strconv.Itoa(n)
 	}
 	o := report.Objects[first]
-	return fmt.Sprintf("%d, first %s: %s", n, o.ID, printable.Excerpt(o.Message, maxObjectMessage))
+	return fmt.Sprintf("%d, first %s: %s", n, o.ID, excerpt(o.Message, maxObjectMessage))
 }
 
 // changesOf summarizes a report.
@@ -195,7 +198,7 @@ func changesOf(report *preview.Report) *api.PreflightChanges {
 	slices.SortStableFunc(objects, func(a, b preview.Object) int { return cmp.Compare(rankVerdict(a.Verdict), rankVerdict(b.Verdict)) })
 	for _, o := range objects[:min(len(objects), api.ReleaseRolloutObjects)] {
 		out.Objects = append(out.Objects, api.PreflightObject{
-			Object: printable.Excerpt(o.ID.String(), maxObjectName), Runlevel: count(o.Runlevel), Verdict: string(o.Verdict), Message: printable.Excerpt(messageOf(o), maxObjectMessage),
+			Object: excerpt(o.ID.String(), maxObjectName), Runlevel: count(o.Runlevel), Verdict: string(o.Verdict), Message: excerpt(messageOf(o), maxObjectMessage),
 		})
 	}
 	return out

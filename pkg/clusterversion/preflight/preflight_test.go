@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cluster-version/cvo/internal/difference"
 	"github.com/cluster-version/cvo/pkg/api"
@@ -74,4 +75,19 @@ func TestPreflightTextsAreBounded(t *testing.T) {
 	assert.LessOrEqual(t, len(f.Account.Version), 256)
 	assert.LessOrEqual(t, len(f.Account.Image), api.ReleaseRolloutText)
 	assert.LessOrEqual(t, len(f.Account.VerifiedBy), 32)
+}
+
+//threat:control-characters-rewrite
+func TestPreflightIsSafeForATerminal(t *testing.T) {
+	const evil, safe = "a\x1b[2J\nb", "a?[2J\nb"
+	f := New(accept.Input{}, request.Target{Image: evil, Version: evil}, nil, nil, metav1.Now())
+	assert.Equal(t, safe, f.Account.Image)
+	f.learn(accept.Acceptance{Warned: evil})
+	f.begin("Step", evil)
+	assert.Equal(t, safe, f.Account.Message)
+	assert.Equal(t, safe, f.Account.Preconditions[0].Message)
+	report := &preview.Report{Totals: preview.Totals{Refused: 1}, Objects: []preview.Object{{ID: manifest.ID{Kind: "A", Name: evil}, Verdict: preview.Refuse, Message: evil}}}
+	f.judge(report, found{})
+	assert.NotContains(t, f.Account.Message, "\x1b")
+	assert.Equal(t, api.PreflightObject{Object: "A " + safe, Verdict: "refused", Message: safe}, changesOf(report).Objects[0])
 }
