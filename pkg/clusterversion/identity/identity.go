@@ -355,10 +355,11 @@ func mayStandFor(r api.ReleaseRequest, entry configv1.UpdateHistory) bool {
 }
 
 // overtaken reports whether the history proves that a request was accepted although its record does not show it. The proof is a newest
-// entry that began after the request was seen, because only an acceptance begins an entry. The oldest entry does not count: it is the
-// install, which no request begins. Such a record was not written by this operator, or was written before a restored backup.
+// entry that began after the request was seen, because only an acceptance begins an entry. Times are whole seconds, so an entry of the same
+// second proves nothing. The oldest entry does not count: it is the install, which no request begins. Such a record was not written by this
+// operator, or was written before a restored backup.
 func overtaken(r api.ReleaseRequest, history []configv1.UpdateHistory) bool {
-	return len(history) > 1 && !history[0].StartedTime.Before(&r.SeenAt)
+	return len(history) > 1 && r.SeenAt.Before(&history[0].StartedTime)
 }
 
 // historyHas reports whether the history is empty or has an entry with the digest.

@@ -41,6 +41,12 @@ func recordedAs(phase api.RequestPhase, version string, force bool) *api.Release
 
 // answeredBy changes a record to a request that was seen before the newest history entry began.
 func answeredBy(s *api.ReleaseStatusStatus) *api.ReleaseStatusStatus {
+	s.Request.SeenAt = metav1.NewTime(completed("1.0.0").StartedTime.Add(-time.Second))
+	return s
+}
+
+// seenAtOnce changes a record to a request that was seen in the second in which the newest history entry began.
+func seenAtOnce(s *api.ReleaseStatusStatus) *api.ReleaseStatusStatus {
 	s.Request.SeenAt = completed("1.0.0").StartedTime
 	return s
 }
@@ -77,6 +83,7 @@ func TestRecallRestoresTheRequest(t *testing.T) {
 		{"ignores a resolution to another digest", answeredBy(recordedAs(api.RequestResolved, "6.6.6", true)), requesting(forced, completed("1.1.0"), completed("1.0.0")), "Accepted 1.1.0", false},
 		{"ignores a forged phase", answeredBy(recordedAs(api.RequestSeen, "", true)), requesting(forced, completed("1.1.0"), completed("1.0.0")), "Accepted 1.1.0", false},
 		{"ignores a forged phase after an edit of the spec", answeredBy(recordedAs(api.RequestSeen, "", true)), edited(requesting(forced, completed("1.1.0"), completed("1.0.0"))), "Seen ", true},
+		{"keeps a request of the second in which another update began", seenAtOnce(recordedAs(api.RequestSeen, "", false)), requesting(tagged, completed("1.1.0"), completed("1.0.0")), "Seen ", false},
 		{"ignores a record without a time", &api.ReleaseStatusStatus{Request: &api.ReleaseRequest{
 			ClusterVersionUID: "uid", Image: stableTag, Force: true, Phase: api.RequestResolved, Digest: string(digestOf("6.6.6")),
 		}}, requesting(forced, completed("1.1.0"), completed("1.0.0")), "Accepted 1.1.0", false},

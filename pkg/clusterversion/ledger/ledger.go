@@ -34,8 +34,8 @@ type Ledger struct {
 	// Report is called with the error of each save; nil for no call.
 	Report func(err error)
 
-	// saving is locked while the store is written.
-	saving sync.Mutex
+	// loading is locked while the store is read, and saving while it is written. mu is not, so that views do not wait for a slow API server.
+	loading, saving sync.Mutex
 
 	mu     sync.Mutex
 	opened bool
@@ -68,28 +68,39 @@ const (
 // Open reads the inventory and returns it. Until Close, further calls return nil. Open logs and drops unreadable records; they only save
 // applies that change nothing.
 func (l *Ledger) Open(ctx context.Context, log logr.Logger) (*inventory.Inventory, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.opened {
+	l.loading.Lock()
+	defer l.loading.Unlock()
+	if _, opened := l.current(); opened {
 		return nil, nil
 	}
 	inv, err := l.read(ctx, log)
 	if err != nil {
 		return nil, err
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.opened, l.inv, l.ahead = true, inv, nil
 	return &inv, nil
 }
 
-// Look returns the inventory of an earlier process. Open reuses what Look has read.
-func (l *Ledger) Look(ctx context.Context, log logr.Logger) (inventory.Inventory, error) {
+// current returns the inventory, and whether it is open.
+func (l *Ledger) current() (inv inventory.Inventory, opened bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.opened {
-		return l.inv, nil
+	return l.inv, l.opened
+}
+
+// Look returns the inventory of an earlier process. Open reuses what Look has read.
+func (l *Ledger) Look(ctx context.Context, log logr.Logger) (inventory.Inventory, error) {
+	l.loading.Lock()
+	defer l.loading.Unlock()
+	if inv, opened := l.current(); opened {
+		return inv, nil
 	}
 	inv, err := l.read(ctx, log)
 	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		l.ahead = &inv
 	}
 	return inv, err
@@ -97,8 +108,11 @@ func (l *Ledger) Look(ctx context.Context, log logr.Logger) (inventory.Inventory
 
 // read loads the inventory unless Look has already done so.
 func (l *Ledger) read(ctx context.Context, log logr.Logger) (inventory.Inventory, error) {
-	if l.ahead != nil {
-		return *l.ahead, nil
+	l.mu.Lock()
+	ahead := l.ahead
+	l.mu.Unlock()
+	if ahead != nil {
+		return *ahead, nil
 	}
 	inv, err := l.store.Load(ctx)
 	if _, damaged := errors.AsType[*inventory.DamagedError](err); damaged {

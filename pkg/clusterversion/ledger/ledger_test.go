@@ -38,3 +38,30 @@ func TestInventoryIsReadOnce(t *testing.T) {
 	assert.Equal(t, store.inv, *opened)
 	assert.Equal(t, 1, store.loads)
 }
+
+// viewedStore calls view during each read.
+type viewedStore struct {
+	countingStore
+	view func()
+}
+
+func (s *viewedStore) Load(ctx context.Context) (inventory.Inventory, error) {
+	s.view()
+	return s.countingStore.Load(ctx)
+}
+
+// TestViewsDoNotWaitForARead asks for the last failure and the orphans while the API server answers slowly.
+func TestViewsDoNotWaitForARead(t *testing.T) {
+	store := &viewedStore{}
+	l := ledger.New(clock.RealClock{}, store)
+	store.view = func() {
+		assert.Empty(t, l.Failure())
+		assert.Empty(t, l.Orphans())
+	}
+	_, err := l.Look(t.Context(), logr.Discard())
+	require.NoError(t, err)
+	l.Close()
+	_, err = l.Open(t.Context(), logr.Discard())
+	require.NoError(t, err)
+	assert.Equal(t, 2, store.loads)
+}

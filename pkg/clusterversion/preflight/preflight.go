@@ -21,12 +21,14 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/engine/preview"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/update/precondition"
 )
 
 // Preview reports what an update to a release would change in the cluster. Its dry runs store nothing.
-type Preview func(ctx context.Context, cv *configv1.ClusterVersion, p *payload.Payload) (*preview.Report, error)
+// running are the manifests of the running release; nil if unknown.
+type Preview func(ctx context.Context, cv *configv1.ClusterVersion, running []*manifest.Manifest, p *payload.Payload) (*preview.Report, error)
 
 // Without returns the ClusterVersion without a request for a preflight, and the release to examine, nil for none. A preflight changes
 // nothing, so the cluster continues its current work. In particular, it does not cancel an update under way, although an empty request
@@ -90,7 +92,11 @@ func (f *Flight) Run(ctx context.Context) (again bool) {
 	managed := *f.Acceptance.Payload
 	managed.Manifests = accept.Managed(f.Acceptance, f.Input.ClusterVersion.Spec.Overrides)
 	images := f.findImages(ctx, managed.Manifests)
-	report, err := f.Preview(ctx, f.Input.ClusterVersion, &managed)
+	var running []*manifest.Manifest
+	if before := f.Input.Running; before != nil && before.Payload != nil {
+		running = before.Payload.Manifests
+	}
+	report, err := f.Preview(ctx, f.Input.ClusterVersion, running, &managed)
 	if err != nil {
 		f.Account.State, f.Account.Message = api.PreflightFailed, excerpt(err.Error(), api.ReleaseRolloutText)
 		return true

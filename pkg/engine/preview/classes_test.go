@@ -413,3 +413,44 @@ const prunedText = `No longer part of the release:
   Namespace a  from 1.0.0, stays: its content would be deleted with it
   CustomResourceDefinition.apiextensions.k8s.io a  from 1.0.0, stays: as long as objects of its kind exist
 `
+
+// The API server cannot read the object in the manifest's version, because a field has another type there. Another client has cleared its
+// managedFields, so only the running release shows that the field is ours.
+func TestUnreadableObjectIsPreviewedWithTheRunningRelease(t *testing.T) {
+	const kind = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gauges.unreadable.example.com}
+spec:
+  group: unreadable.example.com
+  scope: Cluster
+  names: {kind: Gauge, plural: gauges, singular: gauge, listKind: GaugeList}
+  versions:
+  - name: v1beta1
+    served: true
+    storage: false
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {note: {type: string}}}}}}
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {port: {type: integer}, note: {type: array, items: {type: string}}}}}}}
+`
+	const first = "apiVersion: unreadable.example.com/v1beta1\nkind: Gauge\nmetadata: {name: g}\nspec: {note: old}"
+	running := files(t, "1.0.0", map[string]string{"0000_10_a_a.yaml": kind, "0000_10_a_b.yaml": first})
+	install(t, running)
+	object := thing(t, first)
+	t.Cleanup(func() {
+		for _, o := range []*unstructured.Unstructured{object, thing(t, kind)} {
+			assert.NoError(t, otherClient(t).Delete(context.Background(), o)) //nolint:usetesting // the test's own context has ended
+		}
+	})
+	require.NoError(t, otherClient(t).Patch(t.Context(), object, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"managedFields":[{}]}}`))))
+	id := manifest.ID{Group: "unreadable.example.com", Kind: "Gauge", Name: "g"}
+	options := Options{Inventory: inventory.Inventory{Release: "1.0.0"}.With(inventory.Record{ID: id, Release: "1.0.0", UID: object.GetUID()})}
+	next := files(t, "1.1.0", map[string]string{"0000_10_a_b.yaml": "apiVersion: unreadable.example.com/v1\nkind: Gauge\nmetadata: {name: g}\nspec: {port: 80}"})
+
+	report, _ := lookBy(t, controlPlane.For(t).Config("looks"), next, options)
+	assert.Equal(t, 1, report.Totals.NotAsked, "the origin of the value is unknown")
+	options.Running = func(context.Context) ([]*manifest.Manifest, error) { return running.Manifests, nil }
+	report, _ = lookBy(t, controlPlane.For(t).Config("looks"), next, options)
+	assert.Equal(t, 1, report.Totals.Changed, "%+v", report.Objects)
+}

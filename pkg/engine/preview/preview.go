@@ -44,6 +44,9 @@ type Options struct {
 	Injection inject.Values
 	// Inventory contains the objects of earlier releases in the cluster; the zero value if unknown.
 	Inventory inventory.Inventory
+	// Running returns the manifests of the release that the cluster runs. They show which fields the update removes from objects whose
+	// managedFields are empty. Running is called once, and only if there is such an object. It may be nil.
+	Running func(context.Context) ([]*manifest.Manifest, error)
 	// Prune is true if the administrator requests the deletion of objects that the release no longer contains. The release may also request
 	// it.
 	Prune bool
@@ -74,10 +77,27 @@ func Run(ctx context.Context, cfg *rest.Config, p *payload.Payload, options Opti
 		applier: applier, options: options, payload: p, content: content,
 		live: map[manifest.ID]json.RawMessage{}, results: make([]result, len(p.Manifests)),
 	}
+	r.running = sync.OnceValues(func() (map[manifest.ID][]*manifest.Manifest, error) { return options.running(ctx) })
 	if err := r.all(ctx); err != nil {
 		return nil, err
 	}
 	return r.report(), nil
+}
+
+// running returns the manifests of the running release, by object.
+func (o *Options) running(ctx context.Context) (map[manifest.ID][]*manifest.Manifest, error) {
+	if o.Running == nil {
+		return nil, nil
+	}
+	list, err := o.Running(ctx)
+	if err != nil {
+		return nil, err
+	}
+	byID := map[manifest.ID][]*manifest.Manifest{}
+	for _, m := range list {
+		byID[m.ID()] = append(byID[m.ID()], m)
+	}
+	return byID, nil
 }
 
 // connect returns an Applier that can only make dry runs. It reads the served kinds once, because kinds from the release's own CRDs do not
@@ -134,6 +154,8 @@ type run struct {
 	options Options
 	payload *payload.Payload
 	content releaseContent
+	// running returns the manifests of the running release, by object.
+	running func() (map[manifest.ID][]*manifest.Manifest, error)
 	// live contains the objects from lists, as JSON. Decoded, they would need ten times the memory.
 	live map[manifest.ID]json.RawMessage
 	// results has one slot per manifest.
@@ -243,12 +265,22 @@ func (r *run) list(ctx context.Context, wave []int) error {
 	return ctx.Err()
 }
 
+// former implements apply.Former.
+func (r *run) former(_ context.Context, id manifest.ID) ([]*manifest.Manifest, error) {
+	running, err := r.running()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", apply.ErrNoFormer, err)
+	}
+	return running[id], nil
+}
+
 // previewObject sends one manifest to the server.
 func (r *run) previewObject(ctx context.Context, m *manifest.Manifest) result {
 	out := result{Object: Object{
 		ID: m.ID(), File: m.File, Document: m.Document, Runlevel: m.Runlevel, Component: m.Component, Verdict: Nothing,
 	}}
-	f, err := r.applier.Predict(ctx, m, r.options.Mode)
+	applier := r.applier.With(apply.Options{UID: r.options.Inventory.Records[m.ID()].UID, Former: r.former})
+	f, err := applier.Predict(ctx, m, r.options.Mode)
 	if found := r.content.violations(m, f.Object); len(found) > 0 && f.Action != apply.Kept {
 		breaksSchema(&out.Object, found)
 		return out

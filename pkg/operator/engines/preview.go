@@ -10,6 +10,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/preflight"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/preview"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 )
 
@@ -18,12 +19,13 @@ const previewWidth = 4
 
 // Preview returns the function with which the reconciler computes the changes of an update. store stores the inventory.
 func (e *Engines) Preview(store ledger.Store) preflight.Preview {
-	return func(ctx context.Context, cv *configv1.ClusterVersion, p *payload.Payload) (*preview.Report, error) {
+	return func(ctx context.Context, cv *configv1.ClusterVersion, running []*manifest.Manifest, p *payload.Payload) (*preview.Report, error) {
 		how, err := preview.ReadOptions(ctx, e.manager.GetAPIReader(), cv, e.options.Namespace)
 		if err != nil {
 			return nil, err
 		}
 		how.Width = previewWidth
+		how.Running = func(context.Context) ([]*manifest.Manifest, error) { return running, nil }
 		how.Inventory, err = store.Load(ctx)
 		if _, damaged := errors.AsType[*inventory.DamagedError](err); err != nil && !damaged {
 			return nil, err

@@ -37,6 +37,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/pkg/install"
 	installtarget "github.com/cluster-version/cvo/pkg/install/target"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/operator/sources"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -206,6 +207,13 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 	}
 	if enables != "" {
 		out.notes = append(out.notes, enables)
+	}
+	out.options.Running = func(ctx context.Context) ([]*manifest.Manifest, error) {
+		running, err := o.running(ctx, c, load)
+		if err != nil {
+			return nil, err
+		}
+		return running.Manifests, nil
 	}
 	out.payload = update.Payload
 	return out, nil
