@@ -47,6 +47,13 @@ type Daemon struct {
 
 	// failed is the last config that could not be applied to the host.
 	failed failure
+	// loaded is the config that was read for the update in progress. Its name has a hash of its content, so the content never changes.
+	loaded loaded
+}
+
+type loaded struct {
+	name    string
+	content config.Content
 }
 
 // failure is a config that could not be applied, with the number of consecutive attempts.
@@ -62,7 +69,7 @@ func New(c client.WithWatch, h *host.Host, clk clock.Clock, node string) *Daemon
 	return &Daemon{client: c, host: h, clock: clk, node: node}
 }
 
-// state is what the watches and the daemon's own writes tell about the node.
+// state is the newest known state of the node's objects.
 type state struct {
 	node    watch.Latest[*corev1.Node]
 	machine watch.Latest[*mcfgv1.MachineConfigNode]
@@ -81,7 +88,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { watch.Run(ctx, nil, node, machine); return nil })
 	group.Go(func() error {
-		failures := 0
+		var steps, reports retry
 		var due <-chan time.Time
 		for {
 			select {
@@ -95,21 +102,17 @@ func (d *Daemon) Run(ctx context.Context) error {
 			if seen.node.Object == nil {
 				continue // the Node is deleted, or not there yet
 			}
-			// A report that fails is repeated, but does not delay the update.
-			reported, reportErr := d.report(ctx, seen)
+			reported, err := d.report(ctx, seen)
 			if reported != nil {
 				changes.Locked(func() { latest.machine.Wrote(seen.machine, reported) })
 			}
+			again := reports.after(ctx, err, 0)
 			written, after, err := d.step(ctx, seen.node.Object)
 			if written != nil {
 				changes.Record(func() { latest.node.Wrote(seen.node, written) })
 			}
-			if err := errors.Join(err, reportErr); err != nil {
-				failures++
-				after = requestRetry.After(failures)
-				logr.FromContextOrDiscard(ctx).Error(err, "following the node failed", "retry", after.String())
-			} else {
-				failures = 0
+			if after = steps.after(ctx, err, after); again > 0 && (after == 0 || again < after) {
+				after = again
 			}
 			due = nil
 			if after > 0 {
@@ -118,6 +121,21 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 	})
 	return group.Wait()
+}
+
+// retry counts consecutive failures of a request. A failure of one kind of request does not delay another.
+type retry struct{ failures int }
+
+// after returns the delay before the next attempt: the usual one, 0 for none, or one that grows with the failures.
+func (r *retry) after(ctx context.Context, err error, usual time.Duration) time.Duration {
+	if err == nil {
+		r.failures = 0
+		return usual
+	}
+	r.failures++
+	after := requestRetry.After(r.failures)
+	logr.FromContextOrDiscard(ctx).Error(err, "following the node failed", "retry", after.String())
+	return after
 }
 
 // step makes one step toward the desired config. written is the Node if the step has changed it. after is the time until the next step; 0
@@ -226,18 +244,25 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 		written, reportErr := d.degrade(ctx, n, err.Error())
 		return written, time.Nanosecond, reportErr // the cordon is lifted next, unless the undo failed
 	}
-	d.failed = failure{}
+	d.failed, d.loaded = failure{}, loaded{}
 	written, err = d.settle(ctx, n, desired)
 	return written, 0, err
 }
 
-// read returns the content of a MachineConfig.
+// read returns the content of a rendered MachineConfig. It reads each config of an update once.
 func (d *Daemon) read(ctx context.Context, name string) (config.Content, error) {
+	if d.loaded.name == name {
+		return d.loaded.content, nil
+	}
 	mc := &mcfgv1.MachineConfig{}
 	if err := d.client.Get(ctx, client.ObjectKey{Name: name}, mc); err != nil {
 		return config.Content{}, fmt.Errorf("reading MachineConfig %s: %w", name, err)
 	}
-	return config.Decode(mc)
+	content, err := config.Decode(mc)
+	if err == nil {
+		d.loaded = loaded{name, content}
+	}
+	return content, err
 }
 
 // compare compares the host before an update. A host without a config is unchanged if it already has the new content. For a host with a

@@ -35,12 +35,12 @@ const (
 	asExpected     = "AsExpected"
 )
 
-// Progress is what the status tells about a node.
+// Progress is how far the update of a node is.
 type Progress struct {
 	Step Step
 	// Current and Desired are the names of the node's configs. Current is empty on a node that never had one.
 	Current, Desired string
-	// Failure says why the desired config cannot be applied; empty if it can. The step is the one that failed.
+	// Failure is the reason why the desired config could not be applied; empty if no attempt has failed. The step is that of the next attempt.
 	Failure string
 	// Generation is the generation of the MachineConfigNode.
 	Generation int64

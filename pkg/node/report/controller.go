@@ -26,7 +26,7 @@ import (
 )
 
 // versionAge is the age at which the version of the API server is read again. Its update is no event of the kinds that the stage watches.
-const versionAge = 10 * time.Minute
+const versionAge = time.Hour
 
 // reporter writes the ClusterOperator.
 type reporter struct {
@@ -82,7 +82,10 @@ func (r *reporter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 	before := operator.DeepCopy()
 	var wait time.Duration
 	operator.Status, wait = Status(before.Status, state, r.options, r.clock.Now().UTC().Truncate(time.Second))
-	result := reconcile.Result{RequeueAfter: wait}
+	result := reconcile.Result{RequeueAfter: r.readAt.Add(versionAge).Sub(r.clock.Now())}
+	if wait > 0 && wait < result.RequeueAfter {
+		result.RequeueAfter = wait
+	}
 	if equality.Semantic.DeepEqual(before.Status, operator.Status) {
 		return result, nil
 	}
@@ -137,6 +140,7 @@ func (r *reporter) readVersion() error {
 	info, err := r.server.ServerVersion()
 	if err != nil {
 		if r.apiServer != nil {
+			r.readAt = now
 			return nil
 		}
 		return fmt.Errorf("reading the version of the API server: %w", err)

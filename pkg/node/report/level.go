@@ -26,7 +26,7 @@ type level struct {
 	waiting string
 	// failure says why the required pools will not run it without help; empty if they may.
 	failure string
-	// overdue is the time at which the wait becomes a failure; zero if it does not.
+	// overdue is the time at which the wait for a pool becomes a failure; zero if it does not.
 	overdue time.Time
 }
 
@@ -35,6 +35,7 @@ type level struct {
 func levelOf(s State, o Options, now time.Time) level {
 	var l level
 	var machines int32
+	var slowest string
 	if !slices.ContainsFunc(s.Pools, func(p *mcfgv1.MachineConfigPool) bool { return p.Name == api.ControlPlanePool }) {
 		l.waiting = fmt.Sprintf("MachineConfigPool %s does not exist yet", api.ControlPlanePool)
 	}
@@ -56,7 +57,7 @@ func levelOf(s State, o Options, now time.Time) level {
 		case waiting != "" && pool.IsTrue(p, mcfgv1.MachineConfigPoolUpdating):
 			since := pool.Condition(p, mcfgv1.MachineConfigPoolUpdating).LastTransitionTime.Time
 			if l.overdue.IsZero() || since.Before(l.overdue) {
-				l.overdue = since
+				l.overdue, slowest = since, fmt.Sprintf("%s: see `cvo nodes status %s`", waiting, p.Name)
 			}
 		}
 	}
@@ -66,7 +67,7 @@ func levelOf(s State, o Options, now time.Time) level {
 	limit := patience * time.Duration(max(machines, 1))
 	l.overdue = l.overdue.Add(limit)
 	if !now.Before(l.overdue) {
-		l.fail(fmt.Sprintf("%s after more than %s", l.waiting, limit))
+		l.fail(fmt.Sprintf("after %s, %s", limit, slowest))
 		l.overdue = time.Time{}
 	}
 	return l
@@ -87,9 +88,9 @@ func waitOf(p *mcfgv1.MachineConfigPool, configs map[string]*mcfgv1.MachineConfi
 		rendered.Annotations[api.GeneratedByAnnotation] != o.Version,
 		rendered.Spec.OSImageURL != o.OSImage && rendered.Annotations[api.OSImageOverriddenAnnotation] != "true":
 		return fmt.Sprintf("MachineConfigPool %s has no config of release %s yet", p.Name, o.Release)
-	case p.Generation > p.Status.ObservedGeneration,
-		p.Status.Configuration.Name == "",
-		!pool.IsTrue(p, mcfgv1.MachineConfigPoolUpdated):
+	case p.Generation > p.Status.ObservedGeneration:
+		return fmt.Sprintf("the status of MachineConfigPool %s is not current yet", p.Name)
+	case p.Status.Configuration.Name == "", !pool.IsTrue(p, mcfgv1.MachineConfigPoolUpdated):
 		return fmt.Sprintf("%d of %d nodes of MachineConfigPool %s are updated", p.Status.UpdatedMachineCount, p.Status.MachineCount, p.Name)
 	}
 	return ""

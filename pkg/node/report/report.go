@@ -1,5 +1,5 @@
-// Package report writes what others read about the node stage. ClusterOperator machine-config tells the version operator and its clients
-// whether the required pools run the release, and whether the next update may start. A MachineConfigNode for each node tells its pool and its
+// Package report writes what others read about the node stage. ClusterOperator machine-config reports to the version operator and its
+// clients whether the required pools run the release, and whether the next update may start. A MachineConfigNode for each node has its pool and its
 // desired config. The state is in the pools, the nodes and these objects, so a new leader continues.
 package report
 
@@ -72,6 +72,8 @@ type State struct {
 // The release's version is reported once the required pools run its configs, and at the first install at once, as OpenShift does: there, the
 // version operator waits for Available.
 func Status(before configv1.ClusterOperatorStatus, s State, o Options, now time.Time) (configv1.ClusterOperatorStatus, time.Duration) {
+	// A cache has no order. If the texts followed it, each reconcile would write them again.
+	s.Pools = slices.SortedFunc(slices.Values(s.Pools), func(a, b *mcfgv1.MachineConfigPool) int { return strings.Compare(a.Name, b.Name) })
 	after := *before.DeepCopy()
 	set := func(kind configv1.ClusterStatusConditionType, is bool, reason, message string) {
 		next := configv1.ClusterOperatorStatusCondition{
@@ -129,7 +131,7 @@ func Status(before configv1.ClusterOperatorStatus, s State, o Options, now time.
 	return after, wait
 }
 
-// degradedPools describes the degraded pools in the order of their names.
+// degradedPools describes the degraded pools.
 func degradedPools(pools []*mcfgv1.MachineConfigPool) []string {
 	var list []string
 	for _, p := range pools {
@@ -137,7 +139,6 @@ func degradedPools(pools []*mcfgv1.MachineConfigPool) []string {
 			list = append(list, describe(p))
 		}
 	}
-	slices.Sort(list)
 	return list
 }
 

@@ -3,6 +3,7 @@ package report_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -147,7 +148,7 @@ func TestRequiredPoolsDecideOnTheVersion(t *testing.T) {
 		}, "1.0.0 T/T/F/T/F", "Working towards 1.1.0: MachineConfigPool master has no config of release 1.1.0 yet"},
 		{"status of an earlier generation", func(t *testing.T, s *report.State, _ *report.Options) {
 			poolOf(t, *s, "master").Generation++
-		}, "1.0.0 T/T/F/T/F", "Working towards 1.1.0: 3 of 3 nodes of MachineConfigPool master are updated"},
+		}, "1.0.0 T/T/F/T/F", "Working towards 1.1.0: the status of MachineConfigPool master is not current yet"},
 		{"G5 the control-plane pool is paused", func(t *testing.T, s *report.State, _ *report.Options) {
 			updating(poolOf(t, *s, "master"), 1)
 			poolOf(t, *s, "master").Spec.Paused = true
@@ -222,11 +223,36 @@ func TestSlowRequiredPoolDegrades(t *testing.T) {
 
 	got, wait = report.Status(got, s, options, epoch.Add(30*time.Minute))
 	assert.Equal(t, "1.0.0 T/T/T/T/F", describe(got))
-	assert.Equal(t, "Unable to apply 1.1.0: 2 of 3 nodes of MachineConfigPool master are updated after more than 30m0s", message(got, configv1.OperatorDegraded))
+	assert.Equal(t, "Unable to apply 1.1.0: after 30m0s, 2 of 3 nodes of MachineConfigPool master are updated: see `cvo nodes status master`", message(got, configv1.OperatorDegraded))
 	assert.Zero(t, wait)
 
 	got, _ = report.Status(got, cluster(), options, epoch.Add(31*time.Minute))
 	assert.Equal(t, "1.1.0 T/F/F/T/F", describe(got))
+}
+
+// TestTextsDoNotFollowTheOrderOfPools has two pools in each role, because a cache returns them in another order at each read.
+func TestTextsDoNotFollowTheOrderOfPools(t *testing.T) {
+	s, o := cluster(), options
+	o.DegradedPoolsGate = true
+	for _, name := range []string{"master", "worker"} {
+		second := poolOf(t, s, name).DeepCopy()
+		second.Name += "-2"
+		s.Pools = append(s.Pools, second)
+	}
+	for _, p := range s.Pools {
+		if strings.HasPrefix(p.Name, "master") {
+			updating(p, 1)
+		} else {
+			setPool(p, mcfgv1.MachineConfigPoolDegraded, true, "")
+		}
+	}
+	want, _ := report.Status(reported("1.0.0"), s, o, epoch)
+
+	slices.Reverse(s.Pools)
+	got, _ := report.Status(want, s, o, epoch.Add(time.Minute))
+
+	assert.Equal(t, want, got)
+	assert.Equal(t, "Unable to apply 1.1.0: MachineConfigPool worker is degraded; MachineConfigPool worker-2 is degraded", message(got, configv1.OperatorDegraded))
 }
 
 func TestOldKubeletsPreventTheNextMinor(t *testing.T) {
