@@ -27,6 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,6 +41,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/node/cli"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/kubelet"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/golden"
@@ -84,7 +86,7 @@ func start(t *testing.T, nodes ...string) *stage {
 	e := controlPlane.For(t)
 	serve.Do(func() {
 		e.Serve(t, "0000_00_cluster-version-operator_01_clusteroperators.crd.yaml")
-		for _, kind := range []string{"machineconfigs", "machineconfigpools-CustomNoUpgrade", "machineconfignodes-Default"} {
+		for _, kind := range []string{"machineconfigs", "machineconfigpools-CustomNoUpgrade", "machineconfignodes-Default", "kubeletconfigs"} {
 			e.Serve(t, "../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_"+kind+".crd.yaml")
 		}
 	})
@@ -94,7 +96,7 @@ func start(t *testing.T, nodes ...string) *stage {
 	require.NoError(t, err)
 	s := &stage{t: t, env: e, client: c, hosts: map[string]string{}}
 	t.Cleanup(func() {
-		for _, kind := range []client.Object{&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &mcfgv1.MachineConfigNode{}, &corev1.Node{}, &configv1.ClusterOperator{}} {
+		for _, kind := range []client.Object{&mcfgv1.KubeletConfig{}, &mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &mcfgv1.MachineConfigNode{}, &corev1.Node{}, &configv1.ClusterOperator{}} {
 			assert.NoError(t, c.DeleteAllOf(context.WithoutCancel(t.Context()), kind))
 		}
 	})
@@ -647,4 +649,54 @@ func TestCordonsOfAdministratorsAreKept(t *testing.T) {
 	end()
 	s.updated(before)
 	assert.Equal(t, []string{"n1"}, s.cordoned())
+}
+
+// TestKubeletConfigsReachNodes follows the file of a KubeletConfig: created, changed, rejected and deleted. No garbage collector runs.
+func TestKubeletConfigsReachNodes(t *testing.T) {
+	s := start(t, "n1")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	kc := &mcfgv1.KubeletConfig{ObjectMeta: metav1.ObjectMeta{Name: "limits"}}
+	kc.Spec.MachineConfigPoolSelector = &metav1.LabelSelector{MatchLabels: map[string]string{api.PoolLabelPrefix + "worker": ""}}
+	kc.Spec.KubeletConfig = &runtime.RawExtension{Raw: []byte(`{"maxPods":500}`)}
+	file := filepath.Join(s.hosts["n1"], kubelet.DefaultFolder, "99-kubeletconfig-0.conf")
+	content := func() string {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		return string(text)
+	}
+	require.NoError(t, s.client.Create(t.Context(), kc))
+	first := s.updated(before)
+	assert.Equal(t, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 500\n", content())
+
+	require.NoError(t, s.client.Patch(t.Context(), kc, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"logLevel":4}}`))))
+	second := s.updated(first)
+	assert.Contains(t, content(), "verbosity: 4")
+
+	require.NoError(t, s.client.Patch(t.Context(), kc, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"kubeletConfig":{"clusterDomain":"x"}}}`))))
+	accepted := func() (c mcfgv1.KubeletConfigCondition) {
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(kc), kc))
+		if len(kc.Status.Conditions) > 0 {
+			c = kc.Status.Conditions[0]
+		}
+		return c
+	}
+	s.eventually(func(c *assert.CollectT) {
+		assert.Contains(c, accepted().Message, "spec.kubeletConfig.clusterDomain")
+		assert.Equal(c, kc.Generation, kc.Status.ObservedGeneration)
+	})
+	assert.Contains(t, content(), "maxPods: 500", "the node keeps the last valid version")
+	suffix, ok := kc.Annotations[api.SuffixAnnotation]
+	assert.True(t, ok)
+	assert.Empty(t, suffix)
+
+	begun := time.Now()
+	require.NoError(t, s.client.Delete(t.Context(), kc))
+	assert.Equal(t, before, s.updated(second))
+	assert.NoFileExists(t, file)
+	err := s.client.Get(t.Context(), client.ObjectKey{Name: "99-worker-generated-kubelet"}, &mcfgv1.MachineConfig{})
+	assert.True(t, apierrors.IsNotFound(err), "%v", err)
+	for _, r := range s.requests(begun) {
+		assert.False(t, r.Write() && r.Object.Resource == "kubeletconfigs", "%+v", r)
+	}
 }

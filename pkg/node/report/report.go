@@ -209,5 +209,6 @@ func relatedObjects() []configv1.ObjectReference {
 		{Resource: "namespaces", Name: api.MachineConfigNamespace},
 		{Group: api.MachineConfigGroup, Resource: "machineconfigpools"},
 		{Group: api.MachineConfigGroup, Resource: "machineconfigs"},
+		{Group: api.MachineConfigGroup, Resource: "kubeletconfigs"},
 	}
 }
