@@ -23,6 +23,7 @@ import (
 	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -41,8 +42,10 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/node/cli"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/kubelet"
 	"github.com/cluster-version/cvo/pkg/node/pool"
+	"github.com/cluster-version/cvo/pkg/node/report"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/golden"
 )
@@ -89,6 +92,7 @@ func start(t *testing.T, nodes ...string) *stage {
 		for _, kind := range []string{"machineconfigs", "machineconfigpools-CustomNoUpgrade", "machineconfignodes-Default", "kubeletconfigs"} {
 			e.Serve(t, "../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_"+kind+".crd.yaml")
 		}
+		e.Serve(t, "../../../operator/v1/zz_generated.crd-manifests/0000_80_machine-config_01_machineconfigurations-Default.crd.yaml")
 	})
 	scheme, err := cluster.NewScheme()
 	require.NoError(t, err)
@@ -96,7 +100,7 @@ func start(t *testing.T, nodes ...string) *stage {
 	require.NoError(t, err)
 	s := &stage{t: t, env: e, client: c, hosts: map[string]string{}}
 	t.Cleanup(func() {
-		for _, kind := range []client.Object{&mcfgv1.KubeletConfig{}, &mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &mcfgv1.MachineConfigNode{}, &corev1.Node{}, &configv1.ClusterOperator{}} {
+		for _, kind := range []client.Object{&operatorv1.MachineConfiguration{}, &mcfgv1.KubeletConfig{}, &mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &mcfgv1.MachineConfigNode{}, &corev1.Node{}, &configv1.ClusterOperator{}} {
 			assert.NoError(t, c.DeleteAllOf(context.WithoutCancel(t.Context()), kind))
 		}
 	})
@@ -669,6 +673,29 @@ func TestKubeletConfigsReachNodes(t *testing.T) {
 	first := s.updated(before)
 	assert.Equal(t, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 500\n", content())
 
+	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: "99-worker-generated-kubelet"}}
+	generated := func() string {
+		err := s.client.Get(t.Context(), client.ObjectKeyFromObject(mc), mc)
+		require.NoError(t, client.IgnoreNotFound(err))
+		return string(mc.Spec.Config.Raw)
+	}
+	want := generated()
+	for _, change := range []func() error{
+		func() error { return s.client.Delete(t.Context(), mc) },
+		func() error {
+			return s.client.Patch(t.Context(), mc, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"mine":"yes"},"annotations":null}}`)))
+		},
+	} {
+		version := mc.ResourceVersion
+		require.NoError(t, change())
+		s.eventually(func(c *assert.CollectT) {
+			assert.Equal(c, want, generated())
+			assert.Contains(c, mc.Annotations, api.GeneratedByAnnotation)
+			assert.NotEqual(c, version, mc.ResourceVersion)
+		})
+	}
+	assert.Equal(t, "yes", mc.Labels["mine"], "labels of other clients stay")
+
 	require.NoError(t, s.client.Patch(t.Context(), kc, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"logLevel":4}}`))))
 	second := s.updated(first)
 	assert.Contains(t, content(), "verbosity: 4")
@@ -694,9 +721,32 @@ func TestKubeletConfigsReachNodes(t *testing.T) {
 	require.NoError(t, s.client.Delete(t.Context(), kc))
 	assert.Equal(t, before, s.updated(second))
 	assert.NoFileExists(t, file)
-	err := s.client.Get(t.Context(), client.ObjectKey{Name: "99-worker-generated-kubelet"}, &mcfgv1.MachineConfig{})
+	err := s.client.Get(t.Context(), client.ObjectKeyFromObject(mc), mc)
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
 	for _, r := range s.requests(begun) {
 		assert.False(t, r.Write() && r.Object.Resource == "kubeletconfigs", "%+v", r)
 	}
+}
+
+// TestEffectiveDisruptionPoliciesAreReported has one policy that overrides a default one, and one without effect.
+func TestEffectiveDisruptionPoliciesAreReported(t *testing.T) {
+	s := start(t)
+	settings := &operatorv1.MachineConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
+	settings.Spec.ManagementState = operatorv1.Managed
+	reboot := []operatorv1.NodeDisruptionPolicySpecAction{{Type: operatorv1.RebootSpecAction}}
+	settings.Spec.NodeDisruptionPolicy.Files = []operatorv1.NodeDisruptionPolicySpecFile{
+		{Path: "/etc/containers/policy.json", Actions: reboot}, {Path: "etc/motd", Actions: reboot},
+	}
+	settings.Spec.NodeDisruptionPolicy.SSHKey.Actions = reboot
+	require.NoError(t, s.client.Create(t.Context(), settings))
+
+	s.eventually(func(c *assert.CollectT) {
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(settings), settings))
+		assert.Equal(c, settings.Generation, settings.Status.ObservedGeneration)
+		assert.Equal(c, disruption.Policies(settings.Spec.NodeDisruptionPolicy), settings.Status.NodeDisruptionPolicyStatus.ClusterPolicies)
+		degraded := meta.FindStatusCondition(settings.Status.Conditions, report.PoliciesDegraded)
+		require.NotNil(c, degraded)
+		assert.Equal(c, metav1.ConditionTrue, degraded.Status)
+		assert.Contains(c, degraded.Message, `files[1].path is "etc/motd": use an absolute path`)
+	})
 }

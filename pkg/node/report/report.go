@@ -1,6 +1,7 @@
 // Package report writes what others read about the node stage. ClusterOperator machine-config tells the version operator and its clients
 // whether the required pools run the release, and whether the next update may start. A MachineConfigNode for each node tells its pool and its
-// desired config. The state is in the pools, the nodes and these objects, so a new leader continues.
+// desired config. MachineConfiguration cluster lists the effective node disruption policies. The state is in the pools, the nodes and these
+// objects, so a new leader continues.
 package report
 
 import (
