@@ -35,9 +35,6 @@ func (c checker) file(spec mcfgv1.KubeletConfigSpec, controlPlane bool) ([]byte,
 	if spec.AutoSizingReserved != nil && *spec.AutoSizingReserved {
 		return nil, c.errorf("spec.autoSizingReserved", "set spec.kubeletConfig.systemReserved instead", "is not supported")
 	}
-	if spec.TLSSecurityProfile != nil {
-		return nil, c.errorf("spec.tlsSecurityProfile", "set spec.kubeletConfig.tlsMinVersion and tlsCipherSuites instead", "is not supported")
-	}
 	var settings map[string]any
 	if spec.KubeletConfig != nil && len(bytes.TrimSpace(spec.KubeletConfig.Raw)) > 0 {
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(spec.KubeletConfig.Raw, &settings); err != nil {
@@ -51,6 +48,9 @@ func (c checker) file(spec mcfgv1.KubeletConfigSpec, controlPlane bool) ([]byte,
 		settings = map[string]any{}
 	}
 	settings["apiVersion"], settings["kind"] = fileAPIVersion, fileKind
+	if err := c.setTLS(settings, spec.TLSSecurityProfile); err != nil {
+		return nil, err
+	}
 	if spec.LogLevel != nil {
 		if has(settings, "logging", "verbosity") {
 			return nil, c.errorf("spec.kubeletConfig.logging.verbosity", "remove one of the two", "is the same setting as spec.logLevel")

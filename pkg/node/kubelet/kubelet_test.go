@@ -147,8 +147,20 @@ func TestInvalidKubeletConfigsNameTheFieldAndTheRemedy(t *testing.T) {
 			want: "spec.autoSizingReserved is not supported; set spec.kubeletConfig.systemReserved instead",
 		},
 		{
-			name: "a TLS profile", change: func(c *mcfgv1.KubeletConfig) { c.Spec.TLSSecurityProfile = &configv1.TLSSecurityProfile{} },
-			want: "spec.tlsSecurityProfile is not supported; set spec.kubeletConfig.tlsMinVersion and tlsCipherSuites instead",
+			name: "two TLS settings", settings: `{"tlsMinVersion":"VersionTLS13"}`, change: withTLS(configv1.TLSSecurityProfile{}),
+			want: "spec.kubeletConfig.tlsMinVersion is the same setting as spec.tlsSecurityProfile; remove one of the two",
+		},
+		{
+			name: "a custom TLS profile without content", change: withTLS(configv1.TLSSecurityProfile{Type: "Custom"}),
+			want: "spec.tlsSecurityProfile.custom is missing; add it, or choose another type",
+		},
+		{
+			name: "an unknown TLS profile", change: withTLS(configv1.TLSSecurityProfile{Type: "Future"}),
+			want: `spec.tlsSecurityProfile.type is "Future", an unknown profile; use Old, Intermediate, Modern or Custom`,
+		},
+		{
+			name: "a cipher that the kubelet does not support", change: withTLS(custom("DHE-RSA-AES128-GCM-SHA256")),
+			want: `spec.tlsSecurityProfile.custom.ciphers contains "DHE-RSA-AES128-GCM-SHA256", which the kubelet does not support; remove it`,
 		},
 		{
 			name: "two log levels", settings: `{"logging":{"verbosity":1}}`, change: func(c *mcfgv1.KubeletConfig) { c.Spec.LogLevel = new(int32(1)) },
@@ -188,6 +200,61 @@ func TestInvalidKubeletConfigsNameTheFieldAndTheRemedy(t *testing.T) {
 			require.NotNil(t, p.Err)
 			assert.Contains(t, p.Err.Error(), "KubeletConfig 0 is invalid: "+tt.want)
 			assert.Empty(t, p.MachineConfigs)
+		})
+	}
+}
+
+// withTLS returns a change that sets a TLS profile.
+func withTLS(profile configv1.TLSSecurityProfile) func(*mcfgv1.KubeletConfig) {
+	return func(c *mcfgv1.KubeletConfig) { c.Spec.TLSSecurityProfile = &profile }
+}
+
+func custom(ciphers ...string) configv1.TLSSecurityProfile {
+	return configv1.TLSSecurityProfile{Type: configv1.TLSProfileCustomType, Custom: &configv1.CustomTLSProfile{
+		TLSProfileSpec: configv1.TLSProfileSpec{Ciphers: ciphers},
+	}}
+}
+
+func TestTLSProfilesBecomeSettings(t *testing.T) {
+	const modern = "tlsCipherSuites:\n- TLS_AES_128_GCM_SHA256\n- TLS_AES_256_GCM_SHA384\n- TLS_CHACHA20_POLY1305_SHA256\n"
+	const intermediate = modern + `- TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+- TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+- TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
+- TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384
+- TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+- TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256
+`
+	const old = intermediate + `- TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256
+- TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256
+- TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA
+- TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA
+- TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA
+- TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA
+- TLS_RSA_WITH_AES_128_GCM_SHA256
+- TLS_RSA_WITH_AES_256_GCM_SHA384
+- TLS_RSA_WITH_AES_128_CBC_SHA256
+- TLS_RSA_WITH_AES_128_CBC_SHA
+- TLS_RSA_WITH_AES_256_CBC_SHA
+- TLS_RSA_WITH_3DES_EDE_CBC_SHA
+`
+	for _, tt := range []struct {
+		profile configv1.TLSSecurityProfile
+		want    string
+	}{
+		{configv1.TLSSecurityProfile{Type: "Old"}, old + "tlsMinVersion: VersionTLS10\n"},
+		{configv1.TLSSecurityProfile{}, intermediate + "tlsMinVersion: VersionTLS12\n"},
+		{configv1.TLSSecurityProfile{Type: "Intermediate"}, intermediate + "tlsMinVersion: VersionTLS12\n"},
+		{configv1.TLSSecurityProfile{Type: "Modern"}, modern + "tlsMinVersion: VersionTLS13\n"},
+		{custom("AES128-SHA"), "tlsCipherSuites:\n- TLS_RSA_WITH_AES_128_CBC_SHA\n"},
+		{custom(), ""},
+	} {
+		t.Run(string(tt.profile.Type), func(t *testing.T) {
+			c := newConfig(0, "", "worker")
+			withTLS(tt.profile)(&c)
+			p := kubelet.Plans([]mcfgv1.KubeletConfig{c}, allPools, nil, kubelet.Options{})[0]
+			require.Nil(t, p.Err)
+			assert.Equal(t, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+tt.want,
+				files(t, p)["/etc/kubernetes/kubelet.conf.d/99-kubeletconfig-0.conf"])
 		})
 	}
 }
