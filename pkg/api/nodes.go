@@ -58,6 +58,9 @@ const (
 	ReleaseAnnotation = machineConfig + "release-image-version"
 )
 
+// SuffixAnnotation on a KubeletConfig remembers the end of the names of its MachineConfigs, without the dash; empty for the first of a pool.
+const SuffixAnnotation = machineConfig + "mc-name-suffix"
+
 // MachineConfigRoleLabel on a MachineConfig names the role for which it is made.
 const MachineConfigRoleLabel = machineConfig + "role"
 

@@ -23,10 +23,12 @@ import (
 	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,7 +42,10 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/node/cli"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/disruption"
+	"github.com/cluster-version/cvo/pkg/node/kubelet"
 	"github.com/cluster-version/cvo/pkg/node/pool"
+	"github.com/cluster-version/cvo/pkg/node/report"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/golden"
 )
@@ -84,9 +89,10 @@ func start(t *testing.T, nodes ...string) *stage {
 	e := controlPlane.For(t)
 	serve.Do(func() {
 		e.Serve(t, "0000_00_cluster-version-operator_01_clusteroperators.crd.yaml")
-		for _, kind := range []string{"machineconfigs", "machineconfigpools-CustomNoUpgrade", "machineconfignodes-Default"} {
+		for _, kind := range []string{"machineconfigs", "machineconfigpools-CustomNoUpgrade", "machineconfignodes-Default", "kubeletconfigs"} {
 			e.Serve(t, "../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_"+kind+".crd.yaml")
 		}
+		e.Serve(t, "../../../operator/v1/zz_generated.crd-manifests/0000_80_machine-config_01_machineconfigurations-Default.crd.yaml")
 	})
 	scheme, err := cluster.NewScheme()
 	require.NoError(t, err)
@@ -94,7 +100,7 @@ func start(t *testing.T, nodes ...string) *stage {
 	require.NoError(t, err)
 	s := &stage{t: t, env: e, client: c, hosts: map[string]string{}}
 	t.Cleanup(func() {
-		for _, kind := range []client.Object{&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &mcfgv1.MachineConfigNode{}, &corev1.Node{}, &configv1.ClusterOperator{}} {
+		for _, kind := range []client.Object{&operatorv1.MachineConfiguration{}, &mcfgv1.KubeletConfig{}, &mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &mcfgv1.MachineConfigNode{}, &corev1.Node{}, &configv1.ClusterOperator{}} {
 			assert.NoError(t, c.DeleteAllOf(context.WithoutCancel(t.Context()), kind))
 		}
 	})
@@ -651,4 +657,100 @@ func TestCordonsOfAdministratorsAreKept(t *testing.T) {
 	end()
 	s.updated(before)
 	assert.Equal(t, []string{"n1"}, s.cordoned())
+}
+
+// TestKubeletConfigsReachNodes follows the file of a KubeletConfig: created, changed, rejected and deleted. No garbage collector runs.
+func TestKubeletConfigsReachNodes(t *testing.T) {
+	s := start(t, "n1")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	kc := &mcfgv1.KubeletConfig{ObjectMeta: metav1.ObjectMeta{Name: "limits"}}
+	kc.Spec.MachineConfigPoolSelector = &metav1.LabelSelector{MatchLabels: map[string]string{api.PoolLabelPrefix + "worker": ""}}
+	kc.Spec.KubeletConfig = &runtime.RawExtension{Raw: []byte(`{"maxPods":500}`)}
+	file := filepath.Join(s.hosts["n1"], kubelet.DefaultFolder, "99-kubeletconfig-0.conf")
+	content := func() string {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		return string(text)
+	}
+	require.NoError(t, s.client.Create(t.Context(), kc))
+	first := s.updated(before)
+	assert.Equal(t, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 500\n", content())
+
+	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: "99-worker-generated-kubelet"}}
+	generated := func() string {
+		err := s.client.Get(t.Context(), client.ObjectKeyFromObject(mc), mc)
+		require.NoError(t, client.IgnoreNotFound(err))
+		return string(mc.Spec.Config.Raw)
+	}
+	want := generated()
+	for _, change := range []func() error{
+		func() error { return s.client.Delete(t.Context(), mc) },
+		func() error {
+			return s.client.Patch(t.Context(), mc, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"mine":"yes"},"annotations":null}}`)))
+		},
+	} {
+		version := mc.ResourceVersion
+		require.NoError(t, change())
+		s.eventually(func(c *assert.CollectT) {
+			assert.Equal(c, want, generated())
+			assert.Contains(c, mc.Annotations, api.GeneratedByAnnotation)
+			assert.NotEqual(c, version, mc.ResourceVersion)
+		})
+	}
+	assert.Equal(t, "yes", mc.Labels["mine"], "labels of other clients stay")
+
+	require.NoError(t, s.client.Patch(t.Context(), kc, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"logLevel":4}}`))))
+	second := s.updated(first)
+	assert.Contains(t, content(), "verbosity: 4")
+
+	require.NoError(t, s.client.Patch(t.Context(), kc, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"kubeletConfig":{"clusterDomain":"x"}}}`))))
+	accepted := func() (c mcfgv1.KubeletConfigCondition) {
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(kc), kc))
+		if len(kc.Status.Conditions) > 0 {
+			c = kc.Status.Conditions[0]
+		}
+		return c
+	}
+	s.eventually(func(c *assert.CollectT) {
+		assert.Contains(c, accepted().Message, "spec.kubeletConfig.clusterDomain")
+		assert.Equal(c, kc.Generation, kc.Status.ObservedGeneration)
+	})
+	assert.Contains(t, content(), "maxPods: 500", "the node keeps the last valid version")
+	suffix, ok := kc.Annotations[api.SuffixAnnotation]
+	assert.True(t, ok)
+	assert.Empty(t, suffix)
+
+	begun := time.Now()
+	require.NoError(t, s.client.Delete(t.Context(), kc))
+	assert.Equal(t, before, s.updated(second))
+	assert.NoFileExists(t, file)
+	err := s.client.Get(t.Context(), client.ObjectKeyFromObject(mc), mc)
+	assert.True(t, apierrors.IsNotFound(err), "%v", err)
+	for _, r := range s.requests(begun) {
+		assert.False(t, r.Write() && r.Object.Resource == "kubeletconfigs", "%+v", r)
+	}
+}
+
+// TestEffectiveDisruptionPoliciesAreReported has one policy that overrides a default one, and one without effect.
+func TestEffectiveDisruptionPoliciesAreReported(t *testing.T) {
+	s := start(t)
+	settings := &operatorv1.MachineConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
+	settings.Spec.ManagementState = operatorv1.Managed
+	reboot := []operatorv1.NodeDisruptionPolicySpecAction{{Type: operatorv1.RebootSpecAction}}
+	settings.Spec.NodeDisruptionPolicy.Files = []operatorv1.NodeDisruptionPolicySpecFile{
+		{Path: "/etc/containers/policy.json", Actions: reboot}, {Path: "etc/motd", Actions: reboot},
+	}
+	settings.Spec.NodeDisruptionPolicy.SSHKey.Actions = reboot
+	require.NoError(t, s.client.Create(t.Context(), settings))
+
+	s.eventually(func(c *assert.CollectT) {
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(settings), settings))
+		assert.Equal(c, settings.Generation, settings.Status.ObservedGeneration)
+		assert.Equal(c, disruption.Policies(settings.Spec.NodeDisruptionPolicy), settings.Status.NodeDisruptionPolicyStatus.ClusterPolicies)
+		degraded := meta.FindStatusCondition(settings.Status.Conditions, report.PoliciesDegraded)
+		require.NotNil(c, degraded)
+		assert.Equal(c, metav1.ConditionTrue, degraded.Status)
+		assert.Contains(c, degraded.Message, `files[1].path is "etc/motd": use an absolute path`)
+	})
 }

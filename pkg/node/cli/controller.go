@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"os"
+	"path"
 
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
@@ -17,6 +18,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/telemetry"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/evict"
+	"github.com/cluster-version/cvo/pkg/node/generate"
+	"github.com/cluster-version/cvo/pkg/node/kubelet"
 	"github.com/cluster-version/cvo/pkg/node/report"
 	"github.com/cluster-version/cvo/pkg/node/update"
 )
@@ -27,6 +30,7 @@ type controllerOptions struct {
 	update    update.Options
 	report    report.Options
 	evict     evict.Options
+	kubelet   kubelet.Options
 }
 
 func newControllerCmd(streams command.Streams) *cobra.Command {
@@ -49,6 +53,7 @@ replicas may run: one leads.`,
 	f.StringVar(&o.update.OSImage, "os-image", "", "`pullspec` of the release's image of the operating system; default none")
 	f.DurationVar(&o.update.Settle, "settle", update.DefaultSettle, "time without changes before MachineConfigs are rendered")
 	f.IntVar(&o.evict.PerSecond, "evictions-per-second", evict.DefaultPerSecond, "maximum `number` of evictions per second of all nodes together; -1 for no limit")
+	f.StringVar(&o.kubelet.Folder, "kubelet-config-dir", kubelet.DefaultFolder, "`folder` on nodes for the files of KubeletConfigs, the same as --config-dir of the kubelets")
 	f.BoolVar(&o.update.WaitForReady, "updated-requires-ready", false, "count a pool as updated only while all its nodes are schedulable and ready, as OpenShift does")
 	f.StringVar(&o.report.Image, "image", os.Getenv("OPERATOR_IMAGE"), "`pullspec` of this image, which the ClusterOperator reports")
 	f.BoolVar(&o.report.DegradedPoolsGate, "degraded-pools-gate", false, "let every degraded pool hold the release's version back, as OpenShift does; otherwise only required pools do")
@@ -58,6 +63,9 @@ replicas may run: one leads.`,
 func (o *controllerOptions) run(ctx context.Context, streams command.Streams) error {
 	if o.evict.PerSecond == 0 {
 		return command.Usagef("--evictions-per-second is 0: set a positive number, or -1 for no limit")
+	}
+	if !path.IsAbs(o.kubelet.Folder) {
+		return command.Usagef("--kubelet-config-dir is %q: set an absolute path", o.kubelet.Folder)
 	}
 	cfg, err := o.config()
 	if err != nil {
@@ -88,6 +96,10 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 		return err
 	}
 	if err := evict.Add(ctx, r.Manager, clock.RealClock{}, recorder, o.evict); err != nil {
+		return err
+	}
+	o.kubelet.Version = version
+	if err := generate.Add(r.Manager, clock.RealClock{}, o.kubelet); err != nil {
 		return err
 	}
 	o.report.Version, o.report.Release, o.report.OSImage = version, o.update.Release, o.update.OSImage

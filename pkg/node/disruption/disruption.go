@@ -4,6 +4,7 @@
 package disruption
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -48,15 +49,17 @@ func Default() operatorv1.NodeDisruptionPolicyClusterStatus {
 	}
 }
 
-// Policies returns the default policies and the administrator's. An administrator's policy replaces the default for the same path, the same
-// unit or the SSH keys.
+// Policies returns the default policies and the administrator's. An administrator's policy replaces the default for the same path or the SSH
+// keys. Invalid reports the policies that Policies leaves out.
 func Policies(own operatorv1.NodeDisruptionPolicyConfig) operatorv1.NodeDisruptionPolicyClusterStatus {
 	policies := Default()
 	for _, file := range own.Files {
-		policies.Files = slices.DeleteFunc(policies.Files, func(f operatorv1.NodeDisruptionPolicyStatusFile) bool { return f.Path == path.Clean(file.Path) })
-	}
-	for _, file := range own.Files {
-		policies.Files = append(policies.Files, operatorv1.NodeDisruptionPolicyStatusFile{Path: path.Clean(file.Path), Actions: actions(file.Actions)})
+		if !path.IsAbs(file.Path) {
+			continue
+		}
+		name := path.Clean(file.Path)
+		policies.Files = slices.DeleteFunc(policies.Files, func(f operatorv1.NodeDisruptionPolicyStatusFile) bool { return f.Path == name })
+		policies.Files = append(policies.Files, operatorv1.NodeDisruptionPolicyStatusFile{Path: name, Actions: actions(file.Actions)})
 	}
 	for _, unit := range own.Units {
 		policies.Units = append(policies.Units, operatorv1.NodeDisruptionPolicyStatusUnit{Name: unit.Name, Actions: actions(unit.Actions)})
@@ -65,6 +68,24 @@ func Policies(own operatorv1.NodeDisruptionPolicyConfig) operatorv1.NodeDisrupti
 		policies.SSHKey.Actions = actions(own.SSHKey.Actions)
 	}
 	return policies
+}
+
+// Invalid returns a text about each policy of an administrator that has no effect although the API server accepts it.
+func Invalid(own operatorv1.NodeDisruptionPolicyConfig) []string {
+	var texts []string
+	for i, file := range own.Files {
+		field := fmt.Sprintf("spec.nodeDisruptionPolicy.files[%d].path is %q", i, file.Path)
+		isSame := func(other operatorv1.NodeDisruptionPolicySpecFile) bool {
+			return path.Clean(other.Path) == path.Clean(file.Path)
+		}
+		switch {
+		case !path.IsAbs(file.Path):
+			texts = append(texts, field+": use an absolute path")
+		case slices.ContainsFunc(own.Files[i+1:], isSame):
+			texts = append(texts, field+", the same path as that of a later policy: remove one of the two")
+		}
+	}
+	return texts
 }
 
 // Decide returns the actions for a change. A change of the kernel, its arguments, FIPS mode, extensions or the image needs a reboot. So

@@ -166,3 +166,20 @@ func TestPoliciesDetermineActions(t *testing.T) {
 		assert.Equal(t, []string{"Reboot"}, words(decision.Actions))
 	})
 }
+
+func TestPoliciesWithoutEffectAreReported(t *testing.T) {
+	own := operatorv1.NodeDisruptionPolicyConfig{}
+	for _, name := range []string{"/etc/motd", "etc/issue", "/etc/issue", "/etc/motd/"} {
+		own.Files = append(own.Files, operatorv1.NodeDisruptionPolicySpecFile{Path: name})
+	}
+	assert.Equal(t, []string{
+		`spec.nodeDisruptionPolicy.files[0].path is "/etc/motd", the same path as that of a later policy: remove one of the two`,
+		`spec.nodeDisruptionPolicy.files[1].path is "etc/issue": use an absolute path`,
+	}, disruption.Invalid(own))
+	var names []string
+	for _, file := range disruption.Policies(own).Files[len(disruption.Default().Files):] {
+		names = append(names, file.Path)
+	}
+	assert.Equal(t, []string{"/etc/issue", "/etc/motd"}, names, "the API server rejects a status that has a path twice")
+	assert.Empty(t, disruption.Invalid(operatorv1.NodeDisruptionPolicyConfig{}))
+}

@@ -49,6 +49,9 @@ func Add(mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecor
 	if err := (&machines{client: mgr.GetClient()}).add(mgr); err != nil {
 		return err
 	}
+	if err := (&policies{client: mgr.GetClient(), clock: clk}).add(mgr); err != nil {
+		return err
+	}
 	r := &reporter{client: mgr.GetClient(), server: server, clock: clk, recorder: recorder, options: o}
 	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 	return builder.ControllerManagedBy(mgr).Named("node-report").

@@ -1,6 +1,7 @@
-// Package report writes what others read about the node stage. ClusterOperator machine-config reports to the version operator and its
-// clients whether the required pools run the release, and whether the next update may start. A MachineConfigNode for each node has its pool and its
-// desired config. The state is in the pools, the nodes and these objects, so a new leader continues.
+// Package report writes what others read about the node stage. ClusterOperator machine-config reports to the version operator and its clients
+// whether the required pools run the release, and whether the next update may start. A MachineConfigNode for each node has its pool and its
+// desired config. MachineConfiguration cluster lists the effective node disruption policies. The state is in the pools, the nodes and these
+// objects, so a new leader continues.
 package report
 
 import (
@@ -210,5 +211,6 @@ func relatedObjects() []configv1.ObjectReference {
 		{Resource: "namespaces", Name: api.MachineConfigNamespace},
 		{Group: api.MachineConfigGroup, Resource: "machineconfigpools"},
 		{Group: api.MachineConfigGroup, Resource: "machineconfigs"},
+		{Group: api.MachineConfigGroup, Resource: "kubeletconfigs"},
 	}
 }

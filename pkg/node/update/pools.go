@@ -25,6 +25,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/kubelet"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -84,6 +85,10 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	if err := r.client.List(ctx, &configs, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing MachineConfigs: %w", err)
 	}
+	var kubelets mcfgv1.KubeletConfigList
+	if err := r.client.List(ctx, &kubelets, client.UnsafeDisableDeepCopy); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing KubeletConfigs: %w", err)
+	}
 	all := make([]*mcfgv1.MachineConfigPool, len(list.Items))
 	for i := range list.Items {
 		all[i] = &list.Items[i]
@@ -95,6 +100,10 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	rollouts := make([]*rollout, len(all))
 	for i, p := range all {
 		rollouts[i] = &rollout{pool: p, nodes: members.Nodes[p.Name]}
+		if kubelet.Awaited(kubelets.Items, p, configs.Items) != "" {
+			rollouts[i].renderError = pool.Message(p, mcfgv1.MachineConfigPoolRenderDegraded) // until the MachineConfigs are rendered again
+			continue
+		}
 		rollouts[i].wait, rollouts[i].renderError, rollouts[i].err = r.render(ctx, p, configs.Items)
 	}
 	var result reconcile.Result

@@ -30,6 +30,7 @@ type memory struct {
 	client.Client
 	pools   []mcfgv1.MachineConfigPool
 	configs []mcfgv1.MachineConfig
+	kubelet []mcfgv1.KubeletConfig
 	nodes   []corev1.Node
 	// version is the last resource version.
 	version int
@@ -45,6 +46,8 @@ func (m *memory) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 		}
 	case *mcfgv1.MachineConfigList:
 		l.Items = m.configs
+	case *mcfgv1.KubeletConfigList:
+		l.Items = m.kubelet
 	case *corev1.NodeList:
 		l.Items = m.nodes
 	}
@@ -170,6 +173,23 @@ func TestOnlyChangesOfMachineConfigsRenderThem(t *testing.T) {
 	m.configs[0].ResourceVersion = "4"
 	assert.Equal(t, second, config())
 	assert.Empty(t, pool.Message(&m.pools[1], mcfgv1.MachineConfigPoolRenderDegraded))
+}
+
+func TestPoolsWaitForTheirKubeletConfigs(t *testing.T) {
+	m := newMemory(1)
+	r := m.controller()
+	kc := mcfgv1.KubeletConfig{ObjectMeta: metav1.ObjectMeta{Name: "limits", Generation: 1}}
+	kc.Spec.MachineConfigPoolSelector = &metav1.LabelSelector{MatchLabels: map[string]string{api.PoolLabelPrefix + "worker": ""}}
+	m.kubelet = []mcfgv1.KubeletConfig{kc}
+	config := func() string {
+		_, err := r.Reconcile(t.Context(), reconcile.Request{})
+		require.NoError(t, err)
+		return m.pools[1].Spec.Configuration.Name
+	}
+	assert.Empty(t, config())
+
+	m.kubelet[0].Status.ObservedGeneration = 1
+	assert.NotEmpty(t, config())
 }
 
 // TestConflictIsRetried has a write that meets a change of the Node, such as one by the kubelet, whose event does not matter to pools.

@@ -57,6 +57,7 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).Named("node-pools").
 		Watches(&mcfgv1.MachineConfigPool{}, all).
 		Watches(&mcfgv1.MachineConfig{}, all).
+		Watches(&mcfgv1.KubeletConfig{}, all).
 		Watches(&corev1.Node{}, all, cluster.OnNodeChanges(mattersToPools)).
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged)).
 		Complete(r)
