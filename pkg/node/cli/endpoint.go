@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -34,11 +35,8 @@ func (o *endpointOptions) add(f *pflag.FlagSet) {
 
 // open creates or reads the certificate and starts to listen. It returns nil if nothing is to be served.
 func (o *endpointOptions) open(ctx context.Context, namespace string) (*serve.Endpoint, error) {
-	if o.listen == "" {
-		return nil, nil
-	}
 	return serve.Listen(ctx, clock.RealClock{}, serve.Options{
-		Listen: o.listen, ParseProfile: tlsprofile.Settings,
+		Listen: cmp.Or(o.listen, serve.NoListener), ParseProfile: tlsprofile.Settings,
 		Certificate: certificate.Options{
 			CertFile: o.certFile, KeyFile: o.keyFile, Service: api.MachineConfigController, Namespace: namespace, PodIP: os.Getenv("POD_IP"),
 		},

@@ -73,7 +73,7 @@ func (s state) metrics(d descriptions, now time.Time) []prometheus.Metric {
 		name, reason, since := stateOf(p)
 		blocked := 0
 		for _, n := range nodes {
-			if name != "" {
+			if !since.IsZero() {
 				add(d.state, float64(since.Unix()), n.Name, p.Name, name, reason)
 			}
 			begun, isBlocked := drain.InProgress(n)
@@ -100,27 +100,36 @@ func (s state) metrics(d descriptions, now time.Time) []prometheus.Metric {
 
 // stateOf returns the state of a pool, its reason and its start. The name is empty if the pool has no config yet.
 func stateOf(p *mcfgv1.MachineConfigPool) (name, reason string, since time.Time) {
-	is := func(kind mcfgv1.MachineConfigPoolConditionType) bool { return pool.IsTrue(p, kind) }
-	kind := mcfgv1.MachineConfigPoolUpdating
+	const updated, updating, degraded = mcfgv1.MachineConfigPoolUpdated, mcfgv1.MachineConfigPoolUpdating, mcfgv1.MachineConfigPoolDegraded
 	switch {
-	case is(mcfgv1.MachineConfigPoolDegraded):
-		kind, name, reason = mcfgv1.MachineConfigPoolDegraded, "Degraded", "InvalidPool"
-		if is(mcfgv1.MachineConfigPoolNodeDegraded) {
+	case pool.IsTrue(p, degraded):
+		reason = "InvalidPool"
+		if pool.IsTrue(p, mcfgv1.MachineConfigPoolNodeDegraded) {
 			reason = "NodeDegraded"
 		}
-		if is(mcfgv1.MachineConfigPoolRenderDegraded) {
+		if pool.IsTrue(p, mcfgv1.MachineConfigPoolRenderDegraded) {
 			reason = "RenderDegraded"
 		}
-	case is(mcfgv1.MachineConfigPoolUpdated):
-		kind, name = mcfgv1.MachineConfigPoolUpdated, "Updated"
-	case is(mcfgv1.MachineConfigPoolUpdating):
-		name = "Updating"
-	case p.Spec.Paused && pool.Condition(p, kind) != nil:
-		name = "Paused"
+		return "Degraded", reason, changed(p, degraded)
+	case pool.IsTrue(p, updated):
+		return "Updated", "", changed(p, updated)
+	case pool.IsTrue(p, updating):
+		return "Updating", "", changed(p, updating)
+	case p.Spec.Paused:
+		return "Paused", "", changed(p, updated, updating) // before or during an update
 	default:
 		return "", "", time.Time{}
 	}
-	return name, reason, pool.Condition(p, kind).LastTransitionTime.Time
+}
+
+// changed returns the last time at which one of the conditions changed.
+func changed(p *mcfgv1.MachineConfigPool, kinds ...mcfgv1.MachineConfigPoolConditionType) (last time.Time) {
+	for _, kind := range kinds {
+		if c := pool.Condition(p, kind); c != nil && c.LastTransitionTime.After(last) {
+			last = c.LastTransitionTime.Time
+		}
+	}
+	return last
 }
 
 // isOverridden reports whether a rendered MachineConfig has another image of the operating system than the release's.

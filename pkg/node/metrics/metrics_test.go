@@ -211,3 +211,23 @@ func TestOnlyTheLeaderServesMetrics(t *testing.T) {
 	c.phases.WithLabelValues("worker", "Drain").Observe(1)
 	assert.Zero(t, testutil.CollectAndCount(c))
 }
+
+// TestPauseBeginsWithThePauseOrTheConfig has a pool that is paused before it gets a config, and one that is paused during an update.
+func TestPauseBeginsWithThePauseOrTheConfig(t *testing.T) {
+	config, later := metav1.NewTime(epoch), metav1.NewTime(epoch.Add(time.Hour))
+	for _, updated := range []metav1.Time{config, later} {
+		p := &mcfgv1.MachineConfigPool{}
+		p.Spec.Paused = true
+		p.Status.Conditions = []mcfgv1.MachineConfigPoolCondition{
+			{Type: mcfgv1.MachineConfigPoolUpdated, Status: corev1.ConditionFalse, LastTransitionTime: updated},
+			{Type: mcfgv1.MachineConfigPoolUpdating, Status: corev1.ConditionFalse, LastTransitionTime: later},
+		}
+		if updated == later {
+			p.Status.Conditions[1].LastTransitionTime = config
+		}
+		name, reason, since := stateOf(p)
+		assert.Equal(t, "Paused", name)
+		assert.Empty(t, reason)
+		assert.Equal(t, later.Time, since)
+	}
+}
