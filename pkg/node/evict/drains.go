@@ -78,7 +78,7 @@ func (e eviction) isRefused() bool {
 
 // isOutdated reports whether the eviction was refused and the pod has changed since.
 func (e eviction) isOutdated(pod *corev1.Pod) bool {
-	return e.isRefused() && !(maps.Equal(e.labels, pod.Labels) && equality.Semantic.DeepEqual(e.status, pod.Status))
+	return e.isRefused() && (!maps.Equal(e.labels, pod.Labels) || !equality.Semantic.DeepEqual(e.status, pod.Status))
 }
 
 // newDrains returns the queue of the control plane, or the one of all other nodes.
