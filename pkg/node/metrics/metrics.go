@@ -103,18 +103,17 @@ func stateOf(p *mcfgv1.MachineConfigPool) (name, reason string, since time.Time)
 	const updated, updating, degraded = mcfgv1.MachineConfigPoolUpdated, mcfgv1.MachineConfigPoolUpdating, mcfgv1.MachineConfigPoolDegraded
 	switch {
 	case pool.IsTrue(p, degraded):
-		reason = "InvalidPool"
-		if pool.IsTrue(p, mcfgv1.MachineConfigPoolNodeDegraded) {
-			reason = "NodeDegraded"
+		reason = string(pool.BoundSpec)
+		for _, kind := range []mcfgv1.MachineConfigPoolConditionType{mcfgv1.MachineConfigPoolNodeDegraded, mcfgv1.MachineConfigPoolRenderDegraded} {
+			if pool.IsTrue(p, kind) {
+				reason = string(kind)
+			}
 		}
-		if pool.IsTrue(p, mcfgv1.MachineConfigPoolRenderDegraded) {
-			reason = "RenderDegraded"
-		}
-		return "Degraded", reason, changed(p, degraded)
+		return string(degraded), reason, changed(p, degraded)
 	case pool.IsTrue(p, updated):
-		return "Updated", "", changed(p, updated)
+		return string(updated), "", changed(p, updated)
 	case pool.IsTrue(p, updating):
-		return "Updating", "", changed(p, updating)
+		return string(updating), "", changed(p, updating)
 	case p.Spec.Paused:
 		return "Paused", "", changed(p, updated, updating) // before or during an update
 	default:
