@@ -34,13 +34,18 @@ type group struct {
 	Rules []rule `json:"rules"`
 }
 
-// groups reads the alerts of all PrometheusRules.
-func groups(t *testing.T) (all []group) {
+// groups reads the alerts of all PrometheusRules, and those of the node stage, which are not shipped yet.
+func groups(t *testing.T) []group {
 	t.Helper()
-	names, err := fs.Glob(manifests.Monitoring(), "*.yaml")
+	return append(groupsIn(t, manifests.Monitoring()), groupsIn(t, os.DirFS("../../manifests/monitoring/node"))...)
+}
+
+func groupsIn(t *testing.T, folder fs.FS) (all []group) {
+	t.Helper()
+	names, err := fs.Glob(folder, "*.yaml")
 	require.NoError(t, err)
 	for _, name := range names {
-		data, err := fs.ReadFile(manifests.Monitoring(), name)
+		data, err := fs.ReadFile(folder, name)
 		require.NoError(t, err)
 		for document := range bytes.SplitSeq(data, []byte("\n---\n")) {
 			var object struct {
@@ -153,7 +158,7 @@ func names(t *testing.T) (names []string) {
 func TestEveryAlertHasARunbook(t *testing.T) {
 	page, err := os.ReadFile("../../docs/user/metrics.md")
 	require.NoError(t, err)
-	for _, g := range groups(t) {
+	for _, g := range groupsIn(t, manifests.Monitoring()) {
 		for _, r := range g.Rules {
 			assert.Contains(t, string(page), "\n### "+r.Alert+"\n", "docs/user/metrics.md")
 			assert.True(t, strings.HasSuffix(r.Annotations["runbook_url"], "/docs/user/metrics.md#"+strings.ToLower(r.Alert)), r.Alert)
@@ -170,6 +175,7 @@ func TestAlertsKeepOpenShiftNames(t *testing.T) {
 	for _, name := range []string{
 		"ClusterVersionOperatorDown", "CannotRetrieveUpdates", "UpdateAvailable", "ClusterReleaseNotAccepted", "ClusterNotUpgradeable",
 		"ClusterOperatorDown", "ClusterOperatorDegraded", "ClusterOperatorFlapping", "CannotEvaluateConditionalUpdates", "OpenShiftUpdateRiskMightApply",
+		"MCCDrainError",
 	} {
 		assert.True(t, slices.Contains(have, name), name)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -34,18 +35,22 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/kube/leader"
+	"github.com/cluster-version/cvo/pkg/kube/serve"
 	"github.com/cluster-version/cvo/pkg/node/cli"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/kubelet"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 	"github.com/cluster-version/cvo/pkg/node/report"
+	"github.com/cluster-version/cvo/test/endpoint"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/golden"
 )
@@ -67,8 +72,8 @@ func TestMain(m *testing.M) {
 	env.Main(m, env.Options{}, func(e *env.Env) { controlPlane = e })
 }
 
-// serve makes the control plane serve the kinds of the stage.
-var serve sync.Once
+// serveKinds makes the control plane serve the kinds of the stage.
+var serveKinds sync.Once
 
 // limit bounds every wait. It is not reached unless something hangs.
 const limit = time.Minute
@@ -87,7 +92,7 @@ type stage struct {
 // start runs the controller, and a daemon for each node.
 func start(t *testing.T, nodes ...string) *stage {
 	e := controlPlane.For(t)
-	serve.Do(func() {
+	serveKinds.Do(func() {
 		e.Serve(t, "0000_00_cluster-version-operator_01_clusteroperators.crd.yaml")
 		for _, kind := range []string{"machineconfigs", "machineconfigpools-CustomNoUpgrade", "machineconfignodes-Default", "kubeletconfigs"} {
 			e.Serve(t, "../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_"+kind+".crd.yaml")
@@ -753,4 +758,62 @@ func TestEffectiveDisruptionPoliciesAreReported(t *testing.T) {
 		assert.Equal(c, metav1.ConditionTrue, degraded.Status)
 		assert.Contains(c, degraded.Message, `files[1].path is "etc/motd": use an absolute path`)
 	})
+// TestControllerServesMetrics reads the metrics during a drain, after the update, and after the deletion of the node.
+func TestControllerServesMetrics(t *testing.T) {
+	s := start(t, "n1")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	s.stop[0]()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	s.run("controller", "--settle", "200ms", "--release-version", "1.0.0", "--listen", address)
+	eventually := func(check func(c *assert.CollectT, text string)) {
+		t.Helper()
+		s.eventually(func(c *assert.CollectT) {
+			served, err := endpoint.Connect(t.Context(), s.env.Config("administrator"), api.MachineConfigNamespace, api.MachineConfigController, "https://"+address)
+			require.NoError(c, err)
+			defer served.Close()
+			text, err := endpoint.Metrics(t.Context(), served)
+			require.NoError(c, err)
+			check(c, string(text))
+		})
+	}
+
+	end := s.pod("app", "n1")
+	s.config("50-motd", map[string]string{"/etc/motd": "hello"})
+	eventually(func(c *assert.CollectT, text string) {
+		for _, series := range []string{
+			`mcc_drain_err{node="n1"} 0`,
+			`mco_machine_count{pool="worker"} 1`,
+			`mco_updated_machine_count{pool="worker"} 0`,
+			`mco_state{node="n1",pool="worker",reason="",state="Updating"} `,
+			`os_image_url_override{pool="worker"} 0`,
+			`cvo_node_pool_slots{kind="used",pool="worker"} 1`,
+			`cvo_node_pool_bound{bound="Nodes",pool="worker"} 1`,
+		} {
+			assert.Contains(c, text, "\n"+series)
+		}
+	})
+	end()
+	s.updated(before)
+	eventually(func(c *assert.CollectT, text string) {
+		for _, phase := range []string{"Prepare", "Drain", "Apply", "Resume"} {
+			assert.Contains(c, text, fmt.Sprintf("\ncvo_node_phase_duration_seconds_count{phase=%q,pool=\"worker\"} 1\n", phase))
+		}
+		assert.NotContains(c, text, "\nmcc_drain_err{")
+		assert.Contains(c, text, "\n"+`mco_state{node="n1",pool="worker",reason="",state="Updated"} `)
+	})
+	s.stop[1]()
+	require.NoError(t, s.client.Delete(t.Context(), s.node("n1")))
+	eventually(func(c *assert.CollectT, text string) { assert.NotContains(c, text, `node="n1"`) })
+
+	leading, err := leader.Find(t.Context(), s.env.Config("administrator"), api.MachineConfigNamespace, api.MachineConfigController)
+	require.NoError(t, err)
+	anonymous, err := serve.NewClient(&rest.Config{}, "https://"+address, serve.Trust{Fingerprint: leading.Fingerprint}, nil)
+	require.NoError(t, err)
+	defer anonymous.Close()
+	_, err = endpoint.Metrics(t.Context(), anonymous)
+	assert.True(t, apierrors.IsUnauthorized(err), "%v", err)
 }

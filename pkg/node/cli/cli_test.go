@@ -12,10 +12,18 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
-func TestControllerNeedsEvictions(t *testing.T) {
-	cmd := New(command.Streams{Out: io.Discard, Err: io.Discard})
-	cmd.SetArgs([]string{"controller", "--evictions-per-second", "0"})
-	err := cmd.ExecuteContext(t.Context())
-	require.EqualError(t, err, "--evictions-per-second is 0: set a positive number, or -1 for no limit")
-	assert.Equal(t, command.ExitUsage, command.ExitCode(err))
+func TestControllerRejectsInvalidFlags(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--evictions-per-second", "0"}, "--evictions-per-second is 0: set a positive number, or -1 for no limit"},
+		{[]string{"--serving-cert-file", "tls.crt"}, "--serving-cert-file and --serving-key-file must be set together"},
+	} {
+		cmd := New(command.Streams{Out: io.Discard, Err: io.Discard})
+		cmd.SetArgs(append([]string{"controller"}, tt.args...))
+		err := cmd.ExecuteContext(t.Context())
+		require.EqualError(t, err, tt.want)
+		assert.Equal(t, command.ExitUsage, command.ExitCode(err))
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
 
@@ -20,12 +21,14 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/evict"
 	"github.com/cluster-version/cvo/pkg/node/generate"
 	"github.com/cluster-version/cvo/pkg/node/kubelet"
+	"github.com/cluster-version/cvo/pkg/node/metrics"
 	"github.com/cluster-version/cvo/pkg/node/report"
 	"github.com/cluster-version/cvo/pkg/node/update"
 )
 
 type controllerOptions struct {
 	processOptions
+	endpointOptions
 	namespace string
 	update    update.Options
 	report    report.Options
@@ -47,7 +50,8 @@ replicas may run: one leads.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
 	}
 	f := cmd.Flags()
-	o.add(f)
+	o.processOptions.add(f)
+	o.endpointOptions.add(f)
 	f.StringVar(&o.namespace, "namespace", command.EnvOr("POD_NAMESPACE", api.MachineConfigNamespace), "`namespace` of the controller's Lease")
 	f.StringVar(&o.update.Release, "release-version", os.Getenv("RELEASE_VERSION"), "`version` of the release that contains the stage")
 	f.StringVar(&o.update.OSImage, "os-image", "", "`pullspec` of the release's image of the operating system; default none")
@@ -61,6 +65,9 @@ replicas may run: one leads.`,
 }
 
 func (o *controllerOptions) run(ctx context.Context, streams command.Streams) error {
+	if (o.certFile == "") != (o.keyFile == "") {
+		return command.Usagef("--serving-cert-file and --serving-key-file must be set together")
+	}
 	if o.evict.PerSecond == 0 {
 		return command.Usagef("--evictions-per-second is 0: set a positive number, or -1 for no limit")
 	}
@@ -76,7 +83,12 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 	if err != nil {
 		return err
 	}
-	identity, err := leader.NewIdentity(os.Getenv("POD_NAME"), "")
+	endpoint, err := o.open(logr.NewContext(ctx, log), o.namespace)
+	if err != nil {
+		return err
+	}
+	defer endpoint.Close() // in case of an error before the manager serves it
+	identity, err := leader.NewIdentity(os.Getenv("POD_NAME"), endpoint.Certificate().Fingerprint())
 	if err != nil {
 		return err
 	}
@@ -104,6 +116,12 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 	}
 	o.report.Version, o.report.Release, o.report.OSImage = version, o.update.Release, o.update.OSImage
 	if err := report.Add(r.Manager, clock.RealClock{}, recorder, o.report); err != nil {
+		return err
+	}
+	if err := metrics.Add(ctx, r.Manager, clock.RealClock{}, r.Registry); err != nil {
+		return err
+	}
+	if err := serveMetrics(logr.NewContext(ctx, log), r, endpoint); err != nil {
 		return err
 	}
 	return r.Run(ctx, nil, nil)

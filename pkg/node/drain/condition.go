@@ -45,6 +45,20 @@ func Conditions(n *corev1.Node, blocker string, now time.Time) (conditions []cor
 	return conditions, changed
 }
 
+// blocked is the reason of DrainInProgress while a pod delays the drain.
+const blocked = "Blocked"
+
+// InProgress returns the start of a node's drain and whether a pod delays it, as the node's conditions show it. The time is zero if no drain is in
+// progress.
+func InProgress(n *corev1.Node) (since time.Time, isBlocked bool) {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeDrainInProgress && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time, c.Reason == blocked
+		}
+	}
+	return time.Time{}, false
+}
+
 // Described returns the conditions of a node that describe its update.
 func Described(n *corev1.Node) []corev1.NodeCondition {
 	var described []corev1.NodeCondition
@@ -76,7 +90,7 @@ func phase(n *corev1.Node, blocker string) map[corev1.NodeConditionType]corev1.N
 	request := notes[api.DesiredDrainAnnotation]
 	switch drained := request == notes[api.AppliedDrainAnnotation]; {
 	case strings.HasPrefix(request, "drain-") && !drained && blocker != "":
-		add(corev1.NodeDrainInProgress, "Blocked", blocker)
+		add(corev1.NodeDrainInProgress, blocked, blocker)
 	case strings.HasPrefix(request, "drain-") && !drained:
 		add(corev1.NodeDrainInProgress, "Draining", "Pods are evicted before the update to MachineConfig "+config)
 	case strings.HasPrefix(request, "drain-"), request == "uncordon-"+config:

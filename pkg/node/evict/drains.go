@@ -3,6 +3,7 @@ package evict
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,12 +14,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -31,22 +33,24 @@ import (
 )
 
 const (
-	// refusedRetry is the delay before a refused eviction is requested again, unless its budget changes earlier.
+	// refusedRetry is the delay before a refused eviction is requested again, unless its budget or pod changes earlier.
 	refusedRetry = 30 * time.Second
-	// drainWorkers is the number of nodes that are reconciled at the same time. A slow eviction then delays only its node.
+	// drainWorkers is the number of nodes of a queue that are reconciled at the same time. A slow eviction then delays only its node.
 	drainWorkers = 10
 	// blockerText is the maximum length of the text about a blocked drain, in bytes. An event has room for it.
 	blockerText = 1000
 )
 
-// drains cordons, drains and releases nodes at the request of their daemons.
+// drains cordons, drains and releases nodes at the request of their daemons. It is one of two queues.
 type drains struct {
-	client client.Client
+	// isControlPlane is true in the queue of the control plane. The other queue has all other nodes.
+	isControlPlane bool
+	client         client.Client
 	// core sends evictions. The client would repeat a refused request itself, up to ten times.
 	core     rest.Interface
 	clock    clock.PassiveClock
 	recorder record.EventRecorder
-	limit    flowcontrol.RateLimiter
+	pace     *pace
 
 	mutex sync.Mutex
 	// requested holds, for each node, the pods whose eviction was requested, until the node is drained. A restart forgets them, which costs one
@@ -58,17 +62,32 @@ type drains struct {
 
 // eviction is a requested eviction.
 type eviction struct {
+	answer drain.Answer
+	// namespace, labels and status are those of the pod at the request. They decide whether and which budgets protect it.
 	namespace string
-	answer    drain.Answer
+	labels    map[string]string
+	status    corev1.PodStatus
 	// again is the time of the next request. The cache shows the deletion of an evicted pod before that.
 	again time.Time
 }
 
-func newDrains(c client.Client, core rest.Interface, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *drains {
+// isRefused reports whether the pod stays until something else changes.
+func (e eviction) isRefused() bool {
+	return e.answer.Meaning == drain.Budget || e.answer.Meaning == drain.Refused
+}
+
+// isOutdated reports whether the eviction was refused and the pod has changed since.
+func (e eviction) isOutdated(pod *corev1.Pod) bool {
+	return e.isRefused() && (!maps.Equal(e.labels, pod.Labels) || !equality.Semantic.DeepEqual(e.status, pod.Status))
+}
+
+// newDrains returns the queue of the control plane, or the one of all other nodes.
+func newDrains(
+	isControlPlane bool, c client.Client, core rest.Interface, clk clock.PassiveClock, recorder record.EventRecorder, pace *pace,
+) *drains {
 	return &drains{
-		client: c, core: core, clock: clk, recorder: recorder,
+		isControlPlane: isControlPlane, client: c, core: core, clock: clk, recorder: recorder, pace: pace,
 		requested: map[string]map[types.UID]eviction{}, written: map[string]*corev1.Node{},
-		limit: o.limiter(),
 	}
 }
 
@@ -256,12 +275,12 @@ func (r *drains) evictPod(ctx context.Context, node string, pod *corev1.Pod) (wh
 	r.mutex.Lock()
 	earlier, wasRequested := r.requested[node][pod.UID]
 	r.mutex.Unlock()
-	if wasRequested {
+	if wasRequested && !earlier.isOutdated(pod) {
 		if after := earlier.again.Sub(r.clock.Now()); after > 0 {
 			return earlier.answer.Message, after, nil
 		}
 	}
-	if err := r.limit.Wait(ctx); err != nil {
+	if err := r.pace.wait(ctx, r.isControlPlane); err != nil {
 		return "", 0, fmt.Errorf("waiting to evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	request := &policyv1.Eviction{
@@ -282,19 +301,30 @@ func (r *drains) evictPod(ctx context.Context, node string, pod *corev1.Pod) (wh
 	if r.requested[node] == nil {
 		r.requested[node] = map[types.UID]eviction{}
 	}
-	r.requested[node][pod.UID] = eviction{pod.Namespace, answer, r.clock.Now().Add(after)}
+	r.requested[node][pod.UID] = eviction{
+		answer: answer, namespace: pod.Namespace, labels: pod.Labels, status: pod.Status, again: r.clock.Now().Add(after),
+	}
 	return answer.Message, after, nil
 }
 
-// budgetChanged makes the next attempt due for pods in the budget's namespace whose budget refused the eviction.
-func (r *drains) budgetChanged(_ context.Context, budget client.Object) []reconcile.Request {
+// budgetChanged makes the next attempt due for the budget's pods whose eviction was refused. Of a changed budget, it gets the earlier version as
+// well, which may have another selector.
+func (r *drains) budgetChanged(_ context.Context, o client.Object) []reconcile.Request {
+	budget, ok := o.(*policyv1.PodDisruptionBudget)
+	if !ok {
+		return nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector) // of nil, it selects nothing
+	if err != nil {
+		return nil // it protects no pod
+	}
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	var requests []reconcile.Request
 	for node, evictions := range r.requested {
 		isDue := false
 		for uid, e := range evictions {
-			if e.namespace == budget.GetNamespace() && e.answer.Meaning == drain.Budget {
+			if e.isRefused() && e.namespace == budget.Namespace && selector.Matches(labels.Set(e.labels)) {
 				e.again, isDue = time.Time{}, true
 				evictions[uid] = e
 			}

@@ -3,10 +3,13 @@ package evict
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
-	"net/http/httptest"
-	"sync/atomic"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -14,15 +17,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/kube/telemetry"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/test/env"
 )
@@ -59,7 +69,7 @@ func TestDrainFollowsItsOwnWrites(t *testing.T) {
 	}}}
 	require.NoError(t, server.Create(t.Context(), n))
 	c := &late{server, n.DeepCopy()}
-	r := newDrains(c, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1), Options{})
+	r := newDrains(false, c, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1), newPace(Options{}.limiter()))
 	var lines []string
 	ctx := logr.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
 	reconcileNode := func() reconcile.Result {
@@ -141,25 +151,197 @@ func TestDrainsIgnoreHeartbeats(t *testing.T) {
 	}
 }
 
-func TestRefusedEvictionIsRequestedOnce(t *testing.T) {
-	var requests atomic.Int32
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		requests.Add(1)
-		assert.Equal(t, "/api/v1/namespaces/shop/pods/web/eviction", r.URL.Path)
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Retry-After", "1")
-		w.WriteHeader(http.StatusTooManyRequests)
-		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"busy","reason":"TooManyRequests","details":{"retryAfterSeconds":7},"code":429}`)
-	}))
-	t.Cleanup(server.Close)
-	core, err := corev1client.NewForConfig(&rest.Config{Host: server.URL})
-	require.NoError(t, err)
-	r := newDrains(nil, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1), Options{})
+// answers is a connection to an API server that answers each eviction with refusal, or accepts all if refusal is empty.
+type answers struct {
+	refusal string
+	mutex   sync.Mutex
+	// requested are the names of the pods whose eviction was requested, in order.
+	requested []string
+}
 
-	why, after, err := r.evictPod(t.Context(), "n", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1"}})
+func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	a.requested = append(a.requested, strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/shop/pods/"), "/eviction"))
+	code, body := http.StatusCreated, `{"kind":"Status","apiVersion":"v1","status":"Success"}`
+	if a.refusal != "" {
+		code, body = http.StatusTooManyRequests, a.refusal
+	}
+	return &http.Response{
+		StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}, "Retry-After": {"1"}}, Body: io.NopCloser(strings.NewReader(body)),
+	}, nil
+}
+
+// queue returns a queue that sends its evictions to the connection.
+func (a *answers) queue(t *testing.T, isControlPlane bool, clk clock.PassiveClock, p *pace) *drains {
+	core, err := corev1client.NewForConfig(&rest.Config{Host: "http://server", Transport: a, QPS: -1})
+	require.NoError(t, err)
+	return newDrains(isControlPlane, nil, core.RESTClient(), clk, record.NewFakeRecorder(1), p)
+}
+
+func podNamed(name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{"app": name}}}
+}
+
+func TestRefusedEvictionIsRequestedOnce(t *testing.T) {
+	server := &answers{
+		refusal: `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"busy","reason":"TooManyRequests","details":{"retryAfterSeconds":7},"code":429}`,
+	}
+	r := server.queue(t, false, clock.RealClock{}, newPace(Options{}.limiter()))
+
+	why, after, err := r.evictPod(t.Context(), "n", podNamed("web"))
 
 	require.NoError(t, err)
 	assert.Equal(t, "busy", why)
 	assert.Equal(t, 7*time.Second, after)
-	assert.EqualValues(t, 1, requests.Load(), "the server's delay must not block the drains of other nodes")
+	assert.Equal(t, []string{"web"}, server.requested, "the server's delay must not block the drains of other nodes")
+}
+
+func TestRefusedEvictionIsRetriedWhenItsBudgetOrPodChanges(t *testing.T) {
+	server := &answers{
+		refusal: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","details":{"causes":[{"reason":"DisruptionBudget"}]},"code":429}`,
+	}
+	clk := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	r := server.queue(t, false, clk, newPace(Options{}.limiter()))
+	web, other := podNamed("web"), podNamed("other")
+	requested := func() []string {
+		server.requested = nil
+		for _, pod := range []*corev1.Pod{web, other} {
+			_, _, err := r.evictPod(t.Context(), "node-of-"+pod.Name, pod)
+			require.NoError(t, err)
+		}
+		return server.requested
+	}
+	budget := func(namespace string, selector *metav1.LabelSelector) *policyv1.PodDisruptionBudget {
+		return &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector}}
+	}
+	ofWeb := &metav1.LabelSelector{MatchLabels: web.Labels}
+
+	assert.Equal(t, []string{"web", "other"}, requested())
+	assert.Empty(t, requested())
+	assert.Equal(t, requestFor("node-of-web"), r.budgetChanged(t.Context(), budget("shop", ofWeb)))
+	assert.Equal(t, []string{"web"}, requested(), "the budget does not select the other pod")
+	assert.Empty(t, r.budgetChanged(t.Context(), budget("elsewhere", ofWeb)))
+	assert.Empty(t, r.budgetChanged(t.Context(), budget("shop", nil)), "no selector selects nothing")
+	assert.Len(t, r.budgetChanged(t.Context(), budget("shop", &metav1.LabelSelector{})), 2, "an empty selector selects every pod")
+	assert.Equal(t, []string{"web", "other"}, requested())
+
+	web = web.DeepCopy()
+	web.Annotations = map[string]string{"refused-at": "now"} // as a webhook might write
+	assert.Empty(t, requested())
+	web.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
+	assert.Equal(t, []string{"web"}, requested(), "a budget may not protect a pod that is not ready")
+	web = web.DeepCopy()
+	web.Labels = map[string]string{"app": "orphan"}
+	assert.Equal(t, []string{"web"}, requested())
+	assert.Empty(t, requested())
+
+	clk.SetTime(clk.Now().Add(refusedRetry))
+	assert.Equal(t, []string{"web", "other"}, requested())
+}
+
+// TestControlPlaneGetsTheNextEviction exhausts the limit with other nodes.
+func TestControlPlaneGetsTheNextEviction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, shared := &answers{}, newPace(Options{PerSecond: 1}.limiter())
+		evict := func(isControlPlane bool, name string) {
+			r := server.queue(t, isControlPlane, clock.RealClock{}, shared)
+			go func() {
+				_, _, err := r.evictPod(t.Context(), "n", podNamed(name))
+				assert.NoError(t, err)
+			}()
+			synctest.Wait()
+		}
+		for range drainWorkers {
+			evict(false, "worker")
+		}
+		evict(true, "control-plane")
+		evict(true, "control-plane")
+		require.Equal(t, []string{"worker"}, server.requested)
+
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, []string{"worker", "control-plane", "control-plane", "worker"}, server.requested)
+		time.Sleep(drainWorkers * time.Second)
+		synctest.Wait()
+		assert.Len(t, server.requested, drainWorkers+2)
+	})
+}
+
+// TestEvictionsEndWithTheProcess has evictions that wait for their turn, for the limit and for a handover.
+func TestEvictionsEndWithTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, shared := &answers{}, newPace(exhausted{})
+		ctx, cancel := context.WithCancel(t.Context())
+		for _, isControlPlane := range []bool{false, false, true} {
+			r := server.queue(t, isControlPlane, clock.RealClock{}, shared)
+			go func() {
+				_, _, err := r.evictPod(ctx, "n", podNamed("web"))
+				assert.ErrorIs(t, err, context.Canceled)
+			}()
+			synctest.Wait()
+		}
+		cancel()
+		synctest.Wait()
+		assert.Empty(t, server.requested)
+	})
+}
+
+// exhausted is a limit that allows nothing.
+type exhausted struct{ flowcontrol.RateLimiter }
+
+func (exhausted) Wait(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestControlPlaneHasAQueueOfItsOwn has drains of other nodes that wait for the limit, as many as a queue reconciles at the same time.
+func TestControlPlaneHasAQueueOfItsOwn(t *testing.T) {
+	cfg := controlPlane.For(t).Config("test")
+	scheme, err := cluster.NewScheme()
+	require.NoError(t, err)
+	server, err := client.New(cfg, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	once := true
+	mgr, err := manager.New(cfg, manager.Options{
+		Scheme: scheme, Metrics: telemetry.Unserved(), Logger: logr.Discard(), Controller: config.Controller{SkipNameValidation: &once},
+	})
+	require.NoError(t, err)
+	require.NoError(t, add(t.Context(), mgr, clock.RealClock{}, record.NewFakeRecorder(100), exhausted{}))
+	node := func(name string, labels map[string]string) {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: map[string]string{
+			api.DesiredConfigAnnotation: "new", api.DesiredDrainAnnotation: "drain-new",
+		}}}
+		require.NoError(t, server.Create(t.Context(), n))
+		t.Cleanup(func() { assert.NoError(t, server.Delete(context.WithoutCancel(t.Context()), n)) })
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+			Spec: corev1.PodSpec{
+				NodeName: name, TerminationGracePeriodSeconds: new(int64), Containers: []corev1.Container{{Name: "app", Image: "app"}},
+			},
+		}
+		require.NoError(t, server.Create(t.Context(), pod))
+		t.Cleanup(func() { assert.NoError(t, server.Delete(context.WithoutCancel(t.Context()), pod)) })
+	}
+	cordoned := func() (names []string) {
+		var nodes corev1.NodeList
+		require.NoError(t, server.List(t.Context(), &nodes))
+		for _, n := range nodes.Items {
+			if n.Spec.Unschedulable {
+				names = append(names, n.Name)
+			}
+		}
+		return names
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { assert.NoError(t, mgr.Start(ctx)) })
+	t.Cleanup(func() { stop(); running.Wait() })
+
+	for i := range drainWorkers {
+		node(fmt.Sprintf("worker-%d", i), nil)
+	}
+	require.Eventually(t, func() bool { return len(cordoned()) == drainWorkers }, time.Minute, 20*time.Millisecond)
+	node("control-plane", map[string]string{"node-role.kubernetes.io/control-plane": ""})
+	require.Eventually(t, func() bool { return slices.Contains(cordoned(), "control-plane") }, time.Minute, 20*time.Millisecond)
 }

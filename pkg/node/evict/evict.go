@@ -20,10 +20,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/drain"
+	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 // DefaultPerSecond is the default of Options.PerSecond.
@@ -49,6 +51,10 @@ const nodeName = "spec.nodeName"
 
 // Add adds the controller to a manager whose scheme cluster.NewScheme returned. It runs until ctx ends.
 func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecorder, o Options) error {
+	return add(ctx, mgr, clk, recorder, o.limiter())
+}
+
+func add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecorder, limit flowcontrol.RateLimiter) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, nodeName, func(o client.Object) []string {
 		pod, ok := o.(*corev1.Pod)
 		if !ok || pod.Spec.NodeName == "" {
@@ -63,23 +69,41 @@ func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, recor
 	if err != nil {
 		return fmt.Errorf("connecting to the API server: %w", err)
 	}
-	return newDrains(mgr.GetClient(), core.RESTClient(), clk, recorder, o).add(mgr)
+	shared := newPace(limit)
+	for _, isControlPlane := range []bool{true, false} {
+		if err := newDrains(isControlPlane, mgr.GetClient(), core.RESTClient(), clk, recorder, shared).add(mgr); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *drains) add(mgr manager.Manager) error {
-	ofPod := func(_ context.Context, o client.Object) []reconcile.Request {
+	name := "node-drains"
+	if r.isControlPlane {
+		name = "node-drains-control-plane"
+	}
+	ofPod := func(ctx context.Context, o client.Object) []reconcile.Request {
 		pod, ok := o.(*corev1.Pod)
-		if !ok || pod.Spec.NodeName == "" {
+		n := &corev1.Node{}
+		if !ok || r.client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, n, client.UnsafeDisableDeepCopy) != nil || !r.serves(n) {
 			return nil
 		}
-		return requestFor(pod.Spec.NodeName)
+		return requestFor(n.Name)
 	}
-	return builder.ControllerManagedBy(mgr).Named("node-drains").
-		For(&corev1.Node{}, cluster.OnNodeChanges(mattersToDrain)).
+	return builder.ControllerManagedBy(mgr).Named(name).
+		For(&corev1.Node{}, cluster.OnNodeChanges(mattersToDrain), builder.WithPredicates(predicate.NewPredicateFuncs(r.serves))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: drainWorkers}).
 		Complete(r)
+}
+
+// serves reports whether a node belongs to the queue. A node whose role changes may be in both until it is drained, which costs one request for
+// each pod.
+func (r *drains) serves(o client.Object) bool {
+	n, ok := o.(*corev1.Node)
+	return ok && pool.IsControlPlane(n) == r.isControlPlane
 }
 
 // mattersToDrain reports whether a change of a node may change its drain.

@@ -33,18 +33,18 @@ type Candidates struct {
 	Retarget []*corev1.Node
 	// Start are the other ready nodes, in the order in which they get slots.
 	Start []*corev1.Node
-	// Capacity is the number of free slots.
-	Capacity int
+	// Used and Capacity are the numbers of slots in use and of free slots. More slots than the pool has are in use if more nodes are unavailable.
+	Used, Capacity int
 }
 
 // Select returns the candidates of a pool with at most maxUnavailable unavailable nodes. A node that failed to apply the pool's config uses
 // up a slot, so a broken config stops after maxUnavailable nodes.
 func Select(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, maxUnavailable int) Candidates {
-	c := Candidates{Capacity: maxUnavailable}
+	var c Candidates
 	for _, n := range nodes {
 		current := hasTarget(n, p.Spec.Configuration.Name)
 		if IsUnavailable(n) || current && isFailing(n) {
-			c.Capacity--
+			c.Used++
 		}
 		switch {
 		case current:
@@ -54,7 +54,7 @@ func Select(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, maxUnavailable in
 			c.Start = append(c.Start, n)
 		}
 	}
-	c.Capacity = max(c.Capacity, 0)
+	c.Capacity = max(maxUnavailable-c.Used, 0)
 	slices.SortStableFunc(c.Start, compareByZoneAndAge)
 	return c
 }

@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -118,16 +117,18 @@ func (s Selectors) Pool(n *corev1.Node) (name string, custom []string) {
 // BuiltIn returns the two pools that every cluster has, for a cluster without them. A label selector cannot express "or", so the nodes'
 // labels decide: distributions of Kubernetes label control-plane nodes with control-plane or master, and workers with worker or not at all.
 func BuiltIn(nodes []*corev1.Node) (controlPlane, worker *mcfgv1.MachineConfigPool) {
-	const role = "node-role.kubernetes.io/"
 	carried := func(label string) bool {
-		return slices.ContainsFunc(nodes, func(n *corev1.Node) bool { _, ok := n.Labels[label]; return ok })
+		return slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return has(n, label) })
 	}
-	selected := cmp.Or(map[bool]string{carried(role + "control-plane"): role + "control-plane"}[true], role+"master")
-	workers := &metav1.LabelSelector{MatchLabels: map[string]string{role + "worker": ""}}
-	if !carried(role + "worker") {
+	selected := masterRole
+	if carried(controlPlaneRole) {
+		selected = controlPlaneRole
+	}
+	workers := &metav1.LabelSelector{MatchLabels: map[string]string{workerRole: ""}}
+	if !carried(workerRole) {
 		workers = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-			{Key: role + "control-plane", Operator: metav1.LabelSelectorOpDoesNotExist},
-			{Key: role + "master", Operator: metav1.LabelSelectorOpDoesNotExist},
+			{Key: controlPlaneRole, Operator: metav1.LabelSelectorOpDoesNotExist},
+			{Key: masterRole, Operator: metav1.LabelSelectorOpDoesNotExist},
 		}}
 	}
 	controlPlane = builtIn(api.ControlPlanePool, &metav1.LabelSelector{MatchLabels: map[string]string{selected: ""}})

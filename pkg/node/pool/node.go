@@ -11,6 +11,21 @@ import (
 // HasReported reports whether the node's daemon has reported. Other nodes are neither counted nor updated.
 func HasReported(n *corev1.Node) bool { return n.Annotations[api.NodeStateAnnotation] != "" }
 
+// Labels of nodes by their role. Distributions of Kubernetes label control-plane nodes with one of the first two or both.
+const (
+	controlPlaneRole = "node-role.kubernetes.io/control-plane"
+	masterRole       = "node-role.kubernetes.io/master"
+	workerRole       = "node-role.kubernetes.io/worker"
+)
+
+// IsControlPlane reports whether the node's labels say that it runs the control plane.
+func IsControlPlane(n *corev1.Node) bool { return has(n, controlPlaneRole) || has(n, masterRole) }
+
+func has(n *corev1.Node, label string) bool {
+	_, ok := n.Labels[label]
+	return ok
+}
+
 // IsReady reports whether pods can start on the node. Kubernetes does not report every condition on every node, so an absent condition does
 // not matter. Memory and process pressure come and go with the workload, so they do not matter either.
 func IsReady(n *corev1.Node) bool {

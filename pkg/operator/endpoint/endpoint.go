@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 
-	configv1 "github.com/openshift/api/config/v1"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -17,8 +16,8 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/cluster-version/cvo/internal/tlsprofile"
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/apply/inject"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/kube/certificate"
 	"github.com/cluster-version/cvo/pkg/kube/guard"
@@ -71,7 +70,7 @@ func Listen(ctx context.Context, options Options) (*Endpoint, error) {
 	e := &Endpoint{options: options}
 	var err error
 	e.Endpoint, err = serve.Listen(ctx, clock.RealClock{}, serve.Options{
-		Listen: options.Listen, TLS: options.TLS, ParseProfile: parseTLSProfile,
+		Listen: options.Listen, TLS: options.TLS, ParseProfile: tlsprofile.Settings,
 		Certificate: certificate.Options{
 			CertFile: options.CertFile, KeyFile: options.KeyFile, Optional: options.CertOptional,
 			Service: api.OperatorService, Namespace: options.Namespace, PodIP: options.PodIP,
@@ -84,11 +83,6 @@ func Listen(ctx context.Context, options Options) (*Endpoint, error) {
 		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
-}
-
-func parseTLSProfile(profile *configv1.TLSSecurityProfile) (minVersion string, suites []string) {
-	t := inject.TLSOf(profile)
-	return t.MinVersion, t.CipherSuites
 }
 
 // Serve makes the manager serve the endpoint on every replica. unfenced is the API server connection that replicas use for writes while

@@ -1,0 +1,71 @@
+//go:build linux
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/internal/tlsprofile"
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/kube/certificate"
+	"github.com/cluster-version/cvo/pkg/kube/guard"
+	"github.com/cluster-version/cvo/pkg/kube/replica"
+	"github.com/cluster-version/cvo/pkg/kube/serve"
+	"github.com/cluster-version/cvo/pkg/kube/telemetry"
+)
+
+// endpointOptions are the flags of the controller's endpoint.
+type endpointOptions struct {
+	listen, certFile, keyFile string
+}
+
+func (o *endpointOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.listen, "listen", "", "`address` of /metrics, /healthz and /readyz, over TLS; default none")
+	f.StringVar(&o.certFile, "serving-cert-file", "", "`file` with the serving certificate, reloaded when it changes; default a certificate created at start")
+	f.StringVar(&o.keyFile, "serving-key-file", "", "`file` with the private key of that certificate")
+}
+
+// open creates or reads the certificate and starts to listen. It returns nil if nothing is to be served.
+func (o *endpointOptions) open(ctx context.Context, namespace string) (*serve.Endpoint, error) {
+	return serve.Listen(ctx, clock.RealClock{}, serve.Options{
+		Listen: cmp.Or(o.listen, serve.NoListener), ParseProfile: tlsprofile.Settings,
+		Certificate: certificate.Options{
+			CertFile: o.certFile, KeyFile: o.keyFile, Service: api.MachineConfigController, Namespace: namespace, PodIP: os.Getenv("POD_IP"),
+		},
+	})
+}
+
+// serveMetrics makes every replica serve its metrics to callers whom the API server authorizes, and its health to all.
+func serveMetrics(ctx context.Context, r *replica.Replica, e *serve.Endpoint) error {
+	if e == nil {
+		return nil
+	}
+	cfg, transport := r.Manager.GetConfig(), r.Manager.GetHTTPClient()
+	cluster, err := dynamic.NewForConfigAndClient(cfg, transport)
+	if err != nil {
+		return fmt.Errorf("creating dynamic client: %w", err)
+	}
+	guarded, err := guard.New(clock.RealClock{}, cfg, transport, map[string]string{serve.MetricsPath: "system:monitoring"})
+	if err != nil {
+		return err
+	}
+	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", ok)
+	mux.HandleFunc("GET /readyz", ok)
+	mux.Handle("GET "+serve.MetricsPath, guarded.Protect(telemetry.Handler(r.Registry)))
+	for _, part := range e.Runnables(ctx, cluster, mux) {
+		if err := r.Manager.Add(part); err != nil {
+			return fmt.Errorf("serving: %w", err)
+		}
+	}
+	return nil
+}
