@@ -34,6 +34,9 @@ type Options struct {
 	// PerSecond limits the evictions of all nodes together, because each one is a write to etcd and starts a pod elsewhere. The default is
 	// DefaultPerSecond. A negative number is no limit.
 	PerSecond int
+	// Pod is the pod of this process. If it and the pods of its ReplicaSet can run on no other node, they are not evicted: the process is needed
+	// to complete the drain. Empty if the process does not run in a pod.
+	Pod client.ObjectKey
 }
 
 func (o Options) limiter() flowcontrol.RateLimiter {

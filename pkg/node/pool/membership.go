@@ -118,7 +118,6 @@ func (s Selectors) Pool(n *corev1.Node) (name string, custom []string) {
 // BuiltIn returns the two pools that every cluster has, for a cluster without them. A label selector cannot express "or", so the nodes'
 // labels decide: distributions of Kubernetes label control-plane nodes with control-plane or master, and workers with worker or not at all.
 func BuiltIn(nodes []*corev1.Node) (controlPlane, worker *mcfgv1.MachineConfigPool) {
-	const role = "node-role.kubernetes.io/"
 	carried := func(label string) bool {
 		return slices.ContainsFunc(nodes, func(n *corev1.Node) bool { _, ok := n.Labels[label]; return ok })
 	}
