@@ -74,7 +74,7 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 		return err
 	}
 	pod := client.ObjectKey{Namespace: o.namespace, Name: os.Getenv("POD_NAME")}
-	o.evict.Pod = pod
+	o.update.Pod, o.evict.Pod = pod, pod
 	r, err := replica.New(ctx, cfg, replica.Options{
 		UserAgent: "cvo-node-controller/" + version, Metrics: "node_controller",
 		Namespace: o.namespace, Lease: api.MachineConfigController, Identity: identity, Scheme: scheme, Cache: cluster.CacheOptions(pod), Log: log,
