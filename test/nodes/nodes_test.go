@@ -79,7 +79,10 @@ type stage struct {
 	stop []func()
 }
 
-// start runs the controller, and a daemon for each node.
+// controllerPod is the name of the controller's pod. It exists only in tests that create it.
+const controllerPod = "controller"
+
+// start runs the controller, and a daemon for each node. Nodes whose names start with m belong to the control plane.
 func start(t *testing.T, nodes ...string) *stage {
 	e := controlPlane.For(t)
 	serve.Do(func() {
@@ -101,6 +104,9 @@ func start(t *testing.T, nodes ...string) *stage {
 	require.NoError(t, client.IgnoreAlreadyExists(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: api.MachineConfigNamespace}})))
 	for _, name := range nodes {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"node-role.kubernetes.io/worker": ""}}}
+		if strings.HasPrefix(name, "m") {
+			n.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
+		}
 		require.NoError(t, c.Create(t.Context(), n))
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		require.NoError(t, c.Status().Update(t.Context(), n))
@@ -134,7 +140,7 @@ func (s *stage) run(args ...string) (stop func()) {
 	program, err := os.Executable()
 	require.NoError(s.t, err)
 	cmd := exec.Command(program, append(args, "--kubeconfig", s.env.Kubeconfig)...)
-	cmd.Env = append(os.Environ(), processVariable+"=1")
+	cmd.Env = append(os.Environ(), processVariable+"=1", "POD_NAME="+controllerPod)
 	cmd.Stdout, cmd.Stderr = s.t.Output(), s.t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(s.t, cmd.Start())
@@ -242,13 +248,19 @@ func (s *stage) eventuallyDeleted(name string) {
 // updated waits until the worker pool is updated to another config than before, and returns its name.
 func (s *stage) updated(before string) (config string) {
 	s.t.Helper()
+	return s.updatedPool(api.WorkerPool, before, len(s.hosts))
+}
+
+// updatedPool is like updated, for a pool with so many nodes.
+func (s *stage) updatedPool(pool, before string, nodes int) (config string) {
+	s.t.Helper()
 	s.eventually(func(t *assert.CollectT) {
 		p := &mcfgv1.MachineConfigPool{}
-		require.NoError(t, s.client.Get(s.t.Context(), client.ObjectKey{Name: "worker"}, p))
+		require.NoError(t, s.client.Get(s.t.Context(), client.ObjectKey{Name: pool}, p))
 		config = p.Status.Configuration.Name
 		assert.NotEmpty(t, config)
 		assert.NotEqual(t, before, config)
-		assert.EqualValues(t, len(s.hosts), p.Status.UpdatedMachineCount)
+		assert.EqualValues(t, nodes, p.Status.UpdatedMachineCount)
 	})
 	return config
 }
