@@ -30,17 +30,17 @@ func TestReadyReportsFailedChecks(t *testing.T) {
 
 	require.NoError(t, Ready(t.Context(), cfg, address))
 	status, answer = http.StatusInternalServerError, "[+]ping ok\n[-]etcd failed: reason withheld\n[-]informer-sync failed: reason withheld\nreadyz check failed\n"
-	assert.EqualError(t, Ready(t.Context(), cfg, address), "/readyz answers 500: etcd, informer-sync failed")
+	require.EqualError(t, Ready(t.Context(), cfg, address), "/readyz answers 500: etcd, informer-sync failed")
 	status, answer = http.StatusUnauthorized, "{}"
-	assert.EqualError(t, Ready(t.Context(), cfg, address), "/readyz answers 401")
+	require.EqualError(t, Ready(t.Context(), cfg, address), "/readyz answers 401")
 
 	other := rest.CopyConfig(cfg)
 	other.Host = "https://other.test"
-	assert.ErrorContains(t, Ready(t.Context(), other, address), "not other.test")
+	require.ErrorContains(t, Ready(t.Context(), other, address), "not other.test")
 
 	cfg.Host = server.URL
 	status = http.StatusOK
 	require.NoError(t, Ready(t.Context(), cfg, ""))
 	server.Close()
-	assert.EqualError(t, Ready(t.Context(), cfg, ""), "connect: connection refused")
+	require.EqualError(t, Ready(t.Context(), cfg, ""), "connect: connection refused")
 }

@@ -134,7 +134,7 @@ func TestGuardAsksAnAPIServerOnAnotherNode(t *testing.T) {
 			assert.Equal(t, strings.ReplaceAll(tt.want, "PORT", port), why)
 			assert.Equal(t, tt.want != "", wait > 0)
 			want := map[string]int{}
-			for _, host := range strings.Fields(tt.asked) {
+			for host := range strings.FieldsSeq(tt.asked) {
 				want[host] = 1
 			}
 			assert.Equal(t, want, s.requests)
