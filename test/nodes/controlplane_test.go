@@ -20,7 +20,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
-// podWith creates a pod on a node. Unlike those of pod, it has no finalizer. It is deleted at the end of the test.
+// podWith creates a pod on a node, with a change. It is deleted at the end of the test.
 func (s *stage) podWith(namespace, name, node string, change func(*corev1.Pod)) *corev1.Pod {
 	s.t.Helper()
 	p := &corev1.Pod{

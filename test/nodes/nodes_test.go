@@ -32,7 +32,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -184,15 +183,9 @@ func (s *stage) configFor(role, name string, files map[string]string) {
 
 // pod runs a pod on a node. Its finalizer keeps it there until end is called.
 func (s *stage) pod(name, node string) (end func()) {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: name, Labels: map[string]string{"app": name}, Finalizers: []string{"example.com/running"},
-		},
-		Spec: corev1.PodSpec{
-			NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](0), Containers: []corev1.Container{{Name: "app", Image: "app"}},
-		},
-	}
-	require.NoError(s.t, s.client.Create(s.t.Context(), p))
+	p := s.podWith("default", name, node, func(p *corev1.Pod) {
+		p.Labels, p.Finalizers = map[string]string{"app": name}, []string{"example.com/running"}
+	})
 	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 	require.NoError(s.t, s.client.Status().Update(s.t.Context(), p)) // a budget does not protect a pending pod
 	end = sync.OnceFunc(func() {
