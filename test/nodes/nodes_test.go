@@ -36,7 +36,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -89,7 +88,10 @@ type stage struct {
 	stop []func()
 }
 
-// start runs the controller, and a daemon for each node.
+// controllerPod is the name of the controller's pod. It exists only in tests that create it.
+const controllerPod = "controller"
+
+// start runs the controller, and a daemon for each node. Nodes whose names start with m belong to the control plane.
 func start(t *testing.T, nodes ...string) *stage {
 	e := controlPlane.For(t)
 	serveKinds.Do(func() {
@@ -112,6 +114,9 @@ func start(t *testing.T, nodes ...string) *stage {
 	require.NoError(t, client.IgnoreAlreadyExists(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: api.MachineConfigNamespace}})))
 	for _, name := range nodes {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"node-role.kubernetes.io/worker": ""}}}
+		if strings.HasPrefix(name, "m") {
+			n.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
+		}
 		require.NoError(t, c.Create(t.Context(), n))
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		require.NoError(t, c.Status().Update(t.Context(), n))
@@ -145,7 +150,7 @@ func (s *stage) run(args ...string) (stop func()) {
 	program, err := os.Executable()
 	require.NoError(s.t, err)
 	cmd := exec.Command(program, append(args, "--kubeconfig", s.env.Kubeconfig)...)
-	cmd.Env = append(os.Environ(), processVariable+"=1")
+	cmd.Env = append(os.Environ(), processVariable+"=1", "POD_NAME="+controllerPod)
 	cmd.Stdout, cmd.Stderr = s.t.Output(), s.t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(s.t, cmd.Start())
@@ -189,15 +194,9 @@ func (s *stage) configFor(role, name string, files map[string]string) {
 
 // pod runs a pod on a node. Its finalizer keeps it there until end is called.
 func (s *stage) pod(name, node string) (end func()) {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: name, Labels: map[string]string{"app": name}, Finalizers: []string{"example.com/running"},
-		},
-		Spec: corev1.PodSpec{
-			NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](0), Containers: []corev1.Container{{Name: "app", Image: "app"}},
-		},
-	}
-	require.NoError(s.t, s.client.Create(s.t.Context(), p))
+	p := s.podWith("default", name, node, func(p *corev1.Pod) {
+		p.Labels, p.Finalizers = map[string]string{"app": name}, []string{"example.com/running"}
+	})
 	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 	require.NoError(s.t, s.client.Status().Update(s.t.Context(), p)) // a budget does not protect a pending pod
 	end = sync.OnceFunc(func() {
@@ -253,13 +252,19 @@ func (s *stage) eventuallyDeleted(name string) {
 // updated waits until the worker pool is updated to another config than before, and returns its name.
 func (s *stage) updated(before string) (config string) {
 	s.t.Helper()
+	return s.updatedPool(api.WorkerPool, before, len(s.hosts))
+}
+
+// updatedPool is like updated, for a pool with so many nodes.
+func (s *stage) updatedPool(pool, before string, nodes int) (config string) {
+	s.t.Helper()
 	s.eventually(func(t *assert.CollectT) {
 		p := &mcfgv1.MachineConfigPool{}
-		require.NoError(t, s.client.Get(s.t.Context(), client.ObjectKey{Name: "worker"}, p))
+		require.NoError(t, s.client.Get(s.t.Context(), client.ObjectKey{Name: pool}, p))
 		config = p.Status.Configuration.Name
 		assert.NotEmpty(t, config)
 		assert.NotEqual(t, before, config)
-		assert.EqualValues(t, len(s.hosts), p.Status.UpdatedMachineCount)
+		assert.EqualValues(t, nodes, p.Status.UpdatedMachineCount)
 	})
 	return config
 }
@@ -758,6 +763,8 @@ func TestEffectiveDisruptionPoliciesAreReported(t *testing.T) {
 		assert.Equal(c, metav1.ConditionTrue, degraded.Status)
 		assert.Contains(c, degraded.Message, `files[1].path is "etc/motd": use an absolute path`)
 	})
+}
+
 // TestControllerServesMetrics reads the metrics during a drain, after the update, and after the deletion of the node.
 func TestControllerServesMetrics(t *testing.T) {
 	s := start(t, "n1")

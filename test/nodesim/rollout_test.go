@@ -38,7 +38,7 @@ func (c *cluster) start(p *nodePool) {
 		return
 	}
 	candidates := pool.Select(p.object, p.objects, most)
-	input := plan.Pool{Name: p.object.Name, Candidates: candidates.Start, Slots: most, Free: candidates.Capacity}
+	input := plan.Pool{Name: p.object.Name, Candidates: candidates.Start, Slots: most, Used: pool.Used(p.object, p.objects)}
 	for _, n := range p.nodes {
 		if n.left > 0 {
 			input.Draining = append(input.Draining, n.object)

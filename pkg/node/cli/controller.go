@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
@@ -92,9 +93,11 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 	if err != nil {
 		return err
 	}
+	pod := client.ObjectKey{Namespace: o.namespace, Name: os.Getenv("POD_NAME")}
+	o.update.Pod, o.evict.Pod = pod, pod
 	r, err := replica.New(ctx, cfg, replica.Options{
 		UserAgent: "cvo-node-controller/" + version, Metrics: "node_controller",
-		Namespace: o.namespace, Lease: api.MachineConfigController, Identity: identity, Scheme: scheme, Cache: cluster.CacheOptions(), Log: log,
+		Namespace: o.namespace, Lease: api.MachineConfigController, Identity: identity, Scheme: scheme, Cache: cluster.CacheOptions(pod), Log: log,
 	})
 	if err != nil {
 		return err

@@ -12,21 +12,22 @@ import (
 )
 
 // CacheOptions limits the manager's cache to what the controllers read. A cluster has far more pods than nodes, and every replica caches them.
-func CacheOptions() cache.Options {
+// own is the pod of this process; empty if it does not run in a pod. The cache has what decides on which nodes this pod can run.
+func CacheOptions(own client.ObjectKey) cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:               {Transform: reducePod},
+			&corev1.Pod{}:               {Transform: func(o any) (any, error) { return reducePod(o, own), nil }},
 			&configv1.ClusterOperator{}: {Field: fields.OneTermEqualSelector("metadata.name", api.MachineConfigOperator)},
 		},
 	}
 }
 
 // reducePod returns the parts of a pod that decide about its eviction. The tombstone of a pod stays the same, because it has a reduced pod.
-func reducePod(object any) (any, error) {
+func reducePod(object any, own client.ObjectKey) any {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
-		return object, nil
+		return object
 	}
 	reduced := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -44,5 +45,8 @@ func reducePod(object any) (any, error) {
 			reduced.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status}}
 		}
 	}
-	return reduced, nil
+	if client.ObjectKeyFromObject(pod) == own {
+		reduced.Spec.NodeSelector, reduced.Spec.Tolerations = pod.Spec.NodeSelector, pod.Spec.Tolerations
+	}
+	return reduced
 }

@@ -4,10 +4,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/node/drain"
 )
@@ -26,9 +26,9 @@ func TestCachedPodsKeepWhatDecidesTheirEviction(t *testing.T) {
 			pod.Spec = corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "app", Image: "large"}}}
 			pod.Labels = map[string]string{"app": "web"}
 			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled}, {Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-			object, err := reducePod(pod)
-			require.NoError(t, err)
-			reduced := object.(*corev1.Pod)
+			pod.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+			pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+			reduced := reducePod(pod, client.ObjectKey{Name: "own"}).(*corev1.Pod)
 			hasAgent := func(_, name string) bool { return name == "agent" }
 
 			assert.Equal(t, drain.ActionFor(pod, hasAgent), drain.ActionFor(reduced, hasAgent))
@@ -36,11 +36,13 @@ func TestCachedPodsKeepWhatDecidesTheirEviction(t *testing.T) {
 			assert.Equal(t, pod.Labels, reduced.Labels)
 			assert.Equal(t, pod.Finalizers, reduced.Finalizers)
 			assert.Equal(t, pod.Status.Conditions[1:], reduced.Status.Conditions)
-			assert.Empty(t, reduced.Spec.Containers)
+			assert.Equal(t, corev1.PodSpec{NodeName: "n1"}, reduced.Spec)
 		})
 	}
 	tombstone := toolscache.DeletedFinalStateUnknown{Key: "default/app"}
-	object, err := reducePod(tombstone)
-	require.NoError(t, err)
-	assert.Equal(t, tombstone, object)
+	assert.Equal(t, tombstone, reducePod(tombstone, client.ObjectKey{}))
+	own := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "stage", Name: "controller"}}
+	own.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+	own.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	assert.Equal(t, own.Spec, reducePod(own, client.ObjectKeyFromObject(own)).(*corev1.Pod).Spec)
 }

@@ -76,6 +76,8 @@ func stands(c, next corev1.NodeCondition, now time.Time) bool {
 		(c.Message == next.Message || now.Sub(c.LastHeartbeatTime.Time) < repeat)
 }
 
+func isDrained(c corev1.NodeCondition) bool { return c.Type == corev1.NodeDrained }
+
 // phase returns the conditions of the current phase of a node's update, without times.
 func phase(n *corev1.Node, blocker string) map[corev1.NodeConditionType]corev1.NodeCondition {
 	notes := n.Annotations
@@ -94,7 +96,9 @@ func phase(n *corev1.Node, blocker string) map[corev1.NodeConditionType]corev1.N
 	case strings.HasPrefix(request, "drain-") && !drained:
 		add(corev1.NodeDrainInProgress, "Draining", "Pods are evicted before the update to MachineConfig "+config)
 	case strings.HasPrefix(request, "drain-"), request == "uncordon-"+config:
-		add(corev1.NodeDrained, "Drained", "The pods are gone")
+		if n.Spec.Unschedulable || slices.ContainsFunc(n.Status.Conditions, isDrained) {
+			add(corev1.NodeDrained, "Drained", "The pods are gone") // otherwise the pods could run nowhere else, and stay
+		}
 		add(corev1.NodeMaintenanceInProgress, state, "The host is updated to MachineConfig "+config)
 	case state == api.NodeDegraded || state == api.NodeUnreconcilable:
 		add(corev1.NodeMaintenancePlanned, state, "The update to MachineConfig "+config+" failed and is tried again")

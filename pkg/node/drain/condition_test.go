@@ -50,6 +50,9 @@ func TestConditionsFollowAnUpdate(t *testing.T) {
 		for field := range strings.FieldsSeq(step.write) {
 			key, value, _ := strings.Cut(field, "=")
 			n.Annotations[api.MachineConfigGroup+"/"+key] = value
+			if key == "desiredDrain" {
+				n.Spec.Unschedulable = strings.HasPrefix(value, "drain-")
+			}
 		}
 		now = now.Add(time.Second)
 		before := describe(n)
@@ -60,6 +63,17 @@ func TestConditionsFollowAnUpdate(t *testing.T) {
 		_, changed = drain.Conditions(n, step.blocker, now)
 		assert.False(t, changed, "a second look finds nothing to write")
 		assert.Equal(t, corev1.NodeReady, n.Status.Conditions[0].Type)
+	}
+}
+
+func TestNodesThatKeepTheirPodsAreNotDrained(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+		api.CurrentConfigAnnotation: "a", api.DesiredConfigAnnotation: "b", api.NodeStateAnnotation: api.NodeWorking,
+	}}}
+	for _, request := range []string{"drain-b", "uncordon-b"} {
+		n.Annotations[api.DesiredDrainAnnotation], n.Annotations[api.AppliedDrainAnnotation] = request, request
+		n.Status.Conditions, _ = drain.Conditions(n, "", epoch)
+		assert.Equal(t, "MaintenanceInProgress/Working", describe(n))
 	}
 }
 

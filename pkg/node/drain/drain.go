@@ -38,6 +38,12 @@ func ActionFor(pod *corev1.Pod, hasDaemonSet func(namespace, name string) bool) 
 	return Evict
 }
 
+// IsReplica reports whether two pods have the same controller, such as a ReplicaSet, or are the same pod.
+func IsReplica(a, b *corev1.Pod) bool {
+	owner, other := metav1.GetControllerOf(a), metav1.GetControllerOf(b)
+	return a.UID == b.UID || owner != nil && other != nil && owner.UID == other.UID
+}
+
 // isMirror reports whether the pod mirrors a static pod of the kubelet.
 func isMirror(pod *corev1.Pod) bool {
 	_, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]

@@ -30,6 +30,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/drain"
+	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 const (
@@ -51,6 +52,8 @@ type drains struct {
 	clock    clock.PassiveClock
 	recorder record.EventRecorder
 	pace     *pace
+	// pod is the pod of this process, or empty.
+	pod client.ObjectKey
 
 	mutex sync.Mutex
 	// requested holds, for each node, the pods whose eviction was requested, until the node is drained. A restart forgets them, which costs one
@@ -83,10 +86,10 @@ func (e eviction) isOutdated(pod *corev1.Pod) bool {
 
 // newDrains returns the queue of the control plane, or the one of all other nodes.
 func newDrains(
-	isControlPlane bool, c client.Client, core rest.Interface, clk clock.PassiveClock, recorder record.EventRecorder, pace *pace,
+	isControlPlane bool, c client.Client, core rest.Interface, clk clock.PassiveClock, recorder record.EventRecorder, pace *pace, pod client.ObjectKey,
 ) *drains {
 	return &drains{
-		isControlPlane: isControlPlane, client: c, core: core, clock: clk, recorder: recorder, pace: pace,
+		isControlPlane: isControlPlane, client: c, core: core, clock: clk, recorder: recorder, pace: pace, pod: pod,
 		requested: map[string]map[types.UID]eviction{}, written: map[string]*corev1.Node{},
 	}
 }
@@ -210,8 +213,22 @@ func (r *drains) uncordon(ctx context.Context, n *corev1.Node, wanted string) (*
 }
 
 // drain cordons the node, evicts its pods and, once they are gone, answers the request. If another client uncordons the node meanwhile, the
-// answer fails and the node is cordoned again.
+// answer fails and the node is cordoned again. If its pods could run nowhere else, drain answers at once and changes nothing. A drain that has
+// begun continues.
 func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (*corev1.Node, progress, error) {
+	if _, begun := n.Annotations[api.CordonAnnotation]; !begun && pool.IsControlPlane(n) {
+		nodes, err := r.nodes(ctx)
+		if err != nil {
+			return n, progress{}, err
+		}
+		if pool.IsStranded(n, nodes) {
+			n, err := r.write(ctx, n, func(n *corev1.Node) { n.Annotations[api.AppliedDrainAnnotation] = wanted })
+			if err == nil {
+				logr.FromContextOrDiscard(ctx).Info("node not drained: its pods could run nowhere else", "node", n.Name)
+			}
+			return n, progress{}, err
+		}
+	}
 	if !n.Spec.Unschedulable {
 		n, err := r.write(ctx, n, func(n *corev1.Node) {
 			attempt, _ := strconv.Atoi(n.Annotations[api.CordonAnnotation])
@@ -243,11 +260,15 @@ func (r *drains) evict(ctx context.Context, node string) (progress, error) {
 	hasDaemonSet := func(namespace, name string) bool {
 		return !apierrors.IsNotFound(r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &appsv1.DaemonSet{}))
 	}
+	kept, err := r.kept(ctx, node)
+	if err != nil {
+		return progress{}, err
+	}
 	var p progress
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		action := drain.ActionFor(pod, hasDaemonSet)
-		if action == drain.Keep {
+		if action == drain.Keep || action == drain.Evict && kept != nil && drain.IsReplica(pod, kept) {
 			continue
 		}
 		p.left = true
@@ -267,6 +288,34 @@ func (r *drains) evict(ctx context.Context, node string) (progress, error) {
 		}
 	}
 	return p, nil
+}
+
+// kept returns the pod of this process if it runs on the node and could run on no other, and nil otherwise.
+func (r *drains) kept(ctx context.Context, node string) (*corev1.Pod, error) {
+	if r.pod.Name == "" {
+		return nil, nil
+	}
+	own := &corev1.Pod{}
+	if err := r.client.Get(ctx, r.pod, own); err != nil || own.Spec.NodeName != node {
+		return nil, client.IgnoreNotFound(err)
+	}
+	nodes, err := r.nodes(ctx)
+	if err != nil || pool.CanMove(own, nodes) {
+		return nil, err
+	}
+	return own, nil
+}
+
+func (r *drains) nodes(ctx context.Context) ([]*corev1.Node, error) {
+	var list corev1.NodeList
+	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	nodes := make([]*corev1.Node, len(list.Items))
+	for i := range list.Items {
+		nodes[i] = &list.Items[i]
+	}
+	return nodes, nil
 }
 
 // evictPod requests the eviction of a pod, unless it was requested and the next request is not due. It returns why the pod stays,

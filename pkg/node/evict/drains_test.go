@@ -69,7 +69,7 @@ func TestDrainFollowsItsOwnWrites(t *testing.T) {
 	}}}
 	require.NoError(t, server.Create(t.Context(), n))
 	c := &late{server, n.DeepCopy()}
-	r := newDrains(false, c, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1), newPace(Options{}.limiter()))
+	r := newDrains(false, c, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1), newPace(Options{}.limiter()), client.ObjectKey{})
 	var lines []string
 	ctx := logr.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
 	reconcileNode := func() reconcile.Result {
@@ -176,7 +176,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 func (a *answers) queue(t *testing.T, isControlPlane bool, clk clock.PassiveClock, p *pace) *drains {
 	core, err := corev1client.NewForConfig(&rest.Config{Host: "http://server", Transport: a, QPS: -1})
 	require.NoError(t, err)
-	return newDrains(isControlPlane, nil, core.RESTClient(), clk, record.NewFakeRecorder(1), p)
+	return newDrains(isControlPlane, nil, core.RESTClient(), clk, record.NewFakeRecorder(1), p, client.ObjectKey{})
 }
 
 func podNamed(name string) *corev1.Pod {
@@ -202,7 +202,7 @@ func TestRefusedEvictionIsRetriedWhenItsBudgetOrPodChanges(t *testing.T) {
 		refusal: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","details":{"causes":[{"reason":"DisruptionBudget"}]},"code":429}`,
 	}
 	clk := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	r := server.queue(t, false, clk, newPace(Options{}.limiter()))
+	r := server.queue(t, false, clk, newPace(Options{}.limiter()), client.ObjectKey{})
 	web, other := podNamed("web"), podNamed("other")
 	requested := func() []string {
 		server.requested = nil
@@ -307,7 +307,7 @@ func TestControlPlaneHasAQueueOfItsOwn(t *testing.T) {
 		Scheme: scheme, Metrics: telemetry.Unserved(), Logger: logr.Discard(), Controller: config.Controller{SkipNameValidation: &once},
 	})
 	require.NoError(t, err)
-	require.NoError(t, add(t.Context(), mgr, clock.RealClock{}, record.NewFakeRecorder(100), exhausted{}))
+	require.NoError(t, add(t.Context(), mgr, clock.RealClock{}, record.NewFakeRecorder(100), Options{}, exhausted{}))
 	node := func(name string, labels map[string]string) {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: map[string]string{
 			api.DesiredConfigAnnotation: "new", api.DesiredDrainAnnotation: "drain-new",

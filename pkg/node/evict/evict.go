@@ -36,6 +36,9 @@ type Options struct {
 	// PerSecond limits the evictions of all nodes together, because each one is a write to etcd and starts a pod elsewhere. The default is
 	// DefaultPerSecond. A negative number is no limit.
 	PerSecond int
+	// Pod is the pod of this process. If it and the pods of its ReplicaSet can run on no other node, they are not evicted: the process is needed
+	// to complete the drain. Empty if the process does not run in a pod.
+	Pod client.ObjectKey
 }
 
 func (o Options) limiter() flowcontrol.RateLimiter {
@@ -51,10 +54,10 @@ const nodeName = "spec.nodeName"
 
 // Add adds the controller to a manager whose scheme cluster.NewScheme returned. It runs until ctx ends.
 func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecorder, o Options) error {
-	return add(ctx, mgr, clk, recorder, o.limiter())
+	return add(ctx, mgr, clk, recorder, o, o.limiter())
 }
 
-func add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecorder, limit flowcontrol.RateLimiter) error {
+func add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecorder, o Options, limit flowcontrol.RateLimiter) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, nodeName, func(o client.Object) []string {
 		pod, ok := o.(*corev1.Pod)
 		if !ok || pod.Spec.NodeName == "" {
@@ -71,7 +74,7 @@ func add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, recor
 	}
 	shared := newPace(limit)
 	for _, isControlPlane := range []bool{true, false} {
-		if err := newDrains(isControlPlane, mgr.GetClient(), core.RESTClient(), clk, recorder, shared).add(mgr); err != nil {
+		if err := newDrains(isControlPlane, mgr.GetClient(), core.RESTClient(), clk, recorder, shared, o.Pod).add(mgr); err != nil {
 			return err
 		}
 	}

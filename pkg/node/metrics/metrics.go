@@ -88,7 +88,7 @@ func (s state) metrics(d descriptions, now time.Time) []prometheus.Metric {
 		}
 		total, _ := pool.MaxUnavailable(p, len(nodes)) // the bound shows that it is invalid
 		add(d.slots, float64(total), p.Name, "total")
-		add(d.slots, float64(pool.Select(p, nodes, total).Used), p.Name, "used")
+		add(d.slots, float64(pool.Used(p, nodes)), p.Name, "used")
 		add(d.slots, float64(blocked), p.Name, "blocked")
 		active := pool.BoundOf(p, nodes)
 		for _, b := range pool.Bounds() {

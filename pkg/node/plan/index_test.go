@@ -16,7 +16,7 @@ import (
 
 // starts reports whether a single node starts.
 func starts(x *plan.Index, n *corev1.Node) bool {
-	return len(x.Plan([]plan.Pool{{Name: "worker", Candidates: []*corev1.Node{n}, Slots: 1, Free: 1}}, now)[0].Start) == 1
+	return len(x.Plan([]plan.Pool{{Name: "worker", Candidates: []*corev1.Node{n}, Slots: 1}}, now)[0].Start) == 1
 }
 
 func TestBudgetsSelectPods(t *testing.T) {
@@ -100,7 +100,7 @@ func TestIndexFollowsPodsAndBudgets(t *testing.T) {
 	assert.True(t, starts(x, nodes[0]), "no pod is left")
 
 	db, _ := parseNodes(t, "b:")
-	worker := plan.Pool{Name: "worker", Candidates: append(nodes[1:2:2], db...), Slots: 1, Free: 1}
+	worker := plan.Pool{Name: "worker", Candidates: append(nodes[1:2:2], db...), Slots: 1}
 	assert.Len(t, x.Plan([]plan.Pool{worker}, now)[0].Start, 1)
 	x.RemovePod(pods[2])
 	assert.True(t, starts(x, nodes[1]))
@@ -146,7 +146,7 @@ func BenchmarkRound(b *testing.B) {
 	for _, free := range []int{1, nodeCount / 10} {
 		b.Run(fmt.Sprintf("plan/%d slots", free), func(b *testing.B) {
 			for b.Loop() {
-				x.Plan([]plan.Pool{{Name: "worker", Candidates: nodes, Slots: nodeCount / 10, Free: free}}, now.Add(time.Hour))
+				x.Plan([]plan.Pool{{Name: "worker", Candidates: nodes, Slots: nodeCount / 10, Used: nodeCount/10 - free}}, now.Add(time.Hour))
 			}
 		})
 	}

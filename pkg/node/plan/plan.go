@@ -5,6 +5,7 @@ package plan
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +19,7 @@ const Patience = time.Minute
 
 // Pool has the nodes of a pool.
 type Pool struct {
-	// Name is the pool's name. Nodes of api.ControlPlanePool start one at a time.
+	// Name is the pool's name. All nodes of the pools for which IsControlPlane is true start one at a time.
 	Name string
 	// Candidates are the nodes that can start, in the order in which they start without budgets: pool.Candidates.Start.
 	Candidates []*corev1.Node
@@ -26,15 +27,23 @@ type Pool struct {
 	Draining []*corev1.Node
 	// Undrained has the names of nodes that are expected to update without a drain. Budgets do not delay them.
 	Undrained map[string]bool
-	// Slots is the number of nodes that may be unavailable at the same time, and Free the number of those slots that are not in use.
-	Slots, Free int
+	// Slots is the number of nodes that may be unavailable at the same time, and Used the number of those that use a slot now: pool.Used.
+	Slots, Used int
+	// Leader is the node of the leading controller; empty if it is not known. It is the last of a control-plane pool, so that the controller
+	// moves once.
+	Leader string
+	// Refusal says why no node of the pool may start now, as a sentence without subject and period; empty if one may.
+	Refusal string
 }
+
+// IsControlPlane reports whether a pool has nodes of the control plane, by the pool's name.
+func IsControlPlane(pool string) bool { return pool == api.ControlPlanePool || pool == api.ArbiterPool }
 
 // Plan is the result for a pool.
 type Plan struct {
 	// Start are the nodes that start now, in this order.
 	Start []*corev1.Node
-	// Waiting are the other candidates, in the order of Pool.Candidates.
+	// Waiting are the other candidates, in the order of Pool.Candidates, with Pool.Leader last.
 	Waiting []Wait
 	// Idle is the number of slots that stay empty although nodes wait. A change of a budget may allow another plan to fill them.
 	Idle int
@@ -52,12 +61,19 @@ type Plan struct {
 //     operator may move it once the node is cordoned or an eviction was refused, and needs other nodes for that. Therefore nodes with pods of
 //     the same budget start one at a time, and at most half of the slots, rounded up, have such nodes.
 //
+// Control-plane nodes start one at a time, in whatever pool they are. The node of the leading controller starts when no other candidate of its
+// pool is left.
+//
 // A node is passed over while one of its budgets has been at zero for Patience. now is the time of the budgets' conditions.
 func (x *Index) Plan(pools []Pool, now time.Time) []Plan {
 	r := x.newRound(pools, now)
 	plans := make([]Plan, len(pools))
 	for i := range pools {
-		plans[i] = r.plan(&pools[i])
+		p := pools[i]
+		if leader := slices.IndexFunc(p.Candidates, p.isLeader); leader >= 0 {
+			p.Candidates = slices.Concat(p.Candidates[:leader], p.Candidates[leader+1:], p.Candidates[leader:leader+1])
+		}
+		plans[i] = r.plan(&p)
 	}
 	return plans
 }
@@ -70,14 +86,19 @@ type round struct {
 	spare []int32
 	// held has the budgets that never allow a disruption and have pods on a node that has started.
 	held map[int32]bool
+	// controlPlane is the number of control-plane nodes that may still start: 1 or 0.
+	controlPlane int
 }
 
 func (x *Index) newRound(pools []Pool, now time.Time) *round {
-	r := &round{Index: x, now: now, spare: make([]int32, len(x.budgets)), held: map[int32]bool{}}
+	r := &round{Index: x, now: now, spare: make([]int32, len(x.budgets)), held: map[int32]bool{}, controlPlane: 1}
 	for i := range x.budgets {
 		r.spare[i] = x.budgets[i].allowed
 	}
 	for i := range pools {
+		if IsControlPlane(pools[i].Name) && pools[i].Used > 0 {
+			r.controlPlane = 0
+		}
 		for _, n := range pools[i].Draining {
 			r.start(r.loadIn(&pools[i], n))
 		}
@@ -106,24 +127,34 @@ func (r *round) start(l load) {
 }
 
 func (r *round) plan(p *Pool) Plan {
-	free := p.Free
-	if p.Name == api.ControlPlanePool {
-		free = min(free, 1-(p.Slots-p.Free))
+	free := max(p.Slots-p.Used, 0)
+	if IsControlPlane(p.Name) {
+		free = min(free, r.controlPlane)
 	}
 	var result Plan
 	var started []bool
-	if free > 0 {
+	if free > 0 && p.Refusal == "" {
 		result.Start, started = r.startNodes(p, free)
 		free -= len(result.Start)
+		if IsControlPlane(p.Name) {
+			r.controlPlane -= len(result.Start)
+		}
 	}
 	for i, n := range p.Candidates {
 		if started == nil || !started[i] {
 			result.Waiting = append(result.Waiting, r.wait(p, n, free > 0))
 		}
 	}
-	result.Idle = max(min(free, len(result.Waiting)), 0)
+	result.Idle = min(free, len(result.Waiting))
 	return result
 }
+
+func (p *Pool) isLeader(n *corev1.Node) bool {
+	return IsControlPlane(p.Name) && n.Name == p.Leader
+}
+
+// isDeferred reports whether the node of the leading controller has to wait for other nodes.
+func (p *Pool) isDeferred(n *corev1.Node) bool { return p.isLeader(n) && len(p.Candidates) > 1 }
 
 // startNodes returns at most free nodes, and for each candidate whether it is among them.
 func (r *round) startNodes(p *Pool, free int) (nodes []*corev1.Node, started []bool) {
@@ -184,7 +215,7 @@ func (r *round) candidates(p *Pool) (first queue, last []*candidate) {
 	for i := range all {
 		c := &all[i]
 		switch {
-		case r.zeroBudget(c.load) >= 0:
+		case p.isDeferred(c.node), r.zeroBudget(c.load) >= 0:
 		case r.comesLast(c.load):
 			last = append(last, c)
 		default:

@@ -169,7 +169,7 @@ func TestPlan(t *testing.T) {
 				x.AddPod(p)
 			}
 
-			p := x.Plan([]plan.Pool{{Name: "worker", Candidates: nodes, Draining: draining, Slots: tt.slots, Free: tt.free}}, now)[0]
+			p := x.Plan([]plan.Pool{{Name: "worker", Candidates: nodes, Draining: draining, Slots: tt.slots, Used: tt.slots - tt.free}}, now)[0]
 
 			assert.Equal(t, tt.want, describe(p))
 			idle := 0
@@ -202,17 +202,87 @@ func TestOrderWithoutBudgetsIsThatOfThePool(t *testing.T) {
 	p.Spec.Configuration.Name = "after"
 	for most := range len(nodes) + 1 {
 		c := pool.Select(p, nodes, most)
-		got := plan.NewIndex(nil).Plan([]plan.Pool{{Name: "worker", Candidates: c.Start, Slots: most, Free: c.Capacity}}, now)[0]
+		got := plan.NewIndex(nil).Plan([]plan.Pool{{Name: "worker", Candidates: c.Start, Slots: most, Used: most - c.Capacity}}, now)[0]
 		assert.Equal(t, namesOf(c.Next()), namesOf(got.Start))
 		assert.Len(t, got.Waiting, len(nodes)-most)
 	}
+}
+
+// TestControlPlane plans the pools master, arbiter and worker of a cluster.
+func TestControlPlane(t *testing.T) {
+	const refusal = "waits for etcd"
+	for _, tt := range []struct {
+		name                    string
+		budgets                 string
+		masters, arbiters, work string
+		used, usedArbiters      int
+		leader, refusal         string
+		want                    [3]string
+		sentence                string // of the first master that waits
+	}{
+		{name: "it starts the only node, which has the leader", masters: "m0:", leader: "m0", want: [3]string{"m0"}},
+		{name: "it starts workers beside the only node", masters: "m0:", work: "w0: w1: w2:", leader: "m0", want: [3]string{"m0", "", "w0 w1 w2"}},
+		{
+			name: "it starts one of three nodes, and not the leader's", masters: "m0: m1: m2:", work: "w0: w1: w2:", leader: "m0",
+			want: [3]string{"m1; m2 ControlPlane; m0 ControlPlane", "", "w0 w1 w2"}, sentence: "waits for another control-plane node: they are updated one at a time",
+		},
+		{
+			name: "it starts none beside an unavailable one", masters: "m1: m2:", used: 1, leader: "m0",
+			want: [3]string{"; m1 ControlPlane; m2 ControlPlane"},
+		},
+		{name: "it starts the leader's node last", masters: "m0:", leader: "m0", want: [3]string{"m0"}},
+		{
+			name: "it lets the leader's node wait although its evictions fit", budgets: "web:9/9/8", masters: "m0: m1:web,web", leader: "m0",
+			want: [3]string{"m1; m0 ControlPlane"},
+		},
+		{
+			name: "it lets the leader's node wait for one that is passed over", budgets: "web:9/8/8", masters: "m0: m1:web", leader: "m0",
+			want: [3]string{"; m1 ZeroBudget; m0 Leader"}, sentence: "waits for PodDisruptionBudget shop/web, which allows no disruption now: 8 pods are healthy, and 8 must be",
+		},
+		{
+			name: "it starts no node that the guard refuses", masters: "m0: m1:", arbiters: "a0:", work: "w0:", leader: "m0", refusal: refusal,
+			want: [3]string{"; m1 Guard; m0 Guard", "; a0 Guard", "w0"}, sentence: refusal,
+		},
+		{name: "it counts arbiters", masters: "m0: m1:", arbiters: "a0:", want: [3]string{"m0; m1 ControlPlane", "; a0 ControlPlane"}},
+		{name: "it starts no master beside an unavailable arbiter", masters: "m0:", usedArbiters: 1, want: [3]string{"; m0 ControlPlane"}},
+		{name: "it starts no arbiter beside an unavailable master", arbiters: "a0:", used: 1, want: [3]string{"", "; a0 ControlPlane"}},
+		{name: "it ignores the leader among workers", work: "w0: w1: w2:", leader: "w0", want: [3]string{"", "", "w0 w1 w2"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			x := plan.NewIndex(parseBudgets(t, tt.budgets))
+			var pools []plan.Pool
+			for i, text := range []string{tt.masters, tt.arbiters, tt.work} {
+				nodes, pods := parseNodes(t, text)
+				for _, p := range pods {
+					x.AddPod(p)
+				}
+				p := plan.Pool{Name: []string{api.ControlPlanePool, api.ArbiterPool, api.WorkerPool}[i], Candidates: nodes, Slots: 3, Leader: tt.leader}
+				p.Used = []int{tt.used, tt.usedArbiters, 0}[i]
+				if plan.IsControlPlane(p.Name) {
+					p.Refusal = tt.refusal
+				}
+				pools = append(pools, p)
+			}
+
+			plans := x.Plan(pools, now)
+
+			for i, want := range tt.want {
+				assert.Equal(t, want, describe(plans[i]), pools[i].Name)
+			}
+			if tt.sentence != "" {
+				assert.Equal(t, tt.sentence, plans[0].Waiting[0].String())
+			}
+		})
+	}
+	leader := plan.Wait{Cause: plan.Leader}
+	assert.Equal(t, "waits for the other nodes of its pool: it runs the leading controller, which has to move once", leader.String())
 }
 
 func TestControlPlaneNodesStartOneAtATime(t *testing.T) {
 	nodes, _ := parseNodes(t, "m0: m1:")
 	x := plan.NewIndex(nil)
 	for free, want := range []string{"; m0 ControlPlane; m1 ControlPlane", "; m0 ControlPlane; m1 ControlPlane", "; m0 ControlPlane; m1 ControlPlane", "m0; m1 ControlPlane"} {
-		p := x.Plan([]plan.Pool{{Name: api.ControlPlanePool, Candidates: nodes, Slots: 3, Free: free}}, now)[0]
+		p := x.Plan([]plan.Pool{{Name: api.ControlPlanePool, Candidates: nodes, Slots: 3, Used: 3 - free}}, now)[0]
 		assert.Equal(t, want, describe(p), "%d of 3 slots are free", free)
 		assert.Equal(t, "waits for another control-plane node: they are updated one at a time", p.Waiting[0].String())
 	}
@@ -224,7 +294,7 @@ func TestNodesWithoutADrainNeedNoBudget(t *testing.T) {
 	for _, p := range pods {
 		x.AddPod(p)
 	}
-	pool := plan.Pool{Name: "worker", Candidates: nodes[1:], Draining: nodes[:1], Slots: 4, Free: 2, Undrained: map[string]bool{"a": true, "d": true}}
+	pool := plan.Pool{Name: "worker", Candidates: nodes[1:], Draining: nodes[:1], Slots: 4, Used: 2, Undrained: map[string]bool{"a": true, "d": true}}
 	assert.Equal(t, "b d; c Slot", describe(x.Plan([]plan.Pool{pool}, now)[0]))
 
 	x = plan.NewIndex(parseBudgets(t, "web:9/8/8"))
@@ -241,8 +311,8 @@ func TestPoolsShareBudgets(t *testing.T) {
 		x.AddPod(p)
 	}
 	plans := x.Plan([]plan.Pool{
-		{Name: "worker", Candidates: nodes[:1], Slots: 1, Free: 1},
-		{Name: "infra", Candidates: nodes[1:], Slots: 1, Free: 1},
+		{Name: "worker", Candidates: nodes[:1], Slots: 1},
+		{Name: "infra", Candidates: nodes[1:], Slots: 1},
 	}, now)
 	assert.Equal(t, "a", describe(plans[0]))
 	assert.Equal(t, "c; b Slot", describe(plans[1]))
@@ -262,7 +332,7 @@ func TestNodesThatShareABudgetDoNotMeet(t *testing.T) {
 	}
 	started := 0
 	for len(left) >= 20 {
-		p := x.Plan([]plan.Pool{{Name: "worker", Candidates: left, Slots: 10, Free: 10}}, now)[0]
+		p := x.Plan([]plan.Pool{{Name: "worker", Candidates: left, Slots: 10}}, now)[0]
 		require.Len(t, p.Start, 10)
 		sharing := 0
 		for _, n := range p.Start {
@@ -304,7 +374,7 @@ func TestEachCandidateStartsOrWaits(t *testing.T) {
 		}
 		drained := random.IntN(len(nodes) + 1)
 		slots := 1 + random.IntN(6)
-		input := plan.Pool{Name: "worker", Draining: nodes[:drained], Candidates: nodes[drained:], Slots: slots, Free: random.IntN(slots + 1)}
+		input := plan.Pool{Name: "worker", Draining: nodes[:drained], Candidates: nodes[drained:], Slots: slots, Used: random.IntN(slots + 1)}
 
 		p := x.Plan([]plan.Pool{input}, now)[0]
 
@@ -314,7 +384,7 @@ func TestEachCandidateStartsOrWaits(t *testing.T) {
 			assert.Equal(t, p.Idle == 0, w.Cause == plan.Slot, "seed %d: %s %s", seed, w.Node.Name, w)
 		}
 		assert.ElementsMatch(t, input.Candidates, all, "seed %d", seed)
-		assert.LessOrEqual(t, len(p.Start)+p.Idle, input.Free, "seed %d", seed)
+		assert.LessOrEqual(t, len(p.Start)+p.Idle, slots-input.Used, "seed %d", seed)
 		assert.Equal(t, p, x.Plan([]plan.Pool{input}, now)[0], "seed %d: the same plan again", seed)
 	}
 }

@@ -5,8 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // Cause is the cause for which a node waits.
@@ -16,12 +14,16 @@ type Cause string
 const (
 	// Slot is that maxUnavailable nodes are unavailable.
 	Slot Cause = "Slot"
-	// ControlPlane is that another control-plane node is unavailable.
+	// ControlPlane is that another control-plane node is unavailable or failed.
 	ControlPlane Cause = "ControlPlane"
 	// ZeroBudget is a budget that has allowed no disruption for Patience.
 	ZeroBudget Cause = "ZeroBudget"
 	// UsedBudget is a budget that draining nodes use up.
 	UsedBudget Cause = "UsedBudget"
+	// Leader is that the node has the leading controller.
+	Leader Cause = "Leader"
+	// Guard is a control plane that would not survive the loss of the node: Pool.Refusal.
+	Guard Cause = "Guard"
 	// BlockedPod is a pod whose eviction is always refused.
 	BlockedPod Cause = "BlockedPod"
 )
@@ -39,6 +41,8 @@ type Wait struct {
 	healthy, needed int32
 	// pod is a pod that several budgets select, as namespace/name, or empty.
 	pod string
+	// refusal is Pool.Refusal.
+	refusal string
 }
 
 // String returns a sentence without subject and period.
@@ -47,10 +51,13 @@ func (w Wait) String() string {
 	case ControlPlane:
 		return "waits for another control-plane node: they are updated one at a time"
 	case ZeroBudget:
-		return fmt.Sprintf("waits for PodDisruptionBudget %s, which allows no disruption now: %d pods are healthy, and %d must be",
-			w.Budget, w.healthy, w.needed)
+		return zeroBudget(w.Budget, w.healthy, w.needed)
 	case UsedBudget:
 		return fmt.Sprintf("waits for PodDisruptionBudget %s: nodes that are being drained use up the disruptions that it allows", w.Budget)
+	case Leader:
+		return "waits for the other nodes of its pool: it runs the leading controller, which has to move once"
+	case Guard:
+		return w.refusal
 	case BlockedPod:
 		if w.pod != "" {
 			return fmt.Sprintf("waits for other nodes that are drained last: several PodDisruptionBudgets select pod %s, so it cannot be evicted", w.pod)
@@ -62,13 +69,25 @@ func (w Wait) String() string {
 	}
 }
 
+func zeroBudget(name types.NamespacedName, healthy, needed int32) string {
+	return fmt.Sprintf("waits for PodDisruptionBudget %s, which allows no disruption now: %d pods are healthy, and %d must be", name, healthy, needed)
+}
+
 // wait returns the reason why a candidate does not start. hasSlot reports whether a slot stays empty.
 func (r *round) wait(p *Pool, n *corev1.Node, hasSlot bool) Wait {
 	w := Wait{Node: n, Cause: Slot, used: p.Slots, slots: p.Slots}
 	if !hasSlot {
-		if p.Name == api.ControlPlanePool {
+		if IsControlPlane(p.Name) {
 			w.Cause = ControlPlane
 		}
+		return w
+	}
+	if p.Refusal != "" {
+		w.Cause, w.refusal = Guard, p.Refusal
+		return w
+	}
+	if p.isDeferred(n) {
+		w.Cause = Leader
 		return w
 	}
 	l := r.loadIn(p, n)

@@ -33,28 +33,34 @@ type Candidates struct {
 	Retarget []*corev1.Node
 	// Start are the other ready nodes, in the order in which they get slots.
 	Start []*corev1.Node
-	// Used and Capacity are the numbers of slots in use and of free slots. More slots than the pool has are in use if more nodes are unavailable.
-	Used, Capacity int
+	// Capacity is the number of free slots.
+	Capacity int
 }
 
-// Select returns the candidates of a pool with at most maxUnavailable unavailable nodes. A node that failed to apply the pool's config uses
-// up a slot, so a broken config stops after maxUnavailable nodes.
-func Select(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, maxUnavailable int) Candidates {
-	var c Candidates
+// Used returns the number of nodes that use a slot of the pool. A node that failed to apply the pool's config does, so a broken config stops
+// after maxUnavailable nodes.
+func Used(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) int {
+	used := 0
 	for _, n := range nodes {
-		current := hasTarget(n, p.Spec.Configuration.Name)
-		if IsUnavailable(n) || current && isFailing(n) {
-			c.Used++
+		if IsUnavailable(n) || hasTarget(n, p.Spec.Configuration.Name) && isFailing(n) {
+			used++
 		}
+	}
+	return used
+}
+
+// Select returns the candidates of a pool with at most maxUnavailable used slots.
+func Select(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, maxUnavailable int) Candidates {
+	c := Candidates{Capacity: max(maxUnavailable-Used(p, nodes), 0)}
+	for _, n := range nodes {
 		switch {
-		case current:
+		case hasTarget(n, p.Spec.Configuration.Name):
 		case HoldsSlot(n):
 			c.Retarget = append(c.Retarget, n)
 		case IsReady(n):
 			c.Start = append(c.Start, n)
 		}
 	}
-	c.Capacity = max(maxUnavailable-c.Used, 0)
 	slices.SortStableFunc(c.Start, compareByZoneAndAge)
 	return c
 }

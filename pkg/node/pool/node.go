@@ -3,10 +3,42 @@
 package pool
 
 import (
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cluster-version/cvo/pkg/api"
 )
+
+// IsStranded reports whether the pods of a node could run nowhere else: it is a control-plane node, and none of the other nodes is ready. Such
+// a node is updated without a drain. A worker is always drained.
+func IsStranded(n *corev1.Node, nodes []*corev1.Node) bool {
+	return IsControlPlane(n) && !slices.ContainsFunc(nodes, func(other *corev1.Node) bool { return other.Name != n.Name && IsReady(other) })
+}
+
+// CanMove reports whether a pod could run on another node: one that is ready, and that the pod's nodeSelector and tolerations allow.
+func CanMove(pod *corev1.Pod, nodes []*corev1.Node) bool {
+	return slices.ContainsFunc(nodes, func(n *corev1.Node) bool {
+		return n.Name != pod.Spec.NodeName && IsReady(n) && labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(n.Labels)) &&
+			!slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return !tolerates(pod, t) })
+	})
+}
+
+func tolerates(pod *corev1.Pod, t corev1.Taint) bool {
+	return t.Effect == corev1.TaintEffectPreferNoSchedule || slices.ContainsFunc(pod.Spec.Tolerations, func(own corev1.Toleration) bool {
+		return own.ToleratesTaint(logr.Discard(), &t, false)
+	})
+}
+
+// IsUndrained reports whether the node is expected to update without a drain. Either it is stranded, or it has no config yet: then its daemon
+// drains it only if the host differs from the requested content.
+func IsUndrained(n *corev1.Node, nodes []*corev1.Node) bool {
+	return !strings.HasPrefix(n.Annotations[api.DesiredDrainAnnotation], "drain-") &&
+		(n.Annotations[api.CurrentConfigAnnotation] == "" || IsStranded(n, nodes))
+}
 
 // HasReported reports whether the node's daemon has reported. Other nodes are neither counted nor updated.
 func HasReported(n *corev1.Node) bool { return n.Annotations[api.NodeStateAnnotation] != "" }

@@ -225,3 +225,74 @@ func TestIsDraining(t *testing.T) {
 		})
 	}
 }
+
+func TestOnlyControlPlaneNodesAreUpdatedWithoutADrain(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		nodes    string // "m" in the name of a node makes it a control-plane node
+		stranded string
+	}{
+		{"it strands the only node", "m0:v0→v0", "m0"},
+		{"it drains a control-plane node beside a worker", "m0:v0→v0 w0:v0→v0", ""},
+		{"it ignores nodes that are cordoned or not ready", "m0:v0→v0 w0:v0→v0^ w1:v0→v0!", "m0"},
+		{"it drains the only worker", "w0:v0→v0", ""},
+		{"it drains one of three control-plane nodes", "m0:v0→v0 m1:v0→v0^ m2:v0→v0", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, label := range []string{"control-plane", "master"} {
+				nodes := parseNodes(t, tt.nodes)
+				var stranded, undrained []*corev1.Node
+				for _, n := range nodes {
+					if strings.HasPrefix(n.Name, "m") {
+						n.Labels = map[string]string{"node-role.kubernetes.io/" + label: ""}
+					}
+					if pool.IsStranded(n, nodes) {
+						stranded = append(stranded, n)
+					}
+					if pool.IsUndrained(n, nodes) {
+						undrained = append(undrained, n)
+					}
+				}
+				assert.Equal(t, tt.stranded, namesOf(stranded))
+				assert.Equal(t, tt.stranded, namesOf(undrained))
+			}
+		})
+	}
+	n := parseNodes(t, "w0:→v0")
+	assert.True(t, pool.IsUndrained(n[0], n), "it has no config")
+	n[0].Annotations[api.DesiredDrainAnnotation] = "drain-v0"
+	assert.False(t, pool.IsUndrained(n[0], n), "the host differs from the content")
+}
+
+func TestPodsMoveToReadyNodesThatTheirSpecAllows(t *testing.T) {
+	taints := map[string][]corev1.Taint{
+		"none": nil, "soft": {{Key: "a", Effect: corev1.TaintEffectPreferNoSchedule}}, "hard": {{Key: "a", Effect: corev1.TaintEffectNoSchedule}},
+	}
+	for _, tt := range []struct {
+		node, taint, selector string
+		tolerates             bool
+		want                  bool
+	}{
+		{"own:a→a", "none", "", false, false},
+		{"n:a→a", "none", "", false, true},
+		{"n:a→a!", "none", "", false, false},
+		{"n:a→a^", "none", "", true, false},
+		{"n:a→a", "none", "yes", false, true},
+		{"n:a→a", "none", "no", false, false},
+		{"n:a→a", "soft", "", false, true},
+		{"n:a→a", "hard", "", false, false},
+		{"n:a→a", "hard", "", true, true},
+	} {
+		nodes := parseNodes(t, tt.node)
+		nodes[0].Labels = map[string]string{"wanted": "yes"}
+		nodes[0].Spec.Taints = taints[tt.taint]
+		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "own"}}
+		if tt.selector != "" {
+			pod.Spec.NodeSelector = map[string]string{"wanted": tt.selector}
+		}
+		if tt.tolerates {
+			pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		}
+		assert.Equal(t, tt.want, pool.CanMove(pod, nodes), "%+v", tt)
+	}
+}

@@ -3,7 +3,6 @@ package update
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -13,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/internal/printable"
-	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
@@ -46,12 +44,12 @@ type rollout struct {
 }
 
 // plan finds the nodes that start now. wait is the time after which it must run again; 0 if only a change of an object requires that.
-func (r *pools) plan(ctx context.Context, rollouts []*rollout) (wait time.Duration, err error) {
+func (r *pools) plan(ctx context.Context, rollouts []*rollout, nodes []*corev1.Node) (wait time.Duration, err error) {
 	inputs := make([]plan.Pool, len(rollouts))
 	isNeeded := false
 	for i, o := range rollouts {
-		inputs[i] = o.prepare()
-		isNeeded = isNeeded || inputs[i].Free > 0 && len(inputs[i].Candidates) > 0
+		inputs[i] = o.prepare(nodes)
+		isNeeded = isNeeded || inputs[i].Used < inputs[i].Slots && len(inputs[i].Candidates) > 0
 	}
 	if !isNeeded {
 		r.hasIdle.Store(false)
@@ -71,18 +69,55 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout) (wait time.Durati
 	if err := r.client.List(ctx, &budgets, client.UnsafeDisableDeepCopy); err != nil {
 		return 0, fmt.Errorf("listing PodDisruptionBudgets: %w", err)
 	}
+	leader := r.leader(ctx)
+	for i := range inputs {
+		inputs[i].Leader = leader
+	}
+	plans := r.planner.plan(budgets.Items, inputs, begun)
+	r.nextPlan = begun.Add((planShare + 1) * r.clock.Since(begun))
+	isRefused, wait := r.guardControlPlane(ctx, inputs, plans, nodes, budgets.Items)
+	if isRefused {
+		plans = r.planner.plan(budgets.Items, inputs, begun)
+	}
 	hasIdle := false
-	for i, p := range r.planner.plan(budgets.Items, inputs, begun) {
+	for i, p := range plans {
 		rollouts[i].targeted = append(rollouts[i].targeted, p.Start...)
 		hasIdle = hasIdle || p.Idle > 0
 		rollouts[i].waiting = explain(p)
 	}
 	r.hasIdle.Store(hasIdle)
-	r.nextPlan = begun.Add((planShare + 1) * r.clock.Since(begun))
-	if hasIdle {
-		return idleRetry, nil // beside the changes of budgets
+	if wait == 0 && hasIdle {
+		wait = idleRetry // beside the changes of budgets
 	}
-	return 0, nil
+	return wait, nil
+}
+
+// leader returns the node of this process, which leads; empty outside a pod.
+func (r *pools) leader(ctx context.Context) string {
+	pod := &corev1.Pod{}
+	if r.options.Pod.Name == "" || r.client.Get(ctx, r.options.Pod, pod) != nil {
+		return ""
+	}
+	return pod.Spec.NodeName
+}
+
+// guardControlPlane checks whether the control-plane node of the plans may start. If not, it sets the reason in the inputs. wait is the time
+// until another check; 0 if an event shows when the node may start.
+func (r *pools) guardControlPlane(
+	ctx context.Context, inputs []plan.Pool, plans []plan.Plan, nodes []*corev1.Node, budgets []policyv1.PodDisruptionBudget,
+) (isRefused bool, wait time.Duration) {
+	why := ""
+	for i := range plans {
+		if plan.IsControlPlane(inputs[i].Name) && len(plans[i].Start) > 0 { // of one pool: they start one at a time
+			why, wait = r.guard.refusal(ctx, plans[i].Start[0], nodes, budgets)
+		}
+	}
+	for i := range inputs {
+		if plan.IsControlPlane(inputs[i].Name) {
+			inputs[i].Refusal = why
+		}
+	}
+	return why != "", wait
 }
 
 // explain returns a sentence about the first node that waits although slots are free, and the number of the others; empty if none does.
@@ -94,12 +129,12 @@ func explain(p plan.Plan) string {
 	return printable.AndOthers(fmt.Sprintf("Node %s %s", first.Node.Name, first), len(p.Waiting), "node")
 }
 
-// prepare returns the nodes of a pool for the planner, and targets those that keep their slots.
-func (o *rollout) prepare() plan.Pool {
-	input := plan.Pool{Name: o.pool.Name, Undrained: map[string]bool{}}
+// prepare returns the nodes of a pool for the planner, and targets those that keep their slots. all are the nodes of the cluster.
+func (o *rollout) prepare(all []*corev1.Node) plan.Pool {
+	input := plan.Pool{Name: o.pool.Name, Undrained: map[string]bool{}, Used: pool.Used(o.pool, o.nodes)}
 	for _, n := range o.nodes {
-		if n.Annotations[api.CurrentConfigAnnotation] == "" && !strings.HasPrefix(n.Annotations[api.DesiredDrainAnnotation], "drain-") {
-			input.Undrained[n.Name] = true // the daemon drains a host without a config only if it differs from the requested content
+		if pool.IsUndrained(n, all) {
+			input.Undrained[n.Name] = true
 		}
 		if pool.IsDraining(n) {
 			input.Draining = append(input.Draining, n)
@@ -118,13 +153,14 @@ func (o *rollout) prepare() plan.Pool {
 	}
 	candidates := pool.Select(o.pool, o.nodes, input.Slots)
 	o.targeted = candidates.Retarget
-	input.Candidates, input.Free = candidates.Start, candidates.Capacity
+	input.Candidates = candidates.Start
 	return input
 }
 
-// budgetChanged requests another plan if a slot is empty.
-func (r *pools) budgetChanged(context.Context, client.Object) []reconcile.Request {
-	if !r.hasIdle.Load() {
+// waitEnds requests another plan if a slot is empty, after the change of a budget or of a pod. Of pods only etcd's matter: the budgets' status
+// has the others.
+func (r *pools) waitEnds(_ context.Context, o client.Object) []reconcile.Request {
+	if _, isPod := o.(*corev1.Pod); !r.hasIdle.Load() || isPod && !isEtcd(o) {
 		return nil
 	}
 	return []reconcile.Request{{}}

@@ -39,7 +39,7 @@ func TestPlannerFollowsTheCache(t *testing.T) {
 	budgets := []policyv1.PodDisruptionBudget{newBudget("web")}
 	starts := func() bool {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
-		return len(x.plan(budgets, []plan.Pool{{Name: "worker", Candidates: []*corev1.Node{n}, Slots: 1, Free: 1}}, time.Now())[0].Start) == 1
+		return len(x.plan(budgets, []plan.Pool{{Name: "worker", Candidates: []*corev1.Node{n}, Slots: 1}}, time.Now())[0].Start) == 1
 	}
 	web := newPod("1", "web", "ReplicaSet")
 	x.OnAdd(newPod("2", "web", "DaemonSet"), true)
@@ -79,7 +79,7 @@ func TestPlannerFollowsTheCache(t *testing.T) {
 func BenchmarkPlanner(b *testing.B) {
 	const nodes, pods, apps = 2000, 60000, 3000
 	x := newPlanner()
-	input := plan.Pool{Name: "worker", Slots: nodes / 10, Free: 1}
+	input := plan.Pool{Name: "worker", Slots: nodes / 10, Used: nodes/10 - 1}
 	for i := range nodes {
 		input.Candidates = append(input.Candidates, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i)}})
 	}

@@ -45,6 +45,7 @@ type pools struct {
 	written map[string]*corev1.Node
 
 	planner *planner
+	guard   *guard
 	// nextPlan is the earliest time of the next plan.
 	nextPlan time.Time
 	// hasIdle reports whether the last plan left a slot empty although nodes wait.
@@ -67,6 +68,7 @@ type sources struct {
 func newPools(c client.Client, reader client.Reader, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *pools {
 	return &pools{
 		client: c, reader: reader, clock: clk, recorder: recorder, options: o, planner: newPlanner(),
+		guard:   &guard{client: c, reader: reader, clock: clk},
 		sources: map[string]*sources{}, written: map[string]*corev1.Node{},
 	}
 }
@@ -107,7 +109,7 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 		rollouts[i].wait, rollouts[i].renderError, rollouts[i].err = r.render(ctx, p, configs.Items)
 	}
 	var result reconcile.Result
-	if result.RequeueAfter, err = r.plan(ctx, rollouts); err != nil {
+	if result.RequeueAfter, err = r.plan(ctx, rollouts, nodes); err != nil {
 		return reconcile.Result{}, err
 	}
 	var failures []error

@@ -39,12 +39,16 @@ type Options struct {
 	// Settle is the time without changes before MachineConfigs are rendered, so that a burst of changes updates each node once. The default
 	// is DefaultSettle.
 	Settle time.Duration
+	// Pod is the pod of this process. Its node is updated last in the control plane. Empty if the process does not run in a pod.
+	Pod client.ObjectKey
 }
 
 // Add adds the controller to a manager whose scheme cluster.NewScheme returned. It runs until ctx ends.
 func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecorder, o Options) error {
 	o.Settle = cmp.Or(o.Settle, DefaultSettle)
-	return newPools(mgr.GetClient(), mgr.GetAPIReader(), clk, recorder, o).add(ctx, mgr)
+	r := newPools(mgr.GetClient(), mgr.GetAPIReader(), clk, recorder, o)
+	r.guard.config = mgr.GetConfig()
+	return r.add(ctx, mgr)
 }
 
 // all is the only request: a node can move between pools, so the controller looks at all of them.
@@ -59,7 +63,8 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager) error {
 		Watches(&mcfgv1.MachineConfig{}, all).
 		Watches(&mcfgv1.KubeletConfig{}, all).
 		Watches(&corev1.Node{}, all, cluster.OnNodeChanges(mattersToPools)).
-		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged)).
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds)).
 		Complete(r)
 }
 

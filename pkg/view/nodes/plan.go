@@ -99,6 +99,8 @@ type PlannedNode struct {
 	// which the API server never evicts.
 	ZeroBudgets []string `json:"zeroBudgets"`
 	Contested   []string `json:"contested"`
+
+	node *corev1.Node
 }
 
 // Configs are MachineConfigs, and the rules for their effects.
@@ -348,13 +350,13 @@ func (d *Draft) Plan(pods []*corev1.Pod, budgets []policyv1.PodDisruptionBudget)
 	}
 	inputs := make([]plan.Pool, len(d.drafts))
 	for i := range d.drafts {
-		inputs[i] = d.drafts[i].input()
+		inputs[i] = d.drafts[i].input(d.cluster.Nodes)
 	}
 	for i, result := range index.Plan(inputs, d.cluster.At) {
 		if p := &d.drafts[i]; p.shown {
 			p.addNodes(result)
 			for n := range p.Nodes {
-				if t := p.transition(p.Nodes[n].From); t != nil && (t.Drain || t.Unknown != "") {
+				if t := p.transition(p.Nodes[n].From); t != nil && (t.Drain || t.Unknown != "") && !pool.IsStranded(p.Nodes[n].node, d.cluster.Nodes) {
 					p.Nodes[n].addPods(byNode[p.Nodes[n].Name], index)
 				}
 			}
@@ -365,14 +367,14 @@ func (d *Draft) Plan(pods []*corev1.Pod, budgets []policyv1.PodDisruptionBudget)
 	return d.plan
 }
 
-// input returns the pool for package plan, as the controller describes it.
-func (d *draft) input() plan.Pool {
+// input returns the pool for package plan, as the controller describes it. all are the nodes of the cluster.
+func (d *draft) input(all []*corev1.Node) plan.Pool {
 	input := plan.Pool{
 		Name: d.Name, Undrained: map[string]bool{}, Slots: d.MaxUnavailable,
-		Candidates: d.candidates.Start, Free: d.candidates.Capacity,
+		Candidates: d.candidates.Start, Used: pool.Used(d.pool, d.nodes),
 	}
 	for _, n := range d.nodes {
-		if n.Annotations[api.CurrentConfigAnnotation] == "" && !strings.HasPrefix(n.Annotations[api.DesiredDrainAnnotation], "drain-") {
+		if pool.IsUndrained(n, all) {
 			input.Undrained[n.Name] = true
 		}
 		if pool.IsDraining(n) {
@@ -386,7 +388,7 @@ func (d *draft) input() plan.Pool {
 func (d *draft) addNodes(result plan.Plan) {
 	add := func(n *corev1.Node, turn Turn, why string) {
 		d.Nodes = append(d.Nodes, PlannedNode{
-			Name: n.Name, Turn: turn, From: n.Annotations[api.CurrentConfigAnnotation], Why: why,
+			node: n, Name: n.Name, Turn: turn, From: n.Annotations[api.CurrentConfigAnnotation], Why: why,
 			Unmanaged: []string{}, EmptyDir: []string{}, ZeroBudgets: []string{}, Contested: []string{},
 		})
 	}

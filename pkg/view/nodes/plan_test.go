@@ -367,6 +367,23 @@ func TestNodesWithoutAConfigStartRegardlessOfBudgets(t *testing.T) {
 	assert.Equal(t, []string{"shop/web"}, got.Pools[0].Nodes[0].ZeroBudgets, "its daemon may request a drain")
 }
 
+func TestOnlyControlPlaneNodeEvictsNothing(t *testing.T) {
+	p := newPlanned(t, 1)
+	p.add("m0")
+	p.Nodes[0].Labels["node-role.kubernetes.io/control-plane"] = ""
+	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")}
+	p.pods = []*corev1.Pod{newPod("m0", "web", "web-0")}
+	p.budgets = []policyv1.PodDisruptionBudget{newBudget("web", 0)}
+	got := p.plan()
+	assert.Equal(t, []string{"Start m0"}, turns(got))
+	assert.Zero(t, got.Pools[0].Nodes[0].Evicted)
+
+	p.add("w0")
+	got = p.plan()
+	assert.Equal(t, "w0", got.Pools[0].Nodes[0].Name, "the other node can take the pod, so the budget decides")
+	assert.Equal(t, 1, got.Pools[0].Nodes[1].Evicted)
+}
+
 func TestPodsOfSeveralBudgetsAreNamed(t *testing.T) {
 	p := newPlanned(t, 1)
 	p.add("a")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -179,7 +180,7 @@ func newPool(p *mcfgv1.MachineConfigPool, members pool.Membership, now time.Time
 	if slices.Contains(members.SelectAll, p.Name) {
 		result.SpecError = "spec.nodeSelector is empty, so it would select every node, and the pool gets none: set a label"
 	}
-	hasSlot := pool.Select(p, nodes, result.MaxUnavailable).Capacity > 0
+	used := pool.Used(p, nodes)
 	for _, n := range nodes {
 		if pool.HoldsSlot(n) && !pool.IsDegraded(n) {
 			result.Updating++
@@ -192,7 +193,7 @@ func newPool(p *mcfgv1.MachineConfigPool, members pool.Membership, now time.Time
 			}
 			node.Why = unreadiness(n)
 		case Waiting:
-			node.Why = result.waits(n, hasSlot)
+			node.Why = result.waits(n, used)
 		default:
 		}
 		result.Nodes = append(result.Nodes, node)
@@ -268,8 +269,8 @@ func (n Node) rank() int {
 	return rank
 }
 
-// waits explains why a node has not started. hasSlot reports whether a slot is free. The result is empty if the node may start at once.
-func (p *Pool) waits(n *corev1.Node, hasSlot bool) string {
+// waits explains why a node has not started. used is the number of used slots. The result is empty if the node may start at once.
+func (p *Pool) waits(n *corev1.Node, used int) string {
 	why, isNamed := strings.CutPrefix(p.Waiting, "Node "+n.Name+" ")
 	switch {
 	case pool.HoldsSlot(n):
@@ -285,7 +286,9 @@ func (p *Pool) waits(n *corev1.Node, hasSlot bool) string {
 	case isNamed:
 		why, _, _ = strings.Cut(why, " (and ")
 		return why
-	case !hasSlot:
+	case plan.IsControlPlane(p.Name) && used > 0:
+		return plan.Wait{Cause: plan.ControlPlane}.String()
+	case used >= p.MaxUnavailable:
 		return fmt.Sprintf("waits for a free slot: at most %s may be unavailable or failed", printable.Count(p.MaxUnavailable, "node"))
 	}
 	return ""

@@ -102,6 +102,13 @@ func TestNodesHaveAPhaseAndAReason(t *testing.T) {
 			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target, Why: "waits for a free slot: at most 1 node may be unavailable or failed"},
 		},
 		{
+			"it waits for another control-plane node", newPool(api.ControlPlanePool, func(p *mcfgv1.MachineConfigPool) {
+				p.Spec.MaxUnavailable = new(intstr.FromInt(2))
+				p.Spec.NodeSelector = newPool("worker").Spec.NodeSelector
+			}), at("n", before),
+			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target, Why: "waits for another control-plane node: they are updated one at a time"},
+		},
+		{
 			"it waits for a budget", newPool("worker", with(pool.NodesWaiting, "Node n waits for PodDisruptionBudget a/b (and 2 other nodes wait)")), at("n", before),
 			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target, Why: "waits for PodDisruptionBudget a/b"},
 		},

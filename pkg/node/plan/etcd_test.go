@@ -1,0 +1,41 @@
+package plan_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cluster-version/cvo/pkg/node/plan"
+)
+
+func TestEtcdKeepsItsOtherMembers(t *testing.T) {
+	const zero = "waits for PodDisruptionBudget shop/etcd, which allows no disruption now: 2 pods are healthy, and 2 must be"
+	for _, tt := range []struct {
+		name    string
+		nodes   string // the first one is to start
+		budgets string
+		want    string
+	}{
+		{name: "it allows a cluster without etcd pods", nodes: "m0: m1:"},
+		{name: "it allows the only member", nodes: "m0:etcd!"},
+		{name: "it requires the other members", nodes: "m0:etcd m1:etcd m2:etcd!", want: "waits for the etcd member on node m2: pod shop/etcd-m2-0 is not ready"},
+		{name: "it ignores the node's own member", nodes: "m0:etcd! m1:etcd m2:etcd"},
+		{name: "it obeys a budget of etcd", nodes: "m0:etcd m1:etcd m2:etcd!", budgets: "etcd:3/2/2", want: zero},
+		{name: "it leaves the decision to a budget of etcd", nodes: "m0:etcd m1:etcd m2:etcd!", budgets: "etcd:3/2/1"},
+		{name: "it ignores other budgets", nodes: "m0:etcd m1:etcd", budgets: "web:3/2/2"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			nodes, pods := parseNodes(t, tt.nodes)
+			members := make([]corev1.Pod, len(pods))
+			for i, p := range pods {
+				members[i] = *p
+			}
+			assert.Equal(t, tt.want, plan.EtcdRefusal(nodes[0], members, parseBudgets(t, tt.budgets)))
+		})
+	}
+	nodes, pods := parseNodes(t, "m0:etcd m1:etcd")
+	elsewhere := parseBudgets(t, "etcd:3/2/2")
+	elsewhere[0].Namespace = "other"
+	assert.Empty(t, plan.EtcdRefusal(nodes[0], []corev1.Pod{*pods[0], *pods[1]}, elsewhere))
+}

@@ -1,0 +1,123 @@
+package update
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/pkg/kube/apiserver"
+	"github.com/cluster-version/cvo/pkg/node/plan"
+	"github.com/cluster-version/cvo/pkg/node/pool"
+)
+
+// guardRetry is the delay before API servers that are not ready are checked again. No event shows when they are.
+const guardRetry = 10 * time.Second
+
+// etcdLabels are the labels of etcd's pods in namespace kube-system, as kubeadm and others set them.
+var etcdLabels = client.MatchingLabels{"component": "etcd"}
+
+func isEtcd(pod client.Object) bool {
+	return pod.GetNamespace() == metav1.NamespaceSystem && pod.GetLabels()["component"] == etcdLabels["component"]
+}
+
+// guard checks whether the control plane survives the loss of a node. It sends requests only when a node is about to start.
+type guard struct {
+	client client.Reader
+	// reader reads from the API server.
+	reader client.Reader
+	config *rest.Config
+	clock  clock.PassiveClock
+	// node is the node that may not start by the last check of API servers, why the reason, and again the time of the next check.
+	node, why string
+	again     time.Time
+}
+
+// refusal returns why a control-plane node must not start now, as a sentence without subject and period; empty if it may. wait is the time until
+// the API servers are checked again; 0 if an event shows when the node may start.
+func (g *guard) refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Node, budgets []policyv1.PodDisruptionBudget) (why string, wait time.Duration) {
+	isLone := !slices.ContainsFunc(nodes, func(other *corev1.Node) bool { return other.Name != n.Name && pool.IsControlPlane(other) })
+	if !isLone {
+		var members corev1.PodList
+		if err := g.client.List(ctx, &members, client.InNamespace(metav1.NamespaceSystem), etcdLabels, client.UnsafeDisableDeepCopy); err != nil {
+			return "waits for the pods of etcd, which cannot be listed: " + err.Error(), guardRetry
+		}
+		if why := plan.EtcdRefusal(n, members.Items, budgets); why != "" {
+			return why, 0
+		}
+	}
+	if wait := g.again.Sub(g.clock.Now()); g.node == n.Name && wait > 0 {
+		return g.why, wait
+	}
+	g.node, g.why = "", g.checkServers(ctx, n, nodes, isLone)
+	if g.why == "" {
+		return "", 0
+	}
+	g.node, g.again = n.Name, g.clock.Now().Add(guardRetry)
+	return g.why, guardRetry
+}
+
+// checkServers returns why the API would not survive the loss of a node, and empty if it would. A server on another node must be ready. The only
+// control-plane node has only its own server, and where no other server is known, the address of the cluster counts.
+func (g *guard) checkServers(ctx context.Context, n *corev1.Node, nodes []*corev1.Node, isLone bool) string {
+	var others []string
+	if !isLone {
+		var servers discoveryv1.EndpointSlice
+		err := g.reader.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, &servers)
+		if client.IgnoreNotFound(err) != nil {
+			return "waits for the addresses of the API servers, which cannot be read: " + err.Error()
+		}
+		others = addressesBeside(n, nodes, &servers)
+	}
+	if len(others) == 0 {
+		if err := apiserver.Ready(ctx, g.config, ""); err != nil {
+			return "waits for the API server: " + err.Error()
+		}
+		return ""
+	}
+	first := ""
+	for _, address := range others {
+		err := apiserver.Ready(ctx, g.config, address)
+		if err == nil {
+			return ""
+		}
+		if first == "" {
+			first = fmt.Sprintf("waits for an API server on another node: %s: %s", address, err)
+		}
+	}
+	return printable.AndOthers(first, len(others), "server")
+}
+
+// addressesBeside returns the addresses of API servers on nodes other than n, sorted. An address that no node has may belong to a load
+// balancer, or to n.
+func addressesBeside(n *corev1.Node, nodes []*corev1.Node, servers *discoveryv1.EndpointSlice) []string {
+	known := map[string]bool{}
+	for _, other := range nodes {
+		for _, a := range other.Status.Addresses {
+			known[a.Address] = other.Name != n.Name
+		}
+	}
+	var addresses []string
+	for _, port := range servers.Ports {
+		for _, e := range servers.Endpoints {
+			for _, ip := range e.Addresses {
+				if port.Port != nil && known[ip] {
+					addresses = append(addresses, net.JoinHostPort(ip, strconv.Itoa(int(*port.Port))))
+				}
+			}
+		}
+	}
+	slices.Sort(addresses)
+	return addresses
+}
