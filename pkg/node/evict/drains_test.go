@@ -202,7 +202,7 @@ func TestRefusedEvictionIsRetriedWhenItsBudgetOrPodChanges(t *testing.T) {
 		refusal: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","details":{"causes":[{"reason":"DisruptionBudget"}]},"code":429}`,
 	}
 	clk := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	r := server.queue(t, false, clk, newPace(Options{}.limiter()), client.ObjectKey{})
+	r := server.queue(t, false, clk, newPace(Options{}.limiter()))
 	web, other := podNamed("web"), podNamed("other")
 	requested := func() []string {
 		server.requested = nil
