@@ -16,6 +16,9 @@ import (
 func (c *requestCluster) rollsBack(t *testing.T) {
 	back := `{"desiredUpdate":{"architecture":"","force":false,"image":"` + clusterversions.Release("", "0").Image + `","version":"4.14.0"}}`
 	const busy = "unable to rollback while an update is Progressing=True: Busy: working."
+	allows := func(version, image string) string {
+		return "\n\nThe cluster allows a rollback to " + version + ", which it has not completed: cvo upgrade --to-image " + image + " --allow-explicit-upgrade\n"
+	}
 	progressing := func(cv *configv1.ClusterVersion) {
 		clusterversions.Set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Busy", "working")
 	}
@@ -54,7 +57,28 @@ func (c *requestCluster) rollsBack(t *testing.T) {
 		{
 			name: "does not return to a release that never completed", code: command.ExitRefused,
 			change: func(cv *configv1.ClusterVersion) { cv.Status.History[1].State = configv1.PartialUpdate },
-			errs:   "error: no previous completed version found in ClusterVersion's status.history besides the current 4.14.1 (" + clusterversions.Release("", "1").Image + ")\n",
+			errs: "error: no previous completed version found in ClusterVersion's status.history besides the current 4.14.1 (" + clusterversions.Release("", "1").Image + ")" +
+				allows("4.14.0", clusterversions.Release("", "0").Image),
+		},
+		{
+			name: "names the allowed release if the completed one has another minor version", code: command.ExitRefused,
+			change: func(cv *configv1.ClusterVersion) {
+				cv.Status.History[1].State = configv1.PartialUpdate
+				cv.Status.History = append(cv.Status.History, configv1.UpdateHistory{
+					State: configv1.CompletedUpdate, Version: "4.13.9", Image: clusterversions.Release("", "9").Image, StartedTime: metav1.Unix(50, 0), CompletionTime: new(metav1.Unix(60, 0)),
+				})
+			},
+			errs: "error: LowDesiredVersion: 4.13.9 is less than the current target 4.14.1 and matches the cluster's previous version, " +
+				"but rollbacks that change major or minor versions are not recommended" + allows("4.14.0", clusterversions.Release("", "0").Image),
+		},
+		{
+			name: "names no release of an install", code: command.ExitRefused,
+			change: func(cv *configv1.ClusterVersion) {
+				for i := range cv.Status.History {
+					cv.Status.History[i].State = configv1.PartialUpdate
+				}
+			},
+			errs: "error: no previous completed version found in ClusterVersion's status.history besides the current 4.14.1 (" + clusterversions.Release("", "1").Image + ")\n",
 		},
 		{
 			name: "skips a release that never completed", out: "Requested rollback from 4.14.1 to 4.14.0\n", spec: back,

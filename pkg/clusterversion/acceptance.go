@@ -11,6 +11,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/clusterversion/history"
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
 	"github.com/cluster-version/cvo/pkg/clusterversion/releasestatus"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
@@ -209,8 +210,11 @@ func (a *acceptance) unapplied(cv *configv1.ClusterVersion, latest accept.Accept
 		a.idleSince = a.clock.Now()
 	}
 	remedy := ""
-	if len(cv.Status.History) > 0 { // before that, a request waits for the install
+	switch {
+	case history.HasCompleted(cv.Status.History):
 		remedy = ", or request a release by digest in spec.desiredUpdate (with force if no one signed it)"
+	case len(cv.Status.History) > 0: // before that, every request waits for the install
+		remedy = ", or request a release by digest with force in spec.desiredUpdate"
 	}
 	return &report.Problem{
 		Reason: api.ReasonNoAcceptedRelease, Since: a.idleSince, Err: errors.New(cause),

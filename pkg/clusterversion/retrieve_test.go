@@ -150,4 +150,17 @@ func TestFailingReportsThatNothingIsApplied(t *testing.T) {
 		assert.Equal(t, "True|NoAcceptedRelease|Unable to apply "+imageOf("1.0.0")+": no release is accepted, so nothing is applied or repaired",
 			said(status, configv1.OperatorProgressing))
 	})
+	t.Run("after a restart during a first install", func(t *testing.T) {
+		s := newScribe(t)
+		cv := s.get(t)
+		cv.Status = clusterAt(partial("1.0.0")).Status
+		require.NoError(t, s.client.Status().Update(t.Context(), cv))
+		s.reconcile(t)
+		s.accepts(rejected("1.0.0"))
+		s.reconcile(t)
+		s.at(10 * time.Second)
+		s.reconcile(t)
+		assert.Equal(t, "True|NoAcceptedRelease|The operator applies and repairs nothing until it accepts a release. Remove the cause, or request a release "+
+			"by digest with force in spec.desiredUpdate. 1.0.0: signed by no key", said(s.get(t).Status, api.Failing))
+	})
 }

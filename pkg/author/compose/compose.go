@@ -150,12 +150,14 @@ func (in *Inputs) gather(ctx context.Context) error {
 	return nil
 }
 
-// tolerate moves the mistakes in folders out of an error if in is tolerant, and returns the remaining error.
+// tolerate moves the mistakes in folders out of an error if in is tolerant, and returns the remaining error. An error without mistakes keeps
+// the text that wraps it.
 func (in *Inputs) tolerate(err error) error {
 	if !in.tolerant {
 		return err
 	}
 	var others []error
+	before := len(in.mistakes)
 	for _, err := range errorset.Split(err) {
 		_, content := errors.AsType[*input.ContentError](err)
 		_, invalid := errors.AsType[*manifest.Error](err)
@@ -164,6 +166,9 @@ func (in *Inputs) tolerate(err error) error {
 		} else {
 			others = append(others, err)
 		}
+	}
+	if len(in.mistakes) == before {
+		return err
 	}
 	return errorset.Join(others)
 }

@@ -1,6 +1,7 @@
 package compose_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -140,6 +141,15 @@ func TestLintableKeepsTheAuthorsFilesOfTheOperator(t *testing.T) {
 
 	require.NoError(t, err)
 	assert.True(t, slices.ContainsFunc(files, func(f source.File) bool { return f.Origin == file }))
+}
+
+// TestLintFolderNamesTheFolderOfAnUnreadableFile has a file that cannot be opened.
+func TestLintFolderNamesTheFolderOfAnUnreadableFile(t *testing.T) {
+	dir := writeFolder(t, "dns", "")
+	require.NoError(t, os.Symlink("nowhere", filepath.Join(dir, "broken")))
+	_, _, _, err := compose.LintFolder(t.Context(), dir, choices(t))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorContains(t, err, "reading "+dir+": ")
 }
 
 func TestStreamFileIsFetchedSafely(t *testing.T) {

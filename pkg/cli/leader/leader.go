@@ -163,7 +163,7 @@ func listens(ctx context.Context, server string) error {
 		return err
 	}
 	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", address.Host)
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(address.Hostname(), cmp.Or(address.Port(), address.Scheme)))
 	if err != nil {
 		return err
 	}

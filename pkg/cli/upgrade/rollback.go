@@ -20,8 +20,8 @@ func newRollbackCmd(streams command.Streams) *cobra.Command {
 		Long: `Request the previous release, within one minor version.
 
 The target is the newest release in the history that has completed and is not the current one. A rollback never crosses minor
-versions, because an older minor version may be unable to read data that a newer one has written. Bugs that the newer release fixes come back.
-An update to a later release is often the better choice.
+versions, because an older minor version may be unable to read data that a newer one has written. Bugs that the newer
+release fixes come back. An update to a later release is often the better choice.
 
 Exit codes: 0 requested; 1 failure; 2 invalid command line; 3 refused: there is no such release, or an update is
 running.`,

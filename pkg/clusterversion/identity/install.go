@@ -124,7 +124,8 @@ func (id Identity) installTarget(cv *configv1.ClusterVersion, own string, invali
 		return requested, ""
 	}
 	failing := api.FindCondition(cv.Status.Conditions, api.Failing)
-	fails := failing != nil && failing.Status == configv1.ConditionTrue && len(cv.Status.History) > 0
+	// A release that is not accepted, for example because the registry is unavailable, is no failing install.
+	fails := failing != nil && failing.Status == configv1.ConditionTrue && failing.Reason != api.ReasonNoAcceptedRelease && len(cv.Status.History) > 0
 	since := id.install != nil && id.install.Waiting == nil && len(cv.Status.History) > 0
 	now := fails || update.Force
 	if update.Image != "" && since && now && recorded {

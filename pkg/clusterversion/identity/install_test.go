@@ -49,6 +49,8 @@ func TestInstallIsReplacedOnlyIfItFails(t *testing.T) {
 	waiting := func(u configv1.Update) *api.FirstInstall {
 		return &api.FirstInstall{ClusterVersionUID: "uid", Waiting: &api.RequestContent{Image: u.Image, Version: u.Version, Force: u.Force}}
 	}
+	notAccepted := installingAt(true, first)
+	api.FindCondition(notAccepted.Status.Conditions, api.Failing).Reason = api.ReasonNoAcceptedRelease
 	const text = "the requested update to 1.0.1 starts after the install"
 	for _, tt := range []struct {
 		name       string
@@ -78,6 +80,10 @@ func TestInstallIsReplacedOnlyIfItFails(t *testing.T) {
 			want: ownTarget, pending: text + " (to replace the release now, clear spec.desiredUpdate and request it again)",
 		},
 		{name: "replaces a release whose install fails", install: begun, cv: wants(installingAt(true, first), byDigest), want: replaces},
+		{
+			name: "does not replace a release that is not accepted yet", install: begun, cv: wants(notAccepted, byDigest),
+			want: ownTarget, pending: text + ", or at once if the install fails",
+		},
 		{name: "replaces a healthy release with force", install: begun, cv: wants(installingAt(false, first), forced), want: request.Target{Image: imageOf("1.0.1"), Version: "1.0.1", Requested: true, Force: true}},
 		{
 			name: "does not replace a release for a request by version", install: begun, cv: wants(installingAt(true, first), configv1.Update{Version: "1.0.1"}),

@@ -39,9 +39,10 @@ type Ledger struct {
 
 	mu     sync.Mutex
 	opened bool
-	// ahead is the inventory that was read before Open; nil if there was no such read.
-	ahead *inventory.Inventory
-	inv   inventory.Inventory
+	// ahead is the inventory that was read before Open; nil if there was no such read. closes counts the calls of Close.
+	ahead  *inventory.Inventory
+	closes int
+	inv    inventory.Inventory
 	// plan and passer belong to the rollout of inv. begun counts the rollouts that have started.
 	plan   *rollout.Plan
 	passer *rollout.Passer
@@ -79,7 +80,9 @@ func (l *Ledger) Open(ctx context.Context, log logr.Logger) (*inventory.Inventor
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.opened, l.inv, l.ahead = true, inv, nil
+	if l.ahead != nil { // Close has not dropped it
+		l.opened, l.inv, l.ahead = true, inv, nil
+	}
 	return &inv, nil
 }
 
@@ -97,19 +100,13 @@ func (l *Ledger) Look(ctx context.Context, log logr.Logger) (inventory.Inventory
 	if inv, opened := l.current(); opened {
 		return inv, nil
 	}
-	inv, err := l.read(ctx, log)
-	if err == nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.ahead = &inv
-	}
-	return inv, err
+	return l.read(ctx, log)
 }
 
-// read loads the inventory unless Look has already done so.
+// read loads the inventory into ahead unless it is there. It does not keep an inventory if Close ran during the read.
 func (l *Ledger) read(ctx context.Context, log logr.Logger) (inventory.Inventory, error) {
 	l.mu.Lock()
-	ahead := l.ahead
+	ahead, closes := l.ahead, l.closes
 	l.mu.Unlock()
 	if ahead != nil {
 		return *ahead, nil
@@ -117,9 +114,17 @@ func (l *Ledger) read(ctx context.Context, log logr.Logger) (inventory.Inventory
 	inv, err := l.store.Load(ctx)
 	if _, damaged := errors.AsType[*inventory.DamagedError](err); damaged {
 		log.Info("inventory incomplete", "error", err.Error())
-		return inv, nil
+		err = nil
 	}
-	return inv, err
+	if err != nil {
+		return inv, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closes == closes {
+		l.ahead = &inv
+	}
+	return inv, nil
 }
 
 // Close drops the inventory, so that the next rollout reads it again. Unsaved changes of the last rollout are lost as in a crash. The next
@@ -128,6 +133,7 @@ func (l *Ledger) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.opened, l.ahead, l.inv, l.plan, l.passer = false, nil, inventory.Inventory{}, nil, nil
+	l.closes++
 }
 
 // Begin records which objects the release contains; all other objects in the inventory become orphans. Begin first adds the unsaved changes

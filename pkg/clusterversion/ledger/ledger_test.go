@@ -65,3 +65,29 @@ func TestViewsDoNotWaitForARead(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 2, store.loads)
 }
+
+// TestInventoryOfADeletedClusterVersionIsDropped closes the ledger during a read. The next rollout reads the inventory again.
+func TestInventoryOfADeletedClusterVersionIsDropped(t *testing.T) {
+	for name, read := range map[string]func(*ledger.Ledger) error{
+		"by a rollout": func(l *ledger.Ledger) error {
+			_, err := l.Open(t.Context(), logr.Discard())
+			return err
+		},
+		"before a rollout": func(l *ledger.Ledger) error {
+			_, err := l.Look(t.Context(), logr.Discard())
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &viewedStore{view: func() {}}
+			l := ledger.New(clock.RealClock{}, store)
+			store.view = l.Close
+			require.NoError(t, read(l))
+			store.view = func() {}
+			opened, err := l.Open(t.Context(), logr.Discard())
+			require.NoError(t, err)
+			assert.NotNil(t, opened)
+			assert.Equal(t, 2, store.loads)
+		})
+	}
+}

@@ -78,14 +78,16 @@ func (r *Reader) Find(want string, isAttachment func(name string) bool) (release
 	if err != nil {
 		return "", err
 	}
-	attached, err := r.attached()
-	if err != nil {
-		return "", err
-	}
 	attachments := map[v1.Hash]bool{}
-	for _, list := range attached {
-		for _, m := range list {
-			attachments[m.Digest] = true
+	if want == "" { // else the subjects do not matter, and their manifests need not be read
+		attached, err := r.attached()
+		if err != nil {
+			return "", err
+		}
+		for _, list := range attached {
+			for _, m := range list {
+				attachments[m.Digest] = true
+			}
 		}
 	}
 	var names []string

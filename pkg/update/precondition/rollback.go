@@ -1,14 +1,15 @@
 package precondition
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/blang/semver/v4"
 	configv1 "github.com/openshift/api/config/v1"
 )
 
-// rollback rejects versions below the current one, because components are not tested for that. The only exception is a rollback to the
-// cluster's previous version, completed or not, or to the one that it has completed last, within one minor version. The check also prevents a replay of an older, correctly signed release.
+// rollback rejects versions below the current one, because components are not tested for that. It allows the cluster's previous version,
+// completed or not, and the last completed one, within one minor version. The check also prevents the replay of an older signed release.
 func rollback(in Input) *Objection {
 	current, target, objection := versions(in)
 	if objection != nil {
@@ -23,13 +24,12 @@ func rollback(in Input) *Objection {
 	if in.Installing {
 		return low("%s is less than %s, the release that is being installed, and the cluster has not completed any release to go back to", target, current)
 	}
-	previous, image, ok := previousRelease(in.ClusterVersion.Status)
-	if completed := PreviousCompleted(in.ClusterVersion.Status); completed != nil && (!ok || !target.EQ(previous)) {
-		v, err := semver.Parse(completed.Version)
-		previous, image, ok = v, completed.Image, err == nil
+	previous, image, err := versionOf(Previous(in.ClusterVersion.Status))
+	if completed := PreviousCompleted(in.ClusterVersion.Status); completed != nil && (err != nil || !target.EQ(previous)) {
+		previous, image, err = versionOf(completed)
 	}
 	switch {
-	case !ok:
+	case err != nil:
 		return low("%s is less than the current target %s, and the cluster has no previous Semantic Version", target, current)
 	case !target.EQ(previous):
 		return low("%s is less than the current target %s, and the only supported rollback is to the cluster's previous version %s (%s)", target, current, previous, image)
@@ -49,15 +49,22 @@ func PreviousCompleted(status configv1.ClusterVersionStatus) *configv1.UpdateHis
 	return nil
 }
 
-// previousRelease returns the version and image of the latest history entry that is not the desired release. As in OpenShift's operator, an
-// entry with the desired version but another image counts, because the cluster has run that image.
-func previousRelease(status configv1.ClusterVersionStatus) (semver.Version, string, bool) {
-	for _, entry := range status.History {
-		if entry.Version == status.Desired.Version && entry.Image == status.Desired.Image {
-			continue
+// Previous returns the newest history entry of another release than the desired one, completed or not; nil if there is none. As in
+// OpenShift's operator, an entry with the desired version but another image counts, because the cluster has run that image.
+func Previous(status configv1.ClusterVersionStatus) *configv1.UpdateHistory {
+	for i, entry := range status.History {
+		if entry.Version != status.Desired.Version || entry.Image != status.Desired.Image {
+			return &status.History[i]
 		}
-		v, err := semver.Parse(entry.Version)
-		return v, entry.Image, err == nil
 	}
-	return semver.Version{}, "", false
+	return nil
+}
+
+// versionOf returns the version and image of a history entry.
+func versionOf(entry *configv1.UpdateHistory) (semver.Version, string, error) {
+	if entry == nil {
+		return semver.Version{}, "", errors.New("no entry")
+	}
+	v, err := semver.Parse(entry.Version)
+	return v, entry.Image, err
 }

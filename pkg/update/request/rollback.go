@@ -32,7 +32,8 @@ func (o *Rollback) Plan(cv *configv1.ClusterVersion, r *Request) error {
 	}
 	previous := precondition.PreviousCompleted(cv.Status)
 	if previous == nil {
-		return refuse("no previous completed version found in ClusterVersion's status.history besides the current %s (%s)", desired.Version, desired.Image)
+		return refuse("no previous completed version found in ClusterVersion's status.history besides the current %s (%s)%s",
+			desired.Version, desired.Image, alternative(cv, current))
 	}
 	version, err := semver.Parse(previous.Version)
 	switch {
@@ -43,7 +44,7 @@ func (o *Rollback) Plan(cv *configv1.ClusterVersion, r *Request) error {
 			"Use 'cvo upgrade --to-image' to update, and not this rollback command", previous.Version, previous.Image, desired.Version, desired.Image)
 	}
 	if err := operatorAllowsRollback(cv, previous.Version); err != nil {
-		return err
+		return refuse("%w%s", err, alternative(cv, current))
 	}
 	if err := o.guard(cv, r); err != nil {
 		return err
@@ -51,6 +52,21 @@ func (o *Rollback) Plan(cv *configv1.ClusterVersion, r *Request) error {
 	r.update(cv, configv1.Update{Version: previous.Version, Image: previous.Image})
 	r.Message = "Requested rollback from " + desired.Version + " to " + previous.Version
 	return nil
+}
+
+// alternative returns the advice to request the previous release, if the operator allows a rollback to it although it has not completed;
+// empty for no advice.
+func alternative(cv *configv1.ClusterVersion, current semver.Version) string {
+	previous := precondition.Previous(cv.Status)
+	completed := func(e configv1.UpdateHistory) bool { return e.State == configv1.CompletedUpdate }
+	if previous == nil || completed(*previous) || !slices.ContainsFunc(cv.Status.History, completed) || operatorAllowsRollback(cv, previous.Version) != nil {
+		return "" // an install has no release to go back to
+	}
+	if version, err := semver.Parse(previous.Version); err != nil || version.GTE(current) {
+		return ""
+	}
+	return fmt.Sprintf("\n\nThe cluster allows a rollback to %s, which it has not completed: cvo upgrade --to-image %s --allow-explicit-upgrade",
+		previous.Version, previous.Image)
 }
 
 // operatorAllowsRollback runs the operator's check before the request is sent.
