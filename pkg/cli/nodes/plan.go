@@ -38,7 +38,8 @@ order later. A paused pool is planned as if it were resumed.
 With --filename the command adds MachineConfigs that are not in the cluster yet, or replaces those with the same name.
 
 The text lists at most 20 nodes for each pool, -o json and yaml list all. The command lists MachineConfigPools, Nodes and
-MachineConfigs, and reads MachineConfiguration "cluster". If a node would start, it also lists all pods and PodDisruptionBudgets.
+MachineConfigs, and reads MachineConfiguration "cluster". If a node would start or be drained, it also lists all pods and
+PodDisruptionBudgets.
 
 Exit codes: 0 planned; 1 failure; 2 invalid command line; 3 a MachineConfig or a pool is invalid, so nodes would not start.`,
 		Example: `  # Show the next nodes of all pools

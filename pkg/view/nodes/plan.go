@@ -69,6 +69,9 @@ type Transition struct {
 	Unknown string `json:"unknown,omitempty"`
 }
 
+// mayDrain reports whether the change needs a drain, or may need one.
+func (t Transition) mayDrain() bool { return t.Drain || t.Unknown != "" }
+
 // Turn says when a node starts.
 type Turn string
 
@@ -168,9 +171,11 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// NeedsPods reports whether a node may start, so that the plan depends on pods and budgets.
+// NeedsPods reports whether the plan depends on pods and budgets: a node may start or be drained.
 func (d *Draft) NeedsPods() bool {
-	return slices.ContainsFunc(d.drafts, func(p draft) bool { return p.shown && len(p.candidates.Start) > 0 })
+	return slices.ContainsFunc(d.drafts, func(p draft) bool {
+		return p.shown && (len(p.candidates.Start) > 0 || slices.ContainsFunc(p.Transitions, Transition.mayDrain))
+	})
 }
 
 // renderer renders the MachineConfigs of pools.
@@ -354,7 +359,7 @@ func (d *Draft) Plan(pods []*corev1.Pod, budgets []policyv1.PodDisruptionBudget)
 		if p := &d.drafts[i]; p.shown {
 			p.addNodes(result)
 			for n := range p.Nodes {
-				if t := p.transition(p.Nodes[n].From); t != nil && (t.Drain || t.Unknown != "") {
+				if t := p.transition(p.Nodes[n].From); t != nil && t.mayDrain() {
 					p.Nodes[n].addPods(byNode[p.Nodes[n].Name], index)
 				}
 			}

@@ -130,6 +130,44 @@ func TestUpdatedPoolNeedsNothing(t *testing.T) {
 	assert.Empty(t, got.Nodes)
 }
 
+func TestPlanNeedsThePodsOfNodesThatAreDrained(t *testing.T) {
+	working := func(from, to string) *corev1.Node {
+		return newNode("a", "currentConfig", from, "desiredConfig", to, "state", api.NodeWorking)
+	}
+	degraded := func(from, to string) *corev1.Node {
+		return newNode("a", "currentConfig", from, "desiredConfig", to, "state", api.NodeDegraded)
+	}
+	elsewhere := func(from, _ string) *corev1.Node { return working(from, "rendered-worker-other") }
+	unready := func(from, _ string) *corev1.Node { return cordoned(at("a", from), "") }
+	for _, tt := range []struct {
+		name string
+		node func(from, to string) *corev1.Node
+		path string
+		want bool
+	}{
+		{"it is running", working, "/etc/app.conf", true},
+		{"it failed", degraded, "/etc/app.conf", true},
+		{"it is updated to another config", elsewhere, "/etc/app.conf", true},
+		{"it is not ready", unready, "/etc/app.conf", true},
+		{"it is running without a drain", working, quiet, false},
+		{"it is not ready and needs no drain", unready, quiet, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPlanned(t, 1)
+			p.Policies = quietPolicies()
+			p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", tt.path, "two")}
+			p.Nodes = []*corev1.Node{tt.node(p.at(), rendered(t, "worker", p.Stored[0], p.Added[0]).Name)}
+			d, err := nodes.NewDraft(p.Cluster, p.Configs, "")
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, d.NeedsPods())
+			got := d.Plan([]*corev1.Pod{newPod("a", "web", "web-0")}, []policyv1.PodDisruptionBudget{newBudget("web", 0)}).Pools[0].Nodes
+			require.Len(t, got, 1)
+			assert.Equal(t, tt.want, got[0].Evicted > 0)
+			assert.Equal(t, tt.want, len(got[0].ZeroBudgets) > 0)
+		})
+	}
+}
+
 func TestPlanFollowsTheOrderOfTheController(t *testing.T) {
 	p := newPlanned(t, 2)
 	p.add("a", "b", "c", "d")
@@ -183,8 +221,18 @@ func TestTextNamesABudgetOfManyNodesOnce(t *testing.T) {
 	assert.Contains(t, out.String(), ": 0 running, 0 start now, 3 wait.\n")
 }
 
+// quiet is a file whose change needs no drain under quietPolicies.
+const quiet = "/etc/quiet.conf"
+
+func quietPolicies() operatorv1.NodeDisruptionPolicyClusterStatus {
+	return disruption.Policies(operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{{
+		Path: quiet, Actions: []operatorv1.NodeDisruptionPolicySpecAction{{
+			Type: operatorv1.RestartSpecAction, Restart: &operatorv1.RestartService{ServiceName: "app.service"},
+		}},
+	}}})
+}
+
 func TestTransitionsFollowTheDisruptionPolicies(t *testing.T) {
-	const quiet = "/etc/quiet.conf"
 	for _, tt := range []struct {
 		name string
 		path string
@@ -199,11 +247,7 @@ func TestTransitionsFollowTheDisruptionPolicies(t *testing.T) {
 			p := newPlanned(t, 1)
 			p.add("a")
 			p.pods = []*corev1.Pod{newPod("a", "web", "web-0")}
-			p.Policies = disruption.Policies(operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{{
-				Path: quiet, Actions: []operatorv1.NodeDisruptionPolicySpecAction{{
-					Type: operatorv1.RestartSpecAction, Restart: &operatorv1.RestartService{ServiceName: "app.service"},
-				}},
-			}}})
+			p.Policies = quietPolicies()
 			p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", tt.path, "two")}
 			tt.want.From = p.at()
 			got := p.plan().Pools[0]

@@ -69,7 +69,7 @@ func (p *PoolPlan) text(out io.Writer) {
 }
 
 // needs returns a noun phrase such as "drain, reboot".
-func (t *Transition) needs() string {
+func (t Transition) needs() string {
 	if t.Unknown != "" {
 		return "unknown actions"
 	}
