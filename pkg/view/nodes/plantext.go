@@ -18,7 +18,7 @@ import (
 func (p *Plan) Text(w io.Writer) error {
 	var out bytes.Buffer
 	if len(p.Pools) == 0 {
-		fmt.Fprintln(&out, "There are no MachineConfigPools yet.")
+		fmt.Fprintln(&out, noPools)
 	}
 	for i := range p.Pools {
 		if i > 0 {

@@ -244,6 +244,15 @@ func TestStatusTextMatchesTheGoldenFile(t *testing.T) {
 	assert.NotContains(t, out.String(), "\x1b")
 }
 
+func TestStatusWithoutPoolsSaysSo(t *testing.T) {
+	s, err := nodes.NewStatus(nodes.Cluster{At: now}, "")
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, s.Text(&out))
+	assert.Equal(t, "There are no MachineConfigPools yet.\n", out.String())
+	assert.Equal(t, "There are no MachineConfigPools yet.", s.Summary())
+}
+
 func TestStatusOfOnePoolOmitsTheOthers(t *testing.T) {
 	s, err := nodes.NewStatus(large(), "master")
 	require.NoError(t, err)

@@ -19,13 +19,15 @@ const (
 	mostNodes, mostNames = 20, 10
 	// whyText is the maximum length of an explanation in a table, in bytes, and errorText that of an error of a pool.
 	whyText, errorText = 300, 2000
+	// noPools is the text for a cluster without pools.
+	noPools = "There are no MachineConfigPools yet."
 )
 
 // Text prints the pools as a table, then those nodes of each pool that are not done. It lists at most 20 nodes for each pool.
 func (s *Status) Text(w io.Writer) error {
 	var out bytes.Buffer
 	if len(s.Pools) == 0 {
-		fmt.Fprintln(&out, "There are no MachineConfigPools yet.")
+		fmt.Fprintln(&out, noPools)
 	} else {
 		s.poolTable(&out)
 	}
@@ -157,7 +159,7 @@ func (s *Status) Summary() string {
 			}
 		}
 	}
-	return terminal.OneLine(strings.Join(texts, "; "))
+	return terminal.OneLine(cmp.Or(strings.Join(texts, "; "), noPools))
 }
 
 // oneLine returns a text from the cluster as one line of limited length.
