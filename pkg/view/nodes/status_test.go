@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 	"github.com/cluster-version/cvo/pkg/view/nodes"
@@ -45,6 +46,14 @@ func with(kind mcfgv1.MachineConfigPoolConditionType, message string) func(*mcfg
 	return func(p *mcfgv1.MachineConfigPool) {
 		p.Status.Conditions = append(p.Status.Conditions, mcfgv1.MachineConfigPoolCondition{Type: kind, Status: corev1.ConditionTrue, Message: message})
 	}
+}
+
+// nodesWait is a message as the controller writes it.
+var nodesWait = printable.AndOthers("Node w-0004 waits for PodDisruptionBudget shop/web, which allows no disruption now: 1 pods are healthy, and 2 must be", 31, "node")
+
+// slots returns a change of a pool's maxUnavailable.
+func slots(most string) func(*mcfgv1.MachineConfigPool) {
+	return func(p *mcfgv1.MachineConfigPool) { p.Spec.MaxUnavailable = new(intstr.Parse(most)) }
 }
 
 func paused(p *mcfgv1.MachineConfigPool) { p.Spec.Paused = true }
@@ -102,8 +111,16 @@ func TestNodesHaveAPhaseAndAReason(t *testing.T) {
 			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target, Why: "waits for a free slot: at most 1 node may be unavailable or failed"},
 		},
 		{
-			"it waits for a budget", newPool("worker", with(pool.NodesWaiting, "Node n waits for PodDisruptionBudget a/b (and 2 other nodes wait)")), at("n", before),
-			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target, Why: "waits for PodDisruptionBudget a/b"},
+			"it waits although a slot is free", newPool("worker", with(pool.NodesWaiting, nodesWait), slots("2")), at("n", before),
+			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target, Why: "waits although a slot is free: 'cvo nodes plan worker' shows why"},
+		},
+		{
+			"it waits for a free slot since the controller's last plan", newPool("worker", with(pool.NodesWaiting, nodesWait)), at("n", before),
+			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target, Why: "waits for a free slot: at most 1 node may be unavailable or failed"},
+		},
+		{
+			"it starts at once", newPool("worker", slots("2")), at("n", before),
+			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target},
 		},
 		{
 			"it is held by a pause", newPool("worker", paused), at("n", before),
@@ -178,7 +195,6 @@ func TestDoneNodesAreOnlyCounted(t *testing.T) {
 }
 
 func TestPoolsHaveAState(t *testing.T) {
-	invalid := func(p *mcfgv1.MachineConfigPool) { p.Spec.MaxUnavailable = new(intstr.FromString("two")) }
 	all := func(p *mcfgv1.MachineConfigPool) { p.Spec.NodeSelector = &metav1.LabelSelector{} }
 	unrendered := func(p *mcfgv1.MachineConfigPool) { p.Spec.Configuration.Name = "" }
 	for _, tt := range []struct {
@@ -194,7 +210,7 @@ func TestPoolsHaveAState(t *testing.T) {
 		{"it has no config", []func(*mcfgv1.MachineConfigPool){unrendered}, at("a", before), nodes.PoolEmpty},
 		{"it has a degraded node", nil, to("a", api.NodeDegraded), nodes.PoolDegraded},
 		{"it cannot be rendered", []func(*mcfgv1.MachineConfigPool){with(mcfgv1.MachineConfigPoolRenderDegraded, "why")}, at("a", target), nodes.PoolDegraded},
-		{"it has an invalid field", []func(*mcfgv1.MachineConfigPool){invalid}, at("a", before), nodes.PoolDegraded},
+		{"it has an invalid field", []func(*mcfgv1.MachineConfigPool){slots("two")}, at("a", before), nodes.PoolDegraded},
 		{"it would select all nodes", []func(*mcfgv1.MachineConfigPool){all}, at("a", before), nodes.PoolDegraded},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -209,8 +225,7 @@ func TestPoolsHaveAState(t *testing.T) {
 // large returns a cluster in which much happens.
 func large() nodes.Cluster {
 	c := nodes.Cluster{At: now, Pools: []*mcfgv1.MachineConfigPool{
-		newPool("worker", with(pool.NodesWaiting, "Node w-0004 waits for PodDisruptionBudget shop/web, which allows no disruption now: 1 pods are healthy, and 2 must be (and 30 other nodes wait)"),
-			func(p *mcfgv1.MachineConfigPool) { p.Spec.MaxUnavailable = new(intstr.FromString("10%")) }),
+		newPool("worker", with(pool.NodesWaiting, nodesWait), slots("10%")),
 		newPool("master", paused),
 		newPool("infra", with(mcfgv1.MachineConfigPoolRenderDegraded, "MachineConfig 99-infra is invalid: spec.config.storage.files[0].path is \"/proc/x\", but files in /proc do not survive a reboot; choose another path")),
 		newPool("edge"), newPool("gpu"),
