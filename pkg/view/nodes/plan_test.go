@@ -430,3 +430,38 @@ func TestAddedConfigsReplaceThoseWithTheSameName(t *testing.T) {
 	assert.Equal(t, []string{"00-worker"}, got.Sources)
 	assert.Equal(t, []string{"file /etc/other.conf added", "file /etc/app.conf removed"}, got.Transitions[0].Changes)
 }
+
+func TestPlanTextContainsNoControlCharacters(t *testing.T) {
+	text := func(evil string) string {
+		p := newPlanned(t, 3)
+		named := newConfig(t, "99-worker"+evil, "worker", "/etc/app.conf", "two")
+		p.Stored = append(p.Stored, named)
+		p.Pools[0].Name = "worker" + evil
+		edge := newPool("edge"+evil, func(pool *mcfgv1.MachineConfigPool) { pool.Spec.MaxUnavailable = new(intstr.FromString("x" + evil)) })
+		edge.Spec.MachineConfigSelector = p.Pools[0].Spec.MachineConfigSelector
+		updated := newPool("infra" + evil)
+		updated.Spec.MachineConfigSelector = p.Pools[0].Spec.MachineConfigSelector
+		p.Pools = append(p.Pools, edge, updated)
+		p.Pools[0].Spec.Paused = true
+		target := rendered(t, "worker"+evil, p.Stored[0], named).Name
+		p.Nodes = []*corev1.Node{
+			at("a"+evil, p.at()), at("b", "lost"+evil),
+			newNode("d", "currentConfig", p.at(), "desiredConfig", target, "state", api.NodeDegraded, "reason", "no space"+evil),
+			has(newNodeWithout(at("e", p.at())), corev1.NodeReady, corev1.ConditionUnknown, "", "silent"+evil),
+		}
+		for _, app := range []string{"web", "bare"} {
+			pod := newPod("a"+evil, app, app+evil)
+			pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+			p.pods = append(p.pods, pod)
+		}
+		p.pods[1].OwnerReferences = nil
+		p.budgets = []policyv1.PodDisruptionBudget{newBudget("web", 0), newBudget("web", 0), newBudget("bare", 0)}
+		for i, name := range []string{"one", "two", "three"} {
+			p.budgets[i].Name = name + evil
+		}
+		var out bytes.Buffer
+		require.NoError(t, p.plan().Text(&out))
+		return out.String()
+	}
+	assertHarmless(t, text)
+}

@@ -18,50 +18,50 @@ import (
 func (p *Plan) Text(w io.Writer) error {
 	var out bytes.Buffer
 	if len(p.Pools) == 0 {
-		fmt.Fprintln(&out, noPools)
+		line(&out, noPools)
 	}
 	for i := range p.Pools {
 		if i > 0 {
-			fmt.Fprintln(&out)
+			line(&out, "")
 		}
 		p.Pools[i].text(&out)
 	}
-	_, err := io.WriteString(w, printable.Lines(out.String()))
+	_, err := w.Write(out.Bytes())
 	return err
 }
 
 func (p *PoolPlan) text(out io.Writer) {
 	if p.Error != "" {
-		fmt.Fprintf(out, "Pool %s: no node would start, because of an error (see below).\n", p.Name)
+		line(out, "Pool %s: no node would start, because of an error (see below).", p.Name)
 		return
 	}
 	if p.Done == p.Total {
-		fmt.Fprintf(out, "Pool %s: nothing to do, %d of %s updated to %s.\n", p.Name, p.Done, printable.Count(p.Total, "node"), p.Target)
+		line(out, "Pool %s: nothing to do, %d of %s updated to %s.", p.Name, p.Done, printable.Count(p.Total, "node"), p.Target)
 		return
 	}
 	turns := map[Turn]int{}
 	for _, n := range p.Nodes {
 		turns[n.Turn]++
 	}
-	fmt.Fprintf(out, "Pool %s: %d of %s would be updated to %s.\n  At most %d at a time: %d running, %d start now, %d wait.\n",
-		p.Name, p.Total-p.Done, printable.Count(p.Total, "node"), p.Target, p.MaxUnavailable, turns[Running], turns[Start], turns[Wait])
-	fmt.Fprintf(out, "  From MachineConfigs: %s\n", printable.List(p.Sources, mostNames))
+	line(out, "Pool %s: %d of %s would be updated to %s.", p.Name, p.Total-p.Done, printable.Count(p.Total, "node"), p.Target)
+	line(out, "  At most %d at a time: %d running, %d start now, %d wait.", p.MaxUnavailable, turns[Running], turns[Start], turns[Wait])
+	line(out, "  From MachineConfigs: %s", printable.List(p.Sources, mostNames))
 	if p.Paused {
-		fmt.Fprintf(out, "  The pool is paused: no node starts before 'cvo nodes resume %s'.\n", p.Name)
+		line(out, "  The pool is paused: no node starts before 'cvo nodes resume %s'.", p.Name)
 	}
 	for _, t := range p.Transitions {
-		fmt.Fprintf(out, "  Nodes with config %s need %s: %s\n", shortConfig(t.From), t.needs(),
+		line(out, "  Nodes with config %s need %s: %s", shortConfig(t.From), t.needs(),
 			oneLine(cmp.Or(t.Unknown, printable.List(t.Changes, mostNames), "no change of the host"), errorText))
 	}
-	fmt.Fprintln(out)
+	line(out, "")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "  NODE\tTURN\tCONFIG\tNEEDS\tEVICTS\tWHY")
+	row(table, "  NODE", "TURN", "CONFIG", "NEEDS", "EVICTS", "WHY")
 	for _, n := range p.Nodes[:min(len(p.Nodes), mostNodes)] {
 		needs := "-"
 		if t := p.transition(n.From); t != nil {
 			needs = t.needs()
 		}
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\n", n.Name, n.Turn, shortConfig(n.From), needs, printable.Count(n.Evicted, "pod"), cmp.Or(oneLine(n.Why, whyText), "-"))
+		row(table, "  "+n.Name, n.Turn, shortConfig(n.From), needs, printable.Count(n.Evicted, "pod"), cmp.Or(oneLine(n.Why, whyText), "-"))
 	}
 	_ = table.Flush() // writing to a buffer never fails
 	moreText(out, len(p.Nodes))
@@ -107,7 +107,8 @@ func (p *PoolPlan) lossText(out io.Writer) {
 			all = append(all, fmt.Sprintf("%s (%s)", name, printable.List(nodes[name], 1)))
 		}
 		if len(all) > 0 {
-			fmt.Fprintf(out, "\n  %s: %s\n", list.title, printable.List(all, mostNames))
+			line(out, "")
+			line(out, "  %s: %s", list.title, printable.List(all, mostNames))
 		}
 	}
 }

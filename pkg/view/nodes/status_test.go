@@ -293,3 +293,49 @@ func TestStatusTextOfAHugeClusterIsShort(t *testing.T) {
 	assert.Contains(t, out.String(), "… and 1980 more")
 	assert.Contains(t, out.String(), "2000 nodes without a daemon, not counted above: silent-0000, ")
 }
+
+// assertHarmless compares a text with names and messages from the cluster that contain control characters with one without them.
+func assertHarmless(t *testing.T, text func(evil string) string) {
+	t.Helper()
+	harmless, got := text("x"), text("\x1b[2J\n\t\r\x9bx")
+	assert.Contains(t, harmless, "x")
+	assert.Equal(t, printable.Lines(got), got)
+	assert.NotContains(t, got, "\t")
+	assert.Equal(t, strings.Count(harmless, "\n"), strings.Count(got, "\n"), "%s\n%s", harmless, got)
+}
+
+func TestStatusTextContainsNoControlCharacters(t *testing.T) {
+	status := func(evil string) *nodes.Status {
+		c := nodes.Cluster{At: now, Pools: []*mcfgv1.MachineConfigPool{
+			newPool("worker"+evil, with(mcfgv1.MachineConfigPoolRenderDegraded, "render"+evil), with(pool.NodesWaiting, "waits"+evil), slots("2")),
+			newPool("edge"+evil, with(mcfgv1.MachineConfigPoolNodeDegraded, "node"+evil), slots("y"+evil)),
+			newPool("infra" + evil), newPool("gpu" + evil),
+		}}
+		c.Pools[0].Spec.NodeSelector.MatchLabels["role"] = "worker"
+		c.Pools[0].Spec.Configuration.Name += evil
+		for _, p := range c.Pools[2:] {
+			p.Spec.NodeSelector.MatchLabels["role"] = "both"
+		}
+		stray, silent, both := at("stray"+evil, before), newNode("silent"+evil), at("both"+evil, before)
+		stray.Labels["role"], both.Labels["role"] = "none", "both"
+		c.Nodes = []*corev1.Node{
+			at("a"+evil, before), at("b", "from"+evil), stray, silent, both,
+			newNode("c", "currentConfig", before, "desiredConfig", "to"+evil, "state", api.NodeDegraded, "reason", "no space"+evil),
+			has(newNodeWithout(at("d", target)), corev1.NodeReady, corev1.ConditionUnknown, "", "silent"+evil),
+			has(to("e", api.NodeWorking, "desiredDrain", "drain-"+target), corev1.NodeDrainInProgress, corev1.ConditionTrue, "Blocked", "budget"+evil),
+		}
+		s, err := nodes.NewStatus(c, "")
+		require.NoError(t, err)
+		return s
+	}
+	t.Run("the text", func(t *testing.T) {
+		assertHarmless(t, func(evil string) string {
+			var out bytes.Buffer
+			require.NoError(t, status(evil).Text(&out))
+			return out.String()
+		})
+	})
+	t.Run("the summary", func(t *testing.T) {
+		assertHarmless(t, func(evil string) string { return status(evil).Summary() })
+	})
+}
