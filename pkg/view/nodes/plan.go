@@ -93,8 +93,8 @@ type PlannedNode struct {
 	From string `json:"from"`
 	// Why explains why the node waits.
 	Why string `json:"why,omitempty"`
-	// Evicted is the number of pods that a drain evicts. Unmanaged lists those without a controller, which are not started again, and EmptyDir
-	// those with a volume that is deleted with the pod.
+	// Evicted is the number of pods that a drain evicts. Unmanaged lists those without a controller, which are deleted permanently, and
+	// EmptyDir those with a volume that is deleted with the pod.
 	Evicted   int      `json:"evicted"`
 	Unmanaged []string `json:"unmanaged"`
 	EmptyDir  []string `json:"emptyDir"`
@@ -273,7 +273,7 @@ func (r *renderer) transition(from string, to *mcfgv1.MachineConfig) Transition 
 		t.Unknown = "the host has no config yet; its daemon compares the host with the new one, and drains the node only if they differ"
 		return t
 	case mc == nil:
-		t.Unknown = "this MachineConfig does not exist any more"
+		t.Unknown = "this MachineConfig no longer exists"
 		return t
 	case err != nil:
 		t.Unknown = err.Error()
@@ -403,7 +403,7 @@ func (d *draft) addNodes(result plan.Plan) {
 		isTarget := n.Annotations[api.DesiredConfigAnnotation] == d.Target
 		switch {
 		case isTarget && pool.IsDegraded(n):
-			add(n, Running, "failed, and is tried again: "+n.Annotations[api.NodeReasonAnnotation])
+			add(n, Running, "failed; its daemon retries: "+n.Annotations[api.NodeReasonAnnotation])
 		case isTarget && !pool.IsDone(n):
 			add(n, Running, "")
 		case !isTarget && !pool.IsReady(n) && !slices.Contains(d.candidates.Retarget, n):

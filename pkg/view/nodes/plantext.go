@@ -85,13 +85,13 @@ func (t Transition) needs() string {
 	return cmp.Or(strings.Join(all, ", "), "nothing")
 }
 
-// lossText prints the pods that a drain deletes for good or cannot evict, with their nodes.
+// lossText prints the pods that a drain deletes permanently or cannot evict, with their nodes.
 func (p *PoolPlan) lossText(out io.Writer) {
 	for _, list := range []struct {
 		title string
 		names func(PlannedNode) []string
 	}{
-		{"Pods without a controller, which are deleted and not started again", func(n PlannedNode) []string { return n.Unmanaged }},
+		{"Pods without a controller, which are deleted permanently", func(n PlannedNode) []string { return n.Unmanaged }},
 		{"Pods that lose the data in their emptyDir volumes", func(n PlannedNode) []string { return n.EmptyDir }},
 		{"PodDisruptionBudgets that allow no disruption now, so a drain waits", func(n PlannedNode) []string { return n.ZeroBudgets }},
 		{"Pods that several PodDisruptionBudgets select, so they cannot be evicted", func(n PlannedNode) []string { return n.Contested }},

@@ -123,7 +123,7 @@ func TestNodesHaveAPhaseAndAReason(t *testing.T) {
 			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target},
 		},
 		{
-			"it is held by a pause", newPool("worker", paused), at("n", before),
+			"it waits for the end of a pause", newPool("worker", paused), at("n", before),
 			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target, Why: "waits because the pool is paused"},
 		},
 		{
