@@ -322,6 +322,14 @@ func testNodesPlan(c *nodeCluster) {
 		})
 	}
 
+	master := c.pool("master", "")
+	_, errs, code = c.run("plan")
+	assert.Equal(t, command.ExitRefused, code, "the controller reports the pool as degraded")
+	assert.Equal(t, "error: MachineConfigPool master: no MachineConfig matches the pool; correct its machineConfigSelector\n", errs)
+	_, errs, code = c.run("plan", "worker")
+	assert.Zero(t, code, errs)
+	require.NoError(t, c.api.Delete(t.Context(), master))
+
 	apply(t, c.api, file("bad.yaml", machineConfig("99-bad", "/proc/x", "two")))
 	out, errs, code = c.run("plan")
 	assert.Equal(t, command.ExitRefused, code)

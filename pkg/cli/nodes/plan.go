@@ -41,6 +41,9 @@ The text lists at most 20 nodes for each pool, -o json and yaml list all. The co
 MachineConfigs, and reads MachineConfiguration "cluster". If a node would start or be drained, it also lists all pods and
 PodDisruptionBudgets.
 
+A pool without MachineConfigs is invalid: the controller cannot render its config, and reports the pool as degraded. Give the
+name of a pool to ignore the others.
+
 Exit codes: 0 planned; 1 failure; 2 invalid command line; 3 a MachineConfig or a pool is invalid, so nodes would not start.`,
 		Example: `  # Show the next nodes of all pools
   cvo nodes plan
