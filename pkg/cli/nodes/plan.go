@@ -41,10 +41,10 @@ The text lists at most 20 nodes for each pool, -o json and yaml list all. The co
 MachineConfigs, and reads MachineConfiguration "cluster". If a node would start or be drained, it also lists all pods and
 PodDisruptionBudgets.
 
-A pool without MachineConfigs is invalid: the controller cannot render its config, and reports the pool as degraded. Give the
-name of a pool to ignore the others.
+If the MachineConfigs of a pool cannot be rendered, the controller reports the pool as degraded, and its nodes are still updated
+to the pool's current config. A pool without MachineConfigs is such a pool. Give the name of a pool to ignore the others.
 
-Exit codes: 0 planned; 1 failure; 2 invalid command line; 3 a MachineConfig or a pool is invalid, so nodes would not start.`,
+Exit codes: 0 planned; 1 failure; 2 invalid command line; 3 a MachineConfig or a pool is invalid, so nodes get no new config.`,
 		Example: `  # Show the next nodes of all pools
   cvo nodes plan
 

@@ -35,11 +35,12 @@ type Plan struct {
 type PoolPlan struct {
 	Name   string `json:"name"`
 	Paused bool   `json:"paused"`
-	// Config is the pool's config, and Target the one that the MachineConfigs render to. Sources are these MachineConfigs.
+	// Config is the pool's config, and Target the one that nodes get: the MachineConfigs render to it, or it is Config if they cannot be
+	// rendered. Target is empty if no node starts because of Error. Sources are the MachineConfigs.
 	Config  string   `json:"config"`
 	Target  string   `json:"target"`
 	Sources []string `json:"sources"`
-	// Error explains why no node starts: the MachineConfigs cannot be rendered, or a field of the pool is invalid. Only a running update
+	// Error explains why nodes get no new config: the MachineConfigs cannot be rendered, or a field of the pool is invalid. A running update
 	// continues.
 	Error string `json:"error,omitempty"`
 	// Total is the number of the pool's nodes, and Done the number of those that run the target.
@@ -223,13 +224,20 @@ func (r *renderer) draft(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, show
 		d.pool.Spec.Paused = false
 	}
 	rendered, err := r.render(&d)
-	if err == nil {
-		d.MaxUnavailable, err = pool.MaxUnavailable(p, len(nodes))
-	}
 	if err != nil {
+		rendered = r.byName[p.Spec.Configuration.Name] // the controller continues with the pool's config
+	}
+	most, invalid := pool.MaxUnavailable(p, len(nodes))
+	if invalid != nil {
+		rendered = nil
+	}
+	if err = cmp.Or(err, invalid); err != nil {
 		d.err, d.Error = err, err.Error()
+	}
+	if rendered == nil {
 		return d
 	}
+	d.MaxUnavailable = most
 	d.Target, d.pool.Spec.Configuration.Name = rendered.Name, rendered.Name
 	d.Done = int(pool.Status(d.pool, nodes, pool.StatusOptions{}, time.Time{}).UpdatedMachineCount)
 	if !d.pool.Spec.Paused && p.DeletionTimestamp == nil {

@@ -343,6 +343,22 @@ func TestInvalidConfigsAreErrors(t *testing.T) {
 		assert.Contains(t, got.Pools[0].Error, "MachineConfig 99-bad is invalid")
 		assert.Empty(t, got.Pools[0].Nodes)
 	})
+	t.Run("it plans the pool's config if the MachineConfigs cannot be rendered", func(t *testing.T) {
+		p := newPlanned(t, 1)
+		p.add("a")
+		next := newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")
+		second := rendered(t, "worker", p.Stored[0], next)
+		p.Stored = append(p.Stored, next, second, newConfig(t, "99-bad", "worker", "/proc/x", "two"))
+		p.Pools[0].Spec.Configuration.Name = second.Name
+		got := p.plan()
+		assert.Equal(t, []string{"Start a"}, turns(got))
+		assert.Equal(t, second.Name, got.Pools[0].Target)
+		require.ErrorAs(t, got.Errors(), new(*config.Error))
+		var out bytes.Buffer
+		require.NoError(t, got.Text(&out))
+		assert.Contains(t, out.String(), "Pool worker: 1 of 1 node would be updated to "+second.Name)
+		assert.Contains(t, out.String(), "  The MachineConfigs cannot be rendered (see below), so this is the pool's current config.\n")
+	})
 	t.Run("it lists an added MachineConfig that no pool selects", func(t *testing.T) {
 		p := newPlanned(t, 1)
 		p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-lost", "nowhere", "/etc/x", "two")}

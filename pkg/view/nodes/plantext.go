@@ -31,7 +31,7 @@ func (p *Plan) Text(w io.Writer) error {
 }
 
 func (p *PoolPlan) text(out io.Writer) {
-	if p.Error != "" {
+	if p.Error != "" && (p.Target == "" || p.Done == p.Total) {
 		line(out, "Pool %s: no node would start, because of an error (see below).", p.Name)
 		return
 	}
@@ -45,7 +45,11 @@ func (p *PoolPlan) text(out io.Writer) {
 	}
 	line(out, "Pool %s: %d of %s would be updated to %s.", p.Name, p.Total-p.Done, printable.Count(p.Total, "node"), p.Target)
 	line(out, "  At most %d at a time: %d running, %d start now, %d wait.", p.MaxUnavailable, turns[Running], turns[Start], turns[Wait])
-	line(out, "  From MachineConfigs: %s", printable.List(p.Sources, mostNames))
+	if p.Error != "" {
+		line(out, "  The MachineConfigs cannot be rendered (see below), so this is the pool's current config.")
+	} else {
+		line(out, "  From MachineConfigs: %s", printable.List(p.Sources, mostNames))
+	}
 	if p.Paused {
 		line(out, "  The pool is paused: no node starts before 'cvo nodes resume %s'.", p.Name)
 	}
