@@ -199,17 +199,17 @@ func testNodesPause(c *nodeCluster) {
 	t := c.T
 	c.pool("worker", "rendered-worker-1")
 	c.node("w-0", "worker", "rendered-worker-0")
-	const held = "; this holds back the update of 1 of 1 node to rendered-worker-1"
+	const deferred = "; this defers the update of 1 of 1 node to rendered-worker-1"
 	for _, step := range []struct {
 		args   []string
 		want   string
 		writes int
 		paused bool
 	}{
-		{[]string{"pause", "worker", "--dry-run=client"}, "paused" + held + " (dry run)", 0, false},
-		{[]string{"pause", "worker", "--dry-run"}, "paused" + held + " (server dry run)", 1, false},
-		{[]string{"pause", "worker"}, "paused" + held, 1, true},
-		{[]string{"pause", "worker"}, "already paused (no change)" + held, 0, true},
+		{[]string{"pause", "worker", "--dry-run=client"}, "paused" + deferred + " (dry run)", 0, false},
+		{[]string{"pause", "worker", "--dry-run"}, "paused" + deferred + " (server dry run)", 1, false},
+		{[]string{"pause", "worker"}, "paused" + deferred, 1, true},
+		{[]string{"pause", "worker"}, "already paused (no change)" + deferred, 0, true},
 		{[]string{"resume", "worker"}, "no longer paused; the update of 1 of 1 node to rendered-worker-1 starts, at most 1 at a time", 1, false},
 		{[]string{"resume", "worker"}, "not paused (no change); the update of 1 of 1 node to rendered-worker-1 is pending, at most 1 at a time", 0, false},
 	} {
@@ -223,7 +223,7 @@ func testNodesPause(c *nodeCluster) {
 	out, _, _ := c.run("pause", "worker", "-o", "json")
 	var got nodes.Pause
 	require.NoError(t, json.Unmarshal([]byte(out), &got))
-	assert.Equal(t, 1, got.Held)
+	assert.Equal(t, 1, got.Deferred)
 
 	_, errs, code := c.run("pause", "workers")
 	assert.Equal(t, command.ExitFailed, code)
@@ -321,6 +321,14 @@ func testNodesPlan(c *nodeCluster) {
 			assert.Contains(t, out, tt.out)
 		})
 	}
+
+	master := c.pool("master", "")
+	_, errs, code = c.run("plan")
+	assert.Equal(t, command.ExitRefused, code, "the controller reports the pool as degraded")
+	assert.Equal(t, "error: MachineConfigPool master: no MachineConfig matches the pool; correct its machineConfigSelector\n", errs)
+	_, errs, code = c.run("plan", "worker")
+	assert.Zero(t, code, errs)
+	require.NoError(t, c.api.Delete(t.Context(), master))
 
 	apply(t, c.api, file("bad.yaml", machineConfig("99-bad", "/proc/x", "two")))
 	out, errs, code = c.run("plan")

@@ -36,13 +36,13 @@ func newPauseCmd(streams command.Streams) *cobra.Command {
 
 A node that has started finishes. The controller still renders the pool's MachineConfigs, so after the pause the nodes are
 updated to the newest config at once. The command sets spec.paused of the MachineConfigPool, and reports which config the pause
-holds back, the MachineConfigs that it is rendered from, and the number of nodes. It lists MachineConfigPools and Nodes.
+defers, the MachineConfigs that it is rendered from, and the number of nodes. It lists MachineConfigPools and Nodes.
 
 Exit codes: 0 paused, or paused already; 1 failure; 2 invalid command line.`,
 		Example: `  # Pause the workers
   cvo nodes pause worker
 
-  # Show what a pause holds back, without pausing
+  # Show what a pause defers, without pausing
   cvo nodes pause worker --dry-run`,
 	}
 	return o.add(cmd, streams)

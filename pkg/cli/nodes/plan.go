@@ -38,9 +38,13 @@ order later. A paused pool is planned as if it were resumed.
 With --filename the command adds MachineConfigs that are not in the cluster yet, or replaces those with the same name.
 
 The text lists at most 20 nodes for each pool, -o json and yaml list all. The command lists MachineConfigPools, Nodes and
-MachineConfigs, and reads MachineConfiguration "cluster". If a node would start, it also lists all pods and PodDisruptionBudgets.
+MachineConfigs, and reads MachineConfiguration "cluster". If a node would start or be drained, it also lists all pods and
+PodDisruptionBudgets.
 
-Exit codes: 0 planned; 1 failure; 2 invalid command line; 3 a MachineConfig or a pool is invalid, so nodes would not start.`,
+If the MachineConfigs of a pool cannot be rendered, the controller reports the pool as degraded, and its nodes are still updated
+to the pool's current config. A pool without MachineConfigs is such a pool. Give the name of a pool to ignore the others.
+
+Exit codes: 0 planned; 1 failure; 2 invalid command line; 3 a MachineConfig or a pool is invalid, so nodes get no new config.`,
 		Example: `  # Show the next nodes of all pools
   cvo nodes plan
 

@@ -32,7 +32,8 @@ func newStatusCmd(streams command.Streams) *cobra.Command {
 The table counts the nodes of each pool: done nodes run the pool's config, updating nodes have started, degraded nodes could
 not apply a config, and unavailable nodes use the slots of maxUnavailable. A node can be counted more than once. Below, the
 command lists the nodes that are not done, at most 20 for each pool, with the reason why they wait or what blocks their drain,
-then the nodes in no pool and those without a daemon. -o json and yaml list all nodes.
+then the nodes in no pool and those without a daemon. -o json and yaml list all nodes. If nodes wait although slots are free,
+the command shows the reason of the first one, as the controller reports it. 'cvo nodes plan' shows the reason of each node.
 
 The command lists MachineConfigPools and Nodes, and nothing else. It changes nothing.
 

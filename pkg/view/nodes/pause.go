@@ -20,10 +20,10 @@ type Pause struct {
 	// Config is the pool's config, and Sources are the MachineConfigs that it is rendered from.
 	Config  string   `json:"config"`
 	Sources []string `json:"sources"`
-	// Total is the number of the pool's nodes. Held nodes do not start while the pool is paused. Running nodes have started, and finish.
-	Total   int `json:"total"`
-	Held    int `json:"held"`
-	Running int `json:"running"`
+	// Total is the number of the pool's nodes. Deferred nodes do not start while the pool is paused. Running nodes have started, and finish.
+	Total    int `json:"total"`
+	Deferred int `json:"deferred"`
+	Running  int `json:"running"`
 	// Message describes the result for people.
 	Message string `json:"message"`
 }
@@ -46,7 +46,7 @@ func NewPause(c Cluster, name string, paused bool) (*Pause, error) {
 		case pool.HoldsSlot(n):
 			result.Running++
 		case n.Annotations[api.DesiredConfigAnnotation] != result.Config:
-			result.Held++
+			result.Deferred++
 		}
 	}
 	most, err := pool.MaxUnavailable(p, len(nodes))
@@ -64,7 +64,7 @@ func (r *Pause) message(most int) string {
 	if len(r.Sources) > 0 {
 		config += fmt.Sprintf(" (rendered from %s)", printable.List(r.Sources, mostNames))
 	}
-	update := fmt.Sprintf("the update of %d of %s to %s", r.Held, printable.Count(r.Total, "node"), config)
+	update := fmt.Sprintf("the update of %d of %s to %s", r.Deferred, printable.Count(r.Total, "node"), config)
 	begins := "is pending"
 	if r.Changed {
 		begins = "starts"
@@ -72,10 +72,10 @@ func (r *Pause) message(most int) string {
 	switch {
 	case r.Config == "":
 		parts = append(parts, "it has no rendered config yet")
-	case r.Held == 0:
+	case r.Deferred == 0:
 		parts = append(parts, "no node waits for "+r.Config)
 	case r.Paused:
-		parts = append(parts, "this holds back "+update)
+		parts = append(parts, "this defers "+update)
 	case most == 0:
 		parts = append(parts, update+" cannot start, because spec.maxUnavailable is invalid")
 	default:

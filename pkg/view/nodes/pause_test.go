@@ -14,13 +14,13 @@ import (
 	"github.com/cluster-version/cvo/pkg/view/nodes"
 )
 
-func TestPauseSaysWhatItHoldsBack(t *testing.T) {
+func TestPauseReportsTheDeferredUpdates(t *testing.T) {
 	sources := func(p *mcfgv1.MachineConfigPool) {
 		p.Spec.Configuration.Source = []corev1.ObjectReference{{Name: "00-worker"}, {Name: "99-worker"}}
 	}
 	const from = target + " (rendered from 00-worker, 99-worker)"
-	held := []*corev1.Node{at("a", before), at("b", before), at("c", target)}
-	running := append([]*corev1.Node{to("d", api.NodeWorking)}, held...)
+	deferred := []*corev1.Node{at("a", before), at("b", before), at("c", target)}
+	running := append([]*corev1.Node{to("d", api.NodeWorking)}, deferred...)
 	invalid := func(p *mcfgv1.MachineConfigPool) { p.Spec.MaxUnavailable = new(intstr.FromString("x")) }
 	for _, tt := range []struct {
 		name    string
@@ -30,20 +30,20 @@ func TestPauseSaysWhatItHoldsBack(t *testing.T) {
 		want    string
 		changed bool
 	}{
-		{"it pauses a pool", newPool("worker", sources), held, true, "paused; this holds back the update of 2 of 3 nodes to " + from, true},
+		{"it pauses a pool", newPool("worker", sources), deferred, true, "paused; this defers the update of 2 of 3 nodes to " + from, true},
 		{
 			"it pauses a running update", newPool("worker", sources), running, true,
-			"paused; this holds back the update of 2 of 4 nodes to " + from + "; 1 node already started, and will finish", true,
+			"paused; this defers the update of 2 of 4 nodes to " + from + "; 1 node already started, and will finish", true,
 		},
-		{"it pauses an updated pool", newPool("worker", sources), held[2:], true, "paused; no node waits for " + target, true},
-		{"it does not pause twice", newPool("worker", sources, paused), held, true, "already paused (no change); this holds back the update of 2 of 3 nodes to " + from, false},
-		{"it resumes a pool", newPool("worker", sources, paused), held, false, "no longer paused; the update of 2 of 3 nodes to " + from + " starts, at most 1 at a time", true},
-		{"it resumes an updated pool", newPool("worker", paused), held[2:], false, "no longer paused; no node waits for " + target, true},
+		{"it pauses an updated pool", newPool("worker", sources), deferred[2:], true, "paused; no node waits for " + target, true},
+		{"it does not pause twice", newPool("worker", sources, paused), deferred, true, "already paused (no change); this defers the update of 2 of 3 nodes to " + from, false},
+		{"it resumes a pool", newPool("worker", sources, paused), deferred, false, "no longer paused; the update of 2 of 3 nodes to " + from + " starts, at most 1 at a time", true},
+		{"it resumes an updated pool", newPool("worker", paused), deferred[2:], false, "no longer paused; no node waits for " + target, true},
 		{
-			"it resumes an invalid pool", newPool("worker", sources, paused, invalid), held, false,
+			"it resumes an invalid pool", newPool("worker", sources, paused, invalid), deferred, false,
 			"no longer paused; the update of 2 of 3 nodes to " + from + " cannot start, because spec.maxUnavailable is invalid", true,
 		},
-		{"it does not resume twice", newPool("worker"), held[2:], false, "not paused (no change); no node waits for " + target, false},
+		{"it does not resume twice", newPool("worker"), deferred[2:], false, "not paused (no change); no node waits for " + target, false},
 		{
 			"it pauses a new pool", newPool("worker", func(p *mcfgv1.MachineConfigPool) { p.Spec.Configuration.Name = "" }), nil, true,
 			"paused; it has no rendered config yet", true,

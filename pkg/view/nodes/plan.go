@@ -35,11 +35,12 @@ type Plan struct {
 type PoolPlan struct {
 	Name   string `json:"name"`
 	Paused bool   `json:"paused"`
-	// Config is the pool's config, and Target the one that the MachineConfigs render to. Sources are these MachineConfigs.
+	// Config is the pool's config, and Target the one that nodes get: the MachineConfigs render to it, or it is Config if they cannot be
+	// rendered. Target is empty if no node starts because of Error. Sources are the MachineConfigs.
 	Config  string   `json:"config"`
 	Target  string   `json:"target"`
 	Sources []string `json:"sources"`
-	// Error explains why no node starts: the MachineConfigs cannot be rendered, or a field of the pool is invalid. Only a running update
+	// Error explains why nodes get no new config: the MachineConfigs cannot be rendered, or a field of the pool is invalid. A running update
 	// continues.
 	Error string `json:"error,omitempty"`
 	// Total is the number of the pool's nodes, and Done the number of those that run the target.
@@ -69,6 +70,9 @@ type Transition struct {
 	Unknown string `json:"unknown,omitempty"`
 }
 
+// mayDrain reports whether the change needs a drain, or may need one.
+func (t Transition) mayDrain() bool { return t.Drain || t.Unknown != "" }
+
 // Turn says when a node starts.
 type Turn string
 
@@ -90,8 +94,8 @@ type PlannedNode struct {
 	From string `json:"from"`
 	// Why explains why the node waits.
 	Why string `json:"why,omitempty"`
-	// Evicted is the number of pods that a drain evicts. Unmanaged lists those without a controller, which are not started again, and EmptyDir
-	// those with a volume that is deleted with the pod.
+	// Evicted is the number of pods that a drain evicts. Unmanaged lists those without a controller, which are deleted permanently, and
+	// EmptyDir those with a volume that is deleted with the pod.
 	Evicted   int      `json:"evicted"`
 	Unmanaged []string `json:"unmanaged"`
 	EmptyDir  []string `json:"emptyDir"`
@@ -170,9 +174,11 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// NeedsPods reports whether a node may start, so that the plan depends on pods and budgets.
+// NeedsPods reports whether the plan depends on pods and budgets: a node may start or be drained.
 func (d *Draft) NeedsPods() bool {
-	return slices.ContainsFunc(d.drafts, func(p draft) bool { return p.shown && len(p.candidates.Start) > 0 })
+	return slices.ContainsFunc(d.drafts, func(p draft) bool {
+		return p.shown && (len(p.candidates.Start) > 0 || slices.ContainsFunc(p.Transitions, Transition.mayDrain))
+	})
 }
 
 // renderer renders the MachineConfigs of pools.
@@ -220,13 +226,20 @@ func (r *renderer) draft(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, show
 		d.pool.Spec.Paused = false
 	}
 	rendered, err := r.render(&d)
-	if err == nil {
-		d.MaxUnavailable, err = pool.MaxUnavailable(p, len(nodes))
-	}
 	if err != nil {
+		rendered = r.byName[p.Spec.Configuration.Name] // the controller continues with the pool's config
+	}
+	most, invalid := pool.MaxUnavailable(p, len(nodes))
+	if invalid != nil {
+		rendered = nil
+	}
+	if err = cmp.Or(err, invalid); err != nil {
 		d.err, d.Error = err, err.Error()
+	}
+	if rendered == nil {
 		return d
 	}
+	d.MaxUnavailable = most
 	d.Target, d.pool.Spec.Configuration.Name = rendered.Name, rendered.Name
 	d.Done = int(pool.Status(d.pool, nodes, pool.StatusOptions{}, time.Time{}).UpdatedMachineCount)
 	if !d.pool.Spec.Paused && p.DeletionTimestamp == nil {
@@ -270,7 +283,7 @@ func (r *renderer) transition(from string, to *mcfgv1.MachineConfig) Transition 
 		t.Unknown = "the host has no config yet; its daemon compares the host with the new one, and drains the node only if they differ"
 		return t
 	case mc == nil:
-		t.Unknown = "this MachineConfig does not exist any more"
+		t.Unknown = "this MachineConfig no longer exists"
 		return t
 	case err != nil:
 		t.Unknown = err.Error()
@@ -356,7 +369,7 @@ func (d *Draft) Plan(pods []*corev1.Pod, budgets []policyv1.PodDisruptionBudget)
 		if p := &d.drafts[i]; p.shown {
 			p.addNodes(result)
 			for n := range p.Nodes {
-				if t := p.transition(p.Nodes[n].From); t != nil && (t.Drain || t.Unknown != "") && !pool.IsStranded(p.Nodes[n].node, d.cluster.Nodes) {
+				if t := p.transition(p.Nodes[n].From); t != nil && t.mayDrain() && !pool.IsStranded(p.Nodes[n].node, d.cluster.Nodes) {
 					p.Nodes[n].addPods(byNode[p.Nodes[n].Name], index)
 				}
 			}
@@ -400,7 +413,7 @@ func (d *draft) addNodes(result plan.Plan) {
 		isTarget := n.Annotations[api.DesiredConfigAnnotation] == d.Target
 		switch {
 		case isTarget && pool.IsDegraded(n):
-			add(n, Running, "failed, and is tried again: "+n.Annotations[api.NodeReasonAnnotation])
+			add(n, Running, "failed; its daemon retries: "+n.Annotations[api.NodeReasonAnnotation])
 		case isTarget && !pool.IsDone(n):
 			add(n, Running, "")
 		case !isTarget && !pool.IsReady(n) && !slices.Contains(d.candidates.Retarget, n):

@@ -130,6 +130,44 @@ func TestUpdatedPoolNeedsNothing(t *testing.T) {
 	assert.Empty(t, got.Nodes)
 }
 
+func TestPlanNeedsThePodsOfNodesThatAreDrained(t *testing.T) {
+	working := func(from, to string) *corev1.Node {
+		return newNode("a", "currentConfig", from, "desiredConfig", to, "state", api.NodeWorking)
+	}
+	degraded := func(from, to string) *corev1.Node {
+		return newNode("a", "currentConfig", from, "desiredConfig", to, "state", api.NodeDegraded)
+	}
+	elsewhere := func(from, _ string) *corev1.Node { return working(from, "rendered-worker-other") }
+	unready := func(from, _ string) *corev1.Node { return cordoned(at("a", from), "") }
+	for _, tt := range []struct {
+		name string
+		node func(from, to string) *corev1.Node
+		path string
+		want bool
+	}{
+		{"it is running", working, "/etc/app.conf", true},
+		{"it failed", degraded, "/etc/app.conf", true},
+		{"it is updated to another config", elsewhere, "/etc/app.conf", true},
+		{"it is not ready", unready, "/etc/app.conf", true},
+		{"it is running without a drain", working, quiet, false},
+		{"it is not ready and needs no drain", unready, quiet, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPlanned(t, 1)
+			p.Policies = quietPolicies()
+			p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", tt.path, "two")}
+			p.Nodes = []*corev1.Node{tt.node(p.at(), rendered(t, "worker", p.Stored[0], p.Added[0]).Name)}
+			d, err := nodes.NewDraft(p.Cluster, p.Configs, "")
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, d.NeedsPods())
+			got := d.Plan([]*corev1.Pod{newPod("a", "web", "web-0")}, []policyv1.PodDisruptionBudget{newBudget("web", 0)}).Pools[0].Nodes
+			require.Len(t, got, 1)
+			assert.Equal(t, tt.want, got[0].Evicted > 0)
+			assert.Equal(t, tt.want, len(got[0].ZeroBudgets) > 0)
+		})
+	}
+}
+
 func TestPlanFollowsTheOrderOfTheController(t *testing.T) {
 	p := newPlanned(t, 2)
 	p.add("a", "b", "c", "d")
@@ -183,8 +221,18 @@ func TestTextNamesABudgetOfManyNodesOnce(t *testing.T) {
 	assert.Contains(t, out.String(), ": 0 running, 0 start now, 3 wait.\n")
 }
 
+// quiet is a file whose change needs no drain under quietPolicies.
+const quiet = "/etc/quiet.conf"
+
+func quietPolicies() operatorv1.NodeDisruptionPolicyClusterStatus {
+	return disruption.Policies(operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{{
+		Path: quiet, Actions: []operatorv1.NodeDisruptionPolicySpecAction{{
+			Type: operatorv1.RestartSpecAction, Restart: &operatorv1.RestartService{ServiceName: "app.service"},
+		}},
+	}}})
+}
+
 func TestTransitionsFollowTheDisruptionPolicies(t *testing.T) {
-	const quiet = "/etc/quiet.conf"
 	for _, tt := range []struct {
 		name string
 		path string
@@ -199,11 +247,7 @@ func TestTransitionsFollowTheDisruptionPolicies(t *testing.T) {
 			p := newPlanned(t, 1)
 			p.add("a")
 			p.pods = []*corev1.Pod{newPod("a", "web", "web-0")}
-			p.Policies = disruption.Policies(operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{{
-				Path: quiet, Actions: []operatorv1.NodeDisruptionPolicySpecAction{{
-					Type: operatorv1.RestartSpecAction, Restart: &operatorv1.RestartService{ServiceName: "app.service"},
-				}},
-			}}})
+			p.Policies = quietPolicies()
 			p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", tt.path, "two")}
 			tt.want.From = p.at()
 			got := p.plan().Pools[0]
@@ -242,7 +286,7 @@ func TestRunningUpdatesComeFirst(t *testing.T) {
 	}
 	got := p.plan()
 	assert.Equal(t, []string{
-		"Running failed failed, and is tried again: no space", "Running runs",
+		"Running failed failed; its daemon retries: no space", "Running runs",
 		"Start elsewhere is updated to another config now, and keeps its slot", "Start waits",
 	}, turns(got))
 	assert.Equal(t, 1, got.Pools[0].Done)
@@ -298,6 +342,22 @@ func TestInvalidConfigsAreErrors(t *testing.T) {
 		require.ErrorAs(t, got.Errors(), new(*config.Error))
 		assert.Contains(t, got.Pools[0].Error, "MachineConfig 99-bad is invalid")
 		assert.Empty(t, got.Pools[0].Nodes)
+	})
+	t.Run("it plans the pool's config if the MachineConfigs cannot be rendered", func(t *testing.T) {
+		p := newPlanned(t, 1)
+		p.add("a")
+		next := newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")
+		second := rendered(t, "worker", p.Stored[0], next)
+		p.Stored = append(p.Stored, next, second, newConfig(t, "99-bad", "worker", "/proc/x", "two"))
+		p.Pools[0].Spec.Configuration.Name = second.Name
+		got := p.plan()
+		assert.Equal(t, []string{"Start a"}, turns(got))
+		assert.Equal(t, second.Name, got.Pools[0].Target)
+		require.ErrorAs(t, got.Errors(), new(*config.Error))
+		var out bytes.Buffer
+		require.NoError(t, got.Text(&out))
+		assert.Contains(t, out.String(), "Pool worker: 1 of 1 node would be updated to "+second.Name)
+		assert.Contains(t, out.String(), "  The MachineConfigs cannot be rendered (see below), so this is the pool's current config.\n")
 	})
 	t.Run("it lists an added MachineConfig that no pool selects", func(t *testing.T) {
 		p := newPlanned(t, 1)
@@ -402,4 +462,39 @@ func TestAddedConfigsReplaceThoseWithTheSameName(t *testing.T) {
 	got := p.plan().Pools[0]
 	assert.Equal(t, []string{"00-worker"}, got.Sources)
 	assert.Equal(t, []string{"file /etc/other.conf added", "file /etc/app.conf removed"}, got.Transitions[0].Changes)
+}
+
+func TestPlanTextContainsNoControlCharacters(t *testing.T) {
+	text := func(evil string) string {
+		p := newPlanned(t, 3)
+		named := newConfig(t, "99-worker"+evil, "worker", "/etc/app.conf", "two")
+		p.Stored = append(p.Stored, named)
+		p.Pools[0].Name = "worker" + evil
+		edge := newPool("edge"+evil, func(pool *mcfgv1.MachineConfigPool) { pool.Spec.MaxUnavailable = new(intstr.FromString("x" + evil)) })
+		edge.Spec.MachineConfigSelector = p.Pools[0].Spec.MachineConfigSelector
+		updated := newPool("infra" + evil)
+		updated.Spec.MachineConfigSelector = p.Pools[0].Spec.MachineConfigSelector
+		p.Pools = append(p.Pools, edge, updated)
+		p.Pools[0].Spec.Paused = true
+		target := rendered(t, "worker"+evil, p.Stored[0], named).Name
+		p.Nodes = []*corev1.Node{
+			at("a"+evil, p.at()), at("b", "lost"+evil),
+			newNode("d", "currentConfig", p.at(), "desiredConfig", target, "state", api.NodeDegraded, "reason", "no space"+evil),
+			has(newNodeWithout(at("e", p.at())), corev1.NodeReady, corev1.ConditionUnknown, "", "silent"+evil),
+		}
+		for _, app := range []string{"web", "bare"} {
+			pod := newPod("a"+evil, app, app+evil)
+			pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+			p.pods = append(p.pods, pod)
+		}
+		p.pods[1].OwnerReferences = nil
+		p.budgets = []policyv1.PodDisruptionBudget{newBudget("web", 0), newBudget("web", 0), newBudget("bare", 0)}
+		for i, name := range []string{"one", "two", "three"} {
+			p.budgets[i].Name = name + evil
+		}
+		var out bytes.Buffer
+		require.NoError(t, p.plan().Text(&out))
+		return out.String()
+	}
+	assertHarmless(t, text)
 }

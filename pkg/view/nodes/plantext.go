@@ -18,50 +18,54 @@ import (
 func (p *Plan) Text(w io.Writer) error {
 	var out bytes.Buffer
 	if len(p.Pools) == 0 {
-		fmt.Fprintln(&out, "There are no MachineConfigPools yet.")
+		line(&out, noPools)
 	}
 	for i := range p.Pools {
 		if i > 0 {
-			fmt.Fprintln(&out)
+			line(&out, "")
 		}
 		p.Pools[i].text(&out)
 	}
-	_, err := io.WriteString(w, printable.Lines(out.String()))
+	_, err := w.Write(out.Bytes())
 	return err
 }
 
 func (p *PoolPlan) text(out io.Writer) {
-	if p.Error != "" {
-		fmt.Fprintf(out, "Pool %s: no node would start, because of an error (see below).\n", p.Name)
+	if p.Error != "" && (p.Target == "" || p.Done == p.Total) {
+		line(out, "Pool %s: no node would start, because of an error (see below).", p.Name)
 		return
 	}
 	if p.Done == p.Total {
-		fmt.Fprintf(out, "Pool %s: nothing to do, %d of %s updated to %s.\n", p.Name, p.Done, printable.Count(p.Total, "node"), p.Target)
+		line(out, "Pool %s: nothing to do, %d of %s updated to %s.", p.Name, p.Done, printable.Count(p.Total, "node"), p.Target)
 		return
 	}
 	turns := map[Turn]int{}
 	for _, n := range p.Nodes {
 		turns[n.Turn]++
 	}
-	fmt.Fprintf(out, "Pool %s: %d of %s would be updated to %s.\n  At most %d at a time: %d running, %d start now, %d wait.\n",
-		p.Name, p.Total-p.Done, printable.Count(p.Total, "node"), p.Target, p.MaxUnavailable, turns[Running], turns[Start], turns[Wait])
-	fmt.Fprintf(out, "  From MachineConfigs: %s\n", printable.List(p.Sources, mostNames))
+	line(out, "Pool %s: %d of %s would be updated to %s.", p.Name, p.Total-p.Done, printable.Count(p.Total, "node"), p.Target)
+	line(out, "  At most %d at a time: %d running, %d start now, %d wait.", p.MaxUnavailable, turns[Running], turns[Start], turns[Wait])
+	if p.Error != "" {
+		line(out, "  The MachineConfigs cannot be rendered (see below), so this is the pool's current config.")
+	} else {
+		line(out, "  From MachineConfigs: %s", printable.List(p.Sources, mostNames))
+	}
 	if p.Paused {
-		fmt.Fprintf(out, "  The pool is paused: no node starts before 'cvo nodes resume %s'.\n", p.Name)
+		line(out, "  The pool is paused: no node starts before 'cvo nodes resume %s'.", p.Name)
 	}
 	for _, t := range p.Transitions {
-		fmt.Fprintf(out, "  Nodes with config %s need %s: %s\n", shortConfig(t.From), t.needs(),
+		line(out, "  Nodes with config %s need %s: %s", shortConfig(t.From), t.needs(),
 			oneLine(cmp.Or(t.Unknown, printable.List(t.Changes, mostNames), "no change of the host"), errorText))
 	}
-	fmt.Fprintln(out)
+	line(out, "")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "  NODE\tTURN\tCONFIG\tNEEDS\tEVICTS\tWHY")
+	row(table, "  NODE", "TURN", "CONFIG", "NEEDS", "EVICTS", "WHY")
 	for _, n := range p.Nodes[:min(len(p.Nodes), mostNodes)] {
 		needs := "-"
 		if t := p.transition(n.From); t != nil {
 			needs = t.needs()
 		}
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\n", n.Name, n.Turn, shortConfig(n.From), needs, printable.Count(n.Evicted, "pod"), cmp.Or(oneLine(n.Why, whyText), "-"))
+		row(table, "  "+n.Name, n.Turn, shortConfig(n.From), needs, printable.Count(n.Evicted, "pod"), cmp.Or(oneLine(n.Why, whyText), "-"))
 	}
 	_ = table.Flush() // writing to a buffer never fails
 	moreText(out, len(p.Nodes))
@@ -69,7 +73,7 @@ func (p *PoolPlan) text(out io.Writer) {
 }
 
 // needs returns a noun phrase such as "drain, reboot".
-func (t *Transition) needs() string {
+func (t Transition) needs() string {
 	if t.Unknown != "" {
 		return "unknown actions"
 	}
@@ -85,13 +89,13 @@ func (t *Transition) needs() string {
 	return cmp.Or(strings.Join(all, ", "), "nothing")
 }
 
-// lossText prints the pods that a drain deletes for good or cannot evict, with their nodes.
+// lossText prints the pods that a drain deletes permanently or cannot evict, with their nodes.
 func (p *PoolPlan) lossText(out io.Writer) {
 	for _, list := range []struct {
 		title string
 		names func(PlannedNode) []string
 	}{
-		{"Pods without a controller, which are deleted and not started again", func(n PlannedNode) []string { return n.Unmanaged }},
+		{"Pods without a controller, which are deleted permanently", func(n PlannedNode) []string { return n.Unmanaged }},
 		{"Pods that lose the data in their emptyDir volumes", func(n PlannedNode) []string { return n.EmptyDir }},
 		{"PodDisruptionBudgets that allow no disruption now, so a drain waits", func(n PlannedNode) []string { return n.ZeroBudgets }},
 		{"Pods that several PodDisruptionBudgets select, so they cannot be evicted", func(n PlannedNode) []string { return n.Contested }},
@@ -107,7 +111,8 @@ func (p *PoolPlan) lossText(out io.Writer) {
 			all = append(all, fmt.Sprintf("%s (%s)", name, printable.List(nodes[name], 1)))
 		}
 		if len(all) > 0 {
-			fmt.Fprintf(out, "\n  %s: %s\n", list.title, printable.List(all, mostNames))
+			line(out, "")
+			line(out, "  %s: %s", list.title, printable.List(all, mostNames))
 		}
 	}
 }

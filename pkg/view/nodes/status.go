@@ -98,7 +98,7 @@ type Pool struct {
 	RenderError string `json:"renderError,omitempty"`
 	SpecError   string `json:"specError,omitempty"`
 	NodeErrors  string `json:"nodeErrors,omitempty"`
-	// Waiting explains why nodes wait although slots are free.
+	// Waiting explains why nodes wait although slots are free: it has the reason of the first one, and the number of the others.
 	Waiting string `json:"waiting,omitempty"`
 	// Nodes are the nodes that are not done, and those that are done and unavailable. Degraded ones are first, then those with a blocked drain.
 	Nodes []Node `json:"nodes"`
@@ -271,7 +271,6 @@ func (n Node) rank() int {
 
 // waits explains why a node has not started. used is the number of used slots. The result is empty if the node may start at once.
 func (p *Pool) waits(n *corev1.Node, used int) string {
-	why, isNamed := strings.CutPrefix(p.Waiting, "Node "+n.Name+" ")
 	switch {
 	case pool.HoldsSlot(n):
 		return "waits for its daemon to start the update"
@@ -283,13 +282,12 @@ func (p *Pool) waits(n *corev1.Node, used int) string {
 		return "waits because the pool is paused"
 	case p.SpecError != "":
 		return "waits because a field of the pool is invalid"
-	case isNamed:
-		why, _, _ = strings.Cut(why, " (and ")
-		return why
 	case plan.IsControlPlane(p.Name) && used > 0:
 		return plan.Wait{Cause: plan.ControlPlane}.String()
 	case used >= p.MaxUnavailable:
 		return fmt.Sprintf("waits for a free slot: at most %s may be unavailable or failed", printable.Count(p.MaxUnavailable, "node"))
+	case p.Waiting != "":
+		return fmt.Sprintf("waits although a slot is free: 'cvo nodes plan %s' shows why", p.Name)
 	}
 	return ""
 }

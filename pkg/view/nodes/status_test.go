@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 	"github.com/cluster-version/cvo/pkg/view/nodes"
@@ -45,6 +46,14 @@ func with(kind mcfgv1.MachineConfigPoolConditionType, message string) func(*mcfg
 	return func(p *mcfgv1.MachineConfigPool) {
 		p.Status.Conditions = append(p.Status.Conditions, mcfgv1.MachineConfigPoolCondition{Type: kind, Status: corev1.ConditionTrue, Message: message})
 	}
+}
+
+// nodesWait is a message as the controller writes it.
+var nodesWait = printable.AndOthers("Node w-0004 waits for PodDisruptionBudget shop/web, which allows no disruption now: 1 pods are healthy, and 2 must be", 31, "node")
+
+// slots returns a change of a pool's maxUnavailable.
+func slots(most string) func(*mcfgv1.MachineConfigPool) {
+	return func(p *mcfgv1.MachineConfigPool) { p.Spec.MaxUnavailable = new(intstr.Parse(most)) }
 }
 
 func paused(p *mcfgv1.MachineConfigPool) { p.Spec.Paused = true }
@@ -109,11 +118,19 @@ func TestNodesHaveAPhaseAndAReason(t *testing.T) {
 			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target, Why: "waits for another control-plane node: they are updated one at a time"},
 		},
 		{
-			"it waits for a budget", newPool("worker", with(pool.NodesWaiting, "Node n waits for PodDisruptionBudget a/b (and 2 other nodes wait)")), at("n", before),
-			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target, Why: "waits for PodDisruptionBudget a/b"},
+			"it waits although a slot is free", newPool("worker", with(pool.NodesWaiting, nodesWait), slots("2")), at("n", before),
+			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target, Why: "waits although a slot is free: 'cvo nodes plan worker' shows why"},
 		},
 		{
-			"it is held by a pause", newPool("worker", paused), at("n", before),
+			"it waits for a free slot since the controller's last plan", newPool("worker", with(pool.NodesWaiting, nodesWait)), at("n", before),
+			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target, Why: "waits for a free slot: at most 1 node may be unavailable or failed"},
+		},
+		{
+			"it starts at once", newPool("worker", slots("2")), at("n", before),
+			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target},
+		},
+		{
+			"it waits for the end of a pause", newPool("worker", paused), at("n", before),
 			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target, Why: "waits because the pool is paused"},
 		},
 		{
@@ -185,7 +202,6 @@ func TestDoneNodesAreOnlyCounted(t *testing.T) {
 }
 
 func TestPoolsHaveAState(t *testing.T) {
-	invalid := func(p *mcfgv1.MachineConfigPool) { p.Spec.MaxUnavailable = new(intstr.FromString("two")) }
 	all := func(p *mcfgv1.MachineConfigPool) { p.Spec.NodeSelector = &metav1.LabelSelector{} }
 	unrendered := func(p *mcfgv1.MachineConfigPool) { p.Spec.Configuration.Name = "" }
 	for _, tt := range []struct {
@@ -201,7 +217,7 @@ func TestPoolsHaveAState(t *testing.T) {
 		{"it has no config", []func(*mcfgv1.MachineConfigPool){unrendered}, at("a", before), nodes.PoolEmpty},
 		{"it has a degraded node", nil, to("a", api.NodeDegraded), nodes.PoolDegraded},
 		{"it cannot be rendered", []func(*mcfgv1.MachineConfigPool){with(mcfgv1.MachineConfigPoolRenderDegraded, "why")}, at("a", target), nodes.PoolDegraded},
-		{"it has an invalid field", []func(*mcfgv1.MachineConfigPool){invalid}, at("a", before), nodes.PoolDegraded},
+		{"it has an invalid field", []func(*mcfgv1.MachineConfigPool){slots("two")}, at("a", before), nodes.PoolDegraded},
 		{"it would select all nodes", []func(*mcfgv1.MachineConfigPool){all}, at("a", before), nodes.PoolDegraded},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -216,8 +232,7 @@ func TestPoolsHaveAState(t *testing.T) {
 // large returns a cluster in which much happens.
 func large() nodes.Cluster {
 	c := nodes.Cluster{At: now, Pools: []*mcfgv1.MachineConfigPool{
-		newPool("worker", with(pool.NodesWaiting, "Node w-0004 waits for PodDisruptionBudget shop/web, which allows no disruption now: 1 pods are healthy, and 2 must be (and 30 other nodes wait)"),
-			func(p *mcfgv1.MachineConfigPool) { p.Spec.MaxUnavailable = new(intstr.FromString("10%")) }),
+		newPool("worker", with(pool.NodesWaiting, nodesWait), slots("10%")),
 		newPool("master", paused),
 		newPool("infra", with(mcfgv1.MachineConfigPoolRenderDegraded, "MachineConfig 99-infra is invalid: spec.config.storage.files[0].path is \"/proc/x\", but files in /proc do not survive a reboot; choose another path")),
 		newPool("edge"), newPool("gpu"),
@@ -251,6 +266,15 @@ func TestStatusTextMatchesTheGoldenFile(t *testing.T) {
 	assert.NotContains(t, out.String(), "\x1b")
 }
 
+func TestStatusWithoutPoolsSaysSo(t *testing.T) {
+	s, err := nodes.NewStatus(nodes.Cluster{At: now}, "")
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, s.Text(&out))
+	assert.Equal(t, "There are no MachineConfigPools yet.\n", out.String())
+	assert.Equal(t, "There are no MachineConfigPools yet.", s.Summary())
+}
+
 func TestStatusOfOnePoolOmitsTheOthers(t *testing.T) {
 	s, err := nodes.NewStatus(large(), "master")
 	require.NoError(t, err)
@@ -275,4 +299,50 @@ func TestStatusTextOfAHugeClusterIsShort(t *testing.T) {
 	assert.Less(t, strings.Count(out.String(), "\n"), 30)
 	assert.Contains(t, out.String(), "… and 1980 more")
 	assert.Contains(t, out.String(), "2000 nodes without a daemon, not counted above: silent-0000, ")
+}
+
+// assertHarmless compares a text with names and messages from the cluster that contain control characters with one without them.
+func assertHarmless(t *testing.T, text func(evil string) string) {
+	t.Helper()
+	harmless, got := text("x"), text("\x1b[2J\n\t\r\x9bx")
+	assert.Contains(t, harmless, "x")
+	assert.Equal(t, printable.Lines(got), got)
+	assert.NotContains(t, got, "\t")
+	assert.Equal(t, strings.Count(harmless, "\n"), strings.Count(got, "\n"), "%s\n%s", harmless, got)
+}
+
+func TestStatusTextContainsNoControlCharacters(t *testing.T) {
+	status := func(evil string) *nodes.Status {
+		c := nodes.Cluster{At: now, Pools: []*mcfgv1.MachineConfigPool{
+			newPool("worker"+evil, with(mcfgv1.MachineConfigPoolRenderDegraded, "render"+evil), with(pool.NodesWaiting, "waits"+evil), slots("2")),
+			newPool("edge"+evil, with(mcfgv1.MachineConfigPoolNodeDegraded, "node"+evil), slots("y"+evil)),
+			newPool("infra" + evil), newPool("gpu" + evil),
+		}}
+		c.Pools[0].Spec.NodeSelector.MatchLabels["role"] = "worker"
+		c.Pools[0].Spec.Configuration.Name += evil
+		for _, p := range c.Pools[2:] {
+			p.Spec.NodeSelector.MatchLabels["role"] = "both"
+		}
+		stray, silent, both := at("stray"+evil, before), newNode("silent"+evil), at("both"+evil, before)
+		stray.Labels["role"], both.Labels["role"] = "none", "both"
+		c.Nodes = []*corev1.Node{
+			at("a"+evil, before), at("b", "from"+evil), stray, silent, both,
+			newNode("c", "currentConfig", before, "desiredConfig", "to"+evil, "state", api.NodeDegraded, "reason", "no space"+evil),
+			has(newNodeWithout(at("d", target)), corev1.NodeReady, corev1.ConditionUnknown, "", "silent"+evil),
+			has(to("e", api.NodeWorking, "desiredDrain", "drain-"+target), corev1.NodeDrainInProgress, corev1.ConditionTrue, "Blocked", "budget"+evil),
+		}
+		s, err := nodes.NewStatus(c, "")
+		require.NoError(t, err)
+		return s
+	}
+	t.Run("the text", func(t *testing.T) {
+		assertHarmless(t, func(evil string) string {
+			var out bytes.Buffer
+			require.NoError(t, status(evil).Text(&out))
+			return out.String()
+		})
+	})
+	t.Run("the summary", func(t *testing.T) {
+		assertHarmless(t, func(evil string) string { return status(evil).Summary() })
+	})
 }

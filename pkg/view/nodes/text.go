@@ -19,13 +19,15 @@ const (
 	mostNodes, mostNames = 20, 10
 	// whyText is the maximum length of an explanation in a table, in bytes, and errorText that of an error of a pool.
 	whyText, errorText = 300, 2000
+	// noPools is the text for a cluster without pools.
+	noPools = "There are no MachineConfigPools yet."
 )
 
 // Text prints the pools as a table, then those nodes of each pool that are not done. It lists at most 20 nodes for each pool.
 func (s *Status) Text(w io.Writer) error {
 	var out bytes.Buffer
 	if len(s.Pools) == 0 {
-		fmt.Fprintln(&out, "There are no MachineConfigPools yet.")
+		line(&out, noPools)
 	} else {
 		s.poolTable(&out)
 	}
@@ -33,16 +35,15 @@ func (s *Status) Text(w io.Writer) error {
 		s.poolText(&out, &s.Pools[i])
 	}
 	s.strayText(&out)
-	_, err := io.WriteString(w, printable.Lines(out.String()))
+	_, err := w.Write(out.Bytes())
 	return err
 }
 
 func (s *Status) poolTable(out io.Writer) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "POOL\tSTATE\tNODES\tDONE\tUPDATING\tDEGRADED\tUNAVAILABLE\tCONFIG")
+	row(table, "POOL", "STATE", "NODES", "DONE", "UPDATING", "DEGRADED", "UNAVAILABLE", "CONFIG")
 	for _, p := range s.Pools {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", p.Name, p.stateText(), p.Total, p.Done, p.Updating, p.Degraded,
-			p.unavailableText(), cmp.Or(p.Config, "-"))
+		row(table, p.Name, p.stateText(), p.Total, p.Done, p.Updating, p.Degraded, p.unavailableText(), cmp.Or(p.Config, "-"))
 	}
 	_ = table.Flush() // writing to a buffer never fails
 }
@@ -75,15 +76,16 @@ func (s *Status) poolText(out io.Writer, p *Pool) {
 	if len(lines)+len(p.Nodes) == 0 {
 		return
 	}
-	fmt.Fprintf(out, "\nPool %s:\n", p.Name)
-	for _, line := range lines {
-		fmt.Fprintln(out, "  "+line)
+	line(out, "")
+	line(out, "Pool %s:", p.Name)
+	for _, text := range lines {
+		line(out, "  %s", text)
 	}
 	if len(p.Nodes) == 0 {
 		return
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "  NODE\tPHASE\tSINCE\tATTEMPT\tCONFIG\tWHY")
+	row(table, "  NODE", "PHASE", "SINCE", "ATTEMPT", "CONFIG", "WHY")
 	for _, n := range p.Nodes[:min(len(p.Nodes), mostNodes)] {
 		since, attempt := "-", "-"
 		if n.Since != nil {
@@ -92,7 +94,7 @@ func (s *Status) poolText(out io.Writer, p *Pool) {
 		if n.Attempt > 0 {
 			attempt = fmt.Sprintf("%d", n.Attempt)
 		}
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\n", n.Name, n.Phase, since, attempt, n.configText(), cmp.Or(oneLine(n.Why, whyText), "-"))
+		row(table, "  "+n.Name, n.Phase, since, attempt, n.configText(), cmp.Or(oneLine(n.Why, whyText), "-"))
 	}
 	_ = table.Flush() // writing to a buffer never fails
 	moreText(out, len(p.Nodes))
@@ -101,7 +103,7 @@ func (s *Status) poolText(out io.Writer, p *Pool) {
 // moreText prints how many nodes a table leaves out.
 func moreText(out io.Writer, total int) {
 	if more := total - mostNodes; more > 0 {
-		fmt.Fprintf(out, "  … and %d more: use -o json for all\n", more)
+		line(out, "  … and %d more: use -o json for all", more)
 	}
 }
 
@@ -138,8 +140,11 @@ func (s *Status) strayText(out io.Writer) {
 		}
 		lines = append(lines, fmt.Sprintf("Node %s is in no pool, because several select it: %s", c.Node, strings.Join(c.Pools, ", ")))
 	}
-	if len(lines) > 0 {
-		fmt.Fprintf(out, "\n%s\n", strings.Join(lines, "\n"))
+	for i, text := range lines {
+		if i == 0 {
+			line(out, "")
+		}
+		line(out, "%s", text)
 	}
 }
 
@@ -157,8 +162,22 @@ func (s *Status) Summary() string {
 			}
 		}
 	}
-	return terminal.OneLine(strings.Join(texts, "; "))
+	return terminal.OneLine(cmp.Or(strings.Join(texts, "; "), noPools))
 }
 
 // oneLine returns a text from the cluster as one line of limited length.
 func oneLine(text string, limit int) string { return terminal.OneLine(printable.Excerpt(text, limit)) }
+
+// line prints a line. A text from the cluster can neither end the line nor control a terminal.
+func line(out io.Writer, format string, args ...any) {
+	fmt.Fprintln(out, printable.Text(fmt.Sprintf(format, args...)))
+}
+
+// row prints a row of a table. A text from the cluster can neither end its cell nor control a terminal.
+func row(table io.Writer, cells ...any) {
+	texts := make([]string, len(cells))
+	for i, cell := range cells {
+		texts[i] = printable.Text(fmt.Sprint(cell))
+	}
+	fmt.Fprintln(table, strings.Join(texts, "\t"))
+}
