@@ -338,6 +338,9 @@ func TestControlPlaneHasAQueueOfItsOwn(t *testing.T) {
 	running.Go(func() { assert.NoError(t, mgr.Start(ctx)) })
 	t.Cleanup(func() { stop(); running.Wait() })
 
+	spare := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spare"}} // otherwise the control-plane node would not be drained
+	require.NoError(t, server.Create(t.Context(), spare))
+	t.Cleanup(func() { assert.NoError(t, server.Delete(context.WithoutCancel(t.Context()), spare)) })
 	for i := range drainWorkers {
 		node(fmt.Sprintf("worker-%d", i), nil)
 	}
