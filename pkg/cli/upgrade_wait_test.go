@@ -22,12 +22,15 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/update/follow"
 	"github.com/cluster-version/cvo/test/clusterversions"
 	"github.com/cluster-version/cvo/test/env"
 )
@@ -294,6 +297,19 @@ func TestUpgradeWaitEndsAtItsGoal(t *testing.T) {
 		_, errs, code := c.wait(t, "--for=accepted", "--fail-fast").end()
 		assert.Equal(t, command.ExitRefused, code)
 		assert.Contains(t, errs, "RetrievePayload: Nobody signed it.")
+
+		clk := clocktesting.NewFakeClock(time.Now())
+		follower := &follow.Follower{Clock: clk, Patience: accept.RecheckWithin, Config: e.Config("tests"), Name: "version", Print: func(line string) {
+			if strings.Contains(line, "rejected before this command started") {
+				clk.Step(accept.RecheckWithin)
+			}
+		}}
+		goal, err := follow.ParseGoal(follow.GoalAccepted)
+		require.NoError(t, err)
+		verdict, err := follower.Wait(t.Context(), goal)
+		require.NoError(t, err)
+		assert.Equal(t, follow.Refused, verdict.State)
+
 		w := c.wait(t, "--for=accepted")
 		w.until("RetrievePayload: Nobody signed it. (rejected before this command started; waiting for the next check)")
 		c.report(t, "1.2.0", partial, working)

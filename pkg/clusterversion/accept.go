@@ -22,7 +22,7 @@ const staleRetry = 50 * time.Millisecond
 // is usually checked again earlier, because a watch reports the change.
 var (
 	acceptRetry       = backoff.Doubling{First: 2 * time.Second, Max: 30 * time.Second}
-	preconditionRetry = backoff.Doubling{First: acceptRetry.First, Max: 2 * time.Minute}
+	preconditionRetry = backoff.Doubling{First: acceptRetry.First, Max: accept.MaxPause}
 )
 
 func (c *Reconciler) acceptStep(log logr.Logger, key string, target request.Target, settings accept.Settings) func(context.Context) background.Next {

@@ -26,6 +26,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/reading"
 	"github.com/cluster-version/cvo/pkg/cli/registries"
 	"github.com/cluster-version/cvo/pkg/cli/verifying"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/outside"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/install"
@@ -461,7 +462,7 @@ func (o *options) follow(ctx context.Context, streams command.Streams, cfg *rest
 	}
 	source := &leader.Connection{Clock: clock.RealClock{}, Config: cfg, Namespace: o.namespace, Name: o.Name}
 	defer source.Close()
-	follower := &follow.Follower{Config: cfg, Name: o.Name, Progress: source.Progress, Print: func(line string) {
+	follower := &follow.Follower{Clock: clock.RealClock{}, Patience: accept.RecheckWithin, Config: cfg, Name: o.Name, Progress: source.Progress, Print: func(line string) {
 		o.inform(streams, "%s", terminal.OneLine(line))
 	}}
 	verdict, err := follower.Wait(ctx, follow.Goal{Completed: true})

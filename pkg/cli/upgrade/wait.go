@@ -16,6 +16,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/leader"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/update/follow"
 )
 
@@ -44,9 +45,9 @@ The command watches the ClusterVersion and changes nothing. It retries while API
 during updates. Completed does not include worker nodes; see 'cvo upgrade status'. For a runlevel, the command also
 watches the operator's ReleaseRollout. Without one, it queries the operator itself, as described in 'cvo status --help'.
 
-The operator checks a rejected release again within two minutes, for example after it was signed. So a rejection ends the
-command at once only if it is new, permanent (a broken release, or another version), or with --fail-fast; a rejection from
-before the command started ends it after two and a half minutes.
+The operator checks a rejected release again after at most ` + accept.MaxPause.String() + `, for example after it was signed. So a rejection ends
+the command at once only if it is new, permanent (a broken release, or another version), or with --fail-fast. A rejection
+from before the command started ends it after ` + accept.RecheckWithin.String() + `, which includes the duration of a check.
 
 Exit codes: 0 goal reached; 1 failure, such as a deleted ClusterVersion; 2 invalid command line; 3 the operator rejected the
 release; 5 timeout (--timeout); 6 the update is failing, with --fail-fast; 130 interrupted.`,
@@ -112,7 +113,7 @@ func (o *waitOptions) run(ctx context.Context, streams command.Streams) error {
 	}
 	source := &leader.Connection{Clock: clock.RealClock{}, Config: cfg, Namespace: o.namespace, Name: o.Name}
 	defer source.Close()
-	follower := &follow.Follower{Config: cfg, Name: o.Name, Progress: source.Progress, Print: func(line string) {
+	follower := &follow.Follower{Clock: clock.RealClock{}, Patience: accept.RecheckWithin, Config: cfg, Name: o.Name, Progress: source.Progress, Print: func(line string) {
 		if !o.quiet {
 			fmt.Fprintln(streams.Err, terminal.OneLine(line))
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 
@@ -23,6 +24,14 @@ import (
 	"github.com/cluster-version/cvo/pkg/update/precondition"
 	"github.com/cluster-version/cvo/pkg/update/upgradeable"
 	"github.com/cluster-version/cvo/pkg/verify"
+)
+
+const (
+	// MaxPause is the longest pause between two checks of a rejected release.
+	MaxPause = 2 * time.Minute
+	// RecheckWithin is the longest time between two results of these checks: the pause, the search for signatures, and the lookup of an
+	// image without any.
+	RecheckWithin = MaxPause + verify.DefaultSearchTimeout + verify.DefaultStoreTimeout
 )
 
 // Outside retrieves release images and verifies their signatures with the cluster's current configuration.

@@ -1,6 +1,5 @@
-// Package telemetry has the logger and the metrics registry of a process, which its parts and libraries share, and the handler that serves the
-// metrics. The parts
-// register their own metrics. Package serve has the endpoint, and package guard checks its callers.
+// Package telemetry has the logger and the metrics registry of a process, which its parts and libraries share, and the handler that serves
+// the metrics. The parts register their own metrics. Package serve has the endpoint, and package guard checks its callers.
 package telemetry
 
 import (

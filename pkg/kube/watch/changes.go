@@ -67,10 +67,19 @@ type Latest[T Object] struct {
 	Object T
 	// Events is the number of the watch's events.
 	Events int
+	// observed is the object in the last event.
+	observed T
 }
 
-// Observe records an event of the watch; nil is a deletion.
-func (l *Latest[T]) Observe(object T) { l.Object, l.Events = Newest(l.Object, object), l.Events+1 }
+// Observe records an event of the watch; nil is a deletion. The events of a watch are in order. If one is older than the event before it,
+// etcd was restored from a backup, and the restored object replaces a later one.
+func (l *Latest[T]) Observe(object T) {
+	latest := object
+	if Newest(l.observed, object) == object {
+		latest = Newest(l.Object, object)
+	}
+	l.Object, l.Events, l.observed = latest, l.Events+1, object
+}
 
 // Wrote records the server's response to a write that was based on seen. It ignores the response if the watch has reported a deletion since
 // then: no further event would repeat the deletion of what was written.

@@ -26,6 +26,7 @@ func TestLatestIsTheNewestVersion(t *testing.T) {
 		{"the event of an earlier write is last", nil, []*corev1.Secret{version("9")}, "12"},
 		{"the event of a later write is first", []*corev1.Secret{version("12"), version("100")}, nil, "100"},
 		{"the event of a later write is last", nil, []*corev1.Secret{version("12"), version("100")}, "100"},
+		{"etcd is restored from a backup", nil, []*corev1.Secret{version("12"), version("5"), version("6")}, "6"},
 		{"its deletion is first", []*corev1.Secret{version("12"), nil}, nil, ""},
 		{"its deletion is last", nil, []*corev1.Secret{version("12"), nil}, ""},
 	} {

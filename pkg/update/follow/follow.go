@@ -4,7 +4,6 @@
 package follow
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/report"
@@ -29,17 +29,14 @@ import (
 // progressTimeout is the maximum time for the operator to report its progress.
 const progressTimeout = 15 * time.Second
 
-// DefaultPatience is longer than the operator's longest pause between two checks of a rejected release, two minutes.
-const DefaultPatience = 150 * time.Second
-
 // Follower follows an update through watches. It reopens broken watches with increasing delays.
 type Follower struct {
+	Clock  clock.Clock
 	Config *rest.Config
 	Name   string
 	// Progress reads the operator's progress. It returns nil without an error if the progress has not changed or no rollout has started.
 	Progress func(context.Context) (*report.Snapshot, error)
-	// Patience is how long a rejection from before the wait is not final, because the operator checks the release again; zero means
-	// DefaultPatience.
+	// Patience is how long a rejection from before the wait is not final, because the operator checks the release again.
 	Patience time.Duration
 	// Print receives each line of progress. Calls do not overlap.
 	Print func(string)
@@ -91,7 +88,7 @@ func (f *Follower) Wait(ctx context.Context, goal Goal) (Verdict, error) {
 		}
 	})
 	var before earlier
-	patience := time.After(cmp.Or(f.Patience, DefaultPatience))
+	patience := f.Clock.After(f.Patience)
 	for {
 		select {
 		case <-ctx.Done():
