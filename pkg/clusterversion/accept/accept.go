@@ -343,7 +343,7 @@ func (in Input) explainForce(t request.Target, err error) error {
 	if t.Force || !t.Requested || update == nil || !update.Force {
 		return err
 	}
-	return fmt.Errorf("%w; the requested force does not count, because its record is missing: clear spec.desiredUpdate, then request the release again by digest", err)
+	return fmt.Errorf("%w; the requested force does not count, because its record is missing: to apply this release, set spec.desiredUpdate.image to its digest and keep force", err)
 }
 
 // verify returns the evidence of an image's signers. The trusted keys are those of the running release unless an administrator configured
