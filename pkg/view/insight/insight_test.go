@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/view/insight"
 )
 
@@ -347,6 +348,18 @@ func TestRejectedReleaseIsAnInsight(t *testing.T) {
 	assert.NotContains(t, got, "proceeding well")
 	install.AsOriginal = true
 	assert.NotContains(t, text(t, install, insight.Details{}), "not accepted", "oc does not show it")
+}
+
+func TestVacantLeaseIsAnInsight(t *testing.T) {
+	in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.Leader = leader.Record{Namespace: "ns", LeaseName: "version", RenewedAt: ago(95 * time.Second).Time}
+	in.Leader.Host = "pod"
+	assert.Contains(t, text(t, in, insight.Details{}), "proceeding well", "an operator leads")
+	in.Leader.Gone = true
+	assert.Contains(t, text(t, in, insight.Details{}),
+		"1m35s   Error   Update Stalled   No version operator is running: Lease ns/version expired: its holder pod stopped renewing it\n")
+	in.AsOriginal = true
+	assert.NotContains(t, text(t, in, insight.Details{}), "No version operator", "oc does not show it")
 }
 
 func TestPauseIsAnInsight(t *testing.T) {
