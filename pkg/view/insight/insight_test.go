@@ -100,6 +100,32 @@ func TestCompletedControlPlaneNamesItsDuration(t *testing.T) {
 	assert.Contains(t, text(t, in, insight.Details{}), "= Control Plane =\nUpdate to 1.2.0 successfully completed at 2026-01-02T11:50:00Z (duration: 50m)\n")
 }
 
+// TestUpdatedOperatorsDoNotCompleteTheUpdate assesses an update in which a manifest after the last ClusterOperator is pending.
+func TestUpdatedOperatorsDoNotCompleteTheUpdate(t *testing.T) {
+	in := updating(past("1.2.0", "c", time.Hour, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.Operators = operators(3, 3, "1.2.0")
+	in.ClusterVersion.Status.Conditions[0].Status = configv1.ConditionTrue
+	in.ClusterVersion.Status.Conditions[1].Message = "Unable to apply 1.2.0: deployment a/b is invalid"
+	got := text(t, in, insight.Details{})
+	assert.Contains(t, got, `Assessment:      Stalled
+Target Version:  1.2.0 (from 1.1.0)
+Completion:      100% (3 operators updated, 0 updating, 0 waiting)
+Pending:         All operators are updated. The ClusterVersion reports: Unable to apply 1.2.0: deployment a/b is invalid
+Duration:        1h
+`)
+	assert.NotContains(t, got, "completed")
+	a, err := insight.Assess(in)
+	require.NoError(t, err)
+	assert.Nil(t, a.ControlPlane.Completed)
+	assert.Equal(t, in.ClusterVersion.Status.Conditions[1].Message, a.ControlPlane.Pending)
+	assert.Contains(t, a.Summary(), "Stalled, 3 of 3 operators updated")
+
+	in.ClusterVersion.Status.Conditions[0].Status = configv1.ConditionFalse
+	assert.Contains(t, text(t, in, insight.Details{}), "Assessment:      Progressing\n")
+	in.AsOriginal = true
+	assert.Contains(t, text(t, in, insight.Details{}), "Update to 1.2.0 successfully completed at 2026-01-02T12:00:00Z (duration: 1h)\n", "as oc does")
+}
+
 func TestEstimateUsesTheDurationOfTheLastUpdate(t *testing.T) {
 	in := updating(past("1.2.0", "c", 4*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, 2*time.Hour), past("1.0.0", "a", 20*time.Hour, 9*time.Hour))
 	a, err := insight.Assess(in)
