@@ -92,6 +92,9 @@ func (f *requestFlags) print(streams command.Streams, r *request.Request) error 
 		return printing.Structured(streams, f.output, r)
 	}
 	message := printable.Lines(r.Message)
+	if r.Paused {
+		defer fmt.Fprintln(streams.Out, "Updates are paused: 'cvo upgrade resume' starts it")
+	}
 	if r.Patch == nil || r.DryRun == "" {
 		fmt.Fprintln(streams.Out, message)
 		return nil

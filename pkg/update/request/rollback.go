@@ -58,8 +58,7 @@ func (o *Rollback) Plan(cv *configv1.ClusterVersion, r *Request) error {
 // empty for no advice.
 func alternative(cv *configv1.ClusterVersion, current semver.Version) string {
 	previous := precondition.Previous(cv.Status)
-	completed := func(e configv1.UpdateHistory) bool { return e.State == configv1.CompletedUpdate }
-	if previous == nil || completed(*previous) || !slices.ContainsFunc(cv.Status.History, completed) || operatorAllowsRollback(cv, previous.Version) != nil {
+	if previous == nil || previous.State == configv1.CompletedUpdate || !isInstalled(cv) || operatorAllowsRollback(cv, previous.Version) != nil {
 		return "" // an install has no release to go back to
 	}
 	if version, err := semver.Parse(previous.Version); err != nil || version.GTE(current) {
