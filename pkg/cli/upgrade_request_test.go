@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -216,6 +217,57 @@ func (c *requestCluster) complete(t *testing.T, args ...string) []string {
 }
 
 const allFieldsCRD = "config/v1/zz_generated.crd-manifests/*_clusterversions-CustomNoUpgrade.crd.yaml"
+
+// showsThePause tests requests while updates are paused.
+func (c *requestCluster) showsThePause(t *testing.T) {
+	_, err := envtest.InstallCRDs(c.env.Config("tests"), envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: []string{
+		"../../manifests/0000_00_cluster-version-operator_02_releaserollouts.crd.yaml",
+	}})
+	require.NoError(t, err)
+	const paused = "Updates are paused: 'cvo upgrade resume' starts it\n"
+	next := clusterversions.Release("4.14.3", "3")
+	requested := func(cv *configv1.ClusterVersion) { cv.Spec.DesiredUpdate = &configv1.Update{Version: next.Version} }
+	started := func(cv *configv1.ClusterVersion) {
+		requested(cv)
+		cv.Status.Desired = next
+		cv.Status.History = append([]configv1.UpdateHistory{{
+			State: configv1.PartialUpdate, Version: next.Version, Image: next.Image, StartedTime: metav1.Unix(5000, 0),
+		}}, cv.Status.History...)
+	}
+	installing := func(cv *configv1.ClusterVersion) {
+		cv.Status.History = cv.Status.History[:1]
+		cv.Status.History[0].State, cv.Status.History[0].CompletionTime = configv1.PartialUpdate, nil
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*configv1.ClusterVersion)
+		args   []string
+		out    string
+	}{
+		{"an update", nil, []string{"--to=4.14.3"}, "Requested update to 4.14.3\n" + paused},
+		{"an image", nil, []string{"--to-image=" + next.Image}, "Requested update to 4.14.3\n" + paused},
+		{"a rollback", nil, []string{"rollback"}, "Requested rollback from 4.14.1 to 4.14.0\n" + paused},
+		{"the way back", started, []string{"--clear"}, "Update to 4.14.3 cancelled; the cluster goes back to 4.14.1, unless the operator of 4.14.3 already runs\n" + paused},
+		{"no rollout", requested, []string{"--clear"}, "Update to 4.14.3 cancelled; the cluster stays at 4.14.1\n"},
+		{"an install, which it does not affect", installing, []string{"--to=4.14.3"}, "Requested update to 4.14.3\n"},
+		{"no update", nil, []string{"--to=4.14.1"}, "info: Cluster is already at version 4.14.1\n"},
+	} {
+		t.Run("a pause of "+test.name, func(t *testing.T) {
+			cv := clusterversions.WithUpdates(clusterversions.Resting())
+			if test.change != nil {
+				test.change(cv)
+			}
+			c.put(t, cv)
+			_, errs, code := upgradeWith(t, c.env.Kubeconfig, "pause")
+			require.Zero(t, code, errs)
+			out, errs, code := c.cvo(t, test.args...)
+			assert.Zero(t, code, errs)
+			assert.Equal(t, test.out, out)
+			_, errs, code = upgradeWith(t, c.env.Kubeconfig, "resume")
+			require.Zero(t, code, errs)
+		})
+	}
+}
 
 func TestUpgradeWritesTheRequest(t *testing.T) {
 	c := newRequestCluster(t, allFieldsCRD)
@@ -596,6 +648,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: version-
 	c.accepts(t)
 	c.preflights(t)
 	c.rollsBack(t)
+	c.showsThePause(t)
 
 	t.Run("it reports a missing ClusterVersion", func(t *testing.T) {
 		c.put(t, clusterversions.Resting())

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/view/collect"
@@ -87,7 +88,7 @@ func (c *updatingCluster) putDump(suffixes ...string) {
 // assess returns the assessment, its text and the reasons why sections are incomplete.
 func (c *updatingCluster) assess(config *rest.Config) (a *insight.Assessment, text string, missing map[insight.Section]string) {
 	c.Helper()
-	a, err := collect.Assess(c.Context(), config, "version")
+	a, err := collect.Assess(c.Context(), config, api.OperatorNamespace, "version")
 	require.NoError(c, err)
 	var out bytes.Buffer
 	require.NoError(c, a.Text(&out, insight.Details{Nodes: true}))
@@ -133,16 +134,26 @@ func assertNoVersion(t *testing.T, kubeconfig string) {
 	}
 }
 
+// deadOperator creates the Lease of an operator that was stopped.
+func (c *updatingCluster) deadOperator() {
+	c.Helper()
+	c.putText([]byte(`{kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: openshift-cluster-version}},
+{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: version, namespace: openshift-cluster-version},
+spec: {holderIdentity: "", leaseDurationSeconds: 1, renewTime: "2026-01-02T10:00:00.000000Z"}}]}`))
+}
+
+const deadOperator = "No version operator is running: Lease openshift-cluster-version/version was released"
+
 func TestUpgradeStatusReadsACluster(t *testing.T) {
 	e := env.New(t, env.Options{Audit: env.AuditNone})
 	c := &updatingCluster{T: t, config: e.Config("tests")}
 
-	_, err := collect.Assess(t.Context(), c.config, "version")
+	_, err := collect.Assess(t.Context(), c.config, api.OperatorNamespace, "version")
 	require.ErrorIs(t, err, collect.ErrNoClusterVersion, "the kind does not exist")
 	assertNoVersion(t, e.Kubeconfig)
 
 	c.crds("config/v1/zz_generated.crd-manifests/*_clusterversions-Default.crd.yaml", "config/v1/zz_generated.crd-manifests/*_clusteroperators.crd.yaml")
-	_, err = collect.Assess(t.Context(), c.config, "version")
+	_, err = collect.Assess(t.Context(), c.config, api.OperatorNamespace, "version")
 	require.ErrorIs(t, err, collect.ErrNoClusterVersion)
 	assertNoVersion(t, e.Kubeconfig)
 
@@ -221,6 +232,24 @@ estimate: {remainingLow: 11m0s, remainingHigh: 25m0s, basis: History, rollouts: 
 		require.NotNil(t, a.Estimate)
 		assert.Equal(t, 25*time.Minute, a.Estimate.RemainingHigh.Duration)
 		assert.Contains(t, a.Summary(), ", 11m to 25m left;")
+	})
+
+	t.Run("it reports a dead operator", func(t *testing.T) {
+		c.deadOperator()
+		_, text, _ := c.assess(c.config)
+		assert.Contains(t, text, "Error     Update Stalled     "+deadOperator+"\n")
+		out, errs, code := upgradeWith(t, e.Kubeconfig, "channel", "other", "--dry-run=client")
+		assert.Zero(t, code)
+		assert.Contains(t, out, "other")
+		assert.Equal(t, 1, strings.Count(errs, "warning: "+deadOperator+": "), errs)
+		assert.Contains(t, errs, "'kubectl -n openshift-cluster-version describe deployment cluster-version-operator'")
+		assert.Contains(t, errs, "troubleshoot.md#the-operator-does-not-run\n")
+		vera, err := e.User("vera")
+		require.NoError(t, err)
+		_, text, _ = c.assess(vera)
+		assert.NotContains(t, text, "No version operator", "without permission for the Lease")
+		_, errs, _ = upgradeWith(t, kubeconfigOf(t, vera), "channel", "other", "--dry-run=client")
+		assert.NotContains(t, errs, "No version operator")
 	})
 
 	t.Run("it prints changes", func(t *testing.T) {

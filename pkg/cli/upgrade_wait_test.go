@@ -276,6 +276,14 @@ func TestUpgradeWaitEndsAtItsGoal(t *testing.T) {
 		assert.Equal(t, "Update to 1.1.0 is complete.\n", out)
 	})
 
+	t.Run("it warns once of a dead operator", func(t *testing.T) {
+		(&updatingCluster{T: t, config: e.Config("tests")}).deadOperator()
+		out, errs, code := c.wait(t).end()
+		assert.Zero(t, code)
+		assert.Equal(t, "Update to 1.1.0 is complete.\n", out)
+		assert.Equal(t, 1, strings.Count(errs, "warning: "+deadOperator+": "), errs)
+	})
+
 	t.Run("it reports a rejection", func(t *testing.T) {
 		c.ask(t, &configv1.Update{Version: "1.2.0", Image: clusterversions.VersionedRelease("1.2.0").Image})
 		w, script := c.wait(t), c.wait(t, "-o", "yaml", "--quiet")

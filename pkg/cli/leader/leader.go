@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"time"
@@ -18,11 +19,13 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/cluster-version/cvo/internal/terminal"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/kube/serve"
 	"github.com/cluster-version/cvo/pkg/operator/rolloutpage"
+	"github.com/cluster-version/cvo/pkg/view/insight"
 )
 
 const (
@@ -131,7 +134,7 @@ func (s *Connection) connect(ctx context.Context) error {
 		return err
 	}
 	if found.Gone {
-		return s.notRunning(found)
+		return notRunning(found)
 	}
 	trust := serve.Trust{CA: s.Ca}
 	if len(s.Ca) == 0 {
@@ -180,16 +183,23 @@ func (s *Connection) dial(server string, trust serve.Trust, dial serve.DialFunc)
 }
 
 // notRunning returns an error that names the last leader and the time since it stopped.
-func (s *Connection) notRunning(last leader.Record) error {
-	lease := fmt.Sprintf("Lease %s/%s", s.Namespace, s.Name)
-	ago := last.Silent.Round(time.Second)
-	switch {
-	case last.RenewedAt.IsZero():
-		return &notRunningError{fmt.Sprintf("the version operator is not running: none has ever run here (no %s); install it with 'cvo install', or use another --namespace", lease)}
-	case last.Host == "":
-		return &notRunningError{fmt.Sprintf("the version operator is not running: %s was released %s ago", lease, ago)}
+func notRunning(last leader.Record) error {
+	if vacancy := last.Vacancy(); vacancy != "" {
+		return &notRunningError{fmt.Sprintf("the version operator is not running: %s %s ago", vacancy, last.Silent.Round(time.Second))}
 	}
-	return &notRunningError{fmt.Sprintf("the version operator is not running: %s expired: its holder %s stopped renewing it %s ago", lease, last.Host, ago)}
+	return &notRunningError{fmt.Sprintf("the version operator is not running: none has ever run here (no Lease %s/%s); install it with 'cvo install', or use another --namespace",
+		last.Namespace, last.LeaseName)}
+}
+
+// WarnVacant prints a warning if no operator leads any more. It prints nothing if the Lease does not exist or cannot be read.
+func WarnVacant(ctx context.Context, w io.Writer, cfg *rest.Config, namespace, name string) {
+	last, err := leader.Find(ctx, cfg, namespace, name)
+	if err != nil {
+		return
+	}
+	for _, found := range insight.VacancyInsights(last) {
+		fmt.Fprintf(w, "warning: %s: %s See %s\n", terminal.OneLine(found.Summary), found.Description, found.Reference)
+	}
 }
 
 // pod returns the leading pod, or nil if the leader is a process outside the cluster.

@@ -87,6 +87,9 @@ func (o *pauseOptions) run(ctx context.Context, streams command.Streams) error {
 	if err != nil {
 		return err
 	}
+	if err := o.warnVacant(ctx, streams); err != nil {
+		return err
+	}
 	return o.print(streams, r)
 }
 

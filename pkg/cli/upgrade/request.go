@@ -14,6 +14,7 @@ import (
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/cli/leader"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
 	"github.com/cluster-version/cvo/pkg/update/request"
 )
@@ -70,7 +71,20 @@ func (f *requestFlags) send(ctx context.Context, streams command.Streams, c clie
 	if err != nil {
 		return refusedRequest(err)
 	}
+	if err := f.warnVacant(ctx, streams); err != nil {
+		return err
+	}
 	return f.print(streams, r)
+}
+
+// warnVacant prints a warning if no operator runs that could follow the request.
+func (f *requestFlags) warnVacant(ctx context.Context, streams command.Streams) error {
+	cfg, err := f.cluster.Config()
+	if err != nil {
+		return err
+	}
+	leader.WarnVacant(ctx, streams.Err, cfg, cluster.OperatorDeployment().Namespace, f.cluster.Name)
+	return nil
 }
 
 func (f *requestFlags) print(streams command.Streams, r *request.Request) error {
@@ -78,6 +92,9 @@ func (f *requestFlags) print(streams command.Streams, r *request.Request) error 
 		return printing.Structured(streams, f.output, r)
 	}
 	message := printable.Lines(r.Message)
+	if r.Paused {
+		defer fmt.Fprintln(streams.Out, "Updates are paused: 'cvo upgrade resume' starts it")
+	}
 	if r.Patch == nil || r.DryRun == "" {
 		fmt.Fprintln(streams.Out, message)
 		return nil

@@ -3,6 +3,7 @@ package upgrade
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/update/request"
 )
@@ -35,7 +36,12 @@ running.`,
 			if err := o.validate(); err != nil {
 				return err
 			}
-			return o.run(cmd.Context(), streams, o.Plan)
+			c, err := o.cluster.Open("cvo-upgrade")
+			if err != nil {
+				return err
+			}
+			o.Operator = cluster.OperatorRelease(cmd.Context(), c)
+			return o.send(cmd.Context(), streams, c, o.Plan)
 		},
 	}
 	cmd.Flags().BoolVar(&o.AllowWithWarnings, "allow-upgrade-with-warnings", false, "allow a rollback while an update is running")

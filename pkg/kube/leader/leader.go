@@ -20,11 +20,25 @@ import (
 type Record struct {
 	Identity
 
+	// Namespace and LeaseName identify the Lease.
+	Namespace, LeaseName string
 	// RenewedAt is the time of the last renewal; zero if no replica has ever led. Silent is the time since then.
 	RenewedAt time.Time
 	Silent    time.Duration
 	// Gone is true if no replica leads. Either the Lease was released, and Host is empty, or it was not renewed in time.
 	Gone bool
+}
+
+// Vacancy returns the reason why no replica leads, without the time since then. It is empty if a replica leads, or if none has ever led.
+func (r Record) Vacancy() string {
+	lease := fmt.Sprintf("Lease %s/%s", r.Namespace, r.LeaseName)
+	switch {
+	case !r.Gone || r.RenewedAt.IsZero():
+		return ""
+	case r.Host == "":
+		return lease + " was released"
+	}
+	return fmt.Sprintf("%s expired: its holder %s stopped renewing it", lease, r.Host)
 }
 
 // Find reads the Lease of the operator for the ClusterVersion with the given name. Without a Lease, the result is Gone. It measures the
@@ -39,7 +53,7 @@ func Find(ctx context.Context, cfg *rest.Config, namespace, name string) (Record
 	}
 	lease, err := client.Leases(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return Record{Gone: true}, nil
+		return Record{Namespace: namespace, LeaseName: name, Gone: true}, nil
 	}
 	if err != nil {
 		return Record{}, fmt.Errorf("reading Lease %s/%s: %w", namespace, name, err)
@@ -74,7 +88,7 @@ func (r *dateReader) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // recordOf evaluates a Lease at a time on the API server's clock.
 func recordOf(lease *coordinationv1.Lease, now time.Time) Record {
-	spec, l := lease.Spec, Record{Gone: true}
+	spec, l := lease.Spec, Record{Namespace: lease.Namespace, LeaseName: lease.Name, Gone: true}
 	if spec.RenewTime != nil {
 		l.RenewedAt = renewedAt(lease)
 		l.Silent = max(0, now.Sub(l.RenewedAt))

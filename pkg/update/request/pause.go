@@ -144,14 +144,15 @@ func readRollout(ctx context.Context, c client.Reader, name string) (rollout api
 // updatingTo returns the version of the running update, or "" if there is none.
 func updatingTo(cv *configv1.ClusterVersion) string {
 	history := cv.Status.History
-	if len(history) < 2 || history[0].State == configv1.CompletedUpdate {
-		return ""
-	}
-	installed := slices.ContainsFunc(history, func(e configv1.UpdateHistory) bool { return e.State == configv1.CompletedUpdate })
-	if !installed {
+	if len(history) < 2 || history[0].State == configv1.CompletedUpdate || !isInstalled(cv) {
 		return ""
 	}
 	return history[0].Version
+}
+
+// isInstalled reports whether the cluster has completed a release. A pause does not affect an install.
+func isInstalled(cv *configv1.ClusterVersion) bool {
+	return slices.ContainsFunc(cv.Status.History, func(e configv1.UpdateHistory) bool { return e.State == configv1.CompletedUpdate })
 }
 
 func pauseMessage(r *PauseResult, before api.ReleaseRolloutSpec) string {

@@ -45,12 +45,16 @@ type Request struct {
 	From     End      `json:"from"`
 	To       End      `json:"to"`
 	Warnings []string `json:"warnings,omitempty"`
+	// Paused means that the request does not take effect before updates are resumed.
+	Paused bool `json:"paused,omitempty"`
 	// Patch is the JSON merge patch of the request; nil if there was nothing to change.
 	Patch map[string]any `json:"patch,omitempty"`
 
 	// Spec is the requested spec, and SpecPatch the patch to it from the current spec. Both are nil if there is nothing to change.
 	Spec      *configv1.ClusterVersionSpec `json:"-"`
 	SpecPatch map[string]any               `json:"-"`
+	// startsRollout is true if the operator rolls out a release because of the request. A pause stops it.
+	startsRollout bool
 	// failure is the first part of the error if the API server rejects the request.
 	failure string
 	// dryRunFirst is true if a dry run has to precede the request, because the API server may silently store only a part of it.
@@ -86,6 +90,7 @@ func (r *Request) update(cv *configv1.ClusterVersion, update configv1.Update) {
 	}
 	r.Spec.DesiredUpdate = &update
 	r.SpecPatch = map[string]any{"desiredUpdate": fields}
+	r.startsRollout = update.Mode == "" && update.Version+update.Image != ""
 	r.To = endOfUpdate(update)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/update/precondition"
+	"github.com/cluster-version/cvo/pkg/update/reported"
 )
 
 // rollbackCheck is the name of the operator's own rollback check.
@@ -19,6 +20,8 @@ const rollbackCheck = "ClusterVersionRollback"
 // Rollback requests the newest release before the current one that has completed.
 type Rollback struct {
 	AllowWithWarnings bool
+	// Operator is the image of the release whose operator runs; empty if unknown.
+	Operator string
 }
 
 // Plan implements Plan.
@@ -44,7 +47,7 @@ func (o *Rollback) Plan(cv *configv1.ClusterVersion, r *Request) error {
 			"Use 'cvo upgrade --to-image' to update, and not this rollback command", previous.Version, previous.Image, desired.Version, desired.Image)
 	}
 	if err := operatorAllowsRollback(cv, previous.Version); err != nil {
-		return refuse("%w%s", err, alternative(cv, current))
+		return refuse("%w%s%s", err, alternative(cv, current), o.withdrawal(cv))
 	}
 	if err := o.guard(cv, r); err != nil {
 		return err
@@ -58,8 +61,7 @@ func (o *Rollback) Plan(cv *configv1.ClusterVersion, r *Request) error {
 // empty for no advice.
 func alternative(cv *configv1.ClusterVersion, current semver.Version) string {
 	previous := precondition.Previous(cv.Status)
-	completed := func(e configv1.UpdateHistory) bool { return e.State == configv1.CompletedUpdate }
-	if previous == nil || completed(*previous) || !slices.ContainsFunc(cv.Status.History, completed) || operatorAllowsRollback(cv, previous.Version) != nil {
+	if previous == nil || previous.State == configv1.CompletedUpdate || !isInstalled(cv) || operatorAllowsRollback(cv, previous.Version) != nil {
 		return "" // an install has no release to go back to
 	}
 	if version, err := semver.Parse(previous.Version); err != nil || version.GTE(current) {
@@ -67,6 +69,16 @@ func alternative(cv *configv1.ClusterVersion, current semver.Version) string {
 	}
 	return fmt.Sprintf("\n\nThe cluster allows a rollback to %s, which it has not completed: cvo upgrade --to-image %s --allow-explicit-upgrade",
 		previous.Version, previous.Image)
+}
+
+// withdrawal returns the advice to cancel the running update, if the earlier operator still runs and so returns to its release; empty for
+// no advice.
+func (o *Rollback) withdrawal(cv *configv1.ClusterVersion) string {
+	desired := cv.Status.Desired
+	if updatingTo(cv) == "" || reported.Requested(cv) == nil || o.Operator == "" || release.SameImage(o.Operator, desired.Image) {
+		return ""
+	}
+	return fmt.Sprintf("\n\nThe operator of %s does not run yet, so you can cancel the update: cvo upgrade --clear", desired.Version)
 }
 
 // operatorAllowsRollback runs the operator's check before the request is sent.

@@ -49,7 +49,14 @@ func (s Sender) Send(ctx context.Context, plan Plan) (*Request, error) {
 		if err != nil {
 			return err
 		}
-		return s.send(ctx, cv, r)
+		if err := s.send(ctx, cv, r); err != nil {
+			return err
+		}
+		if r.startsRollout && isInstalled(cv) {
+			rollout, _, err := readRollout(ctx, s.Client, cv.Name)
+			r.Paused = err == nil && rollout.Spec.Paused // without permission, only the hint is missing
+		}
+		return nil
 	})
 	if apierrors.IsConflict(err) {
 		return nil, fmt.Errorf("%w: another client keeps changing it; try again", err)

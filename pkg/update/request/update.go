@@ -301,14 +301,15 @@ func (o Clear) Plan(cv *configv1.ClusterVersion, r *Request) error {
 		r.SpecPatch = map[string]any{"desiredUpdate": nil}
 	}
 	r.checkStored = func(now *configv1.ClusterVersion) error {
-		r.Message = o.message(*asked, now.Status)
+		r.Message, r.startsRollout = o.effect(*asked, now.Status)
 		return nil
 	}
 	return nil
 }
 
-// message describes the effect of clearing a request. Without a request, the cluster is at the release of its operator.
-func (o Clear) message(asked configv1.Update, status configv1.ClusterVersionStatus) string {
+// effect describes the effect of clearing a request, and reports whether the operator has a release to roll out then. Without a request,
+// the cluster is at the release of its operator.
+func (o Clear) effect(asked configv1.Update, status configv1.ClusterVersionStatus) (message string, rollsOut bool) {
 	desired := status.Desired
 	current := reported.Name(desired.Version, desired.Image)
 	name := reported.Name(asked.Version, asked.Image)
@@ -322,16 +323,16 @@ func (o Clear) message(asked configv1.Update, status configv1.ClusterVersionStat
 	own := release.SameImage(o.Operator, desired.Image)
 	switch {
 	case isStarted && !isUpdating:
-		return "Cleared the update field, still at " + current
+		return "Cleared the update field, still at " + current, false
 	case !isUpdating, own && !isStarted:
-		return cancelled + "; the cluster stays at " + current
+		return cancelled + "; the cluster stays at " + current, false
 	case own:
 		return "Request cleared, but the cluster completes the update to " + current + ", because the operator of " + current +
-			" already runs. To go back, run 'cvo upgrade rollback'."
+			" already runs. To go back, run 'cvo upgrade rollback'.", true
 	}
 	before := status.History[last]
 	if o.Operator == "" {
-		return cancelled + "; the cluster goes back to " + reported.Name(before.Version, before.Image) + ", unless the operator of " + current + " already runs"
+		return cancelled + "; the cluster goes back to " + reported.Name(before.Version, before.Image) + ", unless the operator of " + current + " already runs", true
 	}
 	for _, entry := range status.History {
 		if release.SameImage(o.Operator, entry.Image) {
@@ -339,7 +340,7 @@ func (o Clear) message(asked configv1.Update, status configv1.ClusterVersionStat
 			break
 		}
 	}
-	return cancelled + "; going back to " + reported.Name(before.Version, before.Image)
+	return cancelled + "; going back to " + reported.Name(before.Version, before.Image), true
 }
 
 // equivalent compares the images, or the versions if one side has no image.

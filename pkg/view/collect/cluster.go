@@ -24,11 +24,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/view/insight"
 )
 
-// Assess reads the state of an update from a cluster and assesses it with package insight. It reads alerts only during an update.
-func Assess(ctx context.Context, cfg *rest.Config, name string) (*insight.Assessment, error) {
+// Assess reads the state of an update from a cluster and assesses it with package insight. It reads alerts only during an update. The
+// operator's Lease has the name of the ClusterVersion.
+func Assess(ctx context.Context, cfg *rest.Config, namespace, name string) (*insight.Assessment, error) {
 	reader, err := newClusterReader(cfg, clock.RealClock{})
 	if err != nil {
 		return nil, err
@@ -36,6 +38,9 @@ func Assess(ctx context.Context, cfg *rest.Config, name string) (*insight.Assess
 	in, err := reader.read(ctx, name)
 	if err != nil {
 		return nil, err
+	}
+	if in.Leader, err = leader.Find(ctx, cfg, namespace, name); err != nil {
+		in.Leader = leader.Record{} // without permission, nothing is known about the operator
 	}
 	assessment, err := insight.Assess(in)
 	if err != nil || !assessment.Updating {

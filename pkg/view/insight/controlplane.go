@@ -42,6 +42,8 @@ type ControlPlane struct {
 	// Estimated is the estimated duration of the whole update; nil if there is no estimate.
 	Estimated *metav1.Duration `json:"estimated,omitempty"`
 	Operators Operators        `json:"operators"`
+	// Pending is what the ClusterVersion reports about the rest of the update, after all operators are updated; empty otherwise.
+	Pending string `json:"pending,omitempty"`
 }
 
 // Target is the version that the cluster is updating to.
@@ -89,9 +91,11 @@ func assessControlPlane(in Input) (ControlPlane, []Insight) {
 	p := ControlPlane{State: StateUnknown, Target: target(cv), Operators: operators}
 	finished := operators.Total > 0 && operators.Updated == operators.Total
 	end := in.Now
-	p.Started = end // without a history the start is unknown
+	p.Started = end            // without a history the start is unknown
+	completed := in.AsOriginal // oc does not require it
 	if history := cv.Status.History; len(history) > 0 {
 		p.Started = history[0].StartedTime.Time
+		completed = completed || history[0].State == configv1.CompletedUpdate
 		if done := history[0].CompletionTime; history[0].State == configv1.CompletedUpdate && done != nil {
 			end = done.Time
 		}
@@ -102,8 +106,13 @@ func assessControlPlane(in Input) (ControlPlane, []Insight) {
 	took := end.Sub(p.Started)
 	p.Duration = duration(rounded(took))
 	switch {
-	case finished:
+	case finished && completed:
 		p.State, p.Completed = StateCompleted, &end
+	case finished: // manifests after the last ClusterOperator are pending
+		p.State = reportedState(cv)
+		if progressing := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing); progressing != nil {
+			p.Pending = progressing.Message
+		}
 	case operators.Total > 0:
 		if !progressed.After(p.Started) {
 			progressed = in.Now
@@ -114,15 +123,15 @@ func assessControlPlane(in Input) (ControlPlane, []Insight) {
 		left := duration(remaining)
 		p.Remaining, p.Estimated, p.State = &left, &estimated, pace(remaining)
 	case !in.AsOriginal && !slices.ContainsFunc(in.Missing, func(m Missing) bool { return m.Section == SectionOperators && !m.Absent }):
-		if p.State = stateWithoutOperators(cv); p.State == StateCompleted {
+		if p.State = reportedState(cv); p.State == StateCompleted {
 			p.Completed = &end
 		}
 	}
 	return p, found
 }
 
-// stateWithoutOperators returns the state of a platform without ClusterOperators, as the ClusterVersion reports it.
-func stateWithoutOperators(cv *configv1.ClusterVersion) State {
+// reportedState returns the state that the ClusterVersion reports, for a platform without ClusterOperators or after their update.
+func reportedState(cv *configv1.ClusterVersion) State {
 	failing := api.FindCondition(cv.Status.Conditions, api.Failing)
 	switch {
 	case reported.Completed(cv):

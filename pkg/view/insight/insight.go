@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/update/firing"
 )
 
@@ -37,10 +38,12 @@ type Input struct {
 	Alerts              []firing.Alert
 	// Rollout is the operator's report of the rollout; nil if there is none.
 	Rollout *api.ReleaseRollout
+	// Leader is the record of the operator's Lease; zero if unknown.
+	Leader leader.Record
 	// Missing lists the parts that could not be read.
 	Missing []Missing
-	// AsOriginal reproduces behavior of oc that loses information. It drops insights without a description, and those about the request and
-	// a pause. Without operators, the state is unknown. It ignores a node's grace period before an unavailable node counts as serious. It
+	// AsOriginal reproduces behavior of oc that loses information. It drops insights without a description, and those about the request, a
+	// pause and the operator. Without operators, the state is unknown. It ignores a node's grace period before an unavailable node counts as serious. It
 	// shows a change of an operator within the last second as older. Use it for dumps in oc's format.
 	AsOriginal bool
 }
@@ -112,6 +115,7 @@ func Assess(in Input) (*Assessment, error) {
 	if !in.AsOriginal {
 		found = append(found, requestInsights(in.ClusterVersion)...)
 		found = append(found, a.pauseInsights(in)...)
+		found = append(found, VacancyInsights(in.Leader)...)
 	}
 	controlPlane, more := assessControlPlane(in)
 	a.ControlPlane = controlPlane

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/view/insight"
 )
 
@@ -97,6 +98,32 @@ func TestCompletedControlPlaneNamesItsDuration(t *testing.T) {
 	in := updating(past("1.2.0", "c", time.Hour, 50*time.Minute), past("1.1.0", "b", 10*time.Hour, time.Hour))
 	in.Operators = operators(3, 3, "1.2.0")
 	assert.Contains(t, text(t, in, insight.Details{}), "= Control Plane =\nUpdate to 1.2.0 successfully completed at 2026-01-02T11:50:00Z (duration: 50m)\n")
+}
+
+// TestUpdatedOperatorsDoNotCompleteTheUpdate assesses an update in which a manifest after the last ClusterOperator is pending.
+func TestUpdatedOperatorsDoNotCompleteTheUpdate(t *testing.T) {
+	in := updating(past("1.2.0", "c", time.Hour, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.Operators = operators(3, 3, "1.2.0")
+	in.ClusterVersion.Status.Conditions[0].Status = configv1.ConditionTrue
+	in.ClusterVersion.Status.Conditions[1].Message = "Unable to apply 1.2.0: deployment a/b is invalid"
+	got := text(t, in, insight.Details{})
+	assert.Contains(t, got, `Assessment:      Stalled
+Target Version:  1.2.0 (from 1.1.0)
+Completion:      100% (3 operators updated, 0 updating, 0 waiting)
+Pending:         All operators are updated. The ClusterVersion reports: Unable to apply 1.2.0: deployment a/b is invalid
+Duration:        1h
+`)
+	assert.NotContains(t, got, "completed")
+	a, err := insight.Assess(in)
+	require.NoError(t, err)
+	assert.Nil(t, a.ControlPlane.Completed)
+	assert.Equal(t, in.ClusterVersion.Status.Conditions[1].Message, a.ControlPlane.Pending)
+	assert.Contains(t, a.Summary(), "Stalled, 3 of 3 operators updated")
+
+	in.ClusterVersion.Status.Conditions[0].Status = configv1.ConditionFalse
+	assert.Contains(t, text(t, in, insight.Details{}), "Assessment:      Progressing\n")
+	in.AsOriginal = true
+	assert.Contains(t, text(t, in, insight.Details{}), "Update to 1.2.0 successfully completed at 2026-01-02T12:00:00Z (duration: 1h)\n", "as oc does")
 }
 
 func TestEstimateUsesTheDurationOfTheLastUpdate(t *testing.T) {
@@ -347,6 +374,18 @@ func TestRejectedReleaseIsAnInsight(t *testing.T) {
 	assert.NotContains(t, got, "proceeding well")
 	install.AsOriginal = true
 	assert.NotContains(t, text(t, install, insight.Details{}), "not accepted", "oc does not show it")
+}
+
+func TestVacantLeaseIsAnInsight(t *testing.T) {
+	in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.Leader = leader.Record{Namespace: "ns", LeaseName: "version", RenewedAt: ago(95 * time.Second).Time}
+	in.Leader.Host = "pod"
+	assert.Contains(t, text(t, in, insight.Details{}), "proceeding well", "an operator leads")
+	in.Leader.Gone = true
+	assert.Contains(t, text(t, in, insight.Details{}),
+		"1m35s   Error   Update Stalled   No version operator is running: Lease ns/version expired: its holder pod stopped renewing it\n")
+	in.AsOriginal = true
+	assert.NotContains(t, text(t, in, insight.Details{}), "No version operator", "oc does not show it")
 }
 
 func TestPauseIsAnInsight(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/update/firing"
 	"github.com/cluster-version/cvo/pkg/update/reported"
 )
@@ -70,6 +71,7 @@ const (
 	clusterOperators = "clusteroperators.config.openshift.io"
 	configPools      = "machineconfigpools.machineconfiguration.openshift.io"
 	releaseRollouts  = api.ReleaseRolloutDefinition
+	leases           = "leases.coordination.k8s.io"
 	nodeKind         = "nodes"
 	// alertKind is oc's kind for alerts, although that group has no such objects.
 	alertKind = "alerts.config.openshift.io"
@@ -172,6 +174,22 @@ func (a *Assessment) pauseInsights(in Input) []Insight {
 		Summary:     cmp.Or(paused.Message, paused.Reason),
 		Description: "An administrator paused updates. 'cvo upgrade resume' continues them.", Reference: api.UserDocs + "update.md#pause",
 		Resources: []Resource{{releaseRollouts, in.ClusterVersion.Name}},
+	}}
+}
+
+// VacancyInsights reports that no version operator leads any more. It returns nothing if none has ever led, because an operator may use
+// another Lease.
+func VacancyInsights(last leader.Record) []Insight {
+	vacancy := last.Vacancy()
+	if vacancy == "" {
+		return nil
+	}
+	return []Insight{{
+		Since: last.RenewedAt, Level: Error, Impact: ImpactStalled, Summary: "No version operator is running: " + vacancy,
+		Description: fmt.Sprintf("Until one runs, the cluster does not change and the ClusterVersion is stale. Look at its Deployment with "+
+			"'kubectl -n %s describe deployment %s', or restart 'cvo start'.", last.Namespace, api.OperatorDeployment),
+		Reference: api.UserDocs + "troubleshoot.md#the-operator-does-not-run",
+		Resources: []Resource{{leases, last.Namespace + "/" + last.LeaseName}},
 	}}
 }
 

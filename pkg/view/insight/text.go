@@ -146,6 +146,9 @@ func (a *Assessment) controlPlaneText(w io.Writer, details Details) {
 	}
 	fmt.Fprintf(w, "Completion:      %.0f%% (%d operators updated, %d updating, %d waiting)\n",
 		100*float64(p.Operators.Updated)/float64(max(p.Operators.Total, 1)), p.Operators.Updated, len(updating), p.Operators.Waiting)
+	if p.Pending != "" {
+		fmt.Fprintln(w, "Pending:         All operators are updated. The ClusterVersion reports:", firstLine(p.Pending))
+	}
 	fmt.Fprintf(w, "Duration:        %s%s\n", shortDuration(p.Duration.Duration), a.remainingText())
 	fmt.Fprintln(w, "Operator Health:", p.Operators.healthText())
 	if details.Operators && len(updating) > 0 {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/cluster-version/cvo/internal/terminal"
+	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
 	"github.com/cluster-version/cvo/pkg/cli/watching"
@@ -37,8 +38,9 @@ func NewStatus(streams command.Streams) *cobra.Command {
 		Long: `Show the update's progress: control plane, nodes, and problems that need attention.
 
 The command reads the ClusterVersion, ClusterOperators, MachineConfigPools, Nodes, the metadata of MachineConfigs, and
-firing alerts. It changes nothing. The text output matches 'oc adm upgrade status'; the update health also has a rejected
-release and a pause. While no update is running, problems go to stderr. If the command cannot read something, it prints a
+firing alerts. It changes nothing. The text output matches 'oc adm upgrade status', with two differences. An update is
+completed only when the ClusterVersion reports it. The update health also has a rejected release, a pause, and an operator
+that does not run. While no update is running, problems go to stderr. If the command cannot read something, it prints a
 warning, marks the gap, and shows the rest.
 
 'cvo status' shows what the version operator itself is doing, manifest by manifest.
@@ -130,7 +132,7 @@ func (o *statusOptions) assess(ctx context.Context) (*insight.Assessment, error)
 	}
 	cfg.UserAgent = "cvo-upgrade-status"
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
-	assessment, err := collect.Assess(ctx, cfg, o.Name)
+	assessment, err := collect.Assess(ctx, cfg, cluster.OperatorDeployment().Namespace, o.Name)
 	if errors.Is(err, collect.ErrNoClusterVersion) {
 		return nil, o.NoVersion()
 	}
