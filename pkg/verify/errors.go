@@ -20,13 +20,15 @@ var ErrUnverified = errors.New("the release image is not verified")
 type MissingRoot struct {
 	Name   string `json:"name"`
 	Method string `json:"method"`
-	// Kind is "keyring", "public key" or "certificate identity".
+	// Kind is "keyring", "public key", "certificate identity" or, for an additional policy that no signature satisfies, "invalid policy".
 	Kind string `json:"kind"`
 	// Threshold is the name of the missed threshold that the root is a member of; otherwise empty.
 	Threshold string `json:"threshold,omitempty"`
 	// Policy is the additional policy that requires the root, such as a ClusterImagePolicy with its scope; empty if the root of trust
 	// requires it.
 	Policy string `json:"policy,omitempty"`
+	// Invalid is the error in an invalid policy; otherwise empty.
+	Invalid string `json:"invalid,omitempty"`
 }
 
 // MissedThreshold is a threshold that was not reached.
@@ -116,8 +118,12 @@ func (e *UnverifiedError) unmet(policy string) []string {
 func (e *UnverifiedError) additional() []string {
 	var out []string
 	for _, m := range e.Missing {
-		if m.Policy != "" && !slices.Contains(out, m.Policy) {
-			out = append(out, m.Policy)
+		text := m.Policy
+		if m.Invalid != "" {
+			text += fmt.Sprintf(" (invalid: %s)", m.Invalid)
+		}
+		if text != "" && !slices.Contains(out, text) {
+			out = append(out, text)
 		}
 	}
 	return out

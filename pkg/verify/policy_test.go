@@ -3,8 +3,10 @@ package verify_test
 import (
 	"testing"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify"
@@ -105,6 +107,44 @@ func TestAdditionalPoliciesMustBeSatisfiedToo(t *testing.T) {
 			require.ErrorContains(t, err, test.refusal)
 		})
 	}
+}
+
+// TestInvalidPoliciesDoNotHideOtherRequirements stores policies that an older definition of ClusterImagePolicy accepts.
+//
+//threat:clusterimagepolicy-broken
+func TestInvalidPoliciesDoNotHideOtherRequirements(t *testing.T) {
+	object := func(name string, key []byte, match configv1.IdentityMatchPolicy) configv1.ClusterImagePolicy {
+		return configv1.ClusterImagePolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: configv1.ClusterImagePolicySpec{
+			Scopes: []configv1.ImageScope{"registry.example"},
+			Policy: configv1.ImageSigstoreVerificationPolicy{
+				RootOfTrust:    configv1.PolicyRootOfTrust{PolicyType: configv1.PublicKeyRootOfTrust, PublicKey: &configv1.ImagePolicyPublicKeyRootOfTrust{KeyData: key}},
+				SignedIdentity: &configv1.PolicyIdentity{MatchPolicy: match},
+			},
+		}}
+	}
+	shop := newKey(t, "P-256")
+	matching, err := policy.ClusterImagePolicies{
+		object("b1", pemKey(t), "Bogus"), object("b2", []byte("x"), "MatchRepository"), object("u1", pemKey(t), "MatchRepository"),
+	}.Matching("registry.example/platform/release:1")
+	require.NoError(t, err)
+	root := policy.Policy{Name: "trust.yaml", SigstoreKeys: []sigstore.PublicKey{publicKey(t, "release", shop)}, Additional: matching}
+	refusal := func(found ...release.Attachment) string {
+		_, err := newVerifier(t, root, verify.Sources{Attachments: attachments{found: found}}).Verify(t.Context(), image())
+		require.ErrorIs(t, err, verify.ErrUnverified)
+		return err.Error()
+	}
+	const invalid = `ClusterImagePolicy b1, scope registry.example (invalid: trust policy ClusterImagePolicy b1: public key "ClusterImagePolicy b1": signedIdentity: matchPolicy "Bogus" is unknown`
+	unsigned := refusal()
+	assert.Contains(t, unsigned, "against public keys: release (trust from trust.yaml) and "+invalid)
+	assert.Contains(t, unsigned, "and ClusterImagePolicy b2, scope registry.example (invalid: ")
+	assert.Contains(t, unsigned, "and ClusterImagePolicy u1, scope registry.example;")
+
+	root.Additional = matching[:1]
+	assert.Contains(t, refusal(tagged(t, shop, simpleSigning(digest))), "against "+invalid, "a signature of the root does not satisfy the invalid policy")
+	_, err = verify.New(matching[0], verify.Sources{Attachments: attachments{}}, nil)
+	require.ErrorContains(t, err, "is unknown", "it cannot be a root of trust")
+	_, err = policy.Require(policy.Policy{}, policy.ErrNone, matching)
+	require.ErrorIs(t, err, policy.ErrNone)
 }
 
 //threat:clusterimagepolicy-only-policy

@@ -28,6 +28,7 @@ const (
 	kindKeyring   = "keyring"
 	kindPublicKey = "public key"
 	kindAuthority = "certificate identity"
+	kindInvalid   = "invalid policy"
 )
 
 // root is one root of trust. Each kind of root has an implementation.

@@ -14,7 +14,9 @@ type demand struct {
 	threshold string
 	// additional is the name of the additional policy that has the requirement; empty for the root of trust.
 	additional string
-	need       int
+	// invalid is the reason why nothing satisfies the demand, which then has no roots; otherwise nil.
+	invalid error
+	need    int
 	// roots are the indexes of the roots; for a threshold, in the order of its members.
 	roots []int
 }
@@ -39,6 +41,10 @@ func requirements(p policy.Policy) ([]root, []demand) {
 		}
 	}
 	for _, a := range p.Additional {
+		if a.Invalid != nil {
+			demands = append(demands, demand{additional: a.Name, invalid: a.Invalid, need: 1})
+			continue
+		}
 		more, additional := requirements(a)
 		for _, d := range additional {
 			d.additional = a.Name
@@ -171,6 +177,9 @@ func (t *tally) refusal(digest release.Digest, policy string, cause error) *Unve
 		counted := t.counted(d)
 		if len(counted) >= d.need {
 			continue
+		}
+		if d.invalid != nil {
+			e.Missing = append(e.Missing, MissingRoot{Name: d.additional, Kind: kindInvalid, Policy: d.additional, Invalid: d.invalid.Error()})
 		}
 		for _, i := range d.roots {
 			if _, ok := counted[i]; !ok {

@@ -133,7 +133,7 @@ func TestBrokenImagePolicyRejectsOnlyMatchingReleases(t *testing.T) {
 	s.update(configv1.Update{Image: next.ByDigest()})
 	s.await("the release to be rejected by the broken policy", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		accepted := condition(cv, api.ReleaseAccepted)
-		return strings.HasPrefix(accepted, "False|RetrievePayload|") && strings.Contains(accepted, "ClusterImagePolicy broken: ")
+		return strings.HasPrefix(accepted, "False|RetrievePayload|") && strings.Contains(accepted, "ClusterImagePolicy broken, scope ")
 	})
 	second := s.replica()
 	second.logged(t, "Attempting to acquire leader lease")

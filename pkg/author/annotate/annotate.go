@@ -31,7 +31,7 @@ type Result struct {
 // file is not valid: assembling the release reports that.
 //
 // It returns an error for an object to which the annotation cannot be added without changing other text, such as an object whose
-// annotations are an alias of another field.
+// annotations are an alias of another field, or an object that the annotation makes too large.
 func File(name string, data []byte, profile string) (Result, error) {
 	key := api.IncludePrefix + profile
 	before := manifest.Examine(name, data, manifest.Limits{})
@@ -57,7 +57,10 @@ func File(name string, data []byte, profile string) (Result, error) {
 	}
 	out.Data, out.Lines = text.edited()
 	after := manifest.Examine(name, out.Data, manifest.Limits{})
-	if id, ok := onlyAnnotated(before.Manifests, after, key); !ok {
+	if len(after.Errors) > 0 { // such as an object that was just below the size limit
+		return Result{}, fmt.Errorf("with annotation %s, which the file needs: %w", key, after.Errors[0])
+	}
+	if id, ok := onlyAnnotated(before.Manifests, after.Manifests, key); !ok {
 		return Result{}, fmt.Errorf("%s: %s: annotation %s cannot be added without changing other fields: add it to the file", name, id, key)
 	}
 	out.Manifests = after.Manifests
@@ -76,7 +79,7 @@ func namesNoProfile(annotations map[string]string) bool {
 
 // onlyAnnotated reports whether a changed file contains the same objects, with the annotation where none named a profile. It returns the
 // first object that differs.
-func onlyAnnotated(before []*manifest.Manifest, after manifest.Examined, key string) (manifest.ID, bool) {
+func onlyAnnotated(before, after []*manifest.Manifest, key string) (manifest.ID, bool) {
 	for i, m := range before {
 		want := m.Object.DeepCopy()
 		if annotations := want.GetAnnotations(); namesNoProfile(annotations) {
@@ -87,9 +90,9 @@ func onlyAnnotated(before []*manifest.Manifest, after manifest.Examined, key str
 			annotations[key] = "true"
 			want.SetAnnotations(annotations)
 		}
-		if len(after.Errors) > 0 || i >= len(after.Manifests) || !equality.Semantic.DeepEqual(want.Object, after.Manifests[i].Object.Object) {
+		if i >= len(after) || !equality.Semantic.DeepEqual(want.Object, after[i].Object.Object) {
 			return m.ID(), false
 		}
 	}
-	return manifest.ID{}, len(after.Manifests) == len(before)
+	return manifest.ID{}, len(after) == len(before)
 }

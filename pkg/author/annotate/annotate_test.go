@@ -100,6 +100,10 @@ func TestManifestsThatCannotBeAnnotatedAreErrors(t *testing.T) {
 			"cannot be added without changing other fields: add it to the file",
 		},
 		{"an explicit null", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  annotations: null\n", "its annotations are null"},
+		{
+			"an object that the annotation makes too large", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: " + strings.Repeat("x", 3<<19-100) + "}\n",
+			"with annotation include.release.openshift.io/" + profile + ", which the file needs: a.yaml[1]: the object is too large: ",
+		},
 		{"two objects on one line", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b"}}`, "it shares a line"},
 	} {
 		t.Run("it rejects "+tt.name, func(t *testing.T) {

@@ -517,6 +517,10 @@ func objectRules() []rule {
 		},
 		{name: "it accepts an ImageStream in several documents", files: map[string]string{web: object("image.openshift.io/v1", "ImageStream", "x", "web", ""), other: object("image.openshift.io/v1", "ImageStream", "x", "web", "")}},
 		{name: "it finds objects that are nearly too large", files: map[string]string{web: cm + "data: {a: " + strings.Repeat("x", 1<<20) + "}\n"}, want: []string{"warning object-size " + web + ":1"}},
+		{
+			name: "it finds objects that are too large", says: "bytes as JSON, the limit is 1572864",
+			files: map[string]string{web: cm + "data: {a: " + strings.Repeat("x", 3<<19) + "}\n"}, want: []string{"error object-too-large " + web + ":1"},
+		},
 		{name: "it finds invalid names", files: map[string]string{web: object("v1", "Namespace", "a.b", "", "")}, want: []string{"error invalid-metadata " + web + ":4"}},
 		{
 			name: "it finds names that are paths", says: `metadata.name: "../x" is not a valid name`,

@@ -42,7 +42,7 @@ func (a *Access) pullClient(ctx context.Context, inner http.RoundTripper, host, 
 	if err != nil {
 		return nil, err
 	}
-	authenticated, err := ggcrtransport.NewWithContext(ctx, registry, auth, ggcrtransport.NewUserAgent(inner, userAgent), []string{repo.Scope(ggcrtransport.PullScope)})
+	authenticated, err := ggcrtransport.NewWithContext(ctx, registry, auth, ggcrtransport.NewUserAgent(redirect.HideAddresses(inner), userAgent), []string{repo.Scope(ggcrtransport.PullScope)})
 	if err != nil {
 		return nil, err
 	}

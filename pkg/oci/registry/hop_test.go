@@ -18,6 +18,8 @@ import (
 var redirects = []step{
 	{"follows from public to public", "a.example", "203.0.113.10", "b.example", "198.51.100.7", ""},
 	{"follows from private to private", "registry.corp.example", "10.1.2.3", "storage.corp.example", "10.9.9.9", ""},
+	{"follows from private to an IPv4 address", "registry.corp.example", "10.1.2.3", "10.9.9.9", "10.9.9.9", ""},
+	{"follows from private to an IPv6 address", "registry.corp.example", "10.1.2.3", "[fd12::7]", "", ""},
 	{"follows from private to shared", "registry.corp.example", "fd12::1", "storage.corp.example", "100.64.0.9", ""},
 	{"follows from private to public", "registry.corp.example", "10.1.2.3", "b.example", "198.51.100.7", ""},
 	{"follows from loopback to private", "localhost", "127.0.0.1", "storage.corp.example", "10.9.9.9", ""},

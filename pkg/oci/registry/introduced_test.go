@@ -18,6 +18,9 @@ var introductions = []step{
 	{"follows a private registry to a private server", "registry.corp.example", "10.1.2.3", "other.corp.example", "10.9.9.9", ""},
 	{"follows a private registry to a public server", "registry.corp.example", "10.1.2.3", "other.example", "198.51.100.7", ""},
 	{"follows a registry to its own host at another port", "registry.corp.example", "10.1.2.3", "registry.corp.example:8443", "10.1.2.3", ""},
+	{"follows a private registry to a private IPv4 address", "registry.corp.example", "10.1.2.3", "10.9.9.9", "10.9.9.9", ""},
+	{"follows a private registry to a private IPv6 address", "registry.corp.example", "10.1.2.3", "[fd12::7]", "", ""},
+	{"refuses to follow a public registry to a private IPv4 address", "registry.example", "203.0.113.10", "10.9.9.9", "10.9.9.9", "10.9.9.9 is a private address"},
 	{"refuses to follow a public registry to a private server", "registry.example", "203.0.113.10", "kubernetes.default.svc", "10.96.0.1", "10.96.0.1 is a private address"},
 	{"refuses to follow a public registry to a metadata service", "registry.example", "203.0.113.10", metadataServer, "169.254.169.254", "169.254.169.254 is a metadata address"},
 	{"refuses to follow a private registry to a metadata service", "registry.corp.example", "10.1.2.3", metadataServer, "169.254.169.254", "169.254.169.254 is a metadata address"},
@@ -47,6 +50,31 @@ func TestAddressesOfTokenServersAreChecked(t *testing.T) {
 			}
 			tt.check(t, n, "token server", err)
 		})
+	}
+}
+
+// TestConfiguredAddressesAreNotChecked uses a public registry with a token server at a private address. The registry either names the
+// address, or a name that stands for an address inside the client.
+//
+//threat:registry-names-token
+func TestConfiguredAddressesAreNotChecked(t *testing.T) {
+	for _, host := range []string{"10.9.9.9", "10.9.9.9.address.invalid"} {
+		guarded, tokens := withTokens("https://"+host+"/token", images())
+		n := newNetwork(t)
+		n.serveAt("registry.example", guarded, "203.0.113.10")
+		n.serve("10.9.9.9", tokens)
+		for _, configured := range []bool{false, true} {
+			opts, want := registry.Options{}, "10.9.9.9 is a private address"
+			if configured {
+				opts.Insecure, want = []string{"10.9.9.9"}, "NAME_UNKNOWN" // the registry is empty, but it responds
+			}
+			access := n.direct(opts)
+			ref, err := access.Reference("registry.example/a:b")
+			require.NoError(t, err)
+			_, err = pull(t, access, ref)
+			require.ErrorContains(t, err, want)
+			assert.Equal(t, configured, len(n.requests("10.9.9.9", "/token")) > 0)
+		}
 	}
 }
 

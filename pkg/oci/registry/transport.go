@@ -29,10 +29,10 @@ func (a *Access) newTransport() http.RoundTripper {
 		Checked:   redirect.NewTransport(checked, a.opts.Dial, a.configured, a.hosts),
 		Unchecked: redirect.NewTransport(unchecked, a.opts.Dial, a.configured, a.hosts),
 	}
-	return transport.New(secure, transport.Options{
+	return redirect.HideAddresses(transport.New(secure, transport.Options{
 		AnswerBytes: a.opts.AnswerBytes, MaxPerRegistry: a.opts.MaxPerRegistry, Stall: a.opts.Stall, Backoff: a.opts.Backoff,
 		Client: a.pullClient,
-	})
+	}))
 }
 
 // configured reports whether the mirror sets or the insecure registries include a host.

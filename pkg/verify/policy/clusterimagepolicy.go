@@ -159,7 +159,7 @@ func validateClusterImagePolicy(policy configv1.ClusterImagePolicy) error {
 
 // Matching returns the policies that an image must satisfy in addition to the root of trust: one for each object with a scope that matches
 // the requested pullspec, most specific scope first. Container runtimes use only the objects with the most specific scope. Here, no object
-// lifts the requirements of another, less specific one.
+// lifts the requirements of another, less specific one. Invalid is set in the policy of an object that Validate rejects.
 func (p ClusterImagePolicies) Matching(pullspec string) ([]Policy, error) {
 	if len(p) == 0 {
 		return nil, nil // even for a pullspec that no scope can match
@@ -177,8 +177,11 @@ func (p ClusterImagePolicies) Matching(pullspec string) ([]Policy, error) {
 			}
 			matched[object.Name] = true
 			policy, err := policyOf(object)
+			if err == nil {
+				err = policy.Validate()
+			}
 			if err != nil {
-				return nil, fmt.Errorf("ClusterImagePolicy %s: %w", object.Name, err)
+				policy = Policy{Invalid: err}
 			}
 			policy.Name = fmt.Sprintf("ClusterImagePolicy %s, scope %s", object.Name, scope)
 			out = append(out, policy)
@@ -240,7 +243,7 @@ func requireRoot(err error, matching []Policy) error {
 	for i, policy := range matching {
 		names[i] = policy.Name
 	}
-	object := strings.TrimPrefix(matching[0].RootNames()[0], clusterImagePolicyKind+" ")
+	object, _, _ := strings.Cut(strings.TrimPrefix(names[0], clusterImagePolicyKind+" "), ",")
 	return api.Reworded(err, fmt.Sprintf("no image is accepted, because no root of trust is configured: %s only adds requirements to one. "+
 		"If its signer may sign every release of this cluster, apply the trust policy that 'cvo trust from-image-policy %s' prints",
 		strings.Join(names, "; "), object))

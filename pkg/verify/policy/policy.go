@@ -37,6 +37,9 @@ type Policy struct {
 	// Additional policies, such as the ClusterImagePolicies that match an image, must each be satisfied as well. They never replace a root:
 	// additional policies alone accept nothing. Their OpenPGP signatures are searched in the Stores of this policy.
 	Additional []Policy
+	// Invalid explains why no signature can satisfy the policy; nil if it is valid. Only an additional policy can be invalid. It then rejects
+	// every image, so that messages still list the other requirements.
+	Invalid error
 }
 
 // Threshold is satisfied if the required number of its members have signed. Members count in their order. A key or identity that has
@@ -61,8 +64,11 @@ func (p Policy) Label() string {
 }
 
 // Validate rejects a policy without a root (ErrNone), with two roots of the same name, with a root that no signature could satisfy, or with
-// a threshold that cannot be reached.
+// a threshold that cannot be reached. It accepts additional policies with a reason in Invalid.
 func (p Policy) Validate() error {
+	if p.Invalid != nil {
+		return fmt.Errorf("%s: %w", p.Label(), p.Invalid)
+	}
 	if p.Empty() {
 		if p.Name == "" {
 			return ErrNone
@@ -94,6 +100,9 @@ func (p Policy) Validate() error {
 		return err
 	}
 	for _, a := range p.Additional {
+		if a.Invalid != nil {
+			continue
+		}
 		if err := a.Validate(); err != nil {
 			return err
 		}

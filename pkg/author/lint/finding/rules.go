@@ -274,8 +274,12 @@ func objectRules() []Rule {
 			Why: "A cluster rejects the whole release. OpenShift's operator applies both alternately, forever.", Remedy: "remove one of the two, or give each its own profile, feature set or feature gate",
 		},
 		{
-			ID: "object-size", Severity: Warning, Summary: "Objects fit into etcd.",
-			Why: "The API server rejects objects that are too large for etcd (1.5 MiB by default), and clusters reject a release with such an object.", Remedy: "split the object, or remove descriptions from its schema",
+			ID: "object-size", Severity: Warning, Summary: "Objects fit into etcd with their managedFields.",
+			Why: "The API server rejects objects that are too large for etcd (1.5 MiB by default) after it has added managedFields.", Remedy: "split the object, or remove descriptions from its schema",
+		},
+		{
+			ID: "object-too-large", Severity: Error, Summary: "Objects fit into etcd.",
+			Why: "A cluster rejects the whole release.", Remedy: "split the object, or remove descriptions from its schema",
 		},
 		{
 			ID: "invalid-metadata", Severity: Error, Summary: "Names, labels, annotations, finalizers and owners are valid.",

@@ -215,7 +215,7 @@ func (f *Parsed) checkParsed() {
 		case errors.Is(err.Err, manifest.ErrTwice):
 			rule = "duplicate-object"
 		case errors.Is(err.Err, manifest.ErrTooLarge):
-			rule = "object-size"
+			rule = "object-too-large"
 		case errors.Is(err.Err, manifest.ErrName):
 			rule = "invalid-metadata"
 		case err.Field == "metadata.generateName":
