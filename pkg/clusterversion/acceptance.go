@@ -55,8 +55,14 @@ type answers struct {
 	resumption *accept.Acceptance
 	// resumeFailure is the reason why the release of the history could not be resumed for the current question.
 	resumeFailure string
-	// idleSince is the time since when the operator has nothing to apply, because no release is accepted; zero if unknown.
-	idleSince time.Time
+	idle          idleness
+}
+
+// idleness is the reason why no release is accepted, and the time when it was first known; zero while a release is accepted or no reason is
+// known yet.
+type idleness struct {
+	cause string
+	since time.Time
 }
 
 func (a *acceptance) snapshot() answers {
@@ -178,12 +184,15 @@ func (a *acceptance) answer(key string, result accept.Acceptance) (before accept
 }
 
 // resume stores the result of resuming the release of the history, for the question with the given key. It reports whether an earlier
-// attempt had the same result.
+// attempt had the same result, or whether another question is current by now.
 func (a *acceptance) resume(key string, result accept.Acceptance) (reported bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.key != key {
+		return true
+	}
 	reported = a.resumeFailure == result.Message
-	if a.key == key && result.Done && a.accepted == nil {
+	if result.Done && a.accepted == nil {
 		a.resumption, a.resumeFailure = &result, ""
 	} else if result.Err != nil {
 		a.resumeFailure = result.Message
@@ -191,23 +200,29 @@ func (a *acceptance) resume(key string, result accept.Acceptance) (reported bool
 	return reported
 }
 
-// unapplied returns the reason why the operator applies nothing: it could neither resume the release of the history nor accept the requested
-// one. It returns nil if a release is accepted or no reason is known yet. latest is the state of the requested release.
-func (a *acceptance) unapplied(cv *configv1.ClusterVersion, latest accept.Acceptance) *report.Problem {
+// explainIdle keeps the reason why no release is accepted: the release of the history could not be resumed, or the requested one was not
+// accepted. latest is the state of the requested release. While a new question has no answer, the reason for the previous one stays.
+func (a *acceptance) explainIdle(latest accept.Acceptance) answers {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	cause, err := a.resumeFailure, latest.Err
 	switch {
 	case a.accepted != nil:
-		a.idleSince = time.Time{}
-		return nil
-	case cause == "" && err == nil:
-		return nil
-	case cause == "":
-		cause = latest.Message
+		return a.answers
+	case a.resumeFailure != "":
+		a.idle.cause = a.resumeFailure
+	case latest.Err != nil:
+		a.idle.cause = latest.Message
 	}
-	if a.idleSince.IsZero() {
-		a.idleSince = a.clock.Now()
+	if a.idle.cause != "" && a.idle.since.IsZero() {
+		a.idle.since = a.clock.Now()
+	}
+	return a.answers
+}
+
+// unapplied returns the reason why the operator applies nothing, nil if a release is accepted or no reason is known yet.
+func (a answers) unapplied(cv *configv1.ClusterVersion) *report.Problem {
+	if a.idle.cause == "" {
+		return nil
 	}
 	remedy := ""
 	switch {
@@ -217,8 +232,8 @@ func (a *acceptance) unapplied(cv *configv1.ClusterVersion, latest accept.Accept
 		remedy = ", or request a release by digest with force in spec.desiredUpdate"
 	}
 	return &report.Problem{
-		Reason: api.ReasonNoAcceptedRelease, Since: a.idleSince, Err: errors.New(cause),
-		Message: "The operator applies and repairs nothing until it accepts a release. Remove the cause" + remedy + ". " + cause,
+		Reason: api.ReasonNoAcceptedRelease, Since: a.idle.since, Err: errors.New(a.idle.cause),
+		Message: "The operator applies and repairs nothing until it accepts a release. Remove the cause" + remedy + ". " + a.idle.cause,
 	}
 }
 
@@ -242,6 +257,6 @@ func (a *acceptance) unrecord(before answers) {
 func (a *acceptance) adopt(accepted accept.Acceptance) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.accepted, a.resumption = &accepted, nil
+	a.accepted, a.resumption, a.idle = &accepted, nil, idleness{}
 	a.serial++
 }

@@ -291,9 +291,8 @@ func (c *Reconciler) accept(ctx context.Context, r *round) error {
 			c.acceptance.adopt(*news)
 		}
 	}
-	adopted := c.acceptance.snapshot()
-	r.accepted, r.serial, r.forced = adopted.accepted, adopted.serial, adopted.identity.ForcedDigests()
-	r.unapplied = c.acceptance.unapplied(r.original, r.latest)
+	adopted := c.acceptance.explainIdle(r.latest)
+	r.accepted, r.serial, r.forced, r.unapplied = adopted.accepted, adopted.serial, adopted.identity.ForcedDigests(), adopted.unapplied(r.original)
 	log := logr.FromContextOrDiscard(ctx)
 	c.runner.Start(background.SlotAccept, known.key, c.acceptStep(log, known.key, r.target, r.settings))
 	if recheck {

@@ -149,6 +149,17 @@ func TestFailingReportsThatNothingIsApplied(t *testing.T) {
 			said(status, api.Failing))
 		assert.Equal(t, "True|NoAcceptedRelease|Unable to apply "+imageOf("1.0.0")+": no release is accepted, so nothing is applied or repaired",
 			said(status, configv1.OperatorProgressing))
+
+		before := s.acceptance.snapshot().key
+		s.edit(t, func(cv *configv1.ClusterVersion) { wants(cv, configv1.Update{Image: imageOf("1.0.0")}) })
+		s.at(12 * time.Second)
+		s.reconcile(t)
+		require.NotEqual(t, before, s.acceptance.snapshot().key, "the edit is another question")
+		assert.Equal(t, said(status, api.Failing), said(s.get(t).Status, api.Failing), "it is not answered yet")
+		assert.True(t, s.acceptance.resume(before, rejected("0.9.0")), "the attempt is superseded")
+		s.at(14 * time.Second)
+		s.reconcile(t)
+		assert.Equal(t, said(status, api.Failing), said(s.get(t).Status, api.Failing))
 	})
 	t.Run("after a restart during a first install", func(t *testing.T) {
 		s := newScribe(t)

@@ -87,10 +87,11 @@ func (o *pauseOptions) run(ctx context.Context, streams command.Streams) error {
 	if err != nil {
 		return err
 	}
-	if err := o.warnVacant(ctx, streams); err != nil {
+	if err := o.print(streams, r); err != nil {
 		return err
 	}
-	return o.print(streams, r)
+	o.warnVacant(ctx, streams)
+	return nil
 }
 
 func (o *pauseOptions) print(streams command.Streams, r *request.PauseResult) error {

@@ -71,20 +71,21 @@ func (f *requestFlags) send(ctx context.Context, streams command.Streams, c clie
 	if err != nil {
 		return refusedRequest(err)
 	}
-	if err := f.warnVacant(ctx, streams); err != nil {
+	if err := f.print(streams, r); err != nil {
 		return err
 	}
-	return f.print(streams, r)
+	f.warnVacant(ctx, streams)
+	return nil
 }
 
-// warnVacant prints a warning if no operator runs that could follow the request.
-func (f *requestFlags) warnVacant(ctx context.Context, streams command.Streams) error {
-	cfg, err := f.cluster.Config()
-	if err != nil {
-		return err
+// warnVacant prints a warning if a request was stored and no operator runs that could follow it. It prints nothing if it cannot know that.
+func (f *requestFlags) warnVacant(ctx context.Context, streams command.Streams) {
+	if f.dryRun != request.DryRunNone {
+		return
 	}
-	leader.WarnVacant(ctx, streams.Err, cfg, cluster.OperatorDeployment().Namespace, f.cluster.Name)
-	return nil
+	if cfg, err := f.cluster.Config(); err == nil {
+		leader.WarnVacant(ctx, streams.Err, cfg, cluster.OperatorDeployment().Namespace, f.cluster.Name)
+	}
 }
 
 func (f *requestFlags) print(streams command.Streams, r *request.Request) error {

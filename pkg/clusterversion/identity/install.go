@@ -54,9 +54,9 @@ func RecordsInstall(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion)
 	return recallInstall(found, cv) != nil
 }
 
-// ObserveInstall returns the identity with the record of a first install. The record has the release that the cluster continues with, and
-// the request that was in the spec when the install began, as long as the spec still has it. If the beginning was not recorded, the current
-// request counts as made before it.
+// ObserveInstall returns the identity with the record of a first install. The record has the release that the cluster continues with, the
+// request that was in the spec when the install began, and the request that replaces a failed release, each request as long as the spec
+// still has it. If the beginning was not recorded, the current request counts as made before it.
 func (id Identity) ObserveInstall(cv *configv1.ClusterVersion, from Inherited) Identity {
 	if history.Mode(cv, "") != release.Initializing {
 		return id
@@ -65,15 +65,33 @@ func (id Identity) ObserveInstall(cv *configv1.ClusterVersion, from Inherited) I
 	if next := Of(cv); next != nil {
 		asked = &api.RequestContent{Image: next.Image, Version: next.Version, Architecture: next.Architecture, Force: next.Force}
 	}
-	switch known := id.install; {
-	case len(cv.Status.History) == 0:
+	if id.install == nil || len(cv.Status.History) == 0 {
 		id.install = &api.FirstInstall{ClusterVersionUID: cv.UID, Continues: from.Image, Waiting: asked}
-	case known == nil:
-		id.install = &api.FirstInstall{ClusterVersionUID: cv.UID, Continues: from.Image, Waiting: asked}
-	case known.Waiting != nil && (asked == nil || *asked != *known.Waiting):
-		id.install = &api.FirstInstall{ClusterVersionUID: cv.UID, Continues: known.Continues}
+		return id
 	}
+	next := *id.install
+	if !isStillAsked(next.Waiting, asked) {
+		next.Waiting = nil
+	}
+	switch {
+	case next.Waiting == nil && asked != nil && asked.Image != "" && failsToInstall(cv):
+		next.Replaces = asked
+	case !isStillAsked(next.Replaces, asked):
+		next.Replaces = nil
+	}
+	id.install = &next
 	return id
+}
+
+func isStillAsked(request, asked *api.RequestContent) bool {
+	return request != nil && asked != nil && *request == *asked
+}
+
+// failsToInstall reports whether the install of the newest release fails. A release that is not accepted, for example because the registry
+// is unavailable, is no failing install.
+func failsToInstall(cv *configv1.ClusterVersion) bool {
+	failing := api.FindCondition(cv.Status.Conditions, api.Failing)
+	return failing != nil && failing.Status == configv1.ConditionTrue && failing.Reason != api.ReasonNoAcceptedRelease && len(cv.Status.History) > 0
 }
 
 // installing returns the release that is being installed, whatever is requested: the operator's own release or the one that the cluster
@@ -123,11 +141,8 @@ func (id Identity) installTarget(cv *configv1.ClusterVersion, own string, invali
 		requested.Continued = current.Continued
 		return requested, ""
 	}
-	failing := api.FindCondition(cv.Status.Conditions, api.Failing)
-	// A release that is not accepted, for example because the registry is unavailable, is no failing install.
-	fails := failing != nil && failing.Status == configv1.ConditionTrue && failing.Reason != api.ReasonNoAcceptedRelease && len(cv.Status.History) > 0
 	since := id.install != nil && id.install.Waiting == nil && len(cv.Status.History) > 0
-	now := fails || update.Force
+	now := update.Force || failsToInstall(cv) || id.install != nil && id.install.Replaces != nil
 	if update.Image != "" && since && now && recorded {
 		requested.Own = update.Image == own
 		return requested, ""

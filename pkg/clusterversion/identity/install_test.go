@@ -84,6 +84,11 @@ func TestInstallIsReplacedOnlyIfItFails(t *testing.T) {
 			name: "does not replace a release that is not accepted yet", install: begun, cv: wants(notAccepted, byDigest),
 			want: ownTarget, pending: text + ", or at once if the install fails",
 		},
+		{
+			name: "continues to replace a failed release that a new process does not accept", cv: wants(notAccepted, byDigest),
+			install: &api.FirstInstall{ClusterVersionUID: "uid", Replaces: &api.RequestContent{Image: byDigest.Image, Version: byDigest.Version}},
+			want:    replaces,
+		},
 		{name: "replaces a healthy release with force", install: begun, cv: wants(installingAt(false, first), forced), want: request.Target{Image: imageOf("1.0.1"), Version: "1.0.1", Requested: true, Force: true}},
 		{
 			name: "does not replace a release for a request by version", install: begun, cv: wants(installingAt(true, first), configv1.Update{Version: "1.0.1"}),
@@ -135,6 +140,17 @@ func TestInstallIsRestoredFromItsRecord(t *testing.T) {
 	assert.Nil(t, look(installingAt(true, partial("1.0.0")), Inherited{}).Waiting, "cleared")
 	assert.Nil(t, look(wants(installingAt(true, partial("1.0.0")), update), Inherited{}).Waiting, "the cleared request was made again")
 	assert.Nil(t, look(wants(installingAt(true, partial("1.0.1"), partial("1.0.0")), other), Inherited{}).Waiting)
+
+	id = Identity{}
+	look(installingAt(false), Inherited{})
+	assert.Nil(t, look(wants(installingAt(false, partial("1.0.0")), update), Inherited{}).Replaces, "the install does not fail")
+	assert.Equal(t, waiting, look(wants(installingAt(true, partial("1.0.0")), update), Inherited{}).Replaces)
+	restarted := wants(installingAt(true, partial("1.0.0")), update)
+	api.FindCondition(restarted.Status.Conditions, api.Failing).Reason = api.ReasonNoAcceptedRelease
+	assert.Equal(t, waiting, look(restarted, Inherited{}).Replaces, "the decision stays")
+	assert.Equal(t, waiting, look(wants(installingAt(false, partial("1.0.1"), partial("1.0.0")), update), Inherited{}).Replaces)
+	assert.Nil(t, look(wants(restarted, other), Inherited{}).Replaces, "another request")
+	assert.Nil(t, look(restarted, Inherited{}).Replaces, "cleared")
 
 	id = Identity{}
 	assert.Nil(t, look(installingAt(false), Inherited{}).Waiting)

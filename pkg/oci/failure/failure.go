@@ -18,6 +18,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/cluster-version/cvo/pkg/oci/registry/redirect"
 )
 
 // Callers distinguish these kinds of failure with errors.Is.
@@ -44,6 +46,7 @@ func Explain(doing string, ref name.Reference, err error) error {
 }
 
 func explain(ref name.Reference, err error) error {
+	err = redirect.ShowAddresses(err)
 	host, repository := ref.Context().RegistryStr(), ref.Context().RepositoryStr()
 	if status, ok := errors.AsType[*transport.Error](err); ok {
 		switch status.StatusCode {

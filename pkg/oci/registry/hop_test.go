@@ -6,11 +6,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/oci/registry"
 	"github.com/cluster-version/cvo/pkg/oci/registry/redirect"
 )
@@ -92,6 +95,47 @@ func TestEveryRedirectIsChecked(t *testing.T) {
 	err := get(t, n.direct(registry.Options{}).WebClient(), "https://a.corp.example")
 	require.ErrorContains(t, err, "refusing the redirect from b.example to storage.corp.example: 10.9.9.9 is a private address; configure storage.corp.example itself to allow it")
 	assert.Empty(t, n.requests("storage.corp.example", ""))
+}
+
+// TestAddressMayRedirectToItself uses storage at an IP address, which redirects to another path of its own.
+func TestAddressMayRedirectToItself(t *testing.T) {
+	for _, again := range []string{"10.9.9.9", "[fd12::7]", "[fd12:0:0::7]"} {
+		host := again
+		if host != "10.9.9.9" {
+			host = "[fd12::7]"
+		}
+		t.Run("it follows to "+again, func(t *testing.T) {
+			n, store := newNetwork(t), images()
+			n.serveAt("registry.corp.example", redirectBlobs("https://"+host, store), "10.1.2.3")
+			n.serve(strings.Trim(host, "[]"), http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if rest, ok := strings.CutPrefix(req.URL.Path, "/again"); ok {
+					req.URL.Path = rest
+					store.ServeHTTP(w, req)
+					return
+				}
+				http.Redirect(w, req, "https://"+again+"/again"+req.URL.Path, http.StatusFound)
+			}))
+			access := n.direct(registry.Options{})
+			_, err := pull(t, access, push(t, access, "registry.corp.example/a:b"))
+			require.NoError(t, err)
+		})
+	}
+}
+
+// TestErrorsNameAddresses uses a registry that redirects to IP addresses where nothing listens.
+func TestErrorsNameAddresses(t *testing.T) {
+	for _, host := range []string{"10.9.9.9", "[fd12::7]"} {
+		n := newNetwork(t)
+		n.serveAt("registry.corp.example", redirectBlobs("https://"+host, images()), "10.1.2.3")
+		access := n.direct(registry.Options{})
+		ref := push(t, access, "registry.corp.example/a:b")
+		_, err := pull(t, access, ref)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		err = failure.Explain("reading", ref, err)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		require.ErrorContains(t, err, `Get "https://`+host+"/")
+		assert.NotContains(t, err.Error(), ".invalid")
+	}
 }
 
 // TestReboundNameIsRejected resolves a name to a different address for each connection. Every connection is checked again, regardless of

@@ -20,6 +20,7 @@ var introductions = []step{
 	{"follows a registry to its own host at another port", "registry.corp.example", "10.1.2.3", "registry.corp.example:8443", "10.1.2.3", ""},
 	{"follows a private registry to a private IPv4 address", "registry.corp.example", "10.1.2.3", "10.9.9.9", "10.9.9.9", ""},
 	{"follows a private registry to a private IPv6 address", "registry.corp.example", "10.1.2.3", "[fd12::7]", "", ""},
+	{"follows a registry at an IPv4 address to its own address at another port", "10.1.2.3", "10.1.2.3", "10.1.2.3:8443", "10.1.2.3", ""},
 	{"refuses to follow a public registry to a private IPv4 address", "registry.example", "203.0.113.10", "10.9.9.9", "10.9.9.9", "10.9.9.9 is a private address"},
 	{"refuses to follow a public registry to a private server", "registry.example", "203.0.113.10", "kubernetes.default.svc", "10.96.0.1", "10.96.0.1 is a private address"},
 	{"refuses to follow a public registry to a metadata service", "registry.example", "203.0.113.10", metadataServer, "169.254.169.254", "169.254.169.254 is a metadata address"},

@@ -52,7 +52,7 @@ func (s Sender) Send(ctx context.Context, plan Plan) (*Request, error) {
 		if err := s.send(ctx, cv, r); err != nil {
 			return err
 		}
-		if r.startsRollout && isInstalled(cv) {
+		if r.DryRun == "" && r.startsRollout && isInstalled(cv) {
 			rollout, _, err := readRollout(ctx, s.Client, cv.Name)
 			r.Paused = err == nil && rollout.Spec.Paused // without permission, only the hint is missing
 		}

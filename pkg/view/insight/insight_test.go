@@ -378,13 +378,15 @@ func TestRejectedReleaseIsAnInsight(t *testing.T) {
 
 func TestVacantLeaseIsAnInsight(t *testing.T) {
 	in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
-	in.Leader = leader.Record{Namespace: "ns", LeaseName: "version", RenewedAt: ago(95 * time.Second).Time}
+	in.Leader = leader.Record{Namespace: "ns", LeaseName: "version", RenewedAt: ago(95 * time.Second).Time, Silent: 95 * time.Second}
 	in.Leader.Host = "pod"
 	assert.Contains(t, text(t, in, insight.Details{}), "proceeding well", "an operator leads")
 	in.Leader.Gone = true
 	assert.Contains(t, text(t, in, insight.Details{}),
 		"1m35s   Error   Update Stalled   No version operator is running: Lease ns/version expired: its holder pod stopped renewing it\n")
-	in.AsOriginal = true
+	in.Leader.Silent = time.Minute
+	assert.Contains(t, text(t, in, insight.Details{}), "proceeding well", "another operator may be starting")
+	in.Leader.Silent, in.AsOriginal = 95*time.Second, true
 	assert.NotContains(t, text(t, in, insight.Details{}), "No version operator", "oc does not show it")
 }
 

@@ -177,11 +177,15 @@ func (a *Assessment) pauseInsights(in Input) []Insight {
 	}}
 }
 
-// VacancyInsights reports that no version operator leads any more. It returns nothing if none has ever led, because an operator may use
-// another Lease.
+// handover is the time that an operator may take to succeed another one. An update of the operator itself releases the Lease before the
+// next pod pulls its image and starts.
+const handover = time.Minute
+
+// VacancyInsights reports that no version operator has led for longer than a handover takes. It returns nothing if none has ever led,
+// because an operator may use another Lease.
 func VacancyInsights(last leader.Record) []Insight {
 	vacancy := last.Vacancy()
-	if vacancy == "" {
+	if vacancy == "" || last.Silent <= handover {
 		return nil
 	}
 	return []Insight{{
