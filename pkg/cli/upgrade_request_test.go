@@ -386,6 +386,14 @@ func TestUpgradeWritesTheRequest(t *testing.T) {
 				"the cluster is already upgrading:\n\n  Reason: Busy\n  Message: working\n\nIf you want to upgrade anyway, use --allow-upgrade-with-warnings.\n"},
 		},
 		{
+			name: "requests another release if the operator has none", args: []string{"--to=4.14.3"},
+			change: func(cv *configv1.ClusterVersion) {
+				clusterversions.Set(cv, api.Failing, configv1.ConditionTrue, api.ReasonNoAcceptedRelease, "Remove the cause, or request a release by digest.")
+			},
+			out:  "Requested update to 4.14.3\n",
+			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + rel("3") + `","version":"4.14.3"}}`,
+		},
+		{
 			name: "requests despite failures if allowed", args: []string{"--to=4.14.3", "--allow-upgrade-with-warnings"},
 			change: func(cv *configv1.ClusterVersion) {
 				clusterversions.Set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Busy", "\x1b[31mworking")

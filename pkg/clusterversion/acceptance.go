@@ -11,12 +11,12 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
-	"github.com/cluster-version/cvo/pkg/clusterversion/history"
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
 	"github.com/cluster-version/cvo/pkg/clusterversion/releasestatus"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/update/reported"
 )
 
 // acceptance owns the current question, which is whether to accept the requested release, and its answer. A reconcile sets the question and
@@ -185,19 +185,19 @@ func (a *acceptance) answer(key string, result accept.Acceptance) (before accept
 
 // resume stores the result of resuming the release of the history, for the question with the given key. It reports whether an earlier
 // attempt had the same result, or whether another question is current by now.
-func (a *acceptance) resume(key string, result accept.Acceptance) (reported bool) {
+func (a *acceptance) resume(key string, result accept.Acceptance) (known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.key != key {
 		return true
 	}
-	reported = a.resumeFailure == result.Message
+	known = a.resumeFailure == result.Message
 	if result.Done && a.accepted == nil {
 		a.resumption, a.resumeFailure = &result, ""
 	} else if result.Err != nil {
 		a.resumeFailure = result.Message
 	}
-	return reported
+	return known
 }
 
 // explainIdle keeps the reason why no release is accepted: the release of the history could not be resumed, or the requested one was not
@@ -226,7 +226,7 @@ func (a answers) unapplied(cv *configv1.ClusterVersion) *report.Problem {
 	}
 	remedy := ""
 	switch {
-	case history.HasCompleted(cv.Status.History):
+	case reported.HasCompleted(cv.Status.History):
 		remedy = ", or request a release by digest in spec.desiredUpdate (with force if no one signed it)"
 	case len(cv.Status.History) > 0: // before that, every request waits for the install
 		remedy = ", or request a release by digest with force in spec.desiredUpdate"

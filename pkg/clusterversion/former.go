@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/internal/memo"
@@ -18,6 +16,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/update/reported"
 )
 
 const (
@@ -54,7 +53,7 @@ func (a attempt) due(now time.Time) bool {
 // newFormer returns nil if the history has no earlier release.
 func (w *rolling) newFormer() *former {
 	history := w.r.original.Status.History
-	last := slices.IndexFunc(history, func(h configv1.UpdateHistory) bool { return h.State == configv1.CompletedUpdate })
+	last := reported.LastCompleted(history)
 	if last < 1 {
 		return nil
 	}

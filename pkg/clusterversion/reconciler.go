@@ -149,7 +149,7 @@ type round struct {
 	serial    int
 	updates   updates.Known
 	// shown is the state of the rollout for all later steps, so that they agree: the rollout continues during a reconcile.
-	shown     reported
+	shown     excerpt
 	obstacles []upgradeable.Obstacle
 	// schema lists the optional fields of ClusterVersion that the cluster has. preflight is the release to examine without a rollout, nil
 	// for none.

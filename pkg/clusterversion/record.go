@@ -12,10 +12,10 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/clusterversion/event"
-	"github.com/cluster-version/cvo/pkg/clusterversion/history"
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
 	"github.com/cluster-version/cvo/pkg/clusterversion/releasestatus"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
+	"github.com/cluster-version/cvo/pkg/update/reported"
 )
 
 // readRecord reads the record of an earlier process once. It reads past the cache, because the record is compared with the ClusterVersion
@@ -47,7 +47,7 @@ func (c *Reconciler) readRecord(ctx context.Context, r *round) error {
 // releases: then another client has replaced the history.
 func (c *Reconciler) inherited(ctx context.Context, live *configv1.ClusterVersion, found *api.ReleaseStatusStatus) (identity.Inherited, error) {
 	entries := live.Status.History
-	if history.HasCompleted(entries) || len(entries) > 0 && identity.RecordsInstall(found, live) {
+	if reported.HasCompleted(entries) || len(entries) > 0 && identity.RecordsInstall(found, live) {
 		return identity.Inherited{}, nil
 	}
 	inv, err := c.ledger.Look(ctx, logr.FromContextOrDiscard(ctx))

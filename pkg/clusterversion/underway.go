@@ -172,8 +172,8 @@ func (u *underway) advance(cv *configv1.ClusterVersion, key string, progress rep
 	return append(news, tracked...), before == nil || !before.Same(progress), true
 }
 
-// reported is the part of a rollout that the status shows.
-type reported struct {
+// excerpt is the part of a rollout that the status shows.
+type excerpt struct {
 	// progress is nil if unknown. latest is also the progress of a rollout that another one is about to replace.
 	progress, latest *report.Progress
 	// reached counts the reached runlevels. newRunlevel reports that another one was reached since the last status write.
@@ -182,10 +182,10 @@ type reported struct {
 }
 
 // report returns the part of the next status about the rollout with the given key. before is the current status.
-func (u *underway) report(key string, before configv1.ClusterVersionStatus) reported {
+func (u *underway) report(key string, before configv1.ClusterVersionStatus) excerpt {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	out := reported{latest: u.progress, reached: u.story.Reached()}
+	out := excerpt{latest: u.progress, reached: u.story.Reached()}
 	if key != "" && u.key == key {
 		out.progress = u.progress
 	}

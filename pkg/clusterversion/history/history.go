@@ -13,6 +13,7 @@ import (
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/update/reported"
 )
 
 // maxHistory is the maximum number of history entries, as in OpenShift's operator.
@@ -177,16 +178,11 @@ func Mode(cv *configv1.ClusterVersion, image string) release.Mode {
 	history := cv.Status.History
 	progressing := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing)
 	switch {
-	case !HasCompleted(history):
+	case !reported.HasCompleted(history):
 		return release.Initializing
 	case !Completes(cv, image),
 		progressing != nil && progressing.Status == configv1.ConditionTrue:
 		return release.Updating
 	}
 	return release.Reconciling
-}
-
-// HasCompleted reports whether the history has a completed release.
-func HasCompleted(history []configv1.UpdateHistory) bool {
-	return slices.ContainsFunc(history, func(e configv1.UpdateHistory) bool { return e.State == configv1.CompletedUpdate })
 }

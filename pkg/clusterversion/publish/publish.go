@@ -23,9 +23,9 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/event"
-	"github.com/cluster-version/cvo/pkg/clusterversion/history"
 	"github.com/cluster-version/cvo/pkg/clusterversion/refused"
 	"github.com/cluster-version/cvo/pkg/clusterversion/status"
+	"github.com/cluster-version/cvo/pkg/update/reported"
 )
 
 // Publisher reads one ClusterVersion and writes its status. Only Publisher changes the record of its writes.
@@ -157,7 +157,7 @@ func (p *Publisher) behind(cv *configv1.ClusterVersion, seen sighting) time.Dura
 // otherwise count as one whose first install has not completed, and the operator would install its own release.
 func (p *Publisher) Removed(cv *configv1.ClusterVersion) (last configv1.ClusterVersionStatus, removed bool) {
 	m := p.known()
-	if m.status == nil || !history.HasCompleted(m.status.History) || history.HasCompleted(cv.Status.History) {
+	if m.status == nil || !reported.HasCompleted(m.status.History) || reported.HasCompleted(cv.Status.History) {
 		return configv1.ClusterVersionStatus{}, false
 	}
 	return *m.status.DeepCopy(), true

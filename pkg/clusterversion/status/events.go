@@ -7,7 +7,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/event"
-	"github.com/cluster-version/cvo/pkg/clusterversion/history"
+	"github.com/cluster-version/cvo/pkg/update/reported"
 )
 
 // HistoryEvents returns the events about releases that started or completed.
@@ -23,7 +23,7 @@ func HistoryEvents(before, after configv1.ClusterVersionStatus) []event.Event {
 		if len(before.History) > 0 {
 			from = before.History[0].Version
 		}
-		events = append(events, updateStarted(from, newest.Version, history.HasCompleted(before.History)))
+		events = append(events, updateStarted(from, newest.Version, reported.HasCompleted(before.History)))
 	}
 	if newest.State == configv1.CompletedUpdate && (begun || before.History[0].State != configv1.CompletedUpdate) {
 		took := time.Duration(0)

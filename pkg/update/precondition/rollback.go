@@ -41,19 +41,19 @@ func rollback(in Input) *Objection {
 
 // PreviousCompleted returns the newest history entry of another release than the desired one that has completed; nil if there is none.
 func PreviousCompleted(status configv1.ClusterVersionStatus) *configv1.UpdateHistory {
-	for i, entry := range status.History {
-		if entry.State == configv1.CompletedUpdate && (entry.Version != status.Desired.Version || entry.Image != status.Desired.Image) {
-			return &status.History[i]
-		}
-	}
-	return nil
+	return newestOf(status, func(entry configv1.UpdateHistory) bool { return entry.State == configv1.CompletedUpdate })
 }
 
 // Previous returns the newest history entry of another release than the desired one, completed or not; nil if there is none. As in
 // OpenShift's operator, an entry with the desired version but another image counts, because the cluster has run that image.
 func Previous(status configv1.ClusterVersionStatus) *configv1.UpdateHistory {
+	return newestOf(status, func(configv1.UpdateHistory) bool { return true })
+}
+
+// newestOf returns the newest matching history entry of another release than the desired one.
+func newestOf(status configv1.ClusterVersionStatus, matches func(configv1.UpdateHistory) bool) *configv1.UpdateHistory {
 	for i, entry := range status.History {
-		if entry.Version != status.Desired.Version || entry.Image != status.Desired.Image {
+		if matches(entry) && (entry.Version != status.Desired.Version || entry.Image != status.Desired.Image) {
 			return &status.History[i]
 		}
 	}

@@ -25,6 +25,14 @@ func Because(reason, message string) string {
 // Name returns a release's name for a message.
 func Name(version, image string) string { return cmp.Or(version, image, "<unknown>") }
 
+// LastCompleted returns the index of the newest completed release of a history; -1 if none has completed.
+func LastCompleted(history []configv1.UpdateHistory) int {
+	return slices.IndexFunc(history, func(e configv1.UpdateHistory) bool { return e.State == configv1.CompletedUpdate })
+}
+
+// HasCompleted reports whether the history has a completed release, so that the first install is over.
+func HasCompleted(history []configv1.UpdateHistory) bool { return LastCompleted(history) >= 0 }
+
 // NotRecommended returns the conditional updates that are not recommended, or whose risks are unknown, newest first. The recommended ones
 // are among the available updates.
 func NotRecommended(cv *configv1.ClusterVersion) []configv1.ConditionalUpdate {

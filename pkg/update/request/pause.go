@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	configv1 "github.com/openshift/api/config/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/update/reported"
 )
 
 // Pause pauses or resumes updates.
@@ -144,15 +144,10 @@ func readRollout(ctx context.Context, c client.Reader, name string) (rollout api
 // updatingTo returns the version of the running update, or "" if there is none.
 func updatingTo(cv *configv1.ClusterVersion) string {
 	history := cv.Status.History
-	if len(history) < 2 || history[0].State == configv1.CompletedUpdate || !isInstalled(cv) {
+	if len(history) < 2 || history[0].State == configv1.CompletedUpdate || !reported.HasCompleted(cv.Status.History) {
 		return ""
 	}
 	return history[0].Version
-}
-
-// isInstalled reports whether the cluster has completed a release. A pause does not affect an install.
-func isInstalled(cv *configv1.ClusterVersion) bool {
-	return slices.ContainsFunc(cv.Status.History, func(e configv1.UpdateHistory) bool { return e.State == configv1.CompletedUpdate })
 }
 
 func pauseMessage(r *PauseResult, before api.ReleaseRolloutSpec) string {

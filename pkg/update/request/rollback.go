@@ -61,7 +61,7 @@ func (o *Rollback) Plan(cv *configv1.ClusterVersion, r *Request) error {
 // empty for no advice.
 func alternative(cv *configv1.ClusterVersion, current semver.Version) string {
 	previous := precondition.Previous(cv.Status)
-	if previous == nil || previous.State == configv1.CompletedUpdate || !isInstalled(cv) || operatorAllowsRollback(cv, previous.Version) != nil {
+	if previous == nil || previous.State == configv1.CompletedUpdate || !reported.HasCompleted(cv.Status.History) || operatorAllowsRollback(cv, previous.Version) != nil {
 		return "" // an install has no release to go back to
 	}
 	if version, err := semver.Parse(previous.Version); err != nil || version.GTE(current) {

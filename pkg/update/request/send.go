@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/update/reported"
 )
 
 // Sender sends requests to a cluster.
@@ -52,7 +54,7 @@ func (s Sender) Send(ctx context.Context, plan Plan) (*Request, error) {
 		if err := s.send(ctx, cv, r); err != nil {
 			return err
 		}
-		if r.DryRun == "" && r.startsRollout && isInstalled(cv) {
+		if r.DryRun == "" && r.startsRollout && reported.HasCompleted(cv.Status.History) {
 			rollout, _, err := readRollout(ctx, s.Client, cv.Name)
 			r.Paused = err == nil && rollout.Spec.Paused // without permission, only the hint is missing
 		}

@@ -249,7 +249,9 @@ func objections(cv *configv1.ClusterVersion) string {
 	}
 	var found []string
 	for _, row := range rows {
-		if c := api.FindCondition(cv.Status.Conditions, row.condition); c != nil && c.Status == configv1.ConditionTrue {
+		// Without an accepted release, another request is the remedy that the operator names.
+		c := api.FindCondition(cv.Status.Conditions, row.condition)
+		if c != nil && c.Status == configv1.ConditionTrue && c.Reason != api.ReasonNoAcceptedRelease {
 			found = append(found, fmt.Sprintf("%s:\n\n%s", row.says, reported.Because(c.Reason, c.Message)))
 		}
 	}
@@ -318,7 +320,7 @@ func (o Clear) effect(asked configv1.Update, status configv1.ClusterVersionStatu
 	if asked.Mode == configv1.UpdateModePreflight {
 		cancelled, isStarted = "Preflight of "+name+" cancelled", false
 	}
-	last := slices.IndexFunc(status.History, func(h configv1.UpdateHistory) bool { return h.State == configv1.CompletedUpdate })
+	last := reported.LastCompleted(status.History)
 	isUpdating := last > 0 // otherwise the release is complete, or it is being installed
 	own := release.SameImage(o.Operator, desired.Image)
 	switch {

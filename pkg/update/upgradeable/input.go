@@ -7,6 +7,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/update/reported"
 )
 
 // Rollout is the state of a release's rollout.
@@ -26,7 +27,7 @@ func InputOf(cv *configv1.ClusterVersion, cluster Cluster, rollout Rollout) Inpu
 	history := cv.Status.History
 	in := Input{
 		Cluster: cluster, Current: cv.Status.Desired.Version, Overrides: cv.Spec.Overrides, Deletions: rollout.Deletions,
-		Installed: slices.ContainsFunc(history, func(e configv1.UpdateHistory) bool { return e.State == configv1.CompletedUpdate }),
+		Installed: reported.HasCompleted(history),
 	}
 	if rollout.Version == "" { // the conditions also stay as they are
 		c := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing)

@@ -183,7 +183,7 @@ func (p ClusterImagePolicies) Matching(pullspec string) ([]Policy, error) {
 			if err != nil {
 				policy = Policy{Invalid: err}
 			}
-			policy.Name = fmt.Sprintf("ClusterImagePolicy %s, scope %s", object.Name, scope)
+			policy.Name, policy.Object = fmt.Sprintf("ClusterImagePolicy %s, scope %s", object.Name, scope), object.Name
 			out = append(out, policy)
 		}
 	}
@@ -243,10 +243,9 @@ func requireRoot(err error, matching []Policy) error {
 	for i, policy := range matching {
 		names[i] = policy.Name
 	}
-	object, _, _ := strings.Cut(strings.TrimPrefix(names[0], clusterImagePolicyKind+" "), ",")
 	return api.Reworded(err, fmt.Sprintf("no image is accepted, because no root of trust is configured: %s only adds requirements to one. "+
 		"If its signer may sign every release of this cluster, apply the trust policy that 'cvo trust from-image-policy %s' prints",
-		strings.Join(names, "; "), object))
+		strings.Join(names, "; "), matching[0].Object))
 }
 
 // policyOf returns the root of trust in an object, with the object's name.

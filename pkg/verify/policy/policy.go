@@ -22,6 +22,8 @@ var ErrNone = errors.New("no image is accepted, because no root of trust is conf
 type Policy struct {
 	// Name is the source of the policy, such as a file or a ConfigMap. Error messages contain it.
 	Name string
+	// Object is the name of the ClusterImagePolicy; empty for other policies.
+	Object string
 	// Keyrings are OpenPGP roots. One valid signature with any key of a keyring satisfies it.
 	Keyrings []openpgp.Keyring
 	// Stores are URLs (http, https, file) of signature stores, searched in parallel.

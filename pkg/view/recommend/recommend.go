@@ -37,6 +37,9 @@ type Input struct {
 	Alerts         []firing.Alert
 	// AlertsUnknown replaces the findings about alerts if alerts are unavailable; otherwise nil.
 	AlertsUnknown *Finding
+	// AlertsAbsent is the reason why the cluster has no alerts, such as a missing Prometheus; nil if it has a source of alerts. In that case
+	// there are no findings about alerts.
+	AlertsAbsent error
 	// PrecheckError is the error from reading the alerts; nil if they were read.
 	PrecheckError error
 	// Accept names findings and risks that the administrator accepts, in addition to the risks that the ClusterVersion's
@@ -57,7 +60,7 @@ type Assessment struct {
 	Risks []Risk `json:"risks"`
 	// Accept are the names accepted for this assessment.
 	Accept []string `json:"accept"`
-	// Warnings name updates that cannot be assessed, for example because of an invalid version.
+	// Warnings name what cannot be assessed: updates with an invalid version, and the alerts of a cluster that has none.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -114,6 +117,9 @@ func Assess(in Input) *Assessment {
 	a := &Assessment{
 		Current: cv.Status.Desired, Channel: cv.Spec.Channel, Upstream: string(cv.Spec.Upstream),
 		Findings: []Finding{}, Updates: []Update{}, Risks: []Risk{}, Accept: sorted(in.Accept),
+	}
+	if in.AlertsAbsent != nil {
+		a.Warnings = append(a.Warnings, fmt.Sprintf("Alerts are not considered: %v", in.AlertsAbsent))
 	}
 	a.Findings = append(a.Findings, versionFindings(cv)...)
 	a.Findings = append(a.Findings, precheckFindings(in)...)
@@ -182,6 +188,8 @@ func precheckFindings(in Input) []Finding {
 			Type: "recommended/Alert", Status: metav1.ConditionUnknown, Reason: "AlertsNotRead", Message: in.PrecheckError.Error(),
 			Name: issuePrecheck, source: fromPrecheckError,
 		}}
+	case in.AlertsAbsent != nil:
+		return nil
 	case in.AlertsUnknown != nil:
 		unknown := *in.AlertsUnknown
 		unknown.source = fromPrecheck

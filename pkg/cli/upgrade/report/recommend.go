@@ -210,7 +210,9 @@ func (o *recommendOptions) read(ctx context.Context) (recommend.Input, error) {
 			return in, err
 		}
 		in.Alerts, err = collect.Alerts(ctx, cfg)
-		if err != nil && !errors.Is(err, collect.ErrAbsent) {
+		if errors.Is(err, collect.ErrAbsent) {
+			in.AlertsAbsent = err
+		} else {
 			in.PrecheckError = err
 		}
 	}
