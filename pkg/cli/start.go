@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-containerregistry/pkg/name"
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -150,6 +151,9 @@ const gcPercent = 33
 func (o *startOptions) run(ctx context.Context, streams command.Streams) error {
 	if o.releaseImage == "" {
 		return &command.UsageError{Err: errors.New("--release-image is missing: set it to the pullspec of the release to run")}
+	}
+	if _, err := name.ParseReference(o.releaseImage); err != nil {
+		return command.Usagef("--release-image is no pullspec such as registry.example/release:1.0.0: %w", err)
 	}
 	if (o.certFile == "") != (o.keyFile == "") {
 		return &command.UsageError{Err: errors.New("--serving-cert-file and --serving-key-file must be set together")}

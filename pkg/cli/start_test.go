@@ -16,6 +16,7 @@ func TestStartRejectsWrongFlags(t *testing.T) {
 		want string
 	}{
 		{"a missing release", nil, "--release-image is missing"},
+		{"an image that is a tag only", []string{"--release-image=:1.0.0"}, "--release-image is no pullspec such as registry.example/release:1.0.0: "},
 		{"a certificate without a key", []string{"--release-image=a", "--serving-cert-file=b"}, "must be set together"},
 		{"an invalid TLS version", []string{"--release-image=a", "--tls-min-version=1.2"}, `TLS version "1.2" is unknown`},
 		{"an invalid cipher suite", []string{"--release-image=a", "--tls-cipher-suites=x"}, `cipher suite "x" is unknown`},

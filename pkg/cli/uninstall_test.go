@@ -7,6 +7,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -39,6 +42,7 @@ func (b *bare) testDryRun(t *testing.T) {
 	assert.Contains(t, out, "ClusterVersion version would be deleted\n")
 	assert.Contains(t, out, "Namespace openshift-cluster-version would be deleted\n")
 	assert.NotContains(t, out, "clusteroperators")
+	assert.Regexp(t, `\nWould remove the version operator from https?://\S+: [1-9]\d* objects would be deleted, \d+ kept\.\n$`, out)
 	deployment := &appsv1.Deployment{}
 	require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Namespace: api.OperatorNamespace, Name: target.Operator}, deployment))
 	assert.Positive(t, *deployment.Spec.Replicas)
@@ -56,7 +60,17 @@ func (b *bare) testConfirmation(t *testing.T) {
 }
 
 func TestFinishedUninstallPrintsASummary(t *testing.T) {
-	out, errs, err := runCvo(t, "uninstall", "--kubeconfig", withoutPlatform.For(t).Kubeconfig, "--yes")
+	e := withoutPlatform.For(t)
+	for _, mode := range []string{"--dry-run", "--yes"} {
+		out, errs, err := runCvo(t, "uninstall", "--kubeconfig", e.Kubeconfig, mode)
+		require.NoError(t, err, errs)
+		assert.Regexp(t, `^Found nothing of the version operator in https://\S+\.\n$`, out)
+	}
+	_, err := kubernetes.NewForConfigOrDie(e.Config("tests")).CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{api.OwnedByLabel: "version"}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	out, errs, err := runCvo(t, "uninstall", "--kubeconfig", e.Kubeconfig, "--with-platform", "--yes")
 	require.NoError(t, err, errs)
-	assert.Regexp(t, `Removed the version operator from https://\S+: \d+ objects deleted, \d+ kept\.\n$`, out)
+	assert.Regexp(t, `\nRemoved the version operator and the whole platform from https://\S+: 1 objects deleted, 0 kept\.\n$`, out)
 }

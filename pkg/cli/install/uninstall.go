@@ -136,8 +136,8 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 	}
 	switch {
 	case err == nil:
-		if o.output == "" && !o.removal.DryRun {
-			fmt.Fprintln(streams.Out, summary(o.removal.Platform, cfg.Host, results))
+		if o.output == "" {
+			fmt.Fprintln(streams.Out, summary(o.removal, cfg.Host, results))
 		}
 		return nil
 	case errors.Is(context.Cause(ctx), command.ErrTimeout):
@@ -161,13 +161,20 @@ func removed(platform bool) string {
 	return "the version operator"
 }
 
-// summary returns the outcome of a finished uninstall.
-func summary(platform bool, host string, results []target.Result) string {
+// summary returns the outcome of a finished uninstall, or of a dry run.
+func summary(removal uninstall.Removal, host string, results []target.Result) string {
 	count := map[target.Outcome]int{}
 	for _, r := range results {
 		count[r.Outcome]++
 	}
-	return fmt.Sprintf("Removed %s from %s: %d objects deleted, %d kept.", removed(platform), host, count[target.Deleted], count[target.Kept])
+	deleted, kept := count[target.Deleted], count[target.Kept]
+	switch {
+	case deleted+kept == 0:
+		return fmt.Sprintf("Found nothing of %s in %s.", removed(removal.Platform), host)
+	case removal.DryRun:
+		return fmt.Sprintf("Would remove %s from %s: %d objects would be deleted, %d kept.", removed(removal.Platform), host, deleted, kept)
+	}
+	return fmt.Sprintf("Removed %s from %s: %d objects deleted, %d kept.", removed(removal.Platform), host, deleted, kept)
 }
 
 // printLeft prints the state of the cluster after an unfinished uninstall, and the commands to continue or undo it.
