@@ -109,7 +109,7 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 		rollouts[i].wait, rollouts[i].renderError, rollouts[i].err = r.render(ctx, p, configs.Items)
 	}
 	var result reconcile.Result
-	if result.RequeueAfter, err = r.plan(ctx, rollouts, nodes); err != nil {
+	if result.RequeueAfter, err = r.plan(ctx, rollouts, members, nodes); err != nil {
 		return reconcile.Result{}, err
 	}
 	var failures []error
@@ -337,7 +337,7 @@ func (r *pools) target(ctx context.Context, p *mcfgv1.MachineConfigPool, rendere
 // assign writes the changes of a pool's nodes and returns the nodes with these changes.
 func (r *pools) assign(ctx context.Context, o *rollout) ([]*corev1.Node, error) {
 	p := o.pool
-	if o.specError != "" || p.DeletionTimestamp != nil {
+	if o.specError != "" || o.isDoubtful || p.DeletionTimestamp != nil {
 		return o.nodes, nil
 	}
 	nodes := slices.Clone(o.nodes)
