@@ -80,9 +80,14 @@ func (s *submission) rewriteLive(ctx context.Context, failed error) (done bool, 
 		err = s.applier.client.Replace(ctx, s.target, w.replacement)
 		return err == nil, err
 	}
-	_, err = s.applier.client.SetManagers(ctx, s.target, w.live.GetResourceVersion(), w.entries)
+	version := s.m.GVK().GroupVersion().String()
+	stored, err := s.applier.client.SetManagers(ctx, s.target, w.live.GetResourceVersion(), w.entries)
+	if err == nil && len(stored.ManagedFields) == 0 { // the server cannot convert the object to the version of another entry, so it discarded all
+		entries := slices.DeleteFunc(w.entries, func(e metav1.ManagedFieldsEntry) bool { return e.APIVersion != version })
+		_, err = s.applier.client.SetManagers(ctx, s.target, stored.ResourceVersion, entries)
+	}
 	if err != nil && !apierrors.IsConflict(err) {
-		return false, fmt.Errorf("moving managedFields to %s: %w", s.m.GVK().GroupVersion(), err)
+		return false, fmt.Errorf("moving managedFields to %s: %w", version, err)
 	}
 	return true, nil // after a conflict, the apply fails in the same way again
 }

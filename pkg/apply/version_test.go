@@ -56,6 +56,12 @@ spec:
       status: {type: object, properties: {ready: {type: boolean}}}}}}
 `
 
+// alpha is the beginning of the versions of graduatedCRD, with another one.
+const alpha = `  versions:
+  - {name: v1alpha1, served: true, storage: false, schema: {openAPIV3Schema: {type: object, properties: {
+      spec: {type: object, properties: {port: {type: integer}, note: {type: string}}}}}}}
+`
+
 // graduated serves a kind with two versions and returns a function for its manifests.
 func graduated(t *testing.T, group string) func(version, name, spec string) *manifest.Manifest {
 	t.Helper()
@@ -145,10 +151,43 @@ func TestCustomResourcesMoveToTheNextVersionOfTheirAPI(t *testing.T) {
 	}
 }
 
+// Other clients may have written the object in several versions. The entries of one of them become one entry with all of its fields.
+func TestEntriesOfSeveralVersionsAreMovedTogether(t *testing.T) {
+	const group = "several.example.com"
+	text := strings.NewReplacer("GROUP", group, ", default: deny", "", "  versions:\n", alpha).Replace(graduatedCRD)
+	serveCRD(t, parse(t, text))
+	ns := namespace(t)
+	widget := func(version, spec string) *manifest.Manifest {
+		return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: w, namespace: %s}\nspec: %s", group, version, ns, spec))
+	}
+	a, record := connect(t, owner)
+	first, next := widget("v1beta1", "{port: 80}"), widget("v1", "{port: 81, accessPolicy: allow}")
+	must(t, a, first)
+	require.NoError(t, otherClient(t).Apply(t.Context(), client.ApplyConfigurationFromUnstructured(widget("v1alpha1", "{note: theirs}").Object), client.FieldOwner("argocd")))
+	for _, version := range []string{"v1alpha1", "v1beta1", "v1"} {
+		as(t, "other", widget(version, "{}"), types.MergePatchType, `{"metadata":{"labels":{"`+version+`":"kept"}}}`)
+	}
+	written := []string{"argocd Apply v1alpha1", api.FieldManager + " Apply v1beta1", "other Update v1alpha1", "other Update v1beta1", "other Update v1"}
+	require.ElementsMatch(t, written, managers(live(t, next)))
+
+	record.take()
+	must(t, a, next)
+	assert.Equal(t, []string{"PATCH apply-patch", "GET", "GET", "PATCH json-patch+json", "PATCH apply-patch"}, methods(record.take()))
+	obj := live(t, next)
+	assert.ElementsMatch(t, []string{"argocd Apply v1", api.FieldManager + " Apply v1", "other Update v1"}, managers(obj))
+	for _, e := range obj.GetManagedFields() {
+		if e.Manager == "other" {
+			assert.JSONEq(t, `{"f:metadata":{"f:labels":{"f:v1alpha1":{},"f:v1beta1":{},"f:v1":{}}}}`, e.FieldsV1.GetRawString())
+		}
+	}
+	must(t, a, widget("v1", "{accessPolicy: allow}"))
+	assert.Equal(t, map[string]any{"note": "theirs", "accessPolicy": "allow"}, live(t, next).Object["spec"])
+}
+
 func TestMovedObjectsNeedFewRequests(t *testing.T) {
 	widget := graduated(t, "many.example.com")
 	a, record := connect(t, owner)
-	const objects = 20
+	const objects = 200
 	for i := range objects {
 		must(t, a, widget("v1beta1", fmt.Sprintf("w%d", i), "{port: 80}"))
 	}
@@ -180,7 +219,7 @@ func withoutFirstVersion(t *testing.T, a *apply.Applier, group, more string) fun
 	crd := parse(t, strings.ReplaceAll(graduatedCRD, "GROUP", group))
 	as(t, "tests", crd, types.JSONPatchType, `[{"op":"remove","path":"/spec/versions/0"}`+more+`]`)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		err := otherClient(t).Get(t.Context(), client.ObjectKeyFromObject(first.Object), first.Object.DeepCopy())
+		_, err := read(t, first)
 		assert.Error(c, err, "v1beta1 is gone")
 	}, eventually, tick)
 	return func(spec string) *manifest.Manifest { return widget("v1", "w", spec) }
@@ -214,6 +253,89 @@ func TestEntriesOfARemovedVersionAreMoved(t *testing.T) {
 		})
 	}
 	assert.Zero(t, webhookCalls.Load(), "the server converts no object to the remaining version")
+}
+
+// The server discards all of managedFields if it cannot convert the object to the version of one entry, such as after a webhook broke.
+func TestMoveKeepsOurEntryIfTheServerDiscardsAll(t *testing.T) {
+	webhook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "broken", http.StatusInternalServerError)
+	}))
+	t.Cleanup(webhook.Close)
+	const group = "brokenhook.example.com"
+	text := strings.NewReplacer("GROUP", group, ", default: deny", "", "  versions:\n", alpha).Replace(graduatedCRD)
+	crd := parse(t, text)
+	serveCRD(t, crd)
+	ns := namespace(t)
+	widget := func(version, spec string) *manifest.Manifest {
+		return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: w, namespace: %s}\nspec: %s", group, version, ns, spec))
+	}
+	a, _ := connect(t, owner)
+	must(t, a, widget("v1beta1", "{port: 80, note: old}"))
+	as(t, "other", widget("v1alpha1", "{}"), types.MergePatchType, `{"metadata":{"labels":{"theirs":"kept"}}}`)
+	as(t, "tests", crd, types.JSONPatchType, `[{"op":"remove","path":"/spec/versions/1"},{"op":"add","path":"/spec/conversion","value":`+conversionWebhook(webhook)+`}]`)
+
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		_, err := read(t, widget("v1beta1", "{}"))
+		assert.Error(c, err, "v1beta1 is gone")
+	}, eventually, tick)
+
+	next := widget("v1", "{port: 82}")
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // the error names one of the two entries, and only one leads to a move
+		_, err := a.Apply(t.Context(), next, release.Updating)
+		assert.NoError(c, err)
+	}, eventually, tick)
+	obj := live(t, next)
+	assert.Equal(t, []string{api.FieldManager + " Apply v1"}, managers(obj))
+	assert.Equal(t, map[string]any{"port": int64(82)}, obj.Object["spec"], "a field that the release drops disappears")
+	assert.Equal(t, "kept", obj.GetLabels()["theirs"])
+}
+
+// Whatever the server answers to a move, the number of requests is limited, and the error does not blame the control plane.
+func TestMoveWithoutEffectIsInvalid(t *testing.T) {
+	for _, tt := range []struct {
+		name, group string
+		prepare     func(t *testing.T, a *apply.Applier, group string) *manifest.Manifest
+		remedy      string
+	}{
+		{"names the field that the older version lacks", "unmoved.example.com", func(t *testing.T, a *apply.Applier, group string) *manifest.Manifest {
+			t.Helper()
+			widget := graduated(t, group)
+			must(t, a, widget("v1beta1", "w", "{port: 80}"))
+			return widget("v1", "w", "{port: 81}")
+		}, "(.spec.accessPolicy)"},
+		{"names the field of another type", "unmovedtype.example.com", func(t *testing.T, a *apply.Applier, group string) *manifest.Manifest {
+			t.Helper()
+			serveCRD(t, parse(t, strings.NewReplacer("GROUP", group, "note: {type: string}, accessPolicy: {type: string, default: deny}",
+				"note: {type: array, default: [new], items: {type: string}}").Replace(graduatedCRD)))
+			ns := namespace(t)
+			widget := func(version, spec string) *manifest.Manifest {
+				return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: w, namespace: %s}\nspec: %s", group, version, ns, spec))
+			}
+			must(t, a, widget("v1beta1", "{port: 80}"))
+			return widget("v1", "{port: 81}")
+		}, "(.spec.note)"},
+		{"names the conversion of a removed version", "unmovedversion.example.com", func(t *testing.T, a *apply.Applier, group string) *manifest.Manifest {
+			t.Helper()
+			return withoutFirstVersion(t, a, group, "")("{port: 81}")
+		}, "repair the conversion in the kind's CustomResourceDefinition"},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			a, record := connect(t, owner)
+			next := tt.prepare(t, a, tt.group)
+			record.before = func(r *http.Request) {
+				if r.Header.Get("Content-Type") == string(types.JSONPatchType) {
+					r.URL.RawQuery += "&dryRun=All" // the server stores nothing
+				}
+			}
+			record.take()
+			_, err := a.Apply(t.Context(), next, release.Updating)
+			var failed *failure.Error
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
+			assert.Contains(t, failed.Remedy, tt.remedy)
+			assert.LessOrEqual(t, len(record.take()), 1+1+4*3, "the definition is read once")
+		})
+	}
 }
 
 // conversionWebhook returns the conversion of a definition as JSON.

@@ -6,16 +6,19 @@ import (
 	"context"
 	"encoding/pem"
 	"io"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -102,39 +105,85 @@ func (c *updatingCluster) assess(config *rest.Config) (a *insight.Assessment, te
 	return a, out.String(), missing
 }
 
+// noVersionNeeded contains the commands that read a cluster and need no ClusterVersion, with the reason.
+var noVersionNeeded = map[string]string{
+	"cvo install":                 "creates the ClusterVersion",
+	"cvo start":                   "waits for the ClusterVersion",
+	"cvo release mirror":          "applies only a signature",
+	"cvo release new":             "reads only an image stream",
+	"cvo uninstall":               "removes what remains of an operator",
+	"cvo trust from-image-policy": "prints the trust policy for an install",
+}
+
+// clusterCommands returns the paths of all commands that can read a cluster.
+func clusterCommands(cmd *cobra.Command) (paths []string) {
+	if cmd.Runnable() && cmd.Flag("kubeconfig") != nil {
+		paths = append(paths, cmd.CommandPath())
+	}
+	for _, sub := range cmd.Commands() {
+		paths = append(paths, clusterCommands(sub)...)
+	}
+	return paths
+}
+
 // assertNoVersion checks that every command reports a cluster without a ClusterVersion in the same words.
 func assertNoVersion(t *testing.T, kubeconfig string) {
 	t.Helper()
-	for _, args := range [][]string{
-		{"upgrade"},
-		{"upgrade", "--to=1.1.0"},
-		{"upgrade", "--clear"},
-		{"upgrade", "accept", "Risk"},
-		{"upgrade", "channel", "stable"},
-		{"upgrade", "diff", t.TempDir()},
-		{"upgrade", "history"},
-		{"upgrade", "pause"},
-		{"upgrade", "recommend"},
-		{"upgrade", "rollback"},
-		{"upgrade", "status"},
-		{"upgrade", "wait"},
-		{"status"},
-		{"status", "-o", "json"},
-		{"status", "--orphans"},
-		{"status", "--signatures"},
-		{"release", "info"},
+	covered := slices.Collect(maps.Keys(noVersionNeeded))
+	for _, tt := range []struct {
+		command string
+		args    []string
+	}{
+		{"nodes pause", []string{"worker"}},
+		{"nodes plan", nil},
+		{"nodes resume", []string{"worker"}},
+		{"nodes status", nil},
+		{"release diff", []string{"1.0.0", "1.1.0"}},
+		{"release extract", nil},
+		{"release graph", []string{"1.1.0"}},
+		{"release info", nil},
+		{"release lint", []string{"1.1.0"}},
+		{"release rbac", []string{"1.1.0"}},
+		{"status", nil},
+		{"status", []string{"-o", "json"}},
+		{"status", []string{"--orphans"}},
+		{"status", []string{"--signatures"}},
+		{"upgrade", nil},
+		{"upgrade", []string{"--to=1.1.0"}},
+		{"upgrade", []string{"--clear"}},
+		{"upgrade accept", []string{"Risk"}},
+		{"upgrade channel", []string{"stable"}},
+		{"upgrade diff", []string{t.TempDir()}},
+		{"upgrade history", nil},
+		{"upgrade pause", nil},
+		{"upgrade recommend", nil},
+		{"upgrade resume", nil},
+		{"upgrade rollback", nil},
+		{"upgrade status", nil},
+		{"upgrade wait", nil},
+		{"version", nil},
 	} {
+		covered = append(covered, "cvo "+tt.command)
 		var out, errs bytes.Buffer
 		streams := command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}
 		cmd := cli.New(streams)
+		args := append(strings.Fields(tt.command), tt.args...)
 		cmd.SetArgs(append(args, "--kubeconfig", kubeconfig))
 		err := cmd.ExecuteContext(t.Context())
 		command.PrintError(&errs, err)
-		assert.Equal(t, command.ExitFailed, command.ExitCode(err), "%v", args)
-		assert.Empty(t, out.String(), "%v", args)
 		assert.Contains(t, errs.String(), "this cluster has no ClusterVersion, so no platform is installed: run 'cvo install', "+
 			"or select another cluster with --context (current: ", "%v", args)
+		if tt.command == "version" { // the version of the program is known
+			assert.Equal(t, command.ExitPartial, command.ExitCode(err))
+			continue
+		}
+		assert.Equal(t, command.ExitFailed, command.ExitCode(err), "%v", args)
+		assert.Empty(t, out.String(), "%v", args)
 	}
+	slices.Sort(covered)
+	all := clusterCommands(cli.New(command.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}))
+	slices.Sort(all)
+	assert.Equal(t, all, slices.Compact(covered), "a command that reads a cluster is missing in this test")
 }
 
 // deadOperator creates the Lease of an operator that was stopped.
@@ -165,6 +214,7 @@ func TestUpgradeStatusReadsACluster(t *testing.T) {
 	assertNoVersion(t, e.Kubeconfig)
 
 	c.putDump("cv", "co")
+	assertNoNodeStage(t, e.Kubeconfig)
 	a, text, missing := c.assess(c.config)
 	for _, m := range a.Missing {
 		assert.True(t, m.Absent, "%s: a cluster without pools and Prometheus is not an error", m.Section)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,7 +101,7 @@ func (o *versionOptions) find(ctx context.Context) (versions, error) {
 		err = errors.New("the operator has no rollout to report")
 	}
 	if err != nil {
-		return found, &command.PartialError{Err: err}
+		return found, &command.PartialError{Err: cmp.Or(o.CheckVersion(ctx, cfg.UserAgent), err)}
 	}
 	found.Operator, found.Release = snapshot.OperatorVersion, snapshot.Progress.Release.Version
 	return found, nil

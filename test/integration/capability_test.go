@@ -13,13 +13,14 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// reassigned is a component whose object the next release assigns to a capability.
+// reassigned is a component whose objects the next release assigns to a capability.
 const reassigned = `
 apiVersion: v1
 kind: Namespace
@@ -29,6 +30,20 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {namespace: lab, name: x, annotations: {include.release.openshift.io/self-managed-high-availability: "true"$CAPABILITY}}
 data: {version: "$VERSION"}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: credentialsrequests.cloudcredential.openshift.io, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
+spec:
+  group: cloudcredential.openshift.io
+  scope: Namespaced
+  names: {kind: CredentialsRequest, plural: credentialsrequests, singular: credentialsrequest, listKind: CredentialsRequestList}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]
+---
+apiVersion: cloudcredential.openshift.io/v1
+kind: CredentialsRequest
+metadata: {namespace: lab, name: creds, annotations: {include.release.openshift.io/self-managed-high-availability: "true"$CAPABILITY}}
+spec: {secretRef: {namespace: lab, name: "creds-$VERSION"}}
 `
 
 // TestUpdateEnablesCapabilitiesEverywhere updates to a release that assigns an object of the running release to a disabled capability. The
@@ -58,17 +73,34 @@ func TestUpdateEnablesCapabilitiesEverywhere(t *testing.T) {
 	var diff preview.Report
 	require.NoError(t, json.Unmarshal([]byte(out), &diff))
 	assert.Contains(t, diff.Notes, text)
-	assert.True(t, slices.ContainsFunc(diff.Objects, func(o preview.Object) bool { return o.ID.Name == "x" && o.Verdict == preview.Modify }), "%v", diff.Objects)
+	for _, name := range []string{"x", "creds"} {
+		assert.True(t, slices.ContainsFunc(diff.Objects, func(o preview.Object) bool { return o.ID.Name == name && o.Verdict == preview.Modify }), "%v", diff.Objects)
+	}
+	out, err = l.run("upgrade", "diff", next.ByDigest(), "--trust", l.trust)
+	require.NoError(t, err)
+	assert.Contains(t, out, text)
+	assert.Contains(t, out, ", 0 excluded\n")
 
-	dir := filepath.Join(t.TempDir(), "out")
-	_, err = l.run("release", "extract", next.ByDigest(), "--included", "--to", dir)
-	require.NoError(t, err)
-	files, err := filepath.Glob(filepath.Join(dir, "*lab*"))
-	require.NoError(t, err)
-	require.Len(t, files, 1)
-	data, err := os.ReadFile(files[0])
-	require.NoError(t, err)
-	assert.Contains(t, string(data), "kind: ConfigMap")
+	for _, tt := range []struct {
+		flags []string
+		want  []string
+	}{
+		{nil, []string{"kind: ConfigMap", "kind: CredentialsRequest"}},
+		{[]string{"--credentials-requests"}, []string{"kind: CredentialsRequest"}},
+	} {
+		dir := filepath.Join(t.TempDir(), "out")
+		_, info, err := l.outputs(append([]string{"release", "extract", next.ByDigest(), "--included", "--to", dir}, tt.flags...)...)
+		require.NoError(t, err)
+		assert.Contains(t, info, text)
+		files, err := filepath.Glob(filepath.Join(dir, "*lab*"))
+		require.NoError(t, err)
+		require.Len(t, files, 1)
+		data, err := os.ReadFile(files[0])
+		require.NoError(t, err)
+		for _, want := range tt.want {
+			assert.Contains(t, string(data), want)
+		}
+	}
 
 	l.preflight(configv1.Update{Image: next.ByDigest()})
 	rollout := l.awaitRollout("the preflight", preflightEnded(api.PreflightPassed, "4.2.1"))
@@ -77,5 +109,9 @@ func TestUpdateEnablesCapabilitiesEverywhere(t *testing.T) {
 	l.update(configv1.Update{Image: next.ByDigest()})
 	cv := l.await("4.2.1 to complete", time.Minute, completed("4.2.1"))
 	assert.Contains(t, cv.Status.Capabilities.EnabledCapabilities, configv1.ClusterVersionCapabilityConsole)
-	require.Eventually(t, func() bool { return slices.Contains(l.story(), api.EventCapabilityEnabled) }, time.Minute, 50*time.Millisecond)
+	l.awaitEvent(api.EventCapabilityEnabled, text)
+	creds := l.object("cloudcredential.openshift.io/v1", "CredentialsRequest", "lab", "creds")
+	require.NotNil(t, creds)
+	secret, _, _ := unstructured.NestedString(creds.Object, "spec", "secretRef", "name")
+	assert.Equal(t, "creds-4.2.1", secret)
 }

@@ -17,7 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/internal/difference"
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -46,6 +48,7 @@ apiVersion: example.com/`
 func TestUpdateMovesCustomResourcesToTheNextVersion(t *testing.T) {
 	t.Parallel()
 	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	l.create(rolloutDefinition)
 	l.own = l.pushWidget("4.2.0", "v1beta1", "{port: 80, note: ours}")
 	l.install("4.2.0")
 
@@ -57,10 +60,31 @@ func TestUpdateMovesCustomResourcesToTheNextVersion(t *testing.T) {
 		{"4.2.2", "v1", "{note: theirs}", map[string]any{"note": "theirs", "accessPolicy": "deny"}},
 		{"4.2.3", "v1beta1", "{port: 82}", map[string]any{"port": int64(82), "accessPolicy": "deny"}},
 	} {
-		l.update(configv1.Update{Image: l.pushWidget(step.version, step.apiVersion, step.spec).ByDigest()})
+		next := l.pushWidget(step.version, step.apiVersion, step.spec)
+		l.assertWidgetIsPreviewed(next, step.version)
+		l.update(configv1.Update{Image: next.ByDigest()})
 		l.await(step.version+" to complete", time.Minute, completed(step.version))
 		assert.Equal(t, step.want, l.widget().Object["spec"], step.version)
 	}
+}
+
+// assertWidgetIsPreviewed checks that both previews of a release show the custom resource as changed.
+func (l *testPlatform) assertWidgetIsPreviewed(next release.Image, version string) {
+	l.t.Helper()
+	report := l.diff(next)
+	assert.Zero(l.t, report.Totals.Unknown+report.Totals.NotAsked+report.Totals.Refused, version)
+	i := slices.IndexFunc(report.Objects, func(o preview.Object) bool { return o.ID.Kind == "Widget" })
+	require.GreaterOrEqual(l.t, i, 0)
+	assert.Equal(l.t, preview.Modify, report.Objects[i].Verdict, version)
+	assert.True(l.t, slices.ContainsFunc(report.Objects[i].Fields, func(f difference.Field) bool { return f.Path == "spec.port" }), "%v", report.Objects[i].Fields)
+
+	_, err := l.run("upgrade", "--to-image", next.ByDigest(), "--preflight", "--allow-explicit-upgrade")
+	require.NoError(l.t, err)
+	changes := l.awaitRollout("the preflight of "+version, preflightEnded(api.PreflightPassed, version)).Status.Preflight.Changes
+	assert.Zero(l.t, changes.Unknown+changes.Refused, version)
+	assert.True(l.t, slices.ContainsFunc(changes.Objects, func(o api.PreflightObject) bool {
+		return strings.HasPrefix(o.Object, "Widget.example.com ") && o.Verdict == string(preview.Modify)
+	}), "%v", changes.Objects)
 }
 
 // TestInstallMovesExistingCustomResources installs a release over a custom resource that another client has written in an older version.

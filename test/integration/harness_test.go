@@ -187,15 +187,22 @@ func newRealPlatform(t *testing.T) (*platform, realReleases) {
 // run runs a command of cvo to completion and returns its output.
 func (p *platform) run(args ...string) (stdout string, err error) {
 	p.t.Helper()
+	stdout, _, err = p.outputs(args...)
+	return stdout, err
+}
+
+// outputs is run with the standard error.
+func (p *platform) outputs(args ...string) (stdout, stderr string, err error) {
+	p.t.Helper()
 	cmd := exec.CommandContext(p.t.Context(), filepath.Join(binaries, "cvo"), args...)
 	cmd.Env = slices.Concat(os.Environ(), p.environment, []string{"KUBECONFIG=" + p.env.Kubeconfig})
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if err != nil {
-		return string(out), fmt.Errorf("%w: %s", err, errs.String())
+		err = fmt.Errorf("%w: %s", err, errs.String())
 	}
-	return string(out), nil
+	return string(out), errs.String(), err
 }
 
 // shortLease are flags for operators that are killed or disconnected, so that another one leads soon.

@@ -34,7 +34,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
 userNames: ["system:serviceaccount:tiny-a:x"]
 `
 
-// stopsAndFollows stops an operator and starts another one, which leads without waiting for the Lease to expire.
+// stopsAndFollows stops an operator and starts another one. The next operator needs only the requests of its first claim: it waits neither
+// for the Lease to expire nor for its next turn.
 func (p *platform) stopsAndFollows(operator *process, image string) *process {
 	p.t.Helper()
 	before := p.holder(func(holder string) bool { return holder != "" })
@@ -45,7 +46,26 @@ func (p *platform) stopsAndFollows(operator *process, image string) *process {
 	next := p.operator(image, "--leader-elect-lease-duration", longLease.String())
 	p.holder(func(holder string) bool { return holder != "" && holder != before })
 	p.t.Logf("the process ended after %s; the next one led %s after the signal", ended.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	assert.Equal(p.t, []string{"get", "update"}, p.claims(began.Add(ended)), "the first claim succeeds, without polling")
 	return next
+}
+
+// claims returns the requests of the next leader election since a time, up to the first write.
+func (p *platform) claims(since time.Time) (verbs []string) {
+	p.t.Helper()
+	require.Eventually(p.t, func() bool {
+		verbs = nil
+		for _, e := range p.audit(since) {
+			if e.Object.Resource == "leases" && strings.HasSuffix(e.UserAgent, "/leader-election") {
+				verbs = append(verbs, e.Verb)
+				if e.Write() {
+					return true
+				}
+			}
+		}
+		return false
+	}, time.Minute, 50*time.Millisecond)
+	return verbs
 }
 
 // TestStopReleasesTheLease stops operators right after an install has completed and during rollouts.

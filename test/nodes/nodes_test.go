@@ -47,7 +47,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/kubelet"
-	"github.com/cluster-version/cvo/pkg/node/pool"
+	nodepool "github.com/cluster-version/cvo/pkg/node/pool"
 	"github.com/cluster-version/cvo/pkg/node/report"
 	"github.com/cluster-version/cvo/test/endpoint"
 	"github.com/cluster-version/cvo/test/env"
@@ -511,7 +511,7 @@ func TestNodesWhoseBudgetAllowsNothingArePassedOver(t *testing.T) {
 		p := &mcfgv1.MachineConfigPool{}
 		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: "worker"}, p))
 		assert.Equal(c, "Node n1 waits for PodDisruptionBudget default/web, which allows no disruption now: 1 pods are healthy, and 1 must be",
-			pool.Message(p, pool.NodesWaiting))
+			nodepool.Message(p, nodepool.NodesWaiting))
 	})
 	budget.Status.CurrentHealthy, budget.Status.DisruptionsAllowed = 2, 1
 	require.NoError(t, s.client.Status().Update(t.Context(), budget))
@@ -522,7 +522,7 @@ func TestNodesWhoseBudgetAllowsNothingArePassedOver(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) {
 		p := &mcfgv1.MachineConfigPool{}
 		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: "worker"}, p))
-		assert.Empty(c, pool.Message(p, pool.NodesWaiting))
+		assert.Empty(c, nodepool.Message(p, nodepool.NodesWaiting))
 	})
 	for _, r := range s.requests(begun) {
 		assert.False(t, r.Object.Subresource == "eviction" && r.Code == http.StatusTooManyRequests, "no eviction was refused")
@@ -543,7 +543,7 @@ func TestInvalidMaxUnavailableDegradesOnlyItsPool(t *testing.T) {
 	s.updated("") // its config is rendered after a wait that an error of the other pool would discard
 	s.eventually(func(c *assert.CollectT) {
 		require.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(p), p))
-		assert.Contains(c, pool.Message(p, mcfgv1.MachineConfigPoolDegraded), `spec.maxUnavailable is "many"`)
+		assert.Contains(c, nodepool.Message(p, mcfgv1.MachineConfigPoolDegraded), `spec.maxUnavailable is "many"`)
 	})
 }
 
@@ -823,4 +823,48 @@ func TestControllerServesMetrics(t *testing.T) {
 	defer anonymous.Close()
 	_, err = endpoint.Metrics(t.Context(), anonymous)
 	assert.True(t, apierrors.IsUnauthorized(err), "%v", err)
+}
+
+// TestInvalidNodeSelectorKeepsTheNodesOfItsPool makes the selector of a custom pool invalid, and changes the config of the workers. The worker
+// pool selects the nodes of the custom pool, too.
+func TestInvalidNodeSelectorKeepsTheNodesOfItsPool(t *testing.T) {
+	s := start(t, "n1", "n2")
+	infra := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "infra"}}
+	infra.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "infra", Operator: metav1.LabelSelectorOpExists}}}
+	infra.Spec.MachineConfigSelector = &metav1.LabelSelector{MatchLabels: map[string]string{api.MachineConfigRoleLabel: "infra"}}
+	require.NoError(t, s.client.Create(t.Context(), infra))
+	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"infra":""}}}`))
+	require.NoError(t, s.client.Patch(t.Context(), s.node("n1"), label))
+	s.configFor("infra", "00-infra", nil)
+	s.config("00-worker", nil)
+	before := map[string]string{"n1": s.updatedPool("infra", "", 1), "n2": s.updatedPool(api.WorkerPool, "", 1)}
+	pool := func(name string) *mcfgv1.MachineConfigPool {
+		p := &mcfgv1.MachineConfigPool{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: name}, p))
+		return p
+	}
+
+	infra = pool("infra")
+	infra.Spec.NodeSelector.MatchExpressions[0].Operator = "Bogus"
+	require.NoError(t, s.client.Update(t.Context(), infra))
+	s.config("50-motd", map[string]string{"/etc/motd": "hello"})
+
+	s.eventually(func(c *assert.CollectT) {
+		assert.Contains(c, nodepool.Message(pool("infra"), mcfgv1.MachineConfigPoolDegraded), "spec.nodeSelector is invalid")
+		assert.NotEqual(c, before["n2"], pool(api.WorkerPool).Spec.Configuration.Name)
+		assert.Equal(c, "Node n1 waits because it may belong to MachineConfigPool infra, whose spec.nodeSelector is invalid (and 1 other node)",
+			nodepool.Message(pool(api.WorkerPool), nodepool.NodesWaiting))
+	})
+	for name, config := range before {
+		assert.Equal(t, config, s.node(name).Annotations[api.DesiredConfigAnnotation])
+	}
+	machine := &mcfgv1.MachineConfigNode{}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: "n1"}, machine))
+	assert.Equal(t, "infra", machine.Spec.Pool.Name)
+
+	infra = pool("infra")
+	infra.Spec.NodeSelector.MatchExpressions[0].Operator = metav1.LabelSelectorOpExists
+	require.NoError(t, s.client.Update(t.Context(), infra))
+	s.updatedPool(api.WorkerPool, before["n2"], 1)
+	assert.Equal(t, before["n1"], s.node("n1").Annotations[api.DesiredConfigAnnotation])
 }

@@ -71,13 +71,16 @@ func Wrap(m *manifest.Manifest, err error) error {
 	if match := failedWebhook.FindStringSubmatch(err.Error()); match != nil {
 		e.Remedy = fmt.Sprintf("repair the service behind webhook %s, or remove the webhook from its ValidatingWebhookConfiguration or MutatingWebhookConfiguration", match[1])
 	}
-	if fields := undeclared(err); len(fields) > 0 {
-		e.Fields = fields
-		e.Remedy = fmt.Sprintf("the server cannot convert the object to the API versions in its managedFields: repair the conversion in the kind's CustomResourceDefinition, or keep the fields in all versions that it serves (%s)",
-			strings.Join(fields, ", "))
-	}
-	if e.Remedy == "" && IsUnreadable(err) {
+	e.Fields = unconvertible(err)
+	switch {
+	case e.Remedy != "":
+	case IsUnreadable(err):
 		e.Remedy = "the server cannot read the existing object in the manifest's API version: correct or remove the named value in the object"
+	case IsConversion(err):
+		e.Remedy = "the server cannot convert the object to the API versions in its managedFields: repair the conversion in the kind's CustomResourceDefinition"
+		if len(e.Fields) > 0 {
+			e.Remedy += fmt.Sprintf(", or keep the fields in all versions that it serves (%s)", strings.Join(e.Fields, ", "))
+		}
 	}
 	if e.Reason == api.ReasonResourceInvalid && e.Remedy == "" && DeniedBy(err) == "" {
 		e.Remedy = "correct the release's manifest, which the API server rejects, or " + Exclude
@@ -137,7 +140,7 @@ func classify(err error) (reason, cause string) {
 		return api.ReasonPayloadRetrievalFailed, ErrRetrieval.Error()
 	case kinds.IsNoMatch(err), errors.Is(err, kinds.ErrUnavailable):
 		return api.ReasonResourceTypeMissing, "the server does not recognize this resource, check extension API servers"
-	case errors.Is(err, body.ErrManifest), IsBodyMismatch(err), IsUnreadable(err), len(undeclared(err)) > 0:
+	case errors.Is(err, body.ErrManifest), IsBodyMismatch(err), IsUnreadable(err), IsConversion(err):
 		return api.ReasonResourceInvalid, "the object is invalid, possibly due to local cluster configuration"
 	case errors.Is(err, request.ErrAnswer), errors.Is(err, context.Canceled):
 		return api.ReasonPayloadFailed, ""

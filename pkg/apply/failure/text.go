@@ -50,10 +50,15 @@ func Mistyped(err error) (paths []string) {
 	}
 	for line := range strings.Lines(err.Error()) {
 		if before, _, ok := strings.Cut(line, otherType); ok {
-			paths = append(paths, before[strings.LastIndex(before, " ")+1:])
+			paths = append(paths, lastPart(before))
 		}
 	}
 	return paths
+}
+
+// lastPart returns the part of a line after the last colon, which is a path, also in the first line of an error.
+func lastPart(line string) string {
+	return strings.TrimSpace(line[strings.LastIndex(line, ": ")+1:])
 }
 
 func contains(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
@@ -89,19 +94,18 @@ func internalMessage(err error) string {
 	return status.Status().Message
 }
 
-// undeclared returns the fields of the live object that some API version in its managedFields does not declare, according to the server's
-// error. It has status 500, although the control plane works.
-func undeclared(err error) (paths []string) {
+// unconvertible returns the fields of the live object that do not match the schema of some API version in its managedFields, according to the
+// server's error. It has status 500, although the control plane works.
+func unconvertible(err error) (paths []string) {
 	if IsBodyMismatch(err) {
 		return nil
 	}
 	for line := range strings.Lines(internalMessage(err)) {
-		path, ok := UndeclaredField(strings.TrimSpace(line))
+		before, ok := UndeclaredField(strings.TrimSpace(line))
 		if !ok {
-			continue
+			before, _, ok = strings.Cut(line, otherType)
 		}
-		path = path[strings.LastIndex(path, " ")+1:]
-		if !slices.Contains(paths, path) {
+		if path := lastPart(before); ok && strings.HasPrefix(path, ".") && !slices.Contains(paths, path) {
 			paths = append(paths, path)
 		}
 	}
@@ -111,9 +115,7 @@ func undeclared(err error) (paths []string) {
 // IsConversion reports whether an apply of a custom resource may have failed because the server could not convert the object to the versions
 // of its managedFields. The server reports status 500, as for other errors, but another text for a body that does not match the schema.
 func IsConversion(err error) bool {
-	text := internalMessage(err)
-	mismatch := strings.Contains(text, undeclaredField) || strings.Contains(text, otherType)
-	return mismatch && !IsBodyMismatch(err) || removedVersion.MatchString(text)
+	return len(unconvertible(err)) > 0 || removedVersion.MatchString(internalMessage(err))
 }
 
 // RemovedVersion returns the API version of an entry in managedFields that the kind's definition no longer has, or "".

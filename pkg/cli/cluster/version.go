@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -97,6 +98,19 @@ func (e *NoVersionError) Error() string {
 // NoVersion returns the error for a cluster without the ClusterVersion that the flags name.
 func (f *VersionFlags) NoVersion() error {
 	return &NoVersionError{Name: f.Name, Context: f.context()}
+}
+
+// CheckVersion fails only if the cluster certainly lacks the ClusterVersion. If it cannot be read, the caller's own error is more useful.
+func (f *VersionFlags) CheckVersion(ctx context.Context, agent string) error {
+	c, err := f.Open(agent)
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	_, err = f.ReadClusterVersion(ctx, c)
+	if _, missing := errors.AsType[*NoVersionError](err); missing {
+		return err
+	}
+	return nil
 }
 
 // ReadClusterVersion reads the ClusterVersion that the flags name. The error is a *NoVersionError if the cluster does not have it.

@@ -3,6 +3,8 @@
 package nodes
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 
@@ -15,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
@@ -82,11 +85,13 @@ func (f *flags) open(agent string) (client.Client, error) {
 }
 
 // explain adds the remedy to the error of a cluster without the node stage.
-func explain(err error) error {
-	if errors.Is(err, collect.ErrAbsent) {
-		return fmt.Errorf("%w, so it has no node stage: update to a release that contains the stage, or select another cluster with --context", err)
+func (f *flags) explain(ctx context.Context, err error) error {
+	if !errors.Is(err, collect.ErrAbsent) {
+		return err
 	}
-	return err
+	version := cluster.VersionFlags{ContextFlags: f.cluster, Name: api.ClusterVersionName}
+	return cmp.Or(version.CheckVersion(ctx, "cvo-nodes"),
+		fmt.Errorf("%w, so it has no node stage: update to a release that contains the stage, or select another cluster with --context", err))
 }
 
 // completePools offers the names of pools, or nothing if they cannot be read.

@@ -93,7 +93,7 @@ func (o *pauseOptions) run(ctx context.Context, streams command.Streams) error {
 	}
 	cluster, err := collect.Nodes(ctx, c, clock.RealClock{}.Now())
 	if err != nil {
-		return explain(err)
+		return o.explain(ctx, err)
 	}
 	result, err := nodes.NewPause(cluster, o.pool, o.paused)
 	if err != nil {

@@ -77,7 +77,7 @@ func (o *planOptions) run(ctx context.Context, streams command.Streams) error {
 		return &command.RefusedError{Err: err}
 	}
 	if err != nil {
-		return explain(err)
+		return o.explain(ctx, err)
 	}
 	for _, name := range plan.Unselected {
 		fmt.Fprintf(streams.Err, "warning: no pool selects MachineConfig %s: check its labels\n", terminal.OneLine(name))

@@ -84,7 +84,7 @@ func (o *statusOptions) run(ctx context.Context, streams command.Streams) error 
 func (o *statusOptions) status(ctx context.Context, c client.Reader) (*nodes.Status, error) {
 	state, err := collect.Nodes(ctx, c, clock.RealClock{}.Now())
 	if err != nil {
-		return nil, explain(err)
+		return nil, o.explain(ctx, err)
 	}
 	return nodes.NewStatus(state, o.pool)
 }

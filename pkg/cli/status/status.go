@@ -120,14 +120,14 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	cfg.UserAgent = "cvo-status"
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	if o.orphans {
-		if err := o.checkVersion(ctx, cfg); err != nil {
+		if err := o.CheckVersion(ctx, cfg.UserAgent); err != nil {
 			return err
 		}
 		return printOrphans(ctx, streams, cfg, orphanOptions{namespace: o.namespace, owner: o.Name, output: o.output})
 	}
 	if o.signatures {
 		if err := printSignatures(ctx, streams, cfg, o.Name, o.output); err != nil {
-			return cmp.Or(o.checkVersion(ctx, cfg), err)
+			return cmp.Or(o.CheckVersion(ctx, cfg.UserAgent), err)
 		}
 		return nil
 	}
@@ -236,15 +236,6 @@ func (o *options) readVersion(ctx context.Context, cfg *rest.Config) (*configv1.
 		return nil, err
 	}
 	return o.ReadClusterVersion(ctx, reader)
-}
-
-// checkVersion fails only if the cluster certainly lacks the ClusterVersion. If it cannot be read, the caller's own error is more useful.
-func (o *options) checkVersion(ctx context.Context, cfg *rest.Config) error {
-	_, err := o.readVersion(ctx, cfg)
-	if _, missing := errors.AsType[*cluster.NoVersionError](err); missing {
-		return err
-	}
-	return nil
 }
 
 // watchLines prints a line for each change, or a snapshot for each change with -o json or yaml.

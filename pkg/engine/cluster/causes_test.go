@@ -128,6 +128,20 @@ func TestCausesObserveRepairs(t *testing.T) {
 				service: {namespace: default, name: causes-none}}}`,
 		},
 		{
+			name:     "the object itself",
+			manifest: `{apiVersion: v1, kind: ConfigMap, metadata: {name: causes-itself, namespace: default}}`,
+			err:      `ConfigMap "causes-itself" is invalid: data: Forbidden: field is immutable when ` + "`immutable`" + ` is set`,
+			resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, namespace: "default",
+			object: `{apiVersion: v1, kind: ConfigMap, metadata: {name: causes-itself, namespace: default}}`,
+		},
+		{
+			name:     "its namespace",
+			manifest: `{apiVersion: v1, kind: ConfigMap, metadata: {name: causes-z, namespace: causes-later}}`,
+			err:      `namespaces "causes-later" not found`,
+			resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"},
+			object:   `{apiVersion: v1, kind: Namespace, metadata: {name: causes-later}}`,
+		},
+		{
 			name:     "the endpoints of an admission webhook",
 			manifest: `{apiVersion: v1, kind: ConfigMap, metadata: {name: causes-x, namespace: default}}`,
 			err:      `failed calling webhook "x.example.com": failed to call webhook: Post "https://causes-hook.default.svc:443/x?timeout=1s": no endpoints available for service "causes-hook"`,

@@ -1,15 +1,20 @@
 package observe_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
@@ -141,6 +146,52 @@ func TestStampChangesWithTheObjects(t *testing.T) {
 	obj.SetLabels(map[string]string{"kind": "x"})
 	us.apply(t, configMaps, obj)
 	require.Eventually(t, func() bool { return w.Stamp(all) != empty }, patience, 1e6, "a new object")
+}
+
+// TestStampChangesWithTheStatusOfServers checks that the stamp of a CRD or APIService changes with its status alone, because the status shows
+// whether its resource is served.
+func TestStampChangesWithTheStatusOfServers(t *testing.T) {
+	us := as(t, controlPlane.For(t), "status-writer")
+	for _, tt := range []struct {
+		name, object string
+		resource     schema.GroupVersionResource
+		served       string
+	}{
+		{"CRD", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.stamp.example.com}, spec: {
+			group: stamp.example.com, scope: Cluster, names: {plural: widgets, kind: Widget}, versions: [{name: v1, served: true, storage: true,
+			schema: {openAPIV3Schema: {type: object}}}]}}`, definitions, "Established"},
+		{"APIService", `{apiVersion: apiregistration.k8s.io/v1, kind: APIService, metadata: {name: v1.served.stamp.example.com}, spec: {
+			group: served.stamp.example.com, version: v1, groupPriorityMinimum: 1000, versionPriority: 10, insecureSkipTLSVerify: true,
+			service: {namespace: default, name: stamp-none}}}`, apiServices, "Available"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			obj := object(t, tt.object)
+			us.apply(t, tt.resource, obj)
+			t.Cleanup(func() {
+				_ = us.Resource(tt.resource).Delete(context.WithoutCancel(t.Context()), obj.GetName(), metav1.DeleteOptions{})
+			})
+			w := watcher(t)
+			scope := observe.Scope{Resource: tt.resource, Name: obj.GetName()}
+			require.Eventually(t, func() bool { // the API server has written the status
+				current, err := us.Resource(tt.resource).Get(t.Context(), obj.GetName(), metav1.GetOptions{})
+				require.NoError(t, err)
+				conditions, _, _ := unstructured.NestedSlice(current.Object, "status", "conditions")
+				return slices.ContainsFunc(conditions, func(c any) bool { return c.(map[string]any)["type"] == tt.served }) &&
+					w.Stamp(scope) != "" && w.Look(scope, "", obj.GetName()).State.ResourceVersion == current.GetResourceVersion()
+			}, patience, 1e6)
+			before := w.Stamp(scope)
+			require.NoError(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+				current, err := us.Resource(tt.resource).Get(t.Context(), obj.GetName(), metav1.GetOptions{})
+				require.NoError(t, err)
+				conditions, _, _ := unstructured.NestedSlice(current.Object, "status", "conditions")
+				conditions = append(conditions, map[string]any{"type": "Example", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"})
+				require.NoError(t, unstructured.SetNestedSlice(current.Object, conditions, "status", "conditions"))
+				_, err = us.Resource(tt.resource).UpdateStatus(t.Context(), current, metav1.UpdateOptions{})
+				return err
+			}))
+			require.Eventually(t, func() bool { return w.Stamp(scope) != before }, patience, 1e6)
+		})
+	}
 }
 
 func setPhase(obj map[string]any, phase string) error {

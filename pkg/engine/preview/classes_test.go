@@ -449,7 +449,11 @@ spec:
 	next := files(t, "1.1.0", map[string]string{"0000_10_a_b.yaml": "apiVersion: unreadable.example.com/v1\nkind: Gauge\nmetadata: {name: g}\nspec: {port: 80}"})
 
 	report, _ := lookBy(t, controlPlane.For(t).Config("looks"), next, options)
-	assert.Equal(t, 1, report.Totals.NotAsked, "the origin of the value is unknown")
+	assert.Equal(t, 1, report.Totals.Unknown, "the origin of the value is unknown")
+	options.Running = func(context.Context) ([]*manifest.Manifest, error) { return []*manifest.Manifest{}, nil }
+	report, _ = lookBy(t, controlPlane.For(t).Config("looks"), next, options)
+	require.Equal(t, 1, report.Totals.Refused, "the value is another client's")
+	assert.Contains(t, report.Objects[0].Remedy, "correct or remove the named value in the object")
 	options.Running = func(context.Context) ([]*manifest.Manifest, error) { return running.Manifests, nil }
 	report, _ = lookBy(t, controlPlane.For(t).Config("looks"), next, options)
 	assert.Equal(t, 1, report.Totals.Changed, "%+v", report.Objects)

@@ -37,6 +37,8 @@ func (r *run) failed(out *result, m *manifest.Manifest, err error) {
 		out.Verdict, out.resource = NotAsked, resourceOf(m, status)
 	case cannotDryRun(status):
 		out.Verdict = Unknown
+	case failure.IsUnreadable(err) && !r.knowsRunning(): // the value may be ours, and the update then replaces it
+		out.Verdict = Unknown
 	case !refusal(err, status):
 		out.Verdict = NotAsked
 	case r.content.changesSchema(m):
@@ -45,6 +47,12 @@ func (r *run) failed(out *result, m *manifest.Manifest, err error) {
 	default:
 		refused(&out.Object, err)
 	}
+}
+
+// knowsRunning reports whether the manifests of the running release are known.
+func (r *run) knowsRunning() bool {
+	running, err := r.running()
+	return err == nil && running != nil
 }
 
 // notServed sets the verdict on an object whose kind the server does not serve.
@@ -170,7 +178,7 @@ func cannotDryRun(status metav1.Status) bool {
 
 // refusal reports whether the server rejects the object. Other errors concern only the request, so a retry may succeed.
 func refusal(err error, status metav1.Status) bool {
-	if failure.IsManifestError(err) {
+	if failure.IsManifestError(err) || failure.IsConversion(err) {
 		return true
 	}
 	switch status.Code {

@@ -41,6 +41,10 @@ func TestFailuresAreClassified(t *testing.T) {
 			"an admission plugin rejects the object",
 			apierrors.NewForbidden(things, "a", errors.New("exceeded quota: none")), Refuse,
 		},
+		{
+			"a conversion that fails rejects the object",
+			&apierrors.StatusError{ErrStatus: metav1.Status{Code: 500, Message: ".spec.a: field not declared in schema"}}, Refuse,
+		},
 		{"the size limit rejects the object", apierrors.NewRequestEntityTooLargeError("3 MB"), Refuse},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

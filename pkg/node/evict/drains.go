@@ -59,8 +59,8 @@ type drains struct {
 	// requested holds, for each node, the pods whose eviction was requested, until the node is drained. A restart forgets them, which costs one
 	// request each.
 	requested map[string]map[types.UID]eviction
-	// written are the nodes that this process has written, in versions that the cache may not show yet.
-	written map[string]*corev1.Node
+	// written are versions of nodes that the cache may not show yet.
+	written watch.Written[*corev1.Node]
 }
 
 // eviction is a requested eviction.
@@ -90,7 +90,7 @@ func newDrains(
 ) *drains {
 	return &drains{
 		isControlPlane: isControlPlane, client: c, core: core, clock: clk, recorder: recorder, pace: pace, pod: pod,
-		requested: map[string]map[types.UID]eviction{}, written: map[string]*corev1.Node{},
+		requested: map[string]map[types.UID]eviction{},
 	}
 }
 
@@ -112,7 +112,8 @@ func (r *drains) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
 	case apierrors.IsNotFound(err):
-		r.forget(request.Name)
+		r.forgetEvictions(request.Name)
+		r.written.Forget(request.Name)
 		return reconcile.Result{}, nil
 	case err != nil:
 		return reconcile.Result{}, err
@@ -126,13 +127,7 @@ func (r *drains) node(ctx context.Context, name string) (*corev1.Node, error) {
 	if err := r.client.Get(ctx, client.ObjectKey{Name: name}, cached); err != nil {
 		return nil, err
 	}
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	n := watch.Newest(r.written[name], cached)
-	if n == cached {
-		delete(r.written, name)
-	}
-	return n, nil
+	return r.written.Newest(cached), nil
 }
 
 // progress is the progress of a drain.
@@ -189,7 +184,7 @@ func (r *drains) show(ctx context.Context, n *corev1.Node, blocker string) error
 	if err := r.client.Status().Patch(ctx, next, client.StrategicMergeFrom(n, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("writing the conditions of node %s: %w", n.Name, err)
 	}
-	r.wrote(next)
+	r.written.Add(next)
 	if blocker != "" {
 		logr.FromContextOrDiscard(ctx).Info("drain blocked", "node", n.Name, "reason", blocker)
 		r.recorder.Event(n, corev1.EventTypeWarning, "DrainBlocked", blocker)
@@ -385,15 +380,7 @@ func (r *drains) budgetChanged(_ context.Context, o client.Object) []reconcile.R
 	return requests
 }
 
-// forget drops all that is known about a node that is gone.
-func (r *drains) forget(node string) {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	delete(r.requested, node)
-	delete(r.written, node)
-}
-
-// forgetEvictions drops the evictions of a node that is drained.
+// forgetEvictions drops the evictions of a node that is drained or gone.
 func (r *drains) forgetEvictions(node string) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -407,12 +394,6 @@ func (r *drains) write(ctx context.Context, n *corev1.Node, change func(*corev1.
 	if err := r.client.Patch(ctx, next, client.MergeFromWithOptions(n, client.MergeFromWithOptimisticLock{})); err != nil {
 		return n, fmt.Errorf("writing node %s: %w", n.Name, err)
 	}
-	r.wrote(next)
+	r.written.Add(next)
 	return next, nil
-}
-
-func (r *drains) wrote(n *corev1.Node) {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	r.written[n.Name] = n
 }

@@ -10,7 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 // Patience is the time for which a budget may allow no disruption before its nodes are passed over. Evicted pods are usually replaced within
@@ -19,7 +19,7 @@ const Patience = time.Minute
 
 // Pool has the nodes of a pool.
 type Pool struct {
-	// Name is the pool's name. All nodes of the pools for which IsControlPlane is true start one at a time.
+	// Name is the pool's name. All nodes of the pools for which pool.IsOfControlPlane is true start one at a time.
 	Name string
 	// Candidates are the nodes that can start, in the order in which they start without budgets: pool.Candidates.Start.
 	Candidates []*corev1.Node
@@ -35,9 +35,6 @@ type Pool struct {
 	// Refusal says why no node of the pool may start now, as a sentence without subject and period; empty if one may.
 	Refusal string
 }
-
-// IsControlPlane reports whether a pool has nodes of the control plane, by the pool's name.
-func IsControlPlane(pool string) bool { return pool == api.ControlPlanePool || pool == api.ArbiterPool }
 
 // Plan is the result for a pool.
 type Plan struct {
@@ -96,7 +93,7 @@ func (x *Index) newRound(pools []Pool, now time.Time) *round {
 		r.spare[i] = x.budgets[i].allowed
 	}
 	for i := range pools {
-		if IsControlPlane(pools[i].Name) && pools[i].Used > 0 {
+		if pool.IsOfControlPlane(pools[i].Name) && pools[i].Used > 0 {
 			r.controlPlane = 0
 		}
 		for _, n := range pools[i].Draining {
@@ -128,7 +125,7 @@ func (r *round) start(l load) {
 
 func (r *round) plan(p *Pool) Plan {
 	free := max(p.Slots-p.Used, 0)
-	if IsControlPlane(p.Name) {
+	if pool.IsOfControlPlane(p.Name) {
 		free = min(free, r.controlPlane)
 	}
 	var result Plan
@@ -136,7 +133,7 @@ func (r *round) plan(p *Pool) Plan {
 	if free > 0 && p.Refusal == "" {
 		result.Start, started = r.startNodes(p, free)
 		free -= len(result.Start)
-		if IsControlPlane(p.Name) {
+		if pool.IsOfControlPlane(p.Name) {
 			r.controlPlane -= len(result.Start)
 		}
 	}
@@ -150,7 +147,7 @@ func (r *round) plan(p *Pool) Plan {
 }
 
 func (p *Pool) isLeader(n *corev1.Node) bool {
-	return IsControlPlane(p.Name) && n.Name == p.Leader
+	return pool.IsOfControlPlane(p.Name) && n.Name == p.Leader
 }
 
 // isDeferred reports whether the node of the leading controller has to wait for other nodes.

@@ -258,7 +258,7 @@ func TestControlPlane(t *testing.T) {
 				}
 				p := plan.Pool{Name: []string{api.ControlPlanePool, api.ArbiterPool, api.WorkerPool}[i], Candidates: nodes, Slots: 3, Leader: tt.leader}
 				p.Used = []int{tt.used, tt.usedArbiters, 0}[i]
-				if plan.IsControlPlane(p.Name) {
+				if pool.IsOfControlPlane(p.Name) {
 					p.Refusal = tt.refusal
 				}
 				pools = append(pools, p)

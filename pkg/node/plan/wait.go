@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 // Cause is the cause for which a node waits.
@@ -77,7 +79,7 @@ func zeroBudget(name types.NamespacedName, healthy, needed int32) string {
 func (r *round) wait(p *Pool, n *corev1.Node, hasSlot bool) Wait {
 	w := Wait{Node: n, Cause: Slot, used: p.Slots, slots: p.Slots}
 	if !hasSlot {
-		if IsControlPlane(p.Name) {
+		if pool.IsOfControlPlane(p.Name) {
 			w.Cause = ControlPlane
 		}
 		return w

@@ -5,6 +5,7 @@ import (
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Bound is what limits the update of a pool.
@@ -24,7 +25,7 @@ const (
 	BoundNodes Bound = "Nodes"
 	// BoundMaxUnavailable means that nodes wait because all slots are in use.
 	BoundMaxUnavailable Bound = "MaxUnavailable"
-	// BoundBudgets means that nodes wait for PodDisruptionBudgets although slots are free.
+	// BoundBudgets means that nodes wait for PodDisruptionBudgets, or for another reason in NodesWaiting, although slots are free.
 	BoundBudgets Bound = "Budgets"
 )
 
@@ -36,6 +37,7 @@ func Bounds() []Bound {
 // BoundOf returns what limits the update of a pool with these nodes now. The nodes must all have reported.
 func BoundOf(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) Bound {
 	target := p.Spec.Configuration.Name
+	_, selectorErr := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector)
 	slots, err := MaxUnavailable(p, len(nodes))
 	candidates := Select(p, nodes, slots)
 	isWaiting := func(n *corev1.Node) bool { return !hasTarget(n, target) }
@@ -43,6 +45,8 @@ func BoundOf(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) Bound {
 	switch {
 	case IsTrue(p, mcfgv1.MachineConfigPoolRenderDegraded):
 		return BoundConfig
+	case selectorErr != nil:
+		return BoundSpec
 	case target == "" || !slices.ContainsFunc(nodes, isPending):
 		return BoundNone
 	case p.Spec.Paused && slices.ContainsFunc(nodes, isWaiting):

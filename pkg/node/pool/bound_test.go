@@ -7,8 +7,10 @@ import (
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -18,6 +20,9 @@ func TestBoundOfAPool(t *testing.T) {
 		return func(p *mcfgv1.MachineConfigPool) {
 			p.Status.Conditions = []mcfgv1.MachineConfigPoolCondition{{Type: kind, Status: corev1.ConditionTrue}}
 		}
+	}
+	bogus := func(p *mcfgv1.MachineConfigPool) {
+		p.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "infra", Operator: "Bogus"}}}
 	}
 	for _, tt := range []struct {
 		name, nodes string
@@ -37,6 +42,10 @@ func TestBoundOfAPool(t *testing.T) {
 		{"a paused pool completes what it has started", "a:v0→v1 b:v1→v1", paused, pool.BoundNodes},
 		{"budgets keep a slot empty", "a:v0→v0", is(pool.NodesWaiting), pool.BoundBudgets},
 		{"the config cannot be rendered", "a:v1→v1", is(mcfgv1.MachineConfigPoolRenderDegraded), pool.BoundConfig},
+		{"the selector of nodes is invalid", "", bogus, pool.BoundSpec},
+		{"a control-plane pool has one slot", "a:v0→v1 b:v0→v0", func(p *mcfgv1.MachineConfigPool) {
+			p.Name, p.Spec.MaxUnavailable = api.ControlPlanePool, new(intstr.FromInt(2))
+		}, pool.BoundMaxUnavailable},
 		{"maxUnavailable is invalid", "a:v0→v0", func(p *mcfgv1.MachineConfigPool) { p.Spec.MaxUnavailable = new(intstr.FromString("many")) }, pool.BoundSpec},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -13,16 +13,24 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// MaxUnavailable returns how many of a pool's nodes may be unavailable at the same time: at least 1, and 1 in the arbiter pool. A percentage
-// is rounded down.
+// IsOfControlPlane reports whether a pool has nodes of the control plane, by its name. All nodes of such pools start one at a time.
+func IsOfControlPlane(pool string) bool {
+	return pool == api.ControlPlanePool || pool == api.ArbiterPool
+}
+
+// MaxUnavailable returns how many of a pool's nodes may be unavailable at the same time: at least 1, and 1 in a pool of the control plane. A
+// percentage is rounded down.
 func MaxUnavailable(p *mcfgv1.MachineConfigPool, nodes int) (int, error) {
 	if p.Spec.MaxUnavailable == nil || p.Name == api.ArbiterPool {
 		return 1, nil
 	}
 	most, err := intstr.GetScaledValueFromIntOrPercent(p.Spec.MaxUnavailable, nodes, false)
-	if err != nil {
+	if err != nil || strings.HasPrefix(p.Spec.MaxUnavailable.String(), "-") {
 		return 0, fmt.Errorf("spec.maxUnavailable is %q, so no node starts its update: set a number such as 2 or a percentage such as 10%%",
 			p.Spec.MaxUnavailable.String())
+	}
+	if IsOfControlPlane(p.Name) {
+		return 1, nil
 	}
 	return max(most, 1), nil
 }

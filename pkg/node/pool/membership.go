@@ -1,6 +1,8 @@
 package pool
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -24,20 +26,18 @@ type Membership struct {
 	Poolless []string
 	// Silent lists nodes whose daemon has not reported.
 	Silent []string
-	// SelectAll lists pools whose empty selector would select every node. They get no nodes.
-	SelectAll []string
+	Selectors
 }
 
 // Assign returns the nodes of each pool. A custom pool has precedence over the worker pool, and the control-plane pool over both. A node that
 // several custom pools select is in no pool, even if it belongs to the control plane. Assign omits Windows nodes.
 func Assign(pools []*mcfgv1.MachineConfigPool, nodes []*corev1.Node) Membership {
-	selectors, selectAll := NewSelectors(pools)
-	m := Membership{Nodes: map[string][]*corev1.Node{}, Contested: map[string][]string{}, SelectAll: selectAll}
+	m := Membership{Nodes: map[string][]*corev1.Node{}, Contested: map[string][]string{}, Selectors: NewSelectors(pools)}
 	for _, n := range nodes {
 		if n.Labels[corev1.LabelOSStable] == "windows" {
 			continue
 		}
-		name, custom := selectors.Pool(n)
+		name, custom := m.Pool(n)
 		switch {
 		case name == "" && len(custom) > 0:
 			m.Contested[n.Name] = custom
@@ -63,31 +63,47 @@ func Assign(pools []*mcfgv1.MachineConfigPool, nodes []*corev1.Node) Membership 
 	return m
 }
 
-// Selectors select the nodes of pools, by the pools' names.
-type Selectors map[string]labels.Selector
+// Selectors select the nodes of pools.
+type Selectors struct {
+	byPool map[string]labels.Selector
+	// SelectAll lists pools whose empty selector would select every node. They get no nodes.
+	SelectAll []string
+	// Invalid has the reason for each pool whose selector is invalid. The nodes of such a pool are not known, and seem to belong to other pools.
+	Invalid map[string]string
+}
 
-// NewSelectors returns the selectors of pools. all lists the pools whose empty selector would select every node. They get no nodes.
-func NewSelectors(pools []*mcfgv1.MachineConfigPool) (selectors Selectors, all []string) {
-	selectors = Selectors{}
+// NewSelectors returns the selectors of pools.
+func NewSelectors(pools []*mcfgv1.MachineConfigPool) Selectors {
+	s := Selectors{byPool: map[string]labels.Selector{}, Invalid: map[string]string{}}
 	for _, p := range pools {
 		selector, err := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector) // selects nothing if nil
 		switch {
 		case err != nil:
+			s.Invalid[p.Name] = fmt.Sprintf("spec.nodeSelector is invalid: %v. Correct it: until then, no node outside pool %s starts its update", err, api.ControlPlanePool)
 		case selector.Empty():
-			all = append(all, p.Name)
+			s.SelectAll = append(s.SelectAll, p.Name)
 		default:
-			selectors[p.Name] = selector
+			s.byPool[p.Name] = selector
 		}
 	}
-	slices.Sort(all)
-	return selectors, all
+	slices.Sort(s.SelectAll)
+	return s
+}
+
+// Doubt says why the nodes of a pool may belong to another one, as a sentence without subject and period. It is empty if no selector is invalid,
+// and for the control-plane pool, which has precedence over the others.
+func (s Selectors) Doubt(pool string) string {
+	if len(s.Invalid) == 0 || pool == api.ControlPlanePool {
+		return ""
+	}
+	return fmt.Sprintf("waits because it may belong to MachineConfigPool %s, whose spec.nodeSelector is invalid", slices.Min(slices.Collect(maps.Keys(s.Invalid))))
 }
 
 // Pool returns the name of a node's pool, and the custom pools that select the node. Assign describes the precedence. The name is empty if no
 // pool selects the node or several custom pools do.
 func (s Selectors) Pool(n *corev1.Node) (name string, custom []string) {
 	var controlPlane, worker bool
-	for name, selector := range s {
+	for name, selector := range s.byPool {
 		if !selector.Matches(labels.Set(n.Labels)) {
 			continue
 		}

@@ -135,6 +135,9 @@ func TestMaxUnavailableIsReadAndRoundedDown(t *testing.T) {
 		{`"60"`, 4, 0},
 		{"40 %", 4, 0},
 		{"50 percent", 4, 0},
+		{"-1", 4, 0},
+		{"-10%", 4, 0},
+		{"-10%", 0, 0},
 	} {
 		t.Run("it reads "+tt.value, func(t *testing.T) {
 			p := poolAt("v1")
@@ -153,10 +156,11 @@ func TestMaxUnavailableIsReadAndRoundedDown(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			p.Name = api.ArbiterPool
-			most, err = pool.MaxUnavailable(p, tt.nodes)
-			require.NoError(t, err)
-			assert.Equal(t, 1, most, "the arbiter pool")
+			for _, p.Name = range []string{api.ControlPlanePool, api.ArbiterPool} {
+				most, err = pool.MaxUnavailable(p, tt.nodes)
+				require.NoError(t, err)
+				assert.Equal(t, 1, most, p.Name)
+			}
 		})
 	}
 }

@@ -86,13 +86,17 @@ func (r *machines) Reconcile(ctx context.Context, request reconcile.Request) (re
 		Pool:          mcfgv1.MCOObjectReference{Name: notYetSet},
 		ConfigVersion: mcfgv1.MachineConfigNodeSpecMachineConfigVersion{Desired: cmp.Or(n.Annotations[api.DesiredConfigAnnotation], notYetSet)},
 	}
-	for name := range pool.Assign(all, []*corev1.Node{n}).Nodes {
-		spec.Pool.Name = name // of one node, there is at most one pool
+	selectors := pool.NewSelectors(all)
+	name, _ := selectors.Pool(n)
+	isDoubtful := selectors.Doubt(name) != ""
+	if name != "" && !isDoubtful {
+		spec.Pool.Name = name
 	}
-	return reconcile.Result{}, r.write(ctx, n, spec)
+	return reconcile.Result{}, r.write(ctx, n, spec, isDoubtful)
 }
 
-func (r *machines) write(ctx context.Context, n *corev1.Node, spec mcfgv1.MachineConfigNodeSpec) error {
+// write creates the MachineConfigNode of a node, or corrects its spec. keepsPool leaves an existing pool as it is.
+func (r *machines) write(ctx context.Context, n *corev1.Node, spec mcfgv1.MachineConfigNodeSpec, keepsPool bool) error {
 	existing := &mcfgv1.MachineConfigNode{}
 	err := r.client.Get(ctx, client.ObjectKey{Name: n.Name}, existing)
 	if apierrors.IsNotFound(err) {
@@ -107,6 +111,9 @@ func (r *machines) write(ctx context.Context, n *corev1.Node, spec mcfgv1.Machin
 	}
 	if err != nil {
 		return fmt.Errorf("reading MachineConfigNode %s: %w", n.Name, err)
+	}
+	if keepsPool {
+		spec.Pool = existing.Spec.Pool
 	}
 	if existing.Spec.Pool == spec.Pool && existing.Spec.ConfigVersion == spec.ConfigVersion {
 		return nil

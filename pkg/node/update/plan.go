@@ -22,7 +22,7 @@ const (
 	planShare = 9
 	// idleRetry is the delay before another plan while a slot is empty, unless a budget changes earlier.
 	idleRetry = 30 * time.Second
-	// syncRetry is the delay before a plan is tried again after the start of the process, while the planner does not know all pods.
+	// syncRetry is the delay before another attempt after the start of a leader, while its cache is late or the planner does not know all pods.
 	syncRetry = 50 * time.Millisecond
 )
 
@@ -36,6 +36,8 @@ type rollout struct {
 	targeted []*corev1.Node
 	// specError explains why no node can be targeted because of a field of the pool; empty if none prevents it.
 	specError string
+	// isDoubtful reports whether the nodes may belong to another pool, so that none of them may be changed.
+	isDoubtful bool
 	// waiting explains why nodes wait although slots are free; empty if none does.
 	waiting string
 	// wait is the time after which the pool must be reconciled again; 0 if only a change of an object requires that.
@@ -44,11 +46,11 @@ type rollout struct {
 }
 
 // plan finds the nodes that start now. wait is the time after which it must run again; 0 if only a change of an object requires that.
-func (r *pools) plan(ctx context.Context, rollouts []*rollout, nodes []*corev1.Node) (wait time.Duration, err error) {
+func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Membership, nodes []*corev1.Node) (wait time.Duration, err error) {
 	inputs := make([]plan.Pool, len(rollouts))
 	isNeeded := false
 	for i, o := range rollouts {
-		inputs[i] = o.prepare(nodes)
+		inputs[i] = o.prepare(members, nodes)
 		isNeeded = isNeeded || inputs[i].Used < inputs[i].Slots && len(inputs[i].Candidates) > 0
 	}
 	if !isNeeded {
@@ -58,8 +60,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, nodes []*corev1.N
 	for _, o := range rollouts {
 		o.waiting = pool.Message(o.pool, pool.NodesWaiting) // it stays until the next plan
 	}
-	begun := r.clock.Now()
-	if wait := r.nextPlan.Sub(begun); wait > 0 {
+	if wait := r.nextPlan.Sub(r.clock.Now()); wait > 0 {
 		return wait, nil
 	}
 	if !r.planner.hasSynced() {
@@ -73,12 +74,16 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, nodes []*corev1.N
 	for i := range inputs {
 		inputs[i].Leader = leader
 	}
-	plans := r.planner.plan(budgets.Items, inputs, begun)
-	r.nextPlan = begun.Add((planShare + 1) * r.clock.Since(begun))
-	isRefused, wait := r.guardControlPlane(ctx, inputs, plans, nodes, budgets.Items)
-	if isRefused {
-		plans = r.planner.plan(budgets.Items, inputs, begun)
+	planner := func(pools []plan.Pool) []plan.Plan {
+		begun := r.clock.Now()
+		plans := r.planner.plan(budgets.Items, pools, begun)
+		r.nextPlan = r.clock.Now().Add(planShare * r.clock.Since(begun))
+		return plans
 	}
+	plans := plan.Guarded(inputs, planner, func(n *corev1.Node) (why string) {
+		why, wait = r.guard.refusal(ctx, n, nodes, budgets.Items)
+		return why
+	})
 	hasIdle := false
 	for i, p := range plans {
 		rollouts[i].targeted = append(rollouts[i].targeted, p.Start...)
@@ -101,25 +106,6 @@ func (r *pools) leader(ctx context.Context) string {
 	return pod.Spec.NodeName
 }
 
-// guardControlPlane checks whether the control-plane node of the plans may start. If not, it sets the reason in the inputs. wait is the time
-// until another check; 0 if an event shows when the node may start.
-func (r *pools) guardControlPlane(
-	ctx context.Context, inputs []plan.Pool, plans []plan.Plan, nodes []*corev1.Node, budgets []policyv1.PodDisruptionBudget,
-) (isRefused bool, wait time.Duration) {
-	why := ""
-	for i := range plans {
-		if plan.IsControlPlane(inputs[i].Name) && len(plans[i].Start) > 0 { // of one pool: they start one at a time
-			why, wait = r.guard.refusal(ctx, plans[i].Start[0], nodes, budgets)
-		}
-	}
-	for i := range inputs {
-		if plan.IsControlPlane(inputs[i].Name) {
-			inputs[i].Refusal = why
-		}
-	}
-	return why != "", wait
-}
-
 // explain returns a sentence about the first node that waits although slots are free, and the number of the others; empty if none does.
 func explain(p plan.Plan) string {
 	if p.Idle == 0 {
@@ -129,31 +115,18 @@ func explain(p plan.Plan) string {
 	return printable.AndOthers(fmt.Sprintf("Node %s %s", first.Node.Name, first), len(p.Waiting), "node")
 }
 
-// prepare returns the nodes of a pool for the planner, and targets those that keep their slots. all are the nodes of the cluster.
-func (o *rollout) prepare(all []*corev1.Node) plan.Pool {
-	input := plan.Pool{Name: o.pool.Name, Undrained: map[string]bool{}, Used: pool.Used(o.pool, o.nodes)}
-	for _, n := range o.nodes {
-		if pool.IsUndrained(n, all) {
-			input.Undrained[n.Name] = true
-		}
-		if pool.IsDraining(n) {
-			input.Draining = append(input.Draining, n)
-		}
-	}
-	if o.err != nil || o.pool.DeletionTimestamp != nil {
-		return input
-	}
-	var err error
-	if input.Slots, err = pool.MaxUnavailable(o.pool, len(o.nodes)); err != nil {
+// prepare returns the pool for the planner, and targets the nodes that keep their slots. all are the nodes of the cluster.
+func (o *rollout) prepare(members pool.Membership, all []*corev1.Node) plan.Pool {
+	input, retarget, err := plan.NewPool(o.pool, members, all)
+	o.isDoubtful = input.Refusal != ""
+	if err != nil {
 		o.specError = err.Error()
+	}
+	if o.err != nil {
+		input.Candidates = nil
 		return input
 	}
-	if o.pool.Spec.Paused || o.pool.Spec.Configuration.Name == "" {
-		return input
-	}
-	candidates := pool.Select(o.pool, o.nodes, input.Slots)
-	o.targeted = candidates.Retarget
-	input.Candidates = candidates.Start
+	o.targeted = retarget
 	return input
 }
 

@@ -38,11 +38,11 @@ type pools struct {
 
 	// sources are the MachineConfigs of each pool, as they were last seen, and their result.
 	sources map[string]*sources
-	// reader reads nodes from the API server at the first reconcile of a leader, and is nil afterward. The cache of a standby may not show the
-	// last writes of the leader before.
+	// reader reads from the API server until the cache has caught up, and is nil afterward.
 	reader client.Reader
-	// written are nodes in versions that the cache may not show yet: those that this process has written or read from the API server.
-	written map[string]*corev1.Node
+	// writtenNodes and writtenPools are versions that the cache may not show yet.
+	writtenNodes watch.Written[*corev1.Node]
+	writtenPools watch.Written[*mcfgv1.MachineConfigPool]
 
 	planner *planner
 	guard   *guard
@@ -69,19 +69,22 @@ func newPools(c client.Client, reader client.Reader, clk clock.PassiveClock, rec
 	return &pools{
 		client: c, reader: reader, clock: clk, recorder: recorder, options: o, planner: newPlanner(),
 		guard:   &guard{client: c, reader: reader, clock: clk},
-		sources: map[string]*sources{}, written: map[string]*corev1.Node{},
+		sources: map[string]*sources{},
 	}
 }
 
 // Reconcile implements reconcile.Reconciler. It ignores the request.
 func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	if isLate, err := r.isLate(ctx); err != nil || isLate {
+		return reconcile.Result{RequeueAfter: syncRetry}, err
+	}
 	nodes, err := r.nodes(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	var list mcfgv1.MachineConfigPoolList
-	if err := r.client.List(ctx, &list); err != nil {
-		return reconcile.Result{}, fmt.Errorf("listing MachineConfigPools: %w", err)
+	all, err := r.pools(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
 	}
 	var configs mcfgv1.MachineConfigList
 	if err := r.client.List(ctx, &configs, client.UnsafeDisableDeepCopy); err != nil {
@@ -90,10 +93,6 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	var kubelets mcfgv1.KubeletConfigList
 	if err := r.client.List(ctx, &kubelets, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing KubeletConfigs: %w", err)
-	}
-	all := make([]*mcfgv1.MachineConfigPool, len(list.Items))
-	for i := range list.Items {
-		all[i] = &list.Items[i]
 	}
 	if created, err := r.createBuiltIn(ctx, all, nodes); created || err != nil {
 		return reconcile.Result{}, err // their creation is an event
@@ -109,7 +108,7 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 		rollouts[i].wait, rollouts[i].renderError, rollouts[i].err = r.render(ctx, p, configs.Items)
 	}
 	var result reconcile.Result
-	if result.RequeueAfter, err = r.plan(ctx, rollouts, nodes); err != nil {
+	if result.RequeueAfter, err = r.plan(ctx, rollouts, members, nodes); err != nil {
 		return reconcile.Result{}, err
 	}
 	var failures []error
@@ -144,31 +143,32 @@ func (r *pools) collect(ctx context.Context, unused []*mcfgv1.MachineConfig) err
 // nodes returns all nodes in the newest version that this process knows, even if the cache does not show it yet. Otherwise a reconcile would
 // find slots free that are in use.
 func (r *pools) nodes(ctx context.Context) ([]*corev1.Node, error) {
-	if r.reader != nil {
-		var current corev1.NodeList
-		if err := r.reader.List(ctx, &current); err != nil {
-			return nil, fmt.Errorf("reading the nodes: %w", err)
-		}
-		for i := range current.Items {
-			r.written[current.Items[i].Name] = &current.Items[i]
-		}
-		r.reader = nil
-	}
 	var list corev1.NodeList
 	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
-	late := map[string]*corev1.Node{}
-	nodes := make([]*corev1.Node, len(list.Items))
+	cached := make([]*corev1.Node, len(list.Items))
 	for i := range list.Items {
-		cached := &list.Items[i]
-		nodes[i] = watch.Newest(r.written[cached.Name], cached)
-		if nodes[i] != cached {
-			late[cached.Name] = nodes[i]
-		}
+		cached[i] = &list.Items[i]
 	}
-	r.written = late
-	return nodes, nil
+	return r.writtenNodes.All(cached), nil
+}
+
+// pools returns copies of all pools in the newest version that this process knows. With an older one, a reconcile would return nodes to the
+// config before.
+func (r *pools) pools(ctx context.Context) ([]*mcfgv1.MachineConfigPool, error) {
+	var list mcfgv1.MachineConfigPoolList
+	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing MachineConfigPools: %w", err)
+	}
+	all := make([]*mcfgv1.MachineConfigPool, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	for i, p := range r.writtenPools.All(all) {
+		all[i] = p.DeepCopy()
+	}
+	return all, nil
 }
 
 // createBuiltIn creates the pools that every cluster has, unless they exist. After that they belong to the administrator.
@@ -202,6 +202,7 @@ func (r *pools) sync(ctx context.Context, o *rollout) error {
 	if err := r.client.Status().Patch(ctx, p, client.MergeFrom(before)); err != nil {
 		return errors.Join(unassigned, fmt.Errorf("writing the status: %w", err))
 	}
+	r.writtenPools.Add(p.DeepCopy())
 	for _, c := range p.Status.Conditions {
 		if pool.IsTrue(before, c.Type) != pool.IsTrue(p, c.Type) {
 			logr.FromContextOrDiscard(ctx).Info("condition changed", "pool", p.Name, "condition", c.Type, "status", c.Status, "message", c.Message)
@@ -331,13 +332,14 @@ func (r *pools) target(ctx context.Context, p *mcfgv1.MachineConfigPool, rendere
 	if err := r.client.Patch(ctx, p, client.MergeFrom(before)); err != nil {
 		return fmt.Errorf("setting the config to %s: %w", rendered.Name, err)
 	}
+	r.writtenPools.Add(p.DeepCopy())
 	return nil
 }
 
 // assign writes the changes of a pool's nodes and returns the nodes with these changes.
 func (r *pools) assign(ctx context.Context, o *rollout) ([]*corev1.Node, error) {
 	p := o.pool
-	if o.specError != "" || p.DeletionTimestamp != nil {
+	if o.specError != "" || o.isDoubtful || p.DeletionTimestamp != nil {
 		return o.nodes, nil
 	}
 	nodes := slices.Clone(o.nodes)
@@ -358,7 +360,7 @@ func (r *pools) assign(ctx context.Context, o *rollout) ([]*corev1.Node, error) 
 		if err != nil {
 			return nodes, fmt.Errorf("writing node %s: %w", next.Name, err)
 		}
-		r.written[next.Name] = next
+		r.writtenNodes.Add(next)
 		nodes[slices.Index(nodes, change.Node)] = next
 		if change.Target {
 			logr.FromContextOrDiscard(ctx).Info("config assigned", "pool", p.Name, "node", next.Name, "config", target)

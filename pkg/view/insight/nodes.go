@@ -147,7 +147,7 @@ func membership(in Input) (members map[string][]*corev1.Node, strays []string) {
 	for i := range in.Pools {
 		all[i] = &in.Pools[i]
 	}
-	selectors, _ := nodepool.NewSelectors(all)
+	selectors := nodepool.NewSelectors(all)
 	members = map[string][]*corev1.Node{}
 	for i := range in.Nodes {
 		node := &in.Nodes[i]

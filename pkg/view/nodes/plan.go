@@ -126,10 +126,12 @@ type Draft struct {
 // draft is a pool with its target.
 type draft struct {
 	*PoolPlan
-	pool       *mcfgv1.MachineConfigPool
-	nodes      []*corev1.Node
-	candidates pool.Candidates
-	shown      bool
+	pool  *mcfgv1.MachineConfigPool
+	nodes []*corev1.Node
+	// input has what the planner needs, and retarget the nodes that get the target at once.
+	input    plan.Pool
+	retarget []*corev1.Node
+	shown    bool
 }
 
 // NewDraft renders the MachineConfigs of all pools and finds the nodes that need the result. Only limits the plan to one pool. The error is a
@@ -150,7 +152,7 @@ func NewDraft(c Cluster, configs Configs, only string) (*Draft, error) {
 	members := pool.Assign(c.Pools, c.Nodes)
 	for _, p := range c.Pools {
 		isShown := only == "" || only == p.Name
-		d.drafts = append(d.drafts, r.draft(p, members.Nodes[p.Name], isShown))
+		d.drafts = append(d.drafts, r.draft(p, members, c.Nodes, isShown))
 	}
 	// The controller does not start nodes of paused pools, so they must not take budgets from others.
 	slices.SortFunc(d.drafts, func(a, b draft) int {
@@ -177,7 +179,7 @@ func compareBool(a, b bool) int {
 // NeedsPods reports whether the plan depends on pods and budgets: a node may start or be drained.
 func (d *Draft) NeedsPods() bool {
 	return slices.ContainsFunc(d.drafts, func(p draft) bool {
-		return p.shown && (len(p.candidates.Start) > 0 || slices.ContainsFunc(p.Transitions, Transition.mayDrain))
+		return p.shown && (len(p.input.Candidates) > 0 || slices.ContainsFunc(p.Transitions, Transition.mayDrain))
 	})
 }
 
@@ -214,7 +216,9 @@ func newRenderer(configs Configs, pools []*mcfgv1.MachineConfigPool) *renderer {
 	return r
 }
 
-func (r *renderer) draft(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, shown bool) draft {
+// draft returns the plan of a pool without pods. all are the nodes of the cluster, and m has their pools.
+func (r *renderer) draft(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node, shown bool) draft {
+	nodes := m.Nodes[p.Name]
 	d := draft{
 		pool: p.DeepCopy(), nodes: nodes, shown: shown,
 		PoolPlan: &PoolPlan{
@@ -229,22 +233,21 @@ func (r *renderer) draft(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, show
 	if err != nil {
 		rendered = r.byName[p.Spec.Configuration.Name] // the controller continues with the pool's config
 	}
-	most, invalid := pool.MaxUnavailable(p, len(nodes))
-	if invalid != nil {
-		rendered = nil
+	if rendered != nil {
+		d.pool.Spec.Configuration.Name = rendered.Name
+	} else {
+		d.pool.Spec.Paused = true
 	}
-	if err = cmp.Or(err, invalid); err != nil {
+	var invalid error
+	d.input, d.retarget, invalid = plan.NewPool(d.pool, m, all)
+	if err = cmp.Or(invalid, err); err != nil {
 		d.err, d.Error = err, err.Error()
 	}
-	if rendered == nil {
+	if rendered == nil || invalid != nil {
 		return d
 	}
-	d.MaxUnavailable = most
-	d.Target, d.pool.Spec.Configuration.Name = rendered.Name, rendered.Name
+	d.MaxUnavailable, d.Target = d.input.Slots, rendered.Name
 	d.Done = int(pool.Status(d.pool, nodes, pool.StatusOptions{}, time.Time{}).UpdatedMachineCount)
-	if !d.pool.Spec.Paused && p.DeletionTimestamp == nil {
-		d.candidates = pool.Select(d.pool, nodes, d.MaxUnavailable)
-	}
 	for _, n := range nodes {
 		if from := n.Annotations[api.CurrentConfigAnnotation]; from != rendered.Name && d.transition(from) == nil {
 			d.Transitions = append(d.Transitions, r.transition(from, rendered))
@@ -363,7 +366,7 @@ func (d *Draft) Plan(pods []*corev1.Pod, budgets []policyv1.PodDisruptionBudget)
 	}
 	inputs := make([]plan.Pool, len(d.drafts))
 	for i := range d.drafts {
-		inputs[i] = d.drafts[i].input(d.cluster.Nodes)
+		inputs[i] = d.drafts[i].input
 	}
 	for i, result := range index.Plan(inputs, d.cluster.At) {
 		if p := &d.drafts[i]; p.shown {
@@ -378,23 +381,6 @@ func (d *Draft) Plan(pods []*corev1.Pod, budgets []policyv1.PodDisruptionBudget)
 	}
 	slices.SortFunc(d.plan.Pools, func(a, b PoolPlan) int { return strings.Compare(a.Name, b.Name) })
 	return d.plan
-}
-
-// input returns the pool for package plan, as the controller describes it. all are the nodes of the cluster.
-func (d *draft) input(all []*corev1.Node) plan.Pool {
-	input := plan.Pool{
-		Name: d.Name, Undrained: map[string]bool{}, Slots: d.MaxUnavailable,
-		Candidates: d.candidates.Start, Used: pool.Used(d.pool, d.nodes),
-	}
-	for _, n := range d.nodes {
-		if pool.IsUndrained(n, all) {
-			input.Undrained[n.Name] = true
-		}
-		if pool.IsDraining(n) {
-			input.Draining = append(input.Draining, n)
-		}
-	}
-	return input
 }
 
 // addNodes adds the nodes that do not run the target.
@@ -416,11 +402,13 @@ func (d *draft) addNodes(result plan.Plan) {
 			add(n, Running, "failed; its daemon retries: "+n.Annotations[api.NodeReasonAnnotation])
 		case isTarget && !pool.IsDone(n):
 			add(n, Running, "")
-		case !isTarget && !pool.IsReady(n) && !slices.Contains(d.candidates.Retarget, n):
+		case !isTarget && pool.HoldsSlot(n) && !slices.Contains(d.retarget, n):
+			add(n, Running, d.input.Refusal)
+		case !isTarget && !pool.HoldsSlot(n) && !pool.IsReady(n):
 			unready = append(unready, n)
 		}
 	}
-	for _, n := range d.candidates.Retarget {
+	for _, n := range d.retarget {
 		add(n, Start, "is updated to another config now, and keeps its slot")
 	}
 	for _, n := range result.Start {

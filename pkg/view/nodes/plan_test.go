@@ -292,6 +292,19 @@ func TestRunningUpdatesComeFirst(t *testing.T) {
 	assert.Equal(t, 1, got.Pools[0].Done)
 }
 
+func TestInvalidNodeSelectorStartsNoNode(t *testing.T) {
+	p := newPlanned(t, 2)
+	p.add("a", "b")
+	p.Nodes[1].Annotations[api.DesiredConfigAnnotation] = "rendered-worker-old"
+	p.Pools = append(p.Pools, invalid())
+	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")}
+	const why = "waits because it may belong to MachineConfigPool infra, whose spec.nodeSelector is invalid"
+	got := p.plan()
+	require.Equal(t, "worker", got.Pools[1].Name)
+	assert.Equal(t, []string{"Running b " + why, "Wait a " + why}, turns(&nodes.Plan{Pools: got.Pools[1:]}))
+	assert.ErrorContains(t, got.Errors(), "MachineConfigPool infra: spec.nodeSelector is invalid")
+}
+
 func TestPausedPoolIsPlannedAsIfItWereResumed(t *testing.T) {
 	p := newPlanned(t, 1)
 	p.add("a")

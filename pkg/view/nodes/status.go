@@ -180,6 +180,7 @@ func newPool(p *mcfgv1.MachineConfigPool, members pool.Membership, now time.Time
 	if slices.Contains(members.SelectAll, p.Name) {
 		result.SpecError = "spec.nodeSelector is empty, so it would select every node, and the pool gets none: set a label"
 	}
+	result.SpecError = cmp.Or(members.Invalid[p.Name], result.SpecError)
 	used := pool.Used(p, nodes)
 	for _, n := range nodes {
 		if pool.HoldsSlot(n) && !pool.IsDegraded(n) {
@@ -193,7 +194,7 @@ func newPool(p *mcfgv1.MachineConfigPool, members pool.Membership, now time.Time
 			}
 			node.Why = unreadiness(n)
 		case Waiting:
-			node.Why = result.waits(n, used)
+			node.Why = result.waits(n, used, members.Doubt(p.Name))
 		default:
 		}
 		result.Nodes = append(result.Nodes, node)
@@ -269,8 +270,9 @@ func (n Node) rank() int {
 	return rank
 }
 
-// waits explains why a node has not started. used is the number of used slots. The result is empty if the node may start at once.
-func (p *Pool) waits(n *corev1.Node, used int) string {
+// waits explains why a node has not started. used is the number of used slots, and doubt says why the node may belong to another pool. The result
+// is empty if the node may start at once.
+func (p *Pool) waits(n *corev1.Node, used int, doubt string) string {
 	switch {
 	case pool.HoldsSlot(n):
 		return "waits for its daemon to start the update"
@@ -282,7 +284,9 @@ func (p *Pool) waits(n *corev1.Node, used int) string {
 		return "waits because the pool is paused"
 	case p.SpecError != "":
 		return "waits because a field of the pool is invalid"
-	case plan.IsControlPlane(p.Name) && used > 0:
+	case doubt != "":
+		return doubt
+	case pool.IsOfControlPlane(p.Name) && used > 0:
 		return plan.Wait{Cause: plan.ControlPlane}.String()
 	case used >= p.MaxUnavailable:
 		return fmt.Sprintf("waits for a free slot: at most %s may be unavailable or failed", printable.Count(p.MaxUnavailable, "node"))

@@ -193,6 +193,25 @@ func newNodeWithout(n *corev1.Node) *corev1.Node {
 	return n
 }
 
+// invalid returns a pool with an invalid selector.
+func invalid() *mcfgv1.MachineConfigPool {
+	p := newPool("infra")
+	p.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "infra", Operator: "Bogus"}}}
+	return p
+}
+
+func TestStatusNamesAnInvalidNodeSelector(t *testing.T) {
+	c := nodes.Cluster{At: now, Pools: []*mcfgv1.MachineConfigPool{newPool("worker"), invalid()}, Nodes: []*corev1.Node{at("n", before)}}
+	s, err := nodes.NewStatus(c, "")
+	require.NoError(t, err)
+	assert.Equal(t, nodes.PoolDegraded, s.Pools[0].State)
+	assert.Contains(t, s.Pools[0].SpecError, "spec.nodeSelector is invalid")
+	assert.Equal(t, "waits because it may belong to MachineConfigPool infra, whose spec.nodeSelector is invalid", s.Pools[1].Nodes[0].Why)
+	var out bytes.Buffer
+	require.NoError(t, s.Text(&out))
+	assert.Contains(t, out.String(), s.Pools[0].SpecError)
+}
+
 func TestDoneNodesAreOnlyCounted(t *testing.T) {
 	s, err := nodes.NewStatus(nodes.Cluster{At: now, Pools: []*mcfgv1.MachineConfigPool{newPool("worker")}, Nodes: []*corev1.Node{at("a", target)}}, "")
 	require.NoError(t, err)

@@ -1,0 +1,63 @@
+package plan
+
+import (
+	"cmp"
+	"errors"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cluster-version/cvo/pkg/node/pool"
+)
+
+// NewPool returns a pool for Plan, without the node of the leader. retarget are the nodes that get the pool's config at once: their update to
+// another config is in progress, and they keep their slots. A pool that is paused, is being deleted or has no config has neither candidates nor
+// such nodes. all are the nodes of the cluster, and m has their pools. The error says which field of the pool prevents updates.
+func NewPool(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node) (input Pool, retarget []*corev1.Node, err error) {
+	nodes := m.Nodes[p.Name]
+	input = Pool{Name: p.Name, Undrained: map[string]bool{}, Used: pool.Used(p, nodes), Refusal: m.Doubt(p.Name)}
+	for _, n := range nodes {
+		if pool.IsUndrained(n, all) {
+			input.Undrained[n.Name] = true
+		}
+		if pool.IsDraining(n) {
+			input.Draining = append(input.Draining, n)
+		}
+	}
+	if why := m.Invalid[p.Name]; why != "" {
+		return input, nil, errors.New(why)
+	}
+	if input.Slots, err = pool.MaxUnavailable(p, len(nodes)); err != nil {
+		return input, nil, err
+	}
+	if p.Spec.Paused || p.DeletionTimestamp != nil || p.Spec.Configuration.Name == "" {
+		return input, nil, nil
+	}
+	candidates := pool.Select(p, nodes, input.Slots)
+	input.Candidates = candidates.Start
+	if input.Refusal == "" {
+		retarget = candidates.Retarget
+	}
+	return input, retarget, nil
+}
+
+// Guarded returns the plans of a planner for pools. Before a control-plane node starts, guard says why it must not, as a sentence without subject
+// and period, or returns an empty text. If it refuses the node, Guarded sets Pool.Refusal and plans again.
+func Guarded(pools []Pool, planner func([]Pool) []Plan, guard func(*corev1.Node) string) []Plan {
+	plans := planner(pools)
+	why := ""
+	for i := range plans {
+		if pool.IsOfControlPlane(pools[i].Name) && len(plans[i].Start) > 0 { // of one pool: they start one at a time
+			why = guard(plans[i].Start[0])
+		}
+	}
+	if why == "" {
+		return plans
+	}
+	for i := range pools {
+		if pool.IsOfControlPlane(pools[i].Name) {
+			pools[i].Refusal = cmp.Or(pools[i].Refusal, why)
+		}
+	}
+	return planner(pools)
+}
