@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 	"github.com/cluster-version/cvo/pkg/node/progress"
 )
@@ -57,14 +58,13 @@ func (d *Daemon) progress(n *corev1.Node) (progress.Progress, error) {
 	if pool.IsDegraded(n) {
 		p.Failure = n.Annotations[api.NodeReasonAnnotation]
 	}
-	wanted := "drain-" + p.Desired
 	switch {
 	case pool.IsDone(n) && current.Name == p.Desired:
 		p.Step = progress.Updated
 	case current.Name == p.Desired:
 		p.Step = progress.Resuming
-	case n.Annotations[api.DesiredDrainAnnotation] != wanted:
-	case n.Annotations[api.AppliedDrainAnnotation] != wanted:
+	case n.Annotations[api.DesiredDrainAnnotation] != drain.Before(p.Desired):
+	case !drain.IsAnswered(n):
 		p.Step = progress.Draining
 	default:
 		p.Step = progress.Applying
