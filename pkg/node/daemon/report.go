@@ -21,6 +21,9 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/progress"
 )
 
+// reportTimeout is the timeout of a report. The update of the node waits for it.
+const reportTimeout = 5 * time.Second
+
 // report writes the step of the update into the node's MachineConfigNode, which the controller creates. It returns nil if the status is the
 // same. The daemon is the only writer of the status, so the patch needs no lock.
 func (d *Daemon) report(ctx context.Context, s state) (*mcfgv1.MachineConfigNode, error) {
@@ -38,6 +41,8 @@ func (d *Daemon) report(ctx context.Context, s state) (*mcfgv1.MachineConfigNode
 	if equality.Semantic.DeepEqual(before.Status, after.Status) {
 		return nil, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
 	err = d.client.Status().Patch(ctx, after, client.MergeFrom(before))
 	if apierrors.IsNotFound(err) {
 		return nil, nil // the deletion is an event
