@@ -255,6 +255,24 @@ func (o *Overlay) each(at place, visit func(list, item place)) {
 	}
 }
 
+// ShrinksWhole reports whether the body lacks a part of a list or map that only we own, and that we own as a whole. If the next API version
+// owns the entries separately, the server does not know that they were ours, so an apply would not remove the part.
+func (o *Overlay) ShrinksWhole() bool { return o.shrinksWhole(o.root()) }
+
+func (o *Overlay) shrinksWhole(at place) bool {
+	if items := o.items(at); items != nil {
+		return slices.ContainsFunc(items, o.shrinksWhole)
+	}
+	_, isList := at.live.([]any)
+	if (isList || isObject(at.live)) && at.inBody && ownership.Whole(o.own, at.path) {
+		return !ownership.Reaches(o.others, at.path) && !sameValue(at.live, at.body)
+	}
+	return slices.ContainsFunc(at.names(), func(name string) bool {
+		next := at.field(name)
+		return next.inLive && next.inBody && o.shrinksWhole(next)
+	})
+}
+
 // Object returns the object that the API server validates.
 func (o *Overlay) Object() any { return o.merged(o.root()) }
 
