@@ -92,6 +92,18 @@ func TestTreeNamesWorkloadsWithoutReplicas(t *testing.T) {
 	assert.Contains(t, View{}.Lines(s), line, "without the objects, too")
 }
 
+func TestTreeNamesOtherControllers(t *testing.T) {
+	s := snapshots.Updating()
+	id := manifest.ID{Kind: "ConfigMap", Namespace: "lab", Name: "foreign"}
+	lines := func() string { return strings.Join(View{}.Lines(s), "\n") }
+	const text = "Controlled by another object\n  ConfigMap lab/foreign  Shop shop"
+	assert.NotContains(t, lines(), "Controlled by another object")
+	s.Objects = append(s.Objects, report.Object{ID: id, State: report.StateSettled, Controller: "Shop shop"})
+	assert.Contains(t, lines(), text)
+	s.Progress.Controlled, s.Objects = []report.Controlled{{ID: id, Controller: "Shop shop"}}, nil
+	assert.Contains(t, lines(), text, "without the objects, too")
+}
+
 func TestTreeDescribesRepairsOfObjectsWithoutManagedFields(t *testing.T) {
 	s := snapshots.Updating()
 	s.Objects[1].Repairs, s.Objects[1].LastRepair = 1, report.Repair{At: s.At, Reason: report.DriftChanged, Unowned: true}
