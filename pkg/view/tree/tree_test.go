@@ -92,6 +92,14 @@ func TestTreeNamesWorkloadsWithoutReplicas(t *testing.T) {
 	assert.Contains(t, View{}.Lines(s), line, "without the objects, too")
 }
 
+func TestTreeNamesUnmatchedOverrides(t *testing.T) {
+	s := snapshots.Updating()
+	const text = `These entries of spec.overrides match no object of the release and have no effect: group "apps/v1" (did you mean group "apps"?)`
+	assert.NotContains(t, strings.Join(View{}.Lines(s), "\n"), "Unmatched overrides")
+	s.UnmatchedOverrides = text
+	assert.Contains(t, View{}.Lines(s), "Unmatched overrides: "+text)
+}
+
 func TestTreeNamesOtherControllers(t *testing.T) {
 	s := snapshots.Updating()
 	id := manifest.ID{Kind: "ConfigMap", Namespace: "lab", Name: "foreign"}
