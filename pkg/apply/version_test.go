@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -287,6 +289,28 @@ func TestMoveKeepsOurEntryIfTheServerDiscardsAll(t *testing.T) {
 	obj := live(t, next)
 	assert.Equal(t, []string{api.FieldManager + " Apply v1"}, managers(obj))
 	assert.Equal(t, map[string]any{"port": int64(82)}, obj.Object["spec"], "a field that the release drops disappears")
+	assert.Equal(t, "kept", obj.GetLabels()["theirs"])
+}
+
+// Another client may write the object between the read and the move.
+func TestMoveIsRepeatedAfterAConflict(t *testing.T) {
+	widget := graduated(t, "conflict.example.com")
+	a, record := connect(t, owner)
+	first, next := widget("v1beta1", "w", "{port: 80, note: old}"), widget("v1", "w", "{port: 81}")
+	must(t, a, first)
+	writeOnce := sync.OnceFunc(func() { as(t, "other", first, types.MergePatchType, `{"metadata":{"labels":{"theirs":"kept"}}}`) })
+	record.before = func(r *http.Request) {
+		if r.Header.Get("Content-Type") == string(types.JSONPatchType) {
+			writeOnce()
+		}
+	}
+	record.take()
+	must(t, a, next)
+	move := []string{"PATCH json-patch+json", "PATCH apply-patch"}
+	assert.Equal(t, slices.Concat([]string{"PATCH apply-patch", "GET", "GET"}, move, []string{"GET"}, move), methods(record.take()))
+	obj := live(t, next)
+	assert.ElementsMatch(t, []string{api.FieldManager + " Apply v1", "other Update v1"}, managers(obj))
+	assert.Equal(t, map[string]any{"port": int64(81), "accessPolicy": "deny"}, obj.Object["spec"])
 	assert.Equal(t, "kept", obj.GetLabels()["theirs"])
 }
 
