@@ -91,10 +91,10 @@ func (s *submission) rewriteLive(ctx context.Context, failed error) (done bool, 
 	return true, nil // after a conflict, the apply fails in the same way again
 }
 
-// move writes the entries of a rewrite, and first removes what the next apply would not remove.
+// move writes the entries of a rewrite. Before, it removes entries of lists and maps that the next apply would not remove.
 func (s *submission) move(ctx context.Context, w *rewrite) error {
 	resourceVersion := w.live.GetResourceVersion()
-	if moved := s.moved(w); moved.ShrinksWhole() {
+	if moved := s.moved(w); moved.ChangesWhole() {
 		stored, err := s.applier.client.Replace(ctx, s.target, moved.Object())
 		if err != nil {
 			return err

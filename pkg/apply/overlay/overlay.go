@@ -255,13 +255,13 @@ func (o *Overlay) each(at place, visit func(list, item place)) {
 	}
 }
 
-// ShrinksWhole reports whether the body lacks a part of a list or map that only we own, and that we own as a whole. If the next API version
-// owns the entries separately, the server does not know that they were ours, so an apply would not remove the part.
-func (o *Overlay) ShrinksWhole() bool { return o.shrinksWhole(o.root()) }
+// ChangesWhole reports whether the body has another value for a list or map that only we own, and that we own as a whole. If the next API
+// version owns the entries separately, the server does not know that they were ours, so an apply would not remove those that the body lacks.
+func (o *Overlay) ChangesWhole() bool { return o.changesWhole(o.root()) }
 
-func (o *Overlay) shrinksWhole(at place) bool {
+func (o *Overlay) changesWhole(at place) bool {
 	if items := o.items(at); items != nil {
-		return slices.ContainsFunc(items, o.shrinksWhole)
+		return slices.ContainsFunc(items, o.changesWhole)
 	}
 	_, isList := at.live.([]any)
 	if (isList || isObject(at.live)) && at.inBody && ownership.Whole(o.own, at.path) {
@@ -269,7 +269,7 @@ func (o *Overlay) shrinksWhole(at place) bool {
 	}
 	return slices.ContainsFunc(at.names(), func(name string) bool {
 		next := at.field(name)
-		return next.inLive && next.inBody && o.shrinksWhole(next)
+		return next.inLive && next.inBody && o.changesWhole(next)
 	})
 }
 
