@@ -29,8 +29,13 @@ func (s *submission) dryRun(w *rewrite) any {
 	if w.entries == nil {
 		return w.replacement
 	}
+	return s.moved(w).Object()
+}
+
+// moved returns the overlay of the body on the live object with the entries of a rewrite.
+func (s *submission) moved(w *rewrite) *overlay.Overlay {
 	w.live.SetManagedFields(w.entries)
-	return overlay.Lay(s.m.GVK(), s.body, w.live).Object()
+	return overlay.Lay(s.m.GVK(), s.body, w.live)
 }
 
 // findRewrite returns the write after which a failed apply may succeed, or nil if no write would help.
@@ -77,19 +82,31 @@ func (s *submission) rewriteLive(ctx context.Context, failed error) (done bool, 
 	}
 	s.rewrites++
 	if w.entries == nil {
-		err = s.applier.client.Replace(ctx, s.target, w.replacement)
+		_, err = s.applier.client.Replace(ctx, s.target, w.replacement)
 		return err == nil, err
 	}
-	version := s.m.GVK().GroupVersion().String()
-	stored, err := s.applier.client.SetManagers(ctx, s.target, w.live.GetResourceVersion(), w.entries)
-	if err == nil && len(stored.ManagedFields) == 0 { // the server cannot convert the object to the version of another entry, so it discarded all
-		entries := slices.DeleteFunc(w.entries, func(e metav1.ManagedFieldsEntry) bool { return e.APIVersion != version })
-		_, err = s.applier.client.SetManagers(ctx, s.target, stored.ResourceVersion, entries)
-	}
-	if err != nil && !apierrors.IsConflict(err) {
-		return false, fmt.Errorf("moving managedFields to %s: %w", version, err)
+	if err = s.move(ctx, w); err != nil && !apierrors.IsConflict(err) {
+		return false, fmt.Errorf("moving managedFields to %s: %w", s.m.GVK().GroupVersion(), err)
 	}
 	return true, nil // after a conflict, the apply fails in the same way again
+}
+
+// move writes the entries of a rewrite. Before, it removes entries of lists and maps that the next apply would not remove.
+func (s *submission) move(ctx context.Context, w *rewrite) error {
+	resourceVersion := w.live.GetResourceVersion()
+	if moved := s.moved(w); moved.ChangesWhole() {
+		stored, err := s.applier.client.Replace(ctx, s.target, moved.Object())
+		if err != nil {
+			return err
+		}
+		resourceVersion = stored.ResourceVersion // the next write drops the entry of this one
+	}
+	stored, err := s.applier.client.SetManagers(ctx, s.target, resourceVersion, w.entries)
+	if err == nil && len(stored.ManagedFields) == 0 { // the server cannot convert the object to the version of another entry, so it discarded all
+		entries := slices.DeleteFunc(w.entries, func(e metav1.ManagedFieldsEntry) bool { return e.APIVersion != s.m.GVK().GroupVersion().String() })
+		_, err = s.applier.client.SetManagers(ctx, s.target, stored.ResourceVersion, entries)
+	}
+	return err
 }
 
 // isUnreadable reports whether an apply failed because the server cannot read the live object in the manifest's version. A webhook that

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -287,6 +289,28 @@ func TestMoveKeepsOurEntryIfTheServerDiscardsAll(t *testing.T) {
 	obj := live(t, next)
 	assert.Equal(t, []string{api.FieldManager + " Apply v1"}, managers(obj))
 	assert.Equal(t, map[string]any{"port": int64(82)}, obj.Object["spec"], "a field that the release drops disappears")
+	assert.Equal(t, "kept", obj.GetLabels()["theirs"])
+}
+
+// Another client may write the object between the read and the move.
+func TestMoveIsRepeatedAfterAConflict(t *testing.T) {
+	widget := graduated(t, "conflict.example.com")
+	a, record := connect(t, owner)
+	first, next := widget("v1beta1", "w", "{port: 80, note: old}"), widget("v1", "w", "{port: 81}")
+	must(t, a, first)
+	writeOnce := sync.OnceFunc(func() { as(t, "other", first, types.MergePatchType, `{"metadata":{"labels":{"theirs":"kept"}}}`) })
+	record.before = func(r *http.Request) {
+		if r.Header.Get("Content-Type") == string(types.JSONPatchType) {
+			writeOnce()
+		}
+	}
+	record.take()
+	must(t, a, next)
+	move := []string{"PATCH json-patch+json", "PATCH apply-patch"}
+	assert.Equal(t, slices.Concat([]string{"PATCH apply-patch", "GET", "GET"}, move, []string{"GET"}, move), methods(record.take()))
+	obj := live(t, next)
+	assert.ElementsMatch(t, []string{api.FieldManager + " Apply v1", "other Update v1"}, managers(obj))
+	assert.Equal(t, map[string]any{"port": int64(81), "accessPolicy": "deny"}, obj.Object["spec"])
 	assert.Equal(t, "kept", obj.GetLabels()["theirs"])
 }
 
@@ -670,4 +694,70 @@ func TestDiscardedFieldsAreTakenBackAfterARejection(t *testing.T) {
 	assert.Contains(t, change.Message, "took back its fields")
 	assert.Equal(t, "z", at(live(t, next).Object, podAt+"containers.0.env.0.value"))
 	assert.NotContains(t, live(t, next).GetAnnotations(), "old")
+}
+
+// If a list or map is owned as a whole in one version and by its entries in the next, the server does not know the owner of the entries.
+func TestEntriesOfAFormerlyAtomicListDisappear(t *testing.T) {
+	serveCRD(t, parse(t, `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gauges.granular.example.com}
+spec:
+  group: granular.example.com
+  scope: Namespaced
+  names: {kind: Gauge, plural: gauges, singular: gauge, listKind: GaugeList}
+  versions:
+  - name: v1beta1
+    served: true
+    storage: false
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {
+      first: {type: string},
+      items: {type: array, items: {type: object, properties: {name: {type: string}, value: {type: string}}}},
+      groups: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [name], items: {type: object, required: [name], properties: {
+        name: {type: string}, set: {type: array, items: {type: string}}}}},
+      map: {type: object, x-kubernetes-map-type: atomic, additionalProperties: {type: string}}}}}}}
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, x-kubernetes-validations: [{rule: "!has(self.first) || self.items.exists(i, i.name == self.first)"}], properties: {
+      accessPolicy: {type: string, default: deny},
+      first: {type: string},
+      items: {type: array, maxItems: 9, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [name], items: {type: object, required: [name], properties: {name: {type: string}, value: {type: string}}}},
+      groups: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [name], items: {type: object, required: [name], properties: {
+        name: {type: string}, set: {type: array, x-kubernetes-list-type: set, items: {type: string}}}}},
+      map: {type: object, additionalProperties: {type: string}}}}}}}
+`))
+	ns := namespace(t)
+	gauge := func(version, name, spec string) *manifest.Manifest {
+		return parse(t, fmt.Sprintf("apiVersion: granular.example.com/%s\nkind: Gauge\nmetadata: {name: %s, namespace: %s}\nspec: %s", version, name, ns, spec))
+	}
+	for _, tt := range []struct{ name, spec string }{
+		{"without some entries", "{first: b, items: [{name: b, value: v}], groups: [{name: g, set: [a]}], map: {a/b~c: v}}"},
+		{"with changed entries", "{items: [{name: b, value: changed}, {name: c}], groups: [{name: g, set: [b, c]}, {name: h}], map: {a/b~c: changed, d: v}}"},
+		{"without lists and maps", "{groups: [{name: g}]}"},
+	} {
+		t.Run("it applies a manifest "+tt.name, func(t *testing.T) {
+			a, record := connect(t, owner)
+			first, next := gauge("v1beta1", slug(tt.name), "{first: b, items: [{name: a, value: v}, {name: b, value: v}], groups: [{name: g, set: [a, b]}], map: {a/b~c: v, b: v}}"), gauge("v1", slug(tt.name), tt.spec)
+			must(t, a, first)
+			predicted, err := a.Predict(t.Context(), next, release.Updating)
+			require.NoError(t, err)
+			record.take()
+			must(t, a, next)
+			assert.LessOrEqual(t, len(record.take()), 5)
+			want := next.Object.DeepCopy()
+			require.NoError(t, unstructured.SetNestedField(want.Object, "deny", "spec", "accessPolicy"))
+			assert.Equal(t, want.Object["spec"], live(t, next).Object["spec"])
+			assert.Equal(t, want.Object["spec"], predicted.Object.Object["spec"])
+
+			must(t, a, gauge("v1", slug(tt.name), "{}"))
+			assert.Equal(t, map[string]any{"accessPolicy": "deny"}, live(t, next).Object["spec"], "all fields are ours")
+		})
+	}
+
+	// The shorter list is invalid without another field of the manifest.
+	a, _ := connect(t, owner)
+	first, next := gauge("v1beta1", "both", "{first: b, items: [{name: a}, {name: b}]}"), gauge("v1", "both", "{first: a, items: [{name: a}]}")
+	must(t, a, first)
+	must(t, a, next)
+	assert.Equal(t, map[string]any{"first": "a", "items": []any{map[string]any{"name": "a"}}, "accessPolicy": "deny"}, live(t, next).Object["spec"])
 }

@@ -2,12 +2,16 @@ package cli_test
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
 	"testing/fstest"
 
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -83,6 +87,24 @@ func TestSignaturesOfGeneratedKeysVerify(t *testing.T) {
 			assert.Equal(t, "release", evidence[0].Root)
 			assert.Equal(t, kind, evidence[0].Method)
 		})
+	}
+}
+
+// TestCosignKeysWithAnEmptyPassphraseSign uses a key as cosign creates it by default, without a passphrase file and with an empty one.
+func TestCosignKeysWithAnEmptyPassphraseSign(t *testing.T) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	der, err := cryptoutils.MarshalPrivateKeyToEncryptedDER(private, cryptoutils.StaticPasswordFunc([]byte{}))
+	require.NoError(t, err)
+	key := filepath.Join(t.TempDir(), "cosign.key")
+	require.NoError(t, os.WriteFile(key, cryptoutils.PEMEncode("ENCRYPTED SIGSTORE PRIVATE KEY", der), 0o600))
+	empty := filepath.Join(t.TempDir(), "passphrase")
+	for _, content := range []string{"", "\n"} {
+		require.NoError(t, os.WriteFile(empty, []byte(content), 0o600))
+		for _, flags := range [][]string{nil, {"--passphrase-file", empty}} {
+			_, err := runSigning(t, append([]string{"release", "sign", pushRelease(t).Pullspec, "--key", key}, flags...)...)
+			require.NoError(t, err, "%q %v", content, flags)
+		}
 	}
 }
 

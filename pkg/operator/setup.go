@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	batchv1client "k8s.io/client-go/kubernetes/typed/batch/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -217,13 +218,20 @@ func controllerOptions() controller.Options {
 }
 
 func (s *setup) addController(ctx context.Context) error {
-	// The watch starts with the other caches, before the election, so a new leader reconciles at once.
-	if _, err := s.Manager.GetCache().GetInformer(ctx, &configv1.ClusterVersion{}, cache.BlockUntilSynced(false)); err != nil {
+	// The watch starts with the other caches, before the election, so a new leader reconciles at once. The controller does not start a watch
+	// of its own with For, because it then checks only every 100 ms whether it has received the existing object.
+	informer, err := s.Manager.GetCache().GetInformer(ctx, &configv1.ClusterVersion{}, cache.BlockUntilSynced(false))
+	if err == nil {
+		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(any) { s.sources.Changed() },
+			UpdateFunc: func(any, any) { s.sources.Changed() },
+			DeleteFunc: func(any) { s.sources.Changed() },
+		})
+	}
+	if err != nil {
 		return fmt.Errorf("watching the ClusterVersion: %w", err)
 	}
-	controller := builder.ControllerManagedBy(s.Manager).Named("clusterversion").
-		For(&configv1.ClusterVersion{}).
-		WithOptions(controllerOptions())
+	controller := builder.ControllerManagedBy(s.Manager).Named("clusterversion").WithOptions(controllerOptions())
 	for _, source := range s.sources.All() {
 		controller.WatchesRawSource(source)
 	}

@@ -22,12 +22,19 @@ import (
 // regularly.
 const writesPerManifest = 1.3
 
+// These are the limits of all requests, per manifest of the release. The margins are less than one more request for each object that
+// changes. Watches do not count, because the API server ends them after some minutes.
+const (
+	installRequests = 1.5
+	updateRequests  = 0.33
+)
+
 // assertBudget counts the operator's requests since begin.
-func (p *platform) assertBudget(what string, begin time.Time, manifests int) {
+func (p *platform) assertBudget(what string, begin time.Time, manifests int, limit float64) {
 	p.t.Helper()
 	requests, writes := 0, 0
 	for _, e := range p.audit(begin) {
-		if !strings.HasPrefix(e.UserAgent, operatorAgent) || isIndependent(e.Object.Resource) {
+		if !strings.HasPrefix(e.UserAgent, operatorAgent) || isIndependent(e.Object.Resource) || e.Verb == "watch" {
 			continue
 		}
 		requests++
@@ -38,6 +45,7 @@ func (p *platform) assertBudget(what string, begin time.Time, manifests int) {
 	perManifest := float64(writes) / float64(manifests)
 	p.t.Logf("%s: %d requests, of which %d are writes, for %d manifests: %.3f writes per manifest", what, requests, writes, manifests, perManifest)
 	assert.LessOrEqual(p.t, perManifest, writesPerManifest, what)
+	assert.LessOrEqual(p.t, float64(requests), limit*float64(manifests), what)
 }
 
 // isIndependent reports whether requests for a resource are not part of a rollout: the Lease, events, and the reviews with which the

@@ -15,8 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -140,9 +140,7 @@ func TestMovedTagIsNotResolvedAgain(t *testing.T) {
 		l.assertStays("4.2.0", accepted)
 	})
 	l.chapter("survives a failover to a second replica", func(*testing.T) {
-		second := l.outliving().operator(l.own.ByDigest(), "--payload-cache", l.dir+"/second")
-		l.cvo.end(l.t)
-		l.cvo = second
+		l.failOver()
 		l.assertStays("4.2.0", accepted)
 	})
 	l.chapter("resolves the tag again after a new request", func(*testing.T) {
@@ -161,9 +159,7 @@ func TestMovedTagIsNotResolvedAgain(t *testing.T) {
 		l.assertStays("4.4.0", accepted)
 	})
 	l.chapter("rejects an unsigned image after force and a failover", func(*testing.T) {
-		second := l.outliving().operator(l.own.ByDigest(), "--payload-cache", l.dir+"/second")
-		l.cvo.end(l.t)
-		l.cvo = second
+		l.failOver()
 		l.assertStays("4.4.0", accepted)
 	})
 	l.chapter("rejects a forged record of another digest", func(t *testing.T) {
@@ -340,37 +336,64 @@ func (l *tagPlatform) recreatedWith(update configv1.Update) {
 	l.recorded("the new ClusterVersion to be recorded", func(request map[string]any) bool { return request["clusterVersionUID"] == string(cv.UID) })
 }
 
-// TestOldDefinitionRequiresRequestsByDigest uses a definition of ReleaseStatus that drops the request record, and a cluster without a
-// definition.
+// TestOldDefinitionRequiresRequestsByDigest replaces the definition of ReleaseStatus, after a request by tag was accepted, by one that drops
+// the request record, or deletes it. No process may resolve the tag again, and the operator rejects the next request by tag.
 //
 //threat:record-request-deleted
 func TestOldDefinitionRequiresRequestsByDigest(t *testing.T) {
 	t.Parallel()
-	for name, old := range map[string]bool{"rejects a tag if fields are dropped": true, "rejects a tag if the kind is missing": false} {
+	for name, replace := range map[string]func(*tagPlatform){
+		"if fields are dropped": (*tagPlatform).dropRecordFields, "if the kind is missing": (*tagPlatform).deleteDefinition,
+	} {
 		t.Run(name, func(t *testing.T) {
-			l := &tagPlatform{testPlatform: &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}}
-			if old {
-				l.definedBefore()
-			}
-			l.tag = l.registry.Host() + "/platform/release:stable"
-			l.own = l.pushAndMoveTag("4.1.0", true)
-			l.install("4.1.0")
-			next := l.pushAndMoveTag("4.2.0", true)
+			l := newTagged(t)
+			l.pushAndMoveTag("4.2.0", true)
+			l.updated("4.2.0", configv1.Update{Image: l.tag})
+			l.pushAndMoveTag("4.3.0", true)
+			l.stopped(func() { replace(l) })
+			l.assertStays("4.2.0", accepted)
+			l.failOver()
+			l.assertStays("4.2.0", accepted)
+
+			l.cancel()
+			l.await("the spec to be observed", 20*time.Second, at("4.2.0"))
+			next := l.pushAndMoveTag("4.3.1", true)
 			l.update(configv1.Update{Image: l.tag})
 			message := l.refused("RetrievePayload", l.tag)
 			assert.Contains(t, message, "request the release by digest")
 			assert.Contains(t, message, api.ReleaseStatusDefinition)
-			l.updated("4.2.0", configv1.Update{Image: next.ByDigest()})
+			for _, takeOver := range []func(){l.handOver, l.failOver} {
+				takeOver()
+				l.assertStays("4.2.0", accepted) // without a record, the newest release in the history answers an observed request by tag
+			}
+			l.updated("4.3.1", configv1.Update{Image: next.ByDigest()})
+			l.pushAndMoveTag("4.3.2", true)
+			l.handOver()
+			l.assertStays("4.3.1", accepted)
 		})
 	}
 }
 
-// definedBefore creates the definition of ReleaseStatus from before requests were recorded.
-func (l *tagPlatform) definedBefore() {
-	data, err := os.ReadFile(statusDefinition)
-	require.NoError(l.t, err)
+// failOver starts a second replica and stops the leader.
+func (l *tagPlatform) failOver() {
+	l.t.Helper()
+	second := l.outliving().operator(l.own.ByDigest(), "--payload-cache", l.dir+"/second")
+	l.cvo.end(l.t)
+	l.cvo = second
+}
+
+// definition returns the definition of ReleaseStatus.
+func (l *tagPlatform) definition() *unstructured.Unstructured {
+	l.t.Helper()
 	crd := &unstructured.Unstructured{}
-	require.NoError(l.t, yaml.Unmarshal(data, &crd.Object))
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	require.NoError(l.t, l.client.Get(l.t.Context(), client.ObjectKey{Name: api.ReleaseStatusDefinition}, crd))
+	return crd
+}
+
+// dropRecordFields replaces the definition of ReleaseStatus by the one from before requests were recorded, and drops the recorded fields.
+func (l *tagPlatform) dropRecordFields() {
+	crd := l.definition()
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	version := versions[0].(map[string]any)
 	path := []string{"schema", "openAPIV3Schema", "properties", "status", "properties"}
@@ -379,7 +402,21 @@ func (l *tagPlatform) definedBefore() {
 	}
 	unstructured.RemoveNestedField(version, append(path, "releases", "items", "properties", "clusterVersionUID")...)
 	require.NoError(l.t, unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"))
-	require.NoError(l.t, l.client.Create(l.t.Context(), crd))
+	require.NoError(l.t, l.client.Update(l.t.Context(), crd))
+	require.Eventually(l.t, func() bool { // the API server has loaded the definition
+		_, found, _ := unstructured.NestedMap(l.record().Object, "status", "request")
+		return !found
+	}, 30*time.Second, 20*time.Millisecond)
+	require.NoError(l.t, l.client.Update(l.t.Context(), l.record()))
+}
+
+// deleteDefinition deletes the definition of ReleaseStatus, and with it the record.
+func (l *tagPlatform) deleteDefinition() {
+	crd := l.definition()
+	require.NoError(l.t, l.client.Delete(l.t.Context(), crd))
+	require.Eventually(l.t, func() bool {
+		return apierrors.IsNotFound(l.client.Get(l.t.Context(), client.ObjectKeyFromObject(crd), crd))
+	}, 30*time.Second, 20*time.Millisecond)
 }
 
 // TestOwnReleaseHasPreconditions requests the release with which the operator was started after a later one has completed.

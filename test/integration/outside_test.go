@@ -57,14 +57,15 @@ func TestUpdateUsesTheClustersOwnConfiguration(t *testing.T) {
 
 type outside struct {
 	*platform
-	mirror string
-	images map[string]release.Image
-	keys   string
+	// mirror is the host of the mirror, and repository its counterpart of source.
+	mirror, repository string
+	images             map[string]release.Image
+	keys               string
 }
 
 func newOutside(t *testing.T) *outside {
 	t.Helper()
-	o := &outside{platform: newPlatform(t), images: map[string]release.Image{}}
+	o := &outside{platform: newPlatform(t), repository: "mirrored", images: map[string]release.Image{}}
 	o.mirror = guarded(t, o.registry, "cluster", "secret")
 	o.keys = filepath.Join(o.dir, "keys")
 	_, err := o.run("release", "keygen", "--out", o.keys)
@@ -121,7 +122,7 @@ func (o *outside) operatorFromFolder() {
 // mirrored configures the cluster to use the mirror of the source, with its credentials.
 func (o *outside) mirrored() {
 	o.t.Helper()
-	auths, err := json.Marshal(map[string]any{"auths": map[string]any{o.mirror + "/mirrored": map[string]string{"username": "cluster", "password": "secret"}}})
+	auths, err := json.Marshal(map[string]any{"auths": map[string]any{o.mirror + "/" + o.repository: map[string]string{"username": "cluster", "password": "secret"}}})
 	require.NoError(o.t, err)
 	o.put(&corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: api.ConfigNamespace, Name: api.PullSecret}, Type: corev1.SecretTypeDockerConfigJson,
@@ -130,7 +131,7 @@ func (o *outside) mirrored() {
 	o.put(&configv1.ImageDigestMirrorSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "platform"},
 		Spec: configv1.ImageDigestMirrorSetSpec{ImageDigestMirrors: []configv1.ImageDigestMirrors{{
-			Source: source, Mirrors: []configv1.ImageMirror{configv1.ImageMirror(o.mirror + "/mirrored")},
+			Source: source, Mirrors: []configv1.ImageMirror{configv1.ImageMirror(o.mirror + "/" + o.repository)},
 		}}},
 	})
 }

@@ -25,7 +25,7 @@ func TestRealReleasesInstallAndUpdate(t *testing.T) {
 	t.Logf("installed in %s", installed.Round(100*time.Millisecond))
 	assert.True(t, cv.Status.History[0].Verified)
 	p.rest()
-	p.assertBudget("install", begin, len(p.graphOf(r.fromDir, release.Initializing).objects))
+	p.assertBudget("install", begin, len(p.graphOf(r.fromDir, release.Initializing).objects), installRequests)
 
 	// The operator is stopped, so that only the diff sends requests to the API server.
 	g := p.graphOf(r.toDir, release.Updating)
@@ -41,7 +41,7 @@ func TestRealReleasesInstallAndUpdate(t *testing.T) {
 	t.Logf("updated in %s", time.Since(begin).Round(100*time.Millisecond))
 	assert.True(t, cv.Status.History[0].Verified)
 	assert.Equal(t, "4.23.0", cv.Status.Desired.Version)
-	p.assertBudget("update", begin, len(g.objects))
+	p.assertBudget("update", begin, len(g.objects), updateRequests)
 	p.assertOrder(g, p.audit(begin))
 	p.await("the cluster to be at 4.23.0", patience, func(cv *configv1.ClusterVersion) bool {
 		return condition(cv, configv1.OperatorProgressing) == "False||Cluster version is 4.23.0"

@@ -50,8 +50,8 @@ type cluster struct {
 	pools []*nodePool
 	index *plan.Index
 	clock
-	// refused is the number of evictions that a budget refused.
-	refused int
+	// plans is the number of plans, and refused that of the evictions that a budget refused.
+	plans, refused int
 	// violations are broken rules: an application with too few healthy pods, or a pool with too many unavailable nodes.
 	violations []string
 	// perSecond limits the evictions of all nodes together; 0 for no limit. nextRequest is the time of the next one.

@@ -44,6 +44,7 @@ func (c *cluster) start(p *nodePool) {
 			input.Draining = append(input.Draining, n.object)
 		}
 	}
+	c.plans++
 	result := c.index.Plan([]plan.Pool{input}, c.now)[0]
 	next := result.Start
 	p.hasIdle = result.Idle > 0
@@ -113,12 +114,14 @@ func (c *cluster) evict(q *pod) (accepted bool) {
 		if q.node.left--; q.node.left == 0 {
 			c.in(reboot, func() { c.finish(q.node) })
 		}
-		c.in(startup, func() { c.replace(q.app) })
+		// The replacement runs on an updated node, so it is not evicted again.
+		c.in(startup, func() { c.setHealthy(q.app, q.app.healthy+1) })
 	})
 	return true
 }
 
-// setHealthy changes the number of an application's healthy pods, and its budget's status as the controller of budgets does.
+// setHealthy changes the number of an application's healthy pods, and its budget's status as the controller of budgets does. If the change frees
+// evictions by the rule of the stage's controllers, it makes the next attempt for the refused ones due, and the next plan too if a slot is empty.
 func (c *cluster) setHealthy(app *application, healthy int) {
 	app.healthy = healthy
 	if healthy < app.needed {
@@ -127,6 +130,7 @@ func (c *cluster) setHealthy(app *application, healthy int) {
 	if app.budget == nil {
 		return
 	}
+	earlier := app.budget.DeepCopy()
 	s := &app.budget.Status
 	s.CurrentHealthy = int32(healthy)
 	s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0)
@@ -138,12 +142,13 @@ func (c *cluster) setHealthy(app *application, healthy int) {
 		allowed.Status, allowed.LastTransitionTime = status, metav1.NewTime(c.now)
 	}
 	c.index.SetStatus(app.budget)
+	if plan.Frees(earlier, app.budget) {
+		c.retry(app)
+	}
 }
 
-// replace makes the replacement of a pod ready. It runs on an updated node, so it is not evicted again. The change of the budget makes the next
-// attempt for the refused evictions due, and the next plan too if a slot is empty.
-func (c *cluster) replace(app *application) {
-	c.setHealthy(app, app.healthy+1)
+// retry follows a change of an application's budget.
+func (c *cluster) retry(app *application) {
 	refused := app.refused
 	app.refused = nil
 	for _, q := range refused {

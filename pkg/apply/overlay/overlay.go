@@ -255,6 +255,24 @@ func (o *Overlay) each(at place, visit func(list, item place)) {
 	}
 }
 
+// ChangesWhole reports whether the body has another value for a list or map that only we own, and that we own as a whole. If the next API
+// version owns the entries separately, the server does not know that they were ours, so an apply would not remove those that the body lacks.
+func (o *Overlay) ChangesWhole() bool { return o.changesWhole(o.root()) }
+
+func (o *Overlay) changesWhole(at place) bool {
+	if items := o.items(at); items != nil {
+		return slices.ContainsFunc(items, o.changesWhole)
+	}
+	_, isList := at.live.([]any)
+	if (isList || isObject(at.live)) && at.inBody && ownership.Whole(o.own, at.path) {
+		return !ownership.Reaches(o.others, at.path) && !sameValue(at.live, at.body)
+	}
+	return slices.ContainsFunc(at.names(), func(name string) bool {
+		next := at.field(name)
+		return next.inLive && next.inBody && o.changesWhole(next)
+	})
+}
+
 // Object returns the object that the API server validates.
 func (o *Overlay) Object() any { return o.merged(o.root()) }
 

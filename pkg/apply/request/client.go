@@ -183,14 +183,14 @@ func (c *Client) SetManagers(ctx context.Context, t Target, resourceVersion stri
 }
 
 // Replace updates a whole object. It fails with a conflict if the object has another resource version.
-func (c *Client) Replace(ctx context.Context, t Target, object any) error {
+func (c *Client) Replace(ctx context.Context, t Target, object any) (*metav1.PartialObjectMetadata, error) {
 	data, err := encode(object)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	options := metav1.UpdateOptions{FieldManager: api.FieldManager}
-	return c.on(c.rest.Put(), t, true).SetHeader("Content-Type", runtime.ContentTypeJSON).
-		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx).Error()
+	return metadata(c.on(c.rest.Put(), t, true).SetHeader("Content-Type", runtime.ContentTypeJSON).
+		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx))
 }
 
 // Delete requests the deletion of the observed object, but not of another object with the same name. With unchanged, it also fails with a

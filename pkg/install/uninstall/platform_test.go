@@ -34,7 +34,7 @@ import (
 
 func TestUninstallDeletesThePlatform(t *testing.T) {
 	t.Parallel()
-	cfg, c, _ := installed.Cluster(t)
+	cfg, c, cv := installed.Cluster(t)
 	collectGarbage(t, c)
 	claims := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "with-claims", Labels: map[string]string{api.OwnedByLabel: "version"}}}
 	require.NoError(t, c.Create(t.Context(), claims))
@@ -49,6 +49,15 @@ func TestUninstallDeletesThePlatform(t *testing.T) {
 	held := configMap("held")
 	held.Labels, held.Finalizers = map[string]string{api.OwnedByLabel: "version"}, []string{"example.com/hold"}
 	require.NoError(t, c.Create(t.Context(), held))
+	user := configMap("of-a-user")
+	require.True(t, installed.Exists(t, c, user))
+	controlled := configMap("controlled")
+	controlled.Labels = map[string]string{api.OwnedByLabel: "version"}
+	controlled.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "ConfigMap", Name: user.Name, UID: user.UID, Controller: new(true)},
+		{APIVersion: configv1.GroupVersion.String(), Kind: "ClusterVersion", Name: cv.Name, UID: cv.UID},
+	}
+	require.NoError(t, c.Create(t.Context(), controlled))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var said string
@@ -66,6 +75,7 @@ func TestUninstallDeletesThePlatform(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, installed.Exists(t, c, configMap("of-the-platform")))
 	assert.True(t, installed.Exists(t, c, configMap("of-a-user")))
+	assert.True(t, installed.Exists(t, c, controlled), "it belongs to its controller, and the release only wrote it")
 	assert.True(t, installed.Exists(t, c, claim))
 	assert.Contains(t, results, target.Result{
 		APIVersion: "v1", Kind: "Namespace", Name: "with-claims", Outcome: target.Kept, Message: "it contains volume claims; --delete-data deletes them",

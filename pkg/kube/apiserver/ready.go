@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -65,6 +66,10 @@ func Ready(ctx context.Context, cfg *rest.Config, address string) error {
 	}
 	if operation, ok := errors.AsType[*net.OpError](err); ok {
 		return operation.Err // the other text has our port
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired { // the other text has the current time
+		return fmt.Errorf("x509: certificate has expired or is not yet valid: it is valid from %s to %s",
+			invalid.Cert.NotBefore.UTC().Format(time.RFC3339), invalid.Cert.NotAfter.UTC().Format(time.RFC3339))
 	}
 	if err != nil {
 		return err

@@ -91,6 +91,7 @@ func New(ctx context.Context, cfg *rest.Config, o Options) (*Replica, error) {
 		Scheme:                              o.Scheme,
 		Logger:                              o.Log,
 		Cache:                               o.Cache,
+		NewCache:                            newCache,
 		Metrics:                             telemetry.Unserved(), // the endpoint serves them
 		HealthProbeBindAddress:              serve.NoListener,
 		LeaderElection:                      true,

@@ -1,5 +1,5 @@
 // Package cluster has what the processes of the node stage need to read and write a cluster: the kinds of objects, and for the controllers the
-// contents of the cache, the changes of nodes that matter, and the delay after a conflict.
+// contents of the cache, the changes of nodes and budgets that matter, and the delay after a conflict.
 package cluster
 
 import (
@@ -10,11 +10,14 @@ import (
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	operatorv1 "github.com/openshift/api/operator/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/cluster-version/cvo/pkg/node/plan"
 )
 
 // ConflictRetry is the delay after a write that met a change of the Node which the cache did not show. The event of that change may be one that
@@ -40,3 +43,12 @@ func OnNodeChanges(matters func(before, after *corev1.Node) bool) builder.Predic
 		return !wasNode || !isNode || matters(before, after)
 	}})
 }
+
+// OnFreeingChanges limits a watch of PodDisruptionBudgets to the updates that may end a wait. Most others follow an eviction.
+func OnFreeingChanges() builder.Predicates { return builder.WithPredicates(freeingChanges) }
+
+var freeingChanges = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	before, wasBudget := e.ObjectOld.(*policyv1.PodDisruptionBudget)
+	after, isBudget := e.ObjectNew.(*policyv1.PodDisruptionBudget)
+	return !wasBudget || !isBudget || plan.Frees(before, after)
+}}

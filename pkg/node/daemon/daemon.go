@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -27,6 +26,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/node/host"
 )
 
@@ -193,12 +193,11 @@ func (d *Daemon) settle(ctx context.Context, n *corev1.Node, current string) (*c
 
 // release requests that the cordon is lifted, if the daemon has requested a drain. released is true once the node has no cordon of ours.
 func (d *Daemon) release(ctx context.Context, n *corev1.Node, current string) (released bool, written *corev1.Node, err error) {
-	wanted := n.Annotations[api.DesiredDrainAnnotation]
 	switch {
-	case strings.HasPrefix(wanted, "drain-"):
-		written, err = d.annotate(ctx, n, map[string]string{api.DesiredDrainAnnotation: "uncordon-" + current})
+	case drain.IsRequested(n):
+		written, err = d.annotate(ctx, n, map[string]string{api.DesiredDrainAnnotation: drain.EndOf(current)})
 		return false, written, err
-	case wanted != n.Annotations[api.AppliedDrainAnnotation]:
+	case !drain.IsAnswered(n):
 		return false, nil, nil // the controller's answer is an event
 	}
 	return true, nil, nil
@@ -212,9 +211,9 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 			return written, after, err
 		}
 	}
-	wanted := "drain-" + desired
+	wanted := drain.Before(desired)
 	isRequested := n.Annotations[api.DesiredDrainAnnotation] == wanted
-	if isRequested && n.Annotations[api.AppliedDrainAnnotation] != wanted {
+	if isRequested && !drain.IsAnswered(n) {
 		return nil, 0, nil // the controller's answer is an event
 	}
 	content, err := d.read(ctx, desired)

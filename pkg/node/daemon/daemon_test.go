@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -48,6 +49,16 @@ func (s *server) Patch(context.Context, client.Object, client.Patch, ...client.P
 	return nil
 }
 
+// Status returns a client whose requests get no answer.
+func (s *server) Status() client.SubResourceWriter { return silent{} }
+
+type silent struct{ client.SubResourceWriter }
+
+func (silent) Patch(ctx context.Context, _ client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
 // newNode returns a Node whose desired config is new.
 func newNode(annotations map[string]string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{api.DesiredConfigAnnotation: "new"}}}
@@ -82,6 +93,18 @@ func TestOnlyUnusableConfigsDegradeTheNode(t *testing.T) {
 			assert.Equal(t, tt.degraded, after == time.Minute)
 		})
 	}
+}
+
+func TestReportHasADeadline(t *testing.T) {
+	d := newDaemon(t, &server{})
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		var s state
+		s.node.Object, s.machine.Object = newNode(nil), &mcfgv1.MachineConfigNode{}
+		_, err := d.report(t.Context(), s)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, reportTimeout, time.Since(begun))
+	})
 }
 
 func TestChangesOfTheHostAreLogged(t *testing.T) {

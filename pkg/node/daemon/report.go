@@ -16,9 +16,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 	"github.com/cluster-version/cvo/pkg/node/progress"
 )
+
+// reportTimeout is the timeout of a report. The update of the node waits for it.
+const reportTimeout = 5 * time.Second
 
 // report writes the step of the update into the node's MachineConfigNode, which the controller creates. It returns nil if the status is the
 // same. The daemon is the only writer of the status, so the patch needs no lock.
@@ -37,6 +41,8 @@ func (d *Daemon) report(ctx context.Context, s state) (*mcfgv1.MachineConfigNode
 	if equality.Semantic.DeepEqual(before.Status, after.Status) {
 		return nil, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
 	err = d.client.Status().Patch(ctx, after, client.MergeFrom(before))
 	if apierrors.IsNotFound(err) {
 		return nil, nil // the deletion is an event
@@ -57,14 +63,13 @@ func (d *Daemon) progress(n *corev1.Node) (progress.Progress, error) {
 	if pool.IsDegraded(n) {
 		p.Failure = n.Annotations[api.NodeReasonAnnotation]
 	}
-	wanted := "drain-" + p.Desired
 	switch {
 	case pool.IsDone(n) && current.Name == p.Desired:
 		p.Step = progress.Updated
 	case current.Name == p.Desired:
 		p.Step = progress.Resuming
-	case n.Annotations[api.DesiredDrainAnnotation] != wanted:
-	case n.Annotations[api.AppliedDrainAnnotation] != wanted:
+	case n.Annotations[api.DesiredDrainAnnotation] != drain.Before(p.Desired):
+	case !drain.IsAnswered(n):
 		p.Step = progress.Draining
 	default:
 		p.Step = progress.Applying

@@ -2,7 +2,6 @@ package drain
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,13 +19,21 @@ var types = []corev1.NodeConditionType{
 }
 
 // Conditions returns the conditions of a node, with those that describe its update as they must be at a time. A node without a pending update
-// has none of them. blocker says what delays the drain; empty for nothing. changed reports whether the result differs from the node's.
-func Conditions(n *corev1.Node, blocker string, now time.Time) (conditions []corev1.NodeCondition, changed bool) {
+// has none of them. blocker says what delays the drain; empty for nothing. changed reports whether the result differs from the node's. after is
+// the time until a message may be written that is too early now; 0 if there is none.
+func Conditions(n *corev1.Node, blocker string, now time.Time) (conditions []corev1.NodeCondition, changed bool, after time.Duration) {
 	wanted := phase(n, blocker)
 	for _, c := range n.Status.Conditions {
 		next, isWanted := wanted[c.Type]
 		delete(wanted, c.Type)
-		if !slices.Contains(types, c.Type) || isWanted && stands(c, next, now) {
+		isSame := isWanted && c.Status == next.Status && c.Reason == next.Reason
+		var wait time.Duration
+		if isSame && c.Message != next.Message {
+			if wait = c.LastHeartbeatTime.Add(repeat).Sub(now); wait > 0 && (after == 0 || wait < after) {
+				after = wait
+			}
+		}
+		if !slices.Contains(types, c.Type) || isSame && (c.Message == next.Message || wait > 0) {
 			conditions = append(conditions, c)
 			continue
 		}
@@ -42,7 +49,7 @@ func Conditions(n *corev1.Node, blocker string, now time.Time) (conditions []cor
 			conditions, changed = append(conditions, next), true
 		}
 	}
-	return conditions, changed
+	return conditions, changed, after
 }
 
 // blocked is the reason of DrainInProgress while a pod delays the drain.
@@ -70,12 +77,6 @@ func Described(n *corev1.Node) []corev1.NodeCondition {
 	return described
 }
 
-// stands reports whether a condition need not be written.
-func stands(c, next corev1.NodeCondition, now time.Time) bool {
-	return c.Status == next.Status && c.Reason == next.Reason &&
-		(c.Message == next.Message || now.Sub(c.LastHeartbeatTime.Time) < repeat)
-}
-
 func isDrained(c corev1.NodeCondition) bool { return c.Type == corev1.NodeDrained }
 
 // phase returns the conditions of the current phase of a node's update, without times.
@@ -89,13 +90,12 @@ func phase(n *corev1.Node, blocker string) map[corev1.NodeConditionType]corev1.N
 	add := func(kind corev1.NodeConditionType, reason, message string) {
 		conditions[kind] = corev1.NodeCondition{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message}
 	}
-	request := notes[api.DesiredDrainAnnotation]
-	switch drained := request == notes[api.AppliedDrainAnnotation]; {
-	case strings.HasPrefix(request, "drain-") && !drained && blocker != "":
+	switch {
+	case IsPending(n) && blocker != "":
 		add(corev1.NodeDrainInProgress, blocked, blocker)
-	case strings.HasPrefix(request, "drain-") && !drained:
+	case IsPending(n):
 		add(corev1.NodeDrainInProgress, "Draining", "Pods are evicted before the update to MachineConfig "+config)
-	case strings.HasPrefix(request, "drain-"), request == "uncordon-"+config:
+	case IsRequested(n), notes[api.DesiredDrainAnnotation] == EndOf(config):
 		if n.Spec.Unschedulable || slices.ContainsFunc(n.Status.Conditions, isDrained) {
 			add(corev1.NodeDrained, "Drained", "The pods are gone") // otherwise the pods could run nowhere else, and stay
 		}

@@ -56,12 +56,13 @@ func TestConditionsFollowAnUpdate(t *testing.T) {
 		}
 		now = now.Add(time.Second)
 		before := describe(n)
-		conditions, changed := drain.Conditions(n, step.blocker, now)
+		conditions, changed, _ := drain.Conditions(n, step.blocker, now)
 		n.Status.Conditions = conditions
 		assert.Equal(t, step.want, describe(n), step.write)
 		assert.Equal(t, before != step.want, changed, step.write)
-		_, changed = drain.Conditions(n, step.blocker, now)
+		_, changed, after := drain.Conditions(n, step.blocker, now)
 		assert.False(t, changed, "a second look finds nothing to write")
+		assert.Zero(t, after)
 		assert.Equal(t, corev1.NodeReady, n.Status.Conditions[0].Type)
 	}
 }
@@ -72,7 +73,7 @@ func TestNodesThatKeepTheirPodsAreNotDrained(t *testing.T) {
 	}}}
 	for _, request := range []string{"drain-b", "uncordon-b"} {
 		n.Annotations[api.DesiredDrainAnnotation], n.Annotations[api.AppliedDrainAnnotation] = request, request
-		n.Status.Conditions, _ = drain.Conditions(n, "", epoch)
+		n.Status.Conditions, _, _ = drain.Conditions(n, "", epoch)
 		assert.Equal(t, "MaintenanceInProgress/Working", describe(n))
 	}
 }
@@ -81,8 +82,9 @@ func TestBlockersAreWrittenOnceAMinute(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
 		api.CurrentConfigAnnotation: "a", api.DesiredConfigAnnotation: "b", api.DesiredDrainAnnotation: "drain-b",
 	}}}
+	var due time.Duration
 	look := func(blocker string, after time.Duration) (message string, since time.Time) {
-		n.Status.Conditions, _ = drain.Conditions(n, blocker, epoch.Add(after))
+		n.Status.Conditions, _, due = drain.Conditions(n, blocker, epoch.Add(after))
 		i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeDrainInProgress })
 		return n.Status.Conditions[i].Message, n.Status.Conditions[i].LastTransitionTime.Time
 	}
@@ -91,7 +93,9 @@ func TestBlockersAreWrittenOnceAMinute(t *testing.T) {
 	assert.Equal(t, "first", message, "the first blocker is shown at once")
 	message, _ = look("second", 30*time.Second)
 	assert.Equal(t, "first", message)
-	message, since := look("second", 2*time.Minute)
+	assert.Equal(t, 31*time.Second, due)
+	message, since := look("second", 30*time.Second+due)
 	assert.Equal(t, "second", message)
+	assert.Zero(t, due)
 	assert.Equal(t, epoch, since, "the drain began once")
 }

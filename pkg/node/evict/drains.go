@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -72,11 +71,13 @@ type eviction struct {
 	status    corev1.PodStatus
 	// again is the time of the next request. The cache shows the deletion of an evicted pod before that.
 	again time.Time
+	// isRunning reports whether the server has not answered yet, and isFreed whether a budget has changed since the request began.
+	isRunning, isFreed bool
 }
 
 // isRefused reports whether the pod stays until something else changes.
 func (e eviction) isRefused() bool {
-	return e.answer.Meaning == drain.Budget || e.answer.Meaning == drain.Refused
+	return !e.isRunning && (e.answer.Meaning == drain.Budget || e.answer.Meaning == drain.Refused)
 }
 
 // isOutdated reports whether the eviction was refused and the pod has changed since.
@@ -106,7 +107,9 @@ func (r *drains) Reconcile(ctx context.Context, request reconcile.Request) (reco
 		n, p, err = r.answer(ctx, n)
 	}
 	if err == nil {
-		err = r.show(ctx, n, p.blocker())
+		var after time.Duration
+		after, err = r.show(ctx, n, p.blocker())
+		p.within(after)
 	}
 	switch {
 	case apierrors.IsConflict(err):
@@ -158,38 +161,38 @@ func (p *progress) blocker() string {
 // answer answers a node's latest request. It returns the node with the change that it has written.
 func (r *drains) answer(ctx context.Context, n *corev1.Node) (*corev1.Node, progress, error) {
 	wanted := n.Annotations[api.DesiredDrainAnnotation]
-	if wanted == "" || wanted == n.Annotations[api.AppliedDrainAnnotation] {
+	if wanted == "" || drain.IsAnswered(n) {
 		r.forgetEvictions(n.Name)
 		return n, progress{}, nil
 	}
-	verb, _, _ := strings.Cut(wanted, "-")
-	switch verb {
-	case "uncordon":
+	switch {
+	case drain.IsEndRequested(n):
 		n, err := r.uncordon(ctx, n, wanted)
 		return n, progress{}, err
-	case "drain":
+	case drain.IsRequested(n):
 		return r.drain(ctx, n, wanted)
 	}
 	return n, progress{}, reconcile.TerminalError(fmt.Errorf("node %s requests %q: expected drain-CONFIG or uncordon-CONFIG", n.Name, wanted))
 }
 
-// show writes the conditions of the node that describe its update. The lock keeps a write that the cache does not show yet.
-func (r *drains) show(ctx context.Context, n *corev1.Node, blocker string) error {
-	conditions, changed := drain.Conditions(n, printable.Excerpt(blocker, blockerText), r.clock.Now())
+// show writes the conditions of the node that describe its update. The lock keeps a write that the cache does not show yet. after is the time until
+// a message may be written that is too early now; 0 if there is none.
+func (r *drains) show(ctx context.Context, n *corev1.Node, blocker string) (after time.Duration, err error) {
+	conditions, changed, after := drain.Conditions(n, printable.Excerpt(blocker, blockerText), r.clock.Now())
 	if !changed {
-		return nil
+		return after, nil
 	}
 	next := n.DeepCopy()
 	next.Status.Conditions = conditions
 	if err := r.client.Status().Patch(ctx, next, client.StrategicMergeFrom(n, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("writing the conditions of node %s: %w", n.Name, err)
+		return 0, fmt.Errorf("writing the conditions of node %s: %w", n.Name, err)
 	}
 	r.written.Add(next)
 	if blocker != "" {
 		logr.FromContextOrDiscard(ctx).Info("drain blocked", "node", n.Name, "reason", blocker)
 		r.recorder.Event(n, corev1.EventTypeWarning, "DrainBlocked", blocker)
 	}
-	return nil
+	return after, nil
 }
 
 // uncordon lifts the cordon if it is ours, and answers the request in the same write.
@@ -331,28 +334,37 @@ func (r *drains) evictPod(ctx context.Context, node string, pod *corev1.Pod) (wh
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
 	}
+	e := eviction{namespace: pod.Namespace, labels: pod.Labels, status: pod.Status, isRunning: true}
+	r.set(node, pod.UID, e)
 	answer := drain.Read(r.core.Post().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("eviction").
 		Body(request).MaxRetries(0).Do(ctx).Error())
 	if ctx.Err() != nil {
 		return "", 0, ctx.Err()
 	}
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
 	after = max(answer.After, time.Second)
 	if answer.Meaning != drain.Busy && answer.After == 0 {
 		after = refusedRetry
 	}
-	if r.requested[node] == nil {
-		r.requested[node] = map[types.UID]eviction{}
-	}
-	r.requested[node][pod.UID] = eviction{
-		answer: answer, namespace: pod.Namespace, labels: pod.Labels, status: pod.Status, again: r.clock.Now().Add(after),
-	}
+	e.answer, e.isRunning, e.again = answer, false, r.clock.Now().Add(after)
+	r.set(node, pod.UID, e)
 	return answer.Message, after, nil
 }
 
-// budgetChanged makes the next attempt due for the budget's pods whose eviction was refused. Of a changed budget, it gets the earlier version as
-// well, which may have another selector.
+// set records an eviction. If a budget has changed since its request began, the next one is due.
+func (r *drains) set(node string, uid types.UID, e eviction) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.requested[node] == nil {
+		r.requested[node] = map[types.UID]eviction{}
+	}
+	if e.isRefused() && r.requested[node][uid].isFreed {
+		e.again = time.Time{}
+	}
+	r.requested[node][uid] = e
+}
+
+// budgetChanged makes the next attempt due for the budget's pods whose eviction was refused, or is refused by an answer that is on its way. Of a
+// changed budget, it gets the earlier version as well, which may have another selector.
 func (r *drains) budgetChanged(_ context.Context, o client.Object) []reconcile.Request {
 	budget, ok := o.(*policyv1.PodDisruptionBudget)
 	if !ok {
@@ -368,8 +380,8 @@ func (r *drains) budgetChanged(_ context.Context, o client.Object) []reconcile.R
 	for node, evictions := range r.requested {
 		isDue := false
 		for uid, e := range evictions {
-			if e.isRefused() && e.namespace == budget.Namespace && selector.Matches(labels.Set(e.labels)) {
-				e.again, isDue = time.Time{}, true
+			if (e.isRunning || e.isRefused()) && e.namespace == budget.Namespace && selector.Matches(labels.Set(e.labels)) {
+				e.again, e.isFreed, isDue = time.Time{}, true, true
 				evictions[uid] = e
 			}
 		}

@@ -154,12 +154,17 @@ func TestDrainsIgnoreHeartbeats(t *testing.T) {
 // answers is a connection to an API server that answers each eviction with refusal, or accepts all if refusal is empty.
 type answers struct {
 	refusal string
-	mutex   sync.Mutex
+	// before runs before an answer.
+	before func()
+	mutex  sync.Mutex
 	// requested are the names of the pods whose eviction was requested, in order.
 	requested []string
 }
 
 func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	if a.before != nil {
+		a.before()
+	}
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	a.requested = append(a.requested, strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/shop/pods/"), "/eviction"))
@@ -197,10 +202,43 @@ func TestRefusedEvictionIsRequestedOnce(t *testing.T) {
 	assert.Equal(t, []string{"web"}, server.requested, "the server's delay must not block the drains of other nodes")
 }
 
-func TestRefusedEvictionIsRetriedWhenItsBudgetOrPodChanges(t *testing.T) {
-	server := &answers{
-		refusal: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","details":{"causes":[{"reason":"DisruptionBudget"}]},"code":429}`,
+const refusedByBudget = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","details":{"causes":[{"reason":"DisruptionBudget"}]},"code":429}`
+
+// TestBudgetMayChangeDuringARequest has the event of a budget that arrives before the refusal.
+func TestBudgetMayChangeDuringARequest(t *testing.T) {
+	web := podNamed("web")
+	budget := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: web.Labels}},
 	}
+	server := &answers{refusal: refusedByBudget}
+	r := server.queue(t, false, clocktesting.NewFakePassiveClock(time.Now()), newPace(Options{}.limiter()))
+	evict := func() int {
+		_, _, err := r.evictPod(t.Context(), "n", web)
+		require.NoError(t, err)
+		return len(server.requested)
+	}
+	server.before = func() { assert.Equal(t, requestFor("n"), r.budgetChanged(t.Context(), budget)) }
+	assert.Equal(t, 1, evict())
+	server.before, server.refusal = nil, ""
+	assert.Equal(t, 2, evict(), "the next request is due")
+	assert.Equal(t, 2, evict(), "the pod is evicted")
+}
+
+// TestPodsOfOtherNodesCauseNothing has nodes without a pending drain.
+func TestPodsOfOtherNodesCauseNothing(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{}}}
+	r := newDrains(false, &late{node: n}, nil, clock.RealClock{}, nil, nil, client.ObjectKey{})
+	web := podNamed("web")
+	web.Spec.NodeName = "n"
+	assert.Empty(t, r.ofPod(t.Context(), web))
+	n.Annotations[api.DesiredDrainAnnotation] = "drain-new"
+	assert.Equal(t, requestFor("n"), r.ofPod(t.Context(), web))
+	n.Annotations[api.AppliedDrainAnnotation] = "drain-new"
+	assert.Empty(t, r.ofPod(t.Context(), web))
+}
+
+func TestRefusedEvictionIsRetriedWhenItsBudgetOrPodChanges(t *testing.T) {
+	server := &answers{refusal: refusedByBudget}
 	clk := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	r := server.queue(t, false, clk, newPace(Options{}.limiter()))
 	web, other := podNamed("web"), podNamed("other")
@@ -308,12 +346,8 @@ func TestControlPlaneHasAQueueOfItsOwn(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, add(t.Context(), mgr, clock.RealClock{}, record.NewFakeRecorder(100), Options{}, exhausted{}))
+	// The cache has the pod first: otherwise the node might be drained at once.
 	node := func(name string, labels map[string]string) {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: map[string]string{
-			api.DesiredConfigAnnotation: "new", api.DesiredDrainAnnotation: "drain-new",
-		}}}
-		require.NoError(t, server.Create(t.Context(), n))
-		t.Cleanup(func() { assert.NoError(t, server.Delete(context.WithoutCancel(t.Context()), n)) })
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 			Spec: corev1.PodSpec{
@@ -322,6 +356,15 @@ func TestControlPlaneHasAQueueOfItsOwn(t *testing.T) {
 		}
 		require.NoError(t, server.Create(t.Context(), pod))
 		t.Cleanup(func() { assert.NoError(t, server.Delete(context.WithoutCancel(t.Context()), pod)) })
+		isCached := func() bool {
+			return mgr.GetClient().Get(t.Context(), client.ObjectKeyFromObject(pod), &corev1.Pod{}) == nil
+		}
+		require.Eventually(t, isCached, time.Minute, time.Millisecond)
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: map[string]string{
+			api.DesiredConfigAnnotation: "new", api.DesiredDrainAnnotation: "drain-new",
+		}}}
+		require.NoError(t, server.Create(t.Context(), n))
+		t.Cleanup(func() { assert.NoError(t, server.Delete(context.WithoutCancel(t.Context()), n)) })
 	}
 	cordoned := func() (names []string) {
 		var nodes corev1.NodeList

@@ -86,20 +86,22 @@ func (r *drains) add(mgr manager.Manager) error {
 	if r.isControlPlane {
 		name = "node-drains-control-plane"
 	}
-	ofPod := func(ctx context.Context, o client.Object) []reconcile.Request {
-		pod, ok := o.(*corev1.Pod)
-		n := &corev1.Node{}
-		if !ok || r.client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, n, client.UnsafeDisableDeepCopy) != nil || !r.serves(n) {
-			return nil
-		}
-		return requestFor(n.Name)
-	}
 	return builder.ControllerManagedBy(mgr).Named(name).
 		For(&corev1.Node{}, cluster.OnNodeChanges(mattersToDrain), builder.WithPredicates(predicate.NewPredicateFuncs(r.serves))).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
-		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged), cluster.OnFreeingChanges()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: drainWorkers}).
 		Complete(r)
+}
+
+// ofPod requests the node of a pod if its drain is pending. Most pods change on other nodes.
+func (r *drains) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
+	pod, ok := o.(*corev1.Pod)
+	n := &corev1.Node{}
+	if !ok || r.client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, n, client.UnsafeDisableDeepCopy) != nil || !r.serves(n) || !drain.IsPending(n) {
+		return nil
+	}
+	return requestFor(n.Name)
 }
 
 // serves reports whether a node belongs to the queue. A node whose role changes may be in both until it is drained, which costs one request for

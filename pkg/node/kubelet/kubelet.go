@@ -44,8 +44,8 @@ type Plan struct {
 	// a pool. HasSuffix is false if the KubeletConfig selects no pool or there are too many.
 	Suffix    string
 	HasSuffix bool
-	// Names are the names of the MachineConfigs that belong to the KubeletConfig, one for each pool. If the KubeletConfig is invalid, the
-	// existing ones keep the content of its last valid version.
+	// Names are the names of the MachineConfigs that belong to the KubeletConfig, one for each pool. If the KubeletConfig is invalid or selects no
+	// pool, the existing ones keep the content of its last valid version.
 	Names []string
 	// MachineConfigs have these names and the current content. The list is empty if Err is not nil.
 	MachineConfigs []*mcfgv1.MachineConfig
@@ -60,7 +60,7 @@ func Plans(configs []mcfgv1.KubeletConfig, pools []mcfgv1.MachineConfigPool, exi
 	var all []*selection
 	for i := range configs {
 		if configs[i].DeletionTimestamp == nil {
-			all = append(all, newSelection(&configs[i], pools))
+			all = append(all, newSelection(&configs[i], pools, existing))
 		}
 	}
 	slices.SortFunc(all, func(a, b *selection) int {
@@ -125,26 +125,30 @@ func selectorOf(config *mcfgv1.KubeletConfig) (labels.Selector, error) {
 type selection struct {
 	config *mcfgv1.KubeletConfig
 	pools  []string
-	// number is the KubeletConfig's number in each of its pools, or noNumber.
+	// numbered are the pools in which no other KubeletConfig may have the number: those of its MachineConfigs if it selects none.
+	numbered []string
+	// number is the KubeletConfig's number in each of these pools, or noNumber.
 	number int
 	err    error
 }
 
 const noNumber = -1
 
-func newSelection(config *mcfgv1.KubeletConfig, pools []mcfgv1.MachineConfigPool) *selection {
+func newSelection(config *mcfgv1.KubeletConfig, pools []mcfgv1.MachineConfigPool, existing []mcfgv1.MachineConfig) *selection {
 	s := &selection{config: config, number: noNumber}
 	selector, err := selectorOf(config)
-	if err != nil {
-		s.err = err
-		return s
-	}
 	for i := range pools {
-		if selector.Matches(labels.Set(pools[i].Labels)) {
+		if err == nil && selector.Matches(labels.Set(pools[i].Labels)) {
 			s.pools = append(s.pools, pools[i].Name)
 		}
 	}
 	slices.Sort(s.pools)
+	s.err, s.numbered = err, s.pools
+	for i := range existing {
+		if len(s.pools) == 0 && metav1.IsControlledBy(&existing[i], config) {
+			s.numbered = append(s.numbered, existing[i].Labels[api.MachineConfigRoleLabel])
+		}
+	}
 	return s
 }
 
@@ -154,11 +158,11 @@ func newSelection(config *mcfgv1.KubeletConfig, pools []mcfgv1.MachineConfigPool
 func assignNumbers(all []*selection) {
 	used := map[string][]int{}
 	isUsed := func(s *selection, number int) bool {
-		return slices.ContainsFunc(s.pools, func(pool string) bool { return slices.Contains(used[pool], number) })
+		return slices.ContainsFunc(s.numbered, func(pool string) bool { return slices.Contains(used[pool], number) })
 	}
 	use := func(s *selection, number int) {
 		s.number = number
-		for _, pool := range s.pools {
+		for _, pool := range s.numbered {
 			used[pool] = append(used[pool], number)
 		}
 	}
@@ -212,6 +216,7 @@ func (s *selection) plan(existing []mcfgv1.MachineConfig, o Options) Plan {
 		return p
 	case len(s.pools) == 0:
 		p.Err = check.errorf("spec.machineConfigPoolSelector", "select a label of a pool, such as "+api.PoolLabelPrefix+api.WorkerPool, "selects no MachineConfigPool")
+		p.Names = s.owned(existing)
 		return p
 	case s.number == noNumber:
 		p.Err = check.errorf("spec.machineConfigPoolSelector", "combine some of them into one", "selects a MachineConfigPool that has %d KubeletConfigs already", Most)

@@ -332,6 +332,12 @@ func TestMachineConfigsWithoutKubeletConfigAreUnused(t *testing.T) {
 	assert.Empty(t, unused(), "also one whose selector is invalid")
 	configs[1].Spec.MachineConfigPoolSelector.MatchExpressions[0].Operator = metav1.LabelSelectorOpIn
 
+	configs[1].Spec.MachineConfigPoolSelector.MatchExpressions[0].Values = []string{"typo"}
+	assert.Empty(t, unused(), "also one that selects no pool")
+	added := newConfig(2, "", "worker")
+	assert.Equal(t, []string{"99-worker-generated-kubelet-2"}, kubelet.Plans(append(configs, added), allPools, existing, kubelet.Options{})[2].Names,
+		"a new one does not replace what it keeps")
+
 	configs[1].Spec.MachineConfigPoolSelector.MatchExpressions[0].Values = []string{"worker"}
 	assert.Equal(t, []string{"99-infra-generated-kubelet-1"}, unused())
 

@@ -36,7 +36,7 @@ func newNode(name, role, current, desired, blocker string) *corev1.Node {
 	if current != desired {
 		n.Spec.Unschedulable = true
 		n.Annotations[api.NodeStateAnnotation], n.Annotations[api.DesiredDrainAnnotation] = api.NodeWorking, "drain-"+desired
-		n.Status.Conditions, _ = drain.Conditions(n, blocker, epoch)
+		n.Status.Conditions, _, _ = drain.Conditions(n, blocker, epoch)
 	}
 	return n
 }

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -156,6 +157,15 @@ func (b *budget) set(from *policyv1.PodDisruptionBudget) {
 			b.zeroSince = c.LastTransitionTime.Time
 		}
 	}
+}
+
+// Frees reports whether a change of a budget may allow an eviction, or the start of a node, that the budget prevented before.
+func Frees(before, after *policyv1.PodDisruptionBudget) bool {
+	var b, a budget
+	b.set(before)
+	a.set(after)
+	return a.allowed > b.allowed || a.most > b.most || b.protectsUnready && !a.protectsUnready ||
+		!equality.Semantic.DeepEqual(before.Spec.Selector, after.Spec.Selector)
 }
 
 // neverAllows reports whether the budget refuses evictions even if all pods are healthy. Its status looks like that of a budget whose pods are

@@ -156,3 +156,30 @@ func BenchmarkRound(b *testing.B) {
 		}
 	})
 }
+
+func TestFreesAnEvictionOrANode(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*policyv1.PodDisruptionBudget)
+		want   bool
+	}{
+		{"it allows one more disruption", func(b *policyv1.PodDisruptionBudget) { b.Status.DisruptionsAllowed++ }, true},
+		{"it allows one less", func(b *policyv1.PodDisruptionBudget) { b.Status.DisruptionsAllowed-- }, false},
+		{"only the time of a condition changes", func(b *policyv1.PodDisruptionBudget) {
+			b.Status.Conditions = []metav1.Condition{{Type: policyv1.DisruptionAllowedCondition, LastTransitionTime: metav1.NewTime(now)}}
+		}, false},
+		{"its status is not current anymore", func(b *policyv1.PodDisruptionBudget) { b.Generation++ }, false},
+		{"enough pods are healthy to evict the others", func(b *policyv1.PodDisruptionBudget) { b.Status.CurrentHealthy = 2 }, true},
+		{"it allows disruptions once all pods are healthy", func(b *policyv1.PodDisruptionBudget) { b.Status.ExpectedPods++ }, true},
+		{"it selects other pods", func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector = nil }, true},
+		{"it has another label", func(b *policyv1.PodDisruptionBudget) { b.Labels = map[string]string{"changed": ""} }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			before := &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}}}
+			before.Status = policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: 1, ExpectedPods: 3, CurrentHealthy: 1, DesiredHealthy: 2}
+			after := before.DeepCopy()
+			tt.change(after)
+			assert.Equal(t, tt.want, plan.Frees(before, after))
+		})
+	}
+}

@@ -4,13 +4,13 @@ package pool
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/drain"
 )
 
 // IsStranded reports whether the pods of a node could run nowhere else: it is a control-plane node, and none of the other nodes is ready. Such
@@ -36,7 +36,7 @@ func tolerates(pod *corev1.Pod, t corev1.Taint) bool {
 // IsUndrained reports whether the node is expected to update without a drain. Either it is stranded, or it has no config yet: then its daemon
 // drains it only if the host differs from the requested content.
 func IsUndrained(n *corev1.Node, nodes []*corev1.Node) bool {
-	return !strings.HasPrefix(n.Annotations[api.DesiredDrainAnnotation], "drain-") &&
+	return !drain.IsRequested(n) &&
 		(n.Annotations[api.CurrentConfigAnnotation] == "" || IsStranded(n, nodes))
 }
 
@@ -115,12 +115,12 @@ func HoldsSlot(n *corev1.Node) bool {
 // IsDraining reports whether the node's update has begun and the drain that it needs is not complete. The daemon requests the drain after the
 // update has begun.
 func IsDraining(n *corev1.Node) bool {
-	config, request := n.Annotations[api.DesiredConfigAnnotation], n.Annotations[api.DesiredDrainAnnotation]
-	switch request {
-	case "uncordon-" + config:
+	config := n.Annotations[api.DesiredConfigAnnotation]
+	switch n.Annotations[api.DesiredDrainAnnotation] {
+	case drain.EndOf(config):
 		return false
-	case "drain-" + config:
-		return HoldsSlot(n) && request != n.Annotations[api.AppliedDrainAnnotation]
+	case drain.Before(config):
+		return HoldsSlot(n) && !drain.IsAnswered(n)
 	default:
 		return HoldsSlot(n)
 	}

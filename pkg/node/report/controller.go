@@ -25,8 +25,12 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 )
 
-// versionAge is the age at which the version of the API server is read again. Its update is no event of the kinds that the stage watches.
-const versionAge = time.Hour
+// versionAge is the age at which the version of the API server is read again, and versionRetry the delay after a failed read. Its update is no
+// event of the kinds that the stage watches.
+const (
+	versionAge   = time.Hour
+	versionRetry = time.Minute
+)
 
 // reporter writes the ClusterOperator.
 type reporter struct {
@@ -37,7 +41,8 @@ type reporter struct {
 	options  Options
 
 	apiServer *version.Version
-	readAt    time.Time
+	// readAgain is the time of the next read of the version.
+	readAgain time.Time
 }
 
 // Add adds the controllers to a manager whose scheme cluster.NewScheme returned.
@@ -85,7 +90,7 @@ func (r *reporter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 	before := operator.DeepCopy()
 	var wait time.Duration
 	operator.Status, wait = Status(before.Status, state, r.options, r.clock.Now().UTC().Truncate(time.Second))
-	result := reconcile.Result{RequeueAfter: r.readAt.Add(versionAge).Sub(r.clock.Now())}
+	result := reconcile.Result{RequeueAfter: r.readAgain.Sub(r.clock.Now())}
 	if wait > 0 && wait < result.RequeueAfter {
 		result.RequeueAfter = wait
 	}
@@ -137,13 +142,13 @@ func (r *reporter) state(ctx context.Context) (State, error) {
 // readVersion reads the version of the API server, unless it is known and new. A failed read matters only if none succeeded before.
 func (r *reporter) readVersion() error {
 	now := r.clock.Now()
-	if r.apiServer != nil && now.Sub(r.readAt) < versionAge {
+	if now.Before(r.readAgain) {
 		return nil
 	}
 	info, err := r.server.ServerVersion()
 	if err != nil {
 		if r.apiServer != nil {
-			r.readAt = now
+			r.readAgain = now.Add(versionRetry)
 			return nil
 		}
 		return fmt.Errorf("reading the version of the API server: %w", err)
@@ -152,7 +157,7 @@ func (r *reporter) readVersion() error {
 	if err != nil {
 		return fmt.Errorf("parsing the version of the API server: %w", err)
 	}
-	r.apiServer, r.readAt = parsed, now
+	r.apiServer, r.readAgain = parsed, now.Add(versionAge)
 	return nil
 }
 

@@ -47,12 +47,12 @@ func levelOf(s State, o Options, now time.Time) level {
 			continue
 		}
 		machines += p.Status.MachineCount
-		waiting := waitOf(p, s.Configs, o)
+		waiting, isForNodes := waitOf(p, s.Configs, o)
 		l.waiting = cmp.Or(l.waiting, waiting)
 		switch {
 		case pool.IsTrue(p, mcfgv1.MachineConfigPoolDegraded):
 			l.fail(describe(p))
-		case waiting != "" && p.Spec.Paused:
+		case isForNodes && p.Spec.Paused: // a paused pool is rendered, too
 			l.fail(fmt.Sprintf("MachineConfigPool %s is paused and cannot sync until unpaused: set spec.paused to false", p.Name))
 		case waiting != "" && pool.IsTrue(p, mcfgv1.MachineConfigPoolUpdating):
 			since := pool.Condition(p, mcfgv1.MachineConfigPoolUpdating).LastTransitionTime.Time
@@ -78,8 +78,8 @@ func (l level) why() string { return cmp.Or(l.waiting, l.failure) }
 
 func (l *level) fail(why string) { l.failure = strings.TrimPrefix(l.failure+"; "+why, "; ") }
 
-// waitOf returns why a pool does not run the release's config yet; empty if it does.
-func waitOf(p *mcfgv1.MachineConfigPool, configs map[string]*mcfgv1.MachineConfig, o Options) string {
+// waitOf returns why a pool does not run the release's config yet; empty if it does. isForNodes reports whether only nodes are missing.
+func waitOf(p *mcfgv1.MachineConfigPool, configs map[string]*mcfgv1.MachineConfig, o Options) (why string, isForNodes bool) {
 	target := p.Spec.Configuration.Name
 	rendered := configs[target]
 	switch {
@@ -87,13 +87,13 @@ func waitOf(p *mcfgv1.MachineConfigPool, configs map[string]*mcfgv1.MachineConfi
 		rendered.Annotations[api.ReleaseAnnotation] != o.Release,
 		rendered.Annotations[api.GeneratedByAnnotation] != o.Version,
 		rendered.Spec.OSImageURL != o.OSImage && rendered.Annotations[api.OSImageOverriddenAnnotation] != "true":
-		return fmt.Sprintf("MachineConfigPool %s has no config of release %s yet", p.Name, o.Release)
+		return fmt.Sprintf("MachineConfigPool %s has no config of release %s yet", p.Name, o.Release), false
 	case p.Generation > p.Status.ObservedGeneration:
-		return fmt.Sprintf("the status of MachineConfigPool %s is not current yet", p.Name)
+		return fmt.Sprintf("the status of MachineConfigPool %s is not current yet", p.Name), false
 	case p.Status.Configuration.Name == "", !pool.IsTrue(p, mcfgv1.MachineConfigPoolUpdated):
-		return fmt.Sprintf("%d of %d nodes of MachineConfigPool %s are updated", p.Status.UpdatedMachineCount, p.Status.MachineCount, p.Name)
+		return fmt.Sprintf("%d of %d nodes of MachineConfigPool %s are updated", p.Status.UpdatedMachineCount, p.Status.MachineCount, p.Name), true
 	}
-	return ""
+	return "", false
 }
 
 // describe returns why a pool is degraded, in at most descriptionText bytes: a pool's message names all its degraded nodes.

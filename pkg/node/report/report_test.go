@@ -156,6 +156,14 @@ func TestRequiredPoolsDecideOnTheVersion(t *testing.T) {
 		{"the control-plane pool is paused and updated", func(t *testing.T, s *report.State, _ *report.Options) {
 			poolOf(t, *s, "master").Spec.Paused = true
 		}, "1.1.0 T/F/F/T/F", "Cluster version is 1.1.0"},
+		{"the control-plane pool is paused and not rendered yet", func(t *testing.T, s *report.State, _ *report.Options) {
+			s.Configs["rendered-master"].Annotations[api.ReleaseAnnotation] = "1.0.0"
+			poolOf(t, *s, "master").Spec.Paused = true
+		}, "1.0.0 T/T/F/T/F", "Working towards 1.1.0: MachineConfigPool master has no config of release 1.1.0 yet"},
+		{"the control-plane pool is paused and its status is not current", func(t *testing.T, s *report.State, _ *report.Options) {
+			poolOf(t, *s, "master").Generation++
+			poolOf(t, *s, "master").Spec.Paused = true
+		}, "1.0.0 T/T/F/T/F", "Working towards 1.1.0: the status of MachineConfigPool master is not current yet"},
 		{"no pools", func(_ *testing.T, s *report.State, _ *report.Options) {
 			s.Pools = nil
 		}, "1.0.0 T/T/F/T/F", "Working towards 1.1.0: MachineConfigPool master does not exist yet"},

@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,8 +23,9 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
-// guardRetry is the delay before API servers that are not ready are checked again. No event shows when they are.
-const guardRetry = 10 * time.Second
+// guardAge is the time for which the answer of API servers about a node counts, whatever it is. A start that met another write is then repeated
+// without asking again, and servers that are not ready are checked again after this time: no event shows when they are.
+const guardAge = 10 * time.Second
 
 // etcdLabels are the labels of etcd's pods in namespace kube-system, as kubeadm and others set them.
 var etcdLabels = client.MatchingLabels{"component": "etcd"}
@@ -39,9 +41,9 @@ type guard struct {
 	reader client.Reader
 	config *rest.Config
 	clock  clock.PassiveClock
-	// node is the node that may not start by the last check of API servers, why the reason, and again the time of the next check.
+	// node is the node of the last check of API servers, why the reason why it may not start, and until the time until which this counts.
 	node, why string
-	again     time.Time
+	until     time.Time
 }
 
 // refusal returns why a control-plane node must not start now, as a sentence without subject and period; empty if it may. wait is the time until
@@ -51,21 +53,20 @@ func (g *guard) refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Nod
 	if !isLone {
 		var members corev1.PodList
 		if err := g.client.List(ctx, &members, client.InNamespace(metav1.NamespaceSystem), etcdLabels, client.UnsafeDisableDeepCopy); err != nil {
-			return "waits for the pods of etcd, which cannot be listed: " + err.Error(), guardRetry
+			return "waits for the pods of etcd, which cannot be listed: " + err.Error(), guardAge
 		}
 		if why := plan.EtcdRefusal(n, members.Items, budgets); why != "" {
 			return why, 0
 		}
 	}
-	if wait := g.again.Sub(g.clock.Now()); g.node == n.Name && wait > 0 {
-		return g.why, wait
+	if g.node != n.Name || !g.clock.Now().Before(g.until) {
+		g.node, g.why = n.Name, g.checkServers(ctx, n, nodes, isLone)
+		g.until = g.clock.Now().Add(guardAge)
 	}
-	g.node, g.why = "", g.checkServers(ctx, n, nodes, isLone)
 	if g.why == "" {
 		return "", 0
 	}
-	g.node, g.again = n.Name, g.clock.Now().Add(guardRetry)
-	return g.why, guardRetry
+	return g.why, g.until.Sub(g.clock.Now())
 }
 
 // checkServers returns why the API would not survive the loss of a node, and empty if it would. A server on another node must be ready. The only
@@ -86,17 +87,22 @@ func (g *guard) checkServers(ctx context.Context, n *corev1.Node, nodes []*corev
 		}
 		return ""
 	}
-	first := ""
-	for _, address := range others {
-		err := apiserver.Ready(ctx, g.config, address)
-		if err == nil {
-			return ""
-		}
-		if first == "" {
-			first = fmt.Sprintf("waits for an API server on another node: %s: %s", address, err)
-		}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(others))
+	var requests sync.WaitGroup
+	for i, address := range others {
+		requests.Go(func() {
+			if errs[i] = apiserver.Ready(ctx, g.config, address); errs[i] == nil {
+				cancel() // one is enough
+			}
+		})
 	}
-	return printable.AndOthers(first, len(others), "server")
+	requests.Wait()
+	if slices.Contains(errs, nil) {
+		return ""
+	}
+	return printable.AndOthers(fmt.Sprintf("waits for an API server on another node: %s: %s", others[0], errs[0]), len(others), "server")
 }
 
 // addressesBeside returns the addresses of API servers on nodes other than n, sorted. An address that no node has may belong to a load

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,8 +34,17 @@ type servers struct {
 	slice *discoveryv1.EndpointSlice
 	etcd  []corev1.Pod
 	// status is the answer to /readyz by host. requests counts them, and reads of the EndpointSlice as "slice".
-	status   map[string]int
+	status map[string]int
+	// together is done when all servers that wait for each other are asked; nil if they do not.
+	together *sync.WaitGroup
+	mutex    sync.Mutex
 	requests map[string]int
+}
+
+func (s *servers) count(name string) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.requests[name]++
 }
 
 func newServers(t *testing.T, hosts ...string) *servers {
@@ -44,7 +54,11 @@ func newServers(t *testing.T, hosts ...string) *servers {
 	port := listener.Addr().(*net.TCPAddr).Port
 	serve := func(host string, listener net.Listener) *httptest.Server {
 		server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			s.requests[host]++
+			s.count(host)
+			if s.together != nil {
+				s.together.Done()
+				s.together.Wait()
+			}
 			if status := s.status[host]; status != 0 {
 				w.WriteHeader(status)
 				_, _ = w.Write([]byte("[-]etcd failed: reason withheld\n"))
@@ -67,7 +81,7 @@ func newServers(t *testing.T, hosts ...string) *servers {
 }
 
 func (s *servers) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	s.requests["slice"]++
+	s.count("slice")
 	if key != (client.ObjectKey{Namespace: "default", Name: "kubernetes"}) {
 		return errors.New("unexpected request for " + key.String())
 	}
@@ -103,7 +117,8 @@ func TestGuardAsksAnAPIServerOnAnotherNode(t *testing.T) {
 		failed []string
 		nodes  []*corev1.Node // the first one is to start
 		want   string
-		asked  string
+		// asked are the servers. If one is ready, the others may be asked, too.
+		asked string
 	}{
 		{name: "it asks the only server", hosts: []string{"127.0.0.2"}, nodes: []*corev1.Node{nodes[0], worker}, asked: "main"},
 		{
@@ -113,7 +128,7 @@ func TestGuardAsksAnAPIServerOnAnotherNode(t *testing.T) {
 		{name: "it asks the other server", hosts: []string{"127.0.0.2", "127.0.0.3"}, failed: []string{"main", "127.0.0.2"}, nodes: nodes[:2], asked: "slice 127.0.0.3"},
 		{
 			name: "it accepts one of the others", hosts: []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"}, failed: []string{"127.0.0.3"}, nodes: nodes,
-			asked: "slice 127.0.0.3 127.0.0.4",
+			asked: "slice 127.0.0.4",
 		},
 		{
 			name: "it refuses without another server", hosts: []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"}, failed: []string{"127.0.0.3", "127.0.0.4"}, nodes: nodes,
@@ -133,13 +148,29 @@ func TestGuardAsksAnAPIServerOnAnotherNode(t *testing.T) {
 			_, port, _ := strings.Cut(strings.TrimPrefix(s.main.URL, "http://"), ":")
 			assert.Equal(t, strings.ReplaceAll(tt.want, "PORT", port), why)
 			assert.Equal(t, tt.want != "", wait > 0)
-			want := map[string]int{}
+			s.mutex.Lock()
+			defer s.mutex.Unlock()
 			for host := range strings.FieldsSeq(tt.asked) {
-				want[host] = 1
+				assert.Equal(t, 1, s.requests[host], host)
+				delete(s.requests, host)
 			}
-			assert.Equal(t, want, s.requests)
+			if tt.want == "" && len(tt.hosts) > 2 {
+				delete(s.requests, "127.0.0.3")
+			}
+			assert.Empty(t, s.requests)
 		})
 	}
+}
+
+// TestGuardAsksTheServersTogether has servers that answer when both are asked.
+func TestGuardAsksTheServersTogether(t *testing.T) {
+	nodes := []*corev1.Node{newNode("m0", "127.0.0.2"), newNode("m1", "127.0.0.3"), newNode("m2", "127.0.0.4")}
+	s := newServers(t, "127.0.0.3", "127.0.0.4")
+	s.status = map[string]int{"127.0.0.3": http.StatusInternalServerError, "127.0.0.4": http.StatusInternalServerError}
+	s.together = &sync.WaitGroup{}
+	s.together.Add(2)
+	why, _ := s.guard(clocktesting.NewFakePassiveClock(time.Now())).refusal(t.Context(), nodes[0], nodes, nil)
+	assert.Contains(t, why, "/readyz answers 500: etcd failed (and 1 other server)")
 }
 
 func TestGuardAsksOnlyWhenACheckIsDue(t *testing.T) {
@@ -162,10 +193,13 @@ func TestGuardAsksOnlyWhenACheckIsDue(t *testing.T) {
 	}
 	assert.Equal(t, 2, s.requests["main"], "one for each node")
 	s.status["main"] = http.StatusOK
-	clk.SetTime(clk.Now().Add(guardRetry))
+	clk.SetTime(clk.Now().Add(guardAge))
 	assert.Empty(t, check(nodes[0]))
 	s.status["main"] = http.StatusInternalServerError
-	assert.NotEmpty(t, check(nodes[0]), "an earlier answer does not count")
+	assert.Empty(t, check(nodes[0]), "the answer counts for a while")
+	clk.SetTime(clk.Now().Add(guardAge))
+	assert.NotEmpty(t, check(nodes[0]))
+	assert.Equal(t, 4, s.requests["main"])
 }
 
 // TestPoolReportsWhyTheControlPlaneWaits has a single control-plane node whose API server is not ready.
@@ -187,13 +221,13 @@ func TestPoolReportsWhyTheControlPlaneWaits(t *testing.T) {
 	}
 
 	for range 3 {
-		assert.Equal(t, guardRetry, reconcilePools())
+		assert.Equal(t, guardAge, reconcilePools())
 		assert.Equal(t, "Node n0 waits for the API server: /readyz answers 500: etcd failed", pool.Message(&m.pools[0], pool.NodesWaiting))
 	}
 	assert.Empty(t, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
 	assert.NotEmpty(t, m.nodes[1].Annotations[api.DesiredConfigAnnotation], "workers do not wait for it")
 	s.status["main"] = http.StatusOK
-	clk.SetTime(clk.Now().Add(guardRetry))
+	clk.SetTime(clk.Now().Add(guardAge))
 	assert.Zero(t, reconcilePools())
 	assert.NotEmpty(t, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
 	assert.Empty(t, pool.Message(&m.pools[0], pool.NodesWaiting))

@@ -66,6 +66,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 	if !r.planner.hasSynced() {
 		return syncRetry, nil
 	}
+	r.hasIdle.Store(true) // so that a budget that changes from now on causes another plan
 	var budgets policyv1.PodDisruptionBudgetList
 	if err := r.client.List(ctx, &budgets, client.UnsafeDisableDeepCopy); err != nil {
 		return 0, fmt.Errorf("listing PodDisruptionBudgets: %w", err)

@@ -48,7 +48,7 @@ type pools struct {
 	guard   *guard
 	// nextPlan is the earliest time of the next plan.
 	nextPlan time.Time
-	// hasIdle reports whether the last plan left a slot empty although nodes wait.
+	// hasIdle reports whether the last plan left a slot empty although nodes wait, or a plan is being made.
 	hasIdle atomic.Bool
 }
 

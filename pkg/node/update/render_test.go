@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
@@ -36,6 +37,8 @@ type memory struct {
 	version int
 	// refused is the error of the next write to a Node.
 	refused error
+	// onBudgets runs when budgets are listed.
+	onBudgets func()
 }
 
 func (m *memory) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
@@ -50,6 +53,10 @@ func (m *memory) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 		l.Items = m.kubelet
 	case *corev1.NodeList:
 		l.Items = m.nodes
+	case *policyv1.PodDisruptionBudgetList:
+		if m.onBudgets != nil {
+			m.onBudgets()
+		}
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager) error {
 		Watches(&mcfgv1.MachineConfig{}, all).
 		Watches(&mcfgv1.KubeletConfig{}, all).
 		Watches(&corev1.Node{}, all, cluster.OnNodeChanges(mattersToPools)).
-		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds)).
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds), cluster.OnFreeingChanges()).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds)).
 		Complete(r)
 }

@@ -9,9 +9,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -614,4 +617,39 @@ func TestWalkImageYieldsTheFinalFiles(t *testing.T) {
 	require.NoError(t, err)
 	_, err = walk(opened)
 	require.ErrorIs(t, err, failure.ErrIntegrity, "changed content is detected at the end of a layer")
+}
+
+func TestExistLooksUpABoundedNumberInParallel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const images, limit = 40, 16
+		answers := make(chan struct{})
+		var lookups atomic.Int32
+		transport := roundTripper(func(req *http.Request) (*http.Response, error) {
+			resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: req}
+			if req.URL.Path != "/v2/" {
+				assert.Equal(t, http.MethodHead, req.Method)
+				lookups.Add(1)
+				<-answers
+				resp.Header.Set("Content-Type", string(types.OCIManifestSchema1))
+				resp.Header.Set("Content-Length", "9")
+				resp.Header.Set("Docker-Content-Digest", path.Base(req.URL.Path))
+			}
+			return resp, nil
+		})
+		list := make([]release.Image, images)
+		for i := range list {
+			digest := release.Digest(fmt.Sprintf("sha256:%064x", i))
+			list[i] = release.Image{Pullspec: "registry.example.com/platform/dns@" + string(digest), Digest: digest}
+		}
+		var found []error
+		go func() {
+			found = open(t, image.Options{Access: reach.New(reach.Options{Transport: transport})}).Exist(t.Context(), list)
+		}()
+		synctest.Wait()
+		assert.EqualValues(t, limit, lookups.Load())
+		close(answers)
+		synctest.Wait()
+		assert.EqualValues(t, images, lookups.Load())
+		assert.Equal(t, make([]error, images), found)
+	})
 }

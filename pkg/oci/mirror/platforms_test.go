@@ -175,4 +175,5 @@ func TestRegistryThatNeedsTheAttestationIsExplained(t *testing.T) {
 	_, err := p.mirror(t, targetAt(t, destination))
 	require.ErrorContains(t, err, "writing index "+string(p.index.Digest)+" of dns to "+destination.Host()+"/"+mirrorRepository+
 		" without attestation "+p.attestation.String()+", which its source lacks: ")
+	assert.NotContains(t, err.Error(), "\n", "one line")
 }

@@ -33,7 +33,7 @@ type Sources struct {
 	name     string
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
-	// changes holds at most one request from background work.
+	// changes holds at most one request.
 	changes chan event.TypedGenericEvent[client.Object]
 }
 
@@ -57,7 +57,8 @@ func New(
 	return s, nil
 }
 
-// Changed requests a reconcile for a result of background work.
+// Changed requests a reconcile for an event of the ClusterVersion or for a result of background work. A replica that does not lead keeps the
+// request until it does.
 func (s *Sources) Changed() {
 	cv := &configv1.ClusterVersion{}
 	cv.Name = s.name

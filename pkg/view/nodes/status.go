@@ -17,6 +17,7 @@ import (
 
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
@@ -224,12 +225,12 @@ func newNode(p *mcfgv1.MachineConfigPool, n *corev1.Node) Node {
 		node.Desired = p.Spec.Configuration.Name
 	}
 	node.Attempt, _ = strconv.Atoi(n.Annotations[api.CordonAnnotation])
-	blocked := condition(n, corev1.NodeDrainInProgress)
+	_, isBlocked := drain.InProgress(n)
 	switch {
 	case node.Phase == Degraded:
 		node.Why = n.Annotations[api.NodeReasonAnnotation]
-	case node.Phase == Draining && blocked != nil && blocked.Reason == "Blocked":
-		node.Why = blocked.Message
+	case node.Phase == Draining && isBlocked:
+		node.Why = condition(n, corev1.NodeDrainInProgress).Message
 	}
 	// The controller sets one of the first three during an update.
 	for _, kind := range []corev1.NodeConditionType{corev1.NodeDrainInProgress, corev1.NodeMaintenanceInProgress, corev1.NodeMaintenancePlanned} {
@@ -245,7 +246,6 @@ func newNode(p *mcfgv1.MachineConfigPool, n *corev1.Node) Node {
 
 func phaseOf(p *mcfgv1.MachineConfigPool, n *corev1.Node) Phase {
 	notes := n.Annotations
-	request := notes[api.DesiredDrainAnnotation]
 	switch {
 	case pool.IsDegraded(n):
 		return Degraded
@@ -255,7 +255,7 @@ func phaseOf(p *mcfgv1.MachineConfigPool, n *corev1.Node) Phase {
 		return Waiting
 	case notes[api.NodeStateAnnotation] == api.NodeRebooting:
 		return Rebooting
-	case strings.HasPrefix(request, "drain-") && request != notes[api.AppliedDrainAnnotation]:
+	case drain.IsPending(n):
 		return Draining
 	}
 	return Applying

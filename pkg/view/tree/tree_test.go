@@ -92,6 +92,26 @@ func TestTreeNamesWorkloadsWithoutReplicas(t *testing.T) {
 	assert.Contains(t, View{}.Lines(s), line, "without the objects, too")
 }
 
+func TestTreeNamesUnmatchedOverrides(t *testing.T) {
+	s := snapshots.Updating()
+	const text = `These entries of spec.overrides match no object of the release and have no effect: group "apps/v1" (did you mean group "apps"?)`
+	assert.NotContains(t, strings.Join(View{}.Lines(s), "\n"), "Unmatched overrides")
+	s.UnmatchedOverrides = text
+	assert.Contains(t, View{}.Lines(s), "Unmatched overrides: "+text)
+}
+
+func TestTreeNamesOtherControllers(t *testing.T) {
+	s := snapshots.Updating()
+	id := manifest.ID{Kind: "ConfigMap", Namespace: "lab", Name: "foreign"}
+	lines := func() string { return strings.Join(View{}.Lines(s), "\n") }
+	const text = "Controlled by another object\n  ConfigMap lab/foreign  Shop shop"
+	assert.NotContains(t, lines(), "Controlled by another object")
+	s.Objects = append(s.Objects, report.Object{ID: id, State: report.StateSettled, Controller: "Shop shop"})
+	assert.Contains(t, lines(), text)
+	s.Progress.Controlled, s.Objects = []report.Controlled{{ID: id, Controller: "Shop shop"}}, nil
+	assert.Contains(t, lines(), text, "without the objects, too")
+}
+
 func TestTreeDescribesRepairsOfObjectsWithoutManagedFields(t *testing.T) {
 	s := snapshots.Updating()
 	s.Objects[1].Repairs, s.Objects[1].LastRepair = 1, report.Repair{At: s.At, Reason: report.DriftChanged, Unowned: true}
