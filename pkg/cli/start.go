@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-containerregistry/pkg/name"
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -33,6 +32,7 @@ import (
 	updategraph "github.com/cluster-version/cvo/pkg/update/graph"
 	"github.com/cluster-version/cvo/pkg/update/metrics"
 	"github.com/cluster-version/cvo/pkg/update/service"
+	"github.com/cluster-version/cvo/pkg/verify/reference"
 )
 
 type startOptions struct {
@@ -152,7 +152,7 @@ func (o *startOptions) run(ctx context.Context, streams command.Streams) error {
 	if o.releaseImage == "" {
 		return &command.UsageError{Err: errors.New("--release-image is missing: set it to the pullspec of the release to run")}
 	}
-	if _, err := name.ParseReference(o.releaseImage); err != nil {
+	if _, err := reference.ParsePullspec(o.releaseImage); err != nil {
 		return command.Usagef("--release-image is no pullspec such as registry.example/release:1.0.0: %w", err)
 	}
 	if (o.certFile == "") != (o.keyFile == "") {

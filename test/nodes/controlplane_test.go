@@ -132,6 +132,9 @@ func TestControlPlaneNodesAreUpdatedSequentially(t *testing.T) {
 			pool.Message(p, pool.NodesWaiting))
 	})
 	assert.Empty(t, s.cordoned())
+	plan := s.planOf(api.ControlPlanePool, "")
+	assert.Equal(t, []string{"m1 Wait", "m2 Wait", "m0 Wait"}, turns(plan), "the leader's node is the last")
+	assert.Equal(t, "waits for the etcd member on node m2: pod kube-system/etcd-m2 is not ready", plan.Nodes[0].Why)
 	s.config("50-motd-on-workers", map[string]string{"/etc/motd": "hello"})
 	s.updatedPool(api.WorkerPool, worker, 3) // workers do not wait for etcd
 	assert.Empty(t, s.cordoned())

@@ -89,7 +89,13 @@ func turns(p nodes.PoolPlan) []string {
 // plan returns the plan of cvo nodes plan for the workers. added has MachineConfigs, or is empty.
 func (s *stage) plan(added string) nodes.PoolPlan {
 	s.t.Helper()
-	args := []string{"nodes", "plan", "worker", "-o", "json", "--kubeconfig", s.env.Kubeconfig}
+	return s.planOf(api.WorkerPool, added)
+}
+
+// planOf is like plan, for a pool.
+func (s *stage) planOf(pool, added string) nodes.PoolPlan {
+	s.t.Helper()
+	args := []string{"nodes", "plan", pool, "-o", "json", "--kubeconfig", s.env.Kubeconfig}
 	if added != "" {
 		args = append(args, "-f", "-")
 	}

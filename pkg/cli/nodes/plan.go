@@ -7,11 +7,14 @@ import (
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/internal/terminal"
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
+	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/view/collect"
 	"github.com/cluster-version/cvo/pkg/view/nodes"
@@ -39,7 +42,9 @@ With --filename the command adds MachineConfigs that are not in the cluster yet,
 
 The text lists at most 20 nodes for each pool, -o json and yaml list all. The command lists MachineConfigPools, Nodes and
 MachineConfigs, and reads MachineConfiguration "cluster". If a node would start or be drained, it also lists all pods and
-PodDisruptionBudgets.
+PodDisruptionBudgets. If several control-plane nodes would start, it reads Lease machine-config-controller: the node of the
+leading controller is the last one. It does not check the API servers, as the controller does before a control-plane node
+starts, but shows what the controller reports.
 
 If the MachineConfigs of a pool cannot be rendered, the controller reports the pool as degraded, and its nodes are still updated
 to the pool's current config. A pool without MachineConfigs is such a pool. Give the name of a pool to ignore the others.
@@ -116,11 +121,29 @@ func (o *planOptions) plan(ctx context.Context, added []*mcfgv1.MachineConfig) (
 		return nil, err
 	}
 	if !draft.NeedsPods() {
-		return draft.Plan(nil, nil), nil
+		return draft.Plan(nodes.Workload{}), nil
 	}
-	pods, budgets, err := collect.Pods(ctx, c)
+	workload, err := collect.Workload(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return draft.Plan(pods, budgets), nil
+	if draft.NeedsLeader() {
+		workload.Leader = o.leader(ctx)
+	}
+	return draft.Plan(workload), nil
+}
+
+// leader returns the pod of the leading controller; empty if it cannot be found, for example without permission. Its node is the last one of
+// the control plane.
+func (o *planOptions) leader(ctx context.Context) types.NamespacedName {
+	cfg, err := o.cluster.Config()
+	if err != nil {
+		return types.NamespacedName{}
+	}
+	cfg.UserAgent = "cvo-nodes-plan"
+	record, err := leader.Find(ctx, cfg, api.MachineConfigNamespace, api.MachineConfigController)
+	if err != nil || record.Gone {
+		return types.NamespacedName{}
+	}
+	return types.NamespacedName{Namespace: api.MachineConfigNamespace, Name: record.Host}
 }

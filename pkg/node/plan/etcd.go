@@ -9,12 +9,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
+// EtcdLabel and EtcdValue are the label of etcd's pods in namespace kube-system, as kubeadm and others set it.
+const (
+	EtcdLabel = "component"
+	EtcdValue = "etcd"
+)
+
+// IsEtcd reports whether a pod is a member of etcd.
+func IsEtcd(pod metav1.Object) bool {
+	return pod.GetNamespace() == metav1.NamespaceSystem && pod.GetLabels()[EtcdLabel] == EtcdValue
+}
+
 // EtcdRefusal returns why etcd must not lose its member on a node now, as a sentence without subject and period; empty if it may. members are the
-// pods of etcd. Budgets that select such pods decide. Without one, the members on all other nodes must be ready. The kubelet runs the pods
+// pods of etcd, and nodes are those of the cluster: the only control-plane node may always start. Budgets that select such pods decide. Without one, the members on all other nodes must be ready. The kubelet runs the pods
 // from files, so no drain evicts them, and Plan does not count them.
-func EtcdRefusal(n *corev1.Node, members []corev1.Pod, budgets []policyv1.PodDisruptionBudget) string {
+func EtcdRefusal(n *corev1.Node, nodes []*corev1.Node, members []corev1.Pod, budgets []policyv1.PodDisruptionBudget) string {
+	if pool.IsOnlyControlPlane(n, nodes) {
+		return ""
+	}
 	isGuarded := false
 	for i := range budgets {
 		selector, err := metav1.LabelSelectorAsSelector(budgets[i].Spec.Selector)

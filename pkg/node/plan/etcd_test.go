@@ -19,6 +19,7 @@ func TestEtcdKeepsItsOtherMembers(t *testing.T) {
 	}{
 		{name: "it allows a cluster without etcd pods", nodes: "m0: m1:"},
 		{name: "it allows the only member", nodes: "m0:etcd!"},
+		{name: "it allows the only control-plane node", nodes: "m0:etcd!", budgets: "etcd:1/0/1"},
 		{name: "it requires the other members", nodes: "m0:etcd m1:etcd m2:etcd!", want: "waits for the etcd member on node m2: pod shop/etcd-m2-0 is not ready"},
 		{name: "it ignores the node's own member", nodes: "m0:etcd! m1:etcd m2:etcd"},
 		{name: "it obeys a budget of etcd", nodes: "m0:etcd m1:etcd m2:etcd!", budgets: "etcd:3/2/2", want: zero},
@@ -27,15 +28,19 @@ func TestEtcdKeepsItsOtherMembers(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			nodes, pods := parseNodes(t, tt.nodes)
+			for _, n := range nodes {
+				n.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
+			}
 			members := make([]corev1.Pod, len(pods))
 			for i, p := range pods {
 				members[i] = *p
 			}
-			assert.Equal(t, tt.want, plan.EtcdRefusal(nodes[0], members, parseBudgets(t, tt.budgets)))
+			assert.Equal(t, tt.want, plan.EtcdRefusal(nodes[0], nodes, members, parseBudgets(t, tt.budgets)))
 		})
 	}
 	nodes, pods := parseNodes(t, "m0:etcd m1:etcd")
+	nodes[1].Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
 	elsewhere := parseBudgets(t, "etcd:3/2/2")
 	elsewhere[0].Namespace = "other"
-	assert.Empty(t, plan.EtcdRefusal(nodes[0], []corev1.Pod{*pods[0], *pods[1]}, elsewhere))
+	assert.Empty(t, plan.EtcdRefusal(nodes[0], nodes, []corev1.Pod{*pods[0], *pods[1]}, elsewhere))
 }

@@ -53,6 +53,11 @@ const (
 // IsControlPlane reports whether the node's labels say that it runs the control plane.
 func IsControlPlane(n *corev1.Node) bool { return has(n, controlPlaneRole) || has(n, masterRole) }
 
+// IsOnlyControlPlane reports whether no other node runs the control plane.
+func IsOnlyControlPlane(n *corev1.Node, nodes []*corev1.Node) bool {
+	return !slices.ContainsFunc(nodes, func(other *corev1.Node) bool { return other.Name != n.Name && IsControlPlane(other) })
+}
+
 func has(n *corev1.Node, label string) bool {
 	_, ok := n.Labels[label]
 	return ok

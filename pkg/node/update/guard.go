@@ -27,13 +27,6 @@ import (
 // without asking again, and servers that are not ready are checked again after this time: no event shows when they are.
 const guardAge = 10 * time.Second
 
-// etcdLabels are the labels of etcd's pods in namespace kube-system, as kubeadm and others set them.
-var etcdLabels = client.MatchingLabels{"component": "etcd"}
-
-func isEtcd(pod client.Object) bool {
-	return pod.GetNamespace() == metav1.NamespaceSystem && pod.GetLabels()["component"] == etcdLabels["component"]
-}
-
 // guard checks whether the control plane survives the loss of a node. It sends requests only when a node is about to start.
 type guard struct {
 	client client.Reader
@@ -49,18 +42,16 @@ type guard struct {
 // refusal returns why a control-plane node must not start now, as a sentence without subject and period; empty if it may. wait is the time until
 // the API servers are checked again; 0 if an event shows when the node may start.
 func (g *guard) refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Node, budgets []policyv1.PodDisruptionBudget) (why string, wait time.Duration) {
-	isLone := !slices.ContainsFunc(nodes, func(other *corev1.Node) bool { return other.Name != n.Name && pool.IsControlPlane(other) })
-	if !isLone {
-		var members corev1.PodList
-		if err := g.client.List(ctx, &members, client.InNamespace(metav1.NamespaceSystem), etcdLabels, client.UnsafeDisableDeepCopy); err != nil {
-			return "waits for the pods of etcd, which cannot be listed: " + err.Error(), guardAge
-		}
-		if why := plan.EtcdRefusal(n, members.Items, budgets); why != "" {
-			return why, 0
-		}
+	var members corev1.PodList
+	etcd := client.MatchingLabels{plan.EtcdLabel: plan.EtcdValue}
+	if err := g.client.List(ctx, &members, client.InNamespace(metav1.NamespaceSystem), etcd, client.UnsafeDisableDeepCopy); err != nil {
+		return "waits for the pods of etcd, which cannot be listed: " + err.Error(), guardAge
+	}
+	if why := plan.EtcdRefusal(n, nodes, members.Items, budgets); why != "" {
+		return why, 0
 	}
 	if g.node != n.Name || !g.clock.Now().Before(g.until) {
-		g.node, g.why = n.Name, g.checkServers(ctx, n, nodes, isLone)
+		g.node, g.why = n.Name, g.checkServers(ctx, n, nodes)
 		g.until = g.clock.Now().Add(guardAge)
 	}
 	if g.why == "" {
@@ -71,9 +62,9 @@ func (g *guard) refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Nod
 
 // checkServers returns why the API would not survive the loss of a node, and empty if it would. A server on another node must be ready. The only
 // control-plane node has only its own server, and where no other server is known, the address of the cluster counts.
-func (g *guard) checkServers(ctx context.Context, n *corev1.Node, nodes []*corev1.Node, isLone bool) string {
+func (g *guard) checkServers(ctx context.Context, n *corev1.Node, nodes []*corev1.Node) string {
 	var others []string
-	if !isLone {
+	if !pool.IsOnlyControlPlane(n, nodes) {
 		var servers discoveryv1.EndpointSlice
 		err := g.reader.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, &servers)
 		if client.IgnoreNotFound(err) != nil {

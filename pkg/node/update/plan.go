@@ -134,7 +134,7 @@ func (o *rollout) prepare(members pool.Membership, all []*corev1.Node) plan.Pool
 // waitEnds requests another plan if a slot is empty, after the change of a budget or of a pod. Of pods only etcd's matter: the budgets' status
 // has the others.
 func (r *pools) waitEnds(_ context.Context, o client.Object) []reconcile.Request {
-	if _, isPod := o.(*corev1.Pod); !r.hasIdle.Load() || isPod && !isEtcd(o) {
+	if _, isPod := o.(*corev1.Pod); !r.hasIdle.Load() || isPod && !plan.IsEtcd(o) {
 		return nil
 	}
 	return []reconcile.Request{{}}

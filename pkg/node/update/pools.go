@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -132,7 +131,11 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 // collect deletes rendered MachineConfigs that nothing uses.
 func (r *pools) collect(ctx context.Context, unused []*mcfgv1.MachineConfig) error {
 	for _, mc := range unused {
-		if err := r.client.Delete(ctx, mc, client.Preconditions{UID: &mc.UID}); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		err := r.client.Delete(ctx, mc, client.Preconditions{UID: &mc.UID})
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("deleting the unused MachineConfig %s: %w", mc.Name, err)
 		}
 		logr.FromContextOrDiscard(ctx).Info("unused MachineConfig deleted", "config", mc.Name)
@@ -214,20 +217,14 @@ func (r *pools) sync(ctx context.Context, o *rollout) error {
 // render stores the rendered MachineConfig of a pool and makes it the pool's config. failure is the reason why the MachineConfigs cannot be
 // rendered; empty if they can.
 func (r *pools) render(ctx context.Context, p *mcfgv1.MachineConfigPool, configs []mcfgv1.MachineConfig) (wait time.Duration, failure string, err error) {
-	selector, err := metav1.LabelSelectorAsSelector(p.Spec.MachineConfigSelector)
-	if err != nil {
-		return 0, "spec.machineConfigSelector: " + err.Error(), nil //nolint:nilerr // the pool's status reports it
-	}
-	if selector.Empty() {
-		return 0, "spec.machineConfigSelector selects every MachineConfig: set a label, such as " + api.MachineConfigRoleLabel, nil
-	}
-	var selected []*mcfgv1.MachineConfig
+	all := make([]*mcfgv1.MachineConfig, len(configs))
 	for i := range configs {
-		if selector.Matches(labels.Set(configs[i].Labels)) && !pool.IsRendered(&configs[i]) {
-			selected = append(selected, &configs[i])
-		}
+		all[i] = &configs[i]
 	}
-	slices.SortFunc(selected, func(a, b *mcfgv1.MachineConfig) int { return strings.Compare(a.Name, b.Name) })
+	selected, err := pool.Sources(p, all)
+	if err != nil {
+		return 0, err.Error(), nil //nolint:nilerr // the pool's status reports it
+	}
 	seen := r.seen(p, selected)
 	if wait := seen.since.Add(r.options.Settle).Sub(r.clock.Now()); wait > 0 {
 		return wait, pool.Message(p, mcfgv1.MachineConfigPoolRenderDegraded), nil // it stays until the MachineConfigs are rendered again

@@ -93,6 +93,11 @@ func (m *memory) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...
 	return nil
 }
 
+// Delete finds nothing.
+func (m *memory) Delete(_ context.Context, o client.Object, _ ...client.DeleteOption) error {
+	return apierrors.NewNotFound(mcfgv1.Resource("machineconfigs"), o.GetName())
+}
+
 func (m *memory) Status() client.SubResourceWriter { return poolStatus{memory: m} }
 
 func (m *memory) set(o client.Object) {
@@ -233,6 +238,10 @@ func TestPoolsLogEachChangeOnce(t *testing.T) {
 	assert.Contains(t, got, `"msg"="config assigned" "pool"="worker" "node"="n0" "config"="`+name+`"`)
 	assert.Contains(t, got, `"msg"="condition changed" "pool"="worker" "condition"="Updating" "status"="True"`)
 	assert.Empty(t, reconcilePools())
+	old := newConfig("rendered-worker-old", "/etc/a", "a")
+	old.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineConfigPool", Name: "worker", Controller: new(true)}}
+	m.configs = append(m.configs, old)
+	assert.Empty(t, reconcilePools(), "another client has deleted it")
 
 	m.configs[0].Spec.KernelType, m.configs[0].ResourceVersion = "unknown", "2"
 	got = strings.Join(reconcilePools(), "\n")

@@ -621,7 +621,7 @@ func TestWalkImageYieldsTheFinalFiles(t *testing.T) {
 
 func TestExistLooksUpABoundedNumberInParallel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const images, limit = 40, 16
+		const total, limit = 40, 16
 		answers := make(chan struct{})
 		var lookups atomic.Int32
 		transport := roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -636,20 +636,19 @@ func TestExistLooksUpABoundedNumberInParallel(t *testing.T) {
 			}
 			return resp, nil
 		})
-		list := make([]release.Image, images)
+		list := make([]release.Image, total)
 		for i := range list {
 			digest := release.Digest(fmt.Sprintf("sha256:%064x", i))
 			list[i] = release.Image{Pullspec: "registry.example.com/platform/dns@" + string(digest), Digest: digest}
 		}
 		var found []error
-		go func() {
-			found = open(t, image.Options{Access: reach.New(reach.Options{Transport: transport})}).Exist(t.Context(), list)
-		}()
+		images := open(t, image.Options{Access: reach.New(reach.Options{Transport: transport})})
+		go func() { found = images.Exist(t.Context(), list) }()
 		synctest.Wait()
 		assert.EqualValues(t, limit, lookups.Load())
 		close(answers)
 		synctest.Wait()
-		assert.EqualValues(t, images, lookups.Load())
-		assert.Equal(t, make([]error, images), found)
+		assert.EqualValues(t, total, lookups.Load())
+		assert.Equal(t, make([]error, total), found)
 	})
 }

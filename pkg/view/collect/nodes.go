@@ -59,24 +59,25 @@ func Configs(ctx context.Context, c client.Reader) (nodes.Configs, error) {
 	return configs, nil
 }
 
-// Pods reads all pods on nodes, and all PodDisruptionBudgets. A cluster has many pods, so Pods keeps only the parts that matter to drains.
-func Pods(ctx context.Context, c client.Reader) ([]*corev1.Pod, []policyv1.PodDisruptionBudget, error) {
-	budgets, err := listed[policyv1.PodDisruptionBudget](ctx, c, &policyv1.PodDisruptionBudgetList{})
-	if err != nil {
-		return nil, nil, explain("PodDisruptionBudgets", err)
+// Workload reads all pods on nodes, and all PodDisruptionBudgets. It does not know the leader. A cluster has many pods, so Workload keeps only the
+// parts that matter to drains.
+func Workload(ctx context.Context, c client.Reader) (nodes.Workload, error) {
+	var w nodes.Workload
+	var err error
+	if w.Budgets, err = listed[policyv1.PodDisruptionBudget](ctx, c, &policyv1.PodDisruptionBudgetList{}); err != nil {
+		return w, explain("PodDisruptionBudgets", err)
 	}
-	var pods []*corev1.Pod
 	onNodes := client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("spec.nodeName", "")}
 	for next := ""; ; {
 		var page corev1.PodList
 		if err := c.List(ctx, &page, onNodes, client.Limit(listPage), client.Continue(next)); err != nil {
-			return nil, nil, explain("pods", err)
+			return w, explain("pods", err)
 		}
 		for i := range page.Items {
-			pods = append(pods, reducePod(&page.Items[i]))
+			w.Pods = append(w.Pods, reducePod(&page.Items[i]))
 		}
 		if next = page.Continue; next == "" {
-			return pods, budgets, nil
+			return w, nil
 		}
 	}
 }

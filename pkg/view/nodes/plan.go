@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
@@ -43,6 +44,9 @@ type PoolPlan struct {
 	// Error explains why nodes get no new config: the MachineConfigs cannot be rendered, or a field of the pool is invalid. A running update
 	// continues.
 	Error string `json:"error,omitempty"`
+	// Reported says why the controller has not started a control-plane node that starts by this plan; empty if nothing is reported. The API
+	// servers may be the reason: the plan does not check them.
+	Reported string `json:"reported,omitempty"`
 	// Total is the number of the pool's nodes, and Done the number of those that run the target.
 	Total          int `json:"total"`
 	Done           int `json:"done"`
@@ -183,12 +187,19 @@ func (d *Draft) NeedsPods() bool {
 	})
 }
 
+// NeedsLeader reports whether the plan depends on the node of the leading controller.
+func (d *Draft) NeedsLeader() bool {
+	return slices.ContainsFunc(d.drafts, func(p draft) bool {
+		return p.shown && pool.IsOfControlPlane(p.Name) && len(p.input.Candidates) > 1
+	})
+}
+
 // renderer renders the MachineConfigs of pools.
 type renderer struct {
 	configs Configs
 	byName  map[string]*mcfgv1.MachineConfig
-	// sources are the MachineConfigs that are not rendered.
-	sources []*mcfgv1.MachineConfig
+	// all are the values of byName.
+	all []*mcfgv1.MachineConfig
 	// selected has the names of MachineConfigs that a pool selects.
 	selected map[string]bool
 	// osImage is the release's image of the operating system. The controller knows it from the release, and the last rendered MachineConfigs
@@ -201,12 +212,7 @@ func newRenderer(configs Configs, pools []*mcfgv1.MachineConfigPool) *renderer {
 	for _, mc := range slices.Concat(configs.Stored, configs.Added) {
 		r.byName[mc.Name] = mc
 	}
-	for _, mc := range r.byName {
-		if !pool.IsRendered(mc) {
-			r.sources = append(r.sources, mc)
-		}
-	}
-	slices.SortFunc(r.sources, func(a, b *mcfgv1.MachineConfig) int { return strings.Compare(a.Name, b.Name) })
+	r.all = slices.Collect(maps.Values(r.byName))
 	for _, p := range pools {
 		mc := r.byName[p.Spec.Configuration.Name]
 		if mc != nil && mc.Annotations[api.OSImageOverriddenAnnotation] != "true" {
@@ -259,19 +265,13 @@ func (r *renderer) draft(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*
 
 // render renders the MachineConfigs that the pool selects, as the controller does.
 func (r *renderer) render(d *draft) (*mcfgv1.MachineConfig, error) {
-	selector, err := metav1.LabelSelectorAsSelector(d.pool.Spec.MachineConfigSelector)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("spec.machineConfigSelector: %w", err)
-	case selector.Empty():
-		return nil, errors.New("spec.machineConfigSelector selects every MachineConfig: set a label, such as " + api.MachineConfigRoleLabel)
+	selected, err := pool.Sources(d.pool, r.all)
+	if err != nil {
+		return nil, err
 	}
-	var selected []*mcfgv1.MachineConfig
-	for _, mc := range r.sources {
-		if selector.Matches(labels.Set(mc.Labels)) {
-			selected, d.Sources = append(selected, mc), append(d.Sources, mc.Name)
-			r.selected[mc.Name] = true
-		}
+	for _, mc := range selected {
+		d.Sources = append(d.Sources, mc.Name)
+		r.selected[mc.Name] = true
 	}
 	return config.Render(d.Name, selected, r.osImage)
 }
@@ -354,11 +354,29 @@ func actionText(a disruption.Action) string {
 	return strings.ToLower(string(a.Type))
 }
 
-// Plan returns the plan. It counts only the pods that a drain evicts.
-func (d *Draft) Plan(pods []*corev1.Pod, budgets []policyv1.PodDisruptionBudget) *Plan {
-	index := plan.NewIndex(budgets)
+// Workload has the pods of a cluster, and what decides about their evictions.
+type Workload struct {
+	// Pods are the pods on nodes.
+	Pods    []*corev1.Pod
+	Budgets []policyv1.PodDisruptionBudget
+	// Leader is the pod of the leading controller; empty if it is not known.
+	Leader types.NamespacedName
+}
+
+// Plan returns the plan. It counts only the pods that a drain evicts. It does not check the API servers, as the controller does before a
+// control-plane node starts.
+func (d *Draft) Plan(w Workload) *Plan {
+	index := plan.NewIndex(w.Budgets)
 	byNode := map[string][]*corev1.Pod{}
-	for _, pod := range pods {
+	leader := ""
+	var etcd []corev1.Pod
+	for _, pod := range w.Pods {
+		if pod.Namespace == w.Leader.Namespace && pod.Name == w.Leader.Name {
+			leader = pod.Spec.NodeName
+		}
+		if plan.IsEtcd(pod) {
+			etcd = append(etcd, *pod)
+		}
 		if drain.ActionFor(pod, func(_, _ string) bool { return true }) == drain.Evict {
 			index.AddPod(pod)
 			byNode[pod.Spec.NodeName] = append(byNode[pod.Spec.NodeName], pod)
@@ -367,9 +385,15 @@ func (d *Draft) Plan(pods []*corev1.Pod, budgets []policyv1.PodDisruptionBudget)
 	inputs := make([]plan.Pool, len(d.drafts))
 	for i := range d.drafts {
 		inputs[i] = d.drafts[i].input
+		inputs[i].Leader = leader
 	}
-	for i, result := range index.Plan(inputs, d.cluster.At) {
+	planner := func(pools []plan.Pool) []plan.Plan { return index.Plan(pools, d.cluster.At) }
+	guard := func(n *corev1.Node) string { return plan.EtcdRefusal(n, d.cluster.Nodes, etcd, w.Budgets) }
+	for i, result := range plan.Guarded(inputs, planner, guard) {
 		if p := &d.drafts[i]; p.shown {
+			if pool.IsOfControlPlane(p.Name) && len(result.Start) > 0 {
+				p.Reported = pool.Message(p.pool, pool.NodesWaiting)
+			}
 			p.addNodes(result)
 			for n := range p.Nodes {
 				if t := p.transition(p.Nodes[n].From); t != nil && t.mayDrain() && !pool.IsStranded(p.Nodes[n].node, d.cluster.Nodes) {

@@ -16,11 +16,13 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/disruption"
+	"github.com/cluster-version/cvo/pkg/node/pool"
 	"github.com/cluster-version/cvo/pkg/view/nodes"
 	"github.com/cluster-version/cvo/test/golden"
 )
@@ -79,6 +81,7 @@ type planned struct {
 	nodes.Configs
 	pods    []*corev1.Pod
 	budgets []policyv1.PodDisruptionBudget
+	leader  types.NamespacedName
 }
 
 func newPlanned(t *testing.T, slots int) *planned {
@@ -106,7 +109,7 @@ func (p *planned) plan() *nodes.Plan {
 	p.Helper()
 	d, err := nodes.NewDraft(p.Cluster, p.Configs, "")
 	require.NoError(p, err)
-	return d.Plan(p.pods, p.budgets)
+	return d.Plan(nodes.Workload{Pods: p.pods, Budgets: p.budgets, Leader: p.leader})
 }
 
 // turns returns the nodes of the first pool with their turns and reasons.
@@ -124,7 +127,7 @@ func TestUpdatedPoolNeedsNothing(t *testing.T) {
 	d, err := nodes.NewDraft(p.Cluster, p.Configs, "")
 	require.NoError(t, err)
 	assert.False(t, d.NeedsPods())
-	got := d.Plan(nil, nil).Pools[0]
+	got := d.Plan(nodes.Workload{}).Pools[0]
 	assert.Equal(t, p.at(), got.Target)
 	assert.Equal(t, 2, got.Done)
 	assert.Empty(t, got.Nodes)
@@ -160,7 +163,9 @@ func TestPlanNeedsThePodsOfNodesThatAreDrained(t *testing.T) {
 			d, err := nodes.NewDraft(p.Cluster, p.Configs, "")
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, d.NeedsPods())
-			got := d.Plan([]*corev1.Pod{newPod("a", "web", "web-0")}, []policyv1.PodDisruptionBudget{newBudget("web", 0)}).Pools[0].Nodes
+			got := d.Plan(nodes.Workload{
+				Pods: []*corev1.Pod{newPod("a", "web", "web-0")}, Budgets: []policyv1.PodDisruptionBudget{newBudget("web", 0)},
+			}).Pools[0].Nodes
 			require.Len(t, got, 1)
 			assert.Equal(t, tt.want, got[0].Evicted > 0)
 			assert.Equal(t, tt.want, len(got[0].ZeroBudgets) > 0)
@@ -292,6 +297,33 @@ func TestRunningUpdatesComeFirst(t *testing.T) {
 	assert.Equal(t, 1, got.Pools[0].Done)
 }
 
+// TestPlanProtectsTheControlPlane has three control-plane nodes. The second one has a member of etcd, and the first one the leader.
+func TestPlanProtectsTheControlPlane(t *testing.T) {
+	p := newPlanned(t, 1)
+	p.add("m0", "m1", "m2")
+	p.Pools[0].Name = api.ControlPlanePool
+	for _, n := range p.Nodes {
+		n.Labels["node-role.kubernetes.io/control-plane"] = ""
+	}
+	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")}
+	etcd, controller := newPod("m1", "etcd", "etcd-m1"), newPod("m0", "controller", "controller-0")
+	etcd.Namespace, etcd.Labels, etcd.Annotations = "kube-system", map[string]string{"component": "etcd"}, map[string]string{corev1.MirrorPodAnnotationKey: ""}
+	p.pods, p.leader = []*corev1.Pod{etcd, controller}, types.NamespacedName{Namespace: "shop", Name: "controller-0"}
+	with(pool.NodesWaiting, "Node m1 waits for the API server: no answer within 3s")(p.Pools[0])
+	const another = "waits for another control-plane node: they are updated one at a time"
+	got := p.plan()
+	assert.Equal(t, []string{"Start m1", "Wait m2 " + another, "Wait m0 " + another}, turns(got))
+	var out bytes.Buffer
+	require.NoError(t, got.Text(&out))
+	assert.Contains(t, out.String(), "It reports: Node m1 waits for the API server: no answer within 3s\n")
+
+	etcd.Spec.NodeName, etcd.Status.Conditions = "m2", nil
+	const refused = "waits for the etcd member on node m2: pod kube-system/etcd-m1 is not ready"
+	got = p.plan()
+	assert.Equal(t, []string{"Wait m1 " + refused, "Wait m2 " + refused, "Wait m0 " + refused}, turns(got))
+	assert.Empty(t, got.Pools[0].Reported)
+}
+
 func TestInvalidNodeSelectorStartsNoNode(t *testing.T) {
 	p := newPlanned(t, 2)
 	p.add("a", "b")
@@ -332,7 +364,7 @@ func TestOtherPoolsUseBudgets(t *testing.T) {
 		p.budgets = []policyv1.PodDisruptionBudget{newBudget("web", 1)}
 		d, err := nodes.NewDraft(p.Cluster, p.Configs, "worker")
 		require.NoError(t, err)
-		got := d.Plan(p.pods, p.budgets)
+		got := d.Plan(nodes.Workload{Pods: p.pods, Budgets: p.budgets})
 		require.Len(t, got.Pools, 1)
 		// The node of the other pool is first, and uses up the budget; a node of a paused pool does not start.
 		assert.Equal(t, isPaused, got.Pools[0].Nodes[0].Turn == nodes.Start)

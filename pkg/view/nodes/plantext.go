@@ -53,6 +53,9 @@ func (p *PoolPlan) text(out io.Writer) {
 	if p.Paused {
 		line(out, "  The pool is paused: no node starts before 'cvo nodes resume %s'.", p.Name)
 	}
+	if p.Reported != "" {
+		line(out, "  The controller also checks the API servers before a control-plane node starts. It reports: %s", oneLine(p.Reported, errorText))
+	}
 	for _, t := range p.Transitions {
 		line(out, "  Nodes with config %s need %s: %s", shortConfig(t.From), t.needs(),
 			oneLine(cmp.Or(t.Unknown, printable.List(t.Changes, mostNames), "no change of the host"), errorText))
