@@ -49,7 +49,7 @@ func (c *cluster) start(p *nodePool) {
 	next := result.Start
 	p.hasIdle = result.Idle > 0
 	if c.byPoolAlone {
-		next, p.hasIdle = candidates.Next(), false
+		next, p.hasIdle = candidates.Start[:min(candidates.Capacity, len(candidates.Start))], false
 	}
 	for _, n := range next {
 		pool.Change{Node: n, Target: true}.Apply(n, after)

@@ -3,12 +3,12 @@ package cluster
 import (
 	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/drain"
 )
 
 // CacheOptions limits the manager's cache to what the controllers read. A cluster has far more pods than nodes, and every replica caches them.
@@ -23,28 +23,13 @@ func CacheOptions(own client.ObjectKey) cache.Options {
 	}
 }
 
-// reducePod returns the parts of a pod that decide about its eviction. The tombstone of a pod stays the same, because it has a reduced pod.
+// reducePod returns the parts of a pod that decide about its eviction, and on which nodes the own pod can run. The tombstone of a pod stays the same, because it has a reduced pod.
 func reducePod(object any, own client.ObjectKey) any {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
 		return object
 	}
-	reduced := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Labels: pod.Labels,
-			OwnerReferences: pod.OwnerReferences, DeletionTimestamp: pod.DeletionTimestamp, Finalizers: pod.Finalizers,
-		},
-		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
-		Status: corev1.PodStatus{Phase: pod.Status.Phase},
-	}
-	if mirrored, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; ok {
-		reduced.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: mirrored}
-	}
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			reduced.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status}}
-		}
-	}
+	reduced := drain.Reduce(pod)
 	if client.ObjectKeyFromObject(pod) == own {
 		reduced.Spec.NodeSelector, reduced.Spec.Tolerations = pod.Spec.NodeSelector, pod.Spec.Tolerations
 	}

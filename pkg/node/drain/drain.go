@@ -38,6 +38,27 @@ func ActionFor(pod *corev1.Pod, hasDaemonSet func(namespace, name string) bool) 
 	return Evict
 }
 
+// Reduce returns the parts of a pod that decide about its eviction, by a drain and by budgets. A cluster has many pods.
+func Reduce(pod *corev1.Pod) *corev1.Pod {
+	reduced := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Labels: pod.Labels,
+			OwnerReferences: pod.OwnerReferences, DeletionTimestamp: pod.DeletionTimestamp, Finalizers: pod.Finalizers,
+		},
+		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase},
+	}
+	if mirrored, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; ok {
+		reduced.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: mirrored}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			reduced.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	return reduced
+}
+
 // IsReplica reports whether two pods have the same controller, such as a ReplicaSet, or are the same pod.
 func IsReplica(a, b *corev1.Pod) bool {
 	owner, other := metav1.GetControllerOf(a), metav1.GetControllerOf(b)

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -37,8 +38,8 @@ type Wait struct {
 	// Budget is the budget for which the node waits; empty if Cause does not involve one.
 	Budget types.NamespacedName
 
-	// used and slots are the numbers of slots in use and of all slots.
-	used, slots int
+	// Slots is the number of slots of the node's pool.
+	Slots int
 	// healthy and needed are the numbers of pods that are healthy and that must be.
 	healthy, needed int32
 	// pod is a pod that several budgets select, as namespace/name, or empty.
@@ -67,7 +68,7 @@ func (w Wait) String() string {
 		return fmt.Sprintf("waits for other nodes that are drained last: PodDisruptionBudget %s never allows a disruption, because %d pods must be healthy",
 			w.Budget, w.needed)
 	default:
-		return fmt.Sprintf("waits for a free slot: %d of at most %d nodes are unavailable or failed", w.used, w.slots)
+		return fmt.Sprintf("waits for a free slot: at most %s may be unavailable or failed", printable.Count(w.Slots, "node"))
 	}
 }
 
@@ -77,7 +78,7 @@ func zeroBudget(name types.NamespacedName, healthy, needed int32) string {
 
 // wait returns the reason why a candidate does not start. hasSlot reports whether a slot stays empty.
 func (r *round) wait(p *Pool, n *corev1.Node, hasSlot bool) Wait {
-	w := Wait{Node: n, Cause: Slot, used: p.Slots, slots: p.Slots}
+	w := Wait{Node: n, Cause: Slot, Slots: p.Slots}
 	if !hasSlot {
 		if pool.IsOfControlPlane(p.Name) {
 			w.Cause = ControlPlane

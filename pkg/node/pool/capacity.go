@@ -73,11 +73,6 @@ func Select(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, maxUnavailable in
 	return c
 }
 
-// Next returns the nodes to start now: as many of Start as there are free slots.
-func (c Candidates) Next() []*corev1.Node {
-	return slices.Clip(c.Start[:min(c.Capacity, len(c.Start))])
-}
-
 // compareByZoneAndAge orders nodes by zone, nodes without a zone last, and in a zone by age, the oldest first.
 func compareByZoneAndAge(a, b *corev1.Node) int {
 	zoneOfA, zoneOfB := a.Labels[corev1.LabelTopologyZone], b.Labels[corev1.LabelTopologyZone]

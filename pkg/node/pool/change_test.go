@@ -2,6 +2,7 @@ package pool_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,7 +47,7 @@ func TestChangesTargetAndTaintNodes(t *testing.T) {
 			}
 			var got []string
 			candidates := pool.Select(p, nodes, 1)
-			for _, c := range pool.Changes(p, nodes, append(candidates.Next(), candidates.Retarget...)) {
+			for _, c := range pool.Changes(p, nodes, slices.Concat(next(candidates), candidates.Retarget)) {
 				n := c.Node.DeepCopy()
 				c.Apply(n, "v1")
 				text := n.Name

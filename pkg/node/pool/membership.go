@@ -20,8 +20,6 @@ type Membership struct {
 	Nodes map[string][]*corev1.Node
 	// Contested lists the custom pools that select the same node. Such a node is in no pool.
 	Contested map[string][]string
-	// Overruled lists control-plane nodes that a custom pool selects, too. They stay in the control-plane pool.
-	Overruled []string
 	// Poolless lists nodes that no pool selects.
 	Poolless []string
 	// Silent lists nodes whose daemon has not reported.
@@ -45,8 +43,6 @@ func Assign(pools []*mcfgv1.MachineConfigPool, nodes []*corev1.Node) Membership 
 		case name == "":
 			m.Poolless = append(m.Poolless, n.Name)
 			continue
-		case name == api.ControlPlanePool && len(custom) > 0:
-			m.Overruled = append(m.Overruled, n.Name)
 		}
 		if !HasReported(n) {
 			m.Silent = append(m.Silent, n.Name)
@@ -57,7 +53,7 @@ func Assign(pools []*mcfgv1.MachineConfigPool, nodes []*corev1.Node) Membership 
 	for _, members := range m.Nodes {
 		slices.SortFunc(members, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	}
-	for _, names := range [][]string{m.Overruled, m.Poolless, m.Silent} {
+	for _, names := range [][]string{m.Poolless, m.Silent} {
 		slices.Sort(names)
 	}
 	return m

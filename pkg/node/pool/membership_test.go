@@ -38,16 +38,15 @@ func TestNodesGetOnePool(t *testing.T) {
 		name, roles, pools string
 		want               string
 		contested          []string
-		overruled          bool
 	}{
-		{"it lists a node that no pool selects", "", "master worker", "", nil, false},
-		{"it assigns a control-plane node", "master", "master worker", "master", nil, false},
-		{"it assigns a worker", "worker", "master worker", "worker", nil, false},
-		{"it prefers the control-plane pool to the worker pool", "master worker", "master worker", "master", nil, false},
-		{"it prefers a custom pool to the worker pool", "worker infra", "master worker infra", "infra", nil, false},
-		{"it assigns a node that only a custom pool selects", "infra", "master worker infra", "infra", nil, false},
-		{"it prefers the control-plane pool to a custom pool", "master infra", "master worker infra", "master", nil, true},
-		{"it assigns no pool if two custom pools select the node", "worker infra infra2", "master worker infra infra2", "", []string{"infra", "infra2"}, false},
+		{"it lists a node that no pool selects", "", "master worker", "", nil},
+		{"it assigns a control-plane node", "master", "master worker", "master", nil},
+		{"it assigns a worker", "worker", "master worker", "worker", nil},
+		{"it prefers the control-plane pool to the worker pool", "master worker", "master worker", "master", nil},
+		{"it prefers a custom pool to the worker pool", "worker infra", "master worker infra", "infra", nil},
+		{"it assigns a node that only a custom pool selects", "infra", "master worker infra", "infra", nil},
+		{"it prefers the control-plane pool to a custom pool", "master infra", "master worker infra", "master", nil},
+		{"it assigns no pool if two custom pools select the node", "worker infra infra2", "master worker infra infra2", "", []string{"infra", "infra2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var pools []*mcfgv1.MachineConfigPool
@@ -68,7 +67,6 @@ func TestNodesGetOnePool(t *testing.T) {
 				assert.Equal(t, want, namesOf(m.Nodes[p.Name]), p.Name)
 			}
 			assert.Equal(t, tt.contested, m.Contested["node"])
-			assert.Equal(t, tt.overruled, len(m.Overruled) == 1)
 			assert.Equal(t, tt.want == "" && tt.contested == nil, len(m.Poolless) == 1)
 		})
 	}

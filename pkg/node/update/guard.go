@@ -43,8 +43,7 @@ type guard struct {
 // the API servers are checked again; 0 if an event shows when the node may start.
 func (g *guard) refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Node, budgets []policyv1.PodDisruptionBudget) (why string, wait time.Duration) {
 	var members corev1.PodList
-	etcd := client.MatchingLabels{plan.EtcdLabel: plan.EtcdValue}
-	if err := g.client.List(ctx, &members, client.InNamespace(metav1.NamespaceSystem), etcd, client.UnsafeDisableDeepCopy); err != nil {
+	if err := g.client.List(ctx, &members, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels(plan.EtcdLabels()), client.UnsafeDisableDeepCopy); err != nil {
 		return "waits for the pods of etcd, which cannot be listed: " + err.Error(), guardAge
 	}
 	if why := plan.EtcdRefusal(n, nodes, members.Items, budgets); why != "" {

@@ -10,11 +10,11 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/node/disruption"
+	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/view/nodes"
 )
 
@@ -82,18 +82,9 @@ func Workload(ctx context.Context, c client.Reader) (nodes.Workload, error) {
 	}
 }
 
-// reducePod returns the parts of a pod that matter to a drain.
+// reducePod returns the parts of a pod that matter to a drain, and the volumes whose data it deletes.
 func reducePod(pod *corev1.Pod) *corev1.Pod {
-	reduced := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: pod.Name, Labels: pod.Labels, OwnerReferences: pod.OwnerReferences, DeletionTimestamp: pod.DeletionTimestamp,
-		},
-		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
-		Status: corev1.PodStatus{Phase: pod.Status.Phase, Conditions: pod.Status.Conditions},
-	}
-	if mirrored, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; ok {
-		reduced.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: mirrored}
-	}
+	reduced := drain.Reduce(pod)
 	for _, volume := range pod.Spec.Volumes {
 		if volume.EmptyDir != nil {
 			reduced.Spec.Volumes = append(reduced.Spec.Volumes, volume)

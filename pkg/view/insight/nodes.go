@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/drain"
 	nodepool "github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -219,7 +220,7 @@ func assessNode(in Input, pool *mcfgv1.MachineConfigPool, node *corev1.Node) (No
 			(!migratesArchitecture(in.ClusterVersion) || !directed || settled && asked)
 		n.updating = !n.updated && n.Version != "" && n.DesiredVersion != "" && n.DesiredVersion == goal && !settled && asked
 	}
-	n.Phase = phaseOf(n, pool, notes)
+	n.Phase = phaseOf(n, pool, node)
 	stage := stages[stageOf(n.Phase)]
 	n.State, n.Estimate = stage.state, stage.estimate
 
@@ -252,10 +253,10 @@ func assessNode(in Input, pool *mcfgv1.MachineConfigPool, node *corev1.Node) (No
 	return n, found
 }
 
-func phaseOf(n Node, pool *mcfgv1.MachineConfigPool, annotations map[string]string) Phase {
-	state := annotations[api.NodeStateAnnotation]
+func phaseOf(n Node, pool *mcfgv1.MachineConfigPool, node *corev1.Node) Phase {
+	state := node.Annotations[api.NodeStateAnnotation]
 	switch {
-	case n.updating && drains(annotations):
+	case n.updating && drains(node):
 		return PhaseDraining
 	case n.updating && state == "Rebooting":
 		return PhaseRebooting
@@ -273,13 +274,12 @@ func phaseOf(n Node, pool *mcfgv1.MachineConfigPool, annotations map[string]stri
 
 // drains reports whether an updating node is being drained. Until the daemon notices the update, its state is still
 // Done, and draining is the next step.
-func drains(notes map[string]string) bool {
-	desired, applied := notes[api.DesiredDrainAnnotation], notes[api.AppliedDrainAnnotation]
-	if desired == "" || applied == "" {
+func drains(node *corev1.Node) bool {
+	notes := node.Annotations
+	if notes[api.DesiredDrainAnnotation] == "" || notes[api.AppliedDrainAnnotation] == "" {
 		return false
 	}
-	verb, _, _ := strings.Cut(desired, "-")
-	return desired != applied && verb == "drain" || notes[api.NodeStateAnnotation] == "Done"
+	return drain.IsPending(node) || notes[api.NodeStateAnnotation] == "Done"
 }
 
 func stageOf(phase Phase) int {

@@ -181,8 +181,8 @@ func TestPlanFollowsTheOrderOfTheController(t *testing.T) {
 	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")}
 	got := p.plan()
 	assert.Equal(t, []string{
-		"Start b", "Wait a waits for a free slot: 2 of at most 2 nodes are unavailable or failed",
-		"Wait c waits for a free slot: 2 of at most 2 nodes are unavailable or failed", "Wait d waits because it is cordoned",
+		"Start b", "Wait a waits for a free slot: at most 2 nodes may be unavailable or failed",
+		"Wait c waits for a free slot: at most 2 nodes may be unavailable or failed", "Wait d waits because it is cordoned",
 	}, turns(got))
 	assert.Equal(t, []string{"00-worker", "99-worker"}, got.Pools[0].Sources)
 	assert.NotEqual(t, p.at(), got.Pools[0].Target)

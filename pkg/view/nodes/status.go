@@ -15,7 +15,6 @@ import (
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/node/plan"
@@ -289,7 +288,7 @@ func (p *Pool) waits(n *corev1.Node, used int, doubt string) string {
 	case pool.IsOfControlPlane(p.Name) && used > 0:
 		return plan.Wait{Cause: plan.ControlPlane}.String()
 	case used >= p.MaxUnavailable:
-		return fmt.Sprintf("waits for a free slot: at most %s may be unavailable or failed", printable.Count(p.MaxUnavailable, "node"))
+		return plan.Wait{Cause: plan.Slot, Slots: p.MaxUnavailable}.String()
 	case p.Waiting != "":
 		return fmt.Sprintf("waits although a slot is free: 'cvo nodes plan %s' shows why", p.Name)
 	}
