@@ -13,15 +13,12 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
-// EtcdLabel and EtcdValue are the label of etcd's pods in namespace kube-system, as kubeadm and others set it.
-const (
-	EtcdLabel = "component"
-	EtcdValue = "etcd"
-)
+// EtcdLabels returns the labels of etcd's pods in namespace kube-system, as kubeadm and others set them.
+func EtcdLabels() map[string]string { return map[string]string{"component": "etcd"} }
 
 // IsEtcd reports whether a pod is a member of etcd.
 func IsEtcd(pod metav1.Object) bool {
-	return pod.GetNamespace() == metav1.NamespaceSystem && pod.GetLabels()[EtcdLabel] == EtcdValue
+	return pod.GetNamespace() == metav1.NamespaceSystem && labels.SelectorFromSet(EtcdLabels()).Matches(labels.Set(pod.GetLabels()))
 }
 
 // EtcdRefusal returns why etcd must not lose its member on a node now, as a sentence without subject and period; empty if it may. members are the
