@@ -88,7 +88,7 @@ func (s *submission) rewriteLive(ctx context.Context, failed error) (done bool, 
 	if err = s.move(ctx, w); err != nil && !apierrors.IsConflict(err) {
 		return false, fmt.Errorf("moving managedFields to %s: %w", s.m.GVK().GroupVersion(), err)
 	}
-	return true, nil // after a conflict, the apply fails in the same way again
+	return true, nil // after a conflict, the next apply decides again
 }
 
 // move writes the entries of a rewrite. Before, it removes entries of lists and maps that the next apply would not remove.
@@ -99,7 +99,7 @@ func (s *submission) move(ctx context.Context, w *rewrite) error {
 		if err != nil {
 			return err
 		}
-		resourceVersion = stored.ResourceVersion // the next write drops the entry of this one
+		resourceVersion = stored.ResourceVersion // the next write drops the entry of this one; after a conflict, an apply adopts it
 	}
 	stored, err := s.applier.client.SetManagers(ctx, s.target, resourceVersion, w.entries)
 	if err == nil && len(stored.ManagedFields) == 0 { // the server cannot convert the object to the version of another entry, so it discarded all

@@ -15,6 +15,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/install/target"
+	"github.com/cluster-version/cvo/test/env"
 )
 
 func TestUninstallRejectsWrongArguments(t *testing.T) {
@@ -42,7 +43,7 @@ func (b *bare) testDryRun(t *testing.T) {
 	assert.Contains(t, out, "ClusterVersion version would be deleted\n")
 	assert.Contains(t, out, "Namespace openshift-cluster-version would be deleted\n")
 	assert.NotContains(t, out, "clusteroperators")
-	assert.Regexp(t, `\nWould remove the version operator from https?://\S+: [1-9]\d* objects would be deleted, \d+ kept\.\n$`, out)
+	assert.Regexp(t, `\nWould remove the version operator from https?://\S+: objects to delete [1-9]\d*, to keep \d+\.\n$`, out)
 	deployment := &appsv1.Deployment{}
 	require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Namespace: api.OperatorNamespace, Name: target.Operator}, deployment))
 	assert.Positive(t, *deployment.Spec.Replicas)
@@ -60,7 +61,7 @@ func (b *bare) testConfirmation(t *testing.T) {
 }
 
 func TestFinishedUninstallPrintsASummary(t *testing.T) {
-	e := withoutPlatform.For(t)
+	e := env.New(t, env.Options{Audit: env.AuditNone})
 	for _, mode := range []string{"--dry-run", "--yes"} {
 		out, errs, err := runCvo(t, "uninstall", "--kubeconfig", e.Kubeconfig, mode)
 		require.NoError(t, err, errs)
@@ -72,5 +73,5 @@ func TestFinishedUninstallPrintsASummary(t *testing.T) {
 	require.NoError(t, err)
 	out, errs, err := runCvo(t, "uninstall", "--kubeconfig", e.Kubeconfig, "--with-platform", "--yes")
 	require.NoError(t, err, errs)
-	assert.Regexp(t, `\nRemoved the version operator and the whole platform from https://\S+: 1 objects deleted, 0 kept\.\n$`, out)
+	assert.Regexp(t, `\nRemoved the version operator and the whole platform from https://\S+: objects deleted 1, kept 0\.\n$`, out)
 }

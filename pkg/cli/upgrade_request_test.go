@@ -394,6 +394,15 @@ func TestUpgradeWritesTheRequest(t *testing.T) {
 			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + rel("3") + `","version":"4.14.3"}}`,
 		},
 		{
+			name: "rejects a request during an update that the operator cannot resume", args: []string{"--to=4.14.3"}, code: command.ExitRefused,
+			change: func(cv *configv1.ClusterVersion) {
+				clusterversions.Set(cv, api.Failing, configv1.ConditionTrue, api.ReasonNoAcceptedRelease, "Remove the cause.")
+				clusterversions.Set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, api.ReasonNoAcceptedRelease, "Unable to apply 4.14.2")
+			},
+			errs: []string{"error: the cluster is already upgrading:\n\n  Reason: NoAcceptedRelease\n  Message: Unable to apply 4.14.2\n\n" +
+				"If you want to upgrade anyway, use --allow-upgrade-with-warnings.\n"},
+		},
+		{
 			name: "requests despite failures if allowed", args: []string{"--to=4.14.3", "--allow-upgrade-with-warnings"},
 			change: func(cv *configv1.ClusterVersion) {
 				clusterversions.Set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Busy", "\x1b[31mworking")

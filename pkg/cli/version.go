@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -101,7 +102,10 @@ func (o *versionOptions) find(ctx context.Context) (versions, error) {
 		err = errors.New("the operator has no rollout to report")
 	}
 	if err != nil {
-		return found, &command.PartialError{Err: cmp.Or(o.CheckVersion(ctx, cfg.UserAgent), err)}
+		if _, unanswered := errors.AsType[*url.Error](err); !unanswered {
+			err = cmp.Or(o.CheckVersion(ctx, cfg.UserAgent), err)
+		}
+		return found, &command.PartialError{Err: err}
 	}
 	found.Operator, found.Release = snapshot.OperatorVersion, snapshot.Progress.Release.Version
 	return found, nil

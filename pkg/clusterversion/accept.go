@@ -96,10 +96,10 @@ func (c *Reconciler) resume(
 	if ctx.Err() != nil {
 		return nil, true
 	}
-	reported := c.acceptance.resume(key, a)
+	known := c.acceptance.resume(key, a)
 	if a.Err != nil {
 		log.Info("cannot resume the release of the history", "image", target.Image, "step", a.Step, "error", a.Err.Error())
-		if !reported {
+		if !known {
 			c.emitter.Emit(cv, event.Warning(accept.FailureEvent(a.Step), "%s", a.Message))
 		}
 		return nil, true

@@ -149,7 +149,7 @@ func TestInvalidPoliciesDoNotHideOtherRequirements(t *testing.T) {
 
 //threat:clusterimagepolicy-only-policy
 func TestAdditionalPoliciesAreNoRootOfTrust(t *testing.T) {
-	shop := policy.Policy{Name: "ClusterImagePolicy shop, scope registry.example", SigstoreKeys: []sigstore.PublicKey{publicKey(t, "ClusterImagePolicy shop", newKey(t, "P-256"))}}
+	shop := policy.Policy{Name: "ClusterImagePolicy shop, scope registry.example", Object: "shop", SigstoreKeys: []sigstore.PublicKey{publicKey(t, "ClusterImagePolicy shop", newKey(t, "P-256"))}}
 	_, err := verify.New(policy.Policy{Additional: []policy.Policy{shop}}, verify.Sources{Attachments: attachments{}}, nil)
 	require.ErrorIs(t, err, policy.ErrNone)
 

@@ -56,9 +56,12 @@ func Mistyped(err error) (paths []string) {
 	return paths
 }
 
-// lastPart returns the part of a line after the last colon, which is a path, also in the first line of an error.
+// lastPart returns the path at the end of a line, also of the first line of an error. A path starts with a dot, and its keys may contain colons.
 func lastPart(line string) string {
-	return strings.TrimSpace(line[strings.LastIndex(line, ": ")+1:])
+	if at := strings.Index(line, ": ."); at >= 0 {
+		line = line[at+1:]
+	}
+	return strings.TrimSpace(line)
 }
 
 func contains(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }

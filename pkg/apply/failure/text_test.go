@@ -19,6 +19,7 @@ func TestMistypedNamesTheFieldsOfAnUnreadableObject(t *testing.T) {
 			"reads several lines", "failed to create manager for existing fields: failed to convert new object (a/b; example.com/v1, Kind=Thing) to smd typed: errors:\n" +
 				"  .spec.a: expected list, got &{x}\n  .spec.b: field not declared in schema\n  .spec.c[1]: expected string, got 1", []string{".spec.a", ".spec.c[1]"},
 		},
+		{"reads a key with a colon", `failed to create typed live object (a/b; example.com/v1, Kind=Thing): .spec.a[name="b: c"].d: expected list, got &{x}`, []string{`.spec.a[name="b: c"].d`}},
 		{"reads the key of a list entry", `failed to create typed live object (a/b; example.com/v1, Kind=Thing): .spec.a[name="b c"].d: expected list, got &{x}`, []string{`.spec.a[name="b c"].d`}},
 		{"ignores a body of another type", `failed to create typed patch object (a/b; example.com/v1, Kind=Thing): .spec.a: expected list, got &{x}`, nil},
 	} {
@@ -35,6 +36,7 @@ func TestConversionErrorsAreRecognized(t *testing.T) {
 		want       bool
 	}{
 		{"recognizes a field that another version lacks", `.spec.a: field not declared in schema`, 500, true},
+		{"recognizes a key with a colon", `.spec.a[name="b: c"].d: field not declared in schema`, 500, true},
 		{"recognizes a field of another type", `.spec.a[name="b c"].d: expected list, got &{x}`, 500, true},
 		{"recognizes several lines", "errors:\n  .spec.a: field not declared in schema\n  .spec.b: expected string, got 1", 500, true},
 		{"recognizes a removed version", `request to convert CR to an invalid group/version: example.com/v1beta1`, 500, true},

@@ -4,7 +4,8 @@
 package overlay
 
 import (
-	"fmt"
+	"bytes"
+	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -318,4 +319,8 @@ func isObject(v any) bool {
 }
 
 // sameValue compares the JSON forms of values.
-func sameValue(a, b any) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
+func sameValue(a, b any) bool {
+	one, err := json.Marshal(a)
+	other, otherErr := json.Marshal(b)
+	return err == nil && otherErr == nil && bytes.Equal(one, other)
+}

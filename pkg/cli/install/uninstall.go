@@ -172,9 +172,9 @@ func summary(removal uninstall.Removal, host string, results []target.Result) st
 	case deleted+kept == 0:
 		return fmt.Sprintf("Found nothing of %s in %s.", removed(removal.Platform), host)
 	case removal.DryRun:
-		return fmt.Sprintf("Would remove %s from %s: %d objects would be deleted, %d kept.", removed(removal.Platform), host, deleted, kept)
+		return fmt.Sprintf("Would remove %s from %s: objects to delete %d, to keep %d.", removed(removal.Platform), host, deleted, kept)
 	}
-	return fmt.Sprintf("Removed %s from %s: %d objects deleted, %d kept.", removed(removal.Platform), host, deleted, kept)
+	return fmt.Sprintf("Removed %s from %s: objects deleted %d, kept %d.", removed(removal.Platform), host, deleted, kept)
 }
 
 // printLeft prints the state of the cluster after an unfinished uninstall, and the commands to continue or undo it.

@@ -81,6 +81,8 @@ type memory struct {
 	// with that result.
 	saved           saveResult
 	dropsConditions bool
+	// dropsReplaces reports that the definition in the cluster drops the decision to replace a failing install.
+	dropsReplaces bool
 	// compared is the last comparison of the overrides with the payload.
 	compared comparison
 }
@@ -226,6 +228,7 @@ func (r *Record) wrote(c Content, next api.ReleaseStatusStatus, kept *api.Releas
 	if kept != nil {
 		r.found = kept
 		r.dropsConditions = r.dropsConditions || len(kept.Status.Conditions) < len(next.Conditions)
+		r.dropsReplaces = r.dropsReplaces || replaces(next.Install) && !replaces(kept.Status.Install)
 	}
 	r.unserved = meta.IsNoMatchError(err)
 	if err == nil {
@@ -273,10 +276,12 @@ func (r *Record) put(ctx context.Context, c Content, found *api.ReleaseStatus, n
 	return kept, nil
 }
 
+func replaces(install *api.FirstInstall) bool { return install != nil && install.Replaces != nil }
+
 // keepsAll reports whether the API server has stored the fields that determine which release a request stands for.
 func keepsAll(kept, want api.ReleaseStatusStatus) bool {
 	return equality.Semantic.DeepEqual(kept.Request, want.Request) && equality.Semantic.DeepEqual(kept.Own, want.Own) &&
-		equality.Semantic.DeepEqual(kept.Install, want.Install) &&
+		identity.SameInstall(kept.Install, want.Install) &&
 		equality.Semantic.DeepEqual(kept.Releases, want.Releases) && equality.Semantic.DeepEqual(kept.Forced, want.Forced)
 }
 
@@ -285,6 +290,10 @@ func (r *Record) next(s api.ReleaseStatusStatus, c Content) api.ReleaseStatusSta
 	s = c.Identity.Record(s)
 	if p := c.Payload; p != nil {
 		s.Skipped, s.SkippedCount = skippedManifests(p.Excluded), len(p.Excluded)
+	}
+	if r.dropsReplaces && replaces(s.Install) {
+		s.Install = new(*s.Install)
+		s.Install.Replaces = nil
 	}
 	if !r.dropsConditions {
 		s.Conditions = r.overrideConditions(r.serviceConditions(r.saved.conditions(s.Conditions), c.NamesService), c)

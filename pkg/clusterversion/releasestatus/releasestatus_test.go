@@ -1,12 +1,15 @@
 package releasestatus
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	testingclock "k8s.io/utils/clock/testing"
@@ -73,6 +76,43 @@ func TestAcceptedReleasesAreRecorded(t *testing.T) {
 		assert.Len(t, status.Record(api.ReleaseStatusStatus{}).Releases, api.ReleaseStatusReleases)
 		assert.Equal(t, "1.1.m", status.Record(api.ReleaseStatusStatus{}).Releases[0].Version)
 	})
+}
+
+// olderDefinition stores a ReleaseStatus as a cluster whose definition lacks field install.replaces.
+type olderDefinition struct {
+	Object
+	writes int
+}
+
+func (d *olderDefinition) Put(_ context.Context, object *api.ReleaseStatus) (*api.ReleaseStatus, error) {
+	d.writes++
+	stored := *object
+	if install := stored.Status.Install; install != nil {
+		stored.Status.Install = new(*install)
+		stored.Status.Install.Replaces = nil
+	}
+	return &stored, nil
+}
+
+// TestOlderDefinitionRecordsTheInstall has a request that replaces a failing install in a cluster with an older definition.
+func TestOlderDefinitionRecordsTheInstall(t *testing.T) {
+	older := &olderDefinition{}
+	r := New(testingclock.NewFakePassiveClock(time.Now()), older, "version", "ns")
+	r.Read(Found{Object: &api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: "version"}}})
+	cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{UID: "uid"}}
+	id := identity.Identity{}.ObserveInstall(cv, identity.Inherited{Image: "example.com/r@" + string(cluster.Digest("1.0.0"))})
+	cv.Status.History = []configv1.UpdateHistory{{State: configv1.PartialUpdate, Image: "example.com/r@" + string(cluster.Digest("1.0.0"))}}
+	cv.Status.Conditions = []configv1.ClusterOperatorStatusCondition{{Type: api.Failing, Status: configv1.ConditionTrue, Reason: "Broken"}}
+	cv.Spec.DesiredUpdate = &configv1.Update{Image: "example.com/r@" + string(cluster.Digest("1.0.1"))}
+	c := Content{Identity: id.ObserveInstall(cv, identity.Inherited{}), Needed: true}
+	require.NotNil(t, c.Identity.Record(api.ReleaseStatusStatus{}).Install.Replaces)
+	for range 3 {
+		_, err := r.Keep(t.Context(), c)
+		require.NoError(t, err)
+		require.NoError(t, r.Unrecorded())
+		assert.True(t, c.Identity.HasInstall(r.Status()), "the request may replace the install")
+	}
+	assert.Equal(t, 1, older.writes, "what the definition drops is not written again")
 }
 
 // TestChangesOfOtherClientsAreRepaired feeds one record with the versions that a watch reports.

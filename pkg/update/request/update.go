@@ -249,9 +249,10 @@ func objections(cv *configv1.ClusterVersion) string {
 	}
 	var found []string
 	for _, row := range rows {
-		// Without an accepted release, another request is the remedy that the operator names.
 		c := api.FindCondition(cv.Status.Conditions, row.condition)
-		if c != nil && c.Status == configv1.ConditionTrue && c.Reason != api.ReasonNoAcceptedRelease {
+		// Without an accepted release, another request is the remedy that the operator names, unless an update is in progress.
+		isRemedy := row.condition == api.Failing && c != nil && c.Reason == api.ReasonNoAcceptedRelease
+		if c != nil && c.Status == configv1.ConditionTrue && !isRemedy {
 			found = append(found, fmt.Sprintf("%s:\n\n%s", row.says, reported.Because(c.Reason, c.Message)))
 		}
 	}

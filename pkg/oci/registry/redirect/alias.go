@@ -63,8 +63,8 @@ func hide(u, asked *url.URL) (hidden string, ok bool) {
 	}
 	named := *u
 	named.Host = withHostname(u, strings.ReplaceAll(address.String(), ":", "-")+aliasSuffix)
-	if own, ok := addressOf(asked.Hostname()); ok && own == address && u.Port() == asked.Port() {
-		named.Host = withHostname(u, asked.Hostname())
+	if own, ok := addressOf(asked.Hostname()); ok && own == address && port(u) == port(asked) {
+		named.Host = asked.Host
 	}
 	return named.String(), true
 }

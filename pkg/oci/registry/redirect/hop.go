@@ -4,6 +4,7 @@
 package redirect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -233,12 +234,11 @@ func (h *hop) fromPublic() bool {
 // public reports whether the server is at a public address, or may be.
 func (h *hop) public() bool { return !h.address.IsValid() || mayBePublic(h.address) }
 
-func hostPort(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
-	return net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+func hostPort(u *url.URL) string { return net.JoinHostPort(strings.ToLower(u.Hostname()), port(u)) }
+
+// port returns the port of a URL, or the default port of its scheme.
+func port(u *url.URL) string {
+	return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 }
 
 func closeBody(req *http.Request, err error) error {
