@@ -37,6 +37,8 @@ func TestUnusedKeepsConfigsInUse(t *testing.T) {
 }
 
 // TestInUseSeparatesTheControlPlane has a node that claims a config of the control plane: a daemon writes the current config of its node.
+//
+//threat:daemon-claims-config
 func TestInUseSeparatesTheControlPlane(t *testing.T) {
 	config := func(name, pool string) mcfgv1.MachineConfig {
 		mc := mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
