@@ -36,6 +36,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/payload"
 )
 
@@ -144,13 +145,13 @@ func (s *stage) token(name string, pod *corev1.Pod) string {
 // kubeconfig returns a file with which a process of the stage has its own permissions.
 func (s *stage) kubeconfig(token string) string {
 	s.t.Helper()
-	config, err := clientcmd.LoadFromFile(s.env.Kubeconfig)
+	cluster, err := clientcmd.LoadFromFile(s.env.Kubeconfig)
 	require.NoError(s.t, err)
-	for _, user := range config.AuthInfos {
+	for _, user := range cluster.AuthInfos {
 		user.Token, user.ClientCertificateData, user.ClientKeyData = token, nil, nil
 	}
 	file := filepath.Join(s.t.TempDir(), "kubeconfig")
-	require.NoError(s.t, clientcmd.WriteToFile(*config, file))
+	require.NoError(s.t, clientcmd.WriteToFile(*cluster, file))
 	return file
 }
 
@@ -207,9 +208,9 @@ type stolen struct {
 
 func (s *stage) steal(token string) stolen {
 	s.t.Helper()
-	config := rest.AnonymousClientConfig(s.env.Config("thief"))
-	config.BearerToken, config.NegotiatedSerializer = token, clientgoscheme.Codecs
-	c, err := rest.UnversionedRESTClientFor(config)
+	cfg := rest.AnonymousClientConfig(s.env.Config("thief"))
+	cfg.BearerToken, cfg.NegotiatedSerializer = token, clientgoscheme.Codecs
+	c, err := rest.UnversionedRESTClientFor(cfg)
 	require.NoError(s.t, err)
 	return stolen{s.t, c}
 }
@@ -416,4 +417,37 @@ func TestGuardPrecedesRoles(t *testing.T) {
 	}, slices.Compact(kinds))
 	fail := admissionv1.Fail
 	assert.Equal(t, &fail, decoded[admissionv1.ValidatingAdmissionPolicy](t, "ValidatingAdmissionPolicy")[0].Spec.FailurePolicy)
+}
+
+// TestPodsExceedThePodSecurityStandardsOnlyWhereTheyMust asks the API server what the standards forbid in the pods.
+func TestPodsExceedThePodSecurityStandardsOnlyWhereTheyMust(t *testing.T) {
+	s := start(t)
+	namespace := func(level string) string {
+		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: level + "-", Labels: map[string]string{
+			"pod-security.kubernetes.io/enforce": level, "pod-security.kubernetes.io/enforce-version": "latest",
+		}}}
+		require.NoError(t, s.client.Create(t.Context(), n))
+		return n.Name
+	}
+	create := func(namespace string, template corev1.PodTemplateSpec) error {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "x"}, Spec: template.Spec}
+		return s.client.Create(t.Context(), pod, client.DryRunAll)
+	}
+	deployment := decoded[appsv1.Deployment](t, "Deployment")[0]
+	require.NoError(t, create(namespace("restricted"), deployment.Spec.Template))
+	baseline := namespace("baseline")
+	for _, set := range decoded[appsv1.DaemonSet](t, "DaemonSet") {
+		require.NoError(t, create(api.MachineConfigNamespace, set.Spec.Template))
+		err := create(baseline, set.Spec.Template)
+		require.True(t, apierrors.IsForbidden(err), "%v", err)
+		_, why, _ := strings.Cut(err.Error(), `violates PodSecurity "baseline:latest": `)
+		assert.Equal(t, `forbidden AppArmor profile (container "machine-config-daemon" must not set AppArmor profile type to "Unconfined"), `+
+			`non-default capabilities (container "machine-config-daemon" must not include "DAC_READ_SEARCH" in securityContext.capabilities.add), `+
+			`hostPath volumes (volumes "host", "folder"), `+
+			`seLinuxOptions (container "machine-config-daemon" set forbidden securityContext.seLinuxOptions: type "spc_t")`, why)
+		folder := path.Join("/host", config.Folder)
+		for _, mount := range set.Spec.Template.Spec.Containers[0].VolumeMounts {
+			assert.True(t, mount.ReadOnly != (mount.MountPath == folder), "%s is the only writable folder", folder)
+		}
+	}
 }
