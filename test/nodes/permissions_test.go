@@ -447,7 +447,7 @@ func TestPodsExceedThePodSecurityStandardsOnlyWhereTheyMust(t *testing.T) {
 			`seLinuxOptions (container "machine-config-daemon" set forbidden securityContext.seLinuxOptions: type "spc_t")`, why)
 		folder := path.Join("/host", config.Folder)
 		for _, mount := range set.Spec.Template.Spec.Containers[0].VolumeMounts {
-			assert.True(t, mount.ReadOnly != (mount.MountPath == folder), "%s is the only writable folder", folder)
+			assert.Equal(t, mount.MountPath != folder, mount.ReadOnly, "%s is the only writable folder", folder)
 		}
 	}
 }
