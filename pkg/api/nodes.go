@@ -8,6 +8,10 @@ const (
 	MachineConfigNamespace = "openshift-machine-config-operator"
 	// MachineConfigController is the name of the controller's Deployment and Lease.
 	MachineConfigController = "machine-config-controller"
+	// MachineConfigReader is the name of the ClusterRole that lists the rendered MachineConfigs in use outside the control plane.
+	// ControlPlaneConfigReader is the one for the control plane.
+	MachineConfigReader      = "machine-config-daemon-configs"
+	ControlPlaneConfigReader = "machine-config-daemon-control-plane-configs"
 )
 
 // Names of annotations on Nodes. The controller and the daemon of the node stage communicate through them. Each has one writer, and clients read

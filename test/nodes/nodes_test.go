@@ -68,11 +68,13 @@ func TestMain(m *testing.M) {
 		os.Exit(command.ExitCode(err))
 	}
 	log.SetLogger(logr.Discard())
-	env.Main(m, env.Options{}, func(e *env.Env) { controlPlane = e })
+	// The plugin is on in OpenShift.
+	plugins := env.Options{APIServerArgs: map[string]string{"enable-admission-plugins": "OwnerReferencesPermissionEnforcement"}}
+	env.Main(m, plugins, func(e *env.Env) { controlPlane = e })
 }
 
-// serveKinds makes the control plane serve the kinds of the stage.
-var serveKinds sync.Once
+// serveKinds makes the control plane serve the kinds of the stage, and install applies the stage's manifests.
+var serveKinds, install sync.Once
 
 // limit bounds every wait. It is not reached unless something hangs.
 const limit = time.Minute
@@ -84,6 +86,8 @@ type stage struct {
 	client client.Client
 	// hosts are the root folders of the nodes.
 	hosts map[string]string
+	// tokens are the tokens of the daemons by node, and of the controller.
+	tokens map[string]string
 	// stop ends the processes.
 	stop []func()
 }
@@ -105,13 +109,16 @@ func start(t *testing.T, nodes ...string) *stage {
 	require.NoError(t, err)
 	c, err := client.New(e.Config("administrator"), client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	s := &stage{t: t, env: e, client: c, hosts: map[string]string{}}
+	s := &stage{t: t, env: e, client: c, hosts: map[string]string{}, tokens: map[string]string{}}
+	install.Do(s.install)
+	begun := time.Now()
 	t.Cleanup(func() {
+		s.assertAllowed(begun)
 		for _, kind := range []client.Object{&operatorv1.MachineConfiguration{}, &mcfgv1.KubeletConfig{}, &mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &mcfgv1.MachineConfigNode{}, &corev1.Node{}, &configv1.ClusterOperator{}} {
 			assert.NoError(t, c.DeleteAllOf(context.WithoutCancel(t.Context()), kind))
 		}
 	})
-	require.NoError(t, client.IgnoreAlreadyExists(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: api.MachineConfigNamespace}})))
+	s.tokens["controller"] = s.token(api.MachineConfigController, nil)
 	for _, name := range nodes {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"node-role.kubernetes.io/worker": ""}}}
 		if strings.HasPrefix(name, "m") {
@@ -121,6 +128,8 @@ func start(t *testing.T, nodes ...string) *stage {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		require.NoError(t, c.Status().Update(t.Context(), n))
 		s.hosts[name] = t.TempDir()
+		pod := s.daemonPod(name)
+		s.tokens[name] = s.token(pod.Spec.ServiceAccountName, pod)
 	}
 	s.stop = append(s.stop, s.controller("1.0.0"))
 	for name, root := range s.hosts {
@@ -145,11 +154,20 @@ func (s *stage) controller(release string) (stop func()) {
 	return s.run("controller", "--settle", "200ms", "--release-version", release)
 }
 
-// run runs a process of the stage until stop is called or the test ends.
+// run runs a process of the stage until stop is called or the test ends. It has the permissions of its manifests.
 func (s *stage) run(args ...string) (stop func()) {
+	process := args[0]
+	if process == "daemon" {
+		process = args[slices.Index(args, "--node")+1]
+	}
+	return s.runAs(s.kubeconfig(s.tokens[process]), args...)
+}
+
+// runAs is like run, with a kubeconfig.
+func (s *stage) runAs(kubeconfig string, args ...string) (stop func()) {
 	program, err := os.Executable()
 	require.NoError(s.t, err)
-	cmd := exec.Command(program, append(args, "--kubeconfig", s.env.Kubeconfig)...)
+	cmd := exec.Command(program, append(args, "--kubeconfig", kubeconfig)...)
 	cmd.Env = append(os.Environ(), processVariable+"=1", "POD_NAME="+controllerPod)
 	cmd.Stdout, cmd.Stderr = s.t.Output(), s.t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -297,7 +315,7 @@ func (s *stage) assertWrites(since time.Time, most int) {
 	reads := 0
 	for _, r := range s.requests(since) {
 		switch {
-		case r.Verb == "get" && strings.HasPrefix(r.UserAgent, "cvo-node-daemon"):
+		case r.Verb == "get" && r.Code == http.StatusOK && strings.HasPrefix(r.UserAgent, "cvo-node-daemon"):
 			reads++
 		case r.Object.Resource == "machineconfignodes" && r.Write():
 			toMachine[r.Object.Name]++
@@ -316,6 +334,17 @@ func (s *stage) assertWrites(since time.Time, most int) {
 		assert.Positive(s.t, writes[name], name)
 		assert.LessOrEqual(s.t, writes[name]+toStatus[name]+toMachine[name], most, name)
 		assert.LessOrEqual(s.t, conflicts[name], 2, name)
+	}
+}
+
+// assertAllowed checks that the roles of the stage allowed all its requests since a time. A daemon may know of its config shortly before the API
+// server knows of the permission to read it.
+func (s *stage) assertAllowed(since time.Time) {
+	s.t.Helper()
+	for _, r := range s.requests(since) {
+		if r.Code == http.StatusForbidden && (r.Verb != "get" || r.Object.Resource != "machineconfigs") {
+			assert.Fail(s.t, "forbidden", "%s may not %s %s", r.User, r.Verb, r.Object)
+		}
 	}
 }
 
@@ -549,9 +578,7 @@ func TestInvalidMaxUnavailableDegradesOnlyItsPool(t *testing.T) {
 
 // TestControlPlaneHoldsTheReleaseBack updates the stage to another release, whose config the control plane gets.
 func TestControlPlaneHoldsTheReleaseBack(t *testing.T) {
-	s := start(t, "n1", "n2")
-	require.NoError(t, s.client.Patch(t.Context(), s.node("n1"), client.RawPatch(types.MergePatchType,
-		[]byte(`{"metadata":{"labels":{"node-role.kubernetes.io/master":""}}}`))))
+	s := start(t, "m1", "n2")
 	s.configFor(api.ControlPlanePool, "00-master", nil)
 	reports := func(release string, is configv1.ConditionStatus, message string) {
 		t.Helper()
@@ -570,7 +597,7 @@ func TestControlPlaneHoldsTheReleaseBack(t *testing.T) {
 	}
 	reports("1.0.0", configv1.ConditionFalse, "Cluster version is 1.0.0")
 	s.stop[0]()
-	end := s.pod("app", "n1")
+	end := s.pod("app", "m1")
 	s.configFor(api.ControlPlanePool, "50-motd", map[string]string{"/etc/motd": "hello"})
 
 	begun := time.Now()
@@ -775,7 +802,8 @@ func TestControllerServesMetrics(t *testing.T) {
 	require.NoError(t, err)
 	address := listener.Addr().String()
 	require.NoError(t, listener.Close())
-	s.run("controller", "--settle", "200ms", "--release-version", "1.0.0", "--listen", address)
+	// An administrator's permissions: without a certificate in files, the endpoint keeps one in a Secret.
+	s.runAs(s.env.Kubeconfig, "controller", "--settle", "200ms", "--release-version", "1.0.0", "--listen", address)
 	eventually := func(check func(c *assert.CollectT, text string)) {
 		t.Helper()
 		s.eventually(func(c *assert.CollectT) {

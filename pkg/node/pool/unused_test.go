@@ -35,3 +35,35 @@ func TestUnusedKeepsConfigsInUse(t *testing.T) {
 	assert.Equal(t, "unused", unused[0].Name)
 	assert.Len(t, pool.Unused(configs, nil, []*corev1.Node{}, epoch), 5)
 }
+
+// TestInUseSeparatesTheControlPlane has a node that claims a config of the control plane: a daemon writes the current config of its node.
+//
+//threat:daemon-claims-config
+func TestInUseSeparatesTheControlPlane(t *testing.T) {
+	config := func(name, pool string) mcfgv1.MachineConfig {
+		mc := mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		mc.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineConfigPool", Name: pool, Controller: new(true)}}
+		return mc
+	}
+	poolAt := func(name, target string) *mcfgv1.MachineConfigPool {
+		p := poolAt(target)
+		p.Name = name
+		return p
+	}
+	configs := []mcfgv1.MachineConfig{
+		config("master", "master"), config("arbiter", "arbiter"), config("old-master", "master"), config("unused-master", "master"),
+		config("worker", "worker"), config("old-infra", "infra"), config("unused-worker", "worker"),
+		{ObjectMeta: metav1.ObjectMeta{Name: "50-shop"}},
+	}
+	pools := []*mcfgv1.MachineConfigPool{
+		poolAt("master", "master"), poolAt("arbiter", "arbiter"), poolAt("worker", "worker"), poolAt("infra", "not-in-the-cache"), poolAt("new", ""),
+	}
+
+	controlPlane, others := pool.InUse(configs, pools, parseNodes(t, "a:old-master→50-shop b:old-infra→worker"))
+
+	assert.Equal(t, []string{"arbiter", "master", "old-master"}, controlPlane)
+	assert.Equal(t, []string{"not-in-the-cache", "old-infra", "worker"}, others)
+	controlPlane, others = pool.InUse(nil, nil, nil)
+	assert.Empty(t, controlPlane)
+	assert.Empty(t, others)
+}

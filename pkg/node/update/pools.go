@@ -45,6 +45,7 @@ type pools struct {
 
 	planner *planner
 	guard   *guard
+	access  *access
 	// nextPlan is the earliest time of the next plan.
 	nextPlan time.Time
 	// hasIdle reports whether the last plan left a slot empty although nodes wait, or a plan is being made.
@@ -68,6 +69,7 @@ func newPools(c client.Client, reader client.Reader, clk clock.PassiveClock, rec
 	return &pools{
 		client: c, reader: reader, clock: clk, recorder: recorder, options: o, planner: newPlanner(),
 		guard:   &guard{client: c, reader: reader, clock: clk},
+		access:  &access{client: c, granted: map[string][]string{}},
 		sources: map[string]*sources{},
 	}
 }
@@ -105,6 +107,13 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 			continue
 		}
 		rollouts[i].wait, rollouts[i].renderError, rollouts[i].err = r.render(ctx, p, configs.Items)
+	}
+	// Before nodes get a config, their daemons must be able to read it.
+	controlPlane, others := pool.InUse(configs.Items, all, nodes)
+	for role, names := range map[string][]string{api.ControlPlaneConfigReader: controlPlane, api.MachineConfigReader: others} {
+		if err := r.access.grant(ctx, role, names); err != nil {
+			return reconcile.Result{}, err
+		}
 	}
 	var result reconcile.Result
 	if result.RequeueAfter, err = r.plan(ctx, rollouts, members, nodes); err != nil {
