@@ -93,6 +93,16 @@ const controllerPod = "controller"
 
 // start runs the controller, and a daemon for each node. Nodes whose names start with m belong to the control plane.
 func start(t *testing.T, nodes ...string) *stage {
+	s := prepare(t, nodes...)
+	s.stop = append(s.stop, s.controller("1.0.0"))
+	for name, root := range s.hosts {
+		s.stop = append(s.stop, s.run("daemon", "--node", name, "--root", root))
+	}
+	return s
+}
+
+// prepare is like start, but runs no process.
+func prepare(t *testing.T, nodes ...string) *stage {
 	e := controlPlane.For(t)
 	serveKinds.Do(func() {
 		e.Serve(t, "0000_00_cluster-version-operator_01_clusteroperators.crd.yaml")
@@ -121,10 +131,6 @@ func start(t *testing.T, nodes ...string) *stage {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		require.NoError(t, c.Status().Update(t.Context(), n))
 		s.hosts[name] = t.TempDir()
-	}
-	s.stop = append(s.stop, s.controller("1.0.0"))
-	for name, root := range s.hosts {
-		s.stop = append(s.stop, s.run("daemon", "--node", name, "--root", root))
 	}
 	return s
 }

@@ -22,7 +22,7 @@ const (
 	planShare = 9
 	// idleRetry is the delay before another plan while a slot is empty, unless a budget changes earlier.
 	idleRetry = 30 * time.Second
-	// syncRetry is the delay before another attempt after the start of a leader, while its cache is late or the planner does not know all pods.
+	// syncRetry is the delay before another attempt after the start of a leader, while the planner does not know all pods.
 	syncRetry = 50 * time.Millisecond
 )
 

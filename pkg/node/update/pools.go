@@ -37,8 +37,6 @@ type pools struct {
 
 	// sources are the MachineConfigs of each pool, as they were last seen, and their result.
 	sources map[string]*sources
-	// reader reads from the API server until the cache has caught up, and is nil afterward.
-	reader client.Reader
 	// writtenNodes and writtenPools are versions that the cache may not show yet.
 	writtenNodes watch.Written[*corev1.Node]
 	writtenPools watch.Written[*mcfgv1.MachineConfigPool]
@@ -66,7 +64,7 @@ type sources struct {
 
 func newPools(c client.Client, reader client.Reader, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *pools {
 	return &pools{
-		client: c, reader: reader, clock: clk, recorder: recorder, options: o, planner: newPlanner(),
+		client: c, clock: clk, recorder: recorder, options: o, planner: newPlanner(),
 		guard:   &guard{client: c, reader: reader, clock: clk},
 		sources: map[string]*sources{},
 	}
@@ -74,9 +72,6 @@ func newPools(c client.Client, reader client.Reader, clk clock.PassiveClock, rec
 
 // Reconcile implements reconcile.Reconciler. It ignores the request.
 func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	if isLate, err := r.isLate(ctx); err != nil || isLate {
-		return reconcile.Result{RequeueAfter: syncRetry}, err
-	}
 	nodes, err := r.nodes(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
