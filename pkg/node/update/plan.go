@@ -36,6 +36,8 @@ type rollout struct {
 	targeted []*corev1.Node
 	// specError explains why no node can be targeted because of a field of the pool; empty if none prevents it.
 	specError string
+	// nodesUnknown reports whether the selector is invalid.
+	nodesUnknown bool
 	// isDoubtful reports whether the nodes may belong to another pool, so that none of them may be changed.
 	isDoubtful bool
 	// waiting explains why nodes wait although slots are free; empty if none does.
@@ -119,7 +121,7 @@ func explain(p plan.Plan) string {
 // prepare returns the pool for the planner, and targets the nodes that keep their slots. all are the nodes of the cluster.
 func (o *rollout) prepare(members pool.Membership, all []*corev1.Node) plan.Pool {
 	input, retarget, err := plan.NewPool(o.pool, members, all)
-	o.isDoubtful = input.Refusal != ""
+	o.isDoubtful, o.nodesUnknown = input.Refusal != "", members.Invalid[o.pool.Name] != ""
 	if err != nil {
 		o.specError = err.Error()
 	}

@@ -77,6 +77,9 @@ func TestInvalidNodeSelectorStopsAllPoolsButTheControlPlane(t *testing.T) {
 	assert.Equal(t, `spec.nodeSelector is invalid: "Bogus" is not a valid label selector operator. Correct it: until then, no node outside pool master starts its update`,
 		pool.Message(&m.pools[2], mcfgv1.MachineConfigPoolDegraded))
 	assert.Empty(t, pool.Message(&m.pools[1], mcfgv1.MachineConfigPoolDegraded))
+	require.NotEmpty(t, m.pools[2].Spec.Configuration.Name)
+	assert.False(t, pool.IsTrue(&m.pools[2], mcfgv1.MachineConfigPoolUpdated), "its nodes are not known")
+	assert.Empty(t, m.pools[2].Status.Configuration.Name)
 	// The other slot is free.
 	m.nodes[2].Annotations = m.nodes[3].Annotations
 	reconcilePools()
