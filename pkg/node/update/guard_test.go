@@ -197,8 +197,8 @@ func TestGuardAsksOnlyWhenACheckIsDue(t *testing.T) {
 	assert.Empty(t, check(nodes[0]))
 	s.status["main"] = http.StatusInternalServerError
 	assert.Empty(t, check(nodes[0]), "the answer counts for a while")
-	clk.SetTime(clk.Now().Add(guardAge))
-	assert.NotEmpty(t, check(nodes[0]))
+	clk.SetTime(clk.Now().Add(readyAge))
+	assert.NotEmpty(t, check(nodes[0]), "a server that was ready may fail soon")
 	assert.Equal(t, 4, s.requests["main"])
 }
 
