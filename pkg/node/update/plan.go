@@ -77,10 +77,12 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 	for i := range inputs {
 		inputs[i].Leader = leader
 	}
+	var spent time.Duration // by both plans, if the guard refuses the first one
 	planner := func(pools []plan.Pool) []plan.Plan {
 		begun := r.clock.Now()
 		plans := r.planner.plan(budgets.Items, pools, begun)
-		r.nextPlan = r.clock.Now().Add(planShare * r.clock.Since(begun))
+		spent += r.clock.Since(begun)
+		r.nextPlan = r.clock.Now().Add(planShare * spent)
 		return plans
 	}
 	plans := plan.Guarded(inputs, planner, func(n *corev1.Node) (why string) {
