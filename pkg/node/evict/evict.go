@@ -26,6 +26,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/drain"
+	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -95,7 +96,7 @@ func (r *drains) add(mgr manager.Manager, caughtUp *watch.CatchUp) error {
 	return builder.ControllerManagedBy(mgr).Named(name).
 		For(&corev1.Node{}, cluster.OnNodeChanges(mattersToDrain), builder.WithPredicates(predicate.NewPredicateFuncs(r.serves))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
-		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged), cluster.OnFreeingChanges()).
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged), cluster.OnBudgetChanges(plan.Frees)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: drainWorkers}).
 		Complete(caughtUp.Delay(r))
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -66,7 +67,7 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager, caughtUp *watch.Ca
 		Watches(&mcfgv1.MachineConfig{}, all).
 		Watches(&mcfgv1.KubeletConfig{}, all).
 		Watches(&corev1.Node{}, all, cluster.OnNodeChanges(mattersToPools)).
-		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds), cluster.OnFreeingChanges()).
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds), cluster.OnBudgetChanges(plan.Frees)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds)).
 		Complete(caughtUp.Delay(r))
 }
