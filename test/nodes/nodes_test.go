@@ -97,6 +97,16 @@ const controllerPod = "controller"
 
 // start runs the controller, and a daemon for each node. Nodes whose names start with m belong to the control plane.
 func start(t *testing.T, nodes ...string) *stage {
+	s := prepare(t, nodes...)
+	s.stop = append(s.stop, s.controller("1.0.0"))
+	for name, root := range s.hosts {
+		s.stop = append(s.stop, s.run("daemon", "--node", name, "--root", root))
+	}
+	return s
+}
+
+// prepare is like start, but runs no process.
+func prepare(t *testing.T, nodes ...string) *stage {
 	e := controlPlane.For(t)
 	serveKinds.Do(func() {
 		e.Serve(t, "0000_00_cluster-version-operator_01_clusteroperators.crd.yaml")
@@ -130,10 +140,6 @@ func start(t *testing.T, nodes ...string) *stage {
 		s.hosts[name] = t.TempDir()
 		pod := s.daemonPod(name)
 		s.tokens[name] = s.token(pod.Spec.ServiceAccountName, pod)
-	}
-	s.stop = append(s.stop, s.controller("1.0.0"))
-	for name, root := range s.hosts {
-		s.stop = append(s.stop, s.run("daemon", "--node", name, "--root", root))
 	}
 	return s
 }
@@ -872,13 +878,24 @@ func TestInvalidNodeSelectorKeepsTheNodesOfItsPool(t *testing.T) {
 		return p
 	}
 
-	infra = pool("infra")
-	infra.Spec.NodeSelector.MatchExpressions[0].Operator = "Bogus"
-	require.NoError(t, s.client.Update(t.Context(), infra))
+	machinePool := func() string {
+		machine := &mcfgv1.MachineConfigNode{}
+		require.NoError(t, client.IgnoreNotFound(s.client.Get(t.Context(), client.ObjectKey{Name: "n1"}, machine)))
+		return machine.Spec.Pool.Name
+	}
+	require.Eventually(t, func() bool { return machinePool() == "infra" }, limit, 20*time.Millisecond)
+	setOperator := func(operator metav1.LabelSelectorOperator) {
+		patch := fmt.Appendf(nil, `{"spec":{"nodeSelector":{"matchExpressions":[{"key":"infra","operator":%q}]}}}`, operator)
+		require.NoError(t, s.client.Patch(t.Context(), infra, client.RawPatch(types.MergePatchType, patch)))
+	}
+
+	setOperator("Bogus")
 	s.config("50-motd", map[string]string{"/etc/motd": "hello"})
 
 	s.eventually(func(c *assert.CollectT) {
 		assert.Contains(c, nodepool.Message(pool("infra"), mcfgv1.MachineConfigPoolDegraded), "spec.nodeSelector is invalid")
+		assert.Equal(c, before["n1"], pool("infra").Status.Configuration.Name)
+		assert.False(c, nodepool.IsTrue(pool("infra"), mcfgv1.MachineConfigPoolUpdated))
 		assert.NotEqual(c, before["n2"], pool(api.WorkerPool).Spec.Configuration.Name)
 		assert.Equal(c, "Node n1 waits because it may belong to MachineConfigPool infra, whose spec.nodeSelector is invalid (and 1 other node)",
 			nodepool.Message(pool(api.WorkerPool), nodepool.NodesWaiting))
@@ -886,13 +903,9 @@ func TestInvalidNodeSelectorKeepsTheNodesOfItsPool(t *testing.T) {
 	for name, config := range before {
 		assert.Equal(t, config, s.node(name).Annotations[api.DesiredConfigAnnotation])
 	}
-	machine := &mcfgv1.MachineConfigNode{}
-	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: "n1"}, machine))
-	assert.Equal(t, "infra", machine.Spec.Pool.Name)
+	assert.Equal(t, "infra", machinePool())
 
-	infra = pool("infra")
-	infra.Spec.NodeSelector.MatchExpressions[0].Operator = metav1.LabelSelectorOpExists
-	require.NoError(t, s.client.Update(t.Context(), infra))
+	setOperator(metav1.LabelSelectorOpExists)
 	s.updatedPool(api.WorkerPool, before["n2"], 1)
 	assert.Equal(t, before["n1"], s.node("n1").Annotations[api.DesiredConfigAnnotation])
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/spf13/cobra"
@@ -77,7 +78,7 @@ func (o *planOptions) run(ctx context.Context, streams command.Streams) error {
 	if err != nil {
 		return err
 	}
-	plan, err := o.plan(ctx, added)
+	plan, err := o.plan(ctx, added, streams.Err)
 	if _, invalid := errors.AsType[*config.Error](err); invalid {
 		return &command.RefusedError{Err: err}
 	}
@@ -101,8 +102,8 @@ func (o *planOptions) run(ctx context.Context, streams command.Streams) error {
 	return nil
 }
 
-// plan reads the cluster and makes the plan. It reads pods only if the plan depends on them: there are many.
-func (o *planOptions) plan(ctx context.Context, added []*mcfgv1.MachineConfig) (*nodes.Plan, error) {
+// plan reads the cluster and makes the plan. It reads pods only if the plan depends on them: there are many. w gets warnings.
+func (o *planOptions) plan(ctx context.Context, added []*mcfgv1.MachineConfig, w io.Writer) (*nodes.Plan, error) {
 	c, err := o.open("cvo-nodes-plan")
 	if err != nil {
 		return nil, err
@@ -128,22 +129,31 @@ func (o *planOptions) plan(ctx context.Context, added []*mcfgv1.MachineConfig) (
 		return nil, err
 	}
 	if draft.NeedsLeader() {
-		workload.Leader = o.leader(ctx)
+		workload.Leader = o.leader(ctx, w)
 	}
 	return draft.Plan(workload), nil
 }
 
-// leader returns the pod of the leading controller; empty if it cannot be found, for example without permission. Its node is the last one of
-// the control plane.
-func (o *planOptions) leader(ctx context.Context) types.NamespacedName {
-	cfg, err := o.cluster.Config()
+// leader returns the pod of the leading controller, whose node is the last one of the control plane. If it cannot be found, for example without
+// permission, the name is empty and w gets a warning.
+func (o *planOptions) leader(ctx context.Context, w io.Writer) types.NamespacedName {
+	record, err := o.findLeader(ctx)
 	if err != nil {
-		return types.NamespacedName{}
-	}
-	cfg.UserAgent = "cvo-nodes-plan"
-	record, err := leader.Find(ctx, cfg, api.MachineConfigNamespace, api.MachineConfigController)
-	if err != nil || record.Gone {
+		fmt.Fprintf(w, "warning: the leading controller is unknown, so its node may not be planned last: %s\n", terminal.OneLine(err.Error()))
 		return types.NamespacedName{}
 	}
 	return types.NamespacedName{Namespace: api.MachineConfigNamespace, Name: record.Host}
+}
+
+func (o *planOptions) findLeader(ctx context.Context) (leader.Record, error) {
+	cfg, err := o.cluster.Config()
+	if err != nil {
+		return leader.Record{}, err
+	}
+	cfg.UserAgent = "cvo-nodes-plan"
+	record, err := leader.Find(ctx, cfg, api.MachineConfigNamespace, api.MachineConfigController)
+	if err == nil && record.Gone {
+		err = fmt.Errorf("no replica holds Lease %s/%s", api.MachineConfigNamespace, api.MachineConfigController)
+	}
+	return record, err
 }

@@ -2,8 +2,8 @@
 // the API server, so a role for this name is sufficient. It does not see other objects of the kind, which may be many, or Secrets. A Kind
 // watches the metadata of all objects. A Served watches like one of these while its kind is served.
 //
-// A process that both writes and watches an object collects the events in Changes and the state in Latest. The package knows no kind except
-// CustomResourceDefinition, and does not write.
+// A process that both writes and watches an object collects the events in Changes and the state in Latest. A CatchUp delays the controllers of a
+// new leader while its cache is late. The package knows no kind except CustomResourceDefinition, and does not write.
 package watch
 
 import (

@@ -107,14 +107,18 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 	if err != nil {
 		return err
 	}
-	if err := update.Add(ctx, r.Manager, clock.RealClock{}, recorder, o.update); err != nil {
+	caughtUp, err := cluster.NewCatchUp(r.Manager)
+	if err != nil {
 		return err
 	}
-	if err := evict.Add(ctx, r.Manager, clock.RealClock{}, recorder, o.evict); err != nil {
+	if err := update.Add(ctx, r.Manager, caughtUp, clock.RealClock{}, recorder, o.update); err != nil {
+		return err
+	}
+	if err := evict.Add(ctx, r.Manager, caughtUp, clock.RealClock{}, recorder, o.evict); err != nil {
 		return err
 	}
 	o.kubelet.Version = version
-	if err := generate.Add(r.Manager, clock.RealClock{}, o.kubelet); err != nil {
+	if err := generate.Add(r.Manager, caughtUp, clock.RealClock{}, o.kubelet); err != nil {
 		return err
 	}
 	o.report.Version, o.report.Release, o.report.OSImage = version, o.update.Release, o.update.OSImage

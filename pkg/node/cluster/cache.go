@@ -1,13 +1,18 @@
 package cluster
 
 import (
+	"fmt"
+
 	configv1 "github.com/openshift/api/config/v1"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/drain"
 )
 
@@ -23,7 +28,8 @@ func CacheOptions(own client.ObjectKey) cache.Options {
 	}
 }
 
-// reducePod returns the parts of a pod that decide about its eviction, and on which nodes the own pod can run. The tombstone of a pod stays the same, because it has a reduced pod.
+// reducePod returns the parts of a pod that decide about its eviction, and on which nodes the own pod can run. The tombstone of a pod stays the
+// same, because it has a reduced pod.
 func reducePod(object any, own client.ObjectKey) any {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -34,4 +40,15 @@ func reducePod(object any, own client.ObjectKey) any {
 		reduced.Spec.NodeSelector, reduced.Spec.Tolerations = pod.Spec.NodeSelector, pod.Spec.Tolerations
 	}
 	return reduced
+}
+
+// NewCatchUp returns what delays the controllers of a new leader while its cache is late, and has mgr run it. The kinds decide which config a node
+// gets, how many nodes get it, which nodes are drained, and which MachineConfigs are deleted.
+func NewCatchUp(mgr manager.Manager) (*watch.CatchUp, error) {
+	c := watch.NewCatchUp(mgr.GetClient(), mgr.GetAPIReader(),
+		&corev1.NodeList{}, &mcfgv1.MachineConfigPoolList{}, &mcfgv1.MachineConfigList{}, &mcfgv1.KubeletConfigList{})
+	if err := mgr.Add(c); err != nil {
+		return nil, fmt.Errorf("comparing the cache: %w", err)
+	}
+	return c, nil
 }

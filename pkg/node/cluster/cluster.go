@@ -14,10 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-
-	"github.com/cluster-version/cvo/pkg/node/plan"
 )
 
 // ConflictRetry is the delay after a write that met a change of the Node which the cache did not show. The event of that change may be one that
@@ -37,18 +36,18 @@ func NewScheme() (*runtime.Scheme, error) {
 
 // OnNodeChanges limits a watch of nodes to the updates that matter. Most others are heartbeats.
 func OnNodeChanges(matters func(before, after *corev1.Node) bool) builder.Predicates {
-	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, wasNode := e.ObjectOld.(*corev1.Node)
-		after, isNode := e.ObjectNew.(*corev1.Node)
-		return !wasNode || !isNode || matters(before, after)
-	}})
+	return builder.WithPredicates(onChanges(matters))
 }
 
-// OnFreeingChanges limits a watch of PodDisruptionBudgets to the updates that may end a wait. Most others follow an eviction.
-func OnFreeingChanges() builder.Predicates { return builder.WithPredicates(freeingChanges) }
+// OnBudgetChanges limits a watch of PodDisruptionBudgets to the updates that matter. Most others follow an eviction.
+func OnBudgetChanges(matters func(before, after *policyv1.PodDisruptionBudget) bool) builder.Predicates {
+	return builder.WithPredicates(onChanges(matters))
+}
 
-var freeingChanges = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	before, wasBudget := e.ObjectOld.(*policyv1.PodDisruptionBudget)
-	after, isBudget := e.ObjectNew.(*policyv1.PodDisruptionBudget)
-	return !wasBudget || !isBudget || plan.Frees(before, after)
-}}
+func onChanges[T client.Object](matters func(before, after T) bool) predicate.Funcs {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, isBefore := e.ObjectOld.(T)
+		after, isAfter := e.ObjectNew.(T)
+		return !isBefore || !isAfter || matters(before, after)
+	}}
+}

@@ -49,6 +49,10 @@ type Daemon struct {
 	failed failure
 	// loaded is the config that was read for the update in progress. Its name has a hash of its content, so the content never changes.
 	loaded loaded
+
+	// reports counts failed reports, and nextReport is the earliest time of the next one.
+	reports    retry
+	nextReport time.Time
 }
 
 type loaded struct {
@@ -88,7 +92,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { watch.Run(ctx, nil, node, machine); return nil })
 	group.Go(func() error {
-		var steps, reports retry
+		var steps retry
 		var due <-chan time.Time
 		for {
 			select {
@@ -102,11 +106,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 			if seen.node.Object == nil {
 				continue // the Node is deleted, or not there yet
 			}
-			reported, err := d.report(ctx, seen)
+			reported, again := d.tryReport(ctx, seen)
 			if reported != nil {
 				changes.Locked(func() { latest.machine.Wrote(seen.machine, reported) })
 			}
-			again := reports.after(ctx, err, 0)
 			written, after, err := d.step(ctx, seen.node.Object)
 			if written != nil {
 				changes.Record(func() { latest.node.Wrote(seen.node, written) })

@@ -104,6 +104,19 @@ func TestReportHasADeadline(t *testing.T) {
 		_, err := d.report(t.Context(), s)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, reportTimeout, time.Since(begun))
+
+		for attempt := 1; attempt <= 3; attempt++ {
+			begun = time.Now()
+			_, again := d.tryReport(t.Context(), s)
+			assert.Equal(t, requestRetry.After(attempt), again)
+			for _, passed := range []time.Duration{0, again / 2} {
+				time.Sleep(passed)
+				_, left := d.tryReport(t.Context(), s)
+				assert.Equal(t, again-passed, left)
+			}
+			assert.Equal(t, reportTimeout+again/2, time.Since(begun), "the update does not wait until the next attempt is due")
+			time.Sleep(again / 2)
+		}
 	})
 }
 

@@ -21,8 +21,20 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/progress"
 )
 
-// reportTimeout is the timeout of a report. The update of the node waits for it.
+// reportTimeout is the timeout of a report. The next step of the update waits for an attempt, but not until the next one is due.
 const reportTimeout = 5 * time.Second
+
+// tryReport reports the step of the update, unless the last report failed and the next attempt is not due. again is the time until the next
+// attempt; 0 if only a change of an object requires one.
+func (d *Daemon) tryReport(ctx context.Context, s state) (reported *mcfgv1.MachineConfigNode, again time.Duration) {
+	if wait := d.nextReport.Sub(d.clock.Now()); wait > 0 {
+		return nil, wait
+	}
+	reported, err := d.report(ctx, s)
+	again = d.reports.after(ctx, err, 0)
+	d.nextReport = d.clock.Now().Add(again)
+	return reported, again
+}
 
 // report writes the step of the update into the node's MachineConfigNode, which the controller creates. It returns nil if the status is the
 // same. The daemon is the only writer of the status, so the patch needs no lock.

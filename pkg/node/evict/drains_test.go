@@ -33,6 +33,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/telemetry"
+	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/test/env"
 )
@@ -345,7 +346,9 @@ func TestControlPlaneHasAQueueOfItsOwn(t *testing.T) {
 		Scheme: scheme, Metrics: telemetry.Unserved(), Logger: logr.Discard(), Controller: config.Controller{SkipNameValidation: &once},
 	})
 	require.NoError(t, err)
-	require.NoError(t, add(t.Context(), mgr, clock.RealClock{}, record.NewFakeRecorder(100), Options{}, exhausted{}))
+	caughtUp := watch.NewCatchUp(mgr.GetClient(), mgr.GetAPIReader(), &corev1.NodeList{})
+	require.NoError(t, mgr.Add(caughtUp))
+	require.NoError(t, add(t.Context(), mgr, caughtUp, clock.RealClock{}, record.NewFakeRecorder(100), Options{}, exhausted{}))
 	// The cache has the pod first: otherwise the node might be drained at once.
 	node := func(name string, labels map[string]string) {
 		pod := &corev1.Pod{

@@ -23,8 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/drain"
+	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -52,12 +54,17 @@ func (o Options) limiter() flowcontrol.RateLimiter {
 // nodeName is the index of pods by their nodes.
 const nodeName = "spec.nodeName"
 
-// Add adds the controller to a manager whose scheme cluster.NewScheme returned. It runs until ctx ends.
-func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecorder, o Options) error {
-	return add(ctx, mgr, clk, recorder, o, o.limiter())
+// Add adds the controller to a manager whose scheme cluster.NewScheme returned. It begins when the cache has caught up, and runs until ctx ends.
+func Add(
+	ctx context.Context, mgr manager.Manager, caughtUp *watch.CatchUp, clk clock.PassiveClock, recorder record.EventRecorder, o Options,
+) error {
+	return add(ctx, mgr, caughtUp, clk, recorder, o, o.limiter())
 }
 
-func add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecorder, o Options, limit flowcontrol.RateLimiter) error {
+func add(
+	ctx context.Context, mgr manager.Manager, caughtUp *watch.CatchUp, clk clock.PassiveClock, recorder record.EventRecorder, o Options,
+	limit flowcontrol.RateLimiter,
+) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, nodeName, func(o client.Object) []string {
 		pod, ok := o.(*corev1.Pod)
 		if !ok || pod.Spec.NodeName == "" {
@@ -74,14 +81,14 @@ func add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, recor
 	}
 	shared := newPace(limit)
 	for _, isControlPlane := range []bool{true, false} {
-		if err := newDrains(isControlPlane, mgr.GetClient(), core.RESTClient(), clk, recorder, shared, o.Pod).add(mgr); err != nil {
+		if err := newDrains(isControlPlane, mgr.GetClient(), core.RESTClient(), clk, recorder, shared, o.Pod).add(mgr, caughtUp); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *drains) add(mgr manager.Manager) error {
+func (r *drains) add(mgr manager.Manager, caughtUp *watch.CatchUp) error {
 	name := "node-drains"
 	if r.isControlPlane {
 		name = "node-drains-control-plane"
@@ -89,9 +96,9 @@ func (r *drains) add(mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).Named(name).
 		For(&corev1.Node{}, cluster.OnNodeChanges(mattersToDrain), builder.WithPredicates(predicate.NewPredicateFuncs(r.serves))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
-		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged), cluster.OnFreeingChanges()).
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged), cluster.OnBudgetChanges(plan.Frees)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: drainWorkers}).
-		Complete(r)
+		Complete(caughtUp.Delay(r))
 }
 
 // ofPod requests the node of a pod if its drain is pending. Most pods change on other nodes.

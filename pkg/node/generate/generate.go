@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/kubelet"
 )
 
@@ -34,15 +35,15 @@ type generator struct {
 	options kubelet.Options
 }
 
-// Add adds the controller to a manager whose scheme cluster.NewScheme returned.
-func Add(mgr manager.Manager, clk clock.PassiveClock, o kubelet.Options) error {
+// Add adds the controller to a manager whose scheme cluster.NewScheme returned. It begins when the cache has caught up.
+func Add(mgr manager.Manager, caughtUp *watch.CatchUp, clk clock.PassiveClock, o kubelet.Options) error {
 	// The numbers of KubeletConfigs depend on each other, so the only request is for all of them.
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 	return builder.ControllerManagedBy(mgr).Named("node-generate").
 		Watches(&mcfgv1.KubeletConfig{}, all).
 		Watches(&mcfgv1.MachineConfigPool{}, all, builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&mcfgv1.MachineConfig{}, all).
-		Complete(&generator{client: mgr.GetClient(), clock: clk, options: o})
+		Complete(caughtUp.Delay(&generator{client: mgr.GetClient(), clock: clk, options: o}))
 }
 
 // Reconcile implements reconcile.Reconciler. It ignores the request.

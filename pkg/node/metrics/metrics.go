@@ -90,7 +90,7 @@ func (s state) metrics(d descriptions, now time.Time) []prometheus.Metric {
 		add(d.slots, float64(total), p.Name, "total")
 		add(d.slots, float64(pool.Used(p, nodes)), p.Name, "used")
 		add(d.slots, float64(blocked), p.Name, "blocked")
-		active := pool.BoundOf(p, nodes)
+		active := pool.BoundOf(p, members)
 		for _, b := range pool.Bounds() {
 			add(d.bound, number(b == active), p.Name, string(b))
 		}

@@ -5,7 +5,6 @@ import (
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Bound is what limits the update of a pool.
@@ -34,10 +33,9 @@ func Bounds() []Bound {
 	return []Bound{BoundNone, BoundConfig, BoundSpec, BoundPaused, BoundNodes, BoundMaxUnavailable, BoundBudgets}
 }
 
-// BoundOf returns what limits the update of a pool with these nodes now. The nodes must all have reported.
-func BoundOf(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) Bound {
-	target := p.Spec.Configuration.Name
-	_, selectorErr := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector)
+// BoundOf returns what limits the update of a pool now. m has its nodes.
+func BoundOf(p *mcfgv1.MachineConfigPool, m Membership) Bound {
+	nodes, target := m.Nodes[p.Name], p.Spec.Configuration.Name
 	slots, err := MaxUnavailable(p, len(nodes))
 	candidates := Select(p, nodes, slots)
 	isWaiting := func(n *corev1.Node) bool { return !hasTarget(n, target) }
@@ -45,7 +43,7 @@ func BoundOf(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) Bound {
 	switch {
 	case IsTrue(p, mcfgv1.MachineConfigPoolRenderDegraded):
 		return BoundConfig
-	case selectorErr != nil:
+	case m.Invalid[p.Name] != "":
 		return BoundSpec
 	case target == "" || !slices.ContainsFunc(nodes, isPending):
 		return BoundNone

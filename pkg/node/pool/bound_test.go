@@ -49,12 +49,14 @@ func TestBoundOfAPool(t *testing.T) {
 		{"maxUnavailable is invalid", "a:v0→v0", func(p *mcfgv1.MachineConfigPool) { p.Spec.MaxUnavailable = new(intstr.FromString("many")) }, pool.BoundSpec},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := &mcfgv1.MachineConfigPool{}
+			p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
 			p.Spec.Configuration.Name = "v1"
 			if tt.change != nil {
 				tt.change(p)
 			}
-			got := pool.BoundOf(p, parseNodes(t, tt.nodes))
+			members := pool.Assign([]*mcfgv1.MachineConfigPool{p}, nil)
+			members.Nodes[p.Name] = parseNodes(t, tt.nodes)
+			got := pool.BoundOf(p, members)
 			assert.Equal(t, tt.want, got)
 			assert.True(t, slices.Contains(pool.Bounds(), got))
 		})

@@ -18,7 +18,7 @@ import (
 type Membership struct {
 	// Nodes are the nodes of each pool whose daemon has reported, sorted by name.
 	Nodes map[string][]*corev1.Node
-	// Contested lists the custom pools that select the same node. Such a node is in no pool.
+	// Contested lists the custom pools that select the same node, or may do so because their selector is invalid. Such a node is in no pool.
 	Contested map[string][]string
 	// Poolless lists nodes that no pool selects.
 	Poolless []string
@@ -75,7 +75,11 @@ func NewSelectors(pools []*mcfgv1.MachineConfigPool) Selectors {
 		selector, err := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector) // selects nothing if nil
 		switch {
 		case err != nil:
-			s.Invalid[p.Name] = fmt.Sprintf("spec.nodeSelector is invalid: %v. Correct it: until then, no node outside pool %s starts its update", err, api.ControlPlanePool)
+			nodes := "no node outside pool " + api.ControlPlanePool
+			if p.Name == api.ControlPlanePool {
+				nodes = "no node"
+			}
+			s.Invalid[p.Name] = fmt.Sprintf("spec.nodeSelector is invalid: %v. Correct it: until then, %s starts its update", err, nodes)
 		case selector.Empty():
 			s.SelectAll = append(s.SelectAll, p.Name)
 		default:
@@ -87,7 +91,7 @@ func NewSelectors(pools []*mcfgv1.MachineConfigPool) Selectors {
 }
 
 // Doubt says why the nodes of a pool may belong to another one, as a sentence without subject and period. It is empty if no selector is invalid,
-// and for the control-plane pool, which has precedence over the others.
+// and for the control-plane pool, which has precedence over the others; Pool excludes nodes that several custom pools may select.
 func (s Selectors) Doubt(pool string) string {
 	if len(s.Invalid) == 0 || pool == api.ControlPlanePool {
 		return ""
@@ -96,7 +100,8 @@ func (s Selectors) Doubt(pool string) string {
 }
 
 // Pool returns the name of a node's pool, and the custom pools that select the node. Assign describes the precedence. The name is empty if no
-// pool selects the node or several custom pools do.
+// pool selects the node or several custom pools do. Of a control-plane node that a custom pool selects, a custom pool with an invalid selector
+// counts as another one.
 func (s Selectors) Pool(n *corev1.Node) (name string, custom []string) {
 	var controlPlane, worker bool
 	for name, selector := range s.byPool {
@@ -110,6 +115,13 @@ func (s Selectors) Pool(n *corev1.Node) (name string, custom []string) {
 			worker = true
 		default:
 			custom = append(custom, name)
+		}
+	}
+	if controlPlane && len(custom) > 0 { // an invalid selector may be the second one, and the control-plane pool is updated
+		for name := range s.Invalid {
+			if name != api.ControlPlanePool && name != api.WorkerPool {
+				custom = append(custom, name)
+			}
 		}
 	}
 	slices.Sort(custom)

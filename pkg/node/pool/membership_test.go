@@ -72,6 +72,25 @@ func TestNodesGetOnePool(t *testing.T) {
 	}
 }
 
+// TestInvalidSelectorKeepsContestedNodesOutOfPools has a control-plane node that two custom pools may select.
+func TestInvalidSelectorKeepsContestedNodesOutOfPools(t *testing.T) {
+	invalid := poolOf("infra2")
+	invalid.Spec.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Bogus"}}
+	pools := []*mcfgv1.MachineConfigPool{poolOf("master"), poolOf("worker"), poolOf("infra"), invalid}
+
+	m := pool.Assign(pools, []*corev1.Node{nodeWith("a", "master infra infra2"), nodeWith("b", "master"), nodeWith("c", "infra infra2")})
+
+	assert.Equal(t, "b", namesOf(m.Nodes["master"]), "the control-plane pool has precedence over one custom pool")
+	assert.Equal(t, "c", namesOf(m.Nodes["infra"]), "no node of the pool starts")
+	assert.NotEmpty(t, m.Doubt("infra"))
+	assert.Equal(t, map[string][]string{"a": {"infra", "infra2"}}, m.Contested)
+
+	pools[0].Spec.NodeSelector = invalid.Spec.NodeSelector
+	m = pool.Assign(pools, nil)
+	assert.True(t, strings.HasSuffix(m.Invalid["infra2"], "until then, no node outside pool master starts its update"))
+	assert.True(t, strings.HasSuffix(m.Invalid["master"], "until then, no node starts its update"))
+}
+
 func TestAssignOmitsWindowsAndSilentNodes(t *testing.T) {
 	windows := nodeWith("windows", "worker")
 	windows.Labels[corev1.LabelOSStable] = "windows"

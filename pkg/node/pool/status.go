@@ -34,17 +34,21 @@ type StatusOptions struct {
 	RenderError string
 	// SpecError explains why a field of the pool prevents updates; empty if none does. It makes the pool Degraded.
 	SpecError string
+	// NodesUnknown reports that the pool's selector is invalid. The status then keeps what it says about nodes, and the pool is not Updated.
+	NodesUnknown bool
 	// Waiting explains why nodes wait although slots are free; empty if none does.
 	Waiting string
 }
 
-// Status returns the status of a pool with these nodes, which must all have reported. A condition that keeps its status keeps its transition
+// Status returns the status of a pool with these nodes, which must all have reported; none if they are not known. A condition that keeps its status keeps its transition
 // time.
 func Status(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, o StatusOptions, now time.Time) mcfgv1.MachineConfigPoolStatus {
 	s := *p.Status.DeepCopy()
 	s.ObservedGeneration = p.Generation
-	s.MachineCount = int32(len(nodes))
-	s.UpdatedMachineCount, s.ReadyMachineCount, s.UnavailableMachineCount, s.DegradedMachineCount = 0, 0, 0, 0
+	if !o.NodesUnknown {
+		s.MachineCount = int32(len(nodes))
+		s.UpdatedMachineCount, s.ReadyMachineCount, s.UnavailableMachineCount, s.DegradedMachineCount = 0, 0, 0, 0
+	}
 	target := p.Spec.Configuration.Name
 	var degraded, unavailable []string
 	for _, n := range nodes {
@@ -68,7 +72,9 @@ func Status(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, o StatusOptions, 
 	}
 	c := conditions{list: s.Conditions, now: metav1.NewTime(now)}
 	c.setProgress(p, s, o)
-	c.setNodes(degraded, unavailable)
+	if !o.NodesUnknown || c.index(mcfgv1.MachineConfigPoolNodeDegraded) < 0 {
+		c.setNodes(degraded, unavailable)
+	}
 	c.set(NodesWaiting, o.Waiting != "", "", o.Waiting)
 	c.set(mcfgv1.MachineConfigPoolRenderDegraded, o.RenderError != "", "", o.RenderError)
 	c.setDegraded(o.SpecError)
@@ -92,7 +98,7 @@ func (c *conditions) setProgress(p *mcfgv1.MachineConfigPool, s mcfgv1.MachineCo
 		updated = updated && s.ReadyMachineCount == s.MachineCount && s.UnavailableMachineCount == 0
 	}
 	switch {
-	case target == "":
+	case target == "", o.NodesUnknown:
 		c.set(mcfgv1.MachineConfigPoolUpdated, false, "", "")
 		c.set(mcfgv1.MachineConfigPoolUpdating, false, "", "")
 	case updated:

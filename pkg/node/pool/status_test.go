@@ -68,6 +68,33 @@ func TestStatusCountsNodes(t *testing.T) {
 	}
 }
 
+// TestStatusKeepsWhatIsNotKnown has a pool whose selector becomes invalid during an update.
+func TestStatusKeepsWhatIsNotKnown(t *testing.T) {
+	p := poolAt("v1")
+	p.Status.Configuration.Name = "v0"
+	p.Status = pool.Status(p, parseNodes(t, "a:v0→v1/Degraded b:v1→v1^ c:v1→v1"), pool.StatusOptions{}, epoch)
+	before := p.Status
+	unknown := pool.StatusOptions{NodesUnknown: true, SpecError: "spec.nodeSelector is invalid"}
+
+	p.Status = pool.Status(p, nil, unknown, epoch)
+
+	assert.Equal(t, "v0", p.Status.Configuration.Name)
+	for _, s := range []*mcfgv1.MachineConfigPoolStatus{&before, &p.Status} {
+		assert.Equal(t, "3/2/1/1/1", fmt.Sprintf("%d/%d/%d/%d/%d", s.MachineCount, s.UpdatedMachineCount, s.ReadyMachineCount,
+			s.UnavailableMachineCount, s.DegradedMachineCount))
+	}
+	for _, kind := range []mcfgv1.MachineConfigPoolConditionType{mcfgv1.MachineConfigPoolNodeDegraded, pool.NodesUnavailable} {
+		assert.Equal(t, condition(t, before, kind), condition(t, p.Status, kind))
+	}
+	for _, kind := range []mcfgv1.MachineConfigPoolConditionType{mcfgv1.MachineConfigPoolUpdated, mcfgv1.MachineConfigPoolUpdating} {
+		assert.Equal(t, corev1.ConditionFalse, condition(t, p.Status, kind).Status)
+	}
+	assert.Contains(t, pool.Message(p, mcfgv1.MachineConfigPoolDegraded), "spec.nodeSelector is invalid; Node a is reporting")
+	first := pool.Status(poolAt("v1"), nil, unknown, epoch)
+	assert.Equal(t, "spec.nodeSelector is invalid", condition(t, first, mcfgv1.MachineConfigPoolDegraded).Message)
+	assert.Empty(t, first.Configuration.Name)
+}
+
 func TestStatusExplainsFailures(t *testing.T) {
 	p := poolAt("v1")
 	nodes := parseNodes(t, "a:v0→v1/Degraded b:v1→v1^")

@@ -139,7 +139,7 @@ func (r *reporter) state(ctx context.Context) (State, error) {
 	return s, nil
 }
 
-// readVersion reads the version of the API server, unless it is known and new. A failed read matters only if none succeeded before.
+// readVersion reads the version of the API server when its next read is due. A failed read matters only if none succeeded before.
 func (r *reporter) readVersion() error {
 	now := r.clock.Now()
 	if now.Before(r.readAgain) {

@@ -23,9 +23,13 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
-// guardAge is the time for which the answer of API servers about a node counts, whatever it is. A start that met another write is then repeated
-// without asking again, and servers that are not ready are checked again after this time: no event shows when they are.
-const guardAge = 10 * time.Second
+const (
+	// guardAge is the time for which a refusal by API servers counts. No event shows when they are ready.
+	guardAge = 10 * time.Second
+	// readyAge is the time for which their consent counts, so that a start that met another write is repeated without further requests. It is
+	// short: a server may fail after its answer.
+	readyAge = time.Second
+)
 
 // guard checks whether the control plane survives the loss of a node. It sends requests only when a node is about to start.
 type guard struct {
@@ -34,7 +38,7 @@ type guard struct {
 	reader client.Reader
 	config *rest.Config
 	clock  clock.PassiveClock
-	// node is the node of the last check of API servers, why the reason why it may not start, and until the time until which this counts.
+	// node is the node of the last check of API servers, why is the reason why it must not start, and until is the end of the check's validity.
 	node, why string
 	until     time.Time
 }
@@ -51,7 +55,11 @@ func (g *guard) refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Nod
 	}
 	if g.node != n.Name || !g.clock.Now().Before(g.until) {
 		g.node, g.why = n.Name, g.checkServers(ctx, n, nodes)
-		g.until = g.clock.Now().Add(guardAge)
+		age := guardAge
+		if g.why == "" {
+			age = readyAge
+		}
+		g.until = g.clock.Now().Add(age)
 	}
 	if g.why == "" {
 		return "", 0

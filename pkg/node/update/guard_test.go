@@ -197,9 +197,33 @@ func TestGuardAsksOnlyWhenACheckIsDue(t *testing.T) {
 	assert.Empty(t, check(nodes[0]))
 	s.status["main"] = http.StatusInternalServerError
 	assert.Empty(t, check(nodes[0]), "the answer counts for a while")
-	clk.SetTime(clk.Now().Add(guardAge))
-	assert.NotEmpty(t, check(nodes[0]))
+	clk.SetTime(clk.Now().Add(readyAge))
+	assert.NotEmpty(t, check(nodes[0]), "a server that was ready may fail soon")
 	assert.Equal(t, 4, s.requests["main"])
+}
+
+// slow is a clock on which every plan needs a second.
+type slow struct{ *clocktesting.FakePassiveClock }
+
+func (slow) Since(time.Time) time.Duration { return time.Second }
+
+// TestPlansAfterARefusalUseATenthOfTheTime has a control-plane node that is planned twice, because its API server is not ready.
+func TestPlansAfterARefusalUseATenthOfTheTime(t *testing.T) {
+	m := newMemory(1)
+	m.nodes[0].Labels["node-role.kubernetes.io/master"] = ""
+	m.configs = append(m.configs, newConfig("00-master", "/etc/example", "x"))
+	m.configs[len(m.configs)-1].Labels[api.MachineConfigRoleLabel] = api.ControlPlanePool
+	s := newServers(t)
+	s.status["main"] = http.StatusInternalServerError
+	r := m.controller()
+	clk := clocktesting.NewFakePassiveClock(time.Now())
+	r.clock, r.guard = slow{clk}, s.guard(clk)
+
+	_, err := r.Reconcile(t.Context(), reconcile.Request{})
+
+	require.NoError(t, err)
+	require.Equal(t, 1, s.requests["main"])
+	assert.Equal(t, 2*planShare*time.Second, r.nextPlan.Sub(clk.Now()))
 }
 
 // TestPoolReportsWhyTheControlPlaneWaits has a single control-plane node whose API server is not ready.

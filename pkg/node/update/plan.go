@@ -22,7 +22,7 @@ const (
 	planShare = 9
 	// idleRetry is the delay before another plan while a slot is empty, unless a budget changes earlier.
 	idleRetry = 30 * time.Second
-	// syncRetry is the delay before another attempt after the start of a leader, while its cache is late or the planner does not know all pods.
+	// syncRetry is the delay before another attempt after the start of a leader, while the planner does not know all pods.
 	syncRetry = 50 * time.Millisecond
 )
 
@@ -36,6 +36,8 @@ type rollout struct {
 	targeted []*corev1.Node
 	// specError explains why no node can be targeted because of a field of the pool; empty if none prevents it.
 	specError string
+	// nodesUnknown reports whether the selector is invalid.
+	nodesUnknown bool
 	// isDoubtful reports whether the nodes may belong to another pool, so that none of them may be changed.
 	isDoubtful bool
 	// waiting explains why nodes wait although slots are free; empty if none does.
@@ -75,10 +77,12 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 	for i := range inputs {
 		inputs[i].Leader = leader
 	}
+	var spent time.Duration // by both plans, if the guard refuses the first one
 	planner := func(pools []plan.Pool) []plan.Plan {
 		begun := r.clock.Now()
 		plans := r.planner.plan(budgets.Items, pools, begun)
-		r.nextPlan = r.clock.Now().Add(planShare * r.clock.Since(begun))
+		spent += r.clock.Since(begun)
+		r.nextPlan = r.clock.Now().Add(planShare * spent)
 		return plans
 	}
 	plans := plan.Guarded(inputs, planner, func(n *corev1.Node) (why string) {
@@ -119,7 +123,7 @@ func explain(p plan.Plan) string {
 // prepare returns the pool for the planner, and targets the nodes that keep their slots. all are the nodes of the cluster.
 func (o *rollout) prepare(members pool.Membership, all []*corev1.Node) plan.Pool {
 	input, retarget, err := plan.NewPool(o.pool, members, all)
-	o.isDoubtful = input.Refusal != ""
+	o.isDoubtful, o.nodesUnknown = input.Refusal != "", members.Invalid[o.pool.Name] != ""
 	if err != nil {
 		o.specError = err.Error()
 	}

@@ -37,8 +37,6 @@ type pools struct {
 
 	// sources are the MachineConfigs of each pool, as they were last seen, and their result.
 	sources map[string]*sources
-	// reader reads from the API server until the cache has caught up, and is nil afterward.
-	reader client.Reader
 	// writtenNodes and writtenPools are versions that the cache may not show yet.
 	writtenNodes watch.Written[*corev1.Node]
 	writtenPools watch.Written[*mcfgv1.MachineConfigPool]
@@ -67,7 +65,7 @@ type sources struct {
 
 func newPools(c client.Client, reader client.Reader, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *pools {
 	return &pools{
-		client: c, reader: reader, clock: clk, recorder: recorder, options: o, planner: newPlanner(),
+		client: c, clock: clk, recorder: recorder, options: o, planner: newPlanner(),
 		guard:   &guard{client: c, reader: reader, clock: clk},
 		access:  &access{client: c, granted: map[string][]string{}},
 		sources: map[string]*sources{},
@@ -76,9 +74,6 @@ func newPools(c client.Client, reader client.Reader, clk clock.PassiveClock, rec
 
 // Reconcile implements reconcile.Reconciler. It ignores the request.
 func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	if isLate, err := r.isLate(ctx); err != nil || isLate {
-		return reconcile.Result{RequeueAfter: syncRetry}, err
-	}
 	nodes, err := r.nodes(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -204,7 +199,7 @@ func (r *pools) sync(ctx context.Context, o *rollout) error {
 	p := o.pool
 	nodes, unassigned := r.assign(ctx, o)
 	options := pool.StatusOptions{
-		WaitForReady: r.options.WaitForReady, RenderError: o.renderError, SpecError: o.specError, Waiting: o.waiting,
+		WaitForReady: r.options.WaitForReady, RenderError: o.renderError, SpecError: o.specError, NodesUnknown: o.nodesUnknown, Waiting: o.waiting,
 	}
 	before := p.DeepCopy()
 	p.Status = pool.Status(p, nodes, options, r.clock.Now().UTC().Truncate(time.Second))

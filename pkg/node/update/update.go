@@ -20,7 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -43,18 +45,20 @@ type Options struct {
 	Pod client.ObjectKey
 }
 
-// Add adds the controller to a manager whose scheme cluster.NewScheme returned. It runs until ctx ends.
-func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecorder, o Options) error {
+// Add adds the controller to a manager whose scheme cluster.NewScheme returned. It begins when the cache has caught up, and runs until ctx ends.
+func Add(
+	ctx context.Context, mgr manager.Manager, caughtUp *watch.CatchUp, clk clock.PassiveClock, recorder record.EventRecorder, o Options,
+) error {
 	o.Settle = cmp.Or(o.Settle, DefaultSettle)
 	r := newPools(mgr.GetClient(), mgr.GetAPIReader(), clk, recorder, o)
 	r.guard.config = mgr.GetConfig()
-	return r.add(ctx, mgr)
+	return r.add(ctx, mgr, caughtUp)
 }
 
 // all is the only request: a node can move between pools, so the controller looks at all of them.
 var all = handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 
-func (r *pools) add(ctx context.Context, mgr manager.Manager) error {
+func (r *pools) add(ctx context.Context, mgr manager.Manager, caughtUp *watch.CatchUp) error {
 	if err := r.planner.add(ctx, mgr); err != nil {
 		return err
 	}
@@ -63,9 +67,9 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager) error {
 		Watches(&mcfgv1.MachineConfig{}, all).
 		Watches(&mcfgv1.KubeletConfig{}, all).
 		Watches(&corev1.Node{}, all, cluster.OnNodeChanges(mattersToPools)).
-		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds), cluster.OnFreeingChanges()).
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds), cluster.OnBudgetChanges(plan.Frees)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds)).
-		Complete(r)
+		Complete(caughtUp.Delay(r))
 }
 
 // mattersToPools reports whether a change of a node may change its pool.

@@ -201,6 +201,25 @@ func TestNodeOfSeveralCustomPoolsIsInNone(t *testing.T) {
 	assert.Contains(t, text(t, in, insight.Details{}), "1 nodes, such as a, are in no MachineConfigPool")
 }
 
+// TestNodesOfAPoolWithAnInvalidSelectorAreUnknown has a node of that pool, which the worker pool selects, too.
+func TestNodesOfAPoolWithAnInvalidSelectorAreUnknown(t *testing.T) {
+	in := updating(past("1.2.0", "c", time.Hour, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.Nodes = []corev1.Node{node("a", "worker", 0)}
+	in.Pools = []mcfgv1.MachineConfigPool{pool("infra", "infra"), pool("worker", "worker"), pool("master", "master")}
+	in.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Between"}}}
+
+	a, err := insight.Assess(in)
+
+	require.NoError(t, err)
+	states := map[string]insight.State{}
+	for _, p := range a.WorkerPools {
+		states[p.Name] = p.State
+	}
+	assert.Equal(t, map[string]insight.State{"infra": insight.StateUnknown, "worker": insight.StatePending}, states)
+	assert.Contains(t, text(t, in, insight.Details{}),
+		"the nodes of MachineConfigPool infra are unknown, and may appear in other pools: its spec.nodeSelector is invalid")
+}
+
 func TestNewNodeProblemsHaveAGracePeriod(t *testing.T) {
 	in := updating(past("1.2.0", "c", time.Hour, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
 	in.Pools = []mcfgv1.MachineConfigPool{pool("worker", "worker")}

@@ -92,7 +92,7 @@ var stages = []struct {
 var nodeStates = []NodeState{NodeDegraded, NodeUnavailable, NodeProgressing, NodeExcluded, NodeOutdated, NodeCompleted}
 
 func assessPools(in Input, a *Assessment) ([]Pool, []Insight) {
-	members, strays := membership(in)
+	members, strays, selectors := membership(in)
 	without := len(in.Nodes) > 0 && !slices.ContainsFunc(in.Pools, func(p mcfgv1.MachineConfigPool) bool { return p.Name == api.ControlPlanePool })
 	switch {
 	case without:
@@ -121,6 +121,10 @@ func assessPools(in Input, a *Assessment) ([]Pool, []Insight) {
 				strings.Compare(a.Name, b.Name))
 		})
 		p.count()
+		if selectors.Invalid[p.Name] != "" {
+			p.State = StateUnknown
+			a.addMissing(SectionWorkers, "the nodes of MachineConfigPool %s are unknown, and may appear in other pools: its spec.nodeSelector is invalid", p.Name)
+		}
 		if p.Excluded > 0 && p.Paused {
 			found = append(found, Insight{
 				Level: Warning, Impact: ImpactStalled,
@@ -142,13 +146,13 @@ func assessPools(in Input, a *Assessment) ([]Pool, []Insight) {
 	return pools, found
 }
 
-// membership returns the nodes of each pool, and the names of nodes without a pool.
-func membership(in Input) (members map[string][]*corev1.Node, strays []string) {
+// membership returns the nodes of each pool, the names of nodes without a pool, and the selectors of the pools.
+func membership(in Input) (members map[string][]*corev1.Node, strays []string, selectors nodepool.Selectors) {
 	all := make([]*mcfgv1.MachineConfigPool, len(in.Pools))
 	for i := range in.Pools {
 		all[i] = &in.Pools[i]
 	}
-	selectors := nodepool.NewSelectors(all)
+	selectors = nodepool.NewSelectors(all)
 	members = map[string][]*corev1.Node{}
 	for i := range in.Nodes {
 		node := &in.Nodes[i]
@@ -158,7 +162,7 @@ func membership(in Input) (members map[string][]*corev1.Node, strays []string) {
 			strays = append(strays, node.Name)
 		}
 	}
-	return members, strays
+	return members, strays, selectors
 }
 
 func (p *Pool) count() {

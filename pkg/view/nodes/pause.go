@@ -34,7 +34,8 @@ func NewPause(c Cluster, name string, paused bool) (*Pause, error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes := pool.Assign(c.Pools, c.Nodes).Nodes[name]
+	members := pool.Assign(c.Pools, c.Nodes)
+	nodes := members.Nodes[name]
 	result := &Pause{
 		Pool: name, Paused: paused, Changed: paused != p.Spec.Paused, Config: p.Spec.Configuration.Name, Sources: []string{}, Total: len(nodes),
 	}
@@ -53,12 +54,12 @@ func NewPause(c Cluster, name string, paused bool) (*Pause, error) {
 	if err != nil {
 		most = 0
 	}
-	result.Message = result.message(most)
+	result.Message = result.message(most, members.Selectors)
 	return result, nil
 }
 
 // message describes the result. most is the number of nodes that may be unavailable; 0 if it is invalid.
-func (r *Pause) message(most int) string {
+func (r *Pause) message(most int, selectors pool.Selectors) string {
 	parts := []string{fmt.Sprintf("MachineConfigPool %s is %s", r.Pool, r.state())}
 	config := r.Config
 	if len(r.Sources) > 0 {
@@ -72,10 +73,14 @@ func (r *Pause) message(most int) string {
 	switch {
 	case r.Config == "":
 		parts = append(parts, "it has no rendered config yet")
+	case selectors.Invalid[r.Pool] != "":
+		parts = append(parts, "its nodes are not known: "+selectors.Invalid[r.Pool])
 	case r.Deferred == 0:
 		parts = append(parts, "no node waits for "+r.Config)
 	case r.Paused:
 		parts = append(parts, "this defers "+update)
+	case selectors.Doubt(r.Pool) != "":
+		parts = append(parts, update+" cannot start: each node "+selectors.Doubt(r.Pool))
 	case most == 0:
 		parts = append(parts, update+" cannot start, because spec.maxUnavailable is invalid")
 	default:

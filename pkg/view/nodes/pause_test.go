@@ -8,11 +8,29 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/view/nodes"
 )
+
+// TestPauseReportsThatNodesMayBelongToAnotherPool has a pool whose selector is invalid.
+func TestPauseReportsThatNodesMayBelongToAnotherPool(t *testing.T) {
+	infra := newPool("infra")
+	infra.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "infra", Operator: "Bogus"}}}
+	c := nodes.Cluster{At: now, Pools: []*mcfgv1.MachineConfigPool{newPool("worker", paused), infra}, Nodes: []*corev1.Node{at("a", before)}}
+	for name, want := range map[string]string{
+		"worker": "no longer paused; the update of 1 of 1 node to " + target +
+			" cannot start: each node waits because it may belong to MachineConfigPool infra, whose spec.nodeSelector is invalid",
+		"infra": `not paused (no change); its nodes are not known: spec.nodeSelector is invalid: "Bogus" is not a valid label selector operator. ` +
+			"Correct it: until then, no node outside pool master starts its update",
+	} {
+		got, err := nodes.NewPause(c, name, false)
+		require.NoError(t, err)
+		assert.Equal(t, "MachineConfigPool "+name+" is "+want, got.Message)
+	}
+}
 
 func TestPauseReportsTheDeferredUpdates(t *testing.T) {
 	sources := func(p *mcfgv1.MachineConfigPool) {

@@ -1,0 +1,122 @@
+//go:build linux
+
+package nodes_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/kube/telemetry"
+	"github.com/cluster-version/cvo/pkg/kube/watch"
+	"github.com/cluster-version/cvo/pkg/node/evict"
+	"github.com/cluster-version/cvo/pkg/node/generate"
+	"github.com/cluster-version/cvo/pkg/node/kubelet"
+	"github.com/cluster-version/cvo/pkg/node/update"
+)
+
+// late is a cache that lacks the Nodes until it is caught up.
+type late struct {
+	client.Client
+	isCaughtUp atomic.Bool
+	// reads counts lists.
+	reads atomic.Int32
+}
+
+func (l *late) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	defer l.reads.Add(1)
+	if !l.isCaughtUp.Load() {
+		return nil
+	}
+	return l.Client.List(ctx, list, options...)
+}
+
+// writes has the kinds to which the controllers have written.
+type writes struct {
+	http.RoundTripper
+	mutex sync.Mutex
+	kinds map[string]bool
+}
+
+func (w *writes) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet {
+		w.mutex.Lock()
+		for _, kind := range []string{"/nodes/", "/machineconfigpools/", "/kubeletconfigs/"} {
+			if strings.Contains(r.URL.Path+"/", kind) {
+				w.kinds[kind] = true
+			}
+		}
+		w.mutex.Unlock()
+	}
+	return w.RoundTripper.RoundTrip(r)
+}
+
+func (w *writes) all() (kinds []string) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	for kind := range w.kinds {
+		kinds = append(kinds, kind)
+	}
+	return kinds
+}
+
+// TestControllersWaitForTheCacheOfANewLeader has a pending drain, and a KubeletConfig and pools that need a write.
+func TestControllersWaitForTheCacheOfANewLeader(t *testing.T) {
+	s := prepare(t)
+	kc := &mcfgv1.KubeletConfig{ObjectMeta: metav1.ObjectMeta{Name: "limits"}}
+	require.NoError(t, s.client.Create(t.Context(), kc))
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{
+		api.DesiredConfigAnnotation: "new", api.DesiredDrainAnnotation: "drain-new",
+	}}}
+	require.NoError(t, s.client.Create(t.Context(), n))
+	written := &writes{kinds: map[string]bool{}}
+	cfg := rest.CopyConfig(s.env.Config("controller"))
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		written.RoundTripper = next
+		return written
+	})
+	once := true
+	mgr, err := manager.New(cfg, manager.Options{
+		Scheme: s.client.Scheme(), Metrics: telemetry.Unserved(), Logger: logr.Discard(), Controller: config.Controller{SkipNameValidation: &once},
+	})
+	require.NoError(t, err)
+	cache := &late{Client: mgr.GetClient()}
+	caughtUp := watch.NewCatchUp(cache, mgr.GetAPIReader(), &corev1.NodeList{})
+	require.NoError(t, mgr.Add(caughtUp))
+	recorder := record.NewFakeRecorder(100)
+	require.NoError(t, update.Add(t.Context(), mgr, caughtUp, clock.RealClock{}, recorder, update.Options{}))
+	require.NoError(t, evict.Add(t.Context(), mgr, caughtUp, clock.RealClock{}, recorder, evict.Options{}))
+	require.NoError(t, generate.Add(mgr, caughtUp, clock.RealClock{}, kubelet.Options{}))
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { assert.NoError(t, mgr.Start(ctx)) })
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+
+	require.Eventually(t, func() bool { return cache.reads.Load() > 6 }, limit, time.Millisecond)
+	assert.Empty(t, written.all())
+	cache.isCaughtUp.Store(true)
+	s.eventually(func(c *assert.CollectT) {
+		assert.ElementsMatch(c, []string{"/nodes/", "/machineconfigpools/", "/kubeletconfigs/"}, written.all())
+	})
+}
