@@ -50,7 +50,7 @@ type Daemon struct {
 	// loaded is the config that was read for the update in progress. Its name has a hash of its content, so the content never changes.
 	loaded loaded
 
-	// reports counts failed reports, and nextReport is the earliest time of the next one.
+	// reports counts failed reports, and nextReport is the earliest time of the next one after one without an answer.
 	reports    retry
 	nextReport time.Time
 }

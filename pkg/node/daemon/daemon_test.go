@@ -34,6 +34,7 @@ type server struct {
 	reads int
 	// written is whether the Node was patched.
 	written bool
+	status  client.SubResourceWriter
 }
 
 func (s *server) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
@@ -49,8 +50,13 @@ func (s *server) Patch(context.Context, client.Object, client.Patch, ...client.P
 	return nil
 }
 
-// Status returns a client whose requests get no answer.
-func (s *server) Status() client.SubResourceWriter { return silent{} }
+// Status returns status, or a client whose requests get no answer.
+func (s *server) Status() client.SubResourceWriter {
+	if s.status != nil {
+		return s.status
+	}
+	return silent{}
+}
 
 type silent struct{ client.SubResourceWriter }
 
@@ -118,6 +124,29 @@ func TestReportHasADeadline(t *testing.T) {
 			time.Sleep(again / 2)
 		}
 	})
+}
+
+// rejecting rejects every report.
+type rejecting struct {
+	client.SubResourceWriter
+	reports int
+}
+
+func (r *rejecting) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+	r.reports++
+	return errors.New("invalid")
+}
+
+func TestRejectedReportIsRepeatedAtTheNextStep(t *testing.T) {
+	r := &rejecting{}
+	d := newDaemon(t, &server{status: r})
+	var s state
+	s.node.Object, s.machine.Object = newNode(nil), &mcfgv1.MachineConfigNode{}
+	for attempt := 1; attempt <= 3; attempt++ {
+		_, again := d.tryReport(t.Context(), s)
+		assert.Equal(t, requestRetry.After(attempt), again)
+		assert.Equal(t, attempt, r.reports)
+	}
 }
 
 func TestChangesOfTheHostAreLogged(t *testing.T) {

@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,10 +22,10 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/progress"
 )
 
-// reportTimeout is the timeout of a report. The next step of the update waits for an attempt, but not until the next one is due.
+// reportTimeout is the timeout of a report. The next step of the update waits for it. Steps until the next attempt do not.
 const reportTimeout = 5 * time.Second
 
-// tryReport reports the step of the update, unless the last report failed and the next attempt is not due. again is the time until the next
+// tryReport reports the step of the update, unless the last report got no answer and the next attempt is not due. again is the time until the next
 // attempt; 0 if only a change of an object requires one.
 func (d *Daemon) tryReport(ctx context.Context, s state) (reported *mcfgv1.MachineConfigNode, again time.Duration) {
 	if wait := d.nextReport.Sub(d.clock.Now()); wait > 0 {
@@ -32,7 +33,9 @@ func (d *Daemon) tryReport(ctx context.Context, s state) (reported *mcfgv1.Machi
 	}
 	reported, err := d.report(ctx, s)
 	again = d.reports.after(ctx, err, 0)
-	d.nextReport = d.clock.Now().Add(again)
+	if errors.Is(err, context.DeadlineExceeded) { // an answer delays no step, so the next step may report again
+		d.nextReport = d.clock.Now().Add(again)
+	}
 	return reported, again
 }
 

@@ -216,8 +216,12 @@ func TestNodesOfAPoolWithAnInvalidSelectorAreUnknown(t *testing.T) {
 		states[p.Name] = p.State
 	}
 	assert.Equal(t, map[string]insight.State{"infra": insight.StateUnknown, "worker": insight.StatePending}, states)
+	assert.Contains(t, text(t, in, insight.Details{}), "\ninfra         Unknown ")
 	assert.Contains(t, text(t, in, insight.Details{}),
 		"the nodes of MachineConfigPool infra are unknown, and may appear in other pools: its spec.nodeSelector is invalid")
+
+	in.Pools[2].Spec.NodeSelector = in.Pools[0].Spec.NodeSelector
+	assert.Contains(t, text(t, in, insight.Details{}), "Control Plane Nodes: unknown: the nodes of MachineConfigPool master are unknown")
 }
 
 func TestNewNodeProblemsHaveAGracePeriod(t *testing.T) {

@@ -122,8 +122,12 @@ func assessPools(in Input, a *Assessment) ([]Pool, []Insight) {
 		})
 		p.count()
 		if selectors.Invalid[p.Name] != "" {
+			section := SectionWorkers
+			if p.Name == api.ControlPlanePool {
+				section = SectionControlNodes
+			}
 			p.State = StateUnknown
-			a.addMissing(SectionWorkers, "the nodes of MachineConfigPool %s are unknown, and may appear in other pools: its spec.nodeSelector is invalid", p.Name)
+			a.addMissing(section, "the nodes of MachineConfigPool %s are unknown, and may appear in other pools: its spec.nodeSelector is invalid", p.Name)
 		}
 		if p.Excluded > 0 && p.Paused {
 			found = append(found, Insight{

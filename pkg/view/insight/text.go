@@ -241,6 +241,9 @@ func (a *Assessment) poolsText(w io.Writer, details Details) {
 }
 
 func (p Pool) row() []string {
+	if p.State == StateUnknown {
+		return []string{p.Name, string(p.State), "", ""}
+	}
 	if p.Total == 0 {
 		return []string{p.Name, "Empty", "", "0 Total"}
 	}
