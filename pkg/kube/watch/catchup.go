@@ -48,38 +48,41 @@ func (c *CatchUp) Delay(r reconcile.Reconciler) reconcile.Reconciler {
 // Start lists each kind once from the API server, and ends the delay when the cache has this state or a later one. It returns nil if ctx ends
 // before.
 func (c *CatchUp) Start(ctx context.Context) error {
-	log := logr.FromContextOrDiscard(ctx)
 	for _, kind := range c.kinds {
-		var s *snapshot
-		for attempt := 1; ; attempt++ {
-			var err error
-			if s == nil {
-				s, err = c.list(ctx, kind)
-			}
-			isLate := true
-			if err == nil {
-				isLate, err = c.isLate(ctx, s)
-			}
-			if ctx.Err() != nil {
-				return nil
-			}
-			if err == nil && !isLate {
-				break
-			}
-			switch {
-			case err != nil:
-				log.Error(err, "comparing the cache with the API server failed", "retry", catchUpRetry.After(attempt).String())
-			case !s.isLogged:
-				s.isLogged = true
-				log.Info("waiting for the cache: it is older than the state at the start", "kind", s.list.Kind)
-			}
-			if backoff.Sleep(ctx, catchUpRetry.After(attempt)) != nil {
-				return nil
-			}
+		if !c.await(ctx, kind) {
+			return nil
 		}
 	}
 	close(c.done)
 	return nil
+}
+
+// await returns true when the cache has the current state of a kind, and false if ctx ends before.
+func (c *CatchUp) await(ctx context.Context, kind client.ObjectList) bool {
+	log := logr.FromContextOrDiscard(ctx)
+	var s *snapshot
+	for attempt := 1; ctx.Err() == nil; attempt++ {
+		var err error
+		if s == nil {
+			s, err = c.list(ctx, kind)
+		}
+		isLate := true
+		if err == nil {
+			isLate, err = c.isLate(ctx, s)
+		}
+		switch {
+		case err == nil && !isLate:
+			return true
+		case ctx.Err() != nil: // the process ends
+		case err != nil:
+			log.Error(err, "comparing the cache with the API server failed", "retry", catchUpRetry.After(attempt).String())
+		case !s.isLogged:
+			s.isLogged = true
+			log.Info("waiting for the cache: it is older than the state at the start", "kind", s.list.Kind)
+		}
+		_ = backoff.Sleep(ctx, catchUpRetry.After(attempt)) // the loop ends with ctx
+	}
+	return false
 }
 
 // snapshot is the state of a kind at the start.
