@@ -22,15 +22,19 @@ import (
 
 // readInstallation reads the installation and returns an error if removing it is not allowed.
 func (u *remover) readInstallation(ctx context.Context) error {
-	cv := &configv1.ClusterVersion{}
-	switch err := u.Get(ctx, client.ObjectKey{Name: u.removal.Name}, cv); {
-	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-	case err != nil:
-		return fmt.Errorf("reading ClusterVersion %s: %w", u.removal.Name, err)
-	default:
+	versions := &configv1.ClusterVersionList{}
+	if err := u.List(ctx, versions); err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+		return fmt.Errorf("reading ClusterVersions: %w", err)
+	}
+	for i := range versions.Items {
+		cv := &versions.Items[i]
+		if cv.Name != u.removal.Name {
+			// It would be deleted with its definition, and then the garbage collector would delete the platform that it owns.
+			return &target.Refusal{Err: fmt.Errorf("this cluster has ClusterVersion %q, which an uninstall of %q would also delete: check --name", cv.Name, u.removal.Name)}
+		}
 		u.version = cv
 	}
-	if u.version != nil && !u.removal.Force && len(cv.Status.History) > 0 && cv.Status.History[0].State == configv1.PartialUpdate {
+	if cv := u.version; cv != nil && !u.removal.Force && len(cv.Status.History) > 0 && cv.Status.History[0].State == configv1.PartialUpdate {
 		return &target.Refusal{Err: fmt.Errorf("release %s is being rolled out and would stay incomplete: wait for it with 'cvo upgrade wait', or use --force", cv.Status.History[0].Version)}
 	}
 	var err error

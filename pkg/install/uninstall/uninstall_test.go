@@ -90,6 +90,11 @@ func TestUninstallRemovesTheOperator(t *testing.T) {
 	var refusal *target.Refusal
 	require.ErrorAs(t, err, &refusal)
 	require.ErrorContains(t, err, "release 1.0.0 is being rolled out")
+	for _, other := range []uninstall.Removal{{Name: "nope"}, {Name: "nope", Force: true, Platform: true}, {Name: "nope", DryRun: true}} {
+		_, err = run(t, cfg, other)
+		require.ErrorAs(t, err, &refusal)
+		require.ErrorContains(t, err, `ClusterVersion "version", which an uninstall of "nope" would also delete: check --name`)
+	}
 
 	before := &corev1.ConfigMap{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(configMap("of-the-platform")), before))
