@@ -27,6 +27,9 @@ ARCH ?= $(shell go env GOARCH)
 # If CVO_TESTDATA is set, tests that need it fail instead of being skipped.
 ifdef CVO_TESTDATA
 override CVO_TESTDATA := $(shell cd "$(CVO_TESTDATA)" 2>/dev/null && pwd || echo "$(CVO_TESTDATA)")
+ifeq ($(wildcard $(CVO_TESTDATA)/payloads),)
+$(error CVO_TESTDATA=$(CVO_TESTDATA): this folder has no payloads: name the folder that docs/dev/testing.md describes, or unset the variable)
+endif
 export CVO_TESTDATA
 export CVO_TESTDATA_REQUIRED := 1
 endif
@@ -114,27 +117,32 @@ MAIN_PATHS := ^(TestExamplePlatformInstallsAndUpdates|TestRealReleasesInstallAnd
 # The test of test/docs that plays all pages. It takes minutes and needs Helm.
 WALKS := ^TestDocumentedOutputIsCurrent$$
 
+# gotest runs tests, lists those that failed at the end, and writes the results to .cache/test/NAME.json for hack/slowest.sh and
+# hack/failed.sh.
+gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile .cache/test/$(1).json --
+
+# failures lists all that failed, from the results of several runs of gotest.
+failures = [ $$failed -eq 0 ] || { echo 'what failed:'; hack/failed.sh .cache/test/*.json | sed 's/^/  /'; }
+
 .PHONY: check
 check: crds verify-format vet ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
-	go test -short -vet=off $(TESTFLAGS) $(or $(PKG),$(PACKAGES))
-
-# gotest runs tests and writes their results to .cache/test/NAME.json for hack/slowest.sh and hack/failed.sh.
-gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile .cache/test/$(1).json --
+	@$(call gotest,check,standard-quiet --hide-summary=skipped) -short -vet=off $(TESTFLAGS) $(or $(PKG),$(PACKAGES))
 
 # Without jq, the lists of the slowest and of the failed tests are missing, and tests of the documentation fail.
 .PHONY: jq
 jq:
 	@command -v jq >/dev/null || { echo 'jq is missing: install it (on Debian: apt-get install jq)' >&2; exit 2; }
 
-# `make verify` vets the tests, so `go test` need not. Tests in test/ build programs whose sources the cache of `go test` does not see.
+# `make verify` vets the tests, so `go test` need not. PKG may select tests of test/, which build programs whose sources the cache of
+# `go test` does not track.
 .PHONY: test
 test: jq crds kube-tools ## Run the tests that decide whether a change may land (PKG=./pkg/...); CVO_TESTDATA=DIR adds those on real releases
 	@rm -rf .cache/test; failed=0; trap 'exit 130' INT; \
-	  $(call gotest,packages) -vet=off -timeout 20m $(if $(findstring /test/,$(PKG)),-count 1) $(TESTFLAGS) $(or $(PKG),$(PACKAGES)) || failed=1; \
+	  $(call gotest,packages) -vet=off -timeout 20m $(if $(PKG),-count 1) $(TESTFLAGS) $(or $(PKG),$(PACKAGES)) || failed=1; \
 	  $(if $(PKG),,\
 	  $(call gotest,docs) -vet=off -timeout 5m -count 1 -skip '$(WALKS)' $(TESTFLAGS) ./test/docs || failed=1; \
 	  $(call gotest,paths) -vet=off -timeout 20m -count 1 -run '$(MAIN_PATHS)' $(TESTFLAGS) ./test/integration || failed=1;) \
-	  hack/slowest.sh .cache/test/*.json; exit $$failed
+	  hack/slowest.sh .cache/test/*.json; $(failures); exit $$failed
 
 # Each ring runs even if another failed. At the end, the times and the failed tests are listed.
 .PHONY: test-all
@@ -144,7 +152,7 @@ test-all: ## Run every test: test, race, outer, interop and e2e, sequentially, e
 	    $(MAKE) $$ring || { result=failed failed=1; }; \
 	    times+="  $$ring $$result after $$((SECONDS - start)) s"$$'\n'; \
 	  done; printf 'the rings:\n%s' "$$times"; \
-	  [ $$failed -eq 0 ] || hack/failed.sh .cache/test/*.json; exit $$failed
+	  $(failures); exit $$failed
 
 # Packages that start goroutines or synchronize them, themselves or in their tests.
 GOROUTINES := '"(testing/)?sync|/errgroup"|[.]Go[(]|^[[:space:]]+go [a-zA-Z.]+[(]|[.]Parallel[(]'
@@ -159,11 +167,11 @@ race: crds kube-tools ## Run the tests of packages with goroutines under the rac
 
 # The longest packages come first, so that the others run in parallel with them.
 .PHONY: outer
-outer: crds kube-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories
+outer: jq crds kube-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories
 	$(call gotest,outer) -vet=off -timeout 45m -count 1 $(TESTFLAGS) $$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$')
 
 .PHONY: flakes
-flakes: jq crds kube-tools ## Run make test N times on a busy machine and list what failed (N=3, PKG=./pkg/...)
+flakes: ## Run make test N times on a busy machine and list what failed (N=3, PKG=./pkg/...)
 	hack/flakes.sh '$(N)'
 
 .PHONY: interop
@@ -219,21 +227,30 @@ bench-mirror: crds ## Measure release mirror against a plain copy between two re
 .PHONY: verify
 verify: verify-format lint verify-modules verify-generated verify-docs verify-words ## Check format, lint, modules, generated files and documentation
 
+# Go's cache keeps the linter for all clones.
+.PHONY: golangci-lint
+golangci-lint: .cache/golangci-lint
+.cache/golangci-lint: tools/go.mod
+	@echo 'golangci-lint: building it takes up to 5 minutes on two cores, once'
+	@go -C tools mod download
+	@$(GOLANGCI_LINT) version
+	@mkdir -p $(@D) && touch $@
+
 .PHONY: lint
-lint: crds ## Lint, which also checks the layers of packages
+lint: crds golangci-lint ## Lint, which also checks the layers of packages
 	$(GOLANGCI_LINT) run ./...
 
 .PHONY: format
-format: ## Format all Go files
+format: golangci-lint ## Format all Go files
 	$(GOLANGCI_LINT) fmt
 
 .PHONY: verify-format
-verify-format:
+verify-format: golangci-lint
 	@$(GOLANGCI_LINT) fmt --diff || { echo 'run make format' >&2; exit 1; }
 
 .PHONY: vet
 vet: crds
-	go vet ./...
+	go vet $(or $(PKG),./...)
 
 .PHONY: verify-modules
 verify-modules:

@@ -10,6 +10,7 @@ if ! [[ $runs =~ ^[1-9][0-9]*$ ]]; then
   exit 2
 fi
 rm -rf "$log" && mkdir -p "$log"
+make --no-print-directory jq crds kube-tools
 
 for _ in $(seq "$(getconf _NPROCESSORS_ONLN)"); do
   (while kill -0 $$; do :; done) >/dev/null 2>&1 &

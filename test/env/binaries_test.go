@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBuildChecksLinkedTools updates the folder of envtest after its kubectl was linked. A script replaces go.
+// TestBuildChecksLinkedTools fills the folder of envtest, and updates it after its kubectl was linked. A script replaces go.
 func TestBuildChecksLinkedTools(t *testing.T) {
 	bin, assets, path := t.TempDir(), t.TempDir(), t.TempDir()
 	program := func(file, script string) {
@@ -24,6 +24,8 @@ func TestBuildChecksLinkedTools(t *testing.T) {
 		require.NoError(t, err, string(out))
 		return string(out)
 	}
+	assert.Contains(t, build(assets), assets+" has no kubectl")
+	require.NoError(t, os.Remove(filepath.Join(bin, "kubectl")))
 	candidate, tool := filepath.Join(assets, "kubectl"), filepath.Join(bin, "kubectl")
 	program(candidate, "echo Client Version: v1.36.0")
 	assert.Contains(t, build(assets), "using "+candidate)

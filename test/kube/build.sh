@@ -61,7 +61,11 @@ sources=$({
 # has_envtest_tool succeeds if the folder of envtest has a tool of the pinned minor version.
 has_envtest_tool() {
 	candidate=${KUBEBUILDER_ASSETS:-}/$1
-	[ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$candidate" ] || return 1
+	[ -n "${KUBEBUILDER_ASSETS:-}" ] || return 1
+	if ! [ -x "$candidate" ]; then
+		echo "kube-tools: $KUBEBUILDER_ASSETS has no $1" >&2
+		return 1
+	fi
 	case $1 in
 	etcd) pinned=$(sed -n 's|^[[:space:]]*go\.etcd\.io/etcd/server/v3 v\([0-9]*\.[0-9]*\).*|\1|p' go.mod) found=$("$candidate" --version) ;;
 	kubectl) pinned=v$major.$minor found=$("$candidate" version --client) ;;
