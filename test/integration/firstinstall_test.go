@@ -108,6 +108,12 @@ func TestRequestReplacesStuckInstall(t *testing.T) {
 			return cv.Status.ObservedGeneration == cv.Generation
 		})
 	})
+	l.chapter("continues with the replacement when the request is cleared", func(*testing.T) {
+		l.cancel()
+		l.await("the spec to be observed", 30*time.Second, func(cv *configv1.ClusterVersion) bool { return cv.Status.ObservedGeneration == cv.Generation })
+		l.handOver()
+		l.logged("rollout started")
+	})
 	l.chapter("completes the replacement and leaves the first release Partial", func(t *testing.T) {
 		l.outliving().start("operators")
 		history := l.await("4.2.1 to complete", 2*time.Minute, at("4.2.1")).Status.History

@@ -95,19 +95,16 @@ func failsToInstall(cv *configv1.ClusterVersion) bool {
 }
 
 // installing returns the release that is being installed, whatever is requested: the operator's own release or the one that the cluster
-// continues with. stays reports whether the spec still has a request, valid or not. In that case a release that has replaced the first one
-// stays.
-func (id Identity) installing(cv *configv1.ClusterVersion, own string, stays bool) request.Target {
+// continues with, unless another release has replaced it. That one stays even after its request is cleared, because no release has completed
+// to which the cluster could go back.
+func (id Identity) installing(cv *configv1.ClusterVersion, own string) request.Target {
 	first := request.Target{Image: own, Own: true}
 	if i := id.install; i != nil && i.Continues != "" && (request.IsTag(own) || request.DigestIn(i.Continues) != request.DigestIn(own)) {
 		first = request.Target{Image: i.Continues, Continued: true}
 	}
-	history := cv.Status.History
-	if !stays || len(history) == 0 || history[0].Image == first.Image {
-		return first
-	}
-	if slices.ContainsFunc(history[1:], func(e configv1.UpdateHistory) bool { return e.Image == first.Image }) {
-		return request.Target{Image: history[0].Image}
+	isFirst := func(e configv1.UpdateHistory) bool { return e.Image == first.Image }
+	if at := slices.IndexFunc(cv.Status.History, isFirst); at > 0 {
+		return request.Target{Image: cv.Status.History[0].Image}
 	}
 	return first
 }
@@ -116,19 +113,18 @@ func (id Identity) installing(cv *configv1.ClusterVersion, own string, stays boo
 // the spec starts, empty if no request waits. A request by image that was made after the install began replaces a failing release, and with
 // force any release. The operator's own release has to be of the version that the cluster inherits, if only that is known. recorded reports
 // that the API server has the record of the install, so that every process decides alike.
-func (id Identity) InstallTarget(cv *configv1.ClusterVersion, own string, from Inherited, invalid, recorded bool) (request.Target, string) {
-	target, pending := id.installTarget(cv, own, invalid, recorded)
+func (id Identity) InstallTarget(cv *configv1.ClusterVersion, own string, from Inherited, recorded bool) (request.Target, string) {
+	target, pending := id.installTarget(cv, own, recorded)
 	if target.Own && from.Image == "" && len(cv.Status.History) == 0 && from.Version != "" {
 		target.Version, target.Continued = from.Version, true
 	}
 	return target, pending
 }
 
-func (id Identity) installTarget(cv *configv1.ClusterVersion, own string, invalid, recorded bool) (request.Target, string) {
+func (id Identity) installTarget(cv *configv1.ClusterVersion, own string, recorded bool) (request.Target, string) {
 	update := cv.Spec.DesiredUpdate
-	asked := request.IsUpdate(update)
-	current := id.installing(cv, own, asked || invalid)
-	if !asked {
+	current := id.installing(cv, own)
+	if !request.IsUpdate(update) {
 		return current, ""
 	}
 	requested := id.Pin(request.Target{Image: update.Image, Version: update.Version, Force: update.Force, Requested: true})
@@ -174,7 +170,7 @@ func (id Identity) Running(cv *configv1.ClusterVersion, own string, asked reques
 	if history.Mode(cv, own) != release.Initializing {
 		return request.Running(cv, own, asked)
 	}
-	current := id.installing(cv, own, true)
+	current := id.installing(cv, own)
 	if !asked.Requested || asked.Continued || len(cv.Status.History) == 0 || request.DigestIn(current.Image) == request.DigestIn(asked.Named()) {
 		return request.Target{}, false
 	}
