@@ -78,23 +78,25 @@ func TestAcceptedReleasesAreRecorded(t *testing.T) {
 	})
 }
 
-// olderDefinition stores a ReleaseStatus as a cluster whose definition lacks field install.replaces.
+// olderDefinition stores a ReleaseStatus as a cluster whose definition lacks field install.replaces until it is current.
 type olderDefinition struct {
 	Object
-	writes int
+	current bool
+	writes  int
 }
 
 func (d *olderDefinition) Put(_ context.Context, object *api.ReleaseStatus) (*api.ReleaseStatus, error) {
 	d.writes++
 	stored := *object
-	if install := stored.Status.Install; install != nil {
+	if install := stored.Status.Install; install != nil && !d.current {
 		stored.Status.Install = new(*install)
 		stored.Status.Install.Replaces = nil
 	}
 	return &stored, nil
 }
 
-// TestOlderDefinitionRecordsTheInstall has a request that replaces a failing install in a cluster with an older definition.
+// TestOlderDefinitionRecordsTheInstall has a request that replaces a failing install in a cluster with an older definition, which the
+// replacement updates.
 func TestOlderDefinitionRecordsTheInstall(t *testing.T) {
 	older := &olderDefinition{}
 	r := New(testingclock.NewFakePassiveClock(time.Now()), older, "version", "ns")
@@ -113,6 +115,14 @@ func TestOlderDefinitionRecordsTheInstall(t *testing.T) {
 		assert.True(t, c.Identity.HasInstall(r.Status()), "the request may replace the install")
 	}
 	assert.Equal(t, 1, older.writes, "what the definition drops is not written again")
+
+	older.current = true
+	replacement := release.Image{Pullspec: "example.com/r", Digest: cluster.Digest("1.0.1")}
+	c.Identity = c.Identity.Accept(identity.Accepted{Verified: release.Verified{Image: replacement}, Image: replacement.ByDigest()}, "own", time.Now())
+	_, err := r.Keep(t.Context(), c)
+	require.NoError(t, err)
+	assert.NotNil(t, r.Status().Install.Replaces, "the next write has the field again")
+	assert.Equal(t, 2, older.writes)
 }
 
 // TestChangesOfOtherClientsAreRepaired feeds one record with the versions that a watch reports.
