@@ -55,8 +55,8 @@ func RecordsInstall(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion)
 }
 
 // ObserveInstall returns the identity with the record of a first install. The record has the release that the cluster continues with, the
-// request that was in the spec when the install began, and the request that replaces a failed release, each request as long as the spec
-// still has it. If the beginning was not recorded, the current request counts as made before it.
+// request that was in the spec when the install began, and the request that replaces a failing release, each request as long as the spec
+// still has it. The decision to replace also ends with the failure; once the history has the replacement, it is not needed. If the beginning was not recorded, the current request counts as made before it.
 func (id Identity) ObserveInstall(cv *configv1.ClusterVersion, from Inherited) Identity {
 	if history.Mode(cv, "") != release.Initializing {
 		return id
@@ -76,7 +76,7 @@ func (id Identity) ObserveInstall(cv *configv1.ClusterVersion, from Inherited) I
 	switch {
 	case next.Waiting == nil && asked != nil && asked.Image != "" && failsToInstall(cv):
 		next.Replaces = asked
-	case !isStillAsked(next.Replaces, asked):
+	case !isStillAsked(next.Replaces, asked), failure(cv) == nil:
 		next.Replaces = nil
 	}
 	id.install = &next
@@ -87,11 +87,19 @@ func isStillAsked(request, asked *api.RequestContent) bool {
 	return request != nil && asked != nil && *request == *asked
 }
 
+// failure returns condition Failing if it is true, nil otherwise.
+func failure(cv *configv1.ClusterVersion) *configv1.ClusterOperatorStatusCondition {
+	if failing := api.FindCondition(cv.Status.Conditions, api.Failing); failing != nil && failing.Status == configv1.ConditionTrue {
+		return failing
+	}
+	return nil
+}
+
 // failsToInstall reports whether the install of the newest release fails. A release that is not accepted, for example because the registry
 // is unavailable, is no failing install.
 func failsToInstall(cv *configv1.ClusterVersion) bool {
-	failing := api.FindCondition(cv.Status.Conditions, api.Failing)
-	return failing != nil && failing.Status == configv1.ConditionTrue && failing.Reason != api.ReasonNoAcceptedRelease && len(cv.Status.History) > 0
+	failing := failure(cv)
+	return failing != nil && failing.Reason != api.ReasonNoAcceptedRelease && len(cv.Status.History) > 0
 }
 
 // installing returns the release that is being installed, whatever is requested: the operator's own release or the one that the cluster
@@ -157,7 +165,7 @@ func waitsForInstall(update configv1.Update, since, now, recorded bool) string {
 	case !since && now:
 		text += " (to replace the release now, clear spec.desiredUpdate and request it again)"
 	case since && now && !recorded:
-		text += " (to replace the release now, apply the CustomResourceDefinition " + api.ReleaseStatusDefinition + " of this operator's release)"
+		text += " (to replace the release now, the operator must record the request; if it cannot, apply the CustomResourceDefinition " + api.ReleaseStatusDefinition + " of this operator's release)"
 	case since:
 		text += ", or at once if the install fails"
 	}

@@ -95,7 +95,7 @@ func TestInstallIsReplacedOnlyIfItFails(t *testing.T) {
 		},
 		{
 			name: "does not replace a release for a request that cannot be recorded", install: begun, cv: wants(installingAt(true, first), byDigest), unrecorded: true,
-			want: ownTarget, pending: text + " (to replace the release now, apply the CustomResourceDefinition releasestatuses.cvo.cluster-version.github.io of this operator's release)",
+			want: ownTarget, pending: text + " (to replace the release now, the operator must record the request; if it cannot, apply the CustomResourceDefinition releasestatuses.cvo.cluster-version.github.io of this operator's release)",
 		},
 		{name: "reports no waiting request for the release being installed", install: waiting(byDigest), cv: wants(installingAt(true, first), configv1.Update{Image: own, Version: "9.9.9"}), want: ownTarget},
 		{name: "continues with a healthy replacement", install: begun, cv: wants(installingAt(false, next, first), byDigest), want: replaces},
@@ -146,9 +146,11 @@ func TestInstallIsRestoredFromItsRecord(t *testing.T) {
 	restarted := wants(installingAt(true, partial("1.0.0")), update)
 	api.FindCondition(restarted.Status.Conditions, api.Failing).Reason = api.ReasonNoAcceptedRelease
 	assert.Equal(t, waiting, look(restarted, Inherited{}).Replaces, "the decision stays")
-	assert.Equal(t, waiting, look(wants(installingAt(false, partial("1.0.1"), partial("1.0.0")), update), Inherited{}).Replaces)
+	assert.Nil(t, look(wants(installingAt(false, partial("1.0.0")), update), Inherited{}).Replaces, "the install does not fail any more")
+	assert.Nil(t, look(restarted, Inherited{}).Replaces, "nothing failed since")
+	assert.Equal(t, waiting, look(wants(installingAt(true, partial("1.0.0")), update), Inherited{}).Replaces)
 	assert.Nil(t, look(wants(restarted, other), Inherited{}).Replaces, "another request")
-	assert.Nil(t, look(restarted, Inherited{}).Replaces, "cleared")
+	assert.Nil(t, look(wants(restarted, configv1.Update{}), Inherited{}).Replaces, "cleared")
 
 	id = Identity{}
 	assert.Nil(t, look(installingAt(false), Inherited{}).Waiting)

@@ -127,6 +127,9 @@ func (r *Record) Status() *api.ReleaseStatusStatus {
 	return nil
 }
 
+// HasInstall reports whether the record has the current state of an identity's first install.
+func (r *Record) HasInstall(id identity.Identity) bool { return id.HasInstall(r.known().intended()) }
+
 // WasRead reports whether nothing is left to read: the record of an earlier process was read, or nothing is stored.
 func (r *Record) WasRead() bool { return r.object == nil || r.known().read }
 
@@ -286,10 +289,16 @@ func (r *Record) put(ctx context.Context, c Content, found *api.ReleaseStatus, n
 	return kept, next, err
 }
 
-// keepsAll reports whether the API server has stored the fields that determine which release a request stands for.
+// keepsAll reports whether the API server has stored the fields that determine which release a request stands for. An older definition
+// drops the decision to replace a failing install. Without it, a new process only has to decide again.
 func keepsAll(kept, want api.ReleaseStatusStatus) bool {
+	install := kept.Install
+	if install != nil && want.Install != nil && install.Replaces == nil {
+		install = new(*install)
+		install.Replaces = want.Install.Replaces
+	}
 	return equality.Semantic.DeepEqual(kept.Request, want.Request) && equality.Semantic.DeepEqual(kept.Own, want.Own) &&
-		identity.SameInstall(kept.Install, want.Install) &&
+		equality.Semantic.DeepEqual(install, want.Install) &&
 		equality.Semantic.DeepEqual(kept.Releases, want.Releases) && equality.Semantic.DeepEqual(kept.Forced, want.Forced)
 }
 

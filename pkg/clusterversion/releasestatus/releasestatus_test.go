@@ -18,6 +18,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
+	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -112,7 +113,7 @@ func TestOlderDefinitionRecordsTheInstall(t *testing.T) {
 		_, err := r.Keep(t.Context(), c)
 		require.NoError(t, err)
 		require.NoError(t, r.Unrecorded())
-		assert.True(t, c.Identity.HasInstall(r.Status()), "the request may replace the install")
+		assert.True(t, r.HasInstall(c.Identity), "the request may replace the install")
 	}
 	assert.Equal(t, 1, older.writes, "what the definition drops is not written again")
 
@@ -123,6 +124,25 @@ func TestOlderDefinitionRecordsTheInstall(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotNil(t, r.Status().Install.Replaces, "the next write has the field again")
 	assert.Equal(t, 2, older.writes)
+}
+
+// TestUnwrittenReplacementIsNotRecorded decides to replace a failing install while the API server fails.
+func TestUnwrittenReplacementIsNotRecorded(t *testing.T) {
+	object, clk := &heldRecord{}, testingclock.NewFakePassiveClock(now)
+	r := New(clk, object, "version", "ns")
+	cv := cluster.Wants(cluster.InstallingAt(true, cluster.Partial("1.0.0")), configv1.Update{Image: cluster.Image("1.0.1")})
+	install := &api.FirstInstall{ClusterVersionUID: cv.UID}
+	r.Read(Found{Object: &api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: "version"}, Status: api.ReleaseStatusStatus{Install: install}}})
+	id := identity.Recall(r.Status(), cv, request.Target{}).ObserveInstall(cv, identity.Inherited{})
+	object.failure = errors.New("timeout")
+	_, err := r.Keep(t.Context(), Content{Identity: id, Needed: true})
+	require.ErrorIs(t, err, object.failure)
+	assert.False(t, r.HasInstall(id), "a new process would let the request wait")
+	object.failure = nil
+	clk.SetTime(now.Add(retry))
+	_, err = r.Keep(t.Context(), Content{Identity: id, Needed: true})
+	require.NoError(t, err)
+	assert.True(t, r.HasInstall(id))
 }
 
 // TestChangesOfOtherClientsAreRepaired feeds one record with the versions that a watch reports.
