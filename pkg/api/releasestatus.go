@@ -131,8 +131,8 @@ type FirstInstall struct {
 	// Waiting is the request that was in the spec when the install started and is still there; otherwise nil. The operator starts it after
 	// the install.
 	Waiting *RequestContent `json:"waiting,omitempty"`
-	// Replaces is the request that replaces the release because its install failed; nil if there is none, or if the request is no longer in
-	// the spec.
+	// Replaces is the request that replaces the release because its install fails; nil if there is none, if the request is no longer in the
+	// spec, or if the install no longer fails.
 	Replaces *RequestContent `json:"replaces,omitempty"`
 	// Continues is the pullspec by digest of the release that the inventory named when the install started, which happens if the
 	// ClusterVersion was deleted and recreated. It is empty if there was no inventory.

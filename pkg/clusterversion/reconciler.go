@@ -263,8 +263,8 @@ func (c *Reconciler) choose(ctx context.Context, r *round) error {
 	c.identify(ctx, r, cv, invalid)
 	known := c.acceptance.snapshot()
 	if r.installing {
-		recorded := !c.record.Stores() || known.identity.HasInstall(c.record.Status())
-		r.target, r.pending = known.identity.InstallTarget(cv, own, known.inherited, invalid || cv != r.cv, recorded)
+		recorded := !c.record.Stores() || c.record.HasInstall(known.identity)
+		r.target, r.pending = known.identity.InstallTarget(cv, own, known.inherited, recorded)
 	}
 	r.target, r.request = known.identity.Pin(r.target), known.identity.Serial()
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -108,6 +109,12 @@ func TestRequestReplacesStuckInstall(t *testing.T) {
 			return cv.Status.ObservedGeneration == cv.Generation
 		})
 	})
+	l.chapter("continues with the replacement when the request is cleared", func(*testing.T) {
+		l.cancel()
+		l.await("the spec to be observed", 30*time.Second, func(cv *configv1.ClusterVersion) bool { return cv.Status.ObservedGeneration == cv.Generation })
+		l.handOver()
+		l.logged("rollout started")
+	})
 	l.chapter("completes the replacement and leaves the first release Partial", func(t *testing.T) {
 		l.outliving().start("operators")
 		history := l.await("4.2.1 to complete", 2*time.Minute, at("4.2.1")).Status.History
@@ -116,6 +123,34 @@ func TestRequestReplacesStuckInstall(t *testing.T) {
 		version, _ := l.settings("a")
 		assert.Equal(t, "4.2.1", version)
 	})
+}
+
+// TestHealedInstallIsNotReplaced repairs the cause of a failing install while the release that would replace it is rejected. That release
+// starts after the install, although it is accepted earlier.
+//
+//threat:request-replaces-release
+func TestHealedInstallIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	l := newStuckInstall(t)
+	l.await("the install to fail", time.Minute, says(api.Failing, "True|"))
+	next := l.pushAndMoveTag("4.2.2", false)
+	l.update(configv1.Update{Image: next.ByDigest()})
+	l.await("the release to be rejected", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		c := condition(cv, api.ReleaseAccepted)
+		return strings.HasPrefix(c, "False|RetrievePayload|") && strings.Contains(c, next.ByDigest())
+	})
+	require.NoError(t, l.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "nowhere"}}))
+	l.await("the request to wait", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		return says(api.Failing, "False|")(cv) && installs("4.2.0")(cv) &&
+			strings.HasSuffix(condition(cv, configv1.OperatorProgressing), "the requested update to "+next.ByDigest()+" starts after the install, or at once if the install fails")
+	})
+	require.Equal(t, next.Digest, l.pushAndMoveTag("4.2.2", true).Digest, "the release is signed now")
+	l.handOver()
+	l.logged("rollout started")
+	l.start("operators")
+	history := l.await("4.2.2 to complete", 2*time.Minute, at("4.2.2")).Status.History
+	require.Len(t, history, 2)
+	assert.Equal(t, configv1.CompletedUpdate, history[1].State, "4.2.0 was installed first")
 }
 
 // inventoried waits until the inventory names a release.

@@ -418,16 +418,7 @@ func (id Identity) NeedsRecord(target request.Target, own string) bool {
 	return id.request != nil && tagged(*id.request, target) || target.Own && request.IsTag(own)
 }
 
-// HasInstall reports whether a record has the current state of the first install, see SameInstall.
+// HasInstall reports whether a record has the current state of the first install.
 func (id Identity) HasInstall(found *api.ReleaseStatusStatus) bool {
-	return found != nil && SameInstall(found.Install, id.install)
-}
-
-// SameInstall reports whether two records of a first install agree, apart from Replaces. Older definitions of ReleaseStatus drop that field.
-// Without it, a new process only has to decide again.
-func SameInstall(a, b *api.FirstInstall) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.ClusterVersionUID == b.ClusterVersionUID && a.Continues == b.Continues && equality.Semantic.DeepEqual(a.Waiting, b.Waiting)
+	return found != nil && equality.Semantic.DeepEqual(found.Install, id.install)
 }

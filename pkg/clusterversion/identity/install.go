@@ -55,8 +55,8 @@ func RecordsInstall(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion)
 }
 
 // ObserveInstall returns the identity with the record of a first install. The record has the release that the cluster continues with, the
-// request that was in the spec when the install began, and the request that replaces a failed release, each request as long as the spec
-// still has it. If the beginning was not recorded, the current request counts as made before it.
+// request that was in the spec when the install began, and the request that replaces a failing release, each request as long as the spec
+// still has it. The decision to replace also ends with the failure; once the history has the replacement, it is not needed. If the beginning was not recorded, the current request counts as made before it.
 func (id Identity) ObserveInstall(cv *configv1.ClusterVersion, from Inherited) Identity {
 	if history.Mode(cv, "") != release.Initializing {
 		return id
@@ -76,7 +76,7 @@ func (id Identity) ObserveInstall(cv *configv1.ClusterVersion, from Inherited) I
 	switch {
 	case next.Waiting == nil && asked != nil && asked.Image != "" && failsToInstall(cv):
 		next.Replaces = asked
-	case !isStillAsked(next.Replaces, asked):
+	case !isStillAsked(next.Replaces, asked), failure(cv) == nil:
 		next.Replaces = nil
 	}
 	id.install = &next
@@ -87,27 +87,32 @@ func isStillAsked(request, asked *api.RequestContent) bool {
 	return request != nil && asked != nil && *request == *asked
 }
 
+// failure returns condition Failing if it is true, nil otherwise.
+func failure(cv *configv1.ClusterVersion) *configv1.ClusterOperatorStatusCondition {
+	if failing := api.FindCondition(cv.Status.Conditions, api.Failing); failing != nil && failing.Status == configv1.ConditionTrue {
+		return failing
+	}
+	return nil
+}
+
 // failsToInstall reports whether the install of the newest release fails. A release that is not accepted, for example because the registry
 // is unavailable, is no failing install.
 func failsToInstall(cv *configv1.ClusterVersion) bool {
-	failing := api.FindCondition(cv.Status.Conditions, api.Failing)
-	return failing != nil && failing.Status == configv1.ConditionTrue && failing.Reason != api.ReasonNoAcceptedRelease && len(cv.Status.History) > 0
+	failing := failure(cv)
+	return failing != nil && failing.Reason != api.ReasonNoAcceptedRelease && len(cv.Status.History) > 0
 }
 
 // installing returns the release that is being installed, whatever is requested: the operator's own release or the one that the cluster
-// continues with. stays reports whether the spec still has a request, valid or not. In that case a release that has replaced the first one
-// stays.
-func (id Identity) installing(cv *configv1.ClusterVersion, own string, stays bool) request.Target {
+// continues with, unless another release has replaced it. That one stays even after its request is cleared, because no release has completed
+// to which the cluster could go back.
+func (id Identity) installing(cv *configv1.ClusterVersion, own string) request.Target {
 	first := request.Target{Image: own, Own: true}
 	if i := id.install; i != nil && i.Continues != "" && (request.IsTag(own) || request.DigestIn(i.Continues) != request.DigestIn(own)) {
 		first = request.Target{Image: i.Continues, Continued: true}
 	}
-	history := cv.Status.History
-	if !stays || len(history) == 0 || history[0].Image == first.Image {
-		return first
-	}
-	if slices.ContainsFunc(history[1:], func(e configv1.UpdateHistory) bool { return e.Image == first.Image }) {
-		return request.Target{Image: history[0].Image}
+	isFirst := func(e configv1.UpdateHistory) bool { return e.Image == first.Image }
+	if at := slices.IndexFunc(cv.Status.History, isFirst); at > 0 {
+		return request.Target{Image: cv.Status.History[0].Image}
 	}
 	return first
 }
@@ -116,19 +121,18 @@ func (id Identity) installing(cv *configv1.ClusterVersion, own string, stays boo
 // the spec starts, empty if no request waits. A request by image that was made after the install began replaces a failing release, and with
 // force any release. The operator's own release has to be of the version that the cluster inherits, if only that is known. recorded reports
 // that the API server has the record of the install, so that every process decides alike.
-func (id Identity) InstallTarget(cv *configv1.ClusterVersion, own string, from Inherited, invalid, recorded bool) (request.Target, string) {
-	target, pending := id.installTarget(cv, own, invalid, recorded)
+func (id Identity) InstallTarget(cv *configv1.ClusterVersion, own string, from Inherited, recorded bool) (request.Target, string) {
+	target, pending := id.installTarget(cv, own, recorded)
 	if target.Own && from.Image == "" && len(cv.Status.History) == 0 && from.Version != "" {
 		target.Version, target.Continued = from.Version, true
 	}
 	return target, pending
 }
 
-func (id Identity) installTarget(cv *configv1.ClusterVersion, own string, invalid, recorded bool) (request.Target, string) {
+func (id Identity) installTarget(cv *configv1.ClusterVersion, own string, recorded bool) (request.Target, string) {
 	update := cv.Spec.DesiredUpdate
-	asked := request.IsUpdate(update)
-	current := id.installing(cv, own, asked || invalid)
-	if !asked {
+	current := id.installing(cv, own)
+	if !request.IsUpdate(update) {
 		return current, ""
 	}
 	requested := id.Pin(request.Target{Image: update.Image, Version: update.Version, Force: update.Force, Requested: true})
@@ -161,7 +165,7 @@ func waitsForInstall(update configv1.Update, since, now, recorded bool) string {
 	case !since && now:
 		text += " (to replace the release now, clear spec.desiredUpdate and request it again)"
 	case since && now && !recorded:
-		text += " (to replace the release now, apply the CustomResourceDefinition " + api.ReleaseStatusDefinition + " of this operator's release)"
+		text += " (to replace the release now, the operator must record the request; if it cannot, apply the CustomResourceDefinition " + api.ReleaseStatusDefinition + " of this operator's release)"
 	case since:
 		text += ", or at once if the install fails"
 	}
@@ -174,7 +178,7 @@ func (id Identity) Running(cv *configv1.ClusterVersion, own string, asked reques
 	if history.Mode(cv, own) != release.Initializing {
 		return request.Running(cv, own, asked)
 	}
-	current := id.installing(cv, own, true)
+	current := id.installing(cv, own)
 	if !asked.Requested || asked.Continued || len(cv.Status.History) == 0 || request.DigestIn(current.Image) == request.DigestIn(asked.Named()) {
 		return request.Target{}, false
 	}

@@ -57,7 +57,6 @@ func TestInstallIsReplacedOnlyIfItFails(t *testing.T) {
 		install    *api.FirstInstall
 		cv         *configv1.ClusterVersion
 		inherited  Inherited
-		invalid    bool
 		unrecorded bool
 		want       request.Target
 		pending    string
@@ -96,15 +95,14 @@ func TestInstallIsReplacedOnlyIfItFails(t *testing.T) {
 		},
 		{
 			name: "does not replace a release for a request that cannot be recorded", install: begun, cv: wants(installingAt(true, first), byDigest), unrecorded: true,
-			want: ownTarget, pending: text + " (to replace the release now, apply the CustomResourceDefinition releasestatuses.cvo.cluster-version.github.io of this operator's release)",
+			want: ownTarget, pending: text + " (to replace the release now, the operator must record the request; if it cannot, apply the CustomResourceDefinition releasestatuses.cvo.cluster-version.github.io of this operator's release)",
 		},
 		{name: "reports no waiting request for the release being installed", install: waiting(byDigest), cv: wants(installingAt(true, first), configv1.Update{Image: own, Version: "9.9.9"}), want: ownTarget},
 		{name: "continues with a healthy replacement", install: begun, cv: wants(installingAt(false, next, first), byDigest), want: replaces},
 		{name: "continues with the replacement without a record", cv: wants(installingAt(false, next, first), byDigest), unrecorded: true, want: replaces},
 		{name: "keeps a healthy replacement while another request waits", install: begun, cv: wants(installingAt(false, next, first), another), want: request.Target{Image: imageOf("1.0.1")}, pending: "the requested update to " + imageOf("1.0.2") + " starts after the install, or at once if the install fails"},
-		{name: "keeps the replacement while the spec is invalid", install: begun, cv: installingAt(false, next, first), invalid: true, want: request.Target{Image: imageOf("1.0.1")}},
 		{name: "replaces a failing replacement", install: begun, cv: wants(installingAt(true, next, first), another), want: request.Target{Image: imageOf("1.0.2"), Requested: true}},
-		{name: "returns to its own release when the request is cleared", install: begun, cv: installingAt(false, next, first), want: ownTarget},
+		{name: "keeps the replacement when the request is cleared or invalid", install: begun, cv: installingAt(false, next, first), want: request.Target{Image: imageOf("1.0.1")}},
 		{name: "installs its own release in place of another operator's incomplete one", install: begun, cv: installingAt(false, partial("0.9.0")), want: ownTarget},
 		{name: "continues with the release of the inventory", install: continues, cv: installingAt(false), want: continued},
 		{name: "continues with the release of the inventory after a restart", install: continues, cv: installingAt(false, partial("1.1.0")), want: continued},
@@ -113,7 +111,7 @@ func TestInstallIsReplacedOnlyIfItFails(t *testing.T) {
 		{name: "installs its own release if the inventory has the same digest", install: &api.FirstInstall{ClusterVersionUID: "uid", Continues: "mirror.example.com/r@" + string(digestOf("1.0.0"))}, cv: installingAt(false), want: ownTarget},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, pending := Identity{uid: "uid", install: tt.install}.InstallTarget(tt.cv, own, tt.inherited, tt.invalid, !tt.unrecorded)
+			got, pending := Identity{uid: "uid", install: tt.install}.InstallTarget(tt.cv, own, tt.inherited, !tt.unrecorded)
 			assert.Equal(t, tt.want, got)
 			assert.Equal(t, tt.pending, pending)
 		})
@@ -148,9 +146,11 @@ func TestInstallIsRestoredFromItsRecord(t *testing.T) {
 	restarted := wants(installingAt(true, partial("1.0.0")), update)
 	api.FindCondition(restarted.Status.Conditions, api.Failing).Reason = api.ReasonNoAcceptedRelease
 	assert.Equal(t, waiting, look(restarted, Inherited{}).Replaces, "the decision stays")
-	assert.Equal(t, waiting, look(wants(installingAt(false, partial("1.0.1"), partial("1.0.0")), update), Inherited{}).Replaces)
+	assert.Nil(t, look(wants(installingAt(false, partial("1.0.0")), update), Inherited{}).Replaces, "the install does not fail any more")
+	assert.Nil(t, look(restarted, Inherited{}).Replaces, "nothing failed since")
+	assert.Equal(t, waiting, look(wants(installingAt(true, partial("1.0.0")), update), Inherited{}).Replaces)
 	assert.Nil(t, look(wants(restarted, other), Inherited{}).Replaces, "another request")
-	assert.Nil(t, look(restarted, Inherited{}).Replaces, "cleared")
+	assert.Nil(t, look(wants(restarted, configv1.Update{}), Inherited{}).Replaces, "cleared")
 
 	id = Identity{}
 	assert.Nil(t, look(installingAt(false), Inherited{}).Waiting)

@@ -4,6 +4,7 @@
 package releasestatus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,6 +71,8 @@ type memory struct {
 	// found is the object on the API server, nil for none. unserved reports that the server does not serve the kind.
 	found    *api.ReleaseStatus
 	unserved bool
+	// written is the status of the last write if found is its result, nil otherwise. An older definition may have dropped fields of it.
+	written *api.ReleaseStatusStatus
 	// failure is the reason why the last write failed, nil if it succeeded. refused is the content of that write if another attempt is
 	// useless until the definition changes. due is the time of the next attempt.
 	failure error
@@ -77,12 +80,8 @@ type memory struct {
 	due     time.Time
 	// changed is the time when another client's last change was noticed.
 	changed time.Time
-	// saved is the result of the last save of the inventory. dropsConditions reports that the definition in the cluster drops the condition
-	// with that result.
-	saved           saveResult
-	dropsConditions bool
-	// dropsReplaces reports that the definition in the cluster drops the decision to replace a failing install.
-	dropsReplaces bool
+	// saved is the result of the last save of the inventory.
+	saved saveResult
 	// compared is the last comparison of the overrides with the payload.
 	compared comparison
 }
@@ -108,6 +107,18 @@ func (r *Record) known() memory {
 	return r.memory
 }
 
+// intended returns the status that the object stands for, nil if there is no object. What the API server dropped of the last write belongs
+// to it, because another write would have the same result.
+func (m memory) intended() *api.ReleaseStatusStatus {
+	switch {
+	case m.found == nil:
+		return nil
+	case m.written != nil:
+		return m.written
+	}
+	return &m.found.Status
+}
+
 // Status returns the status that was found, nil for none.
 func (r *Record) Status() *api.ReleaseStatusStatus {
 	if found := r.known().found; found != nil {
@@ -115,6 +126,9 @@ func (r *Record) Status() *api.ReleaseStatusStatus {
 	}
 	return nil
 }
+
+// HasInstall reports whether the record has the current state of an identity's first install.
+func (r *Record) HasInstall(id identity.Identity) bool { return id.HasInstall(r.known().intended()) }
 
 // WasRead reports whether nothing is left to read: the record of an earlier process was read, or nothing is stored.
 func (r *Record) WasRead() bool { return r.object == nil || r.known().read }
@@ -153,7 +167,7 @@ func (r *Record) Get(ctx context.Context) (Found, error) {
 func (r *Record) Read(f Found) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.read, r.found, r.unserved = true, f.Object, f.unserved
+	r.read, r.found, r.written, r.unserved = true, f.Object, nil, f.unserved
 	if r.compared.payload == nil && f.Object != nil {
 		r.compared = restored(f.Object.Status.Conditions)
 	}
@@ -198,11 +212,11 @@ func (r *Record) Keep(ctx context.Context, c Content) (Kept, error) {
 	case m.due.After(now):
 		return Kept{Again: m.due.Sub(now)}, m.failure
 	}
-	kept, err := r.put(ctx, c, found, next)
+	kept, written, err := r.put(ctx, c, found, next)
 	if err != nil && (m.failure == nil || m.failure.Error() != err.Error()) {
 		logr.FromContextOrDiscard(ctx).Info("cannot write the ReleaseStatus", "error", err.Error())
 	}
-	return r.wrote(c, next, kept, err, now), err
+	return r.wrote(c, written, kept, err, now), err
 }
 
 // plan returns the object to replace and its next status. stands reports that there is nothing to write.
@@ -213,26 +227,27 @@ func (r *Record) plan(c Content) (found *api.ReleaseStatus, next api.ReleaseStat
 	if found == nil {
 		found = &api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: r.name}}
 	}
-	next = r.next(found.Status, c)
-	stands = equality.Semantic.DeepEqual(found.Status, next) || r.found == nil && len(next.Releases) == 0 && next.Request == nil
+	before := cmp.Or(r.intended(), &found.Status)
+	next = r.next(*before, c)
+	stands = equality.Semantic.DeepEqual(*before, next) || r.found == nil && len(next.Releases) == 0 && next.Request == nil
 	if stands {
 		r.failure = nil
 	}
 	return found, next, stands
 }
 
-// wrote records the result of a write. kept is the object as the API server has it, nil if unknown; err is the reason why the write failed.
+// wrote records the result of a write of next. kept is the object as the API server has it, nil if unknown; err is the reason why the write
+// failed.
 func (r *Record) wrote(c Content, next api.ReleaseStatusStatus, kept *api.ReleaseStatus, err error, now time.Time) Kept {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if kept != nil {
-		r.found = kept
-		r.dropsConditions = r.dropsConditions || len(kept.Status.Conditions) < len(next.Conditions)
-		r.dropsReplaces = r.dropsReplaces || replaces(next.Install) && !replaces(kept.Status.Install)
+		r.found, r.written = kept, nil
 	}
 	r.unserved = meta.IsNoMatchError(err)
 	if err == nil {
 		recovered := r.failure != nil
+		r.written = &next
 		r.failure, r.refused, r.due = nil, nil, time.Time{}
 		return Kept{Recovered: recovered}
 	}
@@ -249,15 +264,16 @@ func (r *Record) wrote(c Content, next api.ReleaseStatusStatus, kept *api.Releas
 }
 
 // put replaces the identity's part of the record. Only the operator owns that part, so put also overwrites another client's changes. It
-// returns the object as the API server has it after the write, nil if unknown.
-func (r *Record) put(ctx context.Context, c Content, found *api.ReleaseStatus, next api.ReleaseStatusStatus) (*api.ReleaseStatus, error) {
+// returns the object as the API server has it after the write, nil if unknown, and the status that it wrote: next, or the one that replaces
+// another client's.
+func (r *Record) put(ctx context.Context, c Content, found *api.ReleaseStatus, next api.ReleaseStatusStatus) (*api.ReleaseStatus, api.ReleaseStatusStatus, error) {
 	object := *found
 	object.Status = next
 	kept, err := r.object.Put(ctx, &object)
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 		now, again := r.object.Get(ctx, r.name)
 		if again != nil {
-			return nil, again
+			return nil, next, again
 		}
 		object = api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: r.name}}
 		if now != nil {
@@ -267,21 +283,22 @@ func (r *Record) put(ctx context.Context, c Content, found *api.ReleaseStatus, n
 		object.Status = next
 		kept, err = r.object.Put(ctx, &object)
 	}
-	if err != nil {
-		return nil, err
+	if err == nil && !keepsAll(kept.Status, next) {
+		err = errNotKept
 	}
-	if !keepsAll(kept.Status, next) {
-		return kept, errNotKept
-	}
-	return kept, nil
+	return kept, next, err
 }
 
-func replaces(install *api.FirstInstall) bool { return install != nil && install.Replaces != nil }
-
-// keepsAll reports whether the API server has stored the fields that determine which release a request stands for.
+// keepsAll reports whether the API server has stored the fields that determine which release a request stands for. An older definition
+// drops the decision to replace a failing install. Without it, a new process only has to decide again.
 func keepsAll(kept, want api.ReleaseStatusStatus) bool {
+	install := kept.Install
+	if install != nil && want.Install != nil && install.Replaces == nil {
+		install = new(*install)
+		install.Replaces = want.Install.Replaces
+	}
 	return equality.Semantic.DeepEqual(kept.Request, want.Request) && equality.Semantic.DeepEqual(kept.Own, want.Own) &&
-		identity.SameInstall(kept.Install, want.Install) &&
+		equality.Semantic.DeepEqual(install, want.Install) &&
 		equality.Semantic.DeepEqual(kept.Releases, want.Releases) && equality.Semantic.DeepEqual(kept.Forced, want.Forced)
 }
 
@@ -291,13 +308,7 @@ func (r *Record) next(s api.ReleaseStatusStatus, c Content) api.ReleaseStatusSta
 	if p := c.Payload; p != nil {
 		s.Skipped, s.SkippedCount = skippedManifests(p.Excluded), len(p.Excluded)
 	}
-	if r.dropsReplaces && replaces(s.Install) {
-		s.Install = new(*s.Install)
-		s.Install.Replaces = nil
-	}
-	if !r.dropsConditions {
-		s.Conditions = r.overrideConditions(r.serviceConditions(r.saved.conditions(s.Conditions), c.NamesService), c)
-	}
+	s.Conditions = r.overrideConditions(r.serviceConditions(r.saved.conditions(s.Conditions), c.NamesService), c)
 	s.Inventory = api.InventoryReference{Namespace: r.namespace, Selector: api.InventoryLabel + "=" + r.name}
 	return withPrintableTexts(s)
 }
@@ -358,7 +369,7 @@ func (r *Record) Changed(live *api.ReleaseStatus) bool {
 		return false
 	}
 	now := r.clock.Now()
-	r.found, r.refused, r.due = live, nil, r.changed.Add(repairInterval)
+	r.found, r.written, r.refused, r.due = live, nil, nil, r.changed.Add(repairInterval)
 	r.changed = now
 	if r.due.After(now) {
 		r.changed = r.due

@@ -18,6 +18,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
+	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -78,23 +79,25 @@ func TestAcceptedReleasesAreRecorded(t *testing.T) {
 	})
 }
 
-// olderDefinition stores a ReleaseStatus as a cluster whose definition lacks field install.replaces.
+// olderDefinition stores a ReleaseStatus as a cluster whose definition lacks field install.replaces until it is current.
 type olderDefinition struct {
 	Object
-	writes int
+	current bool
+	writes  int
 }
 
 func (d *olderDefinition) Put(_ context.Context, object *api.ReleaseStatus) (*api.ReleaseStatus, error) {
 	d.writes++
 	stored := *object
-	if install := stored.Status.Install; install != nil {
+	if install := stored.Status.Install; install != nil && !d.current {
 		stored.Status.Install = new(*install)
 		stored.Status.Install.Replaces = nil
 	}
 	return &stored, nil
 }
 
-// TestOlderDefinitionRecordsTheInstall has a request that replaces a failing install in a cluster with an older definition.
+// TestOlderDefinitionRecordsTheInstall has a request that replaces a failing install in a cluster with an older definition, which the
+// replacement updates.
 func TestOlderDefinitionRecordsTheInstall(t *testing.T) {
 	older := &olderDefinition{}
 	r := New(testingclock.NewFakePassiveClock(time.Now()), older, "version", "ns")
@@ -110,9 +113,36 @@ func TestOlderDefinitionRecordsTheInstall(t *testing.T) {
 		_, err := r.Keep(t.Context(), c)
 		require.NoError(t, err)
 		require.NoError(t, r.Unrecorded())
-		assert.True(t, c.Identity.HasInstall(r.Status()), "the request may replace the install")
+		assert.True(t, r.HasInstall(c.Identity), "the request may replace the install")
 	}
 	assert.Equal(t, 1, older.writes, "what the definition drops is not written again")
+
+	older.current = true
+	replacement := release.Image{Pullspec: "example.com/r", Digest: cluster.Digest("1.0.1")}
+	c.Identity = c.Identity.Accept(identity.Accepted{Verified: release.Verified{Image: replacement}, Image: replacement.ByDigest()}, "own", time.Now())
+	_, err := r.Keep(t.Context(), c)
+	require.NoError(t, err)
+	assert.NotNil(t, r.Status().Install.Replaces, "the next write has the field again")
+	assert.Equal(t, 2, older.writes)
+}
+
+// TestUnwrittenReplacementIsNotRecorded decides to replace a failing install while the API server fails.
+func TestUnwrittenReplacementIsNotRecorded(t *testing.T) {
+	object, clk := &heldRecord{}, testingclock.NewFakePassiveClock(now)
+	r := New(clk, object, "version", "ns")
+	cv := cluster.Wants(cluster.InstallingAt(true, cluster.Partial("1.0.0")), configv1.Update{Image: cluster.Image("1.0.1")})
+	install := &api.FirstInstall{ClusterVersionUID: cv.UID}
+	r.Read(Found{Object: &api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: "version"}, Status: api.ReleaseStatusStatus{Install: install}}})
+	id := identity.Recall(r.Status(), cv, request.Target{}).ObserveInstall(cv, identity.Inherited{})
+	object.failure = errors.New("timeout")
+	_, err := r.Keep(t.Context(), Content{Identity: id, Needed: true})
+	require.ErrorIs(t, err, object.failure)
+	assert.False(t, r.HasInstall(id), "a new process would let the request wait")
+	object.failure = nil
+	clk.SetTime(now.Add(retry))
+	_, err = r.Keep(t.Context(), Content{Identity: id, Needed: true})
+	require.NoError(t, err)
+	assert.True(t, r.HasInstall(id))
 }
 
 // TestChangesOfOtherClientsAreRepaired feeds one record with the versions that a watch reports.

@@ -33,7 +33,7 @@ func (r *Record) InventorySaved(err error) (changed bool) {
 	defer r.mu.Unlock()
 	changed = !r.saved.known || r.saved.failure != next.failure
 	if changed {
-		r.saved, r.dropsConditions = next, false
+		r.saved = next
 	}
 	return changed
 }

@@ -325,6 +325,8 @@ func (o Clear) effect(asked configv1.Update, status configv1.ClusterVersionStatu
 	isUpdating := last > 0 // otherwise the release is complete, or it is being installed
 	own := release.SameImage(o.Operator, desired.Image)
 	switch {
+	case isStarted && last < 0 && len(status.History) > 1:
+		return "Request cleared, but the cluster continues to install " + current + ", because no release has completed to which it could go back.", false
 	case isStarted && !isUpdating:
 		return "Cleared the update field, still at " + current, false
 	case !isUpdating, own && !isStarted:

@@ -176,6 +176,9 @@ func TestClearReportsItsEffect(t *testing.T) {
 		State: configv1.PartialUpdate, Version: "1.0.5", Image: "registry.example/r@sha256:3333",
 	})
 	installing := configv1.ClusterVersionStatus{Desired: updating.Desired, History: updating.History[:1]}
+	replacing := updating
+	replacing.History = slices.Clone(updating.History)
+	replacing.History[1].State = configv1.PartialUpdate
 	for _, test := range []struct {
 		name     string
 		operator string
@@ -225,6 +228,13 @@ func TestClearReportsItsEffect(t *testing.T) {
 		{"has not started", before, configv1.Update{Version: "1.1.0"}, resting, "Update to 1.1.0 cancelled; the cluster stays at 1.0.0"},
 		{"has completed", before, configv1.Update{Version: "1.0.0"}, resting, "Cleared the update field, still at 1.0.0"},
 		{"is an install", next, configv1.Update{Version: "1.1.0"}, installing, "Cleared the update field, still at 1.1.0"},
+		{
+			"has replaced a release during the install", before,
+			configv1.Update{Image: next},
+			replacing,
+			"Request cleared, but the cluster continues to install 1.1.0, because no release has completed to which it could go back.",
+		},
+		{"waits for a replacement during the install", before, configv1.Update{Version: "1.2.0"}, replacing, "Update to 1.2.0 cancelled; the cluster stays at 1.1.0"},
 	} {
 		t.Run("it "+test.name, func(t *testing.T) {
 			cv := &configv1.ClusterVersion{Spec: configv1.ClusterVersionSpec{DesiredUpdate: &test.asked}, Status: test.status}
