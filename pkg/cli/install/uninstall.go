@@ -50,13 +50,14 @@ reverse order of an update, by runlevel, component and manifest, as recorded in 
 objects of the previous one are gone. For objects without a recorded manifest, the kind decides: workloads and others before the
 recorded objects, CRDs and namespaces after them. The command waits for finalizers and never removes them. It keeps and
 lists data and objects that no release contains: volumes and volume claims with their namespaces, CRDs with such
-objects, and the two configuration namespaces. --delete-data deletes these as well.
+objects, and the two configuration namespaces. --delete-data deletes these as well. Outside
+deleted namespaces it keeps objects that have another controller, without the operator's label and owner reference.
 
 An interrupted uninstall lists the remaining objects. Run the same command again to continue at once, or run 'cvo install'
 with the release of the cluster to restore the deleted objects.
 
-Exit codes: 0 done; 1 failure; 2 invalid command line; 3 refused, such as during a rollout; 5 timeout (--timeout); 130
-interrupted.`,
+Exit codes: 0 done; 1 failure; 2 invalid command line; 3 refused, such as during a rollout or with the wrong namespace; 5
+timeout (--timeout); 130 interrupted.`,
 		Example: `  # List the objects that would be deleted
   cvo uninstall --dry-run
 

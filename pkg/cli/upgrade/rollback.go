@@ -1,16 +1,28 @@
 package upgrade
 
 import (
+	"context"
+	"fmt"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 
+	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/internal/terminal"
 	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/cli/registries"
+	"github.com/cluster-version/cvo/pkg/cli/upgrade/diff"
+	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/pkg/update/request"
 )
 
 type rollbackOptions struct {
 	requestFlags
 	request.Rollback
+
+	registry registries.Flags
 }
 
 func newRollbackCmd(streams command.Streams) *cobra.Command {
@@ -24,8 +36,12 @@ The target is the newest release in the history that has completed and is not th
 versions, because an older minor version may be unable to read data that a newer one has written. Bugs that the newer
 release fixes come back. An update to a later release is often the better choice.
 
-Exit codes: 0 requested; 1 failure; 2 invalid command line; 3 refused: there is no such release, or an update is
-running.`,
+The command reads the previous release and refuses if the API server would reject any of its objects, as 'cvo upgrade diff'
+shows them. For example, a CustomResourceDefinition must contain all versions in which the cluster stores objects. If the
+release cannot be read, the command warns and sends the request. It does not check objects with --dry-run=client.
+
+Exit codes: 0 requested; 1 failure; 2 invalid command line; 3 refused: there is no such release, an update is running, or
+the API server would reject objects.`,
 		Example: `  # Print the release that it would request
   cvo upgrade rollback --dry-run
 
@@ -41,10 +57,43 @@ running.`,
 				return err
 			}
 			o.Operator = cluster.OperatorRelease(cmd.Context(), c)
+			if o.dryRun != request.DryRunClient {
+				o.Rejected = func(r configv1.Release) string { return o.rejected(cmd.Context(), streams, r) }
+			}
 			return o.send(cmd.Context(), streams, c, o.Plan)
 		},
 	}
-	cmd.Flags().BoolVar(&o.AllowWithWarnings, "allow-upgrade-with-warnings", false, "allow a rollback while an update is running")
+	cmd.Flags().BoolVar(&o.AllowWithWarnings, "allow-upgrade-with-warnings", false, "allow a rollback while an update is running, or to objects that the API server would reject")
 	o.add(cmd)
+	o.registry.Add(cmd.Flags())
 	return cmd
+}
+
+// checkTimeout limits the time to read a release and to check its objects. A rollback is often urgent.
+const checkTimeout = 2 * time.Minute
+
+// rejected describes the objects of a release that the API server would reject. It prints a warning if that is not known.
+func (o *rollbackOptions) rejected(ctx context.Context, streams command.Streams, to configv1.Release) string {
+	unknown := func(reason string) string {
+		fmt.Fprintf(streams.Err, "warning: cannot check whether the cluster accepts the objects of %s: %s\n", to.Version, terminal.OneLine(reason))
+		return ""
+	}
+	cfg, err := o.cluster.Config()
+	if err != nil {
+		return unknown(err.Error())
+	}
+	cfg.UserAgent = "cvo-upgrade-rollback"
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	report, err := diff.Completed(ctx, cfg, o.cluster, o.registry, to.Image)
+	if err != nil {
+		return unknown(err.Error())
+	}
+	if n := report.Totals.NotAsked; n > 0 {
+		unknown(printable.Count(n, "manifest") + " could not be checked; 'cvo upgrade diff' lists them")
+	}
+	if report.Totals.Refused == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the cluster would reject %s of %s:\n\n%s", printable.Count(report.Totals.Refused, "manifest"), to.Version, preview.Refusals(report))
 }

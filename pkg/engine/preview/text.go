@@ -29,6 +29,26 @@ func WriteText(w io.Writer, r *Report, full bool) error {
 	return err
 }
 
+// maxRefusals is the number of rejected objects in the text of Refusals.
+const maxRefusals = 5
+
+// Refusals returns the first objects that the API server would reject as WriteText writes them, or "" if there are none.
+func Refusals(r *Report) string {
+	t, listed := &textWriter{}, 0
+	for _, o := range r.Objects {
+		if o.Verdict != Refuse {
+			continue
+		}
+		if listed++; listed <= maxRefusals {
+			t.object(o)
+		}
+	}
+	if more := listed - maxRefusals; more > 0 {
+		fmt.Fprintf(&t.out, "… and %d more\n", more)
+	}
+	return strings.TrimSpace(t.out.String())
+}
+
 func title(r *Report) string {
 	if r.Image == "" {
 		return printable.Text(r.Version)

@@ -32,3 +32,13 @@ func TestLongListOfExcludedObjectsIsShortened(t *testing.T) {
 	report.Excluded = report.Excluded[:10]
 	assert.Equal(t, lines[:10], strings.Split(excluded(report, false), "\n"))
 }
+
+func TestRefusalsAreLimited(t *testing.T) {
+	r := &preview.Report{Objects: []preview.Object{{ID: manifest.ID{Kind: "ConfigMap", Name: "fine"}, Verdict: preview.Modify}}}
+	assert.Empty(t, preview.Refusals(r))
+	for range 6 {
+		r.Objects = append(r.Objects, preview.Object{ID: manifest.ID{Kind: "ConfigMap", Name: "a"}, File: "a.yaml", Verdict: preview.Refuse, Message: "no", Remedy: "yes"})
+	}
+	const one = "ConfigMap a  a.yaml\n  refused: no\n  remedy: yes\n\n"
+	assert.Equal(t, strings.Repeat(one, 5)+"… and 1 more", preview.Refusals(r))
+}

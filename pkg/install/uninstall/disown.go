@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/install/target"
 )
 
@@ -55,9 +56,11 @@ func (u *remover) disownOne(ctx context.Context, object *metav1.PartialObjectMet
 			return nil
 		}
 		others := slices.DeleteFunc(slices.Clone(object.OwnerReferences), func(o metav1.OwnerReference) bool { return o.UID == u.version.UID })
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"ownerReferences": others, "resourceVersion": object.ResourceVersion, "uid": object.UID,
-		}})
+		metadata := map[string]any{"ownerReferences": others, "resourceVersion": object.ResourceVersion, "uid": object.UID}
+		if otherController(object) != nil {
+			metadata["labels"] = map[string]any{api.OwnedByLabel: nil} // for a later uninstall it is not part of the platform
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": metadata})
 		if err != nil {
 			return err
 		}

@@ -58,7 +58,7 @@ func (u *remover) instances(ctx context.Context, name string) (string, error) {
 			return "", fmt.Errorf("looking for objects of CRD %s: %w", name, err)
 		}
 		for _, item := range list.Items {
-			if item.Labels[api.OwnedByLabel] != u.removal.Name {
+			if item.Labels[api.OwnedByLabel] != u.removal.Name || otherController(&item) != nil && !u.isCopy(&item) {
 				return fmt.Sprintf("%s %s is not part of the release and would be deleted with the CRD; --delete-data deletes both",
 					crd.Spec.Names.Kind, client.ObjectKeyFromObject(&item)), nil
 			}

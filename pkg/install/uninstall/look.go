@@ -7,17 +7,22 @@ import (
 	"slices"
 
 	configv1 "github.com/openshift/api/config/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/install/target"
+	"github.com/cluster-version/cvo/pkg/kube/leader"
 )
 
 // readInstallation reads the installation and returns an error if removing it is not allowed.
@@ -37,11 +42,81 @@ func (u *remover) readInstallation(ctx context.Context) error {
 	if cv := u.version; cv != nil && !u.removal.Force && len(cv.Status.History) > 0 && cv.Status.History[0].State == configv1.PartialUpdate {
 		return &target.Refusal{Err: fmt.Errorf("release %s is being rolled out and would stay incomplete: wait for it with 'cvo upgrade wait', or use --force", cv.Status.History[0].Version)}
 	}
+	if err := u.checkNamespace(ctx); err != nil {
+		return err
+	}
 	var err error
 	if u.owned, err = u.list(ctx); err != nil || !u.removal.Platform {
 		return err
 	}
 	return u.readInventory(ctx)
+}
+
+// checkNamespace returns an error if the operator of this cluster is in another namespace, or if the namespace does not belong to an
+// operator. An uninstall would leave that operator running, and delete the namespace with everything in it.
+func (u *remover) checkNamespace(ctx context.Context) error {
+	deployments, err := u.named(ctx, appsv1.SchemeGroupVersion.WithKind("Deployment"), target.Operator)
+	if err != nil {
+		return err
+	}
+	leases, err := u.named(ctx, coordinationv1.SchemeGroupVersion.WithKind("Lease"), u.removal.Name)
+	if err != nil {
+		return err
+	}
+	elsewhere := func(namespace, evidence string) error {
+		return &target.Refusal{Err: fmt.Errorf("%s: use --namespace %s", evidence, namespace)}
+	}
+	found := u.removal.Namespace == api.OperatorNamespace
+	for _, d := range deployments {
+		if d.Namespace != u.removal.Namespace {
+			return elsewhere(d.Namespace, fmt.Sprintf("%s runs the operator of this cluster", describe(&d)))
+		}
+		found = true
+	}
+	for _, l := range leases {
+		if l.Namespace == u.removal.Namespace {
+			found = true
+			continue
+		}
+		record, err := leader.Find(ctx, u.config, l.Namespace, l.Name)
+		if err != nil {
+			return err
+		}
+		if !record.Gone && record.Host != api.UninstallHolder {
+			return elsewhere(l.Namespace, fmt.Sprintf("%s, the operator of this cluster, holds %s", record.Host, describe(&l)))
+		}
+	}
+	status := &unstructured.Unstructured{}
+	status.SetGroupVersionKind(api.ReleaseStatusVersion.WithKind(api.ReleaseStatusKind))
+	if err := u.Get(ctx, client.ObjectKey{Name: u.removal.Name}, status); err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+		return fmt.Errorf("reading ReleaseStatus %s: %w", u.removal.Name, err)
+	}
+	if namespace, _, _ := unstructured.NestedString(status.Object, "status", "inventory", "namespace"); namespace != "" {
+		if namespace != u.removal.Namespace {
+			return elsewhere(namespace, fmt.Sprintf("ReleaseStatus %s names %s as the namespace of the operator", u.removal.Name, namespace))
+		}
+		found = true
+	}
+	namespace := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: u.removal.Namespace}}
+	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	live, err := u.Metadata(ctx, namespace)
+	if err != nil || live == nil || found || isOurs(live) {
+		return err
+	}
+	return &target.Refusal{Err: fmt.Errorf("namespace %s has no operator of this cluster, and an uninstall would delete it: check --namespace", u.removal.Namespace)}
+}
+
+// named returns the objects of a kind with a name in all namespaces, without those of other programs.
+func (u *remover) named(ctx context.Context, gvk schema.GroupVersionKind, name string) ([]metav1.PartialObjectMetadata, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(listOf(gvk))
+	if err := u.List(ctx, list, client.MatchingFields{"metadata.name": name}); err != nil {
+		return nil, fmt.Errorf("looking for %s %s: %w", gvk.Kind, name, err)
+	}
+	for i := range list.Items {
+		list.Items[i].SetGroupVersionKind(gvk)
+	}
+	return slices.DeleteFunc(list.Items, func(object metav1.PartialObjectMetadata) bool { return !isOurs(&object) }), nil
 }
 
 // readInventory reads the inventory, before the uninstall deletes it with the operator. Missing records affect only the order of some
@@ -79,7 +154,7 @@ func (u *remover) list(ctx context.Context) ([]metav1.PartialObjectMetadata, err
 		}
 		for _, item := range list.Items {
 			item.SetGroupVersionKind(gvk)
-			if !seen[item.UID] && !hasController(&item) {
+			if !seen[item.UID] && !u.isCopy(&item) {
 				seen[item.UID] = true
 				all = append(all, item)
 			}
@@ -102,11 +177,19 @@ func listOf(gvk schema.GroupVersionKind) schema.GroupVersionKind {
 	return gvk.GroupVersion().WithKind(gvk.Kind + "List")
 }
 
-// hasController reports whether a controller has created an object for another object and copied its labels. Such an object does not come
-// from a release, and is deleted with its owner.
-func hasController(object *metav1.PartialObjectMetadata) bool {
-	owner := metav1.GetControllerOf(object)
-	return owner != nil && owner.Kind != "ClusterVersion"
+// isCopy reports whether a controller has created an object for another object and copied its labels. Such an object does not come from a
+// release, and is deleted with its owner.
+func (u *remover) isCopy(object *metav1.PartialObjectMetadata) bool {
+	return otherController(object) != nil && (u.version == nil || !refersTo(object, u.version.UID))
+}
+
+// otherController returns the controller of an object that a release has only written, or nil. An uninstall keeps such an object.
+func otherController(object *metav1.PartialObjectMetadata) *metav1.OwnerReference {
+	controller := ownership.OtherController(object.OwnerReferences)
+	if controller != nil && ownership.NamesOwner(object.ManagedFields, controller.UID) {
+		return nil // the release itself names the controller
+	}
+	return controller
 }
 
 // kinds returns all kinds that can be listed and deleted. It fails if an API's server is down. Otherwise the objects of that API would

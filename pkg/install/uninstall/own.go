@@ -16,11 +16,14 @@ import (
 	"github.com/cluster-version/cvo/pkg/install/target"
 )
 
+// namespaceKind is the kind of a namespace.
+var namespaceKind = schema.GroupKind{Kind: "Namespace"}
+
 // neededByOperator reports whether the operator needs an object to run. Such objects are deleted last.
 func (u *remover) neededByOperator(object *metav1.PartialObjectMetadata) bool {
 	gk := object.GroupVersionKind().GroupKind()
 	switch {
-	case object.Namespace == u.removal.Namespace, gk == (schema.GroupKind{Kind: "Namespace"}) && object.Name == u.removal.Namespace:
+	case object.Namespace == u.removal.Namespace, gk == namespaceKind && object.Name == u.removal.Namespace:
 		return true
 	case gk.Kind == "ClusterVersion":
 		return true
@@ -94,15 +97,21 @@ func (u *remover) roles(ctx context.Context, gvk schema.GroupVersionKind) ([]*me
 	for i := range list.Items {
 		item := &list.Items[i]
 		item.SetGroupVersionKind(gvk)
-		ours := slices.ContainsFunc(item.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
-			return e.Manager == api.FieldManager || e.Manager == target.Manager
-		})
-		for annotation := range item.Annotations { // applied by hand from rendered files
-			ours = ours || strings.HasPrefix(annotation, api.IncludePrefix)
-		}
-		if ours && u.neededByOperator(item) && item.Namespace != u.removal.Namespace {
+		if isOurs(item) && u.neededByOperator(item) && item.Namespace != u.removal.Namespace {
 			found = append(found, item)
 		}
 	}
 	return found, nil
+}
+
+// isOurs reports whether the operator or 'cvo install' has written an object, or an administrator has applied it from rendered files.
+func isOurs(object *metav1.PartialObjectMetadata) bool {
+	for annotation := range object.Annotations {
+		if strings.HasPrefix(annotation, api.IncludePrefix) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(object.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+		return e.Manager == api.FieldManager || e.Manager == target.Manager
+	})
 }

@@ -3,6 +3,7 @@ package uninstall
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,10 +23,14 @@ func (u *remover) platform(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var going []*metav1.PartialObjectMetadata
+	var going, claimed []*metav1.PartialObjectMetadata
 	for i := range u.owned {
 		object := &u.owned[i]
 		if u.neededByOperator(object) {
+			continue
+		}
+		if otherController(object) != nil {
+			claimed = append(claimed, object)
 			continue
 		}
 		if err := u.lease.Renew(ctx); err != nil {
@@ -36,12 +41,18 @@ func (u *remover) platform(ctx context.Context) error {
 			return err
 		}
 		if why != "" {
-			kept := outcomeOf(object, target.Kept)
-			kept.Message = why
-			u.record(kept)
+			u.keep(object, why)
 			continue
 		}
 		going = append(going, object)
+	}
+	for _, object := range claimed {
+		lost := slices.ContainsFunc(going, func(g *metav1.PartialObjectMetadata) bool {
+			return g.GroupVersionKind().GroupKind() == namespaceKind && g.Name == object.Namespace
+		})
+		if controller := otherController(object); !lost {
+			u.keep(object, fmt.Sprintf("%s %s is its controller", controller.Kind, controller.Name))
+		}
 	}
 	steps, err := deletionSteps(going, u.records, defined)
 	if err != nil {
@@ -58,6 +69,12 @@ func (u *remover) platform(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (u *remover) keep(object *metav1.PartialObjectMetadata, why string) {
+	kept := outcomeOf(object, target.Kept)
+	kept.Message = why
+	u.record(kept)
 }
 
 // definitions maps the name of each CRD to the kind that it defines.
@@ -79,7 +96,7 @@ func (u *remover) reasonToKeep(ctx context.Context, object *metav1.PartialObject
 	case gk == (schema.GroupKind{Kind: "PersistentVolume"}), gk == (schema.GroupKind{Kind: "PersistentVolumeClaim"}),
 		gk == (schema.GroupKind{Group: "cdi.kubevirt.io", Kind: "DataVolume"}):
 		return "it contains data; --delete-data deletes it", nil
-	case gk == (schema.GroupKind{Kind: "Namespace"}):
+	case gk == namespaceKind:
 		if object.Name == api.ConfigNamespace || object.Name == api.ConfigManagedNamespace {
 			return "it contains configuration of administrators, such as the trust policy; --delete-data deletes it", nil
 		}

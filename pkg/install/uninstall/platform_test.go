@@ -51,17 +51,34 @@ func TestUninstallDeletesThePlatform(t *testing.T) {
 	require.NoError(t, c.Create(t.Context(), held))
 	user := configMap("of-a-user")
 	require.True(t, installed.Exists(t, c, user))
-	controlled := configMap("controlled")
-	controlled.Labels = map[string]string{api.OwnedByLabel: "version"}
-	controlled.OwnerReferences = []metav1.OwnerReference{
-		{APIVersion: "v1", Kind: "ConfigMap", Name: user.Name, UID: user.UID, Controller: new(true)},
-		{APIVersion: configv1.GroupVersion.String(), Kind: "ClusterVersion", Name: cv.Name, UID: cv.UID},
+	// of another controller: the release has only written the object
+	ofOther := func(object client.Object) {
+		object.SetLabels(map[string]string{api.OwnedByLabel: "version"})
+		object.SetOwnerReferences([]metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "ConfigMap", Name: user.Name, UID: user.UID, Controller: new(true)},
+			{APIVersion: configv1.GroupVersion.String(), Kind: "ClusterVersion", Name: cv.Name, UID: cv.UID},
+		})
+		require.Eventually(t, func() bool { // the API server needs a moment to serve a new kind
+			return c.Create(t.Context(), object) == nil
+		}, installed.StepTimeout, installed.StepTick)
 	}
-	require.NoError(t, c.Create(t.Context(), controlled))
+	controlled := configMap("controlled")
+	ofOther(controlled)
+	crd := widgets()
+	crd.SetLabels(map[string]string{api.OwnedByLabel: "version"})
+	require.NoError(t, c.Create(t.Context(), crd))
+	foreign := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget"}}
+	foreign.SetNamespace("default")
+	foreign.SetName("controlled")
+	ofOther(foreign)
+	lost := configMap("lost-with-its-namespace")
+	lost.Namespace = "of-the-platform"
+	require.NoError(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: lost.Namespace, Labels: map[string]string{api.OwnedByLabel: "version"}}}))
+	ofOther(lost)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var said string
-	_, err := uninstall.Run(ctx, clock.RealClock{}, cfg, uninstall.Removal{Platform: true}, func(target.Result) {}, func(text string) {
+	interrupted, err := uninstall.Run(ctx, clock.RealClock{}, cfg, uninstall.Removal{Platform: true}, func(target.Result) {}, func(text string) {
 		if said = text; text == "waiting for the deletion of ConfigMap default/held (finalizers example.com/hold)" {
 			cancel()
 		}
@@ -76,10 +93,22 @@ func TestUninstallDeletesThePlatform(t *testing.T) {
 	assert.False(t, installed.Exists(t, c, configMap("of-the-platform")))
 	assert.True(t, installed.Exists(t, c, configMap("of-a-user")))
 	assert.True(t, installed.Exists(t, c, controlled), "it belongs to its controller, and the release only wrote it")
+	require.Len(t, controlled.OwnerReferences, 1)
+	assert.Equal(t, user.UID, controlled.OwnerReferences[0].UID)
+	assert.NotContains(t, controlled.Labels, api.OwnedByLabel)
+	assert.Contains(t, interrupted, target.Result{
+		APIVersion: "v1", Kind: "ConfigMap", Namespace: "default", Name: "controlled", Outcome: target.Kept, Message: "ConfigMap of-a-user is its controller",
+	})
+	assert.True(t, installed.Exists(t, c, foreign), "its CRD stays")
+	assert.Contains(t, results, target.Result{
+		APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition", Name: "widgets.example.com", Outcome: target.Kept,
+		Message: "Widget default/controlled is not part of the release and would be deleted with the CRD; --delete-data deletes both",
+	})
 	assert.True(t, installed.Exists(t, c, claim))
 	assert.Contains(t, results, target.Result{
 		APIVersion: "v1", Kind: "Namespace", Name: "with-claims", Outcome: target.Kept, Message: "it contains volume claims; --delete-data deletes them",
 	})
+	assert.False(t, slices.ContainsFunc(interrupted, func(r target.Result) bool { return r.Name == lost.Name }), "it is deleted with its namespace")
 }
 
 // TestUninstallDeletesInReverseOrder uses a platform with three runlevels and a custom resource with a pending finalizer.

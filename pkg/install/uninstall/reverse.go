@@ -74,7 +74,7 @@ func deletionStage(object *metav1.PartialObjectMetadata, custom map[schema.Group
 	switch {
 	case gk.Kind == target.CRDKind:
 		return definitions
-	case gk == (schema.GroupKind{Kind: "Namespace"}):
+	case gk == namespaceKind:
 		return namespaces
 	case gk.Group == configv1.GroupName:
 		return others // operators write to them and read them as long as they run

@@ -8,7 +8,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -112,4 +115,54 @@ func TestUninstallWaitsForTheLeaseWithoutAcknowledgement(t *testing.T) {
 	assert.True(t, reported)
 	cancel()
 	require.ErrorIs(t, <-said, context.Canceled)
+}
+
+// TestUninstallRefusesTheWrongNamespace leaves a running operator alone that the given namespace does not contain.
+func TestUninstallRefusesTheWrongNamespace(t *testing.T) {
+	t.Parallel()
+	cfg, c, _ := installed.Cluster(t)
+	collectGarbage(t, c)
+	const wrong = "default"
+	refuses := func(namespace, want string) {
+		t.Helper()
+		for _, removal := range []uninstall.Removal{{}, {Force: true, Platform: true}, {DryRun: true}} {
+			removal.Namespace = namespace
+			_, err := run(t, cfg, removal)
+			var refusal *target.Refusal
+			require.ErrorAs(t, err, &refusal)
+			require.ErrorContains(t, err, want)
+		}
+		owned := configMap("of-the-platform")
+		require.True(t, installed.Exists(t, c, owned))
+		assert.Len(t, owned.OwnerReferences, 1)
+	}
+	refuses(wrong, "Deployment openshift-cluster-version/cluster-version-operator runs the operator of this cluster: use --namespace openshift-cluster-version")
+
+	// The operator runs outside the cluster.
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: api.OperatorNamespace, Name: target.Operator}}
+	require.NoError(t, c.Delete(t.Context(), deployment))
+	lease := installed.Lease("somewhere_1", 3600)
+	require.NoError(t, c.Create(t.Context(), lease, client.FieldOwner(api.FieldManager)))
+	refuses(wrong, "somewhere_1, the operator of this cluster, holds Lease openshift-cluster-version/version: use --namespace openshift-cluster-version")
+
+	// It has stopped, but its inventory exists.
+	lease.Spec = installed.Lease("", 1).Spec
+	require.NoError(t, c.Update(t.Context(), lease, client.FieldOwner(api.FieldManager)))
+	record := &unstructured.Unstructured{}
+	record.SetGroupVersionKind(api.ReleaseStatusVersion.WithKind(api.ReleaseStatusKind))
+	record.SetName("version")
+	record.Object["status"] = map[string]any{"releases": []any{}, "inventory": map[string]any{"namespace": api.OperatorNamespace, "selector": "a=b"}}
+	require.NoError(t, c.Create(t.Context(), record))
+	refuses(wrong, "ReleaseStatus version names openshift-cluster-version as the namespace of the operator: use --namespace openshift-cluster-version")
+
+	// Nothing in the cluster names a namespace.
+	require.NoError(t, c.Delete(t.Context(), record))
+	refuses(wrong, "namespace default has no operator of this cluster, and an uninstall would delete it: check --namespace")
+
+	// Objects of other programs have the same names.
+	other := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wrong, Name: "version"}, Spec: installed.Lease("somewhere_2", 3600).Spec}
+	require.NoError(t, c.Create(t.Context(), other))
+	require.NoError(t, c.Create(t.Context(), deploymentOf(wrong, target.Operator)))
+	_, err := run(t, cfg, uninstall.Removal{})
+	require.NoError(t, err)
 }

@@ -54,7 +54,7 @@ func Run(ctx context.Context, clk clock.Clock, cfg *rest.Config, removal Removal
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
-	u := &remover{Cluster: c, lease: lease.New(clk, c, removal.Namespace, removal.Name), clock: clk, discovery: served, core: core, removal: removal, done: done, log: logLine}
+	u := &remover{Cluster: c, config: cfg, lease: lease.New(clk, c, removal.Namespace, removal.Name), clock: clk, discovery: served, core: core, removal: removal, done: done, log: logLine}
 	if err := u.readInstallation(ctx); err != nil {
 		return nil, err
 	}
@@ -96,6 +96,7 @@ func (e *UnfinishedError) Unwrap() error { return e.Err }
 type remover struct {
 	*target.Cluster
 
+	config    *rest.Config
 	lease     *lease.Hold
 	clock     clock.Clock
 	discovery *discovery.DiscoveryClient

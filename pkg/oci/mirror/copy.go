@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cluster-version/cvo/internal/errorset"
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/oci/mirror/target"
 )
@@ -267,7 +268,7 @@ func (c *copier) leaveOut(n *node, blob v1.Hash) bool {
 	c.result.Documents--
 	for _, index := range c.plan.nodes {
 		if slices.Contains(index.children, n) {
-			index.lacks = append(index.lacks, n.doc.Digest)
+			index.lacks = append(index.lacks, string(n.doc.Digest))
 			c.plan.opts.Warn(fmt.Sprintf("%s: not copying attestation %s of index %s: its registry does not have blob %s",
 				c.plan.Images[n.image].Name, n.doc.Digest, index.doc.Digest, blob))
 		}
@@ -300,12 +301,23 @@ func (c *copier) settle(ctx context.Context, n *node) error {
 func (c *copier) put(ctx context.Context, n *node, tags []string) error {
 	err := c.try(ctx, func(ctx context.Context) error { return n.to.Put(ctx, n.doc, tags) })
 	switch {
-	case err != nil && len(n.lacks) > 0:
-		return fmt.Errorf("writing index %s of %s to %s without attestation %s, which its source lacks: %w", n.doc.Digest, c.plan.Images[n.image].Name, n.to, n.lacks[0], err)
+	case isIncomplete(err) && len(n.lacks) > 0:
+		return fmt.Errorf("writing index %s of %s to %s: the source lacks %s of this index (%s): copy each from another registry, such as the publisher's, "+
+			"with 'crane copy OTHER@DIGEST %s@DIGEST', and run the command again; or turn off the registry's check, in distribution 3 with validation.manifests.indexes.platforms: none: %w", n.doc.Digest,
+			c.plan.Images[n.image].Name, n.to, printable.Count(len(n.lacks), "attestation"), printable.List(n.lacks, maxListed), n.to, err)
 	case err != nil:
 		return fmt.Errorf("writing manifest %s of %s to %s: %w", n.doc.Digest, c.plan.Images[n.image].Name, n.to, err)
 	}
 	return nil
+}
+
+// maxListed is the number of attestations that a message names.
+const maxListed = 5
+
+// isIncomplete reports whether a registry rejected an index without some of its manifests. Repeating the request does not help.
+func isIncomplete(err error) bool {
+	_, is := errors.AsType[*target.IncompleteError](err)
+	return is
 }
 
 // upload copies one blob.
@@ -417,7 +429,11 @@ func (c *copier) failed(all int) error {
 	if len(c.failures) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d manifests are missing; run the command again to continue: %w", c.unfinished(), all, errorset.Join(c.failures))
+	again := ""
+	if slices.ContainsFunc(c.failures, func(err error) bool { return !isIncomplete(err) }) {
+		again = "; run the command again to continue"
+	}
+	return fmt.Errorf("%d of %d manifests are missing%s: %w", c.unfinished(), all, again, errorset.Join(c.failures))
 }
 
 func (c *copier) unfinished() int {

@@ -45,7 +45,7 @@ type node struct {
 	// attached is set if the document is an attachment or part of one.
 	attached bool
 	// lacks lists the attestations in the index that the source does not have.
-	lacks []release.Digest
+	lacks []string
 	// omittable is set if indexes list the document, and all of them as an attestation.
 	omittable bool
 	// blobs are the document's blobs to copy to the target.
@@ -104,7 +104,7 @@ func (p *Plan) findLacks() error {
 				if desc := n.doc.Manifests[i]; !document.IsAttestation(desc) {
 					return missing(n.doc, desc, failure.ErrNotFound)
 				}
-				n.lacks = append(n.lacks, digest)
+				n.lacks = append(n.lacks, string(digest))
 				p.opts.Warn(fmt.Sprintf("%s: not copying attestation %s of index %s: its registry does not have it", p.Images[n.image].Name, digest, n.doc.Digest))
 			}
 		}

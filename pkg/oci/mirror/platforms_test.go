@@ -2,8 +2,10 @@ package mirror_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/crane"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -48,9 +50,9 @@ func newPlatforms(t *testing.T) platforms {
 	return p
 }
 
-// lacks makes the source respond as if it did not have a manifest.
-func (p platforms) lacks(digest v1.Hash) {
-	p.source.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/" + digest.String()), Status: http.StatusNotFound})
+// lacks makes the source respond as if it did not have a manifest, until restore.
+func (p platforms) lacks(digest v1.Hash) (restore func()) {
+	return p.source.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/" + digest.String()), Status: http.StatusNotFound})
 }
 
 // lacksBlobs makes the source respond as if it had none of the blobs that only this image has.
@@ -169,11 +171,47 @@ func TestMissingPlatformOfANestedIndexIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, "dns: index "+string(inner)+" lists platform linux/arm64, which its registry does not have: ")
 }
 
+// TestRegistryThatNeedsTheAttestationIsExplained mirrors to registries that accept an index only with all its manifests, and follows the
+// remedy in the error.
 func TestRegistryThatNeedsTheAttestationIsExplained(t *testing.T) {
-	p, destination := newPlatforms(t), fixture.StartRegistry(t)
-	p.lacks(p.attestation)
-	_, err := p.mirror(t, targetAt(t, destination))
-	require.ErrorContains(t, err, "writing index "+string(p.index.Digest)+" of dns to "+destination.Host()+"/"+mirrorRepository+
-		" without attestation "+p.attestation.String()+", which its source lacks: ")
-	assert.NotContains(t, err.Error(), "\n", "one line")
+	for _, tt := range []struct {
+		name string
+		// answer is the response to the index. If it is empty, the fixture responds with status 404 and MANIFEST_UNKNOWN.
+		answer fixture.Fault
+	}{
+		{name: "status 404"},
+		{name: "status 400 of distribution", answer: fixture.Fault{
+			Status: http.StatusBadRequest, Body: `{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"blob unknown to registry","detail":"sha256:…"}]}`,
+		}},
+	} {
+		t.Run("it explains "+tt.name, func(t *testing.T) {
+			p, destination := newPlatforms(t), fixture.StartRegistry(t)
+			restore := p.lacks(p.attestation)
+			removeAnswer := func() {}
+			if tt.answer.Status != 0 {
+				tt.answer.Match = func(r *http.Request) bool {
+					return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/manifests/dns")
+				}
+				removeAnswer = destination.AddFault(tt.answer)
+			}
+			_, err := p.mirror(t, targetAt(t, destination))
+			repository := destination.Host() + "/" + mirrorRepository
+			require.ErrorContains(t, err, "writing index "+string(p.index.Digest)+" of dns to "+repository+": the source lacks 1 attestation of this index ("+
+				p.attestation.String()+"): copy each from another registry, such as the publisher's, with 'crane copy OTHER@DIGEST "+repository+
+				"@DIGEST', and run the command again; or turn off the registry's check, in distribution 3 with validation.manifests.indexes.platforms: none: registry "+destination.Host()+" accepts an index only with all its manifests: PUT ")
+			for _, wrong := range []string{"\n", "check the pullspec", "mirror the image to this registry", "again to continue"} {
+				assert.NotContains(t, err.Error(), wrong)
+			}
+
+			removeAnswer()
+			restore() // the source plays the other registry
+			require.NoError(t, crane.Copy(p.index.ByDigest()[:strings.Index(p.index.ByDigest(), "@")]+"@"+p.attestation.String(), repository+"@"+p.attestation.String()))
+			p.lacks(p.attestation)
+			_, err = p.mirror(t, targetAt(t, destination))
+			require.NoError(t, err)
+			digest, err := crane.Digest(repository + ":dns")
+			require.NoError(t, err)
+			assert.Equal(t, string(p.index.Digest), digest)
+		})
+	}
 }

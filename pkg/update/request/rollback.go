@@ -22,6 +22,9 @@ type Rollback struct {
 	AllowWithWarnings bool
 	// Operator is the image of the release whose operator runs; empty if unknown.
 	Operator string
+	// Rejected describes the objects of a release that the API server would reject; empty for none or unknown. If Rejected is nil, the plan
+	// does not depend on them.
+	Rejected func(r configv1.Release) string
 }
 
 // Plan implements Plan.
@@ -50,6 +53,9 @@ func (o *Rollback) Plan(cv *configv1.ClusterVersion, r *Request) error {
 		return refuse("%w%s%s", err, alternative(cv, current), o.withdrawal(cv))
 	}
 	if err := o.guard(cv, r); err != nil {
+		return err
+	}
+	if err := o.checkObjects(configv1.Release{Version: previous.Version, Image: previous.Image}, r); err != nil {
 		return err
 	}
 	r.update(cv, configv1.Update{Version: previous.Version, Image: previous.Image})
@@ -106,6 +112,23 @@ func (o *Rollback) guard(cv *configv1.ClusterVersion, r *Request) error {
 		return refuse("unable to rollback while an update is %s.\n\nIf you want to roll back anyway, use --allow-upgrade-with-warnings.", describe(c))
 	default:
 		r.warn("--allow-upgrade-with-warnings is bypassing: %s", describe(c))
+	}
+	return nil
+}
+
+// checkObjects rejects a rollback to a release with objects that the API server would reject, for example a CRD that lacks a version in which
+// the cluster stores objects.
+func (o *Rollback) checkObjects(to configv1.Release, r *Request) error {
+	if o.Rejected == nil {
+		return nil
+	}
+	text := o.Rejected(to)
+	switch {
+	case text == "":
+	case o.AllowWithWarnings:
+		r.warn("--allow-upgrade-with-warnings is bypassing: %s", text)
+	default:
+		return refuse("unable to rollback: %s\n\nIf you want to roll back anyway, use --allow-upgrade-with-warnings.", text)
 	}
 	return nil
 }

@@ -235,11 +235,38 @@ func (r *Repository) Put(ctx context.Context, doc *document.Document, tags []str
 		refs = append(refs, r.repo.Digest(string(doc.Digest)))
 	}
 	for _, ref := range refs {
-		if err := r.pusher.Put(ctx, ref, rawDocument{doc}); err != nil {
+		err := r.pusher.Put(ctx, ref, rawDocument{doc})
+		if doc.MediaType.IsIndex() && lacksEntry(err) {
+			return &IncompleteError{Registry: r.repo.RegistryStr(), Err: err}
+		}
+		if err != nil {
 			return failure.Explain("writing", ref, err)
 		}
 	}
 	return nil
+}
+
+// IncompleteError means that a registry rejected an index because it lacks one of the index's manifests.
+type IncompleteError struct {
+	Registry string
+	// Err is the registry's response.
+	Err error
+}
+
+func (e *IncompleteError) Error() string {
+	return fmt.Sprintf("registry %s accepts an index only with all its manifests: %v", e.Registry, e.Err)
+}
+
+// Unwrap returns the registry's response.
+func (e *IncompleteError) Unwrap() error { return e.Err }
+
+// lacksEntry reports whether a registry rejected an index because it lacks one of its manifests. Distribution has an error code for this;
+// other registries use the code of a read.
+func lacksEntry(err error) bool {
+	status, ok := errors.AsType[*transport.Error](err)
+	return ok && slices.ContainsFunc(status.Errors, func(d transport.Diagnostic) bool {
+		return d.Code == transport.ManifestBlobUnknownErrorCode || d.Code == transport.ManifestUnknownErrorCode
+	})
 }
 
 // subject returns the lock of a document that others refer to.
