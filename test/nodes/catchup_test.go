@@ -102,9 +102,9 @@ func TestControllersWaitForTheCacheOfANewLeader(t *testing.T) {
 	caughtUp := watch.NewCatchUp(cache, mgr.GetAPIReader(), &corev1.NodeList{})
 	require.NoError(t, mgr.Add(caughtUp))
 	recorder := record.NewFakeRecorder(100)
-	require.NoError(t, update.Add(t.Context(), mgr, caughtUp, clock.RealClock{}, recorder, update.Options{}))
+	require.NoError(t, update.Add(t.Context(), mgr, caughtUp, clock.RealClock{}, recorder, update.Options{Release: "1.0.0"}))
 	require.NoError(t, evict.Add(t.Context(), mgr, caughtUp, clock.RealClock{}, recorder, evict.Options{}))
-	require.NoError(t, generate.Add(mgr, caughtUp, clock.RealClock{}, kubelet.Options{}))
+	require.NoError(t, generate.Add(mgr, caughtUp, clock.RealClock{}, "1.0.0", kubelet.Options{}))
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { assert.NoError(t, mgr.Start(ctx)) })

@@ -3,6 +3,7 @@ package update
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
@@ -38,8 +40,8 @@ type rollout struct {
 	specError string
 	// nodesUnknown reports whether the selector is invalid.
 	nodesUnknown bool
-	// isDoubtful reports whether the nodes may belong to another pool, so that none of them may be changed.
-	isDoubtful bool
+	// isFrozen reports whether no node may be changed: they may belong to another pool, or the stage is of another release.
+	isFrozen bool
 	// waiting explains why nodes wait although slots are free; empty if none does.
 	waiting string
 	// wait is the time after which the pool must be reconciled again; 0 if only a change of an object requires that.
@@ -102,6 +104,16 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 	return wait, nil
 }
 
+// freeze changes no node of the pool. why is reported if a node does not run the pool's config.
+func (o *rollout) freeze(why string) {
+	o.isFrozen = true
+	if slices.ContainsFunc(o.nodes, func(n *corev1.Node) bool {
+		return !pool.IsDone(n) || n.Annotations[api.DesiredConfigAnnotation] != o.pool.Spec.Configuration.Name
+	}) {
+		o.waiting = why
+	}
+}
+
 // leader returns the node of this process, which leads; empty outside a pod.
 func (r *pools) leader(ctx context.Context) string {
 	pod := &corev1.Pod{}
@@ -123,7 +135,7 @@ func explain(p plan.Plan) string {
 // prepare returns the pool for the planner, and targets the nodes that keep their slots. all are the nodes of the cluster.
 func (o *rollout) prepare(members pool.Membership, all []*corev1.Node) plan.Pool {
 	input, retarget, err := plan.NewPool(o.pool, members, all)
-	o.isDoubtful, o.nodesUnknown = input.Refusal != "", members.Invalid[o.pool.Name] != ""
+	o.isFrozen, o.nodesUnknown = input.Refusal != "", members.Invalid[o.pool.Name] != ""
 	if err != nil {
 		o.specError = err.Error()
 	}

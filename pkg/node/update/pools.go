@@ -93,11 +93,15 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	if created, err := r.createBuiltIn(ctx, all, nodes); created || err != nil {
 		return reconcile.Result{}, err // their creation is an event
 	}
+	other, err := cluster.OtherRelease(ctx, r.client, r.options.Release)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	members := pool.Assign(all, nodes)
 	rollouts := make([]*rollout, len(all))
 	for i, p := range all {
 		rollouts[i] = &rollout{pool: p, nodes: members.Nodes[p.Name]}
-		if kubelet.Awaited(kubelets.Items, p, configs.Items) != "" {
+		if other != "" || kubelet.Awaited(kubelets.Items, p, configs.Items) != "" {
 			rollouts[i].renderError = pool.Message(p, mcfgv1.MachineConfigPoolRenderDegraded) // until the MachineConfigs are rendered again
 			continue
 		}
@@ -111,8 +115,14 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 		}
 	}
 	var result reconcile.Result
-	if result.RequeueAfter, err = r.plan(ctx, rollouts, members, nodes); err != nil {
-		return reconcile.Result{}, err
+	if other == "" {
+		if result.RequeueAfter, err = r.plan(ctx, rollouts, members, nodes); err != nil {
+			return reconcile.Result{}, err
+		}
+	} else {
+		for _, o := range rollouts {
+			o.freeze(other)
+		}
 	}
 	var failures []error
 	for _, o := range rollouts {
@@ -340,7 +350,7 @@ func (r *pools) target(ctx context.Context, p *mcfgv1.MachineConfigPool, rendere
 // assign writes the changes of a pool's nodes and returns the nodes with these changes.
 func (r *pools) assign(ctx context.Context, o *rollout) ([]*corev1.Node, error) {
 	p := o.pool
-	if o.specError != "" || o.isDoubtful || p.DeletionTimestamp != nil {
+	if o.specError != "" || o.isFrozen || p.DeletionTimestamp != nil {
 		return o.nodes, nil
 	}
 	nodes := slices.Clone(o.nodes)

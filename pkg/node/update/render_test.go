@@ -33,6 +33,8 @@ type memory struct {
 	configs []mcfgv1.MachineConfig
 	kubelet []mcfgv1.KubeletConfig
 	nodes   []corev1.Node
+	// release is the one that the ControllerConfig names.
+	release string
 	// version is the last resource version.
 	version int
 	// refused is the error of the next write to a Node.
@@ -115,6 +117,15 @@ func (s poolStatus) Patch(ctx context.Context, o client.Object, p client.Patch, 
 	return s.memory.Patch(ctx, o, p)
 }
 
+// Get finds only the ControllerConfig.
+func (m *memory) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	if cc, ok := o.(*mcfgv1.ControllerConfig); ok {
+		cc.Name, cc.Annotations = api.MachineConfigController, map[string]string{api.ReleaseAnnotation: m.release}
+		return nil
+	}
+	return apierrors.NewNotFound(corev1.Resource("objects"), o.GetName())
+}
+
 // newMemory returns a cluster whose workers have reported. Their pool is paused, so that no Node is written.
 func newMemory(nodes int) *memory {
 	m := &memory{version: 1000}
@@ -185,6 +196,29 @@ func TestOnlyChangesOfMachineConfigsRenderThem(t *testing.T) {
 	m.configs[0].ResourceVersion = "4"
 	assert.Equal(t, second, config())
 	assert.Empty(t, pool.Message(&m.pools[1], mcfgv1.MachineConfigPoolRenderDegraded))
+}
+
+func TestControllerOfAnotherReleaseWaits(t *testing.T) {
+	m := newMemory(1)
+	m.pools[1].Spec.Paused = false
+	r := m.controller()
+	reconcilePools := func() {
+		_, err := r.Reconcile(t.Context(), reconcile.Request{})
+		require.NoError(t, err)
+	}
+	m.release = "1.1.0"
+	reconcilePools()
+	assert.Empty(t, m.pools[1].Spec.Configuration.Name)
+	assert.Empty(t, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
+	assert.Equal(t, `ControllerConfig machine-config-controller is of release "1.1.0", the running controller is of release ""`,
+		pool.Message(&m.pools[1], pool.NodesWaiting))
+	assert.EqualValues(t, 1, m.pools[1].Status.MachineCount)
+
+	m.release = ""
+	reconcilePools()
+	assert.NotEmpty(t, m.pools[1].Spec.Configuration.Name)
+	assert.NotEmpty(t, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
+	assert.Empty(t, pool.Message(&m.pools[1], pool.NodesWaiting))
 }
 
 func TestPoolsWaitForTheirKubeletConfigs(t *testing.T) {
