@@ -37,6 +37,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/pool"
 	"github.com/cluster-version/cvo/pkg/payload"
 )
 
@@ -167,7 +168,7 @@ func (s *stage) readable(c *assert.CollectT, role string) (names []string) {
 	return names
 }
 
-// TestDaemonsReadConfigsInUse follows the roles from no config to a second one.
+// TestDaemonsReadConfigsInUse follows the roles from no config to a second one. Then an administrator empties one, and deletes it.
 //
 //threat:worker-reads-control-plane
 func TestDaemonsReadConfigsInUse(t *testing.T) {
@@ -198,6 +199,21 @@ func TestDaemonsReadConfigsInUse(t *testing.T) {
 	s.config("00-worker", map[string]string{"/etc/motd": "hello"})
 	second := s.updatedPool(api.WorkerPool, first, 1)
 	lists([]string{master}, []string{second})
+
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: api.MachineConfigReader}}
+	require.NoError(t, s.client.Patch(t.Context(), role, client.RawPatch(types.MergePatchType, []byte(`{"rules":[]}`))))
+	lists([]string{master}, []string{second})
+	require.NoError(t, s.client.Delete(t.Context(), role))
+	s.config("00-worker", map[string]string{"/etc/motd": "again"})
+	s.eventually(func(c *assert.CollectT) {
+		p := &mcfgv1.MachineConfigPool{}
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: api.WorkerPool}, p))
+		assert.Contains(c, pool.Message(p, pool.NodesWaiting), "ClusterRole machine-config-daemon-configs")
+	})
+	assert.Equal(t, second, s.node("n1").Annotations[api.DesiredConfigAnnotation])
+	require.NoError(t, s.client.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: api.MachineConfigReader}}))
+	third := s.updatedPool(api.WorkerPool, second, 1)
+	lists([]string{master}, []string{third})
 }
 
 // stolen sends requests with a stolen token.

@@ -27,7 +27,8 @@ type CatchUp struct {
 	done   chan struct{}
 }
 
-// NewCatchUp returns a CatchUp for a cache of these kinds. server reads from the API server, which requires only permission to list the kinds. A manager whose process leads must run it.
+// NewCatchUp returns a CatchUp for a cache of these kinds. server reads from the API server, and needs only permission to list the kinds. A
+// manager whose process leads must run it.
 func NewCatchUp(cache client.Client, server client.Reader, kinds ...client.ObjectList) *CatchUp {
 	return &CatchUp{cache: cache, server: server, kinds: kinds, done: make(chan struct{})}
 }

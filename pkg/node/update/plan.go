@@ -1,6 +1,7 @@
 package update
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -38,6 +39,8 @@ type rollout struct {
 	specError string
 	// nodesUnknown reports whether the selector is invalid.
 	nodesUnknown bool
+	// unreadable says why the daemons may not read the pool's config, as a sentence without subject and period; empty if they may.
+	unreadable string
 	// isDoubtful reports whether the nodes may belong to another pool, so that none of them may be changed.
 	isDoubtful bool
 	// waiting explains why nodes wait although slots are free; empty if none does.
@@ -129,6 +132,10 @@ func (o *rollout) prepare(members pool.Membership, all []*corev1.Node) plan.Pool
 	}
 	if o.err != nil {
 		input.Candidates = nil
+		return input
+	}
+	if o.unreadable != "" {
+		input.Refusal = cmp.Or(input.Refusal, o.unreadable)
 		return input
 	}
 	o.targeted = retarget

@@ -67,7 +67,7 @@ func newPools(c client.Client, reader client.Reader, clk clock.PassiveClock, rec
 	return &pools{
 		client: c, clock: clk, recorder: recorder, options: o, planner: newPlanner(),
 		guard:   &guard{client: c, reader: reader, clock: clk},
-		access:  &access{client: c, granted: map[string][]string{}},
+		access:  newAccess(c),
 		sources: map[string]*sources{},
 	}
 }
@@ -105,16 +105,25 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	}
 	// Before nodes get a config, their daemons must be able to read it.
 	controlPlane, others := pool.InUse(configs.Items, all, nodes)
-	for role, names := range map[string][]string{api.ControlPlaneConfigReader: controlPlane, api.MachineConfigReader: others} {
-		if err := r.access.grant(ctx, role, names); err != nil {
-			return reconcile.Result{}, err
+	var failures []error
+	for _, reader := range []struct {
+		role    string
+		configs []string
+	}{{api.ControlPlaneConfigReader, controlPlane}, {api.MachineConfigReader, others}} {
+		refusal, err := r.access.grant(ctx, reader.role, reader.configs)
+		if err != nil {
+			failures = append(failures, err)
+		}
+		for _, o := range rollouts {
+			if readerOf(o.pool) == reader.role {
+				o.unreadable = refusal
+			}
 		}
 	}
 	var result reconcile.Result
 	if result.RequeueAfter, err = r.plan(ctx, rollouts, members, nodes); err != nil {
 		return reconcile.Result{}, err
 	}
-	var failures []error
 	for _, o := range rollouts {
 		if o.err == nil {
 			o.err = r.sync(ctx, o)
