@@ -467,3 +467,29 @@ func TestPodsExceedThePodSecurityStandardsOnlyWhereTheyMust(t *testing.T) {
 		}
 	}
 }
+
+// TestPodsAreOnTheNodesOfTheirRole compares the affinities of the pods with the control plane as the controller defines it.
+func TestPodsAreOnTheNodesOfTheirRole(t *testing.T) {
+	sets := map[string]corev1.PodSpec{}
+	for _, set := range decoded[appsv1.DaemonSet](t, "DaemonSet") {
+		sets[set.Name] = set.Spec.Template.Spec
+	}
+	controller := decoded[appsv1.Deployment](t, "Deployment")[0].Spec.Template.Spec
+	canRun := func(spec corev1.PodSpec, n *corev1.Node) bool {
+		return pool.CanMove(&corev1.Pod{Spec: spec}, []*corev1.Node{n})
+	}
+	roles := []string{"control-plane", "master", "arbiter", "worker", "infra"}
+	for combination := range 1 << len(roles) {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
+		for i, role := range roles {
+			if combination&(1<<i) != 0 {
+				n.Labels["node-role.kubernetes.io/"+role] = ""
+			}
+		}
+		isControlPlane := pool.IsControlPlane(n)
+		assert.Equal(t, combination&0b111 != 0, isControlPlane, "%v", n.Labels)
+		assert.Equal(t, isControlPlane, canRun(sets["machine-config-daemon-control-plane"], n), "%v", n.Labels)
+		assert.Equal(t, !isControlPlane, canRun(sets["machine-config-daemon"], n), "%v", n.Labels)
+		assert.Equal(t, combination&0b11 != 0, canRun(controller, n), "an arbiter is too small for the controller: %v", n.Labels)
+	}
+}

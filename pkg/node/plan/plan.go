@@ -9,8 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 // Patience is the time for which a budget may allow no disruption before its nodes are passed over. Evicted pods are usually replaced within
@@ -19,8 +17,10 @@ const Patience = time.Minute
 
 // Pool has the nodes of a pool.
 type Pool struct {
-	// Name is the pool's name. All nodes of the pools for which pool.IsOfControlPlane is true start one at a time.
+	// Name is the pool's name.
 	Name string
+	// IsControlPlane is pool.RunsControlPlane. All nodes of such pools start one at a time.
+	IsControlPlane bool
 	// Candidates are the nodes that can start, in the order in which they start without budgets: pool.Candidates.Start.
 	Candidates []*corev1.Node
 	// Draining are the nodes of the pool that have started and whose drain is not complete.
@@ -93,7 +93,7 @@ func (x *Index) newRound(pools []Pool, now time.Time) *round {
 		r.spare[i] = x.budgets[i].allowed
 	}
 	for i := range pools {
-		if pool.IsOfControlPlane(pools[i].Name) && pools[i].Used > 0 {
+		if pools[i].IsControlPlane && pools[i].Used > 0 {
 			r.controlPlane = 0
 		}
 		for _, n := range pools[i].Draining {
@@ -125,7 +125,7 @@ func (r *round) start(l load) {
 
 func (r *round) plan(p *Pool) Plan {
 	free := max(p.Slots-p.Used, 0)
-	if pool.IsOfControlPlane(p.Name) {
+	if p.IsControlPlane {
 		free = min(free, r.controlPlane)
 	}
 	var result Plan
@@ -133,7 +133,7 @@ func (r *round) plan(p *Pool) Plan {
 	if free > 0 && p.Refusal == "" {
 		result.Start, started = r.startNodes(p, free)
 		free -= len(result.Start)
-		if pool.IsOfControlPlane(p.Name) {
+		if p.IsControlPlane {
 			r.controlPlane -= len(result.Start)
 		}
 	}
@@ -147,7 +147,7 @@ func (r *round) plan(p *Pool) Plan {
 }
 
 func (p *Pool) isLeader(n *corev1.Node) bool {
-	return pool.IsOfControlPlane(p.Name) && n.Name == p.Leader
+	return p.IsControlPlane && n.Name == p.Leader
 }
 
 // isDeferred reports whether the node of the leading controller has to wait for other nodes.

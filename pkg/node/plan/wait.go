@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/internal/printable"
-	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 // Cause is the cause for which a node waits.
@@ -80,7 +79,7 @@ func zeroBudget(name types.NamespacedName, healthy, needed int32) string {
 func (r *round) wait(p *Pool, n *corev1.Node, hasSlot bool) Wait {
 	w := Wait{Node: n, Cause: Slot, Slots: p.Slots}
 	if !hasSlot {
-		if pool.IsOfControlPlane(p.Name) {
+		if p.IsControlPlane {
 			w.Cause = ControlPlane
 		}
 		return w
