@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"cmp"
 	"container/heap"
 	"slices"
 	"time"
@@ -83,8 +84,10 @@ type round struct {
 	spare []int32
 	// held has the budgets that never allow a disruption and have pods on a node that has started.
 	held map[int32]bool
-	// controlPlane is the number of control-plane nodes that may still start: 1 or 0.
+	// controlPlane is the number of control-plane nodes that may still start: 1 or 0. If it is 0, turn is the pool of the node for which the
+	// others wait.
 	controlPlane int
+	turn         string
 }
 
 func (x *Index) newRound(pools []Pool, now time.Time) *round {
@@ -94,7 +97,7 @@ func (x *Index) newRound(pools []Pool, now time.Time) *round {
 	}
 	for i := range pools {
 		if pools[i].IsControlPlane && pools[i].Used > 0 {
-			r.controlPlane = 0
+			r.controlPlane, r.turn = 0, cmp.Or(r.turn, pools[i].Name)
 		}
 		for _, n := range pools[i].Draining {
 			r.start(r.loadIn(&pools[i], n))
@@ -133,8 +136,8 @@ func (r *round) plan(p *Pool) Plan {
 	if free > 0 && p.Refusal == "" {
 		result.Start, started = r.startNodes(p, free)
 		free -= len(result.Start)
-		if p.IsControlPlane {
-			r.controlPlane -= len(result.Start)
+		if p.IsControlPlane && len(result.Start) > 0 {
+			r.controlPlane, r.turn = 0, p.Name
 		}
 	}
 	for i, n := range p.Candidates {

@@ -39,6 +39,8 @@ type Wait struct {
 
 	// Slots is the number of slots of the node's pool.
 	Slots int
+	// OtherPool is the pool of the node for which a control-plane node waits although its own pool has a free slot; empty if it has none.
+	OtherPool string
 	// healthy and needed are the numbers of pods that are healthy and that must be.
 	healthy, needed int32
 	// pod is a pod that several budgets select, as namespace/name, or empty.
@@ -51,6 +53,9 @@ type Wait struct {
 func (w Wait) String() string {
 	switch w.Cause {
 	case ControlPlane:
+		if w.OtherPool != "" {
+			return fmt.Sprintf("waits for a node of MachineConfigPool %s, which is unavailable or failed: control-plane nodes are updated one at a time", w.OtherPool)
+		}
 		return "waits for another control-plane node: they are updated one at a time"
 	case ZeroBudget:
 		return zeroBudget(w.Budget, w.healthy, w.needed)
@@ -81,6 +86,9 @@ func (r *round) wait(p *Pool, n *corev1.Node, hasSlot bool) Wait {
 	if !hasSlot {
 		if p.IsControlPlane {
 			w.Cause = ControlPlane
+			if p.Used < p.Slots && r.turn != p.Name {
+				w.OtherPool = r.turn
+			}
 		}
 		return w
 	}

@@ -116,7 +116,7 @@ func (r *pools) leader(ctx context.Context) string {
 
 // explain returns a sentence about the first node that waits although slots are free, and the number of the others; empty if none does.
 func explain(p plan.Plan) string {
-	if p.Idle == 0 {
+	if p.Idle == 0 && (len(p.Waiting) == 0 || p.Waiting[0].OtherPool == "") {
 		return ""
 	}
 	first := p.Waiting[0]
