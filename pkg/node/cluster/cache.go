@@ -37,7 +37,7 @@ func reducePod(object any, own client.ObjectKey) any {
 	}
 	reduced := drain.Reduce(pod)
 	if client.ObjectKeyFromObject(pod) == own {
-		reduced.Spec.NodeSelector, reduced.Spec.Tolerations = pod.Spec.NodeSelector, pod.Spec.Tolerations
+		reduced.Spec.NodeSelector, reduced.Spec.Affinity, reduced.Spec.Tolerations = pod.Spec.NodeSelector, pod.Spec.Affinity, pod.Spec.Tolerations
 	}
 	return reduced
 }

@@ -38,18 +38,19 @@ func NewScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// OtherRelease says why the controller of a release may neither render nor assign configs; it returns an empty text if it may. An update of the
-// stage begins with the ControllerConfig. Until its new controller runs, the MachineConfigs of both releases may be mixed.
+// OtherRelease says why the controller of a release may neither render nor assign configs, as a sentence without subject and period; it returns
+// an empty text if it may. An update of the stage begins with the ControllerConfig. Until its new controller runs, the MachineConfigs of both
+// releases may be mixed.
 func OtherRelease(ctx context.Context, c client.Reader, release string) (why string, err error) {
 	config := &mcfgv1.ControllerConfig{}
 	switch err := c.Get(ctx, client.ObjectKey{Name: api.MachineConfigController}, config); {
 	case apierrors.IsNotFound(err):
-		return fmt.Sprintf("ControllerConfig %s does not exist: the release creates it", api.MachineConfigController), nil
+		return fmt.Sprintf("waits for ControllerConfig %s, which the release creates", api.MachineConfigController), nil
 	case err != nil:
 		return "", fmt.Errorf("reading ControllerConfig %s: %w", api.MachineConfigController, err)
 	}
 	if named := config.Annotations[api.ReleaseAnnotation]; named != release {
-		return fmt.Sprintf("ControllerConfig %s is of release %q, the running controller is of release %q", config.Name, named, release), nil
+		return fmt.Sprintf("waits for the controller of release %q, which ControllerConfig %s names; the running one is of %q", named, config.Name, release), nil
 	}
 	return "", nil
 }

@@ -15,7 +15,9 @@ import (
 // such nodes. all are the nodes of the cluster, and m has their pools. The error says which field of the pool prevents updates.
 func NewPool(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node) (input Pool, retarget []*corev1.Node, err error) {
 	nodes := m.Nodes[p.Name]
-	input = Pool{Name: p.Name, Undrained: map[string]bool{}, Used: pool.Used(p, nodes), Refusal: m.Doubt(p.Name)}
+	input = Pool{
+		Name: p.Name, IsControlPlane: pool.RunsControlPlane(p.Name, nodes), Undrained: map[string]bool{}, Used: pool.Used(p, nodes), Refusal: m.Doubt(p.Name),
+	}
 	for _, n := range nodes {
 		if pool.IsUndrained(n, all) {
 			input.Undrained[n.Name] = true
@@ -47,7 +49,7 @@ func Guarded(pools []Pool, planner func([]Pool) []Plan, guard func(*corev1.Node)
 	plans := planner(pools)
 	why := ""
 	for i := range plans {
-		if pool.IsOfControlPlane(pools[i].Name) && len(plans[i].Start) > 0 { // of one pool: they start one at a time
+		if pools[i].IsControlPlane && len(plans[i].Start) > 0 { // of one pool: they start one at a time
 			why = guard(plans[i].Start[0])
 		}
 	}
@@ -55,7 +57,7 @@ func Guarded(pools []Pool, planner func([]Pool) []Plan, guard func(*corev1.Node)
 		return plans
 	}
 	for i := range pools {
-		if pool.IsOfControlPlane(pools[i].Name) {
+		if pools[i].IsControlPlane {
 			pools[i].Refusal = cmp.Or(pools[i].Refusal, why)
 		}
 	}

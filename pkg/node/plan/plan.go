@@ -4,13 +4,12 @@
 package plan
 
 import (
+	"cmp"
 	"container/heap"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 // Patience is the time for which a budget may allow no disruption before its nodes are passed over. Evicted pods are usually replaced within
@@ -19,8 +18,10 @@ const Patience = time.Minute
 
 // Pool has the nodes of a pool.
 type Pool struct {
-	// Name is the pool's name. All nodes of the pools for which pool.IsOfControlPlane is true start one at a time.
+	// Name is the pool's name.
 	Name string
+	// IsControlPlane is pool.RunsControlPlane. All nodes of such pools start one at a time.
+	IsControlPlane bool
 	// Candidates are the nodes that can start, in the order in which they start without budgets: pool.Candidates.Start.
 	Candidates []*corev1.Node
 	// Draining are the nodes of the pool that have started and whose drain is not complete.
@@ -83,8 +84,10 @@ type round struct {
 	spare []int32
 	// held has the budgets that never allow a disruption and have pods on a node that has started.
 	held map[int32]bool
-	// controlPlane is the number of control-plane nodes that may still start: 1 or 0.
+	// controlPlane is the number of control-plane nodes that may still start: 1 or 0. If it is 0, turn is the pool of the node for which the
+	// others wait.
 	controlPlane int
+	turn         string
 }
 
 func (x *Index) newRound(pools []Pool, now time.Time) *round {
@@ -93,8 +96,8 @@ func (x *Index) newRound(pools []Pool, now time.Time) *round {
 		r.spare[i] = x.budgets[i].allowed
 	}
 	for i := range pools {
-		if pool.IsOfControlPlane(pools[i].Name) && pools[i].Used > 0 {
-			r.controlPlane = 0
+		if pools[i].IsControlPlane && pools[i].Used > 0 {
+			r.controlPlane, r.turn = 0, cmp.Or(r.turn, pools[i].Name)
 		}
 		for _, n := range pools[i].Draining {
 			r.start(r.loadIn(&pools[i], n))
@@ -125,7 +128,7 @@ func (r *round) start(l load) {
 
 func (r *round) plan(p *Pool) Plan {
 	free := max(p.Slots-p.Used, 0)
-	if pool.IsOfControlPlane(p.Name) {
+	if p.IsControlPlane {
 		free = min(free, r.controlPlane)
 	}
 	var result Plan
@@ -133,8 +136,8 @@ func (r *round) plan(p *Pool) Plan {
 	if free > 0 && p.Refusal == "" {
 		result.Start, started = r.startNodes(p, free)
 		free -= len(result.Start)
-		if pool.IsOfControlPlane(p.Name) {
-			r.controlPlane -= len(result.Start)
+		if p.IsControlPlane && len(result.Start) > 0 {
+			r.controlPlane, r.turn = 0, p.Name
 		}
 	}
 	for i, n := range p.Candidates {
@@ -147,7 +150,7 @@ func (r *round) plan(p *Pool) Plan {
 }
 
 func (p *Pool) isLeader(n *corev1.Node) bool {
-	return pool.IsOfControlPlane(p.Name) && n.Name == p.Leader
+	return p.IsControlPlane && n.Name == p.Leader
 }
 
 // isDeferred reports whether the node of the leading controller has to wait for other nodes.

@@ -219,6 +219,8 @@ func TestControlPlane(t *testing.T) {
 		leader, refusal         string
 		want                    [3]string
 		sentence                string // of the first master that waits
+		// other has the pools for which masters and arbiters wait although their own pool has a free slot.
+		other [2]string
 	}{
 		{name: "it starts the only node, which has the leader", masters: "m0:", leader: "m0", want: [3]string{"m0"}},
 		{name: "it starts workers beside the only node", masters: "m0:", work: "w0: w1: w2:", leader: "m0", want: [3]string{"m0", "", "w0 w1 w2"}},
@@ -243,9 +245,9 @@ func TestControlPlane(t *testing.T) {
 			name: "it starts no node that the guard refuses", masters: "m0: m1:", arbiters: "a0:", work: "w0:", leader: "m0", refusal: refusal,
 			want: [3]string{"; m1 Guard; m0 Guard", "; a0 Guard", "w0"}, sentence: refusal,
 		},
-		{name: "it counts arbiters", masters: "m0: m1:", arbiters: "a0:", want: [3]string{"m0; m1 ControlPlane", "; a0 ControlPlane"}},
-		{name: "it starts no master beside an unavailable arbiter", masters: "m0:", usedArbiters: 1, want: [3]string{"; m0 ControlPlane"}},
-		{name: "it starts no arbiter beside an unavailable master", arbiters: "a0:", used: 1, want: [3]string{"", "; a0 ControlPlane"}},
+		{name: "it counts arbiters", masters: "m0: m1:", arbiters: "a0:", want: [3]string{"m0; m1 ControlPlane", "; a0 ControlPlane"}, other: [2]string{"", "master"}},
+		{name: "it starts no master beside an unavailable arbiter", masters: "m0:", usedArbiters: 1, want: [3]string{"; m0 ControlPlane"}, other: [2]string{"arbiter"}},
+		{name: "it starts no arbiter beside an unavailable master", arbiters: "a0:", used: 1, want: [3]string{"", "; a0 ControlPlane"}, other: [2]string{"", "master"}},
 		{name: "it ignores the leader among workers", work: "w0: w1: w2:", leader: "w0", want: [3]string{"", "", "w0 w1 w2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -258,7 +260,7 @@ func TestControlPlane(t *testing.T) {
 				}
 				p := plan.Pool{Name: []string{api.ControlPlanePool, api.ArbiterPool, api.WorkerPool}[i], Candidates: nodes, Slots: 3, Leader: tt.leader}
 				p.Used = []int{tt.used, tt.usedArbiters, 0}[i]
-				if pool.IsOfControlPlane(p.Name) {
+				if p.IsControlPlane = pool.IsOfControlPlane(p.Name); p.IsControlPlane {
 					p.Refusal = tt.refusal
 				}
 				pools = append(pools, p)
@@ -272,6 +274,14 @@ func TestControlPlane(t *testing.T) {
 			if tt.sentence != "" {
 				assert.Equal(t, tt.sentence, plans[0].Waiting[0].String())
 			}
+			for i, want := range tt.other {
+				if want != "" {
+					assert.Contains(t, plans[i].Waiting[0].String(), "waits for a node of MachineConfigPool "+want+",")
+				}
+				for _, w := range plans[i].Waiting {
+					assert.Equal(t, want, w.OtherPool)
+				}
+			}
 		})
 	}
 	leader := plan.Wait{Cause: plan.Leader}
@@ -282,7 +292,7 @@ func TestControlPlaneNodesStartOneAtATime(t *testing.T) {
 	nodes, _ := parseNodes(t, "m0: m1:")
 	x := plan.NewIndex(nil)
 	for free, want := range []string{"; m0 ControlPlane; m1 ControlPlane", "; m0 ControlPlane; m1 ControlPlane", "; m0 ControlPlane; m1 ControlPlane", "m0; m1 ControlPlane"} {
-		p := x.Plan([]plan.Pool{{Name: api.ControlPlanePool, Candidates: nodes, Slots: 3, Used: 3 - free}}, now)[0]
+		p := x.Plan([]plan.Pool{{Name: "custom", IsControlPlane: true, Candidates: nodes, Slots: 3, Used: 3 - free}}, now)[0]
 		assert.Equal(t, want, describe(p), "%d of 3 slots are free", free)
 		assert.Equal(t, "waits for another control-plane node: they are updated one at a time", p.Waiting[0].String())
 	}

@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/internal/printable"
-	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 // Cause is the cause for which a node waits.
@@ -40,6 +39,8 @@ type Wait struct {
 
 	// Slots is the number of slots of the node's pool.
 	Slots int
+	// OtherPool is the pool of the node for which a control-plane node waits although its own pool has a free slot; empty if it has none.
+	OtherPool string
 	// healthy and needed are the numbers of pods that are healthy and that must be.
 	healthy, needed int32
 	// pod is a pod that several budgets select, as namespace/name, or empty.
@@ -52,6 +53,9 @@ type Wait struct {
 func (w Wait) String() string {
 	switch w.Cause {
 	case ControlPlane:
+		if w.OtherPool != "" {
+			return fmt.Sprintf("waits for a node of MachineConfigPool %s, which is unavailable or failed: control-plane nodes are updated one at a time", w.OtherPool)
+		}
 		return "waits for another control-plane node: they are updated one at a time"
 	case ZeroBudget:
 		return zeroBudget(w.Budget, w.healthy, w.needed)
@@ -80,8 +84,11 @@ func zeroBudget(name types.NamespacedName, healthy, needed int32) string {
 func (r *round) wait(p *Pool, n *corev1.Node, hasSlot bool) Wait {
 	w := Wait{Node: n, Cause: Slot, Slots: p.Slots}
 	if !hasSlot {
-		if pool.IsOfControlPlane(p.Name) {
+		if p.IsControlPlane {
 			w.Cause = ControlPlane
+			if p.Used < p.Slots && r.turn != p.Name {
+				w.OtherPool = r.turn
+			}
 		}
 		return w
 	}

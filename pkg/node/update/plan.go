@@ -1,9 +1,9 @@
 package update
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/internal/printable"
-	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
@@ -40,8 +39,11 @@ type rollout struct {
 	specError string
 	// nodesUnknown reports whether the selector is invalid.
 	nodesUnknown bool
-	// isFrozen reports whether no node may be changed: they may belong to another pool, or the stage is of another release.
-	isFrozen bool
+	// refusal says why no node may get the pool's config, as a sentence without subject and period: the stage is of another release, or the
+	// daemons may not read the config. It is empty if nodes may.
+	refusal string
+	// isDoubtful reports whether the nodes may belong to another pool, so that none of them may be changed.
+	isDoubtful bool
 	// waiting explains why nodes wait although slots are free; empty if none does.
 	waiting string
 	// wait is the time after which the pool must be reconciled again; 0 if only a change of an object requires that.
@@ -104,16 +106,6 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 	return wait, nil
 }
 
-// freeze changes no node of the pool. why is reported if a node does not run the pool's config.
-func (o *rollout) freeze(why string) {
-	o.isFrozen = true
-	if slices.ContainsFunc(o.nodes, func(n *corev1.Node) bool {
-		return !pool.IsDone(n) || n.Annotations[api.DesiredConfigAnnotation] != o.pool.Spec.Configuration.Name
-	}) {
-		o.waiting = why
-	}
-}
-
 // leader returns the node of this process, which leads; empty outside a pod.
 func (r *pools) leader(ctx context.Context) string {
 	pod := &corev1.Pod{}
@@ -125,7 +117,7 @@ func (r *pools) leader(ctx context.Context) string {
 
 // explain returns a sentence about the first node that waits although slots are free, and the number of the others; empty if none does.
 func explain(p plan.Plan) string {
-	if p.Idle == 0 {
+	if p.Idle == 0 && (len(p.Waiting) == 0 || p.Waiting[0].OtherPool == "") {
 		return ""
 	}
 	first := p.Waiting[0]
@@ -135,12 +127,16 @@ func explain(p plan.Plan) string {
 // prepare returns the pool for the planner, and targets the nodes that keep their slots. all are the nodes of the cluster.
 func (o *rollout) prepare(members pool.Membership, all []*corev1.Node) plan.Pool {
 	input, retarget, err := plan.NewPool(o.pool, members, all)
-	o.isFrozen, o.nodesUnknown = input.Refusal != "", members.Invalid[o.pool.Name] != ""
+	o.isDoubtful, o.nodesUnknown = input.Refusal != "", members.Invalid[o.pool.Name] != ""
 	if err != nil {
 		o.specError = err.Error()
 	}
 	if o.err != nil {
 		input.Candidates = nil
+		return input
+	}
+	if o.refusal != "" {
+		input.Refusal = cmp.Or(input.Refusal, o.refusal)
 		return input
 	}
 	o.targeted = retarget

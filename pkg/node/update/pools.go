@@ -1,6 +1,7 @@
 package update
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,7 +68,7 @@ func newPools(c client.Client, reader client.Reader, clk clock.PassiveClock, rec
 	return &pools{
 		client: c, clock: clk, recorder: recorder, options: o, planner: newPlanner(),
 		guard:   &guard{client: c, reader: reader, clock: clk},
-		access:  &access{client: c, granted: map[string][]string{}},
+		access:  newAccess(c),
 		sources: map[string]*sources{},
 	}
 }
@@ -100,7 +101,7 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	members := pool.Assign(all, nodes)
 	rollouts := make([]*rollout, len(all))
 	for i, p := range all {
-		rollouts[i] = &rollout{pool: p, nodes: members.Nodes[p.Name]}
+		rollouts[i] = &rollout{pool: p, nodes: members.Nodes[p.Name], refusal: other}
 		if other != "" || kubelet.Awaited(kubelets.Items, p, configs.Items) != "" {
 			rollouts[i].renderError = pool.Message(p, mcfgv1.MachineConfigPoolRenderDegraded) // until the MachineConfigs are rendered again
 			continue
@@ -109,22 +110,25 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	}
 	// Before nodes get a config, their daemons must be able to read it.
 	controlPlane, others := pool.InUse(configs.Items, all, nodes)
-	for role, names := range map[string][]string{api.ControlPlaneConfigReader: controlPlane, api.MachineConfigReader: others} {
-		if err := r.access.grant(ctx, role, names); err != nil {
-			return reconcile.Result{}, err
+	var failures []error
+	for _, reader := range []struct {
+		role    string
+		configs []string
+	}{{api.ControlPlaneConfigReader, controlPlane}, {api.MachineConfigReader, others}} {
+		refusal, err := r.access.grant(ctx, reader.role, reader.configs)
+		if err != nil {
+			failures = append(failures, err)
+		}
+		for _, o := range rollouts {
+			if readerOf(o.pool) == reader.role {
+				o.refusal = cmp.Or(o.refusal, refusal)
+			}
 		}
 	}
 	var result reconcile.Result
-	if other == "" {
-		if result.RequeueAfter, err = r.plan(ctx, rollouts, members, nodes); err != nil {
-			return reconcile.Result{}, err
-		}
-	} else {
-		for _, o := range rollouts {
-			o.freeze(other)
-		}
+	if result.RequeueAfter, err = r.plan(ctx, rollouts, members, nodes); err != nil {
+		return reconcile.Result{}, err
 	}
-	var failures []error
 	for _, o := range rollouts {
 		if o.err == nil {
 			o.err = r.sync(ctx, o)
@@ -350,7 +354,7 @@ func (r *pools) target(ctx context.Context, p *mcfgv1.MachineConfigPool, rendere
 // assign writes the changes of a pool's nodes and returns the nodes with these changes.
 func (r *pools) assign(ctx context.Context, o *rollout) ([]*corev1.Node, error) {
 	p := o.pool
-	if o.specError != "" || o.isFrozen || p.DeletionTimestamp != nil {
+	if o.specError != "" || o.isDoubtful || p.DeletionTimestamp != nil {
 		return o.nodes, nil
 	}
 	nodes := slices.Clone(o.nodes)

@@ -2,7 +2,10 @@ package update
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
@@ -37,8 +41,12 @@ type memory struct {
 	release string
 	// version is the last resource version.
 	version int
-	// refused is the error of the next write to a Node.
-	refused error
+	// refused is the error of the next write to a Node, and refusedRoles of each write to a ClusterRole, by name.
+	refused      error
+	refusedRoles map[string]error
+	// readable has the names of the configs in each ClusterRole. unreadable has the configs that a Node got before they were in a role.
+	readable   map[string][]string
+	unreadable []string
 	// onBudgets runs when budgets are listed.
 	onBudgets func()
 }
@@ -72,9 +80,24 @@ func (m *memory) Create(_ context.Context, o client.Object, _ ...client.CreateOp
 	return nil
 }
 
-func (m *memory) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+func (m *memory) Patch(_ context.Context, o client.Object, patch client.Patch, _ ...client.PatchOption) error {
 	m.set(o)
 	switch o := o.(type) {
+	case *rbacv1.ClusterRole:
+		if err := m.refusedRoles[o.Name]; err != nil {
+			return err
+		}
+		data, err := patch.Data(o)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(data, o); err != nil {
+			return err
+		}
+		m.readable[o.Name] = nil
+		for _, rule := range o.Rules {
+			m.readable[o.Name] = append(m.readable[o.Name], rule.ResourceNames...)
+		}
 	case *mcfgv1.MachineConfigPool:
 		for i := range m.pools {
 			if m.pools[i].Name == o.Name {
@@ -85,6 +108,10 @@ func (m *memory) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...
 		if err := m.refused; err != nil {
 			m.refused = nil
 			return err
+		}
+		desired := o.Annotations[api.DesiredConfigAnnotation]
+		if desired != "" && !slices.Contains(slices.Concat(slices.Collect(maps.Values(m.readable))...), desired) {
+			m.unreadable = append(m.unreadable, desired)
 		}
 		for i := range m.nodes {
 			if m.nodes[i].Name == o.Name {
@@ -128,7 +155,7 @@ func (m *memory) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ .
 
 // newMemory returns a cluster whose workers have reported. Their pool is paused, so that no Node is written.
 func newMemory(nodes int) *memory {
-	m := &memory{version: 1000}
+	m := &memory{version: 1000, readable: map[string][]string{}}
 	for i := range nodes {
 		m.nodes = append(m.nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name: fmt.Sprintf("n%d", i), ResourceVersion: fmt.Sprint(i + 1), Labels: map[string]string{"node-role.kubernetes.io/worker": ""},
@@ -209,14 +236,21 @@ func TestControllerOfAnotherReleaseWaits(t *testing.T) {
 	m.release = "1.1.0"
 	reconcilePools()
 	assert.Empty(t, m.pools[1].Spec.Configuration.Name)
-	assert.Empty(t, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
-	assert.Equal(t, `ControllerConfig machine-config-controller is of release "1.1.0", the running controller is of release ""`,
-		pool.Message(&m.pools[1], pool.NodesWaiting))
 	assert.EqualValues(t, 1, m.pools[1].Status.MachineCount)
 
-	m.release = ""
+	m.release, m.pools[1].Spec.Paused = "", true
 	reconcilePools()
 	assert.NotEmpty(t, m.pools[1].Spec.Configuration.Name)
+
+	m.release, m.pools[1].Spec.Paused = "1.1.0", false
+	reconcilePools()
+	assert.Empty(t, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
+	assert.Equal(t, `Node n0 waits for the controller of release "1.1.0", which ControllerConfig machine-config-controller names; the running one is of ""`,
+		pool.Message(&m.pools[1], pool.NodesWaiting))
+
+	m.release = ""
+	r.nextPlan = time.Time{}
+	reconcilePools()
 	assert.NotEmpty(t, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
 	assert.Empty(t, pool.Message(&m.pools[1], pool.NodesWaiting))
 }
