@@ -36,6 +36,10 @@ const (
 	AppliedDrainAnnotation = machineConfig + "lastAppliedDrain"
 )
 
+// DaemonReleaseAnnotation on a Node names the release of its daemon. The daemon writes it. A controller assigns configs only to nodes with a daemon
+// of its own release.
+const DaemonReleaseAnnotation = "cvo.cluster-version.github.io/daemon-release"
+
 // CordonAnnotation marks a node that the node stage has cordoned, with the number of the attempt. A cordon without it is an
 // administrator's.
 const CordonAnnotation = "cvo.cluster-version.github.io/cordoned"

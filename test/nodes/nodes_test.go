@@ -102,8 +102,8 @@ const controllerPod = "controller"
 func start(t *testing.T, nodes ...string) *stage {
 	s := prepare(t, nodes...)
 	s.stop = append(s.stop, s.controller("1.0.0"))
-	for name, root := range s.hosts {
-		s.stop = append(s.stop, s.run("daemon", "--node", name, "--root", root))
+	for name := range s.hosts {
+		s.stop = append(s.stop, s.daemon(name, "1.0.0"))
 	}
 	return s
 }
@@ -154,8 +154,8 @@ func (s *stage) restart() {
 		stop()
 	}
 	s.controller("1.0.0")
-	for name, root := range s.hosts {
-		s.run("daemon", "--node", name, "--root", root)
+	for name := range s.hosts {
+		s.daemon(name, "1.0.0")
 	}
 }
 
@@ -170,6 +170,11 @@ func (s *stage) release(version string) {
 // controller runs the controller of a release.
 func (s *stage) controller(release string) (stop func()) {
 	return s.run("controller", "--settle", settle.String(), "--release-version", release)
+}
+
+// daemon runs the daemon of a node and a release.
+func (s *stage) daemon(node, release string) (stop func()) {
+	return s.run("daemon", "--release-version", release, "--node", node, "--root", s.hosts[node])
 }
 
 // run runs a process of the stage until stop is called or the test ends. It has the permissions of its manifests.
@@ -620,6 +625,12 @@ func TestControlPlaneHoldsTheReleaseBack(t *testing.T) {
 
 	begun := time.Now()
 	s.release("1.1.0")
+	for _, stop := range s.stop[1:] {
+		stop()
+	}
+	for name := range s.hosts {
+		s.daemon(name, "1.1.0")
+	}
 	s.controller("1.1.0")
 
 	reports("1.0.0", configv1.ConditionTrue, "Working towards 1.1.0: 0 of 1 nodes of MachineConfigPool master are updated")
@@ -653,6 +664,14 @@ func TestNodesAreUpdatedOnceWithTheStage(t *testing.T) {
 	s.config("50-motd", map[string]string{"/etc/motd": "late"})
 	s.stop[0]()
 	s.controller("1.1.0")
+	s.eventually(func(c *assert.CollectT) {
+		p := &mcfgv1.MachineConfigPool{}
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: api.WorkerPool}, p))
+		assert.Equal(c, `Node n1 waits for its daemon of release 1.1.0: the running one is of release "1.0.0"`, nodepool.Message(p, nodepool.NodesWaiting))
+	})
+	assert.Equal(t, before, s.node("n1").Annotations[api.DesiredConfigAnnotation])
+	s.stop[1]()
+	s.daemon("n1", "1.1.0")
 
 	after := s.updated(before)
 	rendered := &mcfgv1.MachineConfig{}
@@ -674,8 +693,8 @@ func TestStageAloneUpdatesNothing(t *testing.T) {
 	s.release("1.0.0") // cvo release new sets the version
 	begun := time.Now()
 	s.controller("1.0.0")
-	for name, root := range s.hosts {
-		s.run("daemon", "--node", name, "--root", root)
+	for name := range s.hosts {
+		s.daemon(name, "1.0.0")
 	}
 
 	s.updatedPool(api.ControlPlanePool, "", 1)
@@ -705,7 +724,7 @@ func TestChangedRenderedConfigsAreRefused(t *testing.T) {
 	mc.Spec.Config.Raw = []byte(strings.Replace(string(mc.Spec.Config.Raw), "hello", "changed", 1))
 	require.NoError(t, s.client.Update(t.Context(), mc))
 
-	s.run("daemon", "--node", "n1", "--root", s.hosts["n1"])
+	s.daemon("n1", "1.0.0")
 
 	s.eventually(func(c *assert.CollectT) {
 		n := s.node("n1")
@@ -757,7 +776,7 @@ func TestCordonsOfAdministratorsAreKept(t *testing.T) {
 	require.NoError(t, s.client.Patch(t.Context(), s.node("n1"), cordon))
 	end := s.pod("app", "n1")
 
-	s.run("daemon", "--node", "n1", "--root", s.hosts["n1"])
+	s.daemon("n1", "1.0.0")
 
 	s.eventuallyDeleted("app")
 	end()

@@ -30,6 +30,8 @@ type Pool struct {
 	Undrained map[string]bool
 	// Slots is the number of nodes that may be unavailable at the same time, and Used the number of those that use a slot now: pool.Used.
 	Slots, Used int
+	// Refused are the candidates that may not start now, each with the reason as a sentence without subject and period.
+	Refused map[string]string
 	// Leader is the node of the leading controller; empty if it is not known. It is the last of a control-plane pool, so that the controller
 	// moves once.
 	Leader string
@@ -215,7 +217,7 @@ func (r *round) candidates(p *Pool) (first queue, last []*candidate) {
 	for i := range all {
 		c := &all[i]
 		switch {
-		case p.isDeferred(c.node), r.zeroBudget(c.load) >= 0:
+		case p.Refused[c.node.Name] != "", p.isDeferred(c.node), r.zeroBudget(c.load) >= 0:
 		case r.comesLast(c.load):
 			last = append(last, c)
 		default:

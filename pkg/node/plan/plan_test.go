@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/plan"
@@ -397,4 +398,32 @@ func TestEachCandidateStartsOrWaits(t *testing.T) {
 		assert.LessOrEqual(t, len(p.Start)+p.Idle, slots-input.Used, "seed %d", seed)
 		assert.Equal(t, p, x.Plan([]plan.Pool{input}, now)[0], "seed %d: the same plan again", seed)
 	}
+}
+
+// TestNodesWithADaemonOfAnotherReleaseWait has two nodes with a daemon of each release: one can start, the update of the other to an older config
+// is in progress.
+func TestNodesWithADaemonOfAnotherReleaseWait(t *testing.T) {
+	var nodes []*corev1.Node
+	for _, release := range []string{"1.0.0", "1.1.0"} {
+		start := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "start-" + release, Annotations: map[string]string{
+			api.NodeStateAnnotation: api.NodeDone, api.DaemonReleaseAnnotation: release,
+		}}}
+		retarget := start.DeepCopy()
+		retarget.Name, retarget.Annotations[api.DesiredConfigAnnotation], retarget.Annotations[api.NodeStateAnnotation] = "retarget-"+release, "old", api.NodeWorking
+		nodes = append(nodes, start, retarget)
+	}
+	p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	p.Spec.Configuration.Name, p.Spec.MaxUnavailable = "new", new(intstr.FromInt32(4))
+
+	input, retarget, err := plan.NewPool(p, pool.Membership{Nodes: map[string][]*corev1.Node{"worker": nodes}}, nodes, "1.1.0")
+
+	require.NoError(t, err)
+	require.Len(t, retarget, 1)
+	assert.Equal(t, "retarget-1.1.0", retarget[0].Name)
+	result := plan.NewIndex(nil).Plan([]plan.Pool{input}, now)[0]
+	require.Len(t, result.Start, 1)
+	assert.Equal(t, "start-1.1.0", result.Start[0].Name)
+	require.Len(t, result.Waiting, 1)
+	assert.Equal(t, plan.Daemon, result.Waiting[0].Cause)
+	assert.Equal(t, `waits for its daemon of release 1.1.0: the running one is of release "1.0.0"`, result.Waiting[0].String())
 }

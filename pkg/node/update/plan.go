@@ -56,7 +56,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 	inputs := make([]plan.Pool, len(rollouts))
 	isNeeded := false
 	for i, o := range rollouts {
-		inputs[i] = o.prepare(members, nodes)
+		inputs[i] = o.prepare(members, nodes, r.options.Release)
 		isNeeded = isNeeded || inputs[i].Used < inputs[i].Slots && len(inputs[i].Candidates) > 0
 	}
 	if !isNeeded {
@@ -124,9 +124,10 @@ func explain(p plan.Plan) string {
 	return printable.AndOthers(fmt.Sprintf("Node %s %s", first.Node.Name, first), len(p.Waiting), "node")
 }
 
-// prepare returns the pool for the planner, and targets the nodes that keep their slots. all are the nodes of the cluster.
-func (o *rollout) prepare(members pool.Membership, all []*corev1.Node) plan.Pool {
-	input, retarget, err := plan.NewPool(o.pool, members, all)
+// prepare returns the pool for the planner, and targets the nodes that keep their slots. all are the nodes of the cluster, and release is
+// the controller's.
+func (o *rollout) prepare(members pool.Membership, all []*corev1.Node, release string) plan.Pool {
+	input, retarget, err := plan.NewPool(o.pool, members, all, release)
 	o.isDoubtful, o.nodesUnknown = input.Refusal != "", members.Invalid[o.pool.Name] != ""
 	if err != nil {
 		o.specError = err.Error()

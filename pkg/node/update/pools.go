@@ -100,16 +100,18 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	}
 	members := pool.Assign(all, nodes)
 	rollouts := make([]*rollout, len(all))
+	pending := kubelet.NewPending(kubelets.Items, configs.Items)
 	for i, p := range all {
 		rollouts[i] = &rollout{pool: p, nodes: members.Nodes[p.Name], refusal: other}
-		if other != "" || kubelet.Awaited(kubelets.Items, p, configs.Items) != "" {
+		if other != "" || pending.Of(p) != "" {
 			rollouts[i].renderError = pool.Message(p, mcfgv1.MachineConfigPoolRenderDegraded) // until the MachineConfigs are rendered again
 			continue
 		}
 		rollouts[i].wait, rollouts[i].renderError, rollouts[i].err = r.render(ctx, p, configs.Items)
 	}
 	// Before nodes get a config, their daemons must be able to read it.
-	controlPlane, others := pool.InUse(configs.Items, all, nodes)
+	usage := pool.NewUsage(configs.Items, all, nodes)
+	controlPlane, others := usage.Used()
 	var failures []error
 	for _, reader := range []struct {
 		role    string
@@ -143,7 +145,7 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	if len(failures) > 0 {
 		return reconcile.Result{}, errors.Join(failures...)
 	}
-	return result, r.collect(ctx, pool.Unused(configs.Items, all, nodes, r.clock.Now()))
+	return result, r.collect(ctx, usage.Unused(r.clock.Now()))
 }
 
 // collect deletes rendered MachineConfigs that nothing uses.

@@ -20,6 +20,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/kubelet"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -322,13 +324,43 @@ func logTo(ctx context.Context, lines *[]string) context.Context {
 	return logr.NewContext(ctx, funcr.New(func(_, line string) { *lines = append(*lines, line) }, funcr.Options{}))
 }
 
-// BenchmarkNodeChange reconciles the pools of 500 nodes after a change of one.
+// BenchmarkNodeChange reconciles the pools of 500 nodes after a change of one. With KubeletConfigs, there are ten more pools, each with as many of
+// them.
 func BenchmarkNodeChange(b *testing.B) {
-	r := newMemory(500).controller()
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := r.Reconcile(b.Context(), reconcile.Request{}); err != nil {
-			b.Fatal(err)
-		}
+	for _, each := range []int{0, kubelet.Most} {
+		b.Run(fmt.Sprintf("%d KubeletConfigs", each), func(b *testing.B) {
+			m := newMemory(500)
+			for i := range 10 * each {
+				m.addKubeletConfig(fmt.Sprintf("custom-%d", i/each), fmt.Sprintf("kubelet-%d", i))
+			}
+			r := m.controller()
+			_, err := r.Reconcile(b.Context(), reconcile.Request{}) // it renders, which a change of a Node does not
+			require.NoError(b, err)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := r.Reconcile(b.Context(), reconcile.Request{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
+}
+
+// addKubeletConfig adds a KubeletConfig of a custom pool with its MachineConfig, and the pool if it does not exist.
+func (m *memory) addKubeletConfig(custom, name string) {
+	if !slices.ContainsFunc(m.pools, func(p mcfgv1.MachineConfigPool) bool { return p.Name == custom }) {
+		p := *m.pools[1].DeepCopy()
+		p.Name, p.Labels = custom, map[string]string{api.PoolLabelPrefix + custom: ""}
+		p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{custom: ""}}
+		m.pools = append(m.pools, p)
+	}
+	kc := mcfgv1.KubeletConfig{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1}}
+	kc.Spec.MachineConfigPoolSelector = &metav1.LabelSelector{MatchLabels: map[string]string{api.PoolLabelPrefix + custom: ""}}
+	kc.Status.ObservedGeneration = 1
+	kc.Status.Conditions = []mcfgv1.KubeletConfigCondition{{Type: kubelet.Accepted, Status: corev1.ConditionTrue}}
+	m.kubelet = append(m.kubelet, kc)
+	mc := newConfig("99-"+name, "/etc/"+name, "x")
+	mc.Labels[api.MachineConfigRoleLabel] = custom
+	mc.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(&kc, mcfgv1.GroupVersion.WithKind("KubeletConfig"))}
+	m.configs = append(m.configs, mc)
 }

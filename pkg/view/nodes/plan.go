@@ -245,7 +245,7 @@ func (r *renderer) draft(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*
 		d.pool.Spec.Paused = true
 	}
 	var invalid error
-	d.input, d.retarget, invalid = plan.NewPool(d.pool, m, all)
+	d.input, d.retarget, invalid = plan.NewPool(d.pool, m, all, "")
 	if err = cmp.Or(invalid, err); err != nil {
 		d.err, d.Error = err, err.Error()
 	}
