@@ -6,7 +6,7 @@ const (
 	MachineConfigGroup = "machineconfiguration.openshift.io"
 	// MachineConfigNamespace is the namespace of the node stage.
 	MachineConfigNamespace = "openshift-machine-config-operator"
-	// MachineConfigController is the name of the controller's Deployment and Lease.
+	// MachineConfigController is the name of the controller's Deployment and Lease, and of the ControllerConfig.
 	MachineConfigController = "machine-config-controller"
 	// MachineConfigReader is the name of the ClusterRole that lists the rendered MachineConfigs in use outside the control plane.
 	// ControlPlaneConfigReader is the one for the control plane.
@@ -36,6 +36,10 @@ const (
 	AppliedDrainAnnotation = machineConfig + "lastAppliedDrain"
 )
 
+// DaemonReleaseAnnotation on a Node names the release of its daemon. The daemon writes it. A controller assigns configs only to nodes with a daemon
+// of its own release.
+const DaemonReleaseAnnotation = "cvo.cluster-version.github.io/daemon-release"
+
 // CordonAnnotation marks a node that the node stage has cordoned, with the number of the attempt. A cordon without it is an
 // administrator's.
 const CordonAnnotation = "cvo.cluster-version.github.io/cordoned"
@@ -52,13 +56,14 @@ const (
 	NodeUnreconcilable = "Unreconcilable"
 )
 
-// Names of annotations on MachineConfigs.
+// Names of annotations on MachineConfigs and on the ControllerConfig.
 const (
 	// GeneratedByAnnotation marks a MachineConfig that a controller made. Its value is the controller's version.
 	GeneratedByAnnotation = machineConfig + "generated-by-controller-version"
 	// OSImageOverriddenAnnotation is "true" on a rendered MachineConfig whose osImageURL comes from a MachineConfig of a user.
 	OSImageOverriddenAnnotation = machineConfig + "os-image-url-overridden"
-	// ReleaseAnnotation on a rendered MachineConfig names the release that rendered it.
+	// ReleaseAnnotation on a rendered MachineConfig names the release that rendered it. On the ControllerConfig it names the release that
+	// the node stage has or gets.
 	ReleaseAnnotation = machineConfig + "release-image-version"
 )
 

@@ -4,6 +4,7 @@ package nodes_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -16,8 +17,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,28 +29,49 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/telemetry"
-	"github.com/cluster-version/cvo/pkg/kube/watch"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/evict"
 	"github.com/cluster-version/cvo/pkg/node/generate"
 	"github.com/cluster-version/cvo/pkg/node/kubelet"
 	"github.com/cluster-version/cvo/pkg/node/update"
 )
 
-// late is a cache that lacks the Nodes until it is caught up.
+// late is a cache that lacks all objects until it is caught up.
 type late struct {
 	client.Client
 	isCaughtUp atomic.Bool
 	// reads counts lists.
 	reads atomic.Int32
+	// doomed has an object for each kind of list. Another client deletes it between the list of the API server and the first one of the cache.
+	doomed map[string]client.Object
+	admin  client.Client
 }
 
 func (l *late) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	defer l.reads.Add(1)
+	kind := fmt.Sprintf("%T", list)
+	if o := l.doomed[kind]; o != nil {
+		delete(l.doomed, kind)
+		if err := l.admin.Delete(ctx, o); err != nil {
+			return err
+		}
+		return wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(ctx context.Context) (bool, error) {
+			return apierrors.IsNotFound(l.Get(ctx, client.ObjectKeyFromObject(o), o)), nil
+		})
+	}
 	if !l.isCaughtUp.Load() {
 		return nil
 	}
 	return l.Client.List(ctx, list, options...)
 }
+
+// lateManager is a manager with a late cache.
+type lateManager struct {
+	manager.Manager
+	cache *late
+}
+
+func (m lateManager) GetClient() client.Client { return m.cache }
 
 // writes has the kinds to which the controllers have written.
 type writes struct {
@@ -78,17 +102,28 @@ func (w *writes) all() (kinds []string) {
 	return kinds
 }
 
-// TestControllersWaitForTheCacheOfANewLeader has a pending drain, and a KubeletConfig and pools that need a write.
+// TestControllersWaitForTheCacheOfANewLeader has a pending drain, and a KubeletConfig and pools that need a write. The controllers have the
+// permissions of the manifests. An object of each kind is deleted before the cache shows it.
 func TestControllersWaitForTheCacheOfANewLeader(t *testing.T) {
 	s := prepare(t)
-	kc := &mcfgv1.KubeletConfig{ObjectMeta: metav1.ObjectMeta{Name: "limits"}}
-	require.NoError(t, s.client.Create(t.Context(), kc))
+	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+	require.NoError(t, s.client.Create(t.Context(), &mcfgv1.KubeletConfig{ObjectMeta: named("limits")}))
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{
 		api.DesiredConfigAnnotation: "new", api.DesiredDrainAnnotation: "drain-new",
 	}}}
 	require.NoError(t, s.client.Create(t.Context(), n))
+	doomed := map[string]client.Object{
+		"*v1.NodeList":              &corev1.Node{ObjectMeta: named("doomed")},
+		"*v1.MachineConfigPoolList": &mcfgv1.MachineConfigPool{ObjectMeta: named("doomed")},
+		"*v1.MachineConfigList":     &mcfgv1.MachineConfig{ObjectMeta: named("doomed")},
+		"*v1.KubeletConfigList":     &mcfgv1.KubeletConfig{ObjectMeta: named("doomed")},
+	}
+	for _, o := range doomed {
+		require.NoError(t, s.client.Create(t.Context(), o))
+	}
 	written := &writes{kinds: map[string]bool{}}
-	cfg := rest.CopyConfig(s.env.Config("controller"))
+	cfg, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig(s.tokens["controller"]))
+	require.NoError(t, err)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		written.RoundTripper = next
 		return written
@@ -96,15 +131,16 @@ func TestControllersWaitForTheCacheOfANewLeader(t *testing.T) {
 	once := true
 	mgr, err := manager.New(cfg, manager.Options{
 		Scheme: s.client.Scheme(), Metrics: telemetry.Unserved(), Logger: logr.Discard(), Controller: config.Controller{SkipNameValidation: &once},
+		Cache: cluster.CacheOptions(client.ObjectKey{}),
 	})
 	require.NoError(t, err)
-	cache := &late{Client: mgr.GetClient()}
-	caughtUp := watch.NewCatchUp(cache, mgr.GetAPIReader(), &corev1.NodeList{})
-	require.NoError(t, mgr.Add(caughtUp))
+	cache := &late{Client: mgr.GetClient(), doomed: doomed, admin: s.client}
+	caughtUp, err := cluster.NewCatchUp(lateManager{mgr, cache})
+	require.NoError(t, err)
 	recorder := record.NewFakeRecorder(100)
-	require.NoError(t, update.Add(t.Context(), mgr, caughtUp, clock.RealClock{}, recorder, update.Options{}))
+	require.NoError(t, update.Add(t.Context(), mgr, caughtUp, clock.RealClock{}, recorder, update.Options{Release: "1.0.0"}))
 	require.NoError(t, evict.Add(t.Context(), mgr, caughtUp, clock.RealClock{}, recorder, evict.Options{}))
-	require.NoError(t, generate.Add(mgr, caughtUp, clock.RealClock{}, kubelet.Options{}))
+	require.NoError(t, generate.Add(mgr, caughtUp, clock.RealClock{}, "1.0.0", kubelet.Options{}))
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { assert.NoError(t, mgr.Start(ctx)) })
@@ -119,4 +155,7 @@ func TestControllersWaitForTheCacheOfANewLeader(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) {
 		assert.ElementsMatch(c, []string{"/nodes/", "/machineconfigpools/", "/kubeletconfigs/"}, written.all())
 	})
+	stop()
+	running.Wait()
+	assert.Empty(t, doomed, "each kind was compared")
 }

@@ -45,7 +45,14 @@ func (s *stage) exists(p *corev1.Pod) bool {
 
 // pinned makes a pod run only on control-plane nodes, as one of several of a ReplicaSet. It tolerates the cordon's taint.
 func pinned(p *corev1.Pod) {
-	p.Spec.NodeSelector = map[string]string{"node-role.kubernetes.io/control-plane": ""}
+	term := func(role string) corev1.NodeSelectorTerm {
+		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: "node-role.kubernetes.io/" + role, Operator: corev1.NodeSelectorOpExists},
+		}}
+	}
+	p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{term("control-plane"), term("master")},
+	}}}
 	p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "controller", UID: "1", Controller: new(true)}}
 }

@@ -76,6 +76,9 @@ func TestMain(m *testing.M) {
 // serveKinds makes the control plane serve the kinds of the stage, and install applies the stage's manifests.
 var serveKinds, install sync.Once
 
+// settle is the controller's wait before it renders.
+const settle = 200 * time.Millisecond
+
 // limit bounds every wait. It is not reached unless something hangs.
 const limit = time.Minute
 
@@ -99,8 +102,8 @@ const controllerPod = "controller"
 func start(t *testing.T, nodes ...string) *stage {
 	s := prepare(t, nodes...)
 	s.stop = append(s.stop, s.controller("1.0.0"))
-	for name, root := range s.hosts {
-		s.stop = append(s.stop, s.run("daemon", "--node", name, "--root", root))
+	for name := range s.hosts {
+		s.stop = append(s.stop, s.daemon(name, "1.0.0"))
 	}
 	return s
 }
@@ -110,7 +113,7 @@ func prepare(t *testing.T, nodes ...string) *stage {
 	e := controlPlane.For(t)
 	serveKinds.Do(func() {
 		e.Serve(t, "0000_00_cluster-version-operator_01_clusteroperators.crd.yaml")
-		for _, kind := range []string{"machineconfigs", "machineconfigpools-CustomNoUpgrade", "machineconfignodes-Default", "kubeletconfigs"} {
+		for _, kind := range []string{"machineconfigs", "machineconfigpools-CustomNoUpgrade", "controllerconfigs-Default", "machineconfignodes-Default", "kubeletconfigs"} {
 			e.Serve(t, "../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_"+kind+".crd.yaml")
 		}
 		e.Serve(t, "../../../operator/v1/zz_generated.crd-manifests/0000_80_machine-config_01_machineconfigurations-Default.crd.yaml")
@@ -121,6 +124,7 @@ func prepare(t *testing.T, nodes ...string) *stage {
 	require.NoError(t, err)
 	s := &stage{t: t, env: e, client: c, hosts: map[string]string{}, tokens: map[string]string{}}
 	install.Do(s.install)
+	s.release("1.0.0")
 	begun := time.Now()
 	t.Cleanup(func() {
 		s.assertAllowed(begun)
@@ -150,14 +154,27 @@ func (s *stage) restart() {
 		stop()
 	}
 	s.controller("1.0.0")
-	for name, root := range s.hosts {
-		s.run("daemon", "--node", name, "--root", root)
+	for name := range s.hosts {
+		s.daemon(name, "1.0.0")
 	}
+}
+
+// release makes another release the stage's. An update applies the ControllerConfig first.
+func (s *stage) release(version string) {
+	s.t.Helper()
+	cc := &mcfgv1.ControllerConfig{ObjectMeta: metav1.ObjectMeta{Name: api.MachineConfigController}}
+	patch := fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q}}}`, api.ReleaseAnnotation, version)
+	require.NoError(s.t, s.client.Patch(s.t.Context(), cc, client.RawPatch(types.MergePatchType, patch)))
 }
 
 // controller runs the controller of a release.
 func (s *stage) controller(release string) (stop func()) {
-	return s.run("controller", "--settle", "200ms", "--release-version", release)
+	return s.run("controller", "--settle", settle.String(), "--release-version", release)
+}
+
+// daemon runs the daemon of a node and a release.
+func (s *stage) daemon(node, release string) (stop func()) {
+	return s.run("daemon", "--release-version", release, "--node", node, "--root", s.hosts[node])
 }
 
 // run runs a process of the stage until stop is called or the test ends. It has the permissions of its manifests.
@@ -607,6 +624,13 @@ func TestControlPlaneHoldsTheReleaseBack(t *testing.T) {
 	s.configFor(api.ControlPlanePool, "50-motd", map[string]string{"/etc/motd": "hello"})
 
 	begun := time.Now()
+	s.release("1.1.0")
+	for _, stop := range s.stop[1:] {
+		stop()
+	}
+	for name := range s.hosts {
+		s.daemon(name, "1.1.0")
+	}
 	s.controller("1.1.0")
 
 	reports("1.0.0", configv1.ConditionTrue, "Working towards 1.1.0: 0 of 1 nodes of MachineConfigPool master are updated")
@@ -626,6 +650,64 @@ func TestControlPlaneHoldsTheReleaseBack(t *testing.T) {
 	assert.Less(t, writes, 20, "a status that changes at each reconcile would be written without end")
 }
 
+// TestNodesAreUpdatedOnceWithTheStage updates the stage by a release that changes a MachineConfig, too. The controller of the release before still
+// runs when the MachineConfig changes.
+func TestNodesAreUpdatedOnceWithTheStage(t *testing.T) {
+	s := start(t, "n1")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	begun := time.Now()
+
+	s.release("1.1.0")
+	s.config("50-motd", map[string]string{"/etc/motd": "early"})
+	time.Sleep(5 * settle)
+	s.config("50-motd", map[string]string{"/etc/motd": "late"})
+	s.stop[0]()
+	s.controller("1.1.0")
+	s.eventually(func(c *assert.CollectT) {
+		p := &mcfgv1.MachineConfigPool{}
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: api.WorkerPool}, p))
+		assert.Equal(c, `Node n1 waits for its daemon of release 1.1.0: the running one is of release "1.0.0"`, nodepool.Message(p, nodepool.NodesWaiting))
+	})
+	assert.Equal(t, before, s.node("n1").Annotations[api.DesiredConfigAnnotation])
+	s.stop[1]()
+	s.daemon("n1", "1.1.0")
+
+	after := s.updated(before)
+	rendered := &mcfgv1.MachineConfig{}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: after}, rendered))
+	assert.Equal(t, "1.1.0", rendered.Annotations[api.ReleaseAnnotation])
+	created := 0
+	for _, r := range s.requests(begun) {
+		if r.Verb == "create" && r.Object.Resource == "machineconfigs" {
+			created++
+		}
+	}
+	assert.Equal(t, 1, created, "rendered configs")
+}
+
+// TestStageAloneUpdatesNothing installs the stage on a cluster without other MachineConfigs.
+func TestStageAloneUpdatesNothing(t *testing.T) {
+	s := prepare(t, "m1", "n2")
+	s.install()
+	s.release("1.0.0") // cvo release new sets the version
+	begun := time.Now()
+	s.controller("1.0.0")
+	for name := range s.hosts {
+		s.daemon(name, "1.0.0")
+	}
+
+	s.updatedPool(api.ControlPlanePool, "", 1)
+	s.updatedPool(api.WorkerPool, "", 1)
+
+	for _, r := range s.requests(begun) {
+		assert.NotEqual(t, "eviction", r.Object.Subresource)
+	}
+	for name := range s.hosts {
+		assert.Empty(t, s.node(name).Annotations[api.DesiredDrainAnnotation], name)
+	}
+}
+
 // TestChangedRenderedConfigsAreRefused changes a rendered MachineConfig before the node's daemon reads it.
 func TestChangedRenderedConfigsAreRefused(t *testing.T) {
 	s := start(t, "n1")
@@ -642,7 +724,7 @@ func TestChangedRenderedConfigsAreRefused(t *testing.T) {
 	mc.Spec.Config.Raw = []byte(strings.Replace(string(mc.Spec.Config.Raw), "hello", "changed", 1))
 	require.NoError(t, s.client.Update(t.Context(), mc))
 
-	s.run("daemon", "--node", "n1", "--root", s.hosts["n1"])
+	s.daemon("n1", "1.0.0")
 
 	s.eventually(func(c *assert.CollectT) {
 		n := s.node("n1")
@@ -694,7 +776,7 @@ func TestCordonsOfAdministratorsAreKept(t *testing.T) {
 	require.NoError(t, s.client.Patch(t.Context(), s.node("n1"), cordon))
 	end := s.pod("app", "n1")
 
-	s.run("daemon", "--node", "n1", "--root", s.hosts["n1"])
+	s.daemon("n1", "1.0.0")
 
 	s.eventuallyDeleted("app")
 	end()

@@ -3,7 +3,6 @@ package watch
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -28,7 +27,8 @@ type CatchUp struct {
 	done   chan struct{}
 }
 
-// NewCatchUp returns a CatchUp for a cache of these kinds. server reads from the API server. A manager whose process leads must run it.
+// NewCatchUp returns a CatchUp for a cache of these kinds. server reads from the API server, and needs only permission to list the kinds. A
+// manager whose process leads must run it.
 func NewCatchUp(cache client.Client, server client.Reader, kinds ...client.ObjectList) *CatchUp {
 	return &CatchUp{cache: cache, server: server, kinds: kinds, done: make(chan struct{})}
 }
@@ -150,12 +150,13 @@ func (c *CatchUp) isLate(ctx context.Context, s *snapshot) (bool, error) {
 		if isCached[key] {
 			continue
 		}
-		current := &metav1.PartialObjectMetadata{}
-		current.SetGroupVersionKind(s.list.GroupVersionKind())
-		current.Kind = strings.TrimSuffix(current.Kind, "List")
-		if err := c.server.Get(ctx, key, current); client.IgnoreNotFound(err) != nil {
-			return false, fmt.Errorf("reading %s %s from the API server: %w", current.Kind, key.Name, err)
-		} else if err == nil {
+		// A list of one object: the controllers may have no permission to get it, and those that have a cache may list.
+		current := &metav1.PartialObjectMetadataList{TypeMeta: s.list.TypeMeta}
+		only := client.MatchingFields{metav1.ObjectNameField: key.Name}
+		if err := c.server.List(ctx, current, only, client.InNamespace(key.Namespace)); err != nil {
+			return false, fmt.Errorf("reading %s %s from the API server: %w", s.list.Kind, key.Name, err)
+		}
+		if len(current.Items) > 0 {
 			return true, nil // the cache lacks it
 		}
 		delete(s.versions, key) // it was deleted since

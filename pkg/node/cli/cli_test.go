@@ -17,7 +17,8 @@ func TestControllerRejectsInvalidFlags(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--evictions-per-second", "0"}, "--evictions-per-second is 0: set a positive number, or -1 for no limit"},
+		{nil, "--release-version is missing: set it to the release that ControllerConfig machine-config-controller names"},
+		{[]string{"--release-version", "1.0.0", "--evictions-per-second", "0"}, "--evictions-per-second is 0: set a positive number, or -1 for no limit"},
 		{[]string{"--serving-cert-file", "tls.crt"}, "--serving-cert-file and --serving-key-file must be set together"},
 	} {
 		cmd := New(command.Streams{Out: io.Discard, Err: io.Discard})

@@ -46,7 +46,7 @@ func newControllerCmd(streams command.Streams) *cobra.Command {
 result to as many nodes as the pool's maxUnavailable allows, and drains each node before its daemon changes it. Several
 replicas may run: one leads.`,
 		Example: `  # Run outside the cluster, against the cluster of a kubeconfig
-  cvo-node controller --kubeconfig admin.kubeconfig`,
+  cvo-node controller --kubeconfig admin.kubeconfig --release-version 1.0.0`,
 		Args: command.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
 	}
@@ -54,7 +54,7 @@ replicas may run: one leads.`,
 	o.processOptions.add(f)
 	o.endpointOptions.add(f)
 	f.StringVar(&o.namespace, "namespace", command.EnvOr("POD_NAMESPACE", api.MachineConfigNamespace), "`namespace` of the controller's Lease")
-	f.StringVar(&o.update.Release, "release-version", os.Getenv("RELEASE_VERSION"), "`version` of the release that contains the stage")
+	f.StringVar(&o.update.Release, "release-version", os.Getenv("RELEASE_VERSION"), "`version` of the release that contains the stage (required); while ControllerConfig names another, nothing is rendered or assigned")
 	f.StringVar(&o.update.OSImage, "os-image", "", "`pullspec` of the release's image of the operating system; default none")
 	f.DurationVar(&o.update.Settle, "settle", update.DefaultSettle, "time without changes before MachineConfigs are rendered")
 	f.IntVar(&o.evict.PerSecond, "evictions-per-second", evict.DefaultPerSecond, "maximum `number` of evictions per second of all nodes together; -1 for no limit")
@@ -68,6 +68,9 @@ replicas may run: one leads.`,
 func (o *controllerOptions) run(ctx context.Context, streams command.Streams) error {
 	if (o.certFile == "") != (o.keyFile == "") {
 		return command.Usagef("--serving-cert-file and --serving-key-file must be set together")
+	}
+	if o.update.Release == "" {
+		return command.Usagef("--release-version is missing: set it to the release that ControllerConfig %s names", api.MachineConfigController)
 	}
 	if o.evict.PerSecond == 0 {
 		return command.Usagef("--evictions-per-second is 0: set a positive number, or -1 for no limit")
@@ -118,7 +121,7 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 		return err
 	}
 	o.kubelet.Version = version
-	if err := generate.Add(r.Manager, caughtUp, clock.RealClock{}, o.kubelet); err != nil {
+	if err := generate.Add(r.Manager, caughtUp, clock.RealClock{}, o.update.Release, o.kubelet); err != nil {
 		return err
 	}
 	o.report.Version, o.report.Release, o.report.OSImage = version, o.update.Release, o.update.OSImage

@@ -22,7 +22,7 @@ import (
 
 type daemonOptions struct {
 	processOptions
-	node, root string
+	node, root, release string
 }
 
 func newDaemonCmd(streams command.Streams) *cobra.Command {
@@ -34,13 +34,14 @@ func newDaemonCmd(streams command.Streams) *cobra.Command {
 Node, asks the controller to drain the node, and writes the files of the config below --root. A journal on disk makes each
 change safe: after a crash, the next process continues or undoes it.`,
 		Example: `  # Change a folder instead of a host, for a trial
-  cvo-node daemon --kubeconfig admin.kubeconfig --node worker-0 --root ./worker-0`,
+  cvo-node daemon --kubeconfig admin.kubeconfig --release-version 1.0.0 --node worker-0 --root ./worker-0`,
 		Args: command.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
 	}
 	f := cmd.Flags()
 	o.add(f)
 	f.StringVar(&o.node, "node", os.Getenv("NODE_NAME"), "`name` of the Node (required)")
+	f.StringVar(&o.release, "release-version", os.Getenv("RELEASE_VERSION"), "`version` of the release that contains the stage (required)")
 	f.StringVar(&o.root, "root", "/", "`folder` that is the root of the host's file system")
 	return cmd
 }
@@ -48,6 +49,9 @@ change safe: after a crash, the next process continues or undoes it.`,
 func (o *daemonOptions) run(ctx context.Context, streams command.Streams) error {
 	if o.node == "" {
 		return &command.UsageError{Err: errors.New("--node is missing: set it to the name of the Node")}
+	}
+	if o.release == "" {
+		return command.Usagef("--release-version is missing: set it to the release of the controller")
 	}
 	cfg, err := o.config()
 	if err != nil {
@@ -67,6 +71,6 @@ func (o *daemonOptions) run(ctx context.Context, streams command.Streams) error 
 		return err
 	}
 	defer h.Close()
-	d := daemon.New(c, h, clock.RealClock{}, o.node)
+	d := daemon.New(c, h, clock.RealClock{}, o.node, o.release)
 	return d.Run(logr.NewContext(ctx, telemetry.NewLogger(streams.Err, o.verbosity)))
 }

@@ -37,7 +37,7 @@ func reducePod(object any, own client.ObjectKey) any {
 	}
 	reduced := drain.Reduce(pod)
 	if client.ObjectKeyFromObject(pod) == own {
-		reduced.Spec.NodeSelector, reduced.Spec.Tolerations = pod.Spec.NodeSelector, pod.Spec.Tolerations
+		reduced.Spec.NodeSelector, reduced.Spec.Affinity, reduced.Spec.Tolerations = pod.Spec.NodeSelector, pod.Spec.Affinity, pod.Spec.Tolerations
 	}
 	return reduced
 }
@@ -46,7 +46,7 @@ func reducePod(object any, own client.ObjectKey) any {
 // gets, how many nodes get it, which nodes are drained, and which MachineConfigs are deleted.
 func NewCatchUp(mgr manager.Manager) (*watch.CatchUp, error) {
 	c := watch.NewCatchUp(mgr.GetClient(), mgr.GetAPIReader(),
-		&corev1.NodeList{}, &mcfgv1.MachineConfigPoolList{}, &mcfgv1.MachineConfigList{}, &mcfgv1.KubeletConfigList{})
+		&corev1.NodeList{}, &mcfgv1.MachineConfigPoolList{}, &mcfgv1.MachineConfigList{}, &mcfgv1.KubeletConfigList{}, &mcfgv1.ControllerConfigList{})
 	if err := mgr.Add(c); err != nil {
 		return nil, fmt.Errorf("comparing the cache: %w", err)
 	}

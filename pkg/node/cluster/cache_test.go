@@ -43,6 +43,7 @@ func TestCachedPodsKeepWhatDecidesTheirEviction(t *testing.T) {
 	assert.Equal(t, tombstone, reducePod(tombstone, client.ObjectKey{}))
 	own := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "stage", Name: "controller"}}
 	own.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+	own.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}
 	own.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	assert.Equal(t, own.Spec, reducePod(own, client.ObjectKeyFromObject(own)).(*corev1.Pod).Spec)
 }

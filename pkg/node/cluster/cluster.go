@@ -1,8 +1,9 @@
 // Package cluster has what the processes of the node stage need to read and write a cluster: the kinds of objects, and for the controllers the
-// contents of the cache, the changes of nodes and budgets that matter, and the delay after a conflict.
+// contents of the cache, the release of the stage, the changes of nodes and budgets that matter, and the delay after a conflict.
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -11,12 +12,15 @@ import (
 	operatorv1 "github.com/openshift/api/operator/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // ConflictRetry is the delay after a write that met a change of the Node which the cache did not show. The event of that change may be one that
@@ -32,6 +36,23 @@ func NewScheme() (*runtime.Scheme, error) {
 		}
 	}
 	return scheme, nil
+}
+
+// OtherRelease says why the controller of a release may neither render nor assign configs, as a sentence without subject and period; it returns
+// an empty text if it may. An update of the stage begins with the ControllerConfig. Until its new controller runs, the MachineConfigs of both
+// releases may be mixed.
+func OtherRelease(ctx context.Context, c client.Reader, release string) (why string, err error) {
+	config := &mcfgv1.ControllerConfig{}
+	switch err := c.Get(ctx, client.ObjectKey{Name: api.MachineConfigController}, config); {
+	case apierrors.IsNotFound(err):
+		return fmt.Sprintf("waits for ControllerConfig %s, which the release creates", api.MachineConfigController), nil
+	case err != nil:
+		return "", fmt.Errorf("reading ControllerConfig %s: %w", api.MachineConfigController, err)
+	}
+	if named := config.Annotations[api.ReleaseAnnotation]; named != release {
+		return fmt.Sprintf("waits for the controller of release %q, which ControllerConfig %s names; the running one is of %q", named, config.Name, release), nil
+	}
+	return "", nil
 }
 
 // OnNodeChanges limits a watch of nodes to the updates that matter. Most others are heartbeats.

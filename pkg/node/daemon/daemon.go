@@ -44,6 +44,8 @@ type Daemon struct {
 	host   *host.Host
 	clock  clock.Clock
 	node   string
+	// version is the version of the release that contains the daemon.
+	version string
 
 	// failed is the last config that could not be applied to the host.
 	failed failure
@@ -68,9 +70,9 @@ type failure struct {
 	again time.Time
 }
 
-// New returns the daemon of a node. c reads from the API server, without a cache.
-func New(c client.WithWatch, h *host.Host, clk clock.Clock, node string) *Daemon {
-	return &Daemon{client: c, host: h, clock: clk, node: node}
+// New returns the daemon of a node, from the release with a version. c reads from the API server, without a cache.
+func New(c client.WithWatch, h *host.Host, clk clock.Clock, node, version string) *Daemon {
+	return &Daemon{client: c, host: h, clock: clk, node: node, version: version}
 }
 
 // state is the newest known state of the node's objects.
@@ -144,6 +146,10 @@ func (r *retry) after(ctx context.Context, err error, usual time.Duration) time.
 // step makes one step toward the desired config. written is the Node if the step has changed it. after is the time until the next step; 0
 // if only a change of the Node requires one.
 func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node, after time.Duration, err error) {
+	if n.Annotations[api.NodeStateAnnotation] != "" && n.Annotations[api.DaemonReleaseAnnotation] != d.version {
+		written, err := d.annotate(ctx, n, map[string]string{}) // while a drain lasts, there may be no other write
+		return written, 0, err
+	}
 	desired := n.Annotations[api.DesiredConfigAnnotation]
 	change, pending, err := d.host.Pending()
 	if err != nil {
@@ -339,6 +345,7 @@ func (d *Daemon) degrade(ctx context.Context, n *corev1.Node, reason string) (*c
 // annotate writes those annotations of the Node that differ. It returns nil if none does. The daemon is the only writer of its annotations,
 // so the patch needs no lock.
 func (d *Daemon) annotate(ctx context.Context, n *corev1.Node, annotations map[string]string) (*corev1.Node, error) {
+	annotations[api.DaemonReleaseAnnotation] = d.version
 	for key, value := range annotations {
 		if n.Annotations[key] == value {
 			delete(annotations, key)

@@ -76,7 +76,7 @@ func newDaemon(t *testing.T, s *server) *Daemon {
 	h, err := host.Open(t.TempDir(), host.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, h.Close()) })
-	return New(s, h, clock.RealClock{}, "n")
+	return New(s, h, clock.RealClock{}, "n", "1.0.0")
 }
 
 func TestOnlyUnusableConfigsDegradeTheNode(t *testing.T) {

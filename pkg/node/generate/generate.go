@@ -26,28 +26,34 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/watch"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/kubelet"
 )
 
 type generator struct {
 	client  client.Client
 	clock   clock.PassiveClock
+	release string
 	options kubelet.Options
 }
 
-// Add adds the controller to a manager whose scheme cluster.NewScheme returned. It begins when the cache has caught up.
-func Add(mgr manager.Manager, caughtUp *watch.CatchUp, clk clock.PassiveClock, o kubelet.Options) error {
+// Add adds the controller of a release to a manager whose scheme cluster.NewScheme returned. It begins when the cache has caught up.
+func Add(mgr manager.Manager, caughtUp *watch.CatchUp, clk clock.PassiveClock, release string, o kubelet.Options) error {
 	// The numbers of KubeletConfigs depend on each other, so the only request is for all of them.
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 	return builder.ControllerManagedBy(mgr).Named("node-generate").
 		Watches(&mcfgv1.KubeletConfig{}, all).
 		Watches(&mcfgv1.MachineConfigPool{}, all, builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&mcfgv1.MachineConfig{}, all).
-		Complete(caughtUp.Delay(&generator{client: mgr.GetClient(), clock: clk, options: o}))
+		Watches(&mcfgv1.ControllerConfig{}, all).
+		Complete(caughtUp.Delay(&generator{client: mgr.GetClient(), clock: clk, release: release, options: o}))
 }
 
 // Reconcile implements reconcile.Reconciler. It ignores the request.
 func (r *generator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	if other, err := cluster.OtherRelease(ctx, r.client, r.release); other != "" || err != nil {
+		return reconcile.Result{}, err // a change of the ControllerConfig is an event
+	}
 	var configs mcfgv1.KubeletConfigList
 	if err := r.client.List(ctx, &configs); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing KubeletConfigs: %w", err)

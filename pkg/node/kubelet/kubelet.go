@@ -16,6 +16,7 @@ import (
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/pkg/api"
 )
@@ -86,18 +87,46 @@ func Unused(existing []mcfgv1.MachineConfig, plans []Plan) []*mcfgv1.MachineConf
 	return unused
 }
 
-// Awaited returns the name of the first KubeletConfig of a pool whose MachineConfig may be missing or old, or "". configs are all
-// KubeletConfigs and existing all MachineConfigs of the cluster.
-func Awaited(configs []mcfgv1.KubeletConfig, pool *mcfgv1.MachineConfigPool, existing []mcfgv1.MachineConfig) string {
+// Pending are the KubeletConfigs whose MachineConfigs may be missing or old.
+type Pending struct{ configs []pending }
+
+// pending is a KubeletConfig. It is not pending in the pools that have its MachineConfig.
+type pending struct {
+	name     string
+	selector labels.Selector
+	written  []string
+}
+
+// NewPending returns the pending ones of all KubeletConfigs of the cluster. existing are all its MachineConfigs.
+func NewPending(configs []mcfgv1.KubeletConfig, existing []mcfgv1.MachineConfig) Pending {
+	var p Pending
+	written := map[types.UID][]string{}
+	for i := range existing {
+		if owner := metav1.GetControllerOfNoCopy(&existing[i]); owner != nil && owner.Kind == kind {
+			written[owner.UID] = append(written[owner.UID], existing[i].Labels[api.MachineConfigRoleLabel])
+		}
+	}
 	for i := range configs {
 		config := &configs[i]
-		if selector, err := selectorOf(config); err != nil || config.DeletionTimestamp != nil || !selector.Matches(labels.Set(pool.Labels)) {
+		isObserved := config.Status.ObservedGeneration == config.Generation
+		selector, err := selectorOf(config)
+		if err != nil || config.DeletionTimestamp != nil || isObserved && !isAccepted(config) {
 			continue
 		}
-		if config.Status.ObservedGeneration != config.Generation || isAccepted(config) && !slices.ContainsFunc(existing, func(mc mcfgv1.MachineConfig) bool {
-			return metav1.IsControlledBy(&mc, config) && mc.Labels[api.MachineConfigRoleLabel] == pool.Name
-		}) {
-			return config.Name
+		next := pending{name: config.Name, selector: selector}
+		if isObserved {
+			next.written = written[config.UID]
+		}
+		p.configs = append(p.configs, next)
+	}
+	return p
+}
+
+// Of returns the name of the first pending KubeletConfig of a pool, or "".
+func (p Pending) Of(pool *mcfgv1.MachineConfigPool) string {
+	for _, config := range p.configs {
+		if config.selector.Matches(labels.Set(pool.Labels)) && !slices.Contains(config.written, pool.Name) {
+			return config.name
 		}
 	}
 	return ""
@@ -105,7 +134,7 @@ func Awaited(configs []mcfgv1.KubeletConfig, pool *mcfgv1.MachineConfigPool, exi
 
 // isGenerated reports whether a MachineConfig belongs to a KubeletConfig.
 func isGenerated(mc *mcfgv1.MachineConfig) bool {
-	owner := metav1.GetControllerOf(mc)
+	owner := metav1.GetControllerOfNoCopy(mc)
 	return owner != nil && owner.Kind == kind
 }
 

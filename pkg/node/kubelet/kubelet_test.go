@@ -382,7 +382,7 @@ func TestPoolsAwaitTheirKubeletConfigs(t *testing.T) {
 	configs := []mcfgv1.KubeletConfig{newConfig(0, "", "worker")}
 	c := &configs[0]
 	var existing []mcfgv1.MachineConfig
-	awaited := func(pool int) string { return kubelet.Awaited(configs, &allPools[pool], existing) }
+	awaited := func(pool int) string { return kubelet.NewPending(configs, existing).Of(&allPools[pool]) }
 	assert.Equal(t, "0", awaited(0), "no status")
 	assert.Empty(t, awaited(1), "another pool")
 

@@ -3,19 +3,25 @@ package plan
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"slices"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 // NewPool returns a pool for Plan, without the node of the leader. retarget are the nodes that get the pool's config at once: their update to
 // another config is in progress, and they keep their slots. A pool that is paused, is being deleted or has no config has neither candidates nor
-// such nodes. all are the nodes of the cluster, and m has their pools. The error says which field of the pool prevents updates.
-func NewPool(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node) (input Pool, retarget []*corev1.Node, err error) {
+// such nodes. release is the controller's: nodes with a daemon of another one get nothing; empty if it is not known. all are the nodes of the
+// cluster, and m has their pools. The error says which field of the pool prevents updates.
+func NewPool(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node, release string) (input Pool, retarget []*corev1.Node, err error) {
 	nodes := m.Nodes[p.Name]
-	input = Pool{Name: p.Name, Undrained: map[string]bool{}, Used: pool.Used(p, nodes), Refusal: m.Doubt(p.Name)}
+	input = Pool{
+		Name: p.Name, IsControlPlane: pool.RunsControlPlane(p.Name, nodes), Undrained: map[string]bool{}, Refused: map[string]string{}, Used: pool.Used(p, nodes), Refusal: m.Doubt(p.Name),
+	}
 	for _, n := range nodes {
 		if pool.IsUndrained(n, all) {
 			input.Undrained[n.Name] = true
@@ -35,8 +41,16 @@ func NewPool(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node)
 	}
 	candidates := pool.Select(p, nodes, input.Slots)
 	input.Candidates = candidates.Start
+	isOther := func(n *corev1.Node) bool {
+		return release != "" && n.Annotations[api.DaemonReleaseAnnotation] != release
+	}
+	for _, n := range candidates.Start {
+		if isOther(n) {
+			input.Refused[n.Name] = fmt.Sprintf("waits for its daemon of release %s: the running one is of release %q", release, n.Annotations[api.DaemonReleaseAnnotation])
+		}
+	}
 	if input.Refusal == "" {
-		retarget = candidates.Retarget
+		retarget = slices.DeleteFunc(candidates.Retarget, isOther)
 	}
 	return input, retarget, nil
 }
@@ -47,7 +61,7 @@ func Guarded(pools []Pool, planner func([]Pool) []Plan, guard func(*corev1.Node)
 	plans := planner(pools)
 	why := ""
 	for i := range plans {
-		if pool.IsOfControlPlane(pools[i].Name) && len(plans[i].Start) > 0 { // of one pool: they start one at a time
+		if pools[i].IsControlPlane && len(plans[i].Start) > 0 { // of one pool: they start one at a time
 			why = guard(plans[i].Start[0])
 		}
 	}
@@ -55,7 +69,7 @@ func Guarded(pools []Pool, planner func([]Pool) []Plan, guard func(*corev1.Node)
 		return plans
 	}
 	for i := range pools {
-		if pool.IsOfControlPlane(pools[i].Name) {
+		if pools[i].IsControlPlane {
 			pools[i].Refusal = cmp.Or(pools[i].Refusal, why)
 		}
 	}

@@ -4,13 +4,12 @@
 package plan
 
 import (
+	"cmp"
 	"container/heap"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 // Patience is the time for which a budget may allow no disruption before its nodes are passed over. Evicted pods are usually replaced within
@@ -19,8 +18,10 @@ const Patience = time.Minute
 
 // Pool has the nodes of a pool.
 type Pool struct {
-	// Name is the pool's name. All nodes of the pools for which pool.IsOfControlPlane is true start one at a time.
+	// Name is the pool's name.
 	Name string
+	// IsControlPlane is pool.RunsControlPlane. All nodes of such pools start one at a time.
+	IsControlPlane bool
 	// Candidates are the nodes that can start, in the order in which they start without budgets: pool.Candidates.Start.
 	Candidates []*corev1.Node
 	// Draining are the nodes of the pool that have started and whose drain is not complete.
@@ -29,6 +30,8 @@ type Pool struct {
 	Undrained map[string]bool
 	// Slots is the number of nodes that may be unavailable at the same time, and Used the number of those that use a slot now: pool.Used.
 	Slots, Used int
+	// Refused are the candidates that may not start now, each with the reason as a sentence without subject and period.
+	Refused map[string]string
 	// Leader is the node of the leading controller; empty if it is not known. It is the last of a control-plane pool, so that the controller
 	// moves once.
 	Leader string
@@ -83,8 +86,10 @@ type round struct {
 	spare []int32
 	// held has the budgets that never allow a disruption and have pods on a node that has started.
 	held map[int32]bool
-	// controlPlane is the number of control-plane nodes that may still start: 1 or 0.
+	// controlPlane is the number of control-plane nodes that may still start: 1 or 0. If it is 0, turn is the pool of the node for which the
+	// others wait.
 	controlPlane int
+	turn         string
 }
 
 func (x *Index) newRound(pools []Pool, now time.Time) *round {
@@ -93,8 +98,8 @@ func (x *Index) newRound(pools []Pool, now time.Time) *round {
 		r.spare[i] = x.budgets[i].allowed
 	}
 	for i := range pools {
-		if pool.IsOfControlPlane(pools[i].Name) && pools[i].Used > 0 {
-			r.controlPlane = 0
+		if pools[i].IsControlPlane && pools[i].Used > 0 {
+			r.controlPlane, r.turn = 0, cmp.Or(r.turn, pools[i].Name)
 		}
 		for _, n := range pools[i].Draining {
 			r.start(r.loadIn(&pools[i], n))
@@ -125,7 +130,7 @@ func (r *round) start(l load) {
 
 func (r *round) plan(p *Pool) Plan {
 	free := max(p.Slots-p.Used, 0)
-	if pool.IsOfControlPlane(p.Name) {
+	if p.IsControlPlane {
 		free = min(free, r.controlPlane)
 	}
 	var result Plan
@@ -133,8 +138,8 @@ func (r *round) plan(p *Pool) Plan {
 	if free > 0 && p.Refusal == "" {
 		result.Start, started = r.startNodes(p, free)
 		free -= len(result.Start)
-		if pool.IsOfControlPlane(p.Name) {
-			r.controlPlane -= len(result.Start)
+		if p.IsControlPlane && len(result.Start) > 0 {
+			r.controlPlane, r.turn = 0, p.Name
 		}
 	}
 	for i, n := range p.Candidates {
@@ -147,7 +152,7 @@ func (r *round) plan(p *Pool) Plan {
 }
 
 func (p *Pool) isLeader(n *corev1.Node) bool {
-	return pool.IsOfControlPlane(p.Name) && n.Name == p.Leader
+	return p.IsControlPlane && n.Name == p.Leader
 }
 
 // isDeferred reports whether the node of the leading controller has to wait for other nodes.
@@ -212,7 +217,7 @@ func (r *round) candidates(p *Pool) (first queue, last []*candidate) {
 	for i := range all {
 		c := &all[i]
 		switch {
-		case p.isDeferred(c.node), r.zeroBudget(c.load) >= 0:
+		case p.Refused[c.node.Name] != "", p.isDeferred(c.node), r.zeroBudget(c.load) >= 0:
 		case r.comesLast(c.load):
 			last = append(last, c)
 		default:

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/plan"
@@ -219,6 +220,8 @@ func TestControlPlane(t *testing.T) {
 		leader, refusal         string
 		want                    [3]string
 		sentence                string // of the first master that waits
+		// other has the pools for which masters and arbiters wait although their own pool has a free slot.
+		other [2]string
 	}{
 		{name: "it starts the only node, which has the leader", masters: "m0:", leader: "m0", want: [3]string{"m0"}},
 		{name: "it starts workers beside the only node", masters: "m0:", work: "w0: w1: w2:", leader: "m0", want: [3]string{"m0", "", "w0 w1 w2"}},
@@ -243,9 +246,9 @@ func TestControlPlane(t *testing.T) {
 			name: "it starts no node that the guard refuses", masters: "m0: m1:", arbiters: "a0:", work: "w0:", leader: "m0", refusal: refusal,
 			want: [3]string{"; m1 Guard; m0 Guard", "; a0 Guard", "w0"}, sentence: refusal,
 		},
-		{name: "it counts arbiters", masters: "m0: m1:", arbiters: "a0:", want: [3]string{"m0; m1 ControlPlane", "; a0 ControlPlane"}},
-		{name: "it starts no master beside an unavailable arbiter", masters: "m0:", usedArbiters: 1, want: [3]string{"; m0 ControlPlane"}},
-		{name: "it starts no arbiter beside an unavailable master", arbiters: "a0:", used: 1, want: [3]string{"", "; a0 ControlPlane"}},
+		{name: "it counts arbiters", masters: "m0: m1:", arbiters: "a0:", want: [3]string{"m0; m1 ControlPlane", "; a0 ControlPlane"}, other: [2]string{"", "master"}},
+		{name: "it starts no master beside an unavailable arbiter", masters: "m0:", usedArbiters: 1, want: [3]string{"; m0 ControlPlane"}, other: [2]string{"arbiter"}},
+		{name: "it starts no arbiter beside an unavailable master", arbiters: "a0:", used: 1, want: [3]string{"", "; a0 ControlPlane"}, other: [2]string{"", "master"}},
 		{name: "it ignores the leader among workers", work: "w0: w1: w2:", leader: "w0", want: [3]string{"", "", "w0 w1 w2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -258,7 +261,7 @@ func TestControlPlane(t *testing.T) {
 				}
 				p := plan.Pool{Name: []string{api.ControlPlanePool, api.ArbiterPool, api.WorkerPool}[i], Candidates: nodes, Slots: 3, Leader: tt.leader}
 				p.Used = []int{tt.used, tt.usedArbiters, 0}[i]
-				if pool.IsOfControlPlane(p.Name) {
+				if p.IsControlPlane = pool.IsOfControlPlane(p.Name); p.IsControlPlane {
 					p.Refusal = tt.refusal
 				}
 				pools = append(pools, p)
@@ -272,6 +275,14 @@ func TestControlPlane(t *testing.T) {
 			if tt.sentence != "" {
 				assert.Equal(t, tt.sentence, plans[0].Waiting[0].String())
 			}
+			for i, want := range tt.other {
+				if want != "" {
+					assert.Contains(t, plans[i].Waiting[0].String(), "waits for a node of MachineConfigPool "+want+",")
+				}
+				for _, w := range plans[i].Waiting {
+					assert.Equal(t, want, w.OtherPool)
+				}
+			}
 		})
 	}
 	leader := plan.Wait{Cause: plan.Leader}
@@ -282,7 +293,7 @@ func TestControlPlaneNodesStartOneAtATime(t *testing.T) {
 	nodes, _ := parseNodes(t, "m0: m1:")
 	x := plan.NewIndex(nil)
 	for free, want := range []string{"; m0 ControlPlane; m1 ControlPlane", "; m0 ControlPlane; m1 ControlPlane", "; m0 ControlPlane; m1 ControlPlane", "m0; m1 ControlPlane"} {
-		p := x.Plan([]plan.Pool{{Name: api.ControlPlanePool, Candidates: nodes, Slots: 3, Used: 3 - free}}, now)[0]
+		p := x.Plan([]plan.Pool{{Name: "custom", IsControlPlane: true, Candidates: nodes, Slots: 3, Used: 3 - free}}, now)[0]
 		assert.Equal(t, want, describe(p), "%d of 3 slots are free", free)
 		assert.Equal(t, "waits for another control-plane node: they are updated one at a time", p.Waiting[0].String())
 	}
@@ -387,4 +398,32 @@ func TestEachCandidateStartsOrWaits(t *testing.T) {
 		assert.LessOrEqual(t, len(p.Start)+p.Idle, slots-input.Used, "seed %d", seed)
 		assert.Equal(t, p, x.Plan([]plan.Pool{input}, now)[0], "seed %d: the same plan again", seed)
 	}
+}
+
+// TestNodesWithADaemonOfAnotherReleaseWait has two nodes with a daemon of each release: one can start, the update of the other to an older config
+// is in progress.
+func TestNodesWithADaemonOfAnotherReleaseWait(t *testing.T) {
+	var nodes []*corev1.Node
+	for _, release := range []string{"1.0.0", "1.1.0"} {
+		start := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "start-" + release, Annotations: map[string]string{
+			api.NodeStateAnnotation: api.NodeDone, api.DaemonReleaseAnnotation: release,
+		}}}
+		retarget := start.DeepCopy()
+		retarget.Name, retarget.Annotations[api.DesiredConfigAnnotation], retarget.Annotations[api.NodeStateAnnotation] = "retarget-"+release, "old", api.NodeWorking
+		nodes = append(nodes, start, retarget)
+	}
+	p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	p.Spec.Configuration.Name, p.Spec.MaxUnavailable = "new", new(intstr.FromInt32(4))
+
+	input, retarget, err := plan.NewPool(p, pool.Membership{Nodes: map[string][]*corev1.Node{"worker": nodes}}, nodes, "1.1.0")
+
+	require.NoError(t, err)
+	require.Len(t, retarget, 1)
+	assert.Equal(t, "retarget-1.1.0", retarget[0].Name)
+	result := plan.NewIndex(nil).Plan([]plan.Pool{input}, now)[0]
+	require.Len(t, result.Start, 1)
+	assert.Equal(t, "start-1.1.0", result.Start[0].Name)
+	require.Len(t, result.Waiting, 1)
+	assert.Equal(t, plan.Daemon, result.Waiting[0].Cause)
+	assert.Equal(t, `waits for its daemon of release 1.1.0: the running one is of release "1.0.0"`, result.Waiting[0].String())
 }

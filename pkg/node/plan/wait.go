@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/internal/printable"
-	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 // Cause is the cause for which a node waits.
@@ -27,6 +26,8 @@ const (
 	Leader Cause = "Leader"
 	// Guard is a control plane that would not survive the loss of the node: Pool.Refusal.
 	Guard Cause = "Guard"
+	// Daemon is a daemon that may not get the config yet: Pool.Refused.
+	Daemon Cause = "Daemon"
 	// BlockedPod is a pod whose eviction is always refused.
 	BlockedPod Cause = "BlockedPod"
 )
@@ -40,11 +41,13 @@ type Wait struct {
 
 	// Slots is the number of slots of the node's pool.
 	Slots int
+	// OtherPool is the pool of the node for which a control-plane node waits although its own pool has a free slot; empty if it has none.
+	OtherPool string
 	// healthy and needed are the numbers of pods that are healthy and that must be.
 	healthy, needed int32
 	// pod is a pod that several budgets select, as namespace/name, or empty.
 	pod string
-	// refusal is Pool.Refusal.
+	// refusal is Pool.Refusal or the node's Pool.Refused.
 	refusal string
 }
 
@@ -52,6 +55,9 @@ type Wait struct {
 func (w Wait) String() string {
 	switch w.Cause {
 	case ControlPlane:
+		if w.OtherPool != "" {
+			return fmt.Sprintf("waits for a node of MachineConfigPool %s, which is unavailable or failed: control-plane nodes are updated one at a time", w.OtherPool)
+		}
 		return "waits for another control-plane node: they are updated one at a time"
 	case ZeroBudget:
 		return zeroBudget(w.Budget, w.healthy, w.needed)
@@ -59,7 +65,7 @@ func (w Wait) String() string {
 		return fmt.Sprintf("waits for PodDisruptionBudget %s: nodes that are being drained use up the disruptions that it allows", w.Budget)
 	case Leader:
 		return "waits for the other nodes of its pool: it runs the leading controller, which has to move once"
-	case Guard:
+	case Guard, Daemon:
 		return w.refusal
 	case BlockedPod:
 		if w.pod != "" {
@@ -80,13 +86,20 @@ func zeroBudget(name types.NamespacedName, healthy, needed int32) string {
 func (r *round) wait(p *Pool, n *corev1.Node, hasSlot bool) Wait {
 	w := Wait{Node: n, Cause: Slot, Slots: p.Slots}
 	if !hasSlot {
-		if pool.IsOfControlPlane(p.Name) {
+		if p.IsControlPlane {
 			w.Cause = ControlPlane
+			if p.Used < p.Slots && r.turn != p.Name {
+				w.OtherPool = r.turn
+			}
 		}
 		return w
 	}
 	if p.Refusal != "" {
 		w.Cause, w.refusal = Guard, p.Refusal
+		return w
+	}
+	if why := p.Refused[n.Name]; why != "" {
+		w.Cause, w.refusal = Daemon, why
 		return w
 	}
 	if p.isDeferred(n) {

@@ -24,7 +24,8 @@ const (
 	BoundNodes Bound = "Nodes"
 	// BoundMaxUnavailable means that nodes wait because all slots are in use.
 	BoundMaxUnavailable Bound = "MaxUnavailable"
-	// BoundBudgets means that nodes wait for PodDisruptionBudgets, or for another reason in NodesWaiting, although slots are free.
+	// BoundBudgets means that nodes wait for PodDisruptionBudgets, or for another reason in NodesWaiting such as another control-plane pool,
+	// although slots are free.
 	BoundBudgets Bound = "Budgets"
 )
 

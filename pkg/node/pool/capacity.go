@@ -13,11 +13,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// IsOfControlPlane reports whether a pool has nodes of the control plane, by its name. All nodes of such pools start one at a time.
-func IsOfControlPlane(pool string) bool {
-	return pool == api.ControlPlanePool || pool == api.ArbiterPool
-}
-
 // MaxUnavailable returns how many of a pool's nodes may be unavailable at the same time: at least 1, and 1 in a pool of the control plane. A
 // percentage is rounded down.
 func MaxUnavailable(p *mcfgv1.MachineConfigPool, nodes int) (int, error) {

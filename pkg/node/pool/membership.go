@@ -150,10 +150,11 @@ func BuiltIn(nodes []*corev1.Node) (controlPlane, worker *mcfgv1.MachineConfigPo
 	}
 	workers := &metav1.LabelSelector{MatchLabels: map[string]string{workerRole: ""}}
 	if !carried(workerRole) {
-		workers = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-			{Key: controlPlaneRole, Operator: metav1.LabelSelectorOpDoesNotExist},
-			{Key: masterRole, Operator: metav1.LabelSelectorOpDoesNotExist},
-		}}
+		workers = &metav1.LabelSelector{}
+		for _, label := range controlPlaneRoles {
+			workers.MatchExpressions = append(workers.MatchExpressions,
+				metav1.LabelSelectorRequirement{Key: label, Operator: metav1.LabelSelectorOpDoesNotExist})
+		}
 	}
 	controlPlane = builtIn(api.ControlPlanePool, &metav1.LabelSelector{MatchLabels: map[string]string{selected: ""}})
 	controlPlane.Labels[api.RequiredPoolLabel] = ""

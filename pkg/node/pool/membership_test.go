@@ -118,6 +118,7 @@ func TestBuiltInPoolsSelectTheNodesOfTheDistribution(t *testing.T) {
 		{"it selects by the roles of OpenShift", map[string]string{"m": "master control-plane", "w": "worker"}, map[string]string{"m": "master", "w": "worker"}},
 		{"it selects by the roles of older OpenShift", map[string]string{"m": "master", "w": "worker"}, map[string]string{"m": "master", "w": "worker"}},
 		{"it selects by the roles of kubeadm", map[string]string{"m": "control-plane", "w": ""}, map[string]string{"m": "master", "w": "worker"}},
+		{"it leaves an arbiter to a pool of its own", map[string]string{"m": "control-plane", "a": "arbiter", "w": ""}, map[string]string{"m": "master", "w": "worker"}},
 		{"it selects a single node as control plane", map[string]string{"m": "control-plane"}, map[string]string{"m": "master"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -19,11 +20,30 @@ func IsStranded(n *corev1.Node, nodes []*corev1.Node) bool {
 	return IsControlPlane(n) && !slices.ContainsFunc(nodes, func(other *corev1.Node) bool { return other.Name != n.Name && IsReady(other) })
 }
 
-// CanMove reports whether a pod could run on another node: one that is ready, and that the pod's nodeSelector and tolerations allow.
+// CanMove reports whether a pod could run on another node: one that is ready, and that the pod's nodeSelector, its required affinity to nodes and
+// its tolerations allow.
 func CanMove(pod *corev1.Pod, nodes []*corev1.Node) bool {
 	return slices.ContainsFunc(nodes, func(n *corev1.Node) bool {
 		return n.Name != pod.Spec.NodeName && IsReady(n) && labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(n.Labels)) &&
-			!slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return !tolerates(pod, t) })
+			meetsAffinity(&pod.Spec, n) && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return !tolerates(pod, t) })
+	})
+}
+
+// meetsAffinity reports whether a node meets a term of the affinity that the pods of a spec require. A term with fields, or with an operator other
+// than those of labels, counts as one that no node meets.
+func meetsAffinity(spec *corev1.PodSpec, n *corev1.Node) bool {
+	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil || spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return true
+	}
+	terms := spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	return slices.ContainsFunc(terms, func(term corev1.NodeSelectorTerm) bool {
+		var required metav1.LabelSelector
+		for _, e := range term.MatchExpressions {
+			required.MatchExpressions = append(required.MatchExpressions,
+				metav1.LabelSelectorRequirement{Key: e.Key, Operator: metav1.LabelSelectorOperator(e.Operator), Values: e.Values})
+		}
+		selector, err := metav1.LabelSelectorAsSelector(&required)
+		return err == nil && len(term.MatchFields) == 0 && !selector.Empty() && selector.Matches(labels.Set(n.Labels))
 	})
 }
 
@@ -42,26 +62,6 @@ func IsUndrained(n *corev1.Node, nodes []*corev1.Node) bool {
 
 // HasReported reports whether the node's daemon has reported. Other nodes are neither counted nor updated.
 func HasReported(n *corev1.Node) bool { return n.Annotations[api.NodeStateAnnotation] != "" }
-
-// Labels of nodes by their role. Distributions of Kubernetes label control-plane nodes with one of the first two or both.
-const (
-	controlPlaneRole = "node-role.kubernetes.io/control-plane"
-	masterRole       = "node-role.kubernetes.io/master"
-	workerRole       = "node-role.kubernetes.io/worker"
-)
-
-// IsControlPlane reports whether the node's labels say that it runs the control plane.
-func IsControlPlane(n *corev1.Node) bool { return has(n, controlPlaneRole) || has(n, masterRole) }
-
-// IsOnlyControlPlane reports whether no other node runs the control plane.
-func IsOnlyControlPlane(n *corev1.Node, nodes []*corev1.Node) bool {
-	return !slices.ContainsFunc(nodes, func(other *corev1.Node) bool { return other.Name != n.Name && IsControlPlane(other) })
-}
-
-func has(n *corev1.Node, label string) bool {
-	_, ok := n.Labels[label]
-	return ok
-}
 
 // IsReady reports whether pods can start on the node. Kubernetes does not report every condition on every node, so an absent condition does
 // not matter. Memory and process pressure come and go with the workload, so they do not matter either.

@@ -246,7 +246,7 @@ func TestOnlyControlPlaneNodesAreUpdatedWithoutADrain(t *testing.T) {
 		{"it drains one of three control-plane nodes", "m0:v0→v0 m1:v0→v0^ m2:v0→v0", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, label := range []string{"control-plane", "master"} {
+			for _, label := range []string{"control-plane", "master", "arbiter"} {
 				nodes := parseNodes(t, tt.nodes)
 				var stranded, undrained []*corev1.Node
 				for _, n := range nodes {
@@ -302,4 +302,41 @@ func TestPodsMoveToReadyNodesThatTheirSpecAllows(t *testing.T) {
 		}
 		assert.Equal(t, tt.want, pool.CanMove(pod, nodes), "%+v", tt)
 	}
+}
+
+func TestPodsMoveToNodesThatMeetTheirAffinity(t *testing.T) {
+	term := func(key string, operator corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorTerm {
+		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: operator, Values: values}}}
+	}
+	for _, tt := range []struct {
+		name  string
+		terms []corev1.NodeSelectorTerm
+		want  bool
+	}{
+		{"it meets the second of two terms", []corev1.NodeSelectorTerm{term("other", "Exists"), term("disk", "Exists")}, true},
+		{"it meets no term", []corev1.NodeSelectorTerm{term("other", "Exists"), term("disk", "In", "hdd")}, false},
+		{"its label has one of the values", []corev1.NodeSelectorTerm{term("disk", "In", "ssd", "hdd")}, true},
+		{"its label must not exist", []corev1.NodeSelectorTerm{term("disk", "DoesNotExist")}, false},
+		{"a term is empty", []corev1.NodeSelectorTerm{{}}, false},
+		{"an operator is not one of labels", []corev1.NodeSelectorTerm{term("disk", "Gt", "1")}, false},
+		{"a term has fields", []corev1.NodeSelectorTerm{{MatchFields: term("metadata.name", "In", "n").MatchExpressions}}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			nodes := parseNodes(t, "n:a→a")
+			nodes[0].Labels = map[string]string{"disk": "ssd"}
+			pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "own", Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: tt.terms},
+			}}}}
+			assert.Equal(t, tt.want, pool.CanMove(pod, nodes))
+		})
+	}
+}
+
+// TestPoolsWithAControlPlaneNodeRunTheControlPlane has a custom pool whose selector an administrator has written.
+func TestPoolsWithAControlPlaneNodeRunTheControlPlane(t *testing.T) {
+	nodes := parseNodes(t, "a:v0→v0 b:v0→v0")
+	assert.False(t, pool.RunsControlPlane("custom", nodes))
+	assert.True(t, pool.RunsControlPlane(api.ArbiterPool, nodes))
+	nodes[1].Labels = map[string]string{"node-role.kubernetes.io/arbiter": ""}
+	assert.True(t, pool.RunsControlPlane("custom", nodes))
 }

@@ -18,21 +18,43 @@ const keepFor = time.Hour
 
 // IsRendered reports whether the node stage has rendered a MachineConfig for a pool.
 func IsRendered(mc *mcfgv1.MachineConfig) bool {
-	owner := metav1.GetControllerOf(mc)
+	owner := metav1.GetControllerOfNoCopy(mc)
 	return owner != nil && owner.Kind == "MachineConfigPool"
 }
 
-// InUse returns the names of the rendered MachineConfigs in use, sorted: those of pools of the control plane, and the others. nodes are all nodes
-// of the cluster.
-func InUse(configs []mcfgv1.MachineConfig, pools []*mcfgv1.MachineConfigPool, nodes []*corev1.Node) (controlPlane, others []string) {
-	used := usedNames(pools, nodes)
-	owners := map[string]string{}
+// Usage is the use of the rendered MachineConfigs of a cluster.
+type Usage struct {
+	pools    []*mcfgv1.MachineConfigPool
+	rendered []*mcfgv1.MachineConfig
+	used     sets.Set[string]
+}
+
+// NewUsage returns the use of the rendered ones among configs. pools and nodes are all of the cluster.
+func NewUsage(configs []mcfgv1.MachineConfig, pools []*mcfgv1.MachineConfigPool, nodes []*corev1.Node) Usage {
+	u := Usage{pools: pools, used: sets.New[string]()}
 	for i := range configs {
-		if mc := &configs[i]; IsRendered(mc) && used.Has(mc.Name) {
-			owners[mc.Name] = metav1.GetControllerOf(mc).Name
+		if IsRendered(&configs[i]) {
+			u.rendered = append(u.rendered, &configs[i])
 		}
 	}
-	for _, p := range pools { // a cache may not show the newest config yet
+	for _, p := range pools {
+		u.used.Insert(p.Spec.Configuration.Name, p.Status.Configuration.Name)
+	}
+	for _, n := range nodes {
+		u.used.Insert(n.Annotations[api.CurrentConfigAnnotation], n.Annotations[api.DesiredConfigAnnotation])
+	}
+	return u
+}
+
+// Used returns the names of the rendered MachineConfigs in use, sorted: those of pools of the control plane, and the others.
+func (u Usage) Used() (controlPlane, others []string) {
+	owners := map[string]string{}
+	for _, mc := range u.rendered {
+		if u.used.Has(mc.Name) {
+			owners[mc.Name] = metav1.GetControllerOfNoCopy(mc).Name
+		}
+	}
+	for _, p := range u.pools { // a cache may not show the newest config yet
 		owners[p.Spec.Configuration.Name] = p.Name
 	}
 	delete(owners, "")
@@ -46,24 +68,12 @@ func InUse(configs []mcfgv1.MachineConfig, pools []*mcfgv1.MachineConfigPool, no
 	return controlPlane, others
 }
 
-func usedNames(pools []*mcfgv1.MachineConfigPool, nodes []*corev1.Node) sets.Set[string] {
-	used := sets.New[string]()
-	for _, p := range pools {
-		used.Insert(p.Spec.Configuration.Name, p.Status.Configuration.Name)
-	}
-	for _, n := range nodes {
-		used.Insert(n.Annotations[api.CurrentConfigAnnotation], n.Annotations[api.DesiredConfigAnnotation])
-	}
-	return used
-}
-
 // Unused returns the rendered MachineConfigs that no pool and no node uses, and that are older than an hour. The same content can be rendered
-// again. nodes are all nodes of the cluster.
-func Unused(configs []mcfgv1.MachineConfig, pools []*mcfgv1.MachineConfigPool, nodes []*corev1.Node, now time.Time) []*mcfgv1.MachineConfig {
-	used := usedNames(pools, nodes)
+// again.
+func (u Usage) Unused(now time.Time) []*mcfgv1.MachineConfig {
 	var unused []*mcfgv1.MachineConfig
-	for i := range configs {
-		if mc := &configs[i]; IsRendered(mc) && !used.Has(mc.Name) && now.Sub(mc.CreationTimestamp.Time) > keepFor {
+	for _, mc := range u.rendered {
+		if !u.used.Has(mc.Name) && now.Sub(mc.CreationTimestamp.Time) > keepFor {
 			unused = append(unused, mc)
 		}
 	}

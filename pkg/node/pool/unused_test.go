@@ -6,7 +6,6 @@ import (
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cluster-version/cvo/pkg/node/pool"
@@ -29,11 +28,11 @@ func TestUnusedKeepsConfigsInUse(t *testing.T) {
 		config("99-kubelet", old, "KubeletConfig"), config("unused", old, "MachineConfigPool"),
 	}
 
-	unused := pool.Unused(configs, []*mcfgv1.MachineConfigPool{p}, parseNodes(t, "a:current→desired"), epoch)
+	unused := pool.NewUsage(configs, []*mcfgv1.MachineConfigPool{p}, parseNodes(t, "a:current→desired")).Unused(epoch)
 
 	assert.Len(t, unused, 1)
 	assert.Equal(t, "unused", unused[0].Name)
-	assert.Len(t, pool.Unused(configs, nil, []*corev1.Node{}, epoch), 5)
+	assert.Len(t, pool.NewUsage(configs, nil, nil).Unused(epoch), 5)
 }
 
 // TestInUseSeparatesTheControlPlane has a node that claims a config of the control plane: a daemon writes the current config of its node.
@@ -59,11 +58,11 @@ func TestInUseSeparatesTheControlPlane(t *testing.T) {
 		poolAt("master", "master"), poolAt("arbiter", "arbiter"), poolAt("worker", "worker"), poolAt("infra", "not-in-the-cache"), poolAt("new", ""),
 	}
 
-	controlPlane, others := pool.InUse(configs, pools, parseNodes(t, "a:old-master→50-shop b:old-infra→worker"))
+	controlPlane, others := pool.NewUsage(configs, pools, parseNodes(t, "a:old-master→50-shop b:old-infra→worker")).Used()
 
 	assert.Equal(t, []string{"arbiter", "master", "old-master"}, controlPlane)
 	assert.Equal(t, []string{"not-in-the-cache", "old-infra", "worker"}, others)
-	controlPlane, others = pool.InUse(nil, nil, nil)
+	controlPlane, others = pool.NewUsage(nil, nil, nil).Used()
 	assert.Empty(t, controlPlane)
 	assert.Empty(t, others)
 }

@@ -104,13 +104,16 @@ func (g *guard) checkServers(ctx context.Context, n *corev1.Node, nodes []*corev
 }
 
 // addressesBeside returns the addresses of API servers on nodes other than n, sorted. An address that no node has may belong to a load
-// balancer, or to n.
+// balancer, or to n. One that n has as well may be a virtual address, which leads to n.
 func addressesBeside(n *corev1.Node, nodes []*corev1.Node, servers *discoveryv1.EndpointSlice) []string {
 	known := map[string]bool{}
 	for _, other := range nodes {
 		for _, a := range other.Status.Addresses {
-			known[a.Address] = other.Name != n.Name
+			known[a.Address] = true
 		}
+	}
+	for _, own := range n.Status.Addresses {
+		delete(known, own.Address)
 	}
 	var addresses []string
 	for _, port := range servers.Ports {

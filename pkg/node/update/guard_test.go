@@ -108,6 +108,13 @@ func newNode(name, address string) *corev1.Node {
 	return n
 }
 
+// withAddress returns a copy of a node with another address.
+func withAddress(n *corev1.Node, address string) *corev1.Node {
+	n = n.DeepCopy()
+	n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: address})
+	return n
+}
+
 func TestGuardAsksAnAPIServerOnAnotherNode(t *testing.T) {
 	nodes := []*corev1.Node{newNode("m0", "127.0.0.2"), newNode("m1", "127.0.0.3"), newNode("m2", "127.0.0.4")}
 	worker := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w0"}}
@@ -134,6 +141,11 @@ func TestGuardAsksAnAPIServerOnAnotherNode(t *testing.T) {
 			name: "it refuses without another server", hosts: []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"}, failed: []string{"127.0.0.3", "127.0.0.4"}, nodes: nodes,
 			want:  "waits for an API server on another node: 127.0.0.3:PORT: /readyz answers 500: etcd failed (and 1 other server)",
 			asked: "slice 127.0.0.3 127.0.0.4",
+		},
+		{
+			name: "it ignores a virtual address that may lead to the node", hosts: []string{"127.0.0.3", "127.0.0.9"}, failed: []string{"127.0.0.3"},
+			nodes: []*corev1.Node{withAddress(nodes[0], "127.0.0.9"), withAddress(nodes[1], "127.0.0.9")},
+			want:  "waits for an API server on another node: 127.0.0.3:PORT: /readyz answers 500: etcd failed", asked: "slice 127.0.0.3",
 		},
 		{name: "it asks the cluster's address if no server is known", nodes: nodes, asked: "slice main"},
 		{name: "it asks the cluster's address if no node has the servers", hosts: []string{"127.0.0.2", "127.0.0.9"}, nodes: nodes, asked: "slice main"},

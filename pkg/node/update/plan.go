@@ -1,6 +1,7 @@
 package update
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -38,6 +39,9 @@ type rollout struct {
 	specError string
 	// nodesUnknown reports whether the selector is invalid.
 	nodesUnknown bool
+	// refusal says why no node may get the pool's config, as a sentence without subject and period: the stage is of another release, or the
+	// daemons may not read the config. It is empty if nodes may.
+	refusal string
 	// isDoubtful reports whether the nodes may belong to another pool, so that none of them may be changed.
 	isDoubtful bool
 	// waiting explains why nodes wait although slots are free; empty if none does.
@@ -52,7 +56,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 	inputs := make([]plan.Pool, len(rollouts))
 	isNeeded := false
 	for i, o := range rollouts {
-		inputs[i] = o.prepare(members, nodes)
+		inputs[i] = o.prepare(members, nodes, r.options.Release)
 		isNeeded = isNeeded || inputs[i].Used < inputs[i].Slots && len(inputs[i].Candidates) > 0
 	}
 	if !isNeeded {
@@ -113,22 +117,27 @@ func (r *pools) leader(ctx context.Context) string {
 
 // explain returns a sentence about the first node that waits although slots are free, and the number of the others; empty if none does.
 func explain(p plan.Plan) string {
-	if p.Idle == 0 {
+	if p.Idle == 0 && (len(p.Waiting) == 0 || p.Waiting[0].OtherPool == "") {
 		return ""
 	}
 	first := p.Waiting[0]
 	return printable.AndOthers(fmt.Sprintf("Node %s %s", first.Node.Name, first), len(p.Waiting), "node")
 }
 
-// prepare returns the pool for the planner, and targets the nodes that keep their slots. all are the nodes of the cluster.
-func (o *rollout) prepare(members pool.Membership, all []*corev1.Node) plan.Pool {
-	input, retarget, err := plan.NewPool(o.pool, members, all)
+// prepare returns the pool for the planner, and targets the nodes that keep their slots. all are the nodes of the cluster, and release is
+// the controller's.
+func (o *rollout) prepare(members pool.Membership, all []*corev1.Node, release string) plan.Pool {
+	input, retarget, err := plan.NewPool(o.pool, members, all, release)
 	o.isDoubtful, o.nodesUnknown = input.Refusal != "", members.Invalid[o.pool.Name] != ""
 	if err != nil {
 		o.specError = err.Error()
 	}
 	if o.err != nil {
 		input.Candidates = nil
+		return input
+	}
+	if o.refusal != "" {
+		input.Refusal = cmp.Or(input.Refusal, o.refusal)
 		return input
 	}
 	o.targeted = retarget

@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/plan"
+	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 func TestExplainCountsNodesThatArePassedOver(t *testing.T) {
@@ -38,4 +40,34 @@ func TestBudgetMayChangeDuringAPlan(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, during, 1)
 	assert.Empty(t, change(), "no slot is empty")
+}
+
+// TestArbiterSaysForWhichPoolItWaits has a master that starts, and an arbiter that waits for it.
+func TestArbiterSaysForWhichPoolItWaits(t *testing.T) {
+	m, r := newBothPools(t)
+	arbiters := &m.pools[1]
+	arbiters.Name, arbiters.Spec.NodeSelector = api.ArbiterPool, &metav1.LabelSelector{MatchLabels: map[string]string{"node-role.kubernetes.io/arbiter": ""}}
+	m.nodes[1].Labels = map[string]string{"node-role.kubernetes.io/arbiter": ""}
+	_, worker := pool.BuiltIn(nil)
+	m.pools = append(m.pools, *worker)
+	reconcilePools := func() (message string, bound pool.Bound) {
+		r.nextPlan = r.clock.Now()
+		_, err := r.Reconcile(t.Context(), reconcile.Request{})
+		require.NoError(t, err)
+		arbiters := &m.pools[1]
+		members := pool.Membership{Nodes: map[string][]*corev1.Node{api.ArbiterPool: {&m.nodes[1]}}}
+		return pool.Message(arbiters, pool.NodesWaiting), pool.BoundOf(arbiters, members)
+	}
+	const want = "Node n1 waits for a node of MachineConfigPool master, which is unavailable or failed: control-plane nodes are updated one at a time"
+	for range 2 {
+		message, bound := reconcilePools()
+		require.Equal(t, m.pools[0].Spec.Configuration.Name, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
+		assert.Equal(t, want, message)
+		assert.Equal(t, pool.BoundBudgets, bound)
+	}
+
+	m.nodes[0].Annotations[api.CurrentConfigAnnotation] = m.nodes[0].Annotations[api.DesiredConfigAnnotation]
+	message, _ := reconcilePools()
+	assert.Empty(t, message)
+	assert.Equal(t, m.pools[1].Spec.Configuration.Name, m.nodes[1].Annotations[api.DesiredConfigAnnotation])
 }

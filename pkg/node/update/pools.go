@@ -1,6 +1,7 @@
 package update
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,7 +68,7 @@ func newPools(c client.Client, reader client.Reader, clk clock.PassiveClock, rec
 	return &pools{
 		client: c, clock: clk, recorder: recorder, options: o, planner: newPlanner(),
 		guard:   &guard{client: c, reader: reader, clock: clk},
-		access:  &access{client: c, granted: map[string][]string{}},
+		access:  newAccess(c),
 		sources: map[string]*sources{},
 	}
 }
@@ -93,28 +94,43 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	if created, err := r.createBuiltIn(ctx, all, nodes); created || err != nil {
 		return reconcile.Result{}, err // their creation is an event
 	}
+	other, err := cluster.OtherRelease(ctx, r.client, r.options.Release)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	members := pool.Assign(all, nodes)
 	rollouts := make([]*rollout, len(all))
+	pending := kubelet.NewPending(kubelets.Items, configs.Items)
 	for i, p := range all {
-		rollouts[i] = &rollout{pool: p, nodes: members.Nodes[p.Name]}
-		if kubelet.Awaited(kubelets.Items, p, configs.Items) != "" {
+		rollouts[i] = &rollout{pool: p, nodes: members.Nodes[p.Name], refusal: other}
+		if other != "" || pending.Of(p) != "" {
 			rollouts[i].renderError = pool.Message(p, mcfgv1.MachineConfigPoolRenderDegraded) // until the MachineConfigs are rendered again
 			continue
 		}
 		rollouts[i].wait, rollouts[i].renderError, rollouts[i].err = r.render(ctx, p, configs.Items)
 	}
 	// Before nodes get a config, their daemons must be able to read it.
-	controlPlane, others := pool.InUse(configs.Items, all, nodes)
-	for role, names := range map[string][]string{api.ControlPlaneConfigReader: controlPlane, api.MachineConfigReader: others} {
-		if err := r.access.grant(ctx, role, names); err != nil {
-			return reconcile.Result{}, err
+	usage := pool.NewUsage(configs.Items, all, nodes)
+	controlPlane, others := usage.Used()
+	var failures []error
+	for _, reader := range []struct {
+		role    string
+		configs []string
+	}{{api.ControlPlaneConfigReader, controlPlane}, {api.MachineConfigReader, others}} {
+		refusal, err := r.access.grant(ctx, reader.role, reader.configs)
+		if err != nil {
+			failures = append(failures, err)
+		}
+		for _, o := range rollouts {
+			if readerOf(o.pool) == reader.role {
+				o.refusal = cmp.Or(o.refusal, refusal)
+			}
 		}
 	}
 	var result reconcile.Result
 	if result.RequeueAfter, err = r.plan(ctx, rollouts, members, nodes); err != nil {
 		return reconcile.Result{}, err
 	}
-	var failures []error
 	for _, o := range rollouts {
 		if o.err == nil {
 			o.err = r.sync(ctx, o)
@@ -129,7 +145,7 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	if len(failures) > 0 {
 		return reconcile.Result{}, errors.Join(failures...)
 	}
-	return result, r.collect(ctx, pool.Unused(configs.Items, all, nodes, r.clock.Now()))
+	return result, r.collect(ctx, usage.Unused(r.clock.Now()))
 }
 
 // collect deletes rendered MachineConfigs that nothing uses.

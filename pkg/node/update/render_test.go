@@ -2,7 +2,10 @@ package update
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,8 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +28,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/kubelet"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -33,10 +39,16 @@ type memory struct {
 	configs []mcfgv1.MachineConfig
 	kubelet []mcfgv1.KubeletConfig
 	nodes   []corev1.Node
+	// release is the one that the ControllerConfig names.
+	release string
 	// version is the last resource version.
 	version int
-	// refused is the error of the next write to a Node.
-	refused error
+	// refused is the error of the next write to a Node, and refusedRoles of each write to a ClusterRole, by name.
+	refused      error
+	refusedRoles map[string]error
+	// readable has the names of the configs in each ClusterRole. unreadable has the configs that a Node got before they were in a role.
+	readable   map[string][]string
+	unreadable []string
 	// onBudgets runs when budgets are listed.
 	onBudgets func()
 }
@@ -70,9 +82,24 @@ func (m *memory) Create(_ context.Context, o client.Object, _ ...client.CreateOp
 	return nil
 }
 
-func (m *memory) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+func (m *memory) Patch(_ context.Context, o client.Object, patch client.Patch, _ ...client.PatchOption) error {
 	m.set(o)
 	switch o := o.(type) {
+	case *rbacv1.ClusterRole:
+		if err := m.refusedRoles[o.Name]; err != nil {
+			return err
+		}
+		data, err := patch.Data(o)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(data, o); err != nil {
+			return err
+		}
+		m.readable[o.Name] = nil
+		for _, rule := range o.Rules {
+			m.readable[o.Name] = append(m.readable[o.Name], rule.ResourceNames...)
+		}
 	case *mcfgv1.MachineConfigPool:
 		for i := range m.pools {
 			if m.pools[i].Name == o.Name {
@@ -83,6 +110,10 @@ func (m *memory) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...
 		if err := m.refused; err != nil {
 			m.refused = nil
 			return err
+		}
+		desired := o.Annotations[api.DesiredConfigAnnotation]
+		if desired != "" && !slices.Contains(slices.Concat(slices.Collect(maps.Values(m.readable))...), desired) {
+			m.unreadable = append(m.unreadable, desired)
 		}
 		for i := range m.nodes {
 			if m.nodes[i].Name == o.Name {
@@ -115,9 +146,18 @@ func (s poolStatus) Patch(ctx context.Context, o client.Object, p client.Patch, 
 	return s.memory.Patch(ctx, o, p)
 }
 
+// Get finds only the ControllerConfig.
+func (m *memory) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	if cc, ok := o.(*mcfgv1.ControllerConfig); ok {
+		cc.Name, cc.Annotations = api.MachineConfigController, map[string]string{api.ReleaseAnnotation: m.release}
+		return nil
+	}
+	return apierrors.NewNotFound(corev1.Resource("objects"), o.GetName())
+}
+
 // newMemory returns a cluster whose workers have reported. Their pool is paused, so that no Node is written.
 func newMemory(nodes int) *memory {
-	m := &memory{version: 1000}
+	m := &memory{version: 1000, readable: map[string][]string{}}
 	for i := range nodes {
 		m.nodes = append(m.nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name: fmt.Sprintf("n%d", i), ResourceVersion: fmt.Sprint(i + 1), Labels: map[string]string{"node-role.kubernetes.io/worker": ""},
@@ -187,6 +227,36 @@ func TestOnlyChangesOfMachineConfigsRenderThem(t *testing.T) {
 	assert.Empty(t, pool.Message(&m.pools[1], mcfgv1.MachineConfigPoolRenderDegraded))
 }
 
+func TestControllerOfAnotherReleaseWaits(t *testing.T) {
+	m := newMemory(1)
+	m.pools[1].Spec.Paused = false
+	r := m.controller()
+	reconcilePools := func() {
+		_, err := r.Reconcile(t.Context(), reconcile.Request{})
+		require.NoError(t, err)
+	}
+	m.release = "1.1.0"
+	reconcilePools()
+	assert.Empty(t, m.pools[1].Spec.Configuration.Name)
+	assert.EqualValues(t, 1, m.pools[1].Status.MachineCount)
+
+	m.release, m.pools[1].Spec.Paused = "", true
+	reconcilePools()
+	assert.NotEmpty(t, m.pools[1].Spec.Configuration.Name)
+
+	m.release, m.pools[1].Spec.Paused = "1.1.0", false
+	reconcilePools()
+	assert.Empty(t, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
+	assert.Equal(t, `Node n0 waits for the controller of release "1.1.0", which ControllerConfig machine-config-controller names; the running one is of ""`,
+		pool.Message(&m.pools[1], pool.NodesWaiting))
+
+	m.release = ""
+	r.nextPlan = time.Time{}
+	reconcilePools()
+	assert.NotEmpty(t, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
+	assert.Empty(t, pool.Message(&m.pools[1], pool.NodesWaiting))
+}
+
 func TestPoolsWaitForTheirKubeletConfigs(t *testing.T) {
 	m := newMemory(1)
 	r := m.controller()
@@ -254,13 +324,43 @@ func logTo(ctx context.Context, lines *[]string) context.Context {
 	return logr.NewContext(ctx, funcr.New(func(_, line string) { *lines = append(*lines, line) }, funcr.Options{}))
 }
 
-// BenchmarkNodeChange reconciles the pools of 500 nodes after a change of one.
+// BenchmarkNodeChange reconciles the pools of 500 nodes after a change of one. With KubeletConfigs, there are ten more pools, each with as many of
+// them.
 func BenchmarkNodeChange(b *testing.B) {
-	r := newMemory(500).controller()
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := r.Reconcile(b.Context(), reconcile.Request{}); err != nil {
-			b.Fatal(err)
-		}
+	for _, each := range []int{0, kubelet.Most} {
+		b.Run(fmt.Sprintf("%d KubeletConfigs", each), func(b *testing.B) {
+			m := newMemory(500)
+			for i := range 10 * each {
+				m.addKubeletConfig(fmt.Sprintf("custom-%d", i/each), fmt.Sprintf("kubelet-%d", i))
+			}
+			r := m.controller()
+			_, err := r.Reconcile(b.Context(), reconcile.Request{}) // it renders, which a change of a Node does not
+			require.NoError(b, err)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := r.Reconcile(b.Context(), reconcile.Request{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
+}
+
+// addKubeletConfig adds a KubeletConfig of a custom pool with its MachineConfig, and the pool if it does not exist.
+func (m *memory) addKubeletConfig(custom, name string) {
+	if !slices.ContainsFunc(m.pools, func(p mcfgv1.MachineConfigPool) bool { return p.Name == custom }) {
+		p := *m.pools[1].DeepCopy()
+		p.Name, p.Labels = custom, map[string]string{api.PoolLabelPrefix + custom: ""}
+		p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{custom: ""}}
+		m.pools = append(m.pools, p)
+	}
+	kc := mcfgv1.KubeletConfig{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1}}
+	kc.Spec.MachineConfigPoolSelector = &metav1.LabelSelector{MatchLabels: map[string]string{api.PoolLabelPrefix + custom: ""}}
+	kc.Status.ObservedGeneration = 1
+	kc.Status.Conditions = []mcfgv1.KubeletConfigCondition{{Type: kubelet.Accepted, Status: corev1.ConditionTrue}}
+	m.kubelet = append(m.kubelet, kc)
+	mc := newConfig("99-"+name, "/etc/"+name, "x")
+	mc.Labels[api.MachineConfigRoleLabel] = custom
+	mc.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(&kc, mcfgv1.GroupVersion.WithKind("KubeletConfig"))}
+	m.configs = append(m.configs, mc)
 }

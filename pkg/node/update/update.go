@@ -62,13 +62,19 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager, caughtUp *watch.Ca
 	if err := r.planner.add(ctx, mgr); err != nil {
 		return err
 	}
+	roles, err := r.access.changes(mgr)
+	if err != nil {
+		return err
+	}
 	return builder.ControllerManagedBy(mgr).Named("node-pools").
 		Watches(&mcfgv1.MachineConfigPool{}, all).
 		Watches(&mcfgv1.MachineConfig{}, all).
 		Watches(&mcfgv1.KubeletConfig{}, all).
+		Watches(&mcfgv1.ControllerConfig{}, all).
 		Watches(&corev1.Node{}, all, cluster.OnNodeChanges(mattersToPools)).
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds), cluster.OnBudgetChanges(plan.Frees)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds)).
+		WatchesRawSource(roles).
 		Complete(caughtUp.Delay(r))
 }
 

@@ -190,7 +190,7 @@ func (d *Draft) NeedsPods() bool {
 // NeedsLeader reports whether the plan depends on the node of the leading controller.
 func (d *Draft) NeedsLeader() bool {
 	return slices.ContainsFunc(d.drafts, func(p draft) bool {
-		return p.shown && pool.IsOfControlPlane(p.Name) && len(p.input.Candidates) > 1
+		return p.shown && p.input.IsControlPlane && len(p.input.Candidates) > 1
 	})
 }
 
@@ -245,7 +245,7 @@ func (r *renderer) draft(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*
 		d.pool.Spec.Paused = true
 	}
 	var invalid error
-	d.input, d.retarget, invalid = plan.NewPool(d.pool, m, all)
+	d.input, d.retarget, invalid = plan.NewPool(d.pool, m, all, "")
 	if err = cmp.Or(invalid, err); err != nil {
 		d.err, d.Error = err, err.Error()
 	}
@@ -391,7 +391,7 @@ func (d *Draft) Plan(w Workload) *Plan {
 	guard := func(n *corev1.Node) string { return plan.EtcdRefusal(n, d.cluster.Nodes, etcd, w.Budgets) }
 	for i, result := range plan.Guarded(inputs, planner, guard) {
 		if p := &d.drafts[i]; p.shown {
-			if pool.IsOfControlPlane(p.Name) && len(result.Start) > 0 {
+			if p.input.IsControlPlane && len(result.Start) > 0 {
 				p.Reported = pool.Message(p.pool, pool.NodesWaiting)
 			}
 			p.addNodes(result)

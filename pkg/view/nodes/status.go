@@ -148,8 +148,9 @@ func NewStatus(c Cluster, only string) (*Status, error) {
 	}
 	members := pool.Assign(c.Pools, c.Nodes)
 	s := &Status{At: c.At, Pools: []Pool{}, WithoutPool: []string{}, WithoutDaemon: []string{}, Contested: []Contested{}}
+	turn := turnOf(c.Pools, members)
 	for _, p := range pools {
-		s.Pools = append(s.Pools, newPool(p, members, c.At))
+		s.Pools = append(s.Pools, newPool(p, members, turn, c.At))
 	}
 	slices.SortFunc(s.Pools, func(a, b Pool) int { return strings.Compare(a.Name, b.Name) })
 	if only != "" {
@@ -162,7 +163,18 @@ func NewStatus(c Cluster, only string) (*Status, error) {
 	return s, nil
 }
 
-func newPool(p *mcfgv1.MachineConfigPool, members pool.Membership, now time.Time) Pool {
+// turnOf returns the first control-plane pool with an unavailable or failed node; empty if there is none. Other control-plane nodes wait for it.
+func turnOf(pools []*mcfgv1.MachineConfigPool, members pool.Membership) string {
+	for _, p := range pools {
+		if nodes := members.Nodes[p.Name]; pool.RunsControlPlane(p.Name, nodes) && pool.Used(p, nodes) > 0 {
+			return p.Name
+		}
+	}
+	return ""
+}
+
+// newPool returns a pool with its nodes. turn is the result of turnOf.
+func newPool(p *mcfgv1.MachineConfigPool, members pool.Membership, turn string, now time.Time) Pool {
 	nodes := members.Nodes[p.Name]
 	counts := pool.Status(p, nodes, pool.StatusOptions{}, now)
 	result := Pool{
@@ -182,6 +194,14 @@ func newPool(p *mcfgv1.MachineConfigPool, members pool.Membership, now time.Time
 	}
 	result.SpecError = cmp.Or(members.Invalid[p.Name], result.SpecError)
 	used := pool.Used(p, nodes)
+	delay := members.Doubt(p.Name)
+	if delay == "" && turn != "" && pool.RunsControlPlane(p.Name, nodes) {
+		wait := plan.Wait{Cause: plan.ControlPlane}
+		if used == 0 {
+			wait.OtherPool = turn
+		}
+		delay = wait.String()
+	}
 	for _, n := range nodes {
 		if pool.HoldsSlot(n) && !pool.IsDegraded(n) {
 			result.Updating++
@@ -194,7 +214,7 @@ func newPool(p *mcfgv1.MachineConfigPool, members pool.Membership, now time.Time
 			}
 			node.Why = unreadiness(n)
 		case Waiting:
-			node.Why = result.waits(n, used, members.Doubt(p.Name))
+			node.Why = result.waits(n, used, delay)
 		default:
 		}
 		result.Nodes = append(result.Nodes, node)
@@ -269,9 +289,9 @@ func (n Node) rank() int {
 	return rank
 }
 
-// waits explains why a node has not started. used is the number of used slots, and doubt says why the node may belong to another pool. The result
-// is empty if the node may start at once.
-func (p *Pool) waits(n *corev1.Node, used int, doubt string) string {
+// waits explains why a node has not started. used is the number of used slots, and delay says why no node of the pool may start, even if a slot is
+// free. The result is empty if the node may start at once.
+func (p *Pool) waits(n *corev1.Node, used int, delay string) string {
 	switch {
 	case pool.HoldsSlot(n):
 		return "waits for its daemon to start the update"
@@ -283,10 +303,8 @@ func (p *Pool) waits(n *corev1.Node, used int, doubt string) string {
 		return "waits because the pool is paused"
 	case p.SpecError != "":
 		return "waits because a field of the pool is invalid"
-	case doubt != "":
-		return doubt
-	case pool.IsOfControlPlane(p.Name) && used > 0:
-		return plan.Wait{Cause: plan.ControlPlane}.String()
+	case delay != "":
+		return delay
 	case used >= p.MaxUnavailable:
 		return plan.Wait{Cause: plan.Slot, Slots: p.MaxUnavailable}.String()
 	case p.Waiting != "":

@@ -212,6 +212,34 @@ func TestStatusNamesAnInvalidNodeSelector(t *testing.T) {
 	assert.Contains(t, out.String(), s.Pools[0].SpecError)
 }
 
+// TestControlPlanePoolNamesTheOneForWhichItWaits has a master that is being updated.
+func TestControlPlanePoolNamesTheOneForWhichItWaits(t *testing.T) {
+	master, waits, arbiter := to("m-0", api.NodeWorking), at("m-1", before), at("a-0", before)
+	for n, role := range map[*corev1.Node]string{master: "master", waits: "master", arbiter: "arbiter"} {
+		n.Labels["role"] = role
+	}
+	why := func() map[string]string {
+		s, err := nodes.NewStatus(nodes.Cluster{
+			Pools: []*mcfgv1.MachineConfigPool{newPool("arbiter"), newPool("master")}, Nodes: []*corev1.Node{master, waits, arbiter},
+		}, "")
+		require.NoError(t, err)
+		why := map[string]string{}
+		for _, p := range s.Pools {
+			for _, n := range p.Nodes {
+				why[n.Name] = n.Why
+			}
+		}
+		return why
+	}
+	assert.Equal(t, map[string]string{
+		"m-0": "", "m-1": "waits for another control-plane node: they are updated one at a time",
+		"a-0": "waits for a node of MachineConfigPool master, which is unavailable or failed: control-plane nodes are updated one at a time",
+	}, why())
+	master = at("m-0", before)
+	master.Labels["role"] = "master"
+	assert.Equal(t, map[string]string{"m-0": "", "m-1": "", "a-0": ""}, why())
+}
+
 func TestDoneNodesAreOnlyCounted(t *testing.T) {
 	s, err := nodes.NewStatus(nodes.Cluster{At: now, Pools: []*mcfgv1.MachineConfigPool{newPool("worker")}, Nodes: []*corev1.Node{at("a", target)}}, "")
 	require.NoError(t, err)
