@@ -151,7 +151,11 @@ func (id Identity) installTarget(cv *configv1.ClusterVersion, own string, record
 		requested.Own = update.Image == own
 		return requested, ""
 	}
-	return current, waitsForInstall(*update, since, now, recorded)
+	text := waitsForInstall(*update, since, now, recorded)
+	if since && !now && update.Image != "" && failure(cv) != nil {
+		text += " for another reason" // than that no release is accepted
+	}
+	return current, text
 }
 
 // waitsForInstall returns the text for Progressing that says when a delayed request starts. since reports that the request was made after

@@ -81,7 +81,7 @@ func TestInstallIsReplacedOnlyIfItFails(t *testing.T) {
 		{name: "replaces a release whose install fails", install: begun, cv: wants(installingAt(true, first), byDigest), want: replaces},
 		{
 			name: "does not replace a release that is not accepted yet", install: begun, cv: wants(notAccepted, byDigest),
-			want: ownTarget, pending: text + ", or at once if the install fails",
+			want: ownTarget, pending: text + ", or at once if the install fails for another reason",
 		},
 		{
 			name: "continues to replace a failed release that a new process does not accept", cv: wants(notAccepted, byDigest),

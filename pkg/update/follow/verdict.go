@@ -96,6 +96,7 @@ func judge(goal Goal, cv *configv1.ClusterVersion, levels runlevels) Verdict {
 	}
 	wanted := reported.Requested(cv)
 	begun := wanted == nil || reported.Runs(cv, wanted)
+	waits := !begun && reported.WaitsForInstall(cv, wanted)
 	name := cv.Status.Desired.Version
 	switch {
 	case !begun:
@@ -116,7 +117,7 @@ func judge(goal Goal, cv *configv1.ClusterVersion, levels runlevels) Verdict {
 		}
 	case invalid != nil && invalid.Status == configv1.ConditionTrue:
 		v.State, v.Message = Refused, fmt.Sprintf("the ClusterVersion is invalid: %s: %s", invalid.Reason, invalid.Message)
-	case !begun && accepted != nil && accepted.Status == configv1.ConditionFalse:
+	case !begun && !waits && accepted != nil && accepted.Status == configv1.ConditionFalse:
 		v.State, v.Message, v.rejection = Refused, fmt.Sprintf("the cluster rejected the update to %s: %s: %s", name, accepted.Reason, accepted.Message), accepted
 	case goal.accepted && begun && len(cv.Status.History) > 0:
 		v.State, v.Message = Reached, fmt.Sprintf("Update to %s is accepted.", name)
@@ -124,11 +125,11 @@ func judge(goal Goal, cv *configv1.ClusterVersion, levels runlevels) Verdict {
 		v.State, v.Message = Reached, fmt.Sprintf("Update to %s has completed runlevel %02d.", name, goal.runlevel)
 	case goal.FailFast && begun && failing != nil && failing.Status == configv1.ConditionTrue:
 		v.State, v.Message = Failing, fmt.Sprintf("the update to %s is failing: %s: %s", name, failing.Reason, failing.Message)
-	case !begun && accepted != nil && accepted.Status != configv1.ConditionTrue:
+	case !begun && !waits && accepted != nil && accepted.Status != configv1.ConditionTrue:
 		v.Message = cmp.Or(accepted.Message, "waiting for the release to be accepted")
 	case levels.paused != "":
 		v.Message = levels.paused
-	case progressing != nil && progressing.Message != "" && begun:
+	case progressing != nil && progressing.Message != "" && (begun || waits):
 		v.Message = progressing.Message
 	default:
 		v.Message = fmt.Sprintf("waiting for the update to %s to start", cmp.Or(name, "a release"))

@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -34,6 +35,11 @@ func TestVerdictFollowsTheClusterVersion(t *testing.T) {
 	verifying := clusterversions.Condition(api.ReleaseAccepted, configv1.ConditionUnknown, "RetrievePayload", "Retrieving and verifying")
 	failing := clusterversions.Condition(api.Failing, configv1.ConditionTrue, "Broken", "It broke.")
 	working := clusterversions.Condition(configv1.OperatorProgressing, configv1.ConditionTrue, "", "Working towards 1.1.0: 3 of 9 done")
+	rejects := func(version string) configv1.ClusterOperatorStatusCondition {
+		return clusterversions.Condition(api.ReleaseAccepted, configv1.ConditionFalse, "RetrievePayload",
+			fmt.Sprintf("Retrieving payload failed version=\"\" image=%q failure=no route", clusterversions.VersionedRelease(version).Image))
+	}
+	unable := clusterversions.Condition(configv1.OperatorProgressing, configv1.ConditionTrue, api.ReasonNoAcceptedRelease, "Unable to apply 1.0.0: no release is accepted")
 	changed := func(cv *configv1.ClusterVersion, change func(*configv1.ClusterVersion)) *configv1.ClusterVersion {
 		change(cv)
 		return cv
@@ -58,6 +64,9 @@ func TestVerdictFollowsTheClusterVersion(t *testing.T) {
 		{"it reports completion", "completed", awaited("1.1.0", "1.1.0", done, refused), runlevels{}, Reached, "Update to 1.1.0 is complete."},
 		{"it ignores the completion of an older history entry", "completed", changed(awaited("1.1.0", "1.1.0", done), func(cv *configv1.ClusterVersion) { cv.Status.Desired.Image = "x@sha256:2" }), runlevels{}, Waiting, "waiting for the update to 1.1.0 to start"},
 		{"it reports a rejection", "completed", awaited("1.0.0", "1.1.0", done, refused), runlevels{}, Refused, "the cluster rejected the update to 1.1.0: RetrievePayload: Nobody signed it."},
+		{"it waits for an install whose release is not accepted", "completed", awaited("1.0.0", "1.1.0", partial, rejects("1.0.0"), unable), runlevels{}, Waiting, unable.Message},
+		{"it waits for an install that has not started", "completed", awaited("", "1.1.0", "", rejects("1.0.0"), unable), runlevels{}, Waiting, unable.Message},
+		{"it reports the rejection of a replacement during an install", "completed", awaited("1.0.0", "1.1.0", partial, rejects("1.1.0"), unable), runlevels{}, Refused, "the cluster rejected the update to 1.1.0: RetrievePayload: " + rejects("1.1.0").Message},
 		{"it reports an invalid spec", "accepted", awaited("1.0.0", "1.1.0", done, clusterversions.Condition(api.Invalid, configv1.ConditionTrue, "Unknown", "No such version.")), runlevels{}, Refused, "the ClusterVersion is invalid: Unknown: No such version."},
 		{"it reports acceptance", "accepted", awaited("1.1.0", "1.1.0", partial), runlevels{}, Reached, "Update to 1.1.0 is accepted."},
 		{"it treats completion as acceptance", "accepted", awaited("1.1.0", "1.1.0", done), runlevels{}, Reached, "Update to 1.1.0 is complete."},

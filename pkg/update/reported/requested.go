@@ -1,6 +1,9 @@
 package reported
 
 import (
+	"fmt"
+	"strings"
+
 	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -43,6 +46,16 @@ func Runs(cv *configv1.ClusterVersion, wanted *configv1.Update) bool {
 		return accepted == nil || accepted.Status == configv1.ConditionTrue
 	}
 	return true
+}
+
+// WaitsForInstall reports whether a requested update that the operator does not roll out waits for the first install. Condition
+// ReleaseAccepted then concerns the release that is being installed; only its message names that release.
+func WaitsForInstall(cv *configv1.ClusterVersion, wanted *configv1.Update) bool {
+	if HasCompleted(cv.Status.History) {
+		return false
+	}
+	accepted := api.FindCondition(cv.Status.Conditions, api.ReleaseAccepted)
+	return wanted.Image == "" || accepted != nil && !strings.Contains(accepted.Message, fmt.Sprintf("image=%q", wanted.Image))
 }
 
 // Completed reports whether the rollout of the operator's current release is complete.
