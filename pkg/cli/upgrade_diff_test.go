@@ -233,20 +233,22 @@ func TestUpgradeDiffPreviewsARelease(t *testing.T) {
 		installed := &unstructured.Unstructured{}
 		require.NoError(t, yaml.Unmarshal([]byte(crd(version("v1", "true"))), &installed.Object))
 		require.NoError(t, d.client.Create(t.Context(), installed))
-		widget := func(size string) (string, error) {
+		widget := func(size, conversion string) (string, error) {
 			dir := t.TempDir()
 			require.NoError(t, os.CopyFS(dir, d.tree(t, "1.1.0", map[string]string{
-				"0000_20_a_crd.yaml":    crd(version("v1", "true") + ", " + version("v2", "false")),
+				"0000_20_a_crd.yaml":    strings.Replace(crd(version("v1", "true")+", "+version("v2", "false")), "scope: Cluster", "scope: Cluster"+conversion, 1),
 				"0000_20_a_widget.yaml": "apiVersion: example.com/v2\nkind: Widget\nmetadata: {name: a}\nspec: {size: " + size + "}\n",
 			})))
 			out, _, err := diff(dir)
 			return out, err
 		}
-		out, err := widget("1")
-		require.EqualError(t, err, "1 manifest of release 1.1.0 could not be checked")
-		assert.Equal(t, command.ExitFailed, command.ExitCode(err))
+		out, err := widget("1", "")
+		require.NoError(t, err)
+		assert.Contains(t, out, "Widget.example.com a  0000_20_a_widget.yaml\n  created, once its CRD serves example.com/v2")
+		out, err = widget("1", ", conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: 'https://127.0.0.1:1'}}}")
+		require.NoError(t, err, "no one can check it before the update")
 		assert.Contains(t, out, "Widget.example.com a  0000_20_a_widget.yaml\n  unknown: the cluster does not serve example.com/v2 until")
-		out, err = widget("big")
+		out, err = widget("big", "")
 		assert.Equal(t, command.ExitRefused, command.ExitCode(err), "%v", err)
 		assert.Contains(t, out, "  refused: the object breaks the schema of the release's CRD: spec.size: must be of type integer\n")
 	})

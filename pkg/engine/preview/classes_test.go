@@ -230,16 +230,60 @@ func TestChangedCRDIsPreviewed(t *testing.T) {
 	assert.Equal(t, Modify, more.Verdict)
 	assert.Equal(t, []string{".spec.more"}, more.Later)
 	assert.Empty(t, more.Dropped)
-	assert.Equal(t, []difference.Field{{Op: difference.Modified, Path: "spec.known", Old: "a", New: "b"}}, more.Fields)
+	assert.Equal(t, []difference.Field{
+		{Op: difference.Modified, Path: "spec.known", Old: "a", New: "b"}, {Op: difference.Added, Path: "spec.more", New: "x"},
+	}, more.Fields)
 
 	value := report.the(t, "Changing.example.com value")
 	assert.Equal(t, Unknown, value.Verdict)
 	assert.Contains(t, value.Message, "the current CRD rejects the object, but the release changes the CRD first: spec.known: ")
 
 	version := report.the(t, "Changing.example.com version")
-	assert.Equal(t, Unknown, version.Verdict)
-	assert.Equal(t, "the cluster does not serve example.com/v2 until the update has changed the CRD", version.Message)
-	assert.Equal(t, 2, report.Totals.Unknown)
+	assert.Equal(t, Create, version.Verdict)
+	assert.Equal(t, "once its CRD serves example.com/v2", version.Message)
+	assert.Equal(t, 1, report.Totals.Unknown)
+}
+
+// TestGraduatingResourcesAreCompared moves custom resources to a version that the release adds to their CRD.
+func TestGraduatingResourcesAreCompared(t *testing.T) {
+	old := crd("graduating", "v1beta1")
+	next := crd("graduating", "v1beta1", "v1")
+	const known = "known: {type: string, enum: [a, b]}"
+	last := strings.LastIndex(next, known)
+	next = next[:last] + "accessPolicy: {type: string, default: deny}, " + next[last:]
+	webhook := strings.NewReplacer("graduating", "converting", "Graduating", "Converting", "  scope: Cluster", "  scope: Cluster\n  conversion: {strategy: Webhook, webhook: "+
+		"{conversionReviewVersions: [v1], clientConfig: {url: 'https://127.0.0.1:1'}}}").Replace(next)
+	object := func(kind, version, name, spec string) string {
+		return "apiVersion: example.com/" + version + "\nkind: " + kind + "\nmetadata: {name: " + name + "}\nspec: " + spec
+	}
+	report := upgrade(t, "graduating",
+		map[string]string{
+			"0000_10_a_crd.yaml": old, "0000_20_a_default.yaml": object("Graduating", "v1beta1", "default", "{known: a}"),
+			"0000_20_a_set.yaml": object("Graduating", "v1beta1", "set", "{known: a}"), "0000_20_a_drop.yaml": object("Graduating", "v1beta1", "drop", "{known: a}"),
+			"0000_10_b_crd.yaml": strings.NewReplacer("graduating", "converting", "Graduating", "Converting").Replace(old),
+			"0000_20_b_a.yaml":   object("Converting", "v1beta1", "a", "{known: a}"),
+		},
+		map[string]string{
+			"0000_10_a_crd.yaml": next, "0000_20_a_default.yaml": object("Graduating", "v1", "default", "{known: b}"),
+			"0000_20_a_set.yaml": object("Graduating", "v1", "set", "{known: b, accessPolicy: allow}"), "0000_20_a_drop.yaml": object("Graduating", "v1", "drop", "{}"),
+			"0000_20_a_new.yaml": object("Graduating", "v1", "new", "{known: a}"),
+			"0000_10_b_crd.yaml": webhook, "0000_20_b_a.yaml": object("Converting", "v1", "a", "{known: b}"),
+		})
+	added := func(value string) difference.Field {
+		return difference.Field{Op: difference.Added, Path: "spec.accessPolicy", New: value}
+	}
+	changed := difference.Field{Op: difference.Modified, Path: "spec.known", Old: "a", New: "b"}
+	for name, want := range map[string][]difference.Field{
+		"default": {added("deny"), changed}, "set": {added("allow"), changed},
+		"drop": {added("deny"), {Op: difference.Removed, Path: "spec.known", Old: "a"}},
+	} {
+		o := report.the(t, "Graduating.example.com "+name)
+		assert.Equal(t, Modify, o.Verdict, name)
+		assert.Equal(t, want, o.Fields, name)
+		assert.Equal(t, "moves from example.com/v1beta1 to example.com/v1, which the cluster does not serve until the update has changed the CRD", o.Message)
+	}
+	assert.Equal(t, Create, report.the(t, "Graduating.example.com new").Verdict)
+	assert.Equal(t, Unknown, report.the(t, "Converting.example.com a").Verdict, "its conversion may change fields")
 }
 
 func TestCustomResourcesMatchTheReleasesOwnCRDs(t *testing.T) {
@@ -263,7 +307,7 @@ func TestCustomResourcesMatchTheReleasesOwnCRDs(t *testing.T) {
 			"0000_20_a_good.yaml": object("Fresh", "v1", "good", "", "{known: b}"),
 		})
 	for id, want := range map[string]Verdict{
-		"Tightened.example.com exists": Refuse, "Tightened.example.com v2": Refuse, "Tightened.example.com valid": Unknown,
+		"Tightened.example.com exists": Refuse, "Tightened.example.com v2": Refuse, "Tightened.example.com valid": Create,
 		"Fresh.example.com fresh": Refuse, "Fresh.example.com good": Create,
 	} {
 		o := report.the(t, id)

@@ -1,10 +1,13 @@
 package preview
 
 import (
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
 
@@ -95,6 +98,81 @@ func (b releaseContent) changesSchema(m *manifest.Manifest) bool {
 		}
 	}
 	return false
+}
+
+// inServedVersions returns the manifest of a custom resource in the other versions of its CRD, if the release changes the CRD to serve the
+// manifest's version. They differ only in apiVersion, as they do for the server if the CRD has no conversion webhook.
+func (b releaseContent) inServedVersions(m *manifest.Manifest) iter.Seq[*manifest.Manifest] {
+	return func(yield func(*manifest.Manifest) bool) {
+		kind := m.GVK().GroupKind()
+		_, serves := b.replicas[m.GVK()]
+		if !serves || !b.changesSchema(m) {
+			return
+		}
+		crd := b.definitions[kind].Object
+		if strategy, _, _ := unstructured.NestedString(crd, "spec", "conversion", "strategy"); strategy == "Webhook" {
+			return
+		}
+		for v := range definition.Versions(crd) {
+			other := *m
+			other.Object = inVersion(m.Object, kind.WithVersion(v.Name))
+			if v.Name != m.GVK().Version && !yield(&other) {
+				return
+			}
+		}
+	}
+}
+
+// inVersionOf returns an object in the version of a manifest. It returns nil for nil.
+func inVersionOf(m *manifest.Manifest, object *unstructured.Unstructured) *unstructured.Unstructured {
+	if object == nil || object.GroupVersionKind() == m.GVK() {
+		return object
+	}
+	return inVersion(object, m.GVK())
+}
+
+func inVersion(object *unstructured.Unstructured, gvk schema.GroupVersionKind) *unstructured.Unstructured {
+	copied := &unstructured.Unstructured{Object: maps.Clone(object.Object)}
+	copied.SetGroupVersionKind(gvk)
+	return copied
+}
+
+// complete returns the result of a dry run with what the server adds once the release has changed the object's CRD: fields of the manifest that
+// the server does not know yet, and defaults. It does not modify after.
+func (b releaseContent) complete(m *manifest.Manifest, after *unstructured.Unstructured) *unstructured.Unstructured {
+	if !b.changesSchema(m) {
+		return after
+	}
+	after = after.DeepCopy()
+	for name, value := range m.Object.Object {
+		if name != "apiVersion" && name != "kind" && name != "metadata" && name != "status" {
+			after.Object[name] = filled(after.Object[name], value)
+		}
+	}
+	customresource.Default(b.definitions[m.GVK().GroupKind()], m.GVK().Version, after)
+	return after
+}
+
+// filled returns a value with the fields that only the manifest's value has.
+func filled(value, manifest any) any {
+	if value == nil {
+		return runtime.DeepCopyJSONValue(manifest)
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		fields, _ := manifest.(map[string]any)
+		for name := range fields {
+			value[name] = filled(value[name], fields[name])
+		}
+	case []any:
+		items, _ := manifest.([]any)
+		for i := range items {
+			if len(items) == len(value) { // otherwise, other clients own some of the items
+				value[i] = filled(value[i], items[i])
+			}
+		}
+	}
+	return value
 }
 
 // unmarshal parses JSON like objects do: whole numbers become int64.

@@ -281,7 +281,15 @@ func (r *run) previewObject(ctx context.Context, m *manifest.Manifest) result {
 	}}
 	applier := r.applier.With(apply.Options{UID: r.options.Inventory.Records[m.ID()].UID, Former: r.former})
 	f, err := applier.Predict(ctx, m, r.options.Mode)
-	if found := r.content.violations(m, f.Object); len(found) > 0 && f.Action != apply.Kept {
+	sent := m
+	for earlier := range r.content.inServedVersions(m) {
+		if !kinds.IsNoMatch(err) {
+			break
+		}
+		sent = earlier
+		f, err = applier.Predict(ctx, sent, r.options.Mode)
+	}
+	if found := r.content.violations(m, inVersionOf(m, f.Object)); len(found) > 0 && f.Action != apply.Kept {
 		breaksSchema(&out.Object, found)
 		return out
 	}
@@ -296,21 +304,24 @@ func (r *run) previewObject(ctx context.Context, m *manifest.Manifest) result {
 	switch f.Action {
 	case apply.Created:
 		out.Verdict = Create
+		if sent != m {
+			out.Message = fmt.Sprintf("once its CRD serves %s", m.GVK().GroupVersion())
+		}
 	case apply.Recreated:
 		out.Verdict, out.Message = Recreate, f.Message
 	case apply.Deleting:
 		out.Verdict, out.Message = Delete, deletion(f.Object)
 	case apply.Applied:
 		out.Message = f.Message
-		r.compare(ctx, &out, m, f.Object)
+		r.compare(ctx, &out, m, sent, f.Object)
 	case apply.Kept, apply.Deleted, apply.Skipped:
 	}
 	return out
 }
 
-// compare adds the changes of an existing object to the result.
-func (r *run) compare(ctx context.Context, out *result, m *manifest.Manifest, after *unstructured.Unstructured) {
-	before, err := r.currentObject(ctx, m, after)
+// compare adds the changes of an existing object to the result. sent is the manifest in the version of the dry run.
+func (r *run) compare(ctx context.Context, out *result, m, sent *manifest.Manifest, after *unstructured.Unstructured) {
+	before, err := r.currentObject(ctx, sent, after)
 	if err != nil {
 		r.failed(out, m, err)
 		return
@@ -319,9 +330,17 @@ func (r *run) compare(ctx context.Context, out *result, m *manifest.Manifest, af
 		out.Verdict = Create
 		return
 	}
-	out.TakenOver = formerManagers(m.GVK(), after)
-	if out.Fields = compare(before, after); len(out.Fields) > 0 {
+	out.TakenOver = formerManagers(sent.GVK(), after)
+	out.Fields = compare(before, after)
+	if sent != m || len(out.Fields)+len(out.Later) > 0 { // the update writes the object
+		out.Fields = compare(before, r.content.complete(m, after))
+	}
+	if len(out.Fields) > 0 {
 		out.Verdict = Modify
+	}
+	if sent != m {
+		moved := fmt.Sprintf("moves from %s to %s, which the cluster does not serve until the update has changed the CRD", sent.GVK().GroupVersion(), m.GVK().GroupVersion())
+		out.Message = strings.Join(slices.DeleteFunc([]string{moved, out.Message}, func(text string) bool { return text == "" }), "; ")
 	}
 }
 

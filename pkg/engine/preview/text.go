@@ -84,7 +84,7 @@ func (t *textWriter) object(o Object) {
 		t.line("omitted, because the server does not accept it: %s", printable.Text(path))
 	}
 	for _, path := range o.Later {
-		t.line("omitted for now, because it needs the release's version of the CRD: %s", printable.Text(path))
+		t.line("not checked, because it needs the release's version of the CRD: %s", printable.Text(path))
 	}
 	for _, manager := range o.TakenOver {
 		t.line("taken over from %s: fields that only this client set, and that the release lacks, are removed", printable.Text(manager))

@@ -78,7 +78,8 @@ The release is an image in a registry, or a folder with manifests/ and release-m
 update: by a key in the file of --trust or, without --trust, by a key in the running release.
 
 The command uses the permissions of the kubeconfig's user, who needs get, list, create, patch and delete on the objects of the
-release. The exit code is 3 if the API server would reject an object, and 1 if the command could not check an object.`,
+release. The exit code is 3 if the API server would reject an object, and 1 if the command could not check an object, for
+example because a permission is missing. An object is unknown, with exit code 0, if no one can check it before the update.`,
 		Example: `  # Print the changes of an update
   cvo upgrade diff registry.example/platform/release:1.1.0
 
@@ -140,8 +141,8 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	switch t := report.Totals; {
 	case t.Refused > 0:
 		return &command.RefusedError{Err: fmt.Errorf("the cluster would reject %s of release %s", printable.Count(t.Refused, "manifest"), report.Version)}
-	case t.NotAsked+t.Unknown > 0:
-		return fmt.Errorf("%s of release %s could not be checked", printable.Count(t.NotAsked+t.Unknown, "manifest"), report.Version)
+	case t.NotAsked > 0:
+		return fmt.Errorf("%s of release %s could not be checked", printable.Count(t.NotAsked, "manifest"), report.Version)
 	}
 	return nil
 }
