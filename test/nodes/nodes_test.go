@@ -127,7 +127,7 @@ func prepare(t *testing.T, nodes ...string) *stage {
 	s.release("1.0.0")
 	begun := time.Now()
 	t.Cleanup(func() {
-		s.assertAllowed(begun)
+		s.assertAccepted(begun)
 		for _, kind := range []client.Object{&operatorv1.MachineConfiguration{}, &mcfgv1.KubeletConfig{}, &mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &mcfgv1.MachineConfigNode{}, &corev1.Node{}, &configv1.ClusterOperator{}} {
 			assert.NoError(t, c.DeleteAllOf(context.WithoutCancel(t.Context()), kind))
 		}
@@ -360,11 +360,12 @@ func (s *stage) assertWrites(since time.Time, most int) {
 	}
 }
 
-// assertAllowed checks that the roles of the stage allowed all its requests since a time. A daemon may know of its config shortly before the API
-// server knows of the permission to read it.
-func (s *stage) assertAllowed(since time.Time) {
+// assertAccepted checks that the roles of the stage allowed all its requests since a time, and that none was invalid. A daemon may know of its
+// config shortly before the API server knows of the permission to read it.
+func (s *stage) assertAccepted(since time.Time) {
 	s.t.Helper()
 	for _, r := range s.requests(since) {
+		assert.NotEqual(s.t, http.StatusUnprocessableEntity, r.Code, "%s: %s %s", r.User, r.Verb, r.Object)
 		if r.Code == http.StatusForbidden && (r.Verb != "get" || r.Object.Resource != "machineconfigs") {
 			assert.Fail(s.t, "forbidden", "%s may not %s %s", r.User, r.Verb, r.Object)
 		}

@@ -115,6 +115,30 @@ func (e *Endpoint) Runnables(ctx context.Context, cluster dynamic.Interface, han
 	}
 }
 
+// AddTo makes a manager serve the handler on every replica; see Runnables.
+func (e *Endpoint) AddTo(ctx context.Context, mgr manager.Manager, handler http.Handler) error {
+	cluster, err := dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("creating dynamic client: %w", err)
+	}
+	for _, runnable := range e.Runnables(ctx, cluster, handler) {
+		if err := mgr.Add(runnable); err != nil {
+			return fmt.Errorf("serving: %w", err)
+		}
+	}
+	return nil
+}
+
+// NewMux returns the paths that every process serves: liveness and readiness to everyone, and the metrics by a handler, which checks its callers.
+func NewMux(metrics http.Handler) *http.ServeMux {
+	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", ok)
+	mux.HandleFunc("GET /readyz", ok)
+	mux.Handle("GET "+MetricsPath, metrics)
+	return mux
+}
+
 // newServer limits everything that strangers can influence. It supports only HTTP/1.1, because streams that are opened and reset
 // immediately cost an HTTP/2 server more than the client (CVE-2023-44487). These few clients need no streams.
 func newServer(ctx context.Context, handler http.Handler) *http.Server {

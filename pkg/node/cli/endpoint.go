@@ -5,12 +5,9 @@ package cli
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"net/http"
 	"os"
 
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/internal/tlsprofile"
@@ -48,24 +45,9 @@ func serveMetrics(ctx context.Context, r *replica.Replica, e *serve.Endpoint) er
 	if e == nil {
 		return nil
 	}
-	cfg, transport := r.Manager.GetConfig(), r.Manager.GetHTTPClient()
-	cluster, err := dynamic.NewForConfigAndClient(cfg, transport)
-	if err != nil {
-		return fmt.Errorf("creating dynamic client: %w", err)
-	}
-	guarded, err := guard.New(clock.RealClock{}, cfg, transport, map[string]string{serve.MetricsPath: "system:monitoring"})
+	guarded, err := guard.New(clock.RealClock{}, r.Manager.GetConfig(), r.Manager.GetHTTPClient(), map[string]string{serve.MetricsPath: "system:monitoring"})
 	if err != nil {
 		return err
 	}
-	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", ok)
-	mux.HandleFunc("GET /readyz", ok)
-	mux.Handle("GET "+serve.MetricsPath, guarded.Protect(telemetry.Handler(r.Registry)))
-	for _, part := range e.Runnables(ctx, cluster, mux) {
-		if err := r.Manager.Add(part); err != nil {
-			return fmt.Errorf("serving: %w", err)
-		}
-	}
-	return nil
+	return e.AddTo(ctx, r.Manager, serve.NewMux(guarded.Protect(telemetry.Handler(r.Registry))))
 }

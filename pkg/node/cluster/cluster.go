@@ -1,5 +1,5 @@
 // Package cluster has what the processes of the node stage need to read and write a cluster: the kinds of objects, and for the controllers the
-// contents of the cache, the release of the stage, the changes of nodes and budgets that matter, and the delay after a conflict.
+// contents of the cache, the release of the stage, the changes that matter, and the delay after a conflict.
 package cluster
 
 import (
@@ -10,15 +10,14 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	operatorv1 "github.com/openshift/api/operator/v1"
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
 )
@@ -55,17 +54,13 @@ func OtherRelease(ctx context.Context, c client.Reader, release string) (why str
 	return "", nil
 }
 
-// OnNodeChanges limits a watch of nodes to the updates that matter. Most others are heartbeats.
-func OnNodeChanges(matters func(before, after *corev1.Node) bool) builder.Predicates {
-	return builder.WithPredicates(onChanges(matters))
+// OneRequest returns a handler that requests the same reconcile for every event, for a controller that looks at all objects. The request is empty.
+func OneRequest() handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 }
 
-// OnBudgetChanges limits a watch of PodDisruptionBudgets to the updates that matter. Most others follow an eviction.
-func OnBudgetChanges(matters func(before, after *policyv1.PodDisruptionBudget) bool) builder.Predicates {
-	return builder.WithPredicates(onChanges(matters))
-}
-
-func onChanges[T client.Object](matters func(before, after T) bool) predicate.Funcs {
+// OnChanges limits a watch to the updates that matter. Most updates of nodes are heartbeats, and most of PodDisruptionBudgets follow an eviction.
+func OnChanges[T client.Object](matters func(before, after T) bool) predicate.Funcs {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isBefore := e.ObjectOld.(T)
 		after, isAfter := e.ObjectNew.(T)

@@ -15,7 +15,7 @@ func TestOnlyUpdatesThatFreeABudgetAreReported(t *testing.T) {
 	allows := func(n int32) client.Object {
 		return &policyv1.PodDisruptionBudget{Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: n}}
 	}
-	p := onChanges(plan.Frees)
+	p := OnChanges(plan.Frees)
 	for _, tt := range []struct {
 		name          string
 		before, after client.Object

@@ -116,7 +116,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			if written != nil {
 				changes.Record(func() { latest.node.Wrote(seen.node, written) })
 			}
-			if after = steps.after(ctx, err, after); again > 0 && (after == 0 || again < after) {
+			if after = steps.after(ctx, "following the node failed", err, after); again > 0 && (after == 0 || again < after) {
 				after = again
 			}
 			due = nil
@@ -131,15 +131,15 @@ func (d *Daemon) Run(ctx context.Context) error {
 // retry counts consecutive failures of a request. A failure of one kind of request does not delay another.
 type retry struct{ failures int }
 
-// after returns the delay before the next attempt: the usual one, 0 for none, or one that grows with the failures.
-func (r *retry) after(ctx context.Context, err error, usual time.Duration) time.Duration {
+// after returns the delay before the next attempt: the usual one, 0 for none, or one that grows with the failures. It logs an error with a message.
+func (r *retry) after(ctx context.Context, message string, err error, usual time.Duration) time.Duration {
 	if err == nil {
 		r.failures = 0
 		return usual
 	}
 	r.failures++
 	after := requestRetry.After(r.failures)
-	logr.FromContextOrDiscard(ctx).Error(err, "following the node failed", "retry", after.String())
+	logr.FromContextOrDiscard(ctx).Error(err, message, "retry", after.String())
 	return after
 }
 

@@ -140,12 +140,16 @@ func (r *rejecting) Patch(context.Context, client.Object, client.Patch, ...clien
 func TestRejectedReportIsRepeatedAtTheNextStep(t *testing.T) {
 	r := &rejecting{}
 	d := newDaemon(t, &server{status: r})
+	var lines []string
+	ctx := logr.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
 	var s state
 	s.node.Object, s.machine.Object = newNode(nil), &mcfgv1.MachineConfigNode{}
 	for attempt := 1; attempt <= 3; attempt++ {
-		_, again := d.tryReport(t.Context(), s)
+		_, again := d.tryReport(ctx, s)
 		assert.Equal(t, requestRetry.After(attempt), again)
 		assert.Equal(t, attempt, r.reports)
+		require.Len(t, lines, attempt)
+		assert.Contains(t, lines[attempt-1], `"msg"="reporting the progress failed"`)
 	}
 }
 

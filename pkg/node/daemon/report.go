@@ -32,7 +32,7 @@ func (d *Daemon) tryReport(ctx context.Context, s state) (reported *mcfgv1.Machi
 		return nil, wait
 	}
 	reported, err := d.report(ctx, s)
-	again = d.reports.after(ctx, err, 0)
+	again = d.reports.after(ctx, "reporting the progress failed", err, 0)
 	if errors.Is(err, context.DeadlineExceeded) { // an answer delays no step, so the next step may report again
 		d.nextReport = d.clock.Now().Add(again)
 	}

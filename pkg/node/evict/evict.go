@@ -94,9 +94,9 @@ func (r *drains) add(mgr manager.Manager, caughtUp *watch.CatchUp) error {
 		name = "node-drains-control-plane"
 	}
 	return builder.ControllerManagedBy(mgr).Named(name).
-		For(&corev1.Node{}, cluster.OnNodeChanges(mattersToDrain), builder.WithPredicates(predicate.NewPredicateFuncs(r.serves))).
+		For(&corev1.Node{}, builder.WithPredicates(cluster.OnChanges(mattersToDrain), predicate.NewPredicateFuncs(r.serves))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
-		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged), cluster.OnBudgetChanges(plan.Frees)).
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged), builder.WithPredicates(cluster.OnChanges(plan.Frees))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: drainWorkers}).
 		Complete(caughtUp.Delay(r))
 }

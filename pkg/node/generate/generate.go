@@ -19,7 +19,6 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -39,8 +38,7 @@ type generator struct {
 
 // Add adds the controller of a release to a manager whose scheme cluster.NewScheme returned. It begins when the cache has caught up.
 func Add(mgr manager.Manager, caughtUp *watch.CatchUp, clk clock.PassiveClock, release string, o kubelet.Options) error {
-	// The numbers of KubeletConfigs depend on each other, so the only request is for all of them.
-	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
+	all := cluster.OneRequest() // the numbers of KubeletConfigs depend on each other
 	return builder.ControllerManagedBy(mgr).Named("node-generate").
 		Watches(&mcfgv1.KubeletConfig{}, all).
 		Watches(&mcfgv1.MachineConfigPool{}, all, builder.WithPredicates(predicate.LabelChangedPredicate{})).

@@ -13,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/cluster-version/cvo/internal/pointers"
 )
 
 // collectTimeout is how long a scrape waits for caches that are still being filled.
@@ -92,15 +94,9 @@ func (c *collector) state() (s state, ok bool) {
 			return state{}, false
 		}
 	}
-	s.isOverridden = map[string]bool{}
-	for i := range pools.Items {
-		s.pools = append(s.pools, &pools.Items[i])
-	}
+	s = state{pools: pointers.To(pools.Items), nodes: pointers.To(nodes.Items), isOverridden: map[string]bool{}}
 	for i := range configs.Items {
 		s.isOverridden[configs.Items[i].Name] = isOverridden(&configs.Items[i])
-	}
-	for i := range nodes.Items {
-		s.nodes = append(s.nodes, &nodes.Items[i])
 	}
 	return s, true
 }

@@ -1,14 +1,12 @@
 package metrics
 
 import (
-	"bytes"
 	"testing"
 	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/prometheus/common/expfmt"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +17,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 	"github.com/cluster-version/cvo/pkg/node/progress"
+	"github.com/cluster-version/cvo/test/exposition"
 	"github.com/cluster-version/cvo/test/golden"
 )
 
@@ -92,29 +91,17 @@ func registryOf(t *testing.T, s state, now time.Time, others ...prometheus.Colle
 	return registry
 }
 
-func textOf(t *testing.T, registry prometheus.Gatherer) string {
-	t.Helper()
-	families, err := registry.Gather()
-	require.NoError(t, err)
-	var out bytes.Buffer
-	for _, f := range families {
-		_, err := expfmt.MetricFamilyToText(&out, f)
-		require.NoError(t, err)
-	}
-	return out.String()
-}
-
 func TestExpositionMatchesTheGoldenFile(t *testing.T) {
-	golden.Assert(t, "exposition", textOf(t, registryOf(t, exampleState(), epoch.Add(time.Hour))))
+	golden.Assert(t, "exposition", exposition.Text(t, registryOf(t, exampleState(), epoch.Add(time.Hour))))
 }
 
 // TestDrainIsAnErrorAfterAnHour has a drain that no pod delays, and one that a pod delays.
 func TestDrainIsAnErrorAfterAnHour(t *testing.T) {
 	s := exampleState()
-	text := textOf(t, registryOf(t, s, epoch.Add(time.Hour-time.Second)))
+	text := exposition.Text(t, registryOf(t, s, epoch.Add(time.Hour-time.Second)))
 	assert.Contains(t, text, `mcc_drain_err{node="worker-a"} 0`)
 	assert.Contains(t, text, `cvo_node_drain_blocked_seconds{node="worker-a",pool="worker"} 3599`)
-	text = textOf(t, registryOf(t, s, epoch.Add(time.Hour)))
+	text = exposition.Text(t, registryOf(t, s, epoch.Add(time.Hour)))
 	assert.Contains(t, text, `mcc_drain_err{node="worker-a"} 1`)
 	assert.Contains(t, text, `mcc_drain_err{node="worker-b"} 1`)
 	assert.NotContains(t, text, `cvo_node_drain_blocked_seconds{node="worker-b"`)
@@ -124,7 +111,7 @@ func TestDrainIsAnErrorAfterAnHour(t *testing.T) {
 func TestSeriesEndWithTheirNode(t *testing.T) {
 	s := exampleState()
 	s.nodes = nil
-	assert.NotContains(t, textOf(t, registryOf(t, s, epoch)), `node="`)
+	assert.NotContains(t, exposition.Text(t, registryOf(t, s, epoch)), `node="`)
 }
 
 func TestMetricsAreWellFormed(t *testing.T) {

@@ -96,7 +96,10 @@ func Status(before mcfgv1.MachineConfigNodeStatus, p Progress, now time.Time) mc
 	} else {
 		set(mcfgv1.MachineConfigNodeNodeDegraded, metav1.ConditionTrue, string(mcfgv1.MachineConfigNodeNodeDegraded), printable.Lines(p.Failure))
 	}
-	after.ConfigVersion = &mcfgv1.MachineConfigNodeStatusMachineConfigVersion{Current: p.Current, Desired: p.Desired}
+	after.ConfigVersion = nil
+	if p.Current != "" { // the API rejects an empty name, and the client sends it
+		after.ConfigVersion = &mcfgv1.MachineConfigNodeStatusMachineConfigVersion{Current: p.Current, Desired: p.Desired}
+	}
 	after.ObservedGeneration = max(after.ObservedGeneration, p.Generation)
 	return after
 }

@@ -76,3 +76,12 @@ func TestStatusKeepsWhatDoesNotChange(t *testing.T) {
 		assert.Equal(t, since, c.LastTransitionTime.Time, kind)
 	}
 }
+
+// TestNodeWithoutAConfigHasNoVersion has a node before its first update, and one that has lost its config.
+func TestNodeWithoutAConfigHasNoVersion(t *testing.T) {
+	known := mcfgv1.MachineConfigNodeStatus{ConfigVersion: &mcfgv1.MachineConfigNodeStatusMachineConfigVersion{Current: "a", Desired: "b"}}
+	for _, before := range []mcfgv1.MachineConfigNodeStatus{{}, known} {
+		s := progress.Status(before, progress.Progress{Step: progress.Preparing, Desired: "b"}, epoch)
+		assert.Nil(t, s.ConfigVersion, "the API rejects an empty name")
+	}
+}

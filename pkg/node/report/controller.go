@@ -17,10 +17,10 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cluster-version/cvo/internal/pointers"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 )
@@ -58,14 +58,14 @@ func Add(mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecor
 		return err
 	}
 	r := &reporter{client: mgr.GetClient(), server: server, clock: clk, recorder: recorder, options: o}
-	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
+	one := cluster.OneRequest()
 	return builder.ControllerManagedBy(mgr).Named("node-report").
 		Watches(&configv1.ClusterOperator{}, one).
 		Watches(&mcfgv1.MachineConfigPool{}, one).
 		Watches(&mcfgv1.MachineConfig{}, one).
-		Watches(&corev1.Node{}, one, cluster.OnNodeChanges(func(before, after *corev1.Node) bool {
+		Watches(&corev1.Node{}, one, builder.WithPredicates(cluster.OnChanges(func(before, after *corev1.Node) bool {
 			return before.Status.NodeInfo.KubeletVersion != after.Status.NodeInfo.KubeletVersion
-		})).
+		}))).
 		Complete(r)
 }
 
@@ -126,15 +126,11 @@ func (r *reporter) state(ctx context.Context) (State, error) {
 	if err := r.readVersion(); err != nil {
 		return State{}, err
 	}
-	s := State{Configs: map[string]*mcfgv1.MachineConfig{}, APIServer: r.apiServer}
-	for i := range pools.Items {
-		s.Pools = append(s.Pools, &pools.Items[i])
+	s := State{
+		Pools: pointers.To(pools.Items), Nodes: pointers.To(nodes.Items), Configs: map[string]*mcfgv1.MachineConfig{}, APIServer: r.apiServer,
 	}
 	for i := range configs.Items {
 		s.Configs[configs.Items[i].Name] = &configs.Items[i]
-	}
-	for i := range nodes.Items {
-		s.Nodes = append(s.Nodes, &nodes.Items[i])
 	}
 	return s, nil
 }

@@ -14,12 +14,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cluster-version/cvo/internal/pointers"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/pool"
@@ -37,17 +37,15 @@ type machines struct {
 func (r *machines) add(mgr manager.Manager) error {
 	ofAll := handler.EnqueueRequestsFromMapFunc(r.ofAll)
 	return builder.ControllerManagedBy(mgr).Named("node-machines").
-		For(&corev1.Node{}, cluster.OnNodeChanges(func(before, after *corev1.Node) bool {
+		For(&corev1.Node{}, builder.WithPredicates(cluster.OnChanges(func(before, after *corev1.Node) bool {
 			return before.Annotations[api.DesiredConfigAnnotation] != after.Annotations[api.DesiredConfigAnnotation] ||
 				pool.HasReported(before) != pool.HasReported(after) ||
 				!equality.Semantic.DeepEqual(before.Labels, after.Labels)
-		})).
+		}))).
 		Owns(&mcfgv1.MachineConfigNode{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&mcfgv1.MachineConfigPool{}, ofAll, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-			before, wasPool := e.ObjectOld.(*mcfgv1.MachineConfigPool)
-			after, isPool := e.ObjectNew.(*mcfgv1.MachineConfigPool)
-			return !wasPool || !isPool || !equality.Semantic.DeepEqual(before.Spec.NodeSelector, after.Spec.NodeSelector)
-		}})).
+		Watches(&mcfgv1.MachineConfigPool{}, ofAll, builder.WithPredicates(cluster.OnChanges(func(before, after *mcfgv1.MachineConfigPool) bool {
+			return !equality.Semantic.DeepEqual(before.Spec.NodeSelector, after.Spec.NodeSelector)
+		}))).
 		Complete(r)
 }
 
@@ -77,16 +75,12 @@ func (r *machines) Reconcile(ctx context.Context, request reconcile.Request) (re
 	if err := r.client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing MachineConfigPools: %w", err)
 	}
-	all := make([]*mcfgv1.MachineConfigPool, len(pools.Items))
-	for i := range pools.Items {
-		all[i] = &pools.Items[i]
-	}
 	spec := mcfgv1.MachineConfigNodeSpec{
 		Node:          mcfgv1.MCOObjectReference{Name: n.Name},
 		Pool:          mcfgv1.MCOObjectReference{Name: notYetSet},
 		ConfigVersion: mcfgv1.MachineConfigNodeSpecMachineConfigVersion{Desired: cmp.Or(n.Annotations[api.DesiredConfigAnnotation], notYetSet)},
 	}
-	selectors := pool.NewSelectors(all)
+	selectors := pool.NewSelectors(pointers.To(pools.Items))
 	name, _ := selectors.Pool(n)
 	isDoubtful := selectors.Doubt(name) != ""
 	if name != "" && !isDoubtful {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cluster-version/cvo/internal/pointers"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
@@ -170,11 +171,7 @@ func (r *pools) nodes(ctx context.Context) ([]*corev1.Node, error) {
 	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
-	cached := make([]*corev1.Node, len(list.Items))
-	for i := range list.Items {
-		cached[i] = &list.Items[i]
-	}
-	return r.writtenNodes.All(cached), nil
+	return r.writtenNodes.All(pointers.To(list.Items)), nil
 }
 
 // pools returns copies of all pools in the newest version that this process knows. With an older one, a reconcile would return nodes to the
@@ -184,11 +181,8 @@ func (r *pools) pools(ctx context.Context) ([]*mcfgv1.MachineConfigPool, error) 
 	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing MachineConfigPools: %w", err)
 	}
-	all := make([]*mcfgv1.MachineConfigPool, len(list.Items))
-	for i := range list.Items {
-		all[i] = &list.Items[i]
-	}
-	for i, p := range r.writtenPools.All(all) {
+	all := r.writtenPools.All(pointers.To(list.Items))
+	for i, p := range all {
 		all[i] = p.DeepCopy()
 	}
 	return all, nil
@@ -237,11 +231,7 @@ func (r *pools) sync(ctx context.Context, o *rollout) error {
 // render stores the rendered MachineConfig of a pool and makes it the pool's config. failure is the reason why the MachineConfigs cannot be
 // rendered; empty if they can.
 func (r *pools) render(ctx context.Context, p *mcfgv1.MachineConfigPool, configs []mcfgv1.MachineConfig) (wait time.Duration, failure string, err error) {
-	all := make([]*mcfgv1.MachineConfig, len(configs))
-	for i := range configs {
-		all[i] = &configs[i]
-	}
-	selected, err := pool.Sources(p, all)
+	selected, err := pool.Sources(p, pointers.To(configs))
 	if err != nil {
 		return 0, err.Error(), nil //nolint:nilerr // the pool's status reports it
 	}

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
@@ -55,9 +54,6 @@ func Add(
 	return r.add(ctx, mgr, caughtUp)
 }
 
-// all is the only request: a node can move between pools, so the controller looks at all of them.
-var all = handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
-
 func (r *pools) add(ctx context.Context, mgr manager.Manager, caughtUp *watch.CatchUp) error {
 	if err := r.planner.add(ctx, mgr); err != nil {
 		return err
@@ -66,13 +62,14 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager, caughtUp *watch.Ca
 	if err != nil {
 		return err
 	}
+	all := cluster.OneRequest() // a node can move between pools
 	return builder.ControllerManagedBy(mgr).Named("node-pools").
 		Watches(&mcfgv1.MachineConfigPool{}, all).
 		Watches(&mcfgv1.MachineConfig{}, all).
 		Watches(&mcfgv1.KubeletConfig{}, all).
 		Watches(&mcfgv1.ControllerConfig{}, all).
-		Watches(&corev1.Node{}, all, cluster.OnNodeChanges(mattersToPools)).
-		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds), cluster.OnBudgetChanges(plan.Frees)).
+		Watches(&corev1.Node{}, all, builder.WithPredicates(cluster.OnChanges(mattersToPools))).
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds), builder.WithPredicates(cluster.OnChanges(plan.Frees))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds)).
 		WatchesRawSource(roles).
 		Complete(caughtUp.Delay(r))

@@ -1,7 +1,6 @@
 package clustermetrics
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/prometheus/common/expfmt"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -33,6 +31,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/verify"
 	"github.com/cluster-version/cvo/pkg/verify/policy"
 	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/exposition"
 	"github.com/cluster-version/cvo/test/fixture"
 	"github.com/cluster-version/cvo/test/golden"
 )
@@ -126,30 +125,18 @@ func (f fixed) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// exposition returns the output of a registry as text.
-func exposition(t *testing.T, collectors ...prometheus.Collector) string {
+// textOf returns the metrics of collectors as text.
+func textOf(t *testing.T, collectors ...prometheus.Collector) string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	for _, c := range collectors {
 		require.NoError(t, registry.Register(c))
 	}
-	return textOf(t, registry)
-}
-
-func textOf(t *testing.T, registry prometheus.Gatherer) string {
-	t.Helper()
-	families, err := registry.Gather()
-	require.NoError(t, err)
-	var out bytes.Buffer
-	for _, f := range families {
-		_, err := expfmt.MetricFamilyToText(&out, f)
-		require.NoError(t, err)
-	}
-	return out.String()
+	return exposition.Text(t, registry)
 }
 
 func TestExpositionMatchesTheGoldenFile(t *testing.T) {
-	golden.Assert(t, "exposition", exposition(t, fixed{exampleCluster()}))
+	golden.Assert(t, "exposition", textOf(t, fixed{exampleCluster()}))
 }
 
 // TestMetricsAreWellFormed runs Prometheus's linter over all of our metrics.
@@ -167,7 +154,7 @@ func TestMetricsAreWellFormed(t *testing.T) {
 	assert.Empty(t, problems)
 
 	check := exec.CommandContext(t.Context(), fixture.Promtool(t), "check", "metrics")
-	check.Stdin = strings.NewReader(textOf(t, registry))
+	check.Stdin = strings.NewReader(exposition.Text(t, registry))
 	said, err := check.CombinedOutput()
 	require.NoError(t, err, "promtool says: %s", said)
 	assert.Empty(t, string(said))
@@ -177,7 +164,7 @@ func TestEmptyClusterHasMetrics(t *testing.T) {
 	assert.Equal(t, `cluster_operator_conditions{condition="Available",name="version",reason="ClusterVersionNotFound"} 0
 cluster_operator_up{name="version",reason="ClusterVersionNotFound",version=""} 0
 cluster_version{from_version="",image="",type="current",version=""} 0
-`, samples(exposition(t, fixed{observation{}})))
+`, samples(textOf(t, fixed{observation{}})))
 }
 
 // samples removes the comments from a text.
@@ -194,7 +181,7 @@ func samples(text string) string {
 func TestVersionMetricsFollowTheStatus(t *testing.T) {
 	versions := func(o observation) string {
 		var out strings.Builder
-		for line := range strings.Lines(samples(exposition(t, fixed{o}))) {
+		for line := range strings.Lines(samples(textOf(t, fixed{o}))) {
 			if rest, ok := strings.CutPrefix(line, "cluster_version{"); ok {
 				out.WriteString(rest)
 			}
@@ -233,7 +220,7 @@ from_version="",image="example.com/r:1.0.0",type="updating",version="1.0.0"} 1.7
 func TestGateMetricsAreOmittedAtRest(t *testing.T) {
 	o := exampleCluster()
 	o.measured.Progress.Mode, o.measured.Progress.Paused, o.measured.Progress.Estimate = release.Reconciling, nil, nil
-	text := exposition(t, fixed{o})
+	text := textOf(t, fixed{o})
 	assert.NotContains(t, text, "cvo_gate_waiting_seconds")
 	assert.NotContains(t, text, "cvo_rollout_remaining_seconds")
 	assert.Contains(t, text, `cvo_rollout_mode{mode="Reconciling"} 1`)
@@ -248,7 +235,7 @@ func TestMetricsAreBounded(t *testing.T) {
 		o.transitions[transition{fmt.Sprint(i), "a\xff"}] = i
 	}
 	count := map[string]int{}
-	for line := range strings.Lines(samples(exposition(t, fixed{o}))) {
+	for line := range strings.Lines(samples(textOf(t, fixed{o}))) {
 		name, _, _ := strings.Cut(line, "{")
 		count[name]++
 		assert.LessOrEqual(t, len(line), maxLabel+200)
@@ -299,7 +286,7 @@ func TestInstallationIsReadFromItsConfigMap(t *testing.T) {
 func counted(t *testing.T, c prometheus.Collector) string {
 	t.Helper()
 	var out strings.Builder
-	for line := range strings.Lines(samples(exposition(t, c))) {
+	for line := range strings.Lines(samples(textOf(t, c))) {
 		if line = strings.TrimSpace(line); !strings.HasSuffix(line, " 0") {
 			_, labels, _ := strings.Cut(line, "{")
 			out.WriteString("{" + labels + "|")
@@ -352,14 +339,14 @@ func TestVerificationsAreCountedByResult(t *testing.T) {
 	require.NoError(t, err)
 	v.count(ctx, nil, ctx.Err())
 	assert.Empty(t, counted(t, v.total), "a canceled verification does not count")
-	assert.Contains(t, exposition(t, v.total), `{method="none",result="unverified"} 0`, "the series for an alert exists from the start")
+	assert.Contains(t, textOf(t, v.total), `{method="none",result="unverified"} 0`, "the series for an alert exists from the start")
 }
 
 // TestOnlyTheLeaderServesClusterMetrics checks that only the leader serves the series. From two replicas they would look like two clusters.
 func TestOnlyTheLeaderServesClusterMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(&collector{elected: make(chan struct{})}))
-	assert.Empty(t, textOf(t, registry))
+	assert.Empty(t, exposition.Text(t, registry))
 }
 
 // TestInstallerFollowsItsConfigMap reads the origin of the installation from a real API server and follows changes.

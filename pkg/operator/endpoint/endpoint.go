@@ -10,7 +10,6 @@ import (
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -103,21 +102,12 @@ func (e *Endpoint) Serve(ctx context.Context, mgr manager.Manager, unfenced *res
 			return fmt.Errorf("writing the serving CA: %w", err)
 		}
 	}
-	cluster, err := dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
-	if err != nil {
-		return fmt.Errorf("creating dynamic client: %w", err)
-	}
 	guard, err := newGuard(clock.RealClock{}, mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return err
 	}
 	page := &rolloutpage.Page{Snapshot: sources.Snapshot, Elected: mgr.Elected(), Leader: sources.Leader}
-	for _, runnable := range e.Runnables(ctx, cluster, e.handler(guard, page, sources.Metrics)) {
-		if err := mgr.Add(runnable); err != nil {
-			return fmt.Errorf("serving: %w", err)
-		}
-	}
-	return nil
+	return e.AddTo(ctx, mgr, e.handler(guard, page, sources.Metrics))
 }
 
 // newGuard returns the guard of the protected paths.
@@ -128,11 +118,7 @@ func newGuard(clk clock.PassiveClock, cfg *rest.Config, httpClient *http.Client)
 }
 
 func (e *Endpoint) handler(guard *guard.Guard, page http.Handler, metrics prometheus.Gatherer) http.Handler {
-	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", ok)
-	mux.HandleFunc("GET /readyz", ok)
-	mux.Handle("GET "+serve.MetricsPath, guard.Protect(telemetry.Handler(metrics)))
+	mux := serve.NewMux(guard.Protect(telemetry.Handler(metrics)))
 	mux.Handle("GET "+rolloutpage.Path, guard.Protect(page))
 	mux.Handle("PUT "+retrieve.Path, &e.Inbox) // for the holder of an expected token
 	return mux

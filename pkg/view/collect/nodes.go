@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/internal/pointers"
 	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/view/nodes"
@@ -29,17 +30,8 @@ func Nodes(ctx context.Context, c client.Reader, now time.Time) (nodes.Cluster, 
 	if err != nil {
 		return cluster, explain("nodes", err)
 	}
-	cluster.Pools, cluster.Nodes = pointers(pools), pointers(found)
+	cluster.Pools, cluster.Nodes = pointers.To(pools), pointers.To(found)
 	return cluster, nil
-}
-
-// pointers returns a pointer to each element.
-func pointers[T any](values []T) []*T {
-	out := make([]*T, len(values))
-	for i := range values {
-		out[i] = &values[i]
-	}
-	return out
 }
 
 // Configs reads all MachineConfigs and the policies for changes of nodes.
@@ -49,7 +41,7 @@ func Configs(ctx context.Context, c client.Reader) (nodes.Configs, error) {
 	if err != nil {
 		return configs, explain("MachineConfigs", err)
 	}
-	configs.Stored = pointers(found)
+	configs.Stored = pointers.To(found)
 	var settings operatorv1.MachineConfiguration
 	err = c.Get(ctx, client.ObjectKey{Name: "cluster"}, &settings)
 	if err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {

@@ -10,6 +10,7 @@ import (
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/cluster-version/cvo/internal/pointers"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/drain"
 	nodepool "github.com/cluster-version/cvo/pkg/node/pool"
@@ -152,11 +153,7 @@ func assessPools(in Input, a *Assessment) ([]Pool, []Insight) {
 
 // membership returns the nodes of each pool, the names of nodes without a pool, and the selectors of the pools.
 func membership(in Input) (members map[string][]*corev1.Node, strays []string, selectors nodepool.Selectors) {
-	all := make([]*mcfgv1.MachineConfigPool, len(in.Pools))
-	for i := range in.Pools {
-		all[i] = &in.Pools[i]
-	}
-	selectors = nodepool.NewSelectors(all)
+	selectors = nodepool.NewSelectors(pointers.To(in.Pools))
 	members = map[string][]*corev1.Node{}
 	for i := range in.Nodes {
 		node := &in.Nodes[i]
