@@ -27,7 +27,7 @@ ARCH ?= $(shell go env GOARCH)
 # If CVO_TESTDATA is set, tests that need it fail instead of being skipped.
 ifdef CVO_TESTDATA
 override CVO_TESTDATA := $(shell cd "$(CVO_TESTDATA)" 2>/dev/null && pwd || echo "$(CVO_TESTDATA)")
-ifeq ($(wildcard $(CVO_TESTDATA)/payloads),)
+ifneq ($(shell test -d "$(CVO_TESTDATA)/payloads" && echo found),found)
 $(error CVO_TESTDATA=$(CVO_TESTDATA): this folder has no payloads: name the folder that docs/dev/testing.md describes, or unset the variable)
 endif
 export CVO_TESTDATA
@@ -111,22 +111,24 @@ generate: ## Regenerate all generated files
 # does not track, so they run with -count 1.
 WHOLE := chart|demo|docs|e2e|env|image|integration|interop|property
 PACKAGES = $$(go list ./... | grep -vE '/test/($(WHOLE))$$')
+# A run of selected packages leaves the results of all packages alone.
+RESULTS := .cache/test$(if $(PKG),-selected)
 # Of test/integration the gate runs the main paths: an install, an update, a restart, the repair of drift, requests that are
 # rejected or whose gates fail and recover, an uninstall, and retrieval through mirrors. The rest belongs to make outer.
 MAIN_PATHS := ^(TestExamplePlatformInstallsAndUpdates|TestRealReleasesInstallAndUpdate|TestInventoryKeepsDroppedObjects|TestKilledOperatorContinues|TestDriftIsRepairedByOneWrite|TestRequestsAreAnsweredInTheClusterVersion|TestUninstallStopsTheLeader|TestLocalRegistryWithoutTLS|TestUpdateUsesTheClustersOwnConfiguration)$$
 # The test of test/docs that plays all pages. It takes minutes and needs Helm.
 WALKS := ^TestDocumentedOutputIsCurrent$$
 
-# gotest runs tests, lists those that failed at the end, and writes the results to .cache/test/NAME.json for hack/slowest.sh and
-# hack/failed.sh.
-gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile .cache/test/$(1).json --
+# gotest runs tests, lists those that failed at the end, and writes the results to a file for hack/slowest.sh and hack/failed.sh.
+gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile $(RESULTS)/$(1).json --
 
 # failures lists all that failed, from the results of several runs of gotest.
-failures = [ $$failed -eq 0 ] || { echo 'what failed:'; hack/failed.sh .cache/test/*.json | sed 's/^/  /'; }
+failures = [ $$failed -eq 0 ] || { echo 'what failed:'; hack/failed.sh $(RESULTS)/*.json | sed 's/^/  /'; }
 
 .PHONY: check
 check: crds verify-format vet ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
-	@$(call gotest,check,standard-quiet --hide-summary=skipped) -short -vet=off $(TESTFLAGS) $(or $(PKG),$(PACKAGES))
+	@packages="$(or $(PKG),$(PACKAGES))"; \
+	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped -- -short -vet=off $(TESTFLAGS) $$packages
 
 # Without jq, the lists of the slowest and of the failed tests are missing, and tests of the documentation fail.
 .PHONY: jq
@@ -137,17 +139,17 @@ jq:
 # `go test` does not track.
 .PHONY: test
 test: jq crds kube-tools ## Run the tests that decide whether a change may land (PKG=./pkg/...); CVO_TESTDATA=DIR adds those on real releases
-	@rm -rf .cache/test; failed=0; trap 'exit 130' INT; \
-	  $(call gotest,packages) -vet=off -timeout 20m $(if $(PKG),-count 1) $(TESTFLAGS) $(or $(PKG),$(PACKAGES)) || failed=1; \
+	@packages="$(or $(PKG),$(PACKAGES))"; rm -rf $(RESULTS); failed=0; trap 'exit 130' INT; \
+	  $(call gotest,packages) -vet=off -timeout 20m $(if $(PKG),-count 1) $(TESTFLAGS) $$packages || failed=1; \
 	  $(if $(PKG),,\
 	  $(call gotest,docs) -vet=off -timeout 5m -count 1 -skip '$(WALKS)' $(TESTFLAGS) ./test/docs || failed=1; \
 	  $(call gotest,paths) -vet=off -timeout 20m -count 1 -run '$(MAIN_PATHS)' $(TESTFLAGS) ./test/integration || failed=1;) \
-	  hack/slowest.sh .cache/test/*.json; $(failures); exit $$failed
+	  hack/slowest.sh $(RESULTS)/*.json; $(failures); exit $$failed
 
 # Each ring runs even if another failed. At the end, the times and the failed tests are listed.
 .PHONY: test-all
-test-all: ## Run every test: test, race, outer, interop and e2e, sequentially, even if one fails
-	@rm -rf .cache/test; times= failed=0; for ring in test race outer interop e2e; do \
+test-all: jq ## Run every test: test, race, outer, interop and e2e, sequentially, even if one fails
+	@rm -rf $(RESULTS); times= failed=0; for ring in test race outer interop e2e; do \
 	    start=$$SECONDS result=passed; \
 	    $(MAKE) $$ring || { result=failed failed=1; }; \
 	    times+="  $$ring $$result after $$((SECONDS - start)) s"$$'\n'; \
@@ -168,7 +170,8 @@ race: crds kube-tools ## Run the tests of packages with goroutines under the rac
 # The longest packages come first, so that the others run in parallel with them.
 .PHONY: outer
 outer: jq crds kube-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories
-	$(call gotest,outer) -vet=off -timeout 45m -count 1 $(TESTFLAGS) $$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$')
+	packages=$$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); \
+	  $(call gotest,outer) -vet=off -timeout 45m -count 1 $(TESTFLAGS) $$packages
 
 .PHONY: flakes
 flakes: ## Run make test N times on a busy machine and list what failed (N=3, PKG=./pkg/...)
@@ -231,7 +234,7 @@ verify: verify-format lint verify-modules verify-generated verify-docs verify-wo
 .PHONY: golangci-lint
 golangci-lint: .cache/golangci-lint
 .cache/golangci-lint: tools/go.mod
-	@echo 'golangci-lint: building it takes up to 5 minutes on two cores, once'
+	@echo 'golangci-lint: building it takes up to 5 minutes on two cores, unless it is in the cache of Go'
 	@go -C tools mod download
 	@$(GOLANGCI_LINT) version
 	@mkdir -p $(@D) && touch $@

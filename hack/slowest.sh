@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Lists the five slowest packages and tests, if they took more than a second. Its arguments are files with the output of `go test -json`.
 set -euo pipefail
+if [ ! -e "${1:-}" ]; then exit; fi
 
 # slowest HEADING FILTER FILE... lists the events that the filter selects.
 slowest() {

@@ -205,7 +205,8 @@ func TestRegistryThatNeedsTheAttestationIsExplained(t *testing.T) {
 
 			removeAnswer()
 			restore() // the source plays the other registry
-			require.NoError(t, crane.Copy(p.index.ByDigest()[:strings.Index(p.index.ByDigest(), "@")]+"@"+p.attestation.String(), repository+"@"+p.attestation.String()))
+			source, _, _ := strings.Cut(p.index.ByDigest(), "@")
+			require.NoError(t, crane.Copy(source+"@"+p.attestation.String(), repository+"@"+p.attestation.String()))
 			p.lacks(p.attestation)
 			_, err = p.mirror(t, targetAt(t, destination))
 			require.NoError(t, err)
