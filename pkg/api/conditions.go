@@ -138,6 +138,10 @@ const (
 	ReasonNoAcceptedRelease = "NoAcceptedRelease"
 )
 
+// RequestByDigest is the command in the remedy of ReasonNoAcceptedRelease. It requests a release that no update service needs to list, also
+// during an update.
+const RequestByDigest = "cvo upgrade --to-image NAME@sha256:… --allow-explicit-upgrade --allow-upgrade-with-warnings"
+
 // Reasons for Failing and Progressing that concern a single object of the release.
 const (
 	// ReasonNotObserved means that no watch has delivered the applied state of an object yet. This is normal for a moment after each apply. If

@@ -403,6 +403,17 @@ func TestUpgradeWritesTheRequest(t *testing.T) {
 				"If you want to upgrade anyway, use --allow-upgrade-with-warnings.\n"},
 		},
 		{
+			name: "requests as the operator advises if it has no release",
+			args: append(strings.Fields(strings.Replace(api.RequestByDigest, "NAME@sha256:…", clusterversions.Mirrored("e"), 1))[2:], "--force", "--yes"),
+			change: func(cv *configv1.ClusterVersion) {
+				clusterversions.Set(cv, api.Failing, configv1.ConditionTrue, api.ReasonNoAcceptedRelease, "Remove the cause.")
+				clusterversions.Set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, api.ReasonNoAcceptedRelease, "Unable to apply 4.14.2")
+			},
+			out:  "Requested update to release image " + clusterversions.Mirrored("e") + "\n",
+			errs: []string{"warning: --force overrides", "warning: --allow-upgrade-with-warnings is bypassing: the cluster is already upgrading:\n\n  Reason: NoAcceptedRelease\n"},
+			spec: `{"desiredUpdate":{"architecture":"","force":true,"image":"` + clusterversions.Mirrored("e") + `","version":""}}`,
+		},
+		{
 			name: "requests despite failures if allowed", args: []string{"--to=4.14.3", "--allow-upgrade-with-warnings"},
 			change: func(cv *configv1.ClusterVersion) {
 				clusterversions.Set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Busy", "\x1b[31mworking")

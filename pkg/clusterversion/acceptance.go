@@ -227,9 +227,9 @@ func (a answers) unapplied(cv *configv1.ClusterVersion) *report.Problem {
 	remedy := ""
 	switch {
 	case reported.HasCompleted(cv.Status.History):
-		remedy = ", or request a release by digest in spec.desiredUpdate (with force if no one signed it)"
+		remedy = ", or request a release by digest: " + api.RequestByDigest + " (with --force if no one signed it)"
 	case len(cv.Status.History) > 0: // before that, every request waits for the install
-		remedy = ", or request a release by digest with force in spec.desiredUpdate"
+		remedy = ", or request a release by digest with force: " + api.RequestByDigest + " --force"
 	}
 	return &report.Problem{
 		Reason: api.ReasonNoAcceptedRelease, Since: a.idle.since, Err: errors.New(a.idle.cause),

@@ -62,8 +62,8 @@ func TestChangedInputsTriggerARetrieval(t *testing.T) {
 // TestFailingReportsThatNothingIsApplied starts an operator that can no longer verify the release of the history. The cluster has every
 // other condition of a healthy one.
 func TestFailingReportsThatNothingIsApplied(t *testing.T) {
-	const remedy = "The operator applies and repairs nothing until it accepts a release. Remove the cause, or request a release by digest " +
-		"in spec.desiredUpdate (with force if no one signed it). "
+	const remedy = "The operator applies and repairs nothing until it accepts a release. Remove the cause, or request a release by digest: " +
+		api.RequestByDigest + " (with --force if no one signed it). "
 	rejected := func(version string) accept.Acceptance {
 		a := acceptedRelease(version)
 		a.Done, a.Step, a.Err, a.Message = false, api.ReasonRetrievePayload, errors.New("signed by no key"), version+": signed by no key"
@@ -172,6 +172,6 @@ func TestFailingReportsThatNothingIsApplied(t *testing.T) {
 		s.at(10 * time.Second)
 		s.reconcile(t)
 		assert.Equal(t, "True|NoAcceptedRelease|The operator applies and repairs nothing until it accepts a release. Remove the cause, or request a release "+
-			"by digest with force in spec.desiredUpdate. 1.0.0: signed by no key", said(s.get(t).Status, api.Failing))
+			"by digest with force: "+api.RequestByDigest+" --force. 1.0.0: signed by no key", said(s.get(t).Status, api.Failing))
 	})
 }

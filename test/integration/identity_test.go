@@ -253,7 +253,7 @@ func TestMovedTagIsNotResolvedAgain(t *testing.T) {
 		settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tiny-a", Name: "settings"}}
 		require.NoError(t, l.client.Delete(t.Context(), settings))
 		cv := l.await("the operator to report it", time.Minute, says(api.Failing, "True|"+api.ReasonNoAcceptedRelease+"|"))
-		assert.Contains(t, condition(cv, api.Failing), "request a release by digest in spec.desiredUpdate")
+		assert.Contains(t, condition(cv, api.Failing), "request a release by digest: "+api.RequestByDigest)
 		assert.Equal(t, "False|NoAcceptedRelease|Error while reconciling 4.7.0: no release is accepted, so nothing is applied or repaired",
 			condition(cv, configv1.OperatorProgressing))
 		assert.Equal(t, "True||Done applying 4.7.0", condition(cv, configv1.OperatorAvailable))

@@ -214,12 +214,17 @@ func ExplainAttempts(doing string, ref name.Reference, attempts []Attempt) error
 	case len(attempts) == 1 && attempts[0].Ref.Name() == ref.Name():
 		return Explain(doing, ref, attempts[0].Err)
 	}
-	return fmt.Errorf("%s %s: %w", doing, ref, &attemptsError{attempts: attempts})
+	explained := make([]Attempt, len(attempts))
+	for i, a := range attempts {
+		explained[i] = Attempt{Ref: a.Ref, Err: explain(a.Ref, a.Err)}
+	}
+	return fmt.Errorf("%s %s: %w", doing, ref, &attemptsError{attempts: explained})
 }
 
 // attemptsError combines the errors of several attempts. A joined error would match ErrNotFound as soon as a single mirror lacks the
 // content.
 type attemptsError struct {
+	// attempts have explained errors.
 	attempts []Attempt
 }
 
@@ -227,7 +232,7 @@ type attemptsError struct {
 func (e *attemptsError) Error() string {
 	texts := make([]string, 0, len(e.attempts))
 	for _, a := range e.attempts {
-		texts = append(texts, fmt.Sprintf("%s: %v", a.Ref.Context(), explain(a.Ref, a.Err)))
+		texts = append(texts, fmt.Sprintf("%s: %v", a.Ref.Context(), a.Err))
 	}
 	if len(texts) == 1 {
 		return "the mirror sets allow only one source: " + texts[0]
@@ -237,7 +242,7 @@ func (e *attemptsError) Error() string {
 
 // Is implements the interface of errors.Is.
 func (e *attemptsError) Is(target error) bool {
-	is := func(a Attempt) bool { return errors.Is(explain(a.Ref, a.Err), target) }
+	is := func(a Attempt) bool { return errors.Is(a.Err, target) }
 	if target == ErrNotFound {
 		return !slices.ContainsFunc(e.attempts, func(a Attempt) bool { return !is(a) })
 	}
@@ -246,5 +251,5 @@ func (e *attemptsError) Is(target error) bool {
 
 // As implements the interface of errors.As.
 func (e *attemptsError) As(target any) bool {
-	return slices.ContainsFunc(e.attempts, func(a Attempt) bool { return errors.As(explain(a.Ref, a.Err), target) })
+	return slices.ContainsFunc(e.attempts, func(a Attempt) bool { return errors.As(a.Err, target) })
 }
