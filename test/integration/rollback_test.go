@@ -1,7 +1,6 @@
 package integration_test
 
 import (
-	"errors"
 	"os/exec"
 	"testing"
 	"testing/fstest"
@@ -52,7 +51,7 @@ spec:
 	const remedy = "remedy: the cluster stores the objects as v1: keep this version in spec.versions of the release with served: false"
 	_, err = l.run("upgrade", "rollback")
 	var exit *exec.ExitError
-	require.True(t, errors.As(err, &exit), "%v", err)
+	require.ErrorAs(t, err, &exit)
 	assert.Equal(t, command.ExitRefused, exit.ExitCode())
 	require.ErrorContains(t, err, "unable to rollback: the cluster would reject 1 manifest of 4.2.1:\n\n"+finding)
 	require.ErrorContains(t, err, remedy)
