@@ -3,6 +3,7 @@ package integration_test
 import (
 	"fmt"
 	"net/http"
+	"os/exec"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture"
 )
@@ -36,11 +38,15 @@ func TestPreflightNamesMissingImages(t *testing.T) {
 	gone := l.registry.Host() + "/platform/components@sha256:" + strings.Repeat("1", 64)
 	far := "127.0.0.1:1/platform/components@sha256:" + strings.Repeat("2", 64)
 	push := func(version string, images ...string) release.Image {
-		return l.special(version, fstest.MapFS{"release-manifests/0000_30_lab_01.yaml": {Data: fmt.Appendf(nil, `
+		files := fstest.MapFS{}
+		for _, component := range []string{"lab", "annex"} { // both use the images
+			files["release-manifests/0000_30_"+component+"_01.yaml"] = &fstest.MapFile{Data: fmt.Appendf(nil, `
 apiVersion: v1
 kind: Namespace
-metadata: {name: lab, annotations: {include.release.openshift.io/self-managed-high-availability: "true", images: %q}}
-`, strings.Join(images, " "))}})
+metadata: {name: %s, annotations: {include.release.openshift.io/self-managed-high-availability: "true", images: %q}}
+`, component, strings.Join(images, " "))}
+		}
+		return l.special(version, files)
 	}
 	l.own = push("4.2.0", running)
 	l.install("4.2.0")
@@ -48,13 +54,24 @@ metadata: {name: lab, annotations: {include.release.openshift.io/self-managed-hi
 	(&outside{platform: l.platform, mirror: guarded(t, l.registry, "cluster", "secret"), repository: "platform"}).mirrored()
 
 	l.registry.Reset()
-	l.preflight(configv1.Update{Image: push("4.2.1", running, exists, mirrored, gone, far).ByDigest()})
+	next := push("4.2.1", running, exists, mirrored, gone, far)
+	l.preflight(configv1.Update{Image: next.ByDigest()})
 	p := l.awaitRollout("the preflight", preflightEnded(api.PreflightObjected, "4.2.1")).Status.Preflight
-	assert.Contains(t, p.Message, "images that no registry has: lab: "+gone+";")
-	assert.Contains(t, p.Message, "images that could not be looked up: lab: "+far+": ")
+	assert.Contains(t, p.Message, "images that no registry has: annex, lab: "+gone+";")
+	assert.Contains(t, p.Message, "images that could not be looked up: annex, lab: "+far+": ")
 	assert.NotContains(t, p.Message, exists)
 	assert.NotContains(t, p.Message, mirrored)
 	assert.Zero(t, l.registry.Count(http.MethodGet, "/platform/components/manifests/"+string(release.Pullspec(exists).Digest())), "images are not read")
 	assert.Equal(t, 1, l.registry.Count(http.MethodHead, "/platform/components/manifests/"+string(release.Pullspec(exists).Digest())))
+	assert.Zero(t, l.registry.Count(http.MethodHead, "/platform/components/manifests/"+string(release.Pullspec(running).Digest())), "nodes have this image")
+
+	l.registry.Reset()
+	out, err := l.run("upgrade", "diff", next.ByDigest(), "--trust", l.trust)
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	assert.Equal(t, command.ExitRefused, exit.ExitCode())
+	require.ErrorContains(t, err, "error: no registry has 1 image of release 4.2.1")
+	assert.Contains(t, out, "\nImages that no registry has:\n  annex, lab: "+gone+"\n\nImages that could not be looked up:\n  annex, lab: "+far+": ")
+	assert.NotContains(t, out, exists+"\n")
 	assert.Zero(t, l.registry.Count(http.MethodHead, "/platform/components/manifests/"+string(release.Pullspec(running).Digest())), "nodes have this image")
 }

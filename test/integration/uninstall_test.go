@@ -32,6 +32,8 @@ func TestUninstallStopsTheLeader(t *testing.T) {
 	leader := p.operator(img.ByDigest(), "--leader-elect-lease-duration", long.String(), "--leader-elect-renew-deadline", "1m")
 	p.await("1.0.0 to complete", time.Minute, completed("1.0.0"))
 	first := p.holder(func(holder string) bool { return holder != "" })
+	_, err = p.run("uninstall", "--yes", "--namespace", "default")
+	require.ErrorContains(t, err, ", the operator of this cluster, holds Lease openshift-cluster-version/version: use --namespace openshift-cluster-version")
 	took, waited := p.stopsOperator(nil)
 	assert.Less(t, took, long)
 	t.Logf("the leader confirmed %.1f s after the start of cvo uninstall", took.Seconds())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -35,18 +36,21 @@ func TestImagesByTagAreNamed(t *testing.T) {
 		Acceptance: accept.Acceptance{Update: using("example.com/dns:1", "example.com/dns:2")},
 		Input:      accept.Input{Running: &accept.Acceptance{Update: using("example.com/dns:1")}},
 	}
-	assert.Equal(t, found{unknown: []string{"dns: example.com/dns:2: only images by digest are looked up"}}, f.findImages(t.Context(), f.Acceptance.Payload.Manifests))
+	assert.Equal(t, Images{Unknown: []preview.Image{{Image: "example.com/dns:2", Components: []string{"dns"}, Message: "only images by digest are looked up"}}}, f.findImages(t.Context(), f.Acceptance.Payload.Manifests))
 }
 
 func TestImagesThatTheRunningReleaseLacksAreLookedUp(t *testing.T) {
 	image := func(digit string) string { return "example.com/dns@sha256:" + strings.Repeat(digit, 64) }
-	using := func(images ...string) payload.Update {
+	using := func(router string, images ...string) payload.Update {
 		text := strings.Join(images, " ")
 		object := &unstructured.Unstructured{Object: map[string]any{"spec": []any{text}}}
 		tombstone := &unstructured.Unstructured{Object: map[string]any{"spec": image("4")}}
 		tombstone.SetAnnotations(map[string]string{api.DeleteAnnotation: "true"})
 		return payload.Update{Payload: &payload.Payload{Manifests: []*manifest.Manifest{
-			{Component: "dns", Object: object}, {Component: "dns", Object: tombstone},
+			{Component: "router", Object: &unstructured.Unstructured{Object: map[string]any{"spec": router}}},
+			{Component: "dns", Object: object},
+			{Component: "dns", Object: object},
+			{Component: "dns", Object: tombstone},
 		}}}
 	}
 	lookUp := func(errs []error, err error) Lookup {
@@ -60,17 +64,17 @@ func TestImagesThatTheRunningReleaseLacksAreLookedUp(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		lookup Lookup
-		want   found
+		want   Images
 	}{
-		{"names missing images", lookUp([]error{nil, fmt.Errorf("x: %w", failure.ErrNotFound)}, nil), found{missing: []string{"dns: " + image("3")}}},
-		{"names images behind another error", lookUp([]error{errors.New("away"), nil}, nil), found{unknown: []string{"dns: " + image("2") + ": away"}}},
-		{"knows nothing if the configuration cannot be read", lookUp(nil, errors.New("forbidden")), found{unknown: []string{"forbidden"}}},
-		{"knows nothing without access to registries", nil, found{unknown: []string{"all, because this operator does not contact registries"}}},
+		{"names missing images", lookUp([]error{nil, fmt.Errorf("x: %w", failure.ErrNotFound)}, nil), Images{Missing: []preview.Image{{Image: image("3"), Components: []string{"dns", "router"}}}}},
+		{"names images behind another error", lookUp([]error{errors.New("away"), nil}, nil), Images{Unknown: []preview.Image{{Image: image("2"), Components: []string{"dns"}, Message: "away"}}}},
+		{"knows nothing if the configuration cannot be read", lookUp(nil, errors.New("forbidden")), Images{Unknown: []preview.Image{{Message: "forbidden"}}}},
+		{"knows nothing without access to registries", nil, Images{Unknown: []preview.Image{{Message: "all, because this operator does not contact registries"}}}},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
 			f := Flight{
-				Lookup: tt.lookup, Acceptance: accept.Acceptance{Update: using(image("1"), image("3"), image("2"))},
-				Input: accept.Input{Running: &accept.Acceptance{Update: using(image("1"))}},
+				Lookup: tt.lookup, Acceptance: accept.Acceptance{Update: using(image("3"), image("1"), image("3"), image("2"))},
+				Input: accept.Input{Running: &accept.Acceptance{Update: using("", image("1"))}},
 			}
 			assert.Equal(t, tt.want, f.findImages(t.Context(), f.Acceptance.Payload.Manifests))
 		})

@@ -52,7 +52,7 @@ func TestPreflightNamesTheFirstObjectOfEachObstacle(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := &Flight{}
-			f.judge(&tt.report, found{})
+			f.judge(&tt.report, Images{})
 			assert.Equal(t, tt.state, f.Account.State)
 			assert.Equal(t, tt.message, f.Account.Message)
 		})

@@ -144,7 +144,7 @@ const (
 )
 
 // judge sets the result of the preflight. It reports whether a retry may reach objects that this attempt could not check.
-func (f *Flight) judge(report *preview.Report, images found) (again bool) {
+func (f *Flight) judge(report *preview.Report, images Images) (again bool) {
 	var blocking, against []string
 	for _, o := range f.Account.Preconditions {
 		if o.Blocking {
@@ -157,8 +157,8 @@ func (f *Flight) judge(report *preview.Report, images found) (again bool) {
 	if report.Totals.Refused > 0 {
 		against = append(against, "objects that the API server would reject: "+counted(report, preview.Refuse, report.Totals.Refused))
 	}
-	if len(images.missing) > 0 {
-		against = append(against, "images that no registry has: "+printable.List(images.missing, maxListed))
+	if len(images.Missing) > 0 {
+		against = append(against, "images that no registry has: "+listed(images.Missing))
 	}
 	t := report.Totals
 	f.Account.Message = fmt.Sprintf("objects to create: %d, to change: %d, to delete: %d, to recreate: %d, unknown: %s",
@@ -166,8 +166,8 @@ func (f *Flight) judge(report *preview.Report, images found) (again bool) {
 	if enables := f.Acceptance.EnablesText(); enables != "" {
 		f.Account.Message += "; " + enables
 	}
-	if len(images.unknown) > 0 {
-		f.Account.Message += "; images that could not be looked up: " + printable.List(images.unknown, maxListed)
+	if len(images.Unknown) > 0 {
+		f.Account.Message += "; images that could not be looked up: " + listed(images.Unknown)
 	}
 	f.Account.State = api.PreflightPassed
 	if len(against) > 0 {
@@ -180,6 +180,15 @@ func (f *Flight) judge(report *preview.Report, images found) (again bool) {
 	f.Account.Message = strings.Join(append(against, f.Account.Message), "; ")
 	f.Account.Message = excerpt(f.Account.Message, api.ReleaseRolloutText)
 	return t.NotAsked > 0
+}
+
+// listed returns the first images as text.
+func listed(images []preview.Image) string {
+	texts := make([]string, len(images))
+	for i, image := range images {
+		texts[i] = image.String()
+	}
+	return printable.List(texts, maxListed)
 }
 
 // counted returns the number of objects with a verdict, and the first of them with its message.

@@ -2,9 +2,11 @@ package preview
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cluster-version/cvo/internal/difference"
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -77,6 +79,25 @@ type Orphan struct {
 	Pruned bool `json:"pruned,omitempty"`
 	// Stays is the reason why the object would be kept despite such a request.
 	Stays string `json:"stays,omitempty"`
+}
+
+// Image is an image that the update would newly pull.
+type Image struct {
+	// Image is its pullspec; empty if Message concerns all images.
+	Image string `json:"image,omitempty"`
+	// Components are the components that use it, sorted.
+	Components []string `json:"components,omitempty"`
+	// Message is the reason why nothing is known about the image.
+	Message string `json:"message,omitempty"`
+}
+
+// maxUsers is the number of components that the text of an Image names.
+const maxUsers = 5
+
+// String returns a text such as `dns, router: registry.example/dns@sha256:…`.
+func (i Image) String() string {
+	parts := []string{printable.List(i.Components, maxUsers), i.Image, i.Message}
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 }
 
 // Exclusion is a manifest that this cluster does not include.
@@ -166,6 +187,9 @@ type Report struct {
 	Orphans    []Orphan     `json:"orphans,omitempty"`
 	NotAllowed []NotAllowed `json:"notAllowed,omitempty"`
 	Excluded   []Exclusion  `json:"excluded,omitempty"`
+	// MissingImages contains the images that no registry has, UnknownImages those that could not be looked up.
+	MissingImages []Image `json:"missingImages,omitempty"`
+	UnknownImages []Image `json:"unknownImages,omitempty"`
 	// Notes contains remarks about the whole report.
 	Notes  []string `json:"notes,omitempty"`
 	Totals Totals   `json:"totals"`

@@ -15,6 +15,8 @@ func WriteText(w io.Writer, r *Report, full bool) error {
 	for _, o := range r.Objects {
 		t.object(o)
 	}
+	t.images("Images that no registry has", r.MissingImages)
+	t.images("Images that could not be looked up", r.UnknownImages)
 	t.orphans(r.Orphans)
 	t.notAllowed(r.NotAllowed)
 	t.excluded(r.Excluded)
@@ -112,8 +114,23 @@ func (t *textWriter) message(s string) string {
 	return printable.Text(s)
 }
 
-// maxExcluded is the number of excluded objects in a text that is not full.
+// maxExcluded is the number of excluded objects, or of images, in a text that is not full.
 const maxExcluded = 10
+
+func (t *textWriter) images(title string, list []Image) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(&t.out, "%s:\n", title)
+	for i, image := range list {
+		if i == maxExcluded && !t.full {
+			t.line("… and %d more", len(list)-i)
+			break
+		}
+		t.line("%s", t.message(image.String()))
+	}
+	t.out.WriteByte('\n')
+}
 
 func (t *textWriter) excluded(list []Exclusion) {
 	if len(list) == 0 {

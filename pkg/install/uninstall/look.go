@@ -68,10 +68,13 @@ func (u *remover) checkNamespace(ctx context.Context) error {
 	}
 	found := u.removal.Namespace == api.OperatorNamespace
 	for _, d := range deployments {
-		if d.Namespace != u.removal.Namespace {
+		switch {
+		case !isOurs(&d): // the operator of another cluster, such as one with a hosted control plane
+		case d.Namespace != u.removal.Namespace:
 			return elsewhere(d.Namespace, fmt.Sprintf("%s runs the operator of this cluster", describe(&d)))
+		default:
+			found = true
 		}
-		found = true
 	}
 	for _, l := range leases {
 		if l.Namespace == u.removal.Namespace {
@@ -82,7 +85,7 @@ func (u *remover) checkNamespace(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !record.Gone && record.Host != api.UninstallHolder {
+		if !record.Gone && record.Unique != "" { // other holders are no operators
 			return elsewhere(l.Namespace, fmt.Sprintf("%s, the operator of this cluster, holds %s", record.Host, describe(&l)))
 		}
 	}
@@ -106,7 +109,7 @@ func (u *remover) checkNamespace(ctx context.Context) error {
 	return &target.Refusal{Err: fmt.Errorf("namespace %s has no operator of this cluster, and an uninstall would delete it: check --namespace", u.removal.Namespace)}
 }
 
-// named returns the objects of a kind with a name in all namespaces, without those of other programs.
+// named returns the objects of a kind with a name in all namespaces.
 func (u *remover) named(ctx context.Context, gvk schema.GroupVersionKind, name string) ([]metav1.PartialObjectMetadata, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(listOf(gvk))
@@ -116,7 +119,7 @@ func (u *remover) named(ctx context.Context, gvk schema.GroupVersionKind, name s
 	for i := range list.Items {
 		list.Items[i].SetGroupVersionKind(gvk)
 	}
-	return slices.DeleteFunc(list.Items, func(object metav1.PartialObjectMetadata) bool { return !isOurs(&object) }), nil
+	return list.Items, nil
 }
 
 // readInventory reads the inventory, before the uninstall deletes it with the operator. Missing records affect only the order of some

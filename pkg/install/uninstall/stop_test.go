@@ -141,13 +141,13 @@ func TestUninstallRefusesTheWrongNamespace(t *testing.T) {
 	// The operator runs outside the cluster.
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: api.OperatorNamespace, Name: target.Operator}}
 	require.NoError(t, c.Delete(t.Context(), deployment))
-	lease := installed.Lease("somewhere_1", 3600)
-	require.NoError(t, c.Create(t.Context(), lease, client.FieldOwner(api.FieldManager)))
-	refuses(wrong, "somewhere_1, the operator of this cluster, holds Lease openshift-cluster-version/version: use --namespace openshift-cluster-version")
+	lease := installed.Lease("somewhere_3f6c1a52-2c6c-4f7e-9e38-0c9d4ba2f2d1", 3600)
+	require.NoError(t, c.Create(t.Context(), lease))
+	refuses(wrong, "somewhere, the operator of this cluster, holds Lease openshift-cluster-version/version: use --namespace openshift-cluster-version")
 
 	// It has stopped, but its inventory exists.
 	lease.Spec = installed.Lease("", 1).Spec
-	require.NoError(t, c.Update(t.Context(), lease, client.FieldOwner(api.FieldManager)))
+	require.NoError(t, c.Update(t.Context(), lease))
 	record := &unstructured.Unstructured{}
 	record.SetGroupVersionKind(api.ReleaseStatusVersion.WithKind(api.ReleaseStatusKind))
 	record.SetName("version")

@@ -205,8 +205,7 @@ func TestRegistryThatNeedsTheAttestationIsExplained(t *testing.T) {
 
 			removeAnswer()
 			restore() // the source plays the other registry
-			source, _, _ := strings.Cut(p.index.ByDigest(), "@")
-			require.NoError(t, crane.Copy(source+"@"+p.attestation.String(), repository+"@"+p.attestation.String()))
+			require.NoError(t, crane.Copy(p.source.Host()+"/"+componentRepository+"@"+p.attestation.String(), repository+"@"+p.attestation.String()))
 			p.lacks(p.attestation)
 			_, err = p.mirror(t, targetAt(t, destination))
 			require.NoError(t, err)

@@ -33,6 +33,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/verifying"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/outside"
+	"github.com/cluster-version/cvo/pkg/clusterversion/preflight"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/pkg/install"
@@ -77,8 +78,10 @@ field: ~ changed value, + new, - removed), delete, recreate, or fail to apply. I
 The release is an image in a registry, or a folder with manifests/ and release-manifests/. An image must be signed as for an
 update: by a key in the file of --trust or, without --trust, by a key in the running release.
 
+It also looks up the images that the update would newly pull, through the mirrors and with the pull secret of the cluster.
+
 The command uses the permissions of the kubeconfig's user, who needs get, list, create, patch and delete on the objects of the
-release. The exit code is 3 if the API server would reject an object, and 1 if the command could not check an object, for
+release. The exit code is 3 if the API server would reject an object or no registry has an image, and 1 if the command could not check an object, for
 example because a permission is missing. An object is unknown, with exit code 0, if no one can check it before the update.`,
 		Example: `  # Print the changes of an update
   cvo upgrade diff registry.example/platform/release:1.1.0
@@ -135,12 +138,19 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 		return err
 	}
 	report.Notes = append(report.Notes, target.notes...)
+	images := target.images(ctx)
+	report.MissingImages, report.UnknownImages = images.Missing, images.Unknown
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if err := write(streams.Out, report); err != nil {
 		return err
 	}
 	switch t := report.Totals; {
 	case t.Refused > 0:
 		return &command.RefusedError{Err: fmt.Errorf("the cluster would reject %s of release %s", printable.Count(t.Refused, "manifest"), report.Version)}
+	case len(report.MissingImages) > 0:
+		return &command.RefusedError{Err: fmt.Errorf("no registry has %s of release %s", printable.Count(len(report.MissingImages), "image"), report.Version)}
 	case t.NotAsked > 0:
 		return fmt.Errorf("%s of release %s could not be checked", printable.Count(t.NotAsked, "manifest"), report.Version)
 	}
@@ -177,6 +187,8 @@ type target struct {
 	payload *payload.Payload
 	options preview.Options
 	notes   []string
+	// images looks up the images that the update would newly pull.
+	images func(context.Context) preflight.Images
 }
 
 // read reads the state of the cluster, and loads the manifests of the release that the cluster would get.
@@ -232,6 +244,19 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 		return running.Manifests, nil
 	}
 	out.payload = update.Payload
+	out.images = func(ctx context.Context) preflight.Images {
+		var before []*manifest.Manifest
+		if running, err := o.running(ctx, c, load); err == nil { // otherwise, all images count as new
+			before = running.Manifests
+		}
+		return preflight.FindImages(ctx, out.payload.Manifests, before, func(ctx context.Context, images []release.Image) ([]error, error) {
+			opened, err := c.outside(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return opened.Exist(ctx, images), nil
+		})
+	}
 	return out, nil
 }
 
