@@ -43,8 +43,8 @@ type rollout struct {
 	unreadable string
 	// isDoubtful reports whether the nodes may belong to another pool, so that none of them may be changed.
 	isDoubtful bool
-	// waiting explains why nodes wait although slots are free; empty if none does.
-	waiting string
+	// waiting explains why nodes wait although slots are free, and held why nodes that hold slots do not get the config; empty if none does.
+	waiting, held string
 	// wait is the time after which the pool must be reconciled again; 0 if only a change of an object requires that.
 	wait time.Duration
 	err  error
@@ -136,6 +136,9 @@ func (o *rollout) prepare(members pool.Membership, all []*corev1.Node) plan.Pool
 	}
 	if o.unreadable != "" {
 		input.Refusal = cmp.Or(input.Refusal, o.unreadable)
+		if len(retarget) > 0 {
+			o.held = printable.AndOthers(fmt.Sprintf("Node %s %s", retarget[0].Name, o.unreadable), len(retarget), "node")
+		}
 		return input
 	}
 	o.targeted = retarget
