@@ -18,7 +18,7 @@ import (
 const (
 	// NodesUnavailable names nodes that run the pool's config, but are cordoned or not ready.
 	NodesUnavailable mcfgv1.MachineConfigPoolConditionType = "NodesUnavailable"
-	// NodesWaiting says why nodes wait although slots are free.
+	// NodesWaiting says why nodes wait although slots are free or they hold one.
 	NodesWaiting mcfgv1.MachineConfigPoolConditionType = "NodesWaiting"
 )
 
@@ -36,7 +36,7 @@ type StatusOptions struct {
 	SpecError string
 	// NodesUnknown reports that the pool's selector is invalid. The status then keeps what it says about nodes, and the pool is not Updated.
 	NodesUnknown bool
-	// Waiting explains why nodes wait although slots are free; empty if none does.
+	// Waiting explains why nodes wait although slots are free or they hold one; empty if none does.
 	Waiting string
 }
 

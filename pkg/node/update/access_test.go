@@ -82,6 +82,23 @@ func TestOnlyPoolsWithoutAccessWait(t *testing.T) {
 	}
 }
 
+// TestNodeThatHoldsASlotWaitsForAccess has a worker whose update to another config is in progress.
+func TestNodeThatHoldsASlotWaitsForAccess(t *testing.T) {
+	m, r := newBothPools(t)
+	m.nodes[1].Annotations[api.DesiredConfigAnnotation] = "rendered-worker-old"
+	m.refusedRoles = map[string]error{api.MachineConfigReader: errors.New("busy")}
+	_, err := r.Reconcile(t.Context(), reconcile.Request{})
+	require.ErrorContains(t, err, "busy")
+	assert.Equal(t, "rendered-worker-old", m.nodes[1].Annotations[api.DesiredConfigAnnotation])
+	assert.Contains(t, pool.Message(&m.pools[1], pool.NodesWaiting), "Node n1 waits because its daemon may not read the config yet")
+
+	m.refusedRoles = nil
+	_, err = r.Reconcile(t.Context(), reconcile.Request{})
+	require.NoError(t, err)
+	assert.Equal(t, m.pools[1].Spec.Configuration.Name, m.nodes[1].Annotations[api.DesiredConfigAnnotation])
+	assert.Empty(t, pool.Message(&m.pools[1], pool.NodesWaiting))
+}
+
 func TestChangedRolesAreRepaired(t *testing.T) {
 	m, r := newBothPools(t)
 	reconcilePools := func() []string {

@@ -44,8 +44,8 @@ type rollout struct {
 	refusal string
 	// isDoubtful reports whether the nodes may belong to another pool, so that none of them may be changed.
 	isDoubtful bool
-	// waiting explains why nodes wait although slots are free; empty if none does.
-	waiting string
+	// waiting explains why nodes wait although slots are free, and held why nodes that hold slots do not get the config; empty if none does.
+	waiting, held string
 	// wait is the time after which the pool must be reconciled again; 0 if only a change of an object requires that.
 	wait time.Duration
 	err  error
@@ -138,6 +138,9 @@ func (o *rollout) prepare(members pool.Membership, all []*corev1.Node, release s
 	}
 	if o.refusal != "" {
 		input.Refusal = cmp.Or(input.Refusal, o.refusal)
+		if len(retarget) > 0 {
+			o.held = printable.AndOthers(fmt.Sprintf("Node %s %s", retarget[0].Name, o.refusal), len(retarget), "node")
+		}
 		return input
 	}
 	o.targeted = retarget

@@ -209,7 +209,8 @@ func (r *pools) sync(ctx context.Context, o *rollout) error {
 	p := o.pool
 	nodes, unassigned := r.assign(ctx, o)
 	options := pool.StatusOptions{
-		WaitForReady: r.options.WaitForReady, RenderError: o.renderError, SpecError: o.specError, NodesUnknown: o.nodesUnknown, Waiting: o.waiting,
+		WaitForReady: r.options.WaitForReady, RenderError: o.renderError, SpecError: o.specError, NodesUnknown: o.nodesUnknown,
+		Waiting: cmp.Or(o.waiting, o.held),
 	}
 	before := p.DeepCopy()
 	p.Status = pool.Status(p, nodes, options, r.clock.Now().UTC().Truncate(time.Second))
