@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -102,10 +100,7 @@ func (o *versionOptions) find(ctx context.Context) (versions, error) {
 		err = errors.New("the operator has no rollout to report")
 	}
 	if err != nil {
-		if _, unanswered := errors.AsType[*url.Error](err); !unanswered {
-			err = cmp.Or(o.CheckVersion(ctx, cfg.UserAgent), err)
-		}
-		return found, &command.PartialError{Err: err}
+		return found, &command.PartialError{Err: o.CheckVersion(ctx, cfg.UserAgent, err)}
 	}
 	found.Operator, found.Release = snapshot.OperatorVersion, snapshot.Progress.Release.Version
 	return found, nil

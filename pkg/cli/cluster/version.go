@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -100,17 +101,21 @@ func (f *VersionFlags) NoVersion() error {
 	return &NoVersionError{Name: f.Name, Context: f.context()}
 }
 
-// CheckVersion fails only if the cluster certainly lacks the ClusterVersion. If it cannot be read, the caller's own error is more useful.
-func (f *VersionFlags) CheckVersion(ctx context.Context, agent string) error {
-	c, err := f.Open(agent)
-	if err != nil {
-		return nil //nolint:nilerr // see above
-	}
-	_, err = f.ReadClusterVersion(ctx, c)
-	if _, missing := errors.AsType[*NoVersionError](err); missing {
+// CheckVersion returns a *NoVersionError if the cluster certainly lacks the ClusterVersion. Otherwise it returns err, the caller's own error
+// or nil. An API server that did not answer the caller is not asked again, because that would only double the wait.
+func (f *VersionFlags) CheckVersion(ctx context.Context, agent string, err error) error {
+	if _, unanswered := errors.AsType[*url.Error](err); unanswered {
 		return err
 	}
-	return nil
+	c, failure := f.Open(agent)
+	if failure != nil {
+		return err
+	}
+	_, failure = f.ReadClusterVersion(ctx, c)
+	if _, missing := errors.AsType[*NoVersionError](failure); missing {
+		return failure
+	}
+	return err
 }
 
 // ReadClusterVersion reads the ClusterVersion that the flags name. The error is a *NoVersionError if the cluster does not have it.

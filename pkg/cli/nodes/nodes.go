@@ -3,7 +3,6 @@
 package nodes
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,7 +89,7 @@ func (f *flags) explain(ctx context.Context, err error) error {
 		return err
 	}
 	version := cluster.VersionFlags{ContextFlags: f.cluster, Name: api.ClusterVersionName}
-	return cmp.Or(version.CheckVersion(ctx, "cvo-nodes"),
+	return version.CheckVersion(ctx, "cvo-nodes",
 		fmt.Errorf("%w, so it has no node stage: update to a release that contains the stage, or select another cluster with --context", err))
 }
 

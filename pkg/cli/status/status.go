@@ -3,7 +3,6 @@
 package status
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,14 +119,14 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	cfg.UserAgent = "cvo-status"
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	if o.orphans {
-		if err := o.CheckVersion(ctx, cfg.UserAgent); err != nil {
+		if err := o.CheckVersion(ctx, cfg.UserAgent, nil); err != nil {
 			return err
 		}
 		return printOrphans(ctx, streams, cfg, orphanOptions{namespace: o.namespace, owner: o.Name, output: o.output})
 	}
 	if o.signatures {
 		if err := printSignatures(ctx, streams, cfg, o.Name, o.output); err != nil {
-			return cmp.Or(o.CheckVersion(ctx, cfg.UserAgent), err)
+			return o.CheckVersion(ctx, cfg.UserAgent, err)
 		}
 		return nil
 	}
