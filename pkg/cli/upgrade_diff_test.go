@@ -200,6 +200,13 @@ func TestUpgradeDiffPreviewsARelease(t *testing.T) {
 		assert.Contains(t, out, "What an update to 1.2.0")
 		assert.Contains(t, errs, "without verification because of --force-unverified")
 	})
+	t.Run("it finds the image of a version that the cluster knows", func(t *testing.T) {
+		out, errs, err := diff("1.0.0")
+		require.NoError(t, err, errs)
+		assert.Contains(t, out, "What an update to 1.0.0 ("+running.ByDigest()+") would do")
+		_, _, err = diff("7.7.7")
+		require.ErrorContains(t, err, `the semantic version "7.7.7" is not present in the cluster version status, cannot be resolved: the cluster lists "1.0.0"; name the image instead`)
+	})
 	t.Run("it accepts a folder, with or without a scheme, and prints YAML for scripts", func(t *testing.T) {
 		dir := t.TempDir()
 		require.NoError(t, os.CopyFS(dir, files))

@@ -62,6 +62,14 @@ func needsCluster(arg string) bool {
 	return err == nil && !isFolder(arg)
 }
 
+// NameImage returns the image of a version that the ClusterVersion lists. Any other name of a release, and a folder, it returns unchanged.
+func NameImage(cv *configv1.ClusterVersion, name string) (string, error) {
+	if !needsCluster(name) {
+		return name, nil
+	}
+	return findVersion(cv, name)
+}
+
 // connect reads the ClusterVersion.
 func connect(ctx context.Context, f *cluster.VersionFlags) (client.Reader, *configv1.ClusterVersion, error) {
 	c, err := f.Open("cvo-release")

@@ -77,7 +77,8 @@ func Gated(m *manifest.Manifest) bool {
 // Check returns the verdict on obj. obj is a nil interface if the cluster or its watch does not have the object yet. Objects without a gate
 // are settled once they exist.
 func Check(obj client.Object, want Want) Verdict {
-	if optsOut(obj, want.Manifest) {
+	ignored := want.Manifest.GVK().Group == appsGroup && optsOut(obj, want.Manifest)
+	if ignored {
 		want.Alone = false
 	}
 	if want.Mode == release.Initializing && lenientAtInstall(want) {
@@ -91,6 +92,9 @@ func Check(obj client.Object, want Want) Verdict {
 	}
 	if obj.GetDeletionTimestamp() != nil {
 		return failed(api.ReasonDeleting, "%s is being deleted; finalizers: %v", want.Manifest.ID(), obj.GetFinalizers())
+	}
+	if ignored {
+		return Verdict{State: Settled} // also if its pods have failed to start
 	}
 	for _, k := range kinds {
 		if verdict, ok := k.check(obj, want); ok {

@@ -263,14 +263,24 @@ func TestScaledToZeroIsTheChoiceOfAnotherClient(t *testing.T) {
 	}
 }
 
-// TestOptingOutAppliesToUpdates checks a Deployment that an update has changed and whose new pods do not start.
+// TestOptingOutAppliesToUpdates checks a Deployment that an update has changed and whose new pods do not start, before and after its deadline.
 func TestOptingOutAppliesToUpdates(t *testing.T) {
 	d := &appsv1.Deployment{ObjectMeta: seen("1", 2)}
 	d.Status = appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 2, UpdatedReplicas: 1, AvailableReplicas: 1}
 	for text, want := range map[string]gate.State{
 		"kind: Deployment": gate.Waiting, annotated("Deployment", "false"): gate.Settled, "kind: Deployment, spec: {paused: true}": gate.Settled,
 	} {
-		assert.Equal(t, want, gate.Check(d, gate.Want{Manifest: parsed(t, text), Mode: release.Updating, Alone: true}).State, text)
+		check := func(d *appsv1.Deployment, alone bool) gate.State {
+			return gate.Check(d, gate.Want{Manifest: parsed(t, text), Mode: release.Updating, Alone: alone}).State
+		}
+		assert.Equal(t, want, check(d, true), text)
+		late := d.DeepCopy()
+		late.Status.Conditions = []appsv1.DeploymentCondition{says(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded")}
+		if want == gate.Waiting {
+			want = gate.Failed
+		}
+		assert.Equal(t, want, check(late, true), text)
+		assert.Equal(t, want, check(late, false), text)
 	}
 }
 

@@ -67,7 +67,7 @@ type options struct {
 func New(streams command.Streams) *cobra.Command {
 	o := &options{}
 	cmd := &cobra.Command{
-		Use:   "diff REF|DIR",
+		Use:   "diff REF|VERSION|DIR",
 		Short: "Print the changes that an update would make, without making them",
 		Long: `Print the changes that an update to a release would make, without making them.
 
@@ -75,8 +75,8 @@ The command sends every manifest for this cluster to the API server as a dry run
 validation and admission, and stores nothing. The command prints the objects that the update would create, change (field by
 field: ~ changed value, + new, - removed), delete, recreate, or fail to apply. It never prints values of Secrets.
 
-The release is an image in a registry, or a folder with manifests/ and release-manifests/. An image must be signed as for an
-update: by a key in the file of --trust or, without --trust, by a key in the running release.
+The release is an image in a registry, a version that the cluster knows, or a folder with manifests/ and release-manifests/.
+An image must be signed as for an update: by a key in the file of --trust or, without --trust, by a key in the running release.
 
 It also looks up the images that the update would newly pull, through the mirrors and with the pull secret of the cluster.
 
@@ -199,6 +199,9 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 	}
 	c := &examined{reader: reader}
 	if c.version, err = o.cluster.ReadClusterVersion(ctx, reader); err != nil {
+		return nil, err
+	}
+	if o.ref, err = reading.NameImage(c.version, o.ref); err != nil {
 		return nil, err
 	}
 	own := accept.Settings{Profile: o.profile, ExcludeID: os.Getenv("EXCLUDE_MANIFESTS"), AlwaysEnable: cluster.CapabilityList(o.capabilities)}
