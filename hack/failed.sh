@@ -5,5 +5,5 @@ set -euo pipefail
 if [ ! -e "${1:-}" ]; then exit; fi
 
 jq -r --slurp 'map(select(.Package)) | group_by(.Package)[] | select(any(.Action == "fail" and .Test == null)) | .[0].Package as $package |
-  map(select(.Test)) | group_by(.Test) | map(select(any(.Action == "pass" or .Action == "skip") | not) | .[0].Test) |
+  map(select(.Test)) | group_by(.Test) | map(select(any(.Action == "fail") or (any(.Action == "pass" or .Action == "skip") | not)) | .[0].Test) |
   if . == [] then $package + " " else "\($package) \(.[])" end' "$@"

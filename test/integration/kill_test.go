@@ -73,9 +73,9 @@ func TestKilledOperatorContinues(t *testing.T) {
 	p.assertChangedOnce(r.fromDir, release.Initializing, begin)
 	operator.end(t)
 
-	// The target is not in the cache yet. A slow registry leaves time to kill the operator during the download.
+	// The target is not in the cache yet. The registry does not send it before the operator is killed.
 	begin = time.Now()
-	slow := p.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/blobs/"), Delay: 400 * time.Millisecond})
+	slow := p.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/blobs/"), Delay: time.Hour})
 	p.update(configv1.Update{Image: r.to.ByDigest()})
 	p.killAt(random, r.from.ByDigest(), []moment{
 		{"downloading", 500 * time.Millisecond, logWorking, downloading},

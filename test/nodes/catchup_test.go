@@ -112,11 +112,15 @@ func TestControllersWaitForTheCacheOfANewLeader(t *testing.T) {
 		api.DesiredConfigAnnotation: "new", api.DesiredDrainAnnotation: "drain-new",
 	}}}
 	require.NoError(t, s.client.Create(t.Context(), n))
+	doomedConfig := &mcfgv1.ControllerConfig{}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: api.MachineConfigController}, doomedConfig))
+	doomedConfig.ObjectMeta = named("doomed")
 	doomed := map[string]client.Object{
 		"*v1.NodeList":              &corev1.Node{ObjectMeta: named("doomed")},
 		"*v1.MachineConfigPoolList": &mcfgv1.MachineConfigPool{ObjectMeta: named("doomed")},
 		"*v1.MachineConfigList":     &mcfgv1.MachineConfig{ObjectMeta: named("doomed")},
 		"*v1.KubeletConfigList":     &mcfgv1.KubeletConfig{ObjectMeta: named("doomed")},
+		"*v1.ControllerConfigList":  doomedConfig,
 	}
 	for _, o := range doomed {
 		require.NoError(t, s.client.Create(t.Context(), o))

@@ -413,6 +413,7 @@ func TestAccountsCannotBecomeAdministrators(t *testing.T) {
 			"nodes: list watch patch", "nodes/status: patch", "nodes/finalizers: update", "pods: list watch", "pods/eviction: create",
 			"poddisruptionbudgets.policy: list watch", "daemonsets.apps: list watch",
 			"machineconfigs" + config + "get list watch create patch delete",
+			"controllerconfigs" + config + "list watch",
 			"kubeletconfigs" + config + "list watch patch", "kubeletconfigs/status" + config + "patch", "kubeletconfigs/finalizers" + config + "update",
 			"machineconfignodes" + config + "list watch create patch",
 			"machineconfigpools" + config + "list watch create patch", "machineconfigpools/status" + config + "patch",
@@ -484,7 +485,7 @@ func TestGuardPrecedesRoles(t *testing.T) {
 	assert.Equal(t, []string{
 		"Namespace", "ServiceAccount", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 		"ClusterRole", "ClusterRoleBinding", "ClusterRole", "ClusterRoleBinding", "ClusterRole", "ClusterRoleBinding", "ClusterRole", "ClusterRoleBinding",
-		"Role", "RoleBinding", "Role", "RoleBinding", "DaemonSet", "Deployment",
+		"Role", "RoleBinding", "Role", "RoleBinding", "ControllerConfig", "MachineConfig", "DaemonSet", "Deployment",
 	}, slices.Compact(kinds))
 	fail := admissionv1.Fail
 	assert.Equal(t, &fail, decoded[admissionv1.ValidatingAdmissionPolicy](t, "ValidatingAdmissionPolicy")[0].Spec.FailurePolicy)

@@ -50,8 +50,8 @@ reverse order of an update, by runlevel, component and manifest, as recorded in 
 objects of the previous one are gone. For objects without a recorded manifest, the kind decides: workloads and others before the
 recorded objects, CRDs and namespaces after them. The command waits for finalizers and never removes them. It keeps and
 lists data and objects that no release contains: volumes and volume claims with their namespaces, CRDs with such
-objects, and the two configuration namespaces. --delete-data deletes these as well. Outside
-deleted namespaces it keeps objects that have another controller, without the operator's label and owner reference.
+objects, and the two configuration namespaces. --delete-data deletes these as well. Outside deleted namespaces it keeps
+objects that have another controller, without the operator's label and owner reference.
 
 An interrupted uninstall lists the remaining objects. Run the same command again to continue at once, or run 'cvo install'
 with the release of the cluster to restore the deleted objects.

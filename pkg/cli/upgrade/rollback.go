@@ -58,7 +58,15 @@ the API server would reject objects.`,
 			}
 			o.Operator = cluster.OperatorRelease(cmd.Context(), c)
 			if o.dryRun != request.DryRunClient {
-				o.Rejected = func(r configv1.Release) string { return o.rejected(cmd.Context(), streams, r) }
+				checked := map[string]string{} // a conflict repeats the plan, and a check takes seconds
+				o.Rejected = func(r configv1.Release) string {
+					why, ok := checked[r.Image]
+					if !ok {
+						why = o.rejected(cmd.Context(), streams, r)
+						checked[r.Image] = why
+					}
+					return why
+				}
 			}
 			return o.send(cmd.Context(), streams, c, o.Plan)
 		},

@@ -56,7 +56,8 @@ func RecordsInstall(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion)
 
 // ObserveInstall returns the identity with the record of a first install. The record has the release that the cluster continues with, the
 // request that was in the spec when the install began, and the request that replaces a failing release, each request as long as the spec
-// still has it. The decision to replace also ends with the failure; once the history has the replacement, it is not needed. If the beginning was not recorded, the current request counts as made before it.
+// still has it. The decision to replace also ends with the failure; once the history has the replacement, the decision is not needed. If the
+// beginning was not recorded, the current request counts as made before it.
 func (id Identity) ObserveInstall(cv *configv1.ClusterVersion, from Inherited) Identity {
 	if history.Mode(cv, "") != release.Initializing {
 		return id

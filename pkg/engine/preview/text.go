@@ -114,8 +114,8 @@ func (t *textWriter) message(s string) string {
 	return printable.Text(s)
 }
 
-// maxExcluded is the number of excluded objects, or of images, in a text that is not full.
-const maxExcluded = 10
+// maxListed is the number of excluded objects, or of images, in a text that is not full.
+const maxListed = 10
 
 func (t *textWriter) images(title string, list []Image) {
 	if len(list) == 0 {
@@ -123,7 +123,7 @@ func (t *textWriter) images(title string, list []Image) {
 	}
 	fmt.Fprintf(&t.out, "%s:\n", title)
 	for i, image := range list {
-		if i == maxExcluded && !t.full {
+		if i == maxListed && !t.full {
 			t.line("… and %d more", len(list)-i)
 			break
 		}
@@ -138,7 +138,7 @@ func (t *textWriter) excluded(list []Exclusion) {
 	}
 	fmt.Fprintf(&t.out, "Excluded from this cluster:\n")
 	for i, e := range list {
-		if i == maxExcluded && !t.full {
+		if i == maxListed && !t.full {
 			t.line("… and %d more", len(list)-i)
 			break
 		}

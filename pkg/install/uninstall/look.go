@@ -66,26 +66,23 @@ func (u *remover) checkNamespace(ctx context.Context) error {
 	elsewhere := func(namespace, evidence string) error {
 		return &target.Refusal{Err: fmt.Errorf("%s: use --namespace %s", evidence, namespace)}
 	}
-	found := u.removal.Namespace == api.OperatorNamespace
-	for _, d := range deployments {
-		switch {
-		case !isOurs(&d): // the operator of another cluster, such as one with a hosted control plane
-		case d.Namespace != u.removal.Namespace:
-			return elsewhere(d.Namespace, fmt.Sprintf("%s runs the operator of this cluster", describe(&d)))
-		default:
-			found = true
-		}
+	// Others are operators of other clusters, such as one with a hosted control plane.
+	deployments = slices.DeleteFunc(deployments, func(d metav1.PartialObjectMetadata) bool { return !isOurs(&d) })
+	found := u.removal.Namespace == api.OperatorNamespace ||
+		slices.ContainsFunc(deployments, func(d metav1.PartialObjectMetadata) bool { return d.Namespace == u.removal.Namespace })
+	if len(deployments) > 0 && !found {
+		d := deployments[0]
+		return elsewhere(d.Namespace, fmt.Sprintf("%s runs the operator of this cluster", describe(&d)))
 	}
 	for _, l := range leases {
-		if l.Namespace == u.removal.Namespace {
-			found = true
-			continue
-		}
 		record, err := leader.Find(ctx, u.config, l.Namespace, l.Name)
 		if err != nil {
 			return err
 		}
-		if !record.Gone && record.Unique != "" { // other holders are no operators
+		isOperator := record.Unique != "" // the holders of other programs' Leases have another form
+		if l.Namespace == u.removal.Namespace {
+			found = found || isOperator || record.Host == ""
+		} else if isOperator && !record.Gone {
 			return elsewhere(l.Namespace, fmt.Sprintf("%s, the operator of this cluster, holds %s", record.Host, describe(&l)))
 		}
 	}

@@ -163,6 +163,7 @@ func TestUninstallRefusesTheWrongNamespace(t *testing.T) {
 	other := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wrong, Name: "version"}, Spec: installed.Lease("somewhere_2", 3600).Spec}
 	require.NoError(t, c.Create(t.Context(), other))
 	require.NoError(t, c.Create(t.Context(), deploymentOf(wrong, target.Operator)))
+	refuses(wrong, "namespace default has no operator of this cluster, and an uninstall would delete it: check --namespace")
 	_, err := run(t, cfg, uninstall.Removal{})
 	require.NoError(t, err)
 }

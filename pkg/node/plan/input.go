@@ -44,7 +44,7 @@ func NewPool(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node,
 	isOther := func(n *corev1.Node) bool {
 		return release != "" && n.Annotations[api.DaemonReleaseAnnotation] != release
 	}
-	for _, n := range candidates.Start {
+	for _, n := range slices.Concat(candidates.Start, candidates.Retarget) {
 		if isOther(n) {
 			input.Refused[n.Name] = fmt.Sprintf("waits for its daemon of release %s: the running one is of release %q", release, n.Annotations[api.DaemonReleaseAnnotation])
 		}

@@ -30,7 +30,7 @@ type Pool struct {
 	Undrained map[string]bool
 	// Slots is the number of nodes that may be unavailable at the same time, and Used the number of those that use a slot now: pool.Used.
 	Slots, Used int
-	// Refused are the candidates that may not start now, each with the reason as a sentence without subject and period.
+	// Refused are the nodes that may not get the pool's config now, each with the reason as a sentence without subject and period.
 	Refused map[string]string
 	// Leader is the node of the leading controller; empty if it is not known. It is the last of a control-plane pool, so that the controller
 	// moves once.

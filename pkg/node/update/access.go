@@ -33,10 +33,12 @@ type access struct {
 	mutex sync.Mutex
 	// roles are the newest known ClusterRoles by name.
 	roles map[string]watch.Latest[*rbacv1.ClusterRole]
+	// absent has the number of events of each role that a write did not find. Until the next event, another write would not find it either.
+	absent map[string]int
 }
 
 func newAccess(c client.Client) *access {
-	return &access{client: c, roles: map[string]watch.Latest[*rbacv1.ClusterRole]{}}
+	return &access{client: c, roles: map[string]watch.Latest[*rbacv1.ClusterRole]{}, absent: map[string]int{}}
 }
 
 // readerOf returns the name of the ClusterRole with which the nodes of a pool read their config.
@@ -93,9 +95,13 @@ func (a *access) grant(ctx context.Context, name string, configs []string) (refu
 			APIGroups: []string{mcfgv1.GroupName}, Resources: []string{"machineconfigs"}, ResourceNames: configs, Verbs: []string{"get"},
 		})
 	}
+	absence := fmt.Sprintf("waits for ClusterRole %s, which allows its daemon to read the config and does not exist: restore it from the release", name)
 	seen := a.known(name)
 	if seen.Object != nil && equality.Semantic.DeepEqual(seen.Object.Rules, rules) {
 		return "", nil
+	}
+	if events, isAbsent := a.absent[name]; isAbsent && seen.Object == nil && seen.Events == events {
+		return absence, nil
 	}
 	patch, err := json.Marshal(map[string]any{"rules": rules})
 	if err != nil {
@@ -104,7 +110,8 @@ func (a *access) grant(ctx context.Context, name string, configs []string) (refu
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	err = a.client.Patch(ctx, role, client.RawPatch(types.MergePatchType, patch))
 	if apierrors.IsNotFound(err) {
-		return fmt.Sprintf("waits for ClusterRole %s, which allows its daemon to read the config and does not exist: restore it from the release", name), nil
+		a.absent[name] = seen.Events
+		return absence, nil
 	}
 	if err != nil {
 		return fmt.Sprintf("waits because its daemon may not read the config yet: ClusterRole %s cannot be written: %v", name, err),

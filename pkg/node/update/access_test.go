@@ -72,6 +72,10 @@ func TestOnlyPoolsWithoutAccessWait(t *testing.T) {
 				assert.Equal(t, tt.want, pool.Message(&m.pools[1], pool.NodesWaiting))
 			}
 
+			if !tt.isError {
+				assert.Equal(t, 1, m.attempts[api.MachineConfigReader])
+				r.access.observe(api.MachineConfigReader, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}})
+			}
 			m.refusedRoles, r.nextPlan = nil, r.clock.Now()
 			_, err := r.Reconcile(t.Context(), reconcile.Request{})
 			require.NoError(t, err)
@@ -97,6 +101,18 @@ func TestNodeThatHoldsASlotWaitsForAccess(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, m.pools[1].Spec.Configuration.Name, m.nodes[1].Annotations[api.DesiredConfigAnnotation])
 	assert.Empty(t, pool.Message(&m.pools[1], pool.NodesWaiting))
+}
+
+// TestNodeThatHoldsASlotWaitsForItsDaemon is the same with a daemon of another release.
+func TestNodeThatHoldsASlotWaitsForItsDaemon(t *testing.T) {
+	m, r := newBothPools(t)
+	r.options.Release, m.release = "1.1.0", "1.1.0"
+	m.nodes[1].Annotations[api.DesiredConfigAnnotation] = "rendered-worker-old"
+	m.nodes[1].Annotations[api.DaemonReleaseAnnotation] = "1.0.0"
+	_, err := r.Reconcile(t.Context(), reconcile.Request{})
+	require.NoError(t, err)
+	assert.Equal(t, "rendered-worker-old", m.nodes[1].Annotations[api.DesiredConfigAnnotation])
+	assert.Equal(t, `Node n1 waits for its daemon of release 1.1.0: the running one is of release "1.0.0"`, pool.Message(&m.pools[1], pool.NodesWaiting))
 }
 
 func TestChangedRolesAreRepaired(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -136,14 +137,17 @@ func (o *rollout) prepare(members pool.Membership, all []*corev1.Node, release s
 		input.Candidates = nil
 		return input
 	}
-	if o.refusal != "" {
+	held := slices.DeleteFunc(slices.Clone(o.nodes), func(n *corev1.Node) bool { return !pool.HoldsSlot(n) || input.Refused[n.Name] == "" })
+	if o.refusal == "" {
+		o.targeted = retarget
+	} else {
 		input.Refusal = cmp.Or(input.Refusal, o.refusal)
-		if len(retarget) > 0 {
-			o.held = printable.AndOthers(fmt.Sprintf("Node %s %s", retarget[0].Name, o.refusal), len(retarget), "node")
-		}
-		return input
+		held = slices.Concat(retarget, held)
 	}
-	o.targeted = retarget
+	if len(held) > 0 {
+		why := cmp.Or(o.refusal, input.Refused[held[0].Name])
+		o.held = printable.AndOthers(fmt.Sprintf("Node %s %s", held[0].Name, why), len(held), "node")
+	}
 	return input
 }
 

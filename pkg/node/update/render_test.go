@@ -46,6 +46,8 @@ type memory struct {
 	// refused is the error of the next write to a Node, and refusedRoles of each write to a ClusterRole, by name.
 	refused      error
 	refusedRoles map[string]error
+	// attempts counts the writes to each ClusterRole.
+	attempts map[string]int
 	// readable has the names of the configs in each ClusterRole. unreadable has the configs that a Node got before they were in a role.
 	readable   map[string][]string
 	unreadable []string
@@ -86,6 +88,7 @@ func (m *memory) Patch(_ context.Context, o client.Object, patch client.Patch, _
 	m.set(o)
 	switch o := o.(type) {
 	case *rbacv1.ClusterRole:
+		m.attempts[o.Name]++
 		if err := m.refusedRoles[o.Name]; err != nil {
 			return err
 		}
@@ -157,7 +160,7 @@ func (m *memory) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ .
 
 // newMemory returns a cluster whose workers have reported. Their pool is paused, so that no Node is written.
 func newMemory(nodes int) *memory {
-	m := &memory{version: 1000, readable: map[string][]string{}}
+	m := &memory{version: 1000, attempts: map[string]int{}, readable: map[string][]string{}}
 	for i := range nodes {
 		m.nodes = append(m.nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name: fmt.Sprintf("n%d", i), ResourceVersion: fmt.Sprint(i + 1), Labels: map[string]string{"node-role.kubernetes.io/worker": ""},

@@ -302,9 +302,9 @@ func (c *copier) put(ctx context.Context, n *node, tags []string) error {
 	err := c.try(ctx, func(ctx context.Context) error { return n.to.Put(ctx, n.doc, tags) })
 	switch {
 	case isIncomplete(err) && len(n.lacks) > 0:
-		return fmt.Errorf("writing index %s of %s to %s: the source lacks %s of this index (%s): copy each from another registry, such as the publisher's, "+
+		return &lackingError{fmt.Errorf("writing index %s of %s to %s: the source lacks %s of this index (%s): copy each from another registry, such as the publisher's, "+
 			"with 'crane copy OTHER@DIGEST %s@DIGEST', and run the command again; or turn off the registry's check, in distribution 3 with validation.manifests.indexes.platforms: none: %w", n.doc.Digest,
-			c.plan.Images[n.image].Name, n.to, printable.Count(len(n.lacks), "attestation"), printable.List(n.lacks, maxListed), n.to, err)
+			c.plan.Images[n.image].Name, n.to, printable.Count(len(n.lacks), "attestation"), printable.List(n.lacks, maxListed), n.to, err)}
 	case err != nil:
 		return fmt.Errorf("writing manifest %s of %s to %s: %w", n.doc.Digest, c.plan.Images[n.image].Name, n.to, err)
 	}
@@ -313,6 +313,11 @@ func (c *copier) put(ctx context.Context, n *node, tags []string) error {
 
 // maxListed is the number of attestations that a message names.
 const maxListed = 5
+
+// lackingError means that a registry needs manifests that the source lacks. Until someone copies them, another run fails as well.
+type lackingError struct{ error }
+
+func (e *lackingError) Unwrap() error { return e.error }
 
 // isIncomplete reports whether a registry rejected an index without some of its manifests. Repeating the request does not help.
 func isIncomplete(err error) bool {
@@ -430,7 +435,7 @@ func (c *copier) failed(all int) error {
 		return nil
 	}
 	again := ""
-	if slices.ContainsFunc(c.failures, func(err error) bool { return !isIncomplete(err) }) {
+	if slices.ContainsFunc(c.failures, func(err error) bool { _, lacks := errors.AsType[*lackingError](err); return !lacks }) {
 		again = "; run the command again to continue"
 	}
 	return fmt.Errorf("%d of %d manifests are missing%s: %w", c.unfinished(), all, again, errorset.Join(c.failures))

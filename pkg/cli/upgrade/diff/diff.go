@@ -81,8 +81,9 @@ An image must be signed as for an update: by a key in the file of --trust or, wi
 It also looks up the images that the update would newly pull, through the mirrors and with the pull secret of the cluster.
 
 The command uses the permissions of the kubeconfig's user, who needs get, list, create, patch and delete on the objects of the
-release. The exit code is 3 if the API server would reject an object or no registry has an image, and 1 if the command could not check an object, for
-example because a permission is missing. An object is unknown, with exit code 0, if no one can check it before the update.`,
+release. The exit code is 3 if the API server would reject an object or no registry has an image, and 1 if the command could
+not check an object, for example because a permission is missing. An object is unknown, with exit code 0, if no one can check
+it before the update.`,
 		Example: `  # Print the changes of an update
   cvo upgrade diff registry.example/platform/release:1.1.0
 
@@ -133,16 +134,20 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	progress, done := progressOn(streams.Err)
 	target.options.Progress = progress
 	report, err := preview.Run(ctx, cfg, target.payload, target.options)
-	done()
 	if err != nil {
+		done()
 		return err
 	}
-	report.Notes = append(report.Notes, target.notes...)
-	images := target.images(ctx)
-	report.MissingImages, report.UnknownImages = images.Missing, images.Unknown
+	images, err := target.images(ctx)
+	done()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if err != nil {
+		target.notes = append(target.notes, fmt.Sprintf("The images of the update are not looked up: %v", err))
+	}
+	report.MissingImages, report.UnknownImages = images.Missing, images.Unknown
+	report.Notes = append(report.Notes, target.notes...)
 	if err := write(streams.Out, report); err != nil {
 		return err
 	}
@@ -188,7 +193,7 @@ type target struct {
 	options preview.Options
 	notes   []string
 	// images looks up the images that the update would newly pull.
-	images func(context.Context) preflight.Images
+	images func(context.Context) (preflight.Images, error)
 }
 
 // read reads the state of the cluster, and loads the manifests of the release that the cluster would get.
@@ -247,18 +252,18 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 		return running.Manifests, nil
 	}
 	out.payload = update.Payload
-	out.images = func(ctx context.Context) preflight.Images {
-		var before []*manifest.Manifest
-		if running, err := o.running(ctx, c, load); err == nil { // otherwise, all images count as new
-			before = running.Manifests
+	out.images = func(ctx context.Context) (preflight.Images, error) {
+		running, err := o.running(ctx, c, load)
+		if err != nil {
+			return preflight.Images{}, err // all images would count as new
 		}
-		return preflight.FindImages(ctx, out.payload.Manifests, before, func(ctx context.Context, images []release.Image) ([]error, error) {
+		return preflight.FindImages(ctx, out.payload.Manifests, running.Manifests, func(ctx context.Context, images []release.Image) ([]error, error) {
 			opened, err := c.outside(ctx)
 			if err != nil {
 				return nil, err
 			}
 			return opened.Exist(ctx, images), nil
-		})
+		}), nil
 	}
 	return out, nil
 }
