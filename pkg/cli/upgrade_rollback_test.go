@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -154,4 +155,17 @@ spec: {imageDigestMirrors: [{source: registry.example, mirrors: ["127.0.0.1:1"],
 			assert.JSONEq(t, test.spec, c.sent()[0].spec(t))
 		})
 	}
+	t.Run("rollback checks the objects once, also after conflicts", func(t *testing.T) {
+		c.put(t, clusterversions.Resting())
+		var round atomic.Int32
+		c.onPatch(func() {
+			c.change(func(cv *configv1.ClusterVersion) {
+				clusterversions.Set(cv, "Other", configv1.ConditionTrue, "", strings.Repeat("x", int(round.Add(1))))
+			})
+		})
+		_, errs, code := c.cvo(t, "rollback", "--idms-file", mirrors)
+		assert.Equal(t, command.ExitFailed, code)
+		assert.Greater(t, len(c.sent()), 1)
+		assert.Equal(t, 1, strings.Count(errs, "cannot check whether the cluster accepts"), errs)
+	})
 }
