@@ -52,7 +52,7 @@ func TestProgramUsesTheNameItWasCalledBy(t *testing.T) {
 			out, errs, code := call(t, nil, file, "upgrade", "diff", "--help")
 			assert.Empty(t, errs)
 			assert.Zero(t, code)
-			assert.Contains(t, out, "\nUsage:\n  "+called+" upgrade diff REF|DIR [flags]\n")
+			assert.Contains(t, out, "\nUsage:\n  "+called+" upgrade diff REF|VERSION|DIR [flags]\n")
 			assert.Contains(t, out, "\n  "+called+" upgrade diff ./release --full\n")
 
 			out, _, _ = call(t, nil, file, "upgrade", "status", "--help")
