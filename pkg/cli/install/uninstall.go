@@ -50,7 +50,8 @@ reverse order of an update, by runlevel, component and manifest, as recorded in 
 objects of the previous one are gone. For objects without a recorded manifest, the kind decides: workloads and others before the
 recorded objects, CRDs and namespaces after them. The command waits for finalizers and never removes them. It keeps and
 lists data and objects that no release contains: volumes and volume claims with their namespaces, CRDs with such
-objects, and the two configuration namespaces. --delete-data deletes these as well. Outside deleted namespaces it keeps
+objects and the namespaces of these objects, and the two configuration namespaces. --delete-data deletes these as well.
+All other namespaces of the platform are deleted with everything in them. Outside deleted namespaces, the command keeps
 objects that have another controller, without the operator's label and owner reference.
 
 An interrupted uninstall lists the remaining objects. Run the same command again to continue at once, or run 'cvo install'
@@ -87,6 +88,8 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 	switch {
 	case o.removal.DeleteData && !o.removal.Platform:
 		return command.Usagef("--delete-data requires --with-platform: add it, or omit --delete-data")
+	case o.removal.Namespace == "" || o.Name == "":
+		return command.Usagef("--namespace and --name must not be empty: set them, or omit them for the default")
 	case o.timeout < 0:
 		return command.Usagef("--timeout %s: use a positive duration", o.timeout)
 	}
@@ -181,8 +184,19 @@ func summary(removal uninstall.Removal, host string, results []target.Result) st
 // printLeft prints the state of the cluster after an unfinished uninstall, and the commands to continue or undo it.
 func (o *uninstallOptions) printLeft(streams command.Streams, unfinished *uninstall.UnfinishedError) {
 	again := "cvo uninstall"
-	if o.removal.Platform {
-		again += " --with-platform"
+	for _, flag := range []struct {
+		isSet bool
+		text  string
+	}{
+		{o.removal.Namespace != api.OperatorNamespace, " --namespace " + o.removal.Namespace},
+		{o.removal.Name != api.ClusterVersionName, " --name " + o.removal.Name},
+		{o.removal.Platform, " --with-platform"},
+		{o.removal.DeleteData, " --delete-data"},
+		{o.removal.Force, " --force"},
+	} {
+		if flag.isSet {
+			again += flag.text
+		}
 	}
 	fmt.Fprintf(streams.Err, "info: %s; '%s' continues, and 'cvo install' restores deleted objects once no deletion is pending\n", unfinished.Left, again)
 }

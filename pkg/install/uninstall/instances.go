@@ -34,17 +34,39 @@ func (u *remover) crds(ctx context.Context) ([]apiextensionsv1.CustomResourceDef
 	return crds, nil
 }
 
-// instances returns the reason to keep a CRD: objects of its kind that do not come from a release. It is empty if there are none.
-func (u *remover) instances(ctx context.Context, name string) (string, error) {
-	crds, err := u.crds(ctx)
-	if err != nil {
-		return "", err
+// foreign has an object that does not come from a release for each CRD of the platform, and for each namespace with objects of these CRDs.
+type foreign struct {
+	crds, namespaces map[string]string
+}
+
+// foreignInstances finds the objects of the platform's CRDs that do not come from a release.
+func (u *remover) foreignInstances(ctx context.Context, crds []apiextensionsv1.CustomResourceDefinition) (foreign, error) {
+	found := foreign{crds: map[string]string{}, namespaces: map[string]string{}}
+	for i := range u.owned {
+		object := &u.owned[i]
+		if object.Kind != target.CRDKind || u.neededByOperator(object) {
+			continue
+		}
+		k := slices.IndexFunc(crds, func(crd apiextensionsv1.CustomResourceDefinition) bool { return crd.Name == object.Name })
+		if k < 0 {
+			continue
+		}
+		items, err := u.instances(ctx, &crds[k])
+		if err != nil {
+			return foreign{}, err
+		}
+		for _, item := range items {
+			if item.Labels[api.OwnedByLabel] != u.removal.Name || otherController(&item) != nil && !u.isCopy(&item) {
+				name := fmt.Sprintf("%s %s", crds[k].Spec.Names.Kind, client.ObjectKeyFromObject(&item))
+				found.crds[object.Name], found.namespaces[item.Namespace] = name, name
+			}
+		}
 	}
-	i := slices.IndexFunc(crds, func(crd apiextensionsv1.CustomResourceDefinition) bool { return crd.Name == name })
-	if i < 0 {
-		return "", nil
-	}
-	crd := crds[i]
+	return found, nil
+}
+
+// instances returns the objects of a CRD.
+func (u *remover) instances(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) ([]metav1.PartialObjectMetadata, error) {
 	for _, version := range crd.Spec.Versions {
 		if !version.Served {
 			continue
@@ -55,15 +77,9 @@ func (u *remover) instances(ctx context.Context, name string) (string, error) {
 		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 			continue
 		case err != nil:
-			return "", fmt.Errorf("looking for objects of CRD %s: %w", name, err)
+			return nil, fmt.Errorf("looking for objects of CRD %s: %w", crd.Name, err)
 		}
-		for _, item := range list.Items {
-			if item.Labels[api.OwnedByLabel] != u.removal.Name || otherController(&item) != nil && !u.isCopy(&item) {
-				return fmt.Sprintf("%s %s is not part of the release and would be deleted with the CRD; --delete-data deletes both",
-					crd.Spec.Names.Kind, client.ObjectKeyFromObject(&item)), nil
-			}
-		}
-		return "", nil
+		return list.Items, nil
 	}
-	return "", nil
+	return nil, nil
 }

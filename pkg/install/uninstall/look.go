@@ -86,21 +86,34 @@ func (u *remover) checkNamespace(ctx context.Context) error {
 			return elsewhere(l.Namespace, fmt.Sprintf("%s, the operator of this cluster, holds %s", record.Host, describe(&l)))
 		}
 	}
-	status := &unstructured.Unstructured{}
-	status.SetGroupVersionKind(api.ReleaseStatusVersion.WithKind(api.ReleaseStatusKind))
-	if err := u.Get(ctx, client.ObjectKey{Name: u.removal.Name}, status); err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
-		return fmt.Errorf("reading ReleaseStatus %s: %w", u.removal.Name, err)
+	records := &unstructured.UnstructuredList{}
+	records.SetGroupVersionKind(listOf(api.ReleaseStatusVersion.WithKind(api.ReleaseStatusKind)))
+	if err := u.List(ctx, records); err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+		return fmt.Errorf("reading ReleaseStatuses: %w", err)
 	}
-	if namespace, _, _ := unstructured.NestedString(status.Object, "status", "inventory", "namespace"); namespace != "" {
-		if namespace != u.removal.Namespace {
-			return elsewhere(namespace, fmt.Sprintf("ReleaseStatus %s names %s as the namespace of the operator", u.removal.Name, namespace))
+	for _, record := range records.Items {
+		if record.GetName() != u.removal.Name { // its ClusterVersion may be deleted, and is then created again
+			return &target.Refusal{Err: fmt.Errorf("this cluster has ReleaseStatus %q, so the name of its ClusterVersion is not %q: check --name", record.GetName(), u.removal.Name)}
 		}
-		found = true
+		if namespace, _, _ := unstructured.NestedString(record.Object, "status", "inventory", "namespace"); namespace != "" {
+			if namespace != u.removal.Namespace {
+				return elsewhere(namespace, fmt.Sprintf("ReleaseStatus %s names %s as the namespace of the operator", u.removal.Name, namespace))
+			}
+			found = true
+		}
 	}
-	namespace := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: u.removal.Namespace}}
-	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	live, err := u.Metadata(ctx, namespace)
-	if err != nil || live == nil || found || isOurs(live) {
+	find := func(kind, namespace, name string) (*metav1.PartialObjectMetadata, error) {
+		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+		return u.Metadata(ctx, object)
+	}
+	namespace, err := find("Namespace", "", u.removal.Namespace)
+	if err != nil || found || namespace == nil || namespace.DeletionTimestamp != nil {
+		return err
+	}
+	// An interrupted uninstall has deleted everything else that shows where the operator was.
+	account, err := find("ServiceAccount", u.removal.Namespace, target.Operator)
+	if err != nil || account != nil && isOurs(account) {
 		return err
 	}
 	return &target.Refusal{Err: fmt.Errorf("namespace %s has no operator of this cluster, and an uninstall would delete it: check --namespace", u.removal.Namespace)}

@@ -19,7 +19,16 @@ func (u *remover) platform(ctx context.Context) error {
 	if !u.removal.Platform {
 		return nil
 	}
-	defined, err := u.definitions(ctx)
+	crds, err := u.crds(ctx)
+	if err != nil {
+		return err
+	}
+	// defined maps the name of each CRD to the kind that it defines.
+	defined := map[string]schema.GroupKind{}
+	for _, crd := range crds {
+		defined[crd.Name] = schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}
+	}
+	others, err := u.foreignInstances(ctx, crds)
 	if err != nil {
 		return err
 	}
@@ -36,7 +45,7 @@ func (u *remover) platform(ctx context.Context) error {
 		if err := u.lease.Renew(ctx); err != nil {
 			return err
 		}
-		why, err := u.reasonToKeep(ctx, object)
+		why, err := u.reasonToKeep(ctx, object, others)
 		if err != nil {
 			return err
 		}
@@ -77,19 +86,9 @@ func (u *remover) keep(object *metav1.PartialObjectMetadata, why string) {
 	u.record(kept)
 }
 
-// definitions maps the name of each CRD to the kind that it defines.
-func (u *remover) definitions(ctx context.Context) (map[string]schema.GroupKind, error) {
-	list, err := u.crds(ctx)
-	kinds := map[string]schema.GroupKind{}
-	for _, crd := range list {
-		kinds[crd.Name] = schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}
-	}
-	return kinds, err
-}
-
 // reasonToKeep returns the reason not to delete an object of the platform: the deletion would also delete data that does not come from a
 // release.
-func (u *remover) reasonToKeep(ctx context.Context, object *metav1.PartialObjectMetadata) (string, error) {
+func (u *remover) reasonToKeep(ctx context.Context, object *metav1.PartialObjectMetadata, others foreign) (string, error) {
 	switch gk := object.GroupVersionKind().GroupKind(); {
 	case u.removal.DeleteData:
 		return "", nil
@@ -100,6 +99,9 @@ func (u *remover) reasonToKeep(ctx context.Context, object *metav1.PartialObject
 		if object.Name == api.ConfigNamespace || object.Name == api.ConfigManagedNamespace {
 			return "it contains configuration of administrators, such as the trust policy; --delete-data deletes it", nil
 		}
+		if name := others.namespaces[object.Name]; name != "" {
+			return name + " is not part of the release and would be deleted with the namespace; --delete-data deletes both", nil
+		}
 		claims := &corev1.PersistentVolumeClaimList{}
 		if err := u.List(ctx, claims, client.InNamespace(object.Name), client.Limit(1)); err != nil {
 			return "", fmt.Errorf("looking for volume claims in namespace %s: %w", object.Name, err)
@@ -108,7 +110,9 @@ func (u *remover) reasonToKeep(ctx context.Context, object *metav1.PartialObject
 			return "it contains volume claims; --delete-data deletes them", nil
 		}
 	case gk.Kind == target.CRDKind:
-		return u.instances(ctx, object.Name)
+		if name := others.crds[object.Name]; name != "" {
+			return name + " is not part of the release and would be deleted with the CRD; --delete-data deletes both", nil
+		}
 	}
 	return "", nil
 }

@@ -71,6 +71,11 @@ func TestUninstallDeletesThePlatform(t *testing.T) {
 	foreign.SetNamespace("default")
 	foreign.SetName("controlled")
 	ofOther(foreign)
+	require.NoError(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "with-widgets", Labels: map[string]string{api.OwnedByLabel: "version"}}}))
+	ofUser := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget"}}
+	ofUser.SetNamespace("with-widgets")
+	ofUser.SetName("of-a-user")
+	require.NoError(t, c.Create(t.Context(), ofUser))
 	lost := configMap("lost-with-its-namespace")
 	lost.Namespace = "of-the-platform"
 	require.NoError(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: lost.Namespace, Labels: map[string]string{api.OwnedByLabel: "version"}}}))
@@ -102,7 +107,12 @@ func TestUninstallDeletesThePlatform(t *testing.T) {
 	assert.True(t, installed.Exists(t, c, foreign), "its CRD stays")
 	assert.Contains(t, results, target.Result{
 		APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition", Name: "widgets.example.com", Outcome: target.Kept,
-		Message: "Widget default/controlled is not part of the release and would be deleted with the CRD; --delete-data deletes both",
+		Message: "Widget with-widgets/of-a-user is not part of the release and would be deleted with the CRD; --delete-data deletes both",
+	})
+	assert.True(t, installed.Exists(t, c, ofUser))
+	assert.Contains(t, results, target.Result{
+		APIVersion: "v1", Kind: "Namespace", Name: "with-widgets", Outcome: target.Kept,
+		Message: "Widget with-widgets/of-a-user is not part of the release and would be deleted with the namespace; --delete-data deletes both",
 	})
 	assert.True(t, installed.Exists(t, c, claim))
 	assert.Contains(t, results, target.Result{

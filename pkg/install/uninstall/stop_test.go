@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
@@ -158,6 +159,9 @@ func TestUninstallRefusesTheWrongNamespace(t *testing.T) {
 	// Nothing in the cluster names a namespace.
 	require.NoError(t, c.Delete(t.Context(), record))
 	refuses(wrong, "namespace default has no operator of this cluster, and an uninstall would delete it: check --namespace")
+	platform := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{api.IncludePrefix + "profile": "true"}}}
+	require.NoError(t, c.Create(t.Context(), platform))
+	refuses(platform.Name, "namespace shop has no operator of this cluster, and an uninstall would delete it: check --namespace")
 
 	// Objects of other programs have the same names.
 	other := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wrong, Name: "version"}, Spec: installed.Lease("somewhere_2", 3600).Spec}
@@ -166,4 +170,25 @@ func TestUninstallRefusesTheWrongNamespace(t *testing.T) {
 	refuses(wrong, "namespace default has no operator of this cluster, and an uninstall would delete it: check --namespace")
 	_, err := run(t, cfg, uninstall.Removal{})
 	require.NoError(t, err)
+}
+
+// TestUninstallRefusesTheWrongNameWithoutClusterVersion has an operator whose ClusterVersion was deleted.
+func TestUninstallRefusesTheWrongNameWithoutClusterVersion(t *testing.T) {
+	t.Parallel()
+	cfg, c, cv := installed.Cluster(t)
+	record := &unstructured.Unstructured{}
+	record.SetGroupVersionKind(api.ReleaseStatusVersion.WithKind(api.ReleaseStatusKind))
+	record.SetName("version")
+	record.Object["status"] = map[string]any{"releases": []any{}, "inventory": map[string]any{"namespace": api.OperatorNamespace, "selector": "a=b"}}
+	require.NoError(t, c.Create(t.Context(), record))
+	metav1.SetMetaDataAnnotation(&cv.ObjectMeta, api.AllowDeletionAnnotation, "true")
+	require.NoError(t, c.Update(t.Context(), cv))
+	require.NoError(t, c.Delete(t.Context(), cv))
+
+	_, err := run(t, cfg, uninstall.Removal{Name: "nope", Force: true, Platform: true})
+
+	var refusal *target.Refusal
+	require.ErrorAs(t, err, &refusal)
+	require.ErrorContains(t, err, `this cluster has ReleaseStatus "version", so the name of its ClusterVersion is not "nope": check --name`)
+	assert.True(t, installed.Exists(t, c, record))
 }

@@ -164,12 +164,15 @@ func (m *mirroring) print() error {
 		m.printLine("Mirror prefix: %s", m.result.To)
 	}
 	if m.toDir != "" {
-		trust := ""
+		flags := ""
 		if m.options.trust != "" {
-			trust = " --trust " + command.Quote(m.options.trust)
+			flags = " --trust " + command.Quote(m.options.trust)
+		}
+		if m.keepManifestList {
+			flags += " --keep-manifest-list"
 		}
 		m.printLine("\nTo copy it to a registry:\n\n  cvo release mirror --from-dir %s --from %s --to REGISTRY/REPOSITORY%s",
-			command.Quote(m.toDir), m.tag(), trust)
+			command.Quote(m.toDir), m.tag(), flags)
 		return nil
 	}
 	return m.printInstructions()
