@@ -229,7 +229,7 @@ func (a answers) unapplied(cv *configv1.ClusterVersion) *report.Problem {
 	case reported.HasCompleted(cv.Status.History):
 		remedy = ", or request a release by digest: " + api.RequestByDigest + " (with --force if no one signed it)"
 	case len(cv.Status.History) > 0: // before that, every request waits for the install
-		remedy = ", or request a release by digest with force: " + api.RequestByDigest + " --force"
+		remedy = ", or request a release by digest: " + api.RequestByDigest + " (the same digest from another registry, or another release with --force)"
 	}
 	return &report.Problem{
 		Reason: api.ReasonNoAcceptedRelease, Since: a.idle.since, Err: errors.New(a.idle.cause),

@@ -172,6 +172,6 @@ func TestFailingReportsThatNothingIsApplied(t *testing.T) {
 		s.at(10 * time.Second)
 		s.reconcile(t)
 		assert.Equal(t, "True|NoAcceptedRelease|The operator applies and repairs nothing until it accepts a release. Remove the cause, or request a release "+
-			"by digest with force: "+api.RequestByDigest+" --force. 1.0.0: signed by no key", said(s.get(t).Status, api.Failing))
+			"by digest: "+api.RequestByDigest+" (the same digest from another registry, or another release with --force). 1.0.0: signed by no key", said(s.get(t).Status, api.Failing))
 	})
 }
