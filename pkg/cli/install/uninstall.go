@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -183,22 +184,22 @@ func summary(removal uninstall.Removal, host string, results []target.Result) st
 
 // printLeft prints the state of the cluster after an unfinished uninstall, and the commands to continue or undo it.
 func (o *uninstallOptions) printLeft(streams command.Streams, unfinished *uninstall.UnfinishedError) {
-	again := "cvo uninstall"
+	again := []string{"cvo uninstall"}
 	for _, flag := range []struct {
 		isSet bool
 		text  string
 	}{
-		{o.removal.Namespace != api.OperatorNamespace, " --namespace " + o.removal.Namespace},
-		{o.removal.Name != api.ClusterVersionName, " --name " + o.removal.Name},
-		{o.removal.Platform, " --with-platform"},
-		{o.removal.DeleteData, " --delete-data"},
-		{o.removal.Force, " --force"},
+		{o.removal.Namespace != api.OperatorNamespace, "--namespace " + o.removal.Namespace},
+		{o.removal.Name != api.ClusterVersionName, "--name " + o.removal.Name},
+		{o.removal.Platform, "--with-platform"},
+		{o.removal.DeleteData, "--delete-data"},
+		{o.removal.Force, "--force"},
 	} {
 		if flag.isSet {
-			again += flag.text
+			again = append(again, flag.text)
 		}
 	}
-	fmt.Fprintf(streams.Err, "info: %s; '%s' continues, and 'cvo install' restores deleted objects once no deletion is pending\n", unfinished.Left, again)
+	fmt.Fprintf(streams.Err, "info: %s; '%s' continues, and 'cvo install' restores deleted objects once no deletion is pending\n", unfinished.Left, strings.Join(again, " "))
 }
 
 // print prints the result for one object, or the planned result in a dry run.
