@@ -9,7 +9,7 @@
 # installed.
 #
 # If $KUBEBUILDER_ASSETS, the folder of envtest, has a tool with the pinned minor version, that one is linked instead. Each
-# run with this variable checks the version of linked tools again.
+# run checks the version of linked tools again.
 set -eu
 
 case ${KUBEBUILDER_ASSETS:-} in
@@ -58,6 +58,19 @@ sources=$({
 	cat go.mod go.sum "$script"
 } | cksum)
 
+# is_pinned TOOL FILE succeeds if the file is this tool of the pinned minor version.
+is_pinned() {
+	case $1 in
+	etcd) pinned=$(sed -n 's|^[[:space:]]*go\.etcd\.io/etcd/server/v3 v\([0-9]*\.[0-9]*\).*|\1|p' go.mod) found=$("$2" --version) ;;
+	kubectl) pinned=v$major.$minor found=$("$2" version --client) ;;
+	kube-apiserver) pinned=v$major.$minor found=$("$2" --version) ;;
+	*) return 1 ;;
+	esac
+	case $found in *"$pinned".*) return 0 ;; esac
+	echo "kube-tools: $2 is not used, because it is not version $pinned: $(echo "$found" | head -n 1)" >&2
+	return 1
+}
+
 # has_envtest_tool succeeds if the folder of envtest has a tool of the pinned minor version.
 has_envtest_tool() {
 	candidate=${KUBEBUILDER_ASSETS:-}/$1
@@ -67,15 +80,7 @@ has_envtest_tool() {
 		echo "kube-tools: $KUBEBUILDER_ASSETS has no $1" >&2
 		return 1
 	fi
-	case $1 in
-	etcd) pinned=$(sed -n 's|^[[:space:]]*go\.etcd\.io/etcd/server/v3 v\([0-9]*\.[0-9]*\).*|\1|p' go.mod) found=$("$candidate" --version) ;;
-	kubectl) pinned=v$major.$minor found=$("$candidate" version --client) ;;
-	kube-apiserver) pinned=v$major.$minor found=$("$candidate" --version) ;;
-	*) return 1 ;;
-	esac
-	case $found in *"$pinned".*) return 0 ;; esac
-	echo "kube-tools: $candidate is not used, because it is not version $pinned: $(echo "$found" | head -n 1)" >&2
-	return 1
+	is_pinned "$1" "$candidate"
 }
 
 # find_outdated lists the outdated tools.
@@ -84,7 +89,7 @@ find_outdated() {
 	for tool in "$@"; do
 		package "$tool" >/dev/null
 		if [ -x "$bin/$tool" ] && [ "$(cat "$bin/.$tool.stamp" 2>/dev/null)" = "$sources" ] &&
-			{ [ "$(readlink "$bin/$tool")" != "${KUBEBUILDER_ASSETS:-}/$tool" ] || has_envtest_tool "$tool" 2>/dev/null; }; then
+			{ ! [ -L "$bin/$tool" ] || is_pinned "$tool" "$bin/$tool" 2>/dev/null; }; then
 			continue
 		fi
 		missing="$missing $tool"

@@ -1,0 +1,106 @@
+// Package hack tests the scripts that run the tests.
+package hack
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestFailedListsWhatDidNotPass runs the real go test on packages that pass, fail, hang and do not compile.
+func TestFailedListsWhatDidNotPass(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it compiles and runs tests")
+	}
+	module := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":                 "module example.com/m\n",
+		"pass/a_test.go":         "package a\nimport \"testing\"\nfunc TestPasses(t *testing.T) {}\nfunc TestSkips(t *testing.T) { t.Skip() }\n",
+		"fail/a_test.go":         "package a\nimport \"testing\"\nfunc TestFails(t *testing.T) { t.Run(\"case\", func(t *testing.T) { t.Fail() }) }\nfunc TestPasses(t *testing.T) {}\n",
+		"hang/a_test.go":         "package a\nimport \"testing\"\nfunc TestHangs(t *testing.T) { select {} }\n",
+		"hang/b_test.go":         "package a\nimport \"time\"\nvar _ = time.AfterFunc(time.Hour, func() {})\n", // else Go reports a deadlock
+		"uncompiled/a_test.go":   "package a\nfunc Test() { undefined() }\n",
+		"outside/a_test.go":      "package a\nimport (\"os\"; \"testing\")\nfunc TestMain(m *testing.M) { m.Run(); os.Exit(1) }\nfunc TestPasses(t *testing.T) {}\n",
+		"without/tests/tests.go": "package tests\n",
+	} {
+		path := filepath.Join(module, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	run := exec.CommandContext(t.Context(), "go", "test", "-json", "-timeout", "2s", "./...")
+	run.Dir = module
+	results, err := run.Output()
+	require.ErrorAs(t, err, new(*exec.ExitError), "some tests fail")
+	file := filepath.Join(t.TempDir(), "results.json")
+	require.NoError(t, os.WriteFile(file, results, 0o644))
+
+	failed, err := exec.CommandContext(t.Context(), "./failed.sh", file).Output()
+	require.NoError(t, err)
+	assert.Equal(t, `example.com/m/fail TestFails
+example.com/m/fail TestFails/case
+example.com/m/hang TestHangs
+example.com/m/outside `+`
+example.com/m/uncompiled `+`
+`, string(failed))
+}
+
+// TestRunNamesWhatFailed runs .ci/run with programs that play its steps.
+func TestRunNamesWhatFailed(t *testing.T) {
+	const outside = "a fault outside this repository: cannot download the modules of ./go.mod; no test ran"
+	for _, tt := range []struct {
+		name, program, script string // the program that does more than to succeed
+		code                  int
+		last                  string // part of the last line
+		tries                 int    // of a download
+	}{
+		{"passed", "make", "", 0, "=== all done after ", 0},
+		{"failed", "make", `[ "$1" != test ]`, 1, "=== make test: FAILED after ", 0},
+		{"without the network", "go", `case "$*" in *download*) echo try >>tries; exit 1 ;; esac`, 1, outside, 6},
+		{"the network comes back", "go", `case "$*" in *download*) echo try >>tries; [ "$(wc -l <tries)" -gt 2 ] ;; esac`, 0, "=== all done after ", 5},
+		{"an error in go.mod", "go", `case "$*" in *edit*) exit 4 ;; esac`, 4, "=== prepare: FAILED after ", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			run := played(t, ".ci/run", map[string]string{"go": "", "make": "", "git": "", "jq": "", "prometheus": "", "promtool": "", "sleep": "", tt.program: tt.script})
+			output, _ := run.CombinedOutput() // its exit code is compared below
+			assert.Equal(t, tt.code, run.ProcessState.ExitCode(), "%s", output)
+			lines := strings.Split(strings.TrimSpace(string(output)), "\n")
+			assert.Contains(t, lines[len(lines)-1], tt.last)
+			tries, _ := os.ReadFile(filepath.Join(run.Dir, "tries")) // missing if there were none
+			assert.Equal(t, tt.tries, bytes.Count(tries, []byte("try")))
+		})
+	}
+}
+
+func TestFlakesFailsIfNoTestRan(t *testing.T) {
+	for result, want := range map[string]string{
+		`{"Action":"pass","Package":"p"}`:                "no test ran: PKG or TESTFLAGS selects none",
+		`{"Action":"pass","Package":"p","Test":"TestA"}`: "nothing failed; runs: 1",
+	} {
+		run := played(t, "hack/flakes.sh", map[string]string{"make": "mkdir -p .cache/test && echo '" + result + "' >.cache/test/packages.json"}, "1")
+		output, _ := run.CombinedOutput() // its output is compared below
+		assert.Contains(t, string(output), want)
+	}
+}
+
+// played returns a command that runs a script of this repository in a folder of its own, with shell scripts in place of programs.
+func played(t *testing.T, script string, programs map[string]string, args ...string) *exec.Cmd {
+	t.Helper()
+	clone, bin := t.TempDir(), t.TempDir()
+	text, err := os.ReadFile(filepath.Join("..", script))
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(filepath.Join(clone, filepath.Dir(script)), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(clone, script), text, 0o755))
+	for name, body := range programs {
+		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+body+"\n"), 0o755))
+	}
+	run := exec.CommandContext(t.Context(), filepath.Join(clone, script), args...)
+	run.Dir = clone
+	run.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	return run
+}
