@@ -73,6 +73,9 @@ type Client struct{ rest rest.Interface }
 // Timeout limits a single request.
 const Timeout = 30 * time.Second
 
+// dryRunTimeout limits a dry run. It is longer than a webhook may take (30 s), so that the server's error names a webhook that hangs.
+const dryRunTimeout = 35 * time.Second
+
 // ErrAnswer means that a response cannot be read.
 var ErrAnswer = errors.New("reading the server's response")
 
@@ -111,7 +114,10 @@ func (c *Client) Apply(ctx context.Context, t Target, object map[string]any, for
 	code := 0
 	result.StatusCode(&code)
 	meta, err := metadata(result)
-	return meta, code, err
+	return meta, code, afterTimeout(err, func() error {
+		_, _, err := c.DryApply(ctx, t, object, force)
+		return err
+	})
 }
 
 // Create posts an object. unknown contains the paths of the fields that the server ignored, which it reports as warnings.
@@ -125,7 +131,7 @@ func (c *Client) Create(ctx context.Context, t Target, object map[string]any) (m
 	meta, err = metadata(c.on(c.rest.Post(), t, false).WarningHandlerWithContext(&warnings).
 		SetHeader("Content-Type", runtime.ContentTypeJSON).
 		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx))
-	return meta, warnings.paths, err
+	return meta, warnings.paths, afterTimeout(err, func() error { return c.Check(ctx, t, object) })
 }
 
 // Get reads the metadata of an object.
@@ -162,7 +168,7 @@ func (c *Client) Check(ctx context.Context, t Target, object map[string]any) err
 		return err
 	}
 	options := metav1.CreateOptions{FieldManager: api.FieldManager, DryRun: []string{metav1.DryRunAll}}
-	return c.on(c.rest.Post(), t, false).SetHeader("Content-Type", runtime.ContentTypeJSON).
+	return c.on(c.rest.Post(), t, false).SetHeader("Content-Type", runtime.ContentTypeJSON).Timeout(dryRunTimeout).
 		WarningHandlerWithContext(&unknownFieldWarnings{}).
 		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx).Error()
 }
@@ -216,7 +222,7 @@ func (c *Client) Delete(ctx context.Context, t Target, seen *metav1.PartialObjec
 	if err == nil && gone(meta) {
 		return nil, nil
 	}
-	return meta, err
+	return meta, afterTimeout(err, func() error { return c.DryDelete(ctx, t, propagation) })
 }
 
 // gone reports whether an object that was just deleted no longer exists. For some kinds, such as Services and Pods, the server returns the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -67,9 +68,21 @@ func (c *Client) Object(ctx context.Context, t Target) (*unstructured.Unstructur
 	return wholeObject(c.whole(c.rest.Get(), t, true).Do(ctx))
 }
 
+// afterTimeout returns the error of a write. If the server ended the write at its time limit, a dry run finds out whether a webhook hangs:
+// a leader's writes have less time than webhooks may take, dry runs have more, and the server names a webhook only after the webhook's
+// timeout.
+func afterTimeout(err error, dryRun func() error) error {
+	if apierrors.IsTimeout(err) {
+		if reason := dryRun(); apierrors.IsInternalError(reason) {
+			return reason
+		}
+	}
+	return err
+}
+
 // whole sets the target of a request and requests the whole object in the response.
 func (c *Client) whole(r *rest.Request, t Target, named bool) *rest.Request {
-	return c.on(r, t, named).SetHeader("Accept", runtime.ContentTypeJSON)
+	return c.on(r, t, named).SetHeader("Accept", runtime.ContentTypeJSON).Timeout(dryRunTimeout)
 }
 
 func wholeObject(result rest.Result) (*unstructured.Unstructured, error) {
