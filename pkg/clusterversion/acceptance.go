@@ -31,11 +31,12 @@ type acceptance struct {
 
 // answers is a snapshot of an acceptance. Everything in it is immutable.
 type answers struct {
-	// key identifies the current question, and questions counts all questions. latest is the answer to it. While the same release is
-	// examined again with other settings, latest is the previous answer.
+	// key identifies the current question, which was asked at askedAt, and questions counts all questions. latest is the answer to it. While
+	// the same release is examined again with other settings, latest is the previous answer.
 	key       string
 	questions int
 	asked     accept.Question
+	askedAt   time.Time
 	latest    accept.Acceptance
 	// retrieving: the release is being retrieved or verified, for the first time or again.
 	retrieving bool
@@ -131,7 +132,7 @@ func (a *acceptance) ask(cv *configv1.ClusterVersion, target request.Target, ser
 		a.latest, a.resumeFailure = accept.Acceptance{}, ""
 	}
 	a.questions++
-	a.key, a.asked, a.generation, a.retrieving = strconv.Itoa(a.questions), q, cv.Generation, false
+	a.key, a.asked, a.askedAt, a.generation, a.retrieving = strconv.Itoa(a.questions), q, a.clock.Now(), cv.Generation, false
 	return false
 }
 

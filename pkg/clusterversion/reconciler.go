@@ -143,6 +143,7 @@ type round struct {
 	forced   sets.Set[string]
 	settings accept.Settings
 	latest   accept.Acceptance
+	asked    time.Time
 	accepted *accept.Acceptance
 	// unapplied is the reason why the operator applies nothing, nil if it has an accepted release.
 	unapplied *report.Problem
@@ -281,7 +282,7 @@ func (c *Reconciler) readSettings(_ context.Context, r *round) error {
 func (c *Reconciler) accept(ctx context.Context, r *round) error {
 	recheck := c.acceptance.ask(r.cv, r.target, r.request, r.settings)
 	known := c.acceptance.snapshot()
-	r.latest = known.latest
+	r.latest, r.asked = known.latest, known.askedAt
 	if news := known.news(); news != nil {
 		if err := c.keepAccepted(ctx, r, *news); err != nil {
 			r.latest = news.Rejected(err)
@@ -364,7 +365,7 @@ func (c *Reconciler) obstructions() upgradeable.Cluster {
 func (c *Reconciler) writeStatus(ctx context.Context, r *round) error {
 	before, shown := r.original.Status, r.shown
 	next, recheck := status.Next(r.cv, status.Observed{
-		Invalid: r.invalid, Target: r.target, Latest: r.latest, Pending: r.pending, Accepted: r.accepted, Unapplied: r.unapplied,
+		Invalid: r.invalid, Target: r.target, Latest: r.latest, Asked: r.asked, Pending: r.pending, Accepted: r.accepted, Unapplied: r.unapplied,
 		Progress: shown.progress, Forced: r.forced,
 		Updates: r.updates, Obstacles: r.obstacles, Schema: r.schema, Now: c.clock.Now(),
 	})

@@ -175,3 +175,21 @@ func TestFailingReportsThatNothingIsApplied(t *testing.T) {
 			"by digest: "+api.RequestByDigest+" (the same digest from another registry, or another release with --force). 1.0.0: signed by no key", said(s.get(t).Status, api.Failing))
 	})
 }
+
+// TestUnansweredRetrievalIsReported restarts the operator of a healthy cluster while its registry does not respond.
+func TestUnansweredRetrievalIsReported(t *testing.T) {
+	s := newScribe(t)
+	cv := s.get(t)
+	cv.Status = clusterAt(completed("1.0.0")).Status
+	cv.Status.Conditions = []configv1.ClusterOperatorStatusCondition{{Type: api.ReleaseAccepted, Status: configv1.ConditionTrue, Message: "before"}}
+	require.NoError(t, s.client.Status().Update(t.Context(), cv))
+	result := s.reconcile(t)
+	assert.Equal(t, "True||before", said(s.get(t).Status, api.ReleaseAccepted), "a restart does not change it at once")
+	s.at(result.RequeueAfter)
+	s.reconcile(t)
+	assert.Contains(t, said(s.get(t).Status, api.ReleaseAccepted), "Unknown|RetrievePayload|Retrieving and verifying payload")
+	s.accepts(acceptedRelease("1.0.0"))
+	s.at(time.Minute)
+	s.reconcile(t)
+	assert.Contains(t, said(s.get(t).Status, api.ReleaseAccepted), "True|PayloadLoaded|")
+}

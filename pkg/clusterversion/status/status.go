@@ -31,9 +31,10 @@ import (
 type Observed struct {
 	// Invalid lists the errors of ignored spec fields.
 	Invalid field.ErrorList
-	// Target is the requested release. Latest is the state of its acceptance.
+	// Target is the requested release. Latest is the state of its acceptance, which began at Asked.
 	Target request.Target
 	Latest accept.Acceptance
+	Asked  time.Time
 	// Pending says when the request that waits for the first install starts; empty if none waits.
 	Pending string
 	// Accepted is the release that is rolled out, nil before the first. Unapplied is the reason why there is none; nil if it is unknown.
@@ -154,8 +155,12 @@ func setConditions(cv *configv1.ClusterVersion, status *configv1.ClusterVersionS
 	if known || api.FindCondition(status.Conditions, configv1.OperatorProgressing) == nil {
 		setProgressing(set, version, mode, in, a)
 	}
-	if in.Accepted != nil || in.Latest.Answered() || len(status.History) == 0 || api.FindCondition(status.Conditions, api.ReleaseAccepted) == nil {
+	recheck := a.Recheck
+	switch left := in.Asked.Add(acceptPatience).Sub(in.Now); {
+	case in.Accepted != nil, in.Latest.Answered(), left <= 0, len(status.History) == 0, api.FindCondition(status.Conditions, api.ReleaseAccepted) == nil:
 		setAccepted(set, in)
+	case recheck == 0 || left < recheck:
+		recheck = left
 	}
 	setInvalid(status, set, in.Invalid)
 	if in.Accepted != nil || api.FindCondition(status.Conditions, api.ImplicitlyEnabledCapabilities) == nil {
@@ -167,8 +172,13 @@ func setConditions(cv *configv1.ClusterVersion, status *configv1.ClusterVersionS
 		set(configv1.RetrievedUpdates, configv1.ConditionFalse, "", "")
 	}
 	setUpgradeable(status, set, in)
-	return a.Recheck
+	return recheck
 }
+
+// acceptPatience is the time for which the ReleaseAccepted of an earlier process stays while this process accepts the release again. It
+// prevents that every restart changes the condition twice. After that time, for example because the registry does not respond, the
+// condition says that the release is being retrieved.
+const acceptPatience = 10 * time.Second
 
 // RolloutMode returns the mode for the rollout of an accepted release. A release that the cluster continues with after its ClusterVersion
 // was recreated is not an install, although the new history has no completed release. Its objects exist, and missing or changed objects are

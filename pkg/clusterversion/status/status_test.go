@@ -218,7 +218,7 @@ func TestStatusFollowsInstallAndUpdate(t *testing.T) {
 	assert.Equal(t, "True||Done applying 1.1.0", said(status, configv1.OperatorAvailable))
 }
 
-// TestRestartKeepsConditions starts a process, which knows no state yet and changes no condition.
+// TestRestartKeepsConditions starts a process, which knows no state yet and at first changes no condition.
 func TestRestartKeepsConditions(t *testing.T) {
 	a := acceptedRelease("1.1.0")
 	for _, tt := range []struct {
@@ -241,7 +241,7 @@ func TestRestartKeepsConditions(t *testing.T) {
 				"accepted":   {Target: a.Target, Latest: a, Accepted: &a},
 				"rolled out": {Target: a.Target, Latest: a, Accepted: &a, Progress: tt.progress},
 			} {
-				in.Now = now.Add(time.Second)
+				in.Asked, in.Now = now, now.Add(time.Second)
 				status, _ := Next(tt.cv, in)
 				assert.Equal(t, tt.cv.Status, status, what)
 			}
