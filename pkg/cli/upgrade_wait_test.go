@@ -179,14 +179,14 @@ type waiting struct {
 	*testing.T
 	lines  chan string
 	ended  chan struct{}
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 	out    bytes.Buffer
 	code   int
 }
 
 func (c *waitCluster) wait(t *testing.T, args ...string) *waiting {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancelCause(t.Context())
 	reader, writer := io.Pipe()
 	w := &waiting{T: t, lines: make(chan string, 1000), ended: make(chan struct{}), cancel: cancel}
 	cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: &w.out, Err: writer})
@@ -205,7 +205,7 @@ func (c *waitCluster) wait(t *testing.T, args ...string) *waiting {
 		_ = writer.Close()
 	}()
 	t.Cleanup(func() {
-		cancel()
+		cancel(nil)
 		<-w.ended
 	})
 	return w
@@ -305,7 +305,6 @@ func TestUpgradeWaitEndsAtItsGoal(t *testing.T) {
 		_, errs, code := c.wait(t, "--for=accepted", "--fail-fast").end()
 		assert.Equal(t, command.ExitRefused, code)
 		assert.Contains(t, errs, "RetrievePayload: Nobody signed it.")
-
 		clk := clocktesting.NewFakeClock(time.Now())
 		follower := &follow.Follower{Clock: clk, Patience: accept.RecheckWithin, Config: e.Config("tests"), Name: "version", Print: func(line string) {
 			if strings.Contains(line, "rejected before this command started") {
@@ -317,6 +316,15 @@ func TestUpgradeWaitEndsAtItsGoal(t *testing.T) {
 		verdict, err := follower.Wait(t.Context(), goal)
 		require.NoError(t, err)
 		assert.Equal(t, follow.Refused, verdict.State)
+
+		for end, want := range map[error]int{command.ErrTimeout: command.ExitRefused, context.Canceled: command.ExitInterrupted} {
+			w := c.wait(t, "--for=accepted")
+			w.until("rejected before this command started")
+			w.cancel(end)
+			_, errs, code := w.end()
+			assert.Equal(t, want, code, end)
+			assert.Contains(t, errs, "RetrievePayload: Nobody signed it.")
+		}
 
 		w := c.wait(t, "--for=accepted")
 		w.until("RetrievePayload: Nobody signed it. (rejected before this command started; waiting for the next check)")
@@ -342,7 +350,7 @@ func TestUpgradeWaitEndsAtItsGoal(t *testing.T) {
 	t.Run("it ends when interrupted", func(t *testing.T) {
 		w := c.wait(t, "-o", "json")
 		w.until(working.Message)
-		w.cancel()
+		w.cancel(nil)
 		out, _, code := w.end()
 		assert.Equal(t, command.ExitInterrupted, code)
 		var report struct{ For, Outcome, Version, Message string }

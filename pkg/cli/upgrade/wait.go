@@ -47,7 +47,7 @@ watches the operator's ReleaseRollout. Without one, it queries the operator itse
 
 The operator checks a rejected release again after at most ` + accept.MaxPause.String() + `, for example after it was signed. So a rejection ends
 the command at once only if it is new, permanent (a broken release, or another version), or with --fail-fast. A rejection
-from before the command started ends it after ` + accept.RecheckWithin.String() + `, which includes the duration of a check.
+from before the command started ends it after ` + accept.RecheckWithin.String() + `, which includes the duration of a check, or at --timeout.
 
 Exit codes: 0 goal reached; 1 failure, such as a deleted ClusterVersion; 2 invalid command line; 3 the operator rejected the
 release; 5 timeout (--timeout); 6 the update is failing, with --fail-fast; 130 interrupted.`,
@@ -142,19 +142,20 @@ const (
 // finish prints the outcome and returns the error with the exit code.
 func (o *waitOptions) finish(ctx context.Context, streams command.Streams, last follow.Verdict, err error) error {
 	report := waitReport{For: o.goal, Outcome: string(last.State), Version: last.Version, Image: last.Image, Message: last.Message}
+	timeout := errors.Is(context.Cause(ctx), command.ErrTimeout)
 	var result error
 	switch {
-	case errors.Is(context.Cause(ctx), command.ErrTimeout) && last.State == follow.Waiting:
+	case timeout && last.State == follow.Waiting:
 		report.Outcome = outcomeTimeout
 		result = &command.StateError{Code: command.ExitUpdating, Err: fmt.Errorf("not %s within %s: %s", o.goal, o.timeout, last.Message)}
-	case ctx.Err() != nil && last.State == follow.Waiting:
+	case ctx.Err() != nil && !timeout && err != nil:
 		report.Outcome = outcomeInterrupted
 		result = &command.StateError{Code: command.ExitInterrupted, Err: fmt.Errorf("interrupted before %s: %s", o.goal, last.Message)}
+	case last.State == follow.Refused:
+		result = &command.RefusedError{Err: errors.New(last.Message)}
 	case err != nil:
 		report.Outcome, report.Message = outcomeError, err.Error()
 		result = err
-	case last.State == follow.Refused:
-		result = &command.RefusedError{Err: errors.New(last.Message)}
 	case last.State == follow.Failing:
 		result = &command.StateError{Code: command.ExitAttention, Err: errors.New(last.Message)}
 	}

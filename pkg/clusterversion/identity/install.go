@@ -152,16 +152,13 @@ func (id Identity) installTarget(cv *configv1.ClusterVersion, own string, record
 		requested.Own = update.Image == own
 		return requested, ""
 	}
-	text := waitsForInstall(*update, since, now, recorded)
-	if since && !now && update.Image != "" && failure(cv) != nil {
-		text += " for another reason" // than that no release is accepted
-	}
-	return current, text
+	return current, waitsForInstall(*update, since, now, recorded, failure(cv) != nil)
 }
 
 // waitsForInstall returns the text for Progressing that says when a delayed request starts. since reports that the request was made after
-// the install began. now reports that such a request would replace the release at once.
-func waitsForInstall(update configv1.Update, since, now, recorded bool) string {
+// the install began. now reports that such a request would replace the release at once. If the install fails and now is false, it fails
+// because no release is accepted.
+func waitsForInstall(update configv1.Update, since, now, recorded, fails bool) string {
 	text := fmt.Sprintf("the requested update to %s starts after the install", cmp.Or(update.Version, update.Image, string(update.Architecture)))
 	switch {
 	case update.Image == "" && now:
@@ -171,6 +168,8 @@ func waitsForInstall(update configv1.Update, since, now, recorded bool) string {
 		text += " (to replace the release now, clear spec.desiredUpdate and request it again)"
 	case since && now && !recorded:
 		text += " (to replace the release now, the operator must record the request; if it cannot, apply the CustomResourceDefinition " + api.ReleaseStatusDefinition + " of this operator's release)"
+	case since && fails:
+		text += ", or at once if the install fails for another reason"
 	case since:
 		text += ", or at once if the install fails"
 	}

@@ -48,7 +48,8 @@ type Follower struct {
 	lastAnswer runlevels
 }
 
-// Wait returns once the goal is reached or can no longer be reached. If ctx ends, it returns the last verdict and the error.
+// Wait returns once the goal is reached or can no longer be reached. If ctx ends, it returns the last verdict, which may be Refused,
+// and the error.
 func (f *Follower) Wait(ctx context.Context, goal Goal) (Verdict, error) {
 	waiting := Verdict{State: Waiting, Message: "waiting for the ClusterVersion"}
 	client, err := dynamic.NewForConfig(f.Config)
@@ -88,10 +89,14 @@ func (f *Follower) Wait(ctx context.Context, goal Goal) (Verdict, error) {
 		}
 	})
 	var before earlier
+	var judged Verdict
 	patience := f.Clock.After(f.Patience)
 	for {
 		select {
 		case <-ctx.Done():
+			if judged.State == Refused {
+				return judged, ctx.Err()
+			}
 			return waiting, ctx.Err()
 		case err := <-broken:
 			return waiting, err
@@ -109,7 +114,8 @@ func (f *Follower) Wait(ctx context.Context, goal Goal) (Verdict, error) {
 		if !goal.accepted {
 			f.readLevels(ctx, goal, rollouts)
 		}
-		verdict := before.tolerate(goal, judge(goal, cv, f.levels))
+		judged = judge(goal, cv, f.levels)
+		verdict := before.tolerate(goal, judged)
 		if verdict.State != Waiting {
 			return verdict, nil
 		}
