@@ -1,6 +1,8 @@
 package cli_test
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,12 +26,7 @@ func (c *requestCluster) rollsBack(t *testing.T) {
 		return "\n\nThe cluster allows a rollback to " + version + ", which it has not completed: cvo upgrade --to-image " + image + " --allow-explicit-upgrade\n"
 	}
 	// The releases of these tests are in no registry. Integration tests roll back to real ones.
-	mirrors := filepath.Join(t.TempDir(), "mirrors.yaml")
-	require.NoError(t, os.WriteFile(mirrors, []byte(`apiVersion: config.openshift.io/v1
-kind: ImageDigestMirrorSet
-metadata: {name: none}
-spec: {imageDigestMirrors: [{source: registry.example, mirrors: ["127.0.0.1:1"], mirrorSourcePolicy: NeverContactSource}]}
-`), 0o600))
+	mirrors := mirrored(t, "127.0.0.1:1")
 	progressing := func(cv *configv1.ClusterVersion) {
 		clusterversions.Set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "Busy", "working")
 	}
@@ -168,4 +165,44 @@ spec: {imageDigestMirrors: [{source: registry.example, mirrors: ["127.0.0.1:1"],
 		assert.Greater(t, len(c.sent()), 1)
 		assert.Equal(t, 1, strings.Count(errs, "cannot check whether the cluster accepts"), errs)
 	})
+	t.Run("rollback requests no release whose objects it has not checked", func(t *testing.T) {
+		c.put(t, clusterversions.Resting())
+		c.onPatch(func() {
+			c.change(func(cv *configv1.ClusterVersion) {
+				cv.Status.Desired.Version, cv.Status.History[0].Version = "4.14.2", "4.14.2"
+				cv.Status.History[1].Version, cv.Status.History[1].Image = "4.14.1", clusterversions.Release("", "9").Image
+			})
+		})
+		_, errs, code := c.cvo(t, "rollback", "--idms-file", mirrors)
+		assert.Equal(t, command.ExitRefused, code)
+		assert.Len(t, c.sent(), 1)
+		assert.Contains(t, errs, "error: the previous release is now 4.14.1 ("+clusterversions.Release("", "9").Image+"), whose objects are not checked: run the command again\n")
+	})
+	t.Run("rollback sends its request after a change during the check", func(t *testing.T) {
+		c.put(t, clusterversions.Resting())
+		var round atomic.Int32
+		registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			c.change(func(cv *configv1.ClusterVersion) {
+				clusterversions.Set(cv, "Other", configv1.ConditionTrue, "", strings.Repeat("x", int(round.Add(1))))
+			})
+			w.WriteHeader(http.StatusForbidden)
+		}))
+		t.Cleanup(registry.Close)
+		_, errs, code := c.cvo(t, "rollback", "--idms-file", mirrored(t, strings.TrimPrefix(registry.URL, "http://")))
+		assert.Zero(t, code, errs)
+		assert.NotZero(t, round.Load())
+		assert.Len(t, c.sent(), 1)
+	})
+}
+
+// mirrored returns a file that replaces the registry of the test releases with a mirror.
+func mirrored(t *testing.T, mirror string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "mirrors.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`apiVersion: config.openshift.io/v1
+kind: ImageDigestMirrorSet
+metadata: {name: none}
+spec: {imageDigestMirrors: [{source: registry.example, mirrors: ["`+mirror+`"], mirrorSourcePolicy: NeverContactSource}]}
+`), 0o600))
+	return file
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/internal/terminal"
@@ -58,14 +58,8 @@ the API server would reject objects.`,
 			}
 			o.Operator = cluster.OperatorRelease(cmd.Context(), c)
 			if o.dryRun != request.DryRunClient {
-				checked := map[string]string{} // a conflict repeats the plan, and a check takes seconds
-				o.Rejected = func(r configv1.Release) string {
-					why, ok := checked[r.Image]
-					if !ok {
-						why = o.rejected(cmd.Context(), streams, r)
-						checked[r.Image] = why
-					}
-					return why
+				if err := o.checkObjects(cmd.Context(), streams, c); err != nil {
+					return err
 				}
 			}
 			return o.send(cmd.Context(), streams, c, o.Plan)
@@ -80,8 +74,23 @@ the API server would reject objects.`,
 // checkTimeout limits the time to read a release and to check its objects. A rollback is often urgent.
 const checkTimeout = 2 * time.Minute
 
+// checkObjects checks the objects of the planned release before the request is sent, because the check takes seconds. A refused plan needs no
+// check.
+func (o *rollbackOptions) checkObjects(ctx context.Context, streams command.Streams, c client.Client) error {
+	cv, err := o.cluster.ReadClusterVersion(ctx, c)
+	if err != nil {
+		return err
+	}
+	planned, objects := &request.Request{}, &request.Objects{}
+	if o.Plan(cv, planned) == nil {
+		objects.Image, objects.Rejected = planned.To.Image, o.rejected(ctx, streams, planned.To)
+	}
+	o.Objects = objects
+	return nil
+}
+
 // rejected describes the objects of a release that the API server would reject. It prints a warning if that is not known.
-func (o *rollbackOptions) rejected(ctx context.Context, streams command.Streams, to configv1.Release) string {
+func (o *rollbackOptions) rejected(ctx context.Context, streams command.Streams, to request.End) string {
 	unknown := func(reason string) string {
 		fmt.Fprintf(streams.Err, "warning: cannot check whether the cluster accepts the objects of %s: %s\n", to.Version, terminal.OneLine(reason))
 		return ""

@@ -20,6 +20,9 @@ import (
 
 // crds reads the CRDs of the cluster.
 func (u *remover) crds(ctx context.Context) ([]apiextensionsv1.CustomResourceDefinition, error) {
+	if err := u.lease.Renew(ctx); err != nil {
+		return nil, err
+	}
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind(target.CRDKind + "List"))
 	if err := u.List(ctx, list); err != nil {
@@ -39,9 +42,12 @@ type foreign struct {
 	crds, namespaces map[string]string
 }
 
-// foreignInstances finds the objects of the platform's CRDs that do not come from a release.
+// foreignInstances finds the objects of the platform's CRDs that do not come from a release; none if they are deleted as well.
 func (u *remover) foreignInstances(ctx context.Context, crds []apiextensionsv1.CustomResourceDefinition) (foreign, error) {
 	found := foreign{crds: map[string]string{}, namespaces: map[string]string{}}
+	if u.removal.DeleteData {
+		return found, nil
+	}
 	for i := range u.owned {
 		object := &u.owned[i]
 		if object.Kind != target.CRDKind || u.neededByOperator(object) {
@@ -50,6 +56,9 @@ func (u *remover) foreignInstances(ctx context.Context, crds []apiextensionsv1.C
 		k := slices.IndexFunc(crds, func(crd apiextensionsv1.CustomResourceDefinition) bool { return crd.Name == object.Name })
 		if k < 0 {
 			continue
+		}
+		if err := u.lease.Renew(ctx); err != nil {
+			return foreign{}, err
 		}
 		items, err := u.instances(ctx, &crds[k])
 		if err != nil {

@@ -7,13 +7,10 @@ import (
 	"slices"
 
 	configv1 "github.com/openshift/api/config/v1"
-	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,7 +19,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/install/target"
-	"github.com/cluster-version/cvo/pkg/kube/leader"
 )
 
 // readInstallation reads the installation and returns an error if removing it is not allowed.
@@ -50,86 +46,6 @@ func (u *remover) readInstallation(ctx context.Context) error {
 		return err
 	}
 	return u.readInventory(ctx)
-}
-
-// checkNamespace returns an error if the operator of this cluster is in another namespace, or if the namespace does not belong to an
-// operator. An uninstall would leave that operator running, and delete the namespace with everything in it.
-func (u *remover) checkNamespace(ctx context.Context) error {
-	deployments, err := u.named(ctx, appsv1.SchemeGroupVersion.WithKind("Deployment"), target.Operator)
-	if err != nil {
-		return err
-	}
-	leases, err := u.named(ctx, coordinationv1.SchemeGroupVersion.WithKind("Lease"), u.removal.Name)
-	if err != nil {
-		return err
-	}
-	elsewhere := func(namespace, evidence string) error {
-		return &target.Refusal{Err: fmt.Errorf("%s: use --namespace %s", evidence, namespace)}
-	}
-	// Others are operators of other clusters, such as one with a hosted control plane.
-	deployments = slices.DeleteFunc(deployments, func(d metav1.PartialObjectMetadata) bool { return !isOurs(&d) })
-	found := u.removal.Namespace == api.OperatorNamespace ||
-		slices.ContainsFunc(deployments, func(d metav1.PartialObjectMetadata) bool { return d.Namespace == u.removal.Namespace })
-	if len(deployments) > 0 && !found {
-		d := deployments[0]
-		return elsewhere(d.Namespace, fmt.Sprintf("%s runs the operator of this cluster", describe(&d)))
-	}
-	for _, l := range leases {
-		record, err := leader.Find(ctx, u.config, l.Namespace, l.Name)
-		if err != nil {
-			return err
-		}
-		isOperator := record.Unique != "" // the holders of other programs' Leases have another form
-		if l.Namespace == u.removal.Namespace {
-			found = found || isOperator || record.Host == ""
-		} else if isOperator && !record.Gone {
-			return elsewhere(l.Namespace, fmt.Sprintf("%s, the operator of this cluster, holds %s", record.Host, describe(&l)))
-		}
-	}
-	records := &unstructured.UnstructuredList{}
-	records.SetGroupVersionKind(listOf(api.ReleaseStatusVersion.WithKind(api.ReleaseStatusKind)))
-	if err := u.List(ctx, records); err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
-		return fmt.Errorf("reading ReleaseStatuses: %w", err)
-	}
-	for _, record := range records.Items {
-		if record.GetName() != u.removal.Name { // its ClusterVersion may be deleted, and is then created again
-			return &target.Refusal{Err: fmt.Errorf("this cluster has ReleaseStatus %q, so the name of its ClusterVersion is not %q: check --name", record.GetName(), u.removal.Name)}
-		}
-		if namespace, _, _ := unstructured.NestedString(record.Object, "status", "inventory", "namespace"); namespace != "" {
-			if namespace != u.removal.Namespace {
-				return elsewhere(namespace, fmt.Sprintf("ReleaseStatus %s names %s as the namespace of the operator", u.removal.Name, namespace))
-			}
-			found = true
-		}
-	}
-	find := func(kind, namespace, name string) (*metav1.PartialObjectMetadata, error) {
-		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
-		return u.Metadata(ctx, object)
-	}
-	namespace, err := find("Namespace", "", u.removal.Namespace)
-	if err != nil || found || namespace == nil || namespace.DeletionTimestamp != nil {
-		return err
-	}
-	// An interrupted uninstall has deleted everything else that shows where the operator was.
-	account, err := find("ServiceAccount", u.removal.Namespace, target.Operator)
-	if err != nil || account != nil && isOurs(account) {
-		return err
-	}
-	return &target.Refusal{Err: fmt.Errorf("namespace %s has no operator of this cluster, and an uninstall would delete it: check --namespace", u.removal.Namespace)}
-}
-
-// named returns the objects of a kind with a name in all namespaces.
-func (u *remover) named(ctx context.Context, gvk schema.GroupVersionKind, name string) ([]metav1.PartialObjectMetadata, error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(listOf(gvk))
-	if err := u.List(ctx, list, client.MatchingFields{"metadata.name": name}); err != nil {
-		return nil, fmt.Errorf("looking for %s %s: %w", gvk.Kind, name, err)
-	}
-	for i := range list.Items {
-		list.Items[i].SetGroupVersionKind(gvk)
-	}
-	return list.Items, nil
 }
 
 // readInventory reads the inventory, before the uninstall deletes it with the operator. Missing records affect only the order of some

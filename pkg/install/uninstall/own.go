@@ -49,6 +49,9 @@ func (u *remover) operator(ctx context.Context) error {
 	add := func(gvk schema.GroupVersionKind, namespace, name string) error {
 		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 		object.SetGroupVersionKind(gvk)
+		if err := u.lease.Renew(ctx); err != nil {
+			return err
+		}
 		live, err := u.Metadata(ctx, object)
 		if err == nil && live != nil {
 			live.SetGroupVersionKind(gvk)
@@ -88,6 +91,9 @@ func (u *remover) operator(ctx context.Context) error {
 
 // roles returns the operator's roles and bindings outside its namespace, selected by name and creator.
 func (u *remover) roles(ctx context.Context, gvk schema.GroupVersionKind) ([]*metav1.PartialObjectMetadata, error) {
+	if err := u.lease.Renew(ctx); err != nil {
+		return nil, err
+	}
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(listOf(gvk))
 	if err := u.List(ctx, list); err != nil {

@@ -2,6 +2,7 @@ package uninstall_test
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -119,6 +120,31 @@ func TestUninstallDeletesThePlatform(t *testing.T) {
 		APIVersion: "v1", Kind: "Namespace", Name: "with-claims", Outcome: target.Kept, Message: "it contains volume claims; --delete-data deletes them",
 	})
 	assert.False(t, slices.ContainsFunc(interrupted, func(r target.Result) bool { return r.Name == lost.Name }), "it is deleted with its namespace")
+}
+
+func TestUninstallDeletesDataOnRequest(t *testing.T) {
+	t.Parallel()
+	cfg, c, cv := installed.Cluster(t)
+	collectGarbage(t, c)
+	crd := widgets()
+	require.NoError(t, c.Create(t.Context(), ofPlatform(cv, crd)))
+	ofUser := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget"}}
+	ofUser.SetNamespace("default")
+	ofUser.SetName("of-a-user")
+	require.Eventually(t, func() bool { // the API server needs a moment to serve a new kind
+		return c.Create(t.Context(), ofUser) == nil
+	}, installed.StepTimeout, installed.StepTick)
+	searched := before(cfg, func(r *http.Request) {
+		if listed(r) == "widgets" {
+			assert.NotEmpty(t, r.URL.Query().Get("labelSelector"), "the result would not matter")
+		}
+	})
+
+	results, err := run(t, searched, uninstall.Removal{Platform: true, DeleteData: true})
+
+	require.NoError(t, err)
+	assert.False(t, installed.Exists(t, c, crd))
+	assert.False(t, slices.ContainsFunc(results, func(r target.Result) bool { return r.Outcome == target.Kept }), results)
 }
 
 // TestUninstallDeletesInReverseOrder uses a platform with three runlevels and a custom resource with a pending finalizer.

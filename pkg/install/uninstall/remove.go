@@ -88,11 +88,11 @@ func (u *remover) awaitDeletion(ctx context.Context, objects []*metav1.PartialOb
 		if u.removal.DryRun {
 			return true, nil
 		}
-		if err := u.lease.Renew(ctx); err != nil {
-			return false, err
-		}
 		remaining = nil
 		for _, object := range objects {
+			if err := u.lease.Renew(ctx); err != nil {
+				return false, err
+			}
 			live := &metav1.PartialObjectMetadata{}
 			live.SetGroupVersionKind(object.GroupVersionKind())
 			err := u.Get(ctx, client.ObjectKeyFromObject(object), live)

@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 )
@@ -44,12 +45,9 @@ func (r Record) Vacancy() string {
 // Find reads the Lease of the operator for the ClusterVersion with the given name. Without a Lease, the result is Gone. It measures the
 // Lease's age only with the API server's clock, because the clocks of the reader and the leader may be wrong.
 func Find(ctx context.Context, cfg *rest.Config, namespace, name string) (Record, error) {
-	var dated dateReader
-	cfg = rest.CopyConfig(cfg)
-	cfg.Wrap(dated.wrap)
-	client, err := coordinationv1client.NewForConfig(cfg)
+	client, now, err := connect(cfg)
 	if err != nil {
-		return Record{}, fmt.Errorf("creating lease client: %w", err)
+		return Record{}, err
 	}
 	lease, err := client.Leases(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -58,7 +56,36 @@ func Find(ctx context.Context, cfg *rest.Config, namespace, name string) (Record
 	if err != nil {
 		return Record{}, fmt.Errorf("reading Lease %s/%s: %w", namespace, name, err)
 	}
-	return recordOf(lease, dated.now), nil
+	return recordOf(lease, now()), nil
+}
+
+// FindAll is like Find for the Leases with the given name in all namespaces, in one request.
+func FindAll(ctx context.Context, cfg *rest.Config, name string) ([]Record, error) {
+	client, now, err := connect(cfg)
+	if err != nil {
+		return nil, err
+	}
+	leases, err := client.Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})
+	if err != nil {
+		return nil, fmt.Errorf("listing Leases %s: %w", name, err)
+	}
+	records := make([]Record, len(leases.Items))
+	for i := range leases.Items {
+		records[i] = recordOf(&leases.Items[i], now())
+	}
+	return records, nil
+}
+
+// connect returns a client for Leases, and the time of its last response by the server's clock.
+func connect(cfg *rest.Config) (coordinationv1client.LeasesGetter, func() time.Time, error) {
+	dated := &dateReader{}
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(dated.wrap)
+	client, err := coordinationv1client.NewForConfig(cfg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("creating lease client: %w", err)
+	}
+	return client, func() time.Time { return dated.now }, nil
 }
 
 // dateReader records the time of a server's last response by the server's clock, or by ours if the response has no date. It supports one

@@ -156,6 +156,39 @@ func TestFindUsesTheServersClock(t *testing.T) {
 	}
 }
 
+func TestFindAllFindsTheLeasesOfAllNamespaces(t *testing.T) {
+	cfg := controlPlane.For(t).Config("test")
+	holder, seconds := "somewhere_5b5c5d5e-0000-4000-8000-000000000001", int32(60)
+	for _, at := range []struct{ namespace, name string }{{"default", "found"}, {"kube-public", "found"}, {"default", "other"}} {
+		_, err := kubernetes.NewForConfigOrDie(cfg).CoordinationV1().Leases(at.namespace).Create(t.Context(), &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: at.name},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &metav1.MicroTime{Time: time.Now()}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	requests := 0
+	counted := rest.CopyConfig(cfg)
+	counted.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			requests++
+			return next.RoundTrip(req)
+		})
+	})
+
+	all, err := FindAll(t.Context(), counted, "found")
+
+	require.NoError(t, err)
+	assert.Equal(t, 1, requests)
+	require.Len(t, all, 2)
+	for i, namespace := range []string{"default", "kube-public"} {
+		one, err := Find(t.Context(), cfg, namespace, "found")
+		require.NoError(t, err)
+		assert.False(t, one.Gone)
+		one.Silent, all[i].Silent = 0, 0
+		assert.Equal(t, one, all[i])
+	}
+}
+
 // TestHoldersOfTheFirstVersionAreParsed reads holders that the first version wrote to Leases, and one of a later version.
 func TestHoldersOfTheFirstVersionAreParsed(t *testing.T) {
 	t.Parallel()

@@ -22,9 +22,16 @@ type Rollback struct {
 	AllowWithWarnings bool
 	// Operator is the image of the release whose operator runs; empty if unknown.
 	Operator string
-	// Rejected describes the objects of a release that the API server would reject; empty for none or unknown. If Rejected is nil, the plan
-	// does not depend on them.
-	Rejected func(r configv1.Release) string
+	// Objects is the result of the check of the previous release's objects. If it is nil, the plan does not depend on them.
+	Objects *Objects
+}
+
+// Objects is the result of a check of a release's objects.
+type Objects struct {
+	// Image is the release; empty if none was checked.
+	Image string
+	// Rejected describes the objects that the API server would reject; empty for none or unknown.
+	Rejected string
 }
 
 // Plan implements Plan.
@@ -55,7 +62,7 @@ func (o *Rollback) Plan(cv *configv1.ClusterVersion, r *Request) error {
 	if err := o.guard(cv, r); err != nil {
 		return err
 	}
-	if err := o.checkObjects(configv1.Release{Version: previous.Version, Image: previous.Image}, r); err != nil {
+	if err := o.judgeObjects(previous, r); err != nil {
 		return err
 	}
 	r.update(cv, configv1.Update{Version: previous.Version, Image: previous.Image})
@@ -116,19 +123,18 @@ func (o *Rollback) guard(cv *configv1.ClusterVersion, r *Request) error {
 	return nil
 }
 
-// checkObjects rejects a rollback to a release with objects that the API server would reject, for example a CRD that lacks a version in which
-// the cluster stores objects.
-func (o *Rollback) checkObjects(to configv1.Release, r *Request) error {
-	if o.Rejected == nil {
-		return nil
-	}
-	text := o.Rejected(to)
+// judgeObjects rejects a rollback to a release with objects that the API server would reject, for example a CRD that lacks a version in which
+// the cluster stores objects. It also rejects a release that has become the previous one since the check.
+func (o *Rollback) judgeObjects(to *configv1.UpdateHistory, r *Request) error {
 	switch {
-	case text == "":
+	case o.Objects == nil:
+	case o.Objects.Image != to.Image:
+		return refuse("the previous release is now %s (%s), whose objects are not checked: run the command again", to.Version, to.Image)
+	case o.Objects.Rejected == "":
 	case o.AllowWithWarnings:
-		r.warn("--allow-upgrade-with-warnings is bypassing: %s", text)
+		r.warn("--allow-upgrade-with-warnings is bypassing: %s", o.Objects.Rejected)
 	default:
-		return refuse("unable to rollback: %s\n\nIf you want to roll back anyway, use --allow-upgrade-with-warnings.", text)
+		return refuse("unable to rollback: %s\n\nIf you want to roll back anyway, use --allow-upgrade-with-warnings.", o.Objects.Rejected)
 	}
 	return nil
 }
