@@ -40,6 +40,7 @@ type mirrorable struct {
 	image              release.Image
 	components         []release.Image
 	dir, store, trust  string
+	tree               fstest.MapFS
 	signer             *fixture.Signer
 	stdout, stderrText string
 }
@@ -63,16 +64,16 @@ func newMirrorable(t *testing.T, keysInPayload bool) *mirrorable {
 		m.components = append(m.components, img)
 		tags = append(tags, fmt.Sprintf(`{"name": %q, "from": {"kind": "DockerImage", "name": %q}}`, name, img.ByDigest()))
 	}
-	tree := fstest.MapFS{
+	m.tree = fstest.MapFS{
 		"manifests/0000_00_a.yaml":           {Data: []byte("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: a\n")},
 		"release-manifests/release-metadata": {Data: []byte(`{"kind": "cincinnati-metadata-v0", "version": "1.2.3", "previous": []}`)},
 		"release-manifests/image-references": {Data: fmt.Appendf(nil,
 			`{"apiVersion": "image.openshift.io/v1", "kind": "ImageStream", "metadata": {"name": "1.2.3"}, "spec": {"tags": [%s]}}`, strings.Join(tags, ","))},
 	}
 	if keysInPayload {
-		tree["release-manifests/0000_10_keys.yaml"] = &fstest.MapFile{Data: trust}
+		m.tree["release-manifests/0000_10_keys.yaml"] = &fstest.MapFile{Data: trust}
 	}
-	m.image, err = fixture.PushRelease(t.Context(), m.source, tree, "upstream/release:1.2.3-x86_64")
+	m.image, err = fixture.PushRelease(t.Context(), m.source, m.tree, "upstream/release:1.2.3-x86_64")
 	require.NoError(t, err)
 	return m
 }

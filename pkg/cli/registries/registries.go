@@ -4,12 +4,16 @@ package registries
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cluster-version/cvo/internal/inputfile"
 	"github.com/cluster-version/cvo/pkg/cli/command"
@@ -18,6 +22,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/oci/registry/credentials"
 	"github.com/cluster-version/cvo/pkg/oci/registry/location"
 	"github.com/cluster-version/cvo/pkg/oci/registry/mirrorset"
+	"github.com/cluster-version/cvo/pkg/oci/registry/transport"
 )
 
 // Flags are the flags for access to registries and for the choice of an image's platform.
@@ -187,4 +192,26 @@ func WarnOfInsecurity(streams command.Streams, flags *pflag.FlagSet) {
 	} else if hosts, err := flags.GetStringSlice("insecure-registry"); err == nil && len(hosts) > 0 {
 		fmt.Fprintf(streams.Err, "warning: --insecure-registry applies to %s: %s\n", strings.Join(hosts, ", "), danger)
 	}
+}
+
+// lookupLimit is the time without a response after which a read fails, unless --request-timeout sets another. It is below the transport's
+// own limit, because a user waits.
+const lookupLimit = 30 * time.Second
+
+// WithPatience returns a context for the requests of a command. The command reports each registry that does not respond. If it has the flag
+// --request-timeout, its look-ups end at that time.
+func WithPatience(ctx context.Context, streams command.Streams, flags *pflag.FlagSet) context.Context {
+	var reported sync.Map
+	p := transport.Patience{Notice: func(host string) {
+		if _, known := reported.LoadOrStore(host, true); !known {
+			fmt.Fprintf(streams.Err, "info: Waiting for a response of %s\n", host)
+		}
+	}}
+	if f := flags.Lookup(clientcmd.FlagTimeout); f != nil {
+		p.Limit = lookupLimit
+		if f.Changed {
+			p.Limit, _ = clientcmd.ParseTimeout(f.Value.String()) // the access to the cluster rejects an invalid one
+		}
+	}
+	return transport.WithPatience(ctx, p)
 }

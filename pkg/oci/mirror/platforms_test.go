@@ -215,3 +215,22 @@ func TestRegistryThatNeedsTheAttestationIsExplained(t *testing.T) {
 		})
 	}
 }
+
+// The registry may have lost a manifest that this run did not write. The next run writes it.
+func TestRegistryThatRejectsACompleteIndexIsRetriedByTheNextRun(t *testing.T) {
+	p, destination := newPlatforms(t), fixture.StartRegistry(t)
+	remove := destination.AddFault(fixture.Fault{
+		Match: func(r *http.Request) bool {
+			return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/manifests/dns")
+		},
+		Status: http.StatusBadRequest, Body: `{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"blob unknown to registry","detail":"sha256:…"}]}`,
+	})
+	_, err := p.mirror(t, targetAt(t, destination))
+	require.ErrorContains(t, err, "1 of 4 manifests are missing; run the command again to continue: writing manifest "+string(p.index.Digest)+" of dns to ")
+	require.ErrorContains(t, err, "registry "+destination.Host()+" accepts an index only with all its manifests: PUT ")
+	assert.NotContains(t, err.Error(), "the source lacks")
+
+	remove()
+	_, err = p.mirror(t, targetAt(t, destination))
+	require.NoError(t, err)
+}

@@ -31,7 +31,9 @@ type options struct {
 	toReleaseImage   string
 	skipReleaseImage bool
 	keepManifestList bool
-	since            string
+	// changed reports whether the flag of that name was given.
+	changed func(string) bool
+	since   string
 
 	trust      string
 	skipVerify bool
@@ -76,6 +78,10 @@ The command copies all images to one repository, under the tags <version>-<archi
 <version>-<architecture> for the release. --to may contain other tags, with ${version}, ${arch} and ${component}. A folder
 (--to-dir) is an OCI layout: move it to the other network and run the command with --from-dir there.
 
+The signature of a multi-architecture release usually covers only the release as a whole. Then the command copies all
+architectures, and <architecture> is multi. If the image for --platform has its own signature, or with
+--insecure-skip-verification, the command copies only that image. --keep-manifest-list overrides this.
+
 The command does not copy content that the target already has, so run it again to resume an interrupted copy. --since omits
 the layers of another release that the target already has.
 
@@ -100,6 +106,7 @@ At the end the command prints the mirror sets that make a cluster pull from the 
 				}
 				opts.from = args[0]
 			}
+			opts.changed = cmd.Flags().Changed
 			return opts.run(cmd.Context(), streams)
 		},
 	}
@@ -110,7 +117,7 @@ At the end the command prints the mirror sets that make a cluster pull from the 
 	flags.StringVar(&opts.toDir, "to-dir", "", "`folder` to copy to, as an OCI layout")
 	flags.StringVar(&opts.toReleaseImage, "to-release-image", "", "`image`, with a tag, to copy the release image itself to")
 	flags.BoolVar(&opts.skipReleaseImage, "skip-release-image", false, "copy only the component images")
-	flags.BoolVar(&opts.keepManifestList, "keep-manifest-list", false, "copy a multi-architecture release completely, not only the image for --platform")
+	flags.BoolVar(&opts.keepManifestList, "keep-manifest-list", false, "copy a multi-architecture release completely, not only the image for --platform; default if the signature does not cover that image")
 	flags.StringVar(&opts.since, "since", "", "omit layers of this release `image`, which the destination already has")
 	flags.StringVar(&opts.trust, "trust", "", "`file` with the accepted signers")
 	flags.BoolVar(&opts.skipVerify, "insecure-skip-verification", false, "copy a release even if its signature cannot be verified")
@@ -279,13 +286,24 @@ func (m *mirroring) sourceDir() string {
 	return ref
 }
 
-// read reads the list of images in the release.
+// read reads the list of images in the release. If only an index is signed, clusters reject its images. Then it keeps the index unless the
+// user decided otherwise.
 func (m *mirroring) read(ctx context.Context) (err error) {
 	if m.release, err = mirror.Read(ctx, m.images, m.image, m.keepManifestList); err != nil {
 		return err
 	}
-	m.trust.checkPlatform(ctx, m.streams, m.release)
-	return nil
+	switch r := m.release; {
+	case !m.trust.coversOnlyIndex(ctx, r):
+		return nil
+	case m.changed("keep-manifest-list"):
+		fmt.Fprintf(m.streams.Err, "warning: the signature covers the multi-architecture image %s, but not the image %s in it: "+
+			"clusters that verify signatures will reject the mirrored image: omit --keep-manifest-list=false\n", r.Resolved, r.Digest)
+		return nil
+	}
+	fmt.Fprintf(m.streams.Err, "info: Copying all architectures, because the signature covers only the multi-architecture image %s\n", m.image.Digest)
+	m.keepManifestList = true
+	m.release, err = mirror.Read(ctx, m.images, m.image, true)
+	return err
 }
 
 // planDestinations determines the destination of each image.

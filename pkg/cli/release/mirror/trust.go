@@ -97,15 +97,13 @@ func (m *mirroring) policy(ctx context.Context) (policy.Policy, error) {
 	return shipped, nil
 }
 
-// checkPlatform warns if only an index is signed, but only one of its images is copied. The signature does not cover that image.
-func (t *mirrorTrust) checkPlatform(ctx context.Context, streams command.Streams, r *mirror.Release) {
-	if t.verifier == nil || t.skipped != nil || r.Digest == r.Resolved {
-		return
+// coversOnlyIndex reports whether the signatures cover an index, but not the image in it that would be copied.
+func (t *mirrorTrust) coversOnlyIndex(ctx context.Context, r *mirror.Release) bool {
+	if t.skipped != nil || r.Digest == r.Resolved {
+		return false
 	}
-	if _, err := t.verifier.Verify(ctx, r.Image); err != nil {
-		fmt.Fprintf(streams.Err, "warning: the signature covers the multi-architecture image %s, but not the image %s in it: "+
-			"clusters that verify signatures will reject the mirrored image: use --keep-manifest-list\n", r.Resolved, r.Digest)
-	}
+	_, err := t.verifier.Verify(ctx, r.Image)
+	return err != nil
 }
 
 // writeSignatures writes the OpenPGP signatures to the destinations that the flags name.

@@ -55,13 +55,15 @@ func reference(repo name.Repository, identifier string) name.Reference {
 	return repo.Tag(identifier)
 }
 
-// resolve implements place. Some registries reject HEAD or omit headers, so a failed HEAD falls back to GET. A wrong digest is detected
-// later, when content is fetched by digest.
+// resolve implements place. Some registries reject HEAD or omit headers, so a failed HEAD falls back to GET, unless the registry does not
+// respond at all. A wrong digest is detected later, when content is fetched by digest.
 func (p *remotePlace) resolve(ctx context.Context, identifier string) (release.Digest, error) {
 	ref := p.ref(identifier)
 	hash := v1.Hash{}
 	if desc, err := p.puller.Head(ctx, ref); err == nil {
 		hash = desc.Digest
+	} else if failure.IsSlow(err) {
+		return "", err
 	} else if desc, err := p.puller.Get(ctx, ref); err == nil {
 		hash = desc.Digest
 	} else {

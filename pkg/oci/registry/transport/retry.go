@@ -71,7 +71,7 @@ func (t *retryTransport) shouldRetry(req *http.Request, resp *http.Response, err
 	}
 	pause := jitter(t.backoff.After(attempt))
 	if err != nil {
-		return pause, isRead(req) && failure.IsTransient(err) && (attempt < maxSlow || !failure.IsSlow(err))
+		return pause, isRead(req) && failure.IsTransient(err) && (attempt < maxSlow && patienceFor(req).Limit == 0 || !failure.IsSlow(err))
 	}
 	after, requested := RetryAfter(resp.Header.Get("Retry-After"), time.Now())
 	if requested {

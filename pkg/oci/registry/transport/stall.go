@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,18 +20,20 @@ type stallTransport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *stallTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	answer := t.limit
+	patience := patienceFor(req)
+	limit := cmp.Or(patience.Limit, t.limit)
+	answer := limit
 	if req.Method != http.MethodGet && req.Method != http.MethodHead {
 		answer *= 5 // a registry may have to move a whole layer before it responds
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
-	stalled := fmt.Errorf("%s: %w for %s", req.URL.Host, failure.ErrStalled, t.limit)
+	stalled := fmt.Errorf("%s: %w for %s", req.URL.Host, failure.ErrStalled, limit)
 	timer := time.AfterFunc(answer, func() { cancel(stalled) })
 
 	watched := req.WithContext(ctx)
 	if req.Body != nil && req.Body != http.NoBody {
 		body := func(inner io.ReadCloser) io.ReadCloser {
-			return &sentBody{ReadCloser: inner, timer: timer, limit: t.limit, answer: answer}
+			return &sentBody{ReadCloser: inner, timer: timer, limit: limit, answer: answer}
 		}
 		watched.Body = body(req.Body)
 		if req.GetBody != nil {
@@ -43,14 +46,16 @@ func (t *stallTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 			}
 		}
 	}
+	answered := patience.watch(req.URL.Host)
 	resp, err := t.inner.RoundTrip(watched)
 	timer.Stop()
+	answered()
 	if err != nil {
 		err = stallError(ctx, stalled, err)
 		cancel(nil)
 		return nil, err
 	}
-	resp.Body = &receivedBody{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, stalled: stalled, timer: timer, limit: t.limit}
+	resp.Body = &receivedBody{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, stalled: stalled, timer: timer, limit: limit}
 	return resp, nil
 }
 
