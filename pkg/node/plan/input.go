@@ -55,6 +55,19 @@ func NewPool(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node,
 	return input, retarget, nil
 }
 
+// OtherRelease says why the controller of a release may neither render nor assign configs, as a sentence without subject and period; it returns
+// an empty text if it may. An update of the stage begins with the ControllerConfig, which is nil if it does not exist. Until its new controller
+// runs, the MachineConfigs of both releases may be mixed.
+func OtherRelease(config *mcfgv1.ControllerConfig, release string) string {
+	if config == nil {
+		return fmt.Sprintf("waits for ControllerConfig %s, which the release creates", api.MachineConfigController)
+	}
+	if named := config.Annotations[api.ReleaseAnnotation]; named != release {
+		return fmt.Sprintf("waits for the controller of release %q, which ControllerConfig %s names; the running one is of %q", named, config.Name, release)
+	}
+	return ""
+}
+
 // Guarded returns the plans of a planner for pools. Before a control-plane node starts, guard says why it must not, as a sentence without subject
 // and period, or returns an empty text. If it refuses the node, Guarded sets Pool.Refusal and plans again.
 func Guarded(pools []Pool, planner func([]Pool) []Plan, guard func(*corev1.Node) string) []Plan {

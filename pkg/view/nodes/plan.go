@@ -115,6 +115,8 @@ type PlannedNode struct {
 type Configs struct {
 	// Stored are all MachineConfigs of the cluster. Added are not in the cluster yet, and replace those with the same name.
 	Stored, Added []*mcfgv1.MachineConfig
+	// Controller names the release of the stage; nil if it does not exist.
+	Controller *mcfgv1.ControllerConfig
 	// Policies decide about the actions after a change.
 	Policies operatorv1.NodeDisruptionPolicyClusterStatus
 }
@@ -245,7 +247,14 @@ func (r *renderer) draft(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*
 		d.pool.Spec.Paused = true
 	}
 	var invalid error
-	d.input, d.retarget, invalid = plan.NewPool(d.pool, m, all, "")
+	release := ""
+	if c := r.configs.Controller; c != nil {
+		release = c.Annotations[api.ReleaseAnnotation] // the plan expects that its controller runs
+	}
+	d.input, d.retarget, invalid = plan.NewPool(d.pool, m, all, release)
+	if other := plan.OtherRelease(r.configs.Controller, release); other != "" {
+		d.input.Refusal, d.retarget = cmp.Or(d.input.Refusal, other), nil
+	}
 	if err = cmp.Or(invalid, err); err != nil {
 		d.err, d.Error = err, err.Error()
 	}

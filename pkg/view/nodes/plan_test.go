@@ -88,7 +88,7 @@ func newPlanned(t *testing.T, slots int) *planned {
 	t.Helper()
 	base := newConfig(t, "00-worker", "worker", "/etc/app.conf", "one")
 	first := rendered(t, "worker", base)
-	p := &planned{T: t, Configs: nodes.Configs{Stored: []*mcfgv1.MachineConfig{base, first}, Policies: disruption.Default()}}
+	p := &planned{T: t, Configs: nodes.Configs{Stored: []*mcfgv1.MachineConfig{base, first}, Controller: &mcfgv1.ControllerConfig{}, Policies: disruption.Default()}}
 	p.At = now
 	p.Pools = []*mcfgv1.MachineConfigPool{newPool("worker", func(pool *mcfgv1.MachineConfigPool) {
 		pool.Spec.Configuration.Name = first.Name
