@@ -30,13 +30,15 @@ type Pool struct {
 	Undrained map[string]bool
 	// Slots is the number of nodes that may be unavailable at the same time, and Used the number of those that use a slot now: pool.Used.
 	Slots, Used int
-	// Refused are the nodes that may not get the pool's config now, each with the reason as a sentence without subject and period.
+	// Retarget are the nodes that get the pool's config at once: their update to another config is in progress, and they keep their slots. Held
+	// are those of them that are refused.
+	Retarget, Held []*corev1.Node
+	// Refused are the candidates and held nodes that may not get the pool's config now, each with the reason as a sentence without subject and
+	// period.
 	Refused map[string]string
 	// Leader is the node of the leading controller; empty if it is not known. It is the last of a control-plane pool, so that the controller
 	// moves once.
 	Leader string
-	// Refusal says why no node of the pool may start now, as a sentence without subject and period; empty if one may.
-	Refusal string
 }
 
 // Plan is the result for a pool.
@@ -135,7 +137,7 @@ func (r *round) plan(p *Pool) Plan {
 	}
 	var result Plan
 	var started []bool
-	if free > 0 && p.Refusal == "" {
+	if free > 0 {
 		result.Start, started = r.startNodes(p, free)
 		free -= len(result.Start)
 		if p.IsControlPlane && len(result.Start) > 0 {

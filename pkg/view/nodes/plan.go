@@ -134,10 +134,9 @@ type draft struct {
 	*PoolPlan
 	pool  *mcfgv1.MachineConfigPool
 	nodes []*corev1.Node
-	// input has what the planner needs, and retarget the nodes that get the target at once.
-	input    plan.Pool
-	retarget []*corev1.Node
-	shown    bool
+	// input has what the planner needs.
+	input plan.Pool
+	shown bool
 }
 
 // NewDraft renders the MachineConfigs of all pools and finds the nodes that need the result. Only limits the plan to one pool. The error is a
@@ -251,10 +250,7 @@ func (r *renderer) draft(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*
 	if c := r.configs.Controller; c != nil {
 		release = c.Annotations[api.ReleaseAnnotation] // the plan expects that its controller runs
 	}
-	d.input, d.retarget, invalid = plan.NewPool(d.pool, m, all, release)
-	if other := plan.OtherRelease(r.configs.Controller, release); other != "" {
-		d.input.Refusal, d.retarget = cmp.Or(d.input.Refusal, other), nil
-	}
+	d.input, invalid = plan.NewPool(d.pool, m, all, release, plan.OtherRelease(r.configs.Controller, release))
 	if err = cmp.Or(invalid, err); err != nil {
 		d.err, d.Error = err, err.Error()
 	}
@@ -435,13 +431,13 @@ func (d *draft) addNodes(result plan.Plan) {
 			add(n, Running, "failed; its daemon retries: "+n.Annotations[api.NodeReasonAnnotation])
 		case isTarget && !pool.IsDone(n):
 			add(n, Running, "")
-		case !isTarget && pool.HoldsSlot(n) && !slices.Contains(d.retarget, n):
-			add(n, Running, d.input.Refusal)
+		case !isTarget && pool.HoldsSlot(n) && !slices.Contains(d.input.Retarget, n):
+			add(n, Running, d.input.Refused[n.Name])
 		case !isTarget && !pool.HoldsSlot(n) && !pool.IsReady(n):
 			unready = append(unready, n)
 		}
 	}
-	for _, n := range d.retarget {
+	for _, n := range d.input.Retarget {
 		add(n, Start, "is updated to another config now, and keeps its slot")
 	}
 	for _, n := range result.Start {
