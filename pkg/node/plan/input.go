@@ -18,7 +18,7 @@ import (
 func NewPool(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node, release, refusal string) (input Pool, err error) {
 	nodes := m.Nodes[p.Name]
 	input = Pool{
-		Name: p.Name, IsControlPlane: pool.RunsControlPlane(p.Name, nodes), Undrained: map[string]bool{}, Used: pool.Used(p, nodes), Refused: map[string]string{},
+		Name: p.Name, UpdatesControlPlane: pool.UpdatesControlPlane(p.Name, nodes), Undrained: map[string]bool{}, Used: pool.Used(p, nodes), Refused: map[string]string{},
 	}
 	for _, n := range nodes {
 		if pool.IsUndrained(n, all) {
@@ -82,7 +82,7 @@ func Guarded(pools []Pool, planner func([]Pool) []Plan, guard func(*corev1.Node)
 	plans := planner(pools)
 	why := ""
 	for i := range plans {
-		if pools[i].IsControlPlane && len(plans[i].Start) > 0 { // of one pool: they start one at a time
+		if pools[i].UpdatesControlPlane && len(plans[i].Start) > 0 { // of one pool: they start one at a time
 			why = guard(plans[i].Start[0])
 		}
 	}
@@ -90,7 +90,7 @@ func Guarded(pools []Pool, planner func([]Pool) []Plan, guard func(*corev1.Node)
 		return plans
 	}
 	for i := range pools {
-		if pools[i].IsControlPlane {
+		if pools[i].UpdatesControlPlane {
 			for _, n := range pools[i].Candidates {
 				pools[i].Refused[n.Name] = cmp.Or(pools[i].Refused[n.Name], why)
 			}

@@ -20,8 +20,8 @@ const Patience = time.Minute
 type Pool struct {
 	// Name is the pool's name.
 	Name string
-	// IsControlPlane is pool.RunsControlPlane. All nodes of such pools start one at a time.
-	IsControlPlane bool
+	// UpdatesControlPlane is pool.UpdatesControlPlane. All nodes of such pools start one at a time.
+	UpdatesControlPlane bool
 	// Candidates are the nodes that can start, in the order in which they start without budgets: pool.Candidates.Start.
 	Candidates []*corev1.Node
 	// Draining are the nodes of the pool that have started and whose drain is not complete.
@@ -100,7 +100,7 @@ func (x *Index) newRound(pools []Pool, now time.Time) *round {
 		r.spare[i] = x.budgets[i].allowed
 	}
 	for i := range pools {
-		if pools[i].IsControlPlane && pools[i].Used > 0 {
+		if pools[i].UpdatesControlPlane && pools[i].Used > 0 {
 			r.controlPlane, r.turn = 0, cmp.Or(r.turn, pools[i].Name)
 		}
 		for _, n := range pools[i].Draining {
@@ -132,7 +132,7 @@ func (r *round) start(l load) {
 
 func (r *round) plan(p *Pool) Plan {
 	free := max(p.Slots-p.Used, 0)
-	if p.IsControlPlane {
+	if p.UpdatesControlPlane {
 		free = min(free, r.controlPlane)
 	}
 	var result Plan
@@ -140,7 +140,7 @@ func (r *round) plan(p *Pool) Plan {
 	if free > 0 {
 		result.Start, started = r.startNodes(p, free)
 		free -= len(result.Start)
-		if p.IsControlPlane && len(result.Start) > 0 {
+		if p.UpdatesControlPlane && len(result.Start) > 0 {
 			r.controlPlane, r.turn = 0, p.Name
 		}
 	}
@@ -154,7 +154,7 @@ func (r *round) plan(p *Pool) Plan {
 }
 
 func (p *Pool) isLeader(n *corev1.Node) bool {
-	return p.IsControlPlane && n.Name == p.Leader
+	return p.UpdatesControlPlane && n.Name == p.Leader
 }
 
 // isDeferred reports whether the node of the leading controller has to wait for other nodes.

@@ -261,7 +261,7 @@ func TestControlPlane(t *testing.T) {
 				}
 				p := plan.Pool{Name: []string{api.ControlPlanePool, api.ArbiterPool, api.WorkerPool}[i], Candidates: nodes, Slots: 3, Leader: tt.leader}
 				p.Used = []int{tt.used, tt.usedArbiters, 0}[i]
-				p.IsControlPlane = pool.IsOfControlPlane(p.Name)
+				p.UpdatesControlPlane = pool.IsControlPlanePool(p.Name)
 				p.Refused = map[string]string{}
 				pools = append(pools, p)
 			}
@@ -292,7 +292,7 @@ func TestControlPlaneNodesStartOneAtATime(t *testing.T) {
 	nodes, _ := parseNodes(t, "m0: m1:")
 	x := plan.NewIndex(nil)
 	for free, want := range []string{"; m0 ControlPlane; m1 ControlPlane", "; m0 ControlPlane; m1 ControlPlane", "; m0 ControlPlane; m1 ControlPlane", "m0; m1 ControlPlane"} {
-		p := x.Plan([]plan.Pool{{Name: "custom", IsControlPlane: true, Candidates: nodes, Slots: 3, Used: 3 - free}}, now)[0]
+		p := x.Plan([]plan.Pool{{Name: "custom", UpdatesControlPlane: true, Candidates: nodes, Slots: 3, Used: 3 - free}}, now)[0]
 		assert.Equal(t, want, describe(p), "%d of 3 slots are free", free)
 		assert.Equal(t, "waits for another control-plane node: they are updated one at a time", p.Waiting[0].String())
 	}

@@ -84,7 +84,7 @@ func zeroBudget(name types.NamespacedName, healthy, needed int32) string {
 func (r *round) wait(p *Pool, n *corev1.Node, hasSlot bool) Wait {
 	w := Wait{Node: n, Cause: Slot, Slots: p.Slots}
 	if !hasSlot {
-		if p.IsControlPlane {
+		if p.UpdatesControlPlane {
 			w.Cause = ControlPlane
 			if p.Used < p.Slots && r.turn != p.Name {
 				w.OtherPool = r.turn

@@ -191,7 +191,7 @@ func (d *Draft) NeedsPods() bool {
 // NeedsLeader reports whether the plan depends on the node of the leading controller.
 func (d *Draft) NeedsLeader() bool {
 	return slices.ContainsFunc(d.drafts, func(p draft) bool {
-		return p.shown && p.input.IsControlPlane && len(p.input.Candidates) > 1
+		return p.shown && p.input.UpdatesControlPlane && len(p.input.Candidates) > 1
 	})
 }
 
@@ -396,7 +396,7 @@ func (d *Draft) Plan(w Workload) *Plan {
 	guard := func(n *corev1.Node) string { return plan.EtcdRefusal(n, d.cluster.Nodes, etcd, w.Budgets) }
 	for i, result := range plan.Guarded(inputs, planner, guard) {
 		if p := &d.drafts[i]; p.shown {
-			if p.input.IsControlPlane && len(result.Start) > 0 {
+			if p.input.UpdatesControlPlane && len(result.Start) > 0 {
 				p.Reported = pool.Message(p.pool, pool.NodesWaiting)
 			}
 			p.addNodes(result)
