@@ -36,6 +36,7 @@ func TestNodesCommands(t *testing.T) {
 	for _, file := range []string{
 		"../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_machineconfigs.crd.yaml",
 		"../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_machineconfigpools-Default.crd.yaml",
+		"../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_controllerconfigs-Default.crd.yaml",
 		"../../../operator/v1/zz_generated.crd-manifests/0000_80_machine-config_01_machineconfigurations-Default.crd.yaml",
 	} {
 		t.Cleanup(e.Serve(t, file))
@@ -66,7 +67,7 @@ func newNodeCluster(t *testing.T, e *env.Env) *nodeCluster {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		for _, kind := range []client.Object{&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &operatorv1.MachineConfiguration{}, &corev1.Node{}} {
+		for _, kind := range []client.Object{&mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &mcfgv1.ControllerConfig{}, &operatorv1.MachineConfiguration{}, &corev1.Node{}} {
 			assert.NoError(t, c.api.DeleteAllOf(ctx, kind))
 		}
 		for _, kind := range []client.Object{&corev1.Pod{}, &policyv1.PodDisruptionBudget{}} {
@@ -283,17 +284,29 @@ func testNodesPlan(c *nodeCluster) {
 		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 		c.create(pod)
 	}
+	more := file("more.yaml", machineConfig("99-worker", "/etc/app.conf", "two"))
+	out, errs, code = c.run("plan", "-f", more)
+	require.Zero(t, code, errs)
+	assert.Contains(t, out, "waits for ControllerConfig machine-config-controller, which the release creates")
+	controller, err := os.ReadFile("../../manifests/node/0000_80_machine-config_05_controller_config.yaml")
+	require.NoError(t, err)
+	stage := &mcfgv1.ControllerConfig{}
+	require.NoError(t, yaml.Unmarshal(controller, stage))
+	delete(stage.Annotations, api.ReleaseAnnotation) // as the daemons of the nodes
+	require.NoError(t, c.api.Create(t.Context(), stage))
+
 	out, errs, code = c.run("plan")
 	require.Zero(t, code, errs)
 	assert.Equal(t, "Pool worker: nothing to do, 2 of 2 nodes updated to "+current+".\n", out)
 	assert.NotContains(t, c.requests, "GET /api/v1/pods", "pods do not matter")
 
-	out, errs, code = c.run("plan", "worker", "-f", file("more.yaml", machineConfig("99-worker", "/etc/app.conf", "two")))
+	out, errs, code = c.run("plan", "worker", "-f", more)
 	require.Zero(t, code, errs)
 	assert.Empty(t, errs)
 	golden.Assert(t, "nodes-plan", out)
 	assert.ElementsMatch(t, []string{
 		"GET /apis/machineconfiguration.openshift.io/v1/machineconfigpools", "GET /api/v1/nodes", "GET /apis/machineconfiguration.openshift.io/v1/machineconfigs",
+		"GET /apis/machineconfiguration.openshift.io/v1/controllerconfigs/machine-config-controller",
 		"GET /apis/operator.openshift.io/v1/machineconfigurations/cluster", "GET /apis/policy/v1/poddisruptionbudgets", "GET /api/v1/pods",
 	}, c.requests)
 	assert.Len(t, stored(t, c.api), 1, "a plan changes nothing")

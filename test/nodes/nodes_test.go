@@ -665,11 +665,15 @@ func TestNodesAreUpdatedOnceWithTheStage(t *testing.T) {
 	s.config("50-motd", map[string]string{"/etc/motd": "late"})
 	s.stop[0]()
 	s.controller("1.1.0")
+	const why = `waits for its daemon of release 1.1.0: the running one is of release "1.0.0"`
 	s.eventually(func(c *assert.CollectT) {
 		p := &mcfgv1.MachineConfigPool{}
 		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: api.WorkerPool}, p))
-		assert.Equal(c, `Node n1 waits for its daemon of release 1.1.0: the running one is of release "1.0.0"`, nodepool.Message(p, nodepool.NodesWaiting))
+		assert.Equal(c, "Node n1 "+why, nodepool.Message(p, nodepool.NodesWaiting))
 	})
+	planned := s.plan("")
+	assert.Equal(t, []string{"n1 Wait"}, turns(planned))
+	assert.Equal(t, why, planned.Nodes[0].Why)
 	assert.Equal(t, before, s.node("n1").Annotations[api.DesiredConfigAnnotation])
 	s.stop[1]()
 	s.daemon("n1", "1.1.0")

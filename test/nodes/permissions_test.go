@@ -542,7 +542,7 @@ func TestPodsAreOnTheNodesOfTheirRole(t *testing.T) {
 				n.Labels["node-role.kubernetes.io/"+role] = ""
 			}
 		}
-		isControlPlane := pool.IsControlPlane(n)
+		isControlPlane := pool.IsControlPlaneNode(n)
 		assert.Equal(t, combination&0b111 != 0, isControlPlane, "%v", n.Labels)
 		assert.Equal(t, isControlPlane, canRun(sets["machine-config-daemon-control-plane"], n), "%v", n.Labels)
 		assert.Equal(t, !isControlPlane, canRun(sets["machine-config-daemon"], n), "%v", n.Labels)

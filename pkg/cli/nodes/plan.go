@@ -42,7 +42,7 @@ order later. A paused pool is planned as if it were resumed.
 With --filename the command adds MachineConfigs that are not in the cluster yet, or replaces those with the same name.
 
 The text lists at most 20 nodes for each pool, -o json and yaml list all. The command lists MachineConfigPools, Nodes and
-MachineConfigs, and reads MachineConfiguration "cluster". If a node would start or be drained, it also lists all pods and
+MachineConfigs, and reads ControllerConfig "machine-config-controller" and MachineConfiguration "cluster". If a node would start or be drained, it also lists all pods and
 PodDisruptionBudgets. If several control-plane nodes would start, it reads Lease machine-config-controller: the node of the
 leading controller is the last one. It does not check the API servers, as the controller does before a control-plane node
 starts, but shows what the controller reports.

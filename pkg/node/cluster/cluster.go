@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/plan"
 )
 
 // ConflictRetry is the delay after a write that met a change of the Node which the cache did not show. The event of that change may be one that
@@ -37,21 +38,15 @@ func NewScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// OtherRelease says why the controller of a release may neither render nor assign configs, as a sentence without subject and period; it returns
-// an empty text if it may. An update of the stage begins with the ControllerConfig. Until its new controller runs, the MachineConfigs of both
-// releases may be mixed.
+// OtherRelease returns plan.OtherRelease for the ControllerConfig of the cluster.
 func OtherRelease(ctx context.Context, c client.Reader, release string) (why string, err error) {
 	config := &mcfgv1.ControllerConfig{}
-	switch err := c.Get(ctx, client.ObjectKey{Name: api.MachineConfigController}, config); {
-	case apierrors.IsNotFound(err):
-		return fmt.Sprintf("waits for ControllerConfig %s, which the release creates", api.MachineConfigController), nil
-	case err != nil:
+	if err := c.Get(ctx, client.ObjectKey{Name: api.MachineConfigController}, config); apierrors.IsNotFound(err) {
+		config = nil
+	} else if err != nil {
 		return "", fmt.Errorf("reading ControllerConfig %s: %w", api.MachineConfigController, err)
 	}
-	if named := config.Annotations[api.ReleaseAnnotation]; named != release {
-		return fmt.Sprintf("waits for the controller of release %q, which ControllerConfig %s names; the running one is of %q", named, config.Name, release), nil
-	}
-	return "", nil
+	return plan.OtherRelease(config, release), nil
 }
 
 // OneRequest returns a handler that requests the same reconcile for every event, for a controller that looks at all objects. The request is empty.

@@ -215,7 +215,7 @@ func (r *drains) uncordon(ctx context.Context, n *corev1.Node, wanted string) (*
 // answer fails and the node is cordoned again. If its pods could run nowhere else, drain answers at once and changes nothing. A drain that has
 // begun continues.
 func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (*corev1.Node, progress, error) {
-	if _, begun := n.Annotations[api.CordonAnnotation]; !begun && pool.IsControlPlane(n) {
+	if _, begun := n.Annotations[api.CordonAnnotation]; !begun && pool.IsControlPlaneNode(n) {
 		nodes, err := r.nodes(ctx)
 		if err != nil {
 			return n, progress{}, err

@@ -115,7 +115,7 @@ func (r *drains) ofPod(ctx context.Context, o client.Object) []reconcile.Request
 // each pod.
 func (r *drains) serves(o client.Object) bool {
 	n, ok := o.(*corev1.Node)
-	return ok && pool.IsControlPlane(n) == r.isControlPlane
+	return ok && pool.IsControlPlaneNode(n) == r.isControlPlane
 }
 
 // mattersToDrain reports whether a change of a node may change its drain.

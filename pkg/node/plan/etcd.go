@@ -25,7 +25,7 @@ func IsEtcd(pod metav1.Object) bool {
 // pods of etcd, and nodes are those of the cluster: the only control-plane node may always start. Budgets that select such pods decide. Without
 // one, the members on all other nodes must be ready. The kubelet runs the pods from files, so no drain evicts them, and Plan does not count them.
 func EtcdRefusal(n *corev1.Node, nodes []*corev1.Node, members []corev1.Pod, budgets []policyv1.PodDisruptionBudget) string {
-	if pool.IsOnlyControlPlane(n, nodes) {
+	if pool.IsOnlyControlPlaneNode(n, nodes) {
 		return ""
 	}
 	isGuarded := false

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -13,14 +12,13 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
-// NewPool returns a pool for Plan, without the node of the leader. retarget are the nodes that get the pool's config at once: their update to
-// another config is in progress, and they keep their slots. A pool that is paused, is being deleted or has no config has neither candidates nor
-// such nodes. release is the controller's: nodes with a daemon of another one get nothing; empty if it is not known. all are the nodes of the
-// cluster, and m has their pools. The error says which field of the pool prevents updates.
-func NewPool(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node, release string) (input Pool, retarget []*corev1.Node, err error) {
+// NewPool returns a pool for Plan, without the node of the leader. A pool that is paused, is being deleted or has no config has neither candidates
+// nor nodes to retarget. all are the nodes of the cluster, and m has their pools. release is the controller's. refusal says why no node may get
+// the pool's config now, as in Pool.Refused; empty if nodes may. The error says which field of the pool prevents updates.
+func NewPool(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node, release, refusal string) (input Pool, err error) {
 	nodes := m.Nodes[p.Name]
 	input = Pool{
-		Name: p.Name, IsControlPlane: pool.RunsControlPlane(p.Name, nodes), Undrained: map[string]bool{}, Refused: map[string]string{}, Used: pool.Used(p, nodes), Refusal: m.Doubt(p.Name),
+		Name: p.Name, UpdatesControlPlane: pool.UpdatesControlPlane(p.Name, nodes), Undrained: map[string]bool{}, Used: pool.Used(p, nodes), Refused: map[string]string{},
 	}
 	for _, n := range nodes {
 		if pool.IsUndrained(n, all) {
@@ -31,37 +29,60 @@ func NewPool(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node,
 		}
 	}
 	if why := m.Invalid[p.Name]; why != "" {
-		return input, nil, errors.New(why)
+		return input, errors.New(why)
 	}
 	if input.Slots, err = pool.MaxUnavailable(p, len(nodes)); err != nil {
-		return input, nil, err
+		return input, err
 	}
 	if p.Spec.Paused || p.DeletionTimestamp != nil || p.Spec.Configuration.Name == "" {
-		return input, nil, nil
+		return input, nil
+	}
+	refusal = cmp.Or(m.Doubt(p.Name), refusal)
+	isRefused := func(n *corev1.Node) bool {
+		why := refusal
+		if daemon := n.Annotations[api.DaemonReleaseAnnotation]; why == "" && daemon != release {
+			why = fmt.Sprintf("waits for its daemon of release %s: the running one is of release %q", release, daemon)
+		}
+		if why != "" {
+			input.Refused[n.Name] = why
+		}
+		return why != ""
 	}
 	candidates := pool.Select(p, nodes, input.Slots)
 	input.Candidates = candidates.Start
-	isOther := func(n *corev1.Node) bool {
-		return release != "" && n.Annotations[api.DaemonReleaseAnnotation] != release
+	for _, n := range candidates.Start {
+		isRefused(n)
 	}
-	for _, n := range slices.Concat(candidates.Start, candidates.Retarget) {
-		if isOther(n) {
-			input.Refused[n.Name] = fmt.Sprintf("waits for its daemon of release %s: the running one is of release %q", release, n.Annotations[api.DaemonReleaseAnnotation])
+	for _, n := range candidates.Retarget {
+		if isRefused(n) {
+			input.Held = append(input.Held, n)
+		} else {
+			input.Retarget = append(input.Retarget, n)
 		}
 	}
-	if input.Refusal == "" {
-		retarget = slices.DeleteFunc(candidates.Retarget, isOther)
+	return input, nil
+}
+
+// OtherRelease says why the controller of a release may neither render nor assign configs, as a sentence without subject and period; it returns
+// an empty text if it may. An update of the stage begins with the ControllerConfig, which is nil if it does not exist. Until its new controller
+// runs, the MachineConfigs of both releases may be mixed.
+func OtherRelease(config *mcfgv1.ControllerConfig, release string) string {
+	if config == nil {
+		return fmt.Sprintf("waits for ControllerConfig %s, which the release creates", api.MachineConfigController)
 	}
-	return input, retarget, nil
+	if named := config.Annotations[api.ReleaseAnnotation]; named != release {
+		return fmt.Sprintf("waits for the controller of release %q, which ControllerConfig %s names; the running one is of %q", named, config.Name, release)
+	}
+	return ""
 }
 
 // Guarded returns the plans of a planner for pools. Before a control-plane node starts, guard says why it must not, as a sentence without subject
-// and period, or returns an empty text. If it refuses the node, Guarded sets Pool.Refusal and plans again.
+// and period, or returns an empty text. If it refuses the node, Guarded refuses all candidates of the control plane and plans again.
 func Guarded(pools []Pool, planner func([]Pool) []Plan, guard func(*corev1.Node) string) []Plan {
 	plans := planner(pools)
 	why := ""
 	for i := range plans {
-		if pools[i].IsControlPlane && len(plans[i].Start) > 0 { // of one pool: they start one at a time
+		if pools[i].UpdatesControlPlane && len(plans[i].Start) > 0 { // of one pool: they start one at a time
 			why = guard(plans[i].Start[0])
 		}
 	}
@@ -69,8 +90,10 @@ func Guarded(pools []Pool, planner func([]Pool) []Plan, guard func(*corev1.Node)
 		return plans
 	}
 	for i := range pools {
-		if pools[i].IsControlPlane {
-			pools[i].Refusal = cmp.Or(pools[i].Refusal, why)
+		if pools[i].UpdatesControlPlane {
+			for _, n := range pools[i].Candidates {
+				pools[i].Refused[n.Name] = cmp.Or(pools[i].Refused[n.Name], why)
+			}
 		}
 	}
 	return planner(pools)

@@ -20,8 +20,8 @@ const Patience = time.Minute
 type Pool struct {
 	// Name is the pool's name.
 	Name string
-	// IsControlPlane is pool.RunsControlPlane. All nodes of such pools start one at a time.
-	IsControlPlane bool
+	// UpdatesControlPlane is pool.UpdatesControlPlane. All nodes of such pools start one at a time.
+	UpdatesControlPlane bool
 	// Candidates are the nodes that can start, in the order in which they start without budgets: pool.Candidates.Start.
 	Candidates []*corev1.Node
 	// Draining are the nodes of the pool that have started and whose drain is not complete.
@@ -30,13 +30,15 @@ type Pool struct {
 	Undrained map[string]bool
 	// Slots is the number of nodes that may be unavailable at the same time, and Used the number of those that use a slot now: pool.Used.
 	Slots, Used int
-	// Refused are the nodes that may not get the pool's config now, each with the reason as a sentence without subject and period.
+	// Retarget are the nodes that get the pool's config at once: their update to another config is in progress, and they keep their slots. Held
+	// are those of them that are refused.
+	Retarget, Held []*corev1.Node
+	// Refused are the candidates and held nodes that may not get the pool's config now, each with the reason as a sentence without subject and
+	// period.
 	Refused map[string]string
 	// Leader is the node of the leading controller; empty if it is not known. It is the last of a control-plane pool, so that the controller
 	// moves once.
 	Leader string
-	// Refusal says why no node of the pool may start now, as a sentence without subject and period; empty if one may.
-	Refusal string
 }
 
 // Plan is the result for a pool.
@@ -98,7 +100,7 @@ func (x *Index) newRound(pools []Pool, now time.Time) *round {
 		r.spare[i] = x.budgets[i].allowed
 	}
 	for i := range pools {
-		if pools[i].IsControlPlane && pools[i].Used > 0 {
+		if pools[i].UpdatesControlPlane && pools[i].Used > 0 {
 			r.controlPlane, r.turn = 0, cmp.Or(r.turn, pools[i].Name)
 		}
 		for _, n := range pools[i].Draining {
@@ -130,15 +132,15 @@ func (r *round) start(l load) {
 
 func (r *round) plan(p *Pool) Plan {
 	free := max(p.Slots-p.Used, 0)
-	if p.IsControlPlane {
+	if p.UpdatesControlPlane {
 		free = min(free, r.controlPlane)
 	}
 	var result Plan
 	var started []bool
-	if free > 0 && p.Refusal == "" {
+	if free > 0 {
 		result.Start, started = r.startNodes(p, free)
 		free -= len(result.Start)
-		if p.IsControlPlane && len(result.Start) > 0 {
+		if p.UpdatesControlPlane && len(result.Start) > 0 {
 			r.controlPlane, r.turn = 0, p.Name
 		}
 	}
@@ -152,7 +154,7 @@ func (r *round) plan(p *Pool) Plan {
 }
 
 func (p *Pool) isLeader(n *corev1.Node) bool {
-	return p.IsControlPlane && n.Name == p.Leader
+	return p.UpdatesControlPlane && n.Name == p.Leader
 }
 
 // isDeferred reports whether the node of the leading controller has to wait for other nodes.

@@ -244,7 +244,7 @@ func TestControlPlane(t *testing.T) {
 		},
 		{
 			name: "it starts no node that the guard refuses", masters: "m0: m1:", arbiters: "a0:", work: "w0:", leader: "m0", refusal: refusal,
-			want: [3]string{"; m1 Guard; m0 Guard", "; a0 Guard", "w0"}, sentence: refusal,
+			want: [3]string{"; m1 Refused; m0 Refused", "; a0 Refused", "w0"}, sentence: refusal,
 		},
 		{name: "it counts arbiters", masters: "m0: m1:", arbiters: "a0:", want: [3]string{"m0; m1 ControlPlane", "; a0 ControlPlane"}, other: [2]string{"", "master"}},
 		{name: "it starts no master beside an unavailable arbiter", masters: "m0:", usedArbiters: 1, want: [3]string{"; m0 ControlPlane"}, other: [2]string{"arbiter"}},
@@ -261,13 +261,12 @@ func TestControlPlane(t *testing.T) {
 				}
 				p := plan.Pool{Name: []string{api.ControlPlanePool, api.ArbiterPool, api.WorkerPool}[i], Candidates: nodes, Slots: 3, Leader: tt.leader}
 				p.Used = []int{tt.used, tt.usedArbiters, 0}[i]
-				if p.IsControlPlane = pool.IsOfControlPlane(p.Name); p.IsControlPlane {
-					p.Refusal = tt.refusal
-				}
+				p.UpdatesControlPlane = pool.IsControlPlanePool(p.Name)
+				p.Refused = map[string]string{}
 				pools = append(pools, p)
 			}
 
-			plans := x.Plan(pools, now)
+			plans := plan.Guarded(pools, func(pools []plan.Pool) []plan.Plan { return x.Plan(pools, now) }, func(*corev1.Node) string { return tt.refusal })
 
 			for i, want := range tt.want {
 				assert.Equal(t, want, describe(plans[i]), pools[i].Name)
@@ -293,7 +292,7 @@ func TestControlPlaneNodesStartOneAtATime(t *testing.T) {
 	nodes, _ := parseNodes(t, "m0: m1:")
 	x := plan.NewIndex(nil)
 	for free, want := range []string{"; m0 ControlPlane; m1 ControlPlane", "; m0 ControlPlane; m1 ControlPlane", "; m0 ControlPlane; m1 ControlPlane", "m0; m1 ControlPlane"} {
-		p := x.Plan([]plan.Pool{{Name: "custom", IsControlPlane: true, Candidates: nodes, Slots: 3, Used: 3 - free}}, now)[0]
+		p := x.Plan([]plan.Pool{{Name: "custom", UpdatesControlPlane: true, Candidates: nodes, Slots: 3, Used: 3 - free}}, now)[0]
 		assert.Equal(t, want, describe(p), "%d of 3 slots are free", free)
 		assert.Equal(t, "waits for another control-plane node: they are updated one at a time", p.Waiting[0].String())
 	}
@@ -415,15 +414,17 @@ func TestNodesWithADaemonOfAnotherReleaseWait(t *testing.T) {
 	p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
 	p.Spec.Configuration.Name, p.Spec.MaxUnavailable = "new", new(intstr.FromInt32(4))
 
-	input, retarget, err := plan.NewPool(p, pool.Membership{Nodes: map[string][]*corev1.Node{"worker": nodes}}, nodes, "1.1.0")
+	input, err := plan.NewPool(p, pool.Membership{Nodes: map[string][]*corev1.Node{"worker": nodes}}, nodes, "1.1.0", "")
 
 	require.NoError(t, err)
-	require.Len(t, retarget, 1)
-	assert.Equal(t, "retarget-1.1.0", retarget[0].Name)
+	require.Len(t, input.Retarget, 1)
+	assert.Equal(t, "retarget-1.1.0", input.Retarget[0].Name)
+	require.Len(t, input.Held, 1)
+	assert.Equal(t, "retarget-1.0.0", input.Held[0].Name)
 	result := plan.NewIndex(nil).Plan([]plan.Pool{input}, now)[0]
 	require.Len(t, result.Start, 1)
 	assert.Equal(t, "start-1.1.0", result.Start[0].Name)
 	require.Len(t, result.Waiting, 1)
-	assert.Equal(t, plan.Daemon, result.Waiting[0].Cause)
+	assert.Equal(t, plan.Refused, result.Waiting[0].Cause)
 	assert.Equal(t, `waits for its daemon of release 1.1.0: the running one is of release "1.0.0"`, result.Waiting[0].String())
 }

@@ -24,10 +24,8 @@ const (
 	UsedBudget Cause = "UsedBudget"
 	// Leader is that the node has the leading controller.
 	Leader Cause = "Leader"
-	// Guard is a control plane that would not survive the loss of the node: Pool.Refusal.
-	Guard Cause = "Guard"
-	// Daemon is a daemon that may not get the config yet: Pool.Refused.
-	Daemon Cause = "Daemon"
+	// Refused is that the node may not get the config yet: Pool.Refused.
+	Refused Cause = "Refused"
 	// BlockedPod is a pod whose eviction is always refused.
 	BlockedPod Cause = "BlockedPod"
 )
@@ -47,7 +45,7 @@ type Wait struct {
 	healthy, needed int32
 	// pod is a pod that several budgets select, as namespace/name, or empty.
 	pod string
-	// refusal is Pool.Refusal or the node's Pool.Refused.
+	// refusal is the node's reason in Pool.Refused.
 	refusal string
 }
 
@@ -65,7 +63,7 @@ func (w Wait) String() string {
 		return fmt.Sprintf("waits for PodDisruptionBudget %s: nodes that are being drained use up the disruptions that it allows", w.Budget)
 	case Leader:
 		return "waits for the other nodes of its pool: it runs the leading controller, which has to move once"
-	case Guard, Daemon:
+	case Refused:
 		return w.refusal
 	case BlockedPod:
 		if w.pod != "" {
@@ -86,7 +84,7 @@ func zeroBudget(name types.NamespacedName, healthy, needed int32) string {
 func (r *round) wait(p *Pool, n *corev1.Node, hasSlot bool) Wait {
 	w := Wait{Node: n, Cause: Slot, Slots: p.Slots}
 	if !hasSlot {
-		if p.IsControlPlane {
+		if p.UpdatesControlPlane {
 			w.Cause = ControlPlane
 			if p.Used < p.Slots && r.turn != p.Name {
 				w.OtherPool = r.turn
@@ -94,12 +92,8 @@ func (r *round) wait(p *Pool, n *corev1.Node, hasSlot bool) Wait {
 		}
 		return w
 	}
-	if p.Refusal != "" {
-		w.Cause, w.refusal = Guard, p.Refusal
-		return w
-	}
 	if why := p.Refused[n.Name]; why != "" {
-		w.Cause, w.refusal = Daemon, why
+		w.Cause, w.refusal = Refused, why
 		return w
 	}
 	if p.isDeferred(n) {

@@ -24,7 +24,7 @@ func MaxUnavailable(p *mcfgv1.MachineConfigPool, nodes int) (int, error) {
 		return 0, fmt.Errorf("spec.maxUnavailable is %q, so no node starts its update: set a number such as 2 or a percentage such as 10%%",
 			p.Spec.MaxUnavailable.String())
 	}
-	if IsOfControlPlane(p.Name) {
+	if IsControlPlanePool(p.Name) {
 		return 1, nil
 	}
 	return max(most, 1), nil

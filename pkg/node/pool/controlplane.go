@@ -21,24 +21,24 @@ const (
 // read its configs.
 var controlPlaneRoles = []string{controlPlaneRole, masterRole, arbiterRole}
 
-// IsControlPlane reports whether the node's labels say that it has a part of the control plane.
-func IsControlPlane(n *corev1.Node) bool {
+// IsControlPlaneNode reports whether the node's labels say that it has a part of the control plane.
+func IsControlPlaneNode(n *corev1.Node) bool {
 	return slices.ContainsFunc(controlPlaneRoles, func(label string) bool { return has(n, label) })
 }
 
-// IsOnlyControlPlane reports whether no other node has a part of the control plane.
-func IsOnlyControlPlane(n *corev1.Node, nodes []*corev1.Node) bool {
-	return !slices.ContainsFunc(nodes, func(other *corev1.Node) bool { return other.Name != n.Name && IsControlPlane(other) })
+// IsOnlyControlPlaneNode reports whether no other node has a part of the control plane.
+func IsOnlyControlPlaneNode(n *corev1.Node, nodes []*corev1.Node) bool {
+	return !slices.ContainsFunc(nodes, func(other *corev1.Node) bool { return other.Name != n.Name && IsControlPlaneNode(other) })
 }
 
-// IsOfControlPlane reports whether a pool is meant for nodes of the control plane, by its name. Their configs contain credentials.
-func IsOfControlPlane(pool string) bool {
+// IsControlPlanePool reports whether a pool is meant for nodes of the control plane, by its name. Their configs contain credentials.
+func IsControlPlanePool(pool string) bool {
 	return pool == api.ControlPlanePool || pool == api.ArbiterPool
 }
 
-// RunsControlPlane reports whether a pool is meant for nodes of the control plane or has one. All nodes of such pools start one at a time.
-func RunsControlPlane(pool string, nodes []*corev1.Node) bool {
-	return IsOfControlPlane(pool) || slices.ContainsFunc(nodes, IsControlPlane)
+// UpdatesControlPlane reports whether a pool is meant for nodes of the control plane or has one. All nodes of such pools start one at a time.
+func UpdatesControlPlane(pool string, nodes []*corev1.Node) bool {
+	return IsControlPlanePool(pool) || slices.ContainsFunc(nodes, IsControlPlaneNode)
 }
 
 func has(n *corev1.Node, label string) bool {

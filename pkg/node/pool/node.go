@@ -17,7 +17,7 @@ import (
 // IsStranded reports whether the pods of a node could run nowhere else: it is a control-plane node, and none of the other nodes is ready. Such
 // a node is updated without a drain. A worker is always drained.
 func IsStranded(n *corev1.Node, nodes []*corev1.Node) bool {
-	return IsControlPlane(n) && !slices.ContainsFunc(nodes, func(other *corev1.Node) bool { return other.Name != n.Name && IsReady(other) })
+	return IsControlPlaneNode(n) && !slices.ContainsFunc(nodes, func(other *corev1.Node) bool { return other.Name != n.Name && IsReady(other) })
 }
 
 // CanMove reports whether a pod could run on another node: one that is ready, and that the pod's nodeSelector, its required affinity to nodes and

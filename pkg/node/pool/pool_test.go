@@ -335,8 +335,8 @@ func TestPodsMoveToNodesThatMeetTheirAffinity(t *testing.T) {
 // TestPoolsWithAControlPlaneNodeRunTheControlPlane has a custom pool whose selector an administrator has written.
 func TestPoolsWithAControlPlaneNodeRunTheControlPlane(t *testing.T) {
 	nodes := parseNodes(t, "a:v0→v0 b:v0→v0")
-	assert.False(t, pool.RunsControlPlane("custom", nodes))
-	assert.True(t, pool.RunsControlPlane(api.ArbiterPool, nodes))
+	assert.False(t, pool.UpdatesControlPlane("custom", nodes))
+	assert.True(t, pool.UpdatesControlPlane(api.ArbiterPool, nodes))
 	nodes[1].Labels = map[string]string{"node-role.kubernetes.io/arbiter": ""}
-	assert.True(t, pool.RunsControlPlane("custom", nodes))
+	assert.True(t, pool.UpdatesControlPlane("custom", nodes))
 }

@@ -59,7 +59,7 @@ func (u Usage) Used() (controlPlane, others []string) {
 	}
 	delete(owners, "")
 	for _, name := range slices.Sorted(maps.Keys(owners)) {
-		if IsOfControlPlane(owners[name]) {
+		if IsControlPlanePool(owners[name]) {
 			controlPlane = append(controlPlane, name)
 		} else {
 			others = append(others, name)

@@ -43,7 +43,7 @@ func newAccess(c client.Client) *access {
 
 // readerOf returns the name of the ClusterRole with which the nodes of a pool read their config.
 func readerOf(p *mcfgv1.MachineConfigPool) string {
-	if pool.IsOfControlPlane(p.Name) {
+	if pool.IsControlPlanePool(p.Name) {
 		return api.ControlPlaneConfigReader
 	}
 	return api.MachineConfigReader

@@ -71,7 +71,7 @@ func (g *guard) refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Nod
 // control-plane node has only its own server, and where no other server is known, the address of the cluster counts.
 func (g *guard) checkServers(ctx context.Context, n *corev1.Node, nodes []*corev1.Node) string {
 	var others []string
-	if !pool.IsOnlyControlPlane(n, nodes) {
+	if !pool.IsOnlyControlPlaneNode(n, nodes) {
 		var servers discoveryv1.EndpointSlice
 		err := g.reader.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, &servers)
 		if client.IgnoreNotFound(err) != nil {

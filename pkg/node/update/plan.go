@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -38,26 +37,20 @@ type rollout struct {
 	targeted []*corev1.Node
 	// specError explains why no node can be targeted because of a field of the pool; empty if none prevents it.
 	specError string
-	// nodesUnknown reports whether the selector is invalid.
-	nodesUnknown bool
-	// refusal says why no node may get the pool's config, as a sentence without subject and period: the stage is of another release, or the
-	// daemons may not read the config. It is empty if nodes may.
-	refusal string
-	// isDoubtful reports whether the nodes may belong to another pool, so that none of them may be changed.
-	isDoubtful bool
-	// waiting explains why nodes wait although slots are free, and held why nodes that hold slots do not get the config; empty if none does.
-	waiting, held string
+	// waiting explains why nodes wait although slots are free or they hold one; empty if none does.
+	waiting string
 	// wait is the time after which the pool must be reconciled again; 0 if only a change of an object requires that.
 	wait time.Duration
 	err  error
 }
 
-// plan finds the nodes that start now. wait is the time after which it must run again; 0 if only a change of an object requires that.
-func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Membership, nodes []*corev1.Node) (wait time.Duration, err error) {
+// plan finds the nodes that start now. refusals has for each ClusterRole why no node that reads its config with it may get one. wait is the time
+// after which plan must run again; 0 if only a change of an object requires that.
+func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Membership, nodes []*corev1.Node, refusals map[string]string) (wait time.Duration, err error) {
 	inputs := make([]plan.Pool, len(rollouts))
 	isNeeded := false
 	for i, o := range rollouts {
-		inputs[i] = o.prepare(members, nodes, r.options.Release)
+		inputs[i] = o.prepare(members, nodes, r.options.Release, refusals[readerOf(o.pool)])
 		isNeeded = isNeeded || inputs[i].Used < inputs[i].Slots && len(inputs[i].Candidates) > 0
 	}
 	if !isNeeded {
@@ -65,7 +58,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 		return 0, nil
 	}
 	for _, o := range rollouts {
-		o.waiting = pool.Message(o.pool, pool.NodesWaiting) // it stays until the next plan
+		o.waiting = cmp.Or(pool.Message(o.pool, pool.NodesWaiting), o.waiting) // it stays until the next plan
 	}
 	if wait := r.nextPlan.Sub(r.clock.Now()); wait > 0 {
 		return wait, nil
@@ -98,7 +91,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 	for i, p := range plans {
 		rollouts[i].targeted = append(rollouts[i].targeted, p.Start...)
 		hasIdle = hasIdle || p.Idle > 0
-		rollouts[i].waiting = explain(p)
+		rollouts[i].waiting = explain(inputs[i], p)
 	}
 	r.hasIdle.Store(hasIdle)
 	if wait == 0 && hasIdle {
@@ -116,20 +109,23 @@ func (r *pools) leader(ctx context.Context) string {
 	return pod.Spec.NodeName
 }
 
-// explain returns a sentence about the first node that waits although slots are free, and the number of the others; empty if none does.
-func explain(p plan.Plan) string {
-	if p.Idle == 0 && (len(p.Waiting) == 0 || p.Waiting[0].OtherPool == "") {
-		return ""
+// explain returns a sentence about the first node that waits although slots are free or it holds one, and the number of the others; empty if none
+// does.
+func explain(input plan.Pool, p plan.Plan) string {
+	switch {
+	case p.Idle > 0, len(p.Waiting) > 0 && p.Waiting[0].OtherPool != "":
+		first := p.Waiting[0]
+		return printable.AndOthers(fmt.Sprintf("Node %s %s", first.Node.Name, first), len(p.Waiting), "node")
+	case len(input.Held) > 0:
+		first := input.Held[0].Name
+		return printable.AndOthers(fmt.Sprintf("Node %s %s", first, input.Refused[first]), len(input.Held), "node")
 	}
-	first := p.Waiting[0]
-	return printable.AndOthers(fmt.Sprintf("Node %s %s", first.Node.Name, first), len(p.Waiting), "node")
+	return ""
 }
 
-// prepare returns the pool for the planner, and targets the nodes that keep their slots. all are the nodes of the cluster, and release is
-// the controller's.
-func (o *rollout) prepare(members pool.Membership, all []*corev1.Node, release string) plan.Pool {
-	input, retarget, err := plan.NewPool(o.pool, members, all, release)
-	o.isDoubtful, o.nodesUnknown = input.Refusal != "", members.Invalid[o.pool.Name] != ""
+// prepare returns the pool for the planner, and targets the nodes that keep their slots. The other arguments are those of plan.NewPool.
+func (o *rollout) prepare(members pool.Membership, all []*corev1.Node, release, refusal string) plan.Pool {
+	input, err := plan.NewPool(o.pool, members, all, release, refusal)
 	if err != nil {
 		o.specError = err.Error()
 	}
@@ -137,17 +133,7 @@ func (o *rollout) prepare(members pool.Membership, all []*corev1.Node, release s
 		input.Candidates = nil
 		return input
 	}
-	held := slices.DeleteFunc(slices.Clone(o.nodes), func(n *corev1.Node) bool { return !pool.HoldsSlot(n) || input.Refused[n.Name] == "" })
-	if o.refusal == "" {
-		o.targeted = retarget
-	} else {
-		input.Refusal = cmp.Or(input.Refusal, o.refusal)
-		held = slices.Concat(retarget, held)
-	}
-	if len(held) > 0 {
-		why := cmp.Or(o.refusal, input.Refused[held[0].Name])
-		o.held = printable.AndOthers(fmt.Sprintf("Node %s %s", held[0].Name, why), len(held), "node")
-	}
+	o.targeted, o.waiting = input.Retarget, explain(input, plan.Plan{})
 	return input
 }
 

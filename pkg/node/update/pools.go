@@ -103,7 +103,7 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	rollouts := make([]*rollout, len(all))
 	pending := kubelet.NewPending(kubelets.Items, configs.Items)
 	for i, p := range all {
-		rollouts[i] = &rollout{pool: p, nodes: members.Nodes[p.Name], refusal: other}
+		rollouts[i] = &rollout{pool: p, nodes: members.Nodes[p.Name]}
 		if other != "" || pending.Of(p) != "" {
 			rollouts[i].renderError = pool.Message(p, mcfgv1.MachineConfigPoolRenderDegraded) // until the MachineConfigs are rendered again
 			continue
@@ -113,6 +113,7 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	// Before nodes get a config, their daemons must be able to read it.
 	usage := pool.NewUsage(configs.Items, all, nodes)
 	controlPlane, others := usage.Used()
+	refusals := map[string]string{}
 	var failures []error
 	for _, reader := range []struct {
 		role    string
@@ -122,19 +123,15 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 		if err != nil {
 			failures = append(failures, err)
 		}
-		for _, o := range rollouts {
-			if readerOf(o.pool) == reader.role {
-				o.refusal = cmp.Or(o.refusal, refusal)
-			}
-		}
+		refusals[reader.role] = cmp.Or(other, refusal)
 	}
 	var result reconcile.Result
-	if result.RequeueAfter, err = r.plan(ctx, rollouts, members, nodes); err != nil {
+	if result.RequeueAfter, err = r.plan(ctx, rollouts, members, nodes, refusals); err != nil {
 		return reconcile.Result{}, err
 	}
 	for _, o := range rollouts {
 		if o.err == nil {
-			o.err = r.sync(ctx, o)
+			o.err = r.sync(ctx, o, members)
 		}
 		if o.err != nil {
 			failures = append(failures, fmt.Errorf("MachineConfigPool %s: %w", o.pool.Name, o.err))
@@ -205,12 +202,12 @@ func (r *pools) createBuiltIn(ctx context.Context, existing []*mcfgv1.MachineCon
 }
 
 // sync assigns a pool's config to nodes and writes the pool's status.
-func (r *pools) sync(ctx context.Context, o *rollout) error {
+func (r *pools) sync(ctx context.Context, o *rollout, members pool.Membership) error {
 	p := o.pool
-	nodes, unassigned := r.assign(ctx, o)
+	nodes, unassigned := r.assign(ctx, o, members)
 	options := pool.StatusOptions{
-		WaitForReady: r.options.WaitForReady, RenderError: o.renderError, SpecError: o.specError, NodesUnknown: o.nodesUnknown,
-		Waiting: cmp.Or(o.waiting, o.held),
+		WaitForReady: r.options.WaitForReady, RenderError: o.renderError, SpecError: o.specError,
+		NodesUnknown: members.Invalid[p.Name] != "", Waiting: o.waiting,
 	}
 	before := p.DeepCopy()
 	p.Status = pool.Status(p, nodes, options, r.clock.Now().UTC().Truncate(time.Second))
@@ -345,9 +342,9 @@ func (r *pools) target(ctx context.Context, p *mcfgv1.MachineConfigPool, rendere
 }
 
 // assign writes the changes of a pool's nodes and returns the nodes with these changes.
-func (r *pools) assign(ctx context.Context, o *rollout) ([]*corev1.Node, error) {
+func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership) ([]*corev1.Node, error) {
 	p := o.pool
-	if o.specError != "" || o.isDoubtful || p.DeletionTimestamp != nil {
+	if o.specError != "" || members.Doubt(p.Name) != "" || p.DeletionTimestamp != nil {
 		return o.nodes, nil
 	}
 	nodes := slices.Clone(o.nodes)

@@ -80,6 +80,7 @@ func TestInvalidNodeSelectorStopsAllPoolsButTheControlPlane(t *testing.T) {
 	require.NotEmpty(t, m.pools[2].Spec.Configuration.Name)
 	assert.False(t, pool.IsTrue(&m.pools[2], mcfgv1.MachineConfigPoolUpdated), "its nodes are not known")
 	assert.Empty(t, m.pools[2].Status.Configuration.Name)
+	assert.Equal(t, "Node n2 waits because it may belong to MachineConfigPool infra, whose spec.nodeSelector is invalid", pool.Message(&m.pools[1], pool.NodesWaiting))
 	// The other slot is free.
 	m.nodes[2].Annotations = m.nodes[3].Annotations
 	reconcilePools()

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/internal/pointers"
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/view/nodes"
@@ -34,7 +35,7 @@ func Nodes(ctx context.Context, c client.Reader, now time.Time) (nodes.Cluster, 
 	return cluster, nil
 }
 
-// Configs reads all MachineConfigs and the policies for changes of nodes.
+// Configs reads all MachineConfigs, the ControllerConfig and the policies for changes of nodes.
 func Configs(ctx context.Context, c client.Reader) (nodes.Configs, error) {
 	var configs nodes.Configs
 	found, err := listed[mcfgv1.MachineConfig](ctx, c, &mcfgv1.MachineConfigList{})
@@ -42,6 +43,14 @@ func Configs(ctx context.Context, c client.Reader) (nodes.Configs, error) {
 		return configs, explain("MachineConfigs", err)
 	}
 	configs.Stored = pointers.To(found)
+	configs.Controller = &mcfgv1.ControllerConfig{}
+	err = c.Get(ctx, client.ObjectKey{Name: api.MachineConfigController}, configs.Controller)
+	switch {
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		configs.Controller = nil
+	case err != nil:
+		return configs, explain("ControllerConfig "+api.MachineConfigController, err)
+	}
 	var settings operatorv1.MachineConfiguration
 	err = c.Get(ctx, client.ObjectKey{Name: "cluster"}, &settings)
 	if err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {

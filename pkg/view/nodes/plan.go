@@ -115,6 +115,8 @@ type PlannedNode struct {
 type Configs struct {
 	// Stored are all MachineConfigs of the cluster. Added are not in the cluster yet, and replace those with the same name.
 	Stored, Added []*mcfgv1.MachineConfig
+	// Controller names the release of the stage; nil if it does not exist.
+	Controller *mcfgv1.ControllerConfig
 	// Policies decide about the actions after a change.
 	Policies operatorv1.NodeDisruptionPolicyClusterStatus
 }
@@ -132,10 +134,9 @@ type draft struct {
 	*PoolPlan
 	pool  *mcfgv1.MachineConfigPool
 	nodes []*corev1.Node
-	// input has what the planner needs, and retarget the nodes that get the target at once.
-	input    plan.Pool
-	retarget []*corev1.Node
-	shown    bool
+	// input has what the planner needs.
+	input plan.Pool
+	shown bool
 }
 
 // NewDraft renders the MachineConfigs of all pools and finds the nodes that need the result. Only limits the plan to one pool. The error is a
@@ -190,7 +191,7 @@ func (d *Draft) NeedsPods() bool {
 // NeedsLeader reports whether the plan depends on the node of the leading controller.
 func (d *Draft) NeedsLeader() bool {
 	return slices.ContainsFunc(d.drafts, func(p draft) bool {
-		return p.shown && p.input.IsControlPlane && len(p.input.Candidates) > 1
+		return p.shown && p.input.UpdatesControlPlane && len(p.input.Candidates) > 1
 	})
 }
 
@@ -245,7 +246,11 @@ func (r *renderer) draft(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*
 		d.pool.Spec.Paused = true
 	}
 	var invalid error
-	d.input, d.retarget, invalid = plan.NewPool(d.pool, m, all, "")
+	release := ""
+	if c := r.configs.Controller; c != nil {
+		release = c.Annotations[api.ReleaseAnnotation] // the plan expects that its controller runs
+	}
+	d.input, invalid = plan.NewPool(d.pool, m, all, release, plan.OtherRelease(r.configs.Controller, release))
 	if err = cmp.Or(invalid, err); err != nil {
 		d.err, d.Error = err, err.Error()
 	}
@@ -391,7 +396,7 @@ func (d *Draft) Plan(w Workload) *Plan {
 	guard := func(n *corev1.Node) string { return plan.EtcdRefusal(n, d.cluster.Nodes, etcd, w.Budgets) }
 	for i, result := range plan.Guarded(inputs, planner, guard) {
 		if p := &d.drafts[i]; p.shown {
-			if p.input.IsControlPlane && len(result.Start) > 0 {
+			if p.input.UpdatesControlPlane && len(result.Start) > 0 {
 				p.Reported = pool.Message(p.pool, pool.NodesWaiting)
 			}
 			p.addNodes(result)
@@ -426,13 +431,13 @@ func (d *draft) addNodes(result plan.Plan) {
 			add(n, Running, "failed; its daemon retries: "+n.Annotations[api.NodeReasonAnnotation])
 		case isTarget && !pool.IsDone(n):
 			add(n, Running, "")
-		case !isTarget && pool.HoldsSlot(n) && !slices.Contains(d.retarget, n):
-			add(n, Running, d.input.Refusal)
+		case !isTarget && pool.HoldsSlot(n) && !slices.Contains(d.input.Retarget, n):
+			add(n, Running, d.input.Refused[n.Name])
 		case !isTarget && !pool.HoldsSlot(n) && !pool.IsReady(n):
 			unready = append(unready, n)
 		}
 	}
-	for _, n := range d.retarget {
+	for _, n := range d.input.Retarget {
 		add(n, Start, "is updated to another config now, and keeps its slot")
 	}
 	for _, n := range result.Start {

@@ -88,7 +88,7 @@ func newPlanned(t *testing.T, slots int) *planned {
 	t.Helper()
 	base := newConfig(t, "00-worker", "worker", "/etc/app.conf", "one")
 	first := rendered(t, "worker", base)
-	p := &planned{T: t, Configs: nodes.Configs{Stored: []*mcfgv1.MachineConfig{base, first}, Policies: disruption.Default()}}
+	p := &planned{T: t, Configs: nodes.Configs{Stored: []*mcfgv1.MachineConfig{base, first}, Controller: &mcfgv1.ControllerConfig{}, Policies: disruption.Default()}}
 	p.At = now
 	p.Pools = []*mcfgv1.MachineConfigPool{newPool("worker", func(pool *mcfgv1.MachineConfigPool) {
 		pool.Spec.Configuration.Name = first.Name
@@ -335,6 +335,30 @@ func TestInvalidNodeSelectorStartsNoNode(t *testing.T) {
 	require.Equal(t, "worker", got.Pools[1].Name)
 	assert.Equal(t, []string{"Running b " + why, "Wait a " + why}, turns(&nodes.Plan{Pools: got.Pools[1:]}))
 	assert.ErrorContains(t, got.Errors(), "MachineConfigPool infra: spec.nodeSelector is invalid")
+}
+
+// TestPlanSaysWhyANodeKeepsAnotherConfig has a node whose update to another config is in progress, and one that has not started.
+func TestPlanSaysWhyANodeKeepsAnotherConfig(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		// stage is the release of the ControllerConfig; nil if it does not exist.
+		stage *string
+		why   string
+	}{
+		{"the daemons are of another release", new("1.1.0"), `waits for its daemon of release 1.1.0: the running one is of release ""`},
+		{"the ControllerConfig does not exist", nil, "waits for ControllerConfig machine-config-controller, which the release creates"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPlanned(t, 2)
+			p.add("a")
+			p.Nodes = append(p.Nodes, newNode("b", "currentConfig", p.at(), "desiredConfig", "rendered-worker-other", "state", api.NodeWorking))
+			p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")}
+			if p.Controller = nil; tt.stage != nil {
+				p.Controller = &mcfgv1.ControllerConfig{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.ReleaseAnnotation: *tt.stage}}}
+			}
+			assert.Equal(t, []string{"Running b " + tt.why, "Wait a " + tt.why}, turns(p.plan()))
+		})
+	}
 }
 
 func TestPausedPoolIsPlannedAsIfItWereResumed(t *testing.T) {

@@ -166,7 +166,7 @@ func NewStatus(c Cluster, only string) (*Status, error) {
 // turnOf returns the first control-plane pool with an unavailable or failed node; empty if there is none. Other control-plane nodes wait for it.
 func turnOf(pools []*mcfgv1.MachineConfigPool, members pool.Membership) string {
 	for _, p := range pools {
-		if nodes := members.Nodes[p.Name]; pool.RunsControlPlane(p.Name, nodes) && pool.Used(p, nodes) > 0 {
+		if nodes := members.Nodes[p.Name]; pool.UpdatesControlPlane(p.Name, nodes) && pool.Used(p, nodes) > 0 {
 			return p.Name
 		}
 	}
@@ -195,7 +195,7 @@ func newPool(p *mcfgv1.MachineConfigPool, members pool.Membership, turn string, 
 	result.SpecError = cmp.Or(members.Invalid[p.Name], result.SpecError)
 	used := pool.Used(p, nodes)
 	delay := members.Doubt(p.Name)
-	if delay == "" && turn != "" && pool.RunsControlPlane(p.Name, nodes) {
+	if delay == "" && turn != "" && pool.UpdatesControlPlane(p.Name, nodes) {
 		wait := plan.Wait{Cause: plan.ControlPlane}
 		if used == 0 {
 			wait.OtherPool = turn
