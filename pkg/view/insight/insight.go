@@ -113,6 +113,7 @@ func Assess(in Input) (*Assessment, error) {
 	}
 	found = append(found, alertInsights(in.Alerts, a.started)...)
 	if !in.AsOriginal {
+		found = append(found, invalidInsights(in.ClusterVersion)...)
 		found = append(found, requestInsights(in.ClusterVersion)...)
 		found = append(found, a.pauseInsights(in)...)
 		found = append(found, VacancyInsights(in.Leader)...)

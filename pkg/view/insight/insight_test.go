@@ -374,6 +374,24 @@ func TestRemainingTimeIsEstimated(t *testing.T) {
 	}
 }
 
+func TestInvalidSpecIsAnInsight(t *testing.T) {
+	invalid := is(api.Invalid, configv1.ConditionTrue, time.Minute)
+	invalid.Message = "The cluster version is invalid: spec.desiredUpdate: Required value"
+	in := updating(past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.Operators = operators(3, 3, "1.1.0")
+	in.ClusterVersion.Status.Conditions[1].Status = configv1.ConditionFalse
+	in.ClusterVersion.Status.Conditions = append(in.ClusterVersion.Status.Conditions, invalid)
+	a, err := insight.Assess(in)
+	require.NoError(t, err)
+	require.Len(t, a.Insights, 1)
+	assert.Equal(t, "The operator ignores invalid values in the spec", a.Insights[0].Summary)
+	assert.Equal(t, invalid.Message, a.Insights[0].Description)
+	in.AsOriginal = true
+	a, err = insight.Assess(in)
+	require.NoError(t, err)
+	assert.Empty(t, a.Insights)
+}
+
 func TestRejectedReleaseIsAnInsight(t *testing.T) {
 	rejected := is(api.ReleaseAccepted, configv1.ConditionFalse, time.Minute)
 	rejected.Reason, rejected.Message = "RetrievePayload", "Nobody signed it."

@@ -135,6 +135,18 @@ func versionInsights(cv *configv1.ClusterVersion, now time.Time) []Insight {
 	return []Insight{insight}
 }
 
+// invalidInsights reports a spec with values that the operator ignores.
+func invalidInsights(cv *configv1.ClusterVersion) []Insight {
+	invalid := api.FindCondition(cv.Status.Conditions, api.Invalid)
+	if invalid == nil || invalid.Status != configv1.ConditionTrue {
+		return nil
+	}
+	return []Insight{{
+		Since: invalid.LastTransitionTime.Time, Level: Warning, Impact: ImpactStalled, Reference: api.UserDocs + "update.md#when-it-is-stuck",
+		Summary: "The operator ignores invalid values in the spec", Description: invalid.Message, Resources: []Resource{{clusterVersions, cv.Name}},
+	}}
+}
+
 // requestInsights reports a requested release that the operator rejects, and an accepted one of which the cluster gets nothing.
 func requestInsights(cv *configv1.ClusterVersion) []Insight {
 	accepted := api.FindCondition(cv.Status.Conditions, api.ReleaseAccepted)

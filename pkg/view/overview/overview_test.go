@@ -136,3 +136,11 @@ func TestOverviewSortsVersions(t *testing.T) {
 	assert.Equal(t, []string{"4.10.0", "4.10.0-rc.1", "4.9.0", "other", "odd", ""}, got)
 	assert.Equal(t, "odd", cv.Status.AvailableUpdates[0].Version, "the ClusterVersion is unchanged")
 }
+
+func TestOverviewWarnsOfAnInvalidSpec(t *testing.T) {
+	cv := clusterversions.Resting()
+	clusterversions.Set(cv, api.Invalid, configv1.ConditionTrue, "", "The cluster version is invalid: spec.desiredUpdate: Required value")
+	var out, warnings bytes.Buffer
+	require.NoError(t, New(cv).Print(&out, &warnings, false))
+	assert.Equal(t, "warning: The cluster version is invalid: spec.desiredUpdate: Required value\n", warnings.String())
+}

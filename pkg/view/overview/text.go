@@ -58,6 +58,9 @@ func (v *Overview) stateText(out, warnings io.Writer) {
 	case c.Status != configv1.ConditionFalse:
 		fmt.Fprintf(out, "%s=%s:\n\n%s\n\n", c.Type, c.Status, reported.Because(c.Reason, c.Message))
 	}
+	if c := v.condition(api.Invalid); c != nil && c.Status == configv1.ConditionTrue { // the original client does not show it
+		fmt.Fprintf(warnings, "warning: %s\n", c.Message)
+	}
 	switch c := v.condition(configv1.OperatorProgressing); {
 	case c == nil || c.Message == "":
 		fmt.Fprintf(warnings, missing, configv1.OperatorProgressing)
