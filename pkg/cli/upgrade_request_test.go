@@ -458,6 +458,11 @@ func TestUpgradeWritesTheRequest(t *testing.T) {
 		},
 		{name: "has nothing to clear", args: []string{"--clear"}, out: "info: No update in progress\n"},
 		{
+			name: "has nothing to clear while an update continues", args: []string{"--clear"},
+			out:    "info: No update is requested, but the update to 4.14.1 is in progress. To go back, run 'cvo upgrade rollback --allow-upgrade-with-warnings'.\n",
+			change: func(cv *configv1.ClusterVersion) { cv.Status.History[0].State = configv1.PartialUpdate },
+		},
+		{
 			name: "keeps accepted risks when there is nothing else to clear", args: []string{"--clear"}, out: "info: No update in progress\n",
 			change: func(cv *configv1.ClusterVersion) {
 				cv.Spec.DesiredUpdate = &configv1.Update{AcceptRisks: []configv1.AcceptRisk{{Name: "A"}}}

@@ -63,6 +63,15 @@ func (c *requestCluster) rollsBack(t *testing.T) {
 			spec: `{"desiredUpdate":{"acceptRisks":[{"name":"A"}],"architecture":"","force":false,"image":"` + clusterversions.Release("", "0").Image + `","version":"4.14.0"}}`,
 		},
 		{
+			name: "names the whole command while the cluster updates", code: command.ExitRefused,
+			change: func(cv *configv1.ClusterVersion) {
+				progressing(cv)
+				cv.Status.History[1].State = configv1.PartialUpdate
+			},
+			errs: "error: no previous completed version found in ClusterVersion's status.history besides the current 4.14.1 (" + clusterversions.Release("", "1").Image + ")" +
+				strings.TrimSuffix(allows("4.14.0", clusterversions.Release("", "0").Image), "\n") + " --allow-upgrade-with-warnings\n",
+		},
+		{
 			name: "does not return to a release that never completed", code: command.ExitRefused,
 			change: func(cv *configv1.ClusterVersion) { cv.Status.History[1].State = configv1.PartialUpdate },
 			errs: "error: no previous completed version found in ClusterVersion's status.history besides the current 4.14.1 (" + clusterversions.Release("", "1").Image + ")" +

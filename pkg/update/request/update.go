@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blang/semver/v4"
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/oci/registry"
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/update/precondition"
 	"github.com/cluster-version/cvo/pkg/update/reported"
 )
 
@@ -293,6 +295,9 @@ func (o Clear) Plan(cv *configv1.ClusterVersion, r *Request) error {
 	asked := cv.Spec.DesiredUpdate
 	if asked == nil || asked.Version == "" && asked.Image == "" && asked.Architecture == "" && !asked.Force && asked.Mode == "" && len(asked.AcceptRisks) > 0 {
 		r.Message = "info: No update in progress"
+		if updating := updatingTo(cv); updating != "" {
+			r.Message = fmt.Sprintf("info: No update is requested, but the update to %s is in progress. To go back, run '%s'.", updating, wayBack(cv))
+		}
 		return nil
 	}
 	r.From = endOfUpdate(*asked)
@@ -304,7 +309,7 @@ func (o Clear) Plan(cv *configv1.ClusterVersion, r *Request) error {
 		r.SpecPatch = map[string]any{"desiredUpdate": nil}
 	}
 	r.checkStored = func(now *configv1.ClusterVersion) error {
-		r.Message, r.startsRollout = o.effect(*asked, now.Status)
+		r.Message, r.startsRollout = o.effect(*asked, now)
 		return nil
 	}
 	return nil
@@ -312,8 +317,8 @@ func (o Clear) Plan(cv *configv1.ClusterVersion, r *Request) error {
 
 // effect describes the effect of clearing a request, and reports whether the operator has a release to roll out then. Without a request,
 // the cluster is at the release of its operator.
-func (o Clear) effect(asked configv1.Update, status configv1.ClusterVersionStatus) (message string, rollsOut bool) {
-	desired := status.Desired
+func (o Clear) effect(asked configv1.Update, cv *configv1.ClusterVersion) (message string, rollsOut bool) {
+	status, desired := cv.Status, cv.Status.Desired
 	current := reported.Name(desired.Version, desired.Image)
 	name := reported.Name(asked.Version, asked.Image)
 	cancelled := "Update to " + name + " cancelled"
@@ -333,7 +338,7 @@ func (o Clear) effect(asked configv1.Update, status configv1.ClusterVersionStatu
 		return cancelled + "; the cluster stays at " + current, false
 	case own:
 		return "Request cleared, but the cluster completes the update to " + current + ", because the operator of " + current +
-			" already runs. To go back, run 'cvo upgrade rollback'.", true
+			" already runs. To go back, run '" + wayBack(cv) + "'.", true
 	}
 	before := status.History[last]
 	if o.Operator == "" {
@@ -354,4 +359,16 @@ func equivalent(update configv1.Update, desired configv1.Release) bool {
 		return update.Image == desired.Image
 	}
 	return update.Version != "" && update.Version == desired.Version
+}
+
+// wayBack returns the command that requests the last completed release while an update is in progress. That is an update if the cluster is on
+// its way to an earlier version.
+func wayBack(cv *configv1.ClusterVersion) string {
+	current, err := semver.Parse(cv.Status.Desired.Version)
+	if previous := precondition.PreviousCompleted(cv.Status); previous != nil && err == nil {
+		if before, err := semver.Parse(previous.Version); err == nil && before.GTE(current) {
+			return "cvo upgrade --to-image " + previous.Image + " --allow-explicit-upgrade --allow-upgrade-with-warnings"
+		}
+	}
+	return "cvo upgrade rollback --allow-upgrade-with-warnings"
 }

@@ -179,6 +179,9 @@ func TestClearReportsItsEffect(t *testing.T) {
 	replacing := updating
 	replacing.History = slices.Clone(updating.History)
 	replacing.History[1].State = configv1.PartialUpdate
+	returning := updating
+	returning.Desired.Version, returning.History = "1.0.0", slices.Clone(updating.History)
+	returning.History[0].Version, returning.History[1].Version = "1.0.0", "1.1.0"
 	for _, test := range []struct {
 		name     string
 		operator string
@@ -191,7 +194,14 @@ func TestClearReportsItsEffect(t *testing.T) {
 			"stays if the new operator runs, by another name", "mirror.example/r@sha256:2222",
 			configv1.Update{Version: "1.1.0"},
 			updating,
-			"Request cleared, but the cluster completes the update to 1.1.0, because the operator of 1.1.0 already runs. To go back, run 'cvo upgrade rollback'.",
+			"Request cleared, but the cluster completes the update to 1.1.0, because the operator of 1.1.0 already runs. To go back, run 'cvo upgrade rollback --allow-upgrade-with-warnings'.",
+		},
+		{
+			"completes a rollback whose operator runs", next,
+			configv1.Update{Version: "1.0.0", Image: next},
+			returning,
+			"Request cleared, but the cluster completes the update to 1.0.0, because the operator of 1.0.0 already runs. To go back, run " +
+				"'cvo upgrade --to-image " + before + " --allow-explicit-upgrade --allow-upgrade-with-warnings'.",
 		},
 		{
 			"does not know the operator", "",
