@@ -25,12 +25,12 @@ import (
 func updatingTwice(t *testing.T) (*scribe, *shelf, apply.Former) {
 	t.Helper()
 	registry, work := newShelf("1.0.0", "1.1.0", "1.2.0"), slots{}
-	var passer *rollout.Passer
+	var executor *rollout.Executor
 	s := newScribe(t, func(p *parts) {
 		p.stages, p.runner, p.options.ReleaseImage = registry.stages(), work, imageOf("1.2.0")
 		p.engine = func(*configv1.ClusterVersion, *payload.Payload) Engine {
-			passer = &rollout.Passer{Clock: clock.RealClock{}, Applier: halted{}, Observer: unseen{}}
-			return Engine{Passer: passer, Prepare: func(context.Context) error { return nil }, Completed: func(context.Context) {}}
+			executor = &rollout.Executor{Clock: clock.RealClock{}, Applier: halted{}, Observer: unseen{}}
+			return Engine{Executor: executor, Prepare: func(context.Context) error { return nil }, Completed: func(context.Context) {}}
 		}
 	})
 	cv := s.get(t)
@@ -42,10 +42,10 @@ func updatingTwice(t *testing.T) (*scribe, *shelf, apply.Former) {
 	s.reconcile(t)
 	require.Contains(t, work, background.SlotRollout)
 	work[background.SlotRollout].step(t.Context())
-	require.NotNil(t, passer)
-	require.NotNil(t, passer.Former)
+	require.NotNil(t, executor)
+	require.NotNil(t, executor.Former)
 	registry.pulled = nil
-	return s, registry, passer.Former
+	return s, registry, executor.Former
 }
 
 // configMapA is the object of every release on the shelf.

@@ -59,8 +59,8 @@ func (s *savedInventory) Save(_ context.Context, inv inventory.Inventory) error 
 	return nil
 }
 
-// rolledOut begins a rollout of these ConfigMaps in the ledger and runs it. It returns the plan and the passer.
-func rolledOut(t *testing.T, l *ledger.Ledger, version string, names ...string) (*rollout.Plan, *rollout.Passer) {
+// rolledOut begins a rollout of these ConfigMaps in the ledger and runs it. It returns the plan and the executor.
+func rolledOut(t *testing.T, l *ledger.Ledger, version string, names ...string) (*rollout.Plan, *rollout.Executor) {
 	t.Helper()
 	p := &payload.Payload{Release: release.Release{Version: version, Image: "registry.example/release@sha256:" + version}}
 	for _, name := range names {
@@ -70,11 +70,11 @@ func rolledOut(t *testing.T, l *ledger.Ledger, version string, names ...string) 
 	}
 	plan, err := rollout.NewPlan(p.Release, p.Manifests, release.Updating)
 	require.NoError(t, err)
-	passer := &rollout.Passer{Clock: clock.RealClock{}, Applier: takesAll{}, Observer: seesNothing{}, Rand: rand.New(rand.NewPCG(1, 1))}
-	l.Begin(p, plan, passer)
-	_, _, err = passer.Run(t.Context(), plan, rollout.Settled{})
+	executor := &rollout.Executor{Clock: clock.RealClock{}, Applier: takesAll{}, Observer: seesNothing{}, Rand: rand.New(rand.NewPCG(1, 1))}
+	l.Begin(p, plan, executor)
+	_, _, err = executor.Run(t.Context(), plan, rollout.Settled{})
 	require.NoError(t, err)
-	return plan, passer
+	return plan, executor
 }
 
 // TestReplacedRolloutSavesNoInventory replaces a rollout. The writer of its inventory is canceled only after the new rollout has started.
@@ -91,15 +91,15 @@ func TestReplacedRolloutSavesNoInventory(t *testing.T) {
 		return names
 	}
 
-	oldPlan, oldPasser := rolledOut(t, l, "1.0.0", "kept", "left")
+	oldPlan, oldExecutor := rolledOut(t, l, "1.0.0", "kept", "left")
 	assert.Empty(t, orphans())
-	newPlan, newPasser := rolledOut(t, l, "1.1.0", "kept", "made")
+	newPlan, newExecutor := rolledOut(t, l, "1.1.0", "kept", "made")
 	assert.Equal(t, []string{"left"}, orphans(), "the object was applied, although that was not saved yet")
 
-	require.NoError(t, l.Flush(t.Context(), logr.Discard(), oldPlan, oldPasser))
+	require.NoError(t, l.Flush(t.Context(), logr.Discard(), oldPlan, oldExecutor))
 	assert.Zero(t, store.saves)
 	assert.Equal(t, []string{"left"}, orphans(), "late results of the previous rollout are dropped")
-	require.NoError(t, l.Flush(t.Context(), logr.Discard(), newPlan, newPasser))
+	require.NoError(t, l.Flush(t.Context(), logr.Discard(), newPlan, newExecutor))
 	assert.Equal(t, 1, store.saves)
 	var names []string
 	for id := range maps.Keys(store.Records) {
@@ -119,10 +119,10 @@ func TestClosedLedgerReadsAgain(t *testing.T) {
 		return inv
 	}
 	require.NotNil(t, open())
-	plan, passer := rolledOut(t, l, "1.0.0", "a")
+	plan, executor := rolledOut(t, l, "1.0.0", "a")
 	require.Nil(t, open())
 	l.Close()
-	require.NoError(t, l.Flush(t.Context(), logr.Discard(), plan, passer))
+	require.NoError(t, l.Flush(t.Context(), logr.Discard(), plan, executor))
 	assert.Zero(t, store.saves)
 	assert.NotNil(t, open())
 }

@@ -24,7 +24,7 @@ import (
 
 // Engine rolls out one payload for one ClusterVersion.
 type Engine struct {
-	Passer *rollout.Passer
+	Executor *rollout.Executor
 	// Prepare is called before each pass. If values of the cluster's configuration have changed, it renders the manifests again. An error
 	// defers the pass.
 	Prepare func(ctx context.Context) error
@@ -78,7 +78,7 @@ func (w *rolling) step(ctx context.Context) background.Next {
 		w.log.Info("pass deferred", "error", err.Error())
 		return background.Next{After: prepareRetry}
 	}
-	progress, settled, err := w.engine.Passer.Run(ctx, w.plan, w.underway.snapshot().settled)
+	progress, settled, err := w.engine.Executor.Run(ctx, w.plan, w.underway.snapshot().settled)
 	w.underway.settle(w.key, settled)
 	w.runner.Wake(background.SlotInventory)
 	if err != nil {
@@ -118,28 +118,28 @@ func (w *rolling) begin(ctx context.Context) error {
 	plan.Began = began(w.r.original.Status)
 	engine := w.Reconciler.engine(w.r.original, p)
 	boundary := -1
-	engine.Passer.Report = func(progress report.Progress) {
+	engine.Executor.Report = func(progress report.Progress) {
 		w.progressed(w.r.original, w.key, progress)
 		if level := progress.FirstOpen(); level != boundary {
 			boundary = level
 			w.runner.Wake(background.SlotInventory)
 		}
 	}
-	if h := engine.Passer.Handover; h != nil {
-		h.Flush = func(ctx context.Context) error { return w.ledger.Flush(ctx, w.log, plan, engine.Passer) }
+	if h := engine.Executor.Handover; h != nil {
+		h.Flush = func(ctx context.Context) error { return w.ledger.Flush(ctx, w.log, plan, engine.Executor) }
 	}
 	if f := w.newFormer(); f != nil && w.mode == release.Updating {
-		engine.Passer.Former = f.manifests
+		engine.Executor.Former = f.manifests
 	}
-	engine.Passer.Repaired = func(r report.Repaired) { w.repaired(r) }
+	engine.Executor.Repaired = func(r report.Repaired) { w.repaired(r) }
 	started := w.r.original.Status.History[0].StartedTime.Time
-	current := w.underway.begin(w.key, beginning{plan: plan, passer: engine.Passer, payload: p, started: started, restored: restored})
+	current := w.underway.begin(w.key, beginning{plan: plan, executor: engine.Executor, payload: p, started: started, restored: restored})
 	if !current {
 		return errSuperseded
 	}
-	key := w.ledger.Begin(p, plan, engine.Passer)
+	key := w.ledger.Begin(p, plan, engine.Executor)
 	w.plan, w.engine = plan, engine
-	w.runner.Start(background.SlotInventory, key, w.ledger.Step(w.log, plan, engine.Passer))
+	w.runner.Start(background.SlotInventory, key, w.ledger.Step(w.log, plan, engine.Executor))
 	w.log.Info("rollout started", "release", p.Release.Version, "mode", w.mode, "manifests", len(manifests))
 	return nil
 }
@@ -184,12 +184,12 @@ func (c *Reconciler) progressed(cv *configv1.ClusterVersion, key string, progres
 // no rollout.
 func (c *Reconciler) Snapshot() (report.Snapshot, bool) {
 	known := c.underway.snapshot()
-	if known.progress == nil || known.passer == nil {
+	if known.progress == nil || known.executor == nil {
 		return report.Snapshot{}, false
 	}
 	snapshot := report.Snapshot{
 		At: c.clock.Now(), Progress: *c.control.Estimated(known.progress), InventoryError: c.ledger.Failure(),
-		UnmatchedOverrides: c.record.UnmatchedOverrides(), Objects: known.passer.Objects(),
+		UnmatchedOverrides: c.record.UnmatchedOverrides(), Objects: known.executor.Objects(),
 	}
 	if latest := c.acceptance.snapshot().latest; latest.Err != nil {
 		snapshot.Rejected = latest.Message

@@ -62,7 +62,7 @@ func (unseen) Object(manifest.ID) client.Object { return nil }
 func (unseen) Look(context.Context, *manifest.Manifest, bool) observe.Look { return observe.Look{} }
 
 // cutShort runs a pass over a release of two objects and cancels it after the first.
-func cutShort(t *testing.T) (*rollout.Plan, *rollout.Passer) {
+func cutShort(t *testing.T) (*rollout.Plan, *rollout.Executor) {
 	t.Helper()
 	p, err := payload.Load(files("1.1.0", "release-manifests/0000_20_b_01.yaml", `
 apiVersion: v1
@@ -73,27 +73,27 @@ metadata: {namespace: ns, name: b, annotations: {include.release.openshift.io/se
 	plan, err := rollout.NewPlan(p.Release, p.Manifests, release.Updating)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	passer := &rollout.Passer{Clock: clock.RealClock{}, Applier: halted{"b", cancel}, Observer: unseen{}}
-	_, _, err = passer.Run(ctx, plan, rollout.Settled{})
+	executor := &rollout.Executor{Clock: clock.RealClock{}, Applier: halted{"b", cancel}, Observer: unseen{}}
+	_, _, err = executor.Run(ctx, plan, rollout.Settled{})
 	require.ErrorIs(t, err, context.Canceled)
-	return plan, passer
+	return plan, executor
 }
 
 // TestCanceledPassKeepsItsResults starts another rollout after a canceled pass. It knows the objects that the pass has applied.
 func TestCanceledPassKeepsItsResults(t *testing.T) {
-	plan, passer := cutShort(t)
+	plan, executor := cutShort(t)
 	p := &payload.Payload{Release: plan.Release}
-	// rolled returns the state after a rollout of an image with that passer, and then one of the image next.
+	// rolled returns the state after a rollout of an image with that executor, and then one of the image next.
 	rolled := func(t *testing.T, next string) rollout.Settled {
 		t.Helper()
 		u := &underway{clock: clock.RealClock{}, control: control.New(clock.RealClock{}, nil)}
 		u.plan("first", imageOf("1.1.0"), false)
-		require.True(t, u.begin("first", beginning{plan: plan, passer: passer, payload: p}))
+		require.True(t, u.begin("first", beginning{plan: plan, executor: executor, payload: p}))
 		u.plan("second", next, false)
-		require.True(t, u.begin("second", beginning{plan: plan, passer: &rollout.Passer{}, payload: p}))
+		require.True(t, u.begin("second", beginning{plan: plan, executor: &rollout.Executor{}, payload: p}))
 		settled := u.snapshot().settled
 		u.plan("third", next, false)
-		require.True(t, u.begin("third", beginning{plan: plan, passer: &rollout.Passer{}, payload: p}))
+		require.True(t, u.begin("third", beginning{plan: plan, executor: &rollout.Executor{}, payload: p}))
 		assert.Equal(t, settled.Progress(plan).Done, u.snapshot().settled.Progress(plan).Done, "a rollout without a pass changes nothing")
 		return settled
 	}
@@ -139,7 +139,7 @@ func rollingOut(t *testing.T) (*scribe, slots, *counted) {
 	registry, work, cluster := newShelf("1.0.0"), slots{}, &counted{}
 	engine := func(*configv1.ClusterVersion, *payload.Payload) Engine {
 		return Engine{
-			Passer:    &rollout.Passer{Clock: clock.RealClock{}, Applier: cluster, Observer: unseen{}, Rand: rand.New(rand.NewPCG(1, 1))},
+			Executor:  &rollout.Executor{Clock: clock.RealClock{}, Applier: cluster, Observer: unseen{}, Rand: rand.New(rand.NewPCG(1, 1))},
 			Prepare:   func(context.Context) error { return nil },
 			Completed: func(context.Context) {},
 		}

@@ -29,7 +29,7 @@ type underway struct {
 	rolled
 }
 
-// rolled is a snapshot of a rollout. Everything in it is immutable except the passer, which is safe for concurrent use.
+// rolled is a snapshot of a rollout. Everything in it is immutable except the executor, which is safe for concurrent use.
 type rolled struct {
 	// key identifies the rollout of progress and settled. image is its release image.
 	key   string
@@ -38,13 +38,13 @@ type rolled struct {
 	adds     bool
 	progress *report.Progress
 	settled  rollout.Settled
-	// releaseChanged reports that the planned release differs from the one that passer ran. restored is the inventory of a predecessor
+	// releaseChanged reports that the planned release differs from the one that executor ran. restored is the inventory of a predecessor
 	// until a rollout begins with it.
 	releaseChanged bool
 	restored       *inventory.Inventory
-	// passer and payload belong to the last rollout that has started.
-	passer  *rollout.Passer
-	payload *payload.Payload
+	// executor and payload belong to the last rollout that has started.
+	executor *rollout.Executor
+	payload  *payload.Payload
 	// story records what events have reported about the rollout.
 	story story.Story
 	// reachedWritten is story.Reached() as of the last status write.
@@ -90,9 +90,9 @@ func (u *underway) plan(key, image string, adds bool) {
 
 // beginning is the input for starting a rollout.
 type beginning struct {
-	plan    *rollout.Plan
-	passer  *rollout.Passer
-	payload *payload.Payload
+	plan     *rollout.Plan
+	executor *rollout.Executor
+	payload  *payload.Payload
 	// started is the start time of the release's history entry.
 	started time.Time
 	// restored is the inventory of an earlier process, nil if it was already taken over.
@@ -113,8 +113,8 @@ func (u *underway) begin(key string, b beginning) bool {
 	u.takeOver(b.payload.Release)
 	u.story = story.New(u.settled.Progress(b.plan), b.started, u.adds)
 	u.reachedWritten = u.story.Reached()
-	u.passer, u.payload = b.passer, b.payload
-	u.control.Begin(b.passer, u.image, u.adds)
+	u.executor, u.payload = b.executor, b.payload
+	u.control.Begin(b.executor, u.image, u.adds)
 	return true
 }
 
@@ -124,8 +124,8 @@ func (r *rolled) takeOver(next release.Release) {
 	switch {
 	case r.restored != nil:
 		r.settled, r.restored = rollout.Restore(reliable(*r.restored, next), next.Version), nil
-	case r.passer != nil:
-		if settled := r.passer.Settled(); !settled.Empty() {
+	case r.executor != nil:
+		if settled := r.executor.Settled(); !settled.Empty() {
 			r.settled = settled.Restart(r.releaseChanged)
 		}
 	}

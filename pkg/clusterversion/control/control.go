@@ -147,8 +147,8 @@ type memory struct {
 
 // underway is a rollout that has started. The zero value means none.
 type underway struct {
-	passer *rollout.Passer
-	image  string
+	executor *rollout.Executor
+	image    string
 	// adds reports that the rollout adds objects to a completed release, for example those of a new capability, and is not an update.
 	adds bool
 }
@@ -189,8 +189,8 @@ func (k *Control) Follow(look Look) (news []event.Event, changed bool) {
 	case k.paused:
 		k.hold()
 	default:
-		if k.underway.passer != nil {
-			k.underway.passer.Resume()
+		if k.underway.executor != nil {
+			k.underway.executor.Resume()
 		}
 		switch {
 		case look.Rollout == nil: // another administrator may have requested the pause
@@ -200,18 +200,18 @@ func (k *Control) Follow(look Look) (news []event.Event, changed bool) {
 		}
 		k.boundary, k.reported = nil, false
 	}
-	if k.underway.passer != nil {
-		k.underway.passer.Changed()
+	if k.underway.executor != nil {
+		k.underway.executor.Changed()
 	}
 	return news, true
 }
 
 // Begin sets the rollout to which requests apply, and pauses it if a pause is requested. Adding objects to a complete release is not an
 // update.
-func (k *Control) Begin(passer *rollout.Passer, image string, adds bool) {
+func (k *Control) Begin(executor *rollout.Executor, image string, adds bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.underway = underway{passer, image, adds}
+	k.underway = underway{executor, image, adds}
 	if k.paused {
 		k.hold()
 	}
@@ -220,14 +220,14 @@ func (k *Control) Begin(passer *rollout.Passer, image string, adds bool) {
 // hold pauses the rollout under way at the earlier boundary of its image, or else at the next one. Additions to a complete release never
 // pause, because there is no other release to stay at and most of their runlevels began long ago.
 func (m *memory) hold() {
-	if m.underway.passer == nil || m.underway.adds {
+	if m.underway.executor == nil || m.underway.adds {
 		return
 	}
 	before := rollout.NoBoundary
 	if b := m.boundary; b != nil && b.image == m.underway.image {
 		before = b.before
 	}
-	m.underway.passer.Pause(before)
+	m.underway.executor.Pause(before)
 }
 
 // recall restores the status written by an earlier process.

@@ -67,7 +67,7 @@ func tick(minutes int) *metav1.Time {
 // started returns a Control whose rollout of an image has started. adds reports that it adds objects to a completed release.
 func started(image string, adds bool) *Control {
 	k := New(testingclock.NewFakeClock(noon()), nil)
-	k.Begin(&rollout.Passer{}, image, adds)
+	k.Begin(&rollout.Executor{}, image, adds)
 	return k
 }
 

@@ -43,10 +43,10 @@ type Ledger struct {
 	ahead  *inventory.Inventory
 	closes int
 	inv    inventory.Inventory
-	// plan and passer belong to the rollout of inv. begun counts the rollouts that have started.
-	plan   *rollout.Plan
-	passer *rollout.Passer
-	begun  int
+	// plan and executor belong to the rollout of inv. begun counts the rollouts that have started.
+	plan     *rollout.Plan
+	executor *rollout.Executor
+	begun    int
 	// saved is the number of changes in the store. savedAt is the time of the last write.
 	saved   uint64
 	savedAt time.Time
@@ -132,13 +132,13 @@ func (l *Ledger) read(ctx context.Context, log logr.Logger) (inventory.Inventory
 func (l *Ledger) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.opened, l.ahead, l.inv, l.plan, l.passer = false, nil, inventory.Inventory{}, nil, nil
+	l.opened, l.ahead, l.inv, l.plan, l.executor = false, nil, inventory.Inventory{}, nil, nil
 	l.closes++
 }
 
 // Begin records which objects the release contains; all other objects in the inventory become orphans. Begin first adds the unsaved changes
 // of the previous rollout, which has ended. It returns a unique key, so that a rollout that is requested twice gets its own writer.
-func (l *Ledger) Begin(p *payload.Payload, plan *rollout.Plan, passer *rollout.Passer) (key string) {
+func (l *Ledger) Begin(p *payload.Payload, plan *rollout.Plan, executor *rollout.Executor) (key string) {
 	named := make(map[manifest.ID]bool, len(p.Manifests)+len(p.Excluded))
 	for _, m := range p.Manifests {
 		named[m.ID()] = true
@@ -148,10 +148,10 @@ func (l *Ledger) Begin(p *payload.Payload, plan *rollout.Plan, passer *rollout.P
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.passer != nil {
-		l.inv = l.inv.With(l.passer.Settled().Records(l.plan)...)
+	if l.executor != nil {
+		l.inv = l.inv.With(l.executor.Settled().Records(l.plan)...)
 	}
-	l.plan, l.passer = plan, passer
+	l.plan, l.executor = plan, executor
 	l.inv = inventory.Plan(l.inv, named, p.Release.Version)
 	l.inv.Digest = string(release.Pullspec(p.Release.Image).Digest())
 	l.saved = unsaved
@@ -161,20 +161,20 @@ func (l *Ledger) Begin(p *payload.Payload, plan *rollout.Plan, passer *rollout.P
 
 // Step writes the changes of a rollout since the last write. It writes at once when everything has settled or the operator hands over,
 // otherwise soon after a runlevel is complete and at most once per inventoryInterval.
-func (l *Ledger) Step(log logr.Logger, plan *rollout.Plan, passer *rollout.Passer) func(context.Context) background.Next {
+func (l *Ledger) Step(log logr.Logger, plan *rollout.Plan, executor *rollout.Executor) func(context.Context) background.Next {
 	return func(ctx context.Context) background.Next {
-		changes := passer.Changes()
+		changes := executor.Changes()
 		l.mu.Lock()
 		if l.saved == changes {
 			l.mu.Unlock()
 			return background.Next{}
 		}
-		if wait := inventoryInterval - l.clock.Since(l.savedAt); wait > 0 && !passer.Resting() && !passer.Handing() {
+		if wait := inventoryInterval - l.clock.Since(l.savedAt); wait > 0 && !executor.Resting() && !executor.Handing() {
 			l.mu.Unlock()
 			return background.Next{After: wait}
 		}
 		l.mu.Unlock()
-		if err := l.Flush(ctx, log, plan, passer); err != nil {
+		if err := l.Flush(ctx, log, plan, executor); err != nil {
 			return background.Next{After: inventoryRetry}
 		}
 		return background.Next{After: inventoryInterval}
@@ -183,17 +183,17 @@ func (l *Ledger) Step(log logr.Logger, plan *rollout.Plan, passer *rollout.Passe
 
 // Flush writes the changes of a rollout since the last write without waiting for the interval. It writes nothing for a rollout that was
 // replaced, because that would list objects that are now orphans.
-func (l *Ledger) Flush(ctx context.Context, log logr.Logger, plan *rollout.Plan, passer *rollout.Passer) error {
+func (l *Ledger) Flush(ctx context.Context, log logr.Logger, plan *rollout.Plan, executor *rollout.Executor) error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
-	changes := passer.Changes()
+	changes := executor.Changes()
 	l.mu.Lock()
-	if l.passer != passer || l.saved == changes {
+	if l.executor != executor || l.saved == changes {
 		l.mu.Unlock()
 		return nil
 	}
 	l.savedAt = l.clock.Now()
-	l.inv = l.inv.With(passer.Settled().Records(plan)...)
+	l.inv = l.inv.With(executor.Settled().Records(plan)...)
 	inv := l.inv
 	l.saved = changes
 	l.mu.Unlock()

@@ -23,13 +23,13 @@ func BenchmarkSilentPass(b *testing.B) {
 	}
 	plan, err := rollout.NewPlan(release.Release{Version: "1.1.0"}, list, release.Reconciling)
 	require.NoError(b, err)
-	passer := c.passer()
-	_, settled, err := passer.Run(b.Context(), plan, rollout.Settled{})
+	executor := c.executor()
+	_, settled, err := executor.Run(b.Context(), plan, rollout.Settled{})
 	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
 		var progress report.Progress
-		progress, settled, err = passer.Run(b.Context(), plan, settled)
+		progress, settled, err = executor.Run(b.Context(), plan, settled)
 		require.NoError(b, err)
 		require.True(b, progress.Complete)
 	}

@@ -41,11 +41,11 @@ func TestChangeOfTheCauseEndsTheWait(t *testing.T) {
 			return nil
 		}
 		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
-		passer := c.passer()
-		passer.Causes = causes
+		executor := c.executor()
+		executor.Causes = causes
 		var settled rollout.Settled
 		pass := func() report.Progress {
-			progress, next, err := passer.Run(t.Context(), plan, settled)
+			progress, next, err := executor.Run(t.Context(), plan, settled)
 			require.NoError(t, err)
 			settled = next
 			return progress
@@ -98,11 +98,11 @@ func TestChangeDuringAnAttemptEndsTheWait(t *testing.T) {
 			return errors.New("the webhook does not answer")
 		}
 		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
-		passer := c.passer()
-		passer.Causes = causes
+		executor := c.executor()
+		executor.Causes = causes
 		var settled rollout.Settled
 		pass := func() time.Duration {
-			progress, next, err := passer.Run(t.Context(), plan, settled)
+			progress, next, err := executor.Run(t.Context(), plan, settled)
 			require.NoError(t, err)
 			settled = next
 			return time.Until(progress.RetryAt)

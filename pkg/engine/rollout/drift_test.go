@@ -62,9 +62,9 @@ func TestRunRepairsDrift(t *testing.T) {
 
 			tt.drift(c)
 			var reported []report.Repaired
-			passer := c.passer()
-			passer.Repaired = func(r report.Repaired) { reported = append(reported, r) }
-			_, settled, err := passer.Run(t.Context(), plan, settled)
+			executor := c.executor()
+			executor.Repaired = func(r report.Repaired) { reported = append(reported, r) }
+			_, settled, err := executor.Run(t.Context(), plan, settled)
 			require.NoError(t, err)
 			if tt.want == "" {
 				assert.Empty(t, c.takeLog())
@@ -76,7 +76,7 @@ func TestRunRepairsDrift(t *testing.T) {
 			assert.Equal(t, tt.want, reported[0].Reason)
 			assert.Equal(t, "a", reported[0].ID.Name)
 			assert.False(t, reported[0].Fight)
-			assert.Equal(t, 1, passer.Objects()[0].Repairs)
+			assert.Equal(t, 1, executor.Objects()[0].Repairs)
 
 			progress, _ = c.roll(t, plan, settled)
 			assert.Empty(t, c.takeLog(), "repaired once")
@@ -128,12 +128,12 @@ func TestRunReappliesAfterAWriteInTheSameSecond(t *testing.T) {
 
 				time.Sleep(2 * time.Second)
 				reported := 0
-				passer := c.passer()
-				passer.Repaired = func(r report.Repaired) {
+				executor := c.executor()
+				executor.Repaired = func(r report.Repaired) {
 					reported++
 					assert.Equal(t, report.DriftMutated, r.Reason)
 				}
-				_, settled, err := passer.Run(t.Context(), plan, settled)
+				_, settled, err := executor.Run(t.Context(), plan, settled)
 				require.NoError(t, err)
 				assert.Equal(t, []string{"apply a"}, c.takeLog())
 				assert.Equal(t, tt.repairs, reported)
@@ -165,11 +165,11 @@ func TestRunCountsNoDriftIfAnotherWritePrecedesAProbe(t *testing.T) {
 			Action: apply.Applied, UID: seen.UID, Fields: seen.Fields, Time: seen.Time, ResourceVersion: "1000",
 		}
 		time.Sleep(2 * time.Second)
-		passer := c.passer()
-		passer.Repaired = func(report.Repaired) { assert.Fail(t, "the apply changed nothing") }
-		_, _, err := passer.Run(t.Context(), plan, settled)
+		executor := c.executor()
+		executor.Repaired = func(report.Repaired) { assert.Fail(t, "the apply changed nothing") }
+		_, _, err := executor.Run(t.Context(), plan, settled)
 		require.NoError(t, err)
-		assert.Equal(t, report.Unchanged, passer.Objects()[0].Result)
+		assert.Equal(t, report.Unchanged, executor.Objects()[0].Result)
 	})
 }
 
@@ -184,16 +184,16 @@ func TestRunDoesNotTreatWritesWithoutResponseAsDrift(t *testing.T) {
 			c.touch("a", func(s *observe.State) { s.Time += 100 })
 			return errors.New("connection reset")
 		}
-		passer := c.passer()
-		passer.Repaired = func(report.Repaired) { assert.Fail(t, "our own write is not drift") }
-		_, settled, err := passer.Run(t.Context(), changed, settled)
+		executor := c.executor()
+		executor.Repaired = func(report.Repaired) { assert.Fail(t, "our own write is not drift") }
+		_, settled, err := executor.Run(t.Context(), changed, settled)
 		require.NoError(t, err)
 		c.onApply = nil
 		time.Sleep(time.Second)
-		_, settled, err = passer.Run(t.Context(), changed, settled)
+		_, settled, err = executor.Run(t.Context(), changed, settled)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"apply a", "fail a", "apply a"}, c.takeLog())
-		_, _, err = passer.Run(t.Context(), changed, settled)
+		_, _, err = executor.Run(t.Context(), changed, settled)
 		require.NoError(t, err)
 		assert.Empty(t, c.takeLog(), "the retry's response contains the time")
 	})
@@ -215,13 +215,13 @@ func TestRunReappliesChangedSpecsAtMostOnceAMinute(t *testing.T) {
 
 		time.Sleep(time.Minute)
 		var reported []report.Repaired
-		passer := c.passer()
-		passer.Repaired = func(r report.Repaired) { reported = append(reported, r) }
-		_, settled, err := passer.Run(t.Context(), plan, settled)
+		executor := c.executor()
+		executor.Repaired = func(r report.Repaired) { reported = append(reported, r) }
+		_, settled, err := executor.Run(t.Context(), plan, settled)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"apply a"}, c.takeLog())
 		assert.Empty(t, reported, "the object was correct")
-		assert.Equal(t, report.Unchanged, passer.Objects()[0].Result)
+		assert.Equal(t, report.Unchanged, executor.Objects()[0].Result)
 
 		progress, settled = c.roll(t, plan, settled)
 		assert.Zero(t, progress.RetryAt, "no further check is planned")
@@ -262,13 +262,13 @@ func TestRunPausesRepairsInAFight(t *testing.T) {
 		progress, settled := c.roll(t, plan, rollout.Settled{})
 		c.takeLog()
 		var reported []report.Repaired
-		passer := c.passer()
-		passer.Repaired = func(r report.Repaired) { reported = append(reported, r) }
+		executor := c.executor()
+		executor.Repaired = func(r report.Repaired) { reported = append(reported, r) }
 		fight := func(times int) {
 			for range times {
 				c.touch("a", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{1}, "other-operator" })
 				var err error
-				progress, settled, err = passer.Run(t.Context(), plan, settled)
+				progress, settled, err = executor.Run(t.Context(), plan, settled)
 				require.NoError(t, err)
 				time.Sleep(time.Second)
 			}
@@ -317,8 +317,8 @@ func TestRepairsOfCustomResourcesWithoutManagedFieldsNameNoCause(t *testing.T) {
 			parse(t, "10_a_02", "{apiVersion: example.com/v1, kind: Network, metadata: {name: a}}"), configMap(t, "10_a_03", "b"))
 		_, settled := c.roll(t, plan, rollout.Settled{})
 		reported := map[string]report.Repaired{}
-		passer := c.passer()
-		passer.Repaired = func(r report.Repaired) { reported[r.ID.Name] = r }
+		executor := c.executor()
+		executor.Repaired = func(r report.Repaired) { reported[r.ID.Name] = r }
 		var progress report.Progress
 		for n := range 11 {
 			c.touch("a", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{}, "" })
@@ -326,7 +326,7 @@ func TestRepairsOfCustomResourcesWithoutManagedFieldsNameNoCause(t *testing.T) {
 				c.touch("b", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{}, "" })
 			}
 			var err error
-			progress, settled, err = passer.Run(t.Context(), plan, settled)
+			progress, settled, err = executor.Run(t.Context(), plan, settled)
 			require.NoError(t, err)
 			time.Sleep(time.Second)
 		}
@@ -390,8 +390,8 @@ func TestRestoreContinuesWithoutWrites(t *testing.T) {
 	c.touch("b", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{1}, "kubectl" })
 	c.vanish("gone")
 	restored := rollout.Restore(inv, "1.1.0")
-	passer := c.passer()
-	progress, restored, err := passer.Run(t.Context(), plan, restored)
+	executor := c.executor()
+	progress, restored, err := executor.Run(t.Context(), plan, restored)
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{"apply b", "apply gone"}, c.takeLog(), "only the objects that changed between the two processes")
 	assert.True(t, progress.Complete)
@@ -426,9 +426,9 @@ func TestRestoreDetectsTampering(t *testing.T) {
 				c.touch("a", tt.tamper)
 				time.Sleep(5 * time.Second) // no operator is running
 				var reported []report.Repaired
-				passer := c.passer()
-				passer.Repaired = func(r report.Repaired) { reported = append(reported, r) }
-				progress, restored, err := passer.Run(t.Context(), plan, rollout.Restore(inv, "1.1.0"))
+				executor := c.executor()
+				executor.Repaired = func(r report.Repaired) { reported = append(reported, r) }
+				progress, restored, err := executor.Run(t.Context(), plan, rollout.Restore(inv, "1.1.0"))
 				require.NoError(t, err)
 				assert.True(t, progress.Complete)
 				assert.Equal(t, []string{"apply a"}, c.takeLog(), "only the changed object")
@@ -476,16 +476,16 @@ func TestRestoreProbesRecordsWithoutTime(t *testing.T) {
 			records[i].UID, records[i].Time, records[i].Generation, records[i].ResourceVersion = "", 0, 0, ""
 		}
 		c.touch("o7", forge)
-		passer := c.passer()
+		executor := c.executor()
 		reported := 0
-		passer.Repaired = func(r report.Repaired) {
+		executor.Repaired = func(r report.Repaired) {
 			reported++
 			assert.Equal(t, "o7", r.ID.Name)
 		}
 		restored := rollout.Restore(inventory.Inventory{}.With(records...), "1.1.0")
 		applied := 0
 		for _, want := range []int{50, 50, 20, 0} {
-			progress, next, err := passer.Run(t.Context(), plan, restored)
+			progress, next, err := executor.Run(t.Context(), plan, restored)
 			require.NoError(t, err)
 			assert.True(t, progress.Complete)
 			assert.Len(t, c.takeLog(), want)
@@ -567,25 +567,25 @@ func TestRunDoesNotTreatLateEventsAsReappearance(t *testing.T) {
 		c.states["a"] = observe.State{UID: "1", ResourceVersion: "1"}
 		c.answers["a"] = apply.Change{Action: apply.Deleted, UID: "1"}
 		var reported []report.Repaired
-		passer := c.passer()
-		passer.Repaired = func(r report.Repaired) { reported = append(reported, r) }
-		_, settled, err := passer.Run(t.Context(), plan, rollout.Settled{})
+		executor := c.executor()
+		executor.Repaired = func(r report.Repaired) { reported = append(reported, r) }
+		_, settled, err := executor.Run(t.Context(), plan, rollout.Settled{})
 		require.NoError(t, err)
 		assert.Equal(t, []string{"apply a"}, c.takeLog())
-		progress, settled, err := passer.Run(t.Context(), plan, settled)
+		progress, settled, err := executor.Run(t.Context(), plan, settled)
 		require.NoError(t, err)
 		assert.True(t, progress.Complete)
 		assert.Empty(t, c.takeLog(), "the watch has not reported the deletion yet")
 		assert.Equal(t, 10*time.Second, time.Until(progress.RetryAt))
 
 		time.Sleep(10 * time.Second)
-		_, settled, err = passer.Run(t.Context(), plan, settled)
+		_, settled, err = executor.Run(t.Context(), plan, settled)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"apply a"}, c.takeLog(), "the object still exists")
 		assert.Empty(t, reported)
 
 		c.touch("a", func(s *observe.State) { s.UID = "2" })
-		_, _, err = passer.Run(t.Context(), plan, settled)
+		_, _, err = executor.Run(t.Context(), plan, settled)
 		require.NoError(t, err)
 		require.Len(t, reported, 1)
 		assert.Equal(t, report.DriftReappeared, reported[0].Reason)

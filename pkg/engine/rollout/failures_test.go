@@ -28,10 +28,10 @@ func TestRunReportsTheFailureOfEveryWorker(t *testing.T) {
 	for i := range manifests {
 		list = append(list, configMap(t, fmt.Sprintf("10_c%d_01", i), fmt.Sprint("m", i)))
 	}
-	passer := c.passer()
-	passer.Width = 16
+	executor := c.executor()
+	executor.Width = 16
 	synctest.Test(t, func(t *testing.T) {
-		progress, _, err := passer.Run(t.Context(), newPlan(t, release.Initializing, list...), rollout.Settled{})
+		progress, _, err := executor.Run(t.Context(), newPlan(t, release.Initializing, list...), rollout.Settled{})
 		require.NoError(t, err)
 		require.Len(t, progress.Problems, manifests)
 		for _, problem := range progress.Problems {

@@ -94,4 +94,4 @@ func (p *pass) handOver(n *taskgraph.Node, s *slot) {
 }
 
 // Handing reports whether this process has applied the Deployment of the process that continues the rollout.
-func (p *Passer) Handing() bool { return p.handingOver.Load() }
+func (p *Executor) Handing() bool { return p.handingOver.Load() }

@@ -43,32 +43,32 @@ func handover(own string) *rollout.Handover {
 
 func TestHandoverStopsAtTheOperator(t *testing.T) {
 	c := newCluster()
-	plan, passer := replacing(t), c.passer()
-	passer.Handover = handover("old")
+	plan, executor := replacing(t), c.executor()
+	executor.Handover = handover("old")
 	flushed := []string{}
-	passer.Handover.Flush = func(context.Context) error {
+	executor.Handover.Flush = func(context.Context) error {
 		flushed = c.takeLog()
-		assert.Equal(t, 1, passer.Settled().Progress(plan).Done, "earlier objects have settled and can be recorded")
+		assert.Equal(t, 1, executor.Settled().Progress(plan).Done, "earlier objects have settled and can be recorded")
 		return nil
 	}
 
-	progress, settled, err := passer.Run(t.Context(), plan, rollout.Settled{})
+	progress, settled, err := executor.Run(t.Context(), plan, rollout.Settled{})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"apply before"}, flushed, "the inventory is saved before the process may be stopped")
 	assert.Equal(t, []string{"apply cluster-version-operator"}, c.takeLog(), "no object after the operator is applied")
-	assert.True(t, passer.Handing())
+	assert.True(t, executor.Handing())
 	require.Len(t, progress.Problems, 1)
 	assert.Equal(t, gate.Waiting, progress.Problems[0].State)
 	assert.Equal(t, api.ReasonOperatorHandover, progress.Problems[0].Reason)
 	assert.Equal(t, "waiting for the operator of release 1.1.0 to take over", progress.Problems[0].Message)
 	assert.Equal(t, 1, progress.Done)
 
-	passer.Handover.Flush = func(context.Context) error { return errors.New("flushed twice") }
-	passer.Handover.Successor = func(image string) rollout.Successor {
+	executor.Handover.Flush = func(context.Context) error { return errors.New("flushed twice") }
+	executor.Handover.Successor = func(image string) rollout.Successor {
 		assert.Equal(t, "new", image)
 		return rollout.Successor{Trouble: "pod x is ill", Lasting: true}
 	}
-	progress, _, err = passer.Run(t.Context(), plan, settled)
+	progress, _, err = executor.Run(t.Context(), plan, settled)
 	require.NoError(t, err)
 	assert.Empty(t, c.takeLog())
 	require.Len(t, progress.Problems, 1)
@@ -92,25 +92,25 @@ func TestHandoverRetriesAFailedSave(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster()
-				plan, passer := replacing(t), c.passer()
-				passer.Handover = handover("old")
-				passer.Handover.Flush = func(context.Context) error { return errors.New("no room") }
-				progress, settled, err := passer.Run(t.Context(), plan, rollout.Settled{})
+				plan, executor := replacing(t), c.executor()
+				executor.Handover = handover("old")
+				executor.Handover.Flush = func(context.Context) error { return errors.New("no room") }
+				progress, settled, err := executor.Run(t.Context(), plan, rollout.Settled{})
 				require.NoError(t, err)
 				assert.Equal(t, []string{"apply before"}, c.takeLog())
 				require.Len(t, progress.Problems, 1)
 				assert.Contains(t, progress.Problems[0].Message, "no room")
 
 				time.Sleep(time.Second)
-				passer.Handover.Flush = func(context.Context) error { return tt.second }
-				progress, settled, err = passer.Run(t.Context(), plan, settled)
+				executor.Handover.Flush = func(context.Context) error { return tt.second }
+				progress, settled, err = executor.Run(t.Context(), plan, settled)
 				require.NoError(t, err)
 				assert.Equal(t, []string{"apply cluster-version-operator"}, c.takeLog())
 				require.Len(t, progress.Problems, 1)
 				assert.Equal(t, tt.message, progress.Problems[0].Message)
-				assert.True(t, passer.Handing())
+				assert.True(t, executor.Handing())
 
-				progress, _, err = passer.Run(t.Context(), plan, settled)
+				progress, _, err = executor.Run(t.Context(), plan, settled)
 				require.NoError(t, err)
 				assert.Equal(t, tt.message, progress.Problems[0].Message, "while the rollout waits for the successor")
 			})
@@ -122,11 +122,11 @@ func TestHandoverToItselfContinues(t *testing.T) {
 	for name, h := range map[string]*rollout.Handover{"with the process's own image": handover("new"), "outside the cluster": nil} {
 		t.Run("it continues "+name, func(t *testing.T) {
 			c := newCluster()
-			plan, passer := replacing(t), c.passer()
-			passer.Handover = h
-			_, _, err := passer.Run(t.Context(), plan, rollout.Settled{})
+			plan, executor := replacing(t), c.executor()
+			executor.Handover = h
+			_, _, err := executor.Run(t.Context(), plan, rollout.Settled{})
 			require.NoError(t, err)
-			assert.False(t, passer.Handing())
+			assert.False(t, executor.Handing())
 			assert.Contains(t, c.takeLog(), "apply cluster-version-operator")
 		})
 	}
@@ -138,16 +138,16 @@ func TestHandoverSurvivesARevertedDeployment(t *testing.T) {
 	const operator = "cluster-version-operator"
 	byNamesake := func(s *observe.State) { s.Generation++; forge(s) }
 	byOther := func(s *observe.State) { s.Generation++; s.Fields, s.Writer = ownership.Hash{1}, "kubectl-set" }
-	// begin returns a passer during a handover.
-	begin := func(t *testing.T) (*cluster, *rollout.Plan, *rollout.Passer, rollout.Settled) {
+	// begin returns an executor during a handover.
+	begin := func(t *testing.T) (*cluster, *rollout.Plan, *rollout.Executor, rollout.Settled) {
 		t.Helper()
 		c := newCluster()
-		plan, passer := replacing(t), c.passer()
-		passer.Handover = handover("old")
-		_, settled, err := passer.Run(t.Context(), plan, rollout.Settled{})
+		plan, executor := replacing(t), c.executor()
+		executor.Handover = handover("old")
+		_, settled, err := executor.Run(t.Context(), plan, rollout.Settled{})
 		require.NoError(t, err)
 		c.takeLog()
-		return c, plan, passer, settled
+		return c, plan, executor, settled
 	}
 	for name, tt := range map[string]struct {
 		edit    func(s *observe.State)
@@ -161,21 +161,21 @@ func TestHandoverSurvivesARevertedDeployment(t *testing.T) {
 		"another writer with our name, and a new rollout": {byNamesake, func(s rollout.Settled, _ *rollout.Plan) rollout.Settled { return s.Restart(false) }, api.FieldManager},
 	} {
 		t.Run("it survives "+name, func(t *testing.T) {
-			c, plan, passer, settled := begin(t)
+			c, plan, executor, settled := begin(t)
 			c.touch(operator, tt.edit)
 			var reported []report.Repaired
-			passer.Repaired = func(r report.Repaired) { reported = append(reported, r) }
+			executor.Repaired = func(r report.Repaired) { reported = append(reported, r) }
 			if tt.restart != nil {
 				settled = tt.restart(settled, plan)
 			}
-			_, settled, err := passer.Run(t.Context(), plan, settled)
+			_, settled, err := executor.Run(t.Context(), plan, settled)
 			require.NoError(t, err)
 			assert.Equal(t, []string{"apply " + operator}, c.takeLog())
 			require.Len(t, reported, 1)
 			assert.Equal(t, report.DriftChanged, reported[0].Reason)
 			assert.Equal(t, tt.manager, reported[0].Manager)
-			assert.True(t, passer.Handing())
-			_, _, err = passer.Run(t.Context(), plan, settled)
+			assert.True(t, executor.Handing())
+			_, _, err = executor.Run(t.Context(), plan, settled)
 			require.NoError(t, err)
 			assert.Empty(t, c.takeLog(), "once")
 		})
@@ -183,12 +183,12 @@ func TestHandoverSurvivesARevertedDeployment(t *testing.T) {
 
 	t.Run("it stops repairs in a fight", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c, plan, passer, settled := begin(t)
+			c, plan, executor, settled := begin(t)
 			var progress report.Progress
 			for range 30 {
 				c.touch(operator, byNamesake)
 				var err error
-				progress, settled, err = passer.Run(t.Context(), plan, settled)
+				progress, settled, err = executor.Run(t.Context(), plan, settled)
 				require.NoError(t, err)
 				time.Sleep(time.Second)
 			}

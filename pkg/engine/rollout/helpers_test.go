@@ -239,14 +239,14 @@ func (c *cluster) finish(name string) {
 	c.objects[name] = job
 }
 
-func (c *cluster) passer() *rollout.Passer {
-	return &rollout.Passer{Clock: clock.RealClock{}, Applier: c, Observer: c, Rand: rand.New(rand.NewPCG(1, 2))}
+func (c *cluster) executor() *rollout.Executor {
+	return &rollout.Executor{Clock: clock.RealClock{}, Applier: c, Observer: c, Rand: rand.New(rand.NewPCG(1, 2))}
 }
 
 // roll makes a complete pass.
 func (c *cluster) roll(t *testing.T, plan *rollout.Plan, settled rollout.Settled) (report.Progress, rollout.Settled) {
 	t.Helper()
-	progress, next, err := c.passer().Run(t.Context(), plan, settled)
+	progress, next, err := c.executor().Run(t.Context(), plan, settled)
 	require.NoError(t, err)
 	return progress, next
 }

@@ -81,9 +81,9 @@ func TestInstallCompletesOnceWorkloadsRun(t *testing.T) {
 	c.finish("migrate")
 	c.report("c", "True", "False", "1.1.0")
 	watched := &podsOf{findings: map[string]pods.Finding{"web": {Summary: "pod web-1: ImagePullBackOff", Text: "pod web-1 cannot pull its image"}}}
-	passer := c.passer()
-	passer.Pods = watched
-	progress, settled, err := passer.Run(t.Context(), plan, rollout.Settled{})
+	executor := c.executor()
+	executor.Pods = watched
+	progress, settled, err := executor.Run(t.Context(), plan, rollout.Settled{})
 	require.NoError(t, err)
 	log := c.takeLog()
 	for _, name := range []string{"database", "migrate", "after", "web", "represented", "c"} {
@@ -97,14 +97,14 @@ func TestInstallCompletesOnceWorkloadsRun(t *testing.T) {
 	assert.Equal(t, []string{"database", "web"}, watched.followed)
 
 	c.runs("web", 1)
-	progress, settled, err = passer.Run(t.Context(), plan, settled)
+	progress, settled, err = executor.Run(t.Context(), plan, settled)
 	require.NoError(t, err)
 	assert.False(t, progress.Complete)
 	assert.Equal(t, "database=WorkloadNotAvailable", waitsFor(progress))
 	assert.Equal(t, []string{"database"}, watched.followed)
 
 	c.runs("database", 1)
-	progress, _, err = passer.Run(t.Context(), plan, settled)
+	progress, _, err = executor.Run(t.Context(), plan, settled)
 	require.NoError(t, err)
 	assert.True(t, progress.Complete)
 	assert.Empty(t, watched.followed)
@@ -122,10 +122,10 @@ func TestInstallRepairsDriftWhileItWaits(t *testing.T) {
 	c.touch("settings", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{1}, "kubectl" })
 	c.vanish("more")
 	var repaired []string
-	passer := c.passer()
-	passer.Repaired = func(r report.Repaired) { repaired = append(repaired, r.ID.Name+" "+string(r.Reason)) }
-	passer.Width = 1
-	progress, settled, err := passer.Run(t.Context(), plan, settled)
+	executor := c.executor()
+	executor.Repaired = func(r report.Repaired) { repaired = append(repaired, r.ID.Name+" "+string(r.Reason)) }
+	executor.Width = 1
+	progress, settled, err := executor.Run(t.Context(), plan, settled)
 	require.NoError(t, err)
 	slices.Sort(repaired)
 	assert.Equal(t, []string{"more deleted", "settings changed"}, repaired)
@@ -134,7 +134,7 @@ func TestInstallRepairsDriftWhileItWaits(t *testing.T) {
 	c.takeLog()
 	c.vanish("settings")
 	c.runs("web", 1)
-	progress, _, err = passer.Run(t.Context(), plan, settled)
+	progress, _, err = executor.Run(t.Context(), plan, settled)
 	require.NoError(t, err)
 	assert.True(t, progress.Complete)
 	assert.Equal(t, []string{"apply settings"}, c.takeLog())
@@ -146,9 +146,9 @@ func TestInstallUsesNoWatchesUntilEverythingIsApplied(t *testing.T) {
 	c.report("a", "True", "False", "1.1.0")
 	seen := &looking{cluster: c, count: map[string]int{}}
 	pass := func(plan *rollout.Plan, settled rollout.Settled) (report.Progress, rollout.Settled) {
-		passer := c.passer()
-		passer.Observer = seen
-		progress, next, err := passer.Run(t.Context(), plan, settled)
+		executor := c.executor()
+		executor.Observer = seen
+		progress, next, err := executor.Run(t.Context(), plan, settled)
 		require.NoError(t, err)
 		return progress, next
 	}

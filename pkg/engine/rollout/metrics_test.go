@@ -30,10 +30,10 @@ func TestMetricsCountApplies(t *testing.T) {
 		}
 		return nil
 	}
-	passer := c.passer()
-	passer.Metrics = metrics
+	executor := c.executor()
+	executor.Metrics = metrics
 	plan := newPlan(t, release.Updating, configMap(t, "10_a_01", "fine"), configMap(t, "10_b_01", "broken"))
-	_, _, err = passer.Run(t.Context(), plan, rollout.Settled{})
+	_, _, err = executor.Run(t.Context(), plan, rollout.Settled{})
 	require.NoError(t, err)
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP cluster_operator_payload_errors Report the number of errors encountered applying the payload.
@@ -45,7 +45,7 @@ cluster_operator_payload_errors{version="1.1.0"} 1
 	// A canceled attempt does not count.
 	ctx, cancel := context.WithCancel(t.Context())
 	c.onApply = func(ctx context.Context, _ string) error { cancel(); return ctx.Err() }
-	_, _, err = passer.Run(ctx, newPlan(t, release.Updating, configMap(t, "10_c_01", "late")), rollout.Settled{})
+	_, _, err = executor.Run(ctx, newPlan(t, release.Updating, configMap(t, "10_c_01", "late")), rollout.Settled{})
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, map[string]uint64{"created": 1, "failed": 1}, observations(t, registry))
 }

@@ -52,8 +52,8 @@ type Pods interface {
 	Find(id manifest.ID) pods.Finding
 }
 
-// Passer makes passes, all with the same collaborators.
-type Passer struct {
+// Executor runs passes, all with the same collaborators.
+type Executor struct {
 	Clock    clock.PassiveClock
 	Applier  Applier
 	Observer Observer
@@ -89,13 +89,13 @@ type Passer struct {
 }
 
 // Resting reports whether the last pass found everything settled and no other pass is running.
-func (p *Passer) Resting() bool { return p.resting.Load() }
+func (p *Executor) Resting() bool { return p.resting.Load() }
 
 // Changes returns the number of changes to Settled that an inventory has to record.
-func (p *Passer) Changes() uint64 { return p.changes.Load() }
+func (p *Executor) Changes() uint64 { return p.changes.Load() }
 
 // Changed makes a running pass check its pending gates again, after a watch has reported a change.
-func (p *Passer) Changed() { p.bell.Ring() }
+func (p *Executor) Changed() { p.bell.Ring() }
 
 const (
 	defaultWidth          = 16
@@ -106,7 +106,7 @@ const (
 // Then it checks the gate. An unsettled manifest delays only its dependents, and a workload of an install delays nothing. If an install has
 // just applied its last manifest but still waits, Run makes a second pass, which starts the watches that detect drift. The only error is
 // the error of ctx; failures of manifests are in Progress.
-func (p *Passer) Run(ctx context.Context, plan *Plan, settled Settled) (report.Progress, Settled, error) {
+func (p *Executor) Run(ctx context.Context, plan *Plan, settled Settled) (report.Progress, Settled, error) {
 	pass := newPass(plan, settled)
 	progress, next, err := p.run(ctx, pass)
 	if err == nil && !progress.Complete && next.watched && !pass.watched {
@@ -115,8 +115,8 @@ func (p *Passer) Run(ctx context.Context, plan *Plan, settled Settled) (report.P
 	return progress, next, err
 }
 
-func (p *Passer) run(ctx context.Context, pass *pass) (report.Progress, Settled, error) {
-	pass.Passer, pass.reported = p, p.Clock.Now()
+func (p *Executor) run(ctx context.Context, pass *pass) (report.Progress, Settled, error) {
+	pass.Executor, pass.reported = p, p.Clock.Now()
 	p.last.Store(pass)
 	p.resting.Store(false)
 	p.handingOver.Store(false)
@@ -153,7 +153,7 @@ type slot struct {
 }
 
 type pass struct {
-	*Passer
+	*Executor
 	plan *Plan
 	// restored is true in the first pass of this process.
 	restored bool

@@ -242,7 +242,7 @@ func TestCanceledRunReportsNoFailure(t *testing.T) {
 			return ctx.Err()
 		}
 		plan := newPlan(t, release.Updating, configMap(t, "10_a_01", "a"), configMap(t, "10_a_02", "b"))
-		progress, settled, err := c.passer().Run(ctx, plan, rollout.Settled{})
+		progress, settled, err := c.executor().Run(ctx, plan, rollout.Settled{})
 		require.ErrorIs(t, err, context.Canceled)
 		assert.Empty(t, progress.Problems)
 		assert.Zero(t, progress.RetryAt)
@@ -250,7 +250,7 @@ func TestCanceledRunReportsNoFailure(t *testing.T) {
 		assert.Equal(t, []string{"fail a"}, c.takeLog())
 
 		c.onApply = nil
-		progress, settled, err = c.passer().Run(t.Context(), plan, settled)
+		progress, settled, err = c.executor().Run(t.Context(), plan, settled)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"apply a", "apply b"}, c.takeLog(), "immediately, without a back-off")
 		assert.True(t, progress.Complete)
@@ -259,7 +259,7 @@ func TestCanceledRunReportsNoFailure(t *testing.T) {
 		ctx, cancel = context.WithCancel(t.Context())
 		c.onApply = func(ctx context.Context, _ string) error { cancel(); return ctx.Err() }
 		changed := parse(t, "10_a_01", "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: a}, data: {k: v}}")
-		_, settled, err = c.passer().Run(ctx, newPlan(t, release.Updating, changed, configMap(t, "10_a_02", "b")), settled)
+		_, settled, err = c.executor().Run(ctx, newPlan(t, release.Updating, changed, configMap(t, "10_a_02", "b")), settled)
 		require.ErrorIs(t, err, context.Canceled)
 		c.onApply, c.log = nil, nil
 		_, _ = c.roll(t, plan, settled)
@@ -382,14 +382,14 @@ func TestReportIsThrottled(t *testing.T) {
 		for i := range 21 {
 			list = append(list, configMap(t, "10_a_01", fmt.Sprint("m", i)))
 		}
-		passer := c.passer()
+		executor := c.executor()
 		var done []int
-		passer.Report = func(p report.Progress) { done = append(done, p.Done) }
-		_, settled, err := passer.Run(t.Context(), newPlan(t, release.Updating, list...), rollout.Settled{})
+		executor.Report = func(p report.Progress) { done = append(done, p.Done) }
+		_, settled, err := executor.Run(t.Context(), newPlan(t, release.Updating, list...), rollout.Settled{})
 		require.NoError(t, err)
 		assert.Equal(t, []int{5, 10, 15, 20}, done, "one report per 500 ms")
 		done = nil
-		_, _, err = passer.Run(t.Context(), newPlan(t, release.Updating, list...), settled)
+		_, _, err = executor.Run(t.Context(), newPlan(t, release.Updating, list...), settled)
 		require.NoError(t, err)
 		assert.Empty(t, done, "a short pass reports nothing while it runs")
 	})
@@ -403,10 +403,10 @@ func TestReportsKeepTheirOrder(t *testing.T) {
 			time.Sleep(map[string]time.Duration{"a": 1, "b": 2, "c": 5}[name] * time.Second)
 			return nil
 		}
-		passer := c.passer()
+		executor := c.executor()
 		var mu sync.Mutex
 		var done []int
-		passer.Report = func(p report.Progress) {
+		executor.Report = func(p report.Progress) {
 			if p.Done == 1 {
 				time.Sleep(2 * time.Second)
 			}
@@ -415,7 +415,7 @@ func TestReportsKeepTheirOrder(t *testing.T) {
 			done = append(done, p.Done)
 		}
 		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"), configMap(t, "10_a_02", "b"), configMap(t, "10_a_03", "c"))
-		_, _, err := passer.Run(t.Context(), plan, rollout.Settled{})
+		_, _, err := executor.Run(t.Context(), plan, rollout.Settled{})
 		require.NoError(t, err)
 		assert.Equal(t, []int{1, 3}, done)
 	})
@@ -566,20 +566,20 @@ func TestRunUsesManyWorkers(t *testing.T) {
 		list = append(list, configMap(t, fmt.Sprintf("%02d_c%d_01", i%7, i%31), fmt.Sprint("m", i)))
 	}
 	plan := newPlan(t, release.Reconciling, list...)
-	passer := c.passer()
-	passer.Width, passer.ReportInterval = 16, time.Nanosecond
+	executor := c.executor()
+	executor.Width, executor.ReportInterval = 16, time.Nanosecond
 	var reports atomic.Int32
-	passer.Report = func(p report.Progress) {
+	executor.Report = func(p report.Progress) {
 		reports.Add(1)
 		assert.LessOrEqual(t, p.Done, p.Total)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		progress, settled, err := passer.Run(t.Context(), plan, rollout.Settled{})
+		progress, settled, err := executor.Run(t.Context(), plan, rollout.Settled{})
 		require.NoError(t, err)
 		assert.False(t, progress.Complete)
 		failing.Store(false)
 		time.Sleep(time.Second)
-		progress, _, err = passer.Run(t.Context(), plan, settled)
+		progress, _, err = executor.Run(t.Context(), plan, settled)
 		require.NoError(t, err)
 		assert.True(t, progress.Complete)
 		assert.Equal(t, 400, progress.Done)

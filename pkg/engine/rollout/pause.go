@@ -10,10 +10,10 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// NoBoundary lets a pass derive the boundary of Passer.Pause from the runlevels that have started.
+// NoBoundary lets a pass derive the boundary of Executor.Pause from the runlevels that have started.
 const NoBoundary = -1
 
-// pauser is the pause state of a Passer.
+// pauser is the pause state of an Executor.
 type pauser struct {
 	mu        sync.Mutex // guards the fields below; never held during an apply
 	requested bool
@@ -27,7 +27,7 @@ type pauser struct {
 // Pause pauses an update at the next boundary between two runlevels. Started runlevels continue until they settle, and no higher runlevel
 // starts. Settled objects are still repaired. before is the boundary from an earlier process, or NoBoundary. A second call does not move
 // the boundary. Other modes cannot be paused: an install has no boundaries, and a reconciliation has no rollout to pause.
-func (p *Passer) Pause(before int) {
+func (p *Executor) Pause(before int) {
 	p.pause.mu.Lock()
 	defer p.pause.mu.Unlock()
 	if !p.pause.requested {
@@ -36,7 +36,7 @@ func (p *Passer) Pause(before int) {
 }
 
 // Resume ends a pause. The next pass continues. Call Changed to make a running pass continue.
-func (p *Passer) Resume() {
+func (p *Executor) Resume() {
 	p.pause.mu.Lock()
 	defer p.pause.mu.Unlock()
 	p.pause.requested, p.pause.boundary = false, NoBoundary
@@ -91,8 +91,8 @@ func (p *pass) nextBoundary() int {
 
 // paused describes the pause; it returns nil if nothing is paused.
 func (p *pass) paused(progress report.Progress) *report.Pause {
-	if p.Passer == nil || p.plan.Mode() != release.Updating || len(p.plan.tasks) == 0 {
-		return nil // Settled.Progress has no Passer
+	if p.Executor == nil || p.plan.Mode() != release.Updating || len(p.plan.tasks) == 0 {
+		return nil // Settled.Progress has no Executor
 	}
 	p.pause.mu.Lock()
 	before, paused := p.boundary()

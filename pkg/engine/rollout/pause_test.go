@@ -25,10 +25,10 @@ func three(t *testing.T, mode release.Mode) *rollout.Plan {
 
 func TestPauseHoldsTheFirstRunlevel(t *testing.T) {
 	c := newCluster()
-	plan, passer := three(t, release.Updating), c.passer()
-	passer.Pause(rollout.NoBoundary)
+	plan, executor := three(t, release.Updating), c.executor()
+	executor.Pause(rollout.NoBoundary)
 
-	progress, _, err := passer.Run(t.Context(), plan, rollout.Settled{})
+	progress, _, err := executor.Run(t.Context(), plan, rollout.Settled{})
 
 	require.NoError(t, err)
 	assert.Empty(t, c.takeLog(), "no runlevel has started")
@@ -39,36 +39,36 @@ func TestPauseHoldsTheFirstRunlevel(t *testing.T) {
 
 func TestPauseHoldsTheNextRunlevel(t *testing.T) {
 	c := newCluster()
-	plan, passer := three(t, release.Updating), c.passer()
-	progress, settled, err := passer.Run(t.Context(), plan, rollout.Settled{})
+	plan, executor := three(t, release.Updating), c.executor()
+	progress, settled, err := executor.Run(t.Context(), plan, rollout.Settled{})
 	require.NoError(t, err)
 	require.Equal(t, "gate=NotObserved", waitsFor(progress))
 	c.takeLog()
 
-	passer.Pause(rollout.NoBoundary)
-	progress, settled, err = passer.Run(t.Context(), plan, settled)
+	executor.Pause(rollout.NoBoundary)
+	progress, settled, err = executor.Run(t.Context(), plan, settled)
 	require.NoError(t, err)
 	assert.Equal(t, &report.Pause{Before: 30}, progress.Paused, "the current runlevel continues")
 
 	c.report("gate", "True", "False", "1.1.0")
-	progress, settled, err = passer.Run(t.Context(), plan, settled)
+	progress, settled, err = executor.Run(t.Context(), plan, settled)
 	require.NoError(t, err)
 	assert.Equal(t, &report.Pause{Before: 30, Reached: true}, progress.Paused)
 	assert.NotContains(t, c.takeLog(), "apply third")
 
 	c.touch("first", func(s *observe.State) { s.Fields, s.Writer = [16]byte{9}, "kubectl" })
-	progress, settled, err = passer.Run(t.Context(), plan, settled)
+	progress, settled, err = executor.Run(t.Context(), plan, settled)
 	require.NoError(t, err)
 	assert.Contains(t, c.takeLog(), "apply first", "drift of settled objects is repaired")
 	assert.NotNil(t, progress.Paused)
 
-	passer.Pause(10)
-	progress, _, err = passer.Run(t.Context(), plan, settled)
+	executor.Pause(10)
+	progress, _, err = executor.Run(t.Context(), plan, settled)
 	require.NoError(t, err)
 	assert.Equal(t, 30, progress.Paused.Before, "a second request does not move the boundary")
 
-	passer.Resume()
-	progress, _, err = passer.Run(t.Context(), plan, settled)
+	executor.Resume()
+	progress, _, err = executor.Run(t.Context(), plan, settled)
 	require.NoError(t, err)
 	assert.Contains(t, c.takeLog(), "apply third")
 	assert.Nil(t, progress.Paused)
@@ -88,10 +88,10 @@ func TestPauseOfAnotherProcessIsKept(t *testing.T) {
 			c := newCluster()
 			plan := three(t, release.Updating)
 			_, settled := c.roll(t, plan, rollout.Settled{}) // second and beside have settled, but gate has not
-			passer := c.passer()
-			passer.Pause(test.before)
+			executor := c.executor()
+			executor.Pause(test.before)
 			c.report("gate", "True", "False", "1.1.0")
-			progress, _, err := passer.Run(t.Context(), plan, settled)
+			progress, _, err := executor.Run(t.Context(), plan, settled)
 			require.NoError(t, err)
 			assert.Equal(t, &report.Pause{Before: 30, Reached: true}, progress.Paused)
 			assert.NotContains(t, c.takeLog(), "apply third")
@@ -102,38 +102,38 @@ func TestPauseOfAnotherProcessIsKept(t *testing.T) {
 // TestPauseLetsTheCurrentRunlevelFinish pauses during an apply. The rest of its runlevel continues, and the next runlevel does not start.
 func TestPauseLetsTheCurrentRunlevelFinish(t *testing.T) {
 	c := newCluster()
-	plan, passer := three(t, release.Updating), c.passer()
+	plan, executor := three(t, release.Updating), c.executor()
 	c.report("gate", "True", "False", "1.1.0")
 	c.onApply = func(_ context.Context, name string) error {
 		if name == "second" {
-			passer.Pause(rollout.NoBoundary)
+			executor.Pause(rollout.NoBoundary)
 		}
 		return nil
 	}
-	progress, settled, err := passer.Run(t.Context(), plan, rollout.Settled{})
+	progress, settled, err := executor.Run(t.Context(), plan, rollout.Settled{})
 	require.NoError(t, err)
 	log := c.takeLog()
 	assert.Contains(t, log, "apply beside")
 	assert.Contains(t, log, "apply gate")
 	assert.NotContains(t, log, "apply third")
 	assert.Equal(t, &report.Pause{Before: 30, Reached: true}, progress.Paused)
-	passer.Resume()
-	progress, _, err = passer.Run(t.Context(), plan, settled)
+	executor.Resume()
+	progress, _, err = executor.Run(t.Context(), plan, settled)
 	require.NoError(t, err)
 	assert.True(t, progress.Complete)
 }
 
 func TestPauseInTheLastRunlevelHasNoEffect(t *testing.T) {
 	c := newCluster()
-	plan, passer := three(t, release.Updating), c.passer()
+	plan, executor := three(t, release.Updating), c.executor()
 	c.report("gate", "True", "False", "1.1.0")
 	c.onApply = func(_ context.Context, name string) error {
 		if name == "third" {
-			passer.Pause(rollout.NoBoundary)
+			executor.Pause(rollout.NoBoundary)
 		}
 		return nil
 	}
-	progress, _, err := passer.Run(t.Context(), plan, rollout.Settled{})
+	progress, _, err := executor.Run(t.Context(), plan, rollout.Settled{})
 	require.NoError(t, err)
 	assert.True(t, progress.Complete)
 	assert.Nil(t, progress.Paused)
@@ -144,9 +144,9 @@ func TestPauseAffectsOnlyUpdates(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			c := newCluster()
 			c.report("gate", "True", "False", "1.1.0")
-			passer := c.passer()
-			passer.Pause(rollout.NoBoundary)
-			progress, _, err := passer.Run(t.Context(), three(t, mode), rollout.Settled{})
+			executor := c.executor()
+			executor.Pause(rollout.NoBoundary)
+			progress, _, err := executor.Run(t.Context(), three(t, mode), rollout.Settled{})
 			require.NoError(t, err)
 			assert.True(t, progress.Complete)
 			assert.Nil(t, progress.Paused)

@@ -11,7 +11,7 @@ import (
 
 // Objects returns the latest result of every manifest in the current or last plan, in the order of the graph. It returns nil before the
 // first pass.
-func (p *Passer) Objects() []report.Object {
+func (p *Executor) Objects() []report.Object {
 	if pass := p.last.Load(); pass != nil {
 		return pass.objects()
 	}
@@ -62,7 +62,7 @@ func stateOf(s *slot) (state report.State, since time.Time, reason, message stri
 }
 
 // Settled returns the current state of the running or last pass. The caller can save the inventory during a pass.
-func (p *Passer) Settled() Settled {
+func (p *Executor) Settled() Settled {
 	if pass := p.last.Load(); pass != nil {
 		pass.mu.Lock()
 		defer pass.mu.Unlock()

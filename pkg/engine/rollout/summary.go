@@ -69,7 +69,7 @@ func (p *pass) reached(yield func(taskgraph.Group, bool) bool) {
 // predecessor is unsettled again. Otherwise the waits of the current runlevel would disappear.
 func (p *pass) unvisitedWait(n *taskgraph.Node, t *task, s *slot) (*slot, bool) {
 	e := s.entry
-	if p.Passer == nil || s.visited || !e.applied.Stands || e.wait.reached || e.wait.since.IsZero() || !t.gated {
+	if p.Executor == nil || s.visited || !e.applied.Stands || e.wait.reached || e.wait.since.IsZero() || !t.gated {
 		return nil, false
 	}
 	unvisited := &slot{visited: true, entry: e}

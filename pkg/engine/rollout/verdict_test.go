@@ -81,10 +81,10 @@ func TestFightDelaysOnlyItsDependents(t *testing.T) {
 				plan := newPlan(t, tt.mode, parse(t, tt.place, tt.object), configMap(t, "20_b_01", "later"))
 				var progress report.Progress
 				var settled rollout.Settled
-				passer := c.passer()
+				executor := c.executor()
 				for range 12 {
 					var err error
-					progress, settled, err = passer.Run(t.Context(), plan, settled)
+					progress, settled, err = executor.Run(t.Context(), plan, settled)
 					require.NoError(t, err)
 					c.touch("a", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{1}, "other" })
 					time.Sleep(time.Second)

@@ -48,7 +48,7 @@ type Engines struct {
 	allowed    *permit.Roles
 	self       *handover.Deployment
 
-	current atomic.Pointer[rollout.Passer]
+	current atomic.Pointer[rollout.Executor]
 	// access is the access of the current rollout.
 	access atomic.Pointer[cluster.Access]
 }
@@ -121,7 +121,7 @@ func (e *Engines) Make(cv *configv1.ClusterVersion, p *payload.Payload) clusterv
 	if before := e.access.Swap(access); before != nil {
 		before.Close()
 	}
-	passer := &rollout.Passer{
+	executor := &rollout.Executor{
 		Clock:    e.clock,
 		Applier:  access.Applier,
 		Observer: access.Observer,
@@ -132,12 +132,12 @@ func (e *Engines) Make(cv *configv1.ClusterVersion, p *payload.Payload) clusterv
 		Metrics:  e.metrics,
 		Handover: e.self.Handover(),
 	}
-	e.current.Store(passer)
+	e.current.Store(executor)
 	completed := func(ctx context.Context) {
 		access.Retain()
 		e.allowed.Settle(ctx, p)
 	}
-	return clusterversion.Engine{Passer: passer, Prepare: access.Applier.Prepare, Completed: completed, Pruner: access.Applier, Permit: e.allowed.Prune}
+	return clusterversion.Engine{Executor: executor, Prepare: access.Applier.Prepare, Completed: completed, Pruner: access.Applier, Permit: e.allowed.Prune}
 }
 
 // Permit ensures that the operator has the permissions to apply target. running is the previous payload, nil if there is none.
@@ -155,8 +155,8 @@ func (e *Engines) WatchOperators(ctx context.Context) error { return e.gated.Wat
 
 // Changed makes the rollout check its objects again, even during a pass.
 func (e *Engines) Changed() {
-	if passer := e.current.Load(); passer != nil {
-		passer.Changed()
+	if executor := e.current.Load(); executor != nil {
+		executor.Changed()
 	}
 	e.wake()
 }
