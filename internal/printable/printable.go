@@ -31,6 +31,9 @@ func Lines(s string) string {
 	}, strings.ReplaceAll(s, "\r\n", "\n"))
 }
 
+// Few is the usual number of names that a message lists.
+const Few = 5
+
 // List joins the first names up to most, with the number of the others.
 func List(names []string, most int) string {
 	if more := len(names) - most; more > 0 {

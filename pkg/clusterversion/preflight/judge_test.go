@@ -8,6 +8,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/update/images"
 )
 
 func TestPreflightNamesTheFirstObjectOfEachObstacle(t *testing.T) {
@@ -52,7 +53,7 @@ func TestPreflightNamesTheFirstObjectOfEachObstacle(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := &Flight{}
-			f.judge(&tt.report, Images{})
+			f.judge(&tt.report, images.Found{})
 			assert.Equal(t, tt.state, f.Account.State)
 			assert.Equal(t, tt.message, f.Account.Message)
 		})

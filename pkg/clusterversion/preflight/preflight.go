@@ -23,12 +23,17 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/update/images"
 	"github.com/cluster-version/cvo/pkg/update/precondition"
 )
 
 // Preview reports what an update to a release would change in the cluster. Its dry runs store nothing.
 // running are the manifests of the running release; nil if unknown.
 type Preview func(ctx context.Context, cv *configv1.ClusterVersion, running []*manifest.Manifest, p *payload.Payload) (*preview.Report, error)
+
+// Lookup looks up images with the cluster's current configuration; see image.Reader.Exist.
+type Lookup func(ctx context.Context, cv *configv1.ClusterVersion, images []release.Image) ([]error, error)
 
 // Without returns the ClusterVersion without a request for a preflight, and the release to examine, nil for none. A preflight changes
 // nothing, so the cluster continues its current work. In particular, it does not cancel an update under way, although an empty request
@@ -91,18 +96,25 @@ func (f *Flight) Run(ctx context.Context) (again bool) {
 	f.begin(api.PreflightDryRun, "Looking up the images and dry-running each object of "+f.Acceptance.Describe())
 	managed := *f.Acceptance.Payload
 	managed.Manifests = accept.Managed(f.Acceptance, f.Input.ClusterVersion.Spec.Overrides)
-	images := f.findImages(ctx, managed.Manifests)
 	var running []*manifest.Manifest
 	if before := f.Input.Running; before != nil && before.Payload != nil {
 		running = before.Payload.Manifests
 	}
+	found := images.Find(ctx, managed.Manifests, running, f.lookup)
 	report, err := f.Preview(ctx, f.Input.ClusterVersion, running, &managed)
 	if err != nil {
 		f.Account.State, f.Account.Message = api.PreflightFailed, excerpt(err.Error(), api.ReleaseRolloutText)
 		return true
 	}
 	f.Account.Changes = changesOf(report)
-	return f.judge(report, images)
+	return f.judge(report, found)
+}
+
+func (f *Flight) lookup(ctx context.Context, images []release.Image) ([]error, error) {
+	if f.Lookup == nil {
+		return nil, errors.New("all, because this operator does not contact registries")
+	}
+	return f.Lookup(ctx, f.Input.ClusterVersion, images)
 }
 
 func (f *Flight) begin(step, message string) {
@@ -144,7 +156,7 @@ const (
 )
 
 // judge sets the result of the preflight. It reports whether a retry may reach objects that this attempt could not check.
-func (f *Flight) judge(report *preview.Report, images Images) (again bool) {
+func (f *Flight) judge(report *preview.Report, found images.Found) (again bool) {
 	var blocking, against []string
 	for _, o := range f.Account.Preconditions {
 		if o.Blocking {
@@ -157,8 +169,8 @@ func (f *Flight) judge(report *preview.Report, images Images) (again bool) {
 	if report.Totals.Refused > 0 {
 		against = append(against, "objects that the API server would reject: "+counted(report, preview.Refuse, report.Totals.Refused))
 	}
-	if len(images.Missing) > 0 {
-		against = append(against, "images that no registry has: "+listed(images.Missing))
+	if len(found.Missing) > 0 {
+		against = append(against, "images that no registry has: "+listed(found.Missing))
 	}
 	t := report.Totals
 	f.Account.Message = fmt.Sprintf("objects to create: %d, to change: %d, to delete: %d, to recreate: %d, unknown: %s",
@@ -166,8 +178,8 @@ func (f *Flight) judge(report *preview.Report, images Images) (again bool) {
 	if enables := f.Acceptance.EnablesText(); enables != "" {
 		f.Account.Message += "; " + enables
 	}
-	if len(images.Unknown) > 0 {
-		f.Account.Message += "; images that could not be looked up: " + listed(images.Unknown)
+	if len(found.Unknown) > 0 {
+		f.Account.Message += "; images that could not be looked up: " + listed(found.Unknown)
 	}
 	f.Account.State = api.PreflightPassed
 	if len(against) > 0 {
@@ -188,7 +200,7 @@ func listed(images []preview.Image) string {
 	for i, image := range images {
 		texts[i] = image.String()
 	}
-	return printable.List(texts, maxListed)
+	return printable.List(texts, printable.Few)
 }
 
 // counted returns the number of objects with a verdict, and the first of them with its message.

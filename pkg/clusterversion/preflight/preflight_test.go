@@ -16,6 +16,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/update/images"
 )
 
 func TestPreflightChangesAreBounded(t *testing.T) {
@@ -45,16 +46,16 @@ func TestPreflightPassesWithoutBlockers(t *testing.T) {
 		name     string
 		totals   preview.Totals
 		blocking bool
-		images   Images
+		images   images.Found
 		state    string
 		again    bool
 	}{
-		{"passes without blockers", preview.Totals{Created: 1, Unknown: 4}, false, Images{}, api.PreflightPassed, false},
-		{"blocks if objects would be rejected", preview.Totals{Refused: 1}, false, Images{}, api.PreflightObjected, false},
-		{"blocks if a precondition blocks", preview.Totals{}, true, Images{}, api.PreflightObjected, false},
-		{"blocks if an image is missing", preview.Totals{}, false, Images{Missing: []preview.Image{{Image: "r@sha256:1", Components: []string{"dns"}}}}, api.PreflightObjected, false},
-		{"passes if an image could not be looked up", preview.Totals{}, false, Images{Unknown: []preview.Image{{Image: "r@sha256:1", Components: []string{"dns"}, Message: "timeout"}}}, api.PreflightPassed, false},
-		{"fails and retries if objects could not be checked", preview.Totals{NotAsked: 2, Refused: 1}, true, Images{}, api.PreflightFailed, true},
+		{"passes without blockers", preview.Totals{Created: 1, Unknown: 4}, false, images.Found{}, api.PreflightPassed, false},
+		{"blocks if objects would be rejected", preview.Totals{Refused: 1}, false, images.Found{}, api.PreflightObjected, false},
+		{"blocks if a precondition blocks", preview.Totals{}, true, images.Found{}, api.PreflightObjected, false},
+		{"blocks if an image is missing", preview.Totals{}, false, images.Found{Missing: []preview.Image{{Image: "r@sha256:1", Components: []string{"dns"}}}}, api.PreflightObjected, false},
+		{"passes if an image could not be looked up", preview.Totals{}, false, images.Found{Unknown: []preview.Image{{Image: "r@sha256:1", Components: []string{"dns"}, Message: "timeout"}}}, api.PreflightPassed, false},
+		{"fails and retries if objects could not be checked", preview.Totals{NotAsked: 2, Refused: 1}, true, images.Found{}, api.PreflightFailed, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := Flight{Account: api.Preflight{Preconditions: []api.PreflightObjection{{Name: "A", Blocking: test.blocking}}}}
@@ -87,7 +88,12 @@ func TestPreflightIsSafeForATerminal(t *testing.T) {
 	assert.Equal(t, safe, f.Account.Message)
 	assert.Equal(t, safe, f.Account.Preconditions[0].Message)
 	report := &preview.Report{Totals: preview.Totals{Refused: 1}, Objects: []preview.Object{{ID: manifest.ID{Kind: "A", Name: evil}, Verdict: preview.Refuse, Message: evil}}}
-	f.judge(report, Images{})
+	f.judge(report, images.Found{})
 	assert.NotContains(t, f.Account.Message, "\x1b")
 	assert.Equal(t, api.PreflightObject{Object: "A " + safe, Verdict: "refused", Message: safe}, changesOf(report).Objects[0])
+}
+
+func TestPreflightWithoutRegistriesLooksUpNoImages(t *testing.T) {
+	_, err := (&Flight{}).lookup(t.Context(), nil)
+	require.ErrorContains(t, err, "this operator does not contact registries")
 }

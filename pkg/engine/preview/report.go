@@ -91,12 +91,9 @@ type Image struct {
 	Message string `json:"message,omitempty"`
 }
 
-// maxUsers is the number of components that the text of an Image names.
-const maxUsers = 5
-
 // String returns a text such as `dns, router: registry.example/dns@sha256:…`.
 func (i Image) String() string {
-	parts := []string{printable.List(i.Components, maxUsers), i.Image, i.Message}
+	parts := []string{printable.List(i.Components, printable.Few), i.Image, i.Message}
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 }
 

@@ -77,9 +77,6 @@ func guarded(object *metav1.PartialObjectMetadata) bool {
 		object.Kind == target.CRDKind && (object.Name == target.NeededCRDs()[0] || object.Name == api.ReleaseStatusDefinition)
 }
 
-// maxListed is the number of objects that a message names.
-const maxListed = 5
-
 // awaitDeletion waits until the objects no longer exist, and logs the finalizers that keep them.
 func (u *remover) awaitDeletion(ctx context.Context, objects []*metav1.PartialObjectMetadata) error {
 	logged := ""
@@ -106,7 +103,7 @@ func (u *remover) awaitDeletion(ctx context.Context, objects []*metav1.PartialOb
 			}
 			remaining = append(remaining, strings.TrimSuffix(fmt.Sprintf("%s (finalizers %s)", describe(object), strings.Join(live.Finalizers, ", ")), " (finalizers )"))
 		}
-		if text := printable.List(remaining, maxListed); text != logged && text != "" {
+		if text := printable.List(remaining, printable.Few); text != logged && text != "" {
 			u.log("waiting for the deletion of " + text)
 			logged = text
 		}
@@ -114,7 +111,7 @@ func (u *remover) awaitDeletion(ctx context.Context, objects []*metav1.PartialOb
 	})
 	if err != nil {
 		if len(remaining) > 0 {
-			return fmt.Errorf("%w: these objects still exist: %s: repair the controllers of their finalizers and run the command again, because 'cvo uninstall' never removes finalizers by force", err, printable.List(remaining, maxListed))
+			return fmt.Errorf("%w: these objects still exist: %s: repair the controllers of their finalizers and run the command again, because 'cvo uninstall' never removes finalizers by force", err, printable.List(remaining, printable.Few))
 		}
 		return err
 	}

@@ -304,15 +304,12 @@ func (c *copier) put(ctx context.Context, n *node, tags []string) error {
 	case isIncomplete(err) && len(n.lacks) > 0:
 		return &lackingError{fmt.Errorf("writing index %s of %s to %s: the source lacks %s of this index (%s): copy each from another registry, such as the publisher's, "+
 			"with 'crane copy OTHER@DIGEST %s@DIGEST', and run the command again; or turn off the registry's check, in distribution 3 with validation.manifests.indexes.platforms: none: %w", n.doc.Digest,
-			c.plan.Images[n.image].Name, n.to, printable.Count(len(n.lacks), "attestation"), printable.List(n.lacks, maxListed), n.to, err)}
+			c.plan.Images[n.image].Name, n.to, printable.Count(len(n.lacks), "attestation"), printable.List(n.lacks, printable.Few), n.to, err)}
 	case err != nil:
 		return fmt.Errorf("writing manifest %s of %s to %s: %w", n.doc.Digest, c.plan.Images[n.image].Name, n.to, err)
 	}
 	return nil
 }
-
-// maxListed is the number of attestations that a message names.
-const maxListed = 5
 
 // lackingError means that a registry needs manifests that the source lacks. Until someone copies them, another run fails as well.
 type lackingError struct{ error }

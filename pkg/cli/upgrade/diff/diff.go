@@ -33,7 +33,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/verifying"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/outside"
-	"github.com/cluster-version/cvo/pkg/clusterversion/preflight"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/pkg/install"
@@ -43,6 +42,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/operator/sources"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/update/images"
 	"github.com/cluster-version/cvo/pkg/verify/policy"
 )
 
@@ -193,7 +193,7 @@ type target struct {
 	options preview.Options
 	notes   []string
 	// images looks up the images that the update would newly pull.
-	images func(context.Context) (preflight.Images, error)
+	images func(context.Context) (images.Found, error)
 }
 
 // read reads the state of the cluster, and loads the manifests of the release that the cluster would get.
@@ -252,17 +252,17 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 		return running.Manifests, nil
 	}
 	out.payload = update.Payload
-	out.images = func(ctx context.Context) (preflight.Images, error) {
+	out.images = func(ctx context.Context) (images.Found, error) {
 		running, err := o.running(ctx, c, load)
 		if err != nil {
-			return preflight.Images{}, err // all images would count as new
+			return images.Found{}, err // all images would count as new
 		}
-		return preflight.FindImages(ctx, out.payload.Manifests, running.Manifests, func(ctx context.Context, images []release.Image) ([]error, error) {
+		return images.Find(ctx, out.payload.Manifests, running.Manifests, func(ctx context.Context, asked []release.Image) ([]error, error) {
 			opened, err := c.outside(ctx)
 			if err != nil {
 				return nil, err
 			}
-			return opened.Exist(ctx, images), nil
+			return opened.Exist(ctx, asked), nil
 		}), nil
 	}
 	return out, nil

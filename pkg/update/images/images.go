@@ -1,4 +1,5 @@
-package preflight
+// Package images looks up the images that an update would newly pull, where nodes would pull them.
+package images
 
 import (
 	"context"
@@ -7,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/apply/inject"
@@ -17,38 +17,20 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// Lookup looks up images with the cluster's current configuration; see image.Reader.Exist.
-type Lookup func(ctx context.Context, cv *configv1.ClusterVersion, images []release.Image) ([]error, error)
-
-// Images is the result of looking up the images that an update would newly pull. Nothing is known about an image in Unknown, for example
-// because its registry cannot be reached.
-type Images struct{ Missing, Unknown []preview.Image }
+// Found is the result of looking up images. Nothing is known about an image in Unknown, for example because its registry cannot be reached.
+type Found struct{ Missing, Unknown []preview.Image }
 
 // lookupTime limits the time to look up all images.
 const lookupTime = time.Minute
 
-// findImages looks up the images in manifests that the running release does not use, where nodes would pull them.
-func (f *Flight) findImages(ctx context.Context, manifests []*manifest.Manifest) Images {
-	var running []*manifest.Manifest
-	if f.Input.Running != nil && f.Input.Running.Payload != nil {
-		running = f.Input.Running.Payload.Manifests
-	}
-	return FindImages(ctx, manifests, running, func(ctx context.Context, images []release.Image) ([]error, error) {
-		if f.Lookup == nil {
-			return nil, errors.New("all, because this operator does not contact registries")
-		}
-		return f.Lookup(ctx, f.Input.ClusterVersion, images)
-	})
-}
-
-// FindImages looks up the images in manifests that the manifests of the running release do not contain. lookup returns one error for each
-// image, or an error if it cannot look up any.
-func FindImages(ctx context.Context, manifests, running []*manifest.Manifest, lookup func(context.Context, []release.Image) ([]error, error)) Images {
+// Find looks up the images in manifests that the manifests of the running release do not contain. lookup returns one error for each image, or
+// an error if it cannot look up any; see image.Reader.Exist.
+func Find(ctx context.Context, manifests, running []*manifest.Manifest, lookup func(context.Context, []release.Image) ([]error, error)) Found {
 	components := imagesOf(manifests)
 	for pullspec := range imagesOf(running) {
 		delete(components, pullspec)
 	}
-	var out Images
+	var out Found
 	var images []release.Image
 	for _, pullspec := range slices.Sorted(maps.Keys(components)) {
 		if pullspec.HasDigest() {
@@ -66,7 +48,7 @@ func FindImages(ctx context.Context, manifests, running []*manifest.Manifest, lo
 	defer cancel()
 	results, err := lookup(ctx, images)
 	if err != nil {
-		return Images{Unknown: []preview.Image{{Message: err.Error()}}}
+		return Found{Unknown: []preview.Image{{Message: err.Error()}}}
 	}
 	for i, err := range results {
 		image := preview.Image{Image: images[i].Pullspec, Components: components[release.Pullspec(images[i].Pullspec)]}
@@ -110,6 +92,3 @@ func imagesOf(manifests []*manifest.Manifest) map[release.Pullspec][]string {
 	}
 	return images
 }
-
-// maxListed is the number of images that a message names.
-const maxListed = 5
