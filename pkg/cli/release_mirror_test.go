@@ -112,7 +112,7 @@ Success
 Update image:  TARGET/mirror/platform:1.2.3-x86_64
 Mirror prefix: TARGET/mirror/platform
 
-To install a cluster from the mirror, add this to install-config.yaml:
+For OpenShift's installer, add this to install-config.yaml:
 
 imageDigestSources:
 - mirrors:
@@ -122,7 +122,7 @@ imageDigestSources:
   - TARGET/mirror/platform
   source: SOURCE/upstream/release
 
-For an existing cluster, apply this with kubectl (ImageDigestMirrorSet and ImageTagMirrorSet):
+For 'cvo install --idms-file', or for an existing cluster with 'kubectl apply -f' (ImageDigestMirrorSet and ImageTagMirrorSet):
 
 apiVersion: config.openshift.io/v1
 kind: ImageDigestMirrorSet
@@ -362,6 +362,8 @@ func TestReleaseMirrorRejectsWrongArguments(t *testing.T) {
 		{"known instructions", "example.com/x:1 --to example.com/y --print-mirror-instructions all", "use idms, icsp or none"},
 		{"a single trust option", "example.com/x:1 --to example.com/y --trust t --insecure-skip-verification", "exclude each other"},
 		{"a folder with a mirror", "--from-dir . --to example.com/y", "it has no file oci-layout"},
+		{"an image, not a version", "1.2.3 --to example.com/y", `"1.2.3" is a version: name its image`},
+		{"an image of the earlier release", "example.com/x:1 --to example.com/y --since 1.2.2", `"1.2.2" is a version: name its image`},
 		{"a known output", "example.com/x:1 --to example.com/y -o xml", "use text, json, yaml"},
 	} {
 		t.Run("requires "+tt.name, func(t *testing.T) {

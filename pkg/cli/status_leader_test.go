@@ -39,6 +39,7 @@ func TestTheCAIsAdvisedOnlyIfALeaderListens(t *testing.T) {
 	require.NoError(t, listener.Close())
 	err = query(listener.Addr().String())
 	require.ErrorContains(t, err, "the leading operator cannot be reached")
+	require.ErrorContains(t, err, "set --server to a URL such as https://127.0.0.1:9099")
 	assert.NotContains(t, err.Error(), "--server-ca")
 	for _, server := range []string{"127.0.0.2", "[::1]"} {
 		if err = query(server); err != nil { // another process may listen on the default port

@@ -121,7 +121,7 @@ func (c *requestCluster) rollsBack(t *testing.T) {
 		},
 		{
 			name: "does not return if the cluster does not report its progress", change: func(cv *configv1.ClusterVersion) { clusterversions.Unset(cv, configv1.OperatorProgressing) }, code: command.ExitRefused,
-			errs: "error: no current Progressing info, see `oc describe clusterversion` for more details; to roll back anyway, use --allow-upgrade-with-warnings\n",
+			errs: "error: the ClusterVersion has no condition Progressing, so it is unknown whether an update is running: see 'kubectl describe clusterversion'; to roll back anyway, use --allow-upgrade-with-warnings\n",
 		},
 		{
 			name: "rejects a rollback without an earlier release", change: func(cv *configv1.ClusterVersion) { cv.Status.History = cv.Status.History[:1] }, code: command.ExitRefused,

@@ -93,6 +93,7 @@ func TestEmptyDemoKeepsAControlPlaneAndARegistry(t *testing.T) {
 	require.NoError(t, os.WriteFile(cvo, nil, 0o600))
 	out := play(t, options{cvo: cvo, empty: true}, "", "then cvo start")
 	assert.Regexp(t, `export KUBECONFIG=/\S+`, out)
+	assert.Contains(t, out, "cvo release new --from-dir examples/platform/1.0.0 --name 1.0.0 --no-operator ", "an operator in the release would never run here")
 	assert.Regexp(t, `--to-image 127\.0\.0\.1:\d+/platform/release:1\.0\.0`, out)
 }
 

@@ -320,6 +320,7 @@ func TestInfoDescribesAnIndex(t *testing.T) {
 	require.NoError(t, info.WriteText(&out, inspect.ViewDigests, epoch))
 	assert.Contains(t, out.String(), "Digest:         "+string(pushed.Digest)+"\n")
 	assert.Contains(t, out.String(), "OS/Arch:        multi (linux/amd64)\n")
+	assert.Contains(t, out.String(), "Image digest:   "+string(info.Digest)+"\n")
 	assert.Contains(t, out.String(), "Pull From: "+pushed.ByDigest()+"\n")
 }
 

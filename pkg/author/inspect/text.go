@@ -89,6 +89,9 @@ func (i *Info) writeHead(t tables) {
 		if i.Config != nil && i.Config.OS != "" {
 			fmt.Fprintf(w, "OS/Arch:\t%s\n", i.platform())
 		}
+		if i.ListDigest != "" {
+			fmt.Fprintf(w, "Image digest:\t%s\n", i.Digest)
+		}
 		fmt.Fprintf(w, "Manifests:\t%d\n", i.Manifests)
 		if len(i.UnknownFiles) > 0 {
 			fmt.Fprintf(w, "Metadata files:\t%d\n", len(i.UnknownFiles))

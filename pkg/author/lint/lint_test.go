@@ -416,6 +416,27 @@ func kindRules() []rule {
 			want:  []string{"error unserved-version " + web + ":15"},
 		},
 		{
+			name: "it finds versions that the CRD of some clusters does not serve", says: "the CRD in 0000_50_web_20.yaml serves v1, not v1beta1",
+			files: map[string]string{
+				web:                                     strings.Replace(crd("Thing", include, "release.openshift.io/feature-set: Default"), "v1beta1, served: false", "v1beta1, served: true", 1),
+				"release-manifests/0000_50_web_20.yaml": crd("Thing", include, "release.openshift.io/feature-set: OKD"),
+				"release-manifests/0000_50_web_30.yaml": object("example.com/v1beta1", "Thing", "x", "", ""),
+			},
+			want: []string{"error unserved-version release-manifests/0000_50_web_30.yaml:1"},
+		},
+		{
+			name: "it finds deletions in a version that the CRD no longer serves", says: "serves v1, not v1beta1: nothing is deleted",
+			files: map[string]string{web: crd("Thing") + "---\n" + tombstone("example.com/v1beta1", "Thing", "x")},
+			want:  []string{"warning unserved-version " + web + ":15"},
+		},
+		{
+			name: "it accepts deletions before the CRD changes",
+			files: map[string]string{
+				"release-manifests/0000_40_web_10.yaml": tombstone("example.com/v1beta1", "Thing", "x"),
+				web:                                     crd("Thing"),
+			},
+		},
+		{
 			name: "it finds custom resources that break their CRD's schema", says: "spec.size: must be of type integer (CRD in 0000_50_web_10.yaml)",
 			files: map[string]string{
 				web: strings.Replace(crd("Thing"), "openAPIV3Schema: {type: object}",
@@ -517,6 +538,21 @@ func objectRules() []rule {
 		},
 		{name: "it accepts an ImageStream in several documents", files: map[string]string{web: object("image.openshift.io/v1", "ImageStream", "x", "web", ""), other: object("image.openshift.io/v1", "ImageStream", "x", "web", "")}},
 		{name: "it finds objects that are nearly too large", files: map[string]string{web: cm + "data: {a: " + strings.Repeat("x", 1<<20) + "}\n"}, want: []string{"warning object-size " + web + ":1"}},
+		{
+			name: "it finds ConfigMaps with too much data", says: "has 1048577 bytes of data, the limit is 1048576",
+			files: map[string]string{web: cm + "data: {a: " + strings.Repeat("x", 1<<20-2) + "}\nbinaryData: {b: YWJj}\n"},
+			want:  []string{"error data-size " + web + ":1"},
+		},
+		{
+			name: "it finds Secrets with too much data", says: "has 1048577 bytes of data, the limit is 1048576",
+			files: map[string]string{web: object("v1", "Secret", "x", "web", "") + "data: {a: YWJj, b: YWJj}\nstringData: {a: " + strings.Repeat("x", 1<<20-2) + "}\n"},
+			want:  []string{"error data-size " + web + ":1"},
+		},
+		{
+			name:  "it accepts much data of another kind",
+			files: map[string]string{web: strings.ReplaceAll(crd("Thing"), "{type: object}", "{type: object, x-kubernetes-preserve-unknown-fields: true}"), other: object("example.com/v1", "Thing", "x", "", "") + "data: {a: " + strings.Repeat("x", 1<<20) + "}\n"},
+			want:  []string{"warning object-size " + other + ":1"},
+		},
 		{
 			name: "it finds objects that are too large", says: "bytes as JSON, the limit is 1572864",
 			files: map[string]string{web: cm + "data: {a: " + strings.Repeat("x", 3<<19) + "}\n"}, want: []string{"error object-too-large " + web + ":1"},
@@ -656,6 +692,32 @@ func releaseRules() []rule {
 			files: map[string]string{web: object("v1", "ConfigMap", "x", "shop", ""), "release-manifests/0000_60_shop_00.yaml": object("v1", "Namespace", "shop", "", "")},
 			want:  []string{"warning namespace-after-use release-manifests/0000_60_shop_00.yaml:1"},
 		},
+	}
+}
+
+func TestNamespaceAfterUseNamesTheFirstUser(t *testing.T) {
+	const late, other = "release-manifests/0000_60_shop_00.yaml", "release-manifests/0000_50_web_20.yaml"
+	job := func(namespace string) string {
+		return object("batch/v1", "Job", "setup", namespace, "spec:\n  template: {spec: {containers: [{name: setup, image: "+digestA+"}], restartPolicy: Never}}\n")
+	}
+	for _, tt := range []struct {
+		name, want string
+		files      map[string]string
+	}{
+		{"a Job of another runlevel", "is at runlevel 60 but is needed at 50 by Job.batch shop/setup (" + web + ")", map[string]string{web: job("shop")}},
+		{"an object after a Job", "is at runlevel 60 but is needed at 50 by ConfigMap shop/x (" + other + ")", map[string]string{
+			web: job("web"), other: object("v1", "ConfigMap", "x", "shop", "") + "---\n" + object("v1", "ConfigMap", "z", "shop", ""),
+		}},
+		{"a Job of the same runlevel", "comes after Job.batch shop/setup (release-manifests/0000_60_shop_-.yaml), which needs it", map[string]string{
+			"release-manifests/0000_60_shop_-.yaml": job("shop"),
+		}},
+	} {
+		t.Run("it names "+tt.name, func(t *testing.T) {
+			tt.files[late] = object("v1", "Namespace", "shop", "", "")
+			found, report := check(t, tt.files, lint.Options{Disable: []string{"job-order"}})
+			require.Equal(t, []string{"warning namespace-after-use " + late + ":1"}, found)
+			assert.Equal(t, "the namespace shop "+tt.want, report.Findings[0].Message)
+		})
 	}
 }
 

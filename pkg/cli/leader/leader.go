@@ -118,7 +118,7 @@ func (s *Connection) explain(err error) error {
 }
 
 func unreachable(err error) error {
-	return fmt.Errorf("the leading operator cannot be reached: %w: set --server to the address that 'cvo start' listens on (--listen)", err)
+	return fmt.Errorf("the leading operator cannot be reached: %w: set --server to a URL such as %s, with the address that 'cvo start' listens on (--listen)", err, LocalServer)
 }
 
 // connect looks up the leader, its address and its certificate.

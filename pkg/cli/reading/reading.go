@@ -120,7 +120,7 @@ func (f *Flags) Open(ctx context.Context, streams command.Streams, arg string) (
 		r, err := inspect.OpenFolder(ref)
 		return r, images, err
 	}
-	if err := notLocal(ref); err != nil {
+	if err := registries.CheckImage(ref); err != nil {
 		return nil, nil, err
 	}
 	img, err := images.Resolve(ctx, ref)
@@ -131,30 +131,6 @@ func (f *Flags) Open(ctx context.Context, streams command.Streams, arg string) (
 		return nil, nil, err
 	}
 	return inspect.Open(images, img), images, nil
-}
-
-// notLocal rejects a file and an argument that can only be a path, because neither is an image.
-func notLocal(ref string) error {
-	if layout.IsReference(ref) {
-		return nil
-	}
-	info, err := os.Stat(ref)
-	switch {
-	case err == nil && !info.IsDir():
-		return &command.UsageError{Err: fmt.Errorf("%q is a file: name an image, an OCI layout or a folder with a release", ref)}
-	case strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, "."):
-		return fmt.Errorf("%s is neither an OCI layout nor a folder: %w", ref, os.ErrNotExist)
-	case !namesRegistry(ref):
-		return fmt.Errorf("%q is neither an OCI layout nor a folder, and names no registry: check the path, or use docker.io/%s for an image on Docker Hub", ref, ref)
-	}
-	return nil
-}
-
-// namesRegistry reports whether a reference begins with the host of a registry. Without one, Docker Hub is meant, but a mistyped path is
-// more likely. See https://github.com/distribution/reference on how the host is recognized.
-func namesRegistry(ref string) bool {
-	host, _, ok := strings.Cut(ref, "/")
-	return ok && (strings.ContainsAny(host, ".:") || host == "localhost")
 }
 
 func isFolder(path string) bool {

@@ -50,6 +50,9 @@ IMAGE is a pullspec, by tag or digest; an OCI layout on this machine, as DIR, DI
 release; or a version that the cluster knows: its current release, its updates, including conditional ones, and its
 history. The default is the release that the cluster runs or is updating to.
 
+The digest of a multi-architecture release is the digest of its index: Digest in the text, listDigest in JSON. The digest of
+the image for --platform is Image digest in the text, digest in JSON.
+
 Digests are always verified. With --trust the command verifies the signature before it reads the release.
 
 --verify also fetches the manifest and configuration of every component image and verifies their digests. This proves that

@@ -265,7 +265,8 @@ func (b *builder) addNode(i int) {
 		definition: !b.chained && p.kind == crdKind && !p.tombstone,
 	}
 	if p.drawn {
-		n.Drawn, n.From, n.Runlevel = true, n.Group(), b.line[p.drawnFor].Runlevel
+		n.Drawn, n.From, n.For = true, n.Group(), b.line[p.drawnFor].Manifest
+		n.Runlevel = n.For.Runlevel
 	}
 	p.node = b.node(n)
 }

@@ -38,8 +38,9 @@ type Node struct {
 	Component string
 	// Drawn is true for a CRD or Namespace that runs before its own place because an earlier object needs it.
 	Drawn bool
-	// From is the place in the file name of a drawn node.
+	// From is the place in the file name of a drawn node. For is its first user.
 	From Group
+	For  *manifest.Manifest
 
 	// job is true for a Job. When Updating, the Job separates everything before it from everything after it. In the other modes it only
 	// does so in its component.

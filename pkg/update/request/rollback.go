@@ -116,7 +116,7 @@ func (o *Rollback) guard(cv *configv1.ClusterVersion, r *Request) error {
 	case c != nil && c.Status == configv1.ConditionFalse:
 		return nil
 	case c == nil && !o.AllowWithWarnings:
-		return refuse("no current %s info, see `oc describe clusterversion` for more details; to roll back anyway, use --allow-upgrade-with-warnings", configv1.OperatorProgressing)
+		return refuse("the ClusterVersion has no condition %s, so it is unknown whether an update is running: see 'kubectl describe clusterversion'; to roll back anyway, use --allow-upgrade-with-warnings", configv1.OperatorProgressing)
 	case c == nil:
 		r.warn("--allow-upgrade-with-warnings is bypassing: no current %s info", configv1.OperatorProgressing)
 	case !o.AllowWithWarnings:

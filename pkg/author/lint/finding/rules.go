@@ -213,7 +213,7 @@ func kindRules() []Rule {
 		},
 		{
 			ID: "unserved-version", Severity: Error, Summary: "Every API version is served.",
-			Why: "The rollout waits until the version is served.", Remedy: "use a served version, or serve this version in the CRD",
+			Why: "The rollout waits until the version is served. It counts a deletion in an unserved version as done.", Remedy: "use a served version, or serve this version in the CRD",
 		},
 		{
 			ID: "removed-api", Severity: Error, Summary: "All APIs exist in the release's Kubernetes version.",
@@ -276,6 +276,10 @@ func objectRules() []Rule {
 		{
 			ID: "object-size", Severity: Warning, Summary: "Objects fit into etcd with their managedFields.",
 			Why: "The API server rejects objects that are too large for etcd (1.5 MiB by default) after it has added managedFields.", Remedy: "split the object, or remove descriptions from its schema",
+		},
+		{
+			ID: "data-size", Severity: Error, Summary: "ConfigMaps and Secrets have at most 1 MiB of data.",
+			Why: "The API server rejects the object.", Remedy: "split the object",
 		},
 		{
 			ID: "object-too-large", Severity: Error, Summary: "Objects fit into etcd.",

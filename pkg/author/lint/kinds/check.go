@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/cluster-version/cvo/pkg/author/lint/finding"
 	"github.com/cluster-version/cvo/pkg/author/lint/source"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/manifest/customresource"
@@ -55,7 +57,6 @@ func Identity(r *source.Release, o *source.Object) manifest.ID {
 // checkKind checks whether an API server serves the kind. If known, it returns the kind's scope.
 func (c Rules) checkKind(o *source.Object) (clusterScoped, known bool) {
 	gvk := o.GVK()
-	at := source.Path{"apiVersion"}
 	if versions, ok := servedKinds().versions[gvk.GroupKind()]; ok {
 		return c.checkBuiltIn(o, versions), true
 	}
@@ -72,18 +73,29 @@ func (c Rules) checkKind(o *source.Object) (clusterScoped, known bool) {
 		}
 		return false, false
 	}
-	served := sets.New[string]()
+	c.checkServed(o, definitions)
+	return definitions[0].ClusterScoped, true
+}
+
+// checkServed checks that the CRDs serve the object's version. Each cluster gets one of the CRDs, so all of them must. If no cluster gets the
+// object with a CRD, one of them is enough.
+func (c Rules) checkServed(o *source.Object, definitions []*source.Definition) {
+	version := o.GVK().Version
+	serves := func(d *source.Definition) bool { return d.Versions[version] }
+	if !c.release.Meet(definitions[0].CRD, o) && slices.ContainsFunc(definitions, serves) {
+		return
+	}
 	for _, d := range definitions {
-		for version, on := range d.Versions {
-			if on {
-				served.Insert(version)
-			}
+		switch at := (source.Path{"apiVersion"}); {
+		case serves(d):
+		case !o.Tombstone():
+			o.Find("unserved-version", at, "the CRD in %s serves %s, not %s", d.CRD.File, d.Served(), version)
+			return
+		case d.CRD.Precedes(o):
+			o.FindAs(finding.Warning, &o.In.Found, "unserved-version", at, "the CRD in %s serves %s, not %s: nothing is deleted", d.CRD.File, d.Served(), version)
+			return
 		}
 	}
-	if !served.Has(gvk.Version) && !o.Tombstone() {
-		o.Find("unserved-version", at, "the CRD in %s serves %s, not %s", definitions[0].CRD.File, listed(sets.List(served)), gvk.Version)
-	}
-	return definitions[0].ClusterScoped, true
 }
 
 func listed(names []string) string {

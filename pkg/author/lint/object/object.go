@@ -4,10 +4,13 @@
 package object
 
 import (
+	"encoding/base64"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -20,7 +23,10 @@ import (
 func Check(r *source.Release, o *source.Object) {
 	checkAnnotations(r, o)
 	checkMeta(o)
-	if len(o.Raw) > warnObjectBytes {
+	switch size := dataBytes(o); {
+	case size > maxDataBytes && !o.Tombstone():
+		o.Find("data-size", nil, "the object has %d bytes of data, the limit is %d", size, maxDataBytes)
+	case len(o.Raw) > warnObjectBytes:
 		o.Find("object-size", nil, "the object has %d bytes as JSON: etcd rejects requests above %d bytes, and managedFields need additional space",
 			len(o.Raw), maxObjectBytes)
 	}
@@ -33,7 +39,45 @@ func Check(r *source.Release, o *source.Object) {
 	checkThresholds(o)
 }
 
+// dataBytes returns the size of the values of a ConfigMap or Secret, as the API server counts them; 0 for other kinds.
+func dataBytes(o *source.Object) int {
+	plain, encoded := "data", "binaryData"
+	switch {
+	case o.Is("", "Secret"):
+		plain, encoded = "stringData", "data"
+	case !o.Is("", "ConfigMap"):
+		return 0
+	}
+	sizes := map[string]int{}
+	for key, value := range values(o, encoded) {
+		decoded, _ := base64.StdEncoding.DecodeString(value) // rule wrong-type finds invalid text
+		sizes[key] = len(decoded)
+	}
+	for key, value := range values(o, plain) {
+		sizes[key] = len(value) // stringData replaces data
+	}
+	total := 0
+	for _, size := range sizes {
+		total += size
+	}
+	return total
+}
+
+// values yields the texts in a map of the object.
+func values(o *source.Object, name string) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		fields, _ := o.Object.Object[name].(map[string]any)
+		for key, value := range fields {
+			if text, ok := value.(string); ok && !yield(key, text) {
+				return
+			}
+		}
+	}
+}
+
 const (
+	// maxDataBytes is the API server's limit for the data of a ConfigMap or a Secret.
+	maxDataBytes = corev1.MaxSecretSize
 	// maxObjectBytes is etcd's default limit for the size of a request.
 	maxObjectBytes = 3 << 19
 	// warnObjectBytes leaves space for managedFields, which can be a third of an object with many fields.

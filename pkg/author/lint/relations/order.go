@@ -1,10 +1,8 @@
 package relations
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -59,17 +57,16 @@ func (c check) checkOrderIn(included []*manifest.Manifest, byManifest map[*manif
 			continue
 		}
 		reported[o.ID()] = true // variants are moved for the same reason
-		user := firstUser(graph, n)
-		rule, what := "crd-after-use", "the CRD"
+		rule, what := "crd-after-use", "CRD"
 		if o.Is("", "Namespace") {
-			rule, what = "namespace-after-use", "the namespace"
+			rule, what = "namespace-after-use", "namespace"
 		}
-		if user == nil {
-			o.FindIn(&c.Found, rule, nil, "%s is at runlevel %02d but is needed at %02d", what, n.From.Runlevel, n.Runlevel)
+		name, user := o.Object.GetName(), fmt.Sprintf("%s (%s)", n.For.ID(), byManifest[n.For].Place())
+		if n.From.Runlevel == n.Runlevel {
+			o.FindIn(&c.Found, rule, nil, "the %s %s comes after %s, which needs it", what, name, user)
 			continue
 		}
-		o.FindIn(&c.Found, rule, nil, "%s is at runlevel %02d but is needed at %02d by %s (%s)", what, n.From.Runlevel, n.Runlevel,
-			user.ID(), byManifest[user].Place())
+		o.FindIn(&c.Found, rule, nil, "the %s %s is at runlevel %02d but is needed at %02d by %s", what, name, n.From.Runlevel, n.Runlevel, user)
 	}
 }
 
@@ -139,20 +136,4 @@ func amount(manifests []*manifest.Manifest) string {
 		return fmt.Sprintf("%s of component %s", printable.Count(len(manifests), "manifest"), manifests[0].Component)
 	}
 	return fmt.Sprintf("%s of %s", printable.Count(len(manifests), "manifest"), printable.Count(components.Len(), "component"))
-}
-
-// firstUser returns the first manifest that needs a moved object at its earlier position; nil if there is none.
-func firstUser(graph *taskgraph.Graph, n *taskgraph.Node) *manifest.Manifest {
-	var users []*manifest.Manifest
-	for _, s := range graph.Successors(n) {
-		if m := s.Manifest; m != nil && (m.Object.GetNamespace() == n.Manifest.Object.GetName() || !n.Manifest.Is("", "Namespace")) {
-			users = append(users, m)
-		}
-	}
-	if len(users) == 0 {
-		return nil
-	}
-	return slices.MinFunc(users, func(a, b *manifest.Manifest) int {
-		return cmp.Or(cmp.Compare(a.Runlevel, b.Runlevel), strings.Compare(a.File, b.File), cmp.Compare(a.Document, b.Document))
-	})
 }

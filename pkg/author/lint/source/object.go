@@ -3,6 +3,8 @@ package source
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -98,6 +100,27 @@ type Definition struct {
 	Versions map[string]bool
 	// Storage is the version stored in etcd; empty if unknown.
 	Storage string
+}
+
+// Served lists the served versions, or returns "nothing".
+func (d *Definition) Served() string {
+	var served []string
+	for version, on := range d.Versions {
+		if on {
+			served = append(served, version)
+		}
+	}
+	slices.Sort(served)
+	return cmp.Or(strings.Join(served, ", "), "nothing")
+}
+
+// Precedes reports whether every cluster that gets both objects applies this one first, unless it is moved: it is at a lower runlevel, or
+// earlier in the same component.
+func (o *Object) Precedes(other *Object) bool {
+	if o.Runlevel != other.Runlevel {
+		return o.Runlevel < other.Runlevel
+	}
+	return o.Component == other.Component && cmp.Or(strings.Compare(o.File, other.File), cmp.Compare(o.Document, other.Document)) < 0
 }
 
 // collect gathers the objects of all files, and data about other objects that checks of a single object need.

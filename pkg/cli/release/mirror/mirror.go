@@ -190,6 +190,14 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	if err := o.check(); err != nil {
 		return &command.UsageError{Err: err}
 	}
+	for _, ref := range []string{o.from, o.since} {
+		if ref == "" || ref == o.from && o.fromDir != "" {
+			continue
+		}
+		if err := registries.CheckImage(ref); err != nil {
+			return err
+		}
+	}
 	m := &mirroring{options: o, streams: streams}
 	defer m.close()
 	for _, step := range []func(context.Context) error{m.open, m.verify, m.read, m.planDestinations, m.copy, m.writeSignatures} {

@@ -192,10 +192,10 @@ func (m *mirroring) printInstructions() error {
 	if m.result.Source == "" && !m.skipReleaseImage {
 		fmt.Fprintln(m.streams.Err, "warning: the original repository of the release image is unknown: add it to the mirror sets as a source, or install from the mirror")
 	}
-	section, kind := "imageDigestSources", "ImageDigestMirrorSet"
+	section, kind, flag := "imageDigestSources", "ImageDigestMirrorSet", "--idms-file"
 	objects := []any{mirror.DigestMirrorSet(m.release.Version, m.result.Moved)}
 	if m.instructions == instructionsICSP {
-		section, kind = "imageContentSources", "ImageContentSourcePolicy"
+		section, kind, flag = "imageContentSources", "ImageContentSourcePolicy", "--icsp-file"
 		objects = []any{mirror.ContentSourcePolicy(m.release.Version, m.result.Moved)}
 		fmt.Fprintln(m.streams.Err, "warning: newer clusters no longer serve ImageContentSourcePolicy: use --print-mirror-instructions idms for them")
 	}
@@ -209,8 +209,8 @@ func (m *mirroring) printInstructions() error {
 	if err != nil {
 		return err
 	}
-	m.printLine("\nTo install a cluster from the mirror, add this to install-config.yaml:\n\n%s", sources)
-	m.printLine("For an existing cluster, apply this with kubectl (%s):\n", kind)
+	m.printLine("\nFor OpenShift's installer, add this to install-config.yaml:\n\n%s", sources)
+	m.printLine("For 'cvo install %s', or for an existing cluster with 'kubectl apply -f' (%s):\n", flag, kind)
 	for i, object := range objects {
 		text, err := withoutStatus(object)
 		if err != nil {

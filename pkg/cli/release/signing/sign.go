@@ -100,6 +100,9 @@ func (o *signOptions) run(ctx context.Context, streams command.Streams) error {
 	if err := o.check(key.Type()); err != nil {
 		return &command.UsageError{Err: err}
 	}
+	if err := registries.CheckImage(o.ref); err != nil {
+		return err
+	}
 	access, err := o.registry.Access()
 	if err != nil {
 		return err
