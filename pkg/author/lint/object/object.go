@@ -29,6 +29,7 @@ func Check(r *source.Release, o *source.Object) {
 	}
 	checkWorkload(o)
 	checkClusterOperator(r, o)
+	checkMachineConfig(o)
 	checkVerification(o)
 	checkThresholds(o)
 }
