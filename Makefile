@@ -62,7 +62,7 @@ build: crds ## Build bin/cvo, static, reproducible, with its version; bin/kubect
 	@install -m 755 hack/kubectl_complete-cvo bin/kubectl_complete-cvo
 
 .PHONY: image
-image: ## Build the operator's image, the base of release images
+image: ## Build the operator's image, the base of release images, and the component image of the node stage
 	VERSION='$(VERSION)' hack/image.sh
 
 .PHONY: example-image

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Builds the operator's image, the base of release images, as an OCI layout: from the Dockerfile if a working builder is
 # available, otherwise with Go alone. Both images have the same content. The same commit, built the same way with the same
-# Go, has the same digest on every machine.
+# Go, has the same digest on every machine. Then it builds the component image of the node stage, with Go alone.
 #
 #   ARCH      Go architectures; default "amd64 arm64". One results in an image, several in an index
 #   VERSION   version of the binary and name of the image in the layout; default from git
 #   PUSH      tag in a registry to push to, with the credentials of docker login or podman login; default none
 #   CA        file with certificates to trust for that registry, in addition to the system's
 #   OCI_DIR   where to write the layout; default bin/image
+#   NODE_PUSH, NODE_OCI_DIR  the same for the node stage; default none and bin/image-node
 #   ENGINE    docker (with buildx), podman, buildah or none; default the first that works
 #   BUILDER   image with Go for the build in the Dockerfile; default golang
 set -euo pipefail
@@ -60,18 +61,24 @@ build_with() {
   return $status
 }
 
-# build_alone builds the binaries and adds the arguments that pack them. It sets every variable that could change them.
-build_alone() {
+# compile PROGRAM PACKAGE builds a binary for each architecture and adds the arguments that pack them. PACKAGE has the version. It sets every
+# variable that could change them.
+compile() {
   local arch
-  go generate ./manifests
-  go run ./hack/overlay "$work/overlay/overlay.json"
+  if [ ! -e "$work/overlay" ]; then go run ./hack/overlay "$work/overlay/overlay.json"; fi
   for arch in "${arches[@]}"; do
     CGO_ENABLED=0 GOOS=linux GOARCH=$arch GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT='' GOFLAGS=-mod=readonly \
-      go build -trimpath -buildvcs=false -overlay "$work/overlay/overlay.json" -ldflags "-s -w -X github.com/cluster-version/cvo/pkg/cli.version=$version" \
-      -o "$work/cvo-$arch" ./cmd/cvo
-    pack+=(-binary "$arch=$work/cvo-$arch")
+      go build -trimpath -buildvcs=false -overlay "$work/overlay/overlay.json" -ldflags "-s -w -X github.com/cluster-version/cvo/$2.version=$version" \
+      -o "$work/$1-$arch" "./cmd/$1"
+    pack+=(-binary "$arch=$work/$1-$arch")
   done
   pack+=(-version "$version" -revision "$revision")
+}
+
+# write LAYOUT TAG packs the image, and pushes it unless TAG is empty.
+write() {
+  if [ -n "${CA:-}" ]; then pack+=(-certificate-authority "$CA"); fi
+  go run ./hack/image "${pack[@]}" -to-oci "$1" -as "$name" -to-image "$2"
 }
 
 pack=()
@@ -91,6 +98,14 @@ else
   done
 fi
 
-if [ "$engine" = none ]; then build_alone; else pack+=(-from-oci "$work/oci"); fi
-if [ -n "${CA:-}" ]; then pack+=(-certificate-authority "$CA"); fi
-go run ./hack/image "${pack[@]}" -to-oci "$oci" -as "$name" -to-image "${PUSH:-}"
+if [ "$engine" = none ]; then
+  go generate ./manifests
+  compile cvo pkg/cli
+else
+  pack+=(-from-oci "$work/oci")
+fi
+write "$oci" "${PUSH:-}"
+
+pack=(-node)
+compile cvo-node pkg/node/cli
+write "${NODE_OCI_DIR:-bin/image-node}" "${NODE_PUSH:-}"

@@ -36,6 +36,18 @@ func Monitoring() fs.FS {
 	return sub
 }
 
+//go:embed node/0000_*.yaml node/image-references
+var node embed.FS
+
+// Node returns the manifests of the node stage as the folder of a component, without the definitions, which package apicrd returns.
+func Node() fs.FS {
+	sub, err := fs.Sub(node, "node")
+	if err != nil {
+		panic(err) // the name of the folder is invalid
+	}
+	return sub
+}
+
 // FS returns the operator's own set as a flat folder.
 func FS() fs.FS {
 	sub, err := fs.Sub(described, "described")

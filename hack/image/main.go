@@ -1,6 +1,6 @@
 // Command image packs the operator's image without a container engine: root certificates, the binary and the operator's manifests, for one
-// architecture or as an index for several. hack/image.sh calls it. The result matches the image that the Dockerfile describes, and depends
-// neither on the machine nor on the time.
+// architecture or as an index for several. With -node, it packs the component image of the node stage instead. hack/image.sh calls it. The operator's image matches the Dockerfile. The
+// results depend neither on the machine nor on the time.
 package main
 
 import (
@@ -9,7 +9,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/cluster-version/cvo/hack/packing"
 	"github.com/cluster-version/cvo/manifests"
+	"github.com/cluster-version/cvo/manifests/apicrd"
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
 	"github.com/cluster-version/cvo/pkg/author/assemble/program"
 	"github.com/cluster-version/cvo/pkg/author/assemble/publish"
@@ -26,6 +29,7 @@ import (
 
 type options struct {
 	binaries          binaries
+	node              bool
 	version, revision string
 	layout, as, push  string
 	registry          packing.Registry
@@ -42,7 +46,8 @@ func main() {
 func run(ctx context.Context, args []string, stdout io.Writer) error {
 	var o options
 	flags := flag.NewFlagSet("image", flag.ExitOnError)
-	flags.Var(&o.binaries, "binary", "`architecture=file` of a static cvo for linux (repeat for an index)")
+	flags.Var(&o.binaries, "binary", "`architecture=file` of a static cvo or cvo-node for linux (repeat for an index)")
+	flags.BoolVar(&o.node, "node", false, "pack the node stage; the current directory must be inside this module")
 	flags.StringVar(&o.from, "from-oci", "", "OCI `layout` with one image or index that was built elsewhere, instead of -binary")
 	flags.StringVar(&o.version, "version", "", "`version` for the image's labels")
 	flags.StringVar(&o.revision, "revision", "", "`commit` for the image's labels")
@@ -77,7 +82,7 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	if o.roots != "" {
 		return os.WriteFile(o.roots, program.RootCertificates(), 0o644)
 	}
-	made, err := o.make()
+	made, err := o.make(ctx)
 	if err != nil {
 		return err
 	}
@@ -106,23 +111,30 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	return nil
 }
 
-func (o *options) make() (output, error) {
+func (o *options) make(ctx context.Context) (output, error) {
 	if o.from != "" {
 		return readOutput(o.from)
 	}
-	images, err := o.images()
+	images, err := o.images(ctx)
 	if err != nil {
 		return output{}, err
 	}
 	return newOutput(images)
 }
 
-func (o *options) images() (images []v1.Image, err error) {
+func (o *options) images(ctx context.Context) (images []v1.Image, err error) {
 	if len(o.binaries) == 0 {
 		return nil, errors.New("-binary is missing")
 	}
 	opts := program.OperatorOptions{Certificates: program.RootCertificates(), Version: o.version, Revision: o.revision}
-	if opts.Manifests, err = input.ReadFiles(manifests.FS()); err != nil {
+	build := program.Operator
+	if o.node {
+		build = program.NodeStage
+		opts.Manifests, err = nodeManifests(ctx)
+	} else {
+		opts.Manifests, err = input.ReadFiles(manifests.FS())
+	}
+	if err != nil {
 		return nil, err
 	}
 	if opts.Created, err = packing.Created(); err != nil {
@@ -133,7 +145,7 @@ func (o *options) images() (images []v1.Image, err error) {
 		if opts.Binary, err = os.ReadFile(b.file); err != nil {
 			return nil, err
 		}
-		img, err := program.Operator(opts)
+		img, err := build(opts)
 		if err != nil {
 			return nil, fmt.Errorf("for %s: %w", b.architecture, err)
 		}
@@ -143,6 +155,22 @@ func (o *options) images() (images []v1.Image, err error) {
 		images = append(images, img)
 	}
 	return images, nil
+}
+
+// nodeManifests returns the manifests of the node stage and the definitions of its kinds.
+func nodeManifests(ctx context.Context) ([]input.File, error) {
+	files, err := input.ReadFiles(manifests.Node())
+	if err != nil {
+		return nil, err
+	}
+	definitions, err := apicrd.NodeStage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(definitions)) {
+		files = append(files, input.File{Name: name, Data: definitions[name]})
+	}
+	return files, nil
 }
 
 // printSize prints the compressed size of an image, which is the amount that a node pulls.

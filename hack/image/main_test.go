@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +15,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli"
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
@@ -48,6 +55,58 @@ func TestLayoutIsPushedUnchanged(t *testing.T) {
 			assert.Equal(t, digest, there.Digest.String())
 		})
 	}
+}
+
+// TestReleaseIncludesTheNodeStageByOneArgument builds a release with the image of the node stage, and reads the manifests that a cluster gets.
+func TestReleaseIncludesTheNodeStageByOneArgument(t *testing.T) {
+	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
+	registry, dir := fixture.StartRegistry(t), filepath.Join(t.TempDir(), "release")
+	var out strings.Builder
+	args := []string{"-node", "-binary", "amd64=" + writeProgram(t), "-binary", "arm64=" + writeProgram(t), "-to-image", registry.Host() + "/node:v1"}
+	require.NoError(t, run(t.Context(), args, &out))
+	stage := strings.TrimSpace(out.String())
+
+	var errs strings.Builder
+	cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: io.Discard, Err: &errs})
+	cmd.SetArgs([]string{"release", "new", "machine-config-operator=" + stage, "--name", "1.1.0", "--no-operator", "--to-dir", dir})
+	require.NoError(t, cmd.ExecuteContext(t.Context()), errs.String())
+
+	assert.NotContains(t, errs.String(), "warning: ")
+	p, err := payload.Load(os.DirFS(dir), "registry.example.com/release@sha256:"+strings.Repeat("a", 64), payload.Options{})
+	require.NoError(t, err)
+	assert.Empty(t, p.Warnings)
+	var kinds []string
+	containers := 0
+	for _, m := range p.Manifests {
+		if !strings.HasPrefix(m.File, "0000_80_machine-config_") {
+			continue // the version operator's
+		}
+		kinds = append(kinds, m.Object.GetKind())
+		for text := range manifest.Texts(m.Object.Object) {
+			assert.NotContains(t, text, "0.0.1-snapshot", m)
+			assert.NotContains(t, text, "placeholder", m)
+		}
+		list, _, err := unstructured.NestedSlice(m.Object.Object, "spec", "template", "spec", "containers")
+		require.NoError(t, err)
+		for _, c := range list {
+			containers++
+			assert.Equal(t, stage, c.(map[string]any)["image"])
+			assert.Contains(t, c.(map[string]any)["env"], map[string]any{"name": "RELEASE_VERSION", "value": "1.1.0"})
+		}
+		switch m.Object.GetKind() {
+		case "ControllerConfig":
+			assert.Equal(t, "1.1.0", m.Object.GetAnnotations()[api.ReleaseAnnotation])
+		case "ClusterOperator":
+			versions, _, err := unstructured.NestedSlice(m.Object.Object, "status", "versions")
+			require.NoError(t, err)
+			assert.Equal(t, []any{map[string]any{"name": "operator", "version": "1.1.0"}, map[string]any{"name": "operator-image", "version": stage}}, versions)
+		}
+	}
+	assert.Equal(t, 3, containers)
+	assert.Equal(t, []string{"ControllerConfig", "MachineConfig", "MachineConfig", "DaemonSet", "DaemonSet", "Deployment", "ClusterOperator"}, kinds[len(kinds)-7:])
+	definitions := slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool { return kind != "CustomResourceDefinition" })
+	assert.Equal(t, definitions, kinds[1:1+len(definitions)], "after the namespace")
+	assert.Len(t, definitions, 6)
 }
 
 func TestRunRejectsWrongArguments(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package apicrd returns the CustomResourceDefinitions of ClusterVersion and ClusterOperator. It reads them from the version of
+// Package apicrd returns the CustomResourceDefinitions of the version operator and of the node stage. It reads them from the version of
 // github.com/openshift/api that go.mod pins. It runs the go command, so it is for building and testing, not for the operator.
 package apicrd
 
@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -48,6 +49,40 @@ func Read(ctx context.Context) (map[string][]byte, error) {
 		return nil, fmt.Errorf("%s of the pinned %s must contain the annotation for feature set CustomNoUpgrade exactly once", versions, module)
 	}
 	definitions[Versions] = bytes.Replace(definitions[Versions], []byte(onlyCustom), nil, 1)
+	return definitions, nil
+}
+
+// nodeFolders has the folders with definitions of the node stage. Each kind has a definition without a suffix or one for each feature set.
+// CustomNoUpgrade has every field of pools.
+var nodeFolders = map[string][]string{
+	"machineconfiguration/v1/zz_generated.crd-manifests": {
+		"machineconfigs", "machineconfigpools-CustomNoUpgrade", "controllerconfigs-Default", "machineconfignodes-Default", "kubeletconfigs",
+	},
+	"operator/v1/zz_generated.crd-manifests": {"machineconfigurations-Default"},
+}
+
+// featureSet is the annotation that limits a definition to clusters with some feature sets.
+var featureSet = regexp.MustCompile(`(?m)^ +release\.openshift\.io/feature-set: .*\n`)
+
+// NodeStage returns the definitions of the node stage by file name: one for each kind, for all feature sets. The current directory must be
+// inside this module or its workspace.
+func NodeStage(ctx context.Context) (map[string][]byte, error) {
+	dir, err := moduleDir(ctx)
+	if err != nil {
+		return nil, err
+	}
+	definitions := map[string][]byte{}
+	for folder, kinds := range nodeFolders {
+		for _, kind := range kinds {
+			const prefix, suffix = "0000_80_machine-config_01_", ".crd.yaml"
+			data, err := os.ReadFile(filepath.Join(dir, folder, prefix+kind+suffix))
+			if err != nil {
+				return nil, fmt.Errorf("reading a definition (the pinned %s may have moved it): %w", module, err)
+			}
+			name, _, _ := strings.Cut(kind, "-")
+			definitions[prefix+name+suffix] = featureSet.ReplaceAll(data, nil)
+		}
+	}
 	return definitions, nil
 }
 

@@ -24,13 +24,36 @@ func TestOrdinaryClustersGetAllFields(t *testing.T) {
 	list, err := manifest.Parse(apicrd.Versions, data, manifest.Limits{})
 	require.NoError(t, err)
 	require.Len(t, list, 1)
-	for _, set := range []string{"", "TechPreviewNoUpgrade", "CustomNoUpgrade", "OKD"} {
-		why, excluded := inclusion.Filter{Profile: api.DefaultProfile, FeatureSet: set}.Exclude(list[0])
-		assert.False(t, excluded, "feature set %q: %s", set, why)
-	}
+	requireEverywhere(t, list[0])
 	for _, field := range []string{"mode", "acceptRisks", "conditionalUpdateRisks", "riskNames"} {
 		assert.Regexp(t, `\n +`+field+`:\n`, string(data))
 	}
+}
+
+func requireEverywhere(t *testing.T, m *manifest.Manifest) {
+	t.Helper()
+	for _, set := range []string{"", "TechPreviewNoUpgrade", "CustomNoUpgrade", "OKD"} {
+		why, excluded := inclusion.Filter{Profile: api.DefaultProfile, FeatureSet: set}.Exclude(m)
+		assert.False(t, excluded, "feature set %q: %s", set, why)
+	}
+}
+
+func TestNodeStageHasOneDefinitionForEachKind(t *testing.T) {
+	definitions, err := apicrd.NodeStage(t.Context())
+	require.NoError(t, err)
+	kinds := map[string]int{}
+	for name, data := range definitions {
+		list, err := manifest.Parse(name, data, manifest.Limits{})
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		requireEverywhere(t, list[0])
+		kinds[list[0].Object.GetName()]++
+	}
+	assert.Equal(t, map[string]int{
+		"machineconfigs.machineconfiguration.openshift.io": 1, "machineconfigpools.machineconfiguration.openshift.io": 1,
+		"controllerconfigs.machineconfiguration.openshift.io": 1, "machineconfignodes.machineconfiguration.openshift.io": 1,
+		"kubeletconfigs.machineconfiguration.openshift.io": 1, "machineconfigurations.operator.openshift.io": 1,
+	}, kinds)
 }
 
 // TestEqualFilesAreNotRewritten checks that an equal file keeps its modification time, so nothing is rebuilt.

@@ -1,5 +1,5 @@
-// Package image_test builds the operator's image as `make image` does without a container engine. It checks that the image is reproducible,
-// contains the expected files and runs.
+// Package image_test builds the images of the operator and of the node stage as `make image` does without a container engine. It checks that the
+// operator's image is reproducible, and that both contain the expected files and run.
 package image_test
 
 import (
@@ -26,12 +26,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 const (
 	root = "../.."
-	// most is the maximum compressed size of an image in bytes.
-	most = 60_000_000
+	// most and nodeMost are the maximum compressed sizes of the operator's image and of the node stage's in bytes.
+	most     = 60_000_000
+	nodeMost = 20_000_000
 )
 
 // build runs hack/image.sh in a source tree.
@@ -59,9 +62,9 @@ func clone(t *testing.T) (tree string) {
 }
 
 func TestImageHasTheExpectedFiles(t *testing.T) {
-	oci := filepath.Join(t.TempDir(), "oci")
+	oci, node := filepath.Join(t.TempDir(), "oci"), filepath.Join(t.TempDir(), "node")
 	registry := startRegistry(t)
-	build(t, root, "OCI_DIR="+oci, "PUSH="+registry.tag, "CA="+registry.authority, "DOCKER_CONFIG="+registry.config)
+	build(t, root, "OCI_DIR="+oci, "NODE_OCI_DIR="+node, "PUSH="+registry.tag, "CA="+registry.authority, "DOCKER_CONFIG="+registry.config)
 	index, list := open(t, oci)
 
 	t.Run("is an index of images for two architectures", func(t *testing.T) {
@@ -97,7 +100,26 @@ func TestImageHasTheExpectedFiles(t *testing.T) {
 	t.Run("has a binary that prints its version", func(t *testing.T) {
 		img, err := index.Image(ours(t, list).Digest)
 		require.NoError(t, err)
-		out, err := exec.CommandContext(t.Context(), extract(t, img), "--version").CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), extract(t, img, "cvo"), "--version").CombinedOutput()
+		require.NoError(t, err, string(out))
+		assert.Contains(t, string(out), "v1.2.3")
+	})
+	t.Run("has a node stage beside it", func(t *testing.T) {
+		index, list := open(t, node)
+		require.Len(t, list.Manifests, 2)
+		for _, m := range list.Manifests {
+			img, err := index.Image(m.Digest)
+			require.NoError(t, err)
+			config, err := img.ConfigFile()
+			require.NoError(t, err)
+			assert.Equal(t, "true", config.Config.Labels[api.OperatorLabel])
+			layers, err := img.Layers()
+			require.NoError(t, err)
+			assert.Less(t, compressed(t, layers), int64(nodeMost))
+		}
+		img, err := index.Image(ours(t, list).Digest)
+		require.NoError(t, err)
+		out, err := exec.CommandContext(t.Context(), extract(t, img, "cvo-node"), "--version").CombinedOutput()
 		require.NoError(t, err, string(out))
 		assert.Contains(t, string(out), "v1.2.3")
 	})
@@ -138,14 +160,10 @@ func checkImage(t *testing.T, img v1.Image) {
 	assert.Equal(t, "0123abc", config.Config.Labels["org.opencontainers.image.revision"])
 	assert.Equal(t, int64(1700000000), config.Created.Unix())
 
-	compressed := int64(0)
 	modes, sets := map[string]int64{}, 0
 	layers, err := img.Layers()
 	require.NoError(t, err)
 	for _, layer := range layers {
-		size, err := layer.Size()
-		require.NoError(t, err)
-		compressed += size
 		walk(t, layer, func(h *tar.Header, content io.Reader) {
 			assert.Equal(t, int64(1700000000), h.ModTime.Unix(), h.Name)
 			assert.Zero(t, h.Uid+h.Gid, h.Name)
@@ -163,13 +181,24 @@ func checkImage(t *testing.T, img v1.Image) {
 			}
 		})
 	}
-	t.Logf("%.1f MB compressed", float64(compressed)/1e6)
-	assert.Less(t, compressed, int64(most))
+	assert.Less(t, compressed(t, layers), int64(most))
 	assert.Greater(t, sets, 10, "the image contains the manifests, including the definitions")
 	assert.Equal(t, map[string]int64{
 		"cvo": 0o755, "manifests/": 0o755, "etc/": 0o755, "etc/ssl/": 0o755, "etc/ssl/certs/": 0o755,
 		"etc/ssl/certs/ca-certificates.crt": 0o444,
 	}, modes)
+}
+
+// compressed returns the size of layers in bytes.
+func compressed(t *testing.T, layers []v1.Layer) (size int64) {
+	t.Helper()
+	for _, layer := range layers {
+		s, err := layer.Size()
+		require.NoError(t, err)
+		size += s
+	}
+	t.Logf("%.1f MB compressed", float64(size)/1e6)
+	return size
 }
 
 func walk(t *testing.T, layer v1.Layer, do func(*tar.Header, io.Reader)) {
@@ -198,23 +227,23 @@ func certificates(t *testing.T, data []byte) (count int) {
 	return count
 }
 
-// extract extracts the binary from an image.
-func extract(t *testing.T, img v1.Image) (cvo string) {
+// extract extracts a binary from an image.
+func extract(t *testing.T, img v1.Image, name string) (file string) {
 	t.Helper()
-	cvo = filepath.Join(t.TempDir(), "cvo")
+	file = filepath.Join(t.TempDir(), name)
 	layers, err := img.Layers()
 	require.NoError(t, err)
 	for _, layer := range layers {
 		walk(t, layer, func(h *tar.Header, content io.Reader) {
-			if h.Name != "cvo" {
+			if h.Name != name {
 				return
 			}
 			data, err := io.ReadAll(content)
 			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(cvo, data, 0o755))
+			require.NoError(t, os.WriteFile(file, data, 0o755))
 		})
 	}
-	return cvo
+	return file
 }
 
 // secureRegistry is a registry with a password and a certificate of an unknown authority.

@@ -604,22 +604,7 @@ func TestInvalidMaxUnavailableDegradesOnlyItsPool(t *testing.T) {
 func TestControlPlaneHoldsTheReleaseBack(t *testing.T) {
 	s := start(t, "m1", "n2")
 	s.configFor(api.ControlPlanePool, "00-master", nil)
-	reports := func(release string, is configv1.ConditionStatus, message string) {
-		t.Helper()
-		s.eventually(func(c *assert.CollectT) {
-			operator := &configv1.ClusterOperator{}
-			require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: api.MachineConfigOperator}, operator))
-			assert.Equal(c, []configv1.OperandVersion{{Name: "operator", Version: release}}, operator.Status.Versions)
-			available := api.FindCondition(operator.Status.Conditions, configv1.OperatorAvailable)
-			require.NotNil(c, available)
-			assert.Equal(c, configv1.ConditionTrue, available.Status)
-			progressing := api.FindCondition(operator.Status.Conditions, configv1.OperatorProgressing)
-			require.NotNil(c, progressing)
-			assert.Equal(c, is, progressing.Status)
-			assert.Equal(c, message, progressing.Message)
-		})
-	}
-	reports("1.0.0", configv1.ConditionFalse, "Cluster version is 1.0.0")
+	s.reports("1.0.0", configv1.ConditionFalse, "Cluster version is 1.0.0")
 	s.stop[0]()
 	end := s.pod("app", "m1")
 	s.configFor(api.ControlPlanePool, "50-motd", map[string]string{"/etc/motd": "hello"})
@@ -634,9 +619,9 @@ func TestControlPlaneHoldsTheReleaseBack(t *testing.T) {
 	}
 	s.controller("1.1.0")
 
-	reports("1.0.0", configv1.ConditionTrue, "Working towards 1.1.0: 0 of 1 nodes of MachineConfigPool master are updated")
+	s.reports("1.0.0", configv1.ConditionTrue, "Working towards 1.1.0: 0 of 1 nodes of MachineConfigPool master are updated")
 	end()
-	reports("1.1.0", configv1.ConditionFalse, "Cluster version is 1.1.0")
+	s.reports("1.1.0", configv1.ConditionFalse, "Cluster version is 1.1.0")
 	s.eventually(func(c *assert.CollectT) {
 		events := &corev1.EventList{}
 		require.NoError(c, s.client.List(t.Context(), events, client.MatchingFields{"involvedObject.name": api.MachineConfigOperator}))
@@ -649,6 +634,44 @@ func TestControlPlaneHoldsTheReleaseBack(t *testing.T) {
 		}
 	}
 	assert.Less(t, writes, 20, "a status that changes at each reconcile would be written without end")
+}
+
+// reports waits until the ClusterOperator is available, has a version, and has a status and message of Progressing.
+func (s *stage) reports(release string, is configv1.ConditionStatus, message string) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		operator := &configv1.ClusterOperator{}
+		require.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Name: api.MachineConfigOperator}, operator))
+		assert.Equal(c, []configv1.OperandVersion{{Name: "operator", Version: release}}, operator.Status.Versions)
+		available := api.FindCondition(operator.Status.Conditions, configv1.OperatorAvailable)
+		require.NotNil(c, available)
+		assert.Equal(c, configv1.ConditionTrue, available.Status)
+		progressing := api.FindCondition(operator.Status.Conditions, configv1.OperatorProgressing)
+		require.NotNil(c, progressing)
+		assert.Equal(c, is, progressing.Status)
+		assert.Equal(c, message, progressing.Message)
+	})
+}
+
+// TestDaemonsOfTheControlPlaneHoldTheReleaseBack updates the stage to a release without another config. No rollout waits for the DaemonSets,
+// because the ClusterOperator represents them.
+func TestDaemonsOfTheControlPlaneHoldTheReleaseBack(t *testing.T) {
+	s := prepare(t, "m1", "n2")
+	s.configFor(api.ControlPlanePool, "00-master", nil)
+	s.config("00-worker", nil)
+	stopController, stopDaemon := s.controller("1.0.0"), s.daemon("m1", "1.0.0")
+	s.daemon("n2", "1.0.0")
+	s.updatedPool(api.ControlPlanePool, "", 1)
+	s.updatedPool(api.WorkerPool, "", 1)
+	s.reports("1.0.0", configv1.ConditionFalse, "Cluster version is 1.0.0")
+
+	stopController()
+	s.release("1.1.0")
+	s.controller("1.1.0")
+	s.reports("1.0.0", configv1.ConditionTrue, "Working towards 1.1.0: the daemons of these nodes of MachineConfigPool master are not of release 1.1.0 yet: m1")
+	stopDaemon()
+	s.daemon("m1", "1.1.0")
+	s.reports("1.1.0", configv1.ConditionFalse, "Cluster version is 1.1.0")
 }
 
 // TestNodesAreUpdatedOnceWithTheStage updates the stage by a release that changes a MachineConfig, too. The controller of the release before still

@@ -485,7 +485,7 @@ func TestGuardPrecedesRoles(t *testing.T) {
 	assert.Equal(t, []string{
 		"Namespace", "ServiceAccount", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 		"ClusterRole", "ClusterRoleBinding", "ClusterRole", "ClusterRoleBinding", "ClusterRole", "ClusterRoleBinding", "ClusterRole", "ClusterRoleBinding",
-		"Role", "RoleBinding", "Role", "RoleBinding", "ControllerConfig", "MachineConfig", "DaemonSet", "Deployment",
+		"Role", "RoleBinding", "Role", "RoleBinding", "ControllerConfig", "MachineConfig", "DaemonSet", "Deployment", "ClusterOperator",
 	}, slices.Compact(kinds))
 	fail := admissionv1.Fail
 	assert.Equal(t, &fail, decoded[admissionv1.ValidatingAdmissionPolicy](t, "ValidatingAdmissionPolicy")[0].Spec.FailurePolicy)

@@ -588,6 +588,15 @@ func objectRules() []rule {
 		{name: "it finds ClusterOperators that expect another version", files: operator("status:\n  versions:\n  - name: operator\n    version: 1.0.0\n"), want: []string{"warning operator-version " + web + ":10"}},
 		{name: "it accepts correct ClusterOperators", files: operator("status:\n  versions:\n  - {name: operator, version: 1.1.0}\n")},
 		{
+			name: "it finds MachineConfigs before the node stage", says: "runlevel 79",
+			files: map[string]string{
+				"release-manifests/0000_79_web_00.yaml":  object("machineconfiguration.openshift.io/v1", "MachineConfig", "a", "", ""),
+				"release-manifests/0000_80_web_00.yaml":  object("machineconfiguration.openshift.io/v1", "MachineConfig", "b", "", ""),
+				"release-manifests/0000_79_crds_00.yaml": strings.NewReplacer("example.com", "machineconfiguration.openshift.io", "Thing", "MachineConfig", "things", "machineconfigs").Replace(crd("Thing")),
+			},
+			want: []string{"warning machine-config-runlevel release-manifests/0000_79_web_00.yaml:1"},
+		},
+		{
 			name: "it finds ClusterOperators without an operator", says: "component alone",
 			files: map[string]string{
 				"release-manifests/0000_50_alone_00.yaml": object("config.openshift.io/v1", "ClusterOperator", "x", "", "status:\n  versions:\n  - {name: operator, version: 1.1.0}\n"),

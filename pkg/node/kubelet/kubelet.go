@@ -97,12 +97,13 @@ type pending struct {
 	written  []string
 }
 
-// NewPending returns the pending ones of all KubeletConfigs of the cluster. existing are all its MachineConfigs.
-func NewPending(configs []mcfgv1.KubeletConfig, existing []mcfgv1.MachineConfig) Pending {
+// NewPending returns the pending ones of all KubeletConfigs of the cluster. existing are all its MachineConfigs, and version is the controller's:
+// a MachineConfig that another version generated may change.
+func NewPending(configs []mcfgv1.KubeletConfig, existing []mcfgv1.MachineConfig, version string) Pending {
 	var p Pending
 	written := map[types.UID][]string{}
 	for i := range existing {
-		if owner := metav1.GetControllerOfNoCopy(&existing[i]); owner != nil && owner.Kind == kind {
+		if owner := metav1.GetControllerOfNoCopy(&existing[i]); owner != nil && owner.Kind == kind && existing[i].Annotations[api.GeneratedByAnnotation] == version {
 			written[owner.UID] = append(written[owner.UID], existing[i].Labels[api.MachineConfigRoleLabel])
 		}
 	}

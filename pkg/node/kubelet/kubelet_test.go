@@ -382,15 +382,18 @@ func TestPoolsAwaitTheirKubeletConfigs(t *testing.T) {
 	configs := []mcfgv1.KubeletConfig{newConfig(0, "", "worker")}
 	c := &configs[0]
 	var existing []mcfgv1.MachineConfig
-	awaited := func(pool int) string { return kubelet.NewPending(configs, existing).Of(&allPools[pool]) }
+	awaited := func(pool int) string { return kubelet.NewPending(configs, existing, "v2").Of(&allPools[pool]) }
 	assert.Equal(t, "0", awaited(0), "no status")
 	assert.Empty(t, awaited(1), "another pool")
 
-	plan := kubelet.Plans(configs, allPools, nil, kubelet.Options{})[0]
+	plan := kubelet.Plans(configs, allPools, nil, kubelet.Options{Version: "v2"})[0]
 	c.Status = plan.Status(epoch)
 	assert.Equal(t, "0", awaited(0), "the cache does not show the MachineConfig yet")
 	existing = []mcfgv1.MachineConfig{*plan.MachineConfigs[0]}
 	assert.Empty(t, awaited(0))
+	existing[0].Annotations[api.GeneratedByAnnotation] = "v1"
+	assert.Equal(t, "0", awaited(0), "the earlier controller generated the MachineConfig")
+	existing[0].Annotations[api.GeneratedByAnnotation] = "v2"
 
 	c.Generation++
 	assert.Equal(t, "0", awaited(0), "an old status")

@@ -32,7 +32,7 @@ type Membership struct {
 func Assign(pools []*mcfgv1.MachineConfigPool, nodes []*corev1.Node) Membership {
 	m := Membership{Nodes: map[string][]*corev1.Node{}, Contested: map[string][]string{}, Selectors: NewSelectors(pools)}
 	for _, n := range nodes {
-		if n.Labels[corev1.LabelOSStable] == "windows" {
+		if IsWindows(n) {
 			continue
 		}
 		name, custom := m.Pool(n)
@@ -58,6 +58,9 @@ func Assign(pools []*mcfgv1.MachineConfigPool, nodes []*corev1.Node) Membership 
 	}
 	return m
 }
+
+// IsWindows reports whether a node runs Windows. The stage leaves out such nodes.
+func IsWindows(n *corev1.Node) bool { return n.Labels[corev1.LabelOSStable] == "windows" }
 
 // Selectors select the nodes of pools.
 type Selectors struct {

@@ -64,7 +64,9 @@ func Add(mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecor
 		Watches(&mcfgv1.MachineConfigPool{}, one).
 		Watches(&mcfgv1.MachineConfig{}, one).
 		Watches(&corev1.Node{}, one, builder.WithPredicates(cluster.OnChanges(func(before, after *corev1.Node) bool {
-			return before.Status.NodeInfo.KubeletVersion != after.Status.NodeInfo.KubeletVersion
+			return before.Status.NodeInfo.KubeletVersion != after.Status.NodeInfo.KubeletVersion ||
+				before.Annotations[api.DaemonReleaseAnnotation] != after.Annotations[api.DaemonReleaseAnnotation] ||
+				!equality.Semantic.DeepEqual(before.Labels, after.Labels)
 		}))).
 		Complete(r)
 }

@@ -17,6 +17,9 @@ import (
 // patience is the time in which each machine of the required pools is expected to be updated. OpenShift has the same limit.
 const patience = 10 * time.Minute
 
+// namedNodes is the maximum number of nodes in a text.
+const namedNodes = 3
+
 // descriptionText is the maximum length of a pool's description in bytes.
 const descriptionText = 1000
 
@@ -31,7 +34,8 @@ type level struct {
 }
 
 // levelOf returns how far the required pools are. A pool counts only if its rendered config is of this release: otherwise the status that an
-// earlier controller wrote would be taken for the new one.
+// earlier controller wrote would be taken for the new one. Its daemons count, too: the version operator does not wait for the pods of a
+// component that has a ClusterOperator.
 func levelOf(s State, o Options, now time.Time) level {
 	var l level
 	var machines int32
@@ -39,6 +43,7 @@ func levelOf(s State, o Options, now time.Time) level {
 	if !slices.ContainsFunc(s.Pools, func(p *mcfgv1.MachineConfigPool) bool { return p.Name == api.ControlPlanePool }) {
 		l.waiting = fmt.Sprintf("MachineConfigPool %s does not exist yet", api.ControlPlanePool)
 	}
+	late := lateDaemons(s, o.Release)
 	for _, p := range s.Pools {
 		if _, required := p.Labels[api.RequiredPoolLabel]; !required {
 			if o.DegradedPoolsGate && pool.IsTrue(p, mcfgv1.MachineConfigPoolDegraded) {
@@ -47,7 +52,7 @@ func levelOf(s State, o Options, now time.Time) level {
 			continue
 		}
 		machines += p.Status.MachineCount
-		waiting, isForNodes := waitOf(p, s.Configs, o)
+		waiting, isForNodes := waitOf(p, s.Configs, late[p.Name], o)
 		l.waiting = cmp.Or(l.waiting, waiting)
 		switch {
 		case pool.IsTrue(p, mcfgv1.MachineConfigPoolDegraded):
@@ -78,8 +83,24 @@ func (l level) why() string { return cmp.Or(l.waiting, l.failure) }
 
 func (l *level) fail(why string) { l.failure = strings.TrimPrefix(l.failure+"; "+why, "; ") }
 
-// waitOf returns why a pool does not run the release's config yet; empty if it does. isForNodes reports whether only nodes are missing.
-func waitOf(p *mcfgv1.MachineConfigPool, configs map[string]*mcfgv1.MachineConfig, o Options) (why string, isForNodes bool) {
+// lateDaemons returns the names of the nodes in each pool whose daemon is not of the release, or has not reported.
+func lateDaemons(s State, release string) map[string][]string {
+	selectors := pool.NewSelectors(s.Pools)
+	late := map[string][]string{}
+	for _, n := range s.Nodes {
+		if name, _ := selectors.Pool(n); n.Annotations[api.DaemonReleaseAnnotation] != release && !pool.IsWindows(n) {
+			late[name] = append(late[name], n.Name)
+		}
+	}
+	for _, names := range late {
+		slices.Sort(names)
+	}
+	return late
+}
+
+// waitOf returns why a pool does not run the release's config yet; empty if it does. late are the nodes whose daemon is not of the release.
+// isForNodes reports whether only nodes are missing.
+func waitOf(p *mcfgv1.MachineConfigPool, configs map[string]*mcfgv1.MachineConfig, late []string, o Options) (why string, isForNodes bool) {
 	target := p.Spec.Configuration.Name
 	rendered := configs[target]
 	switch {
@@ -90,6 +111,8 @@ func waitOf(p *mcfgv1.MachineConfigPool, configs map[string]*mcfgv1.MachineConfi
 		return fmt.Sprintf("MachineConfigPool %s has no config of release %s yet", p.Name, o.Release), false
 	case p.Generation > p.Status.ObservedGeneration:
 		return fmt.Sprintf("the status of MachineConfigPool %s is not current yet", p.Name), false
+	case len(late) > 0:
+		return fmt.Sprintf("the daemons of these nodes of MachineConfigPool %s are not of release %s yet: %s", p.Name, o.Release, printable.List(late, namedNodes)), false
 	case p.Status.Configuration.Name == "", !pool.IsTrue(p, mcfgv1.MachineConfigPoolUpdated):
 		return fmt.Sprintf("%d of %d nodes of MachineConfigPool %s are updated", p.Status.UpdatedMachineCount, p.Status.MachineCount, p.Name), true
 	}

@@ -154,7 +154,7 @@ func preventsUpgrade(degraded []string, s State) (reason, message string) {
 	if old := oldKubelets(s); len(old) > 0 {
 		reasons = append(reasons, kubeletSkew)
 		messages = append(messages, fmt.Sprintf("API servers of the next minor version, %d.%d, do not support the kubelets of %s: update these kubelets first",
-			s.APIServer.Major(), s.APIServer.Minor()+1, printable.List(old, 3)))
+			s.APIServer.Major(), s.APIServer.Minor()+1, printable.List(old, namedNodes)))
 	}
 	switch len(reasons) {
 	case 0:

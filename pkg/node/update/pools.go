@@ -101,7 +101,7 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	}
 	members := pool.Assign(all, nodes)
 	rollouts := make([]*rollout, len(all))
-	pending := kubelet.NewPending(kubelets.Items, configs.Items)
+	pending := kubelet.NewPending(kubelets.Items, configs.Items, r.options.Version)
 	for i, p := range all {
 		rollouts[i] = &rollout{pool: p, nodes: members.Nodes[p.Name]}
 		if other != "" || pending.Of(p) != "" {

@@ -11,18 +11,19 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
 	"github.com/cluster-version/cvo/pkg/author/assemble/layer"
 	"github.com/cluster-version/cvo/pkg/payload"
 )
 
-// OperatorOptions define the content of the operator's image.
+// OperatorOptions define the content of the images of this project.
 type OperatorOptions struct {
-	// Binary is the cvo program, linked statically for Linux.
+	// Binary is the program, linked statically for Linux.
 	Binary []byte
-	// Certificates are the PEM certificate authorities for registries.
+	// Certificates are the PEM certificate authorities for registries. The node stage needs none.
 	Certificates []byte
-	// Manifests are the operator's own manifests; nil for an image without them, to which a release adds its own.
+	// Manifests are the manifests of the program; nil for an operator's image without them, to which a release adds its own.
 	Manifests []input.File
 	// Architecture is the architecture of the binary, as in GOARCH.
 	Architecture string
@@ -36,7 +37,6 @@ type OperatorOptions struct {
 // Dockerfile, for machines without a container engine. Layers that rarely change are at the bottom. The manifests are at the top, because
 // readers of a release start there and need not load the binary.
 func Operator(opts OperatorOptions) (v1.Image, error) {
-	created := opts.Created.UTC().Truncate(time.Second)
 	layers := []content{
 		{"CA certificates", []layer.Entry{
 			{Name: "etc/", Mode: 0o755},
@@ -49,12 +49,29 @@ func Operator(opts OperatorOptions) (v1.Image, error) {
 	if opts.Manifests != nil {
 		layers = append(layers, content{"Manifests of the version operator", layer.Folder(payload.OperatorDir, 0o755, opts.Manifests)})
 	}
+	return build("cvo", layers, labels(opts, "Cluster Version Operator", "Installs and updates a platform from signed release images."), opts)
+}
+
+// NodeStage builds the component image of the node stage, with its program and manifests. Its label makes `cvo release new` copy the manifests
+// into releases.
+func NodeStage(opts OperatorOptions) (v1.Image, error) {
+	const name = "cvo-node"
+	all := labels(opts, "Node stage", "Updates the nodes of a platform.")
+	all[api.OperatorLabel] = "true"
+	return build(name, []content{
+		{"Node stage", []layer.Entry{{Name: name, Mode: 0o755, Data: opts.Binary}}},
+		{"Manifests of the node stage", layer.Folder(payload.OperatorDir, 0o755, opts.Manifests)},
+	}, all, opts)
+}
+
+// build returns an image with these layers, which runs the program with a name.
+func build(name string, layers []content, labels map[string]string, opts OperatorOptions) (v1.Image, error) {
+	created := opts.Created.UTC().Truncate(time.Second)
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	img, err := mutate.ConfigFile(img, &v1.ConfigFile{
 		OS: "linux", Architecture: opts.Architecture, Created: v1.Time{Time: created}, RootFS: v1.RootFS{Type: "layers"},
 		Config: v1.Config{
-			Entrypoint: []string{"/cvo"}, User: "65532:65532", WorkingDir: "/", Env: []string{"PATH=/"},
-			Labels: operatorLabels(opts),
+			Entrypoint: []string{"/" + name}, User: "65532:65532", WorkingDir: "/", Env: []string{"PATH=/"}, Labels: labels,
 		},
 	})
 	if err != nil {
@@ -82,16 +99,16 @@ type content struct {
 	entries []layer.Entry
 }
 
-// operatorLabels returns the labels in the Dockerfile. It omits io.openshift.release.operator, which means that manifests/ is copied into
-// releases. The manifests in this image are rendered in place.
-func operatorLabels(opts OperatorOptions) map[string]string {
+// labels returns the labels in the Dockerfile. They omit api.OperatorLabel, which means that manifests/ is copied into releases: the manifests
+// in the operator's image are rendered in place.
+func labels(opts OperatorOptions, title, description string) map[string]string {
 	labels := map[string]string{
-		"io.k8s.description":                   "Installs and updates a platform from signed release images.",
-		"io.k8s.display-name":                  "Cluster Version Operator",
-		"org.opencontainers.image.description": "Installs and updates a platform from signed release images.",
+		"io.k8s.description":                   description,
+		"io.k8s.display-name":                  title,
+		"org.opencontainers.image.description": description,
 		"org.opencontainers.image.licenses":    "Apache-2.0",
 		"org.opencontainers.image.source":      "https://github.com/cluster-version/cvo",
-		"org.opencontainers.image.title":       "Cluster Version Operator",
+		"org.opencontainers.image.title":       title,
 	}
 	for label, value := range map[string]string{
 		"org.opencontainers.image.revision": opts.Revision,
@@ -104,7 +121,7 @@ func operatorLabels(opts OperatorOptions) map[string]string {
 	return labels
 }
 
-// Index returns an index of the operator's images for several architectures, in the given order. A release can be built on all of them at
+// Index returns an index of images of a program for several architectures, in the given order. A release can be built on all of them at
 // once.
 func Index(images []v1.Image) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)

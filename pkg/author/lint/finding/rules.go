@@ -25,7 +25,7 @@ type Rule struct {
 
 // Rules returns all rules, sorted by ID.
 func Rules() []Rule {
-	all := slices.Concat(fileRules(), inclusionRules(), kindRules(), objectRules(), imageRules(), releaseRules())
+	all := slices.Concat(fileRules(), inclusionRules(), kindRules(), objectRules(), imageRules(), releaseRules(), nodeRules())
 	slices.SortFunc(all, func(a, b Rule) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }

@@ -35,6 +35,7 @@ func Check(r *source.Release, o *source.Object) {
 	}
 	checkWorkload(o)
 	checkClusterOperator(r, o)
+	checkMachineConfig(o)
 	checkVerification(o)
 	checkThresholds(o)
 }
