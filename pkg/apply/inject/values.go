@@ -45,7 +45,7 @@ func Requested(m *manifest.Manifest) bool {
 		return true
 	}
 	annotations := m.Object.GetAnnotations()
-	if PodSpecPath(m.Object) != nil {
+	if manifest.PodSpecPath(m.Object) != nil {
 		return annotations[api.InjectProxyAnnotation] != ""
 	}
 	return asksForTLS(m.Object)
@@ -57,7 +57,7 @@ func (v Values) Into(object map[string]any) (map[string]any, error) {
 	switch {
 	case asksForTLS(u):
 		return v.TLS.into(object), nil
-	case PodSpecPath(u) != nil:
+	case manifest.PodSpecPath(u) != nil:
 		return v.intoPodTemplate(u)
 	}
 	return object, nil
@@ -66,18 +66,6 @@ func (v Values) Into(object map[string]any) (map[string]any, error) {
 // operatorContainer is the operator's container in its Deployment, which has the same name. Other operators find the API server through the
 // Service.
 const operatorContainer = api.OperatorDeployment
-
-// PodSpecPath returns the path of an object's pod spec, or nil if it has none.
-func PodSpecPath(u *unstructured.Unstructured) []string {
-	gvk := u.GroupVersionKind()
-	switch gvk.Group + "/" + gvk.Kind {
-	case "apps/Deployment", "apps/DaemonSet", "apps/StatefulSet", "apps/ReplicaSet", "batch/Job":
-		return []string{"spec", "template", "spec"}
-	case "batch/CronJob":
-		return []string{"spec", "jobTemplate", "spec", "template", "spec"}
-	}
-	return nil
-}
 
 func (v Values) intoPodTemplate(u *unstructured.Unstructured) (map[string]any, error) {
 	inject := map[string][]envVar{}
@@ -92,7 +80,7 @@ func (v Values) intoPodTemplate(u *unstructured.Unstructured) (map[string]any, e
 	if !own && len(inject) == 0 {
 		return u.Object, nil
 	}
-	path := PodSpecPath(u)
+	path := manifest.PodSpecPath(u)
 	known := map[string]bool{}
 	object := u.Object
 	for _, list := range []string{"containers", "initContainers"} {

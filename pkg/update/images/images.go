@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/cluster-version/cvo/pkg/apply/inject"
 	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/failure"
@@ -82,7 +81,7 @@ func imagesOf(manifests []*manifest.Manifest) map[release.Pullspec][]string {
 			}
 		}
 		for _, list := range []string{"initContainers", "containers"} {
-			containers, _, _ := unstructured.NestedSlice(m.Object.Object, append(slices.Clone(inject.PodSpecPath(m.Object)), list)...)
+			containers, _, _ := unstructured.NestedSlice(m.Object.Object, append(slices.Clone(manifest.PodSpecPath(m.Object)), list)...)
 			for _, entry := range containers {
 				container, _ := entry.(map[string]any)
 				image, _ := container["image"].(string)
