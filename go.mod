@@ -1,6 +1,6 @@
 module github.com/cluster-version/cvo
 
-go 1.26.0
+go 1.26.6
 
 require (
 	charm.land/bubbletea/v2 v2.0.9

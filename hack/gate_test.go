@@ -3,6 +3,9 @@ package hack
 
 import (
 	"bytes"
+	"encoding/json"
+	"go/version"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,12 +43,16 @@ func TestFailedListsWhatDidNotPass(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "results.json")
 	require.NoError(t, os.WriteFile(file, results, 0o644))
 
-	failed, err := exec.CommandContext(t.Context(), "./failed.sh", file).Output()
+	killed := filepath.Join(t.TempDir(), "killed.json")
+	require.NoError(t, os.WriteFile(killed, []byte(`{"Action":"run","Package":"example.com/m/pass","Test":"TestPasses"}`+"\n"+`{"Action":"ou`), 0o644))
+
+	failed, err := exec.CommandContext(t.Context(), "./failed.sh", file, killed).Output()
 	require.NoError(t, err)
 	assert.Equal(t, `example.com/m/fail TestFails
 example.com/m/fail TestFails/case
 example.com/m/hang TestHangs
 example.com/m/outside `+`
+example.com/m/pass TestPasses
 example.com/m/uncompiled `+`
 `, string(failed))
 }
@@ -78,13 +85,17 @@ func TestRunNamesWhatFailed(t *testing.T) {
 }
 
 func TestFlakesFailsIfNoTestRan(t *testing.T) {
-	for result, want := range map[string]string{
-		`{"Action":"pass","Package":"p"}`:                "no test ran: PKG or TESTFLAGS selects none",
-		`{"Action":"pass","Package":"p","Test":"TestA"}`: "nothing failed; runs: 1",
+	for _, tt := range []struct {
+		result, want string
+		code         int
+	}{
+		{`{"Action":"pass","Package":"p"}`, "no test ran: PKG or TESTFLAGS selects none", 2},
+		{`{"Action":"pass","Package":"p","Test":"TestA"}`, "nothing failed; runs: 1", 0},
 	} {
-		run := played(t, "hack/flakes.sh", map[string]string{"make": "mkdir -p .cache/test && echo '" + result + "' >.cache/test/packages.json"}, "1")
-		output, _ := run.CombinedOutput() // its output is compared below
-		assert.Contains(t, string(output), want)
+		run := played(t, "hack/flakes.sh", map[string]string{"make": "mkdir -p .cache/test && echo '" + tt.result + "' >.cache/test/packages.json"}, "1")
+		output, _ := run.CombinedOutput() // its exit code is compared below
+		assert.Equal(t, tt.code, run.ProcessState.ExitCode())
+		assert.Contains(t, string(output), tt.want)
 	}
 }
 
@@ -103,4 +114,25 @@ func played(t *testing.T, script string, programs map[string]string, args ...str
 	run.Dir = clone
 	run.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 	return run
+}
+
+// TestNoModuleNeedsANewerGo compares the modules: README promises that the version in go.mod suffices, and workflows install that one.
+func TestNoModuleNeedsANewerGo(t *testing.T) {
+	needs := func(folder string) string {
+		text, err := exec.CommandContext(t.Context(), "go", "-C", folder, "mod", "edit", "-json").Output()
+		require.NoError(t, err)
+		var module struct{ Go string }
+		require.NoError(t, json.Unmarshal(text, &module))
+		return "go" + module.Go
+	}
+	main := needs("..")
+	found := 0
+	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Name() == "go.mod" && !strings.Contains(path, "testdata") {
+			found++
+			assert.LessOrEqual(t, version.Compare(needs(filepath.Dir(path)), main), 0, path)
+		}
+		return err
+	}))
+	assert.Greater(t, found, 5)
 }

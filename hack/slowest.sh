@@ -7,8 +7,8 @@ if [ ! -e "${1:-}" ]; then exit; fi
 slowest() {
   local heading=$1 filter=$2 list
   shift 2
-  list=$(jq -r --slurp "map(select((.Action == \"pass\" or .Action == \"fail\") and .Elapsed > 1 and ($filter))) | sort_by(-.Elapsed)[:5][] |
-    \"  \(.Elapsed | round) s  \(.Package | ltrimstr(\"github.com/cluster-version/cvo/\")) \(.Test // \"\")\"" "$@")
+  list=$(jq -R 'fromjson?' "$@" | jq -r --slurp "map(select((.Action == \"pass\" or .Action == \"fail\") and .Elapsed > 1 and ($filter))) | sort_by(-.Elapsed)[:5][] |
+    \"  \(.Elapsed | round) s  \(.Package | ltrimstr(\"github.com/cluster-version/cvo/\")) \(.Test // \"\")\"")
   if [ -n "$list" ]; then printf '%s\n%s\n' "$heading" "$list"; fi
 }
 

@@ -3,7 +3,7 @@
 # other sites, because the check must not fail when another server is down.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-git rev-parse --git-dir >/dev/null # without git there would be no files to check
+git ls-files --error-unmatch Makefile >/dev/null # outside of a clone there would be no files to check
 
 # links prints the targets of a file's links and images, outside code blocks.
 links() {

@@ -4,15 +4,20 @@
 # fails if a declared Go name does not describe its value or action.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-git rev-parse --git-dir >/dev/null # without git there would be no files to check
+git ls-files --error-unmatch Makefile >/dev/null # outside of a clone there would be no files to check
 
 self=hack/verify-words.sh
 bad=0
 
+# search ARGUMENTS... prints the matching lines of files in git, or that will be.
+search() {
+  git grep --no-color --untracked -nIE "$@" || [ $? -eq 1 ] # no match
+}
+
 # refuse REASON PATTERN [EXCEPTION]
 refuse() {
   local found
-  found=$(git grep --untracked -nIE -e "$2" -- . ":!$self" ':!*.sum' || true)
+  found=$(search -e "$2" -- . ":!$self" ':!*.sum')
   if [ -n "${3:-}" ]; then found=$(grep -vE -- "$3" <<<"$found" || true); fi
   if [ -n "$found" ]; then
     printf '%s:\n%s\n' "$1" "$found" >&2
@@ -29,8 +34,7 @@ refuse "a module proxy or checksum setting for one place" \
   '(GOPROXY|GOSUMDB|GONOSUMDB|GONOPROXY|GOPRIVATE)[ ]*[:?]?=' 'GOPROXY=(https://proxy\.golang\.org|direct|off)'
 
 # Only one function looks for real releases. It decides whether a missing release skips or fails a test.
-lookups=$(git grep --untracked -nE '(Getenv|LookupEnv)\("CVO_TESTDATA|"CVO_TESTDATA"' -- '*.go' \
-  ':!test/fixture/testdata.go' || true)
+lookups=$(search -e '(Getenv|LookupEnv)\("CVO_TESTDATA|"CVO_TESTDATA"' -- '*.go' ':!test/fixture/testdata.go')
 if [ -n "$lookups" ]; then
   printf 'use fixture.Testdata to find real releases:\n%s\n' "$lookups" >&2
   bad=1
@@ -39,7 +43,7 @@ fi
 # names that do not describe their value or action
 folders=(pkg internal cmd charts manifests test hack examples)
 words='tell|tells|told|hear|hears|heard|farewell|passing|sending|whom|whoever|nobody|somebody|anew|spot|post'
-names=$(git grep --untracked -nE \
+names=$(search \
   -e "^func (\([^)]*\) )?($words)[[({]" -e "^(type|var|const) ($words) " -e "(^|[^A-Za-z0-9_.\"])($words)(, [A-Za-z0-9_]+)* :=" \
   -e "^[[:space:]]+($words) +([*[]|map|func|string|int|bool|time\\.|error)" -- "${folders[@]/%/*.go}" |
   grep -vE '^[^:]+:[0-9]+:[[:space:]]*//' || true)

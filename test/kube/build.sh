@@ -75,7 +75,7 @@ is_pinned() {
 has_envtest_tool() {
 	candidate=${KUBEBUILDER_ASSETS:-}/$1
 	[ -n "${KUBEBUILDER_ASSETS:-}" ] || return 1
-	[ "$candidate" -ef "$bin/$1" ] && ! [ -L "$bin/$1" ] && return 1 # the folder is $bin
+	[ "$KUBEBUILDER_ASSETS" -ef "$bin" ] && return 1
 	if ! [ -x "$candidate" ]; then
 		echo "kube-tools: $KUBEBUILDER_ASSETS has no $1" >&2
 		return 1
