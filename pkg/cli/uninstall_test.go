@@ -1,9 +1,12 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"strings"
+	"sync"
 	"testing"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -47,6 +50,53 @@ func (b *bare) testDryRun(t *testing.T) {
 	deployment := &appsv1.Deployment{}
 	require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Namespace: api.OperatorNamespace, Name: target.Operator}, deployment))
 	assert.Positive(t, *deployment.Spec.Replicas)
+}
+
+// testDryRunDuringRollout also asks for confirmation during the rollout, and after it.
+func (b *bare) testDryRunDuringRollout(t *testing.T) {
+	require.NoError(t, b.client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: api.OperatorNamespace, Name: "of-a-user"}}))
+	const contents = "Namespace openshift-cluster-version would be deleted: objects in it that no release contains: ConfigMap 1\n"
+	const rollout = "release 1.0.0 is being rolled out and would stay incomplete: wait for it with 'cvo upgrade wait', or use --force"
+	end := sync.OnceFunc(b.rollsOut(t))
+	defer end()
+
+	out, errs, err := runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig, "--dry-run")
+	require.NoError(t, err, errs)
+	assert.Contains(t, out, contents)
+	assert.Equal(t, "warning: without --dry-run, this uninstall would be refused: "+rollout+"\n", errs)
+
+	out, errs, err = runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig, "--dry-run", "-o", "json")
+	require.NoError(t, err, errs)
+	var report struct {
+		Objects []target.Result
+		Refusal string
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &report))
+	assert.NotEmpty(t, report.Objects)
+	assert.Equal(t, rollout, report.Refusal)
+
+	t.Run("asks only after the rollout", func(t *testing.T) {
+		_, err := answer(t, "no\n", "uninstall", "--kubeconfig", b.env.Kubeconfig)
+		require.ErrorContains(t, err, rollout)
+		assert.Equal(t, command.ExitRefused, command.ExitCode(err))
+		end()
+		errs, err := answer(t, "no\n", "uninstall", "--kubeconfig", b.env.Kubeconfig)
+		require.ErrorContains(t, err, "not confirmed: nothing was changed")
+		assert.Regexp(t, "^"+contents+"Remove the version operator from https?://\\S+\\? Type yes to continue: $", errs)
+	})
+}
+
+// rollsOut reports a rollout in the status, until the returned function is called.
+func (b *bare) rollsOut(t *testing.T) (end func()) {
+	t.Helper()
+	set := func(history ...configv1.UpdateHistory) {
+		cv := &configv1.ClusterVersion{}
+		require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Name: "version"}, cv))
+		cv.Status = configv1.ClusterVersionStatus{VersionHash: "x", History: history}
+		require.NoError(t, b.client.Status().Update(t.Context(), cv))
+	}
+	set(configv1.UpdateHistory{State: configv1.PartialUpdate, Version: "1.0.0", StartedTime: metav1.Now()})
+	return func() { set() }
 }
 
 // testConfirmation confirms an uninstall that does not finish: no garbage collector runs here to complete the orphaning deletion.

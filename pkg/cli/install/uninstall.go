@@ -55,6 +55,9 @@ objects and the namespaces of these objects, and the two configuration namespace
 All other namespaces of the platform are deleted with everything in them. Outside deleted namespaces, the command keeps
 objects that have another controller, without the operator's label and owner reference.
 
+--dry-run, and the question for confirmation, show how many objects that no release contains each deleted namespace has. A
+dry run also works during a rollout. It then warns that the uninstall itself would be refused.
+
 An interrupted uninstall lists the remaining objects. Run the same command again to continue at once, or run 'cvo install'
 with the release of the cluster to restore the deleted objects.
 
@@ -104,8 +107,17 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 	cfg.UserAgent = "cvo-uninstall"
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	o.removal.Name = o.Name
+	say := func(format string, args ...any) {
+		if !o.quiet {
+			fmt.Fprintf(streams.Err, "info: "+format+"\n", args...)
+		}
+	}
+	logLine := func(text string) { say("%s", terminal.OneLine(text)) }
+	cfg = apiserver.Retrying(cfg, logLine)
 	if !o.yes && !o.removal.DryRun {
-		if err := command.Confirm(streams, "remove "+removed(o.removal.Platform)+" from "+cfg.Host); err != nil {
+		if err := command.Confirm(streams, "remove "+removed(o.removal.Platform)+" from "+cfg.Host, func() error {
+			return o.explain(ctx, streams, cfg, logLine)
+		}); err != nil {
 			return err
 		}
 	}
@@ -114,21 +126,22 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, command.ErrTimeout)
 		defer cancel()
 	}
-	say := func(format string, args ...any) {
-		if !o.quiet {
-			fmt.Fprintf(streams.Err, "info: "+format+"\n", args...)
-		}
-	}
-	logLine := func(text string) { say("%s", terminal.OneLine(text)) }
-	results, err := uninstall.Run(ctx, clock.RealClock{}, apiserver.Retrying(cfg, logLine), o.removal,
+	results, err := uninstall.Run(ctx, clock.RealClock{}, cfg, o.removal,
 		func(r target.Result) {
 			if o.output == "" {
-				o.print(streams.Out, r)
+				printResult(streams.Out, r, o.removal.DryRun)
 			}
 		},
 		logLine)
+	var refusal string
+	if rollout, ok := errors.AsType[*uninstall.RolloutError](err); ok && o.removal.DryRun {
+		refusal, err = rollout.Error(), nil
+	}
 	if o.output != "" {
 		report := map[string]any{"objects": results, "dryRun": o.removal.DryRun}
+		if refusal != "" {
+			report["refusal"] = refusal
+		}
 		if unfinished, ok := errors.AsType[*uninstall.UnfinishedError](err); ok {
 			report["left"] = unfinished.Left
 		}
@@ -144,6 +157,9 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 		if o.output == "" {
 			fmt.Fprintln(streams.Out, summary(o.removal, cfg.Host, results))
 		}
+		if refusal != "" {
+			fmt.Fprintln(streams.Err, terminal.OneLine("warning: without --dry-run, this uninstall would be refused: "+refusal))
+		}
 		return nil
 	case errors.Is(context.Cause(ctx), command.ErrTimeout):
 		err = &command.StateError{Code: command.ExitUpdating, Err: fmt.Errorf("not done within %s: %w", o.timeout, err)}
@@ -156,6 +172,18 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 		command.PrintError(streams.Err, state.Err) // main does not print StateErrors
 	}
 	return err
+}
+
+// explain prints the namespaces that would be deleted with objects that no release contains.
+func (o *uninstallOptions) explain(ctx context.Context, streams command.Streams, cfg *rest.Config, logLine func(string)) error {
+	planned := o.removal
+	planned.DryRun = true
+	_, err := uninstall.Run(ctx, clock.RealClock{}, cfg, planned, func(r target.Result) {
+		if r.Outcome == target.Deleted && r.Message != "" {
+			printResult(streams.Err, r, true)
+		}
+	}, logLine)
+	return refused(err)
 }
 
 // removed returns what an uninstall removes.
@@ -202,10 +230,10 @@ func (o *uninstallOptions) printLeft(streams command.Streams, unfinished *uninst
 	fmt.Fprintf(streams.Err, "info: %s; '%s' continues, and 'cvo install' restores deleted objects once no deletion is pending\n", unfinished.Left, strings.Join(again, " "))
 }
 
-// print prints the result for one object, or the planned result in a dry run.
-func (o *uninstallOptions) print(out io.Writer, r target.Result) {
+// printResult prints the result for one object, or the planned result in a dry run.
+func printResult(out io.Writer, r target.Result, isDryRun bool) {
 	outcome := string(r.Outcome)
-	if o.removal.DryRun && r.Outcome == target.Deleted {
+	if isDryRun && r.Outcome == target.Deleted {
 		outcome = "would be deleted"
 	}
 	line := r.String() + " " + outcome
