@@ -27,6 +27,8 @@ func TestUninstallRejectsWrongArguments(t *testing.T) {
 		code       int
 	}{
 		{"--delete-data", "requires --with-platform", command.ExitUsage},
+		{"--namespace=", "--namespace and --name must not be empty", command.ExitUsage},
+		{"--name=", "--namespace and --name must not be empty", command.ExitUsage},
 		{"--timeout=-1s", "use a positive duration", command.ExitUsage},
 		{"-o table", "unknown output", command.ExitUsage},
 	} {

@@ -13,7 +13,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/install/uninstall"
 	"github.com/cluster-version/cvo/pkg/verify/policy"
 	"github.com/cluster-version/cvo/test/fixture"
 )
@@ -47,4 +49,25 @@ func TestInstallWarnsAboutASharedSigner(t *testing.T) {
 	var errs bytes.Buffer
 	(&options{trust: file, quiet: true}).warn(command.Streams{Err: &errs})
 	assert.Contains(t, errs.String(), `warning: threshold "two": members "a" and "b" share key `)
+}
+
+func TestInterruptedUninstallPrintsTheCommandToContinue(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		removal uninstall.Removal
+		want    string
+	}{
+		{"omits defaults", uninstall.Removal{Namespace: api.OperatorNamespace, Name: api.ClusterVersionName}, "cvo uninstall"},
+		{
+			"repeats every flag that selects objects",
+			uninstall.Removal{Namespace: "cvo", Name: "other", Platform: true, DeleteData: true, Force: true},
+			"cvo uninstall --namespace cvo --name other --with-platform --delete-data --force",
+		},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			var errs bytes.Buffer
+			(&uninstallOptions{removal: tt.removal}).printLeft(command.Streams{Err: &errs}, &uninstall.UnfinishedError{Left: "the operator is stopped"})
+			assert.Equal(t, "info: the operator is stopped; '"+tt.want+"' continues, and 'cvo install' restores deleted objects once no deletion is pending\n", errs.String())
+		})
+	}
 }

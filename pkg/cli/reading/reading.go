@@ -120,7 +120,7 @@ func (f *Flags) Open(ctx context.Context, streams command.Streams, arg string) (
 		r, err := inspect.OpenFolder(ref)
 		return r, images, err
 	}
-	if err := notLocal(ref); err != nil {
+	if err := NotLocal(ref); err != nil {
 		return nil, nil, err
 	}
 	img, err := images.Resolve(ctx, ref)
@@ -133,8 +133,8 @@ func (f *Flags) Open(ctx context.Context, streams command.Streams, arg string) (
 	return inspect.Open(images, img), images, nil
 }
 
-// notLocal rejects a file and an argument that can only be a path, because neither is an image.
-func notLocal(ref string) error {
+// NotLocal rejects a file and an argument that can only be a path, because neither is an image.
+func NotLocal(ref string) error {
 	if layout.IsReference(ref) {
 		return nil
 	}
