@@ -1,7 +1,10 @@
 package cli_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/install/target"
 	"github.com/cluster-version/cvo/test/env"
@@ -110,6 +114,29 @@ func (b *bare) testConfirmation(t *testing.T) {
 	_, errs, err := runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig, "--yes", "--timeout=1s")
 	assert.Equal(t, command.ExitUpdating, command.ExitCode(err), errs)
 	assert.Contains(t, errs, "error: not done within 1s: ")
+
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	said := &interrupting{at: "waiting for the deletion of ClusterVersion", interrupt: interrupt}
+	cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: io.Discard, Err: said})
+	cmd.SetArgs([]string{"uninstall", "--kubeconfig", b.env.Kubeconfig, "--yes"})
+	assert.Equal(t, command.ExitInterrupted, command.ExitCode(cmd.ExecuteContext(ctx)), said.String())
+	assert.Contains(t, said.String(), "'cvo uninstall --kubeconfig "+b.env.Kubeconfig+"' continues, and 'cvo install' restores deleted objects")
+}
+
+// interrupting is the stderr of a command that is interrupted once it has printed a text.
+type interrupting struct {
+	bytes.Buffer
+
+	at        string
+	interrupt func()
+}
+
+func (i *interrupting) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), i.at) {
+		i.interrupt()
+	}
+	return i.Buffer.Write(p)
 }
 
 func TestFinishedUninstallPrintsASummary(t *testing.T) {

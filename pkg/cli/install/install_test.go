@@ -15,7 +15,6 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
-	"github.com/cluster-version/cvo/pkg/install/uninstall"
 	"github.com/cluster-version/cvo/pkg/verify/policy"
 	"github.com/cluster-version/cvo/test/fixture"
 )
@@ -53,21 +52,21 @@ func TestInstallWarnsAboutASharedSigner(t *testing.T) {
 
 func TestInterruptedUninstallPrintsTheCommandToContinue(t *testing.T) {
 	for _, tt := range []struct {
-		name    string
-		removal uninstall.Removal
-		want    string
+		name, want string
+		args       []string
 	}{
-		{"omits defaults", uninstall.Removal{Namespace: api.OperatorNamespace, Name: api.ClusterVersionName}, "cvo uninstall"},
+		{"omits defaults", "cvo uninstall", nil},
 		{
-			"repeats every flag that selects objects",
-			uninstall.Removal{Namespace: "cvo", Name: "other", Platform: true, DeleteData: true, Force: true},
-			"cvo uninstall --namespace cvo --name other --with-platform --delete-data --force",
+			"repeats the cluster and the scope",
+			"cvo uninstall --as-group a --as-group b --context 'my cluster' --delete-data --force --name other --namespace cvo --with-platform",
+			[]string{"--as-group=a", "--as-group=b", "--context=my cluster", "-n", "cvo", "--name=other", "--with-platform", "--delete-data", "--force"},
 		},
+		{"omits the output, limits of time and defaults", "cvo uninstall", []string{"--yes", "-q", "-o", "json", "--timeout=1m", "--force=false", "--request-timeout=1s", "--namespace", api.OperatorNamespace}},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
-			var errs bytes.Buffer
-			(&uninstallOptions{removal: tt.removal}).printLeft(command.Streams{Err: &errs}, &uninstall.UnfinishedError{Left: "the operator is stopped"})
-			assert.Equal(t, "info: the operator is stopped; '"+tt.want+"' continues, and 'cvo install' restores deleted objects once no deletion is pending\n", errs.String())
+			cmd := NewUninstall(command.Streams{})
+			require.NoError(t, cmd.ParseFlags(tt.args))
+			assert.Equal(t, tt.want, again(cmd.Flags()))
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -29,6 +30,8 @@ type uninstallOptions struct {
 	timeout time.Duration
 	quiet   bool
 	output  string
+	// again is the command line of another run.
+	again string
 }
 
 // NewUninstall returns the command 'cvo uninstall'.
@@ -72,7 +75,10 @@ timeout (--timeout); 130 interrupted.`,
   # Remove operator and platform, in a script
   cvo uninstall --with-platform --yes --timeout=30m`,
 		Args: command.UsageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.again = again(cmd.Flags())
+			return o.run(cmd.Context(), streams)
+		},
 	}
 	f := cmd.Flags()
 	o.VersionFlags.Add(f)
@@ -150,7 +156,7 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 		}
 	}
 	if unfinished, ok := errors.AsType[*uninstall.UnfinishedError](err); ok {
-		o.printLeft(streams, unfinished)
+		fmt.Fprintf(streams.Err, "info: %s; '%s' continues, and 'cvo install' restores deleted objects once no deletion is pending\n", unfinished.Left, o.again)
 	}
 	switch {
 	case err == nil:
@@ -210,24 +216,33 @@ func summary(removal uninstall.Removal, host string, results []target.Result) st
 	return fmt.Sprintf("Removed %s from %s: objects deleted %d, kept %d.", removed(removal.Platform), host, deleted, kept)
 }
 
-// printLeft prints the state of the cluster after an unfinished uninstall, and the commands to continue or undo it.
-func (o *uninstallOptions) printLeft(streams command.Streams, unfinished *uninstall.UnfinishedError) {
-	again := []string{"cvo uninstall"}
-	for _, flag := range []struct {
-		isSet bool
-		text  string
-	}{
-		{o.removal.Namespace != api.OperatorNamespace, "--namespace " + o.removal.Namespace},
-		{o.removal.Name != api.ClusterVersionName, "--name " + o.removal.Name},
-		{o.removal.Platform, "--with-platform"},
-		{o.removal.DeleteData, "--delete-data"},
-		{o.removal.Force, "--force"},
-	} {
-		if flag.isSet {
-			again = append(again, flag.text)
+// again returns the command line of another run with the same cluster and scope.
+func again(flags *pflag.FlagSet) string {
+	words := []string{"cvo uninstall"}
+	flags.VisitAll(func(f *pflag.Flag) {
+		isSet := f.Value.String() != f.DefValue
+		switch f.Name {
+		case "yes", "quiet", "output", "timeout", "request-timeout":
+			return
+		case "namespace": // its default, and that of the name, may come from the environment
+			isSet = f.Value.String() != api.OperatorNamespace
+		case "name":
+			isSet = f.Value.String() != api.ClusterVersionName
 		}
-	}
-	fmt.Fprintf(streams.Err, "info: %s; '%s' continues, and 'cvo install' restores deleted objects once no deletion is pending\n", unfinished.Left, strings.Join(again, " "))
+		list, isList := f.Value.(pflag.SliceValue)
+		switch {
+		case !isSet:
+		case f.Value.Type() == "bool":
+			words = append(words, "--"+f.Name)
+		case isList:
+			for _, value := range list.GetSlice() {
+				words = append(words, "--"+f.Name, command.Quote(value))
+			}
+		default:
+			words = append(words, "--"+f.Name, command.Quote(f.Value.String()))
+		}
+	})
+	return strings.Join(words, " ")
 }
 
 // printResult prints the result for one object, or the planned result in a dry run.
