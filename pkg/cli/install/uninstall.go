@@ -58,8 +58,8 @@ objects and the namespaces of these objects, and the two configuration namespace
 All other namespaces of the platform are deleted with everything in them. Outside deleted namespaces, the command keeps
 objects that have another controller, without the operator's label and owner reference.
 
---dry-run, and the question for confirmation, show how many objects that no release contains each deleted namespace has. A
-dry run also works during a rollout. It then warns that the uninstall itself would be refused.
+--dry-run and the question for confirmation count the objects that no release contains, in each namespace that would be
+deleted. A dry run also works during a rollout, and then warns that the uninstall itself would be refused.
 
 An interrupted uninstall lists the remaining objects. Run the same command again to continue at once, or run 'cvo install'
 with the release of the cluster to restore the deleted objects.
@@ -184,12 +184,16 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 func (o *uninstallOptions) explain(ctx context.Context, streams command.Streams, cfg *rest.Config, logLine func(string)) error {
 	planned := o.removal
 	planned.DryRun = true
-	_, err := uninstall.Run(ctx, clock.RealClock{}, cfg, planned, func(r target.Result) {
+	results, err := uninstall.Run(ctx, clock.RealClock{}, cfg, planned, func(target.Result) {}, logLine)
+	if err != nil {
+		return refused(err)
+	}
+	for _, r := range results {
 		if r.Outcome == target.Deleted && r.Message != "" {
 			printResult(streams.Err, r, true)
 		}
-	}, logLine)
-	return refused(err)
+	}
+	return nil
 }
 
 // removed returns what an uninstall removes.

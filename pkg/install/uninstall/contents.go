@@ -17,8 +17,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// contentsOf describes the objects in a namespace that no release contains, as the number of each kind; empty for none. It omits objects that
-// the cluster itself creates.
+// contentsOf describes the objects in a namespace that no release contains, as the number of each kind; empty for none. It omits objects
+// that the cluster itself creates.
 func (u *remover) contentsOf(ctx context.Context, namespace string) (string, error) {
 	if u.contents == nil {
 		if err := u.readContents(ctx); err != nil {

@@ -38,8 +38,8 @@ type Removal struct {
 }
 
 // Run removes the operator and, on request, the objects of releases. It checks every reason to refuse before it changes anything. It calls
-// done with each result and logLine when it waits. An interrupted uninstall can be run again. A dry run during a rollout returns its results and the
-// refusal with a RolloutError.
+// done with each result and logLine when it waits. An interrupted uninstall can be run again. A dry run during a rollout returns its
+// results and a Refusal with a RolloutError.
 func Run(ctx context.Context, clk clock.Clock, cfg *rest.Config, removal Removal, done func(target.Result), logLine func(string)) ([]target.Result, error) {
 	removal.Namespace = cmp.Or(removal.Namespace, api.OperatorNamespace)
 	removal.Name = cmp.Or(removal.Name, api.ClusterVersionName)

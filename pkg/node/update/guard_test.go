@@ -219,7 +219,7 @@ type slow struct{ *clocktesting.FakePassiveClock }
 
 func (slow) Since(time.Time) time.Duration { return time.Second }
 
-// waitingForServer returns the controller of a number of nodes, the first of which is the only control-plane node. Its API server, main, is not
+// waitingForServer returns the controller of a number of nodes. Only the first is a control-plane node, and its API server, main, is not
 // ready.
 func waitingForServer(t *testing.T, nodes int) (*memory, *servers, *pools, *clocktesting.FakePassiveClock) {
 	t.Helper()

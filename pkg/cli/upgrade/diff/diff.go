@@ -347,8 +347,8 @@ func (o *options) open(ctx context.Context, streams command.Streams, c *examined
 	return files, img.ByDigest(), nil
 }
 
-// verify checks the signatures of the image as the operator would: against --trust, the trust policy of the cluster, or the keys of the running
-// release.
+// verify checks the signatures of the image as the operator would: against --trust, the trust policy of the cluster, or the keys of the
+// running release.
 func (o *options) verify(
 	ctx context.Context, streams command.Streams, c *examined, images *outside.Outside, img release.Image, load payload.Options,
 ) error {
