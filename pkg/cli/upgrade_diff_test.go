@@ -326,7 +326,7 @@ func TestUpgradeDiffPreviewsARelease(t *testing.T) {
 		var missing *fs.PathError
 		require.ErrorAs(t, err, &missing)
 	})
-	t.Run("it rejects what is neither a folder nor an image", func(t *testing.T) {
+	t.Run("it rejects a mistyped folder", func(t *testing.T) {
 		_, _, err := diff("relase")
 		require.ErrorContains(t, err, `"relase" is neither an OCI layout nor a folder, and names no registry`)
 		_, _, err = diff("127.0.0.1:1/platform/release:1.1.0")
