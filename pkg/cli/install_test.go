@@ -293,6 +293,7 @@ func TestInstallRepeatsRequestsThatFailForNow(t *testing.T) {
 	assert.Contains(t, errs, "info: the API server is unavailable: injected internal error; trying again\n")
 	assert.Contains(t, errs, "info: the API server is unavailable: 502 Bad Gateway; trying again\n")
 	t.Run("uninstall repeats them too", b.testDryRun)
+	t.Run("uninstall plans during a rollout", b.testDryRunDuringRollout)
 	t.Run("uninstall asks for confirmation", b.testConfirmation)
 }
 

@@ -1,9 +1,15 @@
 package cli_test
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
 	"strings"
+	"sync"
 	"testing"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -13,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/install/target"
 	"github.com/cluster-version/cvo/test/env"
@@ -24,6 +31,8 @@ func TestUninstallRejectsWrongArguments(t *testing.T) {
 		code       int
 	}{
 		{"--delete-data", "requires --with-platform", command.ExitUsage},
+		{"--namespace=", "--namespace and --name must not be empty", command.ExitUsage},
+		{"--name=", "--namespace and --name must not be empty", command.ExitUsage},
 		{"--timeout=-1s", "use a positive duration", command.ExitUsage},
 		{"-o table", "unknown output", command.ExitUsage},
 	} {
@@ -49,6 +58,53 @@ func (b *bare) testDryRun(t *testing.T) {
 	assert.Positive(t, *deployment.Spec.Replicas)
 }
 
+// testDryRunDuringRollout also asks for confirmation during the rollout, and after it.
+func (b *bare) testDryRunDuringRollout(t *testing.T) {
+	require.NoError(t, b.client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: api.OperatorNamespace, Name: "of-a-user"}}))
+	const contents = "Namespace openshift-cluster-version would be deleted: objects in it that no release contains: ConfigMap 1\n"
+	const rollout = "release 1.0.0 is being rolled out and would stay incomplete: wait for it with 'cvo upgrade wait', or use --force"
+	end := sync.OnceFunc(b.rollsOut(t))
+	defer end()
+
+	out, errs, err := runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig, "--dry-run")
+	require.NoError(t, err, errs)
+	assert.Contains(t, out, contents)
+	assert.Equal(t, "warning: without --dry-run, this uninstall would be refused: "+rollout+"\n", errs)
+
+	out, errs, err = runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig, "--dry-run", "-o", "json")
+	require.NoError(t, err, errs)
+	var report struct {
+		Objects []target.Result
+		Refusal string
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &report))
+	assert.NotEmpty(t, report.Objects)
+	assert.Equal(t, rollout, report.Refusal)
+
+	t.Run("asks only after the rollout", func(t *testing.T) {
+		_, err := answer(t, "no\n", "uninstall", "--kubeconfig", b.env.Kubeconfig)
+		require.ErrorContains(t, err, rollout)
+		assert.Equal(t, command.ExitRefused, command.ExitCode(err))
+		end()
+		errs, err := answer(t, "no\n", "uninstall", "--kubeconfig", b.env.Kubeconfig)
+		require.ErrorContains(t, err, "not confirmed: nothing was changed")
+		assert.Regexp(t, "^"+contents+"Remove the version operator from https?://\\S+\\? Type yes to continue: $", errs)
+	})
+}
+
+// rollsOut reports a rollout in the status, until the returned function is called.
+func (b *bare) rollsOut(t *testing.T) (end func()) {
+	t.Helper()
+	set := func(history ...configv1.UpdateHistory) {
+		cv := &configv1.ClusterVersion{}
+		require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Name: "version"}, cv))
+		cv.Status = configv1.ClusterVersionStatus{VersionHash: "x", History: history}
+		require.NoError(t, b.client.Status().Update(t.Context(), cv))
+	}
+	set(configv1.UpdateHistory{State: configv1.PartialUpdate, Version: "1.0.0", StartedTime: metav1.Now()})
+	return func() { set() }
+}
+
 // testConfirmation confirms an uninstall that does not finish: no garbage collector runs here to complete the orphaning deletion.
 func (b *bare) testConfirmation(t *testing.T) {
 	_, _, err := runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig)
@@ -58,6 +114,29 @@ func (b *bare) testConfirmation(t *testing.T) {
 	_, errs, err := runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig, "--yes", "--timeout=1s")
 	assert.Equal(t, command.ExitUpdating, command.ExitCode(err), errs)
 	assert.Contains(t, errs, "error: not done within 1s: ")
+
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	said := &interrupting{at: "waiting for the deletion of ClusterVersion", interrupt: interrupt}
+	cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: io.Discard, Err: said})
+	cmd.SetArgs([]string{"uninstall", "--kubeconfig", b.env.Kubeconfig, "--yes"})
+	assert.Equal(t, command.ExitInterrupted, command.ExitCode(cmd.ExecuteContext(ctx)), said.String())
+	assert.Contains(t, said.String(), "'cvo uninstall --kubeconfig "+b.env.Kubeconfig+"' continues, and 'cvo install' restores deleted objects")
+}
+
+// interrupting is the stderr of a command that is interrupted once it has printed a text.
+type interrupting struct {
+	bytes.Buffer
+
+	at        string
+	interrupt func()
+}
+
+func (i *interrupting) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), i.at) {
+		i.interrupt()
+	}
+	return i.Buffer.Write(p)
 }
 
 func TestFinishedUninstallPrintsASummary(t *testing.T) {

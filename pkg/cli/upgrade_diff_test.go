@@ -3,6 +3,7 @@ package cli_test
 import (
 	"encoding/json"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -324,6 +325,41 @@ func TestUpgradeDiffPreviewsARelease(t *testing.T) {
 		_, _, err = diff("file://" + file + "/nowhere")
 		var missing *fs.PathError
 		require.ErrorAs(t, err, &missing)
+	})
+	t.Run("it rejects a mistyped folder", func(t *testing.T) {
+		_, _, err := diff("relase")
+		require.ErrorContains(t, err, `"relase" is neither an OCI layout nor a folder, and names no registry`)
+		_, _, err = diff("127.0.0.1:1/platform/release:1.1.0")
+		require.ErrorContains(t, err, "registry 127.0.0.1:1 cannot be reached")
+		assert.NotContains(t, err.Error(), "folder")
+	})
+	t.Run("it looks up no images if asked not to", func(t *testing.T) {
+		dir := t.TempDir()
+		uses := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, namespace: default}\ndata: {image: '" +
+			d.registry.Host() + "/platform/new@sha256:" + strings.Repeat("0", 64) + "'}\n"
+		require.NoError(t, os.CopyFS(dir, d.tree(t, "1.1.0", map[string]string{"0000_20_a_config.yaml": uses})))
+		_, _, err := diff(dir)
+		require.EqualError(t, err, "no registry has 1 image of release 1.1.0")
+		lookups := d.registry.Count(http.MethodHead, "/platform/new/")
+		require.NotZero(t, lookups)
+		_, errs, err := diff(dir, "--skip-images")
+		require.NoError(t, err, errs)
+		assert.Equal(t, lookups, d.registry.Count(http.MethodHead, "/platform/new/"))
+	})
+	t.Run("it looks up no images without the running release", func(t *testing.T) {
+		cv := &configv1.ClusterVersion{}
+		require.NoError(t, d.client.Get(t.Context(), client.ObjectKey{Name: "version"}, cv))
+		cv.Status.Desired.Image = strings.Split(running.ByDigest(), "@")[0] + "@sha256:" + strings.Repeat("0", 64)
+		require.NoError(t, d.client.Status().Update(t.Context(), cv))
+		dir := t.TempDir()
+		require.NoError(t, os.CopyFS(dir, files))
+		const note = "The images of the update are not looked up: "
+		out, errs, err := diff(dir)
+		require.NoError(t, err, errs)
+		assert.Contains(t, out, note)
+		out, errs, err = diff(dir, "--skip-images")
+		require.NoError(t, err, errs)
+		assert.NotContains(t, out, note)
 	})
 	t.Run("it requires a running release", func(t *testing.T) {
 		_, _, err := diff(running.Pullspec, "--name", "another")

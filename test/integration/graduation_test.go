@@ -23,12 +23,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// graduating is a component whose API has the versions v1beta1 and v1. Only v1 has the field accessPolicy, which the server sets by default.
-const graduating = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: lab, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
----
+// widgetDefinition is the manifest of a CRD, to be followed by its versions.
+const widgetDefinition = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: widgets.example.com, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
@@ -37,7 +33,14 @@ spec:
   scope: Namespaced
   names: {kind: Widget, plural: widgets, singular: widget, listKind: WidgetList}
   versions:
-  - {name: v1beta1, served: true, storage: false, schema: {openAPIV3Schema: {type: object, properties: {
+`
+
+// graduating is a component whose API has the versions v1beta1 and v1. Only v1 has the field accessPolicy, which the server sets by default.
+const graduating = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: lab, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
+---` + widgetDefinition + `  - {name: v1beta1, served: true, storage: false, schema: {openAPIV3Schema: {type: object, properties: {
       spec: {type: object, properties: {port: {type: integer}, note: {type: string}}}}}}}
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {
       spec: {type: object, properties: {port: {type: integer}, note: {type: string}, accessPolicy: {type: string, default: deny}}}}}}}

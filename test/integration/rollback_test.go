@@ -19,16 +19,7 @@ func TestRollbackRefusesAnEarlierStorageVersion(t *testing.T) {
 	t.Parallel()
 	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
 	push := func(version, versions string) release.Image {
-		return l.special(version, fstest.MapFS{"release-manifests/0000_30_lab_01.yaml": {Data: []byte(`
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: widgets.example.com, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
-spec:
-  group: example.com
-  scope: Namespaced
-  names: {kind: Widget, plural: widgets, singular: widget, listKind: WidgetList}
-  versions:
-` + versions)}})
+		return l.special(version, fstest.MapFS{"release-manifests/0000_30_lab_01.yaml": {Data: []byte(widgetDefinition + versions)}})
 	}
 	const open = "schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}\n"
 	const before = "  - {name: v1beta1, served: true, storage: true, " + open

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/verify/policy"
 	"github.com/cluster-version/cvo/test/fixture"
@@ -47,4 +48,25 @@ func TestInstallWarnsAboutASharedSigner(t *testing.T) {
 	var errs bytes.Buffer
 	(&options{trust: file, quiet: true}).warn(command.Streams{Err: &errs})
 	assert.Contains(t, errs.String(), `warning: threshold "two": members "a" and "b" share key `)
+}
+
+func TestInterruptedUninstallPrintsTheCommandToContinue(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		args       []string
+	}{
+		{"omits defaults", "cvo uninstall", nil},
+		{
+			"repeats the cluster and the scope",
+			"cvo uninstall --as-group a --as-group b --context 'my cluster' --delete-data --force --name other --namespace cvo --with-platform",
+			[]string{"--as-group=a", "--as-group=b", "--context=my cluster", "-n", "cvo", "--name=other", "--with-platform", "--delete-data", "--force"},
+		},
+		{"omits the output, limits of time and defaults", "cvo uninstall", []string{"--yes", "-q", "-o", "json", "--timeout=1m", "--force=false", "--request-timeout=1s", "--namespace", api.OperatorNamespace}},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			cmd := NewUninstall(command.Streams{})
+			require.NoError(t, cmd.ParseFlags(tt.args))
+			assert.Equal(t, tt.want, again(cmd.Flags()))
+		})
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -29,6 +30,8 @@ type uninstallOptions struct {
 	timeout time.Duration
 	quiet   bool
 	output  string
+	// again is the command line of another run.
+	again string
 }
 
 // NewUninstall returns the command 'cvo uninstall'.
@@ -55,6 +58,9 @@ objects and the namespaces of these objects, and the two configuration namespace
 All other namespaces of the platform are deleted with everything in them. Outside deleted namespaces, the command keeps
 objects that have another controller, without the operator's label and owner reference.
 
+--dry-run and the question for confirmation count the objects that no release contains, in each namespace that would be
+deleted. A dry run also works during a rollout, and then warns that the uninstall itself would be refused.
+
 An interrupted uninstall lists the remaining objects. Run the same command again to continue at once, or run 'cvo install'
 with the release of the cluster to restore the deleted objects.
 
@@ -69,7 +75,10 @@ timeout (--timeout); 130 interrupted.`,
   # Remove operator and platform, in a script
   cvo uninstall --with-platform --yes --timeout=30m`,
 		Args: command.UsageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.again = again(cmd.Flags())
+			return o.run(cmd.Context(), streams)
+		},
 	}
 	f := cmd.Flags()
 	o.VersionFlags.Add(f)
@@ -104,8 +113,17 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 	cfg.UserAgent = "cvo-uninstall"
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	o.removal.Name = o.Name
+	say := func(format string, args ...any) {
+		if !o.quiet {
+			fmt.Fprintf(streams.Err, "info: "+format+"\n", args...)
+		}
+	}
+	logLine := func(text string) { say("%s", terminal.OneLine(text)) }
+	cfg = apiserver.Retrying(cfg, logLine)
 	if !o.yes && !o.removal.DryRun {
-		if err := command.Confirm(streams, "remove "+removed(o.removal.Platform)+" from "+cfg.Host); err != nil {
+		if err := command.Confirm(streams, "remove "+removed(o.removal.Platform)+" from "+cfg.Host, func() error {
+			return o.explain(ctx, streams, cfg, logLine)
+		}); err != nil {
 			return err
 		}
 	}
@@ -114,21 +132,22 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, command.ErrTimeout)
 		defer cancel()
 	}
-	say := func(format string, args ...any) {
-		if !o.quiet {
-			fmt.Fprintf(streams.Err, "info: "+format+"\n", args...)
-		}
-	}
-	logLine := func(text string) { say("%s", terminal.OneLine(text)) }
-	results, err := uninstall.Run(ctx, clock.RealClock{}, apiserver.Retrying(cfg, logLine), o.removal,
+	results, err := uninstall.Run(ctx, clock.RealClock{}, cfg, o.removal,
 		func(r target.Result) {
 			if o.output == "" {
-				o.print(streams.Out, r)
+				printResult(streams.Out, r, o.removal.DryRun)
 			}
 		},
 		logLine)
+	var refusal string
+	if rollout, ok := errors.AsType[*uninstall.RolloutError](err); ok && o.removal.DryRun {
+		refusal, err = rollout.Error(), nil
+	}
 	if o.output != "" {
 		report := map[string]any{"objects": results, "dryRun": o.removal.DryRun}
+		if refusal != "" {
+			report["refusal"] = refusal
+		}
 		if unfinished, ok := errors.AsType[*uninstall.UnfinishedError](err); ok {
 			report["left"] = unfinished.Left
 		}
@@ -137,12 +156,15 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 		}
 	}
 	if unfinished, ok := errors.AsType[*uninstall.UnfinishedError](err); ok {
-		o.printLeft(streams, unfinished)
+		fmt.Fprintf(streams.Err, "info: %s; '%s' continues, and 'cvo install' restores deleted objects once no deletion is pending\n", unfinished.Left, o.again)
 	}
 	switch {
 	case err == nil:
 		if o.output == "" {
 			fmt.Fprintln(streams.Out, summary(o.removal, cfg.Host, results))
+		}
+		if refusal != "" {
+			fmt.Fprintln(streams.Err, terminal.OneLine("warning: without --dry-run, this uninstall would be refused: "+refusal))
 		}
 		return nil
 	case errors.Is(context.Cause(ctx), command.ErrTimeout):
@@ -156,6 +178,22 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 		command.PrintError(streams.Err, state.Err) // main does not print StateErrors
 	}
 	return err
+}
+
+// explain prints the namespaces that would be deleted with objects that no release contains.
+func (o *uninstallOptions) explain(ctx context.Context, streams command.Streams, cfg *rest.Config, logLine func(string)) error {
+	planned := o.removal
+	planned.DryRun = true
+	results, err := uninstall.Run(ctx, clock.RealClock{}, cfg, planned, func(target.Result) {}, logLine)
+	if err != nil {
+		return refused(err)
+	}
+	for _, r := range results {
+		if r.Outcome == target.Deleted && r.Message != "" {
+			printResult(streams.Err, r, true)
+		}
+	}
+	return nil
 }
 
 // removed returns what an uninstall removes.
@@ -182,30 +220,39 @@ func summary(removal uninstall.Removal, host string, results []target.Result) st
 	return fmt.Sprintf("Removed %s from %s: objects deleted %d, kept %d.", removed(removal.Platform), host, deleted, kept)
 }
 
-// printLeft prints the state of the cluster after an unfinished uninstall, and the commands to continue or undo it.
-func (o *uninstallOptions) printLeft(streams command.Streams, unfinished *uninstall.UnfinishedError) {
-	again := []string{"cvo uninstall"}
-	for _, flag := range []struct {
-		isSet bool
-		text  string
-	}{
-		{o.removal.Namespace != api.OperatorNamespace, "--namespace " + o.removal.Namespace},
-		{o.removal.Name != api.ClusterVersionName, "--name " + o.removal.Name},
-		{o.removal.Platform, "--with-platform"},
-		{o.removal.DeleteData, "--delete-data"},
-		{o.removal.Force, "--force"},
-	} {
-		if flag.isSet {
-			again = append(again, flag.text)
+// again returns the command line of another run with the same cluster and scope.
+func again(flags *pflag.FlagSet) string {
+	words := []string{"cvo uninstall"}
+	flags.VisitAll(func(f *pflag.Flag) {
+		isSet := f.Value.String() != f.DefValue
+		switch f.Name {
+		case "yes", "quiet", "output", "timeout", "request-timeout":
+			return
+		case "namespace": // its default, and that of the name, may come from the environment
+			isSet = f.Value.String() != api.OperatorNamespace
+		case "name":
+			isSet = f.Value.String() != api.ClusterVersionName
 		}
-	}
-	fmt.Fprintf(streams.Err, "info: %s; '%s' continues, and 'cvo install' restores deleted objects once no deletion is pending\n", unfinished.Left, strings.Join(again, " "))
+		list, isList := f.Value.(pflag.SliceValue)
+		switch {
+		case !isSet:
+		case f.Value.Type() == "bool":
+			words = append(words, "--"+f.Name)
+		case isList:
+			for _, value := range list.GetSlice() {
+				words = append(words, "--"+f.Name, command.Quote(value))
+			}
+		default:
+			words = append(words, "--"+f.Name, command.Quote(f.Value.String()))
+		}
+	})
+	return strings.Join(words, " ")
 }
 
-// print prints the result for one object, or the planned result in a dry run.
-func (o *uninstallOptions) print(out io.Writer, r target.Result) {
+// printResult prints the result for one object, or the planned result in a dry run.
+func printResult(out io.Writer, r target.Result, isDryRun bool) {
 	outcome := string(r.Outcome)
-	if o.removal.DryRun && r.Outcome == target.Deleted {
+	if isDryRun && r.Outcome == target.Deleted {
 		outcome = "would be deleted"
 	}
 	line := r.String() + " " + outcome

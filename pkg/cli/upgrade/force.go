@@ -40,5 +40,5 @@ func (o *options) confirmForce(ctx context.Context, streams command.Streams) err
 		return nil
 	}
 	return command.Confirm(streams, "skip the signature check although the cluster contacts these registries without TLS, or without checking their certificates: "+
-		strings.Join(insecure, ", "))
+		strings.Join(insecure, ", "), nil)
 }

@@ -74,8 +74,8 @@ the API server would reject objects.`,
 // checkTimeout limits the time to read a release and to check its objects. A rollback is often urgent.
 const checkTimeout = 2 * time.Minute
 
-// checkObjects checks the objects of the planned release before the request is sent, because the check takes seconds. A refused plan needs no
-// check.
+// checkObjects checks the objects of the planned release before the request is sent, because the check takes seconds. A refused plan needs
+// no check.
 func (o *rollbackOptions) checkObjects(ctx context.Context, streams command.Streams, c client.Client) error {
 	cv, err := o.cluster.ReadClusterVersion(ctx, c)
 	if err != nil {

@@ -36,7 +36,10 @@ func (u *remover) readInstallation(ctx context.Context) error {
 		u.version = cv
 	}
 	if cv := u.version; cv != nil && !u.removal.Force && len(cv.Status.History) > 0 && cv.Status.History[0].State == configv1.PartialUpdate {
-		return &target.Refusal{Err: fmt.Errorf("release %s is being rolled out and would stay incomplete: wait for it with 'cvo upgrade wait', or use --force", cv.Status.History[0].Version)}
+		u.rollout = &target.Refusal{Err: &RolloutError{cv.Status.History[0].Version}}
+		if !u.removal.DryRun {
+			return u.rollout
+		}
 	}
 	if err := u.checkNamespace(ctx); err != nil {
 		return err
@@ -63,7 +66,7 @@ func (u *remover) readInventory(ctx context.Context) error {
 
 // list returns all objects that come from releases, of every kind that the cluster serves.
 func (u *remover) list(ctx context.Context) ([]metav1.PartialObjectMetadata, error) {
-	kinds, err := u.kinds(ctx)
+	kinds, err := u.kinds(func(metav1.APIResource) bool { return true })
 	if err != nil {
 		return nil, err
 	}
@@ -121,9 +124,9 @@ func otherController(object *metav1.PartialObjectMetadata) *metav1.OwnerReferenc
 	return controller
 }
 
-// kinds returns all kinds that can be listed and deleted. It fails if an API's server is down. Otherwise the objects of that API would
-// stay, or be deleted with their owner.
-func (u *remover) kinds(context.Context) ([]schema.GroupVersionKind, error) {
+// kinds returns the selected kinds that can be listed and deleted. It fails if an API's server is down. Otherwise the objects of that API
+// would stay, or be deleted with their owner.
+func (u *remover) kinds(selected func(metav1.APIResource) bool) ([]schema.GroupVersionKind, error) {
 	lists, err := u.discovery.ServerPreferredResources()
 	if err != nil {
 		return nil, fmt.Errorf("reading the cluster's APIs: %w: repair the unavailable API or remove its APIService, because its objects cannot be listed", err)
@@ -135,7 +138,7 @@ func (u *remover) kinds(context.Context) ([]schema.GroupVersionKind, error) {
 			continue
 		}
 		for _, resource := range list.APIResources {
-			if slices.Contains(resource.Verbs, "list") && slices.Contains(resource.Verbs, "delete") {
+			if slices.Contains(resource.Verbs, "list") && slices.Contains(resource.Verbs, "delete") && selected(resource) {
 				kinds = append(kinds, gv.WithKind(resource.Kind))
 			}
 		}

@@ -2,6 +2,7 @@ package uninstall_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/cluster-version/cvo/pkg/install/target"
@@ -110,6 +112,23 @@ func TestUninstallRenewsTheLeaseThroughout(t *testing.T) {
 		assert.Contains(t, slow, request)
 	}
 	assert.Len(t, longest, 1, "another process may consider the uninstall dead")
+}
+
+func TestFailedDryRunHasUninstalledNothing(t *testing.T) {
+	t.Parallel()
+	cfg, _, _ := installed.Cluster(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	failing := before(cfg, func(r *http.Request) {
+		if listed(r) == "clusterroles" && r.URL.Query().Get("labelSelector") == "" {
+			cancel()
+		}
+	})
+
+	_, err := uninstall.Run(ctx, clock.RealClock{}, failing, uninstall.Removal{DryRun: true}, func(target.Result) {}, func(string) {})
+
+	require.ErrorIs(t, err, context.Canceled)
+	var unfinished *uninstall.UnfinishedError
+	assert.NotErrorAs(t, err, &unfinished)
 }
 
 // listed returns the resource that a request lists; empty for other requests.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -145,6 +146,57 @@ func TestUninstallDeletesDataOnRequest(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, installed.Exists(t, c, crd))
 	assert.False(t, slices.ContainsFunc(results, func(r target.Result) bool { return r.Outcome == target.Kept }), results)
+}
+
+// TestDryRunListsTheContentsOfNamespaces has namespaces with objects of a release, of users, of controllers and of the cluster itself.
+func TestDryRunListsTheContentsOfNamespaces(t *testing.T) {
+	t.Parallel()
+	cfg, c, cv := installed.Cluster(t)
+	const empty, shop = "empty", "shop"
+	for _, name := range []string{empty, shop} {
+		require.NoError(t, c.Create(t.Context(), ofPlatform(cv, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})))
+	}
+	named := func(namespace, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name}
+	}
+	token := &corev1.Secret{ObjectMeta: named(empty, "default-token"), Type: corev1.SecretTypeOpaque}
+	token.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
+	user := &corev1.ConfigMap{ObjectMeta: named(shop, "a")}
+	for _, object := range []client.Object{
+		user,
+		&corev1.ConfigMap{ObjectMeta: named(shop, "b")},
+		&corev1.Secret{ObjectMeta: named(shop, "a")},
+		&corev1.ConfigMap{ObjectMeta: named(api.OperatorNamespace, "of-a-user")},
+		ofPlatform(cv, &corev1.ConfigMap{ObjectMeta: named(empty, "of-the-platform")}),
+		token,
+		&corev1.ConfigMap{ObjectMeta: named(empty, "kube-root-ca.crt")},
+		&corev1.ServiceAccount{ObjectMeta: named(empty, "default")},
+		&corev1.Event{ObjectMeta: named(empty, "a"), InvolvedObject: corev1.ObjectReference{Namespace: empty}},
+		&coordinationv1.Lease{ObjectMeta: named(empty, "a")},
+		&discoveryv1.EndpointSlice{ObjectMeta: named(empty, "a"), AddressType: discoveryv1.AddressTypeIPv4},
+	} {
+		require.NoError(t, c.Create(t.Context(), object, client.FieldOwner("somebody")), "%T", object)
+	}
+	dependent := &corev1.ConfigMap{ObjectMeta: named(shop, "dependent")}
+	dependent.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: user.Name, UID: user.UID, Controller: new(true)}}
+	require.NoError(t, c.Create(t.Context(), dependent))
+	contents := func(removal uninstall.Removal) map[string]string {
+		results, err := run(t, cfg, removal)
+		require.NoError(t, err)
+		found := map[string]string{}
+		for _, r := range results {
+			if r.Kind == "Namespace" && r.Outcome == target.Deleted {
+				found[r.Name] = r.Message
+			}
+		}
+		return found
+	}
+
+	const own = "objects in it that no release contains: ConfigMap 1"
+	assert.Equal(t, map[string]string{api.OperatorNamespace: own}, contents(uninstall.Removal{DryRun: true}))
+	assert.Equal(t, map[string]string{
+		api.OperatorNamespace: own, empty: "", shop: "objects in it that no release contains: ConfigMap 2, Secret 1",
+	}, contents(uninstall.Removal{DryRun: true, Platform: true}))
 }
 
 // TestUninstallDeletesInReverseOrder uses a platform with three runlevels and a custom resource with a pending finalizer.

@@ -116,7 +116,13 @@ func (u *remover) awaitDeletion(ctx context.Context, objects []*metav1.PartialOb
 		return err
 	}
 	for _, object := range objects {
-		u.record(outcomeOf(object, target.Deleted))
+		result := outcomeOf(object, target.Deleted)
+		if u.removal.DryRun && object.GroupVersionKind().GroupKind() == namespaceKind {
+			if result.Message, err = u.contentsOf(ctx, object.Name); err != nil {
+				return err
+			}
+		}
+		u.record(result)
 	}
 	return nil
 }

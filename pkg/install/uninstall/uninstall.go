@@ -38,7 +38,8 @@ type Removal struct {
 }
 
 // Run removes the operator and, on request, the objects of releases. It checks every reason to refuse before it changes anything. It calls
-// done with each result and logLine when it waits. An interrupted uninstall can be run again.
+// done with each result and logLine when it waits. An interrupted uninstall can be run again. A dry run during a rollout returns its
+// results and a Refusal with a RolloutError.
 func Run(ctx context.Context, clk clock.Clock, cfg *rest.Config, removal Removal, done func(target.Result), logLine func(string)) ([]target.Result, error) {
 	removal.Namespace = cmp.Or(removal.Namespace, api.OperatorNamespace)
 	removal.Name = cmp.Or(removal.Name, api.ClusterVersionName)
@@ -71,13 +72,17 @@ func Run(ctx context.Context, clk clock.Clock, cfg *rest.Config, removal Removal
 		{"deleting the operator", u.operator, "the ClusterVersion and a part of the operator are deleted"},
 	} {
 		if err := step.run(ctx); err != nil {
+			err = fmt.Errorf("%s: %w", step.name, err)
+			if u.removal.DryRun {
+				return u.results, err
+			}
 			if err := u.lease.Release(ctx); err != nil {
 				u.log(err.Error())
 			}
-			return u.results, &UnfinishedError{Left: step.left, Err: fmt.Errorf("%s: %w", step.name, err)}
+			return u.results, &UnfinishedError{Left: step.left, Err: err}
 		}
 	}
-	return u.results, nil
+	return u.results, u.rollout
 }
 
 // UnfinishedError reports an unfinished uninstall and the state that it leaves behind.
@@ -91,6 +96,16 @@ func (e *UnfinishedError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *UnfinishedError) Unwrap() error { return e.Err }
+
+// RolloutError is the reason for the refusal of an uninstall during a rollout.
+type RolloutError struct {
+	// Version is the version of the release that is being rolled out.
+	Version string
+}
+
+func (e *RolloutError) Error() string {
+	return fmt.Sprintf("release %s is being rolled out and would stay incomplete: wait for it with 'cvo upgrade wait', or use --force", e.Version)
+}
 
 // remover uninstalls an operator from a cluster.
 type remover struct {
@@ -108,7 +123,11 @@ type remover struct {
 
 	// version is nil if the ClusterVersion no longer exists.
 	version *configv1.ClusterVersion
+	// rollout is the refusal during a rollout, or nil.
+	rollout error
 	owned   []metav1.PartialObjectMetadata
 	// records maps objects to their recorded manifests.
 	records map[manifest.ID]inventory.Record
+	// contents are the numbers of objects by namespace and kind that no release contains; nil before a dry run needs them.
+	contents map[string]map[string]int
 }

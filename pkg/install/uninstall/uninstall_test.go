@@ -90,6 +90,11 @@ func TestUninstallRemovesTheOperator(t *testing.T) {
 	var refusal *target.Refusal
 	require.ErrorAs(t, err, &refusal)
 	require.ErrorContains(t, err, "release 1.0.0 is being rolled out")
+	planned, err := run(t, cfg, uninstall.Removal{DryRun: true})
+	var rollout *uninstall.RolloutError
+	require.ErrorAs(t, err, &rollout)
+	assert.Equal(t, "1.0.0", rollout.Version)
+	assert.NotEmpty(t, planned, "a dry run continues")
 	for _, other := range []uninstall.Removal{{Name: "nope"}, {Name: "nope", Force: true, Platform: true}, {Name: "nope", DryRun: true}} {
 		_, err = run(t, cfg, other)
 		require.ErrorAs(t, err, &refusal)
@@ -100,7 +105,7 @@ func TestUninstallRemovesTheOperator(t *testing.T) {
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(configMap("of-the-platform")), before))
 	results, err := run(t, cfg, uninstall.Removal{Force: true, DryRun: true})
 	require.NoError(t, err)
-	assert.NotEmpty(t, results)
+	assert.Equal(t, planned, results)
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: api.OperatorNamespace, Name: target.Operator}}
 	require.True(t, installed.Exists(t, c, deployment))
 	assert.EqualValues(t, 2, *deployment.Spec.Replicas, "a dry run stops nothing")

@@ -219,17 +219,25 @@ type slow struct{ *clocktesting.FakePassiveClock }
 
 func (slow) Since(time.Time) time.Duration { return time.Second }
 
-// TestPlansAfterARefusalUseATenthOfTheTime has a control-plane node that is planned twice, because its API server is not ready.
-func TestPlansAfterARefusalUseATenthOfTheTime(t *testing.T) {
-	m := newMemory(1)
+// waitingForServer returns the controller of a number of nodes. Only the first is a control-plane node, and its API server, main, is not
+// ready.
+func waitingForServer(t *testing.T, nodes int) (*memory, *servers, *pools, *clocktesting.FakePassiveClock) {
+	t.Helper()
+	m := newMemory(nodes)
 	m.nodes[0].Labels["node-role.kubernetes.io/master"] = ""
 	m.configs = append(m.configs, newConfig("00-master", "/etc/example", "x"))
 	m.configs[len(m.configs)-1].Labels[api.MachineConfigRoleLabel] = api.ControlPlanePool
 	s := newServers(t)
 	s.status["main"] = http.StatusInternalServerError
-	r := m.controller()
-	clk := clocktesting.NewFakePassiveClock(time.Now())
-	r.clock, r.guard = slow{clk}, s.guard(clk)
+	r, clk := m.controller(), clocktesting.NewFakePassiveClock(time.Now())
+	r.guard = s.guard(clk)
+	return m, s, r, clk
+}
+
+// TestPlansAfterARefusalUseATenthOfTheTime has a control-plane node that is planned twice, because its API server is not ready.
+func TestPlansAfterARefusalUseATenthOfTheTime(t *testing.T) {
+	_, s, r, clk := waitingForServer(t, 1)
+	r.clock = slow{clk}
 
 	_, err := r.Reconcile(t.Context(), reconcile.Request{})
 
@@ -240,16 +248,8 @@ func TestPlansAfterARefusalUseATenthOfTheTime(t *testing.T) {
 
 // TestPoolReportsWhyTheControlPlaneWaits has a single control-plane node whose API server is not ready.
 func TestPoolReportsWhyTheControlPlaneWaits(t *testing.T) {
-	m := newMemory(2)
+	m, s, r, clk := waitingForServer(t, 2)
 	m.pools[1].Spec.Paused = false
-	m.nodes[0].Labels["node-role.kubernetes.io/master"] = ""
-	m.configs = append(m.configs, newConfig("00-master", "/etc/example", "x"))
-	m.configs[len(m.configs)-1].Labels[api.MachineConfigRoleLabel] = api.ControlPlanePool
-	s := newServers(t)
-	s.status["main"] = http.StatusInternalServerError
-	r := m.controller()
-	clk := clocktesting.NewFakePassiveClock(time.Now())
-	r.guard = s.guard(clk)
 	reconcilePools := func() time.Duration {
 		result, err := r.Reconcile(t.Context(), reconcile.Request{})
 		require.NoError(t, err)

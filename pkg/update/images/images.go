@@ -22,8 +22,8 @@ type Found struct{ Missing, Unknown []preview.Image }
 // lookupTime limits the time to look up all images.
 const lookupTime = time.Minute
 
-// Find looks up the images in manifests that the manifests of the running release do not contain. lookup returns one error for each image, or
-// an error if it cannot look up any; see image.Reader.Exist.
+// Find looks up the images in manifests that the manifests of the running release do not contain. lookup returns one error for each image,
+// or an error if it cannot look up any; see image.Reader.Exist.
 func Find(ctx context.Context, manifests, running []*manifest.Manifest, lookup func(context.Context, []release.Image) ([]error, error)) Found {
 	components := imagesOf(manifests)
 	for pullspec := range imagesOf(running) {

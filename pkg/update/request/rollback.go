@@ -127,8 +127,8 @@ func (o *Rollback) guard(cv *configv1.ClusterVersion, r *Request) error {
 	return nil
 }
 
-// judgeObjects rejects a rollback to a release with objects that the API server would reject, for example a CRD that lacks a version in which
-// the cluster stores objects. It also rejects a release that has become the previous one since the check.
+// judgeObjects rejects a rollback to a release with objects that the API server would reject, for example a CRD that lacks a version in
+// which the cluster stores objects. It also rejects a release that has become the previous one since the check.
 func (o *Rollback) judgeObjects(to *configv1.UpdateHistory, r *Request) error {
 	switch {
 	case o.Objects == nil:

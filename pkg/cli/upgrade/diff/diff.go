@@ -59,6 +59,7 @@ type options struct {
 	unverified   bool
 	payloadCache string
 	registry     registries.Flags
+	skipImages   bool
 	output       string
 	full         bool
 }
@@ -76,9 +77,11 @@ validation and admission, and stores nothing. The command prints the objects tha
 field: ~ changed value, + new, - removed), delete, recreate, or fail to apply. It never prints values of Secrets.
 
 The release is an image in a registry, a version that the cluster knows, or a folder with manifests/ and release-manifests/.
-An image must be signed as for an update: by a key in the file of --trust or, without --trust, by a key in the running release.
+An image must be signed as for an update: by a key in the file of --trust, else by a key in the trust policy of the cluster, else by
+a key in the running release.
 
 It also looks up the images that the update would newly pull, through the mirrors and with the pull secret of the cluster.
+--skip-images omits this, for example for a folder whose images are not pushed yet.
 
 The command uses the permissions of the kubeconfig's user, who needs get, list, create, patch and delete on the objects of the
 release. The exit code is 3 if the API server would reject an object or no registry has an image, and 1 if the command could
@@ -91,7 +94,7 @@ it before the update.`,
   cvo upgrade diff ./release --full
 
   # List the objects that would be refused, for a script
-  cvo upgrade diff ./release -o json | jq '.objects[] | select(.verdict == "refused")'`,
+  cvo upgrade diff ./release --skip-images -o json | jq '.objects[] | select(.verdict == "refused")'`,
 		Args: command.UsageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.ref = args[0]
@@ -104,7 +107,8 @@ it before the update.`,
 	f.StringVar(&o.profile, "profile", command.EnvOr("CLUSTER_PROFILE", api.DefaultProfile), "cluster profile of the operator")
 	f.StringVar(&o.capabilities, "always-enable-capabilities", "", "comma-separated capabilities that the operator was started with")
 	f.BoolVar(&o.ownNetwork, "bring-your-own-network", false, "the operator was started with this flag; default from its Deployment in the cluster")
-	f.StringVar(&o.trust, "trust", "", "`file` with the accepted signers, instead of the keys in the running release")
+	f.StringVar(&o.trust, "trust", "", "`file` with the accepted signers, instead of the trust policy of the cluster or the keys in the running release")
+	f.BoolVar(&o.skipImages, "skip-images", false, "do not look up the images that the update would newly pull")
 	f.BoolVar(&o.unverified, "force-unverified", false, "accept a release without a trusted signature")
 	f.StringVar(&o.payloadCache, "payload-cache", "", "`folder` that caches pulled content, as an OCI layout; default none")
 	printing.AddFlag(cmd, &o.output)
@@ -138,7 +142,10 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 		done()
 		return err
 	}
-	images, err := target.images(ctx)
+	var found images.Found
+	if !o.skipImages {
+		found, err = target.images(ctx)
+	}
 	done()
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -146,7 +153,7 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	if err != nil {
 		target.notes = append(target.notes, fmt.Sprintf("The images of the update are not looked up: %v", err))
 	}
-	report.MissingImages, report.UnknownImages = images.Missing, images.Unknown
+	report.MissingImages, report.UnknownImages = found.Missing, found.Unknown
 	report.Notes = append(report.Notes, target.notes...)
 	if err := write(streams.Out, report); err != nil {
 		return err
@@ -309,9 +316,10 @@ func (o *options) open(ctx context.Context, streams command.Streams, c *examined
 	case err == nil && info.IsDir():
 		files, err := folder.Open(dir)
 		return files, dir, err
-	case err == nil:
-		return nil, "", &command.UsageError{Err: fmt.Errorf("%q is a file: name a folder with manifests/ and release-manifests/, or an image", dir)}
-	case dir != o.ref || strings.HasPrefix(dir, "/") || strings.HasPrefix(dir, "."):
+	case err != nil && dir != o.ref:
+		return nil, "", err
+	}
+	if err := reading.NotLocal(dir); err != nil {
 		return nil, "", err
 	}
 	images, err := c.outside(ctx)
@@ -320,7 +328,7 @@ func (o *options) open(ctx context.Context, streams command.Streams, c *examined
 	}
 	img, err := images.Resolve(ctx, o.ref)
 	if err != nil {
-		return nil, "", fmt.Errorf("resolving %s (no such folder): %w", o.ref, err)
+		return nil, "", fmt.Errorf("resolving %s: %w", o.ref, err)
 	}
 	err = nil
 	if !o.completed {
@@ -339,7 +347,8 @@ func (o *options) open(ctx context.Context, streams command.Streams, c *examined
 	return files, img.ByDigest(), nil
 }
 
-// verify checks the signatures of the image as the operator would: against --trust, or against the keys of the running release.
+// verify checks the signatures of the image as the operator would: against --trust, the trust policy of the cluster, or the keys of the
+// running release.
 func (o *options) verify(
 	ctx context.Context, streams command.Streams, c *examined, images *outside.Outside, img release.Image, load payload.Options,
 ) error {

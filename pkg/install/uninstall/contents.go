@@ -1,0 +1,91 @@
+package uninstall
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// contentsOf describes the objects in a namespace that no release contains, as the number of each kind; empty for none. It omits objects
+// that the cluster itself creates.
+func (u *remover) contentsOf(ctx context.Context, namespace string) (string, error) {
+	if u.contents == nil {
+		if err := u.readContents(ctx); err != nil {
+			return "", err
+		}
+	}
+	counts := u.contents[namespace]
+	if len(counts) == 0 {
+		return "", nil
+	}
+	var texts []string
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		texts = append(texts, fmt.Sprintf("%s %d", kind, counts[kind]))
+	}
+	return "objects in it that no release contains: " + strings.Join(texts, ", "), nil
+}
+
+// readContents counts the objects in each namespace, by kind. Without the platform, only the operator's namespace is deleted.
+func (u *remover) readContents(ctx context.Context) error {
+	kinds, err := u.kinds(func(r metav1.APIResource) bool { return r.Namespaced && !slices.Contains(incidental, r.Kind) })
+	if err != nil {
+		return err
+	}
+	var options []client.ListOption
+	if !u.removal.Platform {
+		options = append(options, client.InNamespace(u.removal.Namespace))
+	}
+	u.contents = map[string]map[string]int{}
+	seen := map[types.UID]bool{}
+	for _, gvk := range kinds {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(listOf(gvk))
+		switch err := u.List(ctx, list, options...); {
+		case meta.IsNoMatchError(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
+			continue
+		case err != nil:
+			return fmt.Errorf("listing %s: %w", gvk.GroupKind(), err)
+		}
+		for i := range list.Items {
+			item := &list.Items[i]
+			if seen[item.UID] || item.Labels[api.OwnedByLabel] == u.removal.Name || isOurs(item) || isIncidental(gvk.Kind, item) {
+				continue
+			}
+			seen[item.UID] = true
+			if u.contents[item.Namespace] == nil {
+				u.contents[item.Namespace] = map[string]int{}
+			}
+			u.contents[item.Namespace][gvk.Kind]++
+		}
+	}
+	return nil
+}
+
+// incidental are kinds that the cluster creates for other objects and for its own coordination.
+var incidental = []string{"Event", "Endpoints", "EndpointSlice", "Lease"}
+
+// isIncidental reports whether the cluster has created an object for another object or for its namespace.
+func isIncidental(kind string, object *metav1.PartialObjectMetadata) bool {
+	switch {
+	case metav1.GetControllerOf(object) != nil:
+		return true
+	case kind == "Secret":
+		return object.Annotations[corev1.ServiceAccountNameKey] != "" // a token
+	case kind == "ServiceAccount":
+		return object.Name == "default"
+	case kind == "ConfigMap":
+		return object.Name == "kube-root-ca.crt" || object.Name == "openshift-service-ca.crt"
+	}
+	return false
+}
