@@ -38,7 +38,7 @@ func TestPatienceLimitsTheWaitForAResponse(t *testing.T) {
 				ctx := WithPatience(t.Context(), Patience{Limit: tt.limit, Notice: func(host string) { noticed = append(noticed, host) }})
 				req := httptest.NewRequestWithContext(ctx, tt.method, "https://registry.example"+tt.path, http.NoBody)
 				start := time.Now()
-				_, err := Retry(&stallTransport{inner: silent{}, limit: time.Minute}, time.Nanosecond).RoundTrip(req)
+				_, err := Retry(&stallTransport{inner: silent{}, limit: time.Minute}, time.Nanosecond).RoundTrip(req) //nolint:bodyclose // there is no response
 				require.ErrorIs(t, err, failure.ErrStalled)
 				assert.Equal(t, tt.want, time.Since(start).Truncate(time.Second))
 				if tt.method == http.MethodPut {
