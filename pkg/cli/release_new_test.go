@@ -208,6 +208,8 @@ func TestReleaseNewRejectsWrongArguments(t *testing.T) {
 		{"a component in two folders", []string{"--from-dir", platform, "--from-dir", platform, "--dry-run"}, "is already in another source"},
 		{"a base that is not a component", []string{"--from-dir", platform, "--to-image-base-tag", "nobody", "--dry-run"}, `there is no image "nobody" to build on`},
 		{"a missing mapping file", []string{"--mapping-file", "/nonexistent", "--dry-run"}, "reading --mapping-file"},
+		{"a version as the release to start from", []string{"--from-release", "1.0.0", "--dry-run"}, `"1.0.0" is a version: name its image`},
+		{"a folder as the base", []string{"--from-dir", platform, "--to-image-base", platform, "--dry-run"}, "is a folder without an OCI layout"},
 		{"an invalid argument", []string{"--name", "1.0.0", "--from-dir", platform, "--dry-run", "dns"}, "is not COMPONENT=PULLSPEC"},
 	} {
 		t.Run("rejects "+tt.name, func(t *testing.T) {

@@ -316,7 +316,7 @@ func (o *options) registries() (map[string]string, error) {
 // verified resolves the release and checks its signatures against the trust policy and against the matching ClusterImagePolicies of the
 // cluster. It returns the request to install the release. cfg is nil if there is no cluster yet.
 func (o *options) verified(ctx context.Context, streams command.Streams, cfg *rest.Config, settings plan.Settings) (install.Request, error) {
-	if err := registries.CheckImage(o.releaseImage); err != nil {
+	if err := registries.CheckImages(o.releaseImage); err != nil {
 		return install.Request{}, err
 	}
 	policy, err := verifying.ReadTrust(o.trust)

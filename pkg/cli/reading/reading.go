@@ -120,7 +120,7 @@ func (f *Flags) Open(ctx context.Context, streams command.Streams, arg string) (
 		r, err := inspect.OpenFolder(ref)
 		return r, images, err
 	}
-	if err := registries.CheckImage(ref); err != nil {
+	if err := registries.CheckImages(ref); err != nil {
 		return nil, nil, err
 	}
 	img, err := images.Resolve(ctx, ref)

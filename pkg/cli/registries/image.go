@@ -11,9 +11,19 @@ import (
 	"github.com/cluster-version/cvo/pkg/oci/layout"
 )
 
-// CheckImage rejects an argument that names neither an image in a registry nor an OCI layout: a version, a file, or a path that does not exist.
-func CheckImage(ref string) error {
-	if layout.IsReference(ref) {
+// CheckImages rejects arguments that name neither an image in a registry nor an OCI layout: a version, a file, another folder, or a path
+// that does not exist. It ignores empty arguments.
+func CheckImages(refs ...string) error {
+	for _, ref := range refs {
+		if err := checkImage(ref); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkImage(ref string) error {
+	if ref == "" || layout.IsReference(ref) {
 		return nil
 	}
 	info, err := os.Stat(ref)
@@ -21,6 +31,8 @@ func CheckImage(ref string) error {
 	switch {
 	case err == nil && !info.IsDir():
 		return &command.UsageError{Err: fmt.Errorf("%q is a file: name an image, an OCI layout or a folder with a release", ref)}
+	case err == nil:
+		return &command.UsageError{Err: fmt.Errorf("%q is a folder without an OCI layout: name an image or an OCI layout", ref)}
 	case noVersion == nil:
 		return &command.UsageError{Err: fmt.Errorf("%q is a version: name its image, such as registry.example/release:%s ('cvo release info %s' shows the image if your cluster knows the version)", ref, ref, ref)}
 	case strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, "."):

@@ -244,6 +244,28 @@ func TestChangedCRDIsPreviewed(t *testing.T) {
 	assert.Equal(t, 1, report.Totals.Unknown)
 }
 
+func TestVersionThatTheReleaseStopsServingIsRefused(t *testing.T) {
+	object := func(version, name string) string {
+		return "apiVersion: example.com/" + version + "\nkind: Dropping\nmetadata: {name: " + name + "}\nspec: {known: a}\n"
+	}
+	before, after := crd("dropping", "v1", "v1beta1"), crd("dropping", "v1")
+	tombstone := strings.Replace(object("v1beta1", "gone"), "{name: gone}", `{name: gone, annotations: {release.openshift.io/delete: "true"}}`, 1)
+	report := upgrade(t, "dropping",
+		map[string]string{"0000_10_a_crd.yaml": before, "0000_20_a_old.yaml": object("v1beta1", "old"), "0000_20_a_gone.yaml": object("v1", "gone")},
+		map[string]string{
+			"0000_10_a_crd.yaml": after, "0000_20_a_old.yaml": object("v1beta1", "old"), "0000_20_a_new.yaml": object("v1beta1", "new"),
+			"0000_20_a_never.yaml": object("v0", "never"), "0000_20_a_gone.yaml": tombstone, "0000_20_a_moved.yaml": object("v1", "moved"),
+		})
+	for name, version := range map[string]string{"old": "v1beta1", "new": "v1beta1", "never": "v0"} {
+		dropped := report.the(t, "Dropping.example.com "+name)
+		assert.Equal(t, Refuse, dropped.Verdict, name)
+		assert.Equal(t, "the release's CRD does not serve example.com/"+version, dropped.Message)
+		assert.Contains(t, dropped.Remedy, "correct the release's manifest")
+	}
+	assert.Equal(t, Delete, report.the(t, "Dropping.example.com gone").Verdict)
+	assert.Equal(t, Create, report.the(t, "Dropping.example.com moved").Verdict)
+}
+
 // TestGraduatingResourcesAreCompared moves custom resources to a version that the release adds to their CRD.
 func TestGraduatingResourcesAreCompared(t *testing.T) {
 	old := crd("graduating", "v1beta1")

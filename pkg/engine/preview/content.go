@@ -100,6 +100,13 @@ func (b releaseContent) changesSchema(m *manifest.Manifest) bool {
 	return false
 }
 
+// stopsServing reports whether the release changes the CRD of an object's kind so that it does not serve the object's version. Then the
+// update waits forever, also if the server accepts the object now. A tombstone may run before the change.
+func (b releaseContent) stopsServing(m *manifest.Manifest) bool {
+	_, serves := b.replicas[m.GVK()]
+	return !serves && !m.Tombstone() && b.changesSchema(m)
+}
+
 // inServedVersions returns the manifest of a custom resource in the other versions of its CRD, if the release changes the CRD to serve the
 // manifest's version. They differ only in apiVersion, as they do for the server if the CRD has no conversion webhook.
 func (b releaseContent) inServedVersions(m *manifest.Manifest) iter.Seq[*manifest.Manifest] {

@@ -61,7 +61,9 @@ func (r *run) notServed(o *Object, m *manifest.Manifest) {
 	crd := r.content.crds[gvk.GroupKind()]
 	_, defined := r.content.replicas[gvk]
 	switch {
-	case crd == nil || !defined:
+	case crd != nil && !defined:
+		unserved(o, m)
+	case crd == nil:
 		o.Verdict = Refuse
 		o.Remedy = "install a CRD for the kind, unless one of the release's operators does; the release does not contain it"
 	case crd.Verdict == Create:
@@ -71,6 +73,12 @@ func (r *run) notServed(o *Object, m *manifest.Manifest) {
 	default:
 		o.Verdict, o.Message = Unknown, fmt.Sprintf("the cluster does not serve %s; result for its CRD: %s", gvk.GroupVersion(), crd.Verdict)
 	}
+}
+
+// unserved sets the verdict on an object in a version that the release's own CRD does not serve.
+func unserved(o *Object, m *manifest.Manifest) {
+	o.Verdict, o.Message = Refuse, fmt.Sprintf("the release's CRD does not serve %s", m.GVK().GroupVersion())
+	o.Remedy = "correct the release's manifest, or " + failure.Exclude
 }
 
 // refused sets the verdict on a rejected object, and adds a remedy if the error contains none.

@@ -289,6 +289,10 @@ func (r *run) previewObject(ctx context.Context, m *manifest.Manifest) result {
 		sent = earlier
 		f, err = applier.Predict(ctx, sent, r.options.Mode)
 	}
+	if r.content.stopsServing(m) {
+		unserved(&out.Object, m)
+		return out
+	}
 	if found := r.content.violations(m, inVersionOf(m, f.Object)); len(found) > 0 && f.Action != apply.Kept {
 		breaksSchema(&out.Object, found)
 		return out

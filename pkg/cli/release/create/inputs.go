@@ -24,6 +24,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/author/render"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/progress"
+	"github.com/cluster-version/cvo/pkg/cli/registries"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -76,6 +77,9 @@ func (o *options) inputs(ctx context.Context, streams command.Streams) (*compose
 	}
 	stream, err := o.readStream(ctx, streams)
 	if err != nil {
+		return nil, err
+	}
+	if err := registries.CheckImages(o.fromRelease, o.base); err != nil {
 		return nil, err
 	}
 	rendered, err := o.render(ctx)

@@ -190,13 +190,12 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	if err := o.check(); err != nil {
 		return &command.UsageError{Err: err}
 	}
-	for _, ref := range []string{o.from, o.since} {
-		if ref == "" || ref == o.from && o.fromDir != "" {
-			continue
-		}
-		if err := registries.CheckImage(ref); err != nil {
-			return err
-		}
+	images := []string{o.since}
+	if o.fromDir == "" { // otherwise, from is a name in the folder
+		images = append(images, o.from)
+	}
+	if err := registries.CheckImages(images...); err != nil {
+		return err
 	}
 	m := &mirroring{options: o, streams: streams}
 	defer m.close()

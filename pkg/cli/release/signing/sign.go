@@ -100,7 +100,7 @@ func (o *signOptions) run(ctx context.Context, streams command.Streams) error {
 	if err := o.check(key.Type()); err != nil {
 		return &command.UsageError{Err: err}
 	}
-	if err := registries.CheckImage(o.ref); err != nil {
+	if err := registries.CheckImages(o.ref); err != nil {
 		return err
 	}
 	access, err := o.registry.Access()

@@ -119,13 +119,8 @@ func (o *verifyOptions) run(ctx context.Context, streams command.Streams) error 
 	if err := printing.Check(&o.output); err != nil {
 		return err
 	}
-	for _, ref := range []string{o.ref, o.running} {
-		if ref == "" {
-			continue
-		}
-		if err := registries.CheckImage(ref); err != nil {
-			return err
-		}
+	if err := registries.CheckImages(o.ref, o.running); err != nil {
+		return err
 	}
 	images, err := o.registry.Images("")
 	if err != nil {
