@@ -666,8 +666,10 @@ func TestDaemonsOfTheControlPlaneHoldTheReleaseBack(t *testing.T) {
 	s.reports("1.0.0", configv1.ConditionFalse, "Cluster version is 1.0.0")
 
 	stopController()
-	s.release("1.1.0")
 	s.controller("1.1.0")
+	s.reports("1.0.0", configv1.ConditionTrue, `Working towards 1.1.0: MachineConfigPool master has no config of release 1.1.0 yet: it waits for the controller of release "1.0.0", `+
+		`which ControllerConfig machine-config-controller names; the running one is of "1.1.0"`)
+	s.release("1.1.0")
 	s.reports("1.0.0", configv1.ConditionTrue, "Working towards 1.1.0: the daemons of these nodes of MachineConfigPool master are not of release 1.1.0 yet: m1")
 	stopDaemon()
 	s.daemon("m1", "1.1.0")
