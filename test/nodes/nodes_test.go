@@ -41,14 +41,17 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/kube/serve"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/node/cli"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/kubelet"
 	nodepool "github.com/cluster-version/cvo/pkg/node/pool"
 	"github.com/cluster-version/cvo/pkg/node/report"
+	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/endpoint"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/golden"
@@ -169,7 +172,21 @@ func (s *stage) release(version string) {
 
 // controller runs the controller of a release.
 func (s *stage) controller(release string) (stop func()) {
-	return s.run("controller", "--settle", settle.String(), "--release-version", release)
+	return s.run("controller", "--settle", settle.String(), "--release-version", release, "--image", imageOf(release))
+}
+
+// imageOf returns the image of the stage in a release.
+func imageOf(release string) string { return "registry.example.com/node:" + release }
+
+// gate returns the verdict of the version operator on the ClusterOperator during an update to a release.
+func (s *stage) gate(operator *configv1.ClusterOperator, version string) gate.State {
+	const file = "0000_80_machine-config_09_clusteroperator.yaml"
+	text, err := os.ReadFile("../../manifests/node/" + file)
+	require.NoError(s.t, err)
+	released := strings.NewReplacer("0.0.1-snapshot", version, "placeholder.example.com/machine-config-operator:latest", imageOf(version)).Replace(string(text))
+	list, err := manifest.Parse(file, []byte(released), manifest.Limits{})
+	require.NoError(s.t, err)
+	return gate.Check(operator, gate.Want{Manifest: list[0], Mode: release.Updating}).State
 }
 
 // daemon runs the daemon of a node and a release.
@@ -636,13 +653,18 @@ func TestControlPlaneHoldsTheReleaseBack(t *testing.T) {
 	assert.Less(t, writes, 20, "a status that changes at each reconcile would be written without end")
 }
 
-// reports waits until the ClusterOperator is available, has a version, and has a status and message of Progressing.
+// reports waits until the ClusterOperator is available, has a version, and has a status and message of Progressing. If it progresses, the
+// version operator waits during an update to 1.1.0.
 func (s *stage) reports(release string, is configv1.ConditionStatus, message string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		operator := &configv1.ClusterOperator{}
 		require.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Name: api.MachineConfigOperator}, operator))
-		assert.Equal(c, []configv1.OperandVersion{{Name: "operator", Version: release}}, operator.Status.Versions)
+		assert.Equal(c, []configv1.OperandVersion{{Name: "operator", Version: release}, {Name: "operator-image", Version: imageOf(release)}}, operator.Status.Versions)
+		assert.Equal(c, gate.Settled, s.gate(operator, release))
+		if is == configv1.ConditionTrue {
+			assert.Equal(c, gate.Waiting, s.gate(operator, "1.1.0"))
+		}
 		available := api.FindCondition(operator.Status.Conditions, configv1.OperatorAvailable)
 		require.NotNil(c, available)
 		assert.Equal(c, configv1.ConditionTrue, available.Status)
