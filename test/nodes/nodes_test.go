@@ -5,6 +5,7 @@ package nodes_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -40,18 +41,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	cvo "github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
-	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/kube/serve"
-	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/node/cli"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/kubelet"
 	nodepool "github.com/cluster-version/cvo/pkg/node/pool"
 	"github.com/cluster-version/cvo/pkg/node/report"
-	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/endpoint"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/golden"
@@ -59,13 +58,17 @@ import (
 
 var controlPlane *env.Env
 
-// processVariable makes the test binary a process of the stage, with the same arguments as cvo-node.
+// processVariable makes the test binary cvo-node or cvo, with the same arguments.
 const processVariable = "CVO_NODE_PROCESS"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(processVariable) != "" {
+	if program := os.Getenv(processVariable); program != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		err := cli.New(command.Streams{Out: os.Stdout, Err: os.Stderr}).ExecuteContext(ctx)
+		root := cli.New
+		if program == "cvo" {
+			root = cvo.New
+		}
+		err := root(command.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}).ExecuteContext(ctx)
 		command.PrintError(os.Stderr, err)
 		stop()
 		os.Exit(command.ExitCode(err))
@@ -176,17 +179,8 @@ func (s *stage) controller(release string) (stop func()) {
 }
 
 // imageOf returns the image of the stage in a release.
-func imageOf(release string) string { return "registry.example.com/node:" + release }
-
-// gate returns the verdict of the version operator on the ClusterOperator during an update to a release.
-func (s *stage) gate(operator *configv1.ClusterOperator, version string) gate.State {
-	const file = "0000_80_machine-config_09_clusteroperator.yaml"
-	text, err := os.ReadFile("../../manifests/node/" + file)
-	require.NoError(s.t, err)
-	released := strings.NewReplacer("0.0.1-snapshot", version, "placeholder.example.com/machine-config-operator:latest", imageOf(version)).Replace(string(text))
-	list, err := manifest.Parse(file, []byte(released), manifest.Limits{})
-	require.NoError(s.t, err)
-	return gate.Check(operator, gate.Want{Manifest: list[0], Mode: release.Updating}).State
+func imageOf(release string) string {
+	return fmt.Sprintf("registry.example.com/node@sha256:%x", sha256.Sum256([]byte(release)))
 }
 
 // daemon runs the daemon of a node and a release.
@@ -205,10 +199,15 @@ func (s *stage) run(args ...string) (stop func()) {
 
 // runAs is like run, with a kubeconfig.
 func (s *stage) runAs(kubeconfig string, args ...string) (stop func()) {
-	program, err := os.Executable()
+	return s.launch("cvo-node", append(args, "--kubeconfig", kubeconfig)...)
+}
+
+// launch is like run, for cvo-node or cvo.
+func (s *stage) launch(program string, args ...string) (stop func()) {
+	file, err := os.Executable()
 	require.NoError(s.t, err)
-	cmd := exec.Command(program, append(args, "--kubeconfig", kubeconfig)...)
-	cmd.Env = append(os.Environ(), processVariable+"=1", "POD_NAME="+controllerPod)
+	cmd := exec.Command(file, args...)
+	cmd.Env = append(os.Environ(), processVariable+"="+program, "POD_NAME="+controllerPod)
 	cmd.Stdout, cmd.Stderr = s.t.Output(), s.t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(s.t, cmd.Start())
@@ -653,18 +652,13 @@ func TestControlPlaneHoldsTheReleaseBack(t *testing.T) {
 	assert.Less(t, writes, 20, "a status that changes at each reconcile would be written without end")
 }
 
-// reports waits until the ClusterOperator is available, has a version, and has a status and message of Progressing. If it progresses, the
-// version operator waits during an update to 1.1.0.
+// reports waits until the ClusterOperator is available, has a version, and has a status and message of Progressing.
 func (s *stage) reports(release string, is configv1.ConditionStatus, message string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		operator := &configv1.ClusterOperator{}
 		require.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Name: api.MachineConfigOperator}, operator))
 		assert.Equal(c, []configv1.OperandVersion{{Name: "operator", Version: release}, {Name: "operator-image", Version: imageOf(release)}}, operator.Status.Versions)
-		assert.Equal(c, gate.Settled, s.gate(operator, release))
-		if is == configv1.ConditionTrue {
-			assert.Equal(c, gate.Waiting, s.gate(operator, "1.1.0"))
-		}
 		available := api.FindCondition(operator.Status.Conditions, configv1.OperatorAvailable)
 		require.NotNil(c, available)
 		assert.Equal(c, configv1.ConditionTrue, available.Status)
