@@ -112,12 +112,12 @@ func (p *platform) deployed(version string) {
 		require.NoError(c, p.client.List(p.t.Context(), &sets))
 		for i := range sets.Items {
 			sets.Items[i].Status.ObservedGeneration = sets.Items[i].Generation
-			assert.NoError(c, p.client.Status().Update(p.t.Context(), &sets.Items[i]))
+			require.NoError(c, p.client.Status().Update(p.t.Context(), &sets.Items[i]))
 		}
 		d := &appsv1.Deployment{}
 		require.NoError(c, p.client.Get(p.t.Context(), client.ObjectKey{Namespace: api.MachineConfigNamespace, Name: api.MachineConfigController}, d))
 		d.Status.ObservedGeneration = d.Generation
-		assert.NoError(c, p.client.Status().Update(p.t.Context(), d))
+		require.NoError(c, p.client.Status().Update(p.t.Context(), d))
 		container := d.Spec.Template.Spec.Containers[0]
 		assert.Contains(c, container.Env, corev1.EnvVar{Name: "RELEASE_VERSION", Value: version})
 		assert.Contains(c, container.Env, corev1.EnvVar{Name: "OPERATOR_IMAGE", Value: imageOf(version)})
