@@ -5,6 +5,7 @@ package nodes_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -40,6 +41,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	cvo "github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/kube/serve"
@@ -56,13 +58,17 @@ import (
 
 var controlPlane *env.Env
 
-// processVariable makes the test binary a process of the stage, with the same arguments as cvo-node.
+// processVariable makes the test binary cvo-node or cvo, with the same arguments.
 const processVariable = "CVO_NODE_PROCESS"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(processVariable) != "" {
+	if program := os.Getenv(processVariable); program != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		err := cli.New(command.Streams{Out: os.Stdout, Err: os.Stderr}).ExecuteContext(ctx)
+		root := cli.New
+		if program == "cvo" {
+			root = cvo.New
+		}
+		err := root(command.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}).ExecuteContext(ctx)
 		command.PrintError(os.Stderr, err)
 		stop()
 		os.Exit(command.ExitCode(err))
@@ -169,7 +175,12 @@ func (s *stage) release(version string) {
 
 // controller runs the controller of a release.
 func (s *stage) controller(release string) (stop func()) {
-	return s.run("controller", "--settle", settle.String(), "--release-version", release)
+	return s.run("controller", "--settle", settle.String(), "--release-version", release, "--image", imageOf(release))
+}
+
+// imageOf returns the image of the stage in a release.
+func imageOf(release string) string {
+	return fmt.Sprintf("registry.example.com/node@sha256:%x", sha256.Sum256([]byte(release)))
 }
 
 // daemon runs the daemon of a node and a release.
@@ -188,10 +199,15 @@ func (s *stage) run(args ...string) (stop func()) {
 
 // runAs is like run, with a kubeconfig.
 func (s *stage) runAs(kubeconfig string, args ...string) (stop func()) {
-	program, err := os.Executable()
+	return s.launch("cvo-node", append(args, "--kubeconfig", kubeconfig)...)
+}
+
+// launch is like run, for cvo-node or cvo.
+func (s *stage) launch(program string, args ...string) (stop func()) {
+	file, err := os.Executable()
 	require.NoError(s.t, err)
-	cmd := exec.Command(program, append(args, "--kubeconfig", kubeconfig)...)
-	cmd.Env = append(os.Environ(), processVariable+"=1", "POD_NAME="+controllerPod)
+	cmd := exec.Command(file, args...)
+	cmd.Env = append(os.Environ(), processVariable+"="+program, "POD_NAME="+controllerPod)
 	cmd.Stdout, cmd.Stderr = s.t.Output(), s.t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(s.t, cmd.Start())
@@ -642,7 +658,7 @@ func (s *stage) reports(release string, is configv1.ConditionStatus, message str
 	s.eventually(func(c *assert.CollectT) {
 		operator := &configv1.ClusterOperator{}
 		require.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Name: api.MachineConfigOperator}, operator))
-		assert.Equal(c, []configv1.OperandVersion{{Name: "operator", Version: release}}, operator.Status.Versions)
+		assert.Equal(c, []configv1.OperandVersion{{Name: "operator", Version: release}, {Name: "operator-image", Version: imageOf(release)}}, operator.Status.Versions)
 		available := api.FindCondition(operator.Status.Conditions, configv1.OperatorAvailable)
 		require.NotNil(c, available)
 		assert.Equal(c, configv1.ConditionTrue, available.Status)
@@ -666,8 +682,10 @@ func TestDaemonsOfTheControlPlaneHoldTheReleaseBack(t *testing.T) {
 	s.reports("1.0.0", configv1.ConditionFalse, "Cluster version is 1.0.0")
 
 	stopController()
-	s.release("1.1.0")
 	s.controller("1.1.0")
+	s.reports("1.0.0", configv1.ConditionTrue, `Working towards 1.1.0: MachineConfigPool master has no config of release 1.1.0 yet: it waits for the controller of release "1.0.0", `+
+		`which ControllerConfig machine-config-controller names; the running one is of "1.1.0"`)
+	s.release("1.1.0")
 	s.reports("1.0.0", configv1.ConditionTrue, "Working towards 1.1.0: the daemons of these nodes of MachineConfigPool master are not of release 1.1.0 yet: m1")
 	stopDaemon()
 	s.daemon("m1", "1.1.0")

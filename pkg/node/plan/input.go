@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -38,26 +39,20 @@ func NewPool(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node,
 		return input, nil
 	}
 	refusal = cmp.Or(m.Doubt(p.Name), refusal)
-	isRefused := func(n *corev1.Node) bool {
-		why := refusal
-		if daemon := n.Annotations[api.DaemonReleaseAnnotation]; why == "" && daemon != release {
-			why = fmt.Sprintf("waits for its daemon of release %s: the running one is of release %q", release, daemon)
-		}
-		if why != "" {
-			input.Refused[n.Name] = why
-		}
-		return why != ""
-	}
 	candidates := pool.Select(p, nodes, input.Slots)
 	input.Candidates = candidates.Start
-	for _, n := range candidates.Start {
-		isRefused(n)
+	for _, n := range slices.Concat(candidates.Start, candidates.Retarget) {
+		if refusal != "" {
+			input.Refused[n.Name] = refusal
+		} else if daemon := n.Annotations[api.DaemonReleaseAnnotation]; daemon != release {
+			input.Refused[n.Name] = fmt.Sprintf("waits for its daemon of release %s: the running one is of release %q", release, daemon)
+		}
 	}
 	for _, n := range candidates.Retarget {
-		if isRefused(n) {
-			input.Held = append(input.Held, n)
-		} else {
+		if input.Refused[n.Name] == "" {
 			input.Retarget = append(input.Retarget, n)
+		} else {
+			input.Held = append(input.Held, n)
 		}
 	}
 	return input, nil

@@ -63,6 +63,7 @@ func Add(mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecor
 		Watches(&configv1.ClusterOperator{}, one).
 		Watches(&mcfgv1.MachineConfigPool{}, one).
 		Watches(&mcfgv1.MachineConfig{}, one).
+		Watches(&mcfgv1.ControllerConfig{}, one).
 		Watches(&corev1.Node{}, one, builder.WithPredicates(cluster.OnChanges(func(before, after *corev1.Node) bool {
 			return before.Status.NodeInfo.KubeletVersion != after.Status.NodeInfo.KubeletVersion ||
 				before.Annotations[api.DaemonReleaseAnnotation] != after.Annotations[api.DaemonReleaseAnnotation] ||
@@ -125,11 +126,16 @@ func (r *reporter) state(ctx context.Context) (State, error) {
 	if err := r.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return State{}, fmt.Errorf("listing nodes: %w", err)
 	}
+	other, err := cluster.OtherRelease(ctx, r.client, r.options.Release)
+	if err != nil {
+		return State{}, err
+	}
 	if err := r.readVersion(); err != nil {
 		return State{}, err
 	}
 	s := State{
-		Pools: pointers.To(pools.Items), Nodes: pointers.To(nodes.Items), Configs: map[string]*mcfgv1.MachineConfig{}, APIServer: r.apiServer,
+		Pools: pointers.To(pools.Items), Nodes: pointers.To(nodes.Items), Configs: map[string]*mcfgv1.MachineConfig{}, OtherRelease: other,
+		APIServer: r.apiServer,
 	}
 	for i := range configs.Items {
 		s.Configs[configs.Items[i].Name] = &configs.Items[i]

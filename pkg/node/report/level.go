@@ -52,7 +52,7 @@ func levelOf(s State, o Options, now time.Time) level {
 			continue
 		}
 		machines += p.Status.MachineCount
-		waiting, isForNodes := waitOf(p, s.Configs, late[p.Name], o)
+		waiting, isForNodes := waitOf(p, s, late[p.Name], o)
 		l.waiting = cmp.Or(l.waiting, waiting)
 		switch {
 		case pool.IsTrue(p, mcfgv1.MachineConfigPoolDegraded):
@@ -100,15 +100,19 @@ func lateDaemons(s State, release string) map[string][]string {
 
 // waitOf returns why a pool does not run the release's config yet; empty if it does. late are the nodes whose daemon is not of the release.
 // isForNodes reports whether only nodes are missing.
-func waitOf(p *mcfgv1.MachineConfigPool, configs map[string]*mcfgv1.MachineConfig, late []string, o Options) (why string, isForNodes bool) {
+func waitOf(p *mcfgv1.MachineConfigPool, s State, late []string, o Options) (why string, isForNodes bool) {
 	target := p.Spec.Configuration.Name
-	rendered := configs[target]
+	rendered := s.Configs[target]
 	switch {
 	case rendered == nil || len(p.Spec.Configuration.Source) == 0,
 		rendered.Annotations[api.ReleaseAnnotation] != o.Release,
 		rendered.Annotations[api.GeneratedByAnnotation] != o.Version,
 		rendered.Spec.OSImageURL != o.OSImage && rendered.Annotations[api.OSImageOverriddenAnnotation] != "true":
-		return fmt.Sprintf("MachineConfigPool %s has no config of release %s yet", p.Name, o.Release), false
+		why = fmt.Sprintf("MachineConfigPool %s has no config of release %s yet", p.Name, o.Release)
+		if s.OtherRelease != "" {
+			why += ": it " + s.OtherRelease
+		}
+		return why, false
 	case p.Generation > p.Status.ObservedGeneration:
 		return fmt.Sprintf("the status of MachineConfigPool %s is not current yet", p.Name), false
 	case len(late) > 0:

@@ -136,6 +136,10 @@ func TestRequiredPoolsDecideOnTheVersion(t *testing.T) {
 		{"G3 config of another release", func(_ *testing.T, s *report.State, _ *report.Options) {
 			s.Configs["rendered-master"].Annotations[api.ReleaseAnnotation] = "1.0.0"
 		}, "1.0.0 T/T/F/T/F", "Working towards 1.1.0: MachineConfigPool master has no config of release 1.1.0 yet"},
+		{"the release has no ControllerConfig yet", func(_ *testing.T, s *report.State, _ *report.Options) {
+			s.Configs["rendered-master"].Annotations[api.ReleaseAnnotation] = "1.0.0"
+			s.OtherRelease = "waits for ControllerConfig x"
+		}, "1.0.0 T/T/F/T/F", "Working towards 1.1.0: MachineConfigPool master has no config of release 1.1.0 yet: it waits for ControllerConfig x"},
 		{"G3 config with another OS image", func(_ *testing.T, s *report.State, _ *report.Options) {
 			s.Configs["rendered-master"].Spec.OSImageURL = "registry.example.com/os@sha256:2"
 		}, "1.0.0 T/T/F/T/F", "Working towards 1.1.0: MachineConfigPool master has no config of release 1.1.0 yet"},
