@@ -319,7 +319,7 @@ func (o *options) open(ctx context.Context, streams command.Streams, c *examined
 	case err != nil && dir != o.ref:
 		return nil, "", err
 	}
-	if err := reading.NotLocal(dir); err != nil {
+	if err := registries.CheckImages(dir); err != nil {
 		return nil, "", err
 	}
 	images, err := c.outside(ctx)
