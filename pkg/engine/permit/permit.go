@@ -23,6 +23,7 @@ import (
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
@@ -35,6 +36,7 @@ import (
 // running release. ClusterRole api.UpdateRole temporarily contains further ones for an update, a preflight or a deletion of orphans; no
 // other client writes it. If the operator already has all permissions, Roles only checks that once per operation and writes neither role.
 type Roles struct {
+	clock    clock.PassiveClock
 	reviews  authorizationclient.AuthorizationV1Interface
 	roles    rbacclient.ClusterRoleInterface
 	patience time.Duration
@@ -47,6 +49,9 @@ type Roles struct {
 	needs map[string]need
 	// settled is the release to which api.ReleaseRole was last reduced.
 	settled *payload.Payload
+	// removed are the rules that were last removed from a role, at removedAt. A review may still contain them for a while.
+	removed   []rbacv1.PolicyRule
+	removedAt time.Time
 }
 
 // need contains the permissions that an operation needs in api.UpdateRole. target is the release of the operation; nil if unknown, or if
@@ -64,7 +69,7 @@ const (
 )
 
 const (
-	// effectPatience is the maximum wait until a written role takes effect. API servers receive it through a watch.
+	// effectPatience is the maximum time until a written role takes effect. API servers receive it through a watch.
 	effectPatience = 20 * time.Second
 	effectInterval = 50 * time.Millisecond
 	// maxAsked is the maximum number of permissions that are checked individually.
@@ -72,7 +77,7 @@ const (
 )
 
 // New returns the roles for the operator account in cfg.
-func New(cfg *rest.Config, httpClient *http.Client) (*Roles, error) {
+func New(clk clock.PassiveClock, cfg *rest.Config, httpClient *http.Client) (*Roles, error) {
 	reviews, err := authorizationclient.NewForConfigAndClient(cfg, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for reviews: %w", err)
@@ -81,7 +86,7 @@ func New(cfg *rest.Config, httpClient *http.Client) (*Roles, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for roles: %w", err)
 	}
-	return &Roles{reviews: reviews, roles: roles.ClusterRoles(), patience: effectPatience, needs: map[string]need{}}, nil
+	return &Roles{clock: clk, reviews: reviews, roles: roles.ClusterRoles(), patience: effectPatience, needs: map[string]need{}}, nil
 }
 
 // Rollout permits applying the target. running is the earlier payload, or nil.
@@ -140,6 +145,9 @@ func (p *Roles) widen(ctx context.Context, what string, wanted need, remedy stri
 	if err := p.load(ctx); err != nil {
 		return nil, err
 	}
+	if p.clock.Since(p.removedAt) < effectPatience {
+		missing = permission.Union(missing, both(wanted.rules, p.removed))
+	}
 	if len(missing) == 0 && len(p.needs) == 0 {
 		return nil, nil
 	}
@@ -162,6 +170,11 @@ func (p *Roles) widen(ctx context.Context, what string, wanted need, remedy stri
 	}
 	logr.FromContextOrDiscard(ctx).Info("extended the operator's permissions", "for", what, "rules", len(missing))
 	return wanted.rules, nil
+}
+
+// both returns the rules that two sets have in common.
+func both(a, b []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	return permission.Missing(permission.Missing(b, a), a)
 }
 
 // isRejected reports whether the API server has rejected a request, so that it had no effect. After any other error the effect is unknown:
@@ -319,8 +332,17 @@ func (p *Roles) drop(ctx context.Context, what string) error {
 		p.needs[what] = dropped
 		return err
 	}
+	p.remove(dropped.rules)
 	logr.FromContextOrDiscard(ctx).Info("reduced the operator's permissions", "after", what)
 	return nil
+}
+
+// remove records that rules were removed from a role.
+func (p *Roles) remove(rules []rbacv1.PolicyRule) {
+	if p.clock.Since(p.removedAt) < effectPatience {
+		rules = permission.Union(p.removed, rules)
+	}
+	p.removed, p.removedAt = rules, p.clock.Now()
 }
 
 // Settle reduces the permissions to those of a completely applied release. A release normally contains the role for them. If it does not,
@@ -391,5 +413,9 @@ func (p *Roles) keepRelease(ctx context.Context, current *payload.Payload) error
 	if reflect.DeepEqual(permission.Union(role.Rules), permission.Union(rules)) {
 		return nil
 	}
-	return p.apply(ctx, api.ReleaseRole, permission.ReleaseDescription, rules)
+	if err := p.apply(ctx, api.ReleaseRole, permission.ReleaseDescription, rules); err != nil {
+		return err
+	}
+	p.remove(permission.Missing(rules, role.Rules))
+	return nil
 }

@@ -1,6 +1,7 @@
 package permit_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -18,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
@@ -36,13 +38,16 @@ func TestMain(m *testing.M) {
 	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { controlPlane = e })
 }
 
-// wire is the operator's connection. It counts writes of roles and can make one fail.
+// wire is the operator's connection. It counts writes of roles and can make one fail. It can also repeat the last review of permissions, as
+// from an API server that has not seen the last write of a role.
 type wire struct {
 	next http.RoundTripper
 
 	mu     sync.Mutex
 	writes int
 	fault  fault
+	review []byte
+	isLate bool
 }
 
 // fault is the fate of the next write of a role.
@@ -59,6 +64,9 @@ const (
 )
 
 func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(req.URL.Path, "/selfsubjectrulesreviews") {
+		return w.reviewed(req)
+	}
 	if req.Method != http.MethodPatch {
 		return w.next.RoundTrip(req)
 	}
@@ -84,6 +92,30 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errLost
 	}
 	return answer, err
+}
+
+func (w *wire) reviewed(req *http.Request) (*http.Response, error) {
+	answer, err := w.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.isLate {
+		if w.review, err = io.ReadAll(answer.Body); err != nil {
+			return nil, err
+		}
+	}
+	_ = answer.Body.Close()
+	answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(w.review)), int64(len(w.review))
+	return answer, nil
+}
+
+// late sets whether reviews repeat the last one.
+func (w *wire) late(is bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.isLate = is
 }
 
 var errLost = errors.New("the connection was lost")
@@ -157,7 +189,7 @@ func (a *account) process(t *testing.T) *permit.Roles {
 	t.Helper()
 	httpClient, err := rest.HTTPClientFor(a.config)
 	require.NoError(t, err)
-	roles, err := permit.New(a.config, httpClient)
+	roles, err := permit.New(clock.RealClock{}, a.config, httpClient)
 	require.NoError(t, err)
 	return roles
 }
@@ -368,6 +400,22 @@ func TestRolloutContinuesAfterAFailedWrite(t *testing.T) {
 			assert.Equal(t, permission.Missing(permission.Rules(current.Manifests), permission.Rules(target.Manifests)), a.role(t, api.UpdateRole))
 		})
 	}
+}
+
+// TestRolloutRestoresRulesThatWereJustRemoved starts a rollout while the API server's reviews still contain the rules that were removed
+// after the last one.
+func TestRolloutRestoresRulesThatWereJustRemoved(t *testing.T) {
+	a, current, target := running(t, "late")
+	a.bind(t, api.UpdateRole)
+	require.NoError(t, a.Rollout(t.Context(), current, target))
+	wanted := a.role(t, api.UpdateRole)
+	require.NotEmpty(t, wanted)
+
+	a.wire.late(true)
+	a.Settle(t.Context(), target)
+	assert.Empty(t, a.role(t, api.UpdateRole))
+	require.NoError(t, a.Rollout(t.Context(), current, target))
+	assert.Equal(t, wanted, a.role(t, api.UpdateRole))
 }
 
 // TestUnansweredWriteDoesNotReduceAcceptedPermissions checks that an accepted update keeps its permissions while those of another update

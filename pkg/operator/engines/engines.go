@@ -76,7 +76,7 @@ func New(
 	if e.discoverer, err = discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
 		return nil, fmt.Errorf("creating discovery client: %w", err)
 	}
-	if e.allowed, err = permit.New(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
+	if e.allowed, err = permit.New(clk, mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
 		return nil, err
 	}
 	sieved := *mgr.GetHTTPClient()
