@@ -35,8 +35,9 @@ type level struct {
 
 // levelOf returns how far the required pools are. A pool counts only if its rendered config is of this release: otherwise the status that an
 // earlier controller wrote would be taken for the new one. Its daemons count, too: the version operator does not wait for the pods of a
-// component that has a ClusterOperator.
-func levelOf(s State, o Options, now time.Time) level {
+// component that has a ClusterOperator. since is when the update began, zero if that is not known. A wait counts from the beginning of the
+// pool's own update, if the pool has begun.
+func levelOf(s State, o Options, since, now time.Time) level {
 	var l level
 	var machines int32
 	var slowest string
@@ -59,9 +60,12 @@ func levelOf(s State, o Options, now time.Time) level {
 			l.fail(describe(p))
 		case isForNodes && p.Spec.Paused: // a paused pool is rendered, too
 			l.fail(fmt.Sprintf("MachineConfigPool %s is paused and cannot sync until unpaused: set spec.paused to false", p.Name))
-		case waiting != "" && pool.IsTrue(p, mcfgv1.MachineConfigPoolUpdating):
-			since := pool.Condition(p, mcfgv1.MachineConfigPoolUpdating).LastTransitionTime.Time
-			if l.overdue.IsZero() || since.Before(l.overdue) {
+		case waiting != "":
+			since := since
+			if pool.IsTrue(p, mcfgv1.MachineConfigPoolUpdating) {
+				since = pool.Condition(p, mcfgv1.MachineConfigPoolUpdating).LastTransitionTime.Time
+			}
+			if !since.IsZero() && (l.overdue.IsZero() || since.Before(l.overdue)) {
 				l.overdue, slowest = since, fmt.Sprintf("%s: see `cvo nodes status %s`", waiting, p.Name)
 			}
 		}

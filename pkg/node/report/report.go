@@ -87,7 +87,11 @@ func Status(before configv1.ClusterOperatorStatus, s State, o Options, now time.
 		}
 		api.SetCondition(&after.Conditions, next)
 	}
-	l := levelOf(s, o, now)
+	var since time.Time
+	if progressing := api.FindCondition(before.Conditions, configv1.OperatorProgressing); progressing != nil && progressing.Status == configv1.ConditionTrue {
+		since = progressing.LastTransitionTime.Time
+	}
+	l := levelOf(s, o, since, now)
 	versions := []configv1.OperandVersion{{Name: operatorVersion, Version: o.Release}}
 	if o.Image != "" {
 		versions = append(versions, configv1.OperandVersion{Name: imageVersion, Version: o.Image})

@@ -250,6 +250,25 @@ func TestSlowRequiredPoolDegrades(t *testing.T) {
 	assert.Equal(t, "1.1.0 T/F/F/T/F", describe(got))
 }
 
+// TestLateDaemonsDegrade has a pool whose config does not change, and whose daemons never run the release.
+func TestLateDaemonsDegrade(t *testing.T) {
+	s := cluster()
+	s.Nodes = []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{
+		Name: "a", Labels: map[string]string{"node-role.kubernetes.io/master": ""}, Annotations: map[string]string{api.DaemonReleaseAnnotation: "1.0.0"},
+	}}}
+	poolOf(t, s, "master").Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: s.Nodes[0].Labels}
+
+	got, _ := report.Status(reported("1.0.0"), s, options, epoch)
+	assert.Equal(t, "1.0.0 T/T/F/T/F", describe(got))
+	got, wait := report.Status(got, s, options, epoch.Add(10*time.Minute))
+	assert.Equal(t, "1.0.0 T/T/F/T/F", describe(got))
+	assert.Equal(t, 20*time.Minute, wait)
+	got, _ = report.Status(got, s, options, epoch.Add(30*time.Minute))
+	assert.Equal(t, "1.0.0 T/T/T/T/F", describe(got))
+	assert.Equal(t, "Unable to apply 1.1.0: after 30m0s, the daemons of these nodes of MachineConfigPool master are not of release 1.1.0 yet: a: "+
+		"see `cvo nodes status master`", message(got, configv1.OperatorDegraded))
+}
+
 // TestTextsDoNotFollowTheOrderOfPools has two pools in each role, because a cache returns them in another order at each read.
 func TestTextsDoNotFollowTheOrderOfPools(t *testing.T) {
 	s, o := cluster(), options
