@@ -36,17 +36,21 @@ func TestFailedListsWhatDidNotPass(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 	}
-	run := exec.CommandContext(t.Context(), "go", "test", "-json", "-timeout", "2s", "./...")
-	run.Dir = module
-	results, err := run.Output()
-	require.ErrorAs(t, err, new(*exec.ExitError), "some tests fail")
-	file := filepath.Join(t.TempDir(), "results.json")
-	require.NoError(t, os.WriteFile(file, results, 0o644))
-
-	killed := filepath.Join(t.TempDir(), "killed.json")
+	results := t.TempDir()
+	for name, args := range map[string][]string{
+		"hang":   {"-timeout", "1s", "./hang"},
+		"others": {"./pass", "./fail", "./uncompiled", "./outside", "./without/..."},
+	} {
+		run := exec.CommandContext(t.Context(), "go", append([]string{"test", "-json"}, args...)...)
+		run.Dir = module
+		output, err := run.Output()
+		require.ErrorAs(t, err, new(*exec.ExitError), "some tests fail")
+		require.NoError(t, os.WriteFile(filepath.Join(results, name), output, 0o644))
+	}
+	killed := filepath.Join(results, "killed")
 	require.NoError(t, os.WriteFile(killed, []byte(`{"Action":"run","Package":"example.com/m/pass","Test":"TestPasses"}`+"\n"+`{"Action":"ou`), 0o644))
 
-	failed, err := exec.CommandContext(t.Context(), "./failed.sh", file, killed).Output()
+	failed, err := exec.CommandContext(t.Context(), "./failed.sh", filepath.Join(results, "hang"), filepath.Join(results, "others"), killed).Output()
 	require.NoError(t, err)
 	assert.Equal(t, `example.com/m/fail TestFails
 example.com/m/fail TestFails/case
@@ -57,7 +61,7 @@ example.com/m/uncompiled `+`
 `, string(failed))
 }
 
-// TestRunNamesWhatFailed runs .ci/run with programs that play its steps.
+// TestRunNamesWhatFailed runs .ci/run with scripts in place of the programs that it calls.
 func TestRunNamesWhatFailed(t *testing.T) {
 	const outside = "a fault outside this repository: cannot download the modules of ./go.mod; no test ran"
 	for _, tt := range []struct {
@@ -73,7 +77,7 @@ func TestRunNamesWhatFailed(t *testing.T) {
 		{"an error in go.mod", "go", `case "$*" in *edit*) exit 4 ;; esac`, 4, "=== prepare: FAILED after ", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			run := played(t, ".ci/run", map[string]string{"go": "", "make": "", "git": "", "jq": "", "prometheus": "", "promtool": "", "sleep": "", tt.program: tt.script})
+			run := withFakes(t, ".ci/run", map[string]string{"go": "", "make": "", "git": "", "jq": "", "prometheus": "", "promtool": "", "sleep": "", tt.program: tt.script})
 			output, _ := run.CombinedOutput() // its exit code is compared below
 			assert.Equal(t, tt.code, run.ProcessState.ExitCode(), "%s", output)
 			lines := strings.Split(strings.TrimSpace(string(output)), "\n")
@@ -92,15 +96,15 @@ func TestFlakesFailsIfNoTestRan(t *testing.T) {
 		{`{"Action":"pass","Package":"p"}`, "no test ran: PKG or TESTFLAGS selects none", 2},
 		{`{"Action":"pass","Package":"p","Test":"TestA"}`, "nothing failed; runs: 1", 0},
 	} {
-		run := played(t, "hack/flakes.sh", map[string]string{"make": "mkdir -p .cache/test && echo '" + tt.result + "' >.cache/test/packages.json"}, "1")
+		run := withFakes(t, "hack/flakes.sh", map[string]string{"make": "mkdir -p .cache/test && echo '" + tt.result + "' >.cache/test/packages.json"}, "1")
 		output, _ := run.CombinedOutput() // its exit code is compared below
 		assert.Equal(t, tt.code, run.ProcessState.ExitCode())
 		assert.Contains(t, string(output), tt.want)
 	}
 }
 
-// played returns a command that runs a script of this repository in a folder of its own, with shell scripts in place of programs.
-func played(t *testing.T, script string, programs map[string]string, args ...string) *exec.Cmd {
+// withFakes returns a command that runs a script of this repository in a folder of its own, with shell scripts in place of programs.
+func withFakes(t *testing.T, script string, programs map[string]string, args ...string) *exec.Cmd {
 	t.Helper()
 	clone, bin := t.TempDir(), t.TempDir()
 	text, err := os.ReadFile(filepath.Join("..", script))

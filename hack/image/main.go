@@ -112,7 +112,10 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 }
 
 func (o *options) make(ctx context.Context) (output, error) {
-	if o.from != "" {
+	switch {
+	case o.from != "" && o.node:
+		return output{}, errors.New("-from-oci has the operator's image: omit -node")
+	case o.from != "":
 		return readOutput(o.from)
 	}
 	images, err := o.images(ctx)
@@ -126,7 +129,7 @@ func (o *options) images(ctx context.Context) (images []v1.Image, err error) {
 	if len(o.binaries) == 0 {
 		return nil, errors.New("-binary is missing")
 	}
-	opts := program.OperatorOptions{Certificates: program.RootCertificates(), Version: o.version, Revision: o.revision}
+	opts := program.ProjectOptions{Certificates: program.RootCertificates(), Version: o.version, Revision: o.revision}
 	build := program.Operator
 	if o.node {
 		build = program.NodeStage

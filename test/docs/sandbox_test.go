@@ -212,7 +212,7 @@ func (s *sandbox) pushBase() {
 	require.NoError(s, err)
 	index := v1.ImageIndex(empty.Index)
 	for _, architecture := range []string{"amd64", "arm64"} {
-		base, err := program.Operator(program.OperatorOptions{
+		base, err := program.Operator(program.ProjectOptions{
 			Binary: []byte("cvo"), Manifests: own, Architecture: architecture, Version: "v1", Created: time.Unix(1767225600, 0),
 		})
 		require.NoError(s, err)

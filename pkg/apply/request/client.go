@@ -42,7 +42,7 @@ func Connect(config *rest.Config, httpClient *http.Client) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating client: %w", err)
 	}
-	return &Client{rest: restClient}, nil
+	return &Client{rest: restClient, probes: make(chan struct{}, maxProbes)}, nil
 }
 
 // finalRetryAfter makes a response with Retry-After final if the request has no time left for another attempt. Otherwise, client-go would
@@ -68,7 +68,11 @@ func (t finalRetryAfter) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // Client sends the requests for applying objects. Appliers share one Client.
-type Client struct{ rest rest.Interface }
+type Client struct {
+	rest rest.Interface
+	// probes has an entry for each running probe, see afterTimeout.
+	probes chan struct{}
+}
 
 // Timeout limits a single request.
 const Timeout = 30 * time.Second
@@ -109,12 +113,13 @@ func (c *Client) Apply(ctx context.Context, t Target, object map[string]any, for
 		return nil, 0, err
 	}
 	options := metav1.PatchOptions{FieldManager: api.FieldManager, Force: &force}
+	began := time.Now()
 	result := c.on(c.rest.Patch(types.ApplyPatchType), t, true).
 		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx)
 	code := 0
 	result.StatusCode(&code)
 	meta, err := metadata(result)
-	return meta, code, afterTimeout(err, func() error {
+	return meta, code, c.afterTimeout(began, err, func() error {
 		_, _, err := c.DryApply(ctx, t, object, force)
 		return err
 	})
@@ -128,10 +133,11 @@ func (c *Client) Create(ctx context.Context, t Target, object map[string]any) (m
 	}
 	options := metav1.CreateOptions{FieldManager: api.FieldManager, FieldValidation: metav1.FieldValidationWarn}
 	var warnings unknownFieldWarnings
+	began := time.Now()
 	meta, err = metadata(c.on(c.rest.Post(), t, false).WarningHandlerWithContext(&warnings).
 		SetHeader("Content-Type", runtime.ContentTypeJSON).
 		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx))
-	return meta, warnings.paths, afterTimeout(err, func() error { return c.Check(ctx, t, object) })
+	return meta, warnings.paths, c.afterTimeout(began, err, func() error { return c.Check(ctx, t, object) })
 }
 
 // Get reads the metadata of an object.
@@ -212,6 +218,7 @@ func (c *Client) Delete(ctx context.Context, t Target, seen *metav1.PartialObjec
 	if unchanged {
 		options.Preconditions.ResourceVersion = &seen.ResourceVersion
 	}
+	began := time.Now()
 	result := c.on(c.rest.Delete(), t, true).Body(&options).Do(ctx)
 	if answer, err := result.Get(); err == nil {
 		if _, gone := answer.(*metav1.Status); gone {
@@ -222,7 +229,7 @@ func (c *Client) Delete(ctx context.Context, t Target, seen *metav1.PartialObjec
 	if err == nil && gone(meta) {
 		return nil, nil
 	}
-	return meta, afterTimeout(err, func() error { return c.DryDelete(ctx, t, propagation) })
+	return meta, c.afterTimeout(began, err, func() error { return c.DryDelete(ctx, t, propagation) })
 }
 
 // gone reports whether an object that was just deleted no longer exists. For some kinds, such as Services and Pods, the server returns the

@@ -3,6 +3,7 @@ package request
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,14 +69,31 @@ func (c *Client) Object(ctx context.Context, t Target) (*unstructured.Unstructur
 	return wholeObject(c.whole(c.rest.Get(), t, true).Do(ctx))
 }
 
-// afterTimeout returns the error of a write. If the server ended the write at its time limit, a dry run finds out whether a webhook hangs:
-// a leader's writes have less time than webhooks may take, dry runs have more, and the server names a webhook only after the webhook's
-// timeout.
-func afterTimeout(err error, dryRun func() error) error {
-	if apierrors.IsTimeout(err) {
-		if reason := dryRun(); apierrors.IsInternalError(reason) {
-			return reason
-		}
+// maxProbes is the maximum number of dry runs at the same time that look for the cause of a timeout. The API server may be overloaded.
+const maxProbes = 4
+
+// afterTimeout returns the error of a write that began at the given time. If the server ended the write at its time limit, a dry run finds out
+// whether a webhook hangs: a leader's writes have less time than webhooks may take, dry runs have more, and the server names a webhook only
+// after the webhook's timeout.
+func (c *Client) afterTimeout(began time.Time, err error, dryRun func() error) error {
+	if !apierrors.IsTimeout(err) {
+		return err
+	}
+	select {
+	case c.probes <- struct{}{}:
+		defer func() { <-c.probes }()
+	default:
+		return err
+	}
+	limit, probed := time.Since(began), time.Now()
+	reason := dryRun()
+	took := time.Since(probed)
+	switch {
+	case apierrors.IsInternalError(reason):
+		return reason
+	case reason == nil && took > limit:
+		return fmt.Errorf("%w: a write may take %s, and a dry run took %s: an admission webhook or the storage of the API server is slow",
+			err, limit.Round(time.Second/10), took.Round(time.Second/10))
 	}
 	return err
 }

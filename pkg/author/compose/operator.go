@@ -40,7 +40,7 @@ func (in *Inputs) withOperator() (err error) {
 	}
 	for _, architecture := range slices.Sorted(maps.Keys(programs)) {
 		// The fixed time keeps the layer of the program the same in all releases, so that nodes pull it once.
-		img, err := program.Operator(program.OperatorOptions{
+		img, err := program.Operator(program.ProjectOptions{
 			Binary: programs[architecture], Certificates: program.RootCertificates(), Architecture: architecture, Created: time.Unix(0, 0),
 		})
 		if err != nil {

@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
@@ -139,6 +139,7 @@ func (w *wire) takeWrites() int {
 // account is the operator's account in a cluster, and its roles.
 type account struct {
 	*permit.Roles
+	clock  *clocktesting.FakePassiveClock
 	wire   *wire
 	config *rest.Config
 	admin  kubernetes.Interface
@@ -160,7 +161,7 @@ func newAccount(t *testing.T, name string, rules ...rbacv1.PolicyRule) *account 
 	e := controlPlane.For(t)
 	admin, err := kubernetes.NewForConfig(e.Config("admin"))
 	require.NoError(t, err)
-	a := &account{admin: admin, name: name, wire: &wire{}}
+	a := &account{clock: clocktesting.NewFakePassiveClock(time.Now()), admin: admin, name: name, wire: &wire{}}
 	a.config, err = e.User(name)
 	require.NoError(t, err)
 	a.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -189,7 +190,7 @@ func (a *account) process(t *testing.T) *permit.Roles {
 	t.Helper()
 	httpClient, err := rest.HTTPClientFor(a.config)
 	require.NoError(t, err)
-	roles, err := permit.New(clock.RealClock{}, a.config, httpClient)
+	roles, err := permit.New(a.clock, a.config, httpClient)
 	require.NoError(t, err)
 	return roles
 }
@@ -416,6 +417,11 @@ func TestRolloutRestoresRulesThatWereJustRemoved(t *testing.T) {
 	assert.Empty(t, a.role(t, api.UpdateRole))
 	require.NoError(t, a.Rollout(t.Context(), current, target))
 	assert.Equal(t, wanted, a.role(t, api.UpdateRole))
+
+	a.Settle(t.Context(), target)
+	a.clock.SetTime(a.clock.Now().Add(20 * time.Second))
+	require.NoError(t, a.Rollout(t.Context(), current, target))
+	assert.Empty(t, a.role(t, api.UpdateRole), "another role has the rules, because reviews are not that late")
 }
 
 // TestUnansweredWriteDoesNotReduceAcceptedPermissions checks that an accepted update keeps its permissions while those of another update

@@ -279,6 +279,10 @@ func (r *run) previewObject(ctx context.Context, m *manifest.Manifest) result {
 	out := result{Object: Object{
 		ID: m.ID(), File: m.File, Document: m.Document, Runlevel: m.Runlevel, Component: m.Component, Verdict: Nothing,
 	}}
+	if r.content.stopsServing(m) {
+		unserved(&out.Object, m)
+		return out
+	}
 	applier := r.applier.With(apply.Options{UID: r.options.Inventory.Records[m.ID()].UID, Former: r.former})
 	f, err := applier.Predict(ctx, m, r.options.Mode)
 	sent := m
@@ -288,10 +292,6 @@ func (r *run) previewObject(ctx context.Context, m *manifest.Manifest) result {
 		}
 		sent = earlier
 		f, err = applier.Predict(ctx, sent, r.options.Mode)
-	}
-	if r.content.stopsServing(m) {
-		unserved(&out.Object, m)
-		return out
 	}
 	if found := r.content.violations(m, inVersionOf(m, f.Object)); len(found) > 0 && f.Action != apply.Kept {
 		breaksSchema(&out.Object, found)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/failure"
@@ -23,8 +25,8 @@ const lookupTime = time.Minute
 // Find looks up the images in manifests that the manifests of the running release do not contain. lookup returns one error for each image,
 // or an error if it cannot look up any; see image.Reader.Exist.
 func Find(ctx context.Context, manifests, running []*manifest.Manifest, lookup func(context.Context, []release.Image) ([]error, error)) Found {
-	components := preview.UsedImages(manifests)
-	for pullspec := range preview.UsedImages(running) {
+	components := usedImages(manifests)
+	for pullspec := range usedImages(running) {
 		delete(components, pullspec)
 	}
 	var out Found
@@ -58,4 +60,34 @@ func Find(ctx context.Context, manifests, running []*manifest.Manifest, lookup f
 		}
 	}
 	return out
+}
+
+// usedImages returns the pullspecs in manifests except tombstones, with the components that contain each, sorted: those by digest, and
+// the images of containers.
+func usedImages(manifests []*manifest.Manifest) map[release.Pullspec][]string {
+	images := map[release.Pullspec][]string{}
+	add := func(m *manifest.Manifest, pullspec release.Pullspec) {
+		if at, known := slices.BinarySearch(images[pullspec], m.Component); !known && pullspec != "" {
+			images[pullspec] = slices.Insert(images[pullspec], at, m.Component)
+		}
+	}
+	for _, m := range manifests {
+		if m.Tombstone() {
+			continue
+		}
+		for text := range manifest.Texts(m.Object.Object) {
+			for _, pullspec := range release.Pullspecs(text) {
+				add(m, pullspec)
+			}
+		}
+		for _, list := range []string{"initContainers", "containers"} {
+			containers, _, _ := unstructured.NestedSlice(m.Object.Object, append(slices.Clone(manifest.PodSpecPath(m.Object)), list)...)
+			for _, entry := range containers {
+				container, _ := entry.(map[string]any)
+				image, _ := container["image"].(string)
+				add(m, release.Pullspec(image))
+			}
+		}
+	}
+	return images
 }

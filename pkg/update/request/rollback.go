@@ -80,12 +80,7 @@ func alternative(cv *configv1.ClusterVersion, current semver.Version) string {
 	if version, err := semver.Parse(previous.Version); err != nil || version.GTE(current) {
 		return ""
 	}
-	warnings := ""
-	if objections(cv) != "" {
-		warnings = " --allow-upgrade-with-warnings"
-	}
-	return fmt.Sprintf("\n\nThe cluster allows a rollback to %s, which it has not completed: cvo upgrade --to-image %s --allow-explicit-upgrade%s",
-		previous.Version, previous.Image, warnings)
+	return fmt.Sprintf("\n\nThe cluster allows a rollback to %s, which it has not completed: %s", previous.Version, toImage(cv, previous.Image))
 }
 
 // withdrawal returns the advice to cancel the running update, if the earlier operator still runs and so returns to its release; empty for

@@ -367,8 +367,17 @@ func wayBack(cv *configv1.ClusterVersion) string {
 	current, err := semver.Parse(cv.Status.Desired.Version)
 	if previous := precondition.PreviousCompleted(cv.Status); previous != nil && err == nil {
 		if before, err := semver.Parse(previous.Version); err == nil && before.GTE(current) {
-			return "cvo upgrade --to-image " + previous.Image + " --allow-explicit-upgrade --allow-upgrade-with-warnings"
+			return toImage(cv, previous.Image)
 		}
 	}
 	return "cvo upgrade rollback --allow-upgrade-with-warnings"
+}
+
+// toImage returns the command that requests an image that the cluster does not offer.
+func toImage(cv *configv1.ClusterVersion, image string) string {
+	command := "cvo upgrade --to-image " + image + " --allow-explicit-upgrade"
+	if objections(cv) != "" {
+		command += " --allow-upgrade-with-warnings"
+	}
+	return command
 }

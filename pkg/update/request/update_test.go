@@ -180,6 +180,7 @@ func TestClearReportsItsEffect(t *testing.T) {
 	replacing.History = slices.Clone(updating.History)
 	replacing.History[1].State = configv1.PartialUpdate
 	returning := updating
+	returning.Conditions = []configv1.ClusterOperatorStatusCondition{{Type: configv1.OperatorProgressing, Status: configv1.ConditionTrue}}
 	returning.Desired.Version, returning.History = "1.0.0", slices.Clone(updating.History)
 	returning.History[0].Version, returning.History[1].Version = "1.0.0", "1.1.0"
 	for _, test := range []struct {

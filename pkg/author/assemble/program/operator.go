@@ -17,8 +17,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/payload"
 )
 
-// OperatorOptions define the content of the images of this project.
-type OperatorOptions struct {
+// ProjectOptions define the content of the images of this project.
+type ProjectOptions struct {
 	// Binary is the program, linked statically for Linux.
 	Binary []byte
 	// Certificates are the PEM certificate authorities for registries. The node stage needs none.
@@ -36,7 +36,7 @@ type OperatorOptions struct {
 // Operator builds the base image for releases. It contains only certificates, the operator and the operator's manifests. It matches the
 // Dockerfile, for machines without a container engine. Layers that rarely change are at the bottom. The manifests are at the top, because
 // readers of a release start there and need not load the binary.
-func Operator(opts OperatorOptions) (v1.Image, error) {
+func Operator(opts ProjectOptions) (v1.Image, error) {
 	layers := []content{
 		{"CA certificates", []layer.Entry{
 			{Name: "etc/", Mode: 0o755},
@@ -54,7 +54,7 @@ func Operator(opts OperatorOptions) (v1.Image, error) {
 
 // NodeStage builds the component image of the node stage, with its program and manifests. Its label makes `cvo release new` copy the manifests
 // into releases.
-func NodeStage(opts OperatorOptions) (v1.Image, error) {
+func NodeStage(opts ProjectOptions) (v1.Image, error) {
 	const name = "cvo-node"
 	all := labels(opts, "Node stage", "Updates the nodes of a platform.")
 	all[api.OperatorLabel] = "true"
@@ -65,7 +65,7 @@ func NodeStage(opts OperatorOptions) (v1.Image, error) {
 }
 
 // build returns an image with these layers, which runs the program with a name.
-func build(name string, layers []content, labels map[string]string, opts OperatorOptions) (v1.Image, error) {
+func build(name string, layers []content, labels map[string]string, opts ProjectOptions) (v1.Image, error) {
 	created := opts.Created.UTC().Truncate(time.Second)
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	img, err := mutate.ConfigFile(img, &v1.ConfigFile{
@@ -101,7 +101,7 @@ type content struct {
 
 // labels returns the labels in the Dockerfile. They omit api.OperatorLabel, which means that manifests/ is copied into releases: the manifests
 // in the operator's image are rendered in place.
-func labels(opts OperatorOptions, title, description string) map[string]string {
+func labels(opts ProjectOptions, title, description string) map[string]string {
 	labels := map[string]string{
 		"io.k8s.description":                   description,
 		"io.k8s.display-name":                  title,

@@ -26,7 +26,7 @@ var (
 
 //threat:libraries-host-image
 func TestOperatorImageIsABaseForReleases(t *testing.T) {
-	opts := program.OperatorOptions{
+	opts := program.ProjectOptions{
 		Binary: []byte("cvo"), Certificates: []byte("pem"), Manifests: []input.File{manifest}, Architecture: "arm64", Created: epoch,
 	}
 	opts.Version, opts.Revision = "v1.2.3", "0123abc"
