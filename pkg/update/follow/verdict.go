@@ -109,13 +109,14 @@ func judge(goal Goal, cv *configv1.ClusterVersion, levels runlevels) Verdict {
 	accepted := api.FindCondition(cv.Status.Conditions, api.ReleaseAccepted)
 	failing := api.FindCondition(cv.Status.Conditions, api.Failing)
 	progressing := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing)
+	isInvalid := invalid != nil && invalid.Status == configv1.ConditionTrue
 	switch {
-	case begun && reported.Completed(cv):
+	case begun && reported.Completed(cv) && !(isInvalid && wanted == nil && cv.Spec.DesiredUpdate != nil):
 		v.State, v.Message = Reached, fmt.Sprintf("Update to %s is complete.", name)
 		if wanted == nil {
 			v.Message = fmt.Sprintf("The cluster is at %s, and no update is in progress.", name)
 		}
-	case invalid != nil && invalid.Status == configv1.ConditionTrue:
+	case isInvalid:
 		v.State, v.Message = Refused, fmt.Sprintf("the ClusterVersion is invalid: %s: %s", invalid.Reason, invalid.Message)
 	case !begun && !waits && accepted != nil && accepted.Status == configv1.ConditionFalse:
 		v.State, v.Message, v.rejection = Refused, fmt.Sprintf("the cluster rejected the update to %s: %s: %s", name, accepted.Reason, accepted.Message), accepted

@@ -68,6 +68,13 @@ func TestVerdictFollowsTheClusterVersion(t *testing.T) {
 		{"it waits for an install that has not started", "completed", awaited("", "1.1.0", "", rejects("1.0.0"), unable), runlevels{}, Waiting, unable.Message},
 		{"it reports the rejection of a replacement during an install", "completed", awaited("1.0.0", "1.1.0", partial, rejects("1.1.0"), unable), runlevels{}, Refused, "the cluster rejected the update to 1.1.0: RetrievePayload: " + rejects("1.1.0").Message},
 		{"it reports an invalid spec", "accepted", awaited("1.0.0", "1.1.0", done, clusterversions.Condition(api.Invalid, configv1.ConditionTrue, "Unknown", "No such version.")), runlevels{}, Refused, "the ClusterVersion is invalid: Unknown: No such version."},
+		{
+			"it reports an invalid request at rest", "completed",
+			changed(awaited("1.0.0", "", done, clusterversions.Condition(api.Invalid, configv1.ConditionTrue, "Unknown", "No version.")), func(cv *configv1.ClusterVersion) {
+				cv.Spec.DesiredUpdate = &configv1.Update{}
+			}),
+			runlevels{}, Refused, "the ClusterVersion is invalid: Unknown: No version.",
+		},
 		{"it reports acceptance", "accepted", awaited("1.1.0", "1.1.0", partial), runlevels{}, Reached, "Update to 1.1.0 is accepted."},
 		{"it treats completion as acceptance", "accepted", awaited("1.1.0", "1.1.0", done), runlevels{}, Reached, "Update to 1.1.0 is complete."},
 		{"it tolerates failures", "completed", awaited("1.1.0", "1.1.0", partial, failing, working), runlevels{}, Waiting, working.Message},
