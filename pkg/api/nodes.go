@@ -40,6 +40,10 @@ const (
 // of its own release.
 const DaemonReleaseAnnotation = "cvo.cluster-version.github.io/daemon-release"
 
+// StageAnnotation on a MachineConfigNode names the rendered MachineConfig that the node's daemon puts on disk before the node's update. The
+// controller writes it. Condition Staged has the result.
+const StageAnnotation = "cvo.cluster-version.github.io/stage"
+
 // CordonAnnotation marks a node that the node stage has cordoned, with the number of the attempt. A cordon without it is an
 // administrator's.
 const CordonAnnotation = "cvo.cluster-version.github.io/cordoned"

@@ -47,6 +47,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/serve"
 	"github.com/cluster-version/cvo/pkg/node/cli"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/kubelet"
 	nodepool "github.com/cluster-version/cvo/pkg/node/pool"
@@ -306,6 +307,19 @@ func (s *stage) eventuallyDeleted(name string) {
 	})
 }
 
+// staged plays the daemon of a node. It reports that the host has staged another config than before, although the host has not.
+func (s *stage) staged(node, before string) {
+	s.t.Helper()
+	machine := &mcfgv1.MachineConfigNode{}
+	s.eventually(func(c *assert.CollectT) {
+		require.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Name: node}, machine))
+		assert.NotEqual(c, before, machine.Annotations[api.StageAnnotation])
+	})
+	reported := machine.DeepCopy()
+	nodepool.SetStaged(&reported.Status.Conditions, machine.Annotations[api.StageAnnotation], "", time.Now())
+	require.NoError(s.t, s.client.Status().Patch(s.t.Context(), reported, client.MergeFrom(machine)))
+}
+
 // updated waits until the worker pool is updated to another config than before, and returns its name.
 func (s *stage) updated(before string) (config string) {
 	s.t.Helper()
@@ -459,12 +473,14 @@ func TestPoolsUpdateWithinMaxUnavailable(t *testing.T) {
 			assert.Equal(c, p.Spec.Configuration.Name, machine.Status.ConfigVersion.Current)
 			assert.True(c, meta.IsStatusConditionTrue(machine.Status.Conditions, string(mcfgv1.MachineConfigNodeUpdated)))
 			assert.Equal(c, machine.Generation, machine.Status.ObservedGeneration)
+			staged, _ := nodepool.IsStaged(machine, p.Spec.Configuration.Name)
+			assert.True(c, staged)
 		})
 		text, err := os.ReadFile(filepath.Join(root, "etc/motd"))
 		require.NoError(t, err)
 		assert.Equal(t, "hello", string(text), name)
 	}
-	// 18 on an idle machine, and the taint of a node that waits. The limit is that of the whole stage, with staging and a reboot.
+	// 20 on an idle machine, and the taint of a node that waits. The limit is that of the whole stage, with a reboot.
 	s.assertWrites(begun, 24)
 }
 
@@ -504,6 +520,41 @@ func TestBrokenConfigStopsAndItsDeletionRepairs(t *testing.T) {
 			assert.Equal(c, before, n.Annotations[api.CurrentConfigAnnotation])
 		}
 	})
+}
+
+// TestNodesThatCannotStageAreSkipped has a folder in the place of a file in which the daemon of n1 names the staged config.
+func TestNodesThatCannotStageAreSkipped(t *testing.T) {
+	s := start(t, "n1", "n2")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	obstacle := filepath.Join(s.hosts["n1"], config.Folder, "staged.json")
+	require.NoError(t, os.Remove(obstacle))
+	require.NoError(t, os.Mkdir(obstacle, 0o700))
+
+	s.config("50-motd", map[string]string{"/etc/motd": "hello"})
+
+	p := &mcfgv1.MachineConfigPool{}
+	s.eventually(func(c *assert.CollectT) {
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: "worker"}, p))
+		assert.Equal(c, p.Spec.Configuration.Name, s.node("n2").Annotations[api.CurrentConfigAnnotation])
+		assert.NotEqual(c, before, p.Spec.Configuration.Name)
+		why := nodepool.Message(p, nodepool.NodesWaiting)
+		assert.Contains(c, why, "Node n1 cannot stage MachineConfig "+p.Spec.Configuration.Name+": ")
+		assert.Contains(c, why, "staged.json")
+		assert.EqualValues(c, 1, p.Status.UpdatedMachineCount)
+	})
+	n1 := s.node("n1")
+	assert.Equal(t, before, n1.Annotations[api.DesiredConfigAnnotation])
+	assert.Equal(t, api.NodeDone, n1.Annotations[api.NodeStateAnnotation])
+	assert.False(t, n1.Spec.Unschedulable)
+	assert.False(t, nodepool.IsTrue(p, mcfgv1.MachineConfigPoolDegraded))
+	plan := s.plan("")
+	require.Equal(t, []string{"n1 Wait"}, turns(plan))
+	assert.Contains(t, plan.Nodes[0].Why, "cannot stage MachineConfig")
+
+	require.NoError(t, os.Remove(obstacle))
+	s.restart() // the daemon retries it at once
+	s.updated(before)
 }
 
 // TestRefusedEvictionsAreRetriedWhenTheBudgetChanges plays the controller of budgets.
@@ -761,9 +812,10 @@ func TestChangedRenderedConfigsAreRefused(t *testing.T) {
 	before := s.updated("")
 	s.stop[1]()
 	s.config("50-motd", map[string]string{"/etc/motd": "hello"})
-	mc := &mcfgv1.MachineConfig{}
+	mc, p := &mcfgv1.MachineConfig{}, &mcfgv1.MachineConfigPool{}
 	s.eventually(func(c *assert.CollectT) {
-		mc.Name = s.node("n1").Annotations[api.DesiredConfigAnnotation]
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: "worker"}, p))
+		mc.Name = p.Spec.Configuration.Name
 		assert.NotEqual(c, before, mc.Name)
 	})
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(mc), mc))
@@ -773,10 +825,10 @@ func TestChangedRenderedConfigsAreRefused(t *testing.T) {
 	s.daemon("n1", "1.0.0")
 
 	s.eventually(func(c *assert.CollectT) {
-		n := s.node("n1")
-		assert.Equal(c, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
-		assert.Contains(c, n.Annotations[api.NodeReasonAnnotation], mc.Name+" is invalid: spec was changed after the controller rendered it")
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: "worker"}, p))
+		assert.Contains(c, nodepool.Message(p, nodepool.NodesWaiting), mc.Name+" is invalid: spec was changed after the controller rendered it")
 	})
+	assert.Equal(t, before, s.node("n1").Annotations[api.DesiredConfigAnnotation])
 	assert.NoFileExists(t, filepath.Join(s.hosts["n1"], "etc/motd"))
 	require.NoError(t, s.client.Delete(t.Context(), mc))
 	s.eventually(func(c *assert.CollectT) {
@@ -815,6 +867,7 @@ func TestCordonsOfAdministratorsAreKept(t *testing.T) {
 		stop()
 	}
 	s.config("50-motd", map[string]string{"/etc/motd": "hello"})
+	s.staged("n1", before)
 	s.eventually(func(c *assert.CollectT) {
 		assert.NotEqual(c, before, s.node("n1").Annotations[api.DesiredConfigAnnotation])
 	})

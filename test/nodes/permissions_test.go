@@ -292,6 +292,7 @@ func attacks(master string) []attack {
 		{"the proxy of its node", "GET", nodesPath + "n1/proxy/pods", "", true},
 		{"the status of another MachineConfigNode", "PATCH", machinesPath + "n2/status", status, true},
 		{"the spec of its MachineConfigNode", "PATCH", machinesPath + "n1", `{"spec":{"pool":{"name":"master"}}}`, true},
+		{"the config that its node stages", "PATCH", machinesPath + "n1", `{"metadata":{"annotations":{"cvo.cluster-version.github.io/stage":"` + master + `"}}}`, true},
 		{"the deletion of its MachineConfigNode", "DELETE", machinesPath + "n1", "", true},
 
 		{"a config of the control plane", "GET", configsPath + master, "", false},
@@ -359,6 +360,12 @@ func TestStolenDaemonTokenIsLimitedToItsNode(t *testing.T) {
 			assert.True(t, apierrors.IsForbidden(err), "%v", err)
 		})
 	}
+	t.Run("ignores annotations in the status of its MachineConfigNode", func(t *testing.T) {
+		require.NoError(t, thief.do("PATCH", machinesPath+"n1/status", `{"metadata":{"annotations":{"cvo.cluster-version.github.io/stage":"`+master+`"}}}`))
+		machine := &mcfgv1.MachineConfigNode{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: "n1"}, machine))
+		assert.Equal(t, worker, machine.Annotations[api.StageAnnotation])
+	})
 	t.Run("refuses writes with a token without a node", func(t *testing.T) {
 		loose := s.steal(s.token("machine-config-daemon", nil))
 		for path, body := range map[string]string{nodesPath + "n1": annotation("state", `"Done"`), machinesPath + "n1/status": `{"status":{"observedGeneration":8}}`} {

@@ -43,10 +43,11 @@ func reducePod(object any, own client.ObjectKey) any {
 }
 
 // NewCatchUp returns what delays the controllers of a new leader while its cache is late, and has mgr run it. The kinds decide which config a node
-// gets, how many nodes get it, which nodes are drained, and which MachineConfigs are deleted.
+// gets, how many nodes stage and get it, which nodes are drained, and which MachineConfigs are deleted.
 func NewCatchUp(mgr manager.Manager) (*watch.CatchUp, error) {
 	c := watch.NewCatchUp(mgr.GetClient(), mgr.GetAPIReader(),
-		&corev1.NodeList{}, &mcfgv1.MachineConfigPoolList{}, &mcfgv1.MachineConfigList{}, &mcfgv1.KubeletConfigList{}, &mcfgv1.ControllerConfigList{})
+		&corev1.NodeList{}, &mcfgv1.MachineConfigPoolList{}, &mcfgv1.MachineConfigList{}, &mcfgv1.MachineConfigNodeList{},
+		&mcfgv1.KubeletConfigList{}, &mcfgv1.ControllerConfigList{})
 	if err := mgr.Add(c); err != nil {
 		return nil, fmt.Errorf("comparing the cache: %w", err)
 	}

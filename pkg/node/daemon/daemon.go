@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package daemon is the part of the node stage that runs on each node. It follows the requests in the annotations of its Node: it reads the
-// requested MachineConfig, requests a drain, applies the config through package host, requests that the cordon is lifted, and reports the
+// Package daemon is the part of the node stage that runs on each node. It follows the requests in the annotations of its MachineConfigNode and its
+// Node: it reads and stages the requested MachineConfig, requests a drain, applies the config through package host, requests that the cordon is lifted, and reports the
 // result. The state is in the Node and on the host, so a restarted daemon continues. Only the delays after failures are in memory.
 package daemon
 
@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -49,17 +50,12 @@ type Daemon struct {
 
 	// failed is the last config that could not be applied to the host.
 	failed failure
-	// loaded is the config that was read for the update in progress. Its name has a hash of its content, so the content never changes.
-	loaded loaded
+	// staging is the result of the last request to stage a config.
+	staging staging
 
 	// reports counts failed reports, and nextReport is the earliest time of the next one after one without an answer.
 	reports    retry
 	nextReport time.Time
-}
-
-type loaded struct {
-	name    string
-	content config.Content
 }
 
 // failure is a config that could not be applied, with the number of consecutive attempts.
@@ -94,7 +90,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { watch.Run(ctx, nil, node, machine); return nil })
 	group.Go(func() error {
-		var steps retry
+		var steps, stagings retry
 		var due <-chan time.Time
 		for {
 			select {
@@ -108,7 +104,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 			if seen.node.Object == nil {
 				continue // the Node is deleted, or not there yet
 			}
-			reported, again := d.tryReport(ctx, seen)
+			stageAgain, err := d.stage(ctx, seen.machine.Object)
+			stageAgain = stagings.after(ctx, "staging failed", err, stageAgain)
+			reported, reportAgain := d.tryReport(ctx, seen)
 			if reported != nil {
 				changes.Locked(func() { latest.machine.Wrote(seen.machine, reported) })
 			}
@@ -116,16 +114,22 @@ func (d *Daemon) Run(ctx context.Context) error {
 			if written != nil {
 				changes.Record(func() { latest.node.Wrote(seen.node, written) })
 			}
-			if after = steps.after(ctx, "following the node failed", err, after); again > 0 && (after == 0 || again < after) {
-				after = again
-			}
 			due = nil
-			if after > 0 {
+			if after := first(steps.after(ctx, "following the node failed", err, after), reportAgain, stageAgain); after > 0 {
 				due = d.clock.After(after)
 			}
 		}
 	})
 	return group.Wait()
+}
+
+// first returns the shortest of delays, of which 0 is none.
+func first(delays ...time.Duration) time.Duration {
+	delays = slices.DeleteFunc(delays, func(d time.Duration) bool { return d == 0 })
+	if len(delays) == 0 {
+		return 0
+	}
+	return slices.Min(delays)
 }
 
 // retry counts consecutive failures of a request. A failure of one kind of request does not delay another.
@@ -225,11 +229,13 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	if isRequested && !drain.IsAnswered(n) {
 		return nil, 0, nil // the controller's answer is an event
 	}
-	content, err := d.read(ctx, desired)
-	if _, invalid := errors.AsType[*config.Error](err); err != nil && !invalid && !apierrors.IsNotFound(err) {
+	content, err := d.load(ctx, desired)
+	switch {
+	case isTransient(err):
 		return nil, 0, err
-	}
-	if err != nil {
+	case errors.Is(err, errNotStaged):
+		return d.giveUp(ctx, n, desired, err)
+	case err != nil:
 		written, reportErr := d.degrade(ctx, n, err.Error())
 		return written, requestRetry.Max, reportErr
 	}
@@ -248,29 +254,18 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 		return written, 0, err
 	}
 	if err := d.apply(ctx, desired, content); err != nil {
-		d.fail(desired)
-		written, reportErr := d.degrade(ctx, n, err.Error())
-		return written, time.Nanosecond, reportErr // the cordon is lifted next, unless the undo failed
+		return d.giveUp(ctx, n, desired, err)
 	}
-	d.failed, d.loaded = failure{}, loaded{}
+	d.failed = failure{}
 	written, err = d.settle(ctx, n, desired)
 	return written, 0, err
 }
 
-// read returns the content of a rendered MachineConfig. It reads each config of an update once.
-func (d *Daemon) read(ctx context.Context, name string) (config.Content, error) {
-	if d.loaded.name == name {
-		return d.loaded.content, nil
-	}
-	mc := &mcfgv1.MachineConfig{}
-	if err := d.client.Get(ctx, client.ObjectKey{Name: name}, mc); err != nil {
-		return config.Content{}, fmt.Errorf("reading MachineConfig %s: %w", name, err)
-	}
-	content, err := config.Decode(mc)
-	if err == nil {
-		d.loaded = loaded{name, content}
-	}
-	return content, err
+// giveUp reports that a config cannot be applied to the host. Unless the undo failed, the cordon is lifted next.
+func (d *Daemon) giveUp(ctx context.Context, n *corev1.Node, name string, reason error) (written *corev1.Node, after time.Duration, err error) {
+	d.fail(name)
+	written, err = d.degrade(ctx, n, reason.Error())
+	return written, time.Nanosecond, err
 }
 
 // compare compares the host before an update. A host without a config is unchanged if it already has the new content. For a host with a

@@ -39,7 +39,7 @@ func (d *Daemon) tryReport(ctx context.Context, s state) (reported *mcfgv1.Machi
 	return reported, again
 }
 
-// report writes the step of the update into the node's MachineConfigNode, which the controller creates. It returns nil if the status is the
+// report writes the step of the update and the result of staging into the node's MachineConfigNode, which the controller creates. It returns nil if the status is the
 // same. The daemon is the only writer of the status, so the patch needs no lock.
 func (d *Daemon) report(ctx context.Context, s state) (*mcfgv1.MachineConfigNode, error) {
 	before := s.machine.Object
@@ -47,12 +47,18 @@ func (d *Daemon) report(ctx context.Context, s state) (*mcfgv1.MachineConfigNode
 		return nil, nil // its creation is an event
 	}
 	p, err := d.progress(s.node.Object)
-	if err != nil || p.Desired == "" {
+	if err != nil {
 		return nil, err
 	}
 	p.Generation = before.Generation
 	after := before.DeepCopy()
-	after.Status = progress.Status(before.Status, p, d.clock.Now().UTC().Truncate(time.Second))
+	now := d.clock.Now().UTC().Truncate(time.Second)
+	if p.Desired != "" {
+		after.Status = progress.Status(before.Status, p, now)
+	}
+	if d.staging.config != "" {
+		pool.SetStaged(&after.Status.Conditions, d.staging.config, d.staging.failure, now)
+	}
 	if equality.Semantic.DeepEqual(before.Status, after.Status) {
 		return nil, nil
 	}

@@ -5,7 +5,7 @@
 // everything that the change replaces. After a crash at any point, the next process continues the change or undoes it.
 //
 // A change is pending until Confirm. The journal keeps the original of each managed path: its entry before any config managed it. The
-// original returns as soon as no config manages the path. Package tree writes the single files. The caller enables units, reloads systemd
+// original returns as soon as no config manages the path. Stage puts a config on disk before its change begins. Package tree writes the single files. The caller enables units, reloads systemd
 // and reboots. Linux only.
 package host
 
@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/cluster-version/cvo/internal/atomicfile"
 	"github.com/cluster-version/cvo/pkg/node/config"
@@ -37,10 +38,15 @@ var (
 type Options struct {
 	// Tree contains hooks for tests.
 	Tree tree.Options
+	// Free returns the free space on the file system of a folder. Default: fstatfs(2).
+	Free func(folder *os.File) (Space, error)
 }
 
 // Host is the file system of a host. Its whole state is on disk. Any number of processes may read it; one changes it at a time.
-type Host struct{ tree *tree.Tree }
+type Host struct {
+	tree *tree.Tree
+	free func(folder *os.File) (Space, error)
+}
 
 // Open opens the host with this root folder: "/" in production. It changes nothing. The caller must call Close.
 func Open(root string, options Options) (*Host, error) {
@@ -48,7 +54,10 @@ func Open(root string, options Options) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the host's root: %w", err)
 	}
-	return &Host{t}, nil
+	if options.Free == nil {
+		options.Free = free
+	}
+	return &Host{t, options.Free}, nil
 }
 
 // Close closes the root folder.
@@ -69,7 +78,7 @@ func (h *Host) Pending() (Change, bool, error) {
 	return *s.Change, true, nil
 }
 
-// Content returns the content of the current config or of the pending change.
+// Content returns the content of the current config, of the staged one or of the pending change.
 func (h *Host) Content(c Config) (config.Content, error) {
 	var content config.Content
 	if c == (Config{}) {

@@ -221,6 +221,9 @@ func (h *Host) collect(s *state) error {
 		return err
 	}
 	needed := map[string]bool{s.Current.Digest: true}
+	if staged, err := h.Staged(); err == nil {
+		needed[staged.Digest] = true
+	}
 	for _, original := range s.Originals {
 		needed[original.Digest] = true
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -56,6 +57,31 @@ func NewPool(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node,
 		}
 	}
 	return input, nil
+}
+
+// RequireStaged refuses the candidates that have not staged the pool's config. It returns the MachineConfigNodes of those that stage it next; a
+// candidate that is refused for another reason does not. nodes is the number of the pool's nodes, and machines are the MachineConfigNodes by name.
+func (p *Pool) RequireStaged(config string, nodes int, machines map[string]*mcfgv1.MachineConfigNode) (next []*mcfgv1.MachineConfigNode) {
+	staging := p.staging(config, nodes, machines)
+	maps.Copy(p.Refused, staging.Waiting)
+	p.refuseUnstageable(staging)
+	return staging.Request
+}
+
+// ExpectStaged refuses only the candidates that cannot stage the pool's config, and expects the others to stage it. The arguments are those of
+// RequireStaged.
+func (p *Pool) ExpectStaged(config string, nodes int, machines map[string]*mcfgv1.MachineConfigNode) {
+	p.refuseUnstageable(p.staging(config, nodes, machines))
+}
+
+func (p *Pool) staging(config string, nodes int, machines map[string]*mcfgv1.MachineConfigNode) pool.Staging {
+	allowed := slices.DeleteFunc(slices.Clone(p.Candidates), func(n *corev1.Node) bool { return p.Refused[n.Name] != "" })
+	return pool.Stage(config, allowed, nodes, machines)
+}
+
+func (p *Pool) refuseUnstageable(s pool.Staging) {
+	p.Unstageable = s.Failed
+	maps.Copy(p.Refused, s.Failed)
 }
 
 // OtherRelease says why the controller of a release may neither render nor assign configs, as a sentence without subject and period; it returns

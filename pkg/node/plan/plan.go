@@ -36,6 +36,8 @@ type Pool struct {
 	// Refused are the candidates and held nodes that may not get the pool's config now, each with the reason as a sentence without subject and
 	// period.
 	Refused map[string]string
+	// Unstageable are those of the refused candidates that cannot stage the pool's config, each with the reason. They need an administrator.
+	Unstageable map[string]string
 	// Leader is the node of the leading controller; empty if it is not known. It is the last of a control-plane pool, so that the controller
 	// moves once.
 	Leader string
@@ -158,7 +160,9 @@ func (p *Pool) isLeader(n *corev1.Node) bool {
 }
 
 // isDeferred reports whether the node of the leading controller has to wait for other nodes.
-func (p *Pool) isDeferred(n *corev1.Node) bool { return p.isLeader(n) && len(p.Candidates) > 1 }
+func (p *Pool) isDeferred(n *corev1.Node) bool {
+	return p.isLeader(n) && len(p.Candidates)-len(p.Unstageable) > 1
+}
 
 // startNodes returns at most free nodes, and for each candidate whether it is among them.
 func (r *round) startNodes(p *Pool, free int) (nodes []*corev1.Node, started []bool) {

@@ -428,3 +428,26 @@ func TestNodesWithADaemonOfAnotherReleaseWait(t *testing.T) {
 	assert.Equal(t, plan.Refused, result.Waiting[0].Cause)
 	assert.Equal(t, `waits for its daemon of release 1.1.0: the running one is of release "1.0.0"`, result.Waiting[0].String())
 }
+
+// TestNodesThatCannotStageAreSkipped has a pool with a slot for the node of the leading controller, and another node that cannot stage the config.
+func TestNodesThatCannotStageAreSkipped(t *testing.T) {
+	nodes, _ := parseNodes(t, "a: leader:")
+	machines := map[string]*mcfgv1.MachineConfigNode{}
+	for i, n := range nodes {
+		machines[n.Name] = &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Annotations: map[string]string{api.StageAnnotation: "new"}}}
+		pool.SetStaged(&machines[n.Name].Status.Conditions, "new", []string{"no space", ""}[i], now)
+	}
+	input := plan.Pool{Name: "master", UpdatesControlPlane: true, Leader: "leader", Candidates: nodes, Slots: 1, Refused: map[string]string{}}
+
+	assert.Empty(t, input.RequireStaged("new", 2, machines))
+
+	const why = "cannot stage MachineConfig new: no space"
+	result := plan.NewIndex(nil).Plan([]plan.Pool{input}, now)[0]
+	assert.Equal(t, "leader; a Refused", describe(result))
+	assert.Equal(t, why, result.Waiting[0].String())
+	input.Used = 1
+	result = plan.NewIndex(nil).Plan([]plan.Pool{input}, now)[0]
+	require.Len(t, result.Waiting, 2)
+	assert.Equal(t, why, result.Waiting[0].String(), "it does not wait for a slot")
+	assert.Equal(t, plan.ControlPlane, result.Waiting[1].Cause)
+}

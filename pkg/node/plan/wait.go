@@ -83,6 +83,10 @@ func zeroBudget(name types.NamespacedName, healthy, needed int32) string {
 // wait returns the reason why a candidate does not start. hasSlot reports whether a slot stays empty.
 func (r *round) wait(p *Pool, n *corev1.Node, hasSlot bool) Wait {
 	w := Wait{Node: n, Cause: Slot, Slots: p.Slots}
+	if why := p.Unstageable[n.Name]; why != "" {
+		w.Cause, w.refusal = Refused, why
+		return w
+	}
 	if !hasSlot {
 		if p.UpdatesControlPlane {
 			w.Cause = ControlPlane

@@ -1,5 +1,5 @@
-// Package pool takes MachineConfigPools and Nodes as values. It returns the nodes of each pool, the nodes that may start an update, and the
-// counts and conditions of the pool's status. Package update reads the objects and writes the results.
+// Package pool takes MachineConfigPools, Nodes and MachineConfigNodes as values. It returns the nodes of each pool, the nodes that may stage a
+// config or start an update, and the counts and conditions of the pool's status. Package update reads the objects and writes the results.
 package pool
 
 import (

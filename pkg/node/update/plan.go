@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -35,6 +37,8 @@ type rollout struct {
 	renderError string
 	// targeted are the nodes that get the pool's config now, in order.
 	targeted []*corev1.Node
+	// staging are the MachineConfigNodes of the nodes that stage the pool's config next.
+	staging []*mcfgv1.MachineConfigNode
 	// specError explains why no node can be targeted because of a field of the pool; empty if none prevents it.
 	specError string
 	// waiting explains why nodes wait although slots are free or they hold one; empty if none does.
@@ -47,10 +51,14 @@ type rollout struct {
 // plan finds the nodes that start now. refusals has for each ClusterRole why no node that reads its config with it may get one. wait is the time
 // after which plan must run again; 0 if only a change of an object requires that.
 func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Membership, nodes []*corev1.Node, refusals map[string]string) (wait time.Duration, err error) {
+	machines, err := r.machines(ctx)
+	if err != nil {
+		return 0, err
+	}
 	inputs := make([]plan.Pool, len(rollouts))
 	isNeeded := false
 	for i, o := range rollouts {
-		inputs[i] = o.prepare(members, nodes, r.options.Release, refusals[readerOf(o.pool)])
+		inputs[i] = o.prepare(members, nodes, machines, r.options.Release, refusals[readerOf(o.pool)])
 		isNeeded = isNeeded || inputs[i].Used < inputs[i].Slots && len(inputs[i].Candidates) > 0
 	}
 	if !isNeeded {
@@ -109,22 +117,34 @@ func (r *pools) leader(ctx context.Context) string {
 	return pod.Spec.NodeName
 }
 
-// explain returns a sentence about the first node that waits although slots are free or it holds one, and the number of the others; empty if none
-// does.
+// explain returns a sentence about the first node that cannot stage the config, and one about the first that waits although slots are free or it
+// holds one, each with the number of the others; empty if there is none.
 func explain(input plan.Pool, p plan.Plan) string {
-	switch {
-	case p.Idle > 0, len(p.Waiting) > 0 && p.Waiting[0].OtherPool != "":
-		first := p.Waiting[0]
-		return printable.AndOthers(fmt.Sprintf("Node %s %s", first.Node.Name, first), len(p.Waiting), "node")
-	case len(input.Held) > 0:
-		first := input.Held[0].Name
-		return printable.AndOthers(fmt.Sprintf("Node %s %s", first, input.Refused[first]), len(input.Held), "node")
+	var sentences []string
+	add := func(name, why string, n int) {
+		sentences = append(sentences, printable.AndOthers(fmt.Sprintf("Node %s %s", name, why), n, "node"))
 	}
-	return ""
+	isUnstageable := func(n *corev1.Node) bool { return input.Unstageable[n.Name] != "" }
+	if i := slices.IndexFunc(input.Candidates, isUnstageable); i >= 0 {
+		name := input.Candidates[i].Name
+		add(name, input.Unstageable[name], len(input.Unstageable))
+	}
+	waiting := slices.DeleteFunc(slices.Clone(p.Waiting), func(w plan.Wait) bool { return isUnstageable(w.Node) })
+	switch {
+	case len(waiting) > 0 && (p.Idle > 0 || waiting[0].OtherPool != ""):
+		add(waiting[0].Node.Name, waiting[0].String(), len(waiting))
+	case len(input.Held) > 0:
+		name := input.Held[0].Name
+		add(name, input.Refused[name], len(input.Held))
+	}
+	return strings.Join(sentences, "; ")
 }
 
-// prepare returns the pool for the planner, and targets the nodes that keep their slots. The other arguments are those of plan.NewPool.
-func (o *rollout) prepare(members pool.Membership, all []*corev1.Node, release, refusal string) plan.Pool {
+// prepare returns the pool for the planner, and targets the nodes that keep their slots. The other arguments are those of plan.NewPool and
+// plan.Pool.RequireStaged.
+func (o *rollout) prepare(
+	members pool.Membership, all []*corev1.Node, machines map[string]*mcfgv1.MachineConfigNode, release, refusal string,
+) plan.Pool {
 	input, err := plan.NewPool(o.pool, members, all, release, refusal)
 	if err != nil {
 		o.specError = err.Error()
@@ -133,6 +153,7 @@ func (o *rollout) prepare(members pool.Membership, all []*corev1.Node, release, 
 		input.Candidates = nil
 		return input
 	}
+	o.staging = input.RequireStaged(o.pool.Spec.Configuration.Name, len(o.nodes), machines)
 	o.targeted, o.waiting = input.Retarget, explain(input, plan.Plan{})
 	return input
 }

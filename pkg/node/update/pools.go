@@ -39,9 +39,10 @@ type pools struct {
 
 	// sources are the MachineConfigs of each pool, as they were last seen, and their result.
 	sources map[string]*sources
-	// writtenNodes and writtenPools are versions that the cache may not show yet.
-	writtenNodes watch.Written[*corev1.Node]
-	writtenPools watch.Written[*mcfgv1.MachineConfigPool]
+	// These are versions that the cache may not show yet.
+	writtenNodes    watch.Written[*corev1.Node]
+	writtenPools    watch.Written[*mcfgv1.MachineConfigPool]
+	writtenMachines watch.Written[*mcfgv1.MachineConfigNode]
 
 	planner *planner
 	guard   *guard
@@ -131,7 +132,7 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	}
 	for _, o := range rollouts {
 		if o.err == nil {
-			o.err = r.sync(ctx, o, members)
+			o.err = errors.Join(r.stage(ctx, o), r.sync(ctx, o, members))
 		}
 		if o.err != nil {
 			failures = append(failures, fmt.Errorf("MachineConfigPool %s: %w", o.pool.Name, o.err))

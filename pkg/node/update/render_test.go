@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cluster-version/cvo/internal/pointers"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/kubelet"
@@ -39,6 +40,10 @@ type memory struct {
 	configs []mcfgv1.MachineConfig
 	kubelet []mcfgv1.KubeletConfig
 	nodes   []corev1.Node
+	// machines are the MachineConfigNodes. If it is nil, each node has staged the config of its pool.
+	machines []mcfgv1.MachineConfigNode
+	// requested has the names of nodes that got a request to stage a config.
+	requested []string
 	// release is the one that the ControllerConfig names.
 	release string
 	// version is the last resource version.
@@ -67,12 +72,33 @@ func (m *memory) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 		l.Items = m.kubelet
 	case *corev1.NodeList:
 		l.Items = m.nodes
+	case *mcfgv1.MachineConfigNodeList:
+		if l.Items = m.machines; l.Items == nil {
+			l.Items = m.allStaged()
+		}
 	case *policyv1.PodDisruptionBudgetList:
 		if m.onBudgets != nil {
 			m.onBudgets()
 		}
 	}
 	return nil
+}
+
+// allStaged returns MachineConfigNodes of nodes that have staged the config of their pool.
+func (m *memory) allStaged() (machines []mcfgv1.MachineConfigNode) {
+	for name, nodes := range pool.Assign(pointers.To(m.pools), pointers.To(m.nodes)).Nodes {
+		i := slices.IndexFunc(m.pools, func(p mcfgv1.MachineConfigPool) bool { return p.Name == name })
+		for _, n := range nodes {
+			machines = append(machines, newMachine(n.Name, m.pools[i].Spec.Configuration.Name))
+			pool.SetStaged(&machines[len(machines)-1].Status.Conditions, m.pools[i].Spec.Configuration.Name, "", time.Now())
+		}
+	}
+	return machines
+}
+
+// newMachine returns a MachineConfigNode with the request to stage a config.
+func newMachine(name, config string) mcfgv1.MachineConfigNode {
+	return mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{api.StageAnnotation: config}}}
 }
 
 func (m *memory) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
@@ -103,6 +129,15 @@ func (m *memory) Patch(_ context.Context, o client.Object, patch client.Patch, _
 		for _, rule := range o.Rules {
 			m.readable[o.Name] = append(m.readable[o.Name], rule.ResourceNames...)
 		}
+	case *mcfgv1.MachineConfigNode:
+		data, err := patch.Data(o)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(data, o); err != nil {
+			return err
+		}
+		m.requested = append(m.requested, o.Name)
 	case *mcfgv1.MachineConfigPool:
 		for i := range m.pools {
 			if m.pools[i].Name == o.Name {

@@ -1,6 +1,6 @@
-// Package update renders the MachineConfigs of each pool, assigns the result to nodes as far as the pool and PodDisruptionBudgets allow, and
-// reports in the pool's status. Packages config, pool and plan decide; this package reads the objects and writes the results. The state of an
-// update is in the objects, so a new leader continues. What is only in memory saves requests and repeated waits.
+// Package update renders the MachineConfigs of each pool, requests that nodes stage the result, assigns it to nodes as far as the pool and
+// PodDisruptionBudgets allow, and reports in the pool's status. Packages config, pool and plan decide; this package reads the objects and writes
+// the results. The state of an update is in the objects, so a new leader continues. What is only in memory saves requests and repeated waits.
 package update
 
 import (
@@ -68,6 +68,7 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager, caughtUp *watch.Ca
 		Watches(&mcfgv1.MachineConfig{}, all).
 		Watches(&mcfgv1.KubeletConfig{}, all).
 		Watches(&mcfgv1.ControllerConfig{}, all).
+		Watches(&mcfgv1.MachineConfigNode{}, all, builder.WithPredicates(cluster.OnChanges(mattersToStaging))).
 		Watches(&corev1.Node{}, all, builder.WithPredicates(cluster.OnChanges(mattersToPools))).
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds), builder.WithPredicates(cluster.OnChanges(plan.Frees))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds)).

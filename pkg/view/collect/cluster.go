@@ -151,7 +151,7 @@ var (
 )
 
 // viewed lists the resources that ClusterRole cluster-version-operator-viewer allows to read.
-var viewed = []string{"ClusterOperators", "MachineConfigPools", "nodes"}
+var viewed = []string{"ClusterOperators", "MachineConfigNodes", "MachineConfigPools", "nodes"}
 
 func explain(what string, err error) error {
 	switch {

@@ -20,7 +20,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/view/nodes"
 )
 
-// Nodes reads the state of the updates of nodes: two lists, page by page. The error is ErrAbsent if the cluster has no MachineConfigPools.
+// Nodes reads the state of the updates of nodes: three lists, page by page. The error is ErrAbsent if the cluster has no MachineConfigPools.
 func Nodes(ctx context.Context, c client.Reader, now time.Time) (nodes.Cluster, error) {
 	cluster := nodes.Cluster{At: now}
 	pools, err := listed[mcfgv1.MachineConfigPool](ctx, c, &mcfgv1.MachineConfigPoolList{})
@@ -31,7 +31,14 @@ func Nodes(ctx context.Context, c client.Reader, now time.Time) (nodes.Cluster, 
 	if err != nil {
 		return cluster, explain("nodes", err)
 	}
-	cluster.Pools, cluster.Nodes = pointers.To(pools), pointers.To(found)
+	machines, err := listed[mcfgv1.MachineConfigNode](ctx, c, &mcfgv1.MachineConfigNodeList{})
+	if err != nil && !meta.IsNoMatchError(err) {
+		return cluster, explain("MachineConfigNodes", err)
+	}
+	cluster.Pools, cluster.Nodes, cluster.Machines = pointers.To(pools), pointers.To(found), map[string]*mcfgv1.MachineConfigNode{}
+	for i := range machines {
+		cluster.Machines[machines[i].Name] = &machines[i]
+	}
 	return cluster, nil
 }
 

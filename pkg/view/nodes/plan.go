@@ -157,7 +157,7 @@ func NewDraft(c Cluster, configs Configs, only string) (*Draft, error) {
 	members := pool.Assign(c.Pools, c.Nodes)
 	for _, p := range c.Pools {
 		isShown := only == "" || only == p.Name
-		d.drafts = append(d.drafts, r.draft(p, members, c.Nodes, isShown))
+		d.drafts = append(d.drafts, r.draft(p, members, c.Nodes, c.Machines, isShown))
 	}
 	// The controller does not start nodes of paused pools, so they must not take budgets from others.
 	slices.SortFunc(d.drafts, func(a, b draft) int {
@@ -223,8 +223,9 @@ func newRenderer(configs Configs, pools []*mcfgv1.MachineConfigPool) *renderer {
 	return r
 }
 
-// draft returns the plan of a pool without pods. all are the nodes of the cluster, and m has their pools.
-func (r *renderer) draft(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node, shown bool) draft {
+// draft returns the plan of a pool without pods. all are the nodes of the cluster, and m has their pools. The plan expects that nodes stage the
+// config, except those that cannot.
+func (r *renderer) draft(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node, machines map[string]*mcfgv1.MachineConfigNode, shown bool) draft {
 	nodes := m.Nodes[p.Name]
 	d := draft{
 		pool: p.DeepCopy(), nodes: nodes, shown: shown,
@@ -257,6 +258,7 @@ func (r *renderer) draft(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*
 	if rendered == nil || invalid != nil {
 		return d
 	}
+	d.input.ExpectStaged(rendered.Name, len(nodes), machines)
 	d.MaxUnavailable, d.Target = d.input.Slots, rendered.Name
 	d.Done = int(pool.Status(d.pool, nodes, pool.StatusOptions{}, time.Time{}).UpdatedMachineCount)
 	for _, n := range nodes {

@@ -190,6 +190,28 @@ func TestPlanFollowsTheOrderOfTheController(t *testing.T) {
 	assert.False(t, p.Pools[0].Spec.Paused)
 }
 
+// unstageable returns the MachineConfigNode of a node that cannot stage a config.
+func unstageable(node, config string) map[string]*mcfgv1.MachineConfigNode {
+	m := &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{Name: node, Annotations: map[string]string{api.StageAnnotation: config}}}
+	pool.SetStaged(&m.Status.Conditions, config, "no space", now)
+	return map[string]*mcfgv1.MachineConfigNode{node: m}
+}
+
+// TestPlanExpectsThatNodesStage has a node that cannot stage the target, and others that have not staged it yet.
+func TestPlanExpectsThatNodesStage(t *testing.T) {
+	p := newPlanned(t, 1)
+	p.add("a", "b", "c")
+	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")}
+	target := p.plan().Pools[0].Target
+	p.Machines = unstageable("a", target)
+
+	assert.Equal(t, []string{
+		"Start b", "Wait a cannot stage MachineConfig " + target + ": no space", "Wait c waits for a free slot: at most 1 node may be unavailable or failed",
+	}, turns(p.plan()))
+	p.Machines = unstageable("a", p.at())
+	assert.Equal(t, "Start a", turns(p.plan())[0], "the failure is of another config")
+}
+
 func TestPlanShowsBudgetsAndLosses(t *testing.T) {
 	p := newPlanned(t, 3)
 	p.add("a", "b", "c")

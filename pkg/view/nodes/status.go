@@ -27,6 +27,8 @@ type Cluster struct {
 	At    time.Time
 	Pools []*mcfgv1.MachineConfigPool
 	Nodes []*corev1.Node
+	// Machines are the MachineConfigNodes by name.
+	Machines map[string]*mcfgv1.MachineConfigNode
 }
 
 // Find returns the pool with a name. Its error lists the existing pools.
@@ -150,7 +152,7 @@ func NewStatus(c Cluster, only string) (*Status, error) {
 	s := &Status{At: c.At, Pools: []Pool{}, WithoutPool: []string{}, WithoutDaemon: []string{}, Contested: []Contested{}}
 	turn := turnOf(c.Pools, members)
 	for _, p := range pools {
-		s.Pools = append(s.Pools, newPool(p, members, turn, c.At))
+		s.Pools = append(s.Pools, newPool(p, members, c.Machines, turn, c.At))
 	}
 	slices.SortFunc(s.Pools, func(a, b Pool) int { return strings.Compare(a.Name, b.Name) })
 	if only != "" {
@@ -174,7 +176,7 @@ func turnOf(pools []*mcfgv1.MachineConfigPool, members pool.Membership) string {
 }
 
 // newPool returns a pool with its nodes. turn is the result of turnOf.
-func newPool(p *mcfgv1.MachineConfigPool, members pool.Membership, turn string, now time.Time) Pool {
+func newPool(p *mcfgv1.MachineConfigPool, members pool.Membership, machines map[string]*mcfgv1.MachineConfigNode, turn string, now time.Time) Pool {
 	nodes := members.Nodes[p.Name]
 	counts := pool.Status(p, nodes, pool.StatusOptions{}, now)
 	result := Pool{
@@ -214,7 +216,8 @@ func newPool(p *mcfgv1.MachineConfigPool, members pool.Membership, turn string, 
 			}
 			node.Why = unreadiness(n)
 		case Waiting:
-			node.Why = result.waits(n, used, delay)
+			_, failure := pool.IsStaged(machines[n.Name], result.Config)
+			node.Why = result.waits(n, used, failure, delay)
 		default:
 		}
 		result.Nodes = append(result.Nodes, node)
@@ -289,9 +292,9 @@ func (n Node) rank() int {
 	return rank
 }
 
-// waits explains why a node has not started. used is the number of used slots, and delay says why no node of the pool may start, even if a slot is
-// free. The result is empty if the node may start at once.
-func (p *Pool) waits(n *corev1.Node, used int, delay string) string {
+// waits explains why a node has not started. used is the number of used slots. failure says why the node cannot stage the config, and delay why no
+// node of the pool may start, even if a slot is free. The result is empty if the node may start at once.
+func (p *Pool) waits(n *corev1.Node, used int, failure, delay string) string {
 	switch {
 	case pool.HoldsSlot(n):
 		return "waits for its daemon to start the update"
@@ -303,6 +306,8 @@ func (p *Pool) waits(n *corev1.Node, used int, delay string) string {
 		return "waits because the pool is paused"
 	case p.SpecError != "":
 		return "waits because a field of the pool is invalid"
+	case failure != "":
+		return pool.Unstageable(p.Config, failure)
 	case delay != "":
 		return delay
 	case used >= p.MaxUnavailable:

@@ -212,6 +212,16 @@ func TestStatusNamesAnInvalidNodeSelector(t *testing.T) {
 	assert.Contains(t, out.String(), s.Pools[0].SpecError)
 }
 
+func TestNodeThatCannotStageSaysWhy(t *testing.T) {
+	c := nodes.Cluster{At: now, Pools: []*mcfgv1.MachineConfigPool{newPool("worker", with(pool.NodesWaiting, "Node n waits"))}, Nodes: []*corev1.Node{at("n", before)}}
+	c.Machines = unstageable("n", target)
+	s, err := nodes.NewStatus(c, "")
+	require.NoError(t, err)
+	assert.Equal(t, nodes.PoolUpdating, s.Pools[0].State)
+	assert.Equal(t, nodes.Waiting, s.Pools[0].Nodes[0].Phase)
+	assert.Equal(t, "cannot stage MachineConfig "+target+": no space", s.Pools[0].Nodes[0].Why)
+}
+
 // TestControlPlanePoolNamesTheOneForWhichItWaits has a master that is being updated.
 func TestControlPlanePoolNamesTheOneForWhichItWaits(t *testing.T) {
 	master, waits, arbiter := to("m-0", api.NodeWorking), at("m-1", before), at("a-0", before)
