@@ -299,9 +299,10 @@ func (m *mirroring) read(ctx context.Context) (err error) {
 	if m.release, err = mirror.Read(ctx, m.images, m.image, m.keepManifestList); err != nil {
 		return err
 	}
+	onlyIndex, err := m.trust.coversOnlyIndex(ctx, m.release)
 	switch r := m.release; {
-	case !m.trust.coversOnlyIndex(ctx, r):
-		return nil
+	case err != nil || !onlyIndex:
+		return err
 	case m.changed("keep-manifest-list"):
 		fmt.Fprintf(m.streams.Err, "warning: the signature covers the multi-architecture image %s, but not the image %s in it: "+
 			"clusters that verify signatures will reject the mirrored image: omit --keep-manifest-list=false\n", r.Resolved, r.Digest)

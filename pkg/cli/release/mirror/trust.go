@@ -97,13 +97,20 @@ func (m *mirroring) policy(ctx context.Context) (policy.Policy, error) {
 	return shipped, nil
 }
 
-// coversOnlyIndex reports whether the signatures cover an index, but not the image in it that would be copied.
-func (t *mirrorTrust) coversOnlyIndex(ctx context.Context, r *mirror.Release) bool {
+// coversOnlyIndex reports whether the signatures cover an index, but not the image in it that would be copied. A failed search is an error.
+func (t *mirrorTrust) coversOnlyIndex(ctx context.Context, r *mirror.Release) (bool, error) {
 	if t.skipped != nil || r.Digest == r.Resolved {
-		return false
+		return false, nil
 	}
 	_, err := t.verifier.Verify(ctx, r.Image)
-	return err != nil
+	if err == nil || ctx.Err() != nil {
+		return false, err
+	}
+	if refused, ok := errors.AsType[*verify.UnverifiedError](err); ok && refused.IsUnsigned() {
+		return true, nil
+	}
+	return false, &command.RefusedError{Err: fmt.Errorf(
+		"nothing was copied: cannot determine whether image %s is signed like its index: %w: copy all architectures with --keep-manifest-list", r.Digest, err)}
 }
 
 // writeSignatures writes the OpenPGP signatures to the destinations that the flags name.
