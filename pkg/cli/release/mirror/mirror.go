@@ -368,7 +368,7 @@ func (m *mirroring) copy(ctx context.Context) (err error) {
 	if options.Without, err = m.previousBlobs(ctx, options); err != nil {
 		return err
 	}
-	progress := m.progress.Start(m.streams, "Mirroring "+m.release.Version)
+	progress := m.progress.Start(ctx, m.streams, "Mirroring "+m.release.Version)
 	defer progress.Close()
 	options.Warn = func(text string) { fmt.Fprintf(progress.Streams().Err, "warning: %s\n", text) }
 	options.Progress = func(e mirror.Event) { progress.Report(copyEvent(e)) }
