@@ -33,7 +33,7 @@ type mirrorTrust struct {
 	policy   policy.Policy
 	sources  verify.Sources
 	verifier *verify.Verifier
-	evidence []release.Evidence
+	evidence []release.Evidence // none if the verification was skipped
 	// skipped is the error that --insecure-skip-verification overrode; nil if none.
 	skipped error
 }
@@ -99,7 +99,7 @@ func (m *mirroring) policy(ctx context.Context) (policy.Policy, error) {
 
 // coversOnlyIndex reports whether the signatures cover an index, but not the image in it that would be copied. A failed search is an error.
 func (t *mirrorTrust) coversOnlyIndex(ctx context.Context, r *mirror.Release) (bool, error) {
-	if t.skipped != nil || r.Digest == r.Resolved {
+	if len(t.evidence) == 0 || r.Digest == r.Resolved {
 		return false, nil
 	}
 	_, err := t.verifier.Verify(ctx, r.Image)
