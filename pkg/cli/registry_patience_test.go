@@ -11,8 +11,10 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
@@ -61,10 +63,28 @@ func TestCommandsNameTheRegistryThatTheyWaitFor(t *testing.T) {
 	}))
 	t.Cleanup(slow.Close)
 	host := strings.TrimPrefix(slow.URL, "http://")
-	errs.text = "info: Waiting for a response of " + host + "\n"
+	errs.text = "info: Waiting for a response from " + host + "\n"
 
 	cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: errs})
-	cmd.SetArgs([]string{"release", "info", host + "/platform/release:1.2.3", "--quiet"})
+	cmd.SetArgs([]string{"release", "info", host + "/platform/release:1.2.3"})
 	require.NoError(t, cmd.ExecuteContext(t.Context()))
 	assert.Equal(t, 1, strings.Count(errs.all.String(), errs.text))
+}
+
+// TestCommandsWithAWaitingUserLimitLookups checks that no copy fails because a registry is slow.
+func TestCommandsWithAWaitingUserLimitLookups(t *testing.T) {
+	var limited []string
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		if f := cmd.Flags().Lookup(clientcmd.FlagTimeout); f != nil && strings.Contains(f.Usage, "registry") {
+			limited = append(limited, cmd.CommandPath())
+		}
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(cli.New(command.Silent()))
+	assert.ElementsMatch(t, []string{
+		"cvo install", "cvo release diff", "cvo release info", "cvo upgrade", "cvo upgrade diff", "cvo upgrade rollback",
+	}, limited)
 }

@@ -142,6 +142,35 @@ func TestReleaseMirrorCopiesOneArchitectureOfAnIndex(t *testing.T) {
 		digest, _ := m.mirrored("1.2.3-x86_64")
 		assert.Equal(t, command.ExitRefused, command.ExitCode(m.verify(digest, "--trust", m.trust)))
 	})
+	t.Run("unless the search for the signature of its image fails", func(t *testing.T) {
+		for name, damage := range map[string]func(t *testing.T, signature string){
+			"because the signature is damaged": func(t *testing.T, signature string) {
+				t.Helper()
+				require.NoError(t, os.WriteFile(signature, []byte("damaged"), 0o600))
+			},
+			"because the store cannot be read": func(t *testing.T, signature string) {
+				t.Helper()
+				require.NoError(t, os.Remove(signature))
+				require.NoError(t, os.Mkdir(signature, 0o755))
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				m, amd64 := newMirrorableIndex(t)
+				m.sign()
+				signature, err := m.signer.WriteSignature(m.store, amd64)
+				require.NoError(t, err)
+				damage(t, signature)
+				err = m.run(m.image.Pullspec, "--to", m.to(), "--trust", m.trust)
+				require.ErrorContains(t, err, "nothing was copied: cannot determine whether image "+string(amd64.Digest)+" is signed")
+				require.ErrorContains(t, err, "signature-1: ")
+				require.ErrorContains(t, err, "--keep-manifest-list")
+				assert.Equal(t, command.ExitRefused, command.ExitCode(err))
+				assert.NotContains(t, m.stderrText, "Copying all architectures")
+
+				require.NoError(t, m.run(m.image.Pullspec, "--to", m.to(), "--trust", m.trust, "--keep-manifest-list"))
+			})
+		}
+	})
 	t.Run("without verification", func(t *testing.T) {
 		m, amd64 := newMirrorableIndex(t)
 		require.NoError(t, m.run(m.image.Pullspec, "--to", m.to(), "--insecure-skip-verification"))

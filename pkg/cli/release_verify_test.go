@@ -239,7 +239,7 @@ func TestReleaseVerifyReportsSignatures(t *testing.T) {
 			{[]string{img.Pullspec, "--trust", trust, "--signatures", trust}, command.ExitFailed, "it contains no ConfigMap"},
 			{[]string{"1.0.0", "--trust", trust}, command.ExitUsage, `"1.0.0" is a version: name its image, such as registry.example/release:1.0.0`},
 			{[]string{img.Pullspec, "--release", "1.0.0"}, command.ExitUsage, `"1.0.0" is a version`},
-			{[]string{"platform-release", "--trust", trust}, command.ExitFailed, "use docker.io/platform-release for an image on Docker Hub"},
+			{[]string{"platform-release", "--trust", trust}, command.ExitUsage, "use docker.io/platform-release for an image on Docker Hub"},
 			{[]string{img.Repository() + ":none", "--trust", trust}, command.ExitFailed, "resolving"},
 		} {
 			_, _, err := runVerify(t, test.args...)

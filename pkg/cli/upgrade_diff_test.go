@@ -328,7 +328,8 @@ func TestUpgradeDiffPreviewsARelease(t *testing.T) {
 	})
 	t.Run("it rejects a mistyped folder", func(t *testing.T) {
 		_, _, err := diff("relase")
-		require.ErrorContains(t, err, `"relase" is neither an OCI layout nor a folder, and names no registry`)
+		require.ErrorContains(t, err, `"relase" does not exist and names no registry`)
+		assert.Equal(t, command.ExitUsage, command.ExitCode(err))
 		_, _, err = diff("127.0.0.1:1/platform/release:1.1.0")
 		require.ErrorContains(t, err, "registry 127.0.0.1:1 cannot be reached")
 		assert.NotContains(t, err.Error(), "folder")

@@ -107,17 +107,6 @@ spec: {imageTagMirrors: [{source: registry.invalid/platform, mirrors: [%s/platfo
 			assert.JSONEq(t, test.spec, c.sent()[0].spec(t))
 		})
 	}
-	t.Run("it waits for a silent registry only for --request-timeout", func(t *testing.T) {
-		silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() }))
-		t.Cleanup(silent.Close)
-		host := strings.TrimPrefix(silent.URL, "http://")
-		c.put(t, clusterversions.WithUpdates(clusterversions.Resting()))
-		_, errs, code := c.cvo(t, "--to-image="+host+"/platform/release:4.14.3", "--allow-explicit-upgrade", "--request-timeout=5s")
-		assert.Equal(t, command.ExitFailed, code)
-		assert.Contains(t, errs, "registry "+host+" does not respond in time")
-		assert.Contains(t, errs, "no progress for 5s")
-		assert.Empty(t, c.sent())
-	})
 	t.Run("it uses the pull secret of the cluster", func(t *testing.T) {
 		guarded := withPassword(t, registry.URL())
 		require.NoError(t, c.api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: api.ConfigNamespace}}))

@@ -185,7 +185,7 @@ func (c *requestCluster) rollsBack(t *testing.T) {
 		_, errs, code := c.cvo(t, "rollback", "--idms-file", mirrors)
 		assert.Equal(t, command.ExitRefused, code)
 		assert.Len(t, c.sent(), 1)
-		assert.Contains(t, errs, "error: the previous release is now 4.14.1 ("+clusterversions.Release("", "9").Image+"), whose objects are not checked: run the command again\n")
+		assert.Contains(t, errs, "error: the objects of 4.14.1 ("+clusterversions.Release("", "9").Image+") are not checked: run the command again\n")
 	})
 	t.Run("rollback sends its request after a change during the check", func(t *testing.T) {
 		c.put(t, clusterversions.Resting())

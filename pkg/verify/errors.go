@@ -78,7 +78,7 @@ func (e *UnverifiedError) Error() string {
 			fmt.Fprintf(&b, "; %s: %s", a.Store, strings.Join(a.Remarks, ", "))
 		}
 	}
-	if e.Absent == nil && e.unsigned() {
+	if e.Absent == nil && e.IsUnsigned() {
 		b.WriteString("; its publisher signs it with 'cvo release sign', see " + api.UserDocs + "signatures.md")
 	}
 	if e.Cause != nil {
@@ -90,8 +90,8 @@ func (e *UnverifiedError) Error() string {
 // noSignature is the remark about a place without a signature.
 const noSignature = "no signature found"
 
-// unsigned reports whether every place was searched and none has a signature, valid or not.
-func (e *UnverifiedError) unsigned() bool {
+// IsUnsigned reports whether every place was searched and none has a signature, valid or not.
+func (e *UnverifiedError) IsUnsigned() bool {
 	return e.Cause == nil && !slices.ContainsFunc(e.Answers, func(a Answer) bool { return !slices.Equal(a.Remarks, []string{noSignature}) })
 }
 

@@ -164,7 +164,7 @@ func (v *Verifier) Verify(ctx context.Context, image release.Image) ([]release.E
 		return t.evidence(), nil
 	}
 	refusal := t.refusal(image.Digest, v.policy, ctx.Err())
-	if v.exist != nil && refusal.unsigned() {
+	if v.exist != nil && refusal.IsUnsigned() {
 		refusal.Absent = v.absent(ctx, image)
 	}
 	return nil, refusal

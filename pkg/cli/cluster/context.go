@@ -71,7 +71,7 @@ func (f *ContextFlags) Add(flags *pflag.FlagSet) {
 			ImpersonateGroups: clientcmd.FlagInfo{LongName: clientcmd.FlagImpersonateGroup, Description: "`group` to impersonate; may be repeated"},
 		},
 		Timeout: clientcmd.FlagInfo{
-			LongName: clientcmd.FlagTimeout, Default: "0", Description: "`time` after which a request to the API server or a look-up in a registry fails, such as 30s; 0 for no limit; default for registries 30s",
+			LongName: clientcmd.FlagTimeout, Default: "0", Description: "`time` after which a request to the API server fails, such as 30s; 0 for no limit",
 		},
 	})
 }

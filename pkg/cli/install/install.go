@@ -142,6 +142,7 @@ another release; 5 timeout (--timeout); 6 timeout, and something blocks the oper
 	printing.AddFlag(cmd, &o.output)
 	o.registry.Add(f)
 	o.cluster.Add(f)
+	registries.LimitLookups(f)
 	_ = cmd.RegisterFlagCompletionFunc("payload-retrieval", cobra.FixedCompletions(retrievals(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions([]string{waitDeployed, follow.GoalCompleted, waitNone}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

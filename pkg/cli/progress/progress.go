@@ -5,6 +5,7 @@ package progress
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"slices"
 	"sync"
@@ -49,19 +50,20 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.quiet, "quiet", false, "do not show progress")
 }
 
-// Start begins to show progress under the title what; Close ends it. In between, write only to Streams.
-func (f Flags) Start(streams command.Streams, what string) *Display {
+// Start begins to show progress under the title what; Close ends it. In between, write only to Streams, and the notices of the context
+// appear there too.
+func (f Flags) Start(ctx context.Context, streams command.Streams, what string) *Display {
 	switch {
 	case f.quiet:
-		return newDisplay(streams, what, 0, nil)
+		return newDisplay(ctx, streams, what, 0, nil)
 	case terminal.Drawable(streams.Err):
-		return newDisplay(streams, what, redrawInterval, newPicture(streams.Err))
+		return newDisplay(ctx, streams, what, redrawInterval, newPicture(streams.Err))
 	}
-	return newDisplay(streams, what, lineInterval, nil)
+	return newDisplay(ctx, streams, what, lineInterval, nil)
 }
 
 // newDisplay shows progress at the given interval: as a picture, or as lines if picture is nil. An interval of 0 shows nothing.
-func newDisplay(streams command.Streams, what string, every time.Duration, picture *picture) *Display {
+func newDisplay(ctx context.Context, streams command.Streams, what string, every time.Duration, picture *picture) *Display {
 	p := &Display{
 		what: what, out: streams.Err, given: streams, every: every, picture: picture,
 		began: time.Now(), items: map[string]*tracked{},
@@ -70,6 +72,7 @@ func newDisplay(streams command.Streams, what string, every time.Duration, pictu
 		p.stop, p.stopped = make(chan struct{}), make(chan struct{})
 		go p.watch()
 	}
+	p.restore = redirectNotices(ctx, p.Streams().Err)
 	return p
 }
 
@@ -85,6 +88,7 @@ type Display struct {
 
 	stop, stopped chan struct{}
 	closing       sync.Once
+	restore       func() // sends notices where they went before
 
 	mu    sync.Mutex
 	items map[string]*tracked
@@ -154,14 +158,14 @@ func (p *Display) Report(e Event) {
 	}
 }
 
-// Streams returns the streams to write to while progress is shown. Whole lines appear above the bars.
+// Streams returns the streams to write to while progress is shown. Whole lines appear above the bars, or between the lines of progress.
 func (p *Display) Streams() command.Streams {
-	if p.picture == nil {
-		return p.given
-	}
 	s := p.given
+	if p.every == 0 {
+		return s
+	}
 	s.Err = writer{p, p.given.Err}
-	if terminal.IsTerminal(s.Out) {
+	if p.picture != nil && terminal.IsTerminal(s.Out) {
 		s.Out = writer{p, p.given.Out}
 	}
 	return s
@@ -173,6 +177,7 @@ func (p *Display) Close() {
 		return
 	}
 	p.closing.Do(func() {
+		p.restore()
 		close(p.stop)
 		<-p.stopped
 		p.mu.Lock()
@@ -248,7 +253,7 @@ func (p *Display) remaining(now time.Time) (left time.Duration, ok bool) {
 	return time.Duration(float64(rest)/rate) * time.Second, true
 }
 
-// writer writes whole lines above the picture.
+// writer writes whole lines above the picture, and not at the same time as Display.
 type writer struct {
 	p  *Display
 	to io.Writer

@@ -20,7 +20,7 @@ import (
 func TestProgressPrintsALineAtIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		p := newDisplay(command.Streams{Out: io.Discard, Err: &out}, "Copying", lineInterval, nil)
+		p := newDisplay(t.Context(), command.Streams{Out: io.Discard, Err: &out}, "Copying", lineInterval, nil)
 		p.Expect(3, 300<<20)
 		time.Sleep(50 * time.Millisecond) // so that no event coincides with a line
 		for i := range 120 {              // twelve seconds, ten events a second
@@ -45,7 +45,7 @@ info: Copying: 3 done, 120.0 MiB in 12.1s, 10.0 MiB/s
 func TestProgressOmitsRepeatedLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		p := newDisplay(command.Streams{Err: &out}, "Copying", lineInterval, nil)
+		p := newDisplay(t.Context(), command.Streams{Err: &out}, "Copying", lineInterval, nil)
 		p.Report(Event{Item: "etcd", Total: 10})
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -56,7 +56,7 @@ func TestProgressOmitsRepeatedLines(t *testing.T) {
 
 func TestQuietProgressPrintsOnlyWarnings(t *testing.T) {
 	var out bytes.Buffer
-	p := Flags{quiet: true}.Start(command.Streams{Err: &out}, "Copying")
+	p := Flags{quiet: true}.Start(t.Context(), command.Streams{Err: &out}, "Copying")
 	p.Expect(1, 10)
 	p.Report(Event{Item: "etcd", Done: 10, Total: 10, Ended: true})
 	fmt.Fprint(p.Streams().Err, "warning: this is no progress\n")
@@ -115,6 +115,53 @@ func (s *screen) String() string {
 	return strings.Join(s.lines, "\n")
 }
 
+func TestNoticesAppearOnTheDisplay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &screen{}
+		ctx, notify := WithNotices(t.Context(), s)
+		notify("info: before")
+		p := newDisplay(ctx, command.Streams{Out: io.Discard, Err: s}, "Copying", redrawInterval, testPicture(80, 24))
+		p.Report(Event{Item: "etcd", Done: 1 << 20, Total: 10 << 20})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		notify("info: meanwhile")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		lines := strings.Split(s.String(), "\n")
+		require.Len(t, lines, 4, s)
+		assert.Equal(t, []string{"info: before", "info: meanwhile"}, lines[:2])
+		assert.True(t, strings.HasPrefix(lines[2], "Copying  ["), lines[2])
+		p.Close()
+		notify("info: after")
+		assert.Contains(t, s.String(), "\ninfo: after")
+		assert.NotContains(t, s.String(), "Copying  [")
+	})
+}
+
+// TestNoticesDoNotOverlap relies on the race detector.
+func TestNoticesDoNotOverlap(t *testing.T) {
+	var out bytes.Buffer
+	ctx, notify := WithNotices(t.Context(), &out)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 100 {
+				notify("info: a notice")
+			}
+		})
+	}
+	p := Flags{}.Start(ctx, command.Streams{Err: &out}, "Copying")
+	for range 100 {
+		p.Report(Event{Item: "etcd", Done: 1})
+		fmt.Fprintln(p.Streams().Err, "warning: a line")
+	}
+	p.Report(Event{Item: "etcd", Done: 1, Ended: true})
+	all.Wait()
+	p.Close()
+	assert.Equal(t, 400, strings.Count(out.String(), "info: a notice\n"))
+	assert.Equal(t, 100, strings.Count(out.String(), "warning: a line\n"))
+}
+
 func testPicture(width, height int) *picture {
 	return &picture{size: func() (int, int) { return width, height }}
 }
@@ -122,7 +169,7 @@ func testPicture(width, height int) *picture {
 func TestProgressRedrawsATerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &screen{}
-		p := newDisplay(command.Streams{Out: io.Discard, Err: s}, "Copying", redrawInterval, testPicture(80, 24))
+		p := newDisplay(t.Context(), command.Streams{Out: io.Discard, Err: s}, "Copying", redrawInterval, testPicture(80, 24))
 		p.Expect(20, 200<<20)
 		for i := range 10 {
 			p.Report(Event{Item: fmt.Sprintf("component-%d", i), Done: 1 << 20, Total: 10 << 20})
@@ -165,7 +212,7 @@ func TestProgressRedrawsATerminal(t *testing.T) {
 func TestProgressLimitsItsRedraws(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &screen{}
-		p := newDisplay(command.Streams{Err: s}, "Copying", redrawInterval, testPicture(60, 10))
+		p := newDisplay(t.Context(), command.Streams{Err: s}, "Copying", redrawInterval, testPicture(60, 10))
 		var all sync.WaitGroup
 		for worker := range 8 {
 			all.Go(func() {

@@ -12,7 +12,7 @@ import (
 )
 
 // CheckImages rejects arguments that name neither an image in a registry nor an OCI layout: a version, a file, another folder, or a path
-// that does not exist. It ignores empty arguments.
+// that does not exist. Each is a usage error. It ignores empty arguments. Callers that also accept folders check for them first.
 func CheckImages(refs ...string) error {
 	for _, ref := range refs {
 		if err := checkImage(ref); err != nil {
@@ -30,15 +30,15 @@ func checkImage(ref string) error {
 	_, noVersion := semver.Parse(ref)
 	switch {
 	case err == nil && !info.IsDir():
-		return &command.UsageError{Err: fmt.Errorf("%q is a file: name an image, an OCI layout or a folder with a release", ref)}
+		return &command.UsageError{Err: fmt.Errorf("%q is a file: name an image or an OCI layout", ref)}
 	case err == nil:
 		return &command.UsageError{Err: fmt.Errorf("%q is a folder without an OCI layout: name an image or an OCI layout", ref)}
 	case noVersion == nil:
 		return &command.UsageError{Err: fmt.Errorf("%q is a version: name its image, such as registry.example/release:%s ('cvo release info %s' shows the image if your cluster knows the version)", ref, ref, ref)}
 	case strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, "."):
-		return fmt.Errorf("%s is neither an OCI layout nor a folder: %w", ref, os.ErrNotExist)
+		return &command.UsageError{Err: fmt.Errorf("%s: %w", ref, os.ErrNotExist)}
 	case !namesRegistry(ref):
-		return fmt.Errorf("%q is neither an OCI layout nor a folder, and names no registry: check the path, or use docker.io/%s for an image on Docker Hub", ref, ref)
+		return &command.UsageError{Err: fmt.Errorf("%q does not exist and names no registry: check the path, or use docker.io/%s for an image on Docker Hub", ref, ref)}
 	}
 	return nil
 }

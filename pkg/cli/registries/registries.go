@@ -4,6 +4,7 @@ package registries
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/cluster-version/cvo/internal/inputfile"
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/cli/progress"
 	"github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/oci/registry"
 	"github.com/cluster-version/cvo/pkg/oci/registry/credentials"
@@ -194,24 +196,42 @@ func WarnOfInsecurity(streams command.Streams, flags *pflag.FlagSet) {
 	}
 }
 
-// lookupLimit is the time without a response after which a read fails, unless --request-timeout sets another. It is below the transport's
-// own limit, because a user waits.
+// lookupLimit is the time without a response after which a look-up fails, unless --request-timeout sets another. It is below the
+// transport's own limit, because a user waits.
 const lookupLimit = 30 * time.Second
 
-// WithPatience returns a context for the requests of a command. The command reports each registry that does not respond. If it has the flag
-// --request-timeout, its look-ups end at that time.
+// limitsLookups is the annotation of --request-timeout on commands with limited look-ups.
+const limitsLookups = "limits-lookups"
+
+// LimitLookups limits the look-ups of a command whose user waits for the answer, with --request-timeout. flags must contain that flag.
+// Reads of other commands, such as copies, keep the limit and the retry of the transport.
+func LimitLookups(flags *pflag.FlagSet) {
+	f := flags.Lookup(clientcmd.FlagTimeout)
+	f.Usage = fmt.Sprintf("`time` after which a request fails, such as 1m; 0 for no limit at the API server and %s for a look-up in a registry", lookupLimit)
+	f.Annotations = map[string][]string{limitsLookups: {"true"}}
+}
+
+// WithPatience returns a context for the requests of a command. The command reports each registry that does not respond, except with
+// --quiet. Its look-ups end after some time if LimitLookups was called.
 func WithPatience(ctx context.Context, streams command.Streams, flags *pflag.FlagSet) context.Context {
+	ctx, notify := progress.WithNotices(ctx, streams.Err)
+	return transport.WithPatience(ctx, patience(flags, notify))
+}
+
+func patience(flags *pflag.FlagSet, notify func(line string)) transport.Patience {
+	var p transport.Patience
+	if f := flags.Lookup(clientcmd.FlagTimeout); f != nil && f.Annotations[limitsLookups] != nil {
+		limit, _ := clientcmd.ParseTimeout(f.Value.String()) // the access to the cluster rejects an invalid one
+		p.Limit = cmp.Or(max(limit, 0), lookupLimit)
+	}
+	if quiet, err := flags.GetBool("quiet"); err == nil && quiet {
+		return p
+	}
 	var reported sync.Map
-	p := transport.Patience{Notice: func(host string) {
+	p.Notice = func(host string) {
 		if _, known := reported.LoadOrStore(host, true); !known {
-			fmt.Fprintf(streams.Err, "info: Waiting for a response of %s\n", host)
-		}
-	}}
-	if f := flags.Lookup(clientcmd.FlagTimeout); f != nil {
-		p.Limit = lookupLimit
-		if f.Changed {
-			p.Limit, _ = clientcmd.ParseTimeout(f.Value.String()) // the access to the cluster rejects an invalid one
+			notify("info: Waiting for a response from " + host)
 		}
 	}
-	return transport.WithPatience(ctx, p)
+	return p
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -13,7 +14,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/cli/progress"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 
@@ -115,5 +118,43 @@ func TestPlatformFlagsSelectOnePlatform(t *testing.T) {
 		got, err := parseImageFlags(t, tt.args...).ChosenPlatform()
 		require.NoError(t, err)
 		assert.Equal(t, tt.want, got, "%v", tt.args)
+	}
+}
+
+func TestPatienceOfACommand(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		forLookups bool
+		args       []string
+		limit      time.Duration
+		quiet      bool
+	}{
+		{"a batch command has no limit of its own", false, nil, 0, false},
+		{"a batch command limits only requests to the API server", false, []string{"--request-timeout=5s"}, 0, false},
+		{"a look-up has the default limit", true, nil, 30 * time.Second, false},
+		{"a look-up has the default limit for 0", true, []string{"--request-timeout=0"}, 30 * time.Second, false},
+		{"a flag sets the limit of a look-up", true, []string{"--request-timeout=5s"}, 5 * time.Second, false},
+		{"a flag turns off notices", true, []string{"--quiet"}, 30 * time.Second, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+			new(cluster.ContextFlags).Add(flags)
+			new(progress.Flags).Add(flags)
+			if tt.forLookups {
+				LimitLookups(flags)
+			}
+			require.NoError(t, flags.Parse(tt.args))
+			var lines []string
+			p := patience(flags, func(line string) { lines = append(lines, line) })
+			assert.Equal(t, tt.limit, p.Limit)
+			if tt.quiet {
+				assert.Nil(t, p.Notice)
+				return
+			}
+			for _, host := range []string{"a.example", "b.example", "a.example"} {
+				p.Notice(host)
+			}
+			assert.Equal(t, []string{"info: Waiting for a response from a.example", "info: Waiting for a response from b.example"}, lines)
+		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
 	"github.com/cluster-version/cvo/pkg/cli/reading"
+	"github.com/cluster-version/cvo/pkg/cli/registries"
 )
 
 type diffOptions struct {
@@ -65,6 +66,7 @@ The exit code is 0 with or without differences. With --exit-code it is 3 if ther
 	flags.BoolVar(&opts.exitCode, "exit-code", false, "exit with 3 if there are differences")
 	flags.StringVarP(&opts.output, "output", "o", printing.FormatText, "text, json, yaml, jsonpath=… or go-template=…")
 	opts.read.Add(cmd)
+	registries.LimitLookups(flags)
 	cmd.ValidArgsFunction = opts.read.Complete(2)
 	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(partNames(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(

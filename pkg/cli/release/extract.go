@@ -180,7 +180,7 @@ func (o *extractOptions) run(ctx context.Context, streams command.Streams) error
 	if o.from != "" {
 		o.ref = o.from
 	}
-	p := o.progress.Start(streams, "reading layers")
+	p := o.progress.Start(ctx, streams, "reading layers")
 	defer p.Close()
 	streams = p.Streams()
 	o.read.Registry.Layers = func(l image.Progress) {

@@ -18,6 +18,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/printing"
 	"github.com/cluster-version/cvo/pkg/cli/progress"
 	"github.com/cluster-version/cvo/pkg/cli/reading"
+	"github.com/cluster-version/cvo/pkg/cli/registries"
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -96,6 +97,7 @@ must be in that mirror.`,
 	f.StringVarP(&o.output, "output", "o", "", "json, yaml, jsonpath=…, go-template=…; or name, pullspec or digest to print one line per image")
 	o.progress.Add(f)
 	o.read.Add(cmd)
+	registries.LimitLookups(f)
 	command.RefuseVendorFlags(cmd, infoVendorFlags())
 	cmd.ValidArgsFunction = o.read.Complete(2)
 	for _, name := range []string{"output", "image-for", "changes-from"} {
@@ -224,7 +226,7 @@ func (o *infoOptions) run(ctx context.Context, streams command.Streams) error {
 
 // readImages reads the metadata of the component images and shows progress.
 func (o *infoOptions) readImages(ctx context.Context, streams command.Streams, info *inspect.Info, images *image.Reader) error {
-	p := o.progress.Start(streams, "reading images of "+info.Metadata.Version)
+	p := o.progress.Start(ctx, streams, "reading images of "+info.Metadata.Version)
 	defer p.Close()
 	p.Expect(len(info.References.Spec.Tags), 0)
 	read := info.ReadImages

@@ -68,6 +68,7 @@ the API server would reject objects.`,
 	cmd.Flags().BoolVar(&o.AllowWithWarnings, "allow-upgrade-with-warnings", false, "allow a rollback while an update is running, or to objects that the API server would reject")
 	o.add(cmd)
 	o.registry.Add(cmd.Flags())
+	registries.LimitLookups(cmd.Flags())
 	return cmd
 }
 

@@ -125,6 +125,7 @@ unknown, 5 if it is updating, 6 if it needs attention.`,
 	f.BoolVar(&o.exitCode, "exit-code", false, "set the exit code from the cluster's state: 0 up to date, 4 unknown, 5 updating, 6 needs attention")
 	o.add(cmd)
 	o.registry.Add(f)
+	registries.LimitLookups(f)
 	_ = cmd.RegisterFlagCompletionFunc("to", o.completeVersions)
 	cmd.AddCommand(
 		newAcceptCmd(streams),

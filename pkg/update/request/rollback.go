@@ -123,12 +123,13 @@ func (o *Rollback) guard(cv *configv1.ClusterVersion, r *Request) error {
 }
 
 // judgeObjects rejects a rollback to a release with objects that the API server would reject, for example a CRD that lacks a version in
-// which the cluster stores objects. It also rejects a release that has become the previous one since the check.
+// which the cluster stores objects. It also rejects a release whose objects are not checked: the plan before
+// the check was refused, or named another release.
 func (o *Rollback) judgeObjects(to *configv1.UpdateHistory, r *Request) error {
 	switch {
 	case o.Objects == nil:
 	case o.Objects.Image != to.Image:
-		return refuse("the previous release is now %s (%s), whose objects are not checked: run the command again", to.Version, to.Image)
+		return refuse("the objects of %s (%s) are not checked: run the command again", to.Version, to.Image)
 	case o.Objects.Rejected == "":
 	case o.AllowWithWarnings:
 		r.warn("--allow-upgrade-with-warnings is bypassing: %s", o.Objects.Rejected)

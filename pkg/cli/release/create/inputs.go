@@ -97,7 +97,7 @@ func (o *options) inputs(ctx context.Context, streams command.Streams) (*compose
 		Monitoring: manifests.Monitoring(), AddMonitoring: o.monitoring,
 		Warn: func(warning string) { fmt.Fprintf(streams.Err, "warning: %s\n", printable.Text(warning)) },
 		Reading: func(count int) (loading, loaded func(imagev1.TagReference), done func()) {
-			return o.reading(streams, count)
+			return o.reading(ctx, streams, count)
 		},
 	})
 	var contradiction *compose.ContradictionError
@@ -205,8 +205,8 @@ func (o *options) clusterStream(ctx context.Context) (*imagev1.ImageStream, erro
 }
 
 // reading shows the progress of reading component images.
-func (o *options) reading(streams command.Streams, count int) (loading, loaded func(imagev1.TagReference), done func()) {
-	p := o.progress.Start(streams, "reading component images")
+func (o *options) reading(ctx context.Context, streams command.Streams, count int) (loading, loaded func(imagev1.TagReference), done func()) {
+	p := o.progress.Start(ctx, streams, "reading component images")
 	streams = p.Streams()
 	p.Expect(count, 0)
 	loading = func(tag imagev1.TagReference) {

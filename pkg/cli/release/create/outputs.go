@@ -64,7 +64,7 @@ func (o *options) mirrored(ctx context.Context, streams command.Streams, inputs 
 }
 
 func (o *options) copyImages(ctx context.Context, streams command.Streams, list []mirror.Image, destination mirror.Target) error {
-	p := o.progress.Start(streams, "mirroring component images")
+	p := o.progress.Start(ctx, streams, "mirroring component images")
 	defer p.Close()
 	plan, err := mirror.New(ctx, list, mirror.Options{Progress: func(e mirror.Event) {
 		p.Report(progress.Event{Item: e.Name, Done: e.Done, Total: e.Total, Ended: e.Ended, Silent: e.There})

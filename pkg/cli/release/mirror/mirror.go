@@ -299,9 +299,10 @@ func (m *mirroring) read(ctx context.Context) (err error) {
 	if m.release, err = mirror.Read(ctx, m.images, m.image, m.keepManifestList); err != nil {
 		return err
 	}
+	onlyIndex, err := m.trust.coversOnlyIndex(ctx, m.release)
 	switch r := m.release; {
-	case !m.trust.coversOnlyIndex(ctx, r):
-		return nil
+	case err != nil || !onlyIndex:
+		return err
 	case m.changed("keep-manifest-list"):
 		fmt.Fprintf(m.streams.Err, "warning: the signature covers the multi-architecture image %s, but not the image %s in it: "+
 			"clusters that verify signatures will reject the mirrored image: omit --keep-manifest-list=false\n", r.Resolved, r.Digest)
@@ -367,7 +368,7 @@ func (m *mirroring) copy(ctx context.Context) (err error) {
 	if options.Without, err = m.previousBlobs(ctx, options); err != nil {
 		return err
 	}
-	progress := m.progress.Start(m.streams, "Mirroring "+m.release.Version)
+	progress := m.progress.Start(ctx, m.streams, "Mirroring "+m.release.Version)
 	defer progress.Close()
 	options.Warn = func(text string) { fmt.Fprintf(progress.Streams().Err, "warning: %s\n", text) }
 	options.Progress = func(e mirror.Event) { progress.Report(copyEvent(e)) }

@@ -33,7 +33,7 @@ type mirrorTrust struct {
 	policy   policy.Policy
 	sources  verify.Sources
 	verifier *verify.Verifier
-	evidence []release.Evidence
+	evidence []release.Evidence // none if the verification was skipped
 	// skipped is the error that --insecure-skip-verification overrode; nil if none.
 	skipped error
 }
@@ -97,13 +97,20 @@ func (m *mirroring) policy(ctx context.Context) (policy.Policy, error) {
 	return shipped, nil
 }
 
-// coversOnlyIndex reports whether the signatures cover an index, but not the image in it that would be copied.
-func (t *mirrorTrust) coversOnlyIndex(ctx context.Context, r *mirror.Release) bool {
-	if t.skipped != nil || r.Digest == r.Resolved {
-		return false
+// coversOnlyIndex reports whether the signatures cover an index, but not the image in it that would be copied. A failed search is an error.
+func (t *mirrorTrust) coversOnlyIndex(ctx context.Context, r *mirror.Release) (bool, error) {
+	if len(t.evidence) == 0 || r.Digest == r.Resolved {
+		return false, nil
 	}
 	_, err := t.verifier.Verify(ctx, r.Image)
-	return err != nil
+	if err == nil || ctx.Err() != nil {
+		return false, err
+	}
+	if refused, ok := errors.AsType[*verify.UnverifiedError](err); ok && refused.IsUnsigned() {
+		return true, nil
+	}
+	return false, &command.RefusedError{Err: fmt.Errorf(
+		"nothing was copied: cannot determine whether image %s is signed like its index: %w: copy all architectures with --keep-manifest-list", r.Digest, err)}
 }
 
 // writeSignatures writes the OpenPGP signatures to the destinations that the flags name.

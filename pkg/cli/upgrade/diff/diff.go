@@ -115,6 +115,7 @@ it before the update.`,
 	cmd.ValidArgsFunction = command.CompleteFolders
 	f.BoolVar(&o.full, "full", false, "do not shorten long values, and list all excluded objects")
 	o.registry.Add(f)
+	registries.LimitLookups(f)
 	return cmd
 }
 
