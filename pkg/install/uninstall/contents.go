@@ -38,7 +38,7 @@ func (u *remover) contentsOf(ctx context.Context, namespace string) (string, err
 
 // readContents counts the objects in each namespace, by kind. Without the platform, only the operator's namespace is deleted.
 func (u *remover) readContents(ctx context.Context) error {
-	kinds, err := u.kinds(func(r metav1.APIResource) bool { return r.Namespaced && !slices.Contains(incidental, r.Kind) })
+	kinds, err := u.kinds(ctx, func(r metav1.APIResource) bool { return r.Namespaced && !slices.Contains(incidental, r.Kind) })
 	if err != nil {
 		return err
 	}
