@@ -61,7 +61,12 @@ func TestInterruptedUninstallPrintsTheCommandToContinue(t *testing.T) {
 			"cvo uninstall --as-group a --as-group b --context 'my cluster' --delete-data --force --name other --namespace cvo --with-platform",
 			[]string{"--as-group=a", "--as-group=b", "--context=my cluster", "-n", "cvo", "--name=other", "--with-platform", "--delete-data", "--force"},
 		},
-		{"omits the output, limits of time and defaults", "cvo uninstall", []string{"--yes", "-q", "-o", "json", "--timeout=1m", "--force=false", "--request-timeout=1s", "--namespace", api.OperatorNamespace}},
+		{"omits the output, limits of time and defaults", "cvo uninstall", []string{"--yes", "-q", "-o", "json", "--timeout=1m", "--force=false", "--request-timeout=1s"}},
+		{
+			"repeats given defaults, because the environment may differ",
+			"cvo uninstall --name version --namespace openshift-cluster-version",
+			[]string{"--name", api.ClusterVersionName, "--namespace", api.OperatorNamespace},
+		},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
 			cmd := NewUninstall(command.Streams{})

@@ -229,9 +229,9 @@ func again(flags *pflag.FlagSet) string {
 		case "yes", "quiet", "output", "timeout", "request-timeout":
 			return
 		case "namespace": // its default, and that of the name, may come from the environment
-			isSet = f.Value.String() != api.OperatorNamespace
+			isSet = f.Changed || f.Value.String() != api.OperatorNamespace
 		case "name":
-			isSet = f.Value.String() != api.ClusterVersionName
+			isSet = f.Changed || f.Value.String() != api.ClusterVersionName
 		}
 		list, isList := f.Value.(pflag.SliceValue)
 		switch {
