@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -48,6 +49,25 @@ func TestInstallWarnsAboutASharedSigner(t *testing.T) {
 	var errs bytes.Buffer
 	(&options{trust: file, quiet: true}).warn(command.Streams{Err: &errs})
 	assert.Contains(t, errs.String(), `warning: threshold "two": members "a" and "b" share key `)
+}
+
+func TestTimeoutOfUninstallExcludesTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &uninstallOptions{timeout: time.Minute}
+		streams := command.Streams{Err: io.Discard}
+		require.NoError(t, o.limited(t.Context(), streams, func(context.Context) error {
+			time.Sleep(40 * time.Second)
+			return nil
+		}))
+		time.Sleep(time.Hour) // the user answers
+		begun := time.Now()
+		err := o.limited(t.Context(), streams, func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		assert.Equal(t, command.ExitUpdating, command.ExitCode(err))
+		assert.Equal(t, 20*time.Second, time.Since(begun))
+	})
 }
 
 func TestInterruptedUninstallPrintsTheCommandToContinue(t *testing.T) {
