@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -15,7 +16,7 @@ import (
 )
 
 // answer runs cvo on a terminal on which a user has typed a text.
-func answer(t *testing.T, text string, args ...string) (stderr string, err error) {
+func answer(ctx context.Context, t *testing.T, text string, args ...string) (stderr string, err error) {
 	t.Helper()
 	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	require.NoError(t, err)
@@ -31,6 +32,6 @@ func answer(t *testing.T, text string, args ...string) (stderr string, err error
 	var errs bytes.Buffer
 	cmd := cli.New(command.Streams{In: in, Out: io.Discard, Err: &errs})
 	cmd.SetArgs(args)
-	err = cmd.ExecuteContext(t.Context())
+	err = cmd.ExecuteContext(ctx)
 	return errs.String(), err
 }

@@ -2,9 +2,12 @@
 
 package cli_test
 
-import "testing"
+import (
+	"context"
+	"testing"
+)
 
-func answer(t *testing.T, _ string, _ ...string) (stderr string, err error) {
+func answer(_ context.Context, t *testing.T, _ string, _ ...string) (stderr string, err error) {
 	t.Skip("opening a terminal differs between systems")
 	return "", nil
 }

@@ -5,8 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -16,6 +20,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -82,11 +88,11 @@ func (b *bare) testDryRunDuringRollout(t *testing.T) {
 	assert.Equal(t, rollout, report.Refusal)
 
 	t.Run("asks only after the rollout", func(t *testing.T) {
-		_, err := answer(t, "no\n", "uninstall", "--kubeconfig", b.env.Kubeconfig)
+		_, err := answer(t.Context(), t, "no\n", "uninstall", "--kubeconfig", b.env.Kubeconfig)
 		require.ErrorContains(t, err, rollout)
 		assert.Equal(t, command.ExitRefused, command.ExitCode(err))
 		end()
-		errs, err := answer(t, "no\n", "uninstall", "--kubeconfig", b.env.Kubeconfig)
+		errs, err := answer(t.Context(), t, "no\n", "uninstall", "--kubeconfig", b.env.Kubeconfig)
 		require.ErrorContains(t, err, "not confirmed: nothing was changed")
 		assert.Regexp(t, "^"+contents+"Remove the version operator from https?://\\S+\\? Type yes to continue: $", errs)
 	})
@@ -137,6 +143,35 @@ func (i *interrupting) Write(p []byte) (int, error) {
 		i.interrupt()
 	}
 	return i.Buffer.Write(p)
+}
+
+// TestUninstallEndsBeforeTheQuestion uses an API server that accepts connections and does not respond, so the question never appears.
+func TestUninstallEndsBeforeTheQuestion(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	var interrupts atomic.Bool
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if interrupts.Load() {
+			interrupt()
+		}
+		<-r.Context().Done()
+	}))
+	defer silent.Close()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"silent": {Server: silent.URL}},
+		Contexts:       map[string]*clientcmdapi.Context{"silent": {Cluster: "silent"}},
+		CurrentContext: "silent",
+	}, kubeconfig))
+
+	errs, err := answer(ctx, t, "yes\n", "uninstall", "--kubeconfig", kubeconfig, "--timeout=100ms")
+	assert.Equal(t, command.ExitUpdating, command.ExitCode(err), errs)
+	assert.Regexp(t, "^error: not done within 100ms: .*\n$", errs)
+
+	interrupts.Store(true)
+	errs, err = answer(ctx, t, "yes\n", "uninstall", "--kubeconfig", kubeconfig)
+	assert.Equal(t, command.ExitInterrupted, command.ExitCode(err), errs)
+	assert.Regexp(t, "^error: interrupted: .*\n$", errs)
 }
 
 func TestFinishedUninstallPrintsASummary(t *testing.T) {

@@ -36,14 +36,14 @@ type State struct {
 // Await follows the operator's Deployment until it runs and calls report with each new state. It returns the last state, even when ctx
 // ends.
 func Await(ctx context.Context, cfg *rest.Config, namespace string, report func(State)) (State, error) {
-	c, err := target.Connect(cfg, nil)
-	if err != nil {
-		return State{}, err
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
+	c, err := target.Connect(ctx, cfg, nil)
+	if err != nil {
+		return State{}, err
+	}
 	wake := make(chan struct{}, 1)
 	var stores [3]toolscache.Store
 	for i, kind := range []struct {

@@ -46,7 +46,7 @@ func Deploy(ctx context.Context, cfg *rest.Config, p plan.Plan, injection inject
 	if done == nil {
 		done = func(target.Result) {}
 	}
-	c, err := target.Connect(cfg, p.Manifests)
+	c, err := target.Connect(ctx, cfg, p.Manifests)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ type Existing struct {
 
 // Look reads the existing part of an installation from a cluster.
 func Look(ctx context.Context, cfg *rest.Config, namespace, name string) (Existing, error) {
-	c, err := target.Connect(cfg, nil)
+	c, err := target.Connect(ctx, cfg, nil)
 	if err != nil {
 		return Existing{}, err
 	}

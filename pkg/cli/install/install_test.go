@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -50,6 +51,25 @@ func TestInstallWarnsAboutASharedSigner(t *testing.T) {
 	assert.Contains(t, errs.String(), `warning: threshold "two": members "a" and "b" share key `)
 }
 
+func TestTimeoutOfUninstallExcludesTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &uninstallOptions{timeout: time.Minute}
+		streams := command.Streams{Err: io.Discard}
+		require.NoError(t, o.limited(t.Context(), streams, func(context.Context) error {
+			time.Sleep(40 * time.Second)
+			return nil
+		}))
+		time.Sleep(time.Hour) // the user answers
+		begun := time.Now()
+		err := o.limited(t.Context(), streams, func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		assert.Equal(t, command.ExitUpdating, command.ExitCode(err))
+		assert.Equal(t, 20*time.Second, time.Since(begun))
+	})
+}
+
 func TestInterruptedUninstallPrintsTheCommandToContinue(t *testing.T) {
 	for _, tt := range []struct {
 		name, want string
@@ -61,7 +81,12 @@ func TestInterruptedUninstallPrintsTheCommandToContinue(t *testing.T) {
 			"cvo uninstall --as-group a --as-group b --context 'my cluster' --delete-data --force --name other --namespace cvo --with-platform",
 			[]string{"--as-group=a", "--as-group=b", "--context=my cluster", "-n", "cvo", "--name=other", "--with-platform", "--delete-data", "--force"},
 		},
-		{"omits the output, limits of time and defaults", "cvo uninstall", []string{"--yes", "-q", "-o", "json", "--timeout=1m", "--force=false", "--request-timeout=1s", "--namespace", api.OperatorNamespace}},
+		{"omits the output, limits of time and defaults", "cvo uninstall", []string{"--yes", "-q", "-o", "json", "--timeout=1m", "--force=false", "--request-timeout=1s"}},
+		{
+			"repeats given defaults, because the environment may differ",
+			"cvo uninstall --name version --namespace openshift-cluster-version",
+			[]string{"--name", api.ClusterVersionName, "--namespace", api.OperatorNamespace},
+		},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
 			cmd := NewUninstall(command.Streams{})

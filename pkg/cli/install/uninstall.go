@@ -32,6 +32,8 @@ type uninstallOptions struct {
 	output  string
 	// again is the command line of another run.
 	again string
+	// spent is the used part of timeout.
+	spent time.Duration
 }
 
 // NewUninstall returns the command 'cvo uninstall'.
@@ -122,16 +124,42 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 	cfg = apiserver.Retrying(cfg, logLine)
 	if !o.yes && !o.removal.DryRun {
 		if err := command.Confirm(streams, "remove "+removed(o.removal.Platform)+" from "+cfg.Host, func() error {
-			return o.explain(ctx, streams, cfg, logLine)
+			return o.limited(ctx, streams, func(ctx context.Context) error { return o.explain(ctx, streams, cfg, logLine) })
 		}); err != nil {
 			return err
 		}
 	}
+	return o.limited(ctx, streams, func(ctx context.Context) error { return o.uninstall(ctx, streams, cfg, logLine) })
+}
+
+// limited calls do with a context for the rest of the timeout, and returns the error with its exit code. The time between two calls, in which
+// the user answers, does not count.
+func (o *uninstallOptions) limited(ctx context.Context, streams command.Streams, do func(context.Context) error) error {
 	if o.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, command.ErrTimeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout-o.spent, command.ErrTimeout)
 		defer cancel()
+		begun := time.Now()
+		defer func() { o.spent += time.Since(begun) }()
 	}
+	err := do(ctx)
+	var state *command.StateError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(context.Cause(ctx), command.ErrTimeout):
+		state = &command.StateError{Code: command.ExitUpdating, Err: fmt.Errorf("not done within %s: %w", o.timeout, err)}
+	case ctx.Err() != nil:
+		state = &command.StateError{Code: command.ExitInterrupted, Err: fmt.Errorf("interrupted: %w", err)}
+	default:
+		return refused(err)
+	}
+	command.PrintError(streams.Err, state.Err) // main does not print StateErrors
+	return state
+}
+
+// uninstall removes the operator, or plans that, and prints the results.
+func (o *uninstallOptions) uninstall(ctx context.Context, streams command.Streams, cfg *rest.Config, logLine func(string)) error {
 	results, err := uninstall.Run(ctx, clock.RealClock{}, cfg, o.removal,
 		func(r target.Result) {
 			if o.output == "" {
@@ -158,26 +186,16 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 	if unfinished, ok := errors.AsType[*uninstall.UnfinishedError](err); ok {
 		fmt.Fprintf(streams.Err, "info: %s; '%s' continues, and 'cvo install' restores deleted objects once no deletion is pending\n", unfinished.Left, o.again)
 	}
-	switch {
-	case err == nil:
-		if o.output == "" {
-			fmt.Fprintln(streams.Out, summary(o.removal, cfg.Host, results))
-		}
-		if refusal != "" {
-			fmt.Fprintln(streams.Err, terminal.OneLine("warning: without --dry-run, this uninstall would be refused: "+refusal))
-		}
-		return nil
-	case errors.Is(context.Cause(ctx), command.ErrTimeout):
-		err = &command.StateError{Code: command.ExitUpdating, Err: fmt.Errorf("not done within %s: %w", o.timeout, err)}
-	case ctx.Err() != nil:
-		err = &command.StateError{Code: command.ExitInterrupted, Err: fmt.Errorf("interrupted: %w", err)}
-	default:
-		return refused(err)
+	if err != nil {
+		return err
 	}
-	if state, ok := errors.AsType[*command.StateError](err); ok {
-		command.PrintError(streams.Err, state.Err) // main does not print StateErrors
+	if o.output == "" {
+		fmt.Fprintln(streams.Out, summary(o.removal, cfg.Host, results))
 	}
-	return err
+	if refusal != "" {
+		fmt.Fprintln(streams.Err, terminal.OneLine("warning: without --dry-run, this uninstall would be refused: "+refusal))
+	}
+	return nil
 }
 
 // explain prints the namespaces that would be deleted with objects that no release contains.
@@ -186,7 +204,7 @@ func (o *uninstallOptions) explain(ctx context.Context, streams command.Streams,
 	planned.DryRun = true
 	results, err := uninstall.Run(ctx, clock.RealClock{}, cfg, planned, func(target.Result) {}, logLine)
 	if err != nil {
-		return refused(err)
+		return err
 	}
 	for _, r := range results {
 		if r.Outcome == target.Deleted && r.Message != "" {
@@ -229,9 +247,9 @@ func again(flags *pflag.FlagSet) string {
 		case "yes", "quiet", "output", "timeout", "request-timeout":
 			return
 		case "namespace": // its default, and that of the name, may come from the environment
-			isSet = f.Value.String() != api.OperatorNamespace
+			isSet = f.Changed || f.Value.String() != api.OperatorNamespace
 		case "name":
-			isSet = f.Value.String() != api.ClusterVersionName
+			isSet = f.Changed || f.Value.String() != api.ClusterVersionName
 		}
 		list, isList := f.Value.(pflag.SliceValue)
 		switch {

@@ -200,7 +200,7 @@ func clearHolder(lease *coordinationv1.Lease, now time.Time) {
 
 // Reclaim takes the Lease from a killed uninstall, so that an operator can start at once. It fails if the uninstall is still running.
 func Reclaim(ctx context.Context, clk clock.Clock, cfg *rest.Config, namespace, name string, logLine func(string)) error {
-	c, err := target.Connect(cfg, nil)
+	c, err := target.Connect(ctx, cfg, nil)
 	if err != nil {
 		return err
 	}

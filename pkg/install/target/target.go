@@ -5,6 +5,7 @@ package target
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
@@ -28,8 +30,8 @@ type Cluster struct {
 	Mapper     apply.Mapper
 }
 
-// Connect returns a client for a cluster. The CRDs in manifests add kinds that the cluster does not serve yet.
-func Connect(cfg *rest.Config, manifests []*manifest.Manifest) (*Cluster, error) {
+// Connect returns a client for a cluster, for use until ctx ends. The CRDs in manifests add kinds that the cluster does not serve yet.
+func Connect(ctx context.Context, cfg *rest.Config, manifests []*manifest.Manifest) (*Cluster, error) {
 	scheme, err := enginecluster.NewScheme()
 	if err != nil {
 		return nil, err
@@ -38,7 +40,15 @@ func Connect(cfg *rest.Config, manifests []*manifest.Manifest) (*Cluster, error)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
-	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme, HTTPClient: httpClient})
+	discovering, err := rest.HTTPClientFor(endingWith(ctx, cfg))
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	mapper, err := apiutil.NewDynamicRESTMapper(cfg, discovering)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme, HTTPClient: httpClient, Mapper: mapper})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
@@ -52,6 +62,25 @@ func Connect(cfg *rest.Config, manifests []*manifest.Manifest) (*Cluster, error)
 	}
 	return &Cluster{c, connection, kinds.NewMapper(clock.RealClock{}, d, manifests)}, nil
 }
+
+// endingWith returns a copy of a configuration whose requests also end with ctx. The mapper needs it, because its requests have no context.
+func endingWith(ctx context.Context, cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			// The function stays registered, because the caller reads the response after the return.
+			either, cancel := context.WithCancelCause(r.Context())
+			context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+			return next.RoundTrip(r.WithContext(either))
+		})
+	})
+	return cfg
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // Metadata returns the metadata of the existing object, or nil if it does not exist.
 func (c *Cluster) Metadata(ctx context.Context, object client.Object) (*metav1.PartialObjectMetadata, error) {

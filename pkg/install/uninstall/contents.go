@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,27 +39,41 @@ func (u *remover) contentsOf(ctx context.Context, namespace string) (string, err
 
 // readContents counts the objects in each namespace, by kind. Without the platform, only the operator's namespace is deleted.
 func (u *remover) readContents(ctx context.Context) error {
-	kinds, err := u.kinds(func(r metav1.APIResource) bool { return r.Namespaced && !slices.Contains(incidental, r.Kind) })
+	kinds, err := u.kinds(ctx, func(r metav1.APIResource) bool { return r.Namespaced && !slices.Contains(incidental, r.Kind) })
 	if err != nil {
 		return err
-	}
-	var options []client.ListOption
-	if !u.removal.Platform {
-		options = append(options, client.InNamespace(u.removal.Namespace))
 	}
 	u.contents = map[string]map[string]int{}
 	seen := map[types.UID]bool{}
 	for _, gvk := range kinds {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(listOf(gvk))
-		switch err := u.List(ctx, list, options...); {
+		if err := u.countKind(ctx, gvk, seen); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pageSize limits the number of objects in one response.
+const pageSize = 500
+
+// countKind counts the objects of one kind that are not in seen, and adds them to it. One list of the whole cluster needs fewer requests
+// than a list of each namespace.
+func (u *remover) countKind(ctx context.Context, gvk schema.GroupVersionKind, seen map[types.UID]bool) error {
+	options := &client.ListOptions{Limit: pageSize}
+	if !u.removal.Platform {
+		options.Namespace = u.removal.Namespace
+	}
+	for {
+		page := &metav1.PartialObjectMetadataList{}
+		page.SetGroupVersionKind(listOf(gvk))
+		switch err := u.List(ctx, page, options); {
 		case meta.IsNoMatchError(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
-			continue
+			return nil
 		case err != nil:
 			return fmt.Errorf("listing %s: %w", gvk.GroupKind(), err)
 		}
-		for i := range list.Items {
-			item := &list.Items[i]
+		for i := range page.Items {
+			item := &page.Items[i]
 			if seen[item.UID] || item.Labels[api.OwnedByLabel] == u.removal.Name || isOurs(item) || isIncidental(gvk.Kind, item) {
 				continue
 			}
@@ -68,8 +83,10 @@ func (u *remover) readContents(ctx context.Context) error {
 			}
 			u.contents[item.Namespace][gvk.Kind]++
 		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			return nil
+		}
 	}
-	return nil
 }
 
 // incidental are kinds that the cluster creates for other objects and for its own coordination.

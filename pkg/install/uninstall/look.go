@@ -66,7 +66,7 @@ func (u *remover) readInventory(ctx context.Context) error {
 
 // list returns all objects that come from releases, of every kind that the cluster serves.
 func (u *remover) list(ctx context.Context) ([]metav1.PartialObjectMetadata, error) {
-	kinds, err := u.kinds(func(metav1.APIResource) bool { return true })
+	kinds, err := u.kinds(ctx, func(metav1.APIResource) bool { return true })
 	if err != nil {
 		return nil, err
 	}
@@ -126,9 +126,12 @@ func otherController(object *metav1.PartialObjectMetadata) *metav1.OwnerReferenc
 
 // kinds returns the selected kinds that can be listed and deleted. It fails if an API's server is down. Otherwise the objects of that API
 // would stay, or be deleted with their owner.
-func (u *remover) kinds(selected func(metav1.APIResource) bool) ([]schema.GroupVersionKind, error) {
-	lists, err := u.discovery.ServerPreferredResources()
-	if err != nil {
+func (u *remover) kinds(ctx context.Context, selected func(metav1.APIResource) bool) ([]schema.GroupVersionKind, error) {
+	lists, err := u.discovery.ServerPreferredResourcesWithContext(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("reading the cluster's APIs: %w", context.Cause(ctx))
+	case err != nil:
 		return nil, fmt.Errorf("reading the cluster's APIs: %w: repair the unavailable API or remove its APIService, because its objects cannot be listed", err)
 	}
 	var kinds []schema.GroupVersionKind

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,6 +130,43 @@ func TestFailedDryRunHasUninstalledNothing(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	var unfinished *uninstall.UnfinishedError
 	assert.NotErrorAs(t, err, &unfinished)
+}
+
+// TestInterruptionEndsDiscovery interrupts an uninstall while the API server does not respond to discovery.
+func TestInterruptionEndsDiscovery(t *testing.T) {
+	t.Parallel()
+	cfg, _, _ := installed.Cluster(t)
+	for _, test := range []struct {
+		name, want string
+		// after is the resource whose list precedes the request that hangs; empty for none.
+		after string
+	}{
+		{"of one kind", "reading ClusterVersions: ", ""},
+		{"of all kinds", "reading the cluster's APIs: ", "leases"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			var hangs atomic.Bool
+			hangs.Store(test.after == "")
+			hanging := before(cfg, func(r *http.Request) {
+				switch list := listed(r); {
+				case list == "" && hangs.Load():
+					interrupt()
+					<-r.Context().Done()
+				case list == test.after:
+					hangs.Store(true)
+				}
+			})
+
+			_, err := uninstall.Run(ctx, clock.RealClock{}, hanging, uninstall.Removal{DryRun: true}, func(target.Result) {}, func(string) {})
+
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorContains(t, err, test.want)
+			assert.NotContains(t, err.Error(), "repair the unavailable API")
+		})
+	}
 }
 
 // listed returns the resource that a request lists; empty for other requests.

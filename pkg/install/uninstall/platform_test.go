@@ -192,6 +192,15 @@ func TestDryRunListsTheContentsOfNamespaces(t *testing.T) {
 		return found
 	}
 
+	// The client requests pages of limited size, and the server sends smaller ones.
+	cfg = before(cfg, func(r *http.Request) {
+		query := r.URL.Query()
+		if list := listed(r); (list == "configmaps" || list == "secrets") && len(query["labelSelector"]) == 0 {
+			assert.NotEmpty(t, query.Get("limit"), "%s", r.URL)
+			query.Set("limit", "2")
+			r.URL.RawQuery = query.Encode()
+		}
+	})
 	const own = "objects in it that no release contains: ConfigMap 1"
 	assert.Equal(t, map[string]string{api.OperatorNamespace: own}, contents(uninstall.Removal{DryRun: true}))
 	assert.Equal(t, map[string]string{

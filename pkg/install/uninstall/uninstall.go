@@ -43,7 +43,7 @@ type Removal struct {
 func Run(ctx context.Context, clk clock.Clock, cfg *rest.Config, removal Removal, done func(target.Result), logLine func(string)) ([]target.Result, error) {
 	removal.Namespace = cmp.Or(removal.Namespace, api.OperatorNamespace)
 	removal.Name = cmp.Or(removal.Name, api.ClusterVersionName)
-	c, err := target.Connect(cfg, nil)
+	c, err := target.Connect(ctx, cfg, nil)
 	if err != nil {
 		return nil, err
 	}
