@@ -116,7 +116,7 @@ func withFakes(t *testing.T, script string, programs map[string]string, args ...
 	}
 	run := exec.CommandContext(t.Context(), filepath.Join(clone, script), args...)
 	run.Dir = clone
-	run.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	run.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "PKG=", "TESTFLAGS=") // make sets them for the tests, too
 	return run
 }
 

@@ -2,8 +2,8 @@ package request
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,9 +70,10 @@ func (c *Client) Object(ctx context.Context, t Target) (*unstructured.Unstructur
 	return wholeObject(c.whole(c.rest.Get(), t, true).Do(ctx))
 }
 
-// abortedAfter is the least duration of a write for which a missing response counts as a timeout: at its time limit, the server may abort the
-// stream instead of answering. Other errors of connections come at once.
-const abortedAfter = time.Second
+// isTimeout reports whether the server ended a request at its time limit. It either says so or aborts the HTTP/2 stream (RFC 9113, section 7).
+func isTimeout(err error) bool {
+	return apierrors.IsTimeout(err) || err != nil && strings.Contains(err.Error(), "INTERNAL_ERROR; received from peer")
+}
 
 // maxProbes is the maximum number of dry runs at the same time that look for the cause of a timeout. The API server may be overloaded.
 const maxProbes = 4
@@ -81,9 +82,7 @@ const maxProbes = 4
 // whether a webhook hangs: a leader's writes have less time than webhooks may take, dry runs have more, and the server names a webhook only
 // after the webhook's timeout.
 func (c *Client) afterTimeout(began time.Time, err error, dryRun func() error) error {
-	var status apierrors.APIStatus
-	isAnswered := err == nil || errors.As(err, &status)
-	if !apierrors.IsTimeout(err) && (isAnswered || time.Since(began) < abortedAfter) {
+	if !isTimeout(err) {
 		return err
 	}
 	select {

@@ -111,7 +111,7 @@ func judge(goal Goal, cv *configv1.ClusterVersion, levels runlevels) Verdict {
 	progressing := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing)
 	isInvalid := invalid != nil && invalid.Status == configv1.ConditionTrue
 	switch {
-	case begun && reported.Completed(cv) && !(isInvalid && wanted == nil && cv.Spec.DesiredUpdate != nil):
+	case begun && reported.Completed(cv) && (!isInvalid || wanted != nil || cv.Spec.DesiredUpdate == nil):
 		v.State, v.Message = Reached, fmt.Sprintf("Update to %s is complete.", name)
 		if wanted == nil {
 			v.Message = fmt.Sprintf("The cluster is at %s, and no update is in progress.", name)

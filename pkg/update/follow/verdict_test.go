@@ -73,7 +73,8 @@ func TestVerdictFollowsTheClusterVersion(t *testing.T) {
 			changed(awaited("1.0.0", "", done, clusterversions.Condition(api.Invalid, configv1.ConditionTrue, "Unknown", "No version.")), func(cv *configv1.ClusterVersion) {
 				cv.Spec.DesiredUpdate = &configv1.Update{}
 			}),
-			runlevels{}, Refused, "the ClusterVersion is invalid: Unknown: No version.",
+			runlevels{},
+			Refused, "the ClusterVersion is invalid: Unknown: No version.",
 		},
 		{"it reports acceptance", "accepted", awaited("1.1.0", "1.1.0", partial), runlevels{}, Reached, "Update to 1.1.0 is accepted."},
 		{"it treats completion as acceptance", "accepted", awaited("1.1.0", "1.1.0", done), runlevels{}, Reached, "Update to 1.1.0 is complete."},
