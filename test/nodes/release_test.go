@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -118,6 +119,7 @@ func (p *platform) deployed(version string) {
 		require.NoError(c, p.client.Get(p.t.Context(), client.ObjectKey{Namespace: api.MachineConfigNamespace, Name: api.MachineConfigController}, d))
 		d.Status.ObservedGeneration = d.Generation
 		require.NoError(c, p.client.Status().Update(p.t.Context(), d))
+		require.NoError(c, p.client.List(p.t.Context(), &mcfgv1.MachineConfigNodeList{}), "the controller exits if discovery lacks the kind; no kubelet restarts it here")
 		container := d.Spec.Template.Spec.Containers[0]
 		assert.Contains(c, container.Env, corev1.EnvVar{Name: "RELEASE_VERSION", Value: version})
 		assert.Contains(c, container.Env, corev1.EnvVar{Name: "OPERATOR_IMAGE", Value: imageOf(version)})
