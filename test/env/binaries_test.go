@@ -32,9 +32,14 @@ func TestBuildChecksLinkedTools(t *testing.T) {
 	program(candidate, "echo Client Version: v1.36.1")
 	assert.NotContains(t, build(assets), "using ", "the link is current")
 	program(candidate, "echo Client Version: v1.35.0")
-	assert.NotContains(t, build(""), "building ", "without the variable, the script does not check the link")
 	assert.Contains(t, build(assets), "is not used, because it is not version v1.36: Client Version: v1.35.0")
 	data, err := os.ReadFile(tool)
 	require.NoError(t, err)
 	assert.Equal(t, "built\n", string(data))
+
+	require.NoError(t, os.Remove(tool))
+	program(candidate, "echo Client Version: v1.36.0")
+	assert.Contains(t, build(assets), "using "+candidate)
+	program(candidate, "echo Client Version: v1.35.0")
+	assert.Contains(t, build(""), "building ", "the link is checked without the variable, too")
 }
