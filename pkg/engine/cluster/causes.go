@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
+	"github.com/cluster-version/cvo/pkg/engine/rollout"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -35,24 +37,26 @@ type Causes struct {
 }
 
 // Stamp implements rollout.Causes.
-func (c *Causes) Stamp(ctx context.Context, m *manifest.Manifest, err error) string {
+func (c *Causes) Stamp(ctx context.Context, m *manifest.Manifest, err error) rollout.Stamp {
 	if err == nil {
 		c.watch(m.ID(), nil)
-		return ""
+		return rollout.Stamp{}
 	}
 	scopes := c.of(ctx, m, err)
+	stamp := rollout.Stamp{Objects: fmt.Sprint(scopes)}
 	if !c.watch(m.ID(), scopes) {
-		return ""
+		return stamp
 	}
 	var all strings.Builder
 	for _, scope := range scopes {
-		stamp := c.watcher.Stamp(scope)
-		if stamp == "" {
-			return ""
+		state := c.watcher.Stamp(scope)
+		if state == "" {
+			return stamp
 		}
-		all.WriteString(stamp)
+		all.WriteString(state)
 	}
-	return all.String()
+	stamp.State = all.String()
+	return stamp
 }
 
 // of returns the scopes of the objects whose changes may repair an error: the object itself, its namespace, the objects that serve its

@@ -174,7 +174,7 @@ func TestCausesObserveRepairs(t *testing.T) {
 				kept: func(observe.Scope) bool { return false }, watched: map[manifest.ID][]observe.Scope{},
 			}
 			failure := errors.New(tt.err)
-			require.Eventually(t, func() bool { return c.Stamp(ctx, list[0], failure) != "" }, time.Minute, 10*time.Millisecond, "the watches start")
+			require.Eventually(t, func() bool { return c.Stamp(ctx, list[0], failure).State != "" }, time.Minute, 10*time.Millisecond, "the watches start")
 			before := c.Stamp(ctx, list[0], failure)
 			require.Positive(t, open.Load())
 

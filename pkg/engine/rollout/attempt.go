@@ -109,7 +109,6 @@ func (p *pass) failed(ctx context.Context, m *manifest.Manifest, content invento
 	}
 	s.err = err
 	s.entry.applied = s.entry.applied.Failed(content, err, now)
-	before := retry.err
 	retry.failures, retry.err = retry.failures+1, err
 	delay := retryDelay
 	if failure.IsUnavailable(err) {
@@ -119,7 +118,7 @@ func (p *pass) failed(ctx context.Context, m *manifest.Manifest, content invento
 	random := p.Rand.Float64()
 	p.mu.Unlock()
 	retry.at = now.Add(backoff.Jitter(delay.After(retry.failures), 0.2, random))
-	p.watchCauses(ctx, m, retry, before)
+	p.watchCauses(ctx, m, retry)
 	s.recheckAt = p.due(ctx, m, retry, now, now)
 }
 

@@ -9,9 +9,17 @@ import (
 
 // Causes watches the objects whose changes may repair a failed apply, until the apply succeeds.
 type Causes interface {
-	// Stamp identifies the current state of all objects whose changes may repair err, the error from applying m. Every change results in
-	// another stamp. The stamp is empty while the state is unknown. A nil err ends the watches.
-	Stamp(ctx context.Context, m *manifest.Manifest, err error) string
+	// Stamp identifies the objects whose changes may repair err, the error from applying m, and their current state. A nil err ends the
+	// watches.
+	Stamp(ctx context.Context, m *manifest.Manifest, err error) Stamp
+}
+
+// Stamp identifies the state of the objects whose changes may repair an error.
+type Stamp struct {
+	// Objects identifies the objects. Only stamps of the same objects can be compared.
+	Objects string
+	// State identifies their state. Every change results in another text. It is empty while the state is unknown.
+	State string
 }
 
 const (
@@ -28,14 +36,13 @@ func (p *pass) stampCauses(ctx context.Context, m *manifest.Manifest, r *retry) 
 	}
 }
 
-// watchCauses watches the causes of a repeatedly failed apply. before is the error of the attempt before. After another error, the causes may
-// be others, so watchCauses records their state now.
-func (p *pass) watchCauses(ctx context.Context, m *manifest.Manifest, r *retry, before error) {
+// watchCauses watches the causes of a repeatedly failed apply. If these are other objects than before the attempt, watchCauses records their
+// state now. The text of the error does not decide: a repair during the attempt may change it.
+func (p *pass) watchCauses(ctx context.Context, m *manifest.Manifest, r *retry) {
 	if p.Causes == nil || r.failures < patientFailures {
 		return
 	}
-	stamp := p.Causes.Stamp(ctx, m, r.err)
-	if !r.watched || before == nil || before.Error() != r.err.Error() {
+	if stamp := p.Causes.Stamp(ctx, m, r.err); !r.watched || stamp.Objects != r.stamp.Objects {
 		r.stamp = stamp
 	}
 	r.watched = true
@@ -55,8 +62,8 @@ func (p *pass) due(ctx context.Context, m *manifest.Manifest, r *retry, failed, 
 		return r.at
 	}
 	switch stamp := p.Causes.Stamp(ctx, m, r.err); {
-	case stamp == "":
-	case r.stamp == "":
+	case stamp.State == "":
+	case r.stamp.State == "":
 		r.stamp = stamp
 	case stamp != r.stamp:
 		due := failed.Add(repairInterval)

@@ -22,9 +22,9 @@ type stamps struct {
 	watched bool
 }
 
-func (s *stamps) Stamp(_ context.Context, _ *manifest.Manifest, err error) string {
+func (s *stamps) Stamp(_ context.Context, _ *manifest.Manifest, err error) rollout.Stamp {
 	s.watched = err != nil
-	return s.now
+	return rollout.Stamp{Objects: "the webhook", State: s.now}
 }
 
 // TestChangeOfTheCauseEndsTheWait checks that a failed apply is retried as soon as its cause changes, at most once a second.
@@ -88,14 +88,15 @@ func TestChangeOfTheCauseEndsTheWait(t *testing.T) {
 	})
 }
 
-// TestChangeDuringAnAttemptEndsTheWait checks that a repair between the server's rejection and the end of the attempt is not missed.
+// TestChangeDuringAnAttemptEndsTheWait checks that a repair between the server's rejection and the end of the attempt is not missed, even if
+// it changes the error.
 func TestChangeDuringAnAttemptEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, causes := newCluster(), &stamps{now: "broken"}
-		repaired := func() {}
+		repaired, failure := func() {}, errors.New("the webhook does not answer")
 		c.onApply = func(context.Context, string) error {
 			repaired()
-			return errors.New("the webhook does not answer")
+			return failure
 		}
 		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
 		executor := c.executor()
@@ -110,7 +111,7 @@ func TestChangeDuringAnAttemptEndsTheWait(t *testing.T) {
 		for range 7 {
 			time.Sleep(pass())
 		}
-		repaired = func() { causes.now = "repaired" }
+		repaired = func() { causes.now, failure = "repaired", errors.New("the webhook was just created") }
 		wait := pass()
 		assert.LessOrEqual(t, wait, time.Second)
 		c.takeLog()

@@ -64,10 +64,10 @@ type retry struct {
 	failures int
 	err      error
 	at       time.Time
-	// watched is true while the causes of err are watched. stamp is their state before the last attempt, or
-	// after it if that attempt was the first with this error; empty if unknown.
+	// watched is true while the causes of err are watched. stamp is their state before the last attempt, or after it if that attempt was the
+	// first with these causes.
 	watched bool
-	stamp   string
+	stamp   Stamp
 }
 
 // answered returns the wait after a successful apply. The gate has not settled yet for the new content.
